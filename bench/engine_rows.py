@@ -22,8 +22,8 @@ RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "engines.csv"
 MOST_SPREAD = 1.10
 MIB = 1 << 20
-KERNELS = ("one_shot", "two_shot", "hop", "tiled", "messages")
-LINES = KERNELS[:3]
+KERNELS = ("one_shot", "two_shot", "hop", "line_chain", "tiled", "messages")
+LINES = KERNELS[:4]
 COPIES = ("copy_exchange", "copy_rotation", "copy_ring")
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
@@ -241,7 +241,7 @@ def messages_launch(call: Call) -> dict[str, int]:
     }
 
 
-LAUNCHES = {"hop": hop_launch, "tiled": tiled_launch, "messages": messages_launch}
+LAUNCHES = {"hop": hop_launch, "line_chain": hop_launch, "tiled": tiled_launch, "messages": messages_launch}
 LAUNCHED = ("blocks", "threads", "together", "line_bytes", "tile_units")
 
 

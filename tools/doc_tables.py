@@ -230,7 +230,9 @@ COPY_CALLS = {  # of engine_mutants.def: test_engine_mutants.cpp has the calls
 }
 TEXTS = {  # of mutants.py
     "fused": ("kernels `one_shot` and `two_shot`", "their loads and stores beside the plan"),
+    "escaped": ("lines of `hop` and `line_chain`", "their loads and stores beside the plan"),
     "hop": ("kernel `hop`", "its loads and stores beside the plan"),
+    "line_chain": ("kernel `line_chain`", "its loads and stores beside the plan"),
     "scatter_ring": ("`scatter_ring`, between its halves", "`verify`"),
 }
 

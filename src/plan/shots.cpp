@@ -2,6 +2,8 @@
 // what every rank makes of its inbox.
 #include "plan/shots.hpp"
 
+#include <memory>
+
 #include "plait/plan.hpp"
 #include "plan/blocks.hpp"
 
@@ -96,6 +98,91 @@ void write_one_shot(Builder& builder, const Shot& shot, Range part) {
           builder.copy(shooter.lane(rank), builder.output(rank, received(from, rank)),
                        shooter.slot(rank, from, sent(from, rank).bytes));
       }
+  }
+}
+
+namespace {
+
+/// One piece along a chain.
+class ChainShot {
+ public:
+  ChainShot(Builder& builder, const Shot& shot, Range part, bool is_last)
+      : b_(builder),
+        shooter_(builder, shot),
+        shot_(shot),
+        part_(part),
+        n_(builder.ranks()),
+        shape_(chain_piece(chain_shape(builder.request()), part.bytes, is_last)) {}
+
+  bool is_deferred() const { return shape_.deferred != 0; }
+  void greet() {
+    for (int step = 1; step < n_; ++step)
+      for (int rank = 0; rank < n_; ++rank) {
+        const int to = shooter_.peer(rank, step);
+        if (greets(shape_, n_, rank, to)) shooter_.tell(rank, to);
+      }
+  }
+  void pass() {
+    for (int place = 0; place < n_; ++place) pass((shape_.first + place) % n_);
+  }
+  void take_returned() {
+    if (!returns(shape_)) return;
+    shooter_.await(shape_.root, shape_.last);
+    b_.copy(shooter_.lane(shape_.root), b_.output(shape_.root, part_), slot(shape_.root));
+  }
+  void await_greetings() {
+    for (int rank = 0; rank < n_; ++rank)
+      for (int step = 1; step < n_; ++step) {
+        const int from = shooter_.peer(rank, step);
+        if (greets(shape_, n_, from, rank)) shooter_.await(rank, from);
+      }
+  }
+
+ private:
+  Region slot(int owner) const { return {Space::inbox, owner, shot_.slots_at, part_.bytes}; }
+  void pass(int rank) {
+    const int next = next_in(shape_, n_, rank), before = before_in(shape_, n_, rank);
+    const Region own = b_.input(rank, part_), out = b_.output(rank, part_);
+    const Region here = before < 0 ? own : slot(rank);
+    if (before >= 0) shooter_.await(rank, before);
+    const auto put = [&](const Region& dst) {
+      if (shape_.sums != 0 && before >= 0)
+        b_.reduce(shooter_.lane(rank), dst, {here, own}, next < 0);
+      else
+        b_.copy(shooter_.lane(rank), dst, here);
+    };
+    const bool keep = keeps(shape_, rank);
+    if (keep) put(out);
+    const int to = next >= 0 ? next : returns(shape_) ? shape_.root : -1;
+    if (to < 0) return;
+    if (keep)
+      b_.copy(shooter_.lane(rank), slot(to), out);
+    else
+      put(slot(to));
+    shooter_.tell(rank, to);
+  }
+
+  Builder& b_;
+  Shooter shooter_;
+  const Shot shot_;
+  const Range part_;
+  const int n_;
+  const ChainShape shape_;
+};
+
+}  // namespace
+
+void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pieces) {
+  std::unique_ptr<ChainShot> before;  // whose sums have not been taken back
+  for (const auto& [shot, part] : pieces) {
+    auto piece = std::make_unique<ChainShot>(builder, shot, part, &part == &pieces.back().second);
+    piece->greet();
+    piece->pass();
+    if (before != nullptr) before->take_returned();
+    before.reset();
+    if (!piece->is_deferred()) piece->take_returned();
+    piece->await_greetings();
+    if (piece->is_deferred()) before = std::move(piece);
   }
 }
 

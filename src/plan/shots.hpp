@@ -1,11 +1,13 @@
-// one_shot and two_shot as plans: parts are pushed straight into their owners' inboxes, and nobody
-// waits for another to enter the call. Strategies of these names write them for lanes, and engines
+// one_shot, two_shot and chains as plans: parts are pushed straight into inboxes, and nobody waits
+// for another to enter the call. Strategies of these names write them for lanes, and engines
 // by lines (exec/cuda/lines) for kernels, in which each line of a part is its own signal.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plait/builder.hpp"
+#include "plan/chain_shape.hpp"
 #include "plan/hop_shape.hpp"
 
 namespace plait {
@@ -21,6 +23,10 @@ struct Shot {
 /// Any collective in one hop, of `part` of every part. Ranks of which one sends the other nothing
 /// tell each other that they are in this call, so that every call is a full exchange.
 void write_one_shot(Builder& builder, const Shot& shot, Range part);
+
+/// A broadcast or a reduce along a chain, piece by piece, each with a shot of its own: a slot, and
+/// behind it a line of 16 bytes for each rank that greets.
+void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pieces);
 
 /// Of an all_reduce: shards to their owners, each of which reduces its own to sums[owner].
 void write_shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards,

@@ -180,6 +180,7 @@ class Price {
     double link = link_ns(parts * work * line_bytes);
     double first = std::log2(ranks) * costs_.line_hop_ns * (two_shot ? 2 : 1);
     double step = one_shot ? costs_.one_shot_step_ns : (ranks - 1) * costs_.two_shot_step_ns;
+    if (plan_.kernel == "line_chain") return line_chain_ns(all, line_bytes);
     if (!one_shot && !two_shot) {
       const double ends =
           parts_.both_ways ? parts_.sent + parts_.taken : std::max(parts_.sent, parts_.taken);
@@ -194,6 +195,18 @@ class Price {
     const double turns = std::max(work / at_once - 0.5, 0.0) * step;
     if (parts_.both_ways) return first + overlapped(costs_.line_norm, {link, turns});
     return overlapped(costs_.line_norm, {first - costs_.line_one_way_ns, link, turns});
+  }
+
+  // Each rank hands on what it takes; to a root that is not the end of the chain it returns.
+  double line_chain_ns(double all, double line_bytes) const {
+    const Request& request = plan_.request;
+    const bool sums = reduces(request.collective);
+    const bool returned = sums && request.root != request.ranks - 1;
+    const double hops = request.ranks - 1 + (returned ? 1 : 0);
+    const double at_once = param("blocks", 1) * param("threads", 1) * param("together", 1);
+    const double turns = std::max(all / at_once - 0.5, 0.0) * 2 * costs_.hop_round_ns;
+    const double first = hops * costs_.line_hop_ns + costs_.line_escape_ns;
+    return first + overlapped(costs_.line_norm, {link_ns(all * line_bytes, 1.0), turns});
   }
 
   // Of a tiled call: what an owner handles, which hops that takes, how many of them a rank has a
@@ -363,8 +376,8 @@ class Price {
 
 bool is_kernel_call(const Plan& plan) {
   const auto is = [&](const char* kernel) { return plan.kernel == kernel; };
-  return (is("one_shot") || is("two_shot") || is("hop") || is("tiled") || is("scatter_ring") ||
-          is("messages")) &&
+  return (is("one_shot") || is("two_shot") || is("hop") || is("line_chain") || is("tiled") ||
+          is("scatter_ring") || is("messages")) &&
          plan.params.contains("blocks") && plan.request.ranks > 1;
 }
 

@@ -9,7 +9,8 @@
 namespace plait::sim {
 
 /// A plan whose kernel is priced. It says which one, and in `params` how that is launched:
-///   one_shot, two_shot, hop: blocks, threads, together (units that a thread moves at once),
+///   one_shot, two_shot, hop, line_chain:
+///                            blocks, threads, together (units that a thread moves at once),
 ///                            line_bytes (16; 32 where half of them are flags)
 ///   tiled:                   blocks, tile_units; for a share through host memory host_permille and
 ///                            chunk_bytes; of its schedule fold, ring, pull, shift, by_xor

@@ -10,6 +10,7 @@
 #include "conformance/device_on_host.hpp"
 // After it, as it says what a device has.
 #include "exec/cuda/lines/hop.cuh"
+#include "exec/cuda/lines/line_chain.cuh"
 #include "exec/cuda/lines/line_plan.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/builder.hpp"
@@ -29,6 +30,7 @@ struct LineRun {
   unsigned calls_before = 0;  ///< of the communicator, which choose the half
   int late = -1;              ///< a rank that begins each piece when the others can only wait
   double wait_s = 20;
+  std::vector<double> scalars = {};  ///< of premul_sum; empty = 1
 };
 
 /// What came of it.
@@ -55,7 +57,15 @@ struct RealKernels {
   static void hop(const HopArgs& args) {
     cuda::hop<kType, kOp, kHandling>(args);
   }
+  template <DataType kType, int kOp, int kHandling>
+  static void line_chain(const ChainArgs& args) {
+    cuda::line_chain<kType, kOp, kHandling>(args);
+  }
 };
+
+inline bool is_escaped(LineKernel kernel) {
+  return kernel == LineKernel::hop || kernel == LineKernel::line_chain;
+}
 
 /// A late rank begins when each of the others has looked in vain for a while, or has ended.
 struct Pace {
@@ -104,7 +114,7 @@ class LinePlay {
 
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  /// Floats of any bits but NaNs, whose words would travel as others. Of what a hop only moves some
+  /// Floats of any bits but NaNs, whose words would travel as others. Of what is only moved some
   /// travels as words that mean something else.
   void fill(LineTraces::Buffer& buffer, std::mt19937& random) const {
     for (std::size_t i = 0; i < buffer.size(); ++i) {
@@ -114,7 +124,7 @@ class LinePlay {
         unit.x &= 0x3fff3fff3fff3fffull;
         unit.y &= 0x3fff3fff3fff3fffull;
       }
-      if (run_.kernel != LineKernel::hop || reduces(run_.request.collective) || random() % 4 != 0)
+      if (!is_escaped(run_.kernel) || reduces(run_.request.collective) || random() % 4 != 0)
         continue;
       const Unit rare = EscapedLine::mixed(
           {random() % 2 == 0 ? EscapedLine::kMissing : EscapedLine::kStandIn, unit.y},
@@ -128,8 +138,9 @@ class LinePlay {
     const std::uint64_t bytes = run.request.count * plait::bytes_of(run.request.type);
     const std::uint64_t units = (bytes + 15) / 16;
     const LineCut cut =
-        run.kernel == LineKernel::hop
-            ? cut_hop(units, run.request.ranks, run.half_bytes)
+        run.kernel == LineKernel::hop ? cut_hop(units, run.request.ranks, run.half_bytes)
+        : run.kernel == LineKernel::line_chain
+            ? cut_chain(units, run.request.ranks, run.half_bytes)
             : cut_lines(units, run.request.ranks, run.kernel == LineKernel::one_shot,
                         run.half_bytes /
                             (run.kind == LineKind::bare ? kBareLineBytes : kFlaggedLineBytes));
@@ -157,6 +168,8 @@ class LinePlay {
     looks = &paces_[index(rank)]->looks;
     if (run_.kernel == LineKernel::hop)
       run_hop(rank, pieces_[piece]);
+    else if (run_.kernel == LineKernel::line_chain)
+      run_chain(rank, pieces_[piece]);
     else
       run_fused(rank, pieces_[piece]);
     trace = nullptr;
@@ -172,7 +185,7 @@ class LinePlay {
     args.state = states_[index(rank)].get();
     args.stop_page = stop_pages_[index(rank)].get();
     args.wait_ns = static_cast<std::uint64_t>(run_.wait_s * 1e9);
-    for (double& scalar : args.scalars) scalar = 1.0;
+    set_scalars(args, run_.scalars);
     args.rank = rank;
     args.ranks = run_.request.ranks;
     args.op = static_cast<int>(ReduceOp::sum);
@@ -195,6 +208,23 @@ class LinePlay {
     if (plait::bytes_of(run_.request.type) == 2)
       return Kernels::template hop<DataType::uint16, kAnyOp, kPlaceParts>(args);
     Kernels::template hop<DataType::uint8, kAnyOp, kPlaceParts>(args);
+  }
+  void run_chain(int rank, Range piece) {
+    ChainArgs args{};
+    tell(args, rank, piece);
+    const Range& last = pieces_.back();
+    args.shape = chain_piece(chain_shape(run_.request), piece.bytes, piece.offset == last.offset);
+    if (piece.offset != 0 && chain_piece(chain_shape(run_.request), 0, false).deferred != 0)
+      args.behind_bytes = pieces_[0].bytes;
+    args.op = static_cast<int>(run_.request.op);
+    constexpr int kSum = static_cast<int>(ReduceOp::sum);
+    if (reduces(run_.request.collective) && run_.request.op != ReduceOp::sum)
+      return Kernels::template line_chain<DataType::fp32, kAnyOp, kReduceParts>(args);
+    if (reduces(run_.request.collective))
+      return Kernels::template line_chain<DataType::fp32, kSum, kReduceParts>(args);
+    if (plait::bytes_of(run_.request.type) == 2)
+      return Kernels::template line_chain<DataType::uint16, kAnyOp, kPlaceParts>(args);
+    Kernels::template line_chain<DataType::uint8, kAnyOp, kPlaceParts>(args);
   }
   void run_fused(int rank, Range piece) {
     FusedArgs args{};

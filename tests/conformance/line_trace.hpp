@@ -81,6 +81,14 @@ class LineTraceCheck {
     const std::uint64_t cut = plan_.params.at("piece_bytes");
     return static_cast<std::size_t>(user.offset % part_bytes_ / cut);
   }
+  /// What returns of a deferred piece is taken by the next launch.
+  std::size_t launch_of(const Op& op, std::size_t piece) const {
+    if (!is_chain() || op.dst.space != Space::output || op.srcs[0].space != Space::inbox ||
+        traces_.accesses[0].size() == piece + 1)
+      return piece;
+    const ChainShape shape = chain_piece(chain_shape(run_.request), 0, false);
+    return shape.deferred != 0 && rank_ == shape.root ? piece + 1 : piece;
+  }
   void read_plan() {
     steps_.clear();
     inputs_.clear();
@@ -97,8 +105,8 @@ class LineTraceCheck {
       return region.space == Space::input || region.space == Space::output;
     };
     if (op.kind == OpKind::copy || op.kind == OpKind::reduce) {
-      const Region& user = is_user(op.dst) ? op.dst : op.srcs[0];
-      if (piece_of(user) != piece_) return;
+      const Region& user = is_user(op.dst) ? op.dst : op.srcs.back();
+      if (launch_of(op, piece_of(user)) != piece_) return;
       for (const Region& src : op.srcs) {
         if (src.space == Space::input) inputs_.push_back(src);
         if (src.space == Space::inbox) steps_.push_back({Step::take, src, i, {}});
@@ -107,23 +115,27 @@ class LineTraceCheck {
                         op.kind == OpKind::copy ? std::optional(op.srcs[0]) : std::nullopt});
       return;
     }
-    // A word that goes with no data is a greeting: its line is the last of the slot.
-    if (run_.kernel != LineKernel::hop || op.value != piece_ + 1) return;
-    const int peer = op.kind == OpKind::signal ? op.flag.owner : op.flag.writer;
-    const HopShape shape = hop_shape(run_.request, rank_);
-    const int n = run_.request.ranks;
-    if (op.kind == OpKind::signal ? sends(shape, n, rank_, peer) : sends(shape, n, peer, rank_))
-      return;
+    // A word that goes with no data is a greeting: its line is the last of the slot, along a chain
+    // one behind all slots.
+    if (!is_escaped(run_.kernel) || op.value != piece_ + 1) return;
     const int owner = op.flag.owner, from = op.flag.writer;
+    if (sends_data(from, owner)) return;
     const Region line{Space::inbox, owner,
                       static_cast<std::uint64_t>(place_among_others(owner, from)), 16};
     steps_.push_back({op.kind == OpKind::signal ? Step::push : Step::take, line, i, {}, true});
   }
-  /// Where the greeting of the slot of that number lies.
+  bool is_chain() const { return run_.kernel == LineKernel::line_chain; }
+  bool sends_data(int from, int to) const {
+    const Request& request = run_.request;
+    return is_chain() ? sends(chain_shape(request), request.ranks, from, to)
+                      : sends(hop_shape(request, rank_), request.ranks, from, to);
+  }
+  /// Where the greeting of that number lies.
   Region greeting(const Region& slot) const {
     const std::uint64_t units = piece_units();
-    return {Space::inbox, slot.rank, piece_ % 2 * half_ + (slot.offset * (units + 1) + units) * 16,
-            16};
+    const std::uint64_t line =
+        is_chain() ? piece_units() + slot.offset : slot.offset * (units + 1) + units;
+    return {Space::inbox, slot.rank, piece_ % 2 * half_ + line * 16, 16};
   }
 
   // --- addresses --------------------------------------------------------------------------------
@@ -154,8 +166,8 @@ class LineTraceCheck {
       place.from = in_half % kFlaggedLineBytes;
       return place;
     }
-    const std::uint64_t lines =
-        (piece_units() + 1) * static_cast<std::uint64_t>(run_.request.ranks - 1);
+    const auto others = static_cast<std::uint64_t>(run_.request.ranks - 1);
+    const std::uint64_t lines = is_chain() ? piece_units() + others : (piece_units() + 1) * others;
     if (run_.kind == LineKind::escaped && in_half >= lines * 16) {
       place.offset += (in_half - lines * 16) / kBesideLineBytes * 16;
       place.is_beside = true;

@@ -13,7 +13,9 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src" / "exec" / "cuda"
 FILES = {
     "fused": Path("lines/fused.cuh"),
+    "escaped": Path("lines/escaped.cuh"),
     "hop": Path("lines/hop.cuh"),
+    "line_chain": Path("lines/line_chain.cuh"),
     "scatter_ring": Path("copies/scatter_ring.cpp"),
 }
 RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
@@ -172,8 +174,8 @@ FAULTS = [
         "call.put(shard * ({} ? rank : from) +",
     ),
     (
-        "hop",
-        "hop: halves of inboxes are not used by turns",
+        "escaped",
+        "escaped: halves of inboxes are not used by turns",
         HALF,
         HALF.replace("call & 1", "{} ? 0 : call & 1"),
     ),
@@ -195,23 +197,23 @@ FAULTS = [
         "* (units + 1) + unit;",
         "* (units + ({} ? 0 : 1)) + unit;",
     ),
-    ("hop", "hop: lines are not waited for", "while (!all_here &&", "while (!({}) && !all_here &&"),
+    ("escaped", "escaped: lines are not waited for", "while (!all_here &&", "while (!({}) && !all_here &&"),
     (
-        "hop",
-        "hop: lines stay in the inbox",
+        "escaped",
+        "escaped: lines stay in the inbox",
         f"store_pair({OWN_LINE}, {MISSING})",
         f"if (!({{}})) store_pair({OWN_LINE}, {MISSING})",
     ),
     (
-        "hop",
-        "hop: the word beside stays",
+        "escaped",
+        "escaped: the word beside stays",
         "store_word(at, EscapedLine",
         "if (!({})) store_word(at, EscapedLine",
     ),
-    ("hop", "hop: no word beside", "store_word(beside,", "if (!({})) store_word(beside,"),
+    ("escaped", "escaped: no word beside", "store_word(beside,", "if (!({})) store_word(beside,"),
     (
-        "hop",
-        "hop: lines mixed by another's number",
+        "escaped",
+        "escaped: lines mixed by another's number",
         "mixed(value, unit));",
         "mixed(value, unit + ({} ? 1 : 0)));",
     ),
@@ -245,6 +247,67 @@ FAULTS = [
         "hop: a sum without the last rank",
         "from < args.ranks; ++from) {\n      Unit got",
         "from < args.ranks - ({} ? 1 : 0); ++from) {\n      Unit got",
+    ),
+    (
+        "line_chain",
+        "line_chain: no greetings",
+        "if (!call.broken) call.greet();",
+        "if (!call.broken && !({})) call.greet();",
+    ),
+    (
+        "line_chain",
+        "line_chain: greetings are not awaited",
+        "if (!call.broken) call.await",
+        "if (!call.broken && !({})) call.await",
+    ),
+    (
+        "line_chain",
+        "line_chain: greetings where another's are",
+        "place_among_others(owner, from));\n  }\n  __device__ unsigned lines",
+        "place_among_others(owner, {} ? (owner == 0 ? 1 : 0) : from));\n  }\n"
+        "  __device__ unsigned lines",
+    ),
+    (
+        "line_chain",
+        "line_chain: returned to the first rank",
+        "returns(shape) ? shape.root : -1;",
+        "returns(shape) ? ({} ? (shape.root + 1) % args.ranks : shape.root) : -1;",
+    ),
+    (
+        "line_chain",
+        "line_chain: a rank sends on another step's units",
+        "first + u * stride, first + u * stride, held[u]",
+        "first + u * stride, first + u * stride, held[{} ? 0 : u]",
+    ),
+    (
+        "line_chain",
+        "line_chain: what passes is not kept",
+        "if (keeps(shape, args.rank) &&",
+        "if (keeps(shape, args.rank) && !({}) &&",
+    ),
+    (
+        "line_chain",
+        "line_chain: what returns is not taken",
+        "if (has_before || takes_this) call.take",
+        "if ((has_before || takes_this) && !({})) call.take",
+    ),
+    (
+        "line_chain",
+        "line_chain: what returned of the piece before is sought in this one's half",
+        "args.half_bytes - this->half",
+        "({} ? this->half : args.half_bytes - this->half)",
+    ),
+    (
+        "line_chain",
+        "line_chain: what returned of the piece before is put where this one's belongs",
+        "static_cast<char*>(args.output) - args.behind_bytes",
+        "static_cast<char*>(args.output) - ({} ? 0 : args.behind_bytes)",
+    ),
+    (
+        "line_chain",
+        "line_chain: the own is sent on at once",
+        "if (before < 0) {",
+        "if (before < 0 || {}) {",
     ),
     (
         "scatter_ring",
@@ -307,7 +370,8 @@ def mutated(name: str) -> str:
             )
         text = text.replace(right, wrong.replace("{}", f"plait_test::fault == {number}"))
     text = text.replace("namespace plait::cuda", "namespace plait::cuda::mutants")
-    text = text.replace('"exec/cuda/lines/fused.cuh"', '"mutants/fused.cuh"')
+    for shared in ("fused", "escaped"):
+        text = text.replace(f'"exec/cuda/lines/{shared}.cuh"', f'"mutants/{shared}.cuh"')
     for function in RENAMED:
         text = text.replace(function, f"mutated_{function}")
     return text

@@ -15,6 +15,7 @@ namespace plait_test {
 inline int fault = 0;  ///< which is on; 0 = none
 }
 #include "mutants/hop.cuh"
+#include "mutants/line_chain.cuh"
 #define PLAIT_HAS_MUTANTS
 #endif
 
@@ -47,7 +48,7 @@ std::string fault_of(const LineRun& run, const Plan& plan) {
     in.push_back(traces.inputs[static_cast<std::size_t>(rank)].data());
   }
   for (auto& one : expected) out.push_back(one.data());
-  run_reference(plan, in, out);
+  run_reference(plan, in, out, run.scalars);
   for (std::size_t rank = 0; rank < expected.size(); ++rank)
     if (!expected[rank].empty() &&  // else there is no memory to compare
         std::memcmp(expected[rank].data(), traces.outputs[rank].data(), expected[rank].size()) != 0)
@@ -73,10 +74,12 @@ LineRun run_of(LineKernel kernel, LineKind kind, Collective collective, int rank
   run.request.count = count;
   run.request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
   run.request.peer = (run.request.root + 1 + static_cast<int>(random() % 2)) % ranks;
-  const bool moves = kernel == LineKernel::hop && !reduces(collective);
+  if (kernel == LineKernel::line_chain && reduces(collective) && run.request.root != 0)
+    run.request.root = ranks - 1;  // one of the chain's ends
+  const bool moves = is_escaped(kernel) && !reduces(collective);
   run.request.type = moves ? (random() % 2 == 0 ? DataType::bf16 : DataType::uint8)
-                     : kernel == LineKernel::hop || random() % 3 != 0 ? DataType::fp32
-                                                                      : DataType::bf16;
+                     : is_escaped(kernel) || random() % 3 != 0 ? DataType::fp32
+                                                               : DataType::bf16;
   const std::uint64_t units = count * plait::bytes_of(run.request.type) / 16 + 1;
   const std::uint64_t pieces = 1 + random() % 4;
   run.half_bytes =
@@ -85,11 +88,10 @@ LineRun run_of(LineKernel kernel, LineKind kind, Collective collective, int rank
   return run;
 }
 
-constexpr std::pair<LineKernel, LineKind> kKinds[] = {{LineKernel::one_shot, LineKind::bare},
-                                                      {LineKernel::one_shot, LineKind::flagged},
-                                                      {LineKernel::two_shot, LineKind::bare},
-                                                      {LineKernel::two_shot, LineKind::flagged},
-                                                      {LineKernel::hop, LineKind::escaped}};
+constexpr std::pair<LineKernel, LineKind> kKinds[] = {
+    {LineKernel::one_shot, LineKind::bare}, {LineKernel::one_shot, LineKind::flagged},
+    {LineKernel::two_shot, LineKind::bare}, {LineKernel::two_shot, LineKind::flagged},
+    {LineKernel::hop, LineKind::escaped},   {LineKernel::line_chain, LineKind::escaped}};
 
 Plan plan_of(LineRun& run, const Topology& topology) {
   run.request = checked(run.request, topology);
@@ -101,10 +103,11 @@ Plan plan_of(LineRun& run, const Topology& topology) {
 std::string conformance::trace_lines(const EngineRun& one, const Plan& plan) {
   LineRun run;
   run.request = one.request;
-  run.kernel = plan.kernel == "hop"        ? LineKernel::hop
-               : plan.kernel == "one_shot" ? LineKernel::one_shot
-                                           : LineKernel::two_shot;
-  run.kind = run.kernel == LineKernel::hop ? LineKind::escaped
+  run.kernel = plan.kernel == "hop"          ? LineKernel::hop
+               : plan.kernel == "line_chain" ? LineKernel::line_chain
+               : plan.kernel == "one_shot"   ? LineKernel::one_shot
+                                             : LineKernel::two_shot;
+  run.kind = is_escaped(run.kernel)        ? LineKind::escaped
              : plan.params.at("bare") != 0 ? LineKind::bare
                                            : LineKind::flagged;
   const DeviceArenaSizes& sizes = one.group.sizes;
@@ -114,6 +117,26 @@ std::string conformance::trace_lines(const EngineRun& one, const Plan& plan) {
   spread(run, random);
   const std::string fault = fault_of<RealKernels>(run, plan);
   return fault.empty() ? "" : text(fault, " (", print(run), ")");
+}
+
+TEST_CASE("a chain takes each rank's factor once, and divides at its end" *
+          doctest::skip(kLooksForRaces)) {
+  const Topology topology = cases::wide_machine();
+  std::mt19937 random(5);
+  for (const ReduceOp op : {ReduceOp::premul_sum, ReduceOp::avg, ReduceOp::prod, ReduceOp::max})
+    for (const int ranks : {3, 4, 5})
+      for (const int root : {0, ranks - 1}) {
+        LineRun run = run_of(LineKernel::line_chain, LineKind::escaped, Collective::reduce, ranks,
+                             301, random);
+        run.request.op = op;
+        run.request.root = root;
+        run.request.type = DataType::fp32;
+        if (op == ReduceOp::premul_sum)
+          for (int rank = 0; rank < ranks; ++rank) run.scalars.push_back(1.5 - 0.7 * rank);
+        const Plan plan = plan_of(run, topology);
+        CAPTURE(print(run));
+        CHECK(fault_of<RealKernels>(run, plan) == "");
+      }
 }
 
 #ifdef PLAIT_HAS_MUTANTS
@@ -134,6 +157,10 @@ struct MutantKernels {
   static void hop(const HopArgs& args) {
     mutants::hop<kType, kOp, kHandling>(args);
   }
+  template <DataType kType, int kOp, int kHandling>
+  static void line_chain(const ChainArgs& args) {
+    mutants::line_chain<kType, kOp, kHandling>(args);
+  }
 };
 
 struct KernelFault {
@@ -147,25 +174,33 @@ const std::vector<KernelFault> kFaults{
 #undef PLAIT_FAULT
 };
 
-/// Runs that show what may be wrong: four pieces, the last number of a call before the second, and
-/// by turns a rank that comes late.
-std::vector<LineRun> runs_for(bool in_hop) {
+const std::set<std::string> kLineFiles{"fused", "escaped", "hop", "line_chain"};
+
+/// Runs that show what may be wrong in a file's text: four pieces, the last number of a call before
+/// the second, and by turns a rank that comes late.
+std::vector<LineRun> runs_for(const std::string& file) {
+  const auto is_in = [&](LineKernel kernel) {
+    return is_escaped(kernel) ? file == "escaped" || file == cuda::name_of(kernel)
+                              : file == "fused";
+  };
   std::vector<LineRun> runs;
   std::mt19937 random(1);
   for (const int ranks : {2, 3, 4})
     for (const int late : {0, ranks - 1})
       for (const auto& [kernel, kind] : kKinds)
-        for (const Collective what : {Collective::all_reduce, Collective::all_gather,
-                                      Collective::all_to_all, Collective::scatter}) {
-          const bool is_hop = kernel == LineKernel::hop;
-          if (is_hop != in_hop || (!is_hop && what != Collective::all_reduce)) continue;
-          LineRun run = run_of(kernel, kind, what, ranks, is_hop ? 500 : 245, random);
+        for (const Collective what :
+             {Collective::all_reduce, Collective::all_gather, Collective::all_to_all,
+              Collective::scatter, Collective::broadcast, Collective::reduce}) {
+          if (!is_in(kernel) || !serves(kernel, what)) continue;
+          LineRun run = run_of(kernel, kind, what, ranks, is_escaped(kernel) ? 500 : 245, random);
           run.request.type = reduces(what) ? DataType::fp32 : DataType::uint8;
           const std::uint64_t lines =
               (run.request.count * plait::bytes_of(run.request.type) / 16 + 1) / 4 + 3;
           run.half_bytes =
               lines * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
           if (kernel == LineKernel::one_shot) run.half_bytes /= 2;
+          if (what == Collective::reduce) run.request.root = late == 0 ? 0 : ranks - 1;
+          if (kernel == LineKernel::line_chain) run.half_bytes /= static_cast<unsigned>(ranks);
           run.blocks = 1;
           run.threads = 3;
           run.calls_before = 0u - 2u;
@@ -182,9 +217,9 @@ TEST_CASE("faults in kernels by lines are found by what they load and store" *
           doctest::skip(kLooksForRaces)) {
   const Topology topology = cases::wide_machine();
   for (const KernelFault& one : kFaults) {
-    if (one.file != "fused" && one.file != "hop") continue;  // test_engine_mutants.cpp has these
+    if (!kLineFiles.contains(one.file)) continue;  // test_engine_mutants.cpp has the others
     std::string found;
-    for (LineRun& run : runs_for(one.file == "hop")) {
+    for (LineRun& run : runs_for(one.file)) {
       const Plan plan = plan_of(run, topology);
       fault = one.number;
       if (found.empty()) found = fault_of<MutantKernels>(run, plan);
@@ -195,15 +230,11 @@ TEST_CASE("faults in kernels by lines are found by what they load and store" *
     CAPTURE(std::string(one.what));
     CHECK(found.starts_with("trace: "));
   }
-  for (LineRun& run : runs_for(false)) {
-    const Plan plan = plan_of(run, topology);
-    CAPTURE(print(run));
-    CHECK(fault_of<MutantKernels>(run, plan) == "");
-  }
-  for (LineRun& run : runs_for(true)) {
-    const Plan plan = plan_of(run, topology);
-    CAPTURE(print(run));
-    CHECK(fault_of<MutantKernels>(run, plan) == "");
-  }
+  for (const std::string& file : kLineFiles)
+    for (LineRun& run : runs_for(file)) {
+      const Plan plan = plan_of(run, topology);
+      CAPTURE(print(run));
+      CHECK(fault_of<MutantKernels>(run, plan) == "");
+    }
 }
 #endif  // PLAIT_HAS_MUTANTS

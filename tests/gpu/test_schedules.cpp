@@ -1,5 +1,6 @@
-// The schedules of tiled calls (ring, pull, fold, orders, bounds) on a real GPU, against the
-// reference; more ranks than GPUs, so that one GPU is enough. Skipped, with the reason, without.
+// The schedules of tiled calls (ring, pull, fold, orders, bounds) and chains by lines on a real
+// GPU, against the reference; more ranks than GPUs, so that one GPU is enough. Skipped, with the
+// reason, without.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -11,13 +12,14 @@ namespace plait::cuda {
 namespace {
 
 /// Every schedule of a tiled call, and some together; tiles are small, so that slots are reused.
-std::vector<Tuning> schedules() {
-  std::vector<Tuning> found;
+/// Chains with few and with many steps.
+std::vector<Way> schedules() {
+  std::vector<Way> found;
   const auto add = [&](const std::function<void(Tuning&)>& set) {
     Tuning tuning;
     tuning.tile_units = 64;
     set(tuning);
-    found.push_back(tuning);
+    found.push_back({"tiled", tuning});
   };
   for (int pull = 1; pull <= 3; ++pull) add([&](Tuning& t) { t.pull = pull; });
   for (int order = 1; order <= 3; ++order) add([&](Tuning& t) { t.order = order; });
@@ -27,6 +29,14 @@ std::vector<Tuning> schedules() {
   add([](Tuning& t) { t.under_way_kib = 64, t.piece_kib = 4, t.shift = 1; });
   add([](Tuning& t) { t.copied_results = 1; });
   add([](Tuning& t) { t.fold = t.copied_results = 1; });
+  found.push_back({"line_chain", {}});
+  for (const int ahead : {0, 3}) {
+    Tuning tuning;
+    tuning.blocks = 5;
+    tuning.threads = 64;
+    tuning.ahead = ahead;
+    found.push_back({"line_chain", tuning});
+  }
   return found;
 }
 
@@ -40,13 +50,13 @@ void check_schedules(int ranks) {
   std::array<std::atomic<int>, 16> calls{};
   const Findings* all = on_gpus(ranks, false, [&](GpuFixture& gpu, Findings& findings) {
     unsigned seed = 7000, which = 0;
-    for (const Tuning& tuning : schedules()) {
+    for (const Way& way : schedules()) {
       for (const Plan& plan : plans)
         for (const bool in_place : {false, true}) {
           const Request& request = plan.request;
           if (in_place && !goes_in_place(request.collective)) continue;
-          if (!bench::takes(*gpu.cuda, "tiled", request, tuning)) continue;
-          const auto way_of = [&](bool) { return Way{"tiled", tuning}; };
+          if (!bench::takes(*gpu.cuda, way.kernel, request, way.tuning)) continue;
+          const auto way_of = [&](bool) { return way; };
           const std::size_t wrong = wrong_enqueued(gpu, plan, in_place, way_of, ++seed);
           ++findings.checked;
           ++calls[which];
@@ -66,7 +76,8 @@ void check_schedules(int ranks) {
   }
 }
 
-TEST_CASE("schedules of tiled calls by more ranks than GPUs give the reference's bytes") {
+TEST_CASE(
+    "schedules of tiled calls and chains by more ranks than GPUs give the reference's bytes") {
   if (skipped(2 * gpus_to_use(), why_no_cuda())) return;
   for (const int ranks : {4, 8})
     if (ranks > gpus_to_use()) check_schedules(ranks);

@@ -17,11 +17,10 @@ struct Kind {
   LineKernel kernel;
   LineKind line;
 };
-constexpr Kind kKinds[] = {{LineKernel::one_shot, LineKind::bare},
-                           {LineKernel::one_shot, LineKind::flagged},
-                           {LineKernel::two_shot, LineKind::bare},
-                           {LineKernel::two_shot, LineKind::flagged},
-                           {LineKernel::hop, LineKind::escaped}};
+constexpr Kind kKinds[] = {
+    {LineKernel::one_shot, LineKind::bare}, {LineKernel::one_shot, LineKind::flagged},
+    {LineKernel::two_shot, LineKind::bare}, {LineKernel::two_shot, LineKind::flagged},
+    {LineKernel::hop, LineKind::escaped},   {LineKernel::line_chain, LineKind::escaped}};
 const char* const kFaults[] = {
 #define PLAIT_LINE_MUTANT(mistake) mistake,
 #define PLAIT_TILE_MUTANT(...)
@@ -82,10 +81,10 @@ TEST_CASE("a plan of calls by lines with a fault in it is not proved") {
   const Topology topology = cases::wide_machine();
   std::map<std::string, std::pair<int, int>> found;
   for (const Kind& kind : kKinds)
-    for (const Collective collective :
-         {Collective::all_reduce, Collective::all_gather, Collective::broadcast})
+    for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
+                                        Collective::broadcast, Collective::reduce})
       for (const int ranks : {2, 3, 4}) {
-        if (kind.kernel != LineKernel::hop && collective != Collective::all_reduce) continue;
+        if (!serves(kind.kernel, collective)) continue;
         Request request;
         request.collective = collective;
         request.ranks = ranks;
@@ -118,16 +117,20 @@ TEST_CASE("calls by lines follow each other in any order, a piece a call, in the
   const Topology topology = cases::wide_machine();
   for (const int ranks : {2, 3, 5, 8}) {
     std::vector<Plan> calls;
-    for (const LineKernel kernel : {LineKernel::one_shot, LineKernel::two_shot, LineKernel::hop})
-      for (const Collective collective : {Collective::all_reduce, Collective::copy}) {
-        if (kernel != LineKernel::hop && collective != Collective::all_reduce) continue;
+    for (const LineKernel kernel :
+         {LineKernel::one_shot, LineKernel::two_shot, LineKernel::hop, LineKernel::line_chain})
+      for (const Collective collective :
+           {Collective::all_reduce, Collective::copy, Collective::broadcast, Collective::reduce}) {
+        if (!serves(kernel, collective)) continue;
+        if (kernel == LineKernel::hop && collective == Collective::broadcast) continue;
         Request request;
         request.collective = collective;
         request.ranks = ranks;
         request.root = ranks - 1;
         request.count = 300 + calls.size() * 50;
         request = checked(request, topology);
-        const LineKind kind = kernel == LineKernel::hop ? LineKind::escaped : LineKind::bare;
+        const bool is_escaped = kernel == LineKernel::hop || kernel == LineKernel::line_chain;
+        const LineKind kind = is_escaped ? LineKind::escaped : LineKind::bare;
         calls.push_back(line_plan(topology, request, kernel, kind, 1 << 20));
       }
     for (const Plan& first : calls)

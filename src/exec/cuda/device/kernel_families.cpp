@@ -13,8 +13,9 @@
 namespace plait::cuda {
 namespace {
 
-constexpr const char* kNames[kFamilies] = {"one_shot and two_shot", "hop",      "tiled", "message",
-                                           "bulk message",          "rotation", "plan"};
+constexpr const char* kNames[kFamilies] = {
+    "one_shot and two_shot", "hop and line_chain", "tiled", "message",
+    "bulk message",          "rotation",           "plan"};
 constexpr std::size_t kMostArgumentBytes = 4096;  // of a kernel; compute capabilities before 9.0
 
 /// The most that a launch asks for.
@@ -69,7 +70,7 @@ Uses uses_of(Family family, int ranks) {
   }
   for (const Request& request : requests_of(ranks)) switch (family) {
       case Family::lines: add_lines(uses, request); break;
-      case Family::hop: uses[hop_kernel(request)] = {}; break;
+      case Family::hop: uses[hop_kernel(request)] = uses[chain_kernel(request)] = {}; break;
       case Family::tiled:
         for (const bool fold : {false, true})
           uses[tiled_kernel(request, fold)] = {kTileThreads, kTileSharedBytes};

@@ -41,6 +41,18 @@ std::string hop_kernel(const Request& request) {
   return joined("plait_hop_", name_of(moved_type(request)), kind);
 }
 
+bool is_lean_chain(const Request& request) {
+  return !reduces(request.collective) ||
+         (request.op == ReduceOp::sum && request.type == DataType::fp32);
+}
+
+std::string chain_kernel(const Request& request) {
+  const char* const kind = !reduces(request.collective) ? "_place"
+                           : is_lean_chain(request)     ? "_sum"
+                                                        : "_any";
+  return joined("plait_line_chain_", name_of(moved_type(request)), kind);
+}
+
 std::string tiled_kernel(const Request& request, bool fold) {
   if (fold && why_no_fold(request).empty() && request.type == DataType::fp32 &&
       is_common_sum(request))

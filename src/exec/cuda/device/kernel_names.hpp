@@ -11,10 +11,13 @@ namespace plait::cuda {
 /// over 2, 4 and 8.
 bool sums_common_floats(const Request& request);
 bool is_common_sum(const Request& request);
+/// Whether its kernel along a chain keeps within 64 registers.
+bool is_lean_chain(const Request& request);
 
 /// kernel: "one_shot" or "two_shot".
 std::string lines_kernel(const std::string& kernel, const Request& request, bool bare);
 std::string hop_kernel(const Request& request);
+std::string chain_kernel(const Request& request);
 /// fold: where that serves it (why_no_fold).
 std::string tiled_kernel(const Request& request, bool fold = false);
 std::string lane_kernel(const Request& request);

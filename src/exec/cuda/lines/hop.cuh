@@ -3,74 +3,27 @@
 // this call", so that every call is a full exchange and nobody can be two calls ahead of a reader
 // of the inbox.
 #pragma once
-#include "exec/cuda/lines/fused.cuh"
+#include "exec/cuda/lines/escaped.cuh"
 #include "exec/cuda/lines/line_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
 #include "exec/cuda/traffic/tile_cut.hpp"
 
 namespace plait::cuda {
 
-/// Escaped lines: 16 bytes travel as 16, whatever they hold. "Not here" is a word of ones. A sender
-/// puts a stand-in where such a word is to go, and where the stand-in itself is; which of the two
-/// it was is told in a word beside, which else nobody writes or reads. Words travel mixed with
-/// their line's number, so that data which repeats a word (-1 as a mask or padding is a word of
-/// ones) is no slower than other data.
-struct EscapedLine {
-  static constexpr unsigned long long kMissing = ~0ull;
-  static constexpr unsigned long long kStandIn = 0xbf58476d1ce4e5b9ull;  // as rare as any
-
-  /// No two lines of 2^32 - 1 mix alike, and none of them leaves a word as it is.
-  static __device__ Unit mixed(const Unit& unit, unsigned line) {
-    const unsigned half = (line + 1) * 0x9e3779b9u;
-    const unsigned long long key = static_cast<unsigned long long>(half) << 32 | half;
-    return {unit.lo ^ key, unit.hi ^ key};
-  }
-
-  static __device__ bool is_special(unsigned long long word) {
-    return word == kMissing || word == kStandIn;
-  }
-  static __device__ void send(char* at, char* beside, const Unit& unit) {
-    if (is_special(unit.lo) || is_special(unit.hi)) {
-      store_word(beside, (unit.lo == kMissing ? 1 : 0) | (unit.hi == kMissing ? 2 : 0));
-      store_pair(at, is_special(unit.lo) ? kStandIn : unit.lo,
-                 is_special(unit.hi) ? kStandIn : unit.hi);
-    } else {
-      store_pair(at, unit.lo, unit.hi);
-    }
-  }
-  static __device__ bool receive(const char* at, Unit& unit) {
-    unit = load_pair(at);
-    return unit.lo != kMissing && unit.hi != kMissing;
-  }
-  static __device__ bool has_stand_in(const Unit& unit) {
-    return unit.lo == kStandIn || unit.hi == kStandIn;
-  }
-  /// told: the word beside.
-  static __device__ Unit meant(const Unit& unit, unsigned long long told) {
-    return {(told & 1) != 0 ? kMissing : unit.lo, (told & 2) != 0 ? kMissing : unit.hi};
-  }
-};
-
 /// kHandling: kReduceParts or kPlaceParts.
 template <DataType kType, int kOp, int kHandling>
-struct HopCall {
+struct HopCall : EscapedCall<HopArgs, kHandling == kReduceParts ? 2 : 4> {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
   static constexpr int kTogether = kHandling == kReduceParts ? 2 : 4;
+  using Lines = EscapedCall<HopArgs, kTogether>;
+  using Lines::args;
 
-  const HopArgs& args;
   const HopShape& shape;
-  unsigned call;
-  unsigned long long half;
   unsigned units;  // of a part; counted in 32 bits (kMostLines), so that registers suffice
-  bool broken;
-  Patience patience;
 
-  __device__ explicit HopCall(const HopArgs& given) : args(given), shape(given.shape) {
-    call = number_of_call(args.state);
-    half = (call & 1) * args.half_bytes;
+  __device__ explicit HopCall(const HopArgs& given) : Lines(given), shape(given.shape) {
     units = static_cast<unsigned>((shape.part_bytes + 15) / 16);
-    broken = args.state->failed != kNoFault;
   }
   __device__ bool sends(int from, int owner) const {
     return plait::sends(shape, args.ranks, from, owner);
@@ -80,50 +33,13 @@ struct HopCall {
   __device__ unsigned index(int owner, int from, unsigned unit) const {
     return static_cast<unsigned>(place_among_others(owner, from)) * (units + 1) + unit;
   }
-  __device__ char* line(int owner, unsigned at) const {
-    return args.inbox[owner] + half + at * kBareLineBytes;
-  }
-  __device__ char* beside(int owner, unsigned at) const {
-    return line(owner, static_cast<unsigned>(args.ranks - 1) * (units + 1)) + at * kBesideLineBytes;
-  }
-  __device__ bool give_up(int from, unsigned unit) {
-    if (!broken)
-      broken = patience.gone(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(from),
-                             unit, ~0u);
-    return broken;
-  }
+  __device__ unsigned lines() const { return static_cast<unsigned>(args.ranks - 1) * (units + 1); }
   __device__ void send(int owner, unsigned unit, const Unit& value) const {
-    const unsigned at = index(owner, args.rank, unit);
-    EscapedLine::send(line(owner, at), beside(owner, at), EscapedLine::mixed(value, unit));
+    Lines::send(owner, lines(), index(owner, args.rank, unit), unit, value);
   }
-  /// Units first, first + stride, ... (`valid` of them) of what `from` sends: all polled together,
-  /// so that one round trip to L2 may serve them all.
   __device__ void take(Unit (&got)[kTogether], int from, unsigned first, unsigned stride,
                        int valid) {
-    const unsigned at = index(args.rank, from, first);
-    bool all_here;
-    do {
-      all_here = true;
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u)
-        if (u < valid) all_here &= EscapedLine::receive(line(args.rank, at + u * stride), got[u]);
-    } while (!all_here && !give_up(from, first));
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (u < valid) {
-        if (EscapedLine::has_stand_in(got[u]))
-          got[u] = EscapedLine::meant(
-              got[u], take_word(from, beside(args.rank, at + u * stride), first + u * stride));
-        got[u] = EscapedLine::mixed(got[u], first + u * stride);
-        store_pair(line(args.rank, at + u * stride), EscapedLine::kMissing, EscapedLine::kMissing);
-      }
-  }
-  __device__ unsigned long long take_word(int from, char* at, unsigned unit) {
-    unsigned long long told;
-    do told = load_word(at);
-    while (told == EscapedLine::kMissing && !give_up(from, unit));
-    store_word(at, EscapedLine::kMissing);
-    return told;
+    Lines::take(got, from, lines(), index(args.rank, from, first), first, stride, valid);
   }
   /// What reduce() will load, `ahead` steps later.
   __device__ void fetch_own(unsigned first, unsigned stride, int valid) const {

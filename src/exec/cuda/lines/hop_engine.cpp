@@ -7,6 +7,7 @@
 #include "exec/cuda/lines/line_args.hpp"
 #include "exec/cuda/lines/line_cut.hpp"
 #include "exec/cuda/lines/line_plan.hpp"
+#include "exec/cuda/lines/line_spread.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 
 namespace plait::cuda {
@@ -24,20 +25,12 @@ LineCut cut(const Request& request, const Group& group) {
 
 Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) {
   const bool sums = reduces(request.collective);
-  const std::uint64_t units = cut(request, group).units;
-  Spread spread;
-  spread.threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
-                   : units < 8192      ? 128
-                   : units < 65536     ? 256
-                                       : group.most_threads(!sums || sums_common_floats(request));
   unsigned most_blocks = group.blocks(tuning);
   if (group.beside_computing && request.ranks == 2 && tuning.blocks == 0)
     most_blocks =
         std::min(most_blocks, sums ? kBlocksBesideComputing.sums : kBlocksBesideComputing.moves);
-  spread.blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, most_blocks));
-  spread.programmatic = true;
-  return spread;
+  return line_spread(cut(request, group).units, !sums || sums_common_floats(request), most_blocks,
+                     tuning, group);
 }
 
 class HopReady : public Ready {

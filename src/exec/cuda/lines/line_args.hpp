@@ -1,4 +1,4 @@
-// What kernels by lines are told: one_shot, two_shot and hop.
+// What kernels by lines are told: one_shot, two_shot, hop and line_chain.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
@@ -22,6 +22,14 @@ struct HopArgs : CallArgs {
   std::uint64_t half_bytes;
   HopShape shape;
   std::int32_t ahead;  ///< steps that pushing runs ahead of taking
+};
+
+struct ChainArgs : CallArgs {
+  char* inbox[kMaxCudaRanks];  ///< as in HopArgs
+  std::uint64_t half_bytes;
+  ChainShape shape;    ///< of this piece
+  std::int32_t ahead;  ///< steps that pass at the root before the first that returns is awaited
+  std::uint64_t behind_bytes;  ///< of the piece before, where what returns of it is to be taken
 };
 
 }  // namespace plait::cuda

@@ -1,5 +1,5 @@
-// How a call by lines (one_shot, two_shot, hop) is cut where its lines do not fit into half an
-// inbox at once. Pure arithmetic.
+// How a call by lines (one_shot, two_shot, hop, line_chain) is cut where its lines do not fit into
+// half an inbox at once. Pure arithmetic.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -62,6 +62,17 @@ inline LineCut cut_hop(std::uint64_t units, int ranks, std::uint64_t half_bytes)
   const std::uint64_t room = lines / static_cast<std::uint64_t>(std::max(1, ranks - 1));
   if (room < 2) return {};
   const std::uint64_t pieces = std::max<std::uint64_t>(1, (units + room - 2) / (room - 1));
+  return {pieces, (units + pieces - 1) / pieces};
+}
+
+/// The same along a chain: a line for each unit of a piece, and for every other rank one to greet.
+inline LineCut cut_chain(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
+  const std::uint64_t lines =
+      std::min(kMostLines, half_bytes / (kBareLineBytes + kBesideLineBytes));
+  const auto greetings = static_cast<std::uint64_t>(std::max(0, ranks - 1));
+  if (lines <= greetings) return {};
+  const std::uint64_t room = lines - greetings;
+  const std::uint64_t pieces = std::max<std::uint64_t>(1, (units + room - 1) / room);
   return {pieces, (units + pieces - 1) / pieces};
 }
 

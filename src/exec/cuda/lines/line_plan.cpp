@@ -15,9 +15,11 @@ constexpr std::uint64_t kUnit = 16;
 
 LineCut cut_of(const Request& request, LineKernel kernel, LineKind kind, std::uint64_t half_bytes) {
   const std::uint64_t units = (request.count * plait::bytes_of(request.type) + kUnit - 1) / kUnit;
-  const LineCut cut = kernel == LineKernel::hop
-                          ? cut_hop(units, request.ranks, half_bytes)
-                          : cut_lines(units, request.ranks, kernel == LineKernel::one_shot,
+  const int ranks = request.ranks;
+  const LineCut cut = kernel == LineKernel::hop ? cut_hop(units, ranks, half_bytes)
+                      : kernel == LineKernel::line_chain
+                          ? cut_chain(units, ranks, half_bytes)
+                          : cut_lines(units, ranks, kernel == LineKernel::one_shot,
                                       lines_in_half(kind, half_bytes));
   if (cut.units == 0)
     throw Error(ErrorCode::unsupported,
@@ -56,9 +58,16 @@ void write_piece(Builder& builder, LineKernel kernel, std::uint64_t half, Range 
 }  // namespace
 
 const char* name_of(LineKernel kernel) {
-  return kernel == LineKernel::one_shot ? "one_shot"
-         : kernel == LineKernel::hop    ? "hop"
-                                        : "two_shot";
+  return kernel == LineKernel::one_shot   ? "one_shot"
+         : kernel == LineKernel::hop      ? "hop"
+         : kernel == LineKernel::two_shot ? "two_shot"
+                                          : "line_chain";
+}
+
+bool serves(LineKernel kernel, Collective collective) {
+  if (kernel == LineKernel::hop) return true;
+  if (kernel != LineKernel::line_chain) return collective == Collective::all_reduce;
+  return collective == Collective::broadcast || collective == Collective::reduce;
 }
 
 std::uint64_t bytes_of(LineKind kind) {
@@ -73,9 +82,9 @@ std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes) {
 
 Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
                std::uint64_t half_bytes) {
-  if (kernel != LineKernel::hop && request.collective != Collective::all_reduce)
-    throw Error(ErrorCode::unsupported, text("wanted an all_reduce for ", name_of(kernel),
-                                             ", found ", name_of(request.collective)));
+  if (!serves(kernel, request.collective))
+    throw Error(ErrorCode::unsupported, text("wanted a collective that ", name_of(kernel),
+                                             " serves, found ", name_of(request.collective)));
   Builder builder(topology, request, name_of(kernel));
   builder.kernel(name_of(kernel));
   const std::uint64_t bytes = request.count * plait::bytes_of(request.type);
@@ -86,9 +95,17 @@ Plan line_plan(const Topology& topology, const Request& request, LineKernel kern
   const std::uint64_t half = lines_in_half(kind, half_bytes) * kUnit;
   for (int rank = 0; rank < request.ranks; ++rank)
     builder.alloc(Space::inbox, rank, cut.pieces == 1 ? half : 2 * half);
+  std::vector<std::pair<Shot, Range>> chain;
   std::uint64_t turn = 0;
-  for (std::uint64_t at = 0; at < bytes; at += cut.units * kUnit, ++turn)
-    write_piece(builder, kernel, turn % 2 * half, {at, std::min(cut.units * kUnit, bytes - at)});
+  for (std::uint64_t at = 0; at < bytes; at += cut.units * kUnit, ++turn) {
+    const Range piece{at, std::min(cut.units * kUnit, bytes - at)};
+    const std::uint64_t lines = (piece.bytes + kUnit - 1) / kUnit;
+    if (kernel == LineKernel::line_chain)
+      chain.push_back({{"line_chain", turn % 2 * half, lines * kUnit}, piece});
+    else
+      write_piece(builder, kernel, turn % 2 * half, piece);
+  }
+  write_chain(builder, chain);
   return builder.build();
 }
 

@@ -9,8 +9,9 @@
 
 namespace plait::cuda {
 
-enum class LineKernel : std::uint8_t { one_shot, two_shot, hop };
+enum class LineKernel : std::uint8_t { one_shot, two_shot, hop, line_chain };
 const char* name_of(LineKernel kernel);
+bool serves(LineKernel kernel, Collective collective);
 
 enum class LineKind : std::uint8_t { bare, flagged, escaped };
 std::uint64_t bytes_of(LineKind kind);  ///< of a line
@@ -19,7 +20,8 @@ std::uint64_t bytes_of(LineKind kind);  ///< of a line
 std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes);
 
 /// A launch a piece, in the halves of the inbox by turns. Only of all_reduces for one_shot and
-/// two_shot; escaped lines are hop's, which has no others. Throws Error(unsupported) where half an
+/// two_shot, of broadcasts and reduces for line_chain; escaped lines are its and hop's, which have
+/// no others. Throws Error(unsupported) where half an
 /// inbox is too small for any piece.
 Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
                std::uint64_t half_bytes);

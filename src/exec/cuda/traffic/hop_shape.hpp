@@ -1,4 +1,4 @@
-// plan/hop_shape.hpp as kernels may call it.
+// plan/hop_shape.hpp and plan/chain_shape.hpp as kernels may call them.
 #pragma once
 
 #ifdef __CUDACC__
@@ -6,4 +6,5 @@
 #else
 #define PLAIT_ON_BOTH
 #endif
+#include "plan/chain_shape.hpp"
 #include "plan/hop_shape.hpp"

@@ -1,0 +1,114 @@
+// What calls of data of any bits are made of, hop and line_chain: lines that may hold any word, and
+// how a thread sends and takes them.
+#pragma once
+#include "exec/cuda/lines/fused.cuh"
+#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/lines/line_cut.hpp"
+
+namespace plait::cuda {
+
+/// Escaped lines: 16 bytes travel as 16, whatever they hold. "Not here" is a word of ones. A sender
+/// puts a stand-in where such a word is to go, and where the stand-in itself is; which of the two
+/// it was is told in a word beside, which else nobody writes or reads. Words travel mixed with
+/// their line's number, so that data which repeats a word (-1 as a mask or padding is a word of
+/// ones) is no slower than other data.
+struct EscapedLine {
+  static constexpr unsigned long long kMissing = ~0ull;
+  static constexpr unsigned long long kStandIn = 0xbf58476d1ce4e5b9ull;  // as rare as any
+
+  /// No two lines of 2^32 - 1 mix alike, and none of them leaves a word as it is.
+  static __device__ Unit mixed(const Unit& unit, unsigned line) {
+    const unsigned half = (line + 1) * 0x9e3779b9u;
+    const unsigned long long key = static_cast<unsigned long long>(half) << 32 | half;
+    return {unit.lo ^ key, unit.hi ^ key};
+  }
+
+  static __device__ bool is_special(unsigned long long word) {
+    return word == kMissing || word == kStandIn;
+  }
+  static __device__ void send(char* at, char* beside, const Unit& unit) {
+    if (is_special(unit.lo) || is_special(unit.hi)) {
+      store_word(beside, (unit.lo == kMissing ? 1 : 0) | (unit.hi == kMissing ? 2 : 0));
+      store_pair(at, is_special(unit.lo) ? kStandIn : unit.lo,
+                 is_special(unit.hi) ? kStandIn : unit.hi);
+    } else {
+      store_pair(at, unit.lo, unit.hi);
+    }
+  }
+  static __device__ bool receive(const char* at, Unit& unit) {
+    unit = load_pair(at);
+    return unit.lo != kMissing && unit.hi != kMissing;
+  }
+  static __device__ bool has_stand_in(const Unit& unit) {
+    return unit.lo == kStandIn || unit.hi == kStandIn;
+  }
+  /// told: the word beside.
+  static __device__ Unit meant(const Unit& unit, unsigned long long told) {
+    return {(told & 1) != 0 ? kMissing : unit.lo, (told & 2) != 0 ? kMissing : unit.hi};
+  }
+};
+
+/// A call by escaped lines. Half an inbox holds the lines of a call, and behind `lines` of them the
+/// words beside them.
+template <class Args, int kTogether>
+struct EscapedCall {
+  const Args& args;
+  unsigned call;
+  unsigned long long half;
+  bool broken;
+  Patience patience;
+
+  __device__ explicit EscapedCall(const Args& given) : args(given) {
+    call = number_of_call(args.state);
+    half = (call & 1) * args.half_bytes;
+    broken = args.state->failed != kNoFault;
+  }
+  __device__ char* line(int owner, unsigned at) const {
+    return args.inbox[owner] + half + at * kBareLineBytes;
+  }
+  __device__ char* beside(int owner, unsigned lines, unsigned at) const {
+    return line(owner, lines) + at * kBesideLineBytes;
+  }
+  __device__ bool give_up(int from, unsigned unit) {
+    if (!broken)
+      broken = patience.gone(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(from),
+                             unit, ~0u);
+    return broken;
+  }
+  /// The unit of that number, in the line `at`.
+  __device__ void send(int owner, unsigned lines, unsigned at, unsigned unit,
+                       const Unit& value) const {
+    EscapedLine::send(line(owner, at), beside(owner, lines, at), EscapedLine::mixed(value, unit));
+  }
+  /// Units first, first + stride, ... (`valid` of them) of what `from` sends, the first in the line
+  /// `at`: all polled together, so that one round trip to L2 may serve them all.
+  __device__ void take(Unit (&got)[kTogether], int from, unsigned lines, unsigned at,
+                       unsigned first, unsigned stride, int valid) {
+    bool all_here;
+    do {
+      all_here = true;
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u)
+        if (u < valid) all_here &= EscapedLine::receive(line(args.rank, at + u * stride), got[u]);
+    } while (!all_here && !give_up(from, first));
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) {
+        if (EscapedLine::has_stand_in(got[u]))
+          got[u] = EscapedLine::meant(
+              got[u],
+              take_word(from, beside(args.rank, lines, at + u * stride), first + u * stride));
+        got[u] = EscapedLine::mixed(got[u], first + u * stride);
+        store_pair(line(args.rank, at + u * stride), EscapedLine::kMissing, EscapedLine::kMissing);
+      }
+  }
+  __device__ unsigned long long take_word(int from, char* at, unsigned unit) {
+    unsigned long long told;
+    do told = load_word(at);
+    while (told == EscapedLine::kMissing && !give_up(from, unit));
+    store_word(at, EscapedLine::kMissing);
+    return told;
+  }
+};
+
+}  // namespace plait::cuda

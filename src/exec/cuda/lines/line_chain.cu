@@ -1,0 +1,23 @@
+// The kernels along a chain: plait_line_chain_TYPE_{any|sum|place}, of the types that hop has them.
+#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/lines/line_chain.cuh"
+#include "exec/cuda/traffic/hop_shape.hpp"
+
+#define PLAIT_CHAIN(type, name, blocks, op, handling)                                         \
+  extern "C" __global__ void __launch_bounds__(512, blocks)                                   \
+      plait_line_chain_##type##_##name(const __grid_constant__ plait::cuda::ChainArgs args) { \
+    if (args.state == nullptr) return; /* an empty launch */                                  \
+    plait::cuda::line_chain<plait::DataType::type, op, plait::handling>(args);                \
+  }
+#define PLAIT_TYPE(type, bytes, is_float, nccl_value) \
+  PLAIT_CHAIN(type, any, 1, plait::cuda::kAnyOp, kReduceParts)
+#include "plait/types.def"
+#undef PLAIT_TYPE
+
+PLAIT_CHAIN(fp32, sum, 2, static_cast<int>(plait::ReduceOp::sum), kReduceParts)
+
+#define PLAIT_CHAIN_PLACE(type) PLAIT_CHAIN(type, place, 2, plait::cuda::kAnyOp, kPlaceParts)
+PLAIT_CHAIN_PLACE(uint8)
+PLAIT_CHAIN_PLACE(uint16)
+PLAIT_CHAIN_PLACE(uint32)
+PLAIT_CHAIN_PLACE(uint64)

@@ -1,0 +1,169 @@
+// A broadcast or a reduce along a chain of all ranks, by lines: each rank takes a unit from the one
+// before, keeps it or adds its own, and sends it on. So a message crosses each link once, where a
+// hop has the root's links carry it once for every other rank. A line
+// says "I am in this call" to those whom no data tells so.
+#pragma once
+#include "exec/cuda/lines/escaped.cuh"
+#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/traffic/hop_shape.hpp"
+
+namespace plait::cuda {
+
+/// kHandling: kReduceParts or kPlaceParts.
+template <DataType kType, int kOp, int kHandling>
+struct ChainCall : EscapedCall<ChainArgs, kHandling == kReduceParts ? 2 : 4> {
+  using Sum = Accumulator<kType, kOp>;
+  using Stored = typename Sum::Stored;
+  static constexpr bool kSums = kHandling == kReduceParts;
+  static constexpr int kTogether = kSums ? 2 : 4;
+  using Lines = EscapedCall<ChainArgs, kTogether>;
+  using Lines::args;
+
+  const ChainShape& shape;
+  const int before, next;
+  const unsigned units;  // counted in 32 bits (kMostLines), so that registers suffice
+
+  __device__ explicit ChainCall(const ChainArgs& given)
+      : Lines(given),
+        shape(given.shape),
+        before(before_in(shape, given.ranks, given.rank)),
+        next(next_in(shape, given.ranks, given.rank)),
+        units(static_cast<unsigned>((shape.bytes + 15) / 16)) {}
+
+  /// In an inbox, behind the lines of a piece, or of what returns of it: a line a rank to greet.
+  __device__ unsigned greeting(int owner, int from) const {
+    return units + static_cast<unsigned>(place_among_others(owner, from));
+  }
+  __device__ unsigned lines(unsigned of_units) const {
+    return of_units + static_cast<unsigned>(args.ranks - 1);
+  }
+  __device__ unsigned lines() const { return lines(units); }
+  __device__ bool awaits_return() const { return returns(shape) && args.rank == shape.root; }
+
+  __device__ void load_own(Unit (&held)[kTogether], unsigned first, unsigned stride,
+                           int valid) const {
+    const char* const src = static_cast<const char*>(args.input);
+    const bool whole = is_aligned(src);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) held[u] = load_unit<Stored>(src, first + u * stride, shape.bytes, whole);
+  }
+  __device__ static void put(char* dst, unsigned long long bytes, const Unit (&held)[kTogether],
+                             unsigned first, unsigned stride, int valid) {
+    const bool whole = is_aligned(dst);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) store_unit<Stored, true>(dst, first + u * stride, held[u], bytes, whole);
+  }
+  /// What has come so far and this rank's own, in rank order. Rank 0 sends its own as it is.
+  __device__ void add(Unit (&came)[kTogether], const Unit (&own)[kTogether], int valid) const {
+    const double scale = before == shape.first ? args.scalars[before] : 1.0;
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      if (u >= valid) continue;
+      Sum sum;
+      sum.first(came[u], args.op, scale);
+      sum.add(own[u], args.op, args.scalars[args.rank]);
+      came[u] = sum.result(args.op, next < 0, args.ranks);
+    }
+  }
+  /// A step's units go by this rank. A wait that has ended in vain sends nothing on.
+  __device__ void pass(unsigned first, unsigned stride) {
+    const int valid = valid_units(first, stride, units, kTogether);
+    Unit held[kTogether];
+    if (before < 0) {
+      load_own(held, first, stride, valid);
+    } else {
+      Unit own[kTogether];  // on its way while the sum so far is awaited
+      if constexpr (kSums) load_own(own, first, stride, valid);
+      this->take(held, before, lines(), first, first, stride, valid);
+      if (this->broken) return;
+      if constexpr (kSums) add(held, own, valid);
+    }
+    const int to = next >= 0 ? next : returns(shape) ? shape.root : -1;
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid && to >= 0)
+        this->send(to, lines(), first + u * stride, first + u * stride, held[u]);
+    if (keeps(shape, args.rank) && (before >= 0 || args.input != args.output))
+      put(static_cast<char*>(args.output), shape.bytes, held, first, stride, valid);
+  }
+  /// What the root takes back, of this piece or of the one before, which lies in the other half.
+  struct Returned {
+    unsigned long long half, bytes;
+    unsigned units;
+    char* out;
+  };
+  __device__ Returned of_this() const {
+    return {this->half, shape.bytes, units, static_cast<char*>(args.output)};
+  }
+  __device__ Returned of_before() const {
+    const auto lines = static_cast<unsigned>((args.behind_bytes + 15) / 16);
+    return {args.half_bytes - this->half, args.behind_bytes, lines,
+            static_cast<char*>(args.output) - args.behind_bytes};
+  }
+  __device__ void take_returned(const Returned& piece, unsigned first, unsigned stride) {
+    const int valid = valid_units(first, stride, piece.units, kTogether);
+    const unsigned long long own_half = this->half;
+    this->half = piece.half;
+    Unit held[kTogether];
+    this->take(held, shape.last, lines(piece.units), first, first, stride, valid);
+    this->half = own_half;
+    put(piece.out, piece.bytes, held, first, stride, valid);
+  }
+  /// To those who hear of this rank by no data, a line without any.
+  __device__ void greet() const {
+    if (blockIdx.x != 0) return;
+    for (int to = static_cast<int>(threadIdx.x); to < args.ranks;
+         to += static_cast<int>(blockDim.x))
+      if (greets(shape, args.ranks, args.rank, to))
+        this->send(to, lines(), greeting(to, args.rank), units, Unit{0, 0});
+  }
+  __device__ void await_greetings() {
+    if (blockIdx.x != 0) return;
+    Unit got[kTogether];
+    for (int from = static_cast<int>(threadIdx.x); from < args.ranks;
+         from += static_cast<int>(blockDim.x))
+      if (greets(shape, args.ranks, from, args.rank))
+        this->take(got, from, lines(), greeting(args.rank, from), units, 1, 1);
+  }
+};
+
+template <DataType kType, int kOp, int kHandling>
+__device__ void line_chain(const ChainArgs& args) {
+  wait_for_grid_before();
+  using Call = ChainCall<kType, kOp, kHandling>;
+  Call call(args);
+  const unsigned stride = gridDim.x * blockDim.x;
+  const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned step = stride * Call::kTogether;
+  if (step < call.units && args.state->has_neighbour == 0)
+    let_next_grid_start();  // as two_shot does
+  if (!call.broken) call.greet();
+  // Who awaits what returns lets steps pass that are ahead of it. What returns of the piece before
+  // is there, but for its end.
+  const bool awaits = call.awaits_return(), has_before = awaits && args.behind_bytes != 0;
+  const bool takes_this = awaits && call.shape.deferred == 0;
+  typename Call::Returned piece = has_before ? call.of_before() : call.of_this();
+  const unsigned last =
+      awaits ? piece.units : call.units;  // no piece is longer than the one before
+  unsigned passed = 0;
+  for (int s = awaits && !has_before ? -args.ahead : 0; !call.broken; ++s) {
+    if (passed < call.units) call.pass(first + passed, stride);
+    passed += step;
+    if (s < 0) continue;
+    const unsigned at = static_cast<unsigned>(s) * step;
+    if (at >= last) break;
+    if (has_before || takes_this) call.take_returned(piece, first + at, stride);
+  }
+  if (has_before && takes_this) {
+    piece = call.of_this();
+    for (unsigned at = 0; at < call.units && !call.broken; at += step)
+      call.take_returned(piece, first + at, stride);
+  }
+  if (!call.broken) call.await_greetings();
+  if (call.broken) end_broken(args.state);
+  end_fused_call(args.state, call.call);
+}
+
+}  // namespace plait::cuda

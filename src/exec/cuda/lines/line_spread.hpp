@@ -1,0 +1,26 @@
+// How a call by escaped lines (hop, line_chain) is spread over blocks.
+#pragma once
+#include <algorithm>
+
+#include "exec/cuda/device/kernels.hpp"
+#include "exec/cuda/group.hpp"
+#include "exec/cuda/tuning.hpp"
+
+namespace plait::cuda {
+
+/// A thread a unit of the piece, as far as there are blocks; short calls by small ones, of which
+/// more SMs have one. is_lean: its kernel takes half an SM.
+inline Spread line_spread(std::uint64_t units, bool is_lean, unsigned most_blocks,
+                          const Tuning& tuning, const Group& group) {
+  Spread spread;
+  spread.threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
+                   : units < 8192      ? 128
+                   : units < 65536     ? 256
+                                       : group.most_threads(is_lean);
+  spread.blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, most_blocks));
+  spread.programmatic = true;
+  return spread;
+}
+
+}  // namespace plait::cuda
