@@ -51,6 +51,12 @@ RUNS = tuple(
 # Of each engine the newest build first.
 SOURCES = (
     *RUNS,
+    Source(
+        "chains",
+        "gpu_chains_h200x4.csv",
+        ("line_chain",),
+        {"way": "plait line_chain", "run": "teams|last", "collective": r"\w+"},
+    ),
     Source("32-bit lines", "gpu_lines_h200x2.csv", LINES, {"commit": r"a095d62\+.*"}),
     Source("32-bit lines", "gpu_hop_own_h200x2.csv", ("hop",), {"commit": "7a5fc5e"}),
     Source("no division", "gpu_hop_h200x2.csv", ("hop",), {"commit": "654545a"}),
@@ -241,7 +247,12 @@ def messages_launch(call: Call) -> dict[str, int]:
     }
 
 
-LAUNCHES = {"hop": hop_launch, "line_chain": hop_launch, "tiled": tiled_launch, "messages": messages_launch}
+LAUNCHES = {
+    "hop": hop_launch,
+    "line_chain": hop_launch,
+    "tiled": tiled_launch,
+    "messages": messages_launch,
+}
 LAUNCHED = ("blocks", "threads", "together", "line_bytes", "tile_units")
 
 

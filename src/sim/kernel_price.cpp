@@ -18,6 +18,7 @@ struct KernelCosts {
   double graph_ns, eager_ns;
   double to_one, to_three, to_seven, both_ways;
   double line_hop_ns, line_escape_ns, line_one_way_ns;
+  double chain_hop_ns, chain_sum_ns, chain_step_ns;
   double one_shot_step_ns, two_shot_step_ns, hop_peer_ns, hop_round_ns, line_norm;
   double tile_hop_ns, tile_both_ns, tile_relay_ns, tile_ranks_ns, tile_blocks_ns;
   double tile_sum_gb_per_s, tile_step_ns, tile_fill_ns, tile_norm;
@@ -41,6 +42,9 @@ KernelCosts costs_of(const Topology& topology) {
   get("line_hop_ns", costs.line_hop_ns);
   get("line_escape_ns", costs.line_escape_ns);
   get("line_one_way_ns", costs.line_one_way_ns);
+  get("chain_hop_ns", costs.chain_hop_ns);
+  get("chain_sum_ns", costs.chain_sum_ns);
+  get("chain_step_ns", costs.chain_step_ns);
   get("one_shot_step_ns", costs.one_shot_step_ns);
   get("two_shot_step_ns", costs.two_shot_step_ns);
   get("hop_peer_ns", costs.hop_peer_ns);
@@ -164,7 +168,8 @@ class Price {
   double share(double peers) const {
     return to_peers(peers, costs_.to_one, costs_.to_three, costs_.to_seven);
   }
-  double link_ns(double bytes) const { return link_ns(bytes, std::max(parts_.sent, parts_.taken)); }
+  // Of what many send to one each sender's stores go to one peer.
+  double link_ns(double bytes) const { return link_ns(bytes, parts_.sent); }
   double link_ns(double bytes, double peers) const {
     return bytes / (link_gb_per_s_ * share(peers));
   }
@@ -197,15 +202,14 @@ class Price {
     return overlapped(costs_.line_norm, {first - costs_.line_one_way_ns, link, turns});
   }
 
-  // Each rank hands on what it takes; to a root that is not the end of the chain it returns.
+  // Each rank hands on what it takes; the last returns sums to the root, where that is the first.
   double line_chain_ns(double all, double line_bytes) const {
     const Request& request = plan_.request;
     const bool sums = reduces(request.collective);
-    const bool returned = sums && request.root != request.ranks - 1;
-    const double hops = request.ranks - 1 + (returned ? 1 : 0);
+    const int hops = request.ranks - (sums && request.root == 0 ? 0 : 1);
+    const double first = hops * (costs_.chain_hop_ns + (sums ? costs_.chain_sum_ns : 0.0));
     const double at_once = param("blocks", 1) * param("threads", 1) * param("together", 1);
-    const double turns = std::max(all / at_once - 0.5, 0.0) * 2 * costs_.hop_round_ns;
-    const double first = hops * costs_.line_hop_ns + costs_.line_escape_ns;
+    const double turns = std::max(all / at_once - 0.5, 0.0) * costs_.chain_step_ns;
     return first + overlapped(costs_.line_norm, {link_ns(all * line_bytes, 1.0), turns});
   }
 

@@ -197,7 +197,12 @@ FAULTS = [
         "* (units + 1) + unit;",
         "* (units + ({} ? 0 : 1)) + unit;",
     ),
-    ("escaped", "escaped: lines are not waited for", "while (!all_here &&", "while (!({}) && !all_here &&"),
+    (
+        "escaped",
+        "escaped: lines are not waited for",
+        "while (!all_here &&",
+        "while (!({}) && !all_here &&",
+    ),
     (
         "escaped",
         "escaped: lines stay in the inbox",

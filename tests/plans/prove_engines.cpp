@@ -35,7 +35,8 @@ TEST_CASE("every call by engines is proved") {
   for (const std::string& reason : reasons) MESSAGE("refused: ", reason);
   MESSAGE(ops, " ops");
   if (!plait_test::takes_few())
-    for (const char* engine : {"one_shot", "two_shot", "hop", "line_chain", "tiled", "copy_exchange",
-                               "copy_rotation", "copy_ring", "scatter_ring", "in a row"})
+    for (const char* engine :
+         {"one_shot", "two_shot", "hop", "line_chain", "tiled", "copy_exchange", "copy_rotation",
+          "copy_ring", "scatter_ring", "in a row"})
       CHECK(of_engine[engine].proved > plait_test::rounds(50));
 }
