@@ -121,7 +121,7 @@ def plan_json(*words: str) -> dict[str, Any]:
         (("all_reduce", "-b", "16M", "-g", "4"), "two_shot"),
         (("all_gather", "-b", "1G", "-g", "2"), "copy_exchange"),
         (("all_gather", "-b", "1G", "-g", "4"), "tiled"),
-        (("reduce_scatter", "-b", "1M", "-g", "8"), "tiled"),
+        (("reduce_scatter", "-b", "64M", "-g", "8"), "tiled"),
     ],
 )
 def test_plan_says_first_what_would_run(words, engine):

@@ -166,7 +166,7 @@ def test_the_table_of_strategies_names_what_each_does():
 def ratios(gpus: int) -> dict[int, float]:
     """NCCL's time over plait's by size: all_reduces of fp32 in graphs."""
     us: dict[int, dict[str, float]] = {}
-    table = "run_table" if gpus == 4 else "fused"
+    table = "fused" if gpus == 2 else "run_table"
     for row in recorded.rows(f"gpu_{table}_h200x{gpus}.csv"):
         if (row["collective"], row["type"]) == ("all_reduce", "fp32"):
             us.setdefault(int(row["bytes"]), {})[row["way"].split()[0]] = float(row["graph_us"])
