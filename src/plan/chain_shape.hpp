@@ -18,14 +18,15 @@ struct ChainShape {
   std::int32_t root;
   std::int32_t sums;  ///< 1 = a reduce
   /// Of one of several pieces: 1 = the root takes what returns of it while the next one passes, so
-  /// that pieces follow each other with no gap.
+  /// that pieces follow each other with no gap. Not of the last two: the next call writes into the
+  /// half of inboxes that the last but one had, once all have come to the last one.
   std::int32_t deferred;
   std::uint64_t bytes;
 };
 
 ChainShape chain_shape(const Request& request);
-/// Of a piece of it, of so many bytes.
-ChainShape chain_piece(const ChainShape& whole, std::uint64_t bytes, bool is_last);
+/// Of a piece of it, no longer than the one before.
+ChainShape chain_piece(const ChainShape& whole, std::uint64_t offset, std::uint64_t bytes);
 
 /// The rank after `rank`; none = -1.
 PLAIT_ON_BOTH inline int next_in(const ChainShape& shape, int ranks, int rank) {
@@ -44,7 +45,8 @@ PLAIT_ON_BOTH inline bool sends(const ChainShape& shape, int ranks, int from, in
          (returns(shape) && from == shape.last && to == shape.root);
 }
 /// Whether `from` tells `to` that it is in the call. What passes tells so of all ranks before, and
-/// what returns of all; of a deferred piece the root hears of the one alone to which it sends.
+/// what returns of all. Of a deferred piece the root hears of the one alone to which it sends, by a
+/// line behind what it has not taken yet of a piece that is as long.
 PLAIT_ON_BOTH inline bool greets(const ChainShape& shape, int ranks, int from, int to) {
   const auto place = [&](int rank) { return (rank + ranks - shape.first) % ranks; };
   if (place(from) <= place(to)) return false;

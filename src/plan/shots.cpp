@@ -106,13 +106,13 @@ namespace {
 /// One piece along a chain.
 class ChainShot {
  public:
-  ChainShot(Builder& builder, const Shot& shot, Range part, bool is_last)
+  ChainShot(Builder& builder, const Shot& shot, Range part)
       : b_(builder),
         shooter_(builder, shot),
         shot_(shot),
         part_(part),
         n_(builder.ranks()),
-        shape_(chain_piece(chain_shape(builder.request()), part.bytes, is_last)) {}
+        shape_(chain_piece(chain_shape(builder.request()), part.offset, part.bytes)) {}
 
   bool is_deferred() const { return shape_.deferred != 0; }
   void greet() {
@@ -175,7 +175,7 @@ class ChainShot {
 void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pieces) {
   std::unique_ptr<ChainShot> before;  // whose sums have not been taken back
   for (const auto& [shot, part] : pieces) {
-    auto piece = std::make_unique<ChainShot>(builder, shot, part, &part == &pieces.back().second);
+    auto piece = std::make_unique<ChainShot>(builder, shot, part);
     piece->greet();
     piece->pass();
     if (before != nullptr) before->take_returned();

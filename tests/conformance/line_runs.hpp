@@ -212,10 +212,11 @@ class LinePlay {
   void run_chain(int rank, Range piece) {
     ChainArgs args{};
     tell(args, rank, piece);
-    const Range& last = pieces_.back();
-    args.shape = chain_piece(chain_shape(run_.request), piece.bytes, piece.offset == last.offset);
-    if (piece.offset != 0 && chain_piece(chain_shape(run_.request), 0, false).deferred != 0)
-      args.behind_bytes = pieces_[0].bytes;
+    const ChainShape whole = chain_shape(run_.request);
+    args.shape = chain_piece(whole, piece.offset, piece.bytes);
+    const std::uint64_t before = pieces_[0].bytes;
+    if (piece.offset != 0 && chain_piece(whole, piece.offset - before, before).deferred != 0)
+      args.behind_bytes = before;
     args.op = static_cast<int>(run_.request.op);
     constexpr int kSum = static_cast<int>(ReduceOp::sum);
     if (reduces(run_.request.collective) && run_.request.op != ReduceOp::sum)

@@ -83,10 +83,12 @@ class LineTraceCheck {
   }
   /// What returns of a deferred piece is taken by the next launch.
   std::size_t launch_of(const Op& op, std::size_t piece) const {
-    if (!is_chain() || op.dst.space != Space::output || op.srcs[0].space != Space::inbox ||
-        traces_.accesses[0].size() == piece + 1)
+    if (!is_chain() || op.dst.space != Space::output || op.srcs[0].space != Space::inbox)
       return piece;
-    const ChainShape shape = chain_piece(chain_shape(run_.request), 0, false);
+    const auto cut = static_cast<std::uint64_t>(plan_.params.at("piece_bytes"));
+    const std::uint64_t from = piece * cut;
+    const ChainShape shape =
+        chain_piece(chain_shape(run_.request), from, std::min(cut, part_bytes_ - from));
     return shape.deferred != 0 && rank_ == shape.root ? piece + 1 : piece;
   }
   void read_plan() {

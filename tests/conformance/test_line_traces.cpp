@@ -200,7 +200,8 @@ std::vector<LineRun> runs_for(const std::string& file) {
               lines * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
           if (kernel == LineKernel::one_shot) run.half_bytes /= 2;
           if (what == Collective::reduce) run.request.root = late == 0 ? 0 : ranks - 1;
-          if (kernel == LineKernel::line_chain) run.half_bytes /= static_cast<unsigned>(ranks);
+          if (kernel == LineKernel::line_chain)
+            run.half_bytes = lines * cuda::bytes_of(kind) / 16 * 16;
           run.blocks = 1;
           run.threads = 3;
           run.calls_before = 0u - 2u;

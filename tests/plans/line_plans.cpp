@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "exec/cuda/lines/line_plan.hpp"
 #include "plait/report.hpp"
+#include "plan/shots.hpp"
 #include "plans/cases.hpp"
 
 namespace {
@@ -144,4 +145,31 @@ TEST_CASE("calls by lines follow each other in any order, a piece a call, in the
           CHECK(first_finding(verify_in_a_row({&first, &silent, &third})) != "");
         }
   }
+}
+
+TEST_CASE("behind a reduce in pieces the next call finds the inboxes empty") {
+  const Topology topology = cases::wide_machine();
+  for (const int ranks : {3, 4, 5})
+    for (const std::uint64_t pieces : {2, 3, 4, 5, 6}) {
+      constexpr std::uint64_t kPiece = 256, kHalf = 1024;
+      Request request;
+      request.collective = Collective::reduce;
+      request.ranks = ranks;
+      request.count = pieces * kPiece / 4 - 8;  // the last one is shorter
+      request = checked(request, topology);
+      for (const int writer : {1, ranks - 1}) {
+        Builder builder(topology, request, "line_chain");
+        builder.kernel("line_chain");
+        for (int rank = 0; rank < ranks; ++rank) builder.alloc(Space::inbox, rank, 2 * kHalf);
+        std::vector<std::pair<Shot, Range>> parts;
+        for (std::uint64_t at = 0; at < pieces; ++at)
+          parts.push_back({{"line_chain", at % 2 * kHalf, kPiece},
+                           {at * kPiece, std::min(kPiece, request.count * 4 - at * kPiece)}});
+        write_chain(builder, parts);
+        builder.copy(builder.lane(writer, LaneKind::kernel, "line_chain"),
+                     {Space::inbox, 0, pieces % 2 * kHalf, 16}, builder.input(writer, {0, 16}));
+        CAPTURE(text(ranks, " ranks, ", pieces, " pieces, writer ", writer));
+        CHECK(first_finding(verify(builder.build())) == "");
+      }
+    }
 }

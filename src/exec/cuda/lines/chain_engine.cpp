@@ -28,9 +28,12 @@ std::string why_no_chain(const Request& request) {
   return "";
 }
 
-/// Beside computing as many blocks leave SMs to it, and are still ahead of NCCL in a broadcast.
-/// Source: bench/results/gpu_chains_h200x4.csv.
+/// So many blocks leave SMs to computing beside, and a broadcast is still ahead of NCCL. Source:
+/// bench/results/gpu_chains_h200x4.csv.
 constexpr unsigned kBlocksBesideComputing = 64;
+
+/// Bytes of one of many pieces, each of which costs a gap of some 3 us.
+constexpr std::uint64_t kLeastPiece = 4ull << 20;
 
 Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) {
   unsigned most_blocks = group.blocks(tuning);
@@ -61,8 +64,7 @@ class ChainReady : public Ready {
       args.input = static_cast<const char*>(buffers.input) + at;
       args.output = static_cast<char*>(buffers.output) + at;
       args.behind_bytes = args.shape.deferred != 0 ? piece_bytes_ : 0;
-      const std::uint64_t rest = whole_.bytes - at;
-      args.shape = chain_piece(whole_, std::min(piece_bytes_, rest), rest <= piece_bytes_);
+      args.shape = chain_piece(whole_, at, std::min(piece_bytes_, whole_.bytes - at));
       kernels_.launch(kernel_, spread_, stream, {&args});
     }
   }
@@ -89,9 +91,11 @@ class ChainEngine : public Engine {
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
     if (!group.runs(Family::hop)) return group.lacks(Family::hop);
     if (const std::string why = why_no_chain(request); !why.empty()) return why;
-    if (cut(request, group).pieces != 0) return "";
-    return text("its lines do not fit into half an inbox of ", group.sizes.bare_bytes,
-                " bytes (PLAIT_DEVICE_MEMORY)");
+    const LineCut lines = cut(request, group);
+    const bool is_worth_it = lines.pieces <= kMostLinePieces || lines.units * 16 >= kLeastPiece;
+    if (lines.pieces != 0 && (is_worth_it || group.has_lines_alone())) return "";
+    return text("its lines go in ", lines.pieces, " short pieces through half an inbox of ",
+                group.sizes.bare_bytes, " bytes (PLAIT_DEVICE_MEMORY)");
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {

@@ -1,7 +1,11 @@
 // A broadcast or a reduce along a chain of all ranks, by lines: each rank takes a unit from the one
 // before, keeps it or adds its own, and sends it on. So a message crosses each link once, where a
-// hop has the root's links carry it once for every other rank. A line
-// says "I am in this call" to those whom no data tells so.
+// hop has the root's links carry it once for every other rank. A line says "I am in this call" to
+// ranks that no data reaches from it.
+//
+// Rank 0 may take what returned of a piece a launch later than others expect of a reader. This is
+// harmless within the call: what comes into that half again follows from what rank 0 sends
+// afterwards. Of the last two pieces it takes all in their own launches (chain_shape.hpp).
 #pragma once
 #include "exec/cuda/lines/escaped.cuh"
 #include "exec/cuda/lines/line_args.hpp"
@@ -140,8 +144,8 @@ __device__ void line_chain(const ChainArgs& args) {
   if (step < call.units && args.state->has_neighbour == 0)
     let_next_grid_start();  // as two_shot does
   if (!call.broken) call.greet();
-  // Who awaits what returns lets steps pass that are ahead of it. What returns of the piece before
-  // is there, but for its end.
+  // Who awaits what returns lets steps pass that are ahead of it. Nearly all that
+  // returns of the piece before has come by now.
   const bool awaits = call.awaits_return(), has_before = awaits && args.behind_bytes != 0;
   const bool takes_this = awaits && call.shape.deferred == 0;
   typename Call::Returned piece = has_before ? call.of_before() : call.of_this();
