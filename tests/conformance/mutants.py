@@ -309,12 +309,6 @@ FAULTS = [
         "static_cast<char*>(args.output) - ({} ? 0 : args.behind_bytes)",
     ),
     (
-        "line_chain",
-        "line_chain: the own is sent on at once",
-        "if (before < 0) {",
-        "if (before < 0 || {}) {",
-    ),
-    (
         "scatter_ring",
         "parts go round before they are summed",
         f"{SCATTER}\n      {GATHER}",
