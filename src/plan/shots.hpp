@@ -24,8 +24,8 @@ struct Shot {
 /// tell each other that they are in this call, so that every call is a full exchange.
 void write_one_shot(Builder& builder, const Shot& shot, Range part);
 
-/// A broadcast or a reduce along a chain, piece by piece, each with a shot of its own: a slot, and
-/// behind it a line of 16 bytes for each rank that greets.
+/// A broadcast or a reduce along a chain, piece by piece, each with a shot of its own, of which
+/// only the place counts: one slot, and behind it a line of 16 bytes for each rank that greets.
 void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pieces);
 
 /// Of an all_reduce: shards to their owners, each of which reduces its own to sums[owner].

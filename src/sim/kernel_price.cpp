@@ -133,6 +133,7 @@ class Price {
            (kernel == "tiled"          ? tiles_ns()
             : kernel == "scatter_ring" ? scatter_ring_ns()
             : kernel == "messages"     ? messages_ns()
+            : kernel == "line_chain"   ? line_chain_ns()
                                        : lines_ns());
   }
 
@@ -185,7 +186,6 @@ class Price {
     double link = link_ns(parts * work * line_bytes);
     double first = std::log2(ranks) * costs_.line_hop_ns * (two_shot ? 2 : 1);
     double step = one_shot ? costs_.one_shot_step_ns : (ranks - 1) * costs_.two_shot_step_ns;
-    if (plan_.kernel == "line_chain") return line_chain_ns(all, line_bytes);
     if (!one_shot && !two_shot) {
       const double ends =
           parts_.both_ways ? parts_.sent + parts_.taken : std::max(parts_.sent, parts_.taken);
@@ -203,8 +203,9 @@ class Price {
   }
 
   // Each rank hands on what it takes; the last returns sums to the root, where that is the first.
-  double line_chain_ns(double all, double line_bytes) const {
+  double line_chain_ns() const {
     const Request& request = plan_.request;
+    const double all = units(parts_.bytes), line_bytes = param("line_bytes", 16);
     const bool sums = reduces(request.collective);
     const int hops = request.ranks - (sums && request.root == 0 ? 0 : 1);
     const double first = hops * (costs_.chain_hop_ns + (sums ? costs_.chain_sum_ns : 0.0));

@@ -63,10 +63,6 @@ struct RealKernels {
   }
 };
 
-inline bool is_escaped(LineKernel kernel) {
-  return kernel == LineKernel::hop || kernel == LineKernel::line_chain;
-}
-
 /// A late rank begins when each of the others has looked in vain for a while, or has ended.
 struct Pace {
   std::atomic<unsigned> looks{0};

@@ -118,7 +118,7 @@ class LineTraceCheck {
       return;
     }
     // A word that goes with no data is a greeting: its line is the last of the slot, along a chain
-    // one behind all slots.
+    // one behind all lines of data.
     if (!is_escaped(run_.kernel) || op.value != piece_ + 1) return;
     const int owner = op.flag.owner, from = op.flag.writer;
     if (sends_data(from, owner)) return;

@@ -130,8 +130,7 @@ TEST_CASE("calls by lines follow each other in any order, a piece a call, in the
         request.root = ranks - 1;
         request.count = 300 + calls.size() * 50;
         request = checked(request, topology);
-        const bool is_escaped = kernel == LineKernel::hop || kernel == LineKernel::line_chain;
-        const LineKind kind = is_escaped ? LineKind::escaped : LineKind::bare;
+        const LineKind kind = is_escaped(kernel) ? LineKind::escaped : LineKind::bare;
         calls.push_back(line_plan(topology, request, kernel, kind, 1 << 20));
       }
     for (const Plan& first : calls)

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kUnit = 16;
 
 LineCut cut_of(const Request& request, LineKernel kernel, LineKind kind, std::uint64_t half_bytes) {
-  const std::uint64_t units = (request.count * plait::bytes_of(request.type) + kUnit - 1) / kUnit;
+  const std::uint64_t units = units_of(request);
   const int ranks = request.ranks;
   const LineCut cut = kernel == LineKernel::hop ? cut_hop(units, ranks, half_bytes)
                       : kernel == LineKernel::line_chain
@@ -64,6 +64,10 @@ const char* name_of(LineKernel kernel) {
                                           : "line_chain";
 }
 
+bool is_escaped(LineKernel kernel) {
+  return kernel == LineKernel::hop || kernel == LineKernel::line_chain;
+}
+
 bool serves(LineKernel kernel, Collective collective) {
   if (kernel == LineKernel::hop) return true;
   if (kernel != LineKernel::line_chain) return collective == Collective::all_reduce;
@@ -95,13 +99,12 @@ Plan line_plan(const Topology& topology, const Request& request, LineKernel kern
   const std::uint64_t half = lines_in_half(kind, half_bytes) * kUnit;
   for (int rank = 0; rank < request.ranks; ++rank)
     builder.alloc(Space::inbox, rank, cut.pieces == 1 ? half : 2 * half);
-  std::vector<std::pair<Shot, Range>> chain;
+  std::vector<std::pair<Shot, Range>> chain;  // whose pieces know of each other
   std::uint64_t turn = 0;
   for (std::uint64_t at = 0; at < bytes; at += cut.units * kUnit, ++turn) {
     const Range piece{at, std::min(cut.units * kUnit, bytes - at)};
-    const std::uint64_t lines = (piece.bytes + kUnit - 1) / kUnit;
     if (kernel == LineKernel::line_chain)
-      chain.push_back({{"line_chain", turn % 2 * half, lines * kUnit}, piece});
+      chain.push_back({{"line_chain", turn % 2 * half}, piece});
     else
       write_piece(builder, kernel, turn % 2 * half, piece);
   }

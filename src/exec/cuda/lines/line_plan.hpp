@@ -12,6 +12,8 @@ namespace plait::cuda {
 enum class LineKernel : std::uint8_t { one_shot, two_shot, hop, line_chain };
 const char* name_of(LineKernel kernel);
 bool serves(LineKernel kernel, Collective collective);
+/// Whether its lines hold data of any bits.
+bool is_escaped(LineKernel kernel);
 
 enum class LineKind : std::uint8_t { bare, flagged, escaped };
 std::uint64_t bytes_of(LineKind kind);  ///< of a line
