@@ -58,6 +58,10 @@ struct RealKernels {
     cuda::hop<kType, kOp, kHandling>(args);
   }
   template <DataType kType, int kOp, int kHandling>
+  static void short_hop(const HopArgs& args) {
+    cuda::short_hop<kType, kOp, kHandling>(args);
+  }
+  template <DataType kType, int kOp, int kHandling>
   static void line_chain(const ChainArgs& args) {
     cuda::line_chain<kType, kOp, kHandling>(args);
   }
@@ -198,12 +202,18 @@ class LinePlay {
     if (args.shape.own_bytes != 0) args.shape.own_bytes = piece.bytes;
     constexpr int kSum = static_cast<int>(ReduceOp::sum);
     if (reduces(run_.request.collective) && run_.request.type == DataType::bf16)
-      return Kernels::template hop<DataType::bf16, kSum, kReduceParts>(args);
-    if (reduces(run_.request.collective))
-      return Kernels::template hop<DataType::fp32, kSum, kReduceParts>(args);
+      return run_hop<DataType::bf16, kSum, kReduceParts>(args);
+    if (reduces(run_.request.collective)) return run_hop<DataType::fp32, kSum, kReduceParts>(args);
     if (plait::bytes_of(run_.request.type) == 2)
-      return Kernels::template hop<DataType::uint16, kAnyOp, kPlaceParts>(args);
-    Kernels::template hop<DataType::uint8, kAnyOp, kPlaceParts>(args);
+      return run_hop<DataType::uint16, kAnyOp, kPlaceParts>(args);
+    run_hop<DataType::uint8, kAnyOp, kPlaceParts>(args);
+  }
+  /// As the engine chooses between its kernels.
+  template <DataType kType, int kOp, int kHandling>
+  void run_hop(const HopArgs& args) {
+    if (std::uint64_t{run_.blocks} * run_.threads >= (pieces_[0].bytes + 15) / 16)
+      return Kernels::template short_hop<kType, kOp, kHandling>(args);
+    Kernels::template hop<kType, kOp, kHandling>(args);
   }
   void run_chain(int rank, Range piece) {
     ChainArgs args{};

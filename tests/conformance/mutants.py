@@ -22,7 +22,7 @@ RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.
 BARE_HERE = "is_here<kType>(unit.lo) && is_here<kType>(unit.hi)"
 HALF = "half = (call & 1) * args.half_bytes;"
 MISSING = "EscapedLine::kMissing, EscapedLine::kMissing"
-OWN_LINE = "line(args.rank, at + u * stride)"
+OWN_LINE = "line(args.rank, one.at)"
 SCATTER = "scatter_->enqueue({input, mine, buffers.scalars}, stream);"
 GATHER = "gather_->enqueue({mine, output, {}}, stream);"
 GATHER_THERE = "gather_->enqueue(Buffers{mine, output, buffers.scalars}, stream);"
@@ -200,8 +200,8 @@ FAULTS = [
     (
         "escaped",
         "escaped: lines are not waited for",
-        "while (!all_here &&",
-        "while (!({}) && !all_here &&",
+        "while (missing >= 0 &&",
+        "while (!({}) && missing >= 0 &&",
     ),
     (
         "escaped",
@@ -241,6 +241,37 @@ FAULTS = [
         "return rank_after(args.rank, {} ? args.ranks - k : k,",
     ),
     ("hop", "hop: what stays is not copied", "call.keep(first", "if (!({})) call.keep(first"),
+    ("hop", "short_hop: what stays is not copied", "? keeps() :", "? keeps() && !({}) :"),
+    (
+        "hop",
+        "short_hop: another owner's part",
+        ": peer(first + j) * shape.part_stride",
+        ": peer(first + ({} ? 0 : j)) * shape.part_stride",
+    ),
+    (
+        "hop",
+        "short_hop: the last one gets nothing",
+        "k < args.ranks && (k == 0",
+        "k < args.ranks - ({} ? 1 : 0) && (k == 0",
+    ),
+    (
+        "hop",
+        "short_hop: a sum without the last rank",
+        "from < args.ranks && from != args.rank,",
+        "from < args.ranks - ({} ? 1 : 0) && from != args.rank,",
+    ),
+    (
+        "hop",
+        "short_hop: placed as another's",
+        "put(slot(j).from * shape",
+        "put(({} ? args.rank : slot(j).from) * shape",
+    ),
+    (
+        "hop",
+        "short_hop: nothing is pushed",
+        "call.push_to_all(unit);",
+        "if (!({})) call.push_to_all(unit);",
+    ),
     (
         "hop",
         "hop: nothing pushed before the first take",

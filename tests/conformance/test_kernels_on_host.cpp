@@ -101,8 +101,12 @@ void run(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size
     HopArgs args{};
     tell(args, call, devices, rank, wait_s);
     args.shape = hop_shape(call.request, static_cast<int>(rank));
-    if (reduces(call.request.collective)) return hop<kType, kOp, kReduceParts>(args);
-    return hop<kType, kAnyOp, kPlaceParts>(args);
+    const bool is_short = (args.shape.part_bytes + 15) / 16 <= kBlocks * kThreads;
+    if (reduces(call.request.collective))
+      return is_short ? short_hop<kType, kOp, kReduceParts>(args)
+                      : hop<kType, kOp, kReduceParts>(args);
+    return is_short ? short_hop<kType, kAnyOp, kPlaceParts>(args)
+                    : hop<kType, kAnyOp, kPlaceParts>(args);
   }
   FusedArgs args{};
   tell(args, call, devices, rank, wait_s);

@@ -158,6 +158,10 @@ struct MutantKernels {
     mutants::hop<kType, kOp, kHandling>(args);
   }
   template <DataType kType, int kOp, int kHandling>
+  static void short_hop(const HopArgs& args) {
+    mutants::short_hop<kType, kOp, kHandling>(args);
+  }
+  template <DataType kType, int kOp, int kHandling>
   static void line_chain(const ChainArgs& args) {
     mutants::line_chain<kType, kOp, kHandling>(args);
   }
@@ -207,6 +211,9 @@ std::vector<LineRun> runs_for(const std::string& file) {
           run.calls_before = 0u - 2u;
           run.late = late;
           run.wait_s = 0.3;
+          runs.push_back(run);
+          if (kernel != LineKernel::hop) continue;
+          run.request.count = 3 * 16 / plait::bytes_of(run.request.type) - 1;  // short_hop
           runs.push_back(run);
         }
   return runs;

@@ -70,7 +70,10 @@ Uses uses_of(Family family, int ranks) {
   }
   for (const Request& request : requests_of(ranks)) switch (family) {
       case Family::lines: add_lines(uses, request); break;
-      case Family::hop: uses[hop_kernel(request)] = uses[chain_kernel(request)] = {}; break;
+      case Family::hop:
+        for (const bool is_short : {false, true}) uses[hop_kernel(request, is_short)] = {};
+        uses[chain_kernel(request)] = {};
+        break;
       case Family::tiled:
         for (const bool fold : {false, true})
           uses[tiled_kernel(request, fold)] = {kTileThreads, kTileSharedBytes};

@@ -34,11 +34,11 @@ std::string lines_kernel(const std::string& kernel, const Request& request, bool
                 bare ? "_bare" : "_flagged");
 }
 
-std::string hop_kernel(const Request& request) {
+std::string hop_kernel(const Request& request, bool is_short) {
   const char* const kind = !reduces(request.collective)  ? "_place"
                            : sums_common_floats(request) ? "_sum"
                                                          : "_any";
-  return joined("plait_hop_", name_of(moved_type(request)), kind);
+  return joined(is_short ? "plait_short_hop_" : "plait_hop_", name_of(moved_type(request)), kind);
 }
 
 bool is_lean_chain(const Request& request) {

@@ -16,7 +16,8 @@ bool is_lean_chain(const Request& request);
 
 /// kernel: "one_shot" or "two_shot".
 std::string lines_kernel(const std::string& kernel, const Request& request, bool bare);
-std::string hop_kernel(const Request& request);
+/// is_short: the kernel for calls with a thread for each unit of a part.
+std::string hop_kernel(const Request& request, bool is_short);
 std::string chain_kernel(const Request& request);
 /// fold: where that serves it (why_no_fold).
 std::string tiled_kernel(const Request& request, bool fold = false);

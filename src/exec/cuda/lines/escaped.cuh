@@ -50,7 +50,7 @@ struct EscapedLine {
 
 /// A call by escaped lines. Half an inbox holds the lines of a call, and behind `lines` of them the
 /// words beside them.
-template <class Args, int kTogether>
+template <class Args>
 struct EscapedCall {
   const Args& args;
   unsigned call;
@@ -80,27 +80,42 @@ struct EscapedCall {
                        const Unit& value) const {
     EscapedLine::send(line(owner, at), beside(owner, lines, at), EscapedLine::mixed(value, unit));
   }
-  /// Units first, first + stride, ... (`valid` of them) of what `from` sends, the first in the line
-  /// `at`: all polled together, so that one round trip to L2 may serve them all.
-  __device__ void take(Unit (&got)[kTogether], int from, unsigned lines, unsigned at,
-                       unsigned first, unsigned stride, int valid) {
-    bool all_here;
+  /// What a thread takes: the unit of that number, from that rank, in the line `at`.
+  struct Slot {
+    bool is_wanted;
+    int from;
+    unsigned at, unit;
+  };
+  /// slot(u) says what got[u] is; slots are polled together, so that one round trip to L2 may serve
+  /// them all.
+  template <int kSlots, class SlotOf>
+  __device__ void take_slots(Unit (&got)[kSlots], unsigned lines, SlotOf slot) {
+    int missing;  // one that is waited for, to be named where it never comes
     do {
-      all_here = true;
+      missing = -1;
 #pragma unroll
-      for (int u = 0; u < kTogether; ++u)
-        if (u < valid) all_here &= EscapedLine::receive(line(args.rank, at + u * stride), got[u]);
-    } while (!all_here && !give_up(from, first));
+      for (int u = 0; u < kSlots; ++u)
+        if (slot(u).is_wanted && !EscapedLine::receive(line(args.rank, slot(u).at), got[u]))
+          missing = u;
+    } while (missing >= 0 && !give_up(slot(missing).from, slot(missing).unit));
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u)
-      if (u < valid) {
-        if (EscapedLine::has_stand_in(got[u]))
-          got[u] = EscapedLine::meant(
-              got[u],
-              take_word(from, beside(args.rank, lines, at + u * stride), first + u * stride));
-        got[u] = EscapedLine::mixed(got[u], first + u * stride);
-        store_pair(line(args.rank, at + u * stride), EscapedLine::kMissing, EscapedLine::kMissing);
-      }
+    for (int u = 0; u < kSlots; ++u) {
+      const Slot one = slot(u);
+      if (!one.is_wanted) continue;
+      if (EscapedLine::has_stand_in(got[u]))
+        got[u] = EscapedLine::meant(
+            got[u], take_word(one.from, beside(args.rank, lines, one.at), one.unit));
+      got[u] = EscapedLine::mixed(got[u], one.unit);
+      store_pair(line(args.rank, one.at), EscapedLine::kMissing, EscapedLine::kMissing);
+    }
+  }
+  /// Units first, first + stride, ... (`valid` of them) of what `from` sends, the first in the line
+  /// `at`.
+  template <int kSlots>
+  __device__ void take(Unit (&got)[kSlots], int from, unsigned lines, unsigned at, unsigned first,
+                       unsigned stride, int valid) {
+    take_slots(got, lines,
+               [&](int u) { return Slot{u < valid, from, at + u * stride, first + u * stride}; });
   }
   __device__ unsigned long long take_word(int from, char* at, unsigned unit) {
     unsigned long long told;

@@ -4,11 +4,14 @@
 #include "exec/cuda/lines/line_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
 
-#define PLAIT_HOP(type, name, blocks, op, handling)                                  \
-  extern "C" __global__ void __launch_bounds__(512, blocks)                          \
-      plait_hop_##type##_##name(const __grid_constant__ plait::cuda::HopArgs args) { \
-    if (args.state == nullptr) return; /* an empty launch */                         \
-    plait::cuda::hop<plait::DataType::type, op, plait::handling>(args);              \
+#define PLAIT_HOP(type, name, blocks, op, handling)       \
+  PLAIT_HOP_KERNEL(hop, type, name, blocks, op, handling) \
+  PLAIT_HOP_KERNEL(short_hop, type, name, blocks, op, handling)
+#define PLAIT_HOP_KERNEL(kernel, type, name, blocks, op, handling)                          \
+  extern "C" __global__ void __launch_bounds__(512, blocks)                                 \
+      plait_##kernel##_##type##_##name(const __grid_constant__ plait::cuda::HopArgs args) { \
+    if (args.state == nullptr) return; /* an empty launch */                                \
+    plait::cuda::kernel<plait::DataType::type, op, plait::handling>(args);                  \
   }
 #define PLAIT_TYPE(type, bytes, is_float, nccl_value) \
   PLAIT_HOP(type, any, 1, plait::cuda::kAnyOp, kReduceParts)

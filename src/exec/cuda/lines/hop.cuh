@@ -12,12 +12,14 @@ namespace plait::cuda {
 
 /// kHandling: kReduceParts or kPlaceParts.
 template <DataType kType, int kOp, int kHandling>
-struct HopCall : EscapedCall<HopArgs, kHandling == kReduceParts ? 2 : 4> {
+struct HopCall : EscapedCall<HopArgs> {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
   static constexpr int kTogether = kHandling == kReduceParts ? 2 : 4;
-  using Lines = EscapedCall<HopArgs, kTogether>;
+  static constexpr int kPeers = 4;  ///< that a thread of a short call hears together
+  using Lines = EscapedCall<HopArgs>;
   using Lines::args;
+  using Slot = typename Lines::Slot;
 
   const HopShape& shape;
   unsigned units;  // of a part; counted in 32 bits (kMostLines), so that registers suffice
@@ -37,8 +39,8 @@ struct HopCall : EscapedCall<HopArgs, kHandling == kReduceParts ? 2 : 4> {
   __device__ void send(int owner, unsigned unit, const Unit& value) const {
     Lines::send(owner, lines(), index(owner, args.rank, unit), unit, value);
   }
-  __device__ void take(Unit (&got)[kTogether], int from, unsigned first, unsigned stride,
-                       int valid) {
+  template <int kSlots>
+  __device__ void take(Unit (&got)[kSlots], int from, unsigned first, unsigned stride, int valid) {
     Lines::take(got, from, lines(), index(args.rank, from, first), first, stride, valid);
   }
   /// What reduce() will load, `ahead` steps later.
@@ -118,16 +120,20 @@ struct HopCall : EscapedCall<HopArgs, kHandling == kReduceParts ? 2 : 4> {
   }
   __device__ void await_greetings() {
     if (blockIdx.x != 0) return;
-    Unit got[kTogether];
+    Unit got[1];
     for (int from = static_cast<int>(threadIdx.x); from < args.ranks;
          from += static_cast<int>(blockDim.x))
       if (from != args.rank && !sends(from, args.rank)) take(got, from, units, 1, 1);
   }
+  __device__ bool keeps() const {
+    return shape.own_bytes != 0 && static_cast<const char*>(args.input) + shape.own_from !=
+                                       static_cast<char*>(args.output) + shape.own_to;
+  }
   /// What stays on this rank, of as many units as a part.
   __device__ void keep(unsigned first, unsigned stride) const {
+    if (!keeps()) return;
     const char* src = static_cast<const char*>(args.input) + shape.own_from;
     char* dst = static_cast<char*>(args.output) + shape.own_to;
-    if (src == dst || shape.own_bytes == 0) return;
     const bool whole = is_aligned(src) && is_aligned(dst);
     const int valid = valid_units(first, stride, units, kTogether);
     Unit held[kTogether];
@@ -139,7 +145,101 @@ struct HopCall : EscapedCall<HopArgs, kHandling == kReduceParts ? 2 : 4> {
       if (u < valid)
         store_unit<Stored, true>(dst, first + u * stride, held[u], shape.own_bytes, whole);
   }
+
+  // Of a short call a thread has one unit of each part. It holds those of several peers at once, so
+  // that the time of one load or one wait serves them all.
+
+  /// To the k-th rank from this one on; the 0th is this one, which keeps what stays.
+  __device__ bool gives(int k) const {
+    return k < args.ranks && (k == 0 ? keeps() : sends(args.rank, peer(k)));
+  }
+  __device__ void push_to_all(unsigned unit) const {
+    for (int first = 0; first < args.ranks; first += kPeers) {
+      Unit held[kPeers];
+#pragma unroll
+      for (int j = 0; j < kPeers; ++j) {
+        if (!gives(first + j)) continue;
+        const unsigned long long at =
+            first + j == 0 ? shape.own_from : peer(first + j) * shape.part_stride;
+        const char* const src = static_cast<const char*>(args.input) + at;
+        held[j] = load_unit<Stored>(src, unit, shape.part_bytes, is_aligned(src));
+      }
+#pragma unroll
+      for (int j = 0; j < kPeers; ++j)
+        if (gives(first + j)) {
+          if (first + j == 0)
+            put(shape.own_to, unit, held[j]);
+          else
+            send(peer(first + j), unit, held[j]);
+        }
+    }
+  }
+  __device__ void reduce_all(unsigned unit) {
+    const char* const src = static_cast<const char*>(args.input) + args.rank * shape.part_stride;
+    const Unit mine = load_unit<Stored>(src, unit, shape.part_bytes, is_aligned(src));
+    Sum sum;
+    for (int first = 0; first < args.ranks; first += kPeers) {
+      Unit got[kPeers];
+      this->take_slots(got, lines(), [&](int j) {
+        const int from = first + j;
+        return Slot{from < args.ranks && from != args.rank, from, index(args.rank, from, unit),
+                    unit};
+      });
+#pragma unroll
+      for (int j = 0; j < kPeers; ++j) {
+        const int from = first + j;
+        if (from >= args.ranks) continue;
+        if (from == args.rank) got[j] = mine;
+        if (from == 0)
+          sum.first(got[j], args.op, args.scalars[0]);
+        else
+          sum.add(got[j], args.op, args.scalars[from]);
+      }
+    }
+    put(0, unit, sum.result(args.op, true, args.ranks));
+  }
+  __device__ void place_all(unsigned unit) {
+    for (int first = 1; first < args.ranks; first += kPeers) {
+      Unit got[kPeers];
+      const auto slot = [&](int j) {
+        const int from = first + j < args.ranks ? peer(first + j) : args.rank;
+        return Slot{sends(from, args.rank), from, index(args.rank, from, unit), unit};
+      };
+      this->take_slots(got, lines(), slot);
+#pragma unroll
+      for (int j = 0; j < kPeers; ++j)
+        if (slot(j).is_wanted) put(slot(j).from * shape.place_stride, unit, got[j]);
+    }
+  }
 };
+
+/// What both kernels do before and behind a call's parts. Of a rank that has given up comes
+/// nothing: peers may still read what lies in the same half.
+template <class Call, class Parts>
+__device__ void hop_call(Call& call, Parts move_parts) {
+  if (!call.broken) call.greet();
+  if (!call.broken) move_parts();
+  if (!call.broken) call.await_greetings();
+  if (call.broken) end_broken(call.args.state);
+  end_fused_call(call.args.state, call.call);
+}
+
+/// With a thread, at least, for every unit of a part.
+template <DataType kType, int kOp, int kHandling>
+__device__ void short_hop(const HopArgs& args) {
+  wait_for_grid_before();
+  HopCall<kType, kOp, kHandling> call(args);
+  const unsigned unit = blockIdx.x * blockDim.x + threadIdx.x;
+  hop_call(call, [&] {
+    if (unit >= call.units) return;
+    call.push_to_all(unit);
+    if (!call.takes()) return;
+    if constexpr (kHandling == kReduceParts)
+      call.reduce_all(unit);
+    else
+      call.place_all(unit);
+  });
+}
 
 template <DataType kType, int kOp, int kHandling>
 __device__ void hop(const HopArgs& args) {
@@ -151,25 +251,22 @@ __device__ void hop(const HopArgs& args) {
   const unsigned step = stride * Call::kTogether;
   if (step < call.units && args.state->has_neighbour == 0)
     let_next_grid_start();  // as two_shot does
-  if (!call.broken) call.greet();
-  // Of a rank that has given up comes nothing: peers may still read what lies in the same half.
-  unsigned pushed = 0;
-  for (int s = -args.ahead; !call.broken; ++s) {
-    if (pushed < call.units) call.push(first + pushed, stride);
-    pushed += step;
-    if (s < 0) continue;
-    const unsigned at = static_cast<unsigned>(s) * step;
-    if (at >= call.units) break;
-    call.keep(first + at, stride);
-    if (!call.takes()) continue;
-    if constexpr (kHandling == kReduceParts)
-      call.reduce(first + at, stride);
-    else
-      call.place(first + at, stride);
-  }
-  if (!call.broken) call.await_greetings();
-  if (call.broken) end_broken(args.state);
-  end_fused_call(args.state, call.call);
+  hop_call(call, [&] {
+    unsigned pushed = 0;
+    for (int s = -args.ahead; !call.broken; ++s) {
+      if (pushed < call.units) call.push(first + pushed, stride);
+      pushed += step;
+      if (s < 0) continue;
+      const unsigned at = static_cast<unsigned>(s) * step;
+      if (at >= call.units) break;
+      call.keep(first + at, stride);
+      if (!call.takes()) continue;
+      if constexpr (kHandling == kReduceParts)
+        call.reduce(first + at, stride);
+      else
+        call.place(first + at, stride);
+    }
+  });
 }
 
 }  // namespace plait::cuda

@@ -37,9 +37,10 @@ class HopReady : public Ready {
  public:
   HopReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
-        kernel_(kernels_.find(hop_kernel(request))),
         spread_(spread_of(request, tuning, rank.group())),
         piece_bytes_(cut(request, rank.group()).units * 16),
+        kernel_(kernels_.find(
+            hop_kernel(request, has_thread_for_each(piece_bytes_ / 16, spread_)))),
         whole_(hop_shape(request, rank.rank())) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer)
@@ -63,9 +64,9 @@ class HopReady : public Ready {
 
  private:
   Kernels& kernels_;
-  const Function kernel_;
   const Spread spread_;
   const std::uint64_t piece_bytes_;
+  const Function kernel_;
   const HopShape whole_;
   HopArgs args_{};
 };

@@ -15,12 +15,12 @@ namespace plait::cuda {
 
 /// kHandling: kReduceParts or kPlaceParts.
 template <DataType kType, int kOp, int kHandling>
-struct ChainCall : EscapedCall<ChainArgs, kHandling == kReduceParts ? 2 : 4> {
+struct ChainCall : EscapedCall<ChainArgs> {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
   static constexpr bool kSums = kHandling == kReduceParts;
   static constexpr int kTogether = kSums ? 2 : 4;
-  using Lines = EscapedCall<ChainArgs, kTogether>;
+  using Lines = EscapedCall<ChainArgs>;
   using Lines::args;
 
   const ChainShape& shape;
@@ -125,7 +125,7 @@ struct ChainCall : EscapedCall<ChainArgs, kHandling == kReduceParts ? 2 : 4> {
   }
   __device__ void await_greetings() {
     if (blockIdx.x != 0) return;
-    Unit got[kTogether];
+    Unit got[1];
     for (int from = static_cast<int>(threadIdx.x); from < args.ranks;
          from += static_cast<int>(blockDim.x))
       if (greets(shape, args.ranks, from, args.rank))

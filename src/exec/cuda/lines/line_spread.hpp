@@ -23,4 +23,8 @@ inline Spread line_spread(std::uint64_t units, bool is_lean, unsigned most_block
   return spread;
 }
 
+inline bool has_thread_for_each(std::uint64_t units, const Spread& spread) {
+  return std::uint64_t{spread.blocks} * spread.threads >= units;
+}
+
 }  // namespace plait::cuda
