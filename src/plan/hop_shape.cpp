@@ -52,9 +52,7 @@ void shape_placement(HopShape& shape, const Request& request, bool is_root, std:
   }
 }
 
-}  // namespace
-
-HopShape hop_shape(const Request& request, int rank) {
+HopShape shape_of_parts(const Request& request, int rank) {
   HopShape shape{};
   shape.senders = shape.owners = static_cast<std::uint32_t>((1ull << request.ranks) - 1);
   shape.part_bytes = request.count * bytes_of(request.type);
@@ -67,6 +65,19 @@ HopShape hop_shape(const Request& request, int rank) {
   shape.handling = kReduceParts;
   if (request.collective == Collective::reduce) shape.owners = only(request.root);
   if (request.collective == Collective::reduce_scatter) shape.part_stride = shape.part_bytes;
+  return shape;
+}
+
+}  // namespace
+
+HopShape hop_shape(const Request& request, int rank) {
+  HopShape shape = shape_of_parts(request, rank);
+  shape.gives = shape.own_bytes != 0 ? 1 : 0;
+  for (int k = 1; k < request.ranks; ++k) {
+    const int peer = (rank + k) % request.ranks;
+    if (sends(shape, request.ranks, rank, peer)) shape.gives |= 1u << k;
+    if (sends(shape, request.ranks, peer, rank)) shape.takes |= 1u << k;
+  }
   return shape;
 }
 

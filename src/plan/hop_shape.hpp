@@ -30,9 +30,12 @@ struct HopShape {
   std::uint64_t own_from;      ///< what stays on this rank: in the input,
   std::uint64_t own_to;        ///< in the output,
   std::uint64_t own_bytes;
+  std::uint32_t gives;  ///< bit k: this rank has a part for rank + k, for k = 0 one that stays
+  std::uint32_t takes;  ///< bit k: rank + k, another one, has a part for this one
 };
 
-/// As `rank` sees it; all but what stays there is the same on every rank.
+/// As `rank` sees it; what stays there, gives and takes are its own, all else is the same on every
+/// rank.
 HopShape hop_shape(const Request& request, int rank);
 
 /// Whether `from` sends a part to `owner`.

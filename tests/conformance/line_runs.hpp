@@ -12,6 +12,7 @@
 #include "exec/cuda/lines/hop.cuh"
 #include "exec/cuda/lines/line_chain.cuh"
 #include "exec/cuda/lines/line_plan.hpp"
+#include "exec/cuda/lines/line_spread.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/builder.hpp"
 
@@ -57,9 +58,9 @@ struct RealKernels {
   static void hop(const HopArgs& args) {
     cuda::hop<kType, kOp, kHandling>(args);
   }
-  template <DataType kType, int kOp, int kHandling>
-  static void short_hop(const HopArgs& args) {
-    cuda::short_hop<kType, kOp, kHandling>(args);
+  template <DataType kType, int kOp, int kHandling, int kMostRanks>
+  static void short_hop(const ShortHopArgs& args) {
+    cuda::short_hop<kType, kOp, kHandling, kMostRanks>(args);
   }
   template <DataType kType, int kOp, int kHandling>
   static void line_chain(const ChainArgs& args) {
@@ -211,8 +212,12 @@ class LinePlay {
   /// As the engine chooses between its kernels.
   template <DataType kType, int kOp, int kHandling>
   void run_hop(const HopArgs& args) {
-    if (std::uint64_t{run_.blocks} * run_.threads >= (pieces_[0].bytes + 15) / 16)
-      return Kernels::template short_hop<kType, kOp, kHandling>(args);
+    const LineCut cut{pieces_.size(), (pieces_[0].bytes + 15) / 16};
+    const Spread spread{.blocks = run_.blocks, .threads = run_.threads};
+    if (is_short_hop(run_.request, cut, spread))
+      return args.ranks <= 4
+                 ? Kernels::template short_hop<kType, kOp, kHandling, 4>(short_hop_args(args))
+                 : Kernels::template short_hop<kType, kOp, kHandling, 8>(short_hop_args(args));
     Kernels::template hop<kType, kOp, kHandling>(args);
   }
   void run_chain(int rank, Range piece) {

@@ -241,18 +241,23 @@ FAULTS = [
         "return rank_after(args.rank, {} ? args.ranks - k : k,",
     ),
     ("hop", "hop: what stays is not copied", "call.keep(first", "if (!({})) call.keep(first"),
-    ("hop", "short_hop: what stays is not copied", "? keeps() :", "? keeps() && !({}) :"),
+    (
+        "hop",
+        "short_hop: what stays is not copied",
+        "if (i == args.ranks - 1) return put(",
+        "if (i == args.ranks - 1) return {} ? (void)0 : put(",
+    ),
     (
         "hop",
         "short_hop: another owner's part",
-        ": peer(first + j) * shape.part_stride",
-        ": peer(first + ({} ? 0 : j)) * shape.part_stride",
+        "load(args.part_at[first + j], true)",
+        "load(args.part_at[first + j + ({} ? 1 : 0)], true)",
     ),
     (
         "hop",
         "short_hop: the last one gets nothing",
-        "k < args.ranks && (k == 0",
-        "k < args.ranks - ({} ? 1 : 0) && (k == 0",
+        "if (gives_to(first + j)) give(",
+        "if (gives_to(first + j) && !({} && first + j == args.ranks - 2)) give(",
     ),
     (
         "hop",
@@ -263,14 +268,26 @@ FAULTS = [
     (
         "hop",
         "short_hop: placed as another's",
-        "put(slot(j).from * shape",
-        "put(({} ? args.rank : slot(j).from) * shape",
+        "put(args.place_at[first + j], got",
+        "put(args.place_at[{} ? 0 : first + j], got",
+    ),
+    (
+        "hop",
+        "short_hop: another owner's part, of units that are not whole",
+        "load(args.part_at[i], false)",
+        "load(args.part_at[i + ({} ? 1 : 0)], false)",
+    ),
+    (
+        "hop",
+        "short_hop: placed as another's, of units that are not whole",
+        "put(args.place_at[i], got[0]",
+        "put(args.place_at[{} ? 0 : i], got[0]",
     ),
     (
         "hop",
         "short_hop: nothing is pushed",
-        "call.push_to_all(unit);",
-        "if (!({})) call.push_to_all(unit);",
+        "call.push();\n    else",
+        "if (!({})) call.push();\n      else (void)0;\n    else",
     ),
     (
         "hop",
@@ -281,8 +298,8 @@ FAULTS = [
     (
         "hop",
         "hop: a sum without the last rank",
-        "from < args.ranks; ++from) {\n      Unit got",
-        "from < args.ranks - ({} ? 1 : 0); ++from) {\n      Unit got",
+        "from < args.ranks; ++from) {\n      Unit got[kTogether]",
+        "from < args.ranks - ({} ? 1 : 0); ++from) {\n      Unit got[kTogether]",
     ),
     (
         "line_chain",

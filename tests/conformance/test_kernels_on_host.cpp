@@ -92,6 +92,14 @@ void tell(Kind& args, Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devic
     args.inbox[r] = bytes_of(flagged ? devices[r]->flagged : devices[r]->bare);
 }
 
+template <DataType kType, int kOp, int kHandling>
+void run_hop(const HopArgs& args) {
+  const bool is_short = (args.shape.part_bytes + 15) / 16 <= kBlocks * kThreads;
+  if (!is_short || args.ranks > 8) return hop<kType, kOp, kHandling>(args);
+  if (args.ranks <= 4) return short_hop<kType, kOp, kHandling, 4>(short_hop_args(args));
+  short_hop<kType, kOp, kHandling, 8>(short_hop_args(args));
+}
+
 /// kRanks: 0 = known at run time only, as for any op.
 template <DataType kType, int kRanks>
 void run(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size_t rank,
@@ -101,12 +109,8 @@ void run(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size
     HopArgs args{};
     tell(args, call, devices, rank, wait_s);
     args.shape = hop_shape(call.request, static_cast<int>(rank));
-    const bool is_short = (args.shape.part_bytes + 15) / 16 <= kBlocks * kThreads;
-    if (reduces(call.request.collective))
-      return is_short ? short_hop<kType, kOp, kReduceParts>(args)
-                      : hop<kType, kOp, kReduceParts>(args);
-    return is_short ? short_hop<kType, kAnyOp, kPlaceParts>(args)
-                    : hop<kType, kAnyOp, kPlaceParts>(args);
+    if (reduces(call.request.collective)) return run_hop<kType, kOp, kReduceParts>(args);
+    return run_hop<kType, kAnyOp, kPlaceParts>(args);
   }
   FusedArgs args{};
   tell(args, call, devices, rank, wait_s);

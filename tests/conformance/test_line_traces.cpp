@@ -157,9 +157,9 @@ struct MutantKernels {
   static void hop(const HopArgs& args) {
     mutants::hop<kType, kOp, kHandling>(args);
   }
-  template <DataType kType, int kOp, int kHandling>
-  static void short_hop(const HopArgs& args) {
-    mutants::short_hop<kType, kOp, kHandling>(args);
+  template <DataType kType, int kOp, int kHandling, int kMostRanks>
+  static void short_hop(const ShortHopArgs& args) {
+    mutants::short_hop<kType, kOp, kHandling, kMostRanks>(args);
   }
   template <DataType kType, int kOp, int kHandling>
   static void line_chain(const ChainArgs& args) {
@@ -213,7 +213,9 @@ std::vector<LineRun> runs_for(const std::string& file) {
           run.wait_s = 0.3;
           runs.push_back(run);
           if (kernel != LineKernel::hop) continue;
-          run.request.count = 3 * 16 / plait::bytes_of(run.request.type) - 1;  // short_hop
+          run.request.count = 3 * 16 / plait::bytes_of(run.request.type);  // short_hop, whole units
+          runs.push_back(run);
+          --run.request.count;  // and others
           runs.push_back(run);
         }
   return runs;

@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
+#include "exec/cuda/lines/line_args.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -71,8 +72,8 @@ Uses uses_of(Family family, int ranks) {
   for (const Request& request : requests_of(ranks)) switch (family) {
       case Family::lines: add_lines(uses, request); break;
       case Family::hop:
-        for (const bool is_short : {false, true}) uses[hop_kernel(request, is_short)] = {};
-        uses[chain_kernel(request)] = {};
+        uses[hop_kernel(request, false)] = uses[chain_kernel(request)] = {};
+        if (has_short_hop(request)) uses[hop_kernel(request, true)] = {kShortHopThreads, 0};
         break;
       case Family::tiled:
         for (const bool fold : {false, true})

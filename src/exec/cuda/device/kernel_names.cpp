@@ -34,11 +34,18 @@ std::string lines_kernel(const std::string& kernel, const Request& request, bool
                 bare ? "_bare" : "_flagged");
 }
 
+bool has_short_hop(const Request& request) {
+  const bool is_common = !reduces(request.collective) || sums_common_floats(request);
+  return request.ranks <= (is_common ? 8 : 4);
+}
+
 std::string hop_kernel(const Request& request, bool is_short) {
   const char* const kind = !reduces(request.collective)  ? "_place"
                            : sums_common_floats(request) ? "_sum"
                                                          : "_any";
-  return joined(is_short ? "plait_short_hop_" : "plait_hop_", name_of(moved_type(request)), kind);
+  const char* const type = name_of(moved_type(request));
+  if (is_short) return joined("plait_short_hop_", type, kind, request.ranks <= 4 ? "_4" : "_8");
+  return joined("plait_hop_", type, kind);
 }
 
 bool is_lean_chain(const Request& request) {

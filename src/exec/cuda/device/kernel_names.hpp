@@ -16,7 +16,10 @@ bool is_lean_chain(const Request& request);
 
 /// kernel: "one_shot" or "two_shot".
 std::string lines_kernel(const std::string& kernel, const Request& request, bool bare);
-/// is_short: the kernel for calls with a thread for each unit of a part.
+/// Whether there is a kernel for its calls with a thread for each unit of a part, which knows how
+/// many ranks there are at most.
+bool has_short_hop(const Request& request);
+/// is_short: that kernel.
 std::string hop_kernel(const Request& request, bool is_short);
 std::string chain_kernel(const Request& request);
 /// fold: where that serves it (why_no_fold).

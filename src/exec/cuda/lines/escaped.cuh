@@ -26,6 +26,13 @@ struct EscapedLine {
   static __device__ bool is_special(unsigned long long word) {
     return word == kMissing || word == kStandIn;
   }
+  /// Of two words, by half of each.
+  static __device__ bool may_be_special(const Unit& unit) {
+    const auto lo = static_cast<unsigned>(unit.lo >> 32), hi = static_cast<unsigned>(unit.hi >> 32);
+    constexpr auto kMissingHalf = static_cast<unsigned>(kMissing >> 32);
+    constexpr auto kStandInHalf = static_cast<unsigned>(kStandIn >> 32);
+    return lo == kMissingHalf || lo == kStandInHalf || hi == kMissingHalf || hi == kStandInHalf;
+  }
   static __device__ void send(char* at, char* beside, const Unit& unit) {
     if (is_special(unit.lo) || is_special(unit.hi)) {
       store_word(beside, (unit.lo == kMissing ? 1 : 0) | (unit.hi == kMissing ? 2 : 0));
@@ -98,16 +105,43 @@ struct EscapedCall {
         if (slot(u).is_wanted && !EscapedLine::receive(line(args.rank, slot(u).at), got[u]))
           missing = u;
     } while (missing >= 0 && !give_up(slot(missing).from, slot(missing).unit));
+    if constexpr (kSlots > kFew) take_words(got, lines, slot);
 #pragma unroll
     for (int u = 0; u < kSlots; ++u) {
       const Slot one = slot(u);
       if (!one.is_wanted) continue;
-      if (EscapedLine::has_stand_in(got[u]))
-        got[u] = EscapedLine::meant(
-            got[u], take_word(one.from, beside(args.rank, lines, one.at), one.unit));
+      if constexpr (kSlots <= kFew)
+        if (EscapedLine::has_stand_in(got[u]))
+          got[u] = EscapedLine::meant(got[u], word_beside(lines, one));
       got[u] = EscapedLine::mixed(got[u], one.unit);
       store_pair(line(args.rank, one.at), EscapedLine::kMissing, EscapedLine::kMissing);
     }
+  }
+  /// What is so rare has its code once, but where few slots leave it no registers.
+  static constexpr int kFew = 2;
+  template <int kSlots, class SlotOf>
+  __device__ void take_words(Unit (&got)[kSlots], unsigned lines, SlotOf slot) {
+    unsigned stand_ins = 0;
+#pragma unroll
+    for (int u = 0; u < kSlots; ++u)
+      if (slot(u).is_wanted && EscapedLine::may_be_special(got[u])) stand_ins |= 1u << u;
+    if (stand_ins == 0) [[likely]]
+      return;
+    stand_ins = 0;
+#pragma unroll
+    for (int u = 0; u < kSlots; ++u)
+      if (slot(u).is_wanted && EscapedLine::has_stand_in(got[u])) stand_ins |= 1u << u;
+#pragma unroll 1
+    for (int at = 0; stand_ins >> at != 0; ++at) {
+      if ((stand_ins >> at & 1) == 0) continue;
+      const unsigned long long told = word_beside(lines, slot(at));
+#pragma unroll
+      for (int u = 0; u < kSlots; ++u)
+        if (u == at) got[u] = EscapedLine::meant(got[u], told);
+    }
+  }
+  __device__ unsigned long long word_beside(unsigned lines, const Slot& slot) {
+    return take_word(slot.from, beside(args.rank, lines, slot.at), slot.unit);
   }
   /// Units first, first + stride, ... (`valid` of them) of what `from` sends, the first in the line
   /// `at`.

@@ -74,8 +74,10 @@ __device__ inline void end_fused_call(DeviceState* state, unsigned call) {
   __syncthreads();
   let_next_grid_start();
   if (threadIdx.x != 0) return;
-  if (atomicAdd(&state->fused_done, 1u) != gridDim.x - 1) return;
-  state->fused_done = 0;
+  if (gridDim.x != 1) {
+    if (atomicAdd(&state->fused_done, 1u) != gridDim.x - 1) return;
+    state->fused_done = 0;
+  }
   state->fused_calls = call;
 }
 

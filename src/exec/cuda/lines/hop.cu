@@ -1,30 +1,37 @@
-// The one-hop kernels: plait_hop_TYPE_{any|sum|place}; sums of the common floats, and what is only
-// moved (as integers of the element's size), keep within 64 registers.
+// The one-hop kernels: plait_hop_TYPE_{any|sum|place}, plait_short_hop_TYPE_{any|sum|place}_RANKS
+// with so many at most; by hop sums of the common floats, and what is only moved (as integers of
+// the element's size), keep within 64 registers.
 #include "exec/cuda/lines/hop.cuh"
 #include "exec/cuda/lines/line_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
 
-#define PLAIT_HOP(type, name, blocks, op, handling)       \
-  PLAIT_HOP_KERNEL(hop, type, name, blocks, op, handling) \
-  PLAIT_HOP_KERNEL(short_hop, type, name, blocks, op, handling)
-#define PLAIT_HOP_KERNEL(kernel, type, name, blocks, op, handling)                          \
-  extern "C" __global__ void __launch_bounds__(512, blocks)                                 \
-      plait_##kernel##_##type##_##name(const __grid_constant__ plait::cuda::HopArgs args) { \
-    if (args.state == nullptr) return; /* an empty launch */                                \
-    plait::cuda::kernel<plait::DataType::type, op, plait::handling>(args);                  \
+#define PLAIT_HOP(type, name, blocks, op, handling)                            \
+  PLAIT_HOP_KERNEL(hop, HopArgs, 512, blocks, type, name, op, plait::handling) \
+  PLAIT_SHORT_HOP(type, name, op, handling, 4)
+#define PLAIT_SHORT_HOP(type, name, op, handling, ranks)                            \
+  PLAIT_HOP_KERNEL(short_hop, ShortHopArgs, plait::cuda::kShortHopThreads, 2, type, \
+                   name##_##ranks, op, plait::handling, ranks)
+#define PLAIT_HOP_KERNEL(kernel, Args, threads, blocks, type, name, ...)                 \
+  extern "C" __global__ void __launch_bounds__(threads, blocks)                          \
+      plait_##kernel##_##type##_##name(const __grid_constant__ plait::cuda::Args args) { \
+    if (args.state == nullptr) return; /* an empty launch */                             \
+    plait::cuda::kernel<plait::DataType::type, __VA_ARGS__>(args);                       \
   }
 #define PLAIT_TYPE(type, bytes, is_float, nccl_value) \
   PLAIT_HOP(type, any, 1, plait::cuda::kAnyOp, kReduceParts)
 #include "plait/types.def"
 #undef PLAIT_TYPE
 
+#define PLAIT_COMMON_HOP(type, name, op, handling) \
+  PLAIT_HOP(type, name, 2, op, handling)           \
+  PLAIT_SHORT_HOP(type, name, op, handling, 8)
 #define PLAIT_HOP_SUM(type) \
-  PLAIT_HOP(type, sum, 2, static_cast<int>(plait::ReduceOp::sum), kReduceParts)
+  PLAIT_COMMON_HOP(type, sum, static_cast<int>(plait::ReduceOp::sum), kReduceParts)
 PLAIT_HOP_SUM(fp32)
 PLAIT_HOP_SUM(bf16)
 PLAIT_HOP_SUM(fp16)
 
-#define PLAIT_HOP_PLACE(type) PLAIT_HOP(type, place, 2, plait::cuda::kAnyOp, kPlaceParts)
+#define PLAIT_HOP_PLACE(type) PLAIT_COMMON_HOP(type, place, plait::cuda::kAnyOp, kPlaceParts)
 PLAIT_HOP_PLACE(uint8)
 PLAIT_HOP_PLACE(uint16)
 PLAIT_HOP_PLACE(uint32)

@@ -15,8 +15,8 @@ template <DataType kType, int kOp, int kHandling>
 struct HopCall : EscapedCall<HopArgs> {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
-  static constexpr int kTogether = kHandling == kReduceParts ? 2 : 4;
-  static constexpr int kPeers = 4;  ///< that a thread of a short call hears together
+  static constexpr bool kSums = kHandling == kReduceParts;
+  static constexpr int kTogether = kSums ? 2 : 4;
   using Lines = EscapedCall<HopArgs>;
   using Lines::args;
   using Slot = typename Lines::Slot;
@@ -27,10 +27,9 @@ struct HopCall : EscapedCall<HopArgs> {
   __device__ explicit HopCall(const HopArgs& given) : Lines(given), shape(given.shape) {
     units = static_cast<unsigned>((shape.part_bytes + 15) / 16);
   }
-  __device__ bool sends(int from, int owner) const {
-    return plait::sends(shape, args.ranks, from, owner);
-  }
-  __device__ bool takes() const { return (shape.owners >> args.rank & 1) != 0; }
+  __device__ bool gives(int k) const { return (shape.gives >> k & 1) != 0; }
+  __device__ bool takes(int k) const { return (shape.takes >> k & 1) != 0; }
+  __device__ bool owns() const { return (shape.owners >> args.rank & 1) != 0; }
   /// Of the lines in the owner's inbox; `units` is the one that says "I am in this call".
   __device__ unsigned index(int owner, int from, unsigned unit) const {
     return static_cast<unsigned>(place_among_others(owner, from)) * (units + 1) + unit;
@@ -68,9 +67,9 @@ struct HopCall : EscapedCall<HopArgs> {
   __device__ void push(unsigned first, unsigned stride) const {
     const int valid = valid_units(first, stride, units, kTogether);
     if constexpr (kHandling == kReduceParts)
-      if (takes()) fetch_own(first, stride, valid);
+      if (owns()) fetch_own(first, stride, valid);
     for (int k = 1; k < args.ranks; ++k) {
-      if (!sends(args.rank, peer(k))) continue;
+      if (!gives(k)) continue;
       Unit held[kTogether];
       load_own(held, peer(k), first, stride, valid);
 #pragma unroll
@@ -103,7 +102,7 @@ struct HopCall : EscapedCall<HopArgs> {
   __device__ void place(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
     for (int k = 1; k < args.ranks; ++k) {
-      if (!sends(peer(k), args.rank)) continue;
+      if (!takes(k)) continue;
       Unit got[kTogether];
       take(got, peer(k), first, stride, valid);
 #pragma unroll
@@ -114,26 +113,22 @@ struct HopCall : EscapedCall<HopArgs> {
   /// Between ranks of which one sends the other nothing, a line without data.
   __device__ void greet() const {
     if (blockIdx.x != 0) return;
-    for (int to = static_cast<int>(threadIdx.x); to < args.ranks;
-         to += static_cast<int>(blockDim.x))
-      if (to != args.rank && !sends(args.rank, to)) send(to, units, Unit{0, 0});
+    for (int k = 1 + static_cast<int>(threadIdx.x); k < args.ranks;
+         k += static_cast<int>(blockDim.x))
+      if (!gives(k)) send(peer(k), units, Unit{0, 0});
   }
   __device__ void await_greetings() {
     if (blockIdx.x != 0) return;
     Unit got[1];
-    for (int from = static_cast<int>(threadIdx.x); from < args.ranks;
-         from += static_cast<int>(blockDim.x))
-      if (from != args.rank && !sends(from, args.rank)) take(got, from, units, 1, 1);
-  }
-  __device__ bool keeps() const {
-    return shape.own_bytes != 0 && static_cast<const char*>(args.input) + shape.own_from !=
-                                       static_cast<char*>(args.output) + shape.own_to;
+    for (int k = 1 + static_cast<int>(threadIdx.x); k < args.ranks;
+         k += static_cast<int>(blockDim.x))
+      if (!takes(k)) take(got, peer(k), units, 1, 1);
   }
   /// What stays on this rank, of as many units as a part.
   __device__ void keep(unsigned first, unsigned stride) const {
-    if (!keeps()) return;
     const char* src = static_cast<const char*>(args.input) + shape.own_from;
     char* dst = static_cast<char*>(args.output) + shape.own_to;
+    if (src == dst || !gives(0)) return;
     const bool whole = is_aligned(src) && is_aligned(dst);
     const int valid = valid_units(first, stride, units, kTogether);
     Unit held[kTogether];
@@ -144,72 +139,6 @@ struct HopCall : EscapedCall<HopArgs> {
     for (int u = 0; u < kTogether; ++u)
       if (u < valid)
         store_unit<Stored, true>(dst, first + u * stride, held[u], shape.own_bytes, whole);
-  }
-
-  // Of a short call a thread has one unit of each part. It holds those of several peers at once, so
-  // that the time of one load or one wait serves them all.
-
-  /// To the k-th rank from this one on; the 0th is this one, which keeps what stays.
-  __device__ bool gives(int k) const {
-    return k < args.ranks && (k == 0 ? keeps() : sends(args.rank, peer(k)));
-  }
-  __device__ void push_to_all(unsigned unit) const {
-    for (int first = 0; first < args.ranks; first += kPeers) {
-      Unit held[kPeers];
-#pragma unroll
-      for (int j = 0; j < kPeers; ++j) {
-        if (!gives(first + j)) continue;
-        const unsigned long long at =
-            first + j == 0 ? shape.own_from : peer(first + j) * shape.part_stride;
-        const char* const src = static_cast<const char*>(args.input) + at;
-        held[j] = load_unit<Stored>(src, unit, shape.part_bytes, is_aligned(src));
-      }
-#pragma unroll
-      for (int j = 0; j < kPeers; ++j)
-        if (gives(first + j)) {
-          if (first + j == 0)
-            put(shape.own_to, unit, held[j]);
-          else
-            send(peer(first + j), unit, held[j]);
-        }
-    }
-  }
-  __device__ void reduce_all(unsigned unit) {
-    const char* const src = static_cast<const char*>(args.input) + args.rank * shape.part_stride;
-    const Unit mine = load_unit<Stored>(src, unit, shape.part_bytes, is_aligned(src));
-    Sum sum;
-    for (int first = 0; first < args.ranks; first += kPeers) {
-      Unit got[kPeers];
-      this->take_slots(got, lines(), [&](int j) {
-        const int from = first + j;
-        return Slot{from < args.ranks && from != args.rank, from, index(args.rank, from, unit),
-                    unit};
-      });
-#pragma unroll
-      for (int j = 0; j < kPeers; ++j) {
-        const int from = first + j;
-        if (from >= args.ranks) continue;
-        if (from == args.rank) got[j] = mine;
-        if (from == 0)
-          sum.first(got[j], args.op, args.scalars[0]);
-        else
-          sum.add(got[j], args.op, args.scalars[from]);
-      }
-    }
-    put(0, unit, sum.result(args.op, true, args.ranks));
-  }
-  __device__ void place_all(unsigned unit) {
-    for (int first = 1; first < args.ranks; first += kPeers) {
-      Unit got[kPeers];
-      const auto slot = [&](int j) {
-        const int from = first + j < args.ranks ? peer(first + j) : args.rank;
-        return Slot{sends(from, args.rank), from, index(args.rank, from, unit), unit};
-      };
-      this->take_slots(got, lines(), slot);
-#pragma unroll
-      for (int j = 0; j < kPeers; ++j)
-        if (slot(j).is_wanted) put(slot(j).from * shape.place_stride, unit, got[j]);
-    }
   }
 };
 
@@ -224,20 +153,172 @@ __device__ void hop_call(Call& call, Parts move_parts) {
   end_fused_call(call.args.state, call.call);
 }
 
-/// With a thread, at least, for every unit of a part.
-template <DataType kType, int kOp, int kHandling>
-__device__ void short_hop(const HopArgs& args) {
-  wait_for_grid_before();
-  HopCall<kType, kOp, kHandling> call(args);
-  const unsigned unit = blockIdx.x * blockDim.x + threadIdx.x;
-  hop_call(call, [&] {
-    if (unit >= call.units) return;
-    call.push_to_all(unit);
-    if (!call.takes()) return;
-    if constexpr (kHandling == kReduceParts)
-      call.reduce_all(unit);
+/// A call with a thread, at least, for every unit of a part. Little is left to wait for there, so
+/// that instructions count, and the size of the code: a thread handles units of several peers
+/// together, and is told where they lie. kMostRanks: a multiple of kPeers.
+template <DataType kType, int kOp, int kHandling, int kMostRanks>
+struct ShortHop : HopCall<kType, kOp, kHandling> {
+  using Call = HopCall<kType, kOp, kHandling>;
+  using typename Call::Slot;
+  using typename Call::Stored;
+  using typename Call::Sum;
+  static constexpr int kPeers = 4;  ///< that are handled together
+  const ShortHopArgs& args;
+  const unsigned unit;
+
+  __device__ explicit ShortHop(const ShortHopArgs& given)
+      : Call(given), args(given), unit(blockIdx.x * blockDim.x + threadIdx.x) {}
+
+  __device__ Unit load(unsigned offset, bool whole) const {
+    const char* const src = static_cast<const char*>(args.input) + offset;
+    if (!whole) return load_unit<Stored>(src, unit, args.shape.part_bytes, is_aligned(src));
+    const ulonglong2 pair = load_plain(reinterpret_cast<const ulonglong2*>(src) + unit);
+    return {pair.x, pair.y};
+  }
+  __device__ void put(unsigned offset, const Unit& value, bool whole) const {
+    char* const dst = static_cast<char*>(args.output) + offset;
+    if (whole)
+      __stcs(reinterpret_cast<ulonglong2*>(dst) + unit, make_ulonglong2(value.lo, value.hi));
     else
-      call.place_all(unit);
+      store_unit<Stored, true>(dst, unit, value, args.shape.part_bytes, is_aligned(dst));
+  }
+  __device__ bool gives_to(int i) const { return (args.gives_to >> i & 1) != 0; }
+  __device__ bool takes_from(int i) const { return (args.takes_from >> i & 1) != 0; }
+  __device__ void give(int i, const Unit& value, bool whole) const {
+    if (i == args.ranks - 1) return put(args.place_at[i], value, whole);
+    const Unit mixed = EscapedLine::mixed(value, unit);
+    if (EscapedLine::may_be_special(mixed)) [[unlikely]]
+      this->send(this->peer(i + 1), unit, value);
+    else
+      store_pair(args.to[i] + this->half + unit * kBareLineBytes, mixed.lo, mixed.hi);
+  }
+  __device__ Slot slot(int i) const {
+    return {takes_from(i), this->peer(i + 1), args.line[i] + unit, unit};
+  }
+
+  /// By numbers that the compiler knows, arguments need no look at where they lie.
+  template <int kFirst>
+  struct Group {
+    static constexpr int first = kFirst;
+  };
+  template <class Handle, int kFirst = 0>
+  __device__ void for_groups(Handle handle) const {
+    handle(Group<kFirst>{});
+    if constexpr (kFirst + kPeers < kMostRanks)
+      if (kFirst + kPeers < args.ranks) for_groups<Handle, kFirst + kPeers>(handle);
+  }
+  __device__ void push() const {
+    for_groups([&](auto group) {
+      constexpr int first = decltype(group)::first;
+      Unit held[kPeers];
+#pragma unroll
+      for (int j = 0; j < kPeers; ++j)
+        if (gives_to(first + j)) held[j] = load(args.part_at[first + j], true);
+#pragma unroll
+      for (int j = 0; j < kPeers; ++j)
+        if (gives_to(first + j)) give(first + j, held[j], true);
+    });
+  }
+  __device__ void push_by_one() const {
+#pragma unroll 1
+    for (int i = 0; i < args.ranks; ++i)
+      if (gives_to(i)) give(i, load(args.part_at[i], false), false);
+  }
+  __device__ void add(Sum& sum, int from, const Unit& value) const {
+    if (from == 0)
+      sum.first(value, args.op, args.scalars[0]);
+    else
+      sum.add(value, args.op, args.scalars[from]);
+  }
+  __device__ Unit load_own(bool whole) const {
+    return load(static_cast<unsigned>(args.rank * args.shape.part_stride), whole);
+  }
+  __device__ void take_all() {
+    if constexpr (Call::kSums)
+      reduce();
+    else
+      place();
+  }
+  __device__ void take_by_one() {
+    if constexpr (Call::kSums)
+      reduce_by_one();
+    else
+      place_by_one();
+  }
+  __device__ void reduce() {
+    const Unit mine = load_own(true);
+    Sum sum;
+    for_groups([&](auto group) {
+      constexpr int first = decltype(group)::first;
+      Unit got[kPeers];
+      this->take_slots(got, this->lines(), [&](int j) {
+        const int from = first + j;
+        return Slot{from < args.ranks && from != args.rank, from,
+                    this->index(args.rank, from, unit), unit};
+      });
+#pragma unroll
+      for (int j = 0; j < kPeers; ++j) {
+        const int from = first + j;
+        if (from >= args.ranks) continue;
+        Unit part = got[j];
+        if (from == args.rank) part = mine;
+        add(sum, from, part);
+      }
+    });
+    put(0, sum.result(args.op, true, args.ranks), true);
+  }
+  __device__ void reduce_by_one() {
+    Sum sum;
+#pragma unroll 1
+    for (int from = 0; from < args.ranks; ++from) {
+      Unit got[1];
+      if (from == args.rank)
+        got[0] = load_own(false);
+      else
+        this->take(got, from, unit, 0, 1);
+      add(sum, from, got[0]);
+    }
+    put(0, sum.result(args.op, true, args.ranks), false);
+  }
+  __device__ void place() {
+    for_groups([&](auto group) {
+      constexpr int first = decltype(group)::first;
+      Unit got[kPeers];
+      this->take_slots(got, this->lines(), [&](int j) { return slot(first + j); });
+#pragma unroll
+      for (int j = 0; j < kPeers; ++j)
+        if (takes_from(first + j)) put(args.place_at[first + j], got[j], true);
+    });
+  }
+  __device__ void place_by_one() {
+#pragma unroll 1
+    for (int i = 0; i < args.ranks - 1; ++i) {
+      if (!takes_from(i)) continue;
+      Unit got[1];
+      this->take_slots(got, this->lines(), [&](int) { return slot(i); });
+      put(args.place_at[i], got[0], false);
+    }
+  }
+};
+
+/// All is pushed before anything is waited for: threads of a warp that go different ways wait for
+/// each other at most there.
+template <DataType kType, int kOp, int kHandling, int kMostRanks>
+__device__ void short_hop(const ShortHopArgs& args) {
+  wait_for_grid_before();
+  ShortHop<kType, kOp, kHandling, kMostRanks> call(args);
+  hop_call(call, [&] {
+    if (call.unit >= call.units) return;
+    const bool is_whole = call.unit < args.whole_units;
+    if (is_whole) [[likely]]
+      call.push();
+    else
+      call.push_by_one();
+    if (!call.owns()) return;
+    if (is_whole) [[likely]]
+      call.take_all();
+    else
+      call.take_by_one();
   });
 }
 
@@ -260,7 +341,7 @@ __device__ void hop(const HopArgs& args) {
       const unsigned at = static_cast<unsigned>(s) * step;
       if (at >= call.units) break;
       call.keep(first + at, stride);
-      if (!call.takes()) continue;
+      if (!call.owns()) continue;
       if constexpr (kHandling == kReduceParts)
         call.reduce(first + at, stride);
       else

@@ -39,23 +39,32 @@ class HopReady : public Ready {
       : kernels_(rank.kernels()),
         spread_(spread_of(request, tuning, rank.group())),
         piece_bytes_(cut(request, rank.group()).units * 16),
-        kernel_(kernels_.find(
-            hop_kernel(request, has_thread_for_each(piece_bytes_ / 16, spread_)))),
+        is_short_(is_short_hop(request, cut(request, rank.group()), spread_)),
+        kernel_(kernels_.find(hop_kernel(request, is_short_))),
         whole_(hop_shape(request, rank.rank())) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer)
       args_.inbox[peer] = rank.at(ArenaPart::bare, peer);
     args_.half_bytes = rank.group().sizes.bare_bytes;
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
+    args_.shape = whole_;
+    if (is_short_) args_ = short_hop_args(args_);
   }
 
   void enqueue(const Buffers& buffers, Stream stream) override {
+    if (is_short_) {
+      ShortHopArgs args = args_;
+      set_scalars(args, buffers.scalars);
+      args.input = buffers.input;
+      args.output = buffers.output;
+      args.whole_units = whole_units(args);
+      return kernels_.launch(kernel_, spread_, stream, {&args});
+    }
     HopArgs args = args_;
     set_scalars(args, buffers.scalars);
     for (std::uint64_t at = 0; at < whole_.part_bytes; at += piece_bytes_) {
       args.input = static_cast<const char*>(buffers.input) + at;
       args.output = static_cast<char*>(buffers.output) + at;
-      args.shape = whole_;
       args.shape.part_bytes = std::min(piece_bytes_, whole_.part_bytes - at);
       if (whole_.own_bytes != 0) args.shape.own_bytes = args.shape.part_bytes;
       kernels_.launch(kernel_, spread_, stream, {&args});
@@ -66,9 +75,10 @@ class HopReady : public Ready {
   Kernels& kernels_;
   const Spread spread_;
   const std::uint64_t piece_bytes_;
+  const bool is_short_;
   const Function kernel_;
   const HopShape whole_;
-  HopArgs args_{};
+  ShortHopArgs args_{};
 };
 
 class HopEngine : public Engine {

@@ -24,6 +24,55 @@ struct HopArgs : CallArgs {
   std::int32_t ahead;  ///< steps that pushing runs ahead of taking
 };
 
+/// Of a block of a short call, at most: half an SM, also where sums want 128 registers.
+inline constexpr unsigned kShortHopThreads = 256;
+
+/// Where the parts of a short call lie, which has no time to find out. i: 0 = the rank after this
+/// one, and so on; the last one is this rank itself.
+struct ShortHopArgs : HopArgs {
+  std::uint32_t whole_units;  ///< that buffers hold whole, and aligned: the first so many, or none
+  std::uint32_t gives_to;     ///< bit i: there is a part for it
+  std::uint32_t takes_from;   ///< bit i: it, another rank, has a part for this one
+  char* to[kMaxCudaRanks];    ///< this rank's first line in that one's inbox
+  std::uint32_t line[kMaxCudaRanks];      ///< that one's first line in this rank's
+  std::uint32_t part_at[kMaxCudaRanks];   ///< bytes into the input, of that one's part
+  std::uint32_t place_at[kMaxCudaRanks];  ///< into the output, where what that one sends belongs
+};
+
+inline std::uint32_t whole_units(const HopArgs& call) {
+  const HopShape& shape = call.shape;
+  const std::uint64_t at = reinterpret_cast<std::uintptr_t>(call.input) |
+                           reinterpret_cast<std::uintptr_t>(call.output) | shape.part_stride |
+                           shape.place_stride | shape.own_from | shape.own_to;
+  return at % 16 == 0 ? static_cast<std::uint32_t>(shape.part_bytes / 16) : 0;
+}
+
+/// Lines of a slot: one a unit of a part, and one that says "I am in this call".
+inline ShortHopArgs short_hop_args(const HopArgs& call) {
+  ShortHopArgs args{};
+  static_cast<HopArgs&>(args) = call;
+  const HopShape& shape = call.shape;
+  const std::uint64_t slot = (shape.part_bytes + 15) / 16 + 1;
+  const auto narrow = [](std::uint64_t bytes) { return static_cast<std::uint32_t>(bytes); };
+  const int others = call.ranks - 1;
+  for (int i = 0; i < others; ++i) {
+    const int peer = (call.rank + i + 1) % call.ranks;
+    const auto at = static_cast<std::uint64_t>(peer);
+    const auto mine = static_cast<std::uint64_t>(place_among_others(peer, call.rank));
+    const auto theirs = static_cast<std::uint64_t>(place_among_others(call.rank, peer));
+    args.to[i] = call.inbox[peer] + mine * slot * 16;
+    args.line[i] = narrow(theirs * slot);
+    args.part_at[i] = narrow(at * shape.part_stride);
+    args.place_at[i] = narrow(at * shape.place_stride);
+  }
+  args.gives_to = shape.gives >> 1 | (shape.gives & 1) << others;
+  args.takes_from = shape.takes >> 1;
+  args.whole_units = whole_units(call);
+  args.part_at[others] = narrow(shape.own_from);
+  args.place_at[others] = narrow(shape.own_to);
+  return args;
+}
+
 struct ChainArgs : CallArgs {
   char* inbox[kMaxCudaRanks];  ///< as in HopArgs
   std::uint64_t half_bytes;

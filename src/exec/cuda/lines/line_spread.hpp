@@ -2,8 +2,11 @@
 #pragma once
 #include <algorithm>
 
+#include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/device/kernels.hpp"
 #include "exec/cuda/group.hpp"
+#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/lines/line_cut.hpp"
 #include "exec/cuda/tuning.hpp"
 
 namespace plait::cuda {
@@ -23,8 +26,17 @@ inline Spread line_spread(std::uint64_t units, bool is_lean, unsigned most_block
   return spread;
 }
 
-inline bool has_thread_for_each(std::uint64_t units, const Spread& spread) {
-  return std::uint64_t{spread.blocks} * spread.threads >= units;
+/// Units of a part up to which short_hop is the faster one. Source:
+/// bench/results/gpu_short_hops_h100x2.csv.
+inline constexpr struct {
+  std::uint64_t sums = 8192, moves = 16384;
+} kShortHopUnits;
+
+/// Whether short_hop serves a call.
+inline bool is_short_hop(const Request& request, const LineCut& cut, const Spread& spread) {
+  return has_short_hop(request) && cut.pieces == 1 && spread.threads <= kShortHopThreads &&
+         std::uint64_t{spread.blocks} * spread.threads >= cut.units &&
+         cut.units <= (reduces(request.collective) ? kShortHopUnits.sums : kShortHopUnits.moves);
 }
 
 }  // namespace plait::cuda
