@@ -54,10 +54,9 @@ class LineTraceCheck {
 
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   bool is_flagged() const { return run_.kind == LineKind::flagged; }
-  unsigned call() const {
-    const unsigned next = run_.calls_before + static_cast<unsigned>(piece_) + 1;
-    return next == 0 || next < run_.calls_before ? next + 2 : next;  // no call is number 0 or 1
-  }
+  unsigned call() const { return run_.calls_before + static_cast<unsigned>(piece_) + 1; }
+  /// In lines: what nobody has written says 0.
+  unsigned flag_of_call() const { return call() != 0 ? call() : 1; }
   std::uint64_t piece_units() const {
     const auto cut = static_cast<std::uint64_t>(plan_.params.at("piece_bytes"));
     return (std::min(cut, part_bytes_ - piece_ * cut) + 15) / 16;
@@ -269,7 +268,7 @@ class LineTraceCheck {
     unsigned long long found[2] = {access.value[0], access.value[1]};
     if (is_flagged()) {
       const unsigned half = place.from / 16;
-      const unsigned long long flag = static_cast<unsigned long long>(call()) << 32;
+      const unsigned long long flag = static_cast<unsigned long long>(flag_of_call()) << 32;
       wanted[0] = (half == 0 ? wanted[0] : wanted[1]);
       wanted[1] = wanted[0] >> 32 | flag;
       wanted[0] = (wanted[0] & 0xffffffffull) | flag;
@@ -305,7 +304,7 @@ class LineTraceCheck {
            EscapedLine::has_stand_in({access.value[0], access.value[1]});
   }
   bool is_here(const Access& access) const {
-    if (is_flagged()) return access.value[0] >> 32 == call() && access.value[1] >> 32 == call();
+    if (is_flagged()) return access.value[0] >> 32 == flag_of_call() && access.value[1] >> 32 == flag_of_call();
     if (run_.kind == LineKind::escaped) return access.value[0] != ~0ull && access.value[1] != ~0ull;
     for (const unsigned long long word : access.value)
       if (static_cast<unsigned>(word) == ~0u || word >> 32 == ~0u) return false;

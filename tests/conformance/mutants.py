@@ -20,7 +20,7 @@ FILES = {
 }
 RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
 BARE_HERE = "is_here<kType>(unit.lo) && is_here<kType>(unit.hi)"
-HALF = "half = (call & 1) * args.half_bytes;"
+HALF = "half = (number & 1) * args.half_bytes;"
 MISSING = "EscapedLine::kMissing, EscapedLine::kMissing"
 OWN_LINE = "line(args.rank, one.at)"
 SCATTER = "scatter_->enqueue({input, mine, buffers.scalars}, stream);"
@@ -33,13 +33,13 @@ FAULTS = [
         "fused",
         "halves of inboxes are not used by turns",
         HALF,
-        HALF.replace("call & 1", "{} ? 0 : call & 1"),
+        HALF.replace("number & 1", "{} ? 0 : number & 1"),
     ),
     (
         "fused",
         "a call does not count",
-        "state->fused_calls = call;",
-        "state->fused_calls = {} ? call - 1 : call;",
+        "if (gridDim.x == 1)",
+        "if ({}) return;\n  if (gridDim.x == 1)",
     ),
     (
         "fused",
@@ -62,8 +62,8 @@ FAULTS = [
     (
         "fused",
         "after the last number of a call comes 0",
-        "next != 0 ? next : 2",
-        "next != 0 || {} ? next : 2",
+        "number != 0 ? number : 1;",
+        "number != 0 || ({}) ? number : 1;",
     ),
     (
         "fused",
@@ -86,8 +86,8 @@ FAULTS = [
     (
         "fused",
         "no rank is waited for in its turn",
-        "got, call))\n      if",
-        "got, call) && !({}))\n      if",
+        "got, flag()))\n      if",
+        "got, flag()) && !({}))\n      if",
     ),
     (
         "fused",
@@ -110,8 +110,8 @@ FAULTS = [
     (
         "fused",
         "one_shot: another unit's line",
-        "at + u * stride), mine[u],\n                call.call);",
-        "at + u * stride), mine[{} ? 0 : u],\n                call.call);",
+        "at + u * stride), mine[u],\n                call.flag());",
+        "at + u * stride), mine[{} ? 0 : u],\n                call.flag());",
     ),
     (
         "fused",
@@ -140,8 +140,8 @@ FAULTS = [
     (
         "fused",
         "two_shot: results sent before there are any",
-        "sum, call.call);",
-        "{} ? call.own(shard * rank + at + u * stride) : sum, call.call);",
+        "sum, call.flag());",
+        "{} ? call.own(shard * rank + at + u * stride) : sum, call.flag());",
     ),
     (
         "fused",
@@ -177,7 +177,7 @@ FAULTS = [
         "escaped",
         "escaped: halves of inboxes are not used by turns",
         HALF,
-        HALF.replace("call & 1", "{} ? 0 : call & 1"),
+        HALF.replace("number & 1", "{} ? 0 : number & 1"),
     ),
     (
         "hop",
@@ -250,14 +250,14 @@ FAULTS = [
     (
         "hop",
         "short_hop: another owner's part",
-        "load(args.part_at[first + j], true)",
-        "load(args.part_at[first + j + ({} ? 1 : 0)], true)",
+        "load(args.part_at[i], true)",
+        "load(args.part_at[i + ({} ? 1 : 0)], true)",
     ),
     (
         "hop",
         "short_hop: the last one gets nothing",
-        "if (gives_to(first + j)) give(",
-        "if (gives_to(first + j) && !({} && first + j == args.ranks - 2)) give(",
+        "if (gives_to(i)) give(i, held",
+        "if (gives_to(i) && !({} && i == args.ranks - 2)) give(i, held",
     ),
     (
         "hop",
@@ -286,8 +286,8 @@ FAULTS = [
     (
         "hop",
         "short_hop: nothing is pushed",
-        "call.push();\n    else",
-        "if (!({})) call.push();\n      else (void)0;\n    else",
+        "call.push(held);\n    else",
+        "if (!({})) call.push(held);\n      else (void)0;\n    else",
     ),
     (
         "hop",

@@ -53,6 +53,9 @@ inline unsigned long long load_word(const void* at) {
   plait_test::note(plait_test::Touch::load, at, &value, sizeof value);
   return value;
 }
+inline void add_to_word(void* at, unsigned long long value) {
+  std::atomic_ref(*static_cast<unsigned long long*>(at)).fetch_add(value);
+}
 inline unsigned peek_flag(const unsigned* at) {
   let_others_run();
   return std::atomic_ref(*const_cast<unsigned*>(at)).load(std::memory_order_relaxed);

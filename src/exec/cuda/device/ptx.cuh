@@ -87,6 +87,10 @@ __device__ inline unsigned long long load_word(const void* at) {
   asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
   return word;
 }
+/// Of this GPU's memory, with no answer to wait for.
+__device__ inline void add_to_word(void* at, unsigned long long value) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
 __device__ inline unsigned load_flag(const unsigned* at) {
   unsigned value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");

@@ -55,19 +55,23 @@ struct EscapedLine {
   }
 };
 
+/// Whether what a stand-in needs has its code once a kernel or once a slot: short code runs sooner,
+/// and code once a slot leaves more registers.
+enum class RareCode { once, often };
+
 /// A call by escaped lines. Half an inbox holds the lines of a call, and behind `lines` of them the
 /// words beside them.
 template <class Args>
 struct EscapedCall {
   const Args& args;
-  unsigned call;
+  unsigned number;
   unsigned long long half;
   bool broken;
   Patience patience;
 
   __device__ explicit EscapedCall(const Args& given) : args(given) {
-    call = number_of_call(args.state);
-    half = (call & 1) * args.half_bytes;
+    number = number_of_call(args.state);
+    half = (number & 1) * args.half_bytes;
     broken = args.state->failed != kNoFault;
   }
   __device__ char* line(int owner, unsigned at) const {
@@ -95,7 +99,7 @@ struct EscapedCall {
   };
   /// slot(u) says what got[u] is; slots are polled together, so that one round trip to L2 may serve
   /// them all.
-  template <int kSlots, class SlotOf>
+  template <RareCode kRare, int kSlots, class SlotOf>
   __device__ void take_slots(Unit (&got)[kSlots], unsigned lines, SlotOf slot) {
     int missing;  // one that is waited for, to be named where it never comes
     do {
@@ -105,20 +109,18 @@ struct EscapedCall {
         if (slot(u).is_wanted && !EscapedLine::receive(line(args.rank, slot(u).at), got[u]))
           missing = u;
     } while (missing >= 0 && !give_up(slot(missing).from, slot(missing).unit));
-    if constexpr (kSlots > kFew) take_words(got, lines, slot);
+    if constexpr (kRare == RareCode::once) take_words(got, lines, slot);
 #pragma unroll
     for (int u = 0; u < kSlots; ++u) {
       const Slot one = slot(u);
       if (!one.is_wanted) continue;
-      if constexpr (kSlots <= kFew)
+      if constexpr (kRare == RareCode::often)
         if (EscapedLine::has_stand_in(got[u]))
           got[u] = EscapedLine::meant(got[u], word_beside(lines, one));
       got[u] = EscapedLine::mixed(got[u], one.unit);
       store_pair(line(args.rank, one.at), EscapedLine::kMissing, EscapedLine::kMissing);
     }
   }
-  /// What is so rare has its code once, but where few slots leave it no registers.
-  static constexpr int kFew = 2;
   template <int kSlots, class SlotOf>
   __device__ void take_words(Unit (&got)[kSlots], unsigned lines, SlotOf slot) {
     unsigned stand_ins = 0;
@@ -148,8 +150,9 @@ struct EscapedCall {
   template <int kSlots>
   __device__ void take(Unit (&got)[kSlots], int from, unsigned lines, unsigned at, unsigned first,
                        unsigned stride, int valid) {
-    take_slots(got, lines,
-               [&](int u) { return Slot{u < valid, from, at + u * stride, first + u * stride}; });
+    take_slots<RareCode::often>(got, lines, [&](int u) {
+      return Slot{u < valid, from, at + u * stride, first + u * stride};
+    });
   }
   __device__ unsigned long long take_word(int from, char* at, unsigned unit) {
     unsigned long long told;

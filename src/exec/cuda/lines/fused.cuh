@@ -60,25 +60,25 @@ struct BareLine {
   static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
 };
 
-/// Flags of lines that nobody has written yet say 0, so no call has that number: after 2^32 - 1
-/// comes 2, as halves of the inbox take turns.
+/// Its parity says which half of inboxes the call has.
 __device__ inline unsigned number_of_call(const DeviceState* state) {
-  const unsigned next = state->fused_calls + 1;
-  return next != 0 ? next : 2;
+  return peek_flag(&state->fused_calls) + 1;
 }
 
-/// The last block to come through here ends the call: the next kernel reads the next number. Only
-/// now may that kernel's blocks take their places: those of a call that still waits for peers would
-/// hold twice the SMs, and of two communicators neither might fit beside the other any more.
-__device__ inline void end_fused_call(DeviceState* state, unsigned call) {
+/// When all blocks have come through here the call has ended: the next kernel reads the next
+/// number. Each of several adds 1 to what is done, the first one what is left of 2^32, so that the
+/// sum goes over into the calls whoever is last. To count and wait for the answer takes 0.15 us
+/// more, one block's store 0.15 us less. Only now may that kernel's blocks take their places: those
+/// of a call that still waits for peers would hold twice the SMs, and of two communicators neither
+/// might fit beside the other any more.
+__device__ inline void end_fused_call(DeviceState* state, unsigned number) {
   __syncthreads();
   let_next_grid_start();
   if (threadIdx.x != 0) return;
-  if (gridDim.x != 1) {
-    if (atomicAdd(&state->fused_done, 1u) != gridDim.x - 1) return;
-    state->fused_done = 0;
-  }
-  state->fused_calls = call;
+  if (gridDim.x == 1)
+    state->fused_calls = number;
+  else
+    add_to_word(&state->fused_done, blockIdx.x != 0 ? 1 : (1ull << 32) - (gridDim.x - 1));
 }
 
 /// What the phases of both kernels share. kRanks = 0: known at run time only.
@@ -90,7 +90,7 @@ struct FusedCall {
   static constexpr int kHeld = kRanks == 0 ? 1 : kRanks;
 
   const FusedArgs& args;
-  unsigned call;
+  unsigned number;
   unsigned long long half;  // offset of this call's inbox half
   unsigned long long bytes;
   unsigned units;  // counted in 32 bits (kMostLines), so that registers suffice
@@ -99,8 +99,8 @@ struct FusedCall {
   Patience patience;
 
   __device__ explicit FusedCall(const FusedArgs& given) : args(given) {
-    call = number_of_call(args.state);
-    half = (call & 1) * args.half_bytes;
+    number = number_of_call(args.state);
+    half = (number & 1) * args.half_bytes;
     bytes = args.count * sizeof(Stored);
     units = static_cast<unsigned>((bytes + 15) / 16);
     aligned = ((reinterpret_cast<unsigned long long>(args.input) |
@@ -108,6 +108,8 @@ struct FusedCall {
                15) == 0;
     broken = args.state->failed != kNoFault;
   }
+  /// Flags of lines that nobody has written yet say 0, all others of that half are even.
+  __device__ unsigned flag() const { return number != 0 ? number : 1; }
   __device__ int ranks() const { return kRanks == 0 ? args.ranks : kRanks; }
   __device__ Unit own(unsigned unit) const {
     return load_unit<Stored>(static_cast<const char*>(args.input), unit, bytes, aligned);
@@ -132,7 +134,7 @@ struct FusedCall {
   }
   __device__ Unit take(char* at, int peer, unsigned unit) {
     Unit got;
-    while (!Line::template receive<kType>(at, got, call))
+    while (!Line::template receive<kType>(at, got, flag()))
       if (give_up(peer, unit)) break;
     Line::clear(at);
     return got;
@@ -160,7 +162,7 @@ struct FusedCall {
 #pragma unroll
             for (int k = 0; k < kPolled; ++k)
               if (first + k != args.rank &&
-                  !Line::template receive<kType>(at(u, first + k), got[u][k], call))
+                  !Line::template receive<kType>(at(u, first + k), got[u][k], flag()))
                 missing = first + k;
           }
       } while (missing >= 0 && !give_up(missing, 0));
@@ -223,14 +225,19 @@ __device__ void one_shot(const FusedArgs& args) {
   const unsigned step = stride * Call::kTogether;
   const int steps = static_cast<int>((call.units + step - 1) / step);
   const int ranks = call.ranks();
+  Unit mine[Call::kTogether];
+  const auto load = [&](unsigned at, int valid) {
+#pragma unroll
+    for (int u = 0; u < Call::kTogether; ++u)
+      if (u < valid) mine[u] = call.own(at + u * stride);
+  };
+  // The first are on their way before anything is looked at.
+  load(first, valid_units(first, stride, call.units, Call::kTogether));
   for (int s = -args.ahead; s < steps && !call.broken; ++s) {
     if (s + args.ahead < steps) {
       const unsigned at = first + static_cast<unsigned>(s + args.ahead) * step;
       const int valid = valid_units(at, stride, call.units, Call::kTogether);
-      Unit mine[Call::kTogether];
-#pragma unroll
-      for (int u = 0; u < Call::kTogether; ++u)
-        if (u < valid) mine[u] = call.own(at + u * stride);
+      if (s + args.ahead != 0) load(at, valid);
 #pragma unroll
       for (int u = 0; u < Call::kTogether; ++u)
         if (u < valid)
@@ -238,7 +245,7 @@ __device__ void one_shot(const FusedArgs& args) {
             const int peer = rank_after(args.rank, k, ranks);
             Line::template send<kType>(
                 call.line(peer, Call::kParts, args.rank, call.units, at + u * stride), mine[u],
-                call.call);
+                call.flag());
           }
     }
     if (s < 0) continue;
@@ -254,7 +261,7 @@ __device__ void one_shot(const FusedArgs& args) {
         [&](int u, const Unit& sum) { call.put(at + u * stride, sum); });
   }
   if (call.broken) end_broken(args.state);
-  end_fused_call(args.state, call.call);
+  end_fused_call(args.state, call.number);
 }
 
 /// The inbox takes peers' parts of this rank's shard, and their results.
@@ -297,7 +304,7 @@ struct TwoShot {
         if (u < valid)
           Line::template send<kType>(
               call.line(to, Call::kParts, call.args.rank, shard, at + u * stride), mine[u],
-              call.call);
+              call.flag());
     }
   }
   __device__ void reduce(int s) {
@@ -314,7 +321,7 @@ struct TwoShot {
         [&](int u, const Unit& sum) {
           for (int k = 1; k < ranks; ++k)
             Line::template send<kType>(
-                call.line(peer(k), Call::kResults, rank, shard, at + u * stride), sum, call.call);
+                call.line(peer(k), Call::kResults, rank, shard, at + u * stride), sum, call.flag());
           call.put(shard * rank + at + u * stride, sum);
         });
   }
@@ -332,7 +339,7 @@ struct TwoShot {
         for (int u = 0; u < kTogether; ++u)
           if (u < valid)
             all_here &= Line::template receive<kType>(
-                call.line(rank, Call::kResults, from, shard, at + u * stride), got[u], call.call);
+                call.line(rank, Call::kResults, from, shard, at + u * stride), got[u], call.flag());
       } while (!all_here && !call.give_up(from, 0));
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
@@ -357,7 +364,7 @@ __device__ void two_shot(const FusedArgs& args) {
     if (s >= 0) shot.gather(s);
   }
   if (shot.call.broken) end_broken(args.state);
-  end_fused_call(args.state, shot.call.call);
+  end_fused_call(args.state, shot.call.number);
 }
 
 }  // namespace plait::cuda

@@ -150,7 +150,7 @@ __device__ void hop_call(Call& call, Parts move_parts) {
   if (!call.broken) move_parts();
   if (!call.broken) call.await_greetings();
   if (call.broken) end_broken(call.args.state);
-  end_fused_call(call.args.state, call.call);
+  end_fused_call(call.args.state, call.number);
 }
 
 /// A call with a thread, at least, for every unit of a part. Little is left to wait for there, so
@@ -207,17 +207,21 @@ struct ShortHop : HopCall<kType, kOp, kHandling> {
     if constexpr (kFirst + kPeers < kMostRanks)
       if (kFirst + kPeers < args.ranks) for_groups<Handle, kFirst + kPeers>(handle);
   }
-  __device__ void push() const {
-    for_groups([&](auto group) {
-      constexpr int first = decltype(group)::first;
-      Unit held[kPeers];
+  /// All that a thread reads of the input: on its way before anything is looked at.
+  struct Held {
+    Unit parts[kMostRanks];
+    Unit own;  // that it adds to a sum
+  };
+  __device__ void load(Held& held) const {
 #pragma unroll
-      for (int j = 0; j < kPeers; ++j)
-        if (gives_to(first + j)) held[j] = load(args.part_at[first + j], true);
+    for (int i = 0; i < kMostRanks; ++i)
+      if (gives_to(i)) held.parts[i] = load(args.part_at[i], true);
+    if constexpr (Call::kSums) held.own = load_own(true);
+  }
+  __device__ void push(const Held& held) const {
 #pragma unroll
-      for (int j = 0; j < kPeers; ++j)
-        if (gives_to(first + j)) give(first + j, held[j], true);
-    });
+    for (int i = 0; i < kMostRanks; ++i)
+      if (gives_to(i)) give(i, held.parts[i], true);
   }
   __device__ void push_by_one() const {
 #pragma unroll 1
@@ -233,9 +237,9 @@ struct ShortHop : HopCall<kType, kOp, kHandling> {
   __device__ Unit load_own(bool whole) const {
     return load(static_cast<unsigned>(args.rank * args.shape.part_stride), whole);
   }
-  __device__ void take_all() {
+  __device__ void take_all(const Held& held) {
     if constexpr (Call::kSums)
-      reduce();
+      reduce(held.own);
     else
       place();
   }
@@ -245,13 +249,12 @@ struct ShortHop : HopCall<kType, kOp, kHandling> {
     else
       place_by_one();
   }
-  __device__ void reduce() {
-    const Unit mine = load_own(true);
+  __device__ void reduce(const Unit& mine) {
     Sum sum;
     for_groups([&](auto group) {
       constexpr int first = decltype(group)::first;
       Unit got[kPeers];
-      this->take_slots(got, this->lines(), [&](int j) {
+      this->template take_slots<RareCode::once>(got, this->lines(), [&](int j) {
         const int from = first + j;
         return Slot{from < args.ranks && from != args.rank, from,
                     this->index(args.rank, from, unit), unit};
@@ -284,7 +287,8 @@ struct ShortHop : HopCall<kType, kOp, kHandling> {
     for_groups([&](auto group) {
       constexpr int first = decltype(group)::first;
       Unit got[kPeers];
-      this->take_slots(got, this->lines(), [&](int j) { return slot(first + j); });
+      this->template take_slots<RareCode::once>(got, this->lines(),
+                                                [&](int j) { return slot(first + j); });
 #pragma unroll
       for (int j = 0; j < kPeers; ++j)
         if (takes_from(first + j)) put(args.place_at[first + j], got[j], true);
@@ -295,7 +299,7 @@ struct ShortHop : HopCall<kType, kOp, kHandling> {
     for (int i = 0; i < args.ranks - 1; ++i) {
       if (!takes_from(i)) continue;
       Unit got[1];
-      this->take_slots(got, this->lines(), [&](int) { return slot(i); });
+      this->template take_slots<RareCode::once>(got, this->lines(), [&](int) { return slot(i); });
       put(args.place_at[i], got[0], false);
     }
   }
@@ -307,16 +311,18 @@ template <DataType kType, int kOp, int kHandling, int kMostRanks>
 __device__ void short_hop(const ShortHopArgs& args) {
   wait_for_grid_before();
   ShortHop<kType, kOp, kHandling, kMostRanks> call(args);
+  const bool is_whole = call.unit < args.whole_units;
+  typename ShortHop<kType, kOp, kHandling, kMostRanks>::Held held;
+  if (is_whole) call.load(held);
   hop_call(call, [&] {
     if (call.unit >= call.units) return;
-    const bool is_whole = call.unit < args.whole_units;
     if (is_whole) [[likely]]
-      call.push();
+      call.push(held);
     else
       call.push_by_one();
     if (!call.owns()) return;
     if (is_whole) [[likely]]
-      call.take_all();
+      call.take_all(held);
     else
       call.take_by_one();
   });

@@ -167,7 +167,7 @@ __device__ void line_chain(const ChainArgs& args) {
   }
   if (!call.broken) call.await_greetings();
   if (call.broken) end_broken(args.state);
-  end_fused_call(args.state, call.call);
+  end_fused_call(args.state, call.number);
 }
 
 }  // namespace plait::cuda
