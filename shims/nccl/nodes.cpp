@@ -59,7 +59,7 @@ class NodeEngine : public Engine {
       const auto program = over_.program(request, {});
       why = program->why;
       if (why.empty())
-        why = program->is_library() ? text("so PLAIT_ALGO=", settings().env.algo, " has it")
+        why = program->is_library() ? text("PLAIT_ALGO=", settings().env.algo, " leaves it whole")
                                     : "over nodes it is not summed in rank order";
     });
     return failure ? reason_of(*failure) : why;

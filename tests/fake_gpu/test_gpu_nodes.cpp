@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "comm/life/peer_watch.hpp"
 #include "comm/meet/setup.hpp"
+#include "comm/nodes/gpu_nodes.hpp"
 #include "comm/nodes/gpu_over_nodes.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/call_args.hpp"
@@ -276,6 +277,14 @@ TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the 
                       side.over->explain(shorter).find("sums in rank order") != std::string::npos,
                   side.over->explain(shorter));
         }) == 0);
+}
+
+TEST_CASE("what a node's engines leave is NCCL's whole, and people are told that it was they") {
+  const InNode takes_none{[](const Request&) { return false; }, nullptr};
+  GpuNodes over(nodes_of(kTwoOfTwo, 0, 0), takes_none, nullptr, nullptr, {}, false);
+  const auto program = over.program(request_of(Collective::all_reduce, 1 << 20), {});
+  CHECK(program->is_library());
+  CHECK(program->why == "in a node nothing serves multi_node(pieces=1), or NCCL is faster");
 }
 
 TEST_CASE("odd counts, unlike nodes and several streams") {

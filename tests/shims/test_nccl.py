@@ -482,6 +482,9 @@ def test_short_all_reduces_over_nodes_are_nccls(run_case, ranks, size):
     run_case("others", ranks, env=env)
     moves = "NCCL (over nodes only all_reduces were measured to be faster)"
     assert f"all_gather 1000 fp32 - over {ranks} ranks: {moves}" in run_case.stderr
+    run_case("big", ranks, env={**env, "PLAIT_ALGO": "library"})
+    named = "NCCL (PLAIT_ALGO=library leaves it whole)"
+    assert f"all_reduce 5242881 fp32 sum over {ranks} ranks: {named}" in run_case.stderr
 
 
 @pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])

@@ -71,7 +71,7 @@ std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
       throw Error(ErrorCode::unsupported, text(made.label, ": its calls in a node are not served"));
     CallOptions library;
     library.strategy = "library";
-    const std::string why = text("no engine in a node serves ", made.label);
+    const std::string why = text("in a node nothing serves ", made.label, ", or NCCL is faster");
     made = node_program(nodes_, request, library);
     made.why = why;
   }
