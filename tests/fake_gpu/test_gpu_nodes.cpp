@@ -273,6 +273,10 @@ TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the 
   CHECK(run(kTwoOfTwo, bitwise, [&](Side& side) {
           const Order order = order_of(side, shorter);
           require(order.count("ncclReduce 32767 of 2") == 1, order.all());
+          Request whole_numbers = shorter;  // which rank order has no plan for, and needs none
+          whole_numbers.type = DataType::int32;
+          const Order rails = order_of(side, whole_numbers);
+          require(rails.count("ncclAllReduce 32767 of 2") == 1, rails.all());
           require(side.over->explain(shorter).find("node_order") != std::string::npos &&
                       side.over->explain(shorter).find("sums in rank order") != std::string::npos,
                   side.over->explain(shorter));
