@@ -40,6 +40,10 @@ class Engine {
   virtual int enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;
   /// For people: how it does a request that it takes; may be empty.
   virtual std::string how(const Request&) const { return ""; }
+  /// For people: why it leaves one to NCCL.
+  virtual std::string why_not(const Request&) const {
+    return "the engine has no kernel for it, or NCCL is faster";
+  }
   /// True where messages() serves every message: the same answer on all ranks. All or none, since
   /// those of one group must move side by side whatever groups their other ends are in.
   virtual bool takes_messages() const { return false; }

@@ -53,6 +53,17 @@ class NodeEngine : public Engine {
     return text(over_.program(request, {})->label, ", NCCL between ", over_.nodes().count(),
                 " nodes");
   }
+  std::string why_not(const Request& request) const override {
+    std::string why;
+    const auto failure = attempt([&] {
+      const auto program = over_.program(request, {});
+      why = program->why;
+      if (why.empty())
+        why = program->is_library() ? text("PLAIT_ALGO=", settings().env.algo, " leaves it whole")
+                                    : "over nodes it is not summed in rank order";
+    });
+    return failure ? reason_of(*failure) : why;
+  }
   void check() const override { inside_->check(); }
   void fail() noexcept override {
     inside_->fail();

@@ -28,7 +28,7 @@ std::string why_not(const State& state, const Request& request, bool lacks_room)
   if (message_bytes(request) < state.min_bytes) return "smaller than PLAIT_MIN_BYTES";
   if (request.count == 0) return "nothing to do";
   if (lacks_room) return "room for large calls is not there yet on all ranks";
-  return "the engine has no kernel for it, or NCCL is faster";
+  return state.engine->why_not(request);
 }
 
 /// One line for each distinct call of a communicator.

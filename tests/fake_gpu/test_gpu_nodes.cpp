@@ -7,23 +7,25 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <set>
 #include <stdexcept>
 #include <thread>
 
 #include "base/text.hpp"
 #include "comm/life/peer_watch.hpp"
 #include "comm/meet/setup.hpp"
+#include "comm/nodes/gpu_nodes.hpp"
 #include "comm/nodes/gpu_over_nodes.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "fake_gpu/order.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
 using plait_test::fake_cuda;
 using plait_test::FakeNote;
+using plait_test::Order;
 
 namespace {
 
@@ -145,57 +147,6 @@ Request request_of(Collective collective, std::uint64_t count, int ranks = 4) {
   return request;
 }
 
-/// Notes of a call, and which must come behind which: streams keep their order, a wait comes behind
-/// the event's last record.
-class Order {
- public:
-  explicit Order(std::vector<FakeNote> notes) : notes_(std::move(notes)) {
-    for (std::size_t i = 0; i < notes_.size(); ++i) {
-      behind_.emplace_back();
-      for (std::size_t k = i; k-- > 0;) {
-        const bool is_same = notes_[k].stream == notes_[i].stream;
-        const bool is_record =
-            notes_[i].what == "wait" && notes_[k].is_record && notes_[k].event == notes_[i].event;
-        if (!is_same && !is_record) continue;
-        behind_[i].insert(k);
-        behind_[i].insert(behind_[k].begin(), behind_[k].end());
-        if (is_record) break;
-      }
-      for (std::size_t k = i; k-- > 0;)
-        if (notes_[k].stream == notes_[i].stream) {
-          behind_[i].insert(k);
-          behind_[i].insert(behind_[k].begin(), behind_[k].end());
-          break;
-        }
-    }
-  }
-  /// The n-th note that begins so.
-  std::size_t find(const std::string& begin, std::size_t n = 0) const {
-    for (std::size_t i = 0; i < notes_.size(); ++i)
-      if (notes_[i].what.rfind(begin, 0) == 0 && n-- == 0) return i;
-    throw std::runtime_error("no " + begin + " in" + all());
-  }
-  std::size_t count(const std::string& begin) const {
-    std::size_t found = 0;
-    for (const FakeNote& note : notes_) found += note.what.rfind(begin, 0) == 0;
-    return found;
-  }
-  bool is_behind(std::size_t late, std::size_t early) const {
-    return behind_[late].count(early) != 0;
-  }
-  const FakeNote& at(std::size_t i) const { return notes_[i]; }
-  std::string all() const {
-    std::string said;
-    for (const FakeNote& note : notes_)
-      said += text("\n  ", note.what, " ", note.event, " on ", note.stream);
-    return said;
-  }
-
- private:
-  std::vector<FakeNote> notes_;
-  std::vector<std::set<std::size_t>> behind_;
-};
-
 /// But for what ends the stream where NCCL was aborted.
 std::vector<FakeNote> notes() {
   std::vector<FakeNote> found = fake_cuda().notes.all();
@@ -288,6 +239,58 @@ TEST_CASE("every collective by rails, and by NCCL among all ranks") {
         }) == 0);
 }
 
+TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the bits are named") {
+  OverNodesOptions named, bitwise;
+  named.forced = in_pieces(1);
+  bitwise.bitwise = true;
+  const Request least = request_of(Collective::all_reduce, 64 << 10);
+  const Request shorter = request_of(Collective::all_reduce, (64 << 10) - 2);
+  CHECK(run(kTwoOfTwo, {}, [&](Side& side) {
+          const Order whole = order_of(side, shorter);
+          require(whole.count("plait_") == 0 && whole.count("ncclAllReduce 65534 of 4") == 1,
+                  whole.all());
+          require(side.over->explain(shorter).find(
+                      "on GPUs of 2 nodes: library (over nodes NCCL is faster below 256 KiB), "
+                      "NCCL 22809 between nodes, sums in NCCL's order\n"
+                      "  all_reduce of 65534 by NCCL among all ranks\n") == 0,
+                  side.over->explain(shorter));
+          const Order rails = order_of(side, least);
+          require(rails.count("plait_") == 2 && rails.count("ncclAllReduce 32768 of 2") == 1,
+                  rails.all());
+          require(side.over->explain(least).find("nodes: multi_node(pieces=1), NCCL") !=
+                      std::string::npos,
+                  side.over->explain(least));
+          Request narrow = least;  // as many elements, half of the bytes
+          narrow.type = DataType::bf16;
+          require(order_of(side, narrow).count("ncclAllReduce 65536 of 4") == 1, "bf16");
+          const Order by_call = order_of(side, shorter, in_pieces(1));
+          require(by_call.count("ncclAllReduce 32767 of 2") == 1, by_call.all());
+        }) == 0);
+  CHECK(run(kTwoOfTwo, named, [&](Side& side) {
+          const Order order = order_of(side, shorter);
+          require(order.count("ncclAllReduce 32767 of 2") == 1, order.all());
+        }) == 0);
+  CHECK(run(kTwoOfTwo, bitwise, [&](Side& side) {
+          const Order order = order_of(side, shorter);
+          require(order.count("ncclReduce 32767 of 2") == 1, order.all());
+          Request whole_numbers = shorter;  // which rank order has no plan for, and needs none
+          whole_numbers.type = DataType::int32;
+          const Order rails = order_of(side, whole_numbers);
+          require(rails.count("ncclAllReduce 32767 of 2") == 1, rails.all());
+          require(side.over->explain(shorter).find("node_order") != std::string::npos &&
+                      side.over->explain(shorter).find("sums in rank order") != std::string::npos,
+                  side.over->explain(shorter));
+        }) == 0);
+}
+
+TEST_CASE("what a node's engines leave is NCCL's whole, and people are told that it was they") {
+  const InNode takes_none{[](const Request&) { return false; }, nullptr};
+  GpuNodes over(nodes_of(kTwoOfTwo, 0, 0), takes_none, nullptr, nullptr, {}, false);
+  const auto program = over.program(request_of(Collective::all_reduce, 1 << 20), {});
+  CHECK(program->is_library());
+  CHECK(program->why == "in a node nothing serves multi_node(pieces=1), or NCCL is faster");
+}
+
 TEST_CASE("odd counts, unlike nodes and several streams") {
   CHECK(run({"a", "a", "b", "b", "b"}, {}, [](Side& side) {
           const bool has_rail = side.nodes.place < 2;
@@ -320,7 +323,7 @@ TEST_CASE("odd counts, unlike nodes and several streams") {
 TEST_CASE("two ranks of unlike nodes send and receive behind and before calls of all") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const int rank = side.rank();
-          const Request all = request_of(Collective::all_reduce, 1000);
+          const Request all = request_of(Collective::all_reduce, 1 << 17);
           side.over->enqueue(all, kMemory, kOther, nullptr, {});
           cuda::Stream stream = nullptr;
           const cuda::Current current(side.calls->rank().context());

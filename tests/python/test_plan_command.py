@@ -50,9 +50,19 @@ def test_it_is_marked_and_shown():
     assert shown in marked and "rank_order" in marked
 
 
-@pytest.mark.parametrize(("nodes", "wanted"), [("mist-2", "multi_node("), ("mist", "fold(")])
-def test_over_nodes_no_plan_is_marked_that_nothing_runs(nodes, wanted):
-    text = said("all_reduce", "-T", nodes, "--bytes", "64K")
+@pytest.mark.parametrize(
+    ("nodes", "size", "wanted"),
+    [
+        ("mist-2", "256K", "multi_node("),
+        ("mist-2", "64K", "library"),  # NCCL is faster
+        ("hgx-h200-2", "256K", "multi_node("),
+        ("hgx-h200-2", "255K", "library"),
+        ("mist", "64K", "fold("),
+    ],
+)
+def test_over_nodes_no_plan_is_marked_that_nothing_runs(nodes, size, wanted):
+    text = said("all_reduce", "-T", nodes, "--bytes", size)
+    assert f"  as         {wanted}" in text
     (marked,) = [line for line in text.splitlines() if "<- calls by lanes" in line]
     assert wanted in marked
     assert ("the first in rank order" in text) == (nodes == "mist")

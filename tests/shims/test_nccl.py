@@ -442,17 +442,49 @@ def test_a_call_that_passes_through_costs_under_200_ns(run_case):
     pytest.fail(f"a call costs {min(differences):.0f} ns more")
 
 
+SUMS_OF_SEVEN_AND_MORE = 3 * 2 * (4 + 2)  # counts, in place or not, of int32 and of floats
+
+
 @pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])
 def test_pretend_nodes(run_case, ranks, size):
     """Sums in the node by plait, between nodes by NCCL; averages and odd rests by NCCL alone."""
-    for row in run_case("all_reduce", ranks, env={"PLAIT_NODE_SIZE": str(size)}):
-        assert row["wrong"] == 0
-        assert row["served"] > 0 and row["passed"] > 0 and row["nccl"] > 0
-    for row in run_case("big", ranks, env={"PLAIT_NODE_SIZE": str(size)}):
+    env = {"PLAIT_NODE_SIZE": str(size)}
+    for row in run_case("big", ranks, env=env):
         assert row["wrong"] == 0 and row["served"] == 2 and row["passed"] == 0
         assert row["nccl"] >= 4  # a call a piece
-    for row in run_case("groups", ranks, env={"PLAIT_NODE_SIZE": str(size)}):
+    env |= {"PLAIT_ALGO": "multi_node:pieces=1"}  # for the short ones
+    for row in run_case("all_reduce", ranks, env=env):
+        assert row["wrong"] == 0
+        assert row["passed"] > 0 and row["nccl"] > 0
+        assert row["served"] >= SUMS_OF_SEVEN_AND_MORE
+    for row in run_case("groups", ranks, env=env):
         assert row["wrong"] == 0 and row["early"] == 0 and row["served"] == 2
+
+
+@pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])
+def test_short_all_reduces_over_nodes_are_nccls(run_case, ranks, size):
+    """They are faster there; the counts of the case below 256 KiB are all but 40000 fp64."""
+    env = {"PLAIT_NODE_SIZE": str(size), "PLAIT_DEBUG": "EXPLAIN"}
+    for row in run_case("all_reduce", ranks, env=env):
+        assert row["wrong"] == 0 and row["served"] == 2 and row["passed"] == 62
+
+    def explained(call):
+        said = rf"PLAIT EXPLAIN .*all_reduce {call} over {ranks} ranks: (.*)"
+        return set(re.findall(said, run_case.stderr))
+
+    short = {"NCCL (over nodes NCCL is faster below 256 KiB)"}
+    for call in ("7 fp32 sum", "1000 int32 max", "40000 int32 sum", "40000 fp32 sum"):
+        assert explained(call) == short
+    long = {f"plait (multi_node(pieces=1), NCCL between {ranks // size} nodes)"}
+    assert explained("40000 fp64 sum") == long
+    averages = {"NCCL (over nodes averages and scaled sums are NCCL's)"}
+    assert explained("40000 fp64 avg") == averages
+    run_case("others", ranks, env=env)
+    moves = "NCCL (over nodes only all_reduces were measured to be faster)"
+    assert f"all_gather 1000 fp32 - over {ranks} ranks: {moves}" in run_case.stderr
+    run_case("big", ranks, env={**env, "PLAIT_ALGO": "library"})
+    named = "NCCL (PLAIT_ALGO=library leaves it whole)"
+    assert f"all_reduce 5242881 fp32 sum over {ranks} ranks: {named}" in run_case.stderr
 
 
 @pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])
@@ -511,7 +543,8 @@ def test_what_was_let_go_of_does_not_wait_for_ever(run_case, case):
 
 @pytest.mark.parametrize("turn", range(4))  # who waits for whom is chance
 def test_what_nccl_ended_early_between_nodes_is_no_result(run_case, turn):
-    rows = run_case("dies", 4, env={"PLAIT_NODE_SIZE": "2"})
+    env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}  # a short call, by plait
+    rows = run_case("dies", 4, env=env)
     assert len(rows) == 3 and any(row["enqueued"] for row in rows)
     assert all(row["failed"] == row["enqueued"] for row in rows), rows
 

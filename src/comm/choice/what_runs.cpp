@@ -22,10 +22,14 @@ bool is_measured(const Topology& topology, const Request& request) {
   });
 }
 
-bool are_linked(const Topology& topology, const Request& request) {
+/// Engines read and write their peers' memory, which no rank can in another node.
+bool are_linked_in_a_node(const Topology& topology, const Request& request) {
+  const auto node = [&](int device) {
+    return topology.devices[static_cast<std::size_t>(device)].node;
+  };
   for (const int from : request.devices)
     for (const int to : request.devices)
-      if (from != to && find_link(topology, from, to) < 0) return false;
+      if (from != to && (node(from) != node(to) || find_link(topology, from, to) < 0)) return false;
   return true;
 }
 
@@ -103,7 +107,7 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
                                        int pair_of) {
   const Request placed = checked(request, topology);
   if (placed.ranks < 2 || placed.ranks > cuda::kMaxCudaRanks || placed.count == 0 ||
-      !are_linked(topology, placed))
+      !are_linked_in_a_node(topology, placed))
     return std::nullopt;
   const cuda::Group group = pair_of == 0 ? cuda::usual_group(placed.ranks, false, memory_bytes)
                                          : cuda::usual_pair(pair_of, memory_bytes);

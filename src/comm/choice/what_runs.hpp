@@ -29,7 +29,8 @@ WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const R
                    const cuda::Group& group, Launch launch);
 /// What ranks run on such GPUs, a process each and with host memory that all map, where no budget
 /// or mask says otherwise. table: the machine's. None: a plan by lanes, as where two of the GPUs
-/// have no link of their own. pair_of: not 0 = of two ranks by themselves, of so many.
+/// have no link of their own or lie on two nodes. pair_of: not 0 = of two ranks by themselves, of
+/// so many.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::Wanted& wanted, Launch launch,
                                        cuda::TuningTable table = {},

@@ -62,19 +62,22 @@ std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
           named.params};
   const std::lock_guard lock(guard_);
   if (const auto* const found = programs_.find(key)) return *found;
-  const CallOptions wanted =
-      named.strategy.empty() ? options_over_nodes(nodes_, request, bitwise_) : named;
-  auto made = std::make_shared<const NodeProgram>(node_program(nodes_, request, wanted));
-  if (!is_served(*made)) {
+  const bool is_chosen = named.strategy.empty();
+  NodeProgram made = node_program(
+      nodes_, request, is_chosen ? options_over_nodes(nodes_, request, bitwise_) : named);
+  if (is_chosen) made.why = why_library(nodes_, request, bitwise_);
+  if (!is_served(made)) {
     if (!options.strategy.empty())
-      throw Error(ErrorCode::unsupported,
-                  text(made->label, ": its calls in a node are not served"));
+      throw Error(ErrorCode::unsupported, text(made.label, ": its calls in a node are not served"));
     CallOptions library;
     library.strategy = "library";
-    made = std::make_shared<const NodeProgram>(node_program(nodes_, request, library));
+    const std::string why = text("in a node nothing serves ", made.label, ", or NCCL is faster");
+    made = node_program(nodes_, request, library);
+    made.why = why;
   }
-  require_library(*made);
-  return programs_.add(std::move(key), std::move(made), [](const auto&) {});
+  require_library(made);
+  return programs_.add(std::move(key), std::make_shared<const NodeProgram>(std::move(made)),
+                       [](const auto&) {});
 }
 
 void GpuNodes::enqueue(const NodeProgram& program, const void* input, void* output,

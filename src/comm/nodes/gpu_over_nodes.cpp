@@ -471,7 +471,8 @@ void GpuOverNodes::check(bool hears) {
 std::string GpuOverNodes::explain(const Request& request) {
   const std::shared_ptr<const NodeProgram> program = over_->program(request, {});
   const Nodes& nodes = over_->nodes();
-  std::string lines = text("on GPUs of ", nodes.count(), " nodes: ", program->label, ", NCCL ",
+  std::string lines = text("on GPUs of ", nodes.count(), " nodes: ", program->label,
+                           program->why.empty() ? "" : text(" (", program->why, ")"), ", NCCL ",
                            nccl::real().version, " between nodes",
                            program->rank_order           ? ", sums in rank order"
                            : reduces(request.collective) ? ", sums in NCCL's order"

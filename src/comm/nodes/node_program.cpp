@@ -284,14 +284,26 @@ int rails_of(const Nodes& nodes) {
 
 // An average of averages would be rounded twice, and ranks' factors are the library's to apply. The
 // others go between nodes as often by NCCL's own ways; what is gained there is not measured.
-CallOptions options_over_nodes(const Nodes& nodes, const Request& request, bool bitwise) {
-  const bool is_sum = request.op != ReduceOp::avg && request.op != ReduceOp::premul_sum;
+std::string why_library(const Nodes& nodes, const Request& request, bool bitwise) {
+  if (bitwise && RankOrder::serves(nodes, request)) return {};
+  if (request.collective != Collective::all_reduce)
+    return "over nodes only all_reduces were measured to be faster";
+  if (request.op == ReduceOp::avg || request.op == ReduceOp::premul_sum)
+    return "over nodes averages and scaled sums are NCCL's";
   const int rails = rails_of(nodes);
+  if (rails == 1) return "a node has one rank";
+  if (request.count < static_cast<std::uint64_t>(rails)) return "fewer elements than rails";
+  if (!bitwise && request.count * bytes_of(request.type) < kLeastNodeBytes)
+    return text("over nodes NCCL is faster below ", kLeastNodeBytes >> 10, " KiB");
+  return {};
+}
+
+CallOptions options_over_nodes(const Nodes& nodes, const Request& request, bool bitwise) {
   CallOptions options;
-  options.strategy = bitwise && RankOrder::serves(nodes, request) ? "node_order" : "library";
-  if (options.strategy == "node_order" || request.collective != Collective::all_reduce || !is_sum ||
-      rails == 1 || request.count < static_cast<std::uint64_t>(rails))
-    return options;
+  options.strategy = "library";
+  if (!why_library(nodes, request, bitwise).empty()) return options;
+  options.strategy = "node_order";
+  if (bitwise && RankOrder::serves(nodes, request)) return options;
   const std::uint64_t bytes = request.count * bytes_of(request.type);
   options.strategy = "multi_node";
   options.params["pieces"] =

@@ -22,6 +22,7 @@ struct NodeProgram {
     int call = -1;       ///< across, await: the number of that call
   };
   std::string label;  ///< "multi_node(pieces=4)"
+  std::string why;    ///< the library does all of it, which nobody named; else empty
   std::vector<Step> steps;
   std::uint64_t scratch_bytes = 0;
   std::uint64_t bytes_between = 0;  ///< that this rank gives to calls of the library
@@ -32,6 +33,14 @@ struct NodeProgram {
 
 /// Ranks of the same place in all nodes: as many as the smallest node has.
 int rails_of(const Nodes& nodes);
+/// Shorter all_reduces are the library's where nobody names a strategy: on two nodes of two GPUs
+/// under NCCL, multi_node had 0.65 to 0.71 of NCCL's speed at 64 KiB, and 1.4 times from 1 MiB on.
+/// Between these nothing was measured, so it is halfway (bench/NOTES.md, "4 GPUs: under programs,
+/// with today's build").
+inline constexpr std::uint64_t kLeastNodeBytes = 256ull << 10;
+/// For people: why the library does all of such a call where the caller names no strategy; empty
+/// where it does not. bitwise: PLAIT_BITWISE=1, which asks for bits and not for speed.
+std::string why_library(const Nodes& nodes, const Request& request, bool bitwise);
 /// The strategy where the caller names none: of the request and the nodes alone. bitwise: in rank
 /// order where that can be had.
 CallOptions options_over_nodes(const Nodes& nodes, const Request& request, bool bitwise);
