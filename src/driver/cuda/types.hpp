@@ -26,6 +26,7 @@ inline constexpr Result kNotReady = 600;
 inline constexpr Result kPeerAccessAlreadyEnabled = 704;
 
 inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr std::uint64_t kLastDefaultStream = 2;  ///< 0, 1 and 2 are handles of such
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kHostRegisterMapped = 2;

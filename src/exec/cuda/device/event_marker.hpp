@@ -40,17 +40,13 @@ class EventMarker final : public Marker {
   }
 
   StreamPlace place(Stream stream) const override {
-    const std::optional<Current> there = in_context();
     StreamPlace found;
-    int status = kCaptureNone;
-    require(api_->stream_capture_info(stream, &status, &found.capture, nullptr, nullptr, nullptr),
-            "stream_capture_info");
-    if (status != kCaptureNone) {  // asking for its number would end the capture
-      found.stream = reinterpret_cast<std::uint64_t>(stream);
+    // A default stream is the current context's; others have one of their own.
+    if (reinterpret_cast<std::uint64_t>(stream) > kLastDefaultStream &&
+        look(stream, found) == kSuccess)
       return found;
-    }
-    found.capture = 0;
-    require(api_->stream_id(stream, &found.stream), "stream_id");
+    const std::optional<Current> there = in_context();
+    require(look(stream, found), "stream_id");
     return found;
   }
   bool capturing(Stream stream) const {
@@ -108,9 +104,24 @@ class EventMarker final : public Marker {
   }
 
  private:
+  Result look(Stream stream, StreamPlace& found) const {
+    int status = kCaptureNone;
+    const Result result =
+        api_->stream_capture_info(stream, &status, &found.capture, nullptr, nullptr, nullptr);
+    if (result != kSuccess) return result;
+    if (status != kCaptureNone) {  // asking for its number would end the capture
+      found.stream = reinterpret_cast<std::uint64_t>(stream);
+      return kSuccess;
+    }
+    found.capture = 0;
+    return api_->stream_id(stream, &found.stream);
+  }
   std::optional<Current> in_context() const {
-    return primary_ ? std::optional<Current>(std::in_place, primary_->context())
-                    : std::optional<Current>();
+    if (!primary_) return std::nullopt;
+    Context there = nullptr;
+    if (api_->context_current(&there) == kSuccess && there == primary_->context())
+      return std::nullopt;
+    return std::optional<Current>(std::in_place, primary_->context());
   }
 
   const Api* api_;
