@@ -304,7 +304,8 @@ class LineTraceCheck {
            EscapedLine::has_stand_in({access.value[0], access.value[1]});
   }
   bool is_here(const Access& access) const {
-    if (is_flagged()) return access.value[0] >> 32 == flag_of_call() && access.value[1] >> 32 == flag_of_call();
+    if (is_flagged())
+      return access.value[0] >> 32 == flag_of_call() && access.value[1] >> 32 == flag_of_call();
     if (run_.kind == LineKind::escaped) return access.value[0] != ~0ull && access.value[1] != ~0ull;
     for (const unsigned long long word : access.value)
       if (static_cast<unsigned>(word) == ~0u || word >> 32 == ~0u) return false;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/lines/line_spread.hpp"
 
 using namespace plait::cuda;
 
@@ -91,4 +92,27 @@ TEST_CASE("no piece has more lines than kernels count") {
       CHECK(hop.units * hop.pieces >= units);
       CHECK(static_cast<std::uint64_t>(std::max(1, ranks - 1)) * (hop.units + 1) <= kMostLines);
     }
+}
+
+TEST_CASE("short hops are those with a thread for each unit, of ranks that there is a kernel for") {
+  Request request;
+  request.collective = Collective::all_gather;
+  request.ranks = 8;
+  CHECK(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
+  CHECK_FALSE(is_short_hop(request, {1, 1025}, {.blocks = 8, .threads = 128}));
+  CHECK_FALSE(is_short_hop(request, {2, 1024}, {.blocks = 8, .threads = 128}));
+  CHECK_FALSE(is_short_hop(request, {1, 1024}, {.blocks = 2, .threads = 512}));
+  CHECK(is_short_hop(request, {1, kShortHopUnits.moves}, {.blocks = 64, .threads = 256}));
+  CHECK_FALSE(is_short_hop(request, {1, kShortHopUnits.moves + 1}, {.blocks = 65, .threads = 256}));
+  request.ranks = 9;
+  CHECK_FALSE(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
+  request.ranks = 8;
+  request.collective = Collective::reduce_scatter;
+  request.type = DataType::bf16;
+  CHECK(is_short_hop(request, {1, kShortHopUnits.sums}, {.blocks = 32, .threads = 256}));
+  CHECK_FALSE(is_short_hop(request, {1, kShortHopUnits.sums + 1}, {.blocks = 33, .threads = 256}));
+  request.type = DataType::int32;
+  CHECK_FALSE(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
+  request.ranks = 4;
+  CHECK(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
 }
