@@ -271,7 +271,7 @@ bool is_right(Call& call, std::size_t rank) {
 
 TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's threads" *
           doctest::skip(plait_test::kLooksForRaces)) {
-  for (const int ranks : {2, 3, 4, 8})
+  for (const int ranks : {2, 3, 4, 5, 8})
     for (int seed = 1; seed <= plait_test::rounds(ranks == 8 ? 12 : 20); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
       std::vector<Call> calls = random_calls(ranks, random);

@@ -4,6 +4,7 @@
 #include "exec/cuda/lines/line_cut.hpp"
 #include "exec/cuda/lines/line_spread.hpp"
 
+using namespace plait;
 using namespace plait::cuda;
 
 namespace {
@@ -115,4 +116,22 @@ TEST_CASE("short hops are those with a thread for each unit, of ranks that there
   CHECK_FALSE(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
   request.ranks = 4;
   CHECK(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
+}
+
+TEST_CASE("a short hop in place stores nothing where a part stays") {
+  Request request;
+  request.collective = Collective::broadcast;
+  request.ranks = 3;
+  request.root = 1;
+  request.count = 64;
+  char buffer[2][256] = {};
+  HopArgs call{};
+  call.rank = request.root;
+  call.ranks = request.ranks;
+  call.shape = hop_shape(request, call.rank);
+  call.input = buffer[0];
+  call.output = buffer[1];
+  CHECK(short_hop_args(call).gives_to == 0b111);
+  call.output = buffer[0];
+  CHECK(short_hop_args(call).gives_to == 0b011);
 }

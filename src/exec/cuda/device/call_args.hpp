@@ -30,7 +30,7 @@ enum FaultCode : std::uint32_t {
 /// A rank's counters, in its own device memory: captured graphs advance them at every replay.
 struct DeviceState {
   // Of kernels by lines, one word in two halves: blocks carry it over with no look at it.
-  std::uint32_t fused_done;   ///< blocks of the running one that are through
+  std::uint32_t fused_done;   ///< what its blocks have added so far; 0 between calls
   std::uint32_t fused_calls;  ///< finished calls: parity picks the inbox half
   std::uint32_t plan_epoch;   ///< sum of epochs_per_call of finished plans
   std::uint32_t inbox_calls;  ///< finished plans that used an inbox

@@ -41,12 +41,13 @@ class EventMarker final : public Marker {
 
   StreamPlace place(Stream stream) const override {
     StreamPlace found;
+    const char* asked = "";
     // A default stream is the current context's; others have one of their own.
     if (reinterpret_cast<std::uint64_t>(stream) > kLastDefaultStream &&
-        look(stream, found) == kSuccess)
+        look(stream, found, asked) == kSuccess)
       return found;
     const std::optional<Current> there = in_context();
-    require(look(stream, found), "stream_id");
+    require(look(stream, found, asked), asked);
     return found;
   }
   bool capturing(Stream stream) const {
@@ -104,8 +105,10 @@ class EventMarker final : public Marker {
   }
 
  private:
-  Result look(Stream stream, StreamPlace& found) const {
+  /// asked: the driver's function that answered last.
+  Result look(Stream stream, StreamPlace& found, const char*& asked) const {
     int status = kCaptureNone;
+    asked = "stream_capture_info";
     const Result result =
         api_->stream_capture_info(stream, &status, &found.capture, nullptr, nullptr, nullptr);
     if (result != kSuccess) return result;
@@ -114,6 +117,7 @@ class EventMarker final : public Marker {
       return kSuccess;
     }
     found.capture = 0;
+    asked = "stream_id";
     return api_->stream_id(stream, &found.stream);
   }
   std::optional<Current> in_context() const {

@@ -48,16 +48,14 @@ class HopReady : public Ready {
     args_.half_bytes = rank.group().sizes.bare_bytes;
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
     args_.shape = whole_;
-    if (is_short_) args_ = short_hop_args(args_);
+    if (is_short_) args_ = short_hop_args(args_);  // its buffers come with each call
   }
 
   void enqueue(const Buffers& buffers, Stream stream) override {
     if (is_short_) {
       ShortHopArgs args = args_;
       set_scalars(args, buffers.scalars);
-      args.input = buffers.input;
-      args.output = buffers.output;
-      args.whole_units = whole_units(args);
+      set_buffers(args, buffers.input, buffers.output);
       return kernels_.launch(kernel_, spread_, stream, {&args});
     }
     HopArgs args = args_;

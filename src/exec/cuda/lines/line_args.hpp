@@ -47,6 +47,17 @@ inline std::uint32_t whole_units(const HopArgs& call) {
   return at % 16 == 0 ? static_cast<std::uint32_t>(shape.part_bytes / 16) : 0;
 }
 
+/// Once the call's buffers are known. A part that stays where it is, as in place, is not stored
+/// again: its memory may be one to read only.
+inline void set_buffers(ShortHopArgs& args, const void* input, void* output) {
+  args.input = input;
+  args.output = output;
+  args.whole_units = whole_units(args);
+  const char* const from = static_cast<const char*>(input) + args.shape.own_from;
+  if (from == static_cast<char*>(output) + args.shape.own_to)
+    args.gives_to &= ~(1u << (args.ranks - 1));
+}
+
 /// Lines of a slot: one a unit of a part, and one that says "I am in this call".
 inline ShortHopArgs short_hop_args(const HopArgs& call) {
   ShortHopArgs args{};
@@ -67,9 +78,9 @@ inline ShortHopArgs short_hop_args(const HopArgs& call) {
   }
   args.gives_to = shape.gives >> 1 | (shape.gives & 1) << others;
   args.takes_from = shape.takes >> 1;
-  args.whole_units = whole_units(call);
   args.part_at[others] = narrow(shape.own_from);
   args.place_at[others] = narrow(shape.own_to);
+  set_buffers(args, call.input, call.output);
   return args;
 }
 

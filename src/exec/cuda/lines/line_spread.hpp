@@ -26,8 +26,8 @@ inline Spread line_spread(std::uint64_t units, bool is_lean, unsigned most_block
   return spread;
 }
 
-/// Units of a part up to which short_hop is the faster one. Source:
-/// bench/results/gpu_short_hops_h100x2.csv.
+/// Units of a part up to which short_hop was timed, of two ranks. Larger calls were slower by an
+/// earlier form of it. Source: bench/results/gpu_short_hops_h100x2.csv, bench/NOTES.md.
 inline constexpr struct {
   std::uint64_t sums = 8192, moves = 16384;
 } kShortHopUnits;
