@@ -45,7 +45,7 @@ WithoutOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
 RanksOption = Annotated[
-    int | None, typer.Option("--ranks", "-g", help="How many ranks.", callback=at_least(1))
+    int | None, typer.Option("--ranks", "-g", "-n", help="How many ranks.", callback=at_least(1))
 ]
 TypeOption = Annotated[
     str, typer.Option("--type", "-d", help="Element type: fp32, bf16, int8, ...")
