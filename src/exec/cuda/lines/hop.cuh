@@ -66,7 +66,7 @@ struct HopCall : EscapedCall<HopArgs> {
   __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
   __device__ void push(unsigned first, unsigned stride) const {
     const int valid = valid_units(first, stride, units, kTogether);
-    if constexpr (kHandling == kReduceParts)
+    if constexpr (kSums)
       if (owns()) fetch_own(first, stride, valid);
     for (int k = 1; k < args.ranks; ++k) {
       if (!gives(k)) continue;
@@ -348,7 +348,7 @@ __device__ void hop(const HopArgs& args) {
       if (at >= call.units) break;
       call.keep(first + at, stride);
       if (!call.owns()) continue;
-      if constexpr (kHandling == kReduceParts)
+      if constexpr (Call::kSums)
         call.reduce(first + at, stride);
       else
         call.place(first + at, stride);

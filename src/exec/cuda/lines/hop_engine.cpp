@@ -38,8 +38,8 @@ class HopReady : public Ready {
   HopReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
         spread_(spread_of(request, tuning, rank.group())),
-        piece_bytes_(cut(request, rank.group()).units * 16),
-        is_short_(is_short_hop(request, cut(request, rank.group()), spread_)),
+        cut_(cut(request, rank.group())),
+        is_short_(is_short_hop(request, cut_, spread_)),
         kernel_(kernels_.find(hop_kernel(request, is_short_))),
         whole_(hop_shape(request, rank.rank())) {
     rank.fill_call(args_, request);
@@ -60,10 +60,11 @@ class HopReady : public Ready {
     }
     HopArgs args = args_;
     set_scalars(args, buffers.scalars);
-    for (std::uint64_t at = 0; at < whole_.part_bytes; at += piece_bytes_) {
+    const std::uint64_t piece_bytes = cut_.units * 16;
+    for (std::uint64_t at = 0; at < whole_.part_bytes; at += piece_bytes) {
       args.input = static_cast<const char*>(buffers.input) + at;
       args.output = static_cast<char*>(buffers.output) + at;
-      args.shape.part_bytes = std::min(piece_bytes_, whole_.part_bytes - at);
+      args.shape.part_bytes = std::min(piece_bytes, whole_.part_bytes - at);
       if (whole_.own_bytes != 0) args.shape.own_bytes = args.shape.part_bytes;
       kernels_.launch(kernel_, spread_, stream, {&args});
     }
@@ -72,7 +73,7 @@ class HopReady : public Ready {
  private:
   Kernels& kernels_;
   const Spread spread_;
-  const std::uint64_t piece_bytes_;
+  const LineCut cut_;
   const bool is_short_;
   const Function kernel_;
   const HopShape whole_;
