@@ -1,6 +1,8 @@
 // Units, ranks and room -> pieces of a call by lines: what each piece needs is there.
 #include <doctest/doctest.h>
 
+#include <vector>
+
 #include "exec/cuda/lines/line_cut.hpp"
 #include "exec/cuda/lines/line_spread.hpp"
 
@@ -134,4 +136,34 @@ TEST_CASE("a short hop in place stores nothing where a part stays") {
   CHECK(short_hop_args(call).gives_to == 0b111);
   call.output = buffer[0];
   CHECK(short_hop_args(call).gives_to == 0b011);
+}
+
+TEST_CASE("a short hop is made ready without buffers, and goes by those of each call") {
+  constexpr int kRanks = 4;
+  const std::uint64_t bytes = 256;
+  std::vector<char> memory(4 * kRanks * bytes);
+  char* const input = memory.data();
+  char* const output = input + 2 * kRanks * bytes;
+  for (const Collective collective :
+       {Collective::all_gather, Collective::all_to_all, Collective::broadcast})
+    for (int rank = 0; rank < kRanks; ++rank) {
+      CAPTURE(name_of(collective));
+      CAPTURE(rank);
+      Request request;
+      request.collective = collective;
+      request.ranks = kRanks;
+      request.type = DataType::uint8;
+      request.count = bytes;
+      HopArgs call{};
+      call.rank = rank;
+      call.ranks = kRanks;
+      call.shape = hop_shape(request, rank);
+      ShortHopArgs ready = short_hop_args(call);  // as an engine makes it, before any call
+      const std::uint32_t own = call.shape.own_bytes != 0 ? 1u << (kRanks - 1) : 0;
+      for (const bool stays : {false, true, false}) {
+        char* const from = output + call.shape.own_to - call.shape.own_from;
+        set_buffers(ready, stays ? from : input, output);
+        CHECK((ready.gives_to & 1u << (kRanks - 1)) == (stays ? 0 : own));
+      }
+    }
 }

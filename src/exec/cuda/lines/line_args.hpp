@@ -47,15 +47,17 @@ inline std::uint32_t whole_units(const HopArgs& call) {
   return at % 16 == 0 ? static_cast<std::uint32_t>(shape.part_bytes / 16) : 0;
 }
 
-/// Once the call's buffers are known. A part that stays where it is, as in place, is not stored
-/// again: its memory may be one to read only.
+/// For each call, whatever buffers the one before had. A part that stays where it is, as in place,
+/// is not stored again: its memory may be one to read only.
 inline void set_buffers(ShortHopArgs& args, const void* input, void* output) {
   args.input = input;
   args.output = output;
   args.whole_units = whole_units(args);
   const char* const from = static_cast<const char*>(input) + args.shape.own_from;
-  if (from == static_cast<char*>(output) + args.shape.own_to)
-    args.gives_to &= ~(1u << (args.ranks - 1));
+  const bool moves = from != static_cast<char*>(output) + args.shape.own_to;
+  const std::uint32_t own = 1u << (args.ranks - 1);
+  args.gives_to &= ~own;
+  if (moves && (args.shape.gives & 1) != 0) args.gives_to |= own;
 }
 
 /// Lines of a slot: one a unit of a part, and one that says "I am in this call".
