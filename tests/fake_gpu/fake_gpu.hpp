@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -98,6 +99,8 @@ struct FakeCuda {
   std::vector<FakeBatch> batches;
   FakeMemory memory;
   std::vector<FakeLaunch> launches;
+  /// Where set, of every launch: its kernel, blocks, threads and arguments.
+  std::function<void(const std::string&, unsigned, unsigned, const void*)> plays;
   std::vector<std::string> kernels;  ///< by handle, less one
   FakeNccl nccl;
   FakeStill still;

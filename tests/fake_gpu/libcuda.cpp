@@ -128,6 +128,8 @@ void play_kernels(Api& api) {
     fake_cuda().launches.push_back({kernel_of(function), config->grid_x, config->block_x,
                                     config->shared_bytes, config->attribute_count != 0});
     fake_cuda().notes.add({kernel_of(function), config->stream});
+    if (fake_cuda().plays)
+      fake_cuda().plays(kernel_of(function), config->grid_x, config->block_x, args[0]);
     if (kernel_of(function) == "plait_path_check") begin_proof(*static_cast<PathArgs*>(args[0]));
     if (fake_cuda().fault != 0 && kernel_of(function) == "plait_heed")
       static_cast<HeedArgs*>(args[0])->stop_page->fault = {fake_cuda().fault.exchange(0), kNoPeer,

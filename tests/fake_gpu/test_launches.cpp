@@ -1,0 +1,348 @@
+// What engines launch, from the request to the kernels' arguments, run on a host's threads: calls
+// are made ready once and go by other buffers each time, as a communicator has it. Tests of kernels
+// fill in arguments by themselves, and a GPU would be the first to see what an engine fills in.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "conformance/device_on_host.hpp"
+// After it, as it says what a device has.
+#include "base/text.hpp"
+#include "conformance/executors.hpp"
+#include "exec/cuda/device/arena.hpp"
+#include "exec/cuda/device/kernels.hpp"
+#include "exec/cuda/engine.hpp"
+#include "exec/cuda/lines/hop.cuh"
+#include "exec/cuda/lines/line_chain.cuh"
+#include "exec/cuda/tiles/tiled.cuh"
+#include "exec/cuda/traffic/tiled_shape.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "plait/topology.hpp"
+#include "unit/scale.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+using namespace plait_test;
+
+namespace {
+
+using Body = std::function<void()>;
+using Words = std::vector<ulonglong2>;  // aligned
+
+constexpr int kSum = static_cast<int>(ReduceOp::sum);
+
+/// A tiled block has other threads here, which no argument says.
+struct FewThreads {
+  static constexpr unsigned kHandle = 9, kPush = 3, kCollect = 8;
+};
+constexpr unsigned kTiledThreads =
+    FewThreads::kHandle + FewThreads::kPush + FewThreads::kCollect + 32 + 1;
+
+/// The kernel of this name with a copy of its arguments: what a GPU would run.
+template <class Args>
+Body with(const void* arguments, void (*kernel)(const Args&)) {
+  Args args;
+  std::memcpy(static_cast<void*>(&args), arguments, sizeof args);
+  return [kernel, args] { kernel(args); };
+}
+using Maker = std::function<Body(const void* arguments)>;
+template <class Args>
+Maker made_of(void (*kernel)(const Args&)) {
+  return [kernel](const void* arguments) { return with<Args>(arguments, kernel); };
+}
+
+/// Kernels of uint8, uint32 and fp32, of 2 to 4 ranks.
+const std::map<std::string, Maker>& kernels() {
+  constexpr auto u8 = DataType::uint8;
+  constexpr auto u32 = DataType::uint32;
+  constexpr auto f32 = DataType::fp32;
+  static const std::map<std::string, Maker> all{
+      {"plait_one_shot_fp32_sum_2_bare", made_of(one_shot<f32, kSum, 2, BareLine>)},
+      {"plait_one_shot_fp32_any_0_bare", made_of(one_shot<f32, kAnyOp, 0, BareLine>)},
+      {"plait_one_shot_fp32_sum_4_bare", made_of(one_shot<f32, kSum, 4, BareLine>)},
+      {"plait_one_shot_uint8_any_0_flagged", made_of(one_shot<u8, kAnyOp, 0, FlaggedLine>)},
+      {"plait_two_shot_fp32_sum_2_bare", made_of(two_shot<f32, kSum, 2, BareLine>)},
+      {"plait_two_shot_fp32_any_0_bare", made_of(two_shot<f32, kAnyOp, 0, BareLine>)},
+      {"plait_two_shot_fp32_sum_4_bare", made_of(two_shot<f32, kSum, 4, BareLine>)},
+      {"plait_two_shot_uint8_any_0_flagged", made_of(two_shot<u8, kAnyOp, 0, FlaggedLine>)},
+      {"plait_hop_fp32_sum", made_of(hop<f32, kSum, kReduceParts>)},
+      {"plait_hop_uint8_any", made_of(hop<u8, kAnyOp, kReduceParts>)},
+      {"plait_hop_uint8_place", made_of(hop<u8, kAnyOp, kPlaceParts>)},
+      {"plait_hop_uint32_place", made_of(hop<u32, kAnyOp, kPlaceParts>)},
+      {"plait_short_hop_fp32_sum_4", made_of(short_hop<f32, kSum, kReduceParts, 4>)},
+      {"plait_short_hop_uint8_any_4", made_of(short_hop<u8, kAnyOp, kReduceParts, 4>)},
+      {"plait_short_hop_uint8_place_4", made_of(short_hop<u8, kAnyOp, kPlaceParts, 4>)},
+      {"plait_short_hop_uint32_place_4", made_of(short_hop<u32, kAnyOp, kPlaceParts, 4>)},
+      {"plait_line_chain_fp32_sum", made_of(line_chain<f32, kSum, kReduceParts>)},
+      {"plait_line_chain_uint8_any", made_of(line_chain<u8, kAnyOp, kReduceParts>)},
+      {"plait_line_chain_uint8_place", made_of(line_chain<u8, kAnyOp, kPlaceParts>)},
+      {"plait_line_chain_uint32_place", made_of(line_chain<u32, kAnyOp, kPlaceParts>)},
+      {"plait_tiled_fp32_sum_2", made_of(tiled<f32, kSum, 2, false, FewThreads>)},
+      {"plait_tiled_fp32_sum_4", made_of(tiled<f32, kSum, 4, false, FewThreads>)},
+      {"plait_tiled_fp32_any_0", made_of(tiled<f32, kAnyOp, 0, false, FewThreads>)},
+      {"plait_tiled_uint8_any_0", made_of(tiled<u8, kAnyOp, 0, false, FewThreads>)},
+      {"plait_tiled_uint32_any_0", made_of(tiled<u32, kAnyOp, 0, false, FewThreads>)},
+  };
+  return all;
+}
+
+/// What a rank has put on its stream.
+struct Launched {
+  std::string kernel;
+  unsigned blocks, threads;
+  Body body;
+};
+
+/// Memory of all ranks, as each has it mapped.
+struct Gpus {
+  explicit Gpus(const Group& all) : group(all) {
+    for (int rank = 0; rank < group.ranks; ++rank) {
+      words.push_back(std::make_unique<ArenaWords>());
+      stop_pages.push_back(std::make_unique<StopPage>());
+      flagged.emplace_back(group.sizes.flagged_bytes / 8, ulonglong2{0, 0});
+      bare.emplace_back(group.sizes.bare_bytes / 8, ulonglong2{~0ull, ~0ull});
+      tiles.emplace_back(group.sizes.tile_bytes / 16, ulonglong2{0, 0});
+    }
+  }
+  const Group& group;
+  std::vector<std::unique_ptr<ArenaWords>> words;
+  std::vector<std::unique_ptr<StopPage>> stop_pages;
+  std::vector<Words> flagged, bare, tiles;
+};
+
+/// A rank of them, as its engines see it.
+class HostRank : public EngineRank {
+ public:
+  HostRank(Gpus& gpus, cuda::Kernels& found, int rank)
+      : gpus_(gpus), kernels_(found), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  const Group& group() const override { return gpus_.group; }
+  cuda::Kernels& kernels() override { return kernels_; }
+  ArenaWords& words(int owner) const override { return *gpus_.words[index(owner)]; }
+  char* at(ArenaPart part, int owner) const override {
+    Words& found = part == ArenaPart::flagged ? gpus_.flagged[index(owner)]
+                   : part == ArenaPart::bare  ? gpus_.bare[index(owner)]
+                                              : gpus_.tiles[index(owner)];
+    return reinterpret_cast<char*>(found.data());
+  }
+  EngineQueue& queue() override { no_copy_engines(); }
+  const EnginePath& engine_path() const override { no_copy_engines(); }
+  Event fork() const override { no_copy_engines(); }
+  AgreedShare& agreed_share() override { no_copy_engines(); }
+  bool is_capturing(Stream) const override { return false; }
+  void fill_call(CallArgs& args, const Request& request) const override {
+    args.state = &gpus_.words[index(rank_)]->state;
+    args.stop_page = gpus_.stop_pages[index(rank_)].get();
+    args.wait_ns = 20'000'000'000;
+    set_scalars(args, {});
+    args.rank = rank_;
+    args.ranks = request.ranks;
+    args.op = static_cast<std::int32_t>(request.op);
+  }
+  void abort() noexcept override {}
+
+ private:
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  [[noreturn]] static void no_copy_engines() {
+    throw std::logic_error("an engine of kernels asks for copy engines");
+  }
+  Gpus& gpus_;
+  cuda::Kernels& kernels_;
+  const int rank_;
+};
+
+/// Room for a small message at once, and for a larger one in pieces; a GPU of few SMs.
+Group group_of(int ranks) {
+  Group group;
+  group.ranks = ranks;
+  group.multiprocessors = 4;
+  group.sizes.flagged_bytes = group.sizes.bare_bytes = 16 << 10;
+  group.sizes.tile_bytes = tile_slots(ranks) * 2 * kSlotGrainBytes;
+  return group;
+}
+
+/// One call of all ranks: the smaller buffer inside the larger one, as NCCL wants it in place.
+struct Call {
+  Call(const Request& what, const Plan& plan, bool in_its_place, std::uint64_t seed)
+      : request(what), in_place(in_its_place) {
+    const Inputs random = random_inputs(request, seed);
+    expected = ReferenceExecutor(plan).run(random);
+    for (int rank = 0; rank < request.ranks; ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      inputs.emplace_back(input_bytes(request, rank) / 16 + 2, kPoison);
+      outputs.emplace_back(output_bytes(request, rank) / 16 + 2, kPoison);
+      std::copy(random.bytes[at].begin(), random.bytes[at].end(),
+                reinterpret_cast<std::byte*>(input(at)));
+    }
+  }
+  std::uint64_t in_bytes(std::size_t rank) const {
+    return input_bytes(request, static_cast<int>(rank));
+  }
+  std::uint64_t out_bytes(std::size_t rank) const {
+    return output_bytes(request, static_cast<int>(rank));
+  }
+  char* input(std::size_t rank) {
+    if (!in_place || out_bytes(rank) <= in_bytes(rank))
+      return reinterpret_cast<char*>(inputs[rank].data());
+    return reinterpret_cast<char*>(outputs[rank].data()) + rank * in_bytes(rank);
+  }
+  char* output(std::size_t rank) {
+    if (!in_place || out_bytes(rank) > in_bytes(rank))
+      return reinterpret_cast<char*>(outputs[rank].data());
+    return input(rank) + (out_bytes(rank) < in_bytes(rank) ? rank * out_bytes(rank) : 0);
+  }
+  bool is_right(std::size_t rank) {
+    if (out_bytes(rank) == 0) return true;
+    return std::memcmp(output(rank), expected[rank].data(), out_bytes(rank)) == 0;
+  }
+
+  static constexpr ulonglong2 kPoison{0xa5a5a5a5a5a5a5a5, 0xa5a5a5a5a5a5a5a5};
+  const Request request;
+  const bool in_place;
+  std::vector<Words> inputs, outputs;  // by rank
+  std::vector<Bytes> expected;
+};
+
+bool goes_in_place(Collective what) {
+  return what == Collective::all_reduce || what == Collective::all_gather ||
+         what == Collective::reduce_scatter;
+}
+
+/// Sums in rank order; what is moved has one way.
+Plan reference_plan(const Topology& topology, const Request& request) {
+  for (Plan& plan : propose(topology, checked(request, topology)))
+    if (!reduces(request.collective) || plan.sum_order == SumOrder::rank_order)
+      return std::move(plan);
+  throw std::logic_error("no plan sums in rank order");
+}
+
+/// All ranks of one engine, with calls that are made ready once.
+class Launches {
+ public:
+  Launches(const Engine& engine, const Group& group, const Tuning& tuning)
+      : engine_(engine), tuning_(tuning), gpus_(group) {
+    for (int rank = 0; rank < group.ranks; ++rank)
+      ranks_.push_back(std::make_unique<HostRank>(gpus_, kernels_, rank));
+  }
+  void prepare(const Request& request) {
+    ready_.clear();
+    for (const auto& rank : ranks_) ready_.push_back(engine_.prepare(request, tuning_, *rank));
+  }
+  /// Returns which kernels ran.
+  std::set<std::string> run(Call& call) {
+    std::vector<std::vector<Launched>> queues;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      queues.emplace_back();
+      fake_cuda().plays = [&](const std::string& kernel, unsigned blocks, unsigned threads,
+                              const void* arguments) {
+        const auto found = kernels().find(kernel);
+        if (found == kernels().end()) throw std::logic_error(kernel + " is not among the kernels");
+        queues.back().push_back({kernel, blocks, threads, found->second(arguments)});
+      };
+      ready_[rank]->enqueue({call.input(rank), call.output(rank), {}}, nullptr);
+    }
+    fake_cuda().plays = nullptr;
+    std::vector<std::thread> streams;
+    for (const std::vector<Launched>& queue : queues)
+      streams.emplace_back([&queue] {
+        for (const Launched& one : queue) play(one);
+      });
+    for (std::thread& stream : streams) stream.join();
+    std::set<std::string> names;
+    for (const Launched& one : queues[0]) names.insert(one.kernel);
+    return names;
+  }
+
+ private:
+  static void play(const Launched& one) {
+    if (one.kernel.rfind("plait_tiled", 0) == 0)
+      return launch({one.blocks,
+                     kTiledThreads,
+                     {0, FewThreads::kHandle, FewThreads::kPush, FewThreads::kCollect},
+                     nullptr},
+                    one.body);
+    launch({one.blocks, one.threads, {32}, nullptr}, one.body);
+  }
+
+  const Engine& engine_;
+  const Tuning tuning_;
+  cuda::Kernels kernels_;
+  Gpus gpus_;
+  std::vector<std::unique_ptr<HostRank>> ranks_;
+  std::vector<std::unique_ptr<Ready>> ready_;
+};
+
+/// Out of place, in place, and out of place again. Returns which kernels ran.
+std::set<std::string> check_request(Launches& launches, const Topology& topology,
+                                    const Request& request) {
+  const Plan plan = reference_plan(topology, request);
+  launches.prepare(request);
+  std::set<std::string> ran;
+  std::uint64_t seed = request.count;
+  for (const bool in_place : {false, true, false}) {
+    if (in_place && !goes_in_place(request.collective)) continue;
+    Call call(request, plan, in_place, ++seed);
+    ran.merge(launches.run(call));
+    for (std::size_t rank = 0; rank < call.outputs.size(); ++rank) {
+      CAPTURE(text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
+                   " over ", request.ranks, " ranks, root ", request.root,
+                   in_place ? ", in place" : "", ", rank ", rank));
+      CHECK(call.is_right(rank));
+    }
+  }
+  return ran;
+}
+
+std::vector<Request> requests_of(Collective collective, int ranks, std::uint64_t most) {
+  std::vector<Request> all;
+  for (const DataType type : {DataType::fp32, DataType::uint8})
+    for (const std::uint64_t bytes : {std::uint64_t{4}, std::uint64_t{516}, most}) {
+      Request request;
+      request.collective = collective;
+      request.ranks = ranks;
+      request.type = type;
+      request.count = bytes / plait::bytes_of(type);
+      request.root = all.size() % 2 == 0 ? 0 : ranks - 1;
+      all.push_back(request);
+    }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("what engines launch, made ready once for several buffers, gives the reference's bits" *
+          doctest::skip(kLooksForRaces)) {
+  fake_cuda().gpu = FakeGpu{};
+  const Topology topology = load_topology("hgx-h200");
+  Tuning tuning;
+  tuning.blocks = 2;
+  std::set<std::string> ran;
+  int calls = 0;
+  for (const char* const name : {"one_shot", "two_shot", "hop", "line_chain", "tiled"})
+    for (const int ranks : {2, 3, 4}) {
+      const Group group = group_of(ranks);
+      tuning.threads = std::string(name) == "tiled" ? 0 : 32;
+      const Engine& engine = *engine_named(name, requests_of(Collective::all_reduce, 2, 4)[0]);
+      Launches launches(engine, group, tuning);
+      for (const Collective collective : engine.info().collectives) {
+        if (collective > Collective::scatter) continue;
+        for (const Request& request : requests_of(collective, ranks, 9004)) {
+          if (!why_not(engine, request, tuning, group).empty()) continue;
+          ran.merge(check_request(launches, topology, request));
+          ++calls;
+        }
+      }
+    }
+  MESSAGE(calls << " requests, " << ran.size() << " kernels");
+  for (const auto& [kernel, body] : kernels()) {
+    CAPTURE(kernel);
+    CHECK(ran.contains(kernel));
+  }
+}
