@@ -63,15 +63,14 @@ class BulkCollect {
     bulk_follows();
     const int owner = ring_part(args, turn);
     char* const out = work_.output(owner) + work_.first(tile) * 16;
-    const char* const src = takes ? work_.slot(args.rank, 1, ring_before(args), step - 1) : out;
+    const char* const src = takes ? work_.result_in(ring_before(args), step - 1) : out;
     const unsigned bytes = work_.whole_bytes(owner, tile);
     copy(src, takes ? out : nullptr, bytes, args.piece_bytes, step, sends);
     if (bytes / 16 < work_.length(owner, tile)) {
       const unsigned long long at = work_.first(tile) + bytes / 16, part = work_.part_bytes(owner);
       const Unit unit =
           takes ? load_pair(src + bytes) : work_.load_any(work_.output(owner), at, part, true);
-      if (sends)
-        store_pair(work_.slot(ring_next(args), 1, args.rank, step) + bytes, unit.lo, unit.hi);
+      if (sends) store_pair(work_.result_out(ring_next(args), step) + bytes, unit.lo, unit.hi);
       if (takes) work_.store_any(work_.output(owner), at, unit, part, true);
     }
     if (takes) queue({nullptr, 0, step - 1, 0, false});
@@ -108,7 +107,7 @@ class BulkCollect {
     if (args.most_pieces != 0) wait_bulk_stores<false>(args.most_pieces - 1);
     for (int k = 1; k < args.ranks; ++k)
       if (work_.in(to_, work_.target(k)))
-        ring_.put(work_.slot(work_.target(k), 1, args.rank, move.tile) + move.at, move.bytes);
+        ring_.put(work_.result_out(work_.target(k), move.tile) + move.at, move.bytes);
   }
   __device__ void queue(const TileShared::Move& move) {
     shared_.collect_queue[put_++ % kQueue] = move;
@@ -152,7 +151,7 @@ class BulkCollect {
     if (work_.broken) return;
     bulk_follows();
     char* const out = work_.output(owner) + work_.first(tile) * 16;
-    const char* const src = from_across ? work_.slot(args.rank, 1, owner, tile) : out;
+    const char* const src = from_across ? work_.result_in(owner, tile) : out;
     const unsigned bytes = work_.whole_bytes(owner, tile);
     copy(src, from_across ? out : nullptr, bytes, args.piece_bytes, tile, true);
     if (bytes / 16 < work_.length(owner, tile)) relay_tail(src + bytes, owner, tile, bytes / 16);
@@ -166,7 +165,7 @@ class BulkCollect {
         from_ != 0 ? load_pair(src) : work_.load_any(work_.output(owner), unit_at, bytes, true);
     for (int k = 1; k < args.ranks; ++k)
       if (work_.in(to_, work_.target(k)))
-        store_pair(work_.slot(work_.target(k), 1, args.rank, tile) + at * 16ull, unit.lo, unit.hi);
+        store_pair(work_.result_out(work_.target(k), tile) + at * 16ull, unit.lo, unit.hi);
     if (from_ != 0) work_.store_any(work_.output(owner), unit_at, unit, bytes, true);
   }
   __device__ void collect(unsigned tile) {
@@ -177,7 +176,7 @@ class BulkCollect {
     for (int k = 1; k < args.ranks; ++k) {
       const int owner = work_.target(k);
       if (!work_.in(owners_, owner)) continue;
-      const char* const src = work_.result_slot(owner, tile);
+      const char* const src = work_.result_in(owner, tile);
       char* const out = work_.output(owner);
       const unsigned bytes = work_.whole_bytes(owner, tile);
       copy(src, out + work_.first(tile) * 16, bytes, kBulkBytes, tile, false);

@@ -193,27 +193,17 @@ class TilePlan {
     }
   }
 
-  /// One clerk sees to both in whatever order they come: two lanes.
+  /// One clerk sees to all in whatever order they come: a lane each.
   void tell() {
     for (std::uint32_t tile = 0; tile < count_; ++tile) {
-      b_.await(lane("tell_arrived"), inside(kTileArrived), tile + 1);
-      for (int step = 1; step < n_; ++step)
-        if (pushes(peer(step)))
-          b_.raise(lane("tell_arrived"), word(kTileParts, peer(step), me_), tile + 1);
-      b_.await(lane("tell_handled"), inside(kTileHandled), tile + 1);
-      for (int step = 1; step < n_; ++step) {
-        if (takes_from(peer(step)))
-          b_.raise(lane("tell_handled"), word(kTilePartsTaken, peer(step), me_), tile + 1);
-        if (goes_on(peer(step)))
-          b_.raise(lane("tell_handled"), word(kTileParts, peer(step), me_), tile + 1);
-        if (!relays() && is_read_by(peer(step)))
-          b_.raise(lane("tell_handled"), word(kTileResults, peer(step), me_), tile + 1);
-      }
-      if (!relays()) continue;
-      b_.await(lane("tell_relayed"), inside(kTileRelayed), tile + 1);
-      for (int step = 1; step < n_; ++step)
-        if (is_read_by(peer(step)))
-          b_.raise(lane("tell_relayed"), word(kTileResults, peer(step), me_), tile + 1);
+      tell_when("tell_arrived", kTileArrived, tile, kTileParts,
+                [this](int rank) { return pushes(rank); });
+      tell_when("tell_handled", kTileHandled, tile, kTileParts,
+                [this](int rank) { return goes_on(rank); });
+      tell_when("tell_handled", kTileHandled, tile, kTileResults,
+                [this](int rank) { return !relays() && is_read_by(rank); });
+      tell_when("tell_relayed", kTileRelayed, tile, kTileResults,
+                [this](int rank) { return relays() && is_read_by(rank); });
     }
     // Who does not wait in this call is told of all its tiles at once.
     for (int step = 1; step < n_; ++step) {
@@ -225,6 +215,18 @@ class TilePlan {
       tell_all(takes_from(rank), kTilePartsTaken);
       tell_all(is_read_by(rank), kTileResults);
       tell_all(reads_from(rank), kTileResultsTaken);
+    }
+  }
+  /// Ranks, if there are any, once a tile has come so far.
+  template <class Which>
+  void tell_when(const char* clerk, TileWord so_far, std::uint32_t tile, TileWord told,
+                 const Which& which) {
+    bool waited = false;
+    for (int step = 1; step < n_; ++step) {
+      if (!which(peer(step))) continue;
+      if (!waited) b_.await(lane(clerk), inside(so_far), tile + 1);
+      waited = true;
+      b_.raise(lane(clerk), word(told, peer(step), me_), tile + 1);
     }
   }
 
@@ -241,6 +243,9 @@ class TilePlan {
       if (owns() && mine().handling == kReduceParts) reduce(tile);
       if (owns() && mine().handling == kPassPart) pass(tile);
       if (owns() && mine().handling == kPlaceParts) place(tile);
+      for (int step = 1; step < n_; ++step)
+        if (takes_from(peer(step)))
+          b_.raise(lane("handle"), word(kTilePartsTaken, peer(step), me_), tile + 1);
       b_.raise(lane("handle"), inside(kTileHandled), tile + 1);
     }
   }
@@ -353,7 +358,7 @@ class TilePlan {
           if (sends) b_.copy(at, dst, came);
         }
         if (sends || chain) b_.raise(at, inside(kTileArrived), step + 1);
-        if (takes || chain) b_.raise(at, inside(kTileHandled), came_in + 1);
+        if (takes) b_.raise(at, word(kTilePartsTaken, before, me_), came_in + 1);
         if (!sends) b_.raise(at, inside(kTileSummed), tile + 1);
       }
   }

@@ -30,10 +30,10 @@ struct RingReduce {
         if (work.broken) return;
         add(team, tile, turn, step, came);
         team.meet();
+        if (takes) work.tell_taken(team, 1u << ring_before(args), came);
         if (team.lane != 0) continue;
         __threadfence_block();
         if (sends || chain) work.shared.arrived = step + 1;
-        if (takes || chain) work.shared.handled = came + 1;
         if (!sends) work.shared.summed = tile + 1;
       }
   }
@@ -45,9 +45,8 @@ struct RingReduce {
     const int owner = is_chain(args) ? chain_end(args) : ring_part(args, turn + 1);
     const bool is_last = owner == args.rank;
     const char* const own = work.input(owner);
-    const char* const came =
-        turn == 0 ? nullptr : work.slot(args.rank, 0, ring_before(args), came_in);
-    char* const slot = is_last ? nullptr : work.slot(ring_next(args), 0, args.rank, step);
+    const char* const came = turn == 0 ? nullptr : work.part_in(ring_before(args), came_in);
+    char* const slot = is_last ? nullptr : work.part_out(ring_next(args), step);
     char* const out = work.output(owner);
     const unsigned long long from = work.first(tile), bytes = work.part_bytes(owner);
     const unsigned limit = work.length(owner, tile);

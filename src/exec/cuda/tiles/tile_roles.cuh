@@ -34,6 +34,15 @@ struct TileShared {
   volatile unsigned summed;             ///< of a ring, whose own part is in the output
   volatile unsigned relayed;            ///< of which the collect role has sent results on
   std::uint8_t targets[kMaxCudaRanks];  ///< of this block, in turn: this rank, then the others
+  // By rank, worked out once a call: one thread alone takes microseconds for a place. Parts and
+  // results of each owner, and rings of slots, of which tile t has the place t % window.
+  const char* input[kMaxCudaRanks];
+  char* output[kMaxCudaRanks];
+  unsigned long long part_bytes[kMaxCudaRanks];
+  char* parts_out[kMaxCudaRanks];    ///< by owner: into which this rank puts its part
+  char* parts_in[kMaxCudaRanks];     ///< by sender: out of which this rank handles it
+  char* results_out[kMaxCudaRanks];  ///< by reader: into which what was handled here goes
+  char* results_in[kMaxCudaRanks];   ///< by owner: out of which this rank takes it
   TiledArgs args;  ///< parameters of a kernel are slow to read for functions it calls
 };
 
@@ -95,21 +104,10 @@ struct TileRoles {
   }
   __device__ int first_target() const { return pulls_results(args) ? 0 : 1; }
   __device__ int last_target() const { return pulls_results(args) ? 1 : args.ranks; }
-  /// Into which a sender puts an owner's part, and out of which the owner reduces it.
-  __device__ char* part_slot(int owner, int sender, unsigned tile) const {
-    const bool stays = pulls_parts(args);
-    return slot(stays ? sender : owner, 0, stays ? owner : sender, tile);
-  }
-  /// Out of which this rank takes a result.
-  __device__ const char* result_slot(int owner, unsigned tile) const {
-    return slot(pulls_results(args) ? owner : args.rank, 1, owner, tile);
-  }
   __device__ bool bulk_output() const {
     return is_aligned(args.output) && args.result_stride % 16 == 0;
   }
-  __device__ unsigned long long part_bytes(int owner) const {
-    return cuda::part_bytes(args, owner);
-  }
+  __device__ unsigned long long part_bytes(int owner) const { return shared.part_bytes[owner]; }
   /// First unit of the tile within a part.
   __device__ unsigned long long first(unsigned tile) const {
     return first_unit(args, tile_units, blockIdx.x, tile);
@@ -128,15 +126,40 @@ struct TileRoles {
                          : static_cast<unsigned>(
                                min(bytes - from, static_cast<unsigned long long>(tile_units) * 16));
   }
-  /// `stage` 0: parts, by sender (see part_slot()); 1: results, by owner.
-  __device__ char* slot(int at, int stage, int from, unsigned tile) const {
-    return args.slots[at] + slot_offset(args, blockIdx.x, at, stage, from, tile);
+  __device__ const char* input(int owner) const { return shared.input[owner]; }
+  __device__ char* output(int owner) const { return shared.output[owner]; }
+  /// Where the tile's slot lies in any ring of TileShared.
+  __device__ unsigned long long slot_at(unsigned tile) const {
+    return tile % args.window * static_cast<unsigned long long>(args.slot_bytes);
   }
-  __device__ const char* input(int owner) const {
-    return static_cast<const char*>(args.input) + cuda::index_of(args, owner) * args.part_stride;
+  __device__ char* part_out(int owner, unsigned tile) const {
+    return shared.parts_out[owner] + slot_at(tile);
   }
-  __device__ char* output(int owner) const {
-    return static_cast<char*>(args.output) + cuda::index_of(args, owner) * args.result_stride;
+  __device__ char* part_in(int sender, unsigned tile) const {
+    return shared.parts_in[sender] + slot_at(tile);
+  }
+  __device__ char* result_out(int reader, unsigned tile) const {
+    return shared.results_out[reader] + slot_at(tile);
+  }
+  __device__ char* result_in(int owner, unsigned tile) const {
+    return shared.results_in[owner] + slot_at(tile);
+  }
+  /// `stage` 0: parts, by sender; 1: results, by owner.
+  __device__ char* ring(int at, int stage, int from) const {
+    return args.slots[at] + slot_offset(args, blockIdx.x, at, stage, from, 0);
+  }
+  /// One thread a rank, before all roles: the tables of TileShared. With pulls, parts and results
+  /// lie at who made them; a sum of a fold's lower half goes on as a part.
+  __device__ void find_places(int rank) const {
+    const int index = cuda::index_of(args, rank);
+    shared.input[rank] = static_cast<const char*>(args.input) + index * args.part_stride;
+    shared.output[rank] = static_cast<char*>(args.output) + index * args.result_stride;
+    shared.part_bytes[rank] = cuda::part_bytes(args, rank);
+    const bool stays = pulls_parts(args);
+    shared.parts_out[rank] = stays ? ring(args.rank, 0, rank) : ring(rank, 0, args.rank);
+    shared.parts_in[rank] = stays ? ring(rank, 0, args.rank) : ring(args.rank, 0, rank);
+    shared.results_out[rank] = ring(rank, in(onward(), rank) ? 0 : 1, args.rank);
+    shared.results_in[rank] = ring(pulls_results(args) ? rank : args.rank, 1, rank);
   }
 
   __device__ void await_word(Words words, unsigned rank, unsigned value) {
@@ -180,6 +203,13 @@ struct TileRoles {
                                       unsigned tile) {
     if (tile >= args.window) await_together(team, words, ranks, base + tile + 1 - args.window);
   }
+  /// The handle role, once all of it has read the tile out of its slots. No fence: only loads come
+  /// before, and these have ended when what they brought is stored.
+  __device__ void tell_taken(const Team& team, unsigned from, unsigned tile) const {
+    if (team.lane < kMaxCudaRanks && in(from, static_cast<int>(team.lane)))
+      store_flag_relaxed(&args.flags[team.lane]->parts_taken[blockIdx.x][args.rank],
+                         base + tile + 1);
+  }
   /// One thread, after fence_before_flags().
   __device__ void tell(Words words, unsigned ranks, unsigned value) const {
     for (int k = 1; k < args.ranks; ++k)
@@ -212,8 +242,8 @@ struct TileRoles {
         if (args.order == kInPairs) broken = team.any(broken);
         if (broken) return;
         if (in(to, owner))
-          put_units(team, part_slot(owner, args.rank, tile), input(owner), part_bytes(owner),
-                    first(tile), length(owner, tile), element);
+          put_units(team, part_out(owner, tile), input(owner), part_bytes(owner), first(tile),
+                    length(owner, tile), element);
       }
       team.meet();
       if (team.lane != 0) continue;
@@ -264,8 +294,9 @@ struct TileRoles {
     const auto push = [&](int owner, unsigned tile, unsigned from, unsigned end) {
       const unsigned bytes = whole_bytes(owner, tile);
       const char* const src = input(owner) + first(tile) * 16;
-      char* const dst = part_slot(owner, args.rank, tile);
-      if (from == 0) queue({nullptr, 0, tile, static_cast<unsigned>(owner), true});
+      char* const dst = part_out(owner, tile);
+      if (from == 0 && args.order == kInPairs)
+        queue({nullptr, 0, tile, static_cast<unsigned>(owner), true});
       for (unsigned at = from; at < min(bytes, end) && !broken; at += args.piece_bytes) {
         const unsigned piece = min(args.piece_bytes, bytes - at);
         ring.load(src + at, piece);
@@ -308,7 +339,7 @@ struct TileRoles {
       const unsigned whole = whole_bytes(owner, tile) / 16;
       if (!in(to, owner) || whole == length(owner, tile)) continue;
       const Unit unit = load_any(input(owner), first(tile) + whole, part_bytes(owner), true);
-      store_pair(part_slot(owner, args.rank, tile) + whole * 16ull, unit.lo, unit.hi);
+      store_pair(part_out(owner, tile) + whole * 16ull, unit.lo, unit.hi);
     }
   }
 
@@ -354,13 +385,17 @@ struct TileRoles {
       shared.free = free;
     }
   }
-  /// What has arrived, been handled and so become a result: one fence for all that is new.
+  /// What has arrived, or been handled and so become a result: one fence for all that is new. That
+  /// bulk stores have ended is not enough: with no fence, peers took elements that were not there
+  /// yet (bench/NOTES.md).
   __device__ void tell_all() {
-    const unsigned to = owners_of_mine(), from = senders_to(args.rank), on = onward();
-    const unsigned handed = on != 0 ? 0 : hands_to(), relayed_to = relays_to();
-    unsigned arrived = 0, handled = 0, relayed = relayed_to != 0 ? 0 : count;
+    const unsigned to = owners_of_mine(), on = onward(), handed_to = hands_to() & ~on,
+                   relayed_to = relays_to();
+    unsigned arrived = to != 0 ? 0 : count, handled = (handed_to | on) != 0 ? 0 : count,
+             relayed = relayed_to != 0 ? 0 : count;
     while (arrived < count || handled < count || relayed < count) {
-      const unsigned sent = shared.arrived, taken = shared.handled,
+      const unsigned sent = to != 0 ? shared.arrived : count,
+                     taken = (handed_to | on) != 0 ? shared.handled : count,
                      gone = relayed_to != 0 ? shared.relayed : count;
       if (sent == arrived && taken == handled && gone == relayed) {
         broken = broken || patience.given_up(args.state);
@@ -370,9 +405,8 @@ struct TileRoles {
       fence_before_flags();
       if (sent != arrived) tell(&TileFlags::parts, to, base + sent);
       if (taken != handled) {
-        tell(&TileFlags::parts_taken, from, base + taken);
         tell(&TileFlags::parts, on, base + taken);
-        tell(&TileFlags::results, handed, base + taken);
+        tell(&TileFlags::results, handed_to, base + taken);
       }
       if (gone != relayed) tell(&TileFlags::results, relayed_to, base + gone);
       arrived = sent;
@@ -387,8 +421,7 @@ struct TileRoles {
   /// input, to all readers.
   __device__ void pass(const Team& team, unsigned tile, unsigned from) {
     const int source = from == 0 ? args.rank : __ffs(static_cast<int>(from)) - 1;
-    const char* src =
-        from == 0 ? static_cast<const char*>(args.input) : slot(args.rank, 0, source, tile);
+    const char* src = from == 0 ? static_cast<const char*>(args.input) : part_in(source, tile);
     const unsigned long long bytes = part_bytes(args.rank), start = first(tile);
     const unsigned limit = length(args.rank, tile);
     const bool whole = is_aligned(src);
@@ -403,7 +436,7 @@ struct TileRoles {
                               : load_any(src, start + i + u * team.threads, bytes, whole);
       for (int k = first_target(); k < last_target(); ++k)
         if (in(stores_to(), peer(k)) && (from == 0 || peer(k) != source)) {
-          auto* to = reinterpret_cast<ulonglong2*>(slot(peer(k), 1, args.rank, tile));
+          auto* to = reinterpret_cast<ulonglong2*>(result_out(peer(k), tile));
 #pragma unroll
           for (int u = 0; u < 4; ++u)
             if (i + u * team.threads < limit)
@@ -421,7 +454,7 @@ struct TileRoles {
     for (int k = 1; k < args.ranks; ++k)
       if (in(from, peer(k)))
         take_units(team, static_cast<char*>(args.output) + peer(k) * args.place_stride,
-                   part_bytes(args.rank), first(tile), slot(args.rank, 0, peer(k), tile),
+                   part_bytes(args.rank), first(tile), part_in(peer(k), tile),
                    length(args.rank, tile), element);
   }
 
@@ -437,8 +470,9 @@ struct TileRoles {
          i += static_cast<unsigned long long>(gridDim.x) * blockDim.x)
       store_any(own_dst(), i, load_any(own_src(), i, args.own_bytes, false), args.own_bytes, false);
   }
-  /// One thread.
-  __device__ void copy_own_in_bulk(char* room) const {
+  /// One thread. Pieces go by and by as tiles are sent: at once they would keep busy the memory
+  /// that a call's first tiles come from.
+  __device__ void copy_own_in_bulk(char* room) {
     BulkRing<kCollectStages> ring(room, shared.collect_barriers);
     constexpr unsigned kAhead = 2;
     const unsigned long long bytes = args.own_bytes / 16 * 16,
@@ -446,9 +480,13 @@ struct TileRoles {
     const auto length = [&](unsigned long long at) {
       return static_cast<unsigned>(min(bytes - at, static_cast<unsigned long long>(kBulkBytes)));
     };
-    unsigned long long next = static_cast<unsigned long long>(blockIdx.x) * kBulkBytes;
+    const unsigned long long pieces = (bytes + step - 1) / step;
+    unsigned long long next = static_cast<unsigned long long>(blockIdx.x) * kBulkBytes, piece = 0;
     for (unsigned long long at = next; at < bytes || ring.held() != 0; at += step) {
-      if (at < bytes) ring.load(own_src() + at, length(at));
+      if (at < bytes) {
+        await_shared(shared.sent, static_cast<unsigned>((piece++ * count + pieces - 1) / pieces));
+        ring.load(own_src() + at, length(at));
+      }
       if (at < bytes && ring.held() <= kAhead) continue;
       ring.await_load();
       ring.store(own_dst() + next, length(next));
@@ -476,7 +514,7 @@ struct TileRoles {
     for (int k = 1; k < args.ranks; ++k)
       if (in(owners, peer(k)))
         take_units(team, output(peer(k)), part_bytes(peer(k)), first(tile),
-                   result_slot(peer(k), tile), length(peer(k), tile), element);
+                   result_in(peer(k), tile), length(peer(k), tile), element);
     team.meet();
     if (team.lane != 0) return;
     fence_before_flags();
@@ -490,17 +528,17 @@ struct TileRoles {
         const unsigned step = tile * turns + turn;
         const int owner = ring_part(args, turn);
         const unsigned limit = length(owner, tile);
-        const char* const came = slot(args.rank, 1, ring_before(args), step - 1);
+        const char* const came = result_in(ring_before(args), step - 1);
         if (turn == 0 && team.lane == 0) await_shared(shared.summed, tile + 1);
         if (turn > 0) await_together(team, &TileFlags::results, from, base + step);
         if (turn < turns) await_room_together(team, &TileFlags::results_taken, to, step);
         broken = team.any(broken);
         if (broken) return;
         if (turn == 0)
-          put_units(team, slot(ring_next(args), 1, args.rank, step), output(owner),
-                    part_bytes(owner), first(tile), limit, element);
+          put_units(team, result_out(ring_next(args), step), output(owner), part_bytes(owner),
+                    first(tile), limit, element);
         else if (turn < turns)
-          put_units(team, slot(ring_next(args), 1, args.rank, step), came, limit * 16ull, 0, limit,
+          put_units(team, result_out(ring_next(args), step), came, limit * 16ull, 0, limit,
                     element);
         if (turn > 0)
           take_units(team, output(owner), part_bytes(owner), first(tile), came, limit, element);
@@ -522,7 +560,7 @@ struct TileRoles {
         const int owner = across(args, args.rank);
         for (int k = 1; k < args.ranks; ++k)
           if (in(to, target(k)))
-            put_units(team, slot(target(k), 1, args.rank, tile), slot(args.rank, 1, owner, tile),
+            put_units(team, result_out(target(k), tile), result_in(owner, tile),
                       length(owner, tile) * 16ull, 0, length(owner, tile), element);
         take_by_threads(team, from, tile);
         if (team.lane == 0) {

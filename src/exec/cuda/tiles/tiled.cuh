@@ -2,12 +2,13 @@
 // works with block b of the others. Threads have roles. *Push* sends this rank's parts into their
 // owners' slots, *handle* reduces (or passes on, or places) what came and sends results into the
 // readers' slots, *collect* copies results out, and clerks read and write the words between ranks,
-// whose loads and fences take microseconds that nobody else should wait for. Slots make a pipeline:
-// while a tile travels, the one before is reduced and the one before that copied out.
-// Push and collect are bulk copies of one thread where addresses allow, else loads and stores of
-// their role's threads: ranks need not agree, as slots and words are the same. Parts, results or
-// both may lie in slots of who made them instead, until others fetch them (TilePulls).
-// Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
+// whose loads and fences take microseconds that nobody else should wait for. That a slot has been
+// read its reader says by itself, which takes no fence. Slots make a pipeline: while a tile
+// travels, the one before is reduced and the one before that copied out. Push and collect are bulk
+// copies of one thread where addresses allow, else loads and stores of their role's threads: ranks
+// need not agree, as slots and words are the same. Parts, results or both may lie in slots of who
+// made them instead, until others fetch them (TilePulls). Idea: the pipelined two-stage all-reduce
+// of Micro 2021, at the grain of a thread block.
 #pragma once
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/tiles/tile_collect.cuh"
@@ -51,6 +52,7 @@ struct TiledBlock : TileRoles {
       if (broken) return;
       if (owns()) handle(team, tile, from);
       team.meet();
+      tell_taken(team, from, tile);
       if (team.lane != 0) continue;
       __threadfence_block();
       shared.handled = tile + 1;
@@ -72,15 +74,11 @@ struct TiledBlock : TileRoles {
   __device__ double scale(int which) const {
     return kMayFold && is_sum_so_far(args, which) ? 1.0 : args.scalars[source(which)];
   }
-  __device__ const char* source_at(int which, const char* own, unsigned tile) const {
+  __device__ const char* source_at(int which, const char* own, unsigned long long slot_at) const {
     const int rank = source(which);
-    return rank == args.rank ? own : part_slot(args.rank, rank, tile);
+    return rank == args.rank ? own : shared.parts_in[rank] + slot_at;
   }
   __device__ bool finishes() const { return !kMayFold || !is_lower(); }
-  /// Where a sum goes at another rank: as a result, or from half to half as a part.
-  __device__ char* sum_slot(int rank, unsigned tile) const {
-    return slot(rank, kMayFold && is_lower() ? 0 : 1, args.rank, tile);
-  }
 
   /// All parts in rank order: to the own output, and to the slots of those who get the sum.
   __device__ void reduce(const Team& team, unsigned tile) {
@@ -91,14 +89,15 @@ struct TiledBlock : TileRoles {
         is_aligned(own) && is_aligned(out) ? whole_bytes(args.rank, tile) / 16 : 0;
     const bool keeps = in(args.keepers, args.rank);
     const unsigned to = stores_to();
+    const unsigned long long at = slot_at(tile);
     const char* from[kHeld];
     for (int held = 0; held < (kRanks == 0 ? 0 : kHeld); ++held)
-      from[held] = held < sources() ? source_at(held, own, tile) : nullptr;
+      from[held] = held < sources() ? source_at(held, own, at) : nullptr;
     for (unsigned i = team.lane; i < whole; i += kTogether * Threads::kHandle) {
       Unit total[kTogether];
-      sum_units(total, from, own, tile, i, whole);
+      sum_units(total, from, own, at, i, whole);
       for (int k = first_target(); k < last_target() && to != 0; ++k)
-        if (in(to, target(k))) put_units(sum_slot(target(k), tile), total, i, whole);
+        if (in(to, target(k))) put_units(shared.results_out[target(k)] + at, total, i, whole);
       if (keeps) put_units(out, total, i, whole);
     }
     if (whole < limit) reduce_slowly(*this, team, tile, whole, limit);
@@ -113,7 +112,8 @@ struct TiledBlock : TileRoles {
   }
   /// kTogether units: where the number of ranks is known, all parts are loaded at once.
   __device__ void sum_units(Unit (&total)[kTogether], const char* const (&from)[kHeld],
-                            const char* own, unsigned tile, unsigned i, unsigned limit) const {
+                            const char* own, unsigned long long slot_at, unsigned i,
+                            unsigned limit) const {
     Sum sum[kTogether];
     const int all = sources();
     for (int group = 0; group < (kRanks != 0 ? 1 : all); ++group) {
@@ -122,7 +122,7 @@ struct TiledBlock : TileRoles {
       for (int u = 0; u < kTogether; ++u)
 #pragma unroll
         for (int held = 0; held < kHeld; ++held) {
-          const char* const src = kRanks != 0 ? from[held] : source_at(group, own, tile);
+          const char* const src = kRanks != 0 ? from[held] : source_at(group, own, slot_at);
           if (i + u * Threads::kHandle < limit && (!kFold || held < all))
             got[u][held] = load_pair(src + (i + u * Threads::kHandle) * 16ull);
         }
@@ -149,7 +149,7 @@ struct TiledBlock : TileRoles {
         const int rank = work.source(which);
         const Unit unit = rank == args.rank
                               ? work.load_any(work.input(rank), first + i, bytes, false)
-                              : load_pair(work.part_slot(args.rank, rank, tile) + i * 16ull);
+                              : load_pair(work.part_in(rank, tile) + i * 16ull);
         if (which == 0)
           sum.first(unit, args.op, work.scale(0));
         else
@@ -158,7 +158,7 @@ struct TiledBlock : TileRoles {
       const Unit total = sum.result(args.op, work.finishes(), args.ranks);
       for (int k = work.first_target(); k < work.last_target(); ++k)
         if (work.in(work.stores_to(), work.target(k)))
-          store_pair(work.sum_slot(work.target(k), tile) + i * 16ull, total.lo, total.hi);
+          store_pair(work.result_out(work.target(k), tile) + i * 16ull, total.lo, total.hi);
       if (work.in(args.keepers, args.rank))
         work.store_any(work.output(args.rank), first + i, total, bytes, false);
     }
@@ -202,9 +202,11 @@ __device__ void tiled(const TiledArgs& args) {
   __syncthreads();
   TiledBlock<kType, kOp, kRanks, kFold, Threads> block(shared);
   const unsigned k = threadIdx.x;
-  if (k < static_cast<unsigned>(shared.args.ranks))
+  if (k < static_cast<unsigned>(shared.args.ranks)) {
     shared.targets[k] = static_cast<std::uint8_t>(
         k == 0 ? shared.args.rank : target(shared.args, blockIdx.x, static_cast<int>(k)));
+    block.find_places(static_cast<int>(k));
+  }
   if (!block.await_ended(k)) shared.stopped = 1;
   __syncthreads();  // all have read the tile count before it is advanced
   block.broken = block.broken || shared.stopped != 0;
