@@ -237,18 +237,16 @@ class Launches {
   }
   /// Returns which kernels ran.
   std::set<std::string> run(Call& call) {
-    std::vector<std::vector<Launched>> queues;
+    std::vector<std::vector<Launched>> queues(ranks_.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      queues.emplace_back();
-      fake_cuda().plays = [&](const std::string& kernel, unsigned blocks, unsigned threads,
-                              const void* arguments) {
+      const Noted noted([&, rank](const std::string& kernel, unsigned blocks, unsigned threads,
+                                  const void* arguments) {
         const auto found = kernels().find(kernel);
         if (found == kernels().end()) throw std::logic_error(kernel + " is not among the kernels");
-        queues.back().push_back({kernel, blocks, threads, found->second(arguments)});
-      };
+        queues[rank].push_back({kernel, blocks, threads, found->second(arguments)});
+      });
       ready_[rank]->enqueue({call.input(rank), call.output(rank), {}}, nullptr);
     }
-    fake_cuda().plays = nullptr;
     std::vector<std::thread> streams;
     for (const std::vector<Launched>& queue : queues)
       streams.emplace_back([&queue] {
@@ -261,6 +259,15 @@ class Launches {
   }
 
  private:
+  /// Launches go to a function for as long as it lives.
+  struct Noted {
+    explicit Noted(std::function<void(const std::string&, unsigned, unsigned, const void*)> by) {
+      fake_cuda().plays = std::move(by);
+    }
+    ~Noted() { fake_cuda().plays = nullptr; }
+    Noted(const Noted&) = delete;
+    Noted& operator=(const Noted&) = delete;
+  };
   static void play(const Launched& one) {
     if (one.kernel.rfind("plait_tiled", 0) == 0)
       return launch({one.blocks,
@@ -300,18 +307,39 @@ std::set<std::string> check_request(Launches& launches, const Topology& topology
   return ran;
 }
 
-std::vector<Request> requests_of(Collective collective, int ranks, std::uint64_t most) {
+/// Short ones, and some in pieces; of both types, and with either end for a root.
+std::vector<Request> requests_of(Collective collective, int ranks) {
   std::vector<Request> all;
   for (const DataType type : {DataType::fp32, DataType::uint8})
-    for (const std::uint64_t bytes : {std::uint64_t{4}, std::uint64_t{516}, most}) {
+    for (const std::uint64_t bytes : {type == DataType::fp32 ? 4ull : 516ull, 9004ull}) {
       Request request;
       request.collective = collective;
       request.ranks = ranks;
       request.type = type;
       request.count = bytes / plait::bytes_of(type);
-      request.root = all.size() % 2 == 0 ? 0 : ranks - 1;
+      request.root = all.size() % 3 == 0 ? 0 : ranks - 1;
+      request.peer = (request.root + 1) % ranks;
       all.push_back(request);
     }
+  return all;
+}
+
+/// Few blocks and threads, as a host has few.
+std::vector<std::pair<std::string, Tuning>> ways() {
+  std::vector<std::pair<std::string, Tuning>> all;
+  for (const char* const name : {"one_shot", "two_shot", "hop", "line_chain"}) {
+    Tuning tuning;
+    tuning.blocks = 2;
+    tuning.threads = 32;
+    all.emplace_back(name, tuning);
+  }
+  Tuning tuning;
+  tuning.blocks = 2;
+  all.emplace_back("tiled", tuning);
+  tuning.piece_kib = 1;  // as two ranks' sums go, and targets in turn
+  tuning.shift = 1;
+  tuning.order = kQuadratic;
+  all.emplace_back("tiled", tuning);
   return all;
 }
 
@@ -321,24 +349,20 @@ TEST_CASE("what engines launch, made ready once for several buffers, gives the r
           doctest::skip(kLooksForRaces)) {
   fake_cuda().gpu = FakeGpu{};
   const Topology topology = load_topology("hgx-h200");
-  Tuning tuning;
-  tuning.blocks = 2;
   std::set<std::string> ran;
   int calls = 0;
-  for (const char* const name : {"one_shot", "two_shot", "hop", "line_chain", "tiled"})
+  for (const auto& [name, tuning] : ways())
     for (const int ranks : {2, 3, 4}) {
       const Group group = group_of(ranks);
-      tuning.threads = std::string(name) == "tiled" ? 0 : 32;
-      const Engine& engine = *engine_named(name, requests_of(Collective::all_reduce, 2, 4)[0]);
+      const Engine& engine = *engine_named(name, requests_of(Collective::all_reduce, 2)[0]);
       Launches launches(engine, group, tuning);
-      for (const Collective collective : engine.info().collectives) {
-        if (collective > Collective::scatter) continue;
-        for (const Request& request : requests_of(collective, ranks, 9004)) {
+      for (const Collective collective : engine.info().collectives)
+        for (const Request& request : requests_of(collective, ranks)) {
           if (!why_not(engine, request, tuning, group).empty()) continue;
+          if (tuning.piece_kib != 0 && !reduces(collective)) continue;
           ran.merge(check_request(launches, topology, request));
           ++calls;
         }
-      }
     }
   MESSAGE(calls << " requests, " << ran.size() << " kernels");
   for (const auto& [kernel, body] : kernels()) {

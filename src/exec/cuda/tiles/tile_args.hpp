@@ -32,7 +32,7 @@ enum TilePulls : std::int32_t { kPullsResults = 1, kPullsParts = 2 };
 /// calls, so nothing is reset.
 struct TileFlags {
   std::uint32_t parts[kTileBlocks][kMaxCudaRanks];          ///< by sender: parts are here
-  std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: parts have been handled
+  std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: parts have been read
   std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
   std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: they were copied out
   std::uint32_t pace[kTileBlocks][kMaxCudaRanks];           ///< by partner: it comes to me now

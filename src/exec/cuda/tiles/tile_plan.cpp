@@ -290,7 +290,9 @@ class TilePlan {
     }
   }
 
+  /// What stays goes piece by piece as tiles are sent; here when all have been.
   void collect() {
+    if (mine().own_bytes != 0) b_.await(lane("collect"), inside(kTileSent), count_);
     b_.copy(lane("collect"), b_.output(me_, {mine().own_to, mine().own_bytes}),
             b_.input(me_, {mine().own_from, mine().own_bytes}));
     const std::uint32_t lag = relays() ? 1 : 0;

@@ -41,8 +41,8 @@ struct TileShared {
   unsigned long long part_bytes[kMaxCudaRanks];
   char* parts_out[kMaxCudaRanks];    ///< by owner: into which this rank puts its part
   char* parts_in[kMaxCudaRanks];     ///< by sender: out of which this rank handles it
-  char* results_out[kMaxCudaRanks];  ///< by reader: into which what was handled here goes
-  char* results_in[kMaxCudaRanks];   ///< by owner: out of which this rank takes it
+  char* results_out[kMaxCudaRanks];  ///< by who gets results from here; with pulls its own
+  char* results_in[kMaxCudaRanks];   ///< by whom they come from
   TiledArgs args;  ///< parameters of a kernel are slow to read for functions it calls
 };
 
@@ -471,7 +471,7 @@ struct TileRoles {
       store_any(own_dst(), i, load_any(own_src(), i, args.own_bytes, false), args.own_bytes, false);
   }
   /// One thread. Pieces go by and by as tiles are sent: at once they would keep busy the memory
-  /// that a call's first tiles come from.
+  /// that a call's first tiles come from. Who sends none, of whom some collect, waits for nothing.
   __device__ void copy_own_in_bulk(char* room) {
     BulkRing<kCollectStages> ring(room, shared.collect_barriers);
     constexpr unsigned kAhead = 2;

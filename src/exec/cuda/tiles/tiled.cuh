@@ -2,13 +2,14 @@
 // works with block b of the others. Threads have roles. *Push* sends this rank's parts into their
 // owners' slots, *handle* reduces (or passes on, or places) what came and sends results into the
 // readers' slots, *collect* copies results out, and clerks read and write the words between ranks,
-// whose loads and fences take microseconds that nobody else should wait for. That a slot has been
-// read its reader says by itself, which takes no fence. Slots make a pipeline: while a tile
-// travels, the one before is reduced and the one before that copied out. Push and collect are bulk
-// copies of one thread where addresses allow, else loads and stores of their role's threads: ranks
-// need not agree, as slots and words are the same. Parts, results or both may lie in slots of who
-// made them instead, until others fetch them (TilePulls). Idea: the pipelined two-stage all-reduce
-// of Micro 2021, at the grain of a thread block.
+// whose loads and fences take microseconds that nobody else should wait for. That parts have been
+// read the handle role says by itself, without a fence. Slots make a pipeline: while a tile
+// travels, the one before is reduced and the one before that copied out.
+//
+// Push and collect are bulk copies of one thread where addresses allow, else loads and stores of
+// their role's threads: ranks need not agree, as slots and words are the same. Parts, results or
+// both may lie in slots of who made them instead, until others fetch them (TilePulls).
+// Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
 #pragma once
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/tiles/tile_collect.cuh"
@@ -74,9 +75,9 @@ struct TiledBlock : TileRoles {
   __device__ double scale(int which) const {
     return kMayFold && is_sum_so_far(args, which) ? 1.0 : args.scalars[source(which)];
   }
-  __device__ const char* source_at(int which, const char* own, unsigned long long slot_at) const {
+  __device__ const char* source_at(int which, const char* own, unsigned long long at) const {
     const int rank = source(which);
-    return rank == args.rank ? own : shared.parts_in[rank] + slot_at;
+    return rank == args.rank ? own : shared.parts_in[rank] + at;
   }
   __device__ bool finishes() const { return !kMayFold || !is_lower(); }
 
@@ -112,7 +113,7 @@ struct TiledBlock : TileRoles {
   }
   /// kTogether units: where the number of ranks is known, all parts are loaded at once.
   __device__ void sum_units(Unit (&total)[kTogether], const char* const (&from)[kHeld],
-                            const char* own, unsigned long long slot_at, unsigned i,
+                            const char* own, unsigned long long at, unsigned i,
                             unsigned limit) const {
     Sum sum[kTogether];
     const int all = sources();
@@ -122,7 +123,7 @@ struct TiledBlock : TileRoles {
       for (int u = 0; u < kTogether; ++u)
 #pragma unroll
         for (int held = 0; held < kHeld; ++held) {
-          const char* const src = kRanks != 0 ? from[held] : source_at(group, own, slot_at);
+          const char* const src = kRanks != 0 ? from[held] : source_at(group, own, at);
           if (i + u * Threads::kHandle < limit && (!kFold || held < all))
             got[u][held] = load_pair(src + (i + u * Threads::kHandle) * 16ull);
         }
