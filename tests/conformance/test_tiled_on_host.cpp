@@ -18,8 +18,8 @@
 #include "base/text.hpp"
 #include "conformance/conformance.hpp"
 #include "conformance/executors.hpp"
+#include "conformance/tile_threads.hpp"
 #include "exec/cuda/tiles/tile_plan.hpp"
-#include "exec/cuda/tiles/tiled.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/topology.hpp"
 #include "unit/scale.hpp"
@@ -34,12 +34,6 @@ constexpr std::uint32_t kTiles = 0u - 5;  // words go past their end
 constexpr std::uint64_t kSlotBytes = 1024;
 constexpr unsigned kMostBlocks = 3;
 using Buffer = std::vector<ulonglong2>;  // aligned
-
-struct FewThreads {
-  static constexpr unsigned kHandle = 9, kPush = 3, kCollect = 8;
-};
-constexpr unsigned kThreads = FewThreads::kHandle + FewThreads::kPush + FewThreads::kCollect + 32 +
-                              1;  // of the last warp one
 
 Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 2); }
 char* bytes_in(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); }
@@ -144,11 +138,7 @@ void run_any(const Request& request, const TiledArgs& args) {
 /// The kernel of one rank.
 template <class Body>
 void launch_on(PlayedGpu& gpu, const TiledArgs& args, Body&& body) {
-  launch({args.blocks,
-          kThreads,
-          {0, FewThreads::kHandle, FewThreads::kPush, FewThreads::kCollect},
-          &gpu.stream_failed},
-         body);
+  launch(tiled_grid(args.blocks, &gpu.stream_failed), body);
 }
 
 /// Every rank takes the calls one after the other; ranks meet in kernels alone.

@@ -15,14 +15,15 @@
 // After it, as it says what a device has.
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
+#include "conformance/tile_threads.hpp"
 #include "exec/cuda/device/arena.hpp"
 #include "exec/cuda/device/kernels.hpp"
 #include "exec/cuda/engine.hpp"
 #include "exec/cuda/lines/hop.cuh"
 #include "exec/cuda/lines/line_chain.cuh"
-#include "exec/cuda/tiles/tiled.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "fake_gpu/fake_gpu.hpp"
+#include "gpu/in_place.hpp"
 #include "plait/topology.hpp"
 #include "unit/scale.hpp"
 
@@ -37,24 +38,13 @@ using Words = std::vector<ulonglong2>;  // aligned
 
 constexpr int kSum = static_cast<int>(ReduceOp::sum);
 
-/// A tiled block has other threads here, which no argument says.
-struct FewThreads {
-  static constexpr unsigned kHandle = 9, kPush = 3, kCollect = 8;
-};
-constexpr unsigned kTiledThreads =
-    FewThreads::kHandle + FewThreads::kPush + FewThreads::kCollect + 32 + 1;
-
-/// The kernel of this name with a copy of its arguments: what a GPU would run.
-template <class Args>
-Body with(const void* arguments, void (*kernel)(const Args&)) {
-  Args args;
-  std::memcpy(static_cast<void*>(&args), arguments, sizeof args);
-  return [kernel, args] { kernel(args); };
-}
+/// A kernel with a copy of its arguments: what a GPU would run.
 using Maker = std::function<Body(const void* arguments)>;
 template <class Args>
 Maker made_of(void (*kernel)(const Args&)) {
-  return [kernel](const void* arguments) { return with<Args>(arguments, kernel); };
+  return [kernel](const void* arguments) -> Body {
+    return [kernel, args = *static_cast<const Args*>(arguments)] { kernel(args); };
+  };
 }
 
 /// Kernels of uint8, uint32 and fp32, of 2 to 4 ranks.
@@ -210,19 +200,6 @@ struct Call {
   std::vector<Bytes> expected;
 };
 
-bool goes_in_place(Collective what) {
-  return what == Collective::all_reduce || what == Collective::all_gather ||
-         what == Collective::reduce_scatter;
-}
-
-/// Sums in rank order; what is moved has one way.
-Plan reference_plan(const Topology& topology, const Request& request) {
-  for (Plan& plan : propose(topology, checked(request, topology)))
-    if (!reduces(request.collective) || plan.sum_order == SumOrder::rank_order)
-      return std::move(plan);
-  throw std::logic_error("no plan sums in rank order");
-}
-
 /// All ranks of one engine, with calls that are made ready once.
 class Launches {
  public:
@@ -270,11 +247,7 @@ class Launches {
   };
   static void play(const Launched& one) {
     if (one.kernel.rfind("plait_tiled", 0) == 0)
-      return launch({one.blocks,
-                     kTiledThreads,
-                     {0, FewThreads::kHandle, FewThreads::kPush, FewThreads::kCollect},
-                     nullptr},
-                    one.body);
+      return launch(tiled_grid(one.blocks, nullptr), one.body);
     launch({one.blocks, one.threads, {32}, nullptr}, one.body);
   }
 
@@ -289,7 +262,7 @@ class Launches {
 /// Out of place, in place, and out of place again. Returns which kernels ran.
 std::set<std::string> check_request(Launches& launches, const Topology& topology,
                                     const Request& request) {
-  const Plan plan = reference_plan(topology, request);
+  const Plan plan = propose_one(topology, checked(request, topology), "direct");
   launches.prepare(request);
   std::set<std::string> ran;
   std::uint64_t seed = request.count;

@@ -9,6 +9,7 @@
 #include "exec/reference/reference.hpp"
 #include "plait/error.hpp"
 #include "tests/gpu/gpu_fixture.hpp"
+#include "tests/gpu/in_place.hpp"
 
 namespace plait::cuda {
 
@@ -43,7 +44,7 @@ struct Way {
 /// A collective against the first plan proposed for it, run by the reference: bytes that differ on
 /// this rank, eagerly and replayed from a graph. way_of(captured) makes the call.
 inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_place,
-                           const std::function<Way(bool)>& way_of, unsigned seed) {
+                                  const std::function<Way(bool)>& way_of, unsigned seed) {
   const Request& request = plan.request;
   const Example example = example_of(plan, gpu.rank, seed);
   const Bytes& expected = example.expected;
@@ -82,12 +83,6 @@ inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_pla
     if (graph != nullptr) api().graph_destroy(graph);
   }
   return wrong;
-}
-
-inline bool goes_in_place(Collective collective) {
-  return collective != Collective::all_to_all && collective != Collective::send_recv &&
-         collective != Collective::copy && collective != Collective::gather &&
-         collective != Collective::scatter;
 }
 
 /// Adds the first plan for the request whose bits are the contract's.

@@ -55,9 +55,8 @@ inline void set_buffers(ShortHopArgs& args, const void* input, void* output) {
   args.whole_units = whole_units(args);
   const char* const from = static_cast<const char*>(input) + args.shape.own_from;
   const bool moves = from != static_cast<char*>(output) + args.shape.own_to;
-  const std::uint32_t own = 1u << (args.ranks - 1);
-  args.gives_to &= ~own;
-  if (moves && (args.shape.gives & 1) != 0) args.gives_to |= own;
+  const std::uint32_t gives_own = moves ? args.shape.gives & 1 : 0;
+  args.gives_to = args.shape.gives >> 1 | gives_own << (args.ranks - 1);
 }
 
 /// Lines of a slot: one a unit of a part, and one that says "I am in this call".
@@ -78,7 +77,6 @@ inline ShortHopArgs short_hop_args(const HopArgs& call) {
     args.part_at[i] = narrow(at * shape.part_stride);
     args.place_at[i] = narrow(at * shape.place_stride);
   }
-  args.gives_to = shape.gives >> 1 | (shape.gives & 1) << others;
   args.takes_from = shape.takes >> 1;
   args.part_at[others] = narrow(shape.own_from);
   args.place_at[others] = narrow(shape.own_to);

@@ -359,7 +359,7 @@ class TilePlan {
           b_.reduce(at, sends ? came : dst, {came, own}, !sends);
           if (sends) b_.copy(at, dst, came);
         }
-        if (sends || chain) b_.raise(at, inside(kTileArrived), step + 1);
+        if (sends) b_.raise(at, inside(kTileArrived), step + 1);
         if (takes) b_.raise(at, word(kTilePartsTaken, before, me_), came_in + 1);
         if (!sends) b_.raise(at, inside(kTileSummed), tile + 1);
       }

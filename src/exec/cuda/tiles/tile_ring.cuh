@@ -33,7 +33,7 @@ struct RingReduce {
         if (takes) work.tell_taken(team, 1u << ring_before(args), came);
         if (team.lane != 0) continue;
         __threadfence_block();
-        if (sends || chain) work.shared.arrived = step + 1;
+        if (sends) work.shared.arrived = step + 1;
         if (!sends) work.shared.summed = tile + 1;
       }
   }

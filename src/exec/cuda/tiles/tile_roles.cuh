@@ -128,10 +128,7 @@ struct TileRoles {
   }
   __device__ const char* input(int owner) const { return shared.input[owner]; }
   __device__ char* output(int owner) const { return shared.output[owner]; }
-  /// Where the tile's slot lies in any ring of TileShared.
-  __device__ unsigned long long slot_at(unsigned tile) const {
-    return tile % args.window * static_cast<unsigned long long>(args.slot_bytes);
-  }
+  __device__ unsigned long long slot_at(unsigned tile) const { return slot_in_ring(args, tile); }
   __device__ char* part_out(int owner, unsigned tile) const {
     return shared.parts_out[owner] + slot_at(tile);
   }
@@ -389,13 +386,13 @@ struct TileRoles {
   /// bulk stores have ended is not enough: with no fence, peers took elements that were not there
   /// yet (bench/NOTES.md).
   __device__ void tell_all() {
-    const unsigned to = owners_of_mine(), on = onward(), handed_to = hands_to() & ~on,
+    const unsigned to = owners_of_mine(), on = onward(), handed_to = hands_to(),
                    relayed_to = relays_to();
-    unsigned arrived = to != 0 ? 0 : count, handled = (handed_to | on) != 0 ? 0 : count,
+    unsigned arrived = to != 0 ? 0 : count, handled = handed_to != 0 ? 0 : count,
              relayed = relayed_to != 0 ? 0 : count;
     while (arrived < count || handled < count || relayed < count) {
       const unsigned sent = to != 0 ? shared.arrived : count,
-                     taken = (handed_to | on) != 0 ? shared.handled : count,
+                     taken = handed_to != 0 ? shared.handled : count,
                      gone = relayed_to != 0 ? shared.relayed : count;
       if (sent == arrived && taken == handled && gone == relayed) {
         broken = broken || patience.given_up(args.state);
@@ -406,7 +403,7 @@ struct TileRoles {
       if (sent != arrived) tell(&TileFlags::parts, to, base + sent);
       if (taken != handled) {
         tell(&TileFlags::parts, on, base + taken);
-        tell(&TileFlags::results, handed_to, base + taken);
+        tell(&TileFlags::results, handed_to & ~on, base + taken);
       }
       if (gone != relayed) tell(&TileFlags::results, relayed_to, base + gone);
       arrived = sent;

@@ -168,6 +168,10 @@ PLAIT_ON_BOTH inline std::uint32_t in_slots(const TiledArgs& args, int at, int s
   if (stage == 0) return pulls_parts(args) ? pushes_to(args, at) | 1u << at : senders_to(args, at);
   return pulls_results(args) ? 1u << at : read_by(args, at);
 }
+/// Where the tile's slot lies in a ring of `window` of them.
+PLAIT_ON_BOTH inline unsigned long long slot_in_ring(const TiledArgs& args, unsigned tile) {
+  return tile % args.window * static_cast<unsigned long long>(args.slot_bytes);
+}
 /// Where a slot lies within those of its rank. A block has room of its own, the same in all calls;
 /// in it there is a ring of `window` slots for each rank of in_slots(). So slots lie elsewhere in
 /// another call, and a block writes into a peer's once nothing is read out of them any more
@@ -178,7 +182,7 @@ PLAIT_ON_BOTH inline unsigned long long slot_offset(const TiledArgs& args, unsig
   const std::uint32_t ring =
       (stage == 0 ? 0 : args.part_rings) + static_cast<std::uint32_t>(ranks_in(before));
   return static_cast<unsigned long long>(block) * args.block_bytes +
-         (ring * args.window + tile % args.window) * args.slot_bytes;
+         ring * args.window * args.slot_bytes + slot_in_ring(args, tile);
 }
 
 }  // namespace plait::cuda

@@ -1,0 +1,13 @@
+// Which calls a test may make with one buffer inside the other.
+#pragma once
+#include "plait/plan.hpp"
+
+namespace plait::cuda {
+
+inline bool goes_in_place(Collective collective) {
+  return collective != Collective::all_to_all && collective != Collective::send_recv &&
+         collective != Collective::copy && collective != Collective::gather &&
+         collective != Collective::scatter;
+}
+
+}  // namespace plait::cuda
