@@ -39,13 +39,20 @@ class BulkRing {
   BulkRing(char*, unsigned long long*) {}
   unsigned held() const { return loaded_ - stored_; }
   unsigned stored() const { return stored_; }
-  void load(const char* src, unsigned bytes) { loads_[loaded_++ % kStages] = {src, bytes}; }
+  void load(const char* src, unsigned bytes) {
+    must_be_aligned(src, 16);
+    must_be_aligned(reinterpret_cast<const void*>(std::uintptr_t{bytes}), 16);
+    loads_[loaded_++ % kStages] = {src, bytes};
+  }
   void await_load() {
     const Load& load = loads_[stored_ % kStages];
     read_.assign(load.src, load.src + load.bytes);
     plait_test::note(plait_test::Touch::load, load.src, nullptr, load.bytes);
   }
-  void put(char* dst, unsigned) { dsts_.push_back(dst); }
+  void put(char* dst, unsigned) {
+    must_be_aligned(dst, 16);
+    dsts_.push_back(dst);
+  }
   void pass() {
     plait_test::bulk_stores.push_back({std::move(dsts_), std::move(read_)});
     dsts_.clear();

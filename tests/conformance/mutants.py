@@ -19,7 +19,7 @@ FILES = {
     "scatter_ring": Path("copies/scatter_ring.cpp"),
 }
 RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
-BARE_HERE = "is_here<kType>(unit.lo) && is_here<kType>(unit.hi)"
+BARE_HERE = "is_word<kType>(line.lo) && is_word<kType>(line.hi)"
 HALF = "half = (number & 1) * args.half_bytes;"
 MISSING = "EscapedLine::kMissing, EscapedLine::kMissing"
 OWN_LINE = "line(args.rank, one.at)"
@@ -74,20 +74,20 @@ FAULTS = [
     (
         "fused",
         "lines are cleared before they are taken",
-        "Unit got;\n    while",
-        "Unit got;\n    if ({}) Line::clear(at);\n    while",
+        "typename Line::Loaded got = Line::load(at);",
+        "if ({}) Line::clear(at);\n    typename Line::Loaded got = Line::load(at);",
     ),
     (
         "fused",
         "rank 0 is not waited for",
-        "if (first + k != args.rank &&\n",
-        "if (first + k != args.rank && !({} && first + k == 0) &&\n",
+        "u < valid && rank != args.rank,",
+        "u < valid && rank != args.rank && !({} && rank == 0),",
     ),
     (
         "fused",
         "no rank is waited for in its turn",
-        "got, flag()))\n      if",
-        "got, flag()) && !({}))\n      if",
+        "(got, flag()) && !give_up(peer, unit))",
+        "(got, flag()) && !({}) && !give_up(peer, unit))",
     ),
     (
         "fused",
@@ -157,9 +157,9 @@ FAULTS = [
     ),
     (
         "fused",
-        "two_shot: results are not waited for",
-        "while (!all_here && !call",
-        "while (!({}) && !all_here && !call",
+        "lines of several ranks are not waited for",
+        "while (missing >= 0 && !give_up(missing, 0));",
+        "while (!({}) && missing >= 0 && !give_up(missing, 0));",
     ),
     (
         "fused",
@@ -170,8 +170,8 @@ FAULTS = [
     (
         "fused",
         "two_shot: a result in another's shard",
-        "call.put(shard * from +",
-        "call.put(shard * ({} ? rank : from) +",
+        "call.put(shard * slot(i).from +",
+        "call.put(shard * ({} ? rank : slot(i).from) +",
     ),
     (
         "escaped",

@@ -1,6 +1,10 @@
 // The functions of exec/cuda/device/ptx.cuh, for kernels on a host's threads. Pairs of words are
 // two words here: no kernel may count on a pair coming whole.
 #pragma once
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
 #include "conformance/trace.hpp"
 #include "exec/cuda/device/numbers.cuh"
 
@@ -21,14 +25,22 @@ inline void let_others_run() {
   if (++looks % 16 == 0) std::this_thread::yield();
   if (looks % 1024 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
+/// A host moves what is not aligned, a GPU ends the process.
+inline void must_be_aligned(const void* at, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(at) % bytes == 0) return;
+  std::fprintf(stderr, "wanted an address that is a multiple of %zu, found %p\n", bytes, at);
+  std::abort();
+}
 template <class Type>
 Type load_plain(const Type* at) {
+  must_be_aligned(at, sizeof *at);
   const Type value = *at;
   plait_test::note(plait_test::Touch::load, at, &value, sizeof value);
   return value;
 }
 template <class Type>
 void store_plain(Type* at, Type value) {
+  must_be_aligned(at, sizeof *at);
   plait_test::note(plait_test::Touch::store, at, &value, sizeof value);
   *at = value;
 }
@@ -37,6 +49,7 @@ inline void fetch_ahead(const void* at) { (void)*static_cast<const volatile char
 inline void wait_for_grid_before() {}
 inline void let_next_grid_start() {}
 inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
+  must_be_aligned(at, 16);
   auto* const words = static_cast<unsigned long long*>(at);
   const unsigned long long pair[2] = {lo, hi};
   plait_test::note(plait_test::Touch::store, at, pair, sizeof pair);
@@ -70,6 +83,7 @@ inline void store_flag(unsigned* at, unsigned value) {
 }
 inline void store_flag_relaxed(unsigned* at, unsigned value) { store_flag(at, value); }
 inline Unit load_pair(const void* at) {
+  must_be_aligned(at, 16);
   let_others_run();
   auto* const words = static_cast<unsigned long long*>(const_cast<void*>(at));
   unsigned long long pair[2] = {std::atomic_ref(words[0]).load(std::memory_order_relaxed)};

@@ -99,7 +99,8 @@ void make_room(Group& group, const MemoryWish& wish) {
   const DeviceArenaSizes asked = group.sizes;
   const ArenaUse use = use_of(group, wish);
   group.rooms = lay_out(use, wish.budget_bytes);
-  group.has_rings_alone = use.rings && !use.exchanges;
+  // Whoever says how large they are may use them for anything.
+  group.has_rings_alone = use.rings && !use.exchanges && asked.rotation_bytes == 0;
   group.sizes.tile_blocks = use.tiled_blocks;
   for (const ArenaPartInfo& info : arena_parts()) {
     const std::uint64_t first = group.rooms.first.of(info.part),

@@ -42,8 +42,7 @@ struct EscapedLine {
       store_pair(at, unit.lo, unit.hi);
     }
   }
-  static __device__ bool receive(const char* at, Unit& unit) {
-    unit = load_pair(at);
+  static __device__ bool is_here(const Unit& unit) {
     return unit.lo != kMissing && unit.hi != kMissing;
   }
   static __device__ bool has_stand_in(const Unit& unit) {
@@ -97,8 +96,7 @@ struct EscapedCall {
     int from;
     unsigned at, unit;
   };
-  /// slot(u) says what got[u] is; slots are polled together, so that one round trip to L2 may serve
-  /// them all.
+  /// slot(u) says what got[u] is. As FusedCall::await_lines().
   template <RareCode kRare, int kSlots, class SlotOf>
   __device__ void take_slots(Unit (&got)[kSlots], unsigned lines, SlotOf slot) {
     int missing;  // one that is waited for, to be named where it never comes
@@ -106,8 +104,10 @@ struct EscapedCall {
       missing = -1;
 #pragma unroll
       for (int u = 0; u < kSlots; ++u)
-        if (slot(u).is_wanted && !EscapedLine::receive(line(args.rank, slot(u).at), got[u]))
-          missing = u;
+        if (slot(u).is_wanted) got[u] = load_pair(line(args.rank, slot(u).at));
+#pragma unroll
+      for (int u = 0; u < kSlots; ++u)
+        if (slot(u).is_wanted && !EscapedLine::is_here(got[u])) missing = u;
     } while (missing >= 0 && !give_up(slot(missing).from, slot(missing).unit));
     if constexpr (kRare == RareCode::once) take_words(got, lines, slot);
 #pragma unroll

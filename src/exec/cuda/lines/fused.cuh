@@ -19,12 +19,18 @@ struct FlaggedLine {
     store_pair(at, (unit.lo & 0xffffffffull) | flag, unit.lo >> 32 | flag);
     store_pair(at + 16, (unit.hi & 0xffffffffull) | flag, unit.hi >> 32 | flag);
   }
+  struct Loaded {
+    Unit a, b;
+  };
+  static __device__ Loaded load(const char* at) { return {load_pair(at), load_pair(at + 16)}; }
   template <DataType kType>
-  static __device__ bool receive(const char* at, Unit& unit, unsigned call) {
-    const Unit a = load_pair(at), b = load_pair(at + 16);
-    unit.lo = (a.lo & 0xffffffffull) | a.hi << 32;
-    unit.hi = (b.lo & 0xffffffffull) | b.hi << 32;
+  static __device__ bool is_here(const Loaded& line, unsigned call) {
+    const auto [a, b] = line;
     return a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call;
+  }
+  static __device__ Unit unit_of(const Loaded& line) {
+    const auto [a, b] = line;
+    return {(a.lo & 0xffffffffull) | a.hi << 32, (b.lo & 0xffffffffull) | b.hi << 32};
   }
   static __device__ void clear(char*) {}
 };
@@ -44,7 +50,7 @@ struct BareLine {
     return lo | static_cast<unsigned long long>(hi) << 32;
   }
   template <DataType kType>
-  static __device__ bool is_here(unsigned long long word) {
+  static __device__ bool is_word(unsigned long long word) {
     if constexpr (kType == DataType::fp64) return word != ~0ull;
     return static_cast<unsigned>(word) != ~0u && static_cast<unsigned>(word >> 32) != ~0u;
   }
@@ -52,11 +58,13 @@ struct BareLine {
   static __device__ void send(char* at, const Unit& unit, unsigned) {
     store_pair(at, clean<kType>(unit.lo), clean<kType>(unit.hi));
   }
+  using Loaded = Unit;
+  static __device__ Loaded load(const char* at) { return load_pair(at); }
   template <DataType kType>
-  static __device__ bool receive(const char* at, Unit& unit, unsigned) {
-    unit = load_pair(at);
-    return is_here<kType>(unit.lo) && is_here<kType>(unit.hi);
+  static __device__ bool is_here(const Loaded& line, unsigned) {
+    return is_word<kType>(line.lo) && is_word<kType>(line.hi);
   }
+  static __device__ Unit unit_of(const Loaded& line) { return line; }
   static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
 };
 
@@ -133,54 +141,71 @@ struct FusedCall {
     return broken;
   }
   __device__ Unit take(char* at, int peer, unsigned unit) {
-    Unit got;
-    while (!Line::template receive<kType>(at, got, flag()))
-      if (give_up(peer, unit)) break;
+    typename Line::Loaded got = Line::load(at);
+    while (!Line::template is_here<kType>(got, flag()) && !give_up(peer, unit))
+      got = Line::load(at);
     Line::clear(at);
-    return got;
+    return Line::unit_of(got);
   }
 
-  /// Polls kTogether lines of each of kPolled ranks at once, so that one round trip to L2 may serve
-  /// them all, then reduces in rank order. at(u, rank) is the line; mine(u) this rank's own unit.
-  template <int kPolled, class At, class Mine, class Sink>
+  /// A line that a thread takes, and who sends it.
+  struct Slot {
+    bool is_wanted;
+    int from;
+    const char* at;
+  };
+  /// Lines until all that are wanted are here; slot(i) says what got[i] is. Each round loads all
+  /// before it looks at any: so one round trip to L2 may serve them all. False where the wait is
+  /// over.
+  template <int kSlots, class SlotOf>
+  __device__ bool await_lines(typename Line::Loaded (&got)[kSlots], SlotOf slot) {
+    int missing;  // a rank that is waited for, to be named where it never comes
+    do {
+      missing = -1;
+#pragma unroll
+      for (int i = 0; i < kSlots; ++i)
+        if (slot(i).is_wanted) got[i] = Line::load(slot(i).at);
+#pragma unroll
+      for (int i = 0; i < kSlots; ++i)
+        if (slot(i).is_wanted && !Line::template is_here<kType>(got[i], flag()))
+          missing = slot(i).from;
+    } while (missing >= 0 && !give_up(missing, 0));
+    return !broken;
+  }
+
+  /// Polls kTogether lines of each of kRanksAtOnce ranks together, then reduces in rank order.
+  /// at(u, rank) is the line; mine(u) this rank's own unit.
+  template <int kRanksAtOnce, class At, class Mine, class Sink>
   __device__ void reduce_together(int valid, At at, Mine mine, Sink sink) {
-    static_assert(kHeld % kPolled == 0);
+    static_assert(kHeld % kRanksAtOnce == 0);
     Unit own[kTogether];  // apart: an index known late wants memory
     Sum sum[kTogether];
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) own[u] = mine(u);
 #pragma unroll
-    for (int first = 0; first < kHeld; first += kPolled) {
-      Unit got[kTogether][kPolled];
-      int missing;  // a rank waited for, to be named where it never comes
-      do {
-        missing = -1;
-#pragma unroll
-        for (int u = 0; u < kTogether; ++u)
-          if (u < valid) {
-#pragma unroll
-            for (int k = 0; k < kPolled; ++k)
-              if (first + k != args.rank &&
-                  !Line::template receive<kType>(at(u, first + k), got[u][k], flag()))
-                missing = first + k;
-          }
-      } while (missing >= 0 && !give_up(missing, 0));
-      if (broken) return;  // with a part missing there is no sum to send
+    for (int first = 0; first < kHeld; first += kRanksAtOnce) {
+      typename Line::Loaded got[kTogether * kRanksAtOnce];
+      const auto slot = [&](int i) {
+        const int u = i / kRanksAtOnce, rank = first + i % kRanksAtOnce;
+        return Slot{u < valid && rank != args.rank, rank, at(u, rank)};
+      };
+      if (!await_lines(got, slot)) return;  // with a part missing there is no sum to send
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
 #pragma unroll
-          for (int k = 0; k < kPolled; ++k) {
+          for (int k = 0; k < kRanksAtOnce; ++k) {
             const int rank = first + k;
-            const Unit& unit = rank == args.rank ? own[u] : got[u][k];
+            Unit unit = Line::unit_of(got[u * kRanksAtOnce + k]);
+            if (rank == args.rank) unit = own[u];
             if (rank == 0)
               sum[u].first(unit, args.op, args.scalars[0]);
             else
               sum[u].add(unit, args.op, args.scalars[rank]);
             if (rank != args.rank) Line::clear(at(u, rank));
           }
-          if (first + kPolled == kHeld) sink(u, sum[u].result(args.op, true, kRanks));
+          if (first + kRanksAtOnce == kHeld) sink(u, sum[u].result(args.op, true, kRanks));
         }
     }
   }
@@ -198,13 +223,16 @@ struct FusedCall {
     }
     sink(0, sum.result(args.op, true, args.ranks));
   }
-  /// kMostPolled: lines that a thread holds at once, at most.
-  template <int kMostPolled, class At, class Mine, class Sink>
+  /// Ranks of whose lines a thread holds one at once, where it may hold that many units.
+  template <int kAll, int kMostUnits>
+  static constexpr int kPolled =
+      kAll * Line::kBytes < kMostUnits * 16 ? kAll : kMostUnits * 16 / Line::kBytes;
+  template <int kMostUnits, class At, class Mine, class Sink>
   __device__ void reduce(int valid, At at, Mine mine, Sink sink) {
     if constexpr (kRanks == 0)
       reduce_in_turn(at, mine, sink);
     else
-      reduce_together<(kRanks < kMostPolled ? kRanks : kMostPolled)>(valid, at, mine, sink);
+      reduce_together<kPolled<kRanks, kMostUnits>>(valid, at, mine, sink);
   }
 };
 
@@ -269,6 +297,8 @@ template <DataType kType, int kOp, int kRanks, class Line>
 struct TwoShot {
   using Call = FusedCall<kType, kOp, kRanks, Line>;
   static constexpr int kTogether = Call::kTogether;
+  /// Whose results a thread takes together.
+  static constexpr int kPeers = kRanks == 0 ? 1 : Call::template kPolled<kRanks - 1, 4>;
   Call call;
   unsigned shard, stride, first, step;
   int steps;
@@ -328,24 +358,20 @@ struct TwoShot {
   __device__ void gather(int s) {
     const unsigned at = first + static_cast<unsigned>(s) * step;
     const int rank = call.args.rank, ranks = call.ranks();
-    for (int k = 1; k < ranks; ++k) {
-      const int from = peer(k);
-      const int valid = valid_units(at, stride, limit(from), kTogether);
-      Unit got[kTogether];
-      bool all_here;
-      do {
-        all_here = true;
+    for (int first_peer = 1; first_peer < ranks; first_peer += kPeers) {
+      typename Line::Loaded got[kPeers * kTogether];
+      const auto unit = [&](int i) { return at + static_cast<unsigned>(i % kTogether) * stride; };
+      const auto slot = [&](int i) {
+        const int k = first_peer + i / kTogether, from = peer(k);
+        return typename Call::Slot{k < ranks && unit(i) < limit(from), from,
+                                   call.line(rank, Call::kResults, from, shard, unit(i))};
+      };
+      if (!call.await_lines(got, slot)) return;
 #pragma unroll
-        for (int u = 0; u < kTogether; ++u)
-          if (u < valid)
-            all_here &= Line::template receive<kType>(
-                call.line(rank, Call::kResults, from, shard, at + u * stride), got[u], call.flag());
-      } while (!all_here && !call.give_up(from, 0));
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u)
-        if (u < valid) {
-          Line::clear(call.line(rank, Call::kResults, from, shard, at + u * stride));
-          call.put(shard * from + at + u * stride, got[u]);
+      for (int i = 0; i < kPeers * kTogether; ++i)
+        if (slot(i).is_wanted) {
+          Line::clear(call.line(rank, Call::kResults, slot(i).from, shard, unit(i)));
+          call.put(shard * slot(i).from + unit(i), Line::unit_of(got[i]));
         }
     }
   }

@@ -180,23 +180,26 @@ struct MessageTeam {
     const unsigned message = lines, limit = length(work, channel), step = kTogether * team.threads;
     const bool whole = is_aligned(work.memory);
     for (unsigned at = team.lane; at < limit && !broken; at += step) {
-      Unit got[kTogether];
+      FlaggedLine::Loaded got[kTogether];
       bool all_here;
       do {
         all_here = true;
 #pragma unroll
         for (unsigned u = 0; u < kTogether; ++u)
           if (at + u * team.threads < limit)
-            all_here &= FlaggedLine::receive<DataType::uint8>(line(message, at + u * team.threads),
-                                                              got[u], flag_of(message));
+            got[u] = FlaggedLine::load(line(message, at + u * team.threads));
+#pragma unroll
+        for (unsigned u = 0; u < kTogether; ++u)
+          if (at + u * team.threads < limit)
+            all_here &= FlaggedLine::is_here<DataType::uint8>(got[u], flag_of(message));
       } while (!all_here && !give_up(at));
       patience.began_ns = 0;
       if (broken) break;
 #pragma unroll
       for (unsigned u = 0; u < kTogether; ++u)
         if (at + u * team.threads < limit)
-          store_any(work.memory, first(work, channel) + at + u * team.threads, got[u], work.bytes,
-                    whole, work.element);
+          store_any(work.memory, first(work, channel) + at + u * team.threads,
+                    FlaggedLine::unit_of(got[u]), work.bytes, whole, work.element);
     }
     broken = team.any(broken);
     // No fence: only loads come before, and these have ended when their flags were looked at.
