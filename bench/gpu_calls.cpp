@@ -133,7 +133,9 @@ class Bench {
           expect(request.type, static_cast<std::uint64_t>(from) * n, n, from, 1,
                  request.collective == Collective::all_to_all ? me * n : 0);
         break;
-      case Collective::send_recv: expect(request.type, 0, n, 1 - rank_, 1, 0); break;
+      case Collective::send_recv:  // from the rank before
+        expect(request.type, 0, n, (rank_ + o_.gpus - 1) % o_.gpus, 1, 0);
+        break;
       case Collective::copy:
         if (rank_ == 1) expect(request.type, 0, n, 0, 1, 0);
         break;

@@ -267,8 +267,10 @@ class Price {
   }
 
   // Ranks that go by themselves drift apart, and several meet at a receiver; the fewer bytes they
-  // have under way, the less. `under_way` 0: as many as there is room for.
+  // have under way, the less. `under_way` 0: as many as there is room for. At a pace that links
+  // carry they do not.
   double drift(double under_way) const {
+    if (has("send_gb_per_s") > 0) return 0.0;
     const double bounded = under_way > 0.0 ? std::min(1.0, under_way / costs_.drift_bytes) : 1.0;
     return bounded * (has("shift") > 0 ? costs_.shift_share : 1.0) *
            (has("by_xor") > 0 ? costs_.xor_share : 1.0);
@@ -297,8 +299,11 @@ class Price {
     const double parts_ns = phases > 0    ? link_ns(parts, 1.0) + phases * costs_.phase_ns
                             : pulls_parts ? pulled_ns(parts, peers, costs_.load_share)
                                           : pushed_ns(parts, peers, has("under_way_bytes"));
-    return parts_ns + (pulls_results ? pulled_ns(results, peers, costs_.pull_share)
-                                     : pushed_ns(results, peers, has("results_under_way_bytes")));
+    const double results_ns = pulls_results
+                                  ? pulled_ns(results, peers, costs_.pull_share)
+                                  : pushed_ns(results, peers, has("results_under_way_bytes"));
+    const double pace = has("send_gb_per_s");
+    return std::max(parts_ns + results_ns, pace > 0 ? bytes / pace : 0.0);
   }
 
   double tiles_ns() const {

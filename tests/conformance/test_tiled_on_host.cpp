@@ -84,8 +84,9 @@ struct Call {
                 ", root ", request.root, ", tiles of ", wish.tile_units, ", window ", wish.window,
                 ", fold ", wish.fold, ", ring ", wish.ring, ", pull ", wish.pull, ", order ",
                 wish.order, ", turns ", wish.turns, ", pieces of ", wish.piece_bytes,
-                ", under way ", wish.under_way_bytes, ", copied results ", wish.copied_results,
-                in_place ? ", in place" : "", aligned ? "" : ", not aligned", ", late rank ", late);
+                ", under way ", wish.under_way_bytes, ", at ", wish.send_gb_per_s,
+                " GB/s, copied results ", wish.copied_results, in_place ? ", in place" : "",
+                aligned ? "" : ", not aligned", ", late rank ", late);
   }
 };
 
@@ -203,6 +204,7 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 
     call.wish.turns = random() % 2 == 0;
     call.wish.piece_bytes = random() % 2 == 0 ? 0 : 16 << random() % 5;
     call.wish.under_way_bytes = random() % 2 == 0 ? 0 : 512 << random() % 5;
+    if (random() % 3 == 0) call.wish.send_gb_per_s = 1 + static_cast<std::uint32_t>(random() % 9);
     call.wish.copied_results = random() % 2 == 0;
     call.aligned = random() % 3 != 0;
     call.in_place = request.collective == Collective::all_reduce && random() % 2 == 0;

@@ -28,6 +28,7 @@ std::vector<Way> schedules() {
   add([](Tuning& t) { t.shift = t.order = 1; });
   add([](Tuning& t) { t.under_way_kib = 64, t.piece_kib = 4, t.shift = 1; });
   add([](Tuning& t) { t.copied_results = 1; });
+  add([](Tuning& t) { t.send_gb_per_s = 50, t.shift = 1; });
   add([](Tuning& t) { t.fold = t.copied_results = 1; });
   found.push_back({"line_chain", {}});
   for (const int ahead : {0, 3}) {

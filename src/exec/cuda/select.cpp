@@ -154,6 +154,7 @@ std::optional<Choice> Selector::by_itself(const Request& request) const {
     choice.engine = row != nullptr ? &row->engine() : without_slots(request, group_);
     if (choice.engine == nullptr) return std::nullopt;
     if (row != nullptr) choice.tuning = row->tuning;
+    if (!as_measured_) choice.tuning.send_gb_per_s = 0;  // links may be faster
   }
   // What the built-in choice says of NCCL holds for its own engine, and for its way with it.
   if (as_measured_ && row != nullptr)

@@ -41,7 +41,7 @@ TEST_CASE("parameters reach the engines that they mean something to") {
 TEST_CASE("what an engine would not look at is refused, with what it takes") {
   CHECK(refusal("tiled", {{"threads", 64}})
             .find("blocks, tile_units, window, fold, ring, pull, order, shift, piece_kib, "
-                  "under_way_kib, "
+                  "under_way_kib, send_gb_per_s, "
                   "copied_results, host_permille, host_cpu_permille, "
                   "found threads") != std::string::npos);
   for (const char* name : {"ahead", "bare"}) CHECK(refusal("tiled", {{name, 1}}) != "taken");

@@ -25,6 +25,7 @@ class TilePlan {
     tiles_ = static_cast<std::uint32_t>((units + units_ - 1) / units_);
     count_ = tiles_ * steps_of_tile(shape);
     blocks_ = wish.most_blocks == 1 ? 1 : wish.slot_blocks;
+    send_gb_per_s_ = wish.send_gb_per_s;
     for (int rank = 0; rank < n_; ++rank)
       b_.alloc(Space::scratch, rank, shape.block_bytes * blocks_);
   }
@@ -48,6 +49,7 @@ class TilePlan {
     b_.param("blocks", shapes_[0].blocks);
     b_.param("tile_units", shapes_[0].most_units);
     b_.param("window", shapes_[0].window);
+    if (send_gb_per_s_ != 0) b_.param("send_gb_per_s", send_gb_per_s_);
     say_schedule();
     Plan plan = b_.build();
     for (int word = kTileParts; word <= kTileCollectsDone; ++word) plan.counts[word] = count_;
@@ -392,6 +394,7 @@ class TilePlan {
   std::uint32_t tiles_ = 0;
   std::uint32_t count_ = 0;   // of their steps
   std::uint64_t blocks_ = 1;  // whose room is one
+  std::uint32_t send_gb_per_s_ = 0;
   int me_ = 0;
 };
 

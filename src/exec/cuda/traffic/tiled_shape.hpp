@@ -37,6 +37,7 @@ struct TileWish {
   bool turns = false;                 ///< blocks begin with different targets
   std::uint32_t piece_bytes = 0;      ///< of a bulk copy, which then go to targets in turn
   std::uint64_t under_way_bytes = 0;  ///< of a GPU's bulk copies to others
+  std::uint32_t send_gb_per_s = 0;    ///< of all that a GPU sends; 0 = as fast as it can
   bool copied_results = false;
 };
 /// The fields of TiledArgs that follow from request and rank; the others are 0. Of what is wished
