@@ -147,7 +147,7 @@ def beside_products(folder: Path) -> str:
     slow: dict[str, list[tuple[float, str]]] = {"nccl": [], "plait": []}
     for file in sorted(folder.glob("gpu_overlap_*.csv")):
         for row in read(file):
-            if row["collective"] == "all_reduce":
+            if row.get("collective") == "all_reduce":
                 budget = f"a budget of {row['sm_budget']}" if row["sm_budget"] else "its own choice"
                 slow[row["by"]].append((float(row["slow_down_percent"]), budget))
     said = "products beside all_reduces of 256 MiB: slowed by"

@@ -77,6 +77,19 @@ TEST_CASE("a caller's parameters stand instead of the row's, a budget of blocks 
   CHECK(bounded.best(request)->tuning.fold == 1);
 }
 
+TEST_CASE("a pace is one of links that were measured") {
+  Tuning paced;
+  paced.send_gb_per_s = 350;
+  const std::vector<BuiltInChoice> row{
+      {Collective::all_reduce, 8, 0, kAnySize, tiled_engine, true, 0, paced}};
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  for (const bool as_measured : {true, false}) {
+    const Selector selector(usual_group(8), {}, as_measured, nullptr, row);
+    CHECK(selector.best(request)->tuning.send_gb_per_s == (as_measured ? 350 : 0));
+    CHECK(selector.best(request, {"tiled", {{"send_gb_per_s", 400}}})->tuning.send_gb_per_s == 400);
+  }
+}
+
 TEST_CASE("counters name the way that a row has, and not what a caller asks for") {
   const Request request = request_of(DataType::fp32, 16 << 20);
   CHECK(label(*selector().best(request)) == "tiled(fold=1,shift=1)");

@@ -75,6 +75,31 @@ TEST_CASE("slots are as large as the rings of a call leave room for") {
   CHECK(slot(Collective::reduce, DataType::int32, 100, round) == 192 << 10);
 }
 
+TEST_CASE("all blocks together send at the pace of a call, and half of it where results go too") {
+  const auto gb_per_s = [](Collective collective, int ranks, int rank, unsigned blocks) {
+    Request request;
+    request.collective = collective;
+    request.ranks = ranks;
+    request.count = 1 << 25;
+    TiledArgs shape = tiled_shape(request, rank);
+    spread_tiles(shape, {.most_blocks = blocks,
+                         .slot_memory_bytes = 300ull << 20,
+                         .send_gb_per_s = 350});
+    return 1024e3 * shape.blocks / shape.kib_ps;
+  };
+  for (const unsigned blocks : {1u, 64u, 132u}) {
+    const auto near = [](double value) { return doctest::Approx(value).epsilon(0.01); };
+    CHECK(gb_per_s(Collective::reduce_scatter, 4, 1, blocks) == near(350));
+    CHECK(gb_per_s(Collective::all_gather, 8, 7, blocks) == near(350));
+    CHECK(gb_per_s(Collective::all_reduce, 2, 1, blocks) == near(350));  // exchanged whole
+    CHECK(gb_per_s(Collective::all_reduce, 4, 1, blocks) == near(175));
+    CHECK(gb_per_s(Collective::broadcast, 4, 0, blocks) == near(350));  // of the root
+  }
+  TiledArgs shape = tiled_shape({}, 0);
+  spread_tiles(shape, {.slot_memory_bytes = 300ull << 20});
+  CHECK(shape.kib_ps == 0);
+}
+
 TEST_CASE("ranks keep in step where each of more than two hears from all, with blocks enough") {
   const auto window = [](Collective collective, int ranks, unsigned blocks) {
     Request request;
