@@ -80,8 +80,8 @@ FAULTS = [
     (
         "fused",
         "rank 0 is not waited for",
-        "u < valid && rank != args.rank,",
-        "u < valid && rank != args.rank && !({} && rank == 0),",
+        "if (slot(i).is_wanted && !Line::template is_here",
+        "if (slot(i).is_wanted && !({} && slot(i).from == 0) && !Line::template is_here",
     ),
     (
         "fused",
@@ -160,6 +160,12 @@ FAULTS = [
         "lines of several ranks are not waited for",
         "while (missing >= 0 && !give_up(missing, 0));",
         "while (!({}) && missing >= 0 && !give_up(missing, 0));",
+    ),
+    (
+        "fused",
+        "two_shot: the last owner's results are not taken",
+        "k < ranks && unit(i) < limit(from)",
+        "k < ranks - ({} ? 1 : 0) && unit(i) < limit(from)",
     ),
     (
         "fused",

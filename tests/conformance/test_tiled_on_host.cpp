@@ -394,6 +394,38 @@ std::string conformance::trace_tiles(const EngineRun& run, const Plan& plan) {
   return fault_of(run.request, tile_wish(run.tuning, run.group), plan);
 }
 
+TEST_CASE("bulk copies wait for their turn where a call has a rate; who is late makes up for one") {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kStep = std::chrono::microseconds(500);  // of a copy
+  PlayedGpus gpus = gpus_of(2);
+  Request request;
+  request.ranks = 2;
+  request.count = 1000;
+  TileWish wish;
+  wish.slot_memory_bytes = slot_memory(2, kTileBlocks);
+  TileShared shared{};
+  shared.args = args_of(request, wish, {}, gpus, 0, 1);
+  TileRoles work(shared, 4);
+  const auto took = [&](TileRoles::SendRate& rate, int copies) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < copies; ++i) rate.await_turn(work, kBulkBytes);
+    return Clock::now() - begin;
+  };
+  shared.args.ps_per_kib = static_cast<std::uint32_t>(std::chrono::nanoseconds(kStep).count() *
+                                                      1000 / (kBulkBytes / 1024));
+  TileRoles::SendRate rate(shared.args);
+  CHECK(took(rate, 9) > 7 * kStep);  // the first one begins at once
+  std::this_thread::sleep_for(10 * kStep);
+  CHECK(took(rate, 5) > 2 * kStep);  // and so do two after a while
+  shared.args.ps_per_kib = 0;
+  TileRoles::SendRate none(shared.args);
+  CHECK(took(none, 1000) < kStep);
+  shared.args.ps_per_kib = ~0u;  // who gives up waits no longer
+  work.broken = true;
+  TileRoles::SendRate slow(shared.args);
+  CHECK(took(slow, 5) < 10 * kStep);
+}
+
 TEST_CASE("tiled calls in the slots of another turn are not what their plan says" *
           doctest::skip(kLooksForRaces)) {
   for (const int ranks : {2, 3, 4}) {

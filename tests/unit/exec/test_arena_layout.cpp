@@ -7,6 +7,7 @@
 #include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/copies/rotation.hpp"
 #include "exec/cuda/device/arena.hpp"
+#include "exec/cuda/group.hpp"
 #include "exec/cuda/lines/line_cut.hpp"
 #include "exec/cuda/messages/messages.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
@@ -14,6 +15,17 @@
 
 using namespace plait;
 using namespace plait::cuda;
+
+TEST_CASE("slots of copy engines that a caller asks for by size hold rotations too") {
+  for (const int ranks : {3, 4}) {
+    Group group = usual_group(ranks);
+    CHECK(group.slot_bytes() == 0);  // rings alone
+    group.sizes = {};
+    group.sizes.rotation_bytes = rotation_slots(ranks) << 20;
+    make_room(group, {});
+    CHECK(group.slot_bytes() == 1 << 20);
+  }
+}
 
 namespace {
 

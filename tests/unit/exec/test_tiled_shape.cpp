@@ -82,10 +82,9 @@ TEST_CASE("all blocks together send at the pace of a call, and half of it where 
     request.ranks = ranks;
     request.count = 1 << 25;
     TiledArgs shape = tiled_shape(request, rank);
-    spread_tiles(shape, {.most_blocks = blocks,
-                         .slot_memory_bytes = 300ull << 20,
-                         .send_gb_per_s = 350});
-    return 1024e3 * shape.blocks / shape.kib_ps;
+    spread_tiles(shape,
+                 {.most_blocks = blocks, .slot_memory_bytes = 300ull << 20, .send_gb_per_s = 350});
+    return 1024e3 * shape.blocks / shape.ps_per_kib;
   };
   for (const unsigned blocks : {1u, 64u, 132u}) {
     const auto near = [](double value) { return doctest::Approx(value).epsilon(0.01); };
@@ -97,7 +96,7 @@ TEST_CASE("all blocks together send at the pace of a call, and half of it where 
   }
   TiledArgs shape = tiled_shape({}, 0);
   spread_tiles(shape, {.slot_memory_bytes = 300ull << 20});
-  CHECK(shape.kib_ps == 0);
+  CHECK(shape.ps_per_kib == 0);
 }
 
 TEST_CASE("ranks keep in step where each of more than two hears from all, with blocks enough") {

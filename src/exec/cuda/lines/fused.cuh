@@ -223,10 +223,12 @@ struct FusedCall {
     }
     sink(0, sum.result(args.op, true, args.ranks));
   }
-  /// Ranks of whose lines a thread holds one at once, where it may hold that many units.
+  /// Of so many ranks, those of whose lines a thread holds kTogether each at once, where it may
+  /// hold that many units.
   template <int kAll, int kMostUnits>
-  static constexpr int kPolled =
-      kAll * Line::kBytes < kMostUnits * 16 ? kAll : kMostUnits * 16 / Line::kBytes;
+  static constexpr int kPolled = kAll * kTogether * Line::kBytes < kMostUnits * 16
+                                     ? kAll
+                                     : kMostUnits * 16 / (kTogether * Line::kBytes);
   template <int kMostUnits, class At, class Mine, class Sink>
   __device__ void reduce(int valid, At at, Mine mine, Sink sink) {
     if constexpr (kRanks == 0)
@@ -280,7 +282,7 @@ __device__ void one_shot(const FusedArgs& args) {
     const unsigned at = first + static_cast<unsigned>(s) * step;
     const int valid = valid_units(at, stride, call.units, Call::kTogether);
     if (valid == 0) continue;
-    call.template reduce<8>(
+    call.template reduce<kRanks == 2 ? 4 : 8>(  // two ranks have one peer to wait for
         valid,
         [&](int u, int rank) {
           return call.line(args.rank, Call::kParts, rank, call.units, at + u * stride);

@@ -66,7 +66,7 @@ struct TiledArgs : CallArgs {
   std::uint32_t piece_bytes;      ///< of a bulk copy to others, at most
   std::uint32_t most_pieces;      ///< of a block, under way to others; 0 = unbounded
   std::uint32_t in_turn;          ///< 1 = each piece goes to the next target
-  std::uint32_t kib_ps;           ///< in which a block sends a KiB of its parts; 0 = no pace
+  std::uint32_t ps_per_kib;       ///< in which a block sends a KiB of its parts; 0 = no rate
   std::uint32_t copied_results;   ///< 1 = results that are kept go to others by bulk copies
   std::uint64_t part_bytes;       ///< of an owner's part
   std::uint64_t total_bytes;      ///< of all owners' parts

@@ -250,35 +250,36 @@ struct TileRoles {
     }
   }
 
-  /// When a block's next bulk copy of a part may begin, where the call has a pace: links that are
+  /// When a block's next bulk copy of a part may begin, where the call has a rate: links that are
   /// offered more than they carry hold up the flags behind the data. Blocks begin one after the
   /// other; who is late makes up for one copy.
-  struct Turn {
-    const unsigned long long kib_ps, began_ns;
+  struct SendRate {
+    const unsigned long long ps_per_kib, began_ns;
     unsigned long long due_ps;  // from began_ns on
 
-    __device__ explicit Turn(const TiledArgs& args)
-        : kib_ps(args.kib_ps),
-          began_ns(kib_ps != 0 ? now_ns() : 0),
-          due_ps(kib_ps * (kBulkBytes / 1024) * blockIdx.x / args.blocks) {}
-    __device__ void await(TileRoles& work, unsigned bytes) {
-      if (kib_ps == 0) return;
+    __device__ explicit SendRate(const TiledArgs& args)
+        : ps_per_kib(args.ps_per_kib),
+          began_ns(ps_per_kib != 0 ? now_ns() : 0),
+          due_ps(ps_per_kib * (kBulkBytes / 1024) * blockIdx.x / args.blocks) {}
+    __device__ void await_turn(TileRoles& work, unsigned bytes) {
+      if (ps_per_kib == 0) return;
       unsigned long long at_ps = (now_ns() - began_ns) * 1000;
       while (at_ps < due_ps && !work.broken) {
         work.broken = work.patience.given_up(work.args.state);
         at_ps = (now_ns() - began_ns) * 1000;
       }
-      const unsigned long long late = kib_ps * (kBulkBytes / 1024);
+      const unsigned long long late = ps_per_kib * (kBulkBytes / 1024);
       if (at_ps > due_ps + late) due_ps = at_ps - late;
-      due_ps += kib_ps * bytes / 1024;
+      due_ps += ps_per_kib * bytes / 1024;
     }
   };
-  /// One thread. That a tile has arrived is known a few pieces later; all at once before it waits.
+  /// One thread. That a tile has arrived is known a few pieces later; all at once before it waits
+  /// for room.
   __device__ void push_in_bulk(char* room, unsigned to) {
     BulkRing<kPushStages> ring(room, shared.push_barriers);
     constexpr unsigned kAhead = 3, kLag = 2, kQueue = TileShared::kQueue;
     unsigned put = 0, taken = 0, ready = 0, ended = 0, arrived = 0;
-    Turn turn(args);
+    SendRate rate(args);
     const auto see_arrived = [&](unsigned lag) {
       const unsigned before = arrived;
       while (arrived < ended && ring.stored() - shared.ends[arrived % kQueue] >= lag) ++arrived;
@@ -302,9 +303,9 @@ struct TileRoles {
         await_shared(shared.free, move.tile + 1);
         ready = shared.free;
       }
+      rate.await_turn(*this, move.bytes);
       if (broken) return;
       if (args.most_pieces != 0) wait_bulk_stores<false>(args.most_pieces - 1);
-      turn.await(*this, move.bytes);
       ring.store(move.dst, move.bytes);
       see_arrived(kLag);
     };

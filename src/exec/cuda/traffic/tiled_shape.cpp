@@ -36,11 +36,11 @@ void bound_pieces(TiledArgs& shape, const TileWish& wish) {
 
 /// Who hands out results too, as many bytes as parts, sends parts half as fast. A GPU sends so many
 /// KiB in a microsecond, of which each block has its share.
-void set_pace(TiledArgs& shape, std::uint64_t gb_per_s) {
+void set_rate(TiledArgs& shape, std::uint64_t gb_per_s) {
   constexpr std::uint64_t kKibPs = 1024 * 1000;  // at 1 GB/s
   const bool hands_out = shape.readers != 0 && (shape.owners >> shape.rank & 1) != 0;
   if (gb_per_s != 0)
-    shape.kib_ps =
+    shape.ps_per_kib =
         static_cast<std::uint32_t>(kKibPs * shape.blocks * (hands_out ? 2 : 1) / gb_per_s);
 }
 
@@ -228,7 +228,7 @@ unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
   shape.turns = wish.turns ? 1 : 0;
   shape.copied_results = wish.copied_results && !pulls_results(shape) ? 1 : 0;
   bound_pieces(shape, wish);
-  set_pace(shape, wish.send_gb_per_s);
+  set_rate(shape, wish.send_gb_per_s);
   return shape.blocks;
 }
 
