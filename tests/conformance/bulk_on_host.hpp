@@ -41,7 +41,7 @@ class BulkRing {
   unsigned stored() const { return stored_; }
   void load(const char* src, unsigned bytes) {
     must_be_aligned(src, 16);
-    must_be_aligned(reinterpret_cast<const void*>(std::uintptr_t{bytes}), 16);
+    must_be_multiple(bytes, 16);
     loads_[loaded_++ % kStages] = {src, bytes};
   }
   void await_load() {

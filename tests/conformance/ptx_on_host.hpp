@@ -25,11 +25,15 @@ inline void let_others_run() {
   if (++looks % 16 == 0) std::this_thread::yield();
   if (looks % 1024 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
-/// A host moves what is not aligned, a GPU ends the process.
-inline void must_be_aligned(const void* at, std::size_t bytes) {
-  if (reinterpret_cast<std::uintptr_t>(at) % bytes == 0) return;
-  std::fprintf(stderr, "wanted an address that is a multiple of %zu, found %p\n", bytes, at);
+/// Of an address or a size. A host moves what is not aligned, a GPU ends the process.
+inline void must_be_multiple(std::uintptr_t value, std::size_t bytes) {
+  if (value % bytes == 0) return;
+  std::fprintf(stderr, "wanted an address or a size that is a multiple of %zu, found %#zx\n", bytes,
+               static_cast<std::size_t>(value));
   std::abort();
+}
+inline void must_be_aligned(const void* at, std::size_t bytes) {
+  must_be_multiple(reinterpret_cast<std::uintptr_t>(at), bytes);
 }
 template <class Type>
 Type load_plain(const Type* at) {

@@ -14,7 +14,7 @@ constexpr std::uint64_t kUnit = 16;
 class TilePlan {
  public:
   TilePlan(const Topology& topology, const Request& request, const TileWish& wish)
-      : b_(topology, request, "tiled"), n_(request.ranks) {
+      : b_(topology, request, "tiled"), n_(request.ranks), send_gb_per_s_(wish.send_gb_per_s) {
     for (int rank = 0; rank < n_; ++rank) {
       shapes_.push_back(tiled_shape(request, rank, wish));
       spread_tiles(shapes_.back(), wish);
@@ -25,7 +25,6 @@ class TilePlan {
     tiles_ = static_cast<std::uint32_t>((units + units_ - 1) / units_);
     count_ = tiles_ * steps_of_tile(shape);
     blocks_ = wish.most_blocks == 1 ? 1 : wish.slot_blocks;
-    send_gb_per_s_ = wish.send_gb_per_s;
     for (int rank = 0; rank < n_; ++rank)
       b_.alloc(Space::scratch, rank, shape.block_bytes * blocks_);
   }
@@ -49,7 +48,6 @@ class TilePlan {
     b_.param("blocks", shapes_[0].blocks);
     b_.param("tile_units", shapes_[0].most_units);
     b_.param("window", shapes_[0].window);
-    if (send_gb_per_s_ != 0) b_.param("send_gb_per_s", send_gb_per_s_);
     say_schedule();
     Plan plan = b_.build();
     for (int word = kTileParts; word <= kTileCollectsDone; ++word) plan.counts[word] = count_;
@@ -74,6 +72,7 @@ class TilePlan {
     if (shape.pull != 0) b_.param("pull", shape.pull);
     if (shape.turns != 0) b_.param("shift", 1);
     if (shape.order == kByXor) b_.param("by_xor", 1);
+    if (send_gb_per_s_ != 0) b_.param("send_gb_per_s", send_gb_per_s_);
     const std::uint64_t piece = std::uint64_t{shape.blocks} * shape.piece_bytes;  // of each block
     const std::uint64_t pieces = shape.most_pieces;
     if (shape.in_turn != 0)
@@ -389,12 +388,12 @@ class TilePlan {
 
   Builder b_;
   const int n_;
-  std::vector<TiledArgs> shapes_;  // by rank
-  std::uint64_t units_ = 0;        // of a tile of all blocks
+  const std::uint32_t send_gb_per_s_;  // of all that a GPU sends; 0 = as fast as it can
+  std::vector<TiledArgs> shapes_;      // by rank
+  std::uint64_t units_ = 0;            // of a tile of all blocks
   std::uint32_t tiles_ = 0;
   std::uint32_t count_ = 0;   // of their steps
   std::uint64_t blocks_ = 1;  // whose room is one
-  std::uint32_t send_gb_per_s_ = 0;
   int me_ = 0;
 };
 

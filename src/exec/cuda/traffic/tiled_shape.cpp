@@ -34,8 +34,8 @@ void bound_pieces(TiledArgs& shape, const TileWish& wish) {
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share / piece, 1, kPushStages - 1));
 }
 
-/// Who hands out results too, as many bytes as parts, sends parts half as fast. A GPU sends so many
-/// KiB in a microsecond, of which each block has its share.
+/// Each block sends its share of what the GPU does. Who hands out results too, as many bytes as
+/// parts, sends parts half as fast.
 void set_rate(TiledArgs& shape, std::uint64_t gb_per_s) {
   constexpr std::uint64_t kKibPs = 1024 * 1000;  // at 1 GB/s
   const bool hands_out = shape.readers != 0 && (shape.owners >> shape.rank & 1) != 0;
