@@ -62,8 +62,8 @@ void bind_engines(nb::module_& module) {
   module.def(
       "engine_plan", &engine_plan, nb::arg("topology"), nb::arg("request"), nb::arg("engine"),
       nb::arg("params") = std::map<std::string, std::int64_t>{},
-      nb::arg("beside_computing") = false, nb::arg("memory") = cuda::kUsualMemoryBytes,
-      nb::arg("sm_budget") = 0, nb::call_guard<nb::gil_scoped_release>(),
+      nb::arg("beside_computing") = false, nb::arg("memory") = 0, nb::arg("sm_budget") = 0,
+      nb::call_guard<nb::gil_scoped_release>(),
       "What all ranks do in a call by an engine, as ranks on H200s would with so much device "
       "memory; no lanes where it states none (tiled).");
   nb::class_<WhatRuns>(module, "WhatRuns", "What ranks on GPUs run for a request.")
@@ -82,7 +82,7 @@ void bind_engines(nb::module_& module) {
       },
       nb::arg("topology"), nb::arg("request"), nb::arg("engine") = "",
       nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("eager") = false,
-      nb::arg("table") = "", nb::arg("memory") = cuda::kUsualMemoryBytes, nb::arg("pair_of") = 0,
+      nb::arg("table") = "", nb::arg("memory") = 0, nb::arg("pair_of") = 0,
       nb::call_guard<nb::gil_scoped_release>(),
       "What ranks on such GPUs run, a process each, where no budget or mask says otherwise; table: "
       "the machine's; memory: of a communicator on each GPU; pair_of: not 0 = two ranks by "

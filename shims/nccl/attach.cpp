@@ -178,7 +178,7 @@ GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agr
   // Applications compute beside large calls, and have several communicators.
   rank.beside_computing = agreed.most_blocks == 0;
   rank.orders_calls = false;  // StreamOrder does, NCCL's calls among them
-  rank.memory.budget_bytes = env.device_memory;
+  if (env.has("PLAIT_DEVICE_MEMORY")) rank.memory.budget_bytes = env.device_memory;
   rank.memory.floats_only = !env.bitwise;
   rank.memory.plan_scratch = env.device_scratch;
   return made;

@@ -78,8 +78,8 @@ class Ranks {
     }
     for (Bytes& one : memory_) {
       char* at = reinterpret_cast<char*>(one.data());
-      path_.slots.push_back(at);
-      path_.borrowed.push_back(at + slots);
+      path_.borrowed.push_back(at);
+      path_.slots.push_back(at + borrowed);
       path_.rings.push_back(at + slots + borrowed);
     }
     for (EngineFlags& one : flags_) path_.flags.push_back(&one);

@@ -56,6 +56,7 @@ class MutantQueue : public cuda::EngineQueue {
   void copy(cuda::Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
     if (is(Slip::skip_copy, stream) && hits_ == 0 && ++hits_ != 0) return;
     if (is(Slip::short_copy, stream) && bytes > 16 && hits_++ == 0) bytes -= 16;
+    look_where(dst);
     if (is(Slip::other_owner, stream)) dst = elsewhere(dst);
     if (is(Slip::other_slot, stream)) dst = lower(dst);
     hold([=, this] { queue_.copy(stream, dst, src, bytes); });
@@ -63,6 +64,10 @@ class MutantQueue : public cuda::EngineQueue {
   void reduce(cuda::Stream stream, const cuda::PieceArgs& given, plait::DataType type,
               unsigned blocks) override {
     cuda::PieceArgs args = given;
+    if (args.sources == 1) {  // a copy by a kernel
+      if (is(Slip::skip_copy, stream) && hits_ == 0 && ++hits_ != 0) return;
+      if (is(Slip::short_copy, stream) && args.bytes > 16 && hits_++ == 0) args.bytes -= 16;
+    }
     if (is(Slip::swap_sources, stream)) std::swap(args.source[0], args.source[1]);
     if (is(Slip::drop_source, stream)) --args.sources;
     hold([=, this] { queue_.reduce(stream, args, type, blocks); });
@@ -163,24 +168,39 @@ class MutantQueue : public cuda::EngineQueue {
     return reinterpret_cast<std::uint32_t*>(path_.flags[next]) + at;
   }
 
+  /// The slots of a rank as the call uses them. Rings begin in those that they borrow.
+  struct Inbox {
+    char* at;
+    std::uint64_t bytes;
+    bool has(const char* one) const {
+      return reinterpret_cast<std::uintptr_t>(one) - reinterpret_cast<std::uintptr_t>(at) < bytes;
+    }
+  };
+  Inbox inbox(std::size_t rank) const {
+    if (!borrows_) return {path_.slots[rank], path_.inbox_bytes};
+    return {path_.borrowed[rank], path_.borrowed_bytes + path_.inbox_bytes};
+  }
+  void look_where(const char* at) {
+    if (path_.slots.size() == 2) return;  // exchanges borrow behind their own
+    for (const char* const borrowed : path_.borrowed)
+      borrows_ |= Inbox{const_cast<char*>(borrowed), path_.borrowed_bytes}.has(at);
+  }
   /// In the next rank's slots, where it lies in a peer's.
   char* elsewhere(char* at) const {
     for (std::size_t rank = 0; rank < path_.slots.size(); ++rank) {
-      const auto apart = reinterpret_cast<std::uintptr_t>(at) -
-                         reinterpret_cast<std::uintptr_t>(path_.slots[rank]);
-      if (apart >= path_.inbox_bytes || static_cast<int>(rank) == rank_) continue;
+      const Inbox from = inbox(rank);
+      if (!from.has(at) || static_cast<int>(rank) == rank_) continue;
       std::size_t next = (rank + 1) % path_.slots.size();
       if (static_cast<int>(next) == rank_) next = (next + 1) % path_.slots.size();
-      return path_.slots[next] + apart;
+      return inbox(next).at + (at - from.at);
     }
     return at;
   }
   char* lower(char* at) const {
-    for (char* const slots : path_.slots) {
-      const auto apart =
-          reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(slots);
-      if (apart < path_.inbox_bytes && apart >= path_.inbox_bytes / 2)
-        return at - path_.inbox_bytes / 2;
+    for (std::size_t rank = 0; rank < path_.slots.size(); ++rank) {
+      const Inbox of = inbox(rank);
+      if (of.has(at) && static_cast<std::uint64_t>(at - of.at) >= of.bytes / 2)
+        return at - of.bytes / 2;
     }
     return at;
   }
@@ -202,6 +222,7 @@ class MutantQueue : public cuda::EngineQueue {
   cuda::EngineQueue& queue_;
   const int rank_;
   const Mutant mutant_;
+  bool borrows_ = false;
   int hits_ = 0;
   std::vector<Work> held_;
 };

@@ -74,7 +74,7 @@ const Row kRows[] = {
 Plan plan_of_scatter_ring(const Topology& topology, const QueueOf& through) {
   Request request;
   request.ranks = 4;
-  request.count = 20003;
+  request.count = 440003;
   const Group group = tiny_group(request.ranks);
   request = checked(request, topology);
   if (!through) return mutants::ScatterRingEngine().plan(topology, request, {}, group);
@@ -96,12 +96,16 @@ Plan plan_of(CallKind call, const QueueOf& through, bool uneven = false) {
   Request request;
   request.ranks = call == exchange ? 2 : 4;
   request.root = request.ranks - 1;
-  request.count = call == gather ? 400000 : call == ring || call == places ? 20000 : 100000;
+  request.count = call == gather   ? 400000
+                  : call == places ? 20000
+                  : call == ring   ? 110000  // its last slot lies among the engines' own
+                  : call == chain  ? 220000
+                                   : 100000;
   request.collective = call == ring                      ? Collective::all_gather
                        : call == places                  ? Collective::all_to_all
                        : call == passes || call == chain ? Collective::broadcast
                                                          : Collective::all_reduce;
-  if (uneven) request.counts = {20000, 7, 9001, 20000};
+  if (uneven) request.counts = {110000, 7, 45001, 110000};
   request = checked(request, topology);
   Tuning tuning;
   if (call == exchange || call == gather) tuning.host_permille = 300;

@@ -126,3 +126,30 @@ TEST_CASE(
   CHECK(plait_test::seen(right));
   CHECK(plait_test::seen(failed));
 }
+
+/// Pieces of whole units and not, by more threads than units and fewer, from and to any alignment.
+TEST_CASE("a piece that is moved has all of its bytes, and none beside it") {
+  DeviceState state{};
+  for (const std::uint64_t bytes : {1u, 15u, 16u, 17u, 1000u, 16u * 8 * 9 + 5})
+    for (const std::size_t from : {0u, 16u, 3u})
+      for (const std::size_t to : {0u, 32u, 5u}) {
+        CAPTURE(bytes);
+        CAPTURE(from);
+        CAPTURE(to);
+        std::vector<char> src(bytes + 64), dst(bytes + 96, '\x5a');
+        for (std::size_t i = 0; i < src.size(); ++i) src[i] = static_cast<char>(i * 31 + 7);
+        const auto aligned = [](std::vector<char>& one) {
+          return one.data() + (16 - reinterpret_cast<std::uintptr_t>(one.data()) % 16) % 16;
+        };
+        PieceArgs args{};
+        args.state = &state;
+        args.sources = 1;
+        args.source[0] = aligned(src) + from;
+        args.dst = aligned(dst) + to;
+        args.bytes = bytes;
+        std::vector<char> wanted = dst;
+        std::copy_n(args.source[0], bytes, wanted.data() + (args.dst - dst.data()));
+        plait_test::launch({2, 4, {4}, nullptr}, [&] { move_piece(args); });
+        CHECK(dst == wanted);
+      }
+}

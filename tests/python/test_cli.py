@@ -120,7 +120,7 @@ def plan_json(*words: str) -> dict[str, Any]:
         (("all_reduce", "-b", "64K", "-g", "2"), "one_shot"),
         (("all_reduce", "-b", "16M", "-g", "4"), "two_shot"),
         (("all_gather", "-b", "1G", "-g", "2"), "copy_exchange"),
-        (("all_gather", "-b", "1G", "-g", "4"), "tiled"),
+        (("all_gather", "-b", "1G", "-g", "4"), "copy_ring"),
         (("reduce_scatter", "-b", "64M", "-g", "8"), "tiled"),
     ],
 )

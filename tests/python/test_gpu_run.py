@@ -395,7 +395,7 @@ def test_copy_engines_have_a_row_behind_them_for_ranks_of_one_process():
 
 def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
     fastest = calls_at(
-        [GIB], {"tiled": 6000, "copy_rotation": 3000, "scatter_ring": 3100, "nccl": 1}
+        [GIB], {"tiled": 6000, "copy_rotation": 3000, "scatter_ring": 6100, "nccl": 1}
     )
     assert [one.way for one in run_tables.choices(fastest, 8)] == ["tiled"]
     # Rows with larger slots are a section of their own, out of which no row is made.

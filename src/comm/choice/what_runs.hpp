@@ -33,8 +33,7 @@ WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const R
 /// so many.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::Wanted& wanted, Launch launch,
-                                       cuda::TuningTable table = {},
-                                       std::uint64_t memory_bytes = cuda::kUsualMemoryBytes,
+                                       cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
                                        int pair_of = 0);
 /// The plan by lanes that a call takes where it names no strategy and no setting says otherwise.
 /// Error(unsupported) where there is none.

@@ -136,7 +136,7 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
   made.grows = !env.has("PLAIT_DEVICE_MEMORY");
   made.checks = joined_.topology;
   cuda::CudaRankOptions& rank = made.rank;
-  rank.memory = {.budget_bytes = env.device_memory,
+  rank.memory = {.budget_bytes = env.has("PLAIT_DEVICE_MEMORY") ? env.device_memory : 0,
                  .pairs = true,
                  .plans = true,
                  .plan_scratch = env.device_scratch};

@@ -52,7 +52,7 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
           "graph_mixing",
           text(options.graph_mixing),
           "PLAIT_DEVICE_MEMORY",
-          text(env.device_memory, env.has("PLAIT_DEVICE_MEMORY") ? "" : " unless told"),
+          env.has("PLAIT_DEVICE_MEMORY") ? text(env.device_memory) : "as is usual",
           "PLAIT_DEVICE_SCRATCH",
           text(env.device_scratch),
           "user",

@@ -185,6 +185,7 @@ void CudaRank::use_later_room() {
   path.slot_bytes = whole_.slot_bytes();
   path.borrowed_bytes = whole_.borrowed_bytes();
   path.blocks = whole_.blocks();
+  path.moving_blocks = whole_.blocks_that_move();
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(at(ArenaPart::copies, rank));
     path.borrowed.push_back(at(ArenaPart::tiles, rank));

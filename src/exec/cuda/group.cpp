@@ -53,6 +53,8 @@ unsigned Group::blocks_beside_copies(const Tuning& tuning) const {
                   tuning.blocks != 0 ? static_cast<unsigned>(tuning.blocks) : kBlocksBesideCopies);
 }
 
+unsigned Group::blocks_that_move() const { return leaves_sms() ? 0 : kBlocksBesideCopies; }
+
 unsigned Group::most_threads(bool is_lean) const {
   const bool half_the_gpu = most_blocks != 0 && 2 * most_blocks <= multiprocessors;
   return is_lean || half_the_gpu ? 512 : 256;
@@ -65,13 +67,13 @@ std::uint64_t Group::slot_bytes() const {
 }
 
 std::uint64_t Group::borrowed_bytes() const {
-  return ranks == 2 && slot_bytes() != 0 ? sizes.tile_bytes : 0;
+  return inbox_bytes() != 0 && (ranks > 2 || slot_bytes() != 0) ? sizes.tile_bytes : 0;
 }
 
 namespace {
 
 /// Copy engines have slots only where choices.def would use them: of more than two ranks for
-/// rotations under a budget of SMs, else for rings of up to four.
+/// rotations under a budget of SMs, else for rings of up to eight.
 ArenaUse use_of(const Group& group, const MemoryWish& wish) {
   const bool copies = group.ranks > 1 && group.runs(Family::engines);
   ArenaUse use;
@@ -84,7 +86,7 @@ ArenaUse use_of(const Group& group, const MemoryWish& wish) {
   use.plan_scratch = wish.plan_scratch;
   use.tiled_blocks = group.runs(Family::tiled) ? group.blocks_of_tiles() : 0;
   use.exchanges = copies && (group.ranks == 2 || group.most_blocks != 0);
-  use.rings = copies && group.ranks <= 4;
+  use.rings = copies && group.ranks <= 8;
   if (group.most_message_blocks != 0 && group.ranks > 1) {
     const std::uint32_t channels = message_channels(group.ranks, group.most_message_blocks);
     use.message_slot_bytes = message_slot_bytes(group.ranks, channels);
@@ -98,7 +100,8 @@ ArenaUse use_of(const Group& group, const MemoryWish& wish) {
 void make_room(Group& group, const MemoryWish& wish) {
   const DeviceArenaSizes asked = group.sizes;
   const ArenaUse use = use_of(group, wish);
-  group.rooms = lay_out(use, wish.budget_bytes);
+  group.rooms =
+      lay_out(use, wish.budget_bytes != 0 ? wish.budget_bytes : usual_memory_bytes(group.ranks));
   // Whoever says how large they are may use them for anything.
   group.has_rings_alone = use.rings && !use.exchanges && asked.rotation_bytes == 0;
   group.sizes.tile_blocks = use.tiled_blocks;

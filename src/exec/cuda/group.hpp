@@ -59,6 +59,8 @@ struct Group {
   /// Whole SMs less, so that small kernels find some.
   unsigned blocks_with_room() const;
   unsigned blocks_beside_copies(const Tuning& tuning) const;
+  /// Of kernels that take pieces out of where copy engines put them; 0 = engines do that, too.
+  unsigned blocks_that_move() const;
   /// Of a block of lines. Half an SM, so that another communicator's kernel fits beside it: the two
   /// could meet in different orders on different ranks. Of half the SMs, a block may take whole
   /// ones. is_lean: the kernel keeps within 64 registers.
@@ -66,12 +68,12 @@ struct Group {
 
   std::uint64_t inbox_bytes() const;     ///< copy engines' slots of a rank, as one; 0 = none
   std::uint64_t slot_bytes() const;      ///< one of them; 0 = room for rings alone
-  std::uint64_t borrowed_bytes() const;  ///< slots of tiled kernels that two ranks' engines borrow
+  std::uint64_t borrowed_bytes() const;  ///< slots of tiled kernels that engines borrow
 };
 
 /// What is wanted of memory beside what a group says.
 struct MemoryWish {
-  std::uint64_t budget_bytes = kUsualMemoryBytes;
+  std::uint64_t budget_bytes = 0;  ///< 0 = what is usual
   bool grows = false;              ///< in two rooms
   bool floats_only = false;        ///< reductions of integers are not asked for
   bool moves_only = false;         ///< a pair's: nothing is reduced
@@ -85,11 +87,11 @@ void make_room(Group& group, const MemoryWish& wish = {});
 /// The group as it is until the later room is there.
 Group first_of(const Group& group);
 /// Of so many H200s, a process each, with host memory that all map: for those who ask what would
-/// run.
-Group usual_group(int ranks, bool beside_computing = false,
-                  std::uint64_t memory_bytes = kUsualMemoryBytes, unsigned most_blocks = 0);
+/// run. memory_bytes: 0 = what is usual.
+Group usual_group(int ranks, bool beside_computing = false, std::uint64_t memory_bytes = 0,
+                  unsigned most_blocks = 0);
 /// Two ranks of such a communicator by themselves.
-Group usual_pair(int ranks, std::uint64_t memory_bytes = kUsualMemoryBytes);
+Group usual_pair(int ranks, std::uint64_t memory_bytes = 0);
 
 /// What is wanted of memory for a pair that gets so much; 0 = it has no GPU.
 MemoryWish pair_wish(std::uint64_t bytes);

@@ -41,12 +41,12 @@ TEST_CASE("rows of choices.def count for the GPUs and links they were measured o
 TEST_CASE("rows of choices.def count for as many ranks as were measured on a kind") {
   const std::string h100 = kind("NVIDIA H100 80GB HBM3", 132, linked(18, NvlinkEnd::nvswitch));
   const std::string h200 = kind("NVIDIA H200", 132, linked(18, NvlinkEnd::nvswitch));
-  CHECK(is_measured(h100, 2));
-  CHECK_FALSE(is_measured(h100, 3));
+  CHECK(is_measured(h100, 4));
+  CHECK_FALSE(is_measured(h100, 5));
   CHECK(is_measured(h200, 8));
   CHECK_FALSE(is_measured(h200, 9));
-  CHECK(is_measured_model("NVIDIA H100 80GB HBM3", 2));
-  CHECK_FALSE(is_measured_model("NVIDIA H100 80GB HBM3", 4));
+  CHECK(is_measured_model("NVIDIA H100 80GB HBM3", 4));
+  CHECK_FALSE(is_measured_model("NVIDIA H100 80GB HBM3", 8));
   CHECK_FALSE(is_measured_model("NVIDIA H100", 2));
   CHECK_FALSE(is_measured_model("", 2));
 }

@@ -51,6 +51,21 @@ void EngineCall::copy_all(Stream stream, std::vector<OneCopy> copies) {
   if (!copies.empty()) queue_.copy_all(stream, copies);
 }
 
+void EngineCall::move(Stream stream, char* dst, const char* src, std::uint64_t bytes) {
+  const auto is_aligned = [](const char* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+  };
+  if (path_.moving_blocks == 0 || !is_aligned(dst) || !is_aligned(src))
+    return copy(stream, dst, src, bytes);
+  if (bytes == 0 || dst == src) return;
+  PieceArgs args{};
+  args.source[0] = src;
+  args.sources = 1;
+  args.dst = dst;
+  args.bytes = bytes;
+  reduce(stream, args, path_.moving_blocks);
+}
+
 void EngineCall::reduce(Stream stream, PieceArgs args, unsigned blocks) {
   std::copy(std::begin(call_.scalars), std::end(call_.scalars), args.scalars);
   args.state = call_.state;

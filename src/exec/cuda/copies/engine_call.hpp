@@ -24,7 +24,7 @@ struct EnginePath {
   std::vector<EngineFlags*> flags;  ///< by rank
   std::uint64_t slot_bytes = 0;     ///< of a rotation's; 0 = none
   std::uint64_t inbox_bytes = 0;    ///< all slots of a rank, as exchanges and rings use them
-  std::vector<char*> borrowed;      ///< by rank: slots of tiled kernels, for exchanges of two ranks
+  std::vector<char*> borrowed;      ///< by rank: slots of tiled kernels; those of engines follow
   std::uint64_t borrowed_bytes = 0;
   std::vector<char*> rings;         ///< host memory by rank, as this GPU sees it; empty = none
   std::vector<char*> host_rings;    ///< the same as this process sees it
@@ -35,6 +35,7 @@ struct EnginePath {
   std::vector<Stream> host_streams;  ///< kHostStreams
   std::vector<Event> host_events;    ///< kHostEvents
   unsigned blocks = 0;               ///< of the kernel that handles a piece, at most
+  unsigned moving_blocks = 0;        ///< of one that moves a piece; 0 = copy engines do that, too
 };
 
 class EngineCall {
@@ -59,6 +60,9 @@ class EngineCall {
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// But for those of no bytes.
   void copy_all(Stream stream, std::vector<OneCopy> copies);
+  /// In this GPU's memory, by a kernel: a copy engine that did this, too, would let copies to
+  /// others wait. By a copy where SMs are left to others, or where a kernel would go byte by byte.
+  void move(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// `args`: sources, dst and bytes filled in.
   void reduce(Stream stream, PieceArgs args, unsigned blocks);
   void begin_on_host(Stream stream, const HostJob& job) { queue_.begin_on_host(stream, job); }

@@ -64,7 +64,7 @@ RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step) {
 }
 
 char* EngineRing::slot(int rank, std::uint32_t step) const {
-  return path_.slots[static_cast<std::size_t>(rank)] + step % kRingSlots * cut_.piece_bytes;
+  return path_.borrowed[static_cast<std::size_t>(rank)] + step % kRingSlots * cut_.piece_bytes;
 }
 
 const char* EngineRing::own(const RingPiece& piece) const {
@@ -103,9 +103,9 @@ void EngineRing::meet(std::uint32_t step) {
 void EngineRing::take(std::uint32_t step) {
   follow(stream(kTake), met(kBegun + step + 1));
   const RingPiece came = pushed_by(cut_, before(), step);
-  copy(stream(kTake), in_output(came), slot(call_.rank, step), came.bytes);
+  move(stream(kTake), in_output(came), slot(call_.rank, step), came.bytes);
   const RingPiece mine = pushed_by(cut_, call_.rank, step);
-  if (mine.owner == call_.rank) copy(stream(kTake), in_output(mine), own(mine), mine.bytes);
+  if (mine.owner == call_.rank) move(stream(kTake), in_output(mine), own(mine), mine.bytes);
   record(taken(step), stream(kTake));
 }
 

@@ -1,7 +1,7 @@
 // An all_gather round a ring of ranks by copy engines, or a broadcast along it: each rank pushes to
 // the next one only, so no two senders ever meet at a port and nobody has to tell whose turn it is,
 // and every rank takes out of its inbox what the one before has pushed there and passes it on from
-// where it lies. No SM works but for small kernels that meet the neighbours. Source: the ring
+// where it lies. Small kernels meet the neighbours, one takes out what has come. Source: the ring
 // all-gather, the pipelined broadcast; bench/NOTES.md has why engines, and why a ring.
 #pragma once
 #include <cstdint>

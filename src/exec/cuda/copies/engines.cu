@@ -30,6 +30,13 @@ extern "C" __global__ void __launch_bounds__(1, 1)
   }
 }
 
+/// A piece that is taken out of where it came.
+extern "C" __global__ void __launch_bounds__(512)
+    plait_piece_move(const __grid_constant__ plait::cuda::PieceArgs args) {
+  if (args.state == nullptr) return;  // an empty launch
+  plait::cuda::move_piece(args);
+}
+
 #define PLAIT_PIECE(type, opname, op, sources)                                                 \
   extern "C" __global__ void __launch_bounds__(512) plait_piece_##type##_##opname##_##sources( \
       const __grid_constant__ plait::cuda::PieceArgs args) {                                   \

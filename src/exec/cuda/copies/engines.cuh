@@ -106,4 +106,26 @@ __device__ void reduce_piece(const PieceArgs& args) {
   }
 }
 
+/// dst := source 0, whatever its bytes are.
+__device__ inline void move_piece(const PieceArgs& args) {
+  constexpr int kTogether = 4;
+  if (has_ended(args.state)) return;
+  const bool whole = is_aligned(args.source[0]), whole_dst = is_aligned(args.dst);
+  const unsigned long long units = (args.bytes + 15) / 16;
+  const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
+  for (unsigned long long i =
+           static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < units; i += kTogether * stride) {
+    Unit held[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (i + u * stride < units)
+        held[u] = load_unit<std::uint8_t>(args.source[0], i + u * stride, args.bytes, whole);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (i + u * stride < units)
+        store_unit<std::uint8_t>(args.dst, i + u * stride, held[u], args.bytes, whole_dst);
+  }
+}
+
 }  // namespace plait::cuda

@@ -87,6 +87,7 @@ PlanBook::PlanBook(const Topology& topology, const Request& request, const Group
   path_.host_streams = handles<Stream>(kHostHandles, kHostStreams);
   path_.host_events = handles<Event>(kHostHandles, kHostEvents);
   path_.blocks = 1;
+  path_.moving_blocks = group.blocks_that_move();
 }
 
 CallArgs PlanBook::call(int rank) const {

@@ -81,9 +81,11 @@ void add_copies(std::vector<Wish>& wishes, const ArenaUse& use) {
     wish(slots, 4 * kMib, 12 * kMib, best);
   else if (use.exchanges)
     wish(slots, 2 * kMib, best / 4, best);
-  else if (use.rings)
-    // Beside plans they serve what has a count for each rank alone: tiles are faster elsewhere.
-    wish(kRingSlots, 4 * kMib, (use.plans ? 4 : 8) * kMib, use.plans ? 8 * kMib : kRingPieceBytes);
+  else if (use.rings) {
+    // With the slots of tiles, which they borrow, pieces of 32 MiB.
+    const std::uint64_t more = use.ranks <= 4 ? 18 * kMib : 9 * kMib;
+    wish(kRingSlots, use.ranks <= 4 ? 4 * kMib : kMib, more, more);
+  }
 }
 
 void add_plans(std::vector<Wish>& wishes, const ArenaUse& use) {
