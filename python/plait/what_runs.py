@@ -98,7 +98,7 @@ def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Pla
         return next(iter(plait.propose(machine, request)[0]), None)
 
 
-BUDGETS_MIB = (48, 64, 96, 128, 183, 256, 640)
+BUDGETS_MIB = (48, 64, 96, 128, 183, 244, 640)
 # Those that have a name of their own are between two of the ranks alone.
 LARGE_CALLS = (
     ("", "all_reduce", 64 << 20),

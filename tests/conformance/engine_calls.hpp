@@ -91,6 +91,7 @@ class Ranks {
     path_.borrowed_bytes = borrowed;
     path_.ring_bytes = group_.host_bytes;
     path_.blocks = 1;
+    path_.moving_blocks = group_.blocks_that_move();
     auto handles = [next = std::uintptr_t{0}](auto& all, std::size_t count) mutable {
       all.resize(count);
       for (auto& one : all) one = reinterpret_cast<std::decay_t<decltype(one)>>(16 * ++next);

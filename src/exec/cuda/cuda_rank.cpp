@@ -189,6 +189,9 @@ void CudaRank::use_later_room() {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(at(ArenaPart::copies, rank));
     path.borrowed.push_back(at(ArenaPart::tiles, rank));
+    const std::uint64_t apart = (path.borrowed_bytes + 4095) / 4096 * 4096;
+    if (path.borrowed_bytes != 0 && path.slots.back() != path.borrowed.back() + apart)
+      throw Error(ErrorCode::internal, "slots of copy engines do not follow those of tiled calls");
   }
   if (whole_.host_bytes != 0) {
     path.ring_bytes = whole_.host_bytes;

@@ -8,6 +8,7 @@
 #include "exec/cuda/copies/rotation.hpp"
 #include "exec/cuda/messages/messages.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
+#include "plait/error.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -68,6 +69,10 @@ std::uint64_t Group::slot_bytes() const {
 
 std::uint64_t Group::borrowed_bytes() const {
   return inbox_bytes() != 0 && (ranks > 2 || slot_bytes() != 0) ? sizes.tile_bytes : 0;
+}
+
+std::uint64_t Group::ring_bytes() const {
+  return ranks > 2 ? borrowed_bytes() / 4096 * 4096 + inbox_bytes() : 0;
 }
 
 namespace {
@@ -152,10 +157,14 @@ int pair_blocks(int ranks, int sm_budget) {
 }
 
 Group usual_pair(int ranks, std::uint64_t memory_bytes) {
+  const std::uint64_t bytes = usual_group(ranks, false, memory_bytes).rooms.pair_bytes;
+  if (bytes == 0)
+    throw Error(ErrorCode::invalid_argument,
+                text("PLAIT_DEVICE_MEMORY leaves nothing for two of ", ranks, " ranks; give more"));
   Group group = usual_group(2);
   group.most_blocks = static_cast<unsigned>(pair_blocks(ranks));
   group.sizes = {};
-  make_room(group, pair_wish(usual_group(ranks, false, memory_bytes).rooms.pair_bytes));
+  make_room(group, pair_wish(bytes));
   return group;
 }
 

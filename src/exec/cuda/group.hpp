@@ -69,6 +69,7 @@ struct Group {
   std::uint64_t inbox_bytes() const;     ///< copy engines' slots of a rank, as one; 0 = none
   std::uint64_t slot_bytes() const;      ///< one of them; 0 = room for rings alone
   std::uint64_t borrowed_bytes() const;  ///< slots of tiled kernels that engines borrow
+  std::uint64_t ring_bytes() const;      ///< all of these, as rings of copy engines use them
 };
 
 /// What is wanted of memory beside what a group says.

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/text.hpp"
+#include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
 #include "plait/error.hpp"
 
@@ -124,6 +125,12 @@ Choice Selector::asked_for(const Request& request, const Wanted& wanted) const {
 
 /// Reductions were measured as sums of the common floats; their other kernels are slower. So are
 /// large messages with fewer blocks than NCCL's bandwidth takes.
+/// Rows of rings were measured with pieces of 32 MiB; those of 8 are slower than NCCL.
+bool Selector::has_room_as_measured(const Engine& engine) const {
+  constexpr std::uint64_t kLeastPiece = 20ull << 20;
+  return &engine != &copy_ring_engine() || group_.ring_bytes() / kRingSlots >= kLeastPiece;
+}
+
 bool Selector::is_within_budget(const Request& request) const {
   constexpr std::uint64_t kSmallBytes = 4ull << 20;
   const unsigned enough_blocks = request.ranks == 2 ? 32 : 64;
@@ -160,7 +167,7 @@ std::optional<Choice> Selector::by_itself(const Request& request) const {
   if (as_measured_ && row != nullptr)
     choice.beats_nccl = row->beats_nccl && choice.engine == &row->engine() &&
                         are_one_way(choice.tuning, row->tuning) && is_within_budget(request) &&
-                        request.counts.empty();
+                        has_room_as_measured(*choice.engine) && request.counts.empty();
   return choice;
 }
 

@@ -60,6 +60,7 @@ class Selector {
   std::optional<Choice> by_itself(const Request& request) const;
   const Engine* simulated(const Request& request) const;
   bool is_within_budget(const Request& request) const;
+  bool has_room_as_measured(const Engine& engine) const;
 
   const Group group_;
   const TuningTable table_;

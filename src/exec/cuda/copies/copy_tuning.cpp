@@ -36,16 +36,12 @@ ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tun
   return cut_exchange(part_bytes, wished);
 }
 
-std::uint64_t ring_bytes(const Group& group) {
-  return group.borrowed_bytes() / 4096 * 4096 + group.inbox_bytes();
-}
-
 RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {
   return cut_rotation(part_bytes, at_most(wished_piece_bytes(tuning), group.slot_bytes()));
 }
 
 RingCut ring_cut(const Request& request, const Group& group, const Tuning& tuning) {
-  const std::uint64_t room = ring_bytes(group) / kRingSlots, wish = wished_piece_bytes(tuning);
+  const std::uint64_t room = group.ring_bytes() / kRingSlots, wish = wished_piece_bytes(tuning);
   if (request.collective == Collective::broadcast)
     return cut_chain(request.ranks, request.root, request.count * bytes_of(request.type), room,
                      wish);

@@ -64,7 +64,8 @@ RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step) {
 }
 
 char* EngineRing::slot(int rank, std::uint32_t step) const {
-  return path_.borrowed[static_cast<std::size_t>(rank)] + step % kRingSlots * cut_.piece_bytes;
+  const std::vector<char*>& slots = path_.borrowed_bytes != 0 ? path_.borrowed : path_.slots;
+  return slots[static_cast<std::size_t>(rank)] + step % kRingSlots * cut_.piece_bytes;
 }
 
 const char* EngineRing::own(const RingPiece& piece) const {
@@ -112,7 +113,9 @@ void EngineRing::take(std::uint32_t step) {
 void EngineRing::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
   for (const Role role : {kPush, kMeet, kTake}) follow(stream(role), fork);
-  meet_neighbours(kBegun);  // the next one's inbox is nobody else's any more
+  // All ranks, as any of them may have pulled out of the next one's slots in a tiled call.
+  launch(stream(kMeet), meeting(&EngineFlags::ring_meetings, &EngineFlags::ring_met, kBegun));
+  record(met(kBegun), stream(kMeet));
   // Pushes first, meetings next: a graph then lays each kind in one branch.
   for (std::uint32_t i = 0; i < cut_.steps + 2; ++i) {
     if (i < cut_.steps) push(i);

@@ -82,7 +82,7 @@ void add_copies(std::vector<Wish>& wishes, const ArenaUse& use) {
   else if (use.exchanges)
     wish(slots, 2 * kMib, best / 4, best);
   else if (use.rings) {
-    // With the slots of tiles, which they borrow, pieces of 32 MiB.
+    // With the slots of tiles, which they borrow, pieces of 24 to 32 MiB.
     const std::uint64_t more = use.ranks <= 4 ? 18 * kMib : 9 * kMib;
     wish(kRingSlots, use.ranks <= 4 ? 4 * kMib : kMib, more, more);
   }
