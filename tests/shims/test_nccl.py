@@ -381,25 +381,26 @@ def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("gpu", "named"),
+    ("gpu", "ranks", "named"),
     [
-        ({"STANDIN_GPU": "NVIDIA A100-SXM4-80GB"}, "not on 3 of NVIDIA A100-SXM4-80GB"),
-        ({"STANDIN_GPU": H100}, f"not on 3 of {H100}"),
-        ({"STANDIN_OTHER_GPU": "1"}, "not on unlike GPUs"),
+        ({"STANDIN_GPU": "NVIDIA A100-SXM4-80GB"}, 3, "not on 3 of NVIDIA A100-SXM4-80GB"),
+        ({"STANDIN_GPU": H100}, 5, f"not on 5 of {H100}"),
+        ({"STANDIN_OTHER_GPU": "1"}, 3, "not on unlike GPUs"),
     ],
 )
 @pytest.mark.parametrize("mode", MODES)
-def test_what_was_measured_elsewhere_says_nothing_here(run_case, mode, gpu, named):
+def test_what_was_measured_elsewhere_says_nothing_here(run_case, mode, gpu, ranks, named):
     """Ahead of NCCL on the GPUs of choices.def is not ahead on others, nor beside one other."""
-    for row in run_case("all_reduce", 3, mode, env={"PLAIT_DEBUG": "WARN", **gpu}):
+    for row in run_case("all_reduce", ranks, mode, env={"PLAIT_DEBUG": "WARN", **gpu}):
         assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
     assert named in run_case.stderr and "`plait tune`" in run_case.stderr
-    for row in run_case("all_reduce", 3, mode, env={"PLAIT_BITWISE": "1", **gpu}):
+    for row in run_case("all_reduce", ranks, mode, env={"PLAIT_BITWISE": "1", **gpu}):
         assert row["wrong"] == 0 and row["served"] > 0 and row["passed"] == 0
 
 
-def test_what_was_measured_with_two_ranks_counts_for_two(run_case):
-    for row in run_case("all_reduce", 2, env={"STANDIN_GPU": H100}):
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_was_measured_with_four_ranks_counts_for_four_and_fewer(run_case, ranks):
+    for row in run_case("all_reduce", ranks, env={"STANDIN_GPU": H100}):
         assert row["wrong"] == 0 and row["served"] > 0
 
 
