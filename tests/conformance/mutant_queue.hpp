@@ -54,8 +54,7 @@ class MutantQueue : public cuda::EngineQueue {
       : path_(book.path()), queue_(book.queue(rank)), rank_(rank), mutant_(mutant) {}
 
   void copy(cuda::Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
-    if (is(Slip::skip_copy, stream) && hits_ == 0 && ++hits_ != 0) return;
-    if (is(Slip::short_copy, stream) && bytes > 16 && hits_++ == 0) bytes -= 16;
+    if (!is_copied(stream, bytes)) return;
     look_where(dst);
     if (is(Slip::other_owner, stream)) dst = elsewhere(dst);
     if (is(Slip::other_slot, stream)) dst = lower(dst);
@@ -64,10 +63,7 @@ class MutantQueue : public cuda::EngineQueue {
   void reduce(cuda::Stream stream, const cuda::PieceArgs& given, plait::DataType type,
               unsigned blocks) override {
     cuda::PieceArgs args = given;
-    if (args.sources == 1) {  // a copy by a kernel
-      if (is(Slip::skip_copy, stream) && hits_ == 0 && ++hits_ != 0) return;
-      if (is(Slip::short_copy, stream) && args.bytes > 16 && hits_++ == 0) args.bytes -= 16;
-    }
+    if (args.sources == 1 && !is_copied(stream, args.bytes)) return;  // a copy by a kernel
     if (is(Slip::swap_sources, stream)) std::swap(args.source[0], args.source[1]);
     if (is(Slip::drop_source, stream)) --args.sources;
     hold([=, this] { queue_.reduce(stream, args, type, blocks); });
@@ -168,6 +164,12 @@ class MutantQueue : public cuda::EngineQueue {
     return reinterpret_cast<std::uint32_t*>(path_.flags[next]) + at;
   }
 
+  /// False of a copy that is left out; of one that is cut short fewer bytes.
+  bool is_copied(cuda::Stream stream, std::uint64_t& bytes) {
+    if (is(Slip::skip_copy, stream) && hits_ == 0 && ++hits_ != 0) return false;
+    if (is(Slip::short_copy, stream) && bytes > 16 && hits_++ == 0) bytes -= 16;
+    return true;
+  }
   /// The slots of a rank as the call uses them. Rings begin in those that they borrow.
   struct Inbox {
     char* at;
@@ -182,8 +184,8 @@ class MutantQueue : public cuda::EngineQueue {
   }
   void look_where(const char* at) {
     if (path_.slots.size() == 2) return;  // exchanges borrow behind their own
-    for (const char* const borrowed : path_.borrowed)
-      borrows_ |= Inbox{const_cast<char*>(borrowed), path_.borrowed_bytes}.has(at);
+    for (char* const borrowed : path_.borrowed)
+      borrows_ |= Inbox{borrowed, path_.borrowed_bytes}.has(at);
   }
   /// In the next rank's slots, where it lies in a peer's.
   char* elsewhere(char* at) const {

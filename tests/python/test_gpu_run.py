@@ -398,6 +398,8 @@ def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
         [GIB], {"tiled": 6000, "copy_rotation": 3000, "scatter_ring": 6100, "nccl": 1}
     )
     assert [one.way for one in run_tables.choices(fastest, 8)] == ["tiled"]
+    fastest = calls_at([GIB], {"tiled": 6000, "scatter_ring": 3100, "nccl": 1})
+    assert [one.way for one in run_tables.choices(fastest, 8)] == ["scatter_ring"]
     # Rows with larger slots are a section of their own, out of which no row is made.
     assert {one.section for one in run_rows.items("slots", 8, GIB)} == {"slots"}
     rows = run_rows.read(made_up / "gpu_run_slots_h200x8.csv")

@@ -95,7 +95,9 @@ EngineCase case_of(const Engine& engine, const Request& request, const Setting& 
 /// others have slots of their own, in which they do the same.
 void add_in_a_row(Setting setting, std::vector<EngineCase>& cases) {
   setting.group.most_tiled_blocks = 1;
-  std::vector<EngineCase> calls, pulls, rings;
+  std::vector<EngineCase> calls, pulls;
+  Tuning pulling;
+  pulling.pull = 3;
   for (const Engine* engine : engines())
     for (const Collective collective : engine->info().collectives) {
       const bool is_tiled = engine == &tiled_engine();
@@ -105,15 +107,11 @@ void add_in_a_row(Setting setting, std::vector<EngineCase>& cases) {
         for (const Tuning& tuning : is_tiled ? std::vector<Tuning>(1) : corners(*engine, request))
           if (why_not(*engine, request, tuning, setting.group).empty() && tuning.cuts < 0)
             calls.push_back(case_of(*engine, request, setting, tuning));
+      if (!is_tiled) continue;
       for (const Request& request :
-           requests_of(*engine, collective, setting.group.ranks, setting.elements.back())) {
-        Tuning pulling;
-        pulling.pull = 3;
-        if (is_tiled && why_not(*engine, request, pulling, setting.group).empty())
+           requests_of(*engine, collective, setting.group.ranks, setting.elements.back()))
+        if (why_not(*engine, request, pulling, setting.group).empty())
           pulls.push_back(case_of(*engine, request, setting, pulling));
-        if (engine == &copy_ring_engine() && why_not(*engine, request, {}, setting.group).empty())
-          rings.push_back(case_of(*engine, request, setting, {}));
-      }
     }
   const auto add = [&](const EngineCase& first, const EngineCase& second) {
     cases.push_back(
@@ -125,11 +123,13 @@ void add_in_a_row(Setting setting, std::vector<EngineCase>& cases) {
   for (const EngineCase& first : calls)
     for (const EngineCase& second : calls) add(first, second);
   // Whoever pulls out of a rank's slots need not be a neighbour of it.
-  for (const EngineCase& pull : pulls)
-    for (const EngineCase& ring : rings) {
+  for (const EngineCase& ring : calls) {
+    if (ring.engine != copy_ring_engine().info().name) continue;
+    for (const EngineCase& pull : pulls) {
       add(pull, ring);
       add(ring, pull);
     }
+  }
 }
 
 }  // namespace

@@ -123,14 +123,14 @@ Choice Selector::asked_for(const Request& request, const Wanted& wanted) const {
   return choice;
 }
 
-/// Reductions were measured as sums of the common floats; their other kernels are slower. So are
-/// large messages with fewer blocks than NCCL's bandwidth takes.
 /// Rows of rings were measured with pieces of 32 MiB; those of 8 are slower than NCCL.
 bool Selector::has_room_as_measured(const Engine& engine) const {
   constexpr std::uint64_t kLeastPiece = 20ull << 20;
   return &engine != &copy_ring_engine() || group_.ring_bytes() / kRingSlots >= kLeastPiece;
 }
 
+/// Reductions were measured as sums of the common floats; their other kernels are slower. So are
+/// large messages with fewer blocks than NCCL's bandwidth takes.
 bool Selector::is_within_budget(const Request& request) const {
   constexpr std::uint64_t kSmallBytes = 4ull << 20;
   const unsigned enough_blocks = request.ranks == 2 ? 32 : 64;

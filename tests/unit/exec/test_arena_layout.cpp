@@ -145,9 +145,8 @@ TEST_CASE("a larger budget makes no part smaller, but by a step or for one more"
 }
 
 TEST_CASE(
-    "unless another one is asked for: 192 MB for 2 ranks, of which they take 24 at first, 256 MB "
-    "for "
-    "4 and 8") {
+    "unless another one is asked for: 192 MB for 2 ranks, of which they take 24 at first, and 256 "
+    "for 4 and 8") {
   for (const int ranks : {2, 4, 8})
     for (const ArenaUse& use : {library(ranks), drop_in(ranks)}) {
       const ArenaRooms rooms = lay_out(use, usual_memory_bytes(ranks));
