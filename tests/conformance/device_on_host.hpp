@@ -159,5 +159,6 @@ Word atomicCAS(Word* at, Word expected, Word value) {
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
 inline double __longlong_as_double(long long bits) { return std::bit_cast<double>(bits); }
+using std::max;
 using std::min;
 using std::signbit;

@@ -394,7 +394,8 @@ std::string conformance::trace_tiles(const EngineRun& run, const Plan& plan) {
   return fault_of(run.request, tile_wish(run.tuning, run.group), plan);
 }
 
-TEST_CASE("bulk copies wait for their turn where a call has a rate; who is late makes up for one") {
+TEST_CASE(
+    "bulk copies wait for their turn where a call has a rate; who is late makes up for nothing") {
   using Clock = std::chrono::steady_clock;
   constexpr auto kStep = std::chrono::microseconds(500);  // of a copy
   PlayedGpus gpus = gpus_of(2);
@@ -416,7 +417,7 @@ TEST_CASE("bulk copies wait for their turn where a call has a rate; who is late 
   TileRoles::SendRate rate(shared.args);
   CHECK(took(rate, 9) > 7 * kStep);  // the first one begins at once
   std::this_thread::sleep_for(10 * kStep);
-  CHECK(took(rate, 5) > 2 * kStep);  // and so do two after a while
+  CHECK(took(rate, 5) > 3 * kStep);  // and so does one after a while, which the rest go by
   shared.args.ps_per_kib = 0;
   TileRoles::SendRate none(shared.args);
   CHECK(took(none, 1000) < kStep);

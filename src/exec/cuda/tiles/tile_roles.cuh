@@ -252,7 +252,7 @@ struct TileRoles {
 
   /// When a block's next bulk copy of a part may begin, where the call has a rate: links that are
   /// offered more than they carry hold up the flags behind the data. Blocks begin one after the
-  /// other; who is late makes up for one copy.
+  /// other. Who is late makes up for nothing, so that no GPU ever sends faster (docs/design/0044).
   struct SendRate {
     const unsigned long long ps_per_kib, began_ns;
     unsigned long long due_ps;  // from began_ns on
@@ -268,9 +268,7 @@ struct TileRoles {
         work.broken = work.patience.given_up(work.args.state);
         at_ps = (now_ns() - began_ns) * 1000;
       }
-      const unsigned long long late = ps_per_kib * (kBulkBytes / 1024);
-      if (at_ps > due_ps + late) due_ps = at_ps - late;
-      due_ps += ps_per_kib * bytes / 1024;
+      due_ps = max(due_ps, at_ps) + ps_per_kib * bytes / 1024;
     }
   };
   /// One thread. That a tile has arrived is known a few pieces later; all at once before it waits
