@@ -233,6 +233,10 @@ TEXTS = {  # of mutants.py
     "escaped": ("lines of `hop` and `line_chain`", "their loads and stores beside the plan"),
     "hop": ("kernel `hop`", "its loads and stores beside the plan"),
     "line_chain": ("kernel `line_chain`", "its loads and stores beside the plan"),
+    "long_chain": (
+        "kernel `long_chain`",
+        "its loads and stores beside the plan, and when it writes words",
+    ),
     "scatter_ring": ("`scatter_ring`, between its halves", "`verify`"),
 }
 

@@ -15,13 +15,4 @@ ChainShape chain_shape(const Request& request) {
   return shape;
 }
 
-ChainShape chain_piece(const ChainShape& whole, std::uint64_t offset, std::uint64_t bytes) {
-  ChainShape piece = whole;
-  piece.bytes = bytes;
-  const bool has_between = whole.last > 1;  // of two ranks a line could not tell data from greeting
-  const bool two_follow = whole.bytes - offset - bytes > bytes;
-  piece.deferred = returns(whole) && has_between && two_follow ? 1 : 0;
-  return piece;
-}
-
 }  // namespace plait

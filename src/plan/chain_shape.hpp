@@ -17,16 +17,10 @@ struct ChainShape {
   std::int32_t first, last;
   std::int32_t root;
   std::int32_t sums;  ///< 1 = a reduce
-  /// Of one of several pieces: 1 = the root takes what returns of it while the next one passes, so
-  /// that pieces follow each other with no gap. Not of the last two: the next call writes into the
-  /// half of inboxes that the last but one had, once all have come to the last one.
-  std::int32_t deferred;
   std::uint64_t bytes;
 };
 
 ChainShape chain_shape(const Request& request);
-/// Of a piece of it, no longer than the one before.
-ChainShape chain_piece(const ChainShape& whole, std::uint64_t offset, std::uint64_t bytes);
 
 /// The rank after `rank`; none = -1.
 PLAIT_ON_BOTH inline int next_in(const ChainShape& shape, int ranks, int rank) {
@@ -44,14 +38,16 @@ PLAIT_ON_BOTH inline bool sends(const ChainShape& shape, int ranks, int from, in
   return next_in(shape, ranks, from) == to ||
          (returns(shape) && from == shape.last && to == shape.root);
 }
-/// Whether `from` tells `to` that it is in the call. What passes tells so of all ranks before, and
-/// what returns of all. Of a deferred piece the root hears of the one alone to which it sends, by a
-/// line behind what it has not taken yet of a piece that is as long.
+/// Whom a rank sends what passes, the end of the chain what returns; nobody = -1.
+PLAIT_ON_BOTH inline int receiver_of(const ChainShape& shape, int ranks, int rank) {
+  const int next = next_in(shape, ranks, rank);
+  return next >= 0 ? next : returns(shape) ? shape.root : -1;
+}
+/// Of a message in one piece, whether `from` tells `to` that it is in the call. What passes tells
+/// so of all ranks before, and what returns of all.
 PLAIT_ON_BOTH inline bool greets(const ChainShape& shape, int ranks, int from, int to) {
   const auto place = [&](int rank) { return (rank + ranks - shape.first) % ranks; };
-  if (place(from) <= place(to)) return false;
-  if (!returns(shape) || to != shape.root) return true;
-  return shape.deferred != 0 && place(from) == 1;
+  return place(from) > place(to) && !(returns(shape) && to == shape.root);
 }
 /// Whether a rank's output gets what is here.
 PLAIT_ON_BOTH inline bool keeps(const ChainShape& shape, int rank) {

@@ -2,7 +2,8 @@
 // what every rank makes of its inbox.
 #include "plan/shots.hpp"
 
-#include <memory>
+#include <map>
+#include <tuple>
 
 #include "plait/plan.hpp"
 #include "plan/blocks.hpp"
@@ -14,11 +15,7 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 class Shooter {
  public:
-  Shooter(Builder& builder, const Shot& shot)
-      : b_(builder),
-        shot_(shot),
-        n_(builder.ranks()),
-        arrived_(index(n_), std::vector<Event>(index(n_))) {}
+  Shooter(Builder& builder, const Shot& shot) : b_(builder), shot_(shot), n_(builder.ranks()) {}
 
   int lane(int rank) { return b_.lane(rank, LaneKind::kernel, shot_.lane); }
   int peer(int rank, int step) const { return (rank + step) % n_; }
@@ -31,10 +28,12 @@ class Shooter {
     b_.copy(lane(src.rank), dst, src);
     tell(src.rank, dst.rank);
   }
-  void tell(int from, int owner) {
-    arrived_[index(owner)][index(from)] = b_.signal(lane(from), owner);
+  void tell(int from, int owner, std::size_t piece = 0) {
+    arrived_[{owner, from, piece}] = b_.signal(lane(from), owner);
   }
-  void await(int owner, int from) { b_.wait(lane(owner), arrived_[index(owner)][index(from)]); }
+  void await(int owner, int from, std::size_t piece = 0) {
+    b_.wait(lane(owner), arrived_.at({owner, from, piece}));
+  }
 
   /// What came, in rank order, with the owner's own.
   void reduce(const Region& dst, const Region& own) {
@@ -50,7 +49,7 @@ class Shooter {
   Builder& b_;
   const Shot& shot_;
   int n_;
-  std::vector<std::vector<Event>> arrived_;  // [owner][from]
+  std::map<std::tuple<int, int, std::size_t>, Event> arrived_;  // by owner, sender and piece
 };
 
 }  // namespace
@@ -103,48 +102,96 @@ void write_one_shot(Builder& builder, const Shot& shot, Range part) {
 
 namespace {
 
-/// One piece along a chain.
-class ChainShot {
+/// A message along a chain, piece by piece, a shot each.
+class Chain {
  public:
-  ChainShot(Builder& builder, const Shot& shot, Range part)
-      : b_(builder),
-        shooter_(builder, shot),
-        shot_(shot),
-        part_(part),
-        n_(builder.ranks()),
-        shape_(chain_piece(chain_shape(builder.request()), part.offset, part.bytes)) {}
+  using Piece = std::pair<Shot, Range>;
 
-  bool is_deferred() const { return shape_.deferred != 0; }
-  void greet() {
-    for (int step = 1; step < n_; ++step)
-      for (int rank = 0; rank < n_; ++rank) {
-        const int to = shooter_.peer(rank, step);
-        if (greets(shape_, n_, rank, to)) shooter_.tell(rank, to);
-      }
+  Chain(Builder& builder, const std::vector<Piece>& pieces)
+      : b_(builder),
+        pieces_(pieces),
+        shooter_(builder, pieces[0].first),
+        n_(builder.ranks()),
+        shape_(chain_shape(builder.request())),
+        room_(index(n_), std::vector<Event>(pieces.size())),
+        nearly_done_(index(n_), std::vector<Event>(index(n_))) {}
+
+  /// Who hears of a rank by no data hears of it by a word.
+  void write_one() {
+    for_all_pairs([&](int from, int to) {
+      if (greets(shape_, n_, from, to)) shooter_.tell(from, to);
+    });
+    for (int rank = 0; rank < n_; ++rank) pass(at_place(rank), 0);
+    if (returns(shape_)) take_returned(0);
+    for_all_pairs([&](int rank, int from) {
+      if (greets(shape_, n_, from, rank)) shooter_.await(rank, from);
+    });
   }
-  void pass() {
-    for (int place = 0; place < n_; ++place) pass((shape_.first + place) % n_);
-  }
-  void take_returned() {
-    if (!returns(shape_)) return;
-    shooter_.await(shape_.root, shape_.last);
-    b_.copy(shooter_.lane(shape_.root), b_.output(shape_.root, part_), slot(shape_.root));
-  }
-  void await_greetings() {
+  /// Slots are used by turns. Who takes out of them says when a slot is free again, and first that
+  /// it is in the call. Who is through with all pieces but the last says so to all, and nobody
+  /// leaves the call before all have: the next one may use every slot but that of the last piece.
+  void write_all() {
     for (int rank = 0; rank < n_; ++rank)
-      for (int step = 1; step < n_; ++step) {
-        const int from = shooter_.peer(rank, step);
-        if (greets(shape_, n_, from, rank)) shooter_.await(rank, from);
+      if (receiver_of(shape_, n_, rank) >= 0) tell_room(rank, 1);
+    for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
+      for (int place = 0; place < n_; ++place) {
+        const int rank = at_place(place);
+        if (piece > 0 && receiver_of(shape_, n_, rank) >= 0)
+          b_.wait(shooter_.lane(rank), room_[index(rank)][piece]);
+        pass(rank, piece);
+        if (!awaits_return(rank)) after(rank, piece);
       }
+      if (returns(shape_) && piece > 0) take_and_tell(piece - 1);
+    }
+    if (returns(shape_)) take_and_tell(pieces_.size() - 1);
+    for_all_pairs([&](int rank, int from) {
+      b_.wait(shooter_.lane(rank), nearly_done_[index(from)][index(rank)]);
+    });
   }
 
  private:
-  Region slot(int owner) const { return {Space::inbox, owner, shot_.slots_at, part_.bytes}; }
-  void pass(int rank) {
+  int at_place(int place) const { return (shape_.first + place) % n_; }
+  bool awaits_return(int rank) const { return returns(shape_) && rank == shape_.root; }
+  template <class Body>
+  void for_all_pairs(Body body) const {
+    for (int step = 1; step < n_; ++step)
+      for (int rank = 0; rank < n_; ++rank) body(rank, shooter_.peer(rank, step));
+  }
+  Region slot(int owner, std::size_t piece) const {
+    const auto& [shot, part] = pieces_[piece];
+    return {Space::inbox, owner, shot.slots_at, part.bytes};
+  }
+  /// Whoever takes what `sender` sends says that there is room for a piece.
+  void tell_room(int sender, std::size_t piece) {
+    if (piece >= pieces_.size()) return;
+    const int reader = receiver_of(shape_, n_, sender);
+    room_[index(sender)][piece] = b_.signal(shooter_.lane(reader), sender);
+  }
+  /// A rank is through with a piece.
+  void after(int rank, std::size_t piece) {
+    for (int sender = 0; sender < n_; ++sender)
+      if (receiver_of(shape_, n_, sender) == rank) tell_room(sender, piece + 2);
+    if (piece + 2 != pieces_.size()) return;
+    for (int step = 1; step < n_; ++step) {
+      const int to = shooter_.peer(rank, step);
+      nearly_done_[index(rank)][index(to)] = b_.signal(shooter_.lane(rank), to);
+    }
+  }
+  void take_and_tell(std::size_t piece) {
+    take_returned(piece);
+    after(shape_.root, piece);
+  }
+  void take_returned(std::size_t piece) {
+    const int root = shape_.root;
+    shooter_.await(root, shape_.last, piece);
+    b_.copy(shooter_.lane(root), b_.output(root, pieces_[piece].second), slot(root, piece));
+  }
+  void pass(int rank, std::size_t piece) {
+    const Range part = pieces_[piece].second;
     const int next = next_in(shape_, n_, rank), before = before_in(shape_, n_, rank);
-    const Region own = b_.input(rank, part_), out = b_.output(rank, part_);
-    const Region here = before < 0 ? own : slot(rank);
-    if (before >= 0) shooter_.await(rank, before);
+    const Region own = b_.input(rank, part), out = b_.output(rank, part);
+    const Region here = before < 0 ? own : slot(rank, piece);
+    if (before >= 0) shooter_.await(rank, before, piece);
     const auto put = [&](const Region& dst) {
       if (shape_.sums != 0 && before >= 0)
         b_.reduce(shooter_.lane(rank), dst, {here, own}, next < 0);
@@ -153,37 +200,33 @@ class ChainShot {
     };
     const bool keep = keeps(shape_, rank);
     if (keep) put(out);
-    const int to = next >= 0 ? next : returns(shape_) ? shape_.root : -1;
+    const int to = receiver_of(shape_, n_, rank);
     if (to < 0) return;
     if (keep)
-      b_.copy(shooter_.lane(rank), slot(to), out);
+      b_.copy(shooter_.lane(rank), slot(to, piece), out);
     else
-      put(slot(to));
-    shooter_.tell(rank, to);
+      put(slot(to, piece));
+    shooter_.tell(rank, to, piece);
   }
 
   Builder& b_;
+  const std::vector<Piece>& pieces_;
   Shooter shooter_;
-  const Shot shot_;
-  const Range part_;
   const int n_;
   const ChainShape shape_;
+  std::vector<std::vector<Event>> room_;         // [sender][piece]
+  std::vector<std::vector<Event>> nearly_done_;  // [from][to]
 };
 
 }  // namespace
 
 void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pieces) {
-  std::unique_ptr<ChainShot> before;  // whose sums have not been taken back
-  for (const auto& [shot, part] : pieces) {
-    auto piece = std::make_unique<ChainShot>(builder, shot, part);
-    piece->greet();
-    piece->pass();
-    if (before != nullptr) before->take_returned();
-    before.reset();
-    if (!piece->is_deferred()) piece->take_returned();
-    piece->await_greetings();
-    if (piece->is_deferred()) before = std::move(piece);
-  }
+  if (pieces.empty()) return;
+  Chain chain(builder, pieces);
+  if (pieces.size() == 1)
+    chain.write_one();
+  else
+    chain.write_all();
 }
 
 void write_shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards,

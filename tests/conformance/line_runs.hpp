@@ -2,6 +2,7 @@
 // the real ones, or a copy of their text with faults in it.
 #pragma once
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,6 +14,7 @@
 #include "exec/cuda/lines/line_chain.cuh"
 #include "exec/cuda/lines/line_plan.hpp"
 #include "exec/cuda/lines/line_spread.hpp"
+#include "exec/cuda/lines/long_chain.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/builder.hpp"
 
@@ -27,6 +29,8 @@ struct LineRun {
   LineKind kind = LineKind::bare;
   std::uint64_t half_bytes = 0;
   unsigned blocks = 2, threads = 3;
+  unsigned resident = ~0u;  ///< blocks at a time
+  ChainStep step = {};      ///< of a chain of several pieces
   int ahead = 0;
   unsigned calls_before = 0;  ///< of the communicator, which choose the half
   int late = -1;              ///< a rank that begins each piece when the others can only wait
@@ -40,6 +44,11 @@ struct LineTraces {
   std::vector<Buffer> inputs, outputs, inboxes;                         // by rank
   std::vector<std::vector<std::vector<std::vector<Access>>>> accesses;  // by rank, piece, thread
   std::vector<unsigned> failed;  // by rank: DeviceState::failed
+  std::vector<unsigned> calls;   // by rank: DeviceState::fused_calls
+  // Of a chain of several pieces, which is one launch: what it wrote into words, and when it ended.
+  std::vector<std::shared_ptr<ChainWords>> words;        // by rank
+  std::vector<std::vector<std::vector<Access>>> raised;  // by rank, block
+  std::vector<std::atomic<unsigned long long>> ended;    // by rank: the last thread's turn
 };
 
 struct RealKernels {
@@ -65,6 +74,10 @@ struct RealKernels {
   template <DataType kType, int kOp, int kHandling>
   static void line_chain(const ChainArgs& args) {
     cuda::line_chain<kType, kOp, kHandling>(args);
+  }
+  template <DataType kType, int kOp, int kHandling>
+  static void long_chain(const LongChainArgs& args) {
+    cuda::long_chain<kType, kOp, kHandling>(args);
   }
 };
 
@@ -93,23 +106,32 @@ class LinePlay {
       states_.back()->fused_calls = run.calls_before;
       stop_pages_.push_back(std::make_unique<StopPage>());
       paces_.push_back(std::make_unique<Pace>());
+      made_.words.push_back(std::make_shared<ChainWords>());
+      made_.words.back()->calls = run.calls_before;
+      for (unsigned& calls : made_.words.back()->nearly_done) calls = run.calls_before;
     }
     made_.accesses.assign(
         index(run.request.ranks),
         std::vector(pieces_.size(), std::vector<std::vector<Access>>(run.blocks * run.threads)));
+    made_.raised.assign(index(run.request.ranks), std::vector<std::vector<Access>>(run.blocks));
+    made_.ended = std::vector<std::atomic<unsigned long long>>(index(run.request.ranks));
   }
 
   LineTraces play() {
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < run_.request.ranks; ++rank)
       ranks.emplace_back([this, rank] {
+        if (is_long()) return run_long(rank);
         for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
           if (rank == run_.late) await_others(piece);
           launch({run_.blocks, run_.threads, {}, nullptr}, [&] { run_thread(rank, piece); });
         }
       });
     for (std::thread& rank : ranks) rank.join();
-    for (const auto& state : states_) made_.failed.push_back(state->failed);
+    for (const auto& state : states_) {
+      made_.failed.push_back(state->failed);
+      made_.calls.push_back(state->fused_calls);
+    }
     return std::move(made_);
   }
 
@@ -141,14 +163,84 @@ class LinePlay {
     const LineCut cut =
         run.kernel == LineKernel::hop ? cut_hop(units, run.request.ranks, run.half_bytes)
         : run.kernel == LineKernel::line_chain
-            ? cut_chain(units, run.request.ranks, run.half_bytes)
+            ? cut_chain(units, run.request.ranks, run.half_bytes, run.step)
             : cut_lines(units, run.request.ranks, run.kernel == LineKernel::one_shot,
                         run.half_bytes /
                             (run.kind == LineKind::bare ? kBareLineBytes : kFlaggedLineBytes));
+    if (run.kernel == LineKernel::line_chain) return chain_pieces(bytes, cut);
     std::vector<Range> pieces;
     for (std::uint64_t at = 0; at < bytes; at += cut.units * 16)
       pieces.push_back({at, std::min(cut.units * 16, bytes - at)});
     return pieces;
+  }
+
+  bool is_long() const { return run_.kernel == LineKernel::line_chain && pieces_.size() > 1; }
+
+  /// All pieces in one launch, with a clerk behind the threads of a block.
+  void run_long(int rank) {
+    if (rank == run_.late) await_others(0);
+    launch({run_.blocks, run_.threads + 1, {}, nullptr, run_.resident}, [&] {
+      Trace mine;
+      trace = &mine;
+      looks = &paces_[index(rank)]->looks;
+      run_long_thread(rank);
+      const char end = 0;
+      note(Touch::look, &end, nullptr, 0);
+      trace = nullptr;
+      looks = nullptr;
+      ++paces_[index(rank)]->ended;
+      share_out(rank, mine.taken());
+    });
+  }
+  /// A thread's accesses by pieces: lines are stored, and cleared, once a piece.
+  void share_out(int rank, const std::vector<Access>& all) {
+    std::map<const char*, std::size_t> pieces_before;  // by line
+    for (const Access& access : all) {
+      if (access.touch == Touch::look) {  // its end
+        auto& ended = made_.ended[index(rank)];
+        unsigned long long known = ended;
+        while (known < access.turn && !ended.compare_exchange_weak(known, access.turn)) {
+        }
+      } else if (access.touch == Touch::raise) {
+        made_.raised[index(rank)][blockIdx.x].push_back(access);
+      } else {
+        const std::size_t piece = piece_of(access, pieces_before);
+        made_
+            .accesses[index(rank)][std::min(piece, pieces_.size() - 1)]
+                     [blockIdx.x * run_.threads + threadIdx.x]
+            .push_back(access);
+      }
+    }
+  }
+  /// Of all pieces but the first.
+  std::uint64_t piece_bytes() const { return (pieces_[1].bytes + 15) / 16 * 16; }
+  std::size_t piece_at(std::uint64_t offset) const {
+    std::size_t piece = pieces_.size() - 1;
+    while (pieces_[piece].offset > offset) --piece;
+    return piece;
+  }
+  std::size_t piece_of(const Access& access, std::map<const char*, std::size_t>& before) const {
+    for (std::size_t r = 0; r < made_.inboxes.size(); ++r) {
+      for (const LineTraces::Buffer* buffer : {&made_.inputs[r], &made_.outputs[r]}) {
+        const std::ptrdiff_t at = access.at - reinterpret_cast<const char*>(buffer->data());
+        if (at >= 0 && at < static_cast<std::ptrdiff_t>(buffer->size() * 16))
+          return piece_at(static_cast<std::uint64_t>(at));
+      }
+      const auto* const inbox = reinterpret_cast<const char*>(made_.inboxes[r].data());
+      const std::ptrdiff_t at = access.at - inbox;
+      if (at < 0 || at >= static_cast<std::ptrdiff_t>(2 * run_.half_bytes)) continue;
+      const std::uint64_t lines = piece_bytes() / 16, half = at / run_.half_bytes,
+                          in_half = at % run_.half_bytes;
+      const bool is_beside = in_half >= lines * 16;
+      const std::uint64_t line = is_beside ? (in_half - lines * 16) / 8 : in_half / 16;
+      std::size_t& turns = before[inbox + half * run_.half_bytes + line * 16];
+      const std::size_t parity = half ^ ((run_.calls_before + 1) & 1);
+      const bool not_in_first = parity == 0 && line >= (pieces_[0].bytes + 15) / 16;
+      const std::size_t piece = 2 * (turns + (not_in_first ? 1 : 0)) + parity;
+      if (access.touch == Touch::store && !is_beside) ++turns;
+      return piece;
+    }
+    return 0;
   }
 
   void await_others(std::size_t piece) {
@@ -170,7 +262,7 @@ class LinePlay {
     if (run_.kernel == LineKernel::hop)
       run_hop(rank, pieces_[piece]);
     else if (run_.kernel == LineKernel::line_chain)
-      run_chain(rank, pieces_[piece]);
+      run_chain(rank);
     else
       run_fused(rank, pieces_[piece]);
     trace = nullptr;
@@ -220,23 +312,41 @@ class LinePlay {
                  : Kernels::template short_hop<kType, kOp, kHandling, 8>(short_hop_args(args));
     Kernels::template hop<kType, kOp, kHandling>(args);
   }
-  void run_chain(int rank, Range piece) {
-    ChainArgs args{};
-    tell(args, rank, piece);
-    const ChainShape whole = chain_shape(run_.request);
-    args.shape = chain_piece(whole, piece.offset, piece.bytes);
-    const std::uint64_t before = pieces_[0].bytes;
-    if (piece.offset != 0 && chain_piece(whole, piece.offset - before, before).deferred != 0)
-      args.behind_bytes = before;
+  template <class Args>
+  Args chain_args(int rank) {
+    Args args{};
+    tell(args, rank, {0, 0});
+    args.shape = chain_shape(run_.request);
     args.op = static_cast<int>(run_.request.op);
+    return args;
+  }
+  void run_chain(int rank) {
+    with_types([&]<DataType kType, int kOp, int kHandling>() {
+      Kernels::template line_chain<kType, kOp, kHandling>(chain_args<ChainArgs>(rank));
+    });
+  }
+  void run_long_thread(int rank) {
+    auto args = chain_args<LongChainArgs>(rank);
+    for (std::size_t r = 0; r < made_.words.size(); ++r) args.words[r] = made_.words[r].get();
+    args.pieces = static_cast<unsigned>(pieces_.size());
+    args.first_bytes = pieces_[0].bytes;
+    args.piece_bytes = piece_bytes();
+    args.workers = run_.threads;
+    with_types([&]<DataType kType, int kOp, int kHandling>() {
+      Kernels::template long_chain<kType, kOp, kHandling>(args);
+    });
+  }
+  /// As the engine chooses between a chain's kernels.
+  template <class Body>
+  void with_types(const Body& body) const {
     constexpr int kSum = static_cast<int>(ReduceOp::sum);
     if (reduces(run_.request.collective) && run_.request.op != ReduceOp::sum)
-      return Kernels::template line_chain<DataType::fp32, kAnyOp, kReduceParts>(args);
+      return body.template operator()<DataType::fp32, kAnyOp, kReduceParts>();
     if (reduces(run_.request.collective))
-      return Kernels::template line_chain<DataType::fp32, kSum, kReduceParts>(args);
+      return body.template operator()<DataType::fp32, kSum, kReduceParts>();
     if (plait::bytes_of(run_.request.type) == 2)
-      return Kernels::template line_chain<DataType::uint16, kAnyOp, kPlaceParts>(args);
-    Kernels::template line_chain<DataType::uint8, kAnyOp, kPlaceParts>(args);
+      return body.template operator()<DataType::uint16, kAnyOp, kPlaceParts>();
+    body.template operator()<DataType::uint8, kAnyOp, kPlaceParts>();
   }
   void run_fused(int rank, Range piece) {
     FusedArgs args{};

@@ -59,7 +59,13 @@ class LineTraceCheck {
   unsigned flag_of_call() const { return call() != 0 ? call() : 1; }
   std::uint64_t piece_units() const {
     const auto cut = static_cast<std::uint64_t>(plan_.params.at("piece_bytes"));
-    return (std::min(cut, part_bytes_ - piece_ * cut) + 15) / 16;
+    const std::uint64_t at = std::max(piece_ * cut, short_by()) - short_by();
+    return (std::min(cut - (piece_ == 0 ? short_by() : 0), part_bytes_ - at) + 15) / 16;
+  }
+  /// By how much the first piece of a chain is shorter than others.
+  std::uint64_t short_by() const {
+    const std::uint64_t cut = plan_.params.at("piece_bytes"), pieces = traces_.accesses[0].size();
+    return is_chain() ? pieces * cut - (part_bytes_ + 15) / 16 * 16 : 0;
   }
   void say(const std::string& what, const Access* access = nullptr) {
     if (faults_.size() >= 5) return;
@@ -78,17 +84,7 @@ class LineTraceCheck {
 
   std::size_t piece_of(const Region& user) const {
     const std::uint64_t cut = plan_.params.at("piece_bytes");
-    return static_cast<std::size_t>(user.offset % part_bytes_ / cut);
-  }
-  /// What returns of a deferred piece is taken by the next launch.
-  std::size_t launch_of(const Op& op, std::size_t piece) const {
-    if (!is_chain() || op.dst.space != Space::output || op.srcs[0].space != Space::inbox)
-      return piece;
-    const auto cut = static_cast<std::uint64_t>(plan_.params.at("piece_bytes"));
-    const std::uint64_t from = piece * cut;
-    const ChainShape shape =
-        chain_piece(chain_shape(run_.request), from, std::min(cut, part_bytes_ - from));
-    return shape.deferred != 0 && rank_ == shape.root ? piece + 1 : piece;
+    return static_cast<std::size_t>((user.offset % part_bytes_ + short_by()) / cut);
   }
   void read_plan() {
     steps_.clear();
@@ -107,7 +103,7 @@ class LineTraceCheck {
     };
     if (op.kind == OpKind::copy || op.kind == OpKind::reduce) {
       const Region& user = is_user(op.dst) ? op.dst : op.srcs.back();
-      if (launch_of(op, piece_of(user)) != piece_) return;
+      if (piece_of(user) != piece_) return;
       for (const Region& src : op.srcs) {
         if (src.space == Space::input) inputs_.push_back(src);
         if (src.space == Space::inbox) steps_.push_back({Step::take, src, i, {}});
@@ -117,7 +113,8 @@ class LineTraceCheck {
       return;
     }
     // A word that goes with no data is a greeting: its line is the last of the slot, along a chain
-    // one behind all lines of data.
+    // one behind all lines of data. A chain of several pieces has words instead (chain_words.hpp).
+    if (is_long()) return;
     if (!is_escaped(run_.kernel) || op.value != piece_ + 1) return;
     const int owner = op.flag.owner, from = op.flag.writer;
     if (sends_data(from, owner)) return;
@@ -126,6 +123,7 @@ class LineTraceCheck {
     steps_.push_back({op.kind == OpKind::signal ? Step::push : Step::take, line, i, {}, true});
   }
   bool is_chain() const { return run_.kernel == LineKernel::line_chain; }
+  bool is_long() const { return is_chain() && traces_.accesses[0].size() > 1; }
   bool sends_data(int from, int to) const {
     const Request& request = run_.request;
     return is_chain() ? sends(chain_shape(request), request.ranks, from, to)
@@ -168,7 +166,9 @@ class LineTraceCheck {
       return place;
     }
     const auto others = static_cast<std::uint64_t>(run_.request.ranks - 1);
-    const std::uint64_t lines = is_chain() ? piece_units() + others : (piece_units() + 1) * others;
+    const std::uint64_t lines = is_long()    ? plan_.params.at("piece_bytes") / 16
+                                : is_chain() ? piece_units() + others
+                                             : (piece_units() + 1) * others;
     if (run_.kind == LineKind::escaped && in_half >= lines * 16) {
       place.offset += (in_half - lines * 16) / kBesideLineBytes * 16;
       place.is_beside = true;

@@ -16,6 +16,7 @@ FILES = {
     "escaped": Path("lines/escaped.cuh"),
     "hop": Path("lines/hop.cuh"),
     "line_chain": Path("lines/line_chain.cuh"),
+    "long_chain": Path("lines/long_chain.cuh"),
     "scatter_ring": Path("copies/scatter_ring.cpp"),
 }
 RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
@@ -322,9 +323,8 @@ FAULTS = [
     (
         "line_chain",
         "line_chain: greetings where another's are",
-        "place_among_others(owner, from));\n  }\n  __device__ unsigned lines",
-        "place_among_others(owner, {} ? (owner == 0 ? 1 : 0) : from));\n  }\n"
-        "  __device__ unsigned lines",
+        "place_among_others(owner, from));",
+        "place_among_others(owner, {} ? (owner == 0 ? 1 : 0) : from));",
     ),
     (
         "line_chain",
@@ -347,20 +347,80 @@ FAULTS = [
     (
         "line_chain",
         "line_chain: what returns is not taken",
-        "if (has_before || takes_this) call.take",
-        "if ((has_before || takes_this) && !({})) call.take",
+        "if (awaits) call.take",
+        "if (awaits && !({})) call.take",
     ),
     (
-        "line_chain",
-        "line_chain: what returned of the piece before is sought in this one's half",
-        "args.half_bytes - this->half",
-        "({} ? this->half : args.half_bytes - this->half)",
+        "long_chain",
+        "long_chain: room is told of a piece too early",
+        "store_flag_relaxed(theirs, done + 1)",
+        "store_flag_relaxed(theirs, done + 1 + ({} ? 1 : 0))",
     ),
     (
-        "line_chain",
-        "line_chain: what returned of the piece before is put where this one's belongs",
-        "static_cast<char*>(args.output) - args.behind_bytes",
-        "static_cast<char*>(args.output) - ({} ? 0 : args.behind_bytes)",
+        "long_chain",
+        "long_chain: room is not awaited",
+        "if (sends && piece != 0",
+        "if (sends && !({}) && piece != 0",
+    ),
+    (
+        "long_chain",
+        "long_chain: room for the piece before is awaited",
+        "shared.room < piece)",
+        "shared.room < piece - ({} ? 1 : 0))",
+    ),
+    (
+        "long_chain",
+        "long_chain: room is told before all threads are through",
+        "(piece / 2 + 1) * given.workers;",
+        "(piece / 2 + 1) * given.workers - ({} ? given.workers : 0);",
+    ),
+    (
+        "long_chain",
+        "long_chain: the word of room keeps its value",
+        "if (said == given.pieces - 1)",
+        "if (said == given.pieces - 1 && !({}))",
+    ),
+    (
+        "long_chain",
+        "long_chain: the first block says that the last piece is left",
+        "nearly_done_blocks, 1U) != gridDim.x - 1",
+        "nearly_done_blocks, 1U) != ({} ? 0 : gridDim.x - 1)",
+    ),
+    (
+        "long_chain",
+        "long_chain: that the last piece is left is said a piece early",
+        "if (done + 1 == given.pieces) say",
+        "if (done + 1 + ({} ? 1 : 0) == given.pieces) say",
+    ),
+    (
+        "long_chain",
+        "long_chain: a rank leaves before the last piece is left for all",
+        "!reached(peek_flag(&own",
+        "!({}) && !reached(peek_flag(&own",
+    ),
+    (
+        "long_chain",
+        "long_chain: halves of inboxes are not used by turns",
+        "((this->number + piece) & 1)",
+        "((this->number + ({} ? 0 : piece)) & 1)",
+    ),
+    (
+        "long_chain",
+        "long_chain: the words beside lie where lines do",
+        "static_cast<unsigned>(given.piece_bytes / 16);",
+        "static_cast<unsigned>(given.piece_bytes / 16) - ({} ? 8 : 0);",
+    ),
+    (
+        "long_chain",
+        "long_chain: the root takes back other units than returned",
+        "take_returned(first + returning.unit",
+        "take_returned(first + ({} ? 0 : returning.unit)",
+    ),
+    (
+        "long_chain",
+        "long_chain: all pieces count as one call",
+        "this->number + given.pieces - 1;",
+        "this->number + ({} ? 0 : given.pieces - 1);",
     ),
     (
         "scatter_ring",
@@ -423,7 +483,7 @@ def mutated(name: str) -> str:
             )
         text = text.replace(right, wrong.replace("{}", f"plait_test::fault == {number}"))
     text = text.replace("namespace plait::cuda", "namespace plait::cuda::mutants")
-    for shared in ("fused", "escaped"):
+    for shared in ("fused", "escaped", "line_chain"):
         text = text.replace(f'"exec/cuda/lines/{shared}.cuh"', f'"mutants/{shared}.cuh"')
     for function in RENAMED:
         text = text.replace(function, f"mutated_{function}")

@@ -3,6 +3,7 @@
 // are the plan's by the reference executor.
 #include <doctest/doctest.h>
 
+#include "conformance/chain_words.hpp"
 #include "conformance/line_trace.hpp"
 // After it, as it says what a device has.
 #include "conformance/conformance.hpp"
@@ -16,6 +17,7 @@ inline int fault = 0;  ///< which is on; 0 = none
 }
 #include "mutants/hop.cuh"
 #include "mutants/line_chain.cuh"
+#include "mutants/long_chain.cuh"
 #define PLAIT_HAS_MUTANTS
 #endif
 
@@ -38,6 +40,8 @@ std::string fault_of(const LineRun& run, const Plan& plan) {
   LineTraces traces = LinePlay<Kernels>(run).play();
   const std::vector<std::string> faults = LineTraceCheck(run, traces, plan).faults();
   if (!faults.empty()) return text("trace: ", faults[0]);
+  const std::string words = ChainWordsCheck(run, traces).fault();
+  if (!words.empty()) return text("trace: ", words);
   for (const unsigned failed : traces.failed)
     if (failed != 0) return "a wait was given up";
   std::vector<const void*> in;
@@ -62,6 +66,9 @@ void spread(LineRun& run, std::mt19937& random) {
   run.ahead = static_cast<int>(random() % 3);
   run.calls_before = std::vector{0u, 1u, 0u - 1u, 0u - 2u}[random() % 4];
   run.late = static_cast<int>(random() % static_cast<unsigned>(run.request.ranks + 1)) - 1;
+  if (run.kernel != LineKernel::line_chain) return;
+  run.resident = random() % 2 == 0 ? 1 : ~0u;
+  if (run.step.units == 1 && random() % 2 == 0) run.step.units = run.blocks * run.threads * 2;
 }
 
 LineRun run_of(LineKernel kernel, LineKind kind, Collective collective, int ranks,
@@ -84,6 +91,9 @@ LineRun run_of(LineKernel kernel, LineKind kind, Collective collective, int rank
   const std::uint64_t pieces = 1 + random() % 4;
   run.half_bytes =
       (units / pieces + 2) * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
+  if (kernel == LineKernel::line_chain)
+    run.half_bytes =
+        (units / pieces + static_cast<std::uint64_t>(ranks) + 2) * cuda::bytes_of(kind) / 16 * 16;
   spread(run, random);
   return run;
 }
@@ -95,7 +105,7 @@ constexpr std::pair<LineKernel, LineKind> kKinds[] = {
 
 Plan plan_of(LineRun& run, const Topology& topology) {
   run.request = checked(run.request, topology);
-  return line_plan(topology, run.request, run.kernel, run.kind, run.half_bytes);
+  return line_plan(topology, run.request, run.kernel, run.kind, run.half_bytes, run.step);
 }
 
 }  // namespace
@@ -115,6 +125,8 @@ std::string conformance::trace_lines(const EngineRun& one, const Plan& plan) {
   std::mt19937 random(static_cast<unsigned>(run.request.count) * 16 +
                       static_cast<unsigned>(run.request.ranks));
   spread(run, random);
+  if (run.kernel == LineKernel::line_chain && plan.params.contains("piece_bytes"))
+    run.step = {1, static_cast<std::uint64_t>(plan.params.at("piece_bytes")) / 16};
   const std::string fault = fault_of<RealKernels>(run, plan);
   return fault.empty() ? "" : text(fault, " (", print(run), ")");
 }
@@ -165,6 +177,10 @@ struct MutantKernels {
   static void line_chain(const ChainArgs& args) {
     mutants::line_chain<kType, kOp, kHandling>(args);
   }
+  template <DataType kType, int kOp, int kHandling>
+  static void long_chain(const LongChainArgs& args) {
+    mutants::long_chain<kType, kOp, kHandling>(args);
+  }
 };
 
 struct KernelFault {
@@ -178,14 +194,16 @@ const std::vector<KernelFault> kFaults{
 #undef PLAIT_FAULT
 };
 
-const std::set<std::string> kLineFiles{"fused", "escaped", "hop", "line_chain"};
+const std::set<std::string> kLineFiles{"fused", "escaped", "hop", "line_chain", "long_chain"};
 
 /// Runs that show what may be wrong in a file's text: four pieces, the last number of a call before
 /// the second, and by turns a rank that comes late.
 std::vector<LineRun> runs_for(const std::string& file) {
   const auto is_in = [&](LineKernel kernel) {
-    return is_escaped(kernel) ? file == "escaped" || file == cuda::name_of(kernel)
-                              : file == "fused";
+    const bool is_chain = kernel == LineKernel::line_chain;
+    return !is_escaped(kernel) ? file == "fused"
+                               : file == "escaped" || file == cuda::name_of(kernel) ||
+                                     (is_chain && file == "long_chain");
   };
   std::vector<LineRun> runs;
   std::mt19937 random(1);
@@ -206,7 +224,8 @@ std::vector<LineRun> runs_for(const std::string& file) {
           if (what == Collective::reduce) run.request.root = late == 0 ? 0 : ranks - 1;
           if (kernel == LineKernel::line_chain)
             run.half_bytes = lines * cuda::bytes_of(kind) / 16 * 16;
-          run.blocks = 1;
+          if (file == "line_chain") run.half_bytes *= 8;  // in one piece
+          run.blocks = file == "long_chain" ? 2 : 1;
           run.threads = 3;
           run.calls_before = 0u - 2u;
           run.late = late;

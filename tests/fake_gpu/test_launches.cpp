@@ -21,6 +21,7 @@
 #include "exec/cuda/engine.hpp"
 #include "exec/cuda/lines/hop.cuh"
 #include "exec/cuda/lines/line_chain.cuh"
+#include "exec/cuda/lines/long_chain.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "gpu/in_place.hpp"
@@ -73,6 +74,10 @@ const std::map<std::string, Maker>& kernels() {
       {"plait_line_chain_uint8_any", made_of(line_chain<u8, kAnyOp, kReduceParts>)},
       {"plait_line_chain_uint8_place", made_of(line_chain<u8, kAnyOp, kPlaceParts>)},
       {"plait_line_chain_uint32_place", made_of(line_chain<u32, kAnyOp, kPlaceParts>)},
+      {"plait_long_chain_fp32_sum", made_of(long_chain<f32, kSum, kReduceParts>)},
+      {"plait_long_chain_uint8_any", made_of(long_chain<u8, kAnyOp, kReduceParts>)},
+      {"plait_long_chain_uint8_place", made_of(long_chain<u8, kAnyOp, kPlaceParts>)},
+      {"plait_long_chain_uint32_place", made_of(long_chain<u32, kAnyOp, kPlaceParts>)},
       {"plait_tiled_fp32_sum_2", made_of(tiled<f32, kSum, 2, false, FewThreads>)},
       {"plait_tiled_fp32_sum_4", made_of(tiled<f32, kSum, 4, false, FewThreads>)},
       {"plait_tiled_fp32_any_0", made_of(tiled<f32, kAnyOp, 0, false, FewThreads>)},
@@ -280,17 +285,20 @@ std::set<std::string> check_request(Launches& launches, const Topology& topology
   return ran;
 }
 
-/// Short ones, and some in pieces; of both types, and with either end for a root.
-std::vector<Request> requests_of(Collective collective, int ranks) {
+/// Short ones, and some in pieces; of both types, and with either end for a root. A chain takes
+/// more than the longest of others in one piece.
+std::vector<Request> requests_of(Collective collective, int ranks, bool is_chain = false) {
   std::vector<Request> all;
   for (const DataType type : {DataType::fp32, DataType::uint8})
-    for (const std::uint64_t bytes : {type == DataType::fp32 ? 4ull : 516ull, 9004ull}) {
+    for (const std::uint64_t bytes :
+         {type == DataType::fp32 ? 4ull : 516ull, 9004ull, is_chain ? 26004ull : 0ull}) {
+      if (bytes == 0) continue;
       Request request;
       request.collective = collective;
       request.ranks = ranks;
       request.type = type;
       request.count = bytes / plait::bytes_of(type);
-      request.root = all.size() % 3 == 0 ? 0 : ranks - 1;
+      request.root = all.size() % 2 == 0 ? 0 : ranks - 1;
       request.peer = (request.root + 1) % ranks;
       all.push_back(request);
     }
@@ -330,7 +338,7 @@ TEST_CASE("what engines launch, made ready once for several buffers, gives the r
       const Engine& engine = *engine_named(name, requests_of(Collective::all_reduce, 2)[0]);
       Launches launches(engine, group, tuning);
       for (const Collective collective : engine.info().collectives)
-        for (const Request& request : requests_of(collective, ranks)) {
+        for (const Request& request : requests_of(collective, ranks, name == "line_chain")) {
           if (!why_not(engine, request, tuning, group).empty()) continue;
           if (tuning.piece_kib != 0 && !reduces(collective)) continue;
           ran.merge(check_request(launches, topology, request));

@@ -12,7 +12,7 @@ namespace plait::cuda {
 namespace {
 
 /// Every schedule of a tiled call, and some together; tiles are small, so that slots are reused.
-/// Chains with few and with many steps.
+/// Chains with few and with many steps, and of many pieces.
 std::vector<Way> schedules() {
   std::vector<Way> found;
   const auto add = [&](const std::function<void(Tuning&)>& set) {
@@ -31,13 +31,15 @@ std::vector<Way> schedules() {
   add([](Tuning& t) { t.send_gb_per_s = 50, t.shift = 1; });
   add([](Tuning& t) { t.fold = t.copied_results = 1; });
   found.push_back({"line_chain", {}});
-  for (const int ahead : {0, 3}) {
-    Tuning tuning;
-    tuning.blocks = 5;
-    tuning.threads = 64;
-    tuning.ahead = ahead;
-    found.push_back({"line_chain", tuning});
-  }
+  for (const int ahead : {0, 3})
+    for (const int piece_units : {0, 640, 1000}) {
+      Tuning tuning;
+      tuning.blocks = 5;
+      tuning.threads = 64;
+      tuning.ahead = ahead;
+      tuning.tile_units = piece_units;
+      found.push_back({"line_chain", tuning});
+    }
   return found;
 }
 
@@ -48,7 +50,7 @@ void check_schedules(int ranks) {
     return plan.request.count != 33 && plan.request.count != 100003;
   });
   for (Plan& plan : plans_of_every_op(ranks)) plans.push_back(std::move(plan));
-  std::array<std::atomic<int>, 16> calls{};
+  std::array<std::atomic<int>, 20> calls{};
   const Findings* all = on_gpus(ranks, false, [&](GpuFixture& gpu, Findings& findings) {
     unsigned seed = 7000, which = 0;
     for (const Way& way : schedules()) {

@@ -200,7 +200,7 @@ std::optional<Choice> Selector::no_slower_than_nccl(const Request& request) cons
 }
 
 bool wants_later_room(const Selector& first, const Selector& whole, const Request& request) {
-  if (message_bytes(request) > kSmallRequestBytes) return true;
+  if (message_bytes(request) > small_request_bytes(request.ranks)) return true;
   const std::optional<Choice> least = first.best(request), most = whole.best(request);
   return most && (!least || least->engine != most->engine || least->tuning != most->tuning);
 }

@@ -9,6 +9,7 @@
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/copies/copy_args.hpp"
 #include "exec/cuda/device/arena_layout.hpp"
+#include "exec/cuda/lines/line_args.hpp"
 #include "exec/cuda/messages/message_args.hpp"
 #include "exec/cuda/paths/path_args.hpp"
 
@@ -24,6 +25,7 @@ struct ArenaWords {
   alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< of plans, by writer
   TileFlags tiles;
   EngineFlags engines;
+  ChainWords chains;
   MessageFlags messages;
   alignas(alignof(PathUnit)) PathWords paths;  ///< for the proof of paths, and for nothing after it
 };

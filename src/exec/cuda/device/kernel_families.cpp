@@ -72,7 +72,8 @@ Uses uses_of(Family family, int ranks) {
   for (const Request& request : requests_of(ranks)) switch (family) {
       case Family::lines: add_lines(uses, request); break;
       case Family::hop:
-        uses[hop_kernel(request, false)] = uses[chain_kernel(request)] = {};
+        uses[hop_kernel(request, false)] = {};
+        for (const bool is_long : {false, true}) uses[chain_kernel(request, is_long)] = {};
         if (has_short_hop(request)) uses[hop_kernel(request, true)] = {kShortHopThreads, 0};
         break;
       case Family::tiled:

@@ -53,11 +53,12 @@ bool is_lean_chain(const Request& request) {
          (request.op == ReduceOp::sum && request.type == DataType::fp32);
 }
 
-std::string chain_kernel(const Request& request) {
+std::string chain_kernel(const Request& request, bool is_long) {
   const char* const kind = !reduces(request.collective) ? "_place"
                            : is_lean_chain(request)     ? "_sum"
                                                         : "_any";
-  return joined("plait_line_chain_", name_of(moved_type(request)), kind);
+  return joined(is_long ? "plait_long_chain_" : "plait_line_chain_", name_of(moved_type(request)),
+                kind);
 }
 
 std::string tiled_kernel(const Request& request, bool fold) {

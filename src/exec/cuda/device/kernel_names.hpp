@@ -21,7 +21,8 @@ std::string lines_kernel(const std::string& kernel, const Request& request, bool
 bool has_short_hop(const Request& request);
 /// is_short: that kernel.
 std::string hop_kernel(const Request& request, bool is_short);
-std::string chain_kernel(const Request& request);
+/// is_long: of several pieces.
+std::string chain_kernel(const Request& request, bool is_long);
 /// fold: where that serves it (why_no_fold).
 std::string tiled_kernel(const Request& request, bool fold = false);
 std::string lane_kernel(const Request& request);

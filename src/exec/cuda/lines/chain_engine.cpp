@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "exec/cuda/device/arena.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/engine.hpp"
 #include "exec/cuda/lines/line_args.hpp"
@@ -11,10 +12,6 @@
 
 namespace plait::cuda {
 namespace {
-
-LineCut cut(const Request& request, const Group& group) {
-  return cut_chain(units_of(request), request.ranks, group.sizes.bare_bytes);
-}
 
 std::string why_no_chain(const Request& request) {
   if (request.ranks < 3)
@@ -32,50 +29,82 @@ std::string why_no_chain(const Request& request) {
 /// bench/results/gpu_chains_h200x4.csv.
 constexpr unsigned kBlocksBesideComputing = 64;
 
-/// Bytes of one of many pieces, each of which costs a gap of some 3 us.
-constexpr std::uint64_t kLeastPiece = 4ull << 20;
+/// Bytes of one of many pieces, of which each takes a word there and back.
+constexpr std::uint64_t kLeastPiece = 3ull << 20;
+/// Of several pieces that are summed: what lies in slots is still cached when it is taken. Moves
+/// gain nothing by it. Source: bench/results/gpu_long_chains_h200x8.csv.
+constexpr std::uint64_t kSummedPiece = 16ull << 20;
+/// Steps that pass at the root before it takes back the first: of several pieces a whole piece,
+/// which the kernel knows (bench/results/gpu_long_chains_h200x8.csv).
+constexpr int kAhead = 2, kPieceAhead = 1 << 20;
 
-Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) {
+/// How a call is launched: in one piece by line_chain, else by long_chain.
+struct Launch {
+  Spread spread;
+  ChainStep step;  ///< of several pieces
+  LineCut cut;
+  bool is_long() const { return cut.pieces > 1; }
+  unsigned workers() const { return spread.threads - kLongChainClerks; }
+};
+
+/// Units that a thread passes in a step.
+int together(const Request& request) { return reduces(request.collective) ? 2 : 4; }
+
+Launch launch_of(const Request& request, const Tuning& tuning, const Group& group) {
+  const std::uint64_t half_bytes = group.sizes.bare_bytes;
+  Launch made;
+  if (tuning.tile_units != 0) made.step.most_units = static_cast<unsigned>(tuning.tile_units);
+  made.cut = cut_chain(units_of(request), request.ranks, half_bytes, made.step);
   unsigned most_blocks = group.blocks(tuning);
   if (group.beside_computing && tuning.blocks == 0)
     most_blocks = std::min(most_blocks, kBlocksBesideComputing);
-  return line_spread(cut(request, group).units, is_lean_chain(request), most_blocks, tuning, group);
+  if (made.is_long()) most_blocks = std::min(most_blocks, kLongChainBlocks);
+  made.spread = line_spread(made.cut.units, is_lean_chain(request), most_blocks, tuning, group);
+  if (!made.is_long()) return made;
+  made.spread.threads = std::max(made.spread.threads, 2 * kLongChainClerks);
+  made.step.units =
+      std::uint64_t{made.spread.blocks} * made.workers() * static_cast<unsigned>(together(request));
+  if (reduces(request.collective) && tuning.tile_units == 0)
+    made.step.most_units = kSummedPiece / 16;
+  made.cut = cut_chain(units_of(request), request.ranks, half_bytes, made.step);
+  return made;
 }
 
 class ChainReady : public Ready {
  public:
   ChainReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
-        kernel_(kernels_.find(chain_kernel(request))),
-        spread_(spread_of(request, tuning, rank.group())),
-        piece_bytes_(cut(request, rank.group()).units * 16),
-        whole_(chain_shape(request)) {
+        launch_(launch_of(request, tuning, rank.group())),
+        kernel_(kernels_.find(chain_kernel(request, launch_.is_long()))) {
     rank.fill_call(args_, request);
-    for (int peer = 0; peer < request.ranks; ++peer)
+    for (int peer = 0; peer < request.ranks; ++peer) {
       args_.inbox[peer] = rank.at(ArenaPart::bare, peer);
+      args_.words[peer] = &rank.words(peer).chains;
+    }
     args_.half_bytes = rank.group().sizes.bare_bytes;
-    args_.ahead = tuning.ahead >= 0 ? tuning.ahead : 2;
+    args_.shape = chain_shape(request);
+    args_.ahead = tuning.ahead >= 0 ? tuning.ahead : launch_.is_long() ? kPieceAhead : kAhead;
+    args_.pieces = static_cast<std::uint32_t>(launch_.cut.pieces);
+    args_.first_bytes = chain_pieces(args_.shape.bytes, launch_.cut)[0].bytes;
+    args_.piece_bytes = launch_.cut.units * 16;
+    args_.workers = launch_.workers();
   }
 
   void enqueue(const Buffers& buffers, Stream stream) override {
-    ChainArgs args = args_;
+    LongChainArgs args = args_;
     set_scalars(args, buffers.scalars);
-    for (std::uint64_t at = 0; at < whole_.bytes; at += piece_bytes_) {
-      args.input = static_cast<const char*>(buffers.input) + at;
-      args.output = static_cast<char*>(buffers.output) + at;
-      args.behind_bytes = args.shape.deferred != 0 ? piece_bytes_ : 0;
-      args.shape = chain_piece(whole_, at, std::min(piece_bytes_, whole_.bytes - at));
-      kernels_.launch(kernel_, spread_, stream, {&args});
-    }
+    args.input = buffers.input;
+    args.output = buffers.output;
+    if (launch_.is_long()) return kernels_.launch(kernel_, launch_.spread, stream, {&args});
+    ChainArgs& one = args;
+    kernels_.launch(kernel_, launch_.spread, stream, {&one});
   }
 
  private:
   Kernels& kernels_;
+  const Launch launch_;
   const Function kernel_;
-  const Spread spread_;
-  const std::uint64_t piece_bytes_;
-  const ChainShape whole_;
-  ChainArgs args_{};
+  LongChainArgs args_{};
 };
 
 class ChainEngine : public Engine {
@@ -88,10 +117,11 @@ class ChainEngine : public Engine {
         {Collective::broadcast, Collective::reduce}};
     return info;
   }
-  std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
+  std::string why_not(const Request& request, const Tuning& tuning,
+                      const Group& group) const override {
     if (!group.runs(Family::hop)) return group.lacks(Family::hop);
     if (const std::string why = why_no_chain(request); !why.empty()) return why;
-    const LineCut lines = cut(request, group);
+    const LineCut lines = launch_of(request, tuning, group).cut;
     const bool is_worth_it = lines.pieces <= kMostLinePieces || lines.units * 16 >= kLeastPiece;
     if (lines.pieces != 0 && (is_worth_it || group.has_lines_alone())) return "";
     return text("its lines go in ", lines.pieces, " short pieces through half an inbox of ",
@@ -99,10 +129,11 @@ class ChainEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
+    Launch launch = launch_of(request, tuning, group);
     Plan made = line_plan(topology, request, LineKernel::line_chain, LineKind::escaped,
-                          group.sizes.bare_bytes);
-    set_launch(made, spread_of(request, tuning, group), reduces(request.collective) ? 2 : 4,
-               kBareLineBytes);
+                          group.sizes.bare_bytes, launch.step);
+    if (launch.is_long()) launch.spread.threads = launch.workers();
+    set_launch(made, launch.spread, together(request), kBareLineBytes);
     return made;
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,

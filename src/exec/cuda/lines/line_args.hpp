@@ -1,4 +1,5 @@
-// What kernels by lines are told: one_shot, two_shot, hop and line_chain.
+// What kernels by lines are told: one_shot, two_shot, hop, line_chain and
+// long_chain.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
@@ -87,9 +88,33 @@ inline ShortHopArgs short_hop_args(const HopArgs& call) {
 struct ChainArgs : CallArgs {
   char* inbox[kMaxCudaRanks];  ///< as in HopArgs
   std::uint64_t half_bytes;
-  ChainShape shape;    ///< of this piece
+  ChainShape shape;
   std::int32_t ahead;  ///< steps that pass at the root before the first that returns is awaited
-  std::uint64_t behind_bytes;  ///< of the piece before, where what returns of it is to be taken
+};
+
+/// Blocks of long_chain, at most.
+inline constexpr unsigned kLongChainBlocks = 256;
+/// In a block of long_chain, behind the threads that pass units: a warp, of which one thread works.
+inline constexpr unsigned kLongChainClerks = 32;
+
+/// The words of long_chain, in each rank's memory.
+struct ChainWords {
+  std::uint32_t room[kLongChainBlocks];  ///< by block: pieces behind the first that the rank after
+                                         ///< this one has room for; 0 between calls
+  std::uint32_t nearly_done[kMaxCudaRanks];  ///< by writer: calls whose last piece alone is left
+  // A rank's own.
+  std::uint32_t calls;               ///< that have ended
+  std::uint32_t nearly_done_blocks;  ///< of the running call; 0 between calls
+  std::uint32_t done_blocks;         ///< likewise
+};
+
+/// Of several pieces, which take the halves of inboxes by turns and count as a call each.
+struct LongChainArgs : ChainArgs {
+  ChainWords* words[kMaxCudaRanks];  ///< every rank's
+  std::uint32_t pieces;              ///< 2 at least
+  std::uint64_t first_bytes;         ///< of the first piece, whole units
+  std::uint64_t piece_bytes;         ///< of all others, likewise, but for the message's last unit
+  std::uint32_t workers;             ///< threads of a block that pass units
 };
 
 }  // namespace plait::cuda

@@ -1,13 +1,20 @@
-// The kernels along a chain: plait_line_chain_TYPE_{any|sum|place}, of the types that hop has them.
+// The kernels along a chain: plait_{line|long}_chain_TYPE_{any|sum|place}, of the types that hop
+// has them.
 #include "exec/cuda/lines/line_args.hpp"
 #include "exec/cuda/lines/line_chain.cuh"
+#include "exec/cuda/lines/long_chain.cuh"
 #include "exec/cuda/traffic/hop_shape.hpp"
 
-#define PLAIT_CHAIN(type, name, blocks, op, handling)                                         \
-  extern "C" __global__ void __launch_bounds__(512, blocks)                                   \
-      plait_line_chain_##type##_##name(const __grid_constant__ plait::cuda::ChainArgs args) { \
-    if (args.state == nullptr) return; /* an empty launch */                                  \
-    plait::cuda::line_chain<plait::DataType::type, op, plait::handling>(args);                \
+#define PLAIT_CHAIN(type, name, blocks, op, handling)                                             \
+  extern "C" __global__ void __launch_bounds__(512, blocks)                                       \
+      plait_line_chain_##type##_##name(const __grid_constant__ plait::cuda::ChainArgs args) {     \
+    if (args.state == nullptr) return; /* an empty launch */                                      \
+    plait::cuda::line_chain<plait::DataType::type, op, plait::handling>(args);                    \
+  }                                                                                               \
+  extern "C" __global__ void __launch_bounds__(512, blocks)                                       \
+      plait_long_chain_##type##_##name(const __grid_constant__ plait::cuda::LongChainArgs args) { \
+    if (args.state == nullptr) return; /* an empty launch */                                      \
+    plait::cuda::long_chain<plait::DataType::type, op, plait::handling>(args);                    \
   }
 #define PLAIT_TYPE(type, bytes, is_float, nccl_value) \
   PLAIT_CHAIN(type, any, 1, plait::cuda::kAnyOp, kReduceParts)

@@ -1,11 +1,8 @@
 // A broadcast or a reduce along a chain of all ranks, by lines: each rank takes a unit from the one
 // before, keeps it or adds its own, and sends it on. So a message crosses each link once, where a
-// hop has the root's links carry it once for every other rank. A line says "I am in this call" to
-// ranks that no data reaches from it.
-//
-// Rank 0 may take what returned of a piece a launch later than others expect of a reader. This is
-// harmless within the call: what comes into that half again follows from what rank 0 sends
-// afterwards. Of the last two pieces it takes all in their own launches (chain_shape.hpp).
+// hop has the root's links carry it once for every other rank. This kernel serves a message that
+// half an inbox holds; long_chain.cuh serves longer ones. A line says "I am in this call" to ranks
+// that no data reaches from it.
 #pragma once
 #include "exec/cuda/lines/escaped.cuh"
 #include "exec/cuda/lines/line_args.hpp"
@@ -13,7 +10,7 @@
 
 namespace plait::cuda {
 
-/// kHandling: kReduceParts or kPlaceParts.
+/// What both kernels share. kHandling: kReduceParts or kPlaceParts.
 template <DataType kType, int kOp, int kHandling>
 struct ChainCall : EscapedCall<ChainArgs> {
   using Sum = Accumulator<kType, kOp>;
@@ -25,39 +22,43 @@ struct ChainCall : EscapedCall<ChainArgs> {
 
   const ChainShape& shape;
   const int before, next;
-  const unsigned units;  // counted in 32 bits (kMostLines), so that registers suffice
+  // Of the piece: what it is of the buffers, and how many lines lie before the words beside them.
+  const char* input;
+  char* output;
+  unsigned long long bytes;
+  unsigned units;  // counted in 32 bits (kMostLines), so that registers suffice
+  unsigned lines;
 
   __device__ explicit ChainCall(const ChainArgs& given)
       : Lines(given),
         shape(given.shape),
         before(before_in(shape, given.ranks, given.rank)),
-        next(next_in(shape, given.ranks, given.rank)),
-        units(static_cast<unsigned>((shape.bytes + 15) / 16)) {}
-
-  /// In an inbox, behind the lines of a piece, or of what returns of it: a line a rank to greet.
-  __device__ unsigned greeting(int owner, int from) const {
-    return units + static_cast<unsigned>(place_among_others(owner, from));
+        next(next_in(shape, given.ranks, given.rank)) {
+    set_piece(0, shape.bytes);
+    lines = units + static_cast<unsigned>(given.ranks - 1);
   }
-  __device__ unsigned lines(unsigned of_units) const {
-    return of_units + static_cast<unsigned>(args.ranks - 1);
+  __device__ void set_piece(unsigned long long at, unsigned long long length) {
+    input = static_cast<const char*>(args.input) + at;
+    output = static_cast<char*>(args.output) + at;
+    bytes = length;
+    units = static_cast<unsigned>((length + 15) / 16);
   }
-  __device__ unsigned lines() const { return lines(units); }
+  __device__ int receiver() const { return next >= 0 ? next : returns(shape) ? shape.root : -1; }
   __device__ bool awaits_return() const { return returns(shape) && args.rank == shape.root; }
 
   __device__ void load_own(Unit (&held)[kTogether], unsigned first, unsigned stride,
                            int valid) const {
-    const char* const src = static_cast<const char*>(args.input);
-    const bool whole = is_aligned(src);
+    const bool whole = is_aligned(input);
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
-      if (u < valid) held[u] = load_unit<Stored>(src, first + u * stride, shape.bytes, whole);
+      if (u < valid) held[u] = load_unit<Stored>(input, first + u * stride, bytes, whole);
   }
-  __device__ static void put(char* dst, unsigned long long bytes, const Unit (&held)[kTogether],
-                             unsigned first, unsigned stride, int valid) {
-    const bool whole = is_aligned(dst);
+  __device__ void put(const Unit (&held)[kTogether], unsigned first, unsigned stride,
+                      int valid) const {
+    const bool whole = is_aligned(output);
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
-      if (u < valid) store_unit<Stored, true>(dst, first + u * stride, held[u], bytes, whole);
+      if (u < valid) store_unit<Stored, true>(output, first + u * stride, held[u], bytes, whole);
   }
   /// What has come so far and this rank's own, in rank order. Rank 0 sends its own as it is.
   __device__ void add(Unit (&came)[kTogether], const Unit (&own)[kTogether], int valid) const {
@@ -80,40 +81,29 @@ struct ChainCall : EscapedCall<ChainArgs> {
     } else {
       Unit own[kTogether];  // on its way while the sum so far is awaited
       if constexpr (kSums) load_own(own, first, stride, valid);
-      this->take(held, before, lines(), first, first, stride, valid);
+      this->take(held, before, lines, first, first, stride, valid);
       if (this->broken) return;
       if constexpr (kSums) add(held, own, valid);
     }
-    const int to = next >= 0 ? next : returns(shape) ? shape.root : -1;
+    const int to = receiver();
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
       if (u < valid && to >= 0)
-        this->send(to, lines(), first + u * stride, first + u * stride, held[u]);
+        this->send(to, lines, first + u * stride, first + u * stride, held[u]);
     if (keeps(shape, args.rank) && (before >= 0 || args.input != args.output))
-      put(static_cast<char*>(args.output), shape.bytes, held, first, stride, valid);
+      put(held, first, stride, valid);
   }
-  /// What the root takes back, of this piece or of the one before, which lies in the other half.
-  struct Returned {
-    unsigned long long half, bytes;
-    unsigned units;
-    char* out;
-  };
-  __device__ Returned of_this() const {
-    return {this->half, shape.bytes, units, static_cast<char*>(args.output)};
-  }
-  __device__ Returned of_before() const {
-    const auto lines = static_cast<unsigned>((args.behind_bytes + 15) / 16);
-    return {args.half_bytes - this->half, args.behind_bytes, lines,
-            static_cast<char*>(args.output) - args.behind_bytes};
-  }
-  __device__ void take_returned(const Returned& piece, unsigned first, unsigned stride) {
-    const int valid = valid_units(first, stride, piece.units, kTogether);
-    const unsigned long long own_half = this->half;
-    this->half = piece.half;
+  /// What the root takes back.
+  __device__ void take_returned(unsigned first, unsigned stride) {
+    const int valid = valid_units(first, stride, units, kTogether);
     Unit held[kTogether];
-    this->take(held, shape.last, lines(piece.units), first, first, stride, valid);
-    this->half = own_half;
-    put(piece.out, piece.bytes, held, first, stride, valid);
+    this->take(held, shape.last, lines, first, first, stride, valid);
+    put(held, first, stride, valid);
+  }
+
+  /// In an inbox, behind the lines of data: a line a rank to greet.
+  __device__ unsigned greeting(int owner, int from) const {
+    return units + static_cast<unsigned>(place_among_others(owner, from));
   }
   /// To those who hear of this rank by no data, a line without any.
   __device__ void greet() const {
@@ -121,7 +111,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
     for (int to = static_cast<int>(threadIdx.x); to < args.ranks;
          to += static_cast<int>(blockDim.x))
       if (greets(shape, args.ranks, args.rank, to))
-        this->send(to, lines(), greeting(to, args.rank), units, Unit{0, 0});
+        this->send(to, lines, greeting(to, args.rank), units, Unit{0, 0});
   }
   __device__ void await_greetings() {
     if (blockIdx.x != 0) return;
@@ -129,7 +119,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
     for (int from = static_cast<int>(threadIdx.x); from < args.ranks;
          from += static_cast<int>(blockDim.x))
       if (greets(shape, args.ranks, from, args.rank))
-        this->take(got, from, lines(), greeting(args.rank, from), units, 1, 1);
+        this->take(got, from, lines, greeting(args.rank, from), units, 1, 1);
   }
 };
 
@@ -144,26 +134,16 @@ __device__ void line_chain(const ChainArgs& args) {
   if (step < call.units && args.state->has_neighbour == 0)
     let_next_grid_start();  // as two_shot does
   if (!call.broken) call.greet();
-  // Who awaits what returns lets steps pass that are ahead of it. Nearly all that
-  // returns of the piece before has come by now.
-  const bool awaits = call.awaits_return(), has_before = awaits && args.behind_bytes != 0;
-  const bool takes_this = awaits && call.shape.deferred == 0;
-  typename Call::Returned piece = has_before ? call.of_before() : call.of_this();
-  const unsigned last =
-      awaits ? piece.units : call.units;  // no piece is longer than the one before
+  // Who awaits what returns lets steps pass that are ahead of it.
+  const bool awaits = call.awaits_return();
   unsigned passed = 0;
-  for (int s = awaits && !has_before ? -args.ahead : 0; !call.broken; ++s) {
+  for (int s = awaits ? -args.ahead : 0; !call.broken; ++s) {
     if (passed < call.units) call.pass(first + passed, stride);
     passed += step;
     if (s < 0) continue;
     const unsigned at = static_cast<unsigned>(s) * step;
-    if (at >= last) break;
-    if (has_before || takes_this) call.take_returned(piece, first + at, stride);
-  }
-  if (has_before && takes_this) {
-    piece = call.of_this();
-    for (unsigned at = 0; at < call.units && !call.broken; at += step)
-      call.take_returned(piece, first + at, stride);
+    if (at >= call.units) break;
+    if (awaits) call.take_returned(first + at, stride);
   }
   if (!call.broken) call.await_greetings();
   if (call.broken) end_broken(args.state);

@@ -25,7 +25,8 @@ inline std::uint64_t units_of(const Request& request) {
 /// Of a piece, in the inbox of a rank: kernels count in 32 bits, some steps past the end.
 inline constexpr std::uint64_t kMostLines = 1ull << 31;
 
-/// Pieces alike but for the last, cut between the lines of all ranks.
+/// Pieces alike but for one that is shorter, cut between the lines of all ranks: the last, or along
+/// a chain the first.
 struct LineCut {
   std::uint64_t pieces = 0;
   std::uint64_t units = 0;  ///< 16-byte units of a piece
@@ -65,15 +66,24 @@ inline LineCut cut_hop(std::uint64_t units, int ranks, std::uint64_t half_bytes)
   return {pieces, (units + pieces - 1) / pieces};
 }
 
+/// How a chain that takes several pieces is to be cut: by whole steps of its threads, where one
+/// fits.
+struct ChainStep {
+  std::uint64_t units = 1;           ///< that all threads of a rank pass in a step
+  std::uint64_t most_units = ~0ull;  ///< of a piece
+};
+
 /// The same along a chain: a line for each unit of a piece, and for every other rank one to greet.
-inline LineCut cut_chain(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
+inline LineCut cut_chain(std::uint64_t units, int ranks, std::uint64_t half_bytes,
+                         ChainStep step = {}) {
   const std::uint64_t lines =
       std::min(kMostLines, half_bytes / (kBareLineBytes + kBesideLineBytes));
   const auto greetings = static_cast<std::uint64_t>(std::max(0, ranks - 1));
   if (lines <= greetings) return {};
-  const std::uint64_t room = lines - greetings;
-  const std::uint64_t pieces = std::max<std::uint64_t>(1, (units + room - 1) / room);
-  return {pieces, (units + pieces - 1) / pieces};
+  const std::uint64_t most = std::min(lines - greetings, step.most_units);
+  if (units <= most) return {1, units};
+  const std::uint64_t piece = most >= step.units ? most / step.units * step.units : most;
+  return {(units + piece - 1) / piece, piece};
 }
 
 }  // namespace plait::cuda

@@ -13,12 +13,13 @@ namespace {
 
 constexpr std::uint64_t kUnit = 16;
 
-LineCut cut_of(const Request& request, LineKernel kernel, LineKind kind, std::uint64_t half_bytes) {
+LineCut cut_of(const Request& request, LineKernel kernel, LineKind kind, std::uint64_t half_bytes,
+               ChainStep step) {
   const std::uint64_t units = units_of(request);
   const int ranks = request.ranks;
   const LineCut cut = kernel == LineKernel::hop ? cut_hop(units, ranks, half_bytes)
                       : kernel == LineKernel::line_chain
-                          ? cut_chain(units, ranks, half_bytes)
+                          ? cut_chain(units, ranks, half_bytes, step)
                           : cut_lines(units, ranks, kernel == LineKernel::one_shot,
                                       lines_in_half(kind, half_bytes));
   if (cut.units == 0)
@@ -84,8 +85,19 @@ std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes) {
   return half_bytes / bytes_of(kind);
 }
 
+std::vector<Range> chain_pieces(std::uint64_t bytes, const LineCut& cut) {
+  std::vector<Range> pieces;
+  const std::uint64_t short_by = cut.pieces * cut.units - (bytes + 15) / 16;
+  for (std::uint64_t i = 0, at = 0; i < cut.pieces && at < bytes; ++i) {
+    const std::uint64_t units = cut.units - (i == 0 ? short_by : 0);
+    pieces.push_back({at, std::min(units * 16, bytes - at)});
+    at += units * 16;
+  }
+  return pieces;
+}
+
 Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
-               std::uint64_t half_bytes) {
+               std::uint64_t half_bytes, ChainStep step) {
   if (!serves(kernel, request.collective))
     throw Error(ErrorCode::unsupported, text("wanted a collective that ", name_of(kernel),
                                              " serves, found ", name_of(request.collective)));
@@ -93,22 +105,22 @@ Plan line_plan(const Topology& topology, const Request& request, LineKernel kern
   builder.kernel(name_of(kernel));
   const std::uint64_t bytes = request.count * plait::bytes_of(request.type);
   if (bytes == 0) return builder.build();
-  const LineCut cut = cut_of(request, kernel, kind, half_bytes);
+  const LineCut cut = cut_of(request, kernel, kind, half_bytes, step);
   builder.param("bare", kind == LineKind::bare ? 1 : 0);
   builder.param("piece_bytes", static_cast<std::int64_t>(cut.units * kUnit));
   const std::uint64_t half = lines_in_half(kind, half_bytes) * kUnit;
   for (int rank = 0; rank < request.ranks; ++rank)
     builder.alloc(Space::inbox, rank, cut.pieces == 1 ? half : 2 * half);
-  std::vector<std::pair<Shot, Range>> chain;  // whose pieces know of each other
-  std::uint64_t turn = 0;
-  for (std::uint64_t at = 0; at < bytes; at += cut.units * kUnit, ++turn) {
-    const Range piece{at, std::min(cut.units * kUnit, bytes - at)};
-    if (kernel == LineKernel::line_chain)
-      chain.push_back({{"line_chain", turn % 2 * half}, piece});
-    else
-      write_piece(builder, kernel, turn % 2 * half, piece);
+  if (kernel == LineKernel::line_chain) {
+    std::vector<std::pair<Shot, Range>> pieces;  // which know of each other
+    for (const Range& piece : chain_pieces(bytes, cut))
+      pieces.push_back({{"line_chain", pieces.size() % 2 * half}, piece});
+    write_chain(builder, pieces);
+    return builder.build();
   }
-  write_chain(builder, chain);
+  std::uint64_t turn = 0;
+  for (std::uint64_t at = 0; at < bytes; at += cut.units * kUnit, ++turn)
+    write_piece(builder, kernel, turn % 2 * half, {at, std::min(cut.units * kUnit, bytes - at)});
   return builder.build();
 }
 

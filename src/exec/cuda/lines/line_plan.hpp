@@ -5,6 +5,8 @@
 // clears it, in the same thread; the plan does not show that.
 #pragma once
 #include "exec/cuda/device/kernels.hpp"
+#include "exec/cuda/lines/line_cut.hpp"
+#include "plait/builder.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -21,12 +23,16 @@ std::uint64_t bytes_of(LineKind kind);  ///< of a line
 /// Lines that half an inbox holds, and where the other half begins in a plan's inbox.
 std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes);
 
-/// A launch a piece, in the halves of the inbox by turns. Only of all_reduces for one_shot and
-/// two_shot, of broadcasts and reduces for line_chain; escaped lines are its and hop's, which have
-/// no others. Throws Error(unsupported) where half an
-/// inbox is too small for any piece.
+/// Pieces in the halves of the inbox by turns, a launch each; all in one launch along a chain. Only
+/// of all_reduces for one_shot and two_shot, of broadcasts and reduces for line_chain; escaped
+/// lines are its and hop's, which have no others. step: of a chain. Throws Error(unsupported) where
+/// half an inbox is too small for any piece.
 Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
-               std::uint64_t half_bytes);
+               std::uint64_t half_bytes, ChainStep step = {});
+
+/// The pieces of so many bytes that go along a chain. The first one is shorter: ranks may leave
+/// once the last one alone is left for all, which a long last piece hides.
+std::vector<Range> chain_pieces(std::uint64_t bytes, const LineCut& cut);
 
 /// What its price goes by: units that a thread moves together, and bytes of a line.
 void set_launch(Plan& plan, const Spread& spread, int together, std::uint64_t line_bytes);

@@ -1,0 +1,202 @@
+// line_chain for a message that half an inbox does not hold: all its pieces in one launch. Pieces
+// take the two halves of inboxes by turns and count as a call each. Block b of a rank passes to
+// block b of the next one, of every piece the same lines, and a thread stays with its lines.
+//
+// When may a line be written again? Once the rank that takes it has taken all that its block had
+// of that piece: a clerk, one thread a block, says so to the rank before in a word (ChainWords),
+// and reads the word by which the next rank says it here. So no thread that passes units ever
+// waits for a fence.
+//
+// The next call may write into the half that the last piece does not have. So nobody leaves before
+// all ranks have said that the last piece alone is left for them. The last block to end waits for
+// that: another might hold the place on its SM that one of its rank's blocks still needs.
+#pragma once
+#include "exec/cuda/lines/line_chain.cuh"
+
+namespace plait::cuda {
+
+/// What the threads of a block share.
+struct LongChainShared {
+  unsigned through[2];  ///< threads that are through with a piece of that parity, all added up
+  // The clerk writes.
+  volatile unsigned done;     ///< pieces that all threads are through with
+  volatile unsigned room;     ///< pieces behind the first that may be sent
+  volatile unsigned stopped;  ///< 1 = a wait was given up
+};
+
+template <DataType kType, int kOp, int kHandling>
+struct LongChainCall : ChainCall<kType, kOp, kHandling> {
+  using Chain = ChainCall<kType, kOp, kHandling>;
+  using Chain::args, Chain::broken, Chain::patience;
+
+  const LongChainArgs& given;
+  LongChainShared& shared;
+
+  __device__ LongChainCall(const LongChainArgs& all, LongChainShared& between)
+      : Chain(all), given(all), shared(between) {
+    this->lines = static_cast<unsigned>(given.piece_bytes / 16);
+  }
+  /// The first one is shorter (chain_pieces()).
+  __device__ void go_to(unsigned piece) {
+    const unsigned long long first = given.first_bytes, length = given.piece_bytes;
+    const unsigned long long at = piece == 0 ? 0 : first + (piece - 1) * length;
+    const unsigned long long left = args.shape.bytes - at;
+    this->set_piece(at, piece == 0 ? first : min(left, length));
+    this->half = ((this->number + piece) & 1) * args.half_bytes;
+  }
+
+  // --- threads that pass units
+  // --------------------------------------------------------------------
+
+  /// A step of all threads, of one piece after the other.
+  struct Place {
+    unsigned piece = 0, unit = 0;
+  };
+  /// True where this thread is through with the piece.
+  __device__ bool advance(Place& place, unsigned step) const {
+    place.unit += step;
+    if (place.unit < this->units) return false;
+    place = {place.piece + 1, 0};
+    return true;
+  }
+  /// No thread is two pieces ahead of another: of which piece it is through with, one bit tells.
+  __device__ void await_block(unsigned piece) {
+    while (!broken && shared.done + 1 < piece) broken = patience.given_up(args.state);
+  }
+  __device__ void await_room(unsigned piece) {
+    while (!broken && shared.room < piece) {
+      let_others_run();
+      broken = patience.gone(args.state, args.stop_page, args.wait_ns,
+                             static_cast<unsigned>(this->receiver()), piece, ~0u);
+    }
+    patience.began_ns = 0;
+    __threadfence_block();
+  }
+  __device__ void say_through(unsigned piece) const {
+    __threadfence_block();
+    atomicAdd(&shared.through[piece & 1], 1U);
+  }
+  /// The root takes back what returns some steps behind what passes, a piece at most: what the next
+  /// piece waits for is what the one before it has brought back.
+  __device__ void work() {
+    const unsigned stride = gridDim.x * given.workers, step = stride * Chain::kTogether;
+    const unsigned first = blockIdx.x * given.workers + threadIdx.x;
+    const bool awaits = this->awaits_return(), sends = this->receiver() >= 0;
+    const unsigned steps = (this->lines + step - 1) / step;
+    const unsigned ahead = min(static_cast<unsigned>(args.ahead), steps);
+    Place passing, returning;
+    for (unsigned turn = 0; !broken; ++turn) {
+      if (passing.piece < given.pieces) {
+        const unsigned piece = passing.piece;
+        if (passing.unit == 0) await_block(piece);
+        if (sends && piece != 0 && passing.unit == 0) await_room(piece);
+        if (broken) break;
+        go_to(piece);
+        this->pass(first + passing.unit, stride);
+        if (!broken && advance(passing, step) && !awaits) say_through(piece);
+      } else if (!awaits) {
+        break;
+      }
+      if (!awaits || turn < ahead || broken) continue;
+      const unsigned piece = returning.piece;
+      go_to(piece);
+      this->take_returned(first + returning.unit, stride);
+      if (broken || !advance(returning, step)) continue;
+      say_through(piece);
+      if (returning.piece == given.pieces) break;
+    }
+    if (broken) shared.stopped = 1;
+  }
+
+  // --- the clerk
+  // ----------------------------------------------------------------------------------
+
+  __device__ bool all_are_through(unsigned piece) const {
+    const volatile unsigned& threads = shared.through[piece & 1];
+    return threads >= (piece / 2 + 1) * given.workers;
+  }
+  __device__ ChainWords& words(int rank) const { return *given.words[rank]; }
+  __device__ int rank_before() const { return (args.rank + args.ranks - 1) % args.ranks; }
+  /// Until the block is through with all pieces.
+  __device__ void keep_books() {
+    const bool takes = this->before >= 0 || this->awaits_return();
+    unsigned* const theirs = &words(rank_before()).room[blockIdx.x];
+    unsigned* const mine = &words(args.rank).room[blockIdx.x];
+    const unsigned wanted = this->receiver() >= 0 ? given.pieces - 1 : 0;
+    if (takes) store_flag_relaxed(theirs, 1);
+    unsigned room = 0;
+    for (unsigned done = 0; done < given.pieces && shared.stopped == 0;) {
+      if (patience.given_up(args.state)) return;
+      if (room < wanted) room = look_for_room(mine, room);
+      if (!all_are_through(done)) continue;
+      shared.done = ++done;
+      if (takes && done + 1 < given.pieces) {
+        fence_before_flags();
+        store_flag_relaxed(theirs, done + 1);
+      }
+      if (done + 1 == given.pieces) say_nearly_done();
+    }
+  }
+  /// What the rank after this one says; the word is 0 again when it has said all.
+  __device__ unsigned look_for_room(unsigned* word, unsigned known) const {
+    const unsigned said = peek_flag(word);
+    if (said == known) return known;
+    load_flag(word);
+    if (said == given.pieces - 1) store_flag(word, 0);
+    __threadfence_block();
+    shared.room = said;
+    return said;
+  }
+  __device__ unsigned this_call() const { return peek_flag(&words(args.rank).calls) + 1; }
+  /// The last block of a rank tells all others.
+  __device__ void say_nearly_done() const {
+    fence_before_flags();
+    if (atomicAdd(&words(args.rank).nearly_done_blocks, 1U) != gridDim.x - 1) return;
+    words(args.rank).nearly_done_blocks = 0;
+    fence_before_flags();
+    for (int rank = 0; rank < args.ranks; ++rank)
+      if (rank != args.rank) store_flag_relaxed(&words(rank).nearly_done[args.rank], this_call());
+  }
+  /// The last block to end waits until all others have told so, and ends the call.
+  __device__ void leave() {
+    ChainWords& own = words(args.rank);
+    if (atomicAdd(&own.done_blocks, 1U) != gridDim.x - 1) return;
+    own.done_blocks = 0;
+    const unsigned call = this_call();
+    for (int rank = 0; rank < args.ranks && !broken; ++rank) {
+      if (rank == args.rank) continue;
+      while (!broken && !reached(peek_flag(&own.nearly_done[rank]), call))
+        broken = patience.gone(args.state, args.stop_page, args.wait_ns,
+                               static_cast<unsigned>(rank), given.pieces, ~0u);
+      load_flag(&own.nearly_done[rank]);
+      patience.began_ns = 0;
+    }
+    own.calls = call;
+    args.state->fused_calls =
+        this->number + given.pieces - 1;  // no block reads its number any more
+  }
+};
+
+template <DataType kType, int kOp, int kHandling>
+__device__ void long_chain(const LongChainArgs& args) {
+  PLAIT_SHARED(LongChainShared, shared);
+  if (threadIdx.x < 2) shared.through[threadIdx.x] = 0;
+  if (threadIdx.x == 0) {
+    shared.done = 0;
+    shared.room = 0;
+    shared.stopped = 0;
+  }
+  __syncthreads();
+  wait_for_grid_before();
+  LongChainCall<kType, kOp, kHandling> call(args, shared);
+  if (threadIdx.x < args.workers && !call.broken) call.work();
+  if (threadIdx.x == args.workers && !call.broken) {
+    call.keep_books();
+    if (shared.stopped == 0) call.leave();
+  }
+  if (call.broken) end_broken(args.state);
+  __syncthreads();
+  let_next_grid_start();  // as in end_fused_call
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,108 @@
+// What the clerks of a chain of several pieces have told other ranks, held to when lines were
+// cleared and stored: nobody may write a line again before who takes it has said so, and nobody may
+// leave before the last piece alone is left for all.
+#pragma once
+#include "base/text.hpp"
+#include "conformance/line_runs.hpp"
+
+namespace plait_test {
+
+class ChainWordsCheck {
+ public:
+  ChainWordsCheck(const LineRun& run, const LineTraces& traces)
+      : run_(run),
+        traces_(traces),
+        shape_(chain_shape(run.request)),
+        pieces_(traces.accesses[0].size()) {}
+
+  /// The first thing that is wrong; empty = nothing, or one piece.
+  std::string fault() const {
+    if (run_.kernel != LineKernel::line_chain || pieces_ == 1) return "";
+    for (int rank = 0; rank < run_.request.ranks; ++rank) {
+      const unsigned calls = run_.calls_before + static_cast<unsigned>(pieces_);
+      if (traces_.calls[index(rank)] != calls)
+        return text("rank ", rank, " wanted a call counted for each piece");
+      for (unsigned block = 0; block < run_.blocks; ++block)
+        if (const std::string wrong = fault_of_room(rank, block); !wrong.empty())
+          return text("rank ", rank, ", block ", block, ": ", wrong);
+      if (const std::string wrong = fault_of_end(rank); !wrong.empty())
+        return text("rank ", rank, ": ", wrong);
+    }
+    return "";
+  }
+
+ private:
+  using Turn = unsigned long long;
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+  /// When a word got its values.
+  std::vector<std::pair<unsigned, Turn>> told(int by, unsigned block, const unsigned* word) const {
+    std::vector<std::pair<unsigned, Turn>> values;
+    for (const Access& one : traces_.raised[index(by)][block])
+      if (one.at == reinterpret_cast<const char*>(word))
+        values.emplace_back(static_cast<unsigned>(one.value[0]), one.turn);
+    return values;
+  }
+  /// The first and the last store of a rank's block into an inbox, of a piece; {~0, 0} = none.
+  std::pair<Turn, Turn> stores(int rank, unsigned block, std::size_t piece, bool to_own) const {
+    std::pair<Turn, Turn> found{~Turn{0}, 0};
+    for (unsigned thread = 0; thread < run_.threads; ++thread)
+      for (const Access& one :
+           traces_.accesses[index(rank)][piece][block * run_.threads + thread]) {
+        if (one.touch != Touch::store) continue;
+        for (std::size_t owner = 0; owner < traces_.inboxes.size(); ++owner) {
+          const auto& inbox = traces_.inboxes[owner];
+          const std::ptrdiff_t at = one.at - reinterpret_cast<const char*>(inbox.data());
+          if (at < 0 || at >= static_cast<std::ptrdiff_t>(inbox.size() * 16)) continue;
+          if ((owner == index(rank)) != to_own) continue;
+          found = {std::min(found.first, one.turn), std::max(found.second, one.turn)};
+        }
+      }
+    return found;
+  }
+
+  std::string fault_of_room(int sender, unsigned block) const {
+    const int reader = receiver_of(shape_, run_.request.ranks, sender);
+    const unsigned* const word = &traces_.words[index(sender)]->room[block];
+    if (*word != 0) return text("wanted its word of room 0 in the end, found ", *word);
+    if (reader < 0) return "";
+    const auto values = told(reader, block, word);
+    if (values.size() != pieces_ - 1)
+      return text("wanted to be told of room ", pieces_ - 1, " times, found ", values.size());
+    for (std::size_t piece = 1; piece < pieces_; ++piece) {
+      const auto& [value, turn] = values[piece - 1];
+      if (value != piece) return text("wanted room for piece ", piece, " told, found ", value);
+      if (piece >= 2 && turn < stores(reader, block, piece - 2, true).second)
+        return text("wanted room for piece ", piece, " told once lines have been cleared");
+      if (stores(sender, block, piece, false).first < turn)
+        return text("wanted nothing sent of piece ", piece, " before there is room");
+    }
+    return "";
+  }
+  std::string fault_of_end(int rank) const {
+    Turn through = 0;
+    for (unsigned block = 0; block < run_.blocks; ++block)
+      for (const bool to_own : {false, true})
+        through = std::max(through, stores(rank, block, pieces_ - 2, to_own).second);
+    for (int peer = 0; peer < run_.request.ranks; ++peer) {
+      if (peer == rank) continue;
+      const unsigned* const word = &traces_.words[index(peer)]->nearly_done[rank];
+      std::vector<std::pair<unsigned, Turn>> all;
+      for (unsigned block = 0; block < run_.blocks; ++block)
+        for (const auto& one : told(rank, block, word)) all.push_back(one);
+      if (all.size() != 1 || all[0].first != run_.calls_before + 1)
+        return text("wanted rank ", peer, " told once that the last piece is left");
+      if (all[0].second < through) return "wanted to be through with all pieces but the last";
+      if (traces_.ended[index(peer)] < all[0].second)
+        return text("wanted rank ", peer, " to wait until the last piece is left for all");
+    }
+    return "";
+  }
+
+  const LineRun& run_;
+  const LineTraces& traces_;
+  const ChainShape shape_;
+  const std::size_t pieces_;
+};
+
+}  // namespace plait_test
