@@ -1,5 +1,5 @@
-// A launch at a time: what is pushed, in the rotation, so that no rank is everybody's first; then
-// what every rank makes of its inbox.
+// What is pushed, in the rotation, so that no rank is everybody's first; then what every rank makes
+// of its inbox. Along a chain, what passes each rank in turn.
 #include "plan/shots.hpp"
 
 #include <map>

@@ -1,6 +1,7 @@
 // one_shot, two_shot and chains as plans: parts are pushed straight into inboxes, and nobody waits
-// for another to enter the call. Strategies of these names write them for lanes, and engines
-// by lines (exec/cuda/lines) for kernels, in which each line of a part is its own signal.
+// for another to enter the call, but in a chain of several pieces. Strategies of these names write
+// them for lanes, and engines by lines (exec/cuda/lines) for kernels, in which each line of a part
+// is its own signal.
 #pragma once
 #include <string>
 #include <utility>
@@ -25,7 +26,8 @@ struct Shot {
 void write_one_shot(Builder& builder, const Shot& shot, Range part);
 
 /// A broadcast or a reduce along a chain, piece by piece, each with a shot of its own, of which
-/// only the place counts: one slot, and behind it a line of 16 bytes for each rank that greets.
+/// only the place counts: one slot, and behind that of a single piece a line of 16 bytes for each
+/// rank that greets. Several pieces take two places by turns.
 void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pieces);
 
 /// Of an all_reduce: shards to their owners, each of which reduces its own to sums[owner].

@@ -22,6 +22,9 @@ class ChainWordsCheck {
       const unsigned calls = run_.calls_before + static_cast<unsigned>(pieces_);
       if (traces_.calls[index(rank)] != calls)
         return text("rank ", rank, " wanted a call counted for each piece");
+      const ChainWords& own = *traces_.words[index(rank)];
+      if (own.calls != run_.calls_before + 1 || own.nearly_done_blocks != 0 || own.done_blocks != 0)
+        return text("rank ", rank, " wanted its own words as the next call needs them");
       for (unsigned block = 0; block < run_.blocks; ++block)
         if (const std::string wrong = fault_of_room(rank, block); !wrong.empty())
           return text("rank ", rank, ", block ", block, ": ", wrong);
@@ -81,9 +84,13 @@ class ChainWordsCheck {
   }
   std::string fault_of_end(int rank) const {
     Turn through = 0;
-    for (unsigned block = 0; block < run_.blocks; ++block)
+    for (unsigned block = 0; block < run_.blocks; ++block) {
       for (const bool to_own : {false, true})
         through = std::max(through, stores(rank, block, pieces_ - 2, to_own).second);
+      // Whoever hears of it may write into the word of room for the next call.
+      for (const auto& [value, turn] : told(rank, block, &traces_.words[index(rank)]->room[block]))
+        through = std::max(through, turn);
+    }
     for (int peer = 0; peer < run_.request.ranks; ++peer) {
       if (peer == rank) continue;
       const unsigned* const word = &traces_.words[index(peer)]->nearly_done[rank];

@@ -34,6 +34,7 @@ struct LineRun {
   int ahead = 0;
   unsigned calls_before = 0;  ///< of the communicator, which choose the half
   int late = -1;              ///< a rank that begins each piece when the others can only wait
+  int absent = -1;            ///< a rank that never begins
   double wait_s = 20;
   std::vector<double> scalars = {};  ///< of premul_sum; empty = 1
 };
@@ -121,6 +122,7 @@ class LinePlay {
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < run_.request.ranks; ++rank)
       ranks.emplace_back([this, rank] {
+        if (rank == run_.absent) return;
         if (is_long()) return run_long(rank);
         for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
           if (rank == run_.late) await_others(piece);

@@ -382,6 +382,12 @@ FAULTS = [
     ),
     (
         "long_chain",
+        "long_chain: that the last piece is left is said before the word of room is 0 again",
+        "room < wanted) continue;",
+        "(room < wanted && !({}))) continue;",
+    ),
+    (
+        "long_chain",
         "long_chain: the first block says that the last piece is left",
         "nearly_done_blocks, 1U) != gridDim.x - 1",
         "nearly_done_blocks, 1U) != ({} ? 0 : gridDim.x - 1)",
@@ -389,8 +395,8 @@ FAULTS = [
     (
         "long_chain",
         "long_chain: that the last piece is left is said a piece early",
-        "if (done + 1 == given.pieces) say",
-        "if (done + 1 + ({} ? 1 : 0) == given.pieces) say",
+        "if (has_said || done + 1 < given.pieces",
+        "if (has_said || done + 1 + ({} ? 1 : 0) < given.pieces",
     ),
     (
         "long_chain",
@@ -415,6 +421,30 @@ FAULTS = [
         "long_chain: the root takes back other units than returned",
         "take_returned(first + returning.unit",
         "take_returned(first + ({} ? 0 : returning.unit)",
+    ),
+    (
+        "long_chain",
+        "long_chain: blocks that say the last piece is left are counted on in the next call",
+        "nearly_done_blocks = 0;",
+        "nearly_done_blocks = {} ? gridDim.x : 0;",
+    ),
+    (
+        "long_chain",
+        "long_chain: blocks that end are counted on in the next call",
+        "own.done_blocks = 0;",
+        "own.done_blocks = {} ? gridDim.x : 0;",
+    ),
+    (
+        "long_chain",
+        "long_chain: the next call takes this one's words for its own",
+        "own.calls = call;",
+        "own.calls = call - ({} ? 1 : 0);",
+    ),
+    (
+        "long_chain",
+        "long_chain: nobody says that there is room for the second piece",
+        "if (takes) store_flag_relaxed(theirs, 1);",
+        "if (takes && !({})) store_flag_relaxed(theirs, 1);",
     ),
     (
         "long_chain",

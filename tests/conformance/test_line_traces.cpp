@@ -68,6 +68,7 @@ void spread(LineRun& run, std::mt19937& random) {
   run.late = static_cast<int>(random() % static_cast<unsigned>(run.request.ranks + 1)) - 1;
   if (run.kernel != LineKernel::line_chain) return;
   run.resident = random() % 2 == 0 ? 1 : ~0u;
+  if (random() % 3 == 0) run.ahead = 1 << 20;  // of a chain in pieces: a piece
   if (run.step.units == 1 && random() % 2 == 0) run.step.units = run.blocks * run.threads * 2;
 }
 
@@ -149,6 +150,32 @@ TEST_CASE("a chain takes each rank's factor once, and divides at its end" *
         CAPTURE(print(run));
         CHECK(fault_of<RealKernels>(run, plan) == "");
       }
+}
+
+TEST_CASE("a chain in several pieces ends with an error where a rank never comes" *
+          doctest::skip(kLooksForRaces)) {
+  const Topology topology = cases::wide_machine();
+  std::mt19937 random(6);
+  for (const Collective collective : {Collective::broadcast, Collective::reduce})
+    for (const int absent : {0, 1, 3}) {
+      LineRun run = run_of(LineKernel::line_chain, LineKind::escaped, collective, 4, 301, random);
+      run.request.root = 0;
+      run.request.count = 1204 / plait::bytes_of(run.request.type);
+      run.half_bytes = 30 * 24;  // in several pieces
+      run.resident = ~0u;
+      run.ahead = 1 << 20;
+      run.wait_s = 0.3;
+      run.late = -1;
+      run.absent = absent;
+      (void)plan_of(run, topology);
+      const LineTraces traces = LinePlay<RealKernels>(run).play();
+      CAPTURE(print(run));
+      REQUIRE(traces.accesses[0].size() > 2);
+      for (int rank = 0; rank < 4; ++rank) {
+        CAPTURE(rank);
+        CHECK((traces.failed[static_cast<std::size_t>(rank)] != 0) == (rank != absent));
+      }
+    }
 }
 
 #ifdef PLAIT_HAS_MUTANTS

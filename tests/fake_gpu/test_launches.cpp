@@ -217,8 +217,8 @@ class Launches {
     ready_.clear();
     for (const auto& rank : ranks_) ready_.push_back(engine_.prepare(request, tuning_, *rank));
   }
-  /// Returns which kernels ran.
-  std::set<std::string> run(Call& call) {
+  /// In a row, with no wait between. Returns which kernels ran.
+  std::set<std::string> run(const std::vector<Call*>& calls) {
     std::vector<std::vector<Launched>> queues(ranks_.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       const Noted noted([&, rank](const std::string& kernel, unsigned blocks, unsigned threads,
@@ -227,7 +227,8 @@ class Launches {
         if (found == kernels().end()) throw std::logic_error(kernel + " is not among the kernels");
         queues[rank].push_back({kernel, blocks, threads, found->second(arguments)});
       });
-      ready_[rank]->enqueue({call.input(rank), call.output(rank), {}}, nullptr);
+      for (Call* const call : calls)
+        ready_[rank]->enqueue({call->input(rank), call->output(rank), {}}, nullptr);
     }
     std::vector<std::thread> streams;
     for (const std::vector<Launched>& queue : queues)
@@ -269,24 +270,27 @@ std::set<std::string> check_request(Launches& launches, const Topology& topology
                                     const Request& request) {
   const Plan plan = propose_one(topology, checked(request, topology), "direct");
   launches.prepare(request);
-  std::set<std::string> ran;
   std::uint64_t seed = request.count;
+  std::vector<std::unique_ptr<Call>> calls;
+  std::vector<Call*> in_a_row;
   for (const bool in_place : {false, true, false}) {
     if (in_place && !goes_in_place(request.collective)) continue;
-    Call call(request, plan, in_place, ++seed);
-    ran.merge(launches.run(call));
-    for (std::size_t rank = 0; rank < call.outputs.size(); ++rank) {
+    calls.push_back(std::make_unique<Call>(request, plan, in_place, ++seed));
+    in_a_row.push_back(calls.back().get());
+  }
+  std::set<std::string> ran = launches.run(in_a_row);
+  for (Call* const call : in_a_row)
+    for (std::size_t rank = 0; rank < call->outputs.size(); ++rank) {
       CAPTURE(text(name_of(request.collective), " of ", request.count, " ", name_of(request.type),
                    " over ", request.ranks, " ranks, root ", request.root,
-                   in_place ? ", in place" : "", ", rank ", rank));
-      CHECK(call.is_right(rank));
+                   call->in_place ? ", in place" : "", ", rank ", rank));
+      CHECK(call->is_right(rank));
     }
-  }
   return ran;
 }
 
-/// Short ones, and some in pieces; of both types, and with either end for a root. A chain takes
-/// more than the longest of others in one piece.
+/// Short ones, and some in pieces; of both types, and with either end for a root. A chain takes the
+/// longest of these in one piece, so it has a longer one.
 std::vector<Request> requests_of(Collective collective, int ranks, bool is_chain = false) {
   std::vector<Request> all;
   for (const DataType type : {DataType::fp32, DataType::uint8})

@@ -438,6 +438,7 @@ std::vector<Queued> queued_calls(const std::vector<Plan>& plans, int rank) {
 }
 
 /// Poisons the output and calls, in stream order: in pieces of 64 KiB, so that slots are reused.
+/// What a chain does not take goes by a hop.
 void enqueue_poisoned(GpuFixture& gpu, const std::string& kernel, const Queued& call,
                       int host_permille) {
   PLAIT_CUDA_CALL(memory_set_async, call.output, 0xa5, call.example.expected.size() + 1,
@@ -445,7 +446,8 @@ void enqueue_poisoned(GpuFixture& gpu, const std::string& kernel, const Queued& 
   Tuning tuning;
   tuning.tile_units = kernel == "rotation" ? 4096 : 64;
   if (takes_share(gpu, kernel, call.plan->request)) tuning.host_permille = host_permille;
-  bench::run(*gpu.cuda, kernel, call.plan->request,
+  const bool is_taken = bench::takes(*gpu.cuda, kernel, call.plan->request, tuning);
+  bench::run(*gpu.cuda, is_taken || kernel == "rotation" ? kernel : "hop", call.plan->request,
              {reinterpret_cast<const void*>(call.input), reinterpret_cast<void*>(call.output), {}},
              gpu.stream, tuning);
 }
@@ -490,7 +492,9 @@ void check_overlapping(int ranks, const std::string& kernel) {
 TEST_CASE("calls of more ranks than GPUs that overlap keep out of each other's way") {
   const int ranks = 2 * gpus_to_use();
   if (skipped(ranks, why_no_cuda())) return;
-  if (ranks <= static_cast<int>(kScalars.size())) check_overlapping(ranks, "tiled");
+  if (ranks > static_cast<int>(kScalars.size())) return;
+  check_overlapping(ranks, "tiled");
+  if (ranks > 2) check_overlapping(ranks, "line_chain");
 }
 
 /// How rank 0's stream ends, and what it throws, when it calls alone: `wait_s` as given, abort()

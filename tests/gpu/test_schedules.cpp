@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 
+#include "exec/cuda/lines/line_cut.hpp"
 #include "tests/gpu/examples.hpp"
 
 namespace plait::cuda {
@@ -51,6 +52,7 @@ void check_schedules(int ranks) {
   });
   for (Plan& plan : plans_of_every_op(ranks)) plans.push_back(std::move(plan));
   std::array<std::atomic<int>, 20> calls{};
+  std::atomic<int> long_chains = 0;
   const Findings* all = on_gpus(ranks, false, [&](GpuFixture& gpu, Findings& findings) {
     unsigned seed = 7000, which = 0;
     for (const Way& way : schedules()) {
@@ -63,6 +65,8 @@ void check_schedules(int ranks) {
           const std::size_t wrong = wrong_enqueued(gpu, plan, in_place, way_of, ++seed);
           ++findings.checked;
           ++calls[which];
+          const auto piece = static_cast<std::uint64_t>(way.tuning.tile_units);
+          if (way.kernel == "line_chain" && piece != 0 && units_of(request) > piece) ++long_chains;
           if (wrong != 0)
             findings.add(gpu.rank, text(name_of(request.collective), " x", request.count, " ",
                                         name_of(request.type), " ", name_of(request.op), " root ",
@@ -73,6 +77,8 @@ void check_schedules(int ranks) {
     }
   });
   MESSAGE(all->checked.load() << " calls by schedules checked on " << ranks << " ranks");
+  MESSAGE(long_chains.load(), " of them along a chain in several pieces");
+  CHECK(long_chains.load() > 20 * ranks);
   for (std::size_t which = 0; which < schedules().size(); ++which) {
     CAPTURE(which);
     CHECK(calls[which].load() > 20 * ranks);

@@ -99,10 +99,10 @@ def test_kernels_are_launched_as_they_were_recorded(by_itself) -> None:
     differ = {
         (row.engine, row.ranks)
         for row in by_itself
-        if any(stated(row).params.get(k) != v for k, v in row.plan.params.items() if k in shape)
+        if not (row.engine == "line_chain" and row.size > 16 << 20)  # then a launch a piece
+        and any(stated(row).params.get(k) != v for k, v in row.plan.params.items() if k in shape)
     }
-    # Recorded before its sums kept within 64 registers, and with a launch a piece.
-    assert differ == {("two_shot", 8), ("line_chain", 4)}
+    assert differ == {("two_shot", 8)}  # recorded before its sums kept within 64 registers
 
 
 def test_plans_that_engines_state_are_predicted_as_well(by_itself) -> None:

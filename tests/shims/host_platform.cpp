@@ -199,7 +199,8 @@ class HostEngine : public Engine {
           room_patience_s(), [this](const cuda::Growth::Exchange& meet) { make_room(meet); });
   }
   bool wants_room(const Request& request) const override {
-    return growth_ != nullptr && message_bytes(request) > cuda::small_request_bytes(request.ranks);
+    return growth_ != nullptr &&
+           message_bytes(request) > cuda::small_request_bytes(request.ranks, true);
   }
   bool has_room(Stream stream, bool in_group) override {
     if (standin::place(stream).capture != 0) return growth_->next(cuda::RoomCall::captured);

@@ -85,8 +85,9 @@ const BuiltInChoice* Selector::built_in(const Request& request) const {
   for (const BuiltInChoice& row : rows_) {
     const bool is_for_budget =
         row.most_blocks == 0 || (group_.leaves_sms() && group_.blocks() <= row.most_blocks);
-    if (row.is_about(request) && is_for_budget && takes(row.engine(), request, row.tuning, group_))
-      return &row;
+    if (!row.is_about(request) || !is_for_budget) continue;
+    if (&row.engine() == &scatter_ring_engine() && !has_room_as_measured(row.engine())) continue;
+    if (takes(row.engine(), request, row.tuning, group_)) return &row;
   }
   return nullptr;
 }
@@ -123,10 +124,12 @@ Choice Selector::asked_for(const Request& request, const Wanted& wanted) const {
   return choice;
 }
 
-/// Rows of rings were measured with pieces of 32 MiB; those of 8 are slower than NCCL.
+/// Rows of rings were measured with pieces of 32 MiB; those of 8 are slower than NCCL, and an
+/// all_reduce whose results go so is slower than by tiles.
 bool Selector::has_room_as_measured(const Engine& engine) const {
   constexpr std::uint64_t kLeastPiece = 20ull << 20;
-  return &engine != &copy_ring_engine() || group_.ring_bytes() / kRingSlots >= kLeastPiece;
+  const bool is_ring = &engine == &copy_ring_engine() || &engine == &scatter_ring_engine();
+  return !is_ring || group_.ring_bytes() / kRingSlots >= kLeastPiece;
 }
 
 /// Reductions were measured as sums of the common floats; their other kernels are slower. So are
@@ -200,7 +203,8 @@ std::optional<Choice> Selector::no_slower_than_nccl(const Request& request) cons
 }
 
 bool wants_later_room(const Selector& first, const Selector& whole, const Request& request) {
-  if (message_bytes(request) > small_request_bytes(request.ranks)) return true;
+  const bool is_all_reduce = request.collective == Collective::all_reduce;
+  if (message_bytes(request) > small_request_bytes(request.ranks, is_all_reduce)) return true;
   const std::optional<Choice> least = first.best(request), most = whole.best(request);
   return most && (!least || least->engine != most->engine || least->tuning != most->tuning);
 }

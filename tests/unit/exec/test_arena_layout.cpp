@@ -203,19 +203,20 @@ TEST_CASE("the environment's fallback is what is usual") {
 TEST_CASE("what is small needs no later room: by lines it goes in at most three pieces") {
   for (const int ranks : {2, 3, 4, 8}) {
     const ArenaRooms rooms = lay_out(drop_in(ranks), kUsual);
-    const std::uint64_t units = small_request_bytes(ranks) / 16, bare = rooms.first.bare_bytes;
+    const std::uint64_t units = small_request_bytes(ranks, true) / 16,
+                        bare = rooms.first.bare_bytes;
     CAPTURE(ranks);
     CHECK(cut_lines(units, ranks, false, bare / kBareLineBytes).pieces <= 3);
     CHECK(cut_hop(units / static_cast<unsigned>(ranks), ranks, bare).pieces <= 3);
     CHECK(rooms.later.bare_bytes > bare);
   }
-  for (const int ranks : {2, 3, 4})
+  for (const int ranks : {2, 3, 4, 8})
     for (const ArenaUse& use : {drop_in(ranks), library(ranks)}) {
       const std::uint64_t bare = lay_out(use, kUsual).first.bare_bytes;
-      CHECK(cut_hop(small_request_bytes(ranks) / 16, ranks, bare).pieces == 1);
+      CHECK(cut_hop(small_request_bytes(ranks, false) / 16, ranks, bare).pieces == 1);
     }
   const std::uint64_t bare = lay_out(drop_in(2), kUsual).first.bare_bytes;
-  CHECK(cut_lines(small_request_bytes(2) / 16, 2, true, bare / kBareLineBytes).pieces == 1);
+  CHECK(cut_lines(small_request_bytes(2, true) / 16, 2, true, bare / kBareLineBytes).pieces == 1);
 }
 
 TEST_CASE("where memory is plenty each part is as large as it is of use") {

@@ -103,10 +103,10 @@ constexpr std::uint64_t usual_memory_bytes(int ranks) {
 inline constexpr std::uint64_t kSmallPairBytes = 4ull << 20;
 
 /// Requests of so many bytes and less are served in the first room as well as they ever are. Of
-/// more than two ranks its inboxes cut larger ones: sends of 1 MiB of eight take 22 us there, 6.9
-/// in the later room (bench/NOTES.md).
-constexpr std::uint64_t small_request_bytes(int ranks) {
-  return ranks <= 2 ? 1ull << 20 : 256ull << 10;
+/// more than four ranks its inboxes cut what is not an all_reduce: of eight, sends of 1 MiB take 22
+/// us there, 6.9 in the later room, reduces of 512 KiB 13.6 and 10.6 (bench/NOTES.md).
+constexpr std::uint64_t small_request_bytes(int ranks, bool is_all_reduce) {
+  return ranks <= 4 || is_all_reduce ? 1ull << 20 : 256ull << 10;
 }
 
 /// "64M", "1536K", "192000000": as PLAIT_DEVICE_MEMORY is written.

@@ -29,7 +29,8 @@ std::string why_no_chain(const Request& request) {
 /// bench/results/gpu_chains_h200x4.csv.
 constexpr unsigned kBlocksBesideComputing = 64;
 
-/// Bytes of one of many pieces, of which each takes a word there and back.
+/// Bytes of one of many pieces, where nobody asks for others: with 4 MiB a broadcast of 1 GiB takes
+/// 3 % longer than with 8, with 2 MiB 14 % (bench/NOTES.md). The first room of four ranks holds 3.
 constexpr std::uint64_t kLeastPiece = 3ull << 20;
 /// Of several pieces that are summed: what lies in slots is still cached when it is taken. Moves
 /// gain nothing by it. Source: bench/results/gpu_long_chains_h200x8.csv.
@@ -85,12 +86,14 @@ class ChainReady : public Ready {
     args_.shape = chain_shape(request);
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : launch_.is_long() ? kPieceAhead : kAhead;
     args_.pieces = static_cast<std::uint32_t>(launch_.cut.pieces);
-    args_.first_bytes = chain_pieces(args_.shape.bytes, launch_.cut)[0].bytes;
+    const std::vector<Range> pieces = chain_pieces(args_.shape.bytes, launch_.cut);
+    args_.first_bytes = pieces.empty() ? 0 : pieces[0].bytes;
     args_.piece_bytes = launch_.cut.units * 16;
     args_.workers = launch_.workers();
   }
 
   void enqueue(const Buffers& buffers, Stream stream) override {
+    if (args_.shape.bytes == 0) return;
     LongChainArgs args = args_;
     set_scalars(args, buffers.scalars);
     args.input = buffers.input;
@@ -122,7 +125,8 @@ class ChainEngine : public Engine {
     if (!group.runs(Family::hop)) return group.lacks(Family::hop);
     if (const std::string why = why_no_chain(request); !why.empty()) return why;
     const LineCut lines = launch_of(request, tuning, group).cut;
-    const bool is_worth_it = lines.pieces <= kMostLinePieces || lines.units * 16 >= kLeastPiece;
+    const bool is_worth_it = lines.pieces <= kMostLinePieces || tuning.tile_units != 0 ||
+                             lines.units * 16 >= kLeastPiece;
     if (lines.pieces != 0 && (is_worth_it || group.has_lines_alone())) return "";
     return text("its lines go in ", lines.pieces, " short pieces through half an inbox of ",
                 group.sizes.bare_bytes, " bytes (PLAIT_DEVICE_MEMORY)");

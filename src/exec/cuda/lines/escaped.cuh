@@ -1,4 +1,4 @@
-// What calls of data of any bits are made of, hop and line_chain: lines that may hold any word, and
+// What calls of data of any bits are made of, hop and chains: lines that may hold any word, and
 // how a thread sends and takes them.
 #pragma once
 #include "exec/cuda/lines/fused.cuh"

@@ -1,5 +1,4 @@
-// What kernels by lines are told: one_shot, two_shot, hop, line_chain and
-// long_chain.
+// What kernels by lines are told: one_shot, two_shot, hop, line_chain and long_chain.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"

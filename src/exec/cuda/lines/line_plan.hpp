@@ -1,7 +1,8 @@
 // What a call by lines does on all ranks, as a plan at the grain of parts. Its inboxes lie as the
 // kernels' do: line i of a rank is bytes 16 i of its inbox on, whatever a line carries beside its
 // data. Nothing tells of a part but its lines, each of which is its own signal, so a plan's signal
-// stands for the last line of a part, and its wait for having found all of them. Taking a line also
+// stands for the last line of a part, and its wait for having found all of them; the other signals
+// of a chain in several pieces are words. Taking a line also
 // clears it, in the same thread; the plan does not show that.
 #pragma once
 #include "exec/cuda/device/kernels.hpp"

@@ -18,7 +18,7 @@ namespace plait::cuda {
 /// What the threads of a block share.
 struct LongChainShared {
   unsigned through[2];  ///< threads that are through with a piece of that parity, all added up
-  // The clerk writes.
+  // The clerk writes these two.
   volatile unsigned done;     ///< pieces that all threads are through with
   volatile unsigned room;     ///< pieces behind the first that may be sent
   volatile unsigned stopped;  ///< 1 = a wait was given up
@@ -48,7 +48,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
   // --- threads that pass units
   // --------------------------------------------------------------------
 
-  /// A step of all threads, of one piece after the other.
+  /// Where a thread is: the piece, and how many units of it steps before this one had.
   struct Place {
     unsigned piece = 0, unit = 0;
   };
@@ -62,12 +62,13 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
   /// No thread is two pieces ahead of another: of which piece it is through with, one bit tells.
   __device__ void await_block(unsigned piece) {
     while (!broken && shared.done + 1 < piece) broken = patience.given_up(args.state);
+    patience.began_ns = 0;  // each piece has its own deadline
   }
   __device__ void await_room(unsigned piece) {
     while (!broken && shared.room < piece) {
       let_others_run();
       broken = patience.gone(args.state, args.stop_page, args.wait_ns,
-                             static_cast<unsigned>(this->receiver()), piece, ~0u);
+                             static_cast<unsigned>(this->receiver()), piece * this->lines, ~0u);
     }
     patience.began_ns = 0;
     __threadfence_block();
@@ -125,16 +126,21 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     const unsigned wanted = this->receiver() >= 0 ? given.pieces - 1 : 0;
     if (takes) store_flag_relaxed(theirs, 1);
     unsigned room = 0;
+    bool has_said = false;
     for (unsigned done = 0; done < given.pieces && shared.stopped == 0;) {
       if (patience.given_up(args.state)) return;
       if (room < wanted) room = look_for_room(mine, room);
-      if (!all_are_through(done)) continue;
-      shared.done = ++done;
-      if (takes && done + 1 < given.pieces) {
-        fence_before_flags();
-        store_flag_relaxed(theirs, done + 1);
+      if (all_are_through(done)) {
+        shared.done = ++done;
+        if (takes && done + 1 < given.pieces) {
+          fence_before_flags();
+          store_flag_relaxed(theirs, done + 1);
+        }
       }
-      if (done + 1 == given.pieces) say_nearly_done();
+      // Not before the word of room is 0 again: who hears of this may write into it.
+      if (has_said || done + 1 < given.pieces || room < wanted) continue;
+      say_nearly_done();
+      has_said = true;
     }
   }
   /// What the rank after this one says; the word is 0 again when it has said all.
@@ -142,7 +148,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     const unsigned said = peek_flag(word);
     if (said == known) return known;
     load_flag(word);
-    if (said == given.pieces - 1) store_flag(word, 0);
+    if (said == given.pieces - 1) store_flag_relaxed(word, 0);
     __threadfence_block();
     shared.room = said;
     return said;
@@ -167,7 +173,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
       if (rank == args.rank) continue;
       while (!broken && !reached(peek_flag(&own.nearly_done[rank]), call))
         broken = patience.gone(args.state, args.stop_page, args.wait_ns,
-                               static_cast<unsigned>(rank), given.pieces, ~0u);
+                               static_cast<unsigned>(rank), (given.pieces - 1) * this->lines, ~0u);
       load_flag(&own.nearly_done[rank]);
       patience.began_ns = 0;
     }
