@@ -45,8 +45,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     this->half = ((this->number + piece) & 1) * args.half_bytes;
   }
 
-  // --- threads that pass units
-  // --------------------------------------------------------------------
+  // --- threads that pass units ------------------------------------------------------------------
 
   /// Where a thread is: the piece, and how many units of it steps before this one had.
   struct Place {
@@ -109,8 +108,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     if (broken) shared.stopped = 1;
   }
 
-  // --- the clerk
-  // ----------------------------------------------------------------------------------
+  // --- the clerk --------------------------------------------------------------------------------
 
   __device__ bool all_are_through(unsigned piece) const {
     const volatile unsigned& threads = shared.through[piece & 1];
@@ -178,8 +176,8 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
       patience.began_ns = 0;
     }
     own.calls = call;
-    args.state->fused_calls =
-        this->number + given.pieces - 1;  // no block reads its number any more
+    // No block reads its number any more.
+    args.state->fused_calls = this->number + given.pieces - 1;
   }
 };
 
