@@ -33,15 +33,14 @@ PLAIT_ON_BOTH inline int before_in(const ChainShape& shape, int ranks, int rank)
 PLAIT_ON_BOTH inline bool returns(const ChainShape& shape) {
   return shape.sums != 0 && shape.last != shape.root;
 }
-/// Whether `from` sends data to `to`.
-PLAIT_ON_BOTH inline bool sends(const ChainShape& shape, int ranks, int from, int to) {
-  return next_in(shape, ranks, from) == to ||
-         (returns(shape) && from == shape.last && to == shape.root);
-}
 /// Whom a rank sends what passes, the end of the chain what returns; nobody = -1.
 PLAIT_ON_BOTH inline int receiver_of(const ChainShape& shape, int ranks, int rank) {
   const int next = next_in(shape, ranks, rank);
   return next >= 0 ? next : returns(shape) ? shape.root : -1;
+}
+/// Whether `from` sends data to `to`.
+PLAIT_ON_BOTH inline bool sends(const ChainShape& shape, int ranks, int from, int to) {
+  return receiver_of(shape, ranks, from) == to;
 }
 /// Of a message in one piece, whether `from` tells `to` that it is in the call. What passes tells
 /// so of all ranks before, and what returns of all.

@@ -182,16 +182,11 @@ class LinePlay {
   void run_long(int rank) {
     if (rank == run_.late) await_others(0);
     launch({run_.blocks, run_.threads + 1, {}, nullptr, run_.resident}, [&] {
-      Trace mine;
-      trace = &mine;
-      looks = &paces_[index(rank)]->looks;
-      run_long_thread(rank);
-      const char end = 0;
-      note(Touch::look, &end, nullptr, 0);
-      trace = nullptr;
-      looks = nullptr;
-      ++paces_[index(rank)]->ended;
-      share_out(rank, mine.taken());
+      share_out(rank, traced(rank, [&] {
+                  run_long_thread(rank);
+                  const char end = 0;
+                  note(Touch::look, &end, nullptr, 0);
+                }));
     });
   }
   /// A thread's accesses by pieces: lines are stored, and cleared, once a piece.
@@ -257,20 +252,27 @@ class LinePlay {
         std::this_thread::yield();
   }
 
-  void run_thread(int rank, std::size_t piece) {
+  /// What a thread loads and stores meanwhile.
+  template <class Body>
+  std::vector<Access> traced(int rank, const Body& body) {
     Trace mine;
     trace = &mine;
     looks = &paces_[index(rank)]->looks;
-    if (run_.kernel == LineKernel::hop)
-      run_hop(rank, pieces_[piece]);
-    else if (run_.kernel == LineKernel::line_chain)
-      run_chain(rank);
-    else
-      run_fused(rank, pieces_[piece]);
+    body();
     trace = nullptr;
     looks = nullptr;
     ++paces_[index(rank)]->ended;
-    made_.accesses[index(rank)][piece][blockIdx.x * run_.threads + threadIdx.x] = mine.taken();
+    return mine.taken();
+  }
+  void run_thread(int rank, std::size_t piece) {
+    made_.accesses[index(rank)][piece][blockIdx.x * run_.threads + threadIdx.x] = traced(rank, [&] {
+      if (run_.kernel == LineKernel::hop)
+        run_hop(rank, pieces_[piece]);
+      else if (run_.kernel == LineKernel::line_chain)
+        run_chain(rank);
+      else
+        run_fused(rank, pieces_[piece]);
+    });
   }
 
   template <class Args>
