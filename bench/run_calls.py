@@ -18,15 +18,15 @@ class Ways:
     """One call: microseconds by what made it, [in a graph, eagerly]."""
 
     by: dict[str, list[float]] = field(default_factory=dict)
-    chosen: str = ""
+    chosen: list[str] = field(default_factory=lambda: ["", ""])  # by how
 
     def us(self, how: int) -> float:
         """Of plait's choice; 0 where it was not timed."""
-        return self.by[self.chosen][how] if self.chosen in self.by else 0.0
+        return self.by[self.chosen[how]][how] if self.chosen[how] in self.by else 0.0
 
     def ratio(self, how: int, way: str = "") -> float:
         """NCCL's time over that of plait's choice, or of a way; 0 where one lacks."""
-        ours, theirs = self.by.get(way or self.chosen), self.by.get("nccl")
+        ours, theirs = self.by.get(way or self.chosen[how]), self.by.get("nccl")
         return theirs[how] / ours[how] if ours and theirs and ours[how] > 0 else 0.0
 
 
@@ -44,8 +44,9 @@ def calls_of(folder: Path, section: str) -> Calls:
             way = row["way"].removeprefix("plait ")
             name = "nccl" if way.startswith("nccl") else way
             ways.by[name] = [float(row[f"{how}_us"]) for how in HOW]
-            if row["params"] == CHOSEN:
-                ways.chosen = name
+            for how, us in enumerate(ways.by[name]):
+                if row["params"] == CHOSEN and us > 0:  # 0: in graphs, or eagerly, another way
+                    ways.chosen[how] = name
     return found
 
 
@@ -54,7 +55,17 @@ def of_both(one: Calls, two: Calls) -> Calls:
     merged: Calls = {}
     for key in {*one, *two}:
         first, second = one.get(key, Ways()), two.get(key, Ways())
-        merged[key] = Ways(second.by | first.by, first.chosen or second.chosen)
+        chosen = [one or two for one, two in zip(first.chosen, second.chosen, strict=True)]
+        by = {
+            name: [
+                us or more
+                for us, more in zip(
+                    first.by.get(name, [0.0, 0.0]), second.by.get(name, [0.0, 0.0]), strict=True
+                )
+            ]
+            for name in {**second.by, **first.by}
+        }
+        merged[key] = Ways(by, chosen)
     return merged
 
 

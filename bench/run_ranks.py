@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,11 @@ REFUSED = (plait.UnsupportedError, plait.InvalidArgumentError, plait.MemoryExhau
 MORE_S = 120.0  # beyond the budget, until ranks that stand still are killed
 
 
+def by_name(counted_as: str) -> str:
+    """'tiled' of 'all_reduce/tiled'."""
+    return counted_as.partition("/")[2] or "nothing"
+
+
 class OnGpus:
     """A rank with a GPU, its arrays by torch and both libraries on one stream."""
 
@@ -73,8 +79,13 @@ class OnGpus:
             return None
         return lambda: nccl.call(request, *at, stream)
 
-    def served_by(self, call: Call) -> str:
-        return self.bay.counted_as(call).partition("/")[2] or "nothing"
+    def served_by(self, call: Call) -> tuple[str, str]:
+        """What serves it (in a graph, eagerly)."""
+        eagerly, captured = self.bay.counted_as(call), self.bay.captured_as(call)
+        return by_name(captured), by_name(eagerly)
+
+    def replayed(self, call: Call) -> AbstractContextManager[Call]:
+        return self.bay.replayed(call)
 
     def in_rank_order(self, request: plait.Request, done_by: str) -> bool:
         return sums_in_rank_order(self.bay.topology, request, f"{request.collective}/{done_by}")
@@ -109,9 +120,12 @@ class OnHost:
     def by_nccl(self, request: plait.Request, at: tuple[int, int]) -> Call | None:
         return None
 
-    def served_by(self, call: Call) -> str:
+    def served_by(self, call: Call) -> tuple[str, str]:
         call()
-        return "lanes"
+        return "lanes", "lanes"
+
+    def replayed(self, call: Call) -> AbstractContextManager[Call]:
+        return nullcontext(call)
 
     def in_rank_order(self, request: plait.Request, done_by: str) -> bool:
         return False
@@ -187,33 +201,40 @@ class Rank:
         at = self.side.buffers(sent, slab)
         call = self.side.call(item, request, at)
         try:
-            done_by = self.side.served_by(call)
+            captured, eagerly = self.side.served_by(call)
         except REFUSED:
             return []  # the same on all ranks
         self.side.finish()
-        exact = self.side.in_rank_order(request, done_by)
-        way = f"plait {item.asked() or engines.way_counted(done_by)}"
-        rows = [self.row(item, way, CHOSEN if not item.way else done_by, case, slab, call, exact)]
+        exact = self.side.in_rank_order(request, eagerly)
+        row = self.row(item, case, slab, call, exact)
+        rows = [row | self.way_of(item, eagerly)]
+        if captured != eagerly:  # a row of its own
+            rows = [
+                row | self.way_of(item, eagerly) | {"graph_us": 0.0},
+                row | self.way_of(item, captured) | {"eager_us": 0.0},
+            ]
         by_nccl = self.side.by_nccl(request, at)
         if by_nccl is not None:
-            named = NCCL_WAYS.get(item.section, "nccl")
-            rows.append(self.row(item, named, "", case, slab, by_nccl, False))
+            named = {"way": NCCL_WAYS.get(item.section, "nccl"), "params": ""}
+            rows.append(self.row(item, case, slab, by_nccl, False) | named)
         return rows
 
-    def row(
-        self, item: Item, way: str, params: str, case: Case, slab: Any, call: Call, exact: bool
-    ) -> dict[str, Any]:
+    def way_of(self, item: Item, done_by: str) -> dict[str, str]:
+        way = f"plait {item.asked() or engines.way_counted(done_by)}"
+        return {"way": way, "params": done_by if item.way else CHOSEN}
+
+    def row(self, item: Item, case: Case, slab: Any, call: Call, exact: bool) -> dict[str, Any]:
+        """Times of a call, and what was wrong of one before them and of one in a graph after."""
         wrong = self.wrong(case, slab, call, exact)
         graph_us, eager_us = self.side.times_us(call, item.size)
-        wrong += self.wrong(case, slab, call, exact)
+        with self.side.replayed(call) as replay:
+            wrong += self.wrong(case, slab, replay, exact)
         return {
             "collective": item.collective if item.op == "sum" else f"{item.collective} {item.op}",
             "gpus": self.comm.ranks,
             "ranks_as": "processes",
             "type": item.type,
             "bytes": case.request.message_bytes(),
-            "way": way,
-            "params": params,
             "graph_us": graph_us,
             "eager_us": eager_us,
             "wrong": wrong,

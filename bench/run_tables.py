@@ -52,16 +52,17 @@ def chosen_table(calls: Calls, ranks: int, head: str) -> Iterator[str]:
     yield "|---" * 11 + "|"
     ratios: dict[tuple[str, int], list[float]] = {}
     for (collective, kind, size), ways in sorted(calls.items()):
-        if ways.chosen not in ways.by:
+        graph, eager = ways.us(0), ways.us(1)
+        if not graph and not eager:
             continue
-        graph, eager = ways.by[ways.chosen]
         theirs = ways.by.get("nccl", [0.0, 0.0])
         speed = busbw(collective, size, ranks, graph or eager)
+        by = " / ".join(dict.fromkeys(filter(None, ways.chosen)))
         for how in (0, 1):
             if ways.ratio(how):
                 ratios.setdefault((collective, how), []).append(ways.ratio(how))
         yield (
-            f"| {collective} | {kind} | {human_bytes(size)} | {ways.chosen} | {graph:.2f} | "
+            f"| {collective} | {kind} | {human_bytes(size)} | {by} | {graph:.2f} | "
             f"{eager:.2f} | {speed:.1f} | {theirs[0]:.2f} | {theirs[1]:.2f} | "
             f"{ways.ratio(0):.2f} | {ways.ratio(1):.2f} |"
         )
@@ -175,8 +176,9 @@ def best_of(ways: Ways, wanted: Callable[[str], bool]) -> tuple[str, bool] | Non
     if not score or "nccl" not in ways.by:
         return None
     name = min(score, key=score.__getitem__)
-    if ways.chosen in score and score[ways.chosen] * NOISE <= score[name]:
-        name = ways.chosen
+    today = ways.chosen[0]
+    if today in score and score[today] * NOISE <= score[name]:
+        name = today
     return name, ways.ratio(0, name) >= 1 and ways.ratio(1, name) >= 1
 
 

@@ -154,6 +154,21 @@ def beside() -> list[str]:
     return table(("collective", "ranks", "blocks", "size", "engine", "beside NCCL"), body)
 
 
+def in_graphs() -> list[str]:
+    """What runs first where a call is captured."""
+    body = [
+        [
+            f"`{row['collective']}`",
+            row["ranks"],
+            f"from {in_words(size_of(row['from_bytes']))}",
+            engine_of(row),
+            AGAINST[row["beats_nccl"]],
+        ]
+        for row in rows("choices.def", "PLAIT_GRAPH_CHOICE")
+    ]
+    return table(("collective", "ranks", "size", "engine", "beside NCCL"), body)
+
+
 # --- errors.def and env.def.
 
 
@@ -281,6 +296,7 @@ def mutants() -> list[str]:
 AGAINST = {"1": "no slower", "0": "slower somewhere"}
 TABLES: dict[str, Callable[[], list[str]]] = {
     "choices, alone": alone,
+    "choices, in graphs": in_graphs,
     "choices, beside computing": beside,
     "errors": errors,
     "environment": environment,

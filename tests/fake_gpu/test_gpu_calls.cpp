@@ -1,6 +1,6 @@
 // Calls as the drop-in has them: two ranks, a process each, over a driver that hands out addresses
 // and notes launches. What they take, what waits for room, and that host memory comes with that
-// room.
+// room. Of four ranks' own calls which go another way in a graph.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -25,9 +25,9 @@ namespace {
 constexpr std::uint64_t kMib = 1 << 20;
 constexpr int kRanks = 2;
 
-Request all_reduce(std::uint64_t bytes) {
+Request all_reduce(std::uint64_t bytes, int ranks = kRanks) {
   Request request;
-  request.ranks = kRanks;
+  request.ranks = ranks;
   request.count = bytes / bytes_of(request.type);
   return request;
 }
@@ -49,11 +49,11 @@ GpuCallsOptions drop_in() {
 }
 
 /// On a machine of H200s.
-GpuGroup group_of(int rank, const std::vector<std::string>& masks) {
+GpuGroup group_of(int rank, int ranks, const std::vector<std::string>& masks) {
   GpuGroup group;
   group.rank = rank;
-  group.ranks = kRanks;
-  group.ordinals.assign(kRanks, 0);
+  group.ranks = ranks;
+  group.ordinals.assign(static_cast<std::size_t>(ranks), 0);
   group.kind = cuda::measured_kinds().front().kind;
   group.in_processes = true;
   group.topology = load_topology("hgx-h200");
@@ -65,13 +65,13 @@ GpuGroup group_of(int rank, const std::vector<std::string>& masks) {
 
 /// body: of a rank's calls; all ranks run it side by side.
 void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
-              const std::function<void(GpuCalls&)>& body) {
+              const std::function<void(GpuCalls&)>& body, int ranks = kRanks) {
   fake_cuda().gpu = {};
-  bench::Board* const board = bench::make_board(kRanks);
+  bench::Board* const board = bench::make_board(ranks);
   options.rank.memory.plans |= !masks.empty();
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           {
-            GpuCalls calls(group_of(rank, masks), options,
+            GpuCalls calls(group_of(rank, ranks, masks), options,
                            [&](const std::string& mine) { return board->exchange(rank, mine); });
             body(calls);
             board->meet();
@@ -220,6 +220,40 @@ TEST_CASE("a strategy that PLAIT_ALGO names serves all that it can") {
     require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
     require(served_by(calls, request) == &cuda::tiled_engine(), "another engine");
   });
+}
+
+TEST_CASE("all_reduces of four ranks from 300 MiB on go another way in a graph") {
+  GpuCallsOptions options = drop_in();
+  options.beats_nccl = options.rank.beside_computing = false;
+  options.checks = load_topology("hgx-h200");
+  constexpr int kFour = 4;
+  const std::string eagerly = "all_reduce/tiled", captured = "all_reduce/scatter_ring";
+  const auto calls_of = [](GpuCalls& calls, const std::string& name) {
+    Counters counters;
+    calls.add_to(counters);
+    std::uint64_t found = 0;
+    for (const auto& [as, count] : counters.calls_of)
+      if (as == name || as.starts_with(name + "(")) found += count;
+    return found;
+  };
+  on_ranks(
+      options, {},
+      [&](GpuCalls& calls) {
+        require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
+        const Request large = all_reduce(512 * kMib, kFour),
+                      shorter = all_reduce(128 * kMib, kFour);
+        for (const bool in_graph : {false, true, false, true, true}) {
+          fake_cuda().is_capturing = in_graph;
+          calls.enqueue(large, kMemory, kMemory, nullptr, {});
+          calls.enqueue(shorter, kMemory, kMemory, nullptr, {});
+        }
+        fake_cuda().is_capturing = false;
+        require(calls_of(calls, captured) == 3, text(calls_of(calls, captured), " by rings"));
+        require(calls_of(calls, eagerly) == 7, text(calls_of(calls, eagerly), " by tiles"));
+        require(calls.explain(large).find("in graphs: engine scatter_ring") != std::string::npos,
+                calls.explain(large));
+      },
+      kFour);
 }
 
 TEST_CASE("a plan that was refused for want of room is served once there is room") {

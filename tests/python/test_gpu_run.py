@@ -190,6 +190,27 @@ def test_a_goal_is_met_missed_or_not_measured(tmp_path):
     assert judged(tmp_path, 2, "64 MiB graph").endswith("not measured")
 
 
+def test_a_call_that_goes_another_way_in_a_graph_has_a_row_for_either(tmp_path):
+    rows = [
+        timed(GIB, "plait tiled", 0, 4000, "chosen"),
+        timed(GIB, "plait scatter_ring:order=2", 4500, 0, "chosen"),
+        timed(GIB, "nccl", 4400, 4400),
+    ]
+    wrote(tmp_path, "gpu_run_table_h200x4.csv", rows)
+    wrote(tmp_path, "gpu_run_schedules_h200x4.csv", [timed(GIB, "plait tiled", 4700, 4100)])
+    table = run_tables.calls_of(tmp_path, "table")
+    ways = table["all_reduce", "fp32", GIB]
+    assert [ways.us(how) for how in (0, 1)] == [4500, 4000]
+    assert [ways.ratio(how) for how in (0, 1)] == [4400 / 4500, 1.1]
+    (line,) = [one for one in run_tables.chosen_table(table, 4, "") if "1 GiB" in one]
+    assert "| scatter_ring:order=2 / tiled | 4500.00 | 4000.00 |" in line
+    both = run_tables.of_both(table, run_tables.calls_of(tmp_path, "schedules"))
+    assert both["all_reduce", "fp32", GIB].by["tiled"] == [
+        4700,
+        4000,
+    ]  # the table's where it has one
+
+
 def test_the_share_of_the_host_is_judged_by_the_schedules(tmp_path):
     us = 1.75 * GIB / 377e3
     way = "plait tiled:host_permille=45"
@@ -352,7 +373,7 @@ def test_choices_replace_the_rows_of_their_ranks_alone(made_up):
 def calls_at(sizes, us_by_way, chosen="tiled"):
     """all_reduces of fp32 that took as long in graphs as eagerly."""
     both = {way: [us, us] for way, us in us_by_way.items()}
-    return {("all_reduce", "fp32", size): Ways(dict(both), chosen) for size in sizes}
+    return {("all_reduce", "fp32", size): Ways(dict(both), [chosen, chosen]) for size in sizes}
 
 
 def test_a_way_of_an_engine_becomes_a_row_with_what_serves_everybody_behind_it():
@@ -381,7 +402,8 @@ def test_a_row_that_the_next_one_says_too_is_left_out():
 def test_copy_engines_have_a_row_behind_them_for_ranks_of_one_process():
     calls = {
         ("all_gather", "fp32", size): Ways(
-            {"copy_ring": [us, us], "tiled": [us + 1, us + 1], "nccl": [us, us]}, "tiled"
+            {"copy_ring": [us, us], "tiled": [us + 1, us + 1], "nccl": [us, us]},
+            ["tiled", "tiled"],
         )
         for size, us in ((256 * MIB, 700.0), (GIB, 2400.0))
     }

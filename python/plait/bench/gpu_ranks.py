@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -152,24 +153,38 @@ class BenchRank:
 
         return self.seconds(enqueue, 1)
 
-    def graph_s(self, call: Call, size_bytes: int) -> float:
-        """Seconds a call inside a replayed graph of several."""
-        calls = GRAPH_CALLS if size_bytes <= 16 << 20 else 2
+    @contextmanager
+    def replayed(self, call: Call, calls: int = 1) -> Iterator[Call]:
+        """What replays a graph of so many calls. All ranks together, to its end too."""
         self.gpu.begin_capture(self.stream)
         for _ in range(calls):
             call()
         graph = self.gpu.end_capture(self.stream)
-
-        def enqueue(times: int) -> None:
-            for _ in range(times):
-                self.gpu.launch(graph, self.stream)
-
         try:
-            return self.seconds(enqueue, calls)
+            yield partial(self.gpu.launch, graph, self.stream)
         finally:
             self.gpu.synchronize(self.stream)
             self.comm.barrier()
             self.gpu.end_graph(graph)
+
+    def captured_as(self, call: Call) -> str:
+        """As counted_as(), of a call in a graph."""
+        self.gpu.begin_capture(self.stream)
+        try:
+            return self.counted_as(call)
+        finally:
+            self.gpu.end_graph(self.gpu.end_capture(self.stream))
+
+    def graph_s(self, call: Call, size_bytes: int) -> float:
+        """Seconds a call inside a replayed graph of several."""
+        calls = GRAPH_CALLS if size_bytes <= 16 << 20 else 2
+        with self.replayed(call, calls) as replay:
+
+            def enqueue(times: int) -> None:
+                for _ in range(times):
+                    replay()
+
+            return self.seconds(enqueue, calls)
 
 
 def sums_in_rank_order(topology: plait.Topology, request: plait.Request, done_by: str) -> bool:
@@ -241,7 +256,7 @@ def _rows(
             bench.comm._core.enqueue, request, bench.input, bench.output, bench.stream, name, params
         )
         try:
-            done_by = bench.counted_as(call)
+            done_by, captured = bench.counted_as(call), bench.captured_as(call)
         except plait.UnsupportedError:
             if len(task["ways"]) == 1:
                 raise
@@ -253,7 +268,7 @@ def _rows(
             "type": request.type,
             "op": request.op,
             "ranks": request.ranks,
-            "kernel": done_by,
+            "kernel": done_by if captured == done_by else f"{done_by}, in graphs {captured}",
             "way": way_text(name, params),
         }
         bitwise = sums_in_rank_order(bench.topology, request, done_by)
@@ -276,8 +291,9 @@ def _figures(
     wrong = bench.wrong_after(call, oracle, bitwise) if task["check"] else 0
     eager_us = bench.eager_s(call) * 1e6
     graph_us = bench.graph_s(call, oracle.request.message_bytes()) * 1e6
-    if task["check"]:  # what the last replay left, and one more call after all of them
-        wrong += bench.wrong_after(call, oracle, bitwise)
+    if task["check"]:  # in a graph some calls go another way
+        with bench.replayed(call) as replay:
+            wrong += bench.wrong_after(replay, oracle, bitwise)
     busbw = bandwidth(oracle.request, min(eager_us, graph_us) / 1e6)["busbw"]
     said = {"eager_us": eager_us, "graph_us": graph_us, "busbw": busbw, "wrong": wrong}
     return {f"{library}_{name}": value for name, value in said.items()}

@@ -113,7 +113,8 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
                                          : cuda::usual_pair(pair_of, memory_bytes);
   const cuda::Selector selector(group, std::move(table), is_measured(topology, placed),
                                 predictor(topology, group));
-  const std::optional<cuda::Choice> choice = selector.best(placed, wanted);
+  const std::optional<cuda::Choice> choice =
+      selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});
   if (!choice) return std::nullopt;
   return what_runs(*choice, topology, placed, group, launch);
 }

@@ -176,14 +176,15 @@ const CallOptions& GpuCalls::wanted_by(const CallOptions& options) const {
 }
 
 std::optional<cuda::Choice> GpuCalls::chosen(const cuda::Selector& selector, const Request& request,
-                                             const CallOptions& wanted) const {
+                                             const CallOptions& wanted, Launch launch) const {
   if (options_.beats_nccl && wanted.strategy.empty()) return selector.no_slower_than_nccl(request);
-  return selector.best(request, {wanted.strategy, wanted.params});
+  return selector.best(request, {wanted.strategy, wanted.params, launch == Launch::graph});
 }
 
 /// None where it takes a plan.
 std::optional<cuda::Choice> GpuCalls::choose_engine(const Request& request,
-                                                    const CallOptions& wanted, Room room) const {
+                                                    const CallOptions& wanted, Room room,
+                                                    Launch launch) const {
   const bool names_engine =
       !wanted.strategy.empty() && cuda::engine_named(wanted.strategy, request) != nullptr;
   if (!wanted.strategy.empty() && !names_engine) return std::nullopt;
@@ -192,14 +193,15 @@ std::optional<cuda::Choice> GpuCalls::choose_engine(const Request& request,
     throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", group_.reach.why_no_kernels));
   }
   const std::optional<cuda::Choice> choice =
-      chosen(room == Room::first ? *first_ : *whole_, request, wanted);
+      chosen(room == Room::first ? *first_ : *whole_, request, wanted, launch);
   if (choice && !group_.reach.host &&
       (choice->tuning.host_permille > 0 || choice->tuning.host_cpu_permille > 0))
     throw Error(ErrorCode::unsupported, "a part through host memory: masks leave no way there");
   return choice;
 }
 
-GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& options, Room room) {
+GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& options, Room room,
+                                 Launch launch) {
   Call call;
   Counted& counted = *call.counted;
   counted.request = request;
@@ -207,12 +209,14 @@ GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& opti
   counted.as = text(name_of(request), "/local");
   if (request.count == 0 || is_local_copy(request)) return call;
   const CallOptions& wanted = wanted_by(options);
-  if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, room)) {
+  if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, room, launch)) {
     call.ready = cuda_->prepare(*choice->engine, request, choice->tuning, room);
     const std::vector<const cuda::Engine*>& all = cuda::engines();
     call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
     counted.choice = *choice;
     counted.as = text(name_of(request), "/", cuda::label(*choice));
+    const auto captured = choose_engine(request, wanted, room, Launch::graph);
+    call.differs_in_graphs = captured && !captured->runs_as(*choice);
     return call;
   }
   if (wanted.strategy.empty() && !wanted.params.empty())
@@ -262,17 +266,29 @@ void GpuCalls::drop(const std::shared_ptr<Counted>& counted) {
   dropped_.push_back(counted);
 }
 
+/// `call`, whose key is `key`, or the other that it is in a graph.
+GpuCalls::Call& GpuCalls::as_launched(Key& key, Call& call, const Request& request,
+                                      const CallOptions& options, cuda::Stream stream) {
+  if (!call.differs_in_graphs || !is_capturing(stream)) return call;
+  std::get<Launch>(key) = Launch::graph;
+  if (Call* const captured = known(key)) return *captured;
+  return keep(key, prepare(request, options, call.counted->room, Launch::graph));
+}
+
 /// A call that wants more room than the first, by the room that there is for it on all ranks. These
-/// count the same calls, so whatever could fail on one rank alone comes before. `key` is then that
-/// of the call.
+/// count the same calls, so whatever could fail on one rank alone comes before.
 GpuCalls::Call& GpuCalls::by_room(Key& key, const Request& request, const CallOptions& options,
                                   cuda::Stream stream) {
   const bool has_room =
       cuda_->has_room(is_capturing(stream) ? cuda::RoomCall::captured : cuda::RoomCall::alone);
   std::get<In>(key) = has_room ? In::whole : In::first;
-  if (Call* const call = known(key)) return *call;
   try {
-    return keep(key, prepare(request, options, has_room ? Room::whole : Room::first));
+    Call* call = known(key);
+    if (call == nullptr) {
+      const Room room = has_room ? Room::whole : Room::first;
+      call = &keep(key, prepare(request, options, room, Launch::eager));
+    }
+    return as_launched(key, *call, request, options, stream);
   } catch (...) {
     // What this rank alone could not make is not counted, since the program may make it again. What
     // is refused for want of room is refused on all ranks, and the next call may have it.
@@ -292,7 +308,7 @@ GpuCalls::Asked GpuCalls::asked_by(const Request& request) {
 }
 
 GpuCalls::Key GpuCalls::key_of(const Request& request, const CallOptions& options) {
-  return {asked_by(request), options.strategy, options.params, In::one_room};
+  return {asked_by(request), options.strategy, options.params, In::one_room, Launch::eager};
 }
 
 GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& options,
@@ -308,7 +324,7 @@ GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& op
     if (wants_later_room(request, options))
       made.wants_room = true;
     else
-      made = prepare(request, options, cuda_->grows() ? Room::first : Room::whole);
+      made = prepare(request, options, cuda_->grows() ? Room::first : Room::whole, Launch::eager);
     call = &keep(key, std::move(made));
   }
   check_memory(request, group_.rank, input, output);
@@ -317,9 +333,9 @@ GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& op
     const bool is_plans = !strategy.empty() && cuda::engine_named(strategy, request) == nullptr;
     if (!is_plans || reduces(request.collective))  // what a plan only moves may lie anywhere
       cuda::check_alignment(request, group_.rank, input, output);
-    call = &by_room(key, request, options, stream);
+    return by_room(key, request, options, stream);
   }
-  return *call;
+  return as_launched(key, *call, request, options, stream);
 }
 
 void GpuCalls::enqueue(const Request& request, const void* input, void* output, cuda::Stream stream,
@@ -389,9 +405,10 @@ int GpuCalls::enqueue_taken(const Request& request, const void* input, void* out
   Key key = key_of(request, {});
   std::get<In>(key) = wants_room ? In::whole : In::one_room;
   Call* call = known(key);
-  if (call == nullptr)
-    call =
-        &keep(key, prepare(request, {}, cuda_->grows() && !wants_room ? Room::first : Room::whole));
+  if (call == nullptr) {
+    const Room room = cuda_->grows() && !wants_room ? Room::first : Room::whole;
+    call = &keep(key, prepare(request, {}, room, Launch::eager));
+  }
   launch(*call, request, input, output, stream, {});
   return call->engine;
 }

@@ -96,7 +96,7 @@ class GpuCalls {
   /// What tells requests of these ranks apart.
   using Asked = std::tuple<int, std::uint64_t, int, int, int, int, std::vector<std::uint64_t>>;
   static Asked asked_by(const Request& request);
-  using Key = std::tuple<Asked, std::string, std::map<std::string, std::int64_t>, In>;
+  using Key = std::tuple<Asked, std::string, std::map<std::string, std::int64_t>, In, Launch>;
   static Key key_of(const Request& request, const CallOptions& options);
   /// What counters say of a call.
   struct Counted {
@@ -118,6 +118,7 @@ class GpuCalls {
     std::unique_ptr<cuda::BoundPlan> bound;  ///< by a plan
     std::unique_ptr<const Key> captured_as;  ///< by a plan, until it is captured
     int engine = -1;                         ///< its place in cuda::engines(); -1 = none
+    bool differs_in_graphs = false;          ///< captured it is done another way
     bool wants_room = false;  ///< nothing but this: it is made ready by the room that there is
   };
   /// Of a request without options.
@@ -133,16 +134,18 @@ class GpuCalls {
   bool wants_later_room(const Request& request, const CallOptions& options) const;
   Call* known(const Key& key);
   Call& keep(const Key& key, Call made);
+  Call& as_launched(Key& key, Call& call, const Request& request, const CallOptions& options,
+                    cuda::Stream stream);
   Call& by_room(Key& key, const Request& request, const CallOptions& options, cuda::Stream stream);
   Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream,
                  const void* input, void* output);
   void launch(Call& call, const Request& request, const void* input, void* output,
               cuda::Stream stream, const std::vector<double>& scalars);
-  Call prepare(const Request& request, const CallOptions& options, Room room);
+  Call prepare(const Request& request, const CallOptions& options, Room room, Launch launch);
   std::optional<cuda::Choice> choose_engine(const Request& request, const CallOptions& wanted,
-                                            Room room) const;
+                                            Room room, Launch launch = Launch::eager) const;
   std::optional<cuda::Choice> chosen(const cuda::Selector& selector, const Request& request,
-                                     const CallOptions& wanted) const;
+                                     const CallOptions& wanted, Launch launch) const;
   void bind_plan(Call& call, const CallOptions& options);
   Request placed(const Request& request) const;
   const CallOptions& wanted_by(const CallOptions& options) const;

@@ -7,6 +7,7 @@ namespace plait::cuda {
 
 bool BuiltInChoice::is_about(const Request& request) const {
   if (collective != request.collective || request.ranks > ranks) return false;  // of most rows
+  if (in_graphs_alone && request.ranks != ranks) return false;
   const std::uint64_t bytes = message_bytes(request);
   return bytes >= from_bytes && bytes <= upto_bytes;
 }
@@ -22,7 +23,11 @@ std::span<const BuiltInChoice> choices() {
 #define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, engine, beats_nccl) \
   {Collective::collective, ranks,           from_bytes,  kAnySize,                          \
    engine##_engine,        beats_nccl == 1, most_blocks, {}},
+#define PLAIT_GRAPH_CHOICE(collective, ranks, from_bytes, engine, beats_nccl, ...) \
+  {Collective::collective, ranks,           from_bytes, kAnySize,                  \
+   engine##_engine,        beats_nccl == 1, 0,          Tuning{__VA_ARGS__}, true},
 #include "exec/cuda/choices.def"
+#undef PLAIT_GRAPH_CHOICE
 #undef PLAIT_BUDGET_CHOICE
 #undef PLAIT_CHOICE
 #undef PLAIT_MEASURED_ON
@@ -35,7 +40,9 @@ std::span<const MeasuredKind> measured_kinds() {
 #define PLAIT_MEASURED_ON(kind, ranks) {kind, ranks},
 #define PLAIT_CHOICE(collective, ranks, upto_bytes, engine, beats_nccl, ...)
 #define PLAIT_BUDGET_CHOICE(collective, ranks, most_blocks, from_bytes, engine, beats_nccl)
+#define PLAIT_GRAPH_CHOICE(collective, ranks, from_bytes, engine, beats_nccl, ...)
 #include "exec/cuda/choices.def"
+#undef PLAIT_GRAPH_CHOICE
 #undef PLAIT_BUDGET_CHOICE
 #undef PLAIT_CHOICE
 #undef PLAIT_MEASURED_ON

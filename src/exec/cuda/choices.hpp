@@ -18,6 +18,7 @@ struct BuiltInChoice {
   bool beats_nccl;       ///< or is as fast, all over the row
   unsigned most_blocks;  ///< not 0: only where calls leave SMs to others and take no more than that
   Tuning tuning;  ///< how the engine does it; a request that it so refuses goes by a later row
+  bool in_graphs_alone = false;  ///< only where the call is captured, of just so many ranks
 
   bool is_about(const Request& request) const;
 };

@@ -49,6 +49,12 @@ const char* whose_word(const Choice& choice, bool as_measured) {
   }
 }
 
+/// "engine tiled (fold=1, shift=1), as measured on such GPUs".
+std::string in_words(const Choice& choice, bool as_measured) {
+  return text("engine ", choice.engine->info().name, params_in_words(choice.tuning), ", ",
+              whose_word(choice, as_measured));
+}
+
 }  // namespace
 
 std::string label(const Choice& choice) {
@@ -79,13 +85,14 @@ Selector::Selector(const Group& group, TuningTable table, bool as_measured, Pred
 
 /// The first row that is about the request and whose engine so takes it. Rows were measured with
 /// even blocks: those with a count each go by an engine where they are long, or else by plans.
-const BuiltInChoice* Selector::built_in(const Request& request) const {
+const BuiltInChoice* Selector::built_in(const Request& request, bool captured) const {
   constexpr std::uint64_t kLongBytes = 128ull << 20;
   if (!request.counts.empty() && message_bytes(request) < kLongBytes) return nullptr;
   for (const BuiltInChoice& row : rows_) {
     const bool is_for_budget =
         row.most_blocks == 0 || (group_.leaves_sms() && group_.blocks() <= row.most_blocks);
-    if (!row.is_about(request) || !is_for_budget) continue;
+    const bool is_launched_so = !row.in_graphs_alone || (captured && !group_.leaves_sms());
+    if (!row.is_about(request) || !is_for_budget || !is_launched_so) continue;
     if (&row.engine() == &scatter_ring_engine() && !has_room_as_measured(row.engine())) continue;
     if (takes(row.engine(), request, row.tuning, group_)) return &row;
   }
@@ -110,7 +117,7 @@ const TunedRow* Selector::measured(const Request& request) const {
   const TunedRow* const row = table_.find(request, setting);
   if (row == nullptr || !takes(*row->engine, request, row->tuning, group_)) return nullptr;
   if (group_.beside_computing) return group_.most_blocks == 0 ? row : nullptr;
-  const BuiltInChoice* const choice = built_in(request);
+  const BuiltInChoice* const choice = built_in(request, false);
   return choice != nullptr && choice->most_blocks != 0 ? nullptr : row;
 }
 
@@ -142,7 +149,7 @@ bool Selector::is_within_budget(const Request& request) const {
   return !is_short && (!reduces(request.collective) || is_common_sum(request));
 }
 
-std::optional<Choice> Selector::by_itself(const Request& request) const {
+std::optional<Choice> Selector::by_itself(const Request& request, bool captured) const {
   Choice choice;
   const bool is_sum = !reduces(request.collective) || request.op == ReduceOp::sum;
   if (const TunedRow* const row = measured(request)) {
@@ -158,7 +165,7 @@ std::optional<Choice> Selector::by_itself(const Request& request) const {
     choice.by = Choice::By::simulated;
     if (choice.engine != nullptr) return choice;
   }
-  const BuiltInChoice* const row = built_in(request);
+  const BuiltInChoice* const row = built_in(request, captured);
   if (choice.engine == nullptr) {
     choice.by = Choice::By::built_in;
     choice.engine = row != nullptr ? &row->engine() : without_slots(request, group_);
@@ -176,7 +183,7 @@ std::optional<Choice> Selector::by_itself(const Request& request) const {
 
 std::optional<Choice> Selector::best(const Request& request, const Wanted& wanted) const {
   std::optional<Choice> choice = wanted.engine.empty()
-                                     ? by_itself(request)
+                                     ? by_itself(request, wanted.captured)
                                      : std::optional<Choice>(asked_for(request, wanted));
   if (!choice) return choice;
   const std::string& name = choice->engine->info().name;
@@ -206,14 +213,16 @@ bool wants_later_room(const Selector& first, const Selector& whole, const Reques
   const bool is_all_reduce = request.collective == Collective::all_reduce;
   if (message_bytes(request) > small_request_bytes(request.ranks, is_all_reduce)) return true;
   const std::optional<Choice> least = first.best(request), most = whole.best(request);
-  return most && (!least || least->engine != most->engine || least->tuning != most->tuning);
+  return most && (!least || !least->runs_as(*most));
 }
 
 std::string Selector::explain(const Request& request, const Wanted& wanted) const {
   std::string lines;
-  if (const std::optional<Choice> choice = best(request, wanted))
-    lines = text("chosen: engine ", choice->engine->info().name, params_in_words(choice->tuning),
-                 ", ", whose_word(*choice, as_measured_), "\n");
+  const std::optional<Choice> choice = best(request, wanted);
+  if (choice) lines = text("chosen: ", in_words(*choice, as_measured_), "\n");
+  const std::optional<Choice> captured = best(request, {wanted.engine, wanted.params, true});
+  if (choice && captured && !choice->runs_as(*captured))
+    lines += text("in graphs: ", in_words(*captured, as_measured_), "\n");
   for (const Engine* const engine : engines())
     if (const std::string why = why_not(*engine, request, {}, group_); !why.empty())
       lines += text("  not ", engine->info().name, ": ", why, "\n");

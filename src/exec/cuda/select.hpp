@@ -1,6 +1,7 @@
 // The one decision which engine does a request, for every door: as the caller says, else as the
 // table says that was measured here, else as choices.def says of such GPUs, else as simulated. The
-// same on all ranks, since the request, the group, rank 0's table and its topology are.
+// same on all ranks, since the request, the group, rank 0's table and its topology are, and all
+// ranks capture a call or none.
 #pragma once
 #include <functional>
 #include <map>
@@ -20,6 +21,11 @@ struct Choice {
   By by = By::built_in;
   /// Whether NCCL was measured here, or on such GPUs, to be slower or as fast; none = not known.
   std::optional<bool> beats_nccl;
+
+  /// Whether a call is done alike by both.
+  bool runs_as(const Choice& other) const {
+    return engine == other.engine && tuning == other.tuning;
+  }
 };
 
 /// "tiled", or where a row says how the engine does it "tiled(fold=1,shift=1)"; but for its blocks,
@@ -32,6 +38,7 @@ const char* name_of(Choice::By by);
 struct Wanted {
   std::string engine;
   std::map<std::string, std::int64_t> params;
+  bool captured = false;  ///< into a graph
 };
 
 /// What a call by the engine takes, in us; infinite where that cannot be said.
@@ -48,16 +55,16 @@ class Selector {
   /// The fastest as far as is known; none = no engine takes the request. Error(unsupported) where
   /// an engine that the caller names refuses, invalid_argument where the params are not its own.
   std::optional<Choice> best(const Request& request, const Wanted& wanted = {}) const;
-  /// The same where it is known to be no slower than NCCL; none = NCCL's.
+  /// The same, captured or not, where it is known to be no slower than NCCL; none = NCCL's.
   std::optional<Choice> no_slower_than_nccl(const Request& request) const;
-  /// For people: the choice and by whose word, then who refuses, and why.
+  /// For people: the choice and by whose word, another one for graphs, then who refuses, and why.
   std::string explain(const Request& request, const Wanted& wanted = {}) const;
 
  private:
-  const BuiltInChoice* built_in(const Request& request) const;
+  const BuiltInChoice* built_in(const Request& request, bool captured) const;
   const TunedRow* measured(const Request& request) const;
   Choice asked_for(const Request& request, const Wanted& wanted) const;
-  std::optional<Choice> by_itself(const Request& request) const;
+  std::optional<Choice> by_itself(const Request& request, bool captured) const;
   const Engine* simulated(const Request& request) const;
   bool is_within_budget(const Request& request) const;
   bool has_room_as_measured(const Engine& engine) const;

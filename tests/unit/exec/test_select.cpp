@@ -103,6 +103,31 @@ TEST_CASE("a ring is ahead of NCCL where its pieces are as long as those that we
   }
 }
 
+TEST_CASE("rows for graphs are those of captured calls that may take the whole GPU") {
+  std::vector<BuiltInChoice> both = rows();
+  both.insert(
+      both.begin(),
+      {Collective::all_reduce, 8, 32 << 20, kAnySize, scatter_ring_engine, true, 0, {}, true});
+  const Request long_one = request_of(DataType::fp32, 128 << 20);
+  const Selector selector(usual_group(8), {}, true, nullptr, both);
+  CHECK(said(*selector.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
+  CHECK(said(*selector.best(long_one)) == "tiled pull=1");
+  CHECK(!selector.no_slower_than_nccl(long_one));  // which does not ask for a launch
+  CHECK(said(*selector.best(request_of(DataType::bf16, 16 << 20), {"", {}, true})) ==
+        "two_shot");  // from 32 MiB on alone
+  CHECK(said(*selector.best(long_one, {"tiled", {}, true})) == "tiled");
+  CHECK(selector.explain(long_one).starts_with(
+      "chosen: engine tiled (pull=1), as measured on such GPUs\n"
+      "in graphs: engine scatter_ring, as measured on such GPUs\n"));
+  CHECK(selector.explain(request_of(DataType::bf16, 16 << 20)).find("in graphs") ==
+        std::string::npos);
+  CHECK(said(*Selector(usual_group(7), {}, true, nullptr, both)
+                  .best(request_of(DataType::fp32, 128 << 20, 7), {"", {}, true})) ==
+        "tiled pull=1");  // another number of ranks
+  const Selector beside(usual_group(8, true), {}, true, nullptr, both);
+  CHECK(said(*beside.best(long_one, {"", {}, true})) == "tiled pull=1");
+}
+
 TEST_CASE("counters name the way that a row has, and not what a caller asks for") {
   const Request request = request_of(DataType::fp32, 16 << 20);
   CHECK(label(*selector().best(request)) == "tiled(fold=1,shift=1)");
