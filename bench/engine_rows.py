@@ -21,6 +21,7 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "engines.csv"
 MOST_SPREAD = 1.10
+HOST_US = 1.0  # an eager kernel that takes so much more than in a graph waits for the host
 MIB = 1 << 20
 KERNELS = ("one_shot", "two_shot", "hop", "line_chain", "tiled", "messages")
 LINES = KERNELS[:4]
@@ -41,62 +42,29 @@ class Source:
 
 # Of a sweep with larger slots: pieces of 16 MiB, as eight ranks' slots hold.
 AS_ITSELF = r".*blocks=48 .*tile=1048576 .*"
-# Rows of whole runs (gpu_run.py), of sums and moves by engines as they are. Runs on 8 GPUs, and on
-# 4 with lines that are loaded together, are kept to hold predictions against: they are not fitted
-# before 2 GPUs have run with the same kernels (bench/NOTES.md).
-RUNS = tuple(
-    Source("runs", name, (*LINES, "tiled", *COPIES), {"collective": r"\w+", "type": "fp32|bf16"})
+# Rows of each engine by name on two and four GPUs, and of whole runs on eight. hop serves longer
+# calls by short_hop since.
+SHORT_HOPS = Source("longer short hops", "gpu_short_hops_h200x4.csv", ("hop",), {"run": "now"})
+NOW = tuple(
+    Source("now", name, (*LINES, "tiled", *COPIES), {"collective": r"\w+", "type": "fp32|bf16"})
     for name in (
-        "gpu_run_pinned_ring_h200x4.csv",
-        "gpu_run_pinned_tree_h200x4.csv",
-        "gpu_run_schedules_h200x4.csv",
-        "gpu_table_ad3e460_h200x4.csv",
+        "gpu_engines_h200x2.csv",
+        "gpu_engines_h200x4.csv",
+        "gpu_run_table_h200x8.csv",
     )
 )
 # Of each engine the newest build first.
 SOURCES = (
-    *RUNS,
-    Source(
-        "chains",
-        "gpu_chains_h200x4.csv",
-        ("line_chain",),
-        {"way": "plait line_chain", "run": "teams|last", "collective": r"\w+"},
-    ),
-    Source("32-bit lines", "gpu_lines_h200x2.csv", LINES, {"commit": r"a095d62\+.*"}),
-    Source("32-bit lines", "gpu_hop_own_h200x2.csv", ("hop",), {"commit": "7a5fc5e"}),
-    Source("no division", "gpu_hop_h200x2.csv", ("hop",), {"commit": "654545a"}),
-    Source("escaped lines", "gpu_hop_h200x2.csv", ("hop",), {"commit": r"a1d5251|c1868a2\+"}),
-    Source("escaped lines", "gpu_gather_h200x2.csv", ("hop",)),
-    Source("flagged lines", "gpu_collectives_h200x4.csv", ("hop",)),
-    Source("64-bit lines", "gpu_fused_h200x4.csv", LINES),
+    SHORT_HOPS,
+    *NOW,
+    Source("runs", "gpu_run_schedules_h200x4.csv", ("hop",), {"type": "fp32|bf16"}),
     Source("registers spilled", "gpu_fused_h200x8.csv", LINES),
-    Source("in step", "gpu_lines_h200x2.csv", ("tiled",)),
-    Source("in step", "gpu_hop_own_h200x2.csv", ("tiled",)),
-    Source("in step", "gpu_hop_h200x2.csv", ("tiled",)),
-    Source("in step", "gpu_gather_h200x2.csv", ("tiled",)),
-    Source("in step", "gpu_engines_small_h200x2.csv", ("tiled",), blocks=64),
-    Source("in step", "gpu_fused_h200x2.csv", ("tiled",)),
-    Source("in step", "gpu_pairs_h200x2.csv", ("tiled",)),
-    Source("in step", "gpu_fused_h200x4.csv", ("tiled",)),
     Source("in step", "gpu_collectives_h200x4.csv", ("tiled",), {"commit": "f422961"}),
-    Source("in step", "gpu_all_gather_ring_h200x4.csv", ("tiled",)),
-    Source("clerks", "gpu_collectives_large_h200x2.csv", ("tiled",)),
-    Source("clerks", "gpu_collectives_h200x4.csv", ("tiled",), {"commit": "bc2374e|8990d5a"}),
     Source(
         "clerks", "gpu_gather_h200x4.csv", ("tiled",), {"how": "results_eighth", "ring_mib": "[48]"}
     ),
     Source("clerks", "gpu_fused_h200x8.csv", ("tiled",)),
-    Source("even pieces", "gpu_lines_h200x2.csv", ("rotation",), {"commit": r"a095d62\+.*"}),
-    Source("even pieces", "gpu_hop_own_h200x2.csv", ("rotation",)),
-    Source("even pieces", "gpu_hop_h200x2.csv", ("rotation",)),
-    Source("even pieces", "gpu_gather_h200x2.csv", ("rotation",)),
-    Source("even pieces", "gpu_engines_small_h200x2.csv", ("rotation",), {"commit": "52adfff"}),
-    Source("even pieces", "gpu_fused_h200x2.csv", ("rotation",)),
-    Source("even pieces", "gpu_one_way_share_h200x2.csv", ("rotation",)),
-    Source("slots lent", "gpu_collectives_large_h200x2.csv", ("rotation",)),
     Source("slots lent", "gpu_exchange_lent_h200x2.csv", ("rotation",)),
-    Source("ring", "gpu_all_gather_ring_h200x4.csv", ("engine_ring",), {"order": "ahead"}),
-    Source("ports", "gpu_all_gather_ring_h200x4.csv", ("rotation",), {"order": "ahead"}),
     Source("ports", "gpu_rotation_ports_h200x4.csv", ("rotation",), {"how": "product"}),
     Source("ports", "gpu_sweep_h200x8.csv", ("rotation",), {"params": AS_ITSELF}),
     Source("pulls", "gpu_collectives_h200x4.csv", ("rotation",)),
@@ -207,13 +175,36 @@ def lines_launch(call: Call) -> dict[str, int]:
 def hop_launch(call: Call) -> dict[str, int]:
     units = ceil(call.part_bytes(), 16)
     threads = 128 if units < 8192 else 256 if units < 65536 else 512
-    most = (48 if call.sums() else 32) if call.beside else 132
+    most = 132
+    if call.beside and call.ranks == 2:
+        most = 48 if call.sums() else 32
+    blocks = min(ceil(units, threads), most)
     return {
-        "blocks": min(ceil(units, threads), most),
+        "blocks": blocks,
         "threads": threads,
         "together": 2 if call.sums() else 4,
         "line_bytes": 16,
     }
+
+
+def is_short(call: Call, build: str) -> bool:
+    """Whether short_hop served the call."""
+    units, made = ceil(call.part_bytes(), 16), hop_launch(call)
+    most = {"now": 8192 if call.sums() else 16384, SHORT_HOPS.build: 32768}.get(build, 0)
+    has_threads = made["threads"] <= 256 and units <= made["blocks"] * made["threads"]
+    return call.engine == "hop" and call.ranks <= 8 and has_threads and units <= most
+
+
+def chain_launch(call: Call) -> dict[str, int]:
+    """Of several pieces a warp of each block waits and tells for the others."""
+    made = hop_launch(call)
+    if call.beside:
+        made["blocks"] = min(made["blocks"], 64)
+    most = 24330240 if call.ranks == 4 else 12165120
+    piece = min(most, 16220160) if call.sums() else most
+    if call.bytes <= (24 << 20 if call.ranks == 4 else 12 << 20):
+        return made | {"piece_bytes": call.bytes}
+    return made | {"threads": made["threads"] - 32, "piece_bytes": piece}
 
 
 def tiled_launch(call: Call) -> dict[str, int]:
@@ -254,11 +245,11 @@ def messages_launch(call: Call) -> dict[str, int]:
 
 LAUNCHES = {
     "hop": hop_launch,
-    "line_chain": hop_launch,
+    "line_chain": chain_launch,
     "tiled": tiled_launch,
     "messages": messages_launch,
 }
-LAUNCHED = ("blocks", "threads", "together", "line_bytes", "tile_units")
+LAUNCHED = ("blocks", "threads", "together", "line_bytes", "tile_units", "short", "piece_bytes")
 
 
 def launch_of(call: Call) -> dict[str, int]:
@@ -281,21 +272,22 @@ def shares_by_itself(call: Call) -> bool:
 
 def why_left_out(call: Call, build: str, times: list[float]) -> str:
     """Of the newest build's recordings; empty where they measure the call."""
-    if build == "flagged lines":
-        return "flagged lines of hop are gone"
+    if (call.engine, call.ranks) == ("hop", 8) and call.part_bytes() >= 512 << 10:
+        return "it went in pieces of the first room"
+    if (call.engine, call.ranks) == ("line_chain", 8) and call.bytes > 12 << 20:
+        return "each piece was a launch of its own"
     if build == "pulls" and call.collective != "send_recv":
         return "results are pushed since, and ports passed on"
     if (call.engine, call.collective) == ("copy_rotation", "all_gather"):
         return "all_gathers of more than two ranks go round a ring since"
     if (spread := max(times) / min(times)) > MOST_SPREAD:
         return f"recordings differ by {100 * (spread - 1):.0f} %"
-    if shares_by_itself(call):
+    is_exchange_now = (call.engine, build) == ("copy_exchange", "now")
+    if shares_by_itself(call) and not is_exchange_now:  # which has no room for a share
         return "its share through host memory is not recorded"
-    by_kernel = call.engine in (*LINES, "messages")
-    if call.launched == "eager" and by_kernel and call.bytes <= 256 << 10 and len(times) == 1:
-        return "recorded once: others of its kind differ by up to 41 %"
     in_graph = call.launched == "graph" and call.engine.startswith("copy_")
-    if in_graph and call.bytes <= (4 if call.ranks == 2 else 64) * MIB:
+    most = 16 if build == "now" else 4
+    if in_graph and call.bytes <= (most if call.ranks == 2 else 64) * MIB:
         return "timed in a graph of hundreds of copies, where each costs more"
     return ""
 
@@ -317,13 +309,20 @@ def gather() -> list[dict[str, object]]:
         builds = list(sizes[kind])
         newer = [sizes[kind][build] for build in builds[: builds.index(source.build)]]
         left_out = why_left_out(call, source.build, times)
-        if any(min(known) <= call.bytes <= max(known) for known in newer):
+        if "now" in builds[: builds.index(source.build)]:
+            left_out = "an older build: its kernel was written anew"
+        elif any(min(known) <= call.bytes <= max(known) for known in newer):
             left_out = "an older build: newer ones are recorded around it"
         us = round(statistics.median(times), 3)
         replayed = found.get(replace(call, launched="graph"), (source, []))[1]
         if call.engine in KERNELS and replayed and us * MOST_SPREAD < statistics.median(replayed):
             left_out = left_out or "faster than in a graph: another node's pace, or chance"
+        eagerly = call.engine in KERNELS and call.launched == "eager" and replayed
+        if eagerly and us > statistics.median(replayed) + max(HOST_US, us / 20):
+            left_out = left_out or "the host's time, which differs from node to node"
         row = vars(call) | launch_of(call)
+        row["short"] = int(is_short(call, source.build))
+        row["usual_memory"] = int(source.build == "now")
         table.append(row | {"us": us, "left_out": left_out, "file": source.file})
     return table
 

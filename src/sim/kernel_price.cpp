@@ -17,8 +17,9 @@ namespace {
 struct KernelCosts {
   double graph_ns, eager_ns;
   double to_one, to_three, to_seven, both_ways;
-  double line_hop_ns, line_escape_ns, line_one_way_ns;
-  double chain_hop_ns, chain_sum_ns, chain_step_ns;
+  double line_hop_ns, line_peer_ns, line_escape_ns, line_one_way_ns;
+  double short_hop_ns, short_peer_ns, two_shot_hops;
+  double chain_hop_ns, chain_sum_ns, chain_sum_gb_per_s;
   double one_shot_step_ns, two_shot_step_ns, hop_peer_ns, hop_round_ns, line_norm;
   double tile_hop_ns, tile_both_ns, tile_relay_ns, tile_ranks_ns, tile_blocks_ns;
   double tile_sum_gb_per_s, tile_step_ns, tile_fill_ns, tile_norm;
@@ -40,11 +41,15 @@ KernelCosts costs_of(const Topology& topology) {
   get("stores_to_seven_share", costs.to_seven);
   get("stores_both_ways_share", costs.both_ways);
   get("line_hop_ns", costs.line_hop_ns);
+  get("line_peer_ns", costs.line_peer_ns);
+  get("short_hop_ns", costs.short_hop_ns);
+  get("short_peer_ns", costs.short_peer_ns);
+  get("two_shot_hops", costs.two_shot_hops);
   get("line_escape_ns", costs.line_escape_ns);
   get("line_one_way_ns", costs.line_one_way_ns);
   get("chain_hop_ns", costs.chain_hop_ns);
   get("chain_sum_ns", costs.chain_sum_ns);
-  get("chain_step_ns", costs.chain_step_ns);
+  get("chain_sum_gb_per_s", costs.chain_sum_gb_per_s);
   get("one_shot_step_ns", costs.one_shot_step_ns);
   get("two_shot_step_ns", costs.two_shot_step_ns);
   get("hop_peer_ns", costs.hop_peer_ns);
@@ -177,41 +182,52 @@ class Price {
   // What is escaped, or goes by slots of messages, both ways at once.
   double both_ways_share() const { return parts_.both_ways ? costs_.both_ways : 1.0; }
 
-  // Who sends only is a call ahead of who takes, so that in a row the first wait hides too.
+  // Who sends only is a call ahead of who takes, so that in a row the first wait hides too, and the
+  // launch with it.
   double lines_ns() const {
     const double ranks = plan_.request.ranks, line_bytes = param("line_bytes", 16);
     const bool one_shot = plan_.kernel == "one_shot", two_shot = plan_.kernel == "two_shot";
     const double all = units(parts_.bytes), work = two_shot ? std::ceil(all / ranks) : all;
     const double parts = std::max(parts_.sent, parts_.taken) * (two_shot ? 2 : 1);
+    const double more_peers = std::max({parts_.sent, parts_.taken, 1.0}) - 1;
     double link = link_ns(parts * work * line_bytes);
-    double first = std::log2(ranks) * costs_.line_hop_ns * (two_shot ? 2 : 1);
+    double first = costs_.line_hop_ns + more_peers * costs_.line_peer_ns;
     double step = one_shot ? costs_.one_shot_step_ns : (ranks - 1) * costs_.two_shot_step_ns;
+    if (two_shot) first *= costs_.two_shot_hops;
     if (!one_shot && !two_shot) {
       const double ends =
           parts_.both_ways ? parts_.sent + parts_.taken : std::max(parts_.sent, parts_.taken);
-      step = costs_.hop_round_ns * (ends + (parts_.keeps ? 1 : 0));
-      first += costs_.line_escape_ns;
-      if (parts_.both_ways)
-        first += (std::max({parts_.sent, parts_.taken, 1.0}) - 1) * costs_.hop_peer_ns;
-      link /= both_ways_share();
+      const bool is_short = has("short") > 0;
+      step = costs_.hop_round_ns * (ends + (!parts_.keeps ? 0 : parts_.both_ways ? 2 : 1));
+      first = costs_.line_hop_ns + (is_short ? costs_.short_hop_ns : costs_.line_escape_ns);
+      if (parts_.both_ways || is_short)
+        first += is_short ? std::pow(more_peers, 1.5) * costs_.short_peer_ns *
+                                (parts_.both_ways ? 1.0 : 0.5)
+                          : more_peers * costs_.hop_peer_ns;
+      const double kept = parts_.keeps && parts_.sent >= parts_.taken ? 1.0 / parts_.sent : 0.0;
+      link /= parts_.both_ways ? costs_.both_ways : 1.0 - kept * (1.0 - costs_.both_ways);
     }
     // The first half of the first step is hidden by the launch.
     const double at_once = param("blocks", 1) * param("threads", 1) * param("together", 1);
     const double turns = std::max(work / at_once - 0.5, 0.0) * step;
     if (parts_.both_ways) return first + overlapped(costs_.line_norm, {link, turns});
-    return overlapped(costs_.line_norm, {first - costs_.line_one_way_ns, link, turns});
+    return overlapped(costs_.line_norm,
+                      {costs_.graph_ns + first - costs_.line_one_way_ns, link, turns}) -
+           costs_.graph_ns;
   }
 
   // Each rank hands on what it takes; the last returns sums to the root, where that is the first.
+  // What adding takes over the link shows in the first piece alone.
   double line_chain_ns() const {
     const Request& request = plan_.request;
     const double all = units(parts_.bytes), line_bytes = param("line_bytes", 16);
     const bool sums = reduces(request.collective);
     const int hops = request.ranks - (sums && request.root == 0 ? 0 : 1);
     const double first = hops * (costs_.chain_hop_ns + (sums ? costs_.chain_sum_ns : 0.0));
-    const double at_once = param("blocks", 1) * param("threads", 1) * param("together", 1);
-    const double turns = std::max(all / at_once - 0.5, 0.0) * costs_.chain_step_ns;
-    return first + overlapped(costs_.line_norm, {link_ns(all * line_bytes, 1.0), turns});
+    const double piece = has("piece_bytes") > 0 ? has("piece_bytes") : parts_.bytes;
+    const double sum_gb_per_s = costs_.chain_sum_gb_per_s * param("blocks", 1);
+    const double added = sums ? std::min(piece, parts_.bytes) / sum_gb_per_s : 0.0;
+    return first + added + link_ns(all * line_bytes, 1.0);
   }
 
   // Of a tiled call: what an owner handles, which hops that takes, how many of them a rank has a
@@ -323,16 +339,18 @@ class Price {
         std::min(param("blocks", 1), std::max(1.0, std::ceil(units(made.part) / kLeastUnits)));
     const double share = std::ceil(units(made.part) / blocks);
     const double steps = std::ceil(share / param("tile_units", 1)), tile = share / steps;
-    // What goes one way alone hides most of its second hop.
-    const double relayed =
-        made.hops > 1 ? (made.both_ways ? 1.0 : 0.25) * std::log2(ranks / 2) : 0.0;
+    const double relayed = made.hops > 1 ? std::log2(ranks / 2) : 0.0;
     const double first = made.hops * costs_.tile_hop_ns +
                          std::log2(blocks) * costs_.tile_blocks_ns +
                          (made.both_ways ? costs_.tile_both_ns : 0.0) +
                          std::log2(ranks) * costs_.tile_ranks_ns + relayed * costs_.tile_relay_ns +
                          std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
     const double sums = made.sums ? made.in / (blocks * costs_.tile_sum_gb_per_s) : 0.0;
-    const double peers = folds ? ranks / 2 : rings ? 1.0 : std::max(parts.sent, parts.taken);
+    // A reduce is bound by what comes to its root.
+    const double peers = folds                              ? ranks / 2
+                         : rings                            ? 1.0
+                         : collective == Collective::reduce ? 1.0
+                                                            : std::max(parts.sent, parts.taken);
     const double link =
         tile_link_ns(made, folds || rings ? made.out : std::max(made.out, made.in), peers);
     return first +
@@ -370,7 +388,8 @@ class Price {
     const bool by_lines = param("line_bytes", 0) > 0;
     const double bytes = std::max(parts_.sent, parts_.taken) * parts_.bytes * (by_lines ? 2 : 1);
     const double both = parts_.both_ways ? 1.0 : 0.0;
-    return std::log2(param("blocks", 1)) * costs_.message_blocks_ns +
+    const double blocks_ns = std::log2(param("blocks", 1)) * costs_.message_blocks_ns;
+    return (by_lines ? both : 1.0) * blocks_ns +
            (by_lines ? both * costs_.message_lines_ns
                      : costs_.message_tiles_ns + both * costs_.message_both_ns) +
            link_ns(bytes) / both_ways_share();

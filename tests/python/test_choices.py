@@ -190,7 +190,7 @@ def test_where_rows_say_so_nccl_was_slower_on_two_h100_too(collective):
     for size, ways in times("gpu_table_h100x2.csv", collective).items():
         kernel, ahead = chosen(2, size, collective)
         named = "copy_exchange" if kernel == "rotation" else kernel
-        if ahead:
+        if ahead and named in ways:  # sends of 128 MiB went by copies
             assert ways[named] <= ways["nccl"], (size, ways)
             compared += 1
     assert compared >= 16

@@ -129,7 +129,7 @@ def test_shares_through_host_memory_are_predicted_from_their_plans(rows) -> None
 def test_parameters_that_were_fitted_say_so() -> None:
     topology = (ROOT / "topologies" / "hgx-h200.json").read_text()
     fitted = topology.count('"source": "fitted by bench/fit_prices.py on bench/results/engines.csv')
-    assert 20 <= fitted <= 40
+    assert 20 <= fitted <= 45
     assert engines.machine().to_json().count("fitted by bench/fit_prices.py") == fitted
 
 

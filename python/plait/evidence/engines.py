@@ -16,14 +16,15 @@ from functools import cache
 from pathlib import Path
 
 import plait
-from plait._core import plan_of_copies, predicted_ns
+from plait._core import engine_plan, plan_of_copies, predicted_ns
 
 TABLE = Path("bench/results/engines.csv")  # of a checkout
 NEAR, FAR = 0.10, 0.25  # held: this many of all rows, and every row
 WANTED_NEAR = 0.90
 MIB = 1 << 20
 # Columns that say how a kernel was launched, and what a plan calls them.
-LAUNCH = {key: key for key in ("blocks", "threads", "together", "line_bytes", "tile_units")}
+_SHAPE = ("blocks", "threads", "together", "line_bytes", "tile_units", "short", "piece_bytes")
+LAUNCH = {key: key for key in _SHAPE}
 LAUNCH |= {"host": "host_permille", "chunk": "chunk_bytes"}
 
 
@@ -90,8 +91,11 @@ def _request(row: dict[str, str]) -> plait.Request:
 
 
 def _copies(row: dict[str, str]) -> plait.Plan:
-    """As the engine cuts it, with the memory that it had: bench_gpu's of that day."""
+    """As the engine cuts it, with the memory that it had: what is usual, or bench_gpu's of that
+    day."""
     ranks = int(row["ranks"])
+    if row["usual_memory"] == "1":
+        return engine_plan(machine(), _request(row), row["engine"], {}, row["beside"] == "1")
     slot = {2: 32, 4: 64, 8: 16}[ranks] * MIB
     return plan_of_copies(
         machine(),
@@ -176,10 +180,11 @@ class Choice:
 
 
 def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[Choice]:
-    """Engines as they run by themselves, without a number of blocks or a share asked for."""
+    """Engines as they run by themselves, without a number of blocks or a share asked for. What is
+    between two ranks alone goes by messages where a program sends it, which no choice decides."""
     calls: dict[tuple[object, ...], list[Recorded]] = {}
     for row in rows:
-        if row.asked == 0 and row.host == 0:
+        if row.asked == 0 and row.host == 0 and row.engine != "messages":
             asked = (row.collective, row.ranks, row.type, row.size, row.eager, row.beside)
             calls.setdefault(asked, []).append(row)
     return [

@@ -99,8 +99,9 @@ class HopEngine : public Engine {
             const Group& group) const override {
     Plan made =
         line_plan(topology, request, LineKernel::hop, LineKind::escaped, group.sizes.bare_bytes);
-    set_launch(made, spread_of(request, tuning, group), reduces(request.collective) ? 2 : 4,
-               kBareLineBytes);
+    const Spread spread = spread_of(request, tuning, group);
+    set_launch(made, spread, reduces(request.collective) ? 2 : 4, kBareLineBytes);
+    if (is_short_hop(request, cut(request, group), spread)) made.params["short"] = 1;
     return made;
   }
   std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,

@@ -26,17 +26,19 @@ inline Spread line_spread(std::uint64_t units, bool is_lean, unsigned most_block
   return spread;
 }
 
-/// Units of a part up to which short_hop was timed, of two ranks. Larger calls were slower by an
-/// earlier form of it. Source: bench/results/gpu_short_hops_h100x2.csv, bench/NOTES.md.
+/// Units of a part up to which short_hop is faster, of two and of four GPUs. Source:
+/// bench/results/gpu_short_hops_h200x4.csv.
 inline constexpr struct {
-  std::uint64_t sums = 8192, moves = 16384;
+  std::uint64_t sums_of_two = 8192, sums = 32768, moves = 32768;
 } kShortHopUnits;
 
 /// Whether short_hop serves a call.
 inline bool is_short_hop(const Request& request, const LineCut& cut, const Spread& spread) {
+  const std::uint64_t most_units = !reduces(request.collective) ? kShortHopUnits.moves
+                                   : request.ranks == 2         ? kShortHopUnits.sums_of_two
+                                                                : kShortHopUnits.sums;
   return has_short_hop(request) && cut.pieces == 1 && spread.threads <= kShortHopThreads &&
-         std::uint64_t{spread.blocks} * spread.threads >= cut.units &&
-         cut.units <= (reduces(request.collective) ? kShortHopUnits.sums : kShortHopUnits.moves);
+         std::uint64_t{spread.blocks} * spread.threads >= cut.units && cut.units <= most_units;
 }
 
 }  // namespace plait::cuda
