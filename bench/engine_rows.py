@@ -200,8 +200,10 @@ def chain_launch(call: Call) -> dict[str, int]:
     made = hop_launch(call)
     if call.beside:
         made["blocks"] = min(made["blocks"], 64)
-    most = 24330240 if call.ranks == 4 else 12165120
-    piece = min(most, 16220160) if call.sums() else most
+    moves, sums = (24330240, 16220160) if call.ranks == 4 else (12165120, 12165120)
+    if call.beside:
+        moves, sums = 43253760, 16711680
+    piece = sums if call.sums() else moves
     if call.bytes <= (24 << 20 if call.ranks == 4 else 12 << 20):
         return made | {"piece_bytes": call.bytes}
     return made | {"threads": made["threads"] - 32, "piece_bytes": piece}

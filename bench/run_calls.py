@@ -42,7 +42,7 @@ def calls_of(folder: Path, section: str) -> Calls:
                 continue
             ways = found.setdefault((row["collective"], row["type"], int(row["bytes"])), Ways())
             way = row["way"].removeprefix("plait ")
-            name = "nccl" if way.startswith("nccl") else way
+            name = "nccl" if way.startswith("nccl") else spelled(way)
             ways.by[name] = [float(row[f"{how}_us"]) for how in HOW]
             for how, us in enumerate(ways.by[name]):
                 if row["params"] == CHOSEN and us > 0:  # 0: in graphs, or eagerly, another way
@@ -50,12 +50,18 @@ def calls_of(folder: Path, section: str) -> Calls:
     return found
 
 
+def spelled(way: str) -> str:
+    """One spelling of a way, whoever wrote it: parameters by name."""
+    engine, _, params = way.partition(":")
+    return f"{engine}:{','.join(sorted(params.split(',')))}" if params else engine
+
+
 def of_both(one: Calls, two: Calls) -> Calls:
     """A call's ways in either section are the same call's; `one` counts where both have a way."""
     merged: Calls = {}
     for key in {*one, *two}:
         first, second = one.get(key, Ways()), two.get(key, Ways())
-        chosen = [one or two for one, two in zip(first.chosen, second.chosen, strict=True)]
+        chosen = [ours or more for ours, more in zip(first.chosen, second.chosen, strict=True)]
         by = {
             name: [
                 us or more

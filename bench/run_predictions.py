@@ -68,18 +68,21 @@ def machine() -> plait.Topology:
     return plait.load_topology("hgx-h200")
 
 
+Times = list[tuple[str, float, float]]  # (what serves it, us in a graph, us eagerly)
+
+
 @cache
-def times_us(item: Item, ranks: int) -> tuple[str, float, float] | None:
-    """(what serves it, us in a graph, us eagerly); None where the way does not take it."""
+def times_us(item: Item, ranks: int) -> Times:
+    """Two where the call goes another way in graphs, each with a 0; none where the way refuses."""
     request = item.request(ranks)
     names = {info.name for info in plait.strategies()}
     if item.way in names - {info.name for info in plait.engines()}:
         try:
             plan = plait.propose_one(machine(), request, item.way, dict(item.params))
         except plait.UnsupportedError:
-            return None
+            return []
         times = [predicted_ns(plan, machine(), eager) / 1e3 for eager in (False, True)]
-        return plan.label, times[0], times[1]
+        return [(plan.label, times[0], times[1])]
     if item.way:
         return _by_engine(item, request)
     found = []
@@ -87,35 +90,36 @@ def times_us(item: Item, ranks: int) -> tuple[str, float, float] | None:
         try:
             runs = plait.what_would_run(machine(), request, item.way, dict(item.params), eager)
         except plait.UnsupportedError:
-            return None
+            return []
         if runs is None:
-            plan, name = plait.propose(machine(), request)[0][0], "lanes"
-            found.append(predicted_ns(plan, machine(), eager) / 1e3)
+            plan = plait.propose(machine(), request)[0][0]
+            found.append(("lanes", predicted_ns(plan, machine(), eager) / 1e3))
         else:
-            name = way_of(runs.choice.engine, runs.choice.params)
-            found.append(runs.predicted_us)
-    return name, found[0], found[1]
+            found.append((way_of(runs.choice.engine, runs.choice.params), runs.predicted_us))
+    (captured, graph_us), (eagerly, eager_us) = found
+    if captured == eagerly:
+        return [(captured, graph_us, eager_us)]
+    return [(eagerly, 0.0, eager_us), (captured, graph_us, 0.0)]
 
 
-def _by_engine(item: Item, request: plait.Request) -> tuple[str, float, float] | None:
+def _by_engine(item: Item, request: plait.Request) -> Times:
     """By the engine that is named, with the memory that the section has."""
     with_slots = {"memory": MEMORY_BYTES, "sm_budget": SM_BUDGET}
     asked = with_slots if item.section == "slots" else {}
     try:
         plan = engine_plan(machine(), request, item.way, dict(item.params), **asked)
     except (plait.UnsupportedError, plait.InvalidArgumentError):
-        return None
+        return []
     times = [predicted_ns(plan, machine(), eager) / 1e3 for eager in (False, True)]
-    return item.way, times[0], times[1]
+    return [(item.way, times[0], times[1])]
 
 
 def predicted(section: str, ranks: int) -> Iterator[Row]:
     """A row for each that the run will write, as far as there is a prediction."""
     for item in items(section, ranks, MOST):
         known = times_us(item, ranks)
-        if known is None:
+        if not known:
             continue
-        name, graph_us, eager_us = known
         request = item.request(ranks)
         row = {
             "section": section,
@@ -125,8 +129,9 @@ def predicted(section: str, ranks: int) -> Iterator[Row]:
             "bytes": request.message_bytes(),
             "params": "" if item.way else CHOSEN,
         }
-        times = {"predicted_graph_us": graph_us, "predicted_eager_us": eager_us}
-        yield row | {"way": f"plait {item.asked() or name}"} | times
+        for name, graph_us, eager_us in known:
+            times = {"predicted_graph_us": graph_us, "predicted_eager_us": eager_us}
+            yield row | {"way": f"plait {item.asked() or name}"} | times
         if section == "table" and item.collective == "all_reduce" and item.size >= 64 * MIB:
             us = nccl_us(ranks, item.size // MIB)
             times = {"predicted_graph_us": us, "predicted_eager_us": us}

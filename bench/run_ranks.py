@@ -209,9 +209,10 @@ class Rank:
         row = self.row(item, case, slab, call, exact)
         rows = [row | self.way_of(item, eagerly)]
         if captured != eagerly:  # a row of its own
+            alone, replayed = {"wrong": row["wrong_alone"]}, {"wrong": row["wrong_replayed"]}
             rows = [
-                row | self.way_of(item, eagerly) | {"graph_us": 0.0},
-                row | self.way_of(item, captured) | {"eager_us": 0.0},
+                row | self.way_of(item, eagerly) | {"graph_us": 0.0} | alone,
+                row | self.way_of(item, captured) | {"eager_us": 0.0} | replayed,
             ]
         by_nccl = self.side.by_nccl(request, at)
         if by_nccl is not None:
@@ -225,10 +226,10 @@ class Rank:
 
     def row(self, item: Item, case: Case, slab: Any, call: Call, exact: bool) -> dict[str, Any]:
         """Times of a call, and what was wrong of one before them and of one in a graph after."""
-        wrong = self.wrong(case, slab, call, exact)
+        alone = self.wrong(case, slab, call, exact)
         graph_us, eager_us = self.side.times_us(call, item.size)
         with self.side.replayed(call) as replay:
-            wrong += self.wrong(case, slab, replay, exact)
+            replayed = self.wrong(case, slab, replay, exact)
         return {
             "collective": item.collective if item.op == "sum" else f"{item.collective} {item.op}",
             "gpus": self.comm.ranks,
@@ -237,7 +238,9 @@ class Rank:
             "bytes": case.request.message_bytes(),
             "graph_us": graph_us,
             "eager_us": eager_us,
-            "wrong": wrong,
+            "wrong": alone + replayed,
+            "wrong_alone": alone,
+            "wrong_replayed": replayed,
         }
 
 

@@ -176,7 +176,7 @@ def best_of(ways: Ways, wanted: Callable[[str], bool]) -> tuple[str, bool] | Non
     if not score or "nccl" not in ways.by:
         return None
     name = min(score, key=score.__getitem__)
-    today = ways.chosen[0]
+    today = ways.chosen[1] or ways.chosen[0]  # another in graphs has a row that no table proposes
     if today in score and score[today] * NOISE <= score[name]:
         name = today
     return name, ways.ratio(0, name) >= 1 and ways.ratio(1, name) >= 1

@@ -29,6 +29,7 @@ class Runs:
     predicted_us: float  # in a graph, among others like it
     plan: plait.Plan
     proof: plait.Report
+    eagerly: str = ""  # the engine outside graphs, where that is another: tiled(blocks=64)
 
     @property
     def title(self) -> str:
@@ -42,6 +43,7 @@ class Runs:
             "engine": self.engine,
             "tuning": self.tuning,
             "by": self.by,
+            "eagerly": self.eagerly,
             "predicted_us": self.predicted_us,
             "bytes_by_path": self.plan.bytes_per_path(),
             "proof": {"proved": not findings, "findings": findings},
@@ -58,7 +60,15 @@ def tuning_table(machine: plait.Topology, ranks: int) -> str:
 def _runs(found: _core.WhatRuns) -> Runs:
     choice = found.choice
     facts = (choice.engine, choice.params, choice.by, found.predicted_us)
-    return Runs(*facts, found.plan, found.proof)
+    return Runs(*facts, found.plan, found.proof, _said(found.otherwise))
+
+
+def _said(choice: _core.Choice | None) -> str:
+    """'tiled(fold=1)'; empty for None."""
+    if choice is None:
+        return ""
+    params = ",".join(f"{name}={value}" for name, value in choice.params.items())
+    return f"{choice.engine}({params})" if params else choice.engine
 
 
 def by_engine(

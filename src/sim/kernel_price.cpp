@@ -195,17 +195,9 @@ class Price {
     double step = one_shot ? costs_.one_shot_step_ns : (ranks - 1) * costs_.two_shot_step_ns;
     if (two_shot) first *= costs_.two_shot_hops;
     if (!one_shot && !two_shot) {
-      const double ends =
-          parts_.both_ways ? parts_.sent + parts_.taken : std::max(parts_.sent, parts_.taken);
-      const bool is_short = has("short") > 0;
-      step = costs_.hop_round_ns * (ends + (!parts_.keeps ? 0 : parts_.both_ways ? 2 : 1));
-      first = costs_.line_hop_ns + (is_short ? costs_.short_hop_ns : costs_.line_escape_ns);
-      if (parts_.both_ways || is_short)
-        first += is_short ? std::pow(more_peers, 1.5) * costs_.short_peer_ns *
-                                (parts_.both_ways ? 1.0 : 0.5)
-                          : more_peers * costs_.hop_peer_ns;
-      const double kept = parts_.keeps && parts_.sent >= parts_.taken ? 1.0 / parts_.sent : 0.0;
-      link /= parts_.both_ways ? costs_.both_ways : 1.0 - kept * (1.0 - costs_.both_ways);
+      first = costs_.line_hop_ns + hop_more_ns(more_peers);
+      step = hop_step_ns();
+      link /= hop_link_share();
     }
     // The first half of the first step is hidden by the launch.
     const double at_once = param("blocks", 1) * param("threads", 1) * param("together", 1);
@@ -214,6 +206,29 @@ class Price {
     return overlapped(costs_.line_norm,
                       {costs_.graph_ns + first - costs_.line_one_way_ns, link, turns}) -
            costs_.graph_ns;
+  }
+
+  // What hop adds to the first line's way, for each further peer too. Of a short call a peer more
+  // costs the more, the more there are; where only the root has several, half of that shows.
+  double hop_more_ns(double more_peers) const {
+    if (has("short") == 0)
+      return costs_.line_escape_ns + (parts_.both_ways ? more_peers * costs_.hop_peer_ns : 0.0);
+    const double shown = parts_.both_ways ? 1.0 : 0.5;
+    return costs_.short_hop_ns + shown * std::pow(more_peers, 1.5) * costs_.short_peer_ns;
+  }
+  // A thread's round: a load for each part sent and a wait for each taken; what stays is a load and
+  // a store, of which a rank that only sends or takes waits for one.
+  double hop_step_ns() const {
+    const double ends =
+        parts_.both_ways ? parts_.sent + parts_.taken : std::max(parts_.sent, parts_.taken);
+    const double stays = !parts_.keeps ? 0.0 : parts_.both_ways ? 2.0 : 1.0;
+    return costs_.hop_round_ns * (ends + stays);
+  }
+  // A root that sends and copies its own part is slowed down as if it took as much.
+  double hop_link_share() const {
+    if (parts_.both_ways) return costs_.both_ways;
+    const bool copies = parts_.keeps && parts_.sent >= parts_.taken;
+    return copies ? 1.0 - (1.0 - costs_.both_ways) / parts_.sent : 1.0;
   }
 
   // Each rank hands on what it takes; the last returns sums to the root, where that is the first.

@@ -222,36 +222,83 @@ TEST_CASE("a strategy that PLAIT_ALGO names serves all that it can") {
   });
 }
 
+namespace {
+
+/// So many calls were counted for what begins so: "all_reduce/tiled".
+std::uint64_t counted(const GpuCalls& calls, const std::string& name) {
+  Counters counters;
+  calls.add_to(counters);
+  std::uint64_t found = 0;
+  for (const auto& [as, count] : counters.calls_of)
+    if (as == name || as.starts_with(name + "(")) found += count;
+  return found;
+}
+
+void require_counted(const GpuCalls& calls, std::uint64_t by_tiles, std::uint64_t by_rings) {
+  const std::uint64_t tiles = counted(calls, "all_reduce/tiled"),
+                      rings = counted(calls, "all_reduce/scatter_ring");
+  require(tiles == by_tiles && rings == by_rings, text(tiles, " by tiles, ", rings, " by rings"));
+}
+
+}  // namespace
+
 TEST_CASE("all_reduces of four ranks from 300 MiB on go another way in a graph") {
   GpuCallsOptions options = drop_in();
   options.beats_nccl = options.rank.beside_computing = false;
   options.checks = load_topology("hgx-h200");
   constexpr int kFour = 4;
-  const std::string eagerly = "all_reduce/tiled", captured = "all_reduce/scatter_ring";
-  const auto calls_of = [](GpuCalls& calls, const std::string& name) {
-    Counters counters;
-    calls.add_to(counters);
-    std::uint64_t found = 0;
-    for (const auto& [as, count] : counters.calls_of)
-      if (as == name || as.starts_with(name + "(")) found += count;
-    return found;
+  const Request large = all_reduce(512 * kMib, kFour), shorter = all_reduce(128 * kMib, kFour);
+  const auto enqueue = [](GpuCalls& calls, const Request& request, bool in_graph,
+                          const CallOptions& wanted = {}) {
+    fake_cuda().is_capturing = in_graph;
+    calls.enqueue(request, kMemory, kMemory, nullptr, wanted);
+    fake_cuda().is_capturing = false;
   };
   on_ranks(
       options, {},
       [&](GpuCalls& calls) {
         require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
-        const Request large = all_reduce(512 * kMib, kFour),
-                      shorter = all_reduce(128 * kMib, kFour);
-        for (const bool in_graph : {false, true, false, true, true}) {
-          fake_cuda().is_capturing = in_graph;
-          calls.enqueue(large, kMemory, kMemory, nullptr, {});
-          calls.enqueue(shorter, kMemory, kMemory, nullptr, {});
+        for (const bool in_graph : {true, false, true, false, true}) {
+          enqueue(calls, large, in_graph);
+          enqueue(calls, shorter, in_graph);
         }
-        fake_cuda().is_capturing = false;
-        require(calls_of(calls, captured) == 3, text(calls_of(calls, captured), " by rings"));
-        require(calls_of(calls, eagerly) == 7, text(calls_of(calls, eagerly), " by tiles"));
+        require_counted(calls, 7, 3);
         require(calls.explain(large).find("in graphs: engine scatter_ring") != std::string::npos,
                 calls.explain(large));
+        // What a caller asks for is done alike: the row's ring has no share and no fold.
+        for (const char* param : {"host_permille", "fold"})
+          for (const bool in_graph : {false, true}) {
+            CallOptions wanted;
+            wanted.params[param] = 1;
+            enqueue(calls, large, in_graph, wanted);
+          }
+        require_counted(calls, 11, 3);
+      },
+      kFour);
+  on_ranks(
+      options, {},
+      [&](GpuCalls& calls) {  // captured before there is room, then with it
+        enqueue(calls, large, true);
+        require_counted(calls, 0, 0);
+        enqueue(calls, large, false);
+        enqueue(calls, large, true);
+        require_counted(calls, 1, 1);
+      },
+      kFour);
+  // What NCCL's calls go by depends on no capture, where they may take the whole GPU too.
+  options.rank.most_blocks = 132;
+  options.bitwise = true;
+  on_ranks(
+      options, {},
+      [&](GpuCalls& calls) {
+        require(calls.takes(large) && calls.rank().has_room(RoomCall::alone),
+                calls.rank().why_no_room());
+        require(!calls.rank().whole_group().leaves_sms(), "it leaves multiprocessors");
+        for (const bool in_graph : {true, false}) {
+          fake_cuda().is_capturing = in_graph;
+          require(served_by(calls, large) == &cuda::tiled_engine(), "by another engine");
+        }
+        fake_cuda().is_capturing = false;
       },
       kFour);
 }

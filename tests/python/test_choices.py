@@ -89,6 +89,26 @@ def test_where_calls_leave_sms_engines_are_no_slower_than_nccl():
     assert compared >= 6
 
 
+def test_rows_for_graphs_are_faster_there_and_slower_eagerly():
+    row = r"^PLAIT_GRAPH_CHOICE\((\w+),\s*(\d+), ([^,]+), (\w+), 0, (.*)\)$"
+    rows = re.findall(row, CHOICES, re.M)
+    assert [(row[0], row[1], row[3]) for row in rows] == [("all_reduce", "4", "scatter_ring")]
+    _, _, from_bytes, engine, params = rows[0]
+    way = f"plait {engine}:{params.replace(' ', '').replace('.', '')}"
+    us: dict[tuple[str, str], dict[int, float]] = {}
+    for row in recorded.rows("gpu_in_graphs_h200x4.csv"):
+        for how in ("graph", "eager"):
+            if row["params"] != "chosen":  # by name
+                us.setdefault((row["way"], how), {})[int(row["bytes"])] = float(row[f"{how}_us"])
+    sizes = [size for size in us[way, "graph"] if size >= upto(from_bytes)]
+    assert len(sizes) >= 4
+    for size in sizes:
+        assert us[way, "graph"][size] < us["plait tiled", "graph"][size]
+        assert us[way, "eager"][size] > us["plait tiled", "eager"][size]
+    below = [size for size in us[way, "graph"] if 64 << 20 <= size < upto(from_bytes)]
+    assert all(us[way, "graph"][one] >= us["plait tiled", "graph"][one] * 0.99 for one in below)
+
+
 @pytest.mark.parametrize(("gpus", "least_sizes"), [(2, 10), (4, 10), (8, 9)])
 def test_without_a_table_calls_are_near_the_best_that_was_measured(gpus, least_sizes):
     by_itself = times(f"gpu_fused_h200x{gpus}.csv")
@@ -190,7 +210,7 @@ def test_where_rows_say_so_nccl_was_slower_on_two_h100_too(collective):
     for size, ways in times("gpu_table_h100x2.csv", collective).items():
         kernel, ahead = chosen(2, size, collective)
         named = "copy_exchange" if kernel == "rotation" else kernel
-        if ahead and named in ways:  # sends of 128 MiB went by copies
+        if ahead:
             assert ways[named] <= ways["nccl"], (size, ways)
             compared += 1
     assert compared >= 16

@@ -84,7 +84,8 @@ def stated(row: engines.Recorded) -> plait.Plan:
     asked = {"blocks": row.asked, "host_permille": row.host}
     params = {key: value for key, value in asked.items() if value != 0}
     request = row.plan.request
-    return engine_plan(engines.machine(), request, row.engine, params, row.beside, AS_RECORDED)
+    memory = 0 if row.usual_memory else AS_RECORDED
+    return engine_plan(engines.machine(), request, row.engine, params, row.beside, memory)
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +96,11 @@ def by_itself(rows: list[engines.Recorded]) -> list[engines.Recorded]:
 
 
 def test_kernels_are_launched_as_they_were_recorded(by_itself) -> None:
-    shape = ("blocks", "threads", "together", "line_bytes")
+    shape = ("blocks", "threads", "together", "line_bytes", "short", "piece_bytes")
     differ = {
         (row.engine, row.ranks)
         for row in by_itself
-        if not (row.engine == "line_chain" and row.size > 16 << 20)  # then a launch a piece
-        and any(stated(row).params.get(k) != v for k, v in row.plan.params.items() if k in shape)
+        if any(stated(row).params.get(k) != v for k, v in row.plan.params.items() if k in shape)
     }
     assert differ == {("two_shot", 8)}  # recorded before its sums kept within 64 registers
 

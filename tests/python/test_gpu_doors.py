@@ -434,6 +434,8 @@ class TunedBay:
         name, _, said = self.last.partition(":")
         return f"all_reduce/{name}({said})" if said else f"all_reduce/{name}"
 
+    captured_as = counted_as
+
     def graph_s(self, call: Any, size_bytes: int) -> float:
         return self.times_us[self.last] / 1e6
 
@@ -466,6 +468,10 @@ def test_what_runs_without_a_table_stays_unless_another_is_clearly_faster():
     assert (said["kernel"], said["untuned"]) == ("two_shot", "")
     said = tune._tuned(TunedBay(times, "two_shot", wrong="two_shot"), request, "alone", {})
     assert said["kernel"] == "tiled"  # a wrong result is never the fastest, one_shot has no room
+    two_ways = TunedBay(times, "two_shot")
+    two_ways.captured_as = lambda call: "all_reduce/scatter_ring"
+    said = tune._tuned(two_ways, request, "alone", {})
+    assert said["kernel"] == ""  # no row, which would serve captured and eager calls alike
 
 
 class BayWithNccl(TunedBay):

@@ -133,10 +133,15 @@ def test_comparing_predictions_finds_every_section(made_up):
 
 def test_a_prediction_is_what_the_simulator_says():
     item = run_rows.Item("schedules", "all_reduce", "fp32", 64 * MIB, "tiled")
-    name, graph_us, eager_us = run_predictions.times_us(item, 8)
+    ((name, graph_us, eager_us),) = run_predictions.times_us(item, 8)
     found = plait.what_would_run(run_predictions.machine(), item.request(8), "tiled")
     assert (name, graph_us) == ("tiled", pytest.approx(found.predicted_us, rel=0.05))
     assert eager_us > graph_us
+    both = run_predictions.times_us(run_rows.Item("table", "all_reduce", "fp32", GIB), 4)
+    assert [(name, graph > 0, eager > 0) for name, graph, eager in both] == [
+        ("tiled", False, True),
+        ("scatter_ring:order=2,send_gb_per_s=350,shift=1", True, False),
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -156,10 +156,7 @@ class BenchRank:
     @contextmanager
     def replayed(self, call: Call, calls: int = 1) -> Iterator[Call]:
         """What replays a graph of so many calls. All ranks together, to its end too."""
-        self.gpu.begin_capture(self.stream)
-        for _ in range(calls):
-            call()
-        graph = self.gpu.end_capture(self.stream)
+        graph = self._captured(lambda: [call() for _ in range(calls)])
         try:
             yield partial(self.gpu.launch, graph, self.stream)
         finally:
@@ -169,11 +166,20 @@ class BenchRank:
 
     def captured_as(self, call: Call) -> str:
         """As counted_as(), of a call in a graph."""
+        names = []
+        self.gpu.end_graph(self._captured(lambda: names.append(self.counted_as(call))))
+        return names[0]
+
+    def _captured(self, enqueue: Callable[[], object]) -> Any:
+        """A graph of what is enqueued. Where that is refused the capture has ended, too."""
         self.gpu.begin_capture(self.stream)
         try:
-            return self.counted_as(call)
-        finally:
-            self.gpu.end_graph(self.gpu.end_capture(self.stream))
+            enqueue()
+        except BaseException:
+            with suppress(plait.Error):  # what was refused says more
+                self.gpu.end_graph(self.gpu.end_capture(self.stream))
+            raise
+        return self.gpu.end_capture(self.stream)
 
     def graph_s(self, call: Call, size_bytes: int) -> float:
         """Seconds a call inside a replayed graph of several."""

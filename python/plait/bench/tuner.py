@@ -140,6 +140,15 @@ def _untuned(bench: BenchRank, request: plait.Request) -> str:
     return way if engines.parted(way)[0] in KERNELS else ""
 
 
+def _goes_two_ways(bench: BenchRank, request: plait.Request) -> bool:
+    """Whether another engine serves it in graphs than eagerly, without a table."""
+    call = _call_by(bench, request, ("", 0))
+    try:
+        return bench.counted_as(call) != bench.captured_as(call)
+    except plait.UnsupportedError:
+        return False
+
+
 def _bench_without_table(task: dict[str, Any], most_bytes: int) -> BenchRank:
     """Whatever table there is, what runs without one is to be seen."""
     named = os.environ.get("PLAIT_TUNING", "")
@@ -213,6 +222,16 @@ def _tuned(
     oracle = Oracle(request, seed=request.count % 97)
     bench.load(oracle)
     untuned, nccl_us = _untuned(bench, request), _nccl_us(bench, request)
+    facts = {
+        "setting": setting,
+        "collective": request.collective,
+        "type": request.type,
+        "ranks": request.ranks,
+        "size": request.message_bytes(),
+        "untuned": untuned,
+    }
+    if _goes_two_ways(bench, request):  # a row would serve captured and eager calls alike
+        return facts | {"tried": {}, "kernel": ""}
     own_us = _time_us(bench, request, (untuned, 0)) if untuned else None
     times: dict[Candidate, float] = {} if own_us is None else {(untuned, 0): own_us}
     nccl_is_slower = own_us is not None and beats_nccl(own_us, nccl_us) is not False
@@ -230,15 +249,7 @@ def _tuned(
         if bench.wrong_after(_call_by(bench, request, chosen), oracle) == 0:
             break
         del times[chosen]  # a wrong result is never the fastest
-    facts = {
-        "setting": setting,
-        "collective": request.collective,
-        "type": request.type,
-        "ranks": request.ranks,
-        "size": request.message_bytes(),
-        "untuned": untuned,
-        "tried": {f"{name}:{count}": round(us, 2) for (name, count), us in times.items()},
-    }
+    facts["tried"] = {f"{name}:{count}": round(us, 2) for (name, count), us in times.items()}
     if not times:
         return facts | {"kernel": ""}
     timed = {"us": round(times[chosen], 3), "nccl_us": round(nccl_us, 3)}

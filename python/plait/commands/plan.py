@@ -247,6 +247,8 @@ def _print_runs(
         "predicted": f"{runs.predicted_us:.2f} us, {busbw:.1f} GB/s busbw, in a graph",
         "proof": _said(runs),
     }
+    if runs.eagerly:
+        lines["eagerly"] = f"engine {runs.eagerly}: a call outside graphs goes another way"
     for name, said in lines.items():
         out.print(f"  {name:<10} {said}", markup=False)
     out.print(str(plan) if ops else "", markup=False, end="")

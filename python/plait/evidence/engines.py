@@ -42,6 +42,7 @@ class Recorded:
     asked: int  # blocks that the caller asked for, 0 = none
     host: int  # permille through host memory
     us: float
+    usual_memory: bool  # what communicators take by themselves
     plan: plait.Plan
 
     @property
@@ -79,6 +80,7 @@ def _recorded(row: dict[str, str]) -> Recorded:
         asked=int(row["asked"]),
         host=int(row["host"]),
         us=float(row["us"]),
+        usual_memory=row["usual_memory"] == "1",
         plan=_copies(row) if row["engine"].startswith("copy_") else _kernel(row),
     )
 

@@ -116,7 +116,10 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
   const std::optional<cuda::Choice> choice =
       selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});
   if (!choice) return std::nullopt;
-  return what_runs(*choice, topology, placed, group, launch);
+  WhatRuns found = what_runs(*choice, topology, placed, group, launch);
+  if (selector.differs_in_graphs(placed, wanted))
+    found.otherwise = selector.best(placed, {"", {}, launch != Launch::graph});
+  return found;
 }
 
 }  // namespace plait

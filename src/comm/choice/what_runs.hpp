@@ -14,7 +14,8 @@ struct WhatRuns {
   cuda::Choice choice;
   Plan plan;
   double predicted_us = 0.0;
-  Report proof;  ///< of a call, and of two in a row
+  Report proof;                           ///< of a call, and of two in a row
+  std::optional<cuda::Choice> otherwise;  ///< launched the other way, where that is another
 };
 
 /// Two ranks' exchanges have a share through host memory that earlier calls correct. Where it is
@@ -28,9 +29,9 @@ std::string print(const WhatRuns& found);
 WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const Request& request,
                    const cuda::Group& group, Launch launch);
 /// What ranks run on such GPUs, a process each and with host memory that all map, where no budget
-/// or mask says otherwise. table: the machine's. None: a plan by lanes, as where two of the GPUs
-/// have no link of their own or lie on two nodes. pair_of: not 0 = of two ranks by themselves, of
-/// so many.
+/// or mask says otherwise. `launch` says whether the call is captured, whatever `wanted` says.
+/// table: the machine's. None: a plan by lanes, as where two of the GPUs have no link of their own
+/// or lie on two nodes. pair_of: not 0 = of two ranks by themselves, of so many.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::Wanted& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,

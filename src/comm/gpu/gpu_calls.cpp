@@ -215,8 +215,9 @@ GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& opti
     call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
     counted.choice = *choice;
     counted.as = text(name_of(request), "/", cuda::label(*choice));
-    const auto captured = choose_engine(request, wanted, room, Launch::graph);
-    call.differs_in_graphs = captured && !captured->runs_as(*choice);
+    const cuda::Selector& selector = room == Room::first ? *first_ : *whole_;
+    call.differs_in_graphs = !options_.beats_nccl && launch == Launch::eager &&
+                             selector.differs_in_graphs(request, {wanted.strategy, wanted.params});
     return call;
   }
   if (wanted.strategy.empty() && !wanted.params.empty())
@@ -383,7 +384,7 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
     if (request.count == 0) return;
     made.wants_room = wants_later_room(request, {});
     const Room room = cuda_->grows() && !made.wants_room ? Room::first : Room::whole;
-    made.is_taken = choose_engine(request, options_.forced, room).has_value();
+    made.is_taken = choose_engine(request, options_.forced, room, Launch::eager).has_value();
     const bool by_plan = !group_.reach.why_no_kernels.empty() || !options_.forced.strategy.empty();
     if (made.is_taken || !by_plan) return;
     static_cast<void>(chooser_->plan_for(placed(request), options_.forced));
@@ -468,7 +469,8 @@ std::string GpuCalls::choice_of(const Request& request) {
   std::string said;
   const auto failure = attempt([&] {
     const bool is_first = cuda_->grows() && !offer(request).wants_room;
-    if (choose_engine(request, options_.forced, is_first ? Room::first : Room::whole))
+    const Room room = is_first ? Room::first : Room::whole;
+    if (choose_engine(request, options_.forced, room, Launch::eager))
       said = (is_first ? *first_ : *whole_)
                  .explain(request, {options_.forced.strategy, options_.forced.params});
     else
@@ -480,7 +482,8 @@ std::string GpuCalls::choice_of(const Request& request) {
 std::string GpuCalls::explain(const Request& request) {
   std::string lines = text("on GPU ", ordinal(), ":\n");
   const CallOptions& forced = options_.forced;
-  if (const std::optional<cuda::Choice> choice = choose_engine(request, forced, Room::whole)) {
+  if (const std::optional<cuda::Choice> choice =
+          choose_engine(request, forced, Room::whole, Launch::eager)) {
     lines += whole_->explain(request, {forced.strategy, forced.params});
     if (!group_.why_no_topology.empty()) return lines;
     return lines +

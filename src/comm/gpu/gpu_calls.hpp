@@ -143,7 +143,7 @@ class GpuCalls {
               cuda::Stream stream, const std::vector<double>& scalars);
   Call prepare(const Request& request, const CallOptions& options, Room room, Launch launch);
   std::optional<cuda::Choice> choose_engine(const Request& request, const CallOptions& wanted,
-                                            Room room, Launch launch = Launch::eager) const;
+                                            Room room, Launch launch) const;
   std::optional<cuda::Choice> chosen(const cuda::Selector& selector, const Request& request,
                                      const CallOptions& wanted, Launch launch) const;
   void bind_plan(Call& call, const CallOptions& options);

@@ -183,7 +183,7 @@ std::optional<Choice> Selector::by_itself(const Request& request, bool captured)
 
 std::optional<Choice> Selector::best(const Request& request, const Wanted& wanted) const {
   std::optional<Choice> choice = wanted.engine.empty()
-                                     ? by_itself(request, wanted.captured)
+                                     ? by_itself(request, wanted.captured && wanted.params.empty())
                                      : std::optional<Choice>(asked_for(request, wanted));
   if (!choice) return choice;
   const std::string& name = choice->engine->info().name;
@@ -203,6 +203,14 @@ std::optional<Choice> Selector::best(const Request& request, const Wanted& wante
   return choice;
 }
 
+/// Rows for graphs are few, so most requests are known by them alone.
+bool Selector::differs_in_graphs(const Request& request, const Wanted& wanted) const {
+  if (!wanted.engine.empty() || !wanted.params.empty()) return false;
+  const BuiltInChoice* const row = built_in(request, true);
+  return row != nullptr && row->in_graphs_alone &&
+         !best(request)->runs_as(*best(request, {"", {}, true}));
+}
+
 std::optional<Choice> Selector::no_slower_than_nccl(const Request& request) const {
   std::optional<Choice> choice = best(request);
   if (choice && !choice->beats_nccl.value_or(false)) choice.reset();
@@ -218,11 +226,10 @@ bool wants_later_room(const Selector& first, const Selector& whole, const Reques
 
 std::string Selector::explain(const Request& request, const Wanted& wanted) const {
   std::string lines;
-  const std::optional<Choice> choice = best(request, wanted);
-  if (choice) lines = text("chosen: ", in_words(*choice, as_measured_), "\n");
-  const std::optional<Choice> captured = best(request, {wanted.engine, wanted.params, true});
-  if (choice && captured && !choice->runs_as(*captured))
-    lines += text("in graphs: ", in_words(*captured, as_measured_), "\n");
+  if (const std::optional<Choice> choice = best(request, wanted))
+    lines = text("chosen: ", in_words(*choice, as_measured_), "\n");
+  if (differs_in_graphs(request, wanted))
+    lines += text("in graphs: ", in_words(*best(request, {"", {}, true}), as_measured_), "\n");
   for (const Engine* const engine : engines())
     if (const std::string why = why_not(*engine, request, {}, group_); !why.empty())
       lines += text("  not ", engine->info().name, ": ", why, "\n");

@@ -57,6 +57,8 @@ class Selector {
   std::optional<Choice> best(const Request& request, const Wanted& wanted = {}) const;
   /// The same, captured or not, where it is known to be no slower than NCCL; none = NCCL's.
   std::optional<Choice> no_slower_than_nccl(const Request& request) const;
+  /// Whether best() is another where the call is captured.
+  bool differs_in_graphs(const Request& request, const Wanted& wanted = {}) const;
   /// For people: the choice and by whose word, another one for graphs, then who refuses, and why.
   std::string explain(const Request& request, const Wanted& wanted = {}) const;
 

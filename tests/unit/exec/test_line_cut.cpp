@@ -105,20 +105,20 @@ TEST_CASE("short hops are those with a thread for each unit, of ranks that there
   CHECK_FALSE(is_short_hop(request, {1, 1025}, {.blocks = 8, .threads = 128}));
   CHECK_FALSE(is_short_hop(request, {2, 1024}, {.blocks = 8, .threads = 128}));
   CHECK_FALSE(is_short_hop(request, {1, 1024}, {.blocks = 2, .threads = 512}));
-  CHECK(is_short_hop(request, {1, kShortHopUnits.moves}, {.blocks = 128, .threads = 256}));
-  CHECK_FALSE(
-      is_short_hop(request, {1, kShortHopUnits.moves + 1}, {.blocks = 129, .threads = 256}));
   request.ranks = 9;
   CHECK_FALSE(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
-  request.ranks = 8;
-  request.collective = Collective::reduce_scatter;
-  request.type = DataType::bf16;
-  CHECK(is_short_hop(request, {1, kShortHopUnits.sums}, {.blocks = 128, .threads = 256}));
-  CHECK_FALSE(is_short_hop(request, {1, kShortHopUnits.sums + 1}, {.blocks = 129, .threads = 256}));
-  request.ranks = 2;
-  CHECK(is_short_hop(request, {1, kShortHopUnits.sums_of_two}, {.blocks = 128, .threads = 256}));
-  CHECK_FALSE(
-      is_short_hop(request, {1, kShortHopUnits.sums_of_two + 1}, {.blocks = 128, .threads = 256}));
+  for (const ShortHopUnits& most : kShortHopUnits) {
+    request.ranks = most.ranks;
+    request.type = DataType::bf16;
+    for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter}) {
+      request.collective = collective;
+      const std::uint64_t units = reduces(collective) ? most.sums : most.moves;
+      CHECK(is_short_hop(request, {1, units}, {.blocks = 129, .threads = 256}));
+      CHECK_FALSE(is_short_hop(request, {1, units + 1}, {.blocks = 129, .threads = 256}));
+    }
+  }
+  request.ranks = 3;  // as four
+  CHECK(is_short_hop(request, {1, 32768}, {.blocks = 128, .threads = 256}));
   request.ranks = 8;
   request.type = DataType::int32;
   CHECK_FALSE(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));

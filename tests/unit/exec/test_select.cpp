@@ -121,6 +121,12 @@ TEST_CASE("rows for graphs are those of captured calls that may take the whole G
       "in graphs: engine scatter_ring, as measured on such GPUs\n"));
   CHECK(selector.explain(request_of(DataType::bf16, 16 << 20)).find("in graphs") ==
         std::string::npos);
+  CHECK(selector.differs_in_graphs(long_one));
+  CHECK(!selector.differs_in_graphs(request_of(DataType::bf16, 16 << 20)));
+  const Wanted folds{"", {{"fold", 1}}, true};  // which a ring does not know
+  CHECK(said(*selector.best(long_one, folds)) == "tiled fold=1");
+  CHECK(!selector.differs_in_graphs(long_one, folds));
+  CHECK(selector.explain(long_one, folds).find("in graphs") == std::string::npos);
   CHECK(said(*Selector(usual_group(7), {}, true, nullptr, both)
                   .best(request_of(DataType::fp32, 128 << 20, 7), {"", {}, true})) ==
         "tiled pull=1");  // another number of ranks

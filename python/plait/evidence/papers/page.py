@@ -51,7 +51,9 @@ What plait's engines take on 2, 4 and 8 GPUs, as recorded in bench/results and g
 bench/results/engines.csv, beside what `predicted_ns` says of the same calls. The parameters are
 those of topologies/hgx-h200.json whose source says so: bench/fit_prices.py fitted them on every
 second power of two as size. Which terms the prices have was chosen with all rows in view. Rows that
-measure nothing stand in that table with the reason."""
+measure nothing stand in that table with the reason. So do eager calls of kernels that took 1 us
+more than in a graph, which are most of those up to 1 MiB: they take as long as the host does, and
+no price says how long."""
 
 # What the calibration is about.
 MEASURED = """\

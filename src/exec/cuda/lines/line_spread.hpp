@@ -26,19 +26,24 @@ inline Spread line_spread(std::uint64_t units, bool is_lean, unsigned most_block
   return spread;
 }
 
-/// Units of a part up to which short_hop is faster, of two and of four GPUs. Source:
-/// bench/results/gpu_short_hops_h200x4.csv.
-inline constexpr struct {
-  std::uint64_t sums_of_two = 8192, sums = 32768, moves = 32768;
-} kShortHopUnits;
+/// Units of a part up to which short_hop is faster, for so many ranks at most. More than four were
+/// not timed with more. Source: bench/results/gpu_short_hops_h200x4.csv (fp32).
+struct ShortHopUnits {
+  int ranks;
+  std::uint64_t sums, moves;
+};
+inline constexpr ShortHopUnits kShortHopUnits[] = {
+    {2, 8192, 32768}, {4, 32768, 32768}, {8, 8192, 16384}};
 
 /// Whether short_hop serves a call.
 inline bool is_short_hop(const Request& request, const LineCut& cut, const Spread& spread) {
-  const std::uint64_t most_units = !reduces(request.collective) ? kShortHopUnits.moves
-                                   : request.ranks == 2         ? kShortHopUnits.sums_of_two
-                                                                : kShortHopUnits.sums;
-  return has_short_hop(request) && cut.pieces == 1 && spread.threads <= kShortHopThreads &&
-         std::uint64_t{spread.blocks} * spread.threads >= cut.units && cut.units <= most_units;
+  if (!has_short_hop(request) || cut.pieces != 1 || spread.threads > kShortHopThreads ||
+      std::uint64_t{spread.blocks} * spread.threads < cut.units)
+    return false;
+  for (const ShortHopUnits& most : kShortHopUnits)
+    if (request.ranks <= most.ranks)
+      return cut.units <= (reduces(request.collective) ? most.sums : most.moves);
+  return false;
 }
 
 }  // namespace plait::cuda
