@@ -89,24 +89,60 @@ def test_where_calls_leave_sms_engines_are_no_slower_than_nccl():
     assert compared >= 6
 
 
-def test_rows_for_graphs_are_faster_there_and_slower_eagerly():
-    row = r"^PLAIT_GRAPH_CHOICE\((\w+),\s*(\d+), ([^,]+), (\w+), 0, (.*)\)$"
-    rows = re.findall(row, CHOICES, re.M)
-    assert [(row[0], row[1], row[3]) for row in rows] == [("all_reduce", "4", "scatter_ring")]
-    _, _, from_bytes, engine, params = rows[0]
-    way = f"plait {engine}:{params.replace(' ', '').replace('.', '')}"
-    us: dict[tuple[str, str], dict[int, float]] = {}
-    for row in recorded.rows("gpu_in_graphs_h200x4.csv"):
-        for how in ("graph", "eager"):
-            if row["params"] != "chosen":  # by name
-                us.setdefault((row["way"], how), {})[int(row["bytes"])] = float(row[f"{how}_us"])
-    sizes = [size for size in us[way, "graph"] if size >= upto(from_bytes)]
+GRAPH = re.compile(r"^PLAIT_GRAPH_CHOICE\((\w+),\s*(\d+),\s*([^,]+), (\w+), 0(?:, (.*))?\)$", re.M)
+
+
+def graph_row(collective: str) -> tuple[float, str]:
+    """From how many bytes on, and which way."""
+    (row,) = [row for row in GRAPH.findall(CHOICES) if row[0] == collective]
+    params = row[4].replace(" ", "").replace(".", "")
+    return upto(row[2]), f"{row[3]}:{params}" if params else row[3]
+
+
+def us_by_name(name: str, collective: str, way: str, how: str) -> dict[int, float]:
+    return {
+        int(row["bytes"]): float(row[f"{how}_us"])
+        for row in recorded.rows(name)
+        if (row["collective"], row["way"], row["type"]) == (collective, f"plait {way}", "fp32")
+        and row["params"] != "chosen"
+    }
+
+
+def test_all_reduces_of_four_are_faster_by_rings_in_graphs_and_slower_eagerly():
+    from_bytes, way = graph_row("all_reduce")
+    times = {
+        (one, how): us_by_name("gpu_in_graphs_h200x4.csv", "all_reduce", one, how)
+        for one in (way, "tiled")
+        for how in ("graph", "eager")
+    }
+    sizes = [size for size in times[way, "graph"] if size >= from_bytes]
     assert len(sizes) >= 4
     for size in sizes:
-        assert us[way, "graph"][size] < us["plait tiled", "graph"][size]
-        assert us[way, "eager"][size] > us["plait tiled", "eager"][size]
-    below = [size for size in us[way, "graph"] if 64 << 20 <= size < upto(from_bytes)]
-    assert all(us[way, "graph"][one] >= us["plait tiled", "graph"][one] * 0.99 for one in below)
+        assert times[way, "graph"][size] < times["tiled", "graph"][size]
+        assert times[way, "eager"][size] > times["tiled", "eager"][size]
+    below = [size for size in times[way, "graph"] if 64 << 20 <= size < from_bytes]
+    assert below and all(
+        times[way, "graph"][size] >= 0.99 * times["tiled", "graph"][size] for size in below
+    )
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+def test_one_way_copies_of_two_are_slow_in_graphs_from_where_a_row_says(collective):
+    from_bytes, way = graph_row(collective)
+    assert way == "tiled"
+    by_copies = {
+        int(row["bytes"]): (float(row["graph_us"]), float(row["eager_us"]))
+        for row in recorded.rows("gpu_run_table_h200x2.csv")
+        if (row["collective"], row["way"]) == (collective, "plait copy_exchange")
+    }
+    tiles = us_by_name("gpu_engines_h200x2.csv", collective, "tiled", "graph")[1 << 30]
+    large = [size for size in by_copies if size >= 1 << 30]
+    assert len(large) == 3
+    for size in large:
+        graph_us, eager_us = by_copies[size]
+        by_tiles = tiles * size / (1 << 30)  # by arithmetic: a link bounds them
+        assert (by_tiles < graph_us) == (size >= from_bytes), size
+        assert eager_us < by_tiles
 
 
 @pytest.mark.parametrize(("gpus", "least_sizes"), [(2, 10), (4, 10), (8, 9)])

@@ -156,7 +156,7 @@ class BenchRank:
     @contextmanager
     def replayed(self, call: Call, calls: int = 1) -> Iterator[Call]:
         """What replays a graph of so many calls. All ranks together, to its end too."""
-        graph = self._captured(lambda: [call() for _ in range(calls)])
+        graph = self._captured(call, calls)
         try:
             yield partial(self.gpu.launch, graph, self.stream)
         finally:
@@ -166,15 +166,21 @@ class BenchRank:
 
     def captured_as(self, call: Call) -> str:
         """As counted_as(), of a call in a graph."""
-        names = []
-        self.gpu.end_graph(self._captured(lambda: names.append(self.counted_as(call))))
-        return names[0]
+        name = ""
 
-    def _captured(self, enqueue: Callable[[], object]) -> Any:
-        """A graph of what is enqueued. Where that is refused the capture has ended, too."""
+        def enqueue() -> None:
+            nonlocal name
+            name = self.counted_as(call)
+
+        self.gpu.end_graph(self._captured(enqueue, 1))
+        return name
+
+    def _captured(self, call: Call, calls: int) -> Any:
+        """A graph of so many calls. Where one is refused the capture has ended, too."""
         self.gpu.begin_capture(self.stream)
         try:
-            enqueue()
+            for _ in range(calls):
+                call()
         except BaseException:
             with suppress(plait.Error):  # what was refused says more
                 self.gpu.end_graph(self.gpu.end_capture(self.stream))
