@@ -190,7 +190,9 @@ def hop_launch(call: Call) -> dict[str, int]:
 def is_short(call: Call, build: str) -> bool:
     """Whether short_hop served the call."""
     units, made = ceil(call.part_bytes(), 16), hop_launch(call)
-    most = {"now": 8192 if call.sums() else 16384, SHORT_HOPS.build: 32768}.get(build, 0)
+    before = 8192 if call.sums() else 16384
+    is_longer = call.ranks <= 4 and (call.ranks > 2 or not call.sums())
+    most = {"now": before, SHORT_HOPS.build: 32768 if is_longer else before}.get(build, 0)
     has_threads = made["threads"] <= 256 and units <= made["blocks"] * made["threads"]
     return call.engine == "hop" and call.ranks <= 8 and has_threads and units <= most
 
@@ -274,6 +276,8 @@ def shares_by_itself(call: Call) -> bool:
 
 def why_left_out(call: Call, build: str, times: list[float]) -> str:
     """Of the newest build's recordings; empty where they measure the call."""
+    if build == "now" and is_short(call, SHORT_HOPS.build) and not is_short(call, build):
+        return "by the longer kernel: short_hop serves it since"
     if (call.engine, call.ranks) == ("hop", 8) and call.part_bytes() >= 512 << 10:
         return "it went in pieces of the first room"
     if (call.engine, call.ranks) == ("line_chain", 8) and call.bytes > 12 << 20:

@@ -229,7 +229,8 @@ def make_up(folder: Path, ranks: int, name: str) -> None:
             more = {"ranks_as": "processes", "wrong": 0, "commit": "none"}
             out.write(plain | times | more)
             if section not in NCCL_WAYS and row["way"] != "nccl":
-                both = {key: us * drawn.uniform(0.8, 1.8) for key, us in times.items()}
+                alike = max(times.values())  # of a call that goes two ways one is 0
+                both = {key: (us or alike) * drawn.uniform(0.8, 1.8) for key, us in times.items()}
                 out.write(plain | both | more | {"way": "nccl", "params": ""})
     _make_up_symmetric(Writer(folder / f"gpu_symmetric_{name}.csv", said, SYMMETRIC), ranks, drawn)
     _make_up_links(Writer(folder / f"gpu_links_{name}.csv", said, LINK_ROWS), ranks, drawn)

@@ -71,9 +71,10 @@ void bind_engines(nb::module_& module) {
       .def_ro("plan", &WhatRuns::plan)
       .def_ro("predicted_us", &WhatRuns::predicted_us)
       .def_ro("proof", &WhatRuns::proof, "Of a call, and of two in a row.")
-      .def_ro("otherwise", &WhatRuns::otherwise,
-              "Eagerly, where the call is captured, and the other way round, the Choice where that "
-              "is another; else None.");
+      .def_ro(
+          "otherwise", &WhatRuns::otherwise,
+          "The Choice of the same call launched the other way (eagerly if this one is captured, "
+          "captured if it is eager), if it differs; else None.");
   module.def(
       "what_would_run",
       [](const Topology& topology, const Request& request, const std::string& engine,

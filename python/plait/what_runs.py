@@ -29,7 +29,7 @@ class Runs:
     predicted_us: float  # in a graph, among others like it
     plan: plait.Plan
     proof: plait.Report
-    eagerly: str = ""  # the engine outside graphs, where that is another: tiled(blocks=64)
+    eagerly: dict[str, Any] | None = None  # engine and tuning of an eager call, if they differ
 
     @property
     def title(self) -> str:
@@ -39,11 +39,11 @@ class Runs:
     def as_json(self) -> dict[str, Any]:
         """Keys as docs/devices_reference.md names them."""
         findings = json.loads(self.proof.to_json())["findings"]
-        return {
+        eagerly = {} if self.eagerly is None else {"eagerly": self.eagerly}
+        return eagerly | {
             "engine": self.engine,
             "tuning": self.tuning,
             "by": self.by,
-            "eagerly": self.eagerly,
             "predicted_us": self.predicted_us,
             "bytes_by_path": self.plan.bytes_per_path(),
             "proof": {"proved": not findings, "findings": findings},
@@ -60,15 +60,9 @@ def tuning_table(machine: plait.Topology, ranks: int) -> str:
 def _runs(found: _core.WhatRuns) -> Runs:
     choice = found.choice
     facts = (choice.engine, choice.params, choice.by, found.predicted_us)
-    return Runs(*facts, found.plan, found.proof, _said(found.otherwise))
-
-
-def _said(choice: _core.Choice | None) -> str:
-    """'tiled(fold=1)'; empty for None."""
-    if choice is None:
-        return ""
-    params = ",".join(f"{name}={value}" for name, value in choice.params.items())
-    return f"{choice.engine}({params})" if params else choice.engine
+    eager = found.otherwise
+    eagerly = {"engine": eager.engine, "tuning": eager.params} if eager else None
+    return Runs(*facts, found.plan, found.proof, eagerly)
 
 
 def by_engine(

@@ -128,21 +128,16 @@ def test_all_reduces_of_four_are_faster_by_rings_in_graphs_and_slower_eagerly():
 
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
 def test_one_way_copies_of_two_are_slow_in_graphs_from_where_a_row_says(collective):
+    """What tiles take there instead is by arithmetic."""
     from_bytes, way = graph_row(collective)
     assert way == "tiled"
-    by_copies = {
-        int(row["bytes"]): (float(row["graph_us"]), float(row["eager_us"]))
-        for row in recorded.rows("gpu_run_table_h200x2.csv")
-        if (row["collective"], row["way"]) == (collective, "plait copy_exchange")
-    }
-    tiles = us_by_name("gpu_engines_h200x2.csv", collective, "tiled", "graph")[1 << 30]
-    large = [size for size in by_copies if size >= 1 << 30]
-    assert len(large) == 3
-    for size in large:
-        graph_us, eager_us = by_copies[size]
-        by_tiles = tiles * size / (1 << 30)  # by arithmetic: a link bounds them
-        assert (by_tiles < graph_us) == (size >= from_bytes), size
-        assert eager_us < by_tiles
+    compared = 0
+    for row in recorded.rows("gpu_one_way_copies_h200x2.csv"):
+        if row["collective"] == collective and int(row["bytes"]) >= 1 << 30:
+            is_slow = float(row["graph_us"]) > 1.2 * float(row["eager_us"])
+            assert is_slow == (int(row["bytes"]) >= from_bytes), row
+            compared += 1
+    assert compared == 3
 
 
 @pytest.mark.parametrize(("gpus", "least_sizes"), [(2, 10), (4, 10), (8, 9)])

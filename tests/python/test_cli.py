@@ -137,6 +137,24 @@ def test_plan_says_first_what_would_run(words, engine):
     assert said["plan"]["strategy"] == engine and said["bytes_by_path"]["nvlink:0>1"] > 0
 
 
+def test_plan_says_which_way_an_eager_call_goes_where_that_is_another():
+    words = ("all_reduce", "-b", "1G", "-g", "4", "-T", "hgx-h200")
+    said = plan_json(*words)
+    assert said["engine"] == "scatter_ring"
+    assert said["eagerly"] == {"engine": "tiled", "tuning": {}}
+    lines = plait_command("plan", *words).stdout.splitlines()
+    assert [line.split() for line in lines if line.strip().startswith("eagerly")] == [
+        ["eagerly", "engine", "tiled:", "a", "call", "outside", "graphs", "goes", "another", "way"]
+    ]
+    machine = plait.load_topology("hgx-h200")
+    for mib, ways in ((1024, ("scatter_ring", "tiled")), (128, ("tiled", "tiled"))):
+        request = plait.Request("all_reduce", mib << 18, "fp32", "sum", 4)
+        for eager, (engine, other) in ((False, ways), (True, ways[::-1])):
+            found = plait.what_would_run(machine, request, eager=eager)
+            assert found.choice.engine == engine
+            assert (found.otherwise.engine if found.otherwise else engine) == other
+
+
 def test_plan_of_what_the_caller_names_or_no_engine_takes():
     two = ("all_reduce", "-b", "64M", "-g", "2", "-T", "hgx-h200")
     said = plan_json(*two, "-s", "rotation:host_permille=90")

@@ -2,6 +2,8 @@
 CPU ranks, what it finds wrong, and that a run fits into its time."""
 
 import argparse
+import contextlib
+import ctypes
 import importlib
 import os
 import re
@@ -9,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -22,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
 sys.path.insert(0, str(BENCH))
 import gpu_run  # noqa: E402
+import run_calls  # noqa: E402
 import run_goals  # noqa: E402
 import run_predictions  # noqa: E402
 import run_ranks  # noqa: E402
@@ -214,6 +218,45 @@ def test_a_call_that_goes_another_way_in_a_graph_has_a_row_for_either(tmp_path):
         4700,
         4000,
     ]  # the table's where it has one
+
+
+def test_a_way_has_one_spelling():
+    assert run_calls.spelled("tiled:shift=1,order=2") == "tiled:order=2,shift=1"
+    assert run_calls.spelled("copy_ring") == "copy_ring"
+
+
+class TwoWays(run_ranks.OnHost):
+    """A side whose captured calls go another way, and leave wrong elements."""
+
+    def __init__(self, task):
+        self.facts, self.on = {}, run_ranks.HostArrays()
+        self.comm = SimpleNamespace(
+            rank=0, ranks=1, exchange=lambda mine: [mine], barrier=lambda: None, check=lambda: None
+        )
+
+    def call(self, item, request, at):
+        sent, output = at
+        size = request.output_bytes(0)
+        return lambda: ctypes.memmove(output, sent, size)
+
+    def served_by(self, call):
+        return "scatter_ring(order=2)", "tiled"
+
+    def replayed(self, call):
+        return contextlib.nullcontext(lambda: None)
+
+    def times_us(self, call, size):
+        return 4.0, 5.0
+
+
+def test_wrong_elements_stand_in_the_row_of_the_way_that_left_them(monkeypatch):
+    monkeypatch.setattr(run_ranks, "OnHost", TwoWays)
+    rank = run_ranks.Rank({"host": True, "seed": 1, "budget_s": 1})
+    eagerly, captured = rank.rows(run_rows.Item("table", "all_reduce", "fp32", 4 * KIB))
+    assert (eagerly["way"], eagerly["eager_us"], eagerly["graph_us"]) == ("plait tiled", 5, 0)
+    assert (captured["way"], captured["eager_us"]) == ("plait scatter_ring:order=2", 0)
+    assert captured["graph_us"] == 4
+    assert (eagerly["wrong"], captured["wrong"]) == (0, KIB)
 
 
 def test_the_share_of_the_host_is_judged_by_the_schedules(tmp_path):

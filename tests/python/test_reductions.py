@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -124,7 +126,9 @@ class TimedBench(bench_gpu.BenchRank):
         return 0.001
 
     def counted_as(self, call: Any) -> str:
-        if "hop" in call.args:
+        if not isinstance(call, partial):
+            call()
+        elif "hop" in call.args:
             raise plait.UnsupportedError("hop does not take it")
         return self.done_by
 
@@ -155,6 +159,26 @@ def test_iterations_and_warm_up_asked_for_are_made_on_gpus():
     bench = TimedBench({"iters": None})
     bench.seconds(bench.enqueued.append, 1)
     assert bench.enqueued == [1, 2] + 5 * [71]  # as many as the time allows
+
+
+def test_a_capture_ends_where_a_call_is_refused():
+    log: list[str] = []
+    gpu = SimpleNamespace(
+        begin_capture=lambda stream: log.append("begin"),
+        end_capture=lambda stream: log.append("end") or "graph",
+        end_graph=lambda graph: log.append(f"drop {graph}"),
+    )
+    bench = TimedBench({})
+    bench.gpu = gpu
+
+    def refused() -> None:
+        raise plait.UnsupportedError("no")
+
+    with pytest.raises(plait.UnsupportedError, match="no"):
+        bench_gpu.BenchRank.captured_as(bench, refused)
+    with pytest.raises(plait.UnsupportedError), bench_gpu.BenchRank.replayed(bench, refused):
+        raise AssertionError("there is no graph")
+    assert log == 2 * ["begin", "end", "drop graph"]
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def _tuned(
     """The row of a request; before_us: of the size before, then of this one."""
     oracle = Oracle(request, seed=request.count % 97)
     bench.load(oracle)
-    untuned, nccl_us = _untuned(bench, request), _nccl_us(bench, request)
+    untuned = _untuned(bench, request)
     facts = {
         "setting": setting,
         "collective": request.collective,
@@ -230,8 +230,9 @@ def _tuned(
         "size": request.message_bytes(),
         "untuned": untuned,
     }
-    if _goes_two_ways(bench, request):  # a row would serve captured and eager calls alike
+    if _goes_two_ways(bench, request):  # no table counts there (Selector::measured)
         return facts | {"tried": {}, "kernel": ""}
+    nccl_us = _nccl_us(bench, request)
     own_us = _time_us(bench, request, (untuned, 0)) if untuned else None
     times: dict[Candidate, float] = {} if own_us is None else {(untuned, 0): own_us}
     nccl_is_slower = own_us is not None and beats_nccl(own_us, nccl_us) is not False

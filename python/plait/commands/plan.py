@@ -12,7 +12,7 @@ import typer
 
 import plait
 from plait import outputs, what_runs
-from plait.bench import sizes
+from plait.bench import engines, sizes
 from plait.commands.console import (
     BytesOption,
     CountsOption,
@@ -248,7 +248,8 @@ def _print_runs(
         "proof": _said(runs),
     }
     if runs.eagerly:
-        lines["eagerly"] = f"engine {runs.eagerly}: a call outside graphs goes another way"
+        way = engines.way_of(runs.eagerly["engine"], runs.eagerly["tuning"])
+        lines["eagerly"] = f"engine {way}: a call outside graphs goes another way"
     for name, said in lines.items():
         out.print(f"  {name:<10} {said}", markup=False)
     out.print(str(plan) if ops else "", markup=False, end="")

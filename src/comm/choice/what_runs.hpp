@@ -15,7 +15,7 @@ struct WhatRuns {
   Plan plan;
   double predicted_us = 0.0;
   Report proof;                           ///< of a call, and of two in a row
-  std::optional<cuda::Choice> otherwise;  ///< launched the other way, where that is another
+  std::optional<cuda::Choice> otherwise;  ///< of the call launched the other way, if it differs
 };
 
 /// Two ranks' exchanges have a share through host memory that earlier calls correct. Where it is

@@ -30,11 +30,11 @@ const Engine* without_slots(const Request& request, const Group& group) {
   return nullptr;
 }
 
-/// " (fold=1, shift=1)"; empty where nothing is set.
-std::string params_in_words(const Tuning& tuning) {
+/// By `open` "(" and `next` ",": "(fold=1,shift=1)"; empty where nothing is set.
+std::string params_in_words(const Tuning& tuning, const char* open, const char* next) {
   std::string words;
   for (const auto& [name, value] : params_of(tuning))
-    words += text(words.empty() ? " (" : ", ", name, "=", value);
+    words += text(words.empty() ? open : next, name, "=", value);
   return words.empty() ? words : words + ")";
 }
 
@@ -51,8 +51,8 @@ const char* whose_word(const Choice& choice, bool as_measured) {
 
 /// "engine tiled (fold=1, shift=1), as measured on such GPUs".
 std::string in_words(const Choice& choice, bool as_measured) {
-  return text("engine ", choice.engine->info().name, params_in_words(choice.tuning), ", ",
-              whose_word(choice, as_measured));
+  return text("engine ", choice.engine->info().name, params_in_words(choice.tuning, " (", ", "),
+              ", ", whose_word(choice, as_measured));
 }
 
 }  // namespace
@@ -60,19 +60,12 @@ std::string in_words(const Choice& choice, bool as_measured) {
 std::string label(const Choice& choice) {
   Tuning tuning = choice.by == Choice::By::caller ? Tuning{} : choice.tuning;
   tuning.blocks = Tuning{}.blocks;
-  std::string words;
-  for (const auto& [name, value] : params_of(tuning))
-    words += text(words.empty() ? "(" : ",", name, "=", value);
-  return choice.engine->info().name + (words.empty() ? words : words + ")");
+  return choice.engine->info().name + params_in_words(tuning, "(", ",");
 }
 
 const char* name_of(Choice::By by) {
-  switch (by) {
-    case Choice::By::caller: return "caller";
-    case Choice::By::table: return "table";
-    case Choice::By::simulated: return "simulated";
-    default: return "built in";
-  }
+  constexpr const char* kNames[] = {"caller", "table", "built in", "simulated"};
+  return kNames[static_cast<int>(by)];
 }
 
 Selector::Selector(const Group& group, TuningTable table, bool as_measured, Predict predict,
@@ -84,14 +77,16 @@ Selector::Selector(const Group& group, TuningTable table, bool as_measured, Pred
       rows_(rows) {}
 
 /// The first row that is about the request and whose engine so takes it. Rows were measured with
-/// even blocks: those with a count each go by an engine where they are long, or else by plans.
+/// even blocks: those with a count each go by an engine where they are long, or else by plans. Rows
+/// for graphs are for GPUs that were measured.
 const BuiltInChoice* Selector::built_in(const Request& request, bool captured) const {
   constexpr std::uint64_t kLongBytes = 128ull << 20;
   if (!request.counts.empty() && message_bytes(request) < kLongBytes) return nullptr;
   for (const BuiltInChoice& row : rows_) {
     const bool is_for_budget =
         row.most_blocks == 0 || (group_.leaves_sms() && group_.blocks() <= row.most_blocks);
-    const bool is_launched_so = !row.in_graphs_alone || (captured && !group_.leaves_sms());
+    const bool is_launched_so =
+        !row.in_graphs_alone || (captured && as_measured_ && !group_.leaves_sms());
     if (!row.is_about(request) || !is_for_budget || !is_launched_so) continue;
     if (&row.engine() == &scatter_ring_engine() && !has_room_as_measured(row.engine())) continue;
     if (takes(row.engine(), request, row.tuning, group_)) return &row;
@@ -111,20 +106,26 @@ const Engine* Selector::simulated(const Request& request) const {
   return best;
 }
 
-/// What calls take that leave SMs to others under a budget was not measured.
+bool Selector::has_row_for_graphs(const Request& request) const {
+  const BuiltInChoice* const row = built_in(request, true);
+  return row != nullptr && row->in_graphs_alone;
+}
+
+/// What calls take that leave SMs to others under a budget was not measured. A table has one row
+/// for captured and eager calls, so none counts where these go two ways.
 const TunedRow* Selector::measured(const Request& request) const {
   const Setting setting = group_.beside_computing ? Setting::beside_computing : Setting::alone;
   const TunedRow* const row = table_.find(request, setting);
-  if (row == nullptr || !takes(*row->engine, request, row->tuning, group_)) return nullptr;
+  if (row == nullptr || has_row_for_graphs(request) ||
+      !takes(*row->engine, request, row->tuning, group_))
+    return nullptr;
   if (group_.beside_computing) return group_.most_blocks == 0 ? row : nullptr;
   const BuiltInChoice* const choice = built_in(request, false);
   return choice != nullptr && choice->most_blocks != 0 ? nullptr : row;
 }
 
 Choice Selector::asked_for(const Request& request, const Wanted& wanted) const {
-  Choice choice;
-  choice.by = Choice::By::caller;
-  choice.engine = engine_named(wanted.engine, request);
+  const Choice choice{engine_named(wanted.engine, request), {}, Choice::By::caller, std::nullopt};
   if (choice.engine == nullptr)
     throw Error(ErrorCode::invalid_argument,
                 text("engine: wanted one of ", engine_names(), ", found ", wanted.engine));
@@ -153,9 +154,7 @@ std::optional<Choice> Selector::by_itself(const Request& request, bool captured)
   Choice choice;
   const bool is_sum = !reduces(request.collective) || request.op == ReduceOp::sum;
   if (const TunedRow* const row = measured(request)) {
-    choice.engine = row->engine;
-    choice.tuning = row->tuning;
-    choice.by = Choice::By::table;
+    choice = {row->engine, row->tuning, Choice::By::table, std::nullopt};
     if (is_sum) choice.beats_nccl = row->beats_nccl();
     if (choice.beats_nccl || !as_measured_) return choice;
   }
@@ -205,10 +204,10 @@ std::optional<Choice> Selector::best(const Request& request, const Wanted& wante
 
 /// Rows for graphs are few, so most requests are known by them alone.
 bool Selector::differs_in_graphs(const Request& request, const Wanted& wanted) const {
-  if (!wanted.engine.empty() || !wanted.params.empty()) return false;
-  const BuiltInChoice* const row = built_in(request, true);
-  return row != nullptr && row->in_graphs_alone &&
-         !best(request)->runs_as(*best(request, {"", {}, true}));
+  if (!wanted.engine.empty() || !wanted.params.empty() || !has_row_for_graphs(request))
+    return false;
+  const std::optional<Choice> eager = best(request), captured = best(request, {"", {}, true});
+  return captured && (!eager || !eager->runs_as(*captured));
 }
 
 std::optional<Choice> Selector::no_slower_than_nccl(const Request& request) const {

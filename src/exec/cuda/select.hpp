@@ -64,6 +64,7 @@ class Selector {
 
  private:
   const BuiltInChoice* built_in(const Request& request, bool captured) const;
+  bool has_row_for_graphs(const Request& request) const;
   const TunedRow* measured(const Request& request) const;
   Choice asked_for(const Request& request, const Wanted& wanted) const;
   std::optional<Choice> by_itself(const Request& request, bool captured) const;

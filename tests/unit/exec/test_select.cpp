@@ -130,6 +130,13 @@ TEST_CASE("rows for graphs are those of captured calls that may take the whole G
   CHECK(said(*Selector(usual_group(7), {}, true, nullptr, both)
                   .best(request_of(DataType::fp32, 128 << 20, 7), {"", {}, true})) ==
         "tiled pull=1");  // another number of ranks
+  // A machine's table has one row for both, so it does not count there.
+  const Selector with_table(usual_group(8), TuningTable(tuned("")), true, nullptr, both);
+  CHECK(with_table.best(long_one)->by == Choice::By::built_in);
+  CHECK(said(*with_table.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
+  CHECK(with_table.best(request_of(DataType::fp32, 16 << 20))->by == Choice::By::table);
+  const Selector elsewhere(usual_group(8), TuningTable(tuned("")), false, nullptr, both);
+  CHECK(elsewhere.best(long_one, {"", {}, true})->by == Choice::By::table);
   const Selector beside(usual_group(8, true), {}, true, nullptr, both);
   CHECK(said(*beside.best(long_one, {"", {}, true})) == "tiled pull=1");
 }

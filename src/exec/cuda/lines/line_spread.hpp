@@ -26,8 +26,9 @@ inline Spread line_spread(std::uint64_t units, bool is_lean, unsigned most_block
   return spread;
 }
 
-/// Units of a part up to which short_hop is faster, for so many ranks at most. More than four were
-/// not timed with more. Source: bench/results/gpu_short_hops_h200x4.csv (fp32).
+/// Units of a part up to which short_hop is faster, for so many ranks at most. Those of more than
+/// four ranks are the earlier ones, as longer parts were not timed there. Source:
+/// bench/results/gpu_short_hops_h200x4.csv (fp32).
 struct ShortHopUnits {
   int ranks;
   std::uint64_t sums, moves;
