@@ -37,7 +37,6 @@ class Source:
     file: str
     engines: tuple[str, ...]
     where: dict[str, str] = field(default_factory=dict)  # columns that must match, as patterns
-    blocks: int = 0  # 0 = as many as the engine takes by itself
 
 
 # Of a sweep with larger slots: pieces of 16 MiB, as eight ranks' slots hold.
@@ -105,7 +104,7 @@ def rows_of(name: str) -> list[dict[str, str]]:
 def engine_of(way: str, ranks: int) -> str:
     """Copy engines' calls are three algorithms."""
     of_more = "copy_exchange" if ranks == 2 else "copy_rotation"
-    return {"engine_ring": "copy_ring", "rotation": of_more}.get(way, way)
+    return of_more if way == "rotation" else way
 
 
 def asked_blocks(blocks: str | int) -> int:
@@ -126,7 +125,7 @@ def times_in(source: Source) -> Iterator[tuple[Call, float]]:
         if way not in source.engines or len(words) > 1 + beside or row["wrong"] != "0":
             continue
         share = re.search(r"\bhost=(\d+)", row["params"])
-        tiled = asked_blocks(row.get("tiled_blocks") or source.blocks) if way == "tiled" else 0
+        tiled = asked_blocks(row.get("tiled_blocks") or 0) if way == "tiled" else 0
         for launched in ("graph", "eager"):
             if (us := float(row[f"{launched}_us"])) > 0:
                 yield (
@@ -178,9 +177,8 @@ def hop_launch(call: Call) -> dict[str, int]:
     most = 132
     if call.beside and call.ranks == 2:
         most = 48 if call.sums() else 32
-    blocks = min(ceil(units, threads), most)
     return {
-        "blocks": blocks,
+        "blocks": min(ceil(units, threads), most),
         "threads": threads,
         "together": 2 if call.sums() else 4,
         "line_bytes": 16,
@@ -200,10 +198,9 @@ def is_short(call: Call, build: str) -> bool:
 def chain_launch(call: Call) -> dict[str, int]:
     """Of several pieces a warp of each block waits and tells for the others."""
     made = hop_launch(call)
-    if call.beside:
-        made["blocks"] = min(made["blocks"], 64)
     moves, sums = (24330240, 16220160) if call.ranks == 4 else (12165120, 12165120)
     if call.beside:
+        made["blocks"] = min(made["blocks"], 64)
         moves, sums = 43253760, 16711680
     piece = sums if call.sums() else moves
     if call.bytes <= (24 << 20 if call.ranks == 4 else 12 << 20):
@@ -284,8 +281,6 @@ def why_left_out(call: Call, build: str, times: list[float]) -> str:
         return "each piece was a launch of its own"
     if build == "pulls" and call.collective != "send_recv":
         return "results are pushed since, and ports passed on"
-    if (call.engine, call.collective) == ("copy_rotation", "all_gather"):
-        return "all_gathers of more than two ranks go round a ring since"
     if (spread := max(times) / min(times)) > MOST_SPREAD:
         return f"recordings differ by {100 * (spread - 1):.0f} %"
     is_exchange_now = (call.engine, build) == ("copy_exchange", "now")
@@ -313,11 +308,11 @@ def gather() -> list[dict[str, object]]:
     for call, (source, times) in sorted(found.items()):
         kind = tuple(value for key, value in vars(call).items() if key not in ("bytes", "type"))
         builds = list(sizes[kind])
-        newer = [sizes[kind][build] for build in builds[: builds.index(source.build)]]
+        newer = {build: sizes[kind][build] for build in builds[: builds.index(source.build)]}
         left_out = why_left_out(call, source.build, times)
-        if "now" in builds[: builds.index(source.build)]:
+        if "now" in newer:
             left_out = "an older build: its kernel was written anew"
-        elif any(min(known) <= call.bytes <= max(known) for known in newer):
+        elif any(min(known) <= call.bytes <= max(known) for known in newer.values()):
             left_out = "an older build: newer ones are recorded around it"
         us = round(statistics.median(times), 3)
         replayed = found.get(replace(call, launched="graph"), (source, []))[1]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from run_rows import CHOSEN, read
 
 import plait
+from plait.bench import engines
 
 HOW = ("graph", "eager")
+T = TypeVar("T")
 
 
 @dataclass
@@ -52,8 +55,13 @@ def calls_of(folder: Path, section: str) -> Calls:
 
 def spelled(way: str) -> str:
     """One spelling of a way, whoever wrote it: parameters by name."""
-    engine, _, params = way.partition(":")
-    return f"{engine}:{','.join(sorted(params.split(',')))}" if params else engine
+    engine, params = engines.parted(way)
+    return engines.way_of(engine, dict(sorted(params.items())))
+
+
+def either(first: list[T], second: list[T]) -> list[T]:
+    """What the first lacks is the second's."""
+    return [one or other for one, other in zip(first, second, strict=True)]
 
 
 def of_both(one: Calls, two: Calls) -> Calls:
@@ -61,17 +69,12 @@ def of_both(one: Calls, two: Calls) -> Calls:
     merged: Calls = {}
     for key in {*one, *two}:
         first, second = one.get(key, Ways()), two.get(key, Ways())
-        chosen = [ours or more for ours, more in zip(first.chosen, second.chosen, strict=True)]
+        none = [0.0] * len(HOW)
         by = {
-            name: [
-                us or more
-                for us, more in zip(
-                    first.by.get(name, [0.0, 0.0]), second.by.get(name, [0.0, 0.0]), strict=True
-                )
-            ]
+            name: either(first.by.get(name, none), second.by.get(name, none))
             for name in {**second.by, **first.by}
         }
-        merged[key] = Ways(by, chosen)
+        merged[key] = Ways(by, either(first.chosen, second.chosen))
     return merged
 
 

@@ -56,11 +56,13 @@ def chosen_beside(size: int, asked: str) -> tuple[str, bool]:
     return chosen(2, size, asked)
 
 
-def times(name: str, collective: str = "all_reduce") -> dict[int, dict[str, float]]:
-    """By size: the least us of each kernel of a collective of fp32, and of NCCL, in graphs."""
+def times(
+    name: str, collective: str = "all_reduce", how: str = "graph"
+) -> dict[int, dict[str, float]]:
+    """By size: the least us of each kernel of a collective of fp32, and of NCCL."""
     found: dict[int, dict[str, float]] = {}
     for row in recorded.rows(name):
-        kernel, us = row["way"].removeprefix("plait "), float(row["graph_us"])
+        kernel, us = row["way"].removeprefix("plait "), float(row[f"{how}_us"])
         asked = row["type"] == "fp32" and row["collective"] == collective
         if asked and us > 0 and row["wrong"] == "0":
             known = found.setdefault(int(row["bytes"]), {})
@@ -99,31 +101,16 @@ def graph_row(collective: str) -> tuple[float, str]:
     return upto(row[2]), f"{row[3]}:{params}" if params else row[3]
 
 
-def us_by_name(name: str, collective: str, way: str, how: str) -> dict[int, float]:
-    return {
-        int(row["bytes"]): float(row[f"{how}_us"])
-        for row in recorded.rows(name)
-        if (row["collective"], row["way"], row["type"]) == (collective, f"plait {way}", "fp32")
-        and row["params"] != "chosen"
-    }
-
-
 def test_all_reduces_of_four_are_faster_by_rings_in_graphs_and_slower_eagerly():
     from_bytes, way = graph_row("all_reduce")
-    times = {
-        (one, how): us_by_name("gpu_in_graphs_h200x4.csv", "all_reduce", one, how)
-        for one in (way, "tiled")
-        for how in ("graph", "eager")
-    }
-    sizes = [size for size in times[way, "graph"] if size >= from_bytes]
+    graph, eager = (times("gpu_in_graphs_h200x4.csv", how=how) for how in ("graph", "eager"))
+    sizes = [size for size in graph if size >= from_bytes]
     assert len(sizes) >= 4
     for size in sizes:
-        assert times[way, "graph"][size] < times["tiled", "graph"][size]
-        assert times[way, "eager"][size] > times["tiled", "eager"][size]
-    below = [size for size in times[way, "graph"] if 64 << 20 <= size < from_bytes]
-    assert below and all(
-        times[way, "graph"][size] >= 0.99 * times["tiled", "graph"][size] for size in below
-    )
+        assert graph[size][way] < graph[size]["tiled"]
+        assert eager[size][way] > eager[size]["tiled"]
+    below = [size for size in graph if 64 << 20 <= size < from_bytes]
+    assert below and all(graph[size][way] >= 0.99 * graph[size]["tiled"] for size in below)
 
 
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])

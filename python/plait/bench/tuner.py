@@ -130,23 +130,20 @@ def best(times_us: dict[Candidate, float], untuned: str = "") -> Candidate:
     return next(one for one, time_us in times_us.items() if time_us * NOISE <= fastest)
 
 
-def _untuned(bench: BenchRank, request: plait.Request) -> str:
-    """The way that this communicator, which has no table, chooses; empty where it is a plan."""
-    try:
-        label = bench.counted_as(_call_by(bench, request, ("", 0))).partition("/")[2]
-    except plait.UnsupportedError:
-        return ""
-    way = engines.way_counted(label)
-    return way if engines.parted(way)[0] in KERNELS else ""
-
-
-def _goes_two_ways(bench: BenchRank, request: plait.Request) -> bool:
-    """Whether another engine serves it in graphs than eagerly, without a table."""
+def _served_by(bench: BenchRank, request: plait.Request) -> tuple[str, str]:
+    """What serves it on this communicator, which has no table, as counters name it (eagerly, in a
+    graph); empty where nothing does."""
     call = _call_by(bench, request, ("", 0))
     try:
-        return bench.counted_as(call) != bench.captured_as(call)
+        return bench.counted_as(call), bench.captured_as(call)
     except plait.UnsupportedError:
-        return False
+        return "", ""
+
+
+def _way(served_by: str) -> str:
+    """As it is asked for; empty where it is a plan."""
+    way = engines.way_counted(served_by.partition("/")[2])
+    return way if engines.parted(way)[0] in KERNELS else ""
 
 
 def _bench_without_table(task: dict[str, Any], most_bytes: int) -> BenchRank:
@@ -221,7 +218,8 @@ def _tuned(
     """The row of a request; before_us: of the size before, then of this one."""
     oracle = Oracle(request, seed=request.count % 97)
     bench.load(oracle)
-    untuned = _untuned(bench, request)
+    eagerly, captured = _served_by(bench, request)
+    untuned = _way(eagerly)
     facts = {
         "setting": setting,
         "collective": request.collective,
@@ -230,7 +228,7 @@ def _tuned(
         "size": request.message_bytes(),
         "untuned": untuned,
     }
-    if _goes_two_ways(bench, request):  # no table counts there (Selector::measured)
+    if captured != eagerly:  # no table counts there (Selector::measured)
         return facts | {"tried": {}, "kernel": ""}
     nccl_us = _nccl_us(bench, request)
     own_us = _time_us(bench, request, (untuned, 0)) if untuned else None

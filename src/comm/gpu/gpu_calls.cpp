@@ -181,6 +181,14 @@ std::optional<cuda::Choice> GpuCalls::chosen(const cuda::Selector& selector, con
   return selector.best(request, {wanted.strategy, wanted.params, launch == Launch::graph});
 }
 
+GpuCalls::Room GpuCalls::room_of(bool wants_room) const {
+  return cuda_->grows() && !wants_room ? Room::first : Room::whole;
+}
+
+const cuda::Selector& GpuCalls::selector_of(Room room) const {
+  return room == Room::first ? *first_ : *whole_;
+}
+
 /// None where it takes a plan.
 std::optional<cuda::Choice> GpuCalls::choose_engine(const Request& request,
                                                     const CallOptions& wanted, Room room,
@@ -192,8 +200,7 @@ std::optional<cuda::Choice> GpuCalls::choose_engine(const Request& request,
     if (!names_engine) return std::nullopt;
     throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", group_.reach.why_no_kernels));
   }
-  const std::optional<cuda::Choice> choice =
-      chosen(room == Room::first ? *first_ : *whole_, request, wanted, launch);
+  const std::optional<cuda::Choice> choice = chosen(selector_of(room), request, wanted, launch);
   if (choice && !group_.reach.host &&
       (choice->tuning.host_permille > 0 || choice->tuning.host_cpu_permille > 0))
     throw Error(ErrorCode::unsupported, "a part through host memory: masks leave no way there");
@@ -215,9 +222,9 @@ GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& opti
     call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
     counted.choice = *choice;
     counted.as = text(name_of(request), "/", cuda::label(*choice));
-    const cuda::Selector& selector = room == Room::first ? *first_ : *whole_;
-    call.differs_in_graphs = !options_.beats_nccl && launch == Launch::eager &&
-                             selector.differs_in_graphs(request, {wanted.strategy, wanted.params});
+    call.differs_in_graphs =
+        !options_.beats_nccl && launch == Launch::eager &&
+        selector_of(room).differs_in_graphs(request, {wanted.strategy, wanted.params});
     return call;
   }
   if (wanted.strategy.empty() && !wanted.params.empty())
@@ -325,7 +332,7 @@ GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& op
     if (wants_later_room(request, options))
       made.wants_room = true;
     else
-      made = prepare(request, options, cuda_->grows() ? Room::first : Room::whole, Launch::eager);
+      made = prepare(request, options, room_of(false), Launch::eager);
     call = &keep(key, std::move(made));
   }
   check_memory(request, group_.rank, input, output);
@@ -383,7 +390,7 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
   const auto failure = attempt([&] {
     if (request.count == 0) return;
     made.wants_room = wants_later_room(request, {});
-    const Room room = cuda_->grows() && !made.wants_room ? Room::first : Room::whole;
+    const Room room = room_of(made.wants_room);
     made.is_taken = choose_engine(request, options_.forced, room, Launch::eager).has_value();
     const bool by_plan = !group_.reach.why_no_kernels.empty() || !options_.forced.strategy.empty();
     if (made.is_taken || !by_plan) return;
@@ -406,10 +413,7 @@ int GpuCalls::enqueue_taken(const Request& request, const void* input, void* out
   Key key = key_of(request, {});
   std::get<In>(key) = wants_room ? In::whole : In::one_room;
   Call* call = known(key);
-  if (call == nullptr) {
-    const Room room = cuda_->grows() && !wants_room ? Room::first : Room::whole;
-    call = &keep(key, prepare(request, {}, room, Launch::eager));
-  }
+  if (call == nullptr) call = &keep(key, prepare(request, {}, room_of(wants_room), Launch::eager));
   launch(*call, request, input, output, stream, {});
   return call->engine;
 }
@@ -468,11 +472,9 @@ std::map<std::string, std::uint64_t> GpuCalls::bytes_of_path(const Counted& call
 std::string GpuCalls::choice_of(const Request& request) {
   std::string said;
   const auto failure = attempt([&] {
-    const bool is_first = cuda_->grows() && !offer(request).wants_room;
-    const Room room = is_first ? Room::first : Room::whole;
+    const Room room = room_of(cuda_->grows() && offer(request).wants_room);
     if (choose_engine(request, options_.forced, room, Launch::eager))
-      said = (is_first ? *first_ : *whole_)
-                 .explain(request, {options_.forced.strategy, options_.forced.params});
+      said = selector_of(room).explain(request, {options_.forced.strategy, options_.forced.params});
     else
       said = "chosen: plan " + chooser_->plan_for(placed(request), options_.forced)->label;
   });

@@ -141,6 +141,9 @@ class GpuCalls {
                  const void* input, void* output);
   void launch(Call& call, const Request& request, const void* input, void* output,
               cuda::Stream stream, const std::vector<double>& scalars);
+  /// Where a call goes that wants more than the first room, or does not.
+  Room room_of(bool wants_room) const;
+  const cuda::Selector& selector_of(Room room) const;
   Call prepare(const Request& request, const CallOptions& options, Room room, Launch launch);
   std::optional<cuda::Choice> choose_engine(const Request& request, const CallOptions& wanted,
                                             Room room, Launch launch) const;
