@@ -396,6 +396,28 @@ def test_the_program_for_gpus_passes_on_host_memory():
 # How it comes into a program.
 
 
+ENDS_EARLY = """
+import sys
+import torch
+import torch.distributed as dist
+store, rank = dist.FileStore(sys.argv[1], 2), int(sys.argv[2])
+dist.init_process_group("plait", store=store, rank=rank, world_size=2)
+sums = [torch.ones(1 << 18) for _ in range(1000)]
+dist.all_reduce(sums[0])
+for one in sums:
+    dist.all_reduce(one, async_op=True)
+"""
+
+
+def test_a_program_may_end_with_calls_under_way(tmp_path):
+    """Its threads let go of works until then, which PyTorch cannot bear when Python has gone."""
+    words = [sys.executable, "-c", ENDS_EARLY, str(tmp_path / "store")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    ranks = [subprocess.Popen([*words, str(rank)], **pipes) for rank in range(2)]
+    found = [(*one.communicate(timeout=100), one.returncode) for one in ranks]
+    assert found == [("", "", 0)] * 2
+
+
 def made_again(rank, ranks):
     """A default group, destroyed and made again with what rank 0 listens to in the same store."""
     store = dist.distributed_c10d._get_default_store()

@@ -14,6 +14,7 @@ from typing import Any
 import torch.distributed as dist
 
 import plait
+from plait.torch.helpers import Helper
 from plait.torch.meeting import meet
 from plait.torch.works import Done, Later, raise_in_c10d_words, timed_out
 
@@ -33,7 +34,7 @@ class HostSide:
         self._guard = threading.Lock()
         self._waiting = 0  # calls handed to the thread that have not ended
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: Helper | None = None
         self._running: Later | None = None  # what the thread is at
 
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
@@ -117,7 +118,7 @@ class HostSide:
         with self._guard:
             self._waiting += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, daemon=True, name="plait")
+                self._thread = Helper("plait", self._serve, self._end)
                 self._thread.start()
             self._queue.put((what, call, work))
         return work
@@ -145,6 +146,11 @@ class HostSide:
             self._core.abort()
         elif (work := self._running) is not None:  # which waits for ranks to meet, deaf to this
             work.finish(dist.DistBackendError(f"[plait] the process group was closed : {why}"))
+
+    def _end(self) -> None:
+        """Of the thread: what it is at ends with an error, and it takes up nothing more."""
+        self.abort("the process ends")
+        self._queue.put(None)
 
     def close(self) -> None:
         """After what was handed over, where it ends in the group's time."""

@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import Work
 
 import plait
 from plait.torch.alarm import Alarm
+from plait.torch.helpers import Helper
 from plait.torch.meeting import host_name, told
 from plait.torch.messages import (
     HEADER,
@@ -65,7 +66,7 @@ class Mailbox:
         self._receives: list[Message] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._alarm = Alarm()  # wakes the thread
-        self._thread: threading.Thread | None = None
+        self._thread: Helper | None = None
         self._is_set = False  # the alarm
         self._is_awake = False  # the thread
         self._looks = Looks(ranks)
@@ -172,6 +173,10 @@ class Mailbox:
                 incoming.stream.close()
             self._alarm.set(_AT_ONCE_S)
         os.eventfd_write(self._wake, 1)
+
+    def _end(self) -> None:
+        """Of the thread."""
+        self.close("the process ends")
 
     def _end_receives(self, why: str) -> None:
         posted = [*self._receives]
@@ -471,7 +476,7 @@ class Mailbox:
             return
         self._alarm.set(_GRACE_S)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, daemon=True, name="plait-mail")
+            self._thread = Helper("plait-mail", self._serve, self._end)
             self._thread.start()
 
     def _serve(self) -> None:
