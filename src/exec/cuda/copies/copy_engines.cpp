@@ -140,10 +140,11 @@ class RingReady : public Ready {
 class RingEngine : public CopyEngine<RingReady> {
  public:
   const StrategyInfo& info() const override {
-    static const StrategyInfo info{"copy_ring",
-                                   "copy engines push parts on to the next rank of a ring",
-                                   "ring all-gather, pipelined broadcast",
-                                   {Collective::all_gather, Collective::broadcast}};
+    static const StrategyInfo info{
+        "copy_ring",
+        "copy engines push parts on to the next rank of a ring",
+        "ring all-gather, pipelined broadcast",
+        {Collective::all_gather, Collective::broadcast, Collective::send_recv}};
     return info;
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {

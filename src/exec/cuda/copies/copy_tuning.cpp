@@ -45,10 +45,14 @@ RingCut ring_cut(const Request& request, const Group& group, const Tuning& tunin
   if (request.collective == Collective::broadcast)
     return cut_chain(request.ranks, request.root, request.count * bytes_of(request.type), room,
                      wish);
+  const std::uint64_t most = std::min(at_most(wish, kRingPieceBytes), room);
   std::vector<Range> parts;
   for (int owner = 0; owner < request.ranks; ++owner)
-    parts.push_back(received_block(request, owner, 0));
-  return cut_ring(std::move(parts), std::min(at_most(wish, kRingPieceBytes), room));
+    parts.push_back(received_block(request, owner, (owner + 1) % request.ranks));
+  const bool is_gather = request.collective == Collective::all_gather;
+  RingCut cut = cut_ring(std::move(parts), is_gather ? request.ranks - 1u : 1, most);
+  cut.gets_own = is_gather;
+  return cut;
 }
 
 HostCut cores_cut(std::uint64_t bytes, const Group& group, const Tuning& tuning) {

@@ -8,31 +8,31 @@
 
 namespace plait::cuda {
 
-RingCut cut_ring(std::vector<Range> parts, std::uint64_t most_bytes) {
+RingCut cut_ring(std::vector<Range> parts, std::uint32_t hops, std::uint64_t most_bytes) {
   constexpr std::uint64_t kGrain = 4096;
   const std::uint64_t most = std::max(kGrain, most_bytes / kGrain * kGrain);
-  const std::uint64_t hops = parts.size() - 1;
   std::uint64_t part_bytes = 0;
   for (const Range& part : parts) part_bytes = std::max(part_bytes, part.bytes);
   const std::uint64_t pairs = std::max<std::uint64_t>(1, (part_bytes + 2 * most - 1) / (2 * most));
   const std::uint64_t even = (part_bytes + 2 * pairs - 1) / (2 * pairs);
   const std::uint64_t piece = std::max<std::uint64_t>(1, (even + kGrain - 1) / kGrain) * kGrain;
-  return {std::move(parts), std::min(most, piece), static_cast<std::uint32_t>(2 * pairs * hops)};
+  return {std::move(parts), std::min(most, piece), static_cast<std::uint32_t>(2 * pairs * hops),
+          hops};
 }
 
 RingCut cut_chain(int ranks, int root, std::uint64_t bytes, std::uint64_t most_bytes,
                   std::uint64_t wished_bytes) {
   constexpr std::uint64_t kGrain = 4096;
   constexpr double kCopyBytes = 1.8e6;  // that go while a copy begins (bench/NOTES.md)
-  const auto hops = static_cast<std::uint64_t>(ranks - 1),
-             waits = 2 * std::max<std::uint64_t>(1, hops - 1);
+  const auto hops = static_cast<std::uint32_t>(ranks - 1);
+  const auto waits = 2 * std::max(1u, hops - 1);
   const double best =
       std::sqrt(static_cast<double>(bytes) * kCopyBytes / static_cast<double>(waits));
   const std::uint64_t piece = wished_bytes != 0 ? wished_bytes : static_cast<std::uint64_t>(best);
   const std::uint64_t most = std::max(kGrain, std::min(piece, most_bytes) / kGrain * kGrain);
   const std::uint64_t pieces = std::max<std::uint64_t>(1, (bytes + most - 1) / most);
   return {std::vector<Range>(static_cast<std::size_t>(ranks), Range{0, bytes}), most,
-          static_cast<std::uint32_t>(pieces + 2 * (hops - 1)), root};
+          static_cast<std::uint32_t>(pieces + 2 * (hops - 1)), hops, root};
 }
 
 namespace {
@@ -53,10 +53,10 @@ RingPiece pushed_along(const RingCut& cut, int rank, std::uint32_t step) {
 /// Two pieces of each part take all hops, then the next two.
 RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step) {
   if (cut.root >= 0) return pushed_along(cut, rank, step);
-  const auto ranks = static_cast<std::uint32_t>(cut.ranks()), hops = ranks - 1;
-  const std::uint32_t hop = step / 2 % hops;
+  const auto ranks = static_cast<std::uint32_t>(cut.ranks());
+  const std::uint32_t hop = step / 2 % cut.hops;
   const std::uint32_t owner = (static_cast<std::uint32_t>(rank) + ranks - hop) % ranks;
-  const std::uint64_t piece = step / (2 * hops) * 2 + step % 2;
+  const std::uint64_t piece = step / (2 * cut.hops) * 2 + step % 2;
   const Range part = cut.parts[owner];
   const std::uint64_t from = std::min(part.bytes, piece * cut.piece_bytes);
   return {static_cast<int>(owner), part.offset + from,
@@ -106,7 +106,8 @@ void EngineRing::take(std::uint32_t step) {
   const RingPiece came = pushed_by(cut_, before(), step);
   move(stream(kTake), in_output(came), slot(call_.rank, step), came.bytes);
   const RingPiece mine = pushed_by(cut_, call_.rank, step);
-  if (mine.owner == call_.rank) move(stream(kTake), in_output(mine), own(mine), mine.bytes);
+  if (cut_.gets_own && mine.owner == call_.rank)
+    move(stream(kTake), in_output(mine), own(mine), mine.bytes);
   record(taken(step), stream(kTake));
 }
 

@@ -1,8 +1,8 @@
-// An all_gather round a ring of ranks by copy engines, or a broadcast along it: each rank pushes to
-// the next one only, so no two senders ever meet at a port and nobody has to tell whose turn it is,
-// and every rank takes out of its inbox what the one before has pushed there and passes it on from
-// where it lies. Small kernels meet the neighbours, one takes out what has come. Source: the ring
-// all-gather, the pipelined broadcast; bench/NOTES.md has why engines, and why a ring.
+// An all_gather round a ring of ranks by copy engines, a broadcast along it, or sends to the next
+// rank: each pushes to that one only, so no two senders meet at a port and nobody has to tell whose
+// turn it is, and every rank takes out of its inbox what the one before has pushed there and passes
+// it on from where it lies. Small kernels meet the neighbours, one takes out what has come. Source:
+// the ring all-gather, the pipelined broadcast; docs/design/0014 has why engines, and why a ring.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -20,14 +20,16 @@ inline constexpr std::uint64_t kRingPieceBytes = 32ull << 20;
 /// How parts are cut, one of each rank; the same on all ranks. In a step each rank pushes a piece,
 /// which is less or nothing of a part that is smaller than others.
 struct RingCut {
-  std::vector<Range> parts;  ///< by rank, of the output; of a broadcast each is the whole
+  std::vector<Range> parts;  ///< by rank, of the output; of all but an all_gather each is the whole
   std::uint64_t piece_bytes = 0;
   std::uint32_t steps = 0;
-  int root = -1;  ///< of a broadcast; -1 = an all_gather
+  std::uint32_t hops = 0;  ///< so many ranks behind its own get a part
+  int root = -1;           ///< of a broadcast; -1 = all ranks begin with a part
+  bool gets_own = true;    ///< a rank's output has its own part too
   int ranks() const { return static_cast<int>(parts.size()); }
 };
 /// most_bytes: of a piece, not 0.
-RingCut cut_ring(std::vector<Range> parts, std::uint64_t most_bytes);
+RingCut cut_ring(std::vector<Range> parts, std::uint32_t hops, std::uint64_t most_bytes);
 /// Of a broadcast. wished_bytes: of a piece; 0 = such that the ends of the chain wait least.
 RingCut cut_chain(int ranks, int root, std::uint64_t bytes, std::uint64_t most_bytes,
                   std::uint64_t wished_bytes);
@@ -50,7 +52,7 @@ RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step);
 /// in one order on all ranks: so nobody waits for ever, were there only one hardware queue.
 class EngineRing : private EngineCall {
  public:
-  /// call.input: this rank's part. call.output: where all parts go, one behind the other.
+  /// call.input: this rank's part. call.output: where all parts go that it gets, as the cut says.
   EngineRing(EngineQueue& queue, const EnginePath& path, const RingCut& cut, const CallArgs& call)
       : EngineCall(queue, path, call, DataType::uint8), cut_(cut), call_(call) {}
 
