@@ -1,5 +1,4 @@
-// copy_exchange, copy_rotation and copy_ring: large calls by copy engines. Pieces must be the same
-// on all ranks, so they follow from size and group alone.
+// Large calls by copy engines. Pieces are alike on all ranks, so they follow from size and group.
 #include "base/text.hpp"
 #include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
