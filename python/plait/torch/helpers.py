@@ -10,34 +10,51 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable
 
-_LONGEST_S = 1.0  # what a process waits for its helpers when it ends
-
+_FINISH_S = 1.0  # that a process which ends gives calls under way
+_STOP_S = 1.0  # and then their threads
+_guard = threading.Lock()
 _helpers: weakref.WeakSet[Helper] = weakref.WeakSet()
 
 
 class Helper(threading.Thread):
-    """Runs serve(). end: a method that has serve() return soon; called when the process ends."""
+    """Runs serve(). When the process ends two methods of the same object are called: finish, which
+    has serve() return once nothing is under way, and where it does not, stop, which has it return
+    as soon as it can."""
 
-    def __init__(self, name: str, serve: Callable[[], None], end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        serve: Callable[[], None],
+        finish: Callable[[], None],
+        stop: Callable[[], None],
+    ) -> None:
         super().__init__(target=serve, daemon=True, name=name)
-        self._end_serving = weakref.WeakMethod(end)  # whose object lives as long as it is served
-        _helpers.add(self)
+        self._ends = [weakref.WeakMethod(finish), weakref.WeakMethod(stop)]
+        with _guard:
+            _helpers.add(self)
 
-    def end_serving(self) -> None:
-        end = self._end_serving()
-        if end is not None:
-            end()
+    def _end(self, which: int) -> None:
+        end = self._ends[which]()
+        try:
+            if end is not None:
+                end()
+        except Exception:
+            traceback.print_exc()
 
 
 @atexit.register
 def _end_all() -> None:
     """A child of a fork has none of its parent's alive, so it ends nothing of theirs."""
-    alive = [helper for helper in list(_helpers) if helper.is_alive()]
-    for helper in alive:
-        helper.end_serving()
-    limit = time.monotonic() + _LONGEST_S
-    for helper in alive:
-        helper.join(max(limit - time.monotonic(), 0.0))
+    with _guard:
+        helpers = list(_helpers)
+    for which, seconds in enumerate((_FINISH_S, _STOP_S)):
+        alive = [helper for helper in helpers if helper.is_alive()]
+        for helper in alive:
+            helper._end(which)
+        limit = time.monotonic() + seconds
+        for helper in alive:
+            helper.join(max(limit - time.monotonic(), 0.0))

@@ -70,9 +70,11 @@ class HostSide:
         if self._closed:
             raise plait.AbortedError(self._closed)
         try:
-            made = meet(self._store, self.rank, self.ranks, -1, self.timeout_s)._core
+            made = meet(
+                *(self._store, self.rank, self.ranks, -1, self.timeout_s), lambda: self._closed
+            )._core
         except Exception as error:
-            self._closed = f"its communicator could not be made: {error}"
+            self._closed = self._closed or f"its communicator could not be made: {error}"
             raise
         self._core, self._core_s = made, self.timeout_s
         return made
@@ -117,8 +119,10 @@ class HostSide:
         work = Later(result, what)
         with self._guard:
             self._waiting += 1
-            if self._thread is None:
-                self._thread = Helper("plait", self._serve, self._end)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = Helper(
+                    "plait", self._serve, self._finish_serving, self._stop_serving
+                )
                 self._thread.start()
             self._queue.put((what, call, work))
         return work
@@ -147,10 +151,15 @@ class HostSide:
         elif (work := self._running) is not None:  # which waits for ranks to meet, deaf to this
             work.finish(dist.DistBackendError(f"[plait] the process group was closed : {why}"))
 
-    def _end(self) -> None:
-        """Of the thread: what it is at ends with an error, and it takes up nothing more."""
-        self.abort("the process ends")
+    def _finish_serving(self) -> None:
+        """The thread's: it returns after what was handed over."""
         self._queue.put(None)
+
+    def _stop_serving(self) -> None:
+        """The thread's: what it is at, and what comes, ends with an error."""
+        self._closed = self._closed or "wanted an open process group: its program ends"
+        if self._core is not None:
+            self._core.abort_at_exit()
 
     def close(self) -> None:
         """After what was handed over, where it ends in the group's time."""
