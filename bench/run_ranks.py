@@ -2,7 +2,9 @@
 
     python bench/run_ranks.py --section table --ranks 8 --budget-s 150 --csv rows.csv
     python bench/run_ranks.py --section table --ranks 2 --host --most-mib 1 --csv rows.csv
+    python bench/run_ranks.py --trials FILE --ranks 4 --without-nccl --csv rows.csv
 
+FILE has a line for the ways of a call: "all_gather fp32 64M,1G chosen tiled:order=2,shift=1".
 A process a GPU; --host: ranks on CPUs, plait alone, to try the program. Inputs are normal numbers
 from a new seed each row, outputs are poisoned. plait's results are held to the bits of a sum in
 rank order where that is promised, other sums to their roundings. Rows go into the file as they
@@ -31,6 +33,7 @@ from run_rows import (
     NCCL_WAYS,
     SECTIONS,
     SM_BUDGET,
+    TRIALS,
     Item,
     Writer,
     items,
@@ -59,6 +62,7 @@ class OnGpus:
     def __init__(self, task: dict[str, Any]) -> None:
         budget = SM_BUDGET if task["section"] == "slots" else 0
         whole = {"topology": "", "masks": [], "sm_budget": budget, "against": task["against"]}
+        whole["beside_computing"] = task["beside_computing"]
         self.bay = BenchRank(whole, 0, row_budget_s=ROW_S)
         self.comm, self.nccl = self.bay.comm, self.bay.nccl
         self.on: HostArrays = TorchArrays(f"cuda:{self.bay.device}")
@@ -249,7 +253,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
     rank = Rank(task)
     if rank.comm.rank == 0:
         emit({"facts": rank.side.facts})
-    for item in items(task["section"], rank.comm.ranks, task["most"]):
+    for item in items(task["section"], rank.comm.ranks, task["most"], task["trials"]):
         if rank.time_is_up():
             break
         for row in rank.rows(item):
@@ -274,7 +278,10 @@ def comments(given: argparse.Namespace, facts: dict[str, str]) -> list[str]:
 
 def arguments() -> argparse.Namespace:
     parser = options.parser(__doc__)
-    parser.add_argument("--section", choices=SECTIONS, required=True)
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--section", choices=SECTIONS)
+    asked.add_argument("--trials", type=Path, metavar="FILE")
+    parser.add_argument("--beside-computing", action="store_true", help="leaving SMs to others")
     parser.add_argument("--budget-s", type=float, default=120.0)
     parser.add_argument("--most-mib", type=int, default=4096)
     parser.add_argument("--without-nccl", action="store_true")
@@ -287,8 +294,16 @@ def main() -> int:
     """Runs the ranks; 1 where a result was wrong or a rank failed."""
     given = arguments()
     alone = given.host or given.without_nccl
+    section = given.section or TRIALS
+    trials = given.trials.read_text() if given.trials else ""
+    try:
+        items(section, given.ranks, 0, trials)
+    except (plait.Error, ValueError) as error:  # before ranks start
+        raise SystemExit(f"run_ranks: {given.trials}: {error}") from None
     task = {
-        "section": given.section,
+        "section": section,
+        "trials": trials,
+        "beside_computing": given.beside_computing,
         "host": given.host,
         "against": "" if alone else "nccl",
         "budget_s": given.budget_s,
@@ -313,7 +328,7 @@ def main() -> int:
     last.cancel()
     if any(statuses):
         print(f"ranks ended with {statuses}", file=sys.stderr)
-    print(f"{given.section}: wrong elements {wrong}")
+    print(f"{section}: wrong elements {wrong}")
     return 1 if wrong or failed or any(statuses) else 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import plait
 from plait.bench import engines
-from plait.bench.sizes import count_for
+from plait.bench.sizes import count_for, parse_bytes
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 COLUMNS = (
@@ -184,6 +184,23 @@ def unfitted(most: int) -> Iterator[Item]:
         yield Item("unfitted", "all_reduce", "bf16", size)
 
 
+def trials(text: str) -> Iterator[Item]:
+    """Of a file: a line "all_gather fp32 64M,1G chosen tiled:order=2,shift=1" asks for each way at
+    each size; # begins a comment."""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if words and len(words) < 4:
+            raise plait.InvalidArgumentError(
+                f"line {number}: wanted a collective, a type, sizes and ways, found {line!r}"
+            )
+        for size in words[2].split(",") if words else ():
+            for way in words[3:]:
+                name, params = engines.parted("" if way == CHOSEN else way)
+                asked = (words[0], words[1], parse_bytes(size), name, tuple(params.items()))
+                yield Item(TRIALS, *asked)
+
+
+TRIALS = "trials"
 SECTIONS = ("table", "unfitted", "pinned_tree", "pinned_ring", "schedules", "slots")
 NCCL_WAYS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
 SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)  # of bench/symmetric.py
@@ -191,10 +208,12 @@ SYMMETRIC_TYPES = {"fp32": "float32", "bf16": "bfloat16"}  # as its rows name th
 SYMMETRIC_WAYS = ("one_shot", "two_shot")
 
 
-def items(section: str, ranks: int, most: int) -> list[Item]:
-    """What a section asks for; elements there are."""
+def items(section: str, ranks: int, most: int, trials_text: str = "") -> list[Item]:
+    """What a section asks for; elements there are. trials_text: of the file of trials."""
     found: Iterable[Item]
-    if section == "table":
+    if section == TRIALS:
+        found = trials(trials_text)
+    elif section == "table":
         found = table(most)
     elif section == "unfitted":
         found = unfitted(most)

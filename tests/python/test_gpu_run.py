@@ -531,6 +531,28 @@ def test_one_section_on_cpu_ranks(tmp_path):
     assert {row["wrong"] for row in rows} == {"0"}
 
 
+def test_trials_of_a_file(tmp_path):
+    """What is wrong with a file is said before ranks start."""
+    asked = "# why\n\nall_gather fp32 64M,1G chosen tiled:order=2,shift=1  # two ways\n"
+    found = run_rows.items(run_rows.TRIALS, 4, 0, asked)
+    assert [(one.size, one.asked()) for one in found] == [
+        (size, way) for size in (64 * MIB, GIB) for way in ("", "tiled:order=2,shift=1")
+    ]
+    file, csv = tmp_path / "trials", tmp_path / "rows.csv"
+    program = [sys.executable, str(BENCH / "run_ranks.py"), "--trials", str(file), "--host"]
+    program += ["--ranks", "2", "--csv", str(csv)]
+    file.write_text("all_reduce fp32 4K,64K chosen ring direct\nbroadcast bf16 8K chosen\n")
+    job = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert job.returncode == 0, job.stderr
+    ways = [(row["collective"], row["way"], row["wrong"]) for row in run_rows.read(csv)]
+    one = [("all_reduce", f"plait {way}", "0") for way in ("lanes", "ring", "direct")]
+    assert ways == [*one, *one, ("broadcast", "plait lanes", "0")]
+    file.write_text("all_reduce fp32 4K\n")
+    job = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert job.returncode != 0
+    assert "line 1: wanted a collective, a type, sizes and ways" in job.stderr
+
+
 def test_a_call_that_does_nothing_is_found_wrong():
     task = {"host": True, "section": "table", "seed": 1, "budget_s": 1.0}
     rank = run_ranks.Rank(task)
