@@ -15,3 +15,4 @@ void bind_copy_plans(nb::module_& module);
 void bind_communicator(nb::module_& module);
 void bind_gpu(nb::module_& module);
 void bind_copies(nb::module_& module);
+void bind_exit(nb::module_& module);

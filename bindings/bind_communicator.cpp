@@ -211,6 +211,5 @@ void bind_communicator(nb::module_& module) {
           nb::arg("params") = std::map<std::string, std::int64_t>{})
       .def("explain", &Communicator::explain, nb::arg("request"))
       .def("counters", &Communicator::counters)
-      .def("abort", &Communicator::abort)
-      .def("abort_at_exit", &Communicator::abort_at_exit);
+      .def("abort", &Communicator::abort);
 }

@@ -15,4 +15,5 @@ NB_MODULE(_core, module) {
   bind_communicator(module);
   bind_gpu(module);
   bind_copies(module);
+  bind_exit(module);
 }

@@ -181,8 +181,6 @@ class Communicator {
   /// Ends every pending and later call of this rank with Error(aborted). Any thread; contacts
   /// nobody.
   void abort() noexcept;
-  /// The same where this process ends: ranks that wait for this one hear that it is lost.
-  void abort_at_exit() noexcept;
 
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

@@ -655,10 +655,4 @@ void Communicator::abort() noexcept {
   state_->joined.controls.raise_failure(ErrorCode::aborted, "abort() was called");
 }
 
-void Communicator::abort_at_exit() noexcept {
-  if (getpid() != state_->owner) return;
-  state_->joined.controls.raise_failure(ErrorCode::peer_lost, "its program ended");
-  abort();  // the first failure counts
-}
-
 }  // namespace plait

@@ -588,7 +588,6 @@ class Runner:
             traceback.print_exc()
         self._tell(check.__name__, why, time.monotonic() - began)
         timer.cancel()
-        timer.join()  # a thread that is still under way when the process ends may abort it
         if check is not world:
             self.job.group.abort()
 

@@ -53,11 +53,9 @@ class GpuSide:
             )
         index = self._device.index
         try:
-            made = meet(
-                *(self._store, self.rank, self.ranks, index, self.timeout_s), lambda: self._closed
-            )
+            made = meet(self._store, self.rank, self.ranks, index, self.timeout_s)
         except Exception as error:
-            self._closed = self._closed or f"its communicator could not be made: {error}"
+            self._closed = f"its communicator could not be made: {error}"
             raise
         self._core = made._core
         return self._core

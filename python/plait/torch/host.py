@@ -14,7 +14,6 @@ from typing import Any
 import torch.distributed as dist
 
 import plait
-from plait.torch.helpers import Helper
 from plait.torch.meeting import meet
 from plait.torch.works import Done, Later, raise_in_c10d_words, timed_out
 
@@ -34,7 +33,7 @@ class HostSide:
         self._guard = threading.Lock()
         self._waiting = 0  # calls handed to the thread that have not ended
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._thread: Helper | None = None
+        self._thread: threading.Thread | None = None
         self._running: Later | None = None  # what the thread is at
 
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
@@ -70,11 +69,9 @@ class HostSide:
         if self._closed:
             raise plait.AbortedError(self._closed)
         try:
-            made = meet(
-                *(self._store, self.rank, self.ranks, -1, self.timeout_s), lambda: self._closed
-            )._core
+            made = meet(self._store, self.rank, self.ranks, -1, self.timeout_s)._core
         except Exception as error:
-            self._closed = self._closed or f"its communicator could not be made: {error}"
+            self._closed = f"its communicator could not be made: {error}"
             raise
         self._core, self._core_s = made, self.timeout_s
         return made
@@ -119,10 +116,8 @@ class HostSide:
         work = Later(result, what)
         with self._guard:
             self._waiting += 1
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = Helper(
-                    "plait", self._serve, self._finish_serving, self._stop_serving
-                )
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, daemon=True, name="plait")
                 self._thread.start()
             self._queue.put((what, call, work))
         return work
@@ -150,16 +145,6 @@ class HostSide:
             self._core.abort()
         elif (work := self._running) is not None:  # which waits for ranks to meet, deaf to this
             work.finish(dist.DistBackendError(f"[plait] the process group was closed : {why}"))
-
-    def _finish_serving(self) -> None:
-        """The thread's: it returns after what was handed over."""
-        self._queue.put(None)
-
-    def _stop_serving(self) -> None:
-        """The thread's: what it is at, and what comes, ends with an error."""
-        self._closed = self._closed or "wanted an open process group: its program ends"
-        if self._core is not None:
-            self._core.abort_at_exit()
 
     def close(self) -> None:
         """After what was handed over, where it ends in the group's time."""

@@ -20,7 +20,6 @@ from torch._C._distributed_c10d import Work
 
 import plait
 from plait.torch.alarm import Alarm
-from plait.torch.helpers import Helper
 from plait.torch.meeting import host_name, told
 from plait.torch.messages import (
     HEADER,
@@ -66,15 +65,13 @@ class Mailbox:
         self._receives: list[Message] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._alarm = Alarm()  # wakes the thread
-        self._thread: Helper | None = None
+        self._thread: threading.Thread | None = None
         self._is_set = False  # the alarm
         self._is_awake = False  # the thread
         self._looks = Looks(ranks)
         self._is_leaving = ""  # why; as the next one
         self._closed = ""
         self._must_end = False  # of a call that holds the guard for long
-        self._must_finish = False  # the thread, once nothing is left to it
-        self._must_stop = False  # the thread, whatever is left
 
     def __del__(self) -> None:
         self._listener.close()
@@ -473,27 +470,14 @@ class Mailbox:
             self._alarm.unset()
             return
         self._alarm.set(_GRACE_S)
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = Helper(
-                "plait-mail", self._serve, self._finish_serving, self._stop_serving
-            )
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, daemon=True, name="plait-mail")
             self._thread.start()
-
-    def _finish_serving(self) -> None:
-        """The thread's."""
-        self._must_finish = True
-        self._alarm.set(_AT_ONCE_S)
-
-    def _stop_serving(self) -> None:
-        """The thread's. Streams stay as they are: what was sent may yet be received."""
-        self._must_stop = True
-        self._alarm.set(_AT_ONCE_S)
-        os.eventfd_write(self._wake, 1)
 
     def _serve(self) -> None:
         alarm = select.poll()
         alarm.register(self._alarm.fd, select.POLLIN)
-        while not (self._closed or self._must_stop):
+        while not self._closed:
             alarm.poll()
             with self._guard:
                 self._alarm.clear()
@@ -505,8 +489,6 @@ class Mailbox:
                 with self._guard:
                     self._is_awake = False
                     self._leave()
-            if self._must_finish and not self._is_set:
-                return
 
     def _drive(self, until: Message | None, end: float) -> None:
         """Moves bytes until that message has ended, or the time. None = all of them have, or
@@ -548,7 +530,7 @@ class Mailbox:
     def _is_driven(self, until: Message | None) -> bool:
         if until is not None:
             return until.is_completed()
-        return self._wanted > 0 or self._must_stop or not self._is_left()
+        return self._wanted > 0 or not self._is_left()
 
     def _turn(self) -> None:
         """Whatever can be moved without waiting."""

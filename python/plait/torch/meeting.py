@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,18 +26,11 @@ def host_name() -> str:
         return file.read().strip()
 
 
-def told(
-    store: Any, key: str, what: str, seconds: float, closed: Callable[[], str] = lambda: ""
-) -> str:
-    """What another rank set. A wait in the store would hold up this process's other threads.
-
-    closed: why nobody wants it any more; plait.AbortedError then.
-    """
+def told(store: Any, key: str, what: str, seconds: float) -> str:
+    """What another rank set. A wait in the store would hold up this process's other threads."""
     end = time.monotonic() + seconds
     pause = 1e-4
     while not store.check([key]):
-        if why := closed():
-            raise plait.AbortedError(why)
         if time.monotonic() >= end:
             raise timed_out(what, seconds, f"no rank has set {key} in the store")
         time.sleep(pause)
@@ -46,14 +38,7 @@ def told(
     return bytes(store.get(key)).decode()
 
 
-def meet(
-    store: Any,
-    rank: int,
-    ranks: int,
-    device: int,
-    seconds: float,
-    closed: Callable[[], str] = lambda: "",
-) -> plait.Communicator:
+def meet(store: Any, rank: int, ranks: int, device: int, seconds: float) -> plait.Communicator:
     """Made by all ranks at once, each on its GPU `device` or all in host memory (-1).
 
     Under torch.use_deterministic_algorithms(True) its sums are in rank order, or errors.
@@ -68,7 +53,7 @@ def meet(
     try:
         if rank == 0:
             store.set(key, f"{host_name()} {clamped(seconds)} {folder}")
-        where = told(store, key, "rank 0 to come to its first call", seconds, closed)
+        where = told(store, key, "rank 0 to come to its first call", seconds)
         found, arrive_s, path = where.split(" ", 2)  # rank 0's time, since all must have one
         if found != host_name():
             raise plait.UnsupportedError(

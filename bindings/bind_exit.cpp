@@ -1,0 +1,35 @@
+// What becomes of threads that are in a call when Python ends.
+#include <pthread.h>
+#include <unistd.h>
+
+#include <exception>
+
+#include "bind.hpp"
+
+namespace {
+
+std::terminate_handler terminate_before = nullptr;
+pthread_t thread_that_ends_python;
+
+/// Before 3.14 Python unwinds a thread that wants it back once it has gone. A call of C++ wants it
+/// back in a destructor, which cannot be unwound, so the whole process would abort ("terminate
+/// called without an active exception"). As since 3.14, the thread stands still instead.
+[[noreturn]] void stand_still_or_terminate() {
+  const bool is_unwound = std::current_exception() == nullptr &&
+                          pthread_equal(pthread_self(), thread_that_ends_python) == 0;
+  while (is_unwound) pause();
+  terminate_before();
+  std::abort();
+}
+
+void python_ends() {
+  thread_that_ends_python = pthread_self();
+  const std::terminate_handler found = std::set_terminate(stand_still_or_terminate);
+  if (found != stand_still_or_terminate) terminate_before = found;
+}
+
+}  // namespace
+
+void bind_exit(nb::module_&) {
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function(&python_ends));
+}
