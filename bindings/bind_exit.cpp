@@ -2,11 +2,14 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <exception>
 
 #include "bind.hpp"
 
 namespace {
+
+constexpr unsigned kLongestEndS = 60;  // who waits for such a thread must not do so for ever
 
 std::terminate_handler terminate_before = nullptr;
 pthread_t thread_that_ends_python;
@@ -17,7 +20,8 @@ pthread_t thread_that_ends_python;
 [[noreturn]] void stand_still_or_terminate() {
   const bool is_unwound = std::current_exception() == nullptr &&
                           pthread_equal(pthread_self(), thread_that_ends_python) == 0;
-  while (is_unwound) pause();
+  unsigned left_s = is_unwound ? kLongestEndS : 0;
+  while (left_s != 0) left_s = sleep(left_s);  // a signal may wake it
   terminate_before();
   std::abort();
 }
