@@ -187,6 +187,7 @@ def unfitted(most: int) -> Iterator[Item]:
 def trials(text: str) -> Iterator[Item]:
     """Of a file: a line "all_gather fp32 64M,1G chosen tiled:order=2,shift=1" asks for each way at
     each size; # begins a comment."""
+    known = {"", *(one.name for one in (*plait.engines(), *plait.strategies()))}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if words and len(words) < 4:
@@ -196,6 +197,11 @@ def trials(text: str) -> Iterator[Item]:
         for size in words[2].split(",") if words else ():
             for way in words[3:]:
                 name, params = engines.parted("" if way == CHOSEN else way)
+                if name not in known:
+                    raise plait.InvalidArgumentError(
+                        f"line {number}: wanted a way among {', '.join(sorted(known)[1:])} and "
+                        f"{CHOSEN}, found {name!r}"
+                    )
                 asked = (words[0], words[1], parse_bytes(size), name, tuple(params.items()))
                 yield Item(TRIALS, *asked)
 
