@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from plait.evidence.engines import LAUNCHED
+
 RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "engines.csv"
 MOST_SPREAD = 1.10
@@ -250,7 +252,6 @@ LAUNCHES = {
     "tiled": tiled_launch,
     "messages": messages_launch,
 }
-LAUNCHED = ("blocks", "threads", "together", "line_bytes", "tile_units", "short", "piece_bytes")
 
 
 def launch_of(call: Call) -> dict[str, int]:

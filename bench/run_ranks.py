@@ -296,10 +296,11 @@ def main() -> int:
     alone = given.host or given.without_nccl
     section = given.section or TRIALS
     trials = given.trials.read_text() if given.trials else ""
-    try:
-        items(section, given.ranks, 0, trials)
-    except (plait.Error, ValueError) as error:  # before ranks start
-        raise SystemExit(f"run_ranks: {given.trials}: {error}") from None
+    if given.trials:  # what is wrong there is said before ranks start
+        try:
+            items(section, given.ranks, 0, trials)
+        except (plait.Error, ValueError) as error:
+            raise SystemExit(f"run_ranks: {given.trials}: {error}") from None
     task = {
         "section": section,
         "trials": trials,

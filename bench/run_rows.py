@@ -22,6 +22,7 @@ COLUMNS = (
     *("graph_us", "eager_us", "wrong", "commit"),
 )
 CHOSEN = "chosen"  # in `params`: by plait's own choice
+TRIALS = "trials"  # the section of a file's calls
 KIND = "kind: "  # of a comment: on what kind of GPUs, as PLAIT_MEASURED_ON of choices.def has it
 FORMULA = "busbw = factor x bytes / us / 1e3 GB/s, all_reduce 2 (n-1)/n, broadcast 1, else (n-1)/n"
 OTHERS = ("reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv")
@@ -187,26 +188,27 @@ def unfitted(most: int) -> Iterator[Item]:
 def trials(text: str) -> Iterator[Item]:
     """Of a file: a line "all_gather fp32 64M,1G chosen tiled:order=2,shift=1" asks for each way at
     each size; # begins a comment."""
-    known = {"", *(one.name for one in (*plait.engines(), *plait.strategies()))}
+    known = {one.name for one in (*plait.engines(), *plait.strategies())}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
-        if words and len(words) < 4:
+        if not words:
+            continue
+        if len(words) < 4:
             raise plait.InvalidArgumentError(
                 f"line {number}: wanted a collective, a type, sizes and ways, found {line!r}"
             )
-        for size in words[2].split(",") if words else ():
-            for way in words[3:]:
-                name, params = engines.parted("" if way == CHOSEN else way)
-                if name not in known:
-                    raise plait.InvalidArgumentError(
-                        f"line {number}: wanted a way among {', '.join(sorted(known)[1:])} and "
-                        f"{CHOSEN}, found {name!r}"
-                    )
-                asked = (words[0], words[1], parse_bytes(size), name, tuple(params.items()))
-                yield Item(TRIALS, *asked)
+        asked = [engines.parted("" if way == CHOSEN else way) for way in words[3:]]
+        for name, _ in asked:
+            if name and name not in known:
+                raise plait.InvalidArgumentError(
+                    f"line {number}: wanted a way among {', '.join(sorted(known))} and {CHOSEN}, "
+                    f"found {name!r}"
+                )
+        for size in map(parse_bytes, words[2].split(",")):
+            for name, params in asked:
+                yield Item(TRIALS, words[0], words[1], size, name, tuple(params.items()))
 
 
-TRIALS = "trials"
 SECTIONS = ("table", "unfitted", "pinned_tree", "pinned_ring", "schedules", "slots")
 NCCL_WAYS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
 SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)  # of bench/symmetric.py

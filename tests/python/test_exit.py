@@ -21,13 +21,16 @@ has_begun.wait()
 """
 
 
+def ended(program):
+    """(status, stdout, stderr)."""
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_program_ends_as_it_wants_while_a_thread_is_in_a_call(status):
-    program = f"{ENDS}\nraise SystemExit({status})"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+    assert ended(f"{ENDS}\nraise SystemExit({status})") == (status, "", "")
 
 
 def test_what_ends_the_process_in_its_main_thread_still_does():
@@ -37,7 +40,5 @@ import atexit, ctypes
 atexit.register(ctypes.CDLL("libstdc++.so.6")._ZSt9terminatev)
 import plait
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == -6 and "terminate called" in done.stderr
+    status, _, said = ended(program)
+    assert status == -6 and "terminate called" in said

@@ -393,9 +393,6 @@ def test_the_program_for_gpus_passes_on_host_memory():
     assert [row["check"] for row in rows] == checks and all(row["ok"] for row in rows)
 
 
-# How it comes into a program.
-
-
 ENDS_EARLY = """
 import sys
 import torch
@@ -416,6 +413,9 @@ def test_a_program_may_end_with_calls_under_way(tmp_path):
     ranks = [subprocess.Popen([*words, str(rank)], **pipes) for rank in range(2)]
     found = [(*one.communicate(timeout=100), one.returncode) for one in ranks]
     assert found == [("", "", 0)] * 2
+
+
+# How it comes into a program.
 
 
 def made_again(rank, ranks):

@@ -23,8 +23,8 @@ NEAR, FAR = 0.10, 0.25  # held: this many of all rows, and every row
 WANTED_NEAR = 0.90
 MIB = 1 << 20
 # Columns that say how a kernel was launched, and what a plan calls them.
-_SHAPE = ("blocks", "threads", "together", "line_bytes", "tile_units", "short", "piece_bytes")
-LAUNCH = {key: key for key in _SHAPE}
+LAUNCHED = ("blocks", "threads", "together", "line_bytes", "tile_units", "short", "piece_bytes")
+LAUNCH = {key: key for key in LAUNCHED}
 LAUNCH |= {"host": "host_permille", "chunk": "chunk_bytes"}
 
 

@@ -50,9 +50,7 @@ RingCut ring_cut(const Request& request, const Group& group, const Tuning& tunin
   for (int owner = 0; owner < request.ranks; ++owner)
     parts.push_back(received_block(request, owner, (owner + 1) % request.ranks));
   const bool is_gather = request.collective == Collective::all_gather;
-  RingCut cut = cut_ring(std::move(parts), is_gather ? request.ranks - 1u : 1, most);
-  cut.gets_own = is_gather;
-  return cut;
+  return cut_ring(std::move(parts), is_gather ? request.ranks - 1u : 1, most);
 }
 
 HostCut cores_cut(std::uint64_t bytes, const Group& group, const Tuning& tuning) {

@@ -106,7 +106,7 @@ void EngineRing::take(std::uint32_t step) {
   const RingPiece came = pushed_by(cut_, before(), step);
   move(stream(kTake), in_output(came), slot(call_.rank, step), came.bytes);
   const RingPiece mine = pushed_by(cut_, call_.rank, step);
-  if (cut_.gets_own && mine.owner == call_.rank)
+  if (cut_.gets_own() && mine.owner == call_.rank)
     move(stream(kTake), in_output(mine), own(mine), mine.bytes);
   record(taken(step), stream(kTake));
 }

@@ -25,8 +25,9 @@ struct RingCut {
   std::uint32_t steps = 0;
   std::uint32_t hops = 0;  ///< so many ranks behind its own get a part
   int root = -1;           ///< of a broadcast; -1 = all ranks begin with a part
-  bool gets_own = true;    ///< a rank's output has its own part too
   int ranks() const { return static_cast<int>(parts.size()); }
+  /// Whether a rank's output has its own part too: parts that all others get stay with theirs.
+  bool gets_own() const { return hops + 1 == parts.size(); }
 };
 /// most_bytes: of a piece, not 0.
 RingCut cut_ring(std::vector<Range> parts, std::uint32_t hops, std::uint64_t most_bytes);
