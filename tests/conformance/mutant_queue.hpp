@@ -27,6 +27,7 @@ enum class Slip {
   tell_other,    ///< it tells the next rank's word instead
   tell_even,     ///< of odd pieces, it tells the word of the even ones
   no_follow,     ///< a stream does not follow an event
+  follow_once,   ///< it follows but the first of such events, by which it begins
   old_event,     ///< an event is not recorded a second time: it stands where it stood
   skip_copy,     ///< a copy is left out
   short_copy,    ///< a copy leaves out its last 16 bytes
@@ -104,6 +105,7 @@ class MutantQueue : public cuda::EngineQueue {
   }
   void follow(cuda::Stream stream, cuda::Event event) override {
     if (is(Slip::no_follow, stream) && is_event(event)) return;
+    if (is(Slip::follow_once, stream) && is_event(event) && hits_++ != 0) return;
     put([=, this] { queue_.follow(stream, event); });
   }
 

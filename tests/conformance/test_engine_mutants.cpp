@@ -89,7 +89,9 @@ Plan plan_of_scatter_ring(const Topology& topology, const QueueOf& through) {
 #endif
 
 /// How a ring goes: usually parts that are alike go to all ranks.
-enum class RingOf { parts, uneven_parts, sends };
+enum class RingOf { parts, uneven_parts, sends, turns, uneven_turns };
+constexpr RingOf kOtherRings[] = {RingOf::uneven_parts, RingOf::sends, RingOf::turns,
+                                  RingOf::uneven_turns};
 
 Plan plan_of(CallKind call, const QueueOf& through, RingOf ring_of = RingOf::parts) {
   static const Topology topology = load_topology("hgx-h200");
@@ -110,6 +112,11 @@ Plan plan_of(CallKind call, const QueueOf& through, RingOf ring_of = RingOf::par
                                                          : Collective::all_reduce;
   if (ring_of == RingOf::uneven_parts) request.counts = {110000, 7, 45001, 110000};
   if (ring_of == RingOf::sends) request.collective = Collective::send_recv, request.count = 330000;
+  if (ring_of == RingOf::turns || ring_of == RingOf::uneven_turns)
+    request.collective = Collective::all_to_all;
+  if (ring_of == RingOf::uneven_turns)  // from whom in rows, for whom in columns
+    request.counts = {5,     110000, 0, 70000, 110000, 7, 90000,  1,
+                      45001, 110000, 3, 20000, 110000, 0, 110000, 110000};
   request = checked(request, topology);
   Tuning tuning;
   if (call == exchange || call == gather) tuning.host_permille = 300;
@@ -167,8 +174,8 @@ TEST_CASE("calls by copy engines with a mistake are rejected, each by its rule")
   MESSAGE(std::size(kRows), " mistakes, rejected by:", table);
 }
 
-TEST_CASE("rings of blocks that have a count each, and sends, are proved, with mistakes rejected") {
-  for (const RingOf ring_of : {RingOf::uneven_parts, RingOf::sends}) {
+TEST_CASE("other rings of copy engines are proved, with mistakes rejected") {
+  for (const RingOf ring_of : kOtherRings) {
     std::vector<Plan> right = right_plans();
     right.push_back(plan_of(ring, nullptr, ring_of));
     CHECK(rejected_by(right.back(), right) == "");

@@ -113,18 +113,16 @@ def test_all_reduces_of_four_are_faster_by_rings_in_graphs_and_slower_eagerly():
     assert below and all(graph[size][way] >= 0.99 * graph[size]["tiled"] for size in below)
 
 
-@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
-def test_one_way_copies_of_two_are_slow_in_graphs_from_where_a_row_says(collective):
-    """What tiles take there instead is by arithmetic."""
-    from_bytes, way = graph_row(collective)
-    assert way == "tiled"
-    compared = 0
-    for row in recorded.rows("gpu_one_way_copies_h200x2.csv"):
-        if row["collective"] == collective and int(row["bytes"]) >= 1 << 30:
-            is_slow = float(row["graph_us"]) > 1.2 * float(row["eager_us"])
-            assert is_slow == (int(row["bytes"]) >= from_bytes), row
-            compared += 1
-    assert compared == 3
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_captured_one_way_copies_take_as_long_as_eager_ones(gpus):
+    """They took up to twice as long while streams with nothing to do took part in them."""
+    slowest = {"before": 0.0, "now": 0.0}
+    for row in recorded.rows(f"gpu_one_way_copies_h200x{gpus}.csv"):
+        if row["way"] != "nccl" and int(row["bytes"]) >= 1 << 30:
+            took = float(row["graph_us"]) / float(row["eager_us"])
+            slowest[row["build"]] = max(slowest[row["build"]], took)
+    assert slowest["before"] > 1.4
+    assert 0 < slowest["now"] < 1.02
 
 
 @pytest.mark.parametrize(("gpus", "least_sizes"), [(2, 10), (4, 10), (8, 9)])

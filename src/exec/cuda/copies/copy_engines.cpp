@@ -141,9 +141,10 @@ class RingEngine : public CopyEngine<RingReady> {
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "copy_ring",
-        "copy engines push parts on to the next rank of a ring",
-        "ring all-gather, pipelined broadcast",
-        {Collective::all_gather, Collective::broadcast, Collective::send_recv}};
+        "copy engines push to one rank at a time: the next one of a ring, or each in turn",
+        "ring all-gather, pipelined broadcast, pairwise exchange",
+        {Collective::all_gather, Collective::broadcast, Collective::send_recv,
+         Collective::all_to_all}};
     return info;
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {

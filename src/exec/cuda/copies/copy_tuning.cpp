@@ -2,9 +2,6 @@
 #include "exec/cuda/copies/copy_tuning.hpp"
 
 #include <algorithm>
-#include <utility>
-
-#include "plan/blocks.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -42,15 +39,8 @@ RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tun
 
 RingCut ring_cut(const Request& request, const Group& group, const Tuning& tuning) {
   const std::uint64_t room = group.ring_bytes() / kRingSlots, wish = wished_piece_bytes(tuning);
-  if (request.collective == Collective::broadcast)
-    return cut_chain(request.ranks, request.root, request.count * bytes_of(request.type), room,
-                     wish);
-  const std::uint64_t most = std::min(at_most(wish, kRingPieceBytes), room);
-  std::vector<Range> parts;
-  for (int owner = 0; owner < request.ranks; ++owner)
-    parts.push_back(received_block(request, owner, (owner + 1) % request.ranks));
-  const bool is_gather = request.collective == Collective::all_gather;
-  return cut_ring(std::move(parts), is_gather ? request.ranks - 1u : 1, most);
+  if (request.collective == Collective::broadcast) return cut_chain(request, room, wish);
+  return cut_ring(request, std::min(at_most(wish, kRingPieceBytes), room));
 }
 
 HostCut cores_cut(std::uint64_t bytes, const Group& group, const Tuning& tuning) {

@@ -4,8 +4,8 @@
 #pragma once
 #include <cstdint>
 
-#include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/copies/exchange_cut.hpp"
+#include "exec/cuda/copies/ring_cut.hpp"
 #include "exec/cuda/copies/rotation.hpp"
 #include "exec/cuda/group.hpp"
 

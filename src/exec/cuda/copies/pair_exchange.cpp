@@ -59,19 +59,20 @@ void PairExchange::take_range(Role role, const char* came, std::uint64_t from, s
 }
 
 void PairExchange::push(std::uint32_t piece) {
+  if (!sends_) return;
   const ExchangePiece& what = cut_.pieces[piece];
   if (what.after != 0 && what.after != cut_.pieces[piece - 1].after)
     follow(stream(kPush), event(kHandle, what.after - 1));
-  if (sends_ && batches_)
+  if (batches_)
     copy_all(stream(kPush), {{slot(peer(), what), sent(what.from), what.bytes}});
-  else if (sends_)
+  else
     copy(stream(kPush), slot(peer(), what), sent(what.from), what.bytes);
   record(event(kPush, piece), stream(kPush));
 }
 
 void PairExchange::handle(std::uint32_t piece) {
   const ExchangePiece& what = cut_.pieces[piece];
-  follow(stream(kHandle), event(kPush, piece));
+  if (sends_) follow(stream(kHandle), event(kPush, piece));
   launch(stream(kHandle), meeting(&EngineFlags::exchanged, &EngineFlags::link_arrived, piece + 1));
   if (piece == 0 && marks_ != nullptr) record(marks_->begin, stream(kHandle));
   take_range(kHandle, slot(call_.rank, what), what.from, what.bytes,
@@ -138,7 +139,8 @@ void PairExchange::join(Stream stream_of_call) {
 
 void PairExchange::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
-  follow(stream(kPush), fork);
+  // A stream with nothing on it would only add edges to a graph, which then serializes copies.
+  follow(stream(sends_ ? kPush : kHandle), fork);
   if (cut_.chunks != 0) follow(stream(kDown), fork);
   const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());
   const std::uint32_t chunk_steps = cut_.chunks == 0 ? 0 : cut_.chunks + 2;

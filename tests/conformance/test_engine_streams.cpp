@@ -1,0 +1,109 @@
+// Streams of calls by copy engines that have nothing to do take no part in them: in a graph what is
+// behind an empty stream has an edge that nothing needs, and the driver then runs copies and the
+// kernels beside them one after the other (docs/design/0015).
+#include <doctest/doctest.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "exec/cuda/engine_cases.hpp"
+#include "exec/cuda/host/beside.hpp"
+#include "plait/builder.hpp"
+
+using namespace plait;
+using namespace plait::cuda;
+
+namespace {
+
+/// Looks at what goes through it: events of a stream say that something on it is done.
+class LookingQueue : public EngineQueue {
+ public:
+  explicit LookingQueue(EngineQueue& queue) : queue_(queue) {}
+
+  void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
+    work(stream);
+    queue_.copy(stream, dst, src, bytes);
+  }
+  void copy_all(Stream stream, const std::vector<OneCopy>& copies) override {
+    work(stream);
+    queue_.copy_all(stream, copies);
+  }
+  void step(Stream stream, const EngineStep& step) override {
+    work(stream);
+    queue_.step(stream, step);
+  }
+  void end(Stream stream, const EngineEnd& end) override {
+    work(stream);
+    queue_.end(stream, end);
+  }
+  void reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) override {
+    work(stream);
+    queue_.reduce(stream, args, type, blocks);
+  }
+  void begin_on_host(Stream stream, const HostJob& job) override {
+    work(stream);
+    queue_.begin_on_host(stream, job);
+  }
+  void record(cuda::Event event, Stream stream) override {
+    if (stream != PlanBook::home() && !has_worked_[stream]) ++empty_records;
+    has_worked_[stream] = false;
+    queue_.record(event, stream);
+  }
+  void follow(Stream stream, cuda::Event event) override {
+    waits_[stream] = true;
+    queue_.follow(stream, event);
+  }
+  /// Streams that waited, and did nothing behind it.
+  int idle() const {
+    int count = 0;
+    for (const auto& [stream, waits] : waits_) count += waits;
+    return count;
+  }
+
+  int empty_records = 0;
+
+ private:
+  void work(Stream stream) {
+    has_worked_[stream] = true;
+    waits_[stream] = false;
+  }
+
+  EngineQueue& queue_;
+  std::map<Stream, bool> has_worked_, waits_;  // since the last record; and nothing since
+};
+
+}  // namespace
+
+TEST_CASE("streams of copy engines that have nothing to do take no part in a call") {
+  int calls = 0;
+  for (const Engine* engine : {&copy_exchange_engine(), &copy_ring_engine()})
+    for (const Collective collective : engine->info().collectives)
+      for (const int ranks : {2, 3, 4})
+        for (const std::uint64_t count : {1ull, 5000ull, 100003ull}) {
+          Request request;
+          request.collective = collective;
+          request.ranks = ranks;
+          request.count = count;
+          const Topology topology = linked_machine(ranks);
+          const Group group = tiny_group(ranks);
+          request = checked(request, topology);
+          if (!why_not(*engine, request, {}, group).empty()) continue;
+          CAPTURE(engine->info().name);
+          CAPTURE(name_of(request));
+          CAPTURE(ranks);
+          CAPTURE(count);
+          std::vector<std::unique_ptr<LookingQueue>> queues;
+          plan_through(*engine, topology, request, {}, group,
+                       [&](PlanBook& book, int rank) -> EngineQueue& {
+                         queues.push_back(std::make_unique<LookingQueue>(book.queue(rank)));
+                         return *queues.back();
+                       });
+          ++calls;
+          for (const auto& queue : queues) {
+            CHECK(queue->empty_records == 0);
+            CHECK(queue->idle() == 0);
+          }
+        }
+  CHECK(calls > 40);
+}
