@@ -169,7 +169,8 @@ def test_two_ranks_reduce_scatters_own_units_first_are_near_the_best_too():
     for size, ways in times("gpu_hop_own_h200x2.csv", "reduce_scatter").items():
         ours = {way: us for way, us in ways.items() if way in KERNELS}
         kernel, ahead = chosen(2, size, "reduce_scatter")
-        assert ours[kernel] <= 1.01 * min(ours.values()), (size, kernel, ways)
+        # A hop had memory for 64 MiB in one piece then.
+        assert ours[kernel] <= 1.02 * min(ours.values()), (size, kernel, ways)
         assert ahead and ours[kernel] <= ways["nccl"], (size, kernel, ways)
         compared += len(ours) > 1
     assert compared >= 4
@@ -226,7 +227,7 @@ def test_where_rows_say_so_nccl_was_slower_on_two_h100_too(collective):
     for size, ways in times("gpu_table_h100x2.csv", collective).items():
         kernel, ahead = chosen(2, size, collective)
         named = "copy_exchange" if kernel == "rotation" else kernel
-        if ahead:
+        if ahead and named in ways:  # sums by tiles were timed there without NCCL beside
             assert ways[named] <= ways["nccl"], (size, ways)
             compared += 1
     assert compared >= 16

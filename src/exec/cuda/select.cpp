@@ -88,7 +88,7 @@ const BuiltInChoice* Selector::built_in(const Request& request, bool captured) c
     const bool is_launched_so =
         !row.in_graphs_alone || (captured && as_measured_ && !group_.leaves_sms());
     if (!row.is_about(request) || !is_for_budget || !is_launched_so) continue;
-    if (&row.engine() == &scatter_ring_engine() && !has_room_as_measured(row.engine())) continue;
+    if (!has_room_as_measured(row.engine())) continue;
     if (takes(row.engine(), request, row.tuning, group_)) return &row;
   }
   return nullptr;
@@ -132,8 +132,7 @@ Choice Selector::asked_for(const Request& request, const Wanted& wanted) const {
   return choice;
 }
 
-/// Rows of rings were measured with pieces of 32 MiB; those of 8 are slower than NCCL, and an
-/// all_reduce whose results go so is slower than by tiles.
+/// Rows of rings were measured with pieces of 32 MiB; with those of 8 tiles are faster.
 bool Selector::has_room_as_measured(const Engine& engine) const {
   constexpr std::uint64_t kLeastPiece = 20ull << 20;
   const bool is_ring = &engine == &copy_ring_engine() || &engine == &scatter_ring_engine();
@@ -176,7 +175,7 @@ std::optional<Choice> Selector::by_itself(const Request& request, bool captured)
   if (as_measured_ && row != nullptr)
     choice.beats_nccl = row->beats_nccl && choice.engine == &row->engine() &&
                         are_one_way(choice.tuning, row->tuning) && is_within_budget(request) &&
-                        has_room_as_measured(*choice.engine) && request.counts.empty();
+                        request.counts.empty();
   return choice;
 }
 

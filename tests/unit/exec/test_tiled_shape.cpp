@@ -120,7 +120,10 @@ TEST_CASE("ranks keep in step where each of more than two hears from all, with b
     for (const Collective one : {Collective::broadcast, Collective::send_recv, Collective::copy})
       CHECK(window(one, ranks, 100) == kTileSlots);
   }
-  CHECK(window(Collective::all_reduce, 2, 100) == kTileSlots);  // no results
+  for (const Collective one :
+       {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce})
+    CHECK(window(one, 2, 100) == 2);
+  CHECK(window(Collective::all_gather, 2, 100) == kTileSlots);
 }
 
 TEST_CASE("a rotation's pieces cover every part, as many even as odd ones") {

@@ -44,9 +44,9 @@ void PairExchange::take_range(Role role, const char* came, std::uint64_t from, s
   char* out = static_cast<char*>(call_.output) + from;
   if (shape_.handling == kPlaceParts) {
     out += static_cast<std::uint64_t>(peer()) * shape_.place_stride;
-    // By a kernel only where engines have nothing else to do here: else that is slower.
-    return shape_.own_bytes == 0 ? move(stream(role), out, came, bytes)
-                                 : copy(stream(role), out, came, bytes);
+    // By a kernel only where a copy would let pushes wait, and nothing else is copied here.
+    return sends_ && shape_.own_bytes == 0 ? move(stream(role), out, came, bytes)
+                                           : copy(stream(role), out, came, bytes);
   }
   PieceArgs args{};
   const std::uint64_t part = static_cast<std::uint64_t>(call_.rank) * shape_.part_stride;
