@@ -54,9 +54,18 @@ NOW = tuple(
         "gpu_run_table_h200x8.csv",
     )
 )
+# Copies one way as fast in graphs as eagerly, two ranks' sums by windows of two long tiles, and
+# what else rings of copy engines do.
+ANEW = (
+    Source("anew", "gpu_engines_now_h200x2.csv", ("tiled", "copy_exchange")),
+    Source("anew", "gpu_engine_turns_h200x4.csv", ("copy_ring",), {"run": "alone", "build": "now"}),
+)
+# Builds with the memory that is usual.
+IN_USUAL_MEMORY = ("now", "anew")
 # Of each engine the newest build first.
 SOURCES = (
     SHORT_HOPS,
+    *ANEW,
     *NOW,
     Source("runs", "gpu_run_schedules_h200x4.csv", ("hop",), {"type": "fp32|bf16"}),
     Source("registers spilled", "gpu_fused_h200x8.csv", LINES),
@@ -210,7 +219,7 @@ def chain_launch(call: Call) -> dict[str, int]:
     return made | {"threads": made["threads"] - 32, "piece_bytes": piece}
 
 
-def tiled_launch(call: Call) -> dict[str, int]:
+def tiled_launch(call: Call, build: str) -> dict[str, int]:
     part = call.part_bytes()
     if call.collective in ("all_reduce", "reduce") and (call.ranks, call.collective) != (
         2,
@@ -222,6 +231,8 @@ def tiled_launch(call: Call) -> dict[str, int]:
     units = max(1, ceil(part, 16))
     most = call.asked or (64 if call.beside else 100)
     window = 2 if call.sums() and call.ranks > 2 and call.collective != "reduce_scatter" else 4
+    if call.sums() and call.ranks == 2 and build == "anew":
+        window = 2
     small = call.sums() and most > 80 and (window == 4 or most < 60)
     room = 280 * MIB // (132 * 2 * call.ranks * 4) // 16
     blocks = min(most, ceil(units, 256))
@@ -249,15 +260,16 @@ def messages_launch(call: Call) -> dict[str, int]:
 LAUNCHES = {
     "hop": hop_launch,
     "line_chain": chain_launch,
-    "tiled": tiled_launch,
     "messages": messages_launch,
 }
 
 
-def launch_of(call: Call) -> dict[str, int]:
+def launch_of(call: Call, build: str) -> dict[str, int]:
     """How a kernel was launched; zeros where it has no such thing."""
     made = {}
-    if call.engine in KERNELS:
+    if call.engine == "tiled":
+        made = tiled_launch(call, build)
+    elif call.engine in KERNELS:
         made = LAUNCHES.get(call.engine, lines_launch)(call)
     return {key: made.get(key, 0) for key in LAUNCHED}
 
@@ -284,11 +296,11 @@ def why_left_out(call: Call, build: str, times: list[float]) -> str:
         return "results are pushed since, and ports passed on"
     if (spread := max(times) / min(times)) > MOST_SPREAD:
         return f"recordings differ by {100 * (spread - 1):.0f} %"
-    is_exchange_now = (call.engine, build) == ("copy_exchange", "now")
+    is_exchange_now = call.engine == "copy_exchange" and build in IN_USUAL_MEMORY
     if shares_by_itself(call) and not is_exchange_now:  # which has no room for a share
         return "its share through host memory is not recorded"
     in_graph = call.launched == "graph" and call.engine.startswith("copy_")
-    most = 16 if build == "now" else 4
+    most = 16 if build in IN_USUAL_MEMORY else 4
     if in_graph and call.bytes <= (most if call.ranks == 2 else 64) * MIB:
         return "timed in a graph of hundreds of copies, where each costs more"
     return ""
@@ -322,9 +334,9 @@ def gather() -> list[dict[str, object]]:
         eagerly = call.engine in KERNELS and call.launched == "eager" and replayed
         if eagerly and us > statistics.median(replayed) + max(HOST_US, us / 20):
             left_out = left_out or "the host's time, which differs from node to node"
-        row = vars(call) | launch_of(call)
+        row = vars(call) | launch_of(call, source.build)
         row["short"] = int(is_short(call, source.build))
-        row["usual_memory"] = int(source.build == "now")
+        row["usual_memory"] = int(source.build in IN_USUAL_MEMORY)
         table.append(row | {"us": us, "left_out": left_out, "file": source.file})
     return table
 

@@ -315,6 +315,17 @@ def unlike(folder: Path) -> list[str]:
     ]
 
 
+def of_others(folder: Path, ranks: int) -> list[str]:
+    """Files of a run on another number of GPUs: 'gpu_run_table_h200x2.csv: on 2'."""
+    files = {file.name: read(file) for file in sorted(folder.glob("gpu_run_*.csv"))}
+    found = {name: sorted({int(row["gpus"]) for row in rows}) for name, rows in files.items()}
+    return [
+        f"{name}: on {', '.join(map(str, gpus))}"
+        for name, gpus in found.items()
+        if set(gpus) - {ranks}
+    ]
+
+
 def report(folder: Path, ranks: int) -> str:
     """All tables, the most important last, where a terminal shows them."""
     table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
@@ -359,6 +370,11 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, required=True)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
+    if others := of_others(given.folder, given.gpus):
+        raise SystemExit(
+            f"run_tables: wanted files of runs on {given.gpus} GPUs alone, found "
+            f"{'; '.join(others)}: give each run's files a folder of their own"
+        )
     print(report(given.folder, given.gpus))
     if given.write:
         write(given.folder, given.gpus)

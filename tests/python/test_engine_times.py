@@ -67,7 +67,7 @@ def test_what_plait_plan_says_is_near_what_was_recorded(rows) -> None:
         runs = what_runs.by_engine(topology, alike)
         if runs is not None and runs.engine == row.engine:
             off[row] = abs(runs.predicted_us / row.us - 1)
-    assert len(off) > 200 and {row.ranks for row in off} == {2, 4, 8}
+    assert len(off) > 200 and {2, 4, 8} <= {row.ranks for row in off}
     near = sum(one <= engines.NEAR for one in off.values())
     assert near >= engines.WANTED_NEAR * len(off)
     assert not [row for row, one in off.items() if one > engines.FAR and not is_odd(row)]

@@ -520,6 +520,11 @@ def test_figures_of_the_readme_are_renewed(made_up):
     assert "On 4 GPUs" in new
 
 
+def test_a_run_on_another_number_of_gpus_is_not_taken_for_this_one(made_up):
+    assert run_tables.of_others(made_up, 8) == []
+    assert "gpu_run_table_h200x8.csv: on 8" in run_tables.of_others(made_up, 4)
+
+
 def test_one_section_on_cpu_ranks(tmp_path):
     csv = tmp_path / "rows.csv"
     program = [sys.executable, str(BENCH / "run_ranks.py"), "--section", "pinned_tree", "--host"]
