@@ -59,6 +59,12 @@ NOW = tuple(
 ANEW = (
     Source("anew", "gpu_engines_now_h200x2.csv", ("tiled", "copy_exchange")),
     Source("anew", "gpu_engine_turns_h200x4.csv", ("copy_ring",), {"run": "alone", "build": "now"}),
+    Source(
+        "anew",
+        "gpu_reduce_two_shot_h200x4.csv",
+        ("two_shot",),
+        {"run": "alone", "collective": "reduce"},
+    ),
 )
 # Builds with the memory that is usual.
 IN_USUAL_MEMORY = ("now", "anew")

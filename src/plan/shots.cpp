@@ -21,8 +21,9 @@ class Shooter {
   int peer(int rank, int step) const { return (rank + step) % n_; }
   /// What `from` sends to `owner`; results lie behind all parts.
   Region slot(int owner, int from, std::uint64_t bytes, bool is_result = false) const {
-    const int place = place_among_others(owner, from) + (is_result ? n_ - 1 : 0);
-    return {Space::inbox, owner, shot_.slots_at + index(place) * shot_.slot_bytes, bytes};
+    if (is_result) return result_slot(shot_, owner, from, n_, bytes);
+    const auto place = index(place_among_others(owner, from));
+    return {Space::inbox, owner, shot_.slots_at + place * shot_.slot_bytes, bytes};
   }
   void push(const Region& dst, const Region& src) {
     b_.copy(lane(src.rank), dst, src);
@@ -264,6 +265,25 @@ void write_results(Builder& builder, const Shot& shot, const std::vector<Range>&
       builder.copy(shooter.lane(rank), builder.output(rank, shard),
                    shooter.slot(rank, owner, shard.bytes, true));
     }
+}
+
+Region result_slot(const Shot& shot, int reader, int owner, int ranks, std::uint64_t bytes) {
+  const auto place = index(place_among_others(reader, owner) + ranks - 1);
+  return {Space::inbox, reader, shot.slots_at + place * shot.slot_bytes, bytes};
+}
+
+void write_results_at_root(Builder& builder, const Shot& shot, const std::vector<Range>& shards) {
+  Shooter shooter(builder, shot);
+  const int root = builder.request().root;
+  for (int step = 1; step < builder.ranks(); ++step) {
+    const int owner = shooter.peer(root, step);
+    const Range& shard = shards[index(owner)];
+    if (shard.bytes == 0) continue;
+    shooter.tell(owner, root);
+    shooter.await(root, owner);
+    builder.copy(shooter.lane(root), builder.output(root, shard),
+                 shooter.slot(root, owner, shard.bytes, true));
+  }
 }
 
 }  // namespace plait

@@ -30,10 +30,15 @@ void write_one_shot(Builder& builder, const Shot& shot, Range part);
 /// rank that greets. Several pieces take two places by turns.
 void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pieces);
 
-/// Of an all_reduce: shards to their owners, each of which reduces its own to sums[owner].
+/// Of an all_reduce or a reduce: shards to their owners, each of which reduces its own to
+/// sums[owner].
 void write_shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards,
                   const std::vector<Region>& sums);
 /// The results, which owners have in their outputs, to all by way of their inboxes.
 void write_results(Builder& builder, const Shot& shot, const std::vector<Range>& shards);
+/// Where so many ranks' shot has the result of `owner` for `reader`.
+Region result_slot(const Shot& shot, int reader, int owner, int ranks, std::uint64_t bytes);
+/// The results, which owners have put there for the root, to its output.
+void write_results_at_root(Builder& builder, const Shot& shot, const std::vector<Range>& shards);
 
 }  // namespace plait

@@ -188,6 +188,7 @@ class Price {
     const double ranks = plan_.request.ranks, line_bytes = param("line_bytes", 16);
     const bool one_shot = plan_.kernel == "one_shot", two_shot = plan_.kernel == "two_shot";
     const double all = units(parts_.bytes), work = two_shot ? std::ceil(all / ranks) : all;
+    // The root of a reduce takes as much as each rank of an all_reduce.
     const double parts = std::max(parts_.sent, parts_.taken) * (two_shot ? 2 : 1);
     const double more_peers = std::max({parts_.sent, parts_.taken, 1.0}) - 1;
     double link = link_ns(parts * work * line_bytes);

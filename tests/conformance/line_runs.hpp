@@ -64,6 +64,10 @@ struct RealKernels {
   static void two_shot(const FusedArgs& args) {
     cuda::two_shot<kType, kOp, kRanks, Line>(args);
   }
+  template <DataType kType, int kOp, int kRanks, class Line>
+  static void two_shot_to_root(const FusedArgs& args) {
+    cuda::two_shot_to_root<kType, kOp, kRanks, Line>(args);
+  }
   template <DataType kType, int kOp, int kHandling>
   static void hop(const HopArgs& args) {
     cuda::hop<kType, kOp, kHandling>(args);
@@ -356,6 +360,7 @@ class LinePlay {
     FusedArgs args{};
     tell(args, rank, piece);
     args.count = piece.bytes / plait::bytes_of(run_.request.type);
+    args.root = run_.request.root;
     const DataType type = run_.request.type;
     if (type == DataType::bf16) return run_typed<DataType::bf16, 0>(args);
     if (args.ranks == 2) return run_typed<DataType::fp32, 2>(args);
@@ -372,6 +377,8 @@ class LinePlay {
       return Kernels::template one_shot<kType, kOp, kRanks, Bare>(args);
     if (run_.kernel == LineKernel::one_shot)
       return Kernels::template one_shot<kType, kOp, kRanks, Flagged>(args);
+    if (run_.request.collective == Collective::reduce)
+      return Kernels::template two_shot_to_root<kType, kOp, kRanks, Bare>(args);
     if (bare) return Kernels::template two_shot<kType, kOp, kRanks, Bare>(args);
     Kernels::template two_shot<kType, kOp, kRanks, Flagged>(args);
   }

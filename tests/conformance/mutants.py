@@ -92,6 +92,24 @@ FAULTS = [
     ),
     (
         "fused",
+        "two_shot: the result goes to the rank after the root",
+        "call.line(root, Call::kResults,",
+        "call.line({} ? rank_after(root, 1, ranks) : root, Call::kResults,",
+    ),
+    (
+        "fused",
+        "two_shot: the root keeps what others have summed",
+        "if (rank != root)",
+        "if (rank != root && !({}))",
+    ),
+    (
+        "fused",
+        "two_shot: the root does not take results",
+        "args.rank == args.root)) shot.gather(s);",
+        "(args.rank == args.root && !({})))) shot.gather(s);",
+    ),
+    (
+        "fused",
         "one_shot: peers in another order",
         "rank_after(args.rank, k, ranks);",
         "rank_after(args.rank, {} ? ranks - k : k, ranks);",
@@ -141,8 +159,8 @@ FAULTS = [
     (
         "fused",
         "two_shot: results sent before there are any",
-        "sum, call.flag());",
-        "{} ? call.own(shard * rank + at + u * stride) : sum, call.flag());",
+        "at + u * stride), sum,\n",
+        "at + u * stride), {} ? call.own(shard * rank + at + u * stride) : sum,\n",
     ),
     (
         "fused",

@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "exec/cuda/copies/copy_tuning.hpp"
+#include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/engine_cases.hpp"
 #include "exec/cuda/host/beside.hpp"
 #include "plait/builder.hpp"
@@ -106,4 +108,26 @@ TEST_CASE("streams of copy engines that have nothing to do take no part in a cal
           }
         }
   CHECK(calls > 40);
+}
+
+TEST_CASE("a root whose part stays where it is takes nothing out of a ring") {
+  Request request;
+  request.collective = Collective::broadcast;
+  request.ranks = 4;
+  request.root = 1;
+  request.count = 100003;
+  const Topology topology = linked_machine(request.ranks);
+  const Group group = tiny_group(request.ranks);
+  request = checked(request, topology);
+  PlanBook book(topology, request, group);
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    LookingQueue queue(book.queue(rank));
+    CallArgs call = book.call(rank);
+    call.input = call.output;
+    const RingCut cut = ring_cut(request, group, {});
+    EngineRing(queue, book.path(), cut, call).enqueue(PlanBook::fork(), PlanBook::home());
+    CAPTURE(rank);
+    CHECK(queue.empty_records == 0);
+    CHECK(queue.idle() == 0);
+  }
 }

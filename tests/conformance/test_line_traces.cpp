@@ -192,6 +192,10 @@ struct MutantKernels {
   static void two_shot(const FusedArgs& args) {
     mutants::two_shot<kType, kOp, kRanks, Line>(args);
   }
+  template <DataType kType, int kOp, int kRanks, class Line>
+  static void two_shot_to_root(const FusedArgs& args) {
+    mutants::two_shot_to_root<kType, kOp, kRanks, Line>(args);
+  }
   template <DataType kType, int kOp, int kHandling>
   static void hop(const HopArgs& args) {
     mutants::hop<kType, kOp, kHandling>(args);
@@ -241,6 +245,8 @@ std::vector<LineRun> runs_for(const std::string& file) {
              {Collective::all_reduce, Collective::all_gather, Collective::all_to_all,
               Collective::scatter, Collective::broadcast, Collective::reduce}) {
           if (!is_in(kernel) || !serves(kernel, what)) continue;
+          const bool to_root = kernel == LineKernel::two_shot && what == Collective::reduce;
+          if (to_root && kind == LineKind::flagged) continue;
           LineRun run = run_of(kernel, kind, what, ranks, is_escaped(kernel) ? 500 : 245, random);
           run.request.type = reduces(what) ? DataType::fp32 : DataType::uint8;
           const std::uint64_t lines =
@@ -248,6 +254,7 @@ std::vector<LineRun> runs_for(const std::string& file) {
           run.half_bytes =
               lines * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
           if (kernel == LineKernel::one_shot) run.half_bytes /= 2;
+          if (to_root) run.half_bytes *= 8;  // in one piece
           if (what == Collective::reduce) run.request.root = late == 0 ? 0 : ranks - 1;
           if (kernel == LineKernel::line_chain)
             run.half_bytes = lines * cuda::bytes_of(kind) / 16 * 16;

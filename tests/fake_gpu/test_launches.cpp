@@ -61,6 +61,7 @@ const std::map<std::string, Maker>& kernels() {
       {"plait_two_shot_fp32_sum_2_bare", made_of(two_shot<f32, kSum, 2, BareLine>)},
       {"plait_two_shot_fp32_any_0_bare", made_of(two_shot<f32, kAnyOp, 0, BareLine>)},
       {"plait_two_shot_fp32_sum_4_bare", made_of(two_shot<f32, kSum, 4, BareLine>)},
+      {"plait_two_shot_to_root_fp32_sum_4_bare", made_of(two_shot_to_root<f32, kSum, 4, BareLine>)},
       {"plait_two_shot_uint8_any_0_flagged", made_of(two_shot<u8, kAnyOp, 0, FlaggedLine>)},
       {"plait_hop_fp32_sum", made_of(hop<f32, kSum, kReduceParts>)},
       {"plait_hop_uint8_any", made_of(hop<u8, kAnyOp, kReduceParts>)},

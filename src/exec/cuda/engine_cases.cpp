@@ -47,17 +47,20 @@ Request request_of(Collective collective, int ranks, std::uint64_t elements) {
 }
 
 /// The request, and where the engine takes blocks that have a count each: counts from none up, and
-/// one block beside crumbs.
+/// one block beside crumbs; in an all_to_all one rank sends nothing.
 std::vector<Request> requests_of(const Engine& engine, Collective collective, int ranks,
                                  std::uint64_t elements) {
   std::vector<Request> all{request_of(collective, ranks, elements)};
-  if (!engine.takes_counts() || collective != Collective::all_gather) return all;
-  const auto blocks = static_cast<std::uint64_t>(ranks);
+  const bool has_rows = collective == Collective::all_to_all;
+  if (!engine.takes_counts() || (!has_rows && collective != Collective::all_gather)) return all;
+  const auto n = static_cast<std::uint64_t>(ranks), blocks = has_rows ? n * n : n;
   for (const bool is_one_heavy : {false, true}) {
     Request uneven = all.front();
     for (std::uint64_t block = 0; block < blocks; ++block)
-      uneven.counts.push_back(is_one_heavy ? (block == blocks / 2 ? elements : block % 3)
-                                           : elements * block / blocks / blocks * 2 + block % 2);
+      uneven.counts.push_back(has_rows && block / n == 1 ? 0
+                              : !is_one_heavy ? elements * block / blocks / blocks * 2 + block % 2
+                              : block == blocks / 2 ? elements
+                                                    : block % 3);
     uneven = checked(uneven, linked_machine(ranks));
     if (!uneven.counts.empty()) all.push_back(uneven);
   }

@@ -88,7 +88,7 @@ const BuiltInChoice* Selector::built_in(const Request& request, bool captured) c
     const bool is_launched_so =
         !row.in_graphs_alone || (captured && as_measured_ && !group_.leaves_sms());
     if (!row.is_about(request) || !is_for_budget || !is_launched_so) continue;
-    if (!has_room_as_measured(row.engine())) continue;
+    if (request.counts.empty() && !has_room_as_measured(row.engine())) continue;
     if (takes(row.engine(), request, row.tuning, group_)) return &row;
   }
   return nullptr;
@@ -132,7 +132,8 @@ Choice Selector::asked_for(const Request& request, const Wanted& wanted) const {
   return choice;
 }
 
-/// Rows of rings were measured with pieces of 32 MiB; with those of 8 tiles are faster.
+/// Rows of rings were measured with pieces of 32 MiB; with those of 8 tiles are faster, where they
+/// have room.
 bool Selector::has_room_as_measured(const Engine& engine) const {
   constexpr std::uint64_t kLeastPiece = 20ull << 20;
   const bool is_ring = &engine == &copy_ring_engine() || &engine == &scatter_ring_engine();

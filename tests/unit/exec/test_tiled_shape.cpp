@@ -121,8 +121,10 @@ TEST_CASE("ranks keep in step where each of more than two hears from all, with b
       CHECK(window(one, ranks, 100) == kTileSlots);
   }
   for (const Collective one :
-       {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce})
+       {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}) {
     CHECK(window(one, 2, 100) == 2);
+    CHECK(window(one, 2, 32) == kTileSlots);
+  }
   CHECK(window(Collective::all_gather, 2, 100) == kTileSlots);
 }
 

@@ -16,8 +16,9 @@ bool EngineRing::pushes(std::uint32_t step) const {
 }
 
 bool EngineRing::takes(std::uint32_t step) const {
-  return pushed_by(cut_, before(step), step).bytes != 0 ||
-         kept_by(cut_, call_.rank, step).bytes != 0;
+  const RingPiece kept = kept_by(cut_, call_.rank, step);
+  const bool keeps = kept.bytes != 0 && in_output(kept) != own(kept);  // else it is in place
+  return keeps || pushed_by(cut_, before(step), step).bytes != 0;
 }
 
 void EngineRing::push(std::uint32_t step) {

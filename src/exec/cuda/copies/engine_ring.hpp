@@ -50,7 +50,8 @@ class EngineRing : private EngineCall {
   char* in_output(const RingPiece& piece) const {
     return static_cast<char*>(call_.output) + piece.from;
   }
-  /// Whether this rank does so in a step: else nothing waits for it, see PairExchange::enqueue.
+  /// Whether this rank does so in a step. Where it does not, no event says that it has: in a graph
+  /// that would be an edge which others imply (docs/design/0015).
   bool pushes(std::uint32_t step) const;
   bool takes(std::uint32_t step) const;
   void push(std::uint32_t step);

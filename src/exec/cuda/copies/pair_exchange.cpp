@@ -139,7 +139,8 @@ void PairExchange::join(Stream stream_of_call) {
 
 void PairExchange::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
-  // A stream with nothing on it would only add edges to a graph, which then serializes copies.
+  // A stream with nothing on it would add edges that others imply: a graph with them runs copies
+  // and takes one after the other.
   follow(stream(sends_ ? kPush : kHandle), fork);
   if (cut_.chunks != 0) follow(stream(kDown), fork);
   const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());

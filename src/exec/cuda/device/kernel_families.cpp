@@ -34,7 +34,8 @@ std::vector<Request> requests_of(int ranks) {
 #undef PLAIT_TYPE
   };
   std::vector<Request> requests;
-  for (const Collective collective : {Collective::all_reduce, Collective::all_gather})
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::all_gather, Collective::reduce})
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
       for (const DataType type : kTypes) {
         Request& request = requests.emplace_back();
@@ -47,6 +48,7 @@ std::vector<Request> requests_of(int ranks) {
 }
 
 void add_lines(Uses& uses, const Request& request) {
+  if (has_two_shot_to_root(request)) uses[lines_kernel("two_shot", request, true)] = {};
   if (request.collective != Collective::all_reduce) return;
   for (const char* const kernel : {"one_shot", "two_shot"})
     for (const bool bare : {false, true})

@@ -29,9 +29,14 @@ bool is_common_sum(const Request& request) {
   return sums_common_floats(request) && is_common_number(request.ranks);
 }
 
+bool has_two_shot_to_root(const Request& request) {
+  return request.collective == Collective::reduce && is_common_sum(request) && request.ranks > 2;
+}
+
 std::string lines_kernel(const std::string& kernel, const Request& request, bool bare) {
-  return joined("plait_", kernel, "_", name_of(request.type), variant(request),
-                bare ? "_bare" : "_flagged");
+  const bool to_root = request.collective == Collective::reduce;
+  return joined("plait_", kernel, to_root ? "_to_root_" : "_", name_of(request.type),
+                variant(request), bare ? "_bare" : "_flagged");
 }
 
 bool has_short_hop(const Request& request) {

@@ -14,6 +14,8 @@ bool is_common_sum(const Request& request);
 /// Whether its kernel along a chain keeps within 64 registers.
 bool is_lean_chain(const Request& request);
 
+/// Whether two_shot has a kernel for the reduce.
+bool has_two_shot_to_root(const Request& request);
 /// kernel: "one_shot" or "two_shot".
 std::string lines_kernel(const std::string& kernel, const Request& request, bool bare);
 /// Whether there is a kernel for its calls with a thread for each unit of a part, which knows how

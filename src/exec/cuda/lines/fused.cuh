@@ -1,7 +1,7 @@
 // all_reduce in one kernel: every unit of data is its own signal, so there is no barrier at all.
 // one_shot: all push all to all, each reduces everything. two_shot: each reduces its own shard and
-// pushes the result. Ideas: NCCL's LL lines (data and flag in one 64-bit store); "Lamport" buffers,
-// where a value that no sender sends says "not yet here".
+// pushes the result, of a reduce to the root alone. Ideas: NCCL's LL lines (data and flag in one
+// 64-bit store); "Lamport" buffers, where a value that no sender sends says "not yet here".
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/lines/line_args.hpp"
@@ -294,8 +294,10 @@ __device__ void one_shot(const FusedArgs& args) {
   end_fused_call(args.state, call.number);
 }
 
-/// The inbox takes peers' parts of this rank's shard, and their results.
-template <DataType kType, int kOp, int kRanks, class Line>
+/// The inbox takes peers' parts of this rank's shard, and their results. kToRoot: the root's alone
+/// takes these. Then a rank leaves once it has summed its shard, which all others have sent to: so
+/// all ranks need one.
+template <DataType kType, int kOp, int kRanks, class Line, bool kToRoot>
 struct TwoShot {
   using Call = FusedCall<kType, kOp, kRanks, Line>;
   static constexpr int kTogether = Call::kTogether;
@@ -304,6 +306,21 @@ struct TwoShot {
   Call call;
   unsigned shard, stride, first, step;
   int steps;
+
+  static __device__ void run(const FusedArgs& args) {
+    wait_for_grid_before();
+    // Where nobody else wants the places: so the next call's blocks lie evenly over SMs, 3 % of it.
+    if (args.state->has_neighbour == 0) let_next_grid_start();
+    TwoShot shot(args);
+    const int ahead = args.ahead;
+    for (int s = -2 * ahead; s < shot.steps && !shot.call.broken; ++s) {
+      if (s + 2 * ahead < shot.steps) shot.push(s + 2 * ahead);
+      if (s + ahead >= 0 && s + ahead < shot.steps) shot.reduce(s + ahead);
+      if (s >= 0 && (!kToRoot || args.rank == args.root)) shot.gather(s);
+    }
+    if (shot.call.broken) end_broken(args.state);
+    end_fused_call(args.state, shot.call.number);
+  }
 
   __device__ explicit TwoShot(const FusedArgs& args) : call(args) {
     const auto ranks = static_cast<unsigned>(call.ranks());
@@ -351,9 +368,17 @@ struct TwoShot {
         },
         [&](int u) { return call.own(shard * rank + at + u * stride); },
         [&](int u, const Unit& sum) {
-          for (int k = 1; k < ranks; ++k)
-            Line::template send<kType>(
-                call.line(peer(k), Call::kResults, rank, shard, at + u * stride), sum, call.flag());
+          if constexpr (kToRoot) {
+            const int root = call.args.root;
+            if (rank != root)
+              return Line::template send<kType>(
+                  call.line(root, Call::kResults, rank, shard, at + u * stride), sum, call.flag());
+          } else {
+            for (int k = 1; k < ranks; ++k)
+              Line::template send<kType>(
+                  call.line(peer(k), Call::kResults, rank, shard, at + u * stride), sum,
+                  call.flag());
+          }
           call.put(shard * rank + at + u * stride, sum);
         });
   }
@@ -381,18 +406,11 @@ struct TwoShot {
 
 template <DataType kType, int kOp, int kRanks, class Line>
 __device__ void two_shot(const FusedArgs& args) {
-  wait_for_grid_before();
-  // Where nobody else wants the places: so the next call's blocks lie evenly over SMs, 3 % of it.
-  if (args.state->has_neighbour == 0) let_next_grid_start();
-  TwoShot<kType, kOp, kRanks, Line> shot(args);
-  const int ahead = args.ahead;
-  for (int s = -2 * ahead; s < shot.steps && !shot.call.broken; ++s) {
-    if (s + 2 * ahead < shot.steps) shot.push(s + 2 * ahead);
-    if (s + ahead >= 0 && s + ahead < shot.steps) shot.reduce(s + ahead);
-    if (s >= 0) shot.gather(s);
-  }
-  if (shot.call.broken) end_broken(args.state);
-  end_fused_call(args.state, shot.call.number);
+  TwoShot<kType, kOp, kRanks, Line, false>::run(args);
+}
+template <DataType kType, int kOp, int kRanks, class Line>
+__device__ void two_shot_to_root(const FusedArgs& args) {
+  TwoShot<kType, kOp, kRanks, Line, true>::run(args);
 }
 
 }  // namespace plait::cuda

@@ -1,5 +1,5 @@
 // one_shot and two_shot: an all_reduce by lines, in one kernel, or in pieces where its lines do not
-// fit into half an inbox at once.
+// fit into half an inbox at once; two_shot also a reduce, in one.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -14,6 +14,16 @@ namespace {
 
 bool is_bare(const Request& request, const Tuning& tuning) {
   return is_float(request.type) && tuning.bare != 0;
+}
+
+/// Empty, or why two_shot does not take a reduce that is cut so.
+std::string why_no_reduce(const Request& request, const LineCut& cut, bool bare) {
+  if (!has_two_shot_to_root(request) || !bare)
+    return "of reduces it takes sums of fp32, bf16 and fp16 over 4 and 8 ranks, by bare lines";
+  if (cut.pieces != 1) return "it takes a reduce in one piece";
+  const std::uint64_t units = units_of(request), ranks = static_cast<unsigned>(request.ranks);
+  const std::uint64_t shard = (units + ranks - 1) / ranks;
+  return shard * (ranks - 1) < units ? "" : text("a rank would have no share of ", units, " units");
 }
 
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
@@ -63,12 +73,17 @@ class FusedEngine : public Engine {
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
     if (!group.runs(Family::lines)) return group.lacks(Family::lines);
-    const std::uint64_t pieces = cut(request, is_bare(request, tuning), group).pieces;
+    const bool bare = is_bare(request, tuning);
+    const std::uint64_t pieces = cut(request, bare, group).pieces;
+    if (request.collective == Collective::reduce)
+      if (const std::string why = why_no_reduce(request, cut(request, bare, group), bare);
+          !why.empty())
+        return why;
     const std::uint64_t most = is_one_shot_ ? 1 : kMostLinePieces;
     const bool takes_any = group.has_lines_alone() && !is_one_shot_;
     if (pieces != 0 && (pieces <= most || takes_any)) return "";
     return text("its lines do not fit into ", most, " times half an inbox of ",
-                half_bytes(is_bare(request, tuning), group), " bytes (PLAIT_DEVICE_MEMORY)");
+                half_bytes(bare, group), " bytes (PLAIT_DEVICE_MEMORY)");
   }
 
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
@@ -91,6 +106,7 @@ class FusedEngine : public Engine {
     for (int peer = 0; peer < group.ranks; ++peer)
       args.inbox[peer] = rank.at(bare ? ArenaPart::bare : ArenaPart::flagged, peer);
     args.half_bytes = half_bytes(bare, group);
+    args.root = request.root;
     auto ready = std::make_unique<FusedReady>(
         rank, rank.kernels().find(lines_kernel(info_.name, request, bare)), args);
     const std::uint64_t element = bytes_of(request.type);
@@ -160,9 +176,9 @@ const Engine& one_shot_engine() {
 const Engine& two_shot_engine() {
   static const FusedEngine engine(
       {"two_shot",
-       "every rank reduces a share of the message and pushes the result to all",
+       "every rank reduces a share of the message and pushes the result to all, or to the root",
        "two-shot all-reduce; lines as NCCL's LL protocol",
-       {Collective::all_reduce}},
+       {Collective::all_reduce, Collective::reduce}},
       false);
   return engine;
 }

@@ -10,10 +10,12 @@
     if (args.state == nullptr) return; /* an empty launch */                                      \
     plait::cuda::kernel<plait::DataType::type, op, ranks, plait::cuda::line>(args);               \
   }
-#define PLAIT_FUSED_SUMS(kernel, type, linename, line)                                      \
-  PLAIT_FUSED(kernel, type, sum, static_cast<int>(plait::ReduceOp::sum), 2, linename, line) \
+#define PLAIT_FUSED_SUMS_OF_MORE(kernel, type, linename, line)                              \
   PLAIT_FUSED(kernel, type, sum, static_cast<int>(plait::ReduceOp::sum), 4, linename, line) \
   PLAIT_FUSED(kernel, type, sum, static_cast<int>(plait::ReduceOp::sum), 8, linename, line)
+#define PLAIT_FUSED_SUMS(kernel, type, linename, line)                                      \
+  PLAIT_FUSED(kernel, type, sum, static_cast<int>(plait::ReduceOp::sum), 2, linename, line) \
+  PLAIT_FUSED_SUMS_OF_MORE(kernel, type, linename, line)
 #define PLAIT_FUSED_COMMON(kernel, type)               \
   PLAIT_FUSED_SUMS(kernel, type, flagged, FlaggedLine) \
   PLAIT_FUSED_SUMS(kernel, type, bare, BareLine)

@@ -5,8 +5,9 @@
 
 namespace plait::cuda {
 
-/// One all_reduce by one_shot or two_shot.
+/// One all_reduce by one_shot or two_shot, or a reduce by two_shot.
 struct FusedArgs : CallArgs {
+  std::int32_t root;           ///< of a reduce
   std::int32_t ahead;          ///< steps that pushing runs ahead of reducing
   char* inbox[kMaxCudaRanks];  ///< every rank's, first half, as mapped here
   std::uint64_t half_bytes;
@@ -16,6 +17,7 @@ struct FusedArgs : CallArgs {
 /// Whether sums of so many ranks keep within 64 registers: a block of 512 threads takes half an SM.
 constexpr bool is_lean_one_shot(int ranks) { return ranks == 2 || ranks == 4; }
 constexpr bool is_lean_two_shot(int ranks) { return is_lean_one_shot(ranks) || ranks == 8; }
+constexpr bool is_lean_two_shot_to_root(int ranks) { return is_lean_two_shot(ranks); }
 
 struct HopArgs : CallArgs {
   char* inbox[kMaxCudaRanks];  ///< of bare lines: every rank's, first half, as mapped here

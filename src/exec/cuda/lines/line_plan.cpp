@@ -46,14 +46,23 @@ void write_piece(Builder& builder, LineKernel kernel, std::uint64_t half, Range 
   if (kernel == LineKernel::hop)  // one line more a slot, to greet
     return write_one_shot(builder, {"hop", half, (lines + 1) * kUnit}, piece);
   const std::vector<Range> shards = shards_of(piece, builder.ranks());
-  std::vector<Region> sums;
-  for (int owner = 0; owner < builder.ranks(); ++owner)
-    sums.push_back(builder.output(owner, shards[static_cast<std::size_t>(owner)]));
   const std::uint64_t shard = (lines + static_cast<std::uint64_t>(builder.ranks()) - 1) /
                               static_cast<std::uint64_t>(builder.ranks());
   const Shot shot{"two_shot", half, shard * kUnit};
+  const bool to_root = builder.request().collective == Collective::reduce;
+  const int root = builder.request().root;
+  std::vector<Region> sums;
+  for (int owner = 0; owner < builder.ranks(); ++owner) {
+    const Range& part = shards[static_cast<std::size_t>(owner)];
+    sums.push_back(to_root && owner != root
+                       ? result_slot(shot, root, owner, builder.ranks(), part.bytes)
+                       : builder.output(owner, part));
+  }
   write_shards(builder, shot, shards, sums);
-  write_results(builder, shot, shards);
+  if (to_root)
+    write_results_at_root(builder, shot, shards);
+  else
+    write_results(builder, shot, shards);
 }
 
 }  // namespace
@@ -71,6 +80,7 @@ bool is_escaped(LineKernel kernel) {
 
 bool serves(LineKernel kernel, Collective collective) {
   if (kernel == LineKernel::hop) return true;
+  if (kernel == LineKernel::two_shot && collective == Collective::reduce) return true;
   if (kernel != LineKernel::line_chain) return collective == Collective::all_reduce;
   return collective == Collective::broadcast || collective == Collective::reduce;
 }

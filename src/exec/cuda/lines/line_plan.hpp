@@ -25,9 +25,9 @@ std::uint64_t bytes_of(LineKind kind);  ///< of a line
 std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes);
 
 /// Pieces in the halves of the inbox by turns, a launch each; all in one launch along a chain. Only
-/// of all_reduces for one_shot and two_shot, of broadcasts and reduces for line_chain; escaped
-/// lines are its and hop's, which have no others. step: of a chain. Throws Error(unsupported) where
-/// half an inbox is too small for any piece.
+/// of all_reduces for one_shot and two_shot, of reduces for two_shot too, of broadcasts and reduces
+/// for line_chain; escaped lines are its and hop's, which have no others. step: of a chain. Throws
+/// Error(unsupported) where half an inbox is too small for any piece.
 Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
                std::uint64_t half_bytes, ChainStep step = {});
 
