@@ -98,9 +98,9 @@ FAULTS = [
     ),
     (
         "fused",
-        "two_shot: the root keeps what others have summed",
-        "if (rank != root)",
-        "if (rank != root && !({}))",
+        "two_shot: a result for the root in the line of another unit",
+        "rank, shard, at + u * stride), sum, call.flag());",
+        "rank, shard, {} ? first : at + u * stride), sum, call.flag());",
     ),
     (
         "fused",
