@@ -173,9 +173,9 @@ def ratios(gpus: int) -> dict[int, float]:
     return {size: ways["nccl"] / ways["plait"] for size, ways in us.items()}
 
 
-@pytest.mark.parametrize(("gpus", "least_bytes"), [(4, 128 << 20), (8, 32 << 20)])
+@pytest.mark.parametrize(("gpus", "least_bytes"), [(4, 64 << 20), (8, 32 << 20)])
 def test_where_the_readme_says_nccl_is_ahead(gpus, least_bytes):
-    figures = r"(0\.\d+) to (0\.\d+)"
+    figures = r"(0\.\d+) to ([01]\.\d+)"
     said = rf"On {gpus} GPUs NCCL takes {figures} [^.]*from\s+{least_bytes >> 20} MiB on"
     low, high = re.search(said, (ROOT / "README.md").read_text()).groups()
     behind = [ratio for size, ratio in ratios(gpus).items() if size >= least_bytes]
