@@ -74,14 +74,11 @@ class FusedEngine : public Engine {
                       const Group& group) const override {
     if (!group.runs(Family::lines)) return group.lacks(Family::lines);
     const bool bare = is_bare(request, tuning);
-    const std::uint64_t pieces = cut(request, bare, group).pieces;
-    if (request.collective == Collective::reduce)
-      if (const std::string why = why_no_reduce(request, cut(request, bare, group), bare);
-          !why.empty())
-        return why;
+    const LineCut made = cut(request, bare, group);
+    if (request.collective == Collective::reduce) return why_no_reduce(request, made, bare);
     const std::uint64_t most = is_one_shot_ ? 1 : kMostLinePieces;
     const bool takes_any = group.has_lines_alone() && !is_one_shot_;
-    if (pieces != 0 && (pieces <= most || takes_any)) return "";
+    if (made.pieces != 0 && (made.pieces <= most || takes_any)) return "";
     return text("its lines do not fit into ", most, " times half an inbox of ",
                 half_bytes(bare, group), " bytes (PLAIT_DEVICE_MEMORY)");
   }
