@@ -252,6 +252,10 @@ TEXTS = {  # of mutants.py
         "kernel `long_chain`",
         "its loads and stores beside the plan, and when it writes words",
     ),
+    "long_two_shot": (
+        "kernel `long_two_shot`",
+        "its loads and stores beside the plan, and when it writes words",
+    ),
     "scatter_ring": ("`scatter_ring`, between its halves", "`verify`"),
 }
 

@@ -2,6 +2,7 @@
 // of its inbox. Along a chain, what passes each rank in turn.
 #include "plan/shots.hpp"
 
+#include <deque>
 #include <map>
 #include <tuple>
 
@@ -230,41 +231,101 @@ void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pi
     chain.write_all();
 }
 
+namespace {
+
+/// What ranks do with the shards of a two_shot, or with a step's parts of them.
+class Shards {
+ public:
+  Shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards)
+      : b_(builder), parts_(builder, shot), results_(builder, shot), shards_(shards) {}
+
+  void push(int rank, int step) {
+    const int owner = parts_.peer(rank, step);
+    const Range& shard = shards_[index(owner)];
+    if (shard.bytes != 0) parts_.push(parts_.slot(owner, rank, shard.bytes), b_.input(rank, shard));
+  }
+  void reduce(int owner, const Region& sum) {
+    const Range& shard = shards_[index(owner)];
+    if (shard.bytes != 0) parts_.reduce(sum, b_.input(owner, shard));
+  }
+  void push_result(int owner, int step) {
+    const Range& shard = shards_[index(owner)];
+    if (shard.bytes != 0)
+      results_.push(results_.slot(results_.peer(owner, step), owner, shard.bytes, true),
+                    b_.output(owner, shard));
+  }
+  void take_result(int rank, int step) {
+    const int owner = results_.peer(rank, step);
+    const Range& shard = shards_[index(owner)];
+    if (shard.bytes == 0) return;
+    results_.await(rank, owner);
+    b_.copy(results_.lane(rank), b_.output(rank, shard),
+            results_.slot(rank, owner, shard.bytes, true));
+  }
+
+ private:
+  Builder& b_;
+  Shooter parts_, results_;
+  const std::vector<Range>& shards_;
+};
+
+}  // namespace
+
 void write_shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards,
                   const std::vector<Region>& sums) {
-  Shooter shooter(builder, shot);
+  Shards made(builder, shot, shards);
   const int n = builder.ranks();
   for (int step = 1; step < n; ++step)
-    for (int rank = 0; rank < n; ++rank) {
-      const int owner = shooter.peer(rank, step);
-      const Range& shard = shards[index(owner)];
-      if (shard.bytes != 0)
-        shooter.push(shooter.slot(owner, rank, shard.bytes), builder.input(rank, shard));
-    }
-  for (int owner = 0; owner < n; ++owner)
-    if (shards[index(owner)].bytes != 0)
-      shooter.reduce(sums[index(owner)], builder.input(owner, shards[index(owner)]));
+    for (int rank = 0; rank < n; ++rank) made.push(rank, step);
+  for (int owner = 0; owner < n; ++owner) made.reduce(owner, sums[index(owner)]);
 }
 
 void write_results(Builder& builder, const Shot& shot, const std::vector<Range>& shards) {
-  Shooter shooter(builder, shot);
+  Shards made(builder, shot, shards);
   const int n = builder.ranks();
   for (int step = 1; step < n; ++step)
-    for (int owner = 0; owner < n; ++owner) {
-      const Range& shard = shards[index(owner)];
-      if (shard.bytes != 0)
-        shooter.push(shooter.slot(shooter.peer(owner, step), owner, shard.bytes, true),
-                     builder.output(owner, shard));
-    }
+    for (int owner = 0; owner < n; ++owner) made.push_result(owner, step);
   for (int rank = 0; rank < n; ++rank)
+    for (int step = 1; step < n; ++step) made.take_result(rank, step);
+}
+
+void write_long_two_shot(Builder& builder, const Shot& shot,
+                         const std::vector<std::vector<Range>>& parts, const ShotSteps& steps) {
+  const int n = builder.ranks(), count = static_cast<int>(parts.size());
+  std::vector<Shot> shots;
+  for (int s = 0; s < count; ++s)
+    shots.push_back(
+        {shot.lane, shot.slots_at + index(s % steps.places) * steps.place_bytes, shot.slot_bytes});
+  std::deque<Shards> made;  // which names its shot
+  for (int s = 0; s < count; ++s) made.emplace_back(builder, shots[index(s)], parts[index(s)]);
+  Shooter shooter(builder, shot);
+  std::map<std::tuple<int, int, int>, Event> free;  // by who hears it, who says it, and step
+  const auto await_room = [&](int rank, int s) {
+    for (int step = 1; step < n; ++step)
+      builder.wait(shooter.lane(rank), free.at({rank, shooter.peer(rank, step), s}));
+  };
+  const auto tell_room = [&](int rank, int s) {
     for (int step = 1; step < n; ++step) {
-      const int owner = shooter.peer(rank, step);
-      const Range& shard = shards[index(owner)];
-      if (shard.bytes == 0) continue;
-      shooter.await(rank, owner);
-      builder.copy(shooter.lane(rank), builder.output(rank, shard),
-                   shooter.slot(rank, owner, shard.bytes, true));
+      const int to = shooter.peer(rank, step);
+      free[{to, rank, s}] = builder.signal(shooter.lane(rank), to);
     }
+  };
+  for (int s = -2 * steps.ahead; s < count; ++s) {
+    const int pushed = s + 2 * steps.ahead, reduced = s + steps.ahead;
+    for (int rank = 0; rank < n && pushed < count; ++rank) {
+      if (pushed >= steps.places) await_room(rank, pushed - steps.places);
+      for (int step = 1; step < n; ++step) made[index(pushed)].push(rank, step);
+    }
+    for (int owner = 0; owner < n && reduced >= 0 && reduced < count; ++owner) {
+      made[index(reduced)].reduce(owner,
+                                  builder.output(owner, parts[index(reduced)][index(owner)]));
+      for (int step = 1; step < n; ++step) made[index(reduced)].push_result(owner, step);
+    }
+    for (int rank = 0; rank < n && s >= 0; ++rank) {
+      for (int step = 1; step < n; ++step) made[index(s)].take_result(rank, step);
+      if (s + steps.places < count) tell_room(rank, s);
+    }
+  }
 }
 
 Region result_slot(const Shot& shot, int reader, int owner, int ranks, std::uint64_t bytes) {

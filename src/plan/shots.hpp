@@ -36,6 +36,17 @@ void write_shards(Builder& builder, const Shot& shot, const std::vector<Range>& 
                   const std::vector<Region>& sums);
 /// The results, which owners have in their outputs, to all by way of their inboxes.
 void write_results(Builder& builder, const Shot& shot, const std::vector<Range>& shards);
+/// An all_reduce by steps whose lines lie in `places` of every slot by turns. Pushes run twice
+/// `ahead` steps ahead of results' being taken, reductions half as many. A rank that is through
+/// with a step tells all others, who then may use its place again.
+struct ShotSteps {
+  int places;
+  int ahead;
+  std::uint64_t place_bytes;
+};
+/// parts: of each step, of each shard.
+void write_long_two_shot(Builder& builder, const Shot& shot,
+                         const std::vector<std::vector<Range>>& parts, const ShotSteps& steps);
 /// Where so many ranks' shot has the result of `owner` for `reader`.
 Region result_slot(const Shot& shot, int reader, int owner, int ranks, std::uint64_t bytes);
 /// The results, which owners have put there for the root, to its output.

@@ -15,6 +15,7 @@
 #include "exec/cuda/lines/line_plan.hpp"
 #include "exec/cuda/lines/line_spread.hpp"
 #include "exec/cuda/lines/long_chain.cuh"
+#include "exec/cuda/lines/long_two_shot.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/builder.hpp"
 
@@ -30,13 +31,32 @@ struct LineRun {
   std::uint64_t half_bytes = 0;
   unsigned blocks = 2, threads = 3;
   unsigned resident = ~0u;  ///< blocks at a time
-  ChainStep step = {};      ///< of a chain of several pieces
+  LineStep step = {};       ///< of a chain of several pieces
   int ahead = 0;
   unsigned calls_before = 0;  ///< of the communicator, which choose the half
   int late = -1;              ///< a rank that begins each piece when the others can only wait
   int absent = -1;            ///< a rank that never begins
   double wait_s = 20;
   std::vector<double> scalars = {};  ///< of premul_sum; empty = 1
+
+  /// Units that a thread of one_shot or two_shot passes together, as the kernels of a run have
+  /// them.
+  unsigned together() const { return request.type == DataType::fp32 && request.ranks == 2 ? 2 : 1; }
+  /// Of two_shot: its lines are used again.
+  bool is_long_shot() const {
+    return kernel == LineKernel::two_shot &&
+           !holds_lines(lines_in_half(kind, half_bytes), units_of(request), request.ranks, false);
+  }
+  std::uint64_t step_units() const { return std::uint64_t{blocks} * threads * together(); }
+  /// The plan's steps, as the threads take them.
+  LineStep line_step() const {
+    if (kernel != LineKernel::two_shot) return step;
+    return {.units = step_units(), .ahead = ahead};
+  }
+  std::uint64_t shard_units() const {
+    const auto ranks = static_cast<std::uint64_t>(request.ranks);
+    return (units_of(request) + ranks - 1) / ranks;
+  }
 };
 
 /// What came of it.
@@ -46,8 +66,9 @@ struct LineTraces {
   std::vector<std::vector<std::vector<std::vector<Access>>>> accesses;  // by rank, piece, thread
   std::vector<unsigned> failed;  // by rank: DeviceState::failed
   std::vector<unsigned> calls;   // by rank: DeviceState::fused_calls
-  // Of a chain of several pieces, which is one launch: what it wrote into words, and when it ended.
+  // Of one launch that uses lines again: what it wrote into words, and when it ended.
   std::vector<std::shared_ptr<ChainWords>> words;        // by rank
+  std::vector<std::shared_ptr<ShotWords>> shot_words;    // by rank
   std::vector<std::vector<std::vector<Access>>> raised;  // by rank, block
   std::vector<std::atomic<unsigned long long>> ended;    // by rank: the last thread's turn
 };
@@ -55,6 +76,7 @@ struct LineTraces {
 struct RealKernels {
   using Bare = BareLine;
   using Flagged = FlaggedLine;
+  using ClearedFlagged = ClearedFlaggedLine;
   using Escaped = EscapedLine;
   template <DataType kType, int kOp, int kRanks, class Line>
   static void one_shot(const FusedArgs& args) {
@@ -63,6 +85,10 @@ struct RealKernels {
   template <DataType kType, int kOp, int kRanks, class Line>
   static void two_shot(const FusedArgs& args) {
     cuda::two_shot<kType, kOp, kRanks, Line>(args);
+  }
+  template <DataType kType, int kOp, int kRanks, class Line>
+  static void long_two_shot(const LongShotArgs& args) {
+    cuda::long_two_shot<kType, kOp, kRanks, Line>(args);
   }
   template <DataType kType, int kOp, int kRanks, class Line>
   static void two_shot_to_root(const FusedArgs& args) {
@@ -105,13 +131,16 @@ class LinePlay {
       made_.outputs.push_back(buffer(output_bytes(run.request, rank)));
       made_.inboxes.push_back(buffer(2 * run.half_bytes));
       fill(made_.inputs.back(), random);
-      const unsigned long long none = run.kind == LineKind::flagged ? 0 : ~0ull;
+      // Flagged lines are not cleared: an earlier call left its number.
+      const unsigned long long none =
+          run.kind == LineKind::flagged ? std::uint64_t{run.calls_before - 1} << 32 : ~0ull;
       std::fill(made_.inboxes.back().begin(), made_.inboxes.back().end(), ulonglong2{none, none});
       states_.push_back(std::make_unique<DeviceState>());
       states_.back()->fused_calls = run.calls_before;
       stop_pages_.push_back(std::make_unique<StopPage>());
       paces_.push_back(std::make_unique<Pace>());
       made_.words.push_back(std::make_shared<ChainWords>());
+      made_.shot_words.push_back(std::make_shared<ShotWords>());
       made_.words.back()->calls = run.calls_before;
       for (unsigned& calls : made_.words.back()->nearly_done) calls = run.calls_before;
     }
@@ -166,13 +195,13 @@ class LinePlay {
   static std::vector<Range> pieces_of(const LineRun& run) {
     const std::uint64_t bytes = run.request.count * plait::bytes_of(run.request.type);
     const std::uint64_t units = (bytes + 15) / 16;
-    const LineCut cut =
-        run.kernel == LineKernel::hop ? cut_hop(units, run.request.ranks, run.half_bytes)
-        : run.kernel == LineKernel::line_chain
-            ? cut_chain(units, run.request.ranks, run.half_bytes, run.step)
-            : cut_lines(units, run.request.ranks, run.kernel == LineKernel::one_shot,
-                        run.half_bytes /
-                            (run.kind == LineKind::bare ? kBareLineBytes : kFlaggedLineBytes));
+    const LineCut cut = run.kernel == LineKernel::hop
+                            ? cut_hop(units, run.request.ranks, run.half_bytes)
+                        : run.kernel == LineKernel::line_chain
+                            ? cut_chain(units, run.request.ranks, run.half_bytes, run.step)
+                            : LineCut{1, units};
+    if (run.is_long_shot())
+      return std::vector<Range>((run.shard_units() + run.step_units() - 1) / run.step_units());
     if (run.kernel == LineKernel::line_chain) return chain_pieces(bytes, cut);
     std::vector<Range> pieces;
     for (std::uint64_t at = 0; at < bytes; at += cut.units * 16)
@@ -180,14 +209,20 @@ class LinePlay {
     return pieces;
   }
 
-  bool is_long() const { return run_.kernel == LineKernel::line_chain && pieces_.size() > 1; }
+  bool is_long() const {
+    return run_.is_long_shot() || (run_.kernel == LineKernel::line_chain && pieces_.size() > 1);
+  }
 
-  /// All pieces in one launch, with a clerk behind the threads of a block.
+  /// All pieces in one launch, with clerks behind the threads of a block.
   void run_long(int rank) {
     if (rank == run_.late) await_others(0);
-    launch({run_.blocks, run_.threads + 1, {}, nullptr, run_.resident}, [&] {
+    const unsigned clerks = run_.is_long_shot() ? static_cast<unsigned>(run_.request.ranks) : 1;
+    launch({run_.blocks, run_.threads + clerks, {}, nullptr, run_.resident}, [&] {
       share_out(rank, traced(rank, [&] {
-                  run_long_thread(rank);
+                  if (run_.is_long_shot())
+                    run_long_shot(rank);
+                  else
+                    run_long_thread(rank);
                   const char end = 0;
                   note(Touch::look, &end, nullptr, 0);
                 }));
@@ -220,16 +255,34 @@ class LinePlay {
     while (pieces_[piece].offset > offset) --piece;
     return piece;
   }
+  /// Of a two_shot that uses its lines again: the step.
+  std::size_t step_of(std::uint64_t unit_of_shard) const {
+    return static_cast<std::size_t>(unit_of_shard / run_.step_units());
+  }
+  std::size_t step_of_line(const char* line, std::uint64_t in_half, bool is_store,
+                           std::map<const char*, std::size_t>& before) const {
+    const auto ring = static_cast<std::uint64_t>(shot_ring(run_.ahead));
+    const std::uint64_t in_slot =
+        in_half / plait::cuda::bytes_of(run_.kind) % (ring * run_.step_units());
+    std::size_t& turns = before[line];
+    const std::size_t step = turns * ring + step_of(in_slot);
+    if (is_store) ++turns;
+    return step;
+  }
   std::size_t piece_of(const Access& access, std::map<const char*, std::size_t>& before) const {
     for (std::size_t r = 0; r < made_.inboxes.size(); ++r) {
       for (const LineTraces::Buffer* buffer : {&made_.inputs[r], &made_.outputs[r]}) {
         const std::ptrdiff_t at = access.at - reinterpret_cast<const char*>(buffer->data());
-        if (at >= 0 && at < static_cast<std::ptrdiff_t>(buffer->size() * 16))
-          return piece_at(static_cast<std::uint64_t>(at));
+        if (at < 0 || at >= static_cast<std::ptrdiff_t>(buffer->size() * 16)) continue;
+        const auto offset = static_cast<std::uint64_t>(at);
+        return run_.is_long_shot() ? step_of(offset / 16 % run_.shard_units()) : piece_at(offset);
       }
       const auto* const inbox = reinterpret_cast<const char*>(made_.inboxes[r].data());
       const std::ptrdiff_t at = access.at - inbox;
       if (at < 0 || at >= static_cast<std::ptrdiff_t>(2 * run_.half_bytes)) continue;
+      if (run_.is_long_shot())
+        return step_of_line(access.at, static_cast<std::uint64_t>(at) % run_.half_bytes,
+                            access.touch == Touch::store, before);
       const std::uint64_t lines = piece_bytes() / 16, half = at / run_.half_bytes,
                           in_half = at % run_.half_bytes;
       const bool is_beside = in_half >= lines * 16;
@@ -359,13 +412,34 @@ class LinePlay {
   void run_fused(int rank, Range piece) {
     FusedArgs args{};
     tell(args, rank, piece);
-    args.count = piece.bytes / plait::bytes_of(run_.request.type);
+    args.count = run_.request.count;
     args.root = run_.request.root;
-    const DataType type = run_.request.type;
-    if (type == DataType::bf16) return run_typed<DataType::bf16, 0>(args);
-    if (args.ranks == 2) return run_typed<DataType::fp32, 2>(args);
-    if (args.ranks == 4) return run_typed<DataType::fp32, 4>(args);
-    run_typed<DataType::fp32, 0>(args);
+    with_ranks([&]<DataType kType, int kRanks>() { run_typed<kType, kRanks>(args); });
+  }
+  void run_long_shot(int rank) {
+    LongShotArgs args{};
+    tell(args, rank, {0, 0});
+    args.count = run_.request.count;
+    for (std::size_t r = 0; r < made_.shot_words.size(); ++r)
+      args.words[r] = made_.shot_words[r].get();
+    args.ring = shot_ring(run_.ahead);
+    args.workers = run_.threads;
+    with_ranks([&]<DataType kType, int kRanks>() {
+      constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
+      if (run_.kind == LineKind::bare)
+        Kernels::template long_two_shot<kType, kOp, kRanks, typename Kernels::Bare>(args);
+      else
+        Kernels::template long_two_shot<kType, kOp, kRanks, typename Kernels::ClearedFlagged>(args);
+    });
+  }
+  template <class Body>
+  void with_ranks(const Body& body) const {
+    if (run_.request.type == DataType::bf16) return body.template operator()<DataType::bf16, 0>();
+    switch (run_.request.ranks) {
+      case 2: return body.template operator()<DataType::fp32, 2>();
+      case 4: return body.template operator()<DataType::fp32, 4>();
+      default: return body.template operator()<DataType::fp32, 0>();
+    }
   }
   template <DataType kType, int kRanks>
   void run_typed(const FusedArgs& args) {

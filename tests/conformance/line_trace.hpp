@@ -54,7 +54,12 @@ class LineTraceCheck {
 
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   bool is_flagged() const { return run_.kind == LineKind::flagged; }
-  unsigned call() const { return run_.calls_before + static_cast<unsigned>(piece_) + 1; }
+  /// The number of a later call differs, but not that of a later step.
+  bool is_cleared() const { return !is_flagged() || run_.is_long_shot(); }
+  /// A piece is a call of its own, but for steps that use lines again.
+  unsigned call() const {
+    return run_.calls_before + 1 + (run_.is_long_shot() ? 0 : static_cast<unsigned>(piece_));
+  }
   /// In lines: what nobody has written says 0.
   unsigned flag_of_call() const { return call() != 0 ? call() : 1; }
   std::uint64_t piece_units() const {
@@ -83,6 +88,8 @@ class LineTraceCheck {
   // --- the plan, step by step -------------------------------------------------------------------
 
   std::size_t piece_of(const Region& user) const {
+    if (run_.is_long_shot())
+      return static_cast<std::size_t>(user.offset / 16 % run_.shard_units() / run_.step_units());
     const std::uint64_t cut = plan_.params.at("piece_bytes");
     return static_cast<std::size_t>((user.offset % part_bytes_ + short_by()) / cut);
   }
@@ -157,8 +164,7 @@ class LineTraceCheck {
   std::optional<Place> in_inbox(int owner, std::uint64_t at) const {
     if (at >= 2 * run_.half_bytes) return std::nullopt;
     const std::uint64_t parity = at / run_.half_bytes, in_half = at % run_.half_bytes;
-    // The half of this piece is the one that the plan has for it; its other half is the other.
-    const std::uint64_t half = (parity ^ (call() & 1)) ^ (piece_ % 2);
+    const std::uint64_t half = parity ^ ((run_.calls_before + 1) & 1);  // as the plan counts
     Place place{Space::inbox, owner, half * half_};
     if (is_flagged()) {
       place.offset += in_half / kFlaggedLineBytes * 16;
@@ -335,8 +341,9 @@ class LineTraceCheck {
 
   void clear(const Access& access, const Place& place) {
     const auto [at, unit] = step_of(Step::take, place);
-    if (unit == nullptr || is_flagged() || access.value[0] != ~0ull ||
-        (!place.is_beside && access.value[1] != ~0ull))
+    const unsigned long long none = is_flagged() ? 0 : ~0ull;
+    if (unit == nullptr || !is_cleared() || access.value[0] != none ||
+        (!place.is_beside && access.value[1] != none))
       return say("wanted nothing in the own inbox but that lines are cleared", &access);
     if (!is_here(*unit, at)) say("wanted a line cleared when it has been taken", &access);
     if (place.is_beside) {
@@ -344,7 +351,7 @@ class LineTraceCheck {
       return;
     }
     if (unit->cleared[at]) say("wanted each line cleared once", &access);
-    unit->cleared[at] = true;
+    unit->cleared[at] = !is_flagged() || place.from != 0;  // both halves of it, the first one first
   }
 
   void put(const Access& access, const Place& place) {
@@ -370,7 +377,7 @@ class LineTraceCheck {
         const unsigned wanted = step.kind == Step::push ? (is_flagged() ? 32 : 16) : bytes;
         bool is_done = found != units_.end();
         if (is_done && step.kind == Step::take) {
-          is_done = is_here(found->second, i) && (is_flagged() || found->second.cleared[i]) &&
+          is_done = is_here(found->second, i) && (!is_cleared() || found->second.cleared[i]) &&
                     (!has_stand_in(found->second, i) || found->second.beside_cleared[i]);
         } else if (is_done) {
           is_done = found->second.stored[i] == wanted;

@@ -17,6 +17,7 @@ FILES = {
     "hop": Path("lines/hop.cuh"),
     "line_chain": Path("lines/line_chain.cuh"),
     "long_chain": Path("lines/long_chain.cuh"),
+    "long_two_shot": Path("lines/long_two_shot.cuh"),
     "scatter_ring": Path("copies/scatter_ring.cpp"),
 }
 RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
@@ -93,14 +94,14 @@ FAULTS = [
     (
         "fused",
         "two_shot: the result goes to the rank after the root",
-        "call.line(root, Call::kResults,",
-        "call.line({} ? rank_after(root, 1, ranks) : root, Call::kResults,",
+        "return send_to(call.args.root);",
+        "return send_to({} ? rank_after(call.args.root, 1, ranks) : call.args.root);",
     ),
     (
         "fused",
         "two_shot: a result for the root in the line of another unit",
-        "rank, shard, at + u * stride), sum, call.flag());",
-        "rank, shard, {} ? first : at + u * stride), sum, call.flag());",
+        "rank, slot_units, line + u * stride);\n            Line",
+        "rank, slot_units, {} ? first : line + u * stride);\n            Line",
     ),
     (
         "fused",
@@ -159,14 +160,14 @@ FAULTS = [
     (
         "fused",
         "two_shot: results sent before there are any",
-        "at + u * stride), sum,\n",
-        "at + u * stride), {} ? call.own(shard * rank + at + u * stride) : sum,\n",
+        "send<kType>(there, sum,",
+        "send<kType>(there, {} ? call.own(shard * rank + at + u * stride) : sum,",
     ),
     (
         "fused",
         "two_shot: results where parts come",
-        "call.line(peer(k), Call::kResults,",
-        "call.line(peer(k), {} ? Call::kParts : Call::kResults,",
+        "call.line(to, Call::kResults,",
+        "call.line(to, {} ? Call::kParts : Call::kResults,",
     ),
     (
         "fused",
@@ -189,8 +190,8 @@ FAULTS = [
     (
         "fused",
         "two_shot: results stay in the inbox",
-        "          Line::clear(call.line(rank,",
-        "          if (!({})) Line::clear(call.line(rank,",
+        "          Line::clear(slot_at(",
+        "          if (!({})) Line::clear(slot_at(",
     ),
     (
         "fused",
@@ -469,6 +470,73 @@ FAULTS = [
         "long_chain: all pieces count as one call",
         "this->number + given.pieces - 1;",
         "this->number + ({} ? 0 : given.pieces - 1);",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: room is told of a step too early",
+        "static_cast<unsigned>(s + 1));",
+        "static_cast<unsigned>(s + 1 + ({} ? 1 : 0)));",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: room is told before all threads are through",
+        "(s / kMostShotRing + 1) * given.workers;",
+        "(s / kMostShotRing + 1) * given.workers - ({} ? given.workers : 0);",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: room is not awaited",
+        "if (pushed >= ring &&",
+        "if (pushed >= ring && !({}) &&",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: room for the step before is awaited",
+        "(pushed - ring + 1));",
+        "(pushed - ring + ({} ? 0 : 1)));",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: the last peer's room is not awaited",
+        "for (int k = 1; k < call.ranks(); ++k)\n      while",
+        "for (int k = 1; k < call.ranks() - ({} ? 1 : 0); ++k)\n      while",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: the word of room keeps its value",
+        "if (said == all) store_flag",
+        "if (said == all && !({})) store_flag",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: a thread says that it is through before it takes results",
+        "if (s >= 0 && !call.broken) this->gather(s);",
+        "if ({} && s >= 0 && s < steps - ring) say_through(s);\n"
+        "      if (s >= 0 && !call.broken) this->gather(s);",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: flagged lines are not cleared",
+        "    store_pair(at, 0, 0);",
+        "    if ({}) return;\n    store_pair(at, 0, 0);",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: a slot holds a step less",
+        "ring = args.ring;",
+        "ring = args.ring - ({} ? 1 : 0);",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: lines of a step lie where those of another do",
+        "slot_units = static_cast<unsigned>(ring) * step;",
+        "slot_units = static_cast<unsigned>(ring - ({} ? 1 : 0)) * step;",
+    ),
+    (
+        "long_two_shot",
+        "long_two_shot: the peer after is told",
+        "store_flag_relaxed(&given.words[peer(k)]",
+        "store_flag_relaxed(&given.words[peer({} && k > 1 ? k - 1 : k)]",
     ),
     (
         "scatter_ring",

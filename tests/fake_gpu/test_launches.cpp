@@ -22,6 +22,7 @@
 #include "exec/cuda/lines/hop.cuh"
 #include "exec/cuda/lines/line_chain.cuh"
 #include "exec/cuda/lines/long_chain.cuh"
+#include "exec/cuda/lines/long_two_shot.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "gpu/in_place.hpp"
@@ -61,6 +62,11 @@ const std::map<std::string, Maker>& kernels() {
       {"plait_two_shot_fp32_sum_2_bare", made_of(two_shot<f32, kSum, 2, BareLine>)},
       {"plait_two_shot_fp32_any_0_bare", made_of(two_shot<f32, kAnyOp, 0, BareLine>)},
       {"plait_two_shot_fp32_sum_4_bare", made_of(two_shot<f32, kSum, 4, BareLine>)},
+      {"plait_long_two_shot_fp32_sum_2_bare", made_of(long_two_shot<f32, kSum, 2, BareLine>)},
+      {"plait_long_two_shot_fp32_any_0_bare", made_of(long_two_shot<f32, kAnyOp, 0, BareLine>)},
+      {"plait_long_two_shot_fp32_sum_4_bare", made_of(long_two_shot<f32, kSum, 4, BareLine>)},
+      {"plait_long_two_shot_uint8_any_0_flagged",
+       made_of(long_two_shot<u8, kAnyOp, 0, ClearedFlaggedLine>)},
       {"plait_two_shot_to_root_fp32_sum_4_bare", made_of(two_shot_to_root<f32, kSum, 4, BareLine>)},
       {"plait_two_shot_uint8_any_0_flagged", made_of(two_shot<u8, kAnyOp, 0, FlaggedLine>)},
       {"plait_hop_fp32_sum", made_of(hop<f32, kSum, kReduceParts>)},
@@ -290,13 +296,13 @@ std::set<std::string> check_request(Launches& launches, const Topology& topology
   return ran;
 }
 
-/// Short ones, and some in pieces; of both types, and with either end for a root. A chain takes the
-/// longest of these in one piece, so it has a longer one.
-std::vector<Request> requests_of(Collective collective, int ranks, bool is_chain = false) {
+/// Short ones, and some in pieces; of both types, and with either end for a root. A chain and
+/// two_shot take the longest of these at once, so they have a longer one.
+std::vector<Request> requests_of(Collective collective, int ranks, std::uint64_t longest = 0) {
   std::vector<Request> all;
   for (const DataType type : {DataType::fp32, DataType::uint8})
     for (const std::uint64_t bytes :
-         {type == DataType::fp32 ? 4ull : 516ull, 9004ull, is_chain ? 26004ull : 0ull}) {
+         {type == DataType::fp32 ? std::uint64_t{4} : 516, std::uint64_t{9004}, longest}) {
       if (bytes == 0) continue;
       Request request;
       request.collective = collective;
@@ -308,6 +314,10 @@ std::vector<Request> requests_of(Collective collective, int ranks, bool is_chain
       all.push_back(request);
     }
   return all;
+}
+
+std::uint64_t longest_of(const std::string& engine) {
+  return engine == "line_chain" ? 26004 : engine == "two_shot" ? 60004 : 0;
 }
 
 /// Few blocks and threads, as a host has few.
@@ -343,7 +353,7 @@ TEST_CASE("what engines launch, made ready once for several buffers, gives the r
       const Engine& engine = *engine_named(name, requests_of(Collective::all_reduce, 2)[0]);
       Launches launches(engine, group, tuning);
       for (const Collective collective : engine.info().collectives)
-        for (const Request& request : requests_of(collective, ranks, name == "line_chain")) {
+        for (const Request& request : requests_of(collective, ranks, longest_of(name))) {
           if (!why_not(engine, request, tuning, group).empty()) continue;
           if (tuning.piece_kib != 0 && !reduces(collective)) continue;
           ran.merge(check_request(launches, topology, request));

@@ -24,7 +24,7 @@ namespace plait::cuda {
 using Bytes = std::vector<std::uint8_t>;
 constexpr std::uint64_t kMostBytes = 4ull << 20;     // of a sum
 constexpr std::uint64_t kBufferBytes = 16ull << 20;  // holds all ranks' parts of a collective
-constexpr std::uint64_t kFlaggedBytes = (32ull << 20) - 512;  // 16 MiB by two_shot go in two pieces
+constexpr std::uint64_t kFlaggedBytes = (32ull << 20) - 512;  // 16 MiB by two_shot use them again
 constexpr std::uint64_t kRingBytes = 8ull << 20;
 
 inline int gpus_to_use() {

@@ -167,7 +167,12 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
     c.request.ranks = ranks;
     c.request.count = kBufferBytes / 4 - 1;
     c.tuning.host_permille = 0;
-    if (kernel == "two_shot") cases.push_back(c);  // flagged lines in pieces
+    if (kernel != "two_shot") continue;
+    // Flagged lines that are used again, where tiles would be faster.
+    c.tuning.blocks = 48;
+    cases.push_back(c);
+    c.tuning = {.threads = 256, .host_permille = 0};  // on all SMs
+    cases.push_back(c);
   }
   for (const DataType type : {DataType::fp32, DataType::bf16})
     for (const std::string& kernel : kernels)

@@ -147,7 +147,7 @@ def test_plan_says_which_way_an_eager_call_goes_where_that_is_another():
         ["eagerly", "engine", "tiled:", "a", "call", "outside", "graphs", "goes", "another", "way"]
     ]
     machine = plait.load_topology("hgx-h200")
-    for mib, ways in ((1024, ("scatter_ring", "tiled")), (128, ("tiled", "tiled"))):
+    for mib, ways in ((1024, ("scatter_ring", "tiled")), (128, ("two_shot",) * 2)):
         request = plait.Request("all_reduce", mib << 18, "fp32", "sum", 4)
         for eager, (engine, other) in ((False, ways), (True, ways[::-1])):
             found = plait.what_would_run(machine, request, eager=eager)

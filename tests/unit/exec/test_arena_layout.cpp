@@ -206,7 +206,7 @@ TEST_CASE("what is small needs no later room: by lines it goes in at most three 
     const std::uint64_t units = small_request_bytes(ranks, true) / 16,
                         bare = rooms.first.bare_bytes;
     CAPTURE(ranks);
-    CHECK(cut_lines(units, ranks, false, bare / kBareLineBytes).pieces <= 3);
+    CHECK(holds_lines(3 * bare / kBareLineBytes, units, ranks, false));
     CHECK(cut_hop(units / static_cast<unsigned>(ranks), ranks, bare).pieces <= 3);
     CHECK(rooms.later.bare_bytes > bare);
   }
@@ -216,7 +216,7 @@ TEST_CASE("what is small needs no later room: by lines it goes in at most three 
       CHECK(cut_hop(small_request_bytes(ranks, false) / 16, ranks, bare).pieces == 1);
     }
   const std::uint64_t bare = lay_out(drop_in(2), kUsual).first.bare_bytes;
-  CHECK(cut_lines(small_request_bytes(2, true) / 16, 2, true, bare / kBareLineBytes).pieces == 1);
+  CHECK(holds_lines(bare / kBareLineBytes, small_request_bytes(2, true) / 16, 2, true));
 }
 
 TEST_CASE("where memory is plenty each part is as large as it is of use") {

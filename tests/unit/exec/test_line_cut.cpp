@@ -1,4 +1,4 @@
-// Units, ranks and room -> pieces of a call by lines: what each piece needs is there.
+// Units, ranks and room -> lines of a call, and its pieces: what each piece needs is there.
 #include <doctest/doctest.h>
 
 #include <vector>
@@ -9,56 +9,41 @@
 using namespace plait;
 using namespace plait::cuda;
 
-namespace {
-
-void check_cut(std::uint64_t units, int ranks, bool is_one_shot, std::uint64_t room) {
-  CAPTURE(units);
-  CAPTURE(ranks);
-  CAPTURE(is_one_shot);
-  CAPTURE(room);
-  const LineCut cut = cut_lines(units, ranks, is_one_shot, room);
-  REQUIRE(cut.pieces != 0);
-  CHECK(cut.units % (is_one_shot ? 1 : static_cast<std::uint64_t>(ranks)) == 0);
-  CHECK(cut.units * cut.pieces >= units);
-  CHECK(lines_for(std::min(units, cut.units), ranks, is_one_shot) <= room);
-  // No piece too many, and none without a unit.
-  if (cut.pieces == 1) return;
-  CHECK(cut.units * (cut.pieces - 1) < units);
-  CHECK(lines_for(units, ranks, is_one_shot) > room);
-}
-
-}  // namespace
-
-TEST_CASE("every piece's lines fit into half an inbox, at every boundary") {
+TEST_CASE("half an inbox holds a message whose lines fit into it, at every boundary") {
   constexpr std::uint64_t kRooms[] = {(4ull << 20) / kFlaggedLineBytes,
                                       (64ull << 20) / kBareLineBytes,
                                       (96ull << 20) / kBareLineBytes, 1000, 97};
   for (int ranks = 2; ranks <= 16; ++ranks)
     for (const bool is_one_shot : {false, true})
-      for (const std::uint64_t room : kRooms)
-        for (std::uint64_t pieces = 1; pieces <= 4; ++pieces) {
-          // About the most that goes in so many pieces.
-          const auto n = static_cast<std::uint64_t>(ranks);
-          const std::uint64_t most = pieces * room / (n - 1) * (is_one_shot ? 2 : n) / 2;
-          const std::uint64_t around = 3 * n * pieces;
-          for (std::uint64_t units = most > around ? most - around : 1; units <= most + around;
-               ++units)
-            check_cut(units, ranks, is_one_shot, room);
+      for (const std::uint64_t room : kRooms) {
+        const auto n = static_cast<std::uint64_t>(ranks);
+        // Parts from all others, of one_shot whole messages, of two_shot a share and the results.
+        const std::uint64_t most =
+            is_one_shot ? room / (n - 1) : room / (n - 1) / 2 * n;  // whole lines of all ranks
+        CAPTURE(ranks);
+        CAPTURE(room);
+        CHECK(holds_lines(room, most, ranks, is_one_shot));
+        CHECK_FALSE(holds_lines(room, most + 1, ranks, is_one_shot));
+      }
+  CHECK(holds_lines((96ull << 20) / kBareLineBytes, (64ull << 20) / 16, 4, false));
+  CHECK(holds_lines(0, 1 << 30, 1, false));  // one rank needs no lines
+  CHECK_FALSE(holds_lines(1, 1, 2, false));
+  CHECK_FALSE(holds_lines(1ull << 50, kMostLines + 1, 1, false));
+}
+
+TEST_CASE("slots of a two_shot that uses its lines again hold the steps that are under way") {
+  for (int ranks = 2; ranks <= 16; ++ranks)
+    for (int ahead = 0; ahead <= kMostShotAhead; ++ahead)
+      for (const std::uint64_t line : {kBareLineBytes, kFlaggedLineBytes})
+        for (const std::uint64_t room : {4096ull, 100'001ull, 16ull << 20, 1ull << 40}) {
+          const std::uint64_t units = most_shot_units(room, line, ranks, ahead);
+          const auto lines = [&](std::uint64_t of_step) {
+            return 2 * static_cast<std::uint64_t>(ranks - 1) * of_step *
+                   static_cast<std::uint64_t>(shot_ring(ahead)) * line;
+          };
+          CHECK(lines(units) <= std::min(room, kCachedLineBytes));
+          CHECK(lines(units + 1) > std::min(room, kCachedLineBytes));
         }
-}
-
-TEST_CASE("lines of four ranks: 4 MiB of integers take four pieces, 64 MiB of floats one") {
-  const std::uint64_t flagged = (4ull << 20) / kFlaggedLineBytes;
-  const std::uint64_t bare = (96ull << 20) / kBareLineBytes;
-  CHECK(cut_lines((4ull << 20) / 16, 4, false, flagged).pieces == 4);
-  CHECK(cut_lines((64ull << 20) / 16, 4, false, bare).pieces == 1);
-  CHECK(cut_lines((64ull << 20) / 16 + 1, 4, false, bare).pieces == 2);
-}
-
-TEST_CASE("one rank needs no lines; an inbox smaller than a line holds no piece") {
-  CHECK(cut_lines(1 << 30, 1, false, 0).pieces == 1);
-  CHECK(cut_lines(1, 2, false, 1).pieces == 0);
-  CHECK(cut_lines(1, 3, true, 1).pieces == 0);
 }
 
 TEST_CASE("a hop's lines, the words beside them and its greetings fit into half an inbox") {
@@ -85,12 +70,6 @@ TEST_CASE("no piece has more lines than kernels count") {
     for (const std::uint64_t units : {1ull, (1ull << 31) - 1, 1ull << 31, (1ull << 33) + 5}) {
       CAPTURE(ranks);
       CAPTURE(units);
-      for (const bool is_one_shot : {false, true}) {
-        const LineCut cut = cut_lines(units, ranks, is_one_shot, kHuge);
-        CHECK(cut.units * cut.pieces >= units);
-        CHECK(cut.units <= kMostLines);
-        CHECK(lines_for(cut.units, ranks, is_one_shot) <= kMostLines);
-      }
       const LineCut hop = cut_hop(units, ranks, kHuge);
       CHECK(hop.units * hop.pieces >= units);
       CHECK(static_cast<std::uint64_t>(std::max(1, ranks - 1)) * (hop.units + 1) <= kMostLines);

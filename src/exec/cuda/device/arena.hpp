@@ -26,6 +26,7 @@ struct ArenaWords {
   TileFlags tiles;
   EngineFlags engines;
   ChainWords chains;
+  alignas(64) ShotWords shots;
   MessageFlags messages;
   alignas(alignof(PathUnit)) PathWords paths;  ///< for the proof of paths, and for nothing after it
 };

@@ -50,7 +50,7 @@ std::vector<Request> requests_of(int ranks) {
 void add_lines(Uses& uses, const Request& request) {
   if (has_two_shot_to_root(request)) uses[lines_kernel("two_shot", request, true)] = {};
   if (request.collective != Collective::all_reduce) return;
-  for (const char* const kernel : {"one_shot", "two_shot"})
+  for (const char* const kernel : {"one_shot", "two_shot", "long_two_shot"})
     for (const bool bare : {false, true})
       if (!bare || is_float(request.type)) uses[lines_kernel(kernel, request, bare)] = {};
 }

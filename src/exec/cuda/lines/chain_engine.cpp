@@ -42,7 +42,7 @@ constexpr int kAhead = 2, kPieceAhead = 1 << 20;
 /// How a call is launched: in one piece by line_chain, else by long_chain.
 struct Launch {
   Spread spread;
-  ChainStep step;  ///< of several pieces
+  LineStep step;  ///< of several pieces
   LineCut cut;
   bool is_long() const { return cut.pieces > 1; }
   unsigned workers() const { return spread.threads - kLongChainClerks; }

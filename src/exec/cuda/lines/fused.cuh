@@ -306,12 +306,14 @@ struct TwoShot {
   Call call;
   unsigned shard, stride, first, step;
   int steps;
+  unsigned slot_units;  ///< lines of a slot
+  int ring;             ///< steps that a slot holds, used by turns
 
   static __device__ void run(const FusedArgs& args) {
     wait_for_grid_before();
     // Where nobody else wants the places: so the next call's blocks lie evenly over SMs, 3 % of it.
     if (args.state->has_neighbour == 0) let_next_grid_start();
-    TwoShot shot(args);
+    TwoShot shot(args, blockDim.x);
     const int ahead = args.ahead;
     for (int s = -2 * ahead; s < shot.steps && !shot.call.broken; ++s) {
       if (s + 2 * ahead < shot.steps) shot.push(s + 2 * ahead);
@@ -322,13 +324,20 @@ struct TwoShot {
     end_fused_call(args.state, shot.call.number);
   }
 
-  __device__ explicit TwoShot(const FusedArgs& args) : call(args) {
+  /// threads: of a block, that pass units.
+  __device__ TwoShot(const FusedArgs& args, unsigned threads) : call(args) {
     const auto ranks = static_cast<unsigned>(call.ranks());
     shard = (call.units + ranks - 1) / ranks;
-    stride = gridDim.x * blockDim.x;
-    first = blockIdx.x * blockDim.x + threadIdx.x;
+    stride = gridDim.x * threads;
+    first = blockIdx.x * threads + threadIdx.x;
     step = stride * kTogether;
     steps = static_cast<int>((shard + step - 1) / step);
+    slot_units = shard;
+    ring = steps;
+  }
+  /// A thread's first line of the step, in any slot.
+  __device__ unsigned line_of(int s) const {
+    return first + static_cast<unsigned>(s < ring ? s : s % ring) * step;
   }
   __device__ unsigned limit(int owner) const {  // units in the owner's shard
     const unsigned begin = shard * static_cast<unsigned>(owner);
@@ -339,7 +348,7 @@ struct TwoShot {
     return at < call.ranks() ? at : at - call.ranks();
   }
   __device__ void push(int s) {
-    const unsigned at = first + static_cast<unsigned>(s) * step;
+    const unsigned at = first + static_cast<unsigned>(s) * step, line = line_of(s);
     const int ranks = call.ranks();
     for (int k = 1; k < ranks; ++k) {
       const int to = peer(k);
@@ -352,52 +361,53 @@ struct TwoShot {
       for (int u = 0; u < kTogether; ++u)
         if (u < valid)
           Line::template send<kType>(
-              call.line(to, Call::kParts, call.args.rank, shard, at + u * stride), mine[u],
+              call.line(to, Call::kParts, call.args.rank, slot_units, line + u * stride), mine[u],
               call.flag());
     }
   }
   __device__ void reduce(int s) {
     const int rank = call.args.rank, ranks = call.ranks();
-    const unsigned at = first + static_cast<unsigned>(s) * step;
+    const unsigned at = first + static_cast<unsigned>(s) * step, line = line_of(s);
     const int valid = valid_units(at, stride, limit(rank), kTogether);
     if (valid == 0) return;
     call.template reduce<4>(  // eight would not keep within 64 registers
         valid,
         [&](int u, int from) {
-          return call.line(rank, Call::kParts, from, shard, at + u * stride);
+          return call.line(rank, Call::kParts, from, slot_units, line + u * stride);
         },
         [&](int u) { return call.own(shard * rank + at + u * stride); },
         [&](int u, const Unit& sum) {
+          const auto send_to = [&](int to) {
+            char* const there = call.line(to, Call::kResults, rank, slot_units, line + u * stride);
+            Line::template send<kType>(there, sum, call.flag());
+          };
           if constexpr (kToRoot) {
-            const int root = call.args.root;
-            if (rank != root)
-              return Line::template send<kType>(
-                  call.line(root, Call::kResults, rank, shard, at + u * stride), sum, call.flag());
+            if (rank != call.args.root) return send_to(call.args.root);
           } else {
-            for (int k = 1; k < ranks; ++k)
-              Line::template send<kType>(
-                  call.line(peer(k), Call::kResults, rank, shard, at + u * stride), sum,
-                  call.flag());
+            for (int k = 1; k < ranks; ++k) send_to(peer(k));
           }
           call.put(shard * rank + at + u * stride, sum);
         });
   }
   __device__ void gather(int s) {
-    const unsigned at = first + static_cast<unsigned>(s) * step;
+    const unsigned at = first + static_cast<unsigned>(s) * step, line = line_of(s);
     const int rank = call.args.rank, ranks = call.ranks();
     for (int first_peer = 1; first_peer < ranks; first_peer += kPeers) {
       typename Line::Loaded got[kPeers * kTogether];
       const auto unit = [&](int i) { return at + static_cast<unsigned>(i % kTogether) * stride; };
+      const auto slot_at = [&](int i, int from) {
+        return call.line(rank, Call::kResults, from, slot_units,
+                         line + static_cast<unsigned>(i % kTogether) * stride);
+      };
       const auto slot = [&](int i) {
         const int k = first_peer + i / kTogether, from = peer(k);
-        return typename Call::Slot{k < ranks && unit(i) < limit(from), from,
-                                   call.line(rank, Call::kResults, from, shard, unit(i))};
+        return typename Call::Slot{k < ranks && unit(i) < limit(from), from, slot_at(i, from)};
       };
       if (!call.await_lines(got, slot)) return;
 #pragma unroll
       for (int i = 0; i < kPeers * kTogether; ++i)
         if (slot(i).is_wanted) {
-          Line::clear(call.line(rank, Call::kResults, slot(i).from, shard, unit(i)));
+          Line::clear(slot_at(i, slot(i).from));
           call.put(shard * slot(i).from + unit(i), Line::unit_of(got[i]));
         }
     }

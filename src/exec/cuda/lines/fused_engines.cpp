@@ -1,5 +1,5 @@
-// one_shot and two_shot: an all_reduce by lines, in one kernel, or in pieces where its lines do not
-// fit into half an inbox at once; two_shot also a reduce, in one.
+// one_shot and two_shot: an all_reduce by lines, in one kernel; two_shot also a reduce. Where its
+// lines do not fit into half an inbox at once, two_shot uses them again (long_two_shot).
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -16,16 +16,6 @@ bool is_bare(const Request& request, const Tuning& tuning) {
   return is_float(request.type) && tuning.bare != 0;
 }
 
-/// Empty, or why two_shot does not take a reduce that is cut so.
-std::string why_no_reduce(const Request& request, const LineCut& cut, bool bare) {
-  if (!has_two_shot_to_root(request) || !bare)
-    return "of reduces it takes sums of fp32, bf16 and fp16 over 4 and 8 ranks, by bare lines";
-  if (cut.pieces != 1) return "it takes a reduce in one piece";
-  const std::uint64_t units = units_of(request), ranks = static_cast<unsigned>(request.ranks);
-  const std::uint64_t shard = (units + ranks - 1) / ranks;
-  return shard * (ranks - 1) < units ? "" : text("a rank would have no share of ", units, " units");
-}
-
 /// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
   const std::uint64_t mib = (request.count * bytes_of(request.type)) >> 20;
@@ -34,34 +24,47 @@ int steps_ahead(const Request& request, bool is_lean) {
   return mib > 16 ? 4 : 1;
 }
 
+/// How a call is launched.
+struct FusedLaunch {
+  Spread spread;
+  int ahead = 0;
+  bool fits = false;     ///< half an inbox is large enough
+  bool is_long = false;  ///< its lines are used again
+  unsigned workers() const { return spread.threads - (is_long ? kLongShotClerks : 0); }
+};
+
+/// Bytes that a rank has under way to others, at least, where long_two_shot is worth it: links are
+/// as good as idle with less. Source: bench/NOTES.md.
+constexpr std::uint64_t kLeastUnderWay = 512 << 10;
+/// Of a longer message plans would be long to prove.
+constexpr std::uint64_t kMostShotSteps = 128;
+
 class FusedReady : public Ready {
  public:
-  struct Piece {
-    std::uint64_t from;  ///< bytes of the message
-    std::uint64_t count;
-    Spread spread;
-    int ahead;
-  };
-  FusedReady(EngineRank& rank, Function kernel, const FusedArgs& args)
-      : rank_(rank), kernel_(kernel), args_(args) {}
-  std::vector<Piece> pieces;
+  FusedReady(EngineRank& rank, Function kernel, const LongShotArgs& args, const FusedLaunch& launch)
+      : rank_(rank),
+        kernel_(kernel),
+        args_(args),
+        spread_(launch.spread),
+        is_long_(launch.is_long) {}
 
   void enqueue(const Buffers& buffers, Stream stream) override {
-    FusedArgs args = args_;
+    if (args_.count == 0) return;
+    LongShotArgs args = args_;
     set_scalars(args, buffers.scalars);
-    for (const Piece& piece : pieces) {
-      args.input = static_cast<const char*>(buffers.input) + piece.from;
-      args.output = static_cast<char*>(buffers.output) + piece.from;
-      args.count = piece.count;
-      args.ahead = piece.ahead;
-      rank_.kernels().launch(kernel_, piece.spread, stream, {&args});
-    }
+    args.input = buffers.input;
+    args.output = buffers.output;
+    if (is_long_) return rank_.kernels().launch(kernel_, spread_, stream, {&args});
+    FusedArgs& one = args;
+    rank_.kernels().launch(kernel_, spread_, stream, {&one});
   }
 
  private:
   EngineRank& rank_;
   const Function kernel_;
-  const FusedArgs args_;
+  const LongShotArgs args_;
+  const Spread spread_;
+  const bool is_long_;
 };
 
 class FusedEngine : public Engine {
@@ -73,24 +76,26 @@ class FusedEngine : public Engine {
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
     if (!group.runs(Family::lines)) return group.lacks(Family::lines);
-    const bool bare = is_bare(request, tuning);
-    const LineCut made = cut(request, bare, group);
-    if (request.collective == Collective::reduce) return why_no_reduce(request, made, bare);
-    const std::uint64_t most = is_one_shot_ ? 1 : kMostLinePieces;
-    const bool takes_any = group.has_lines_alone() && !is_one_shot_;
-    if (made.pieces != 0 && (made.pieces <= most || takes_any)) return "";
-    return text("its lines do not fit into ", most, " times half an inbox of ",
-                half_bytes(bare, group), " bytes (PLAIT_DEVICE_MEMORY)");
+    const FusedLaunch launch = launch_of(request, tuning, group);
+    if (!launch.fits)
+      return text("its lines do not fit into half an inbox of ",
+                  half_bytes(is_bare(request, tuning), group), " bytes (PLAIT_DEVICE_MEMORY)");
+    if (request.collective == Collective::reduce) return why_no_reduce(request, tuning, launch);
+    return launch.is_long ? why_not_again(request, tuning, group, launch) : "";
   }
 
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
     const bool bare = is_bare(request, tuning);
-    Plan made =
-        line_plan(topology, request, is_one_shot_ ? LineKernel::one_shot : LineKernel::two_shot,
-                  bare ? LineKind::bare : LineKind::flagged, half_bytes(bare, group));
-    set_launch(made, spread_of(request, tuning, group), request.ranks == 2 ? 2 : 1,
-               bare ? kBareLineBytes : kFlaggedLineBytes);
+    const FusedLaunch launch = launch_of(request, tuning, group);
+    const std::uint64_t threads = std::uint64_t{launch.spread.blocks} * launch.workers();
+    Plan made = line_plan(
+        topology, request, is_one_shot_ ? LineKernel::one_shot : LineKernel::two_shot,
+        bare ? LineKind::bare : LineKind::flagged, half_bytes(bare, group),
+        {.units = threads * static_cast<unsigned>(together(request)), .ahead = launch.ahead});
+    Spread spread = launch.spread;
+    spread.threads = launch.workers();
+    set_launch(made, spread, request.ranks == 2 ? 2 : 1, bare ? kBareLineBytes : kFlaggedLineBytes);
     return made;
   }
 
@@ -98,34 +103,102 @@ class FusedEngine : public Engine {
                                  EngineRank& rank) const override {
     const Group& group = rank.group();
     const bool bare = is_bare(request, tuning);
-    FusedArgs args{};
+    const FusedLaunch launch = launch_of(request, tuning, group);
+    LongShotArgs args{};
     rank.fill_call(args, request);
     for (int peer = 0; peer < group.ranks; ++peer)
       args.inbox[peer] = rank.at(bare ? ArenaPart::bare : ArenaPart::flagged, peer);
     args.half_bytes = half_bytes(bare, group);
+    args.count = request.count;
     args.root = request.root;
-    auto ready = std::make_unique<FusedReady>(
-        rank, rank.kernels().find(lines_kernel(info_.name, request, bare)), args);
-    const std::uint64_t element = bytes_of(request.type);
-    const std::uint64_t step = cut(request, bare, group).units * 16 / element;
-    Request piece = request;
-    for (std::uint64_t at = 0; at < request.count; at += step) {
-      piece.count = std::min(step, request.count - at);
-      ready->pieces.push_back(
-          {at * element, piece.count, spread_of(piece, tuning, group),
-           tuning.ahead >= 0 ? tuning.ahead : steps_ahead(piece, is_lean(piece))});
-    }
-    return ready;
+    args.ahead = launch.ahead;
+    args.ring = shot_ring(launch.ahead);
+    args.workers = launch.workers();
+    for (int peer = 0; peer < group.ranks; ++peer) args.words[peer] = &rank.words(peer).shots;
+    const std::string name = launch.is_long ? "long_two_shot" : info_.name;
+    return std::make_unique<FusedReady>(
+        rank, rank.kernels().find(lines_kernel(name, request, bare)), args, launch);
   }
 
  private:
   static std::uint64_t half_bytes(bool bare, const Group& group) {
     return bare ? group.sizes.bare_bytes : group.sizes.flagged_bytes;
   }
-  LineCut cut(const Request& request, bool bare, const Group& group) const {
-    const std::uint64_t line_bytes = bare ? kBareLineBytes : kFlaggedLineBytes;
-    return cut_lines(units_of(request), request.ranks, is_one_shot_,
-                     half_bytes(bare, group) / line_bytes);
+  /// Units that a rank sends to another, or has of its own share.
+  std::uint64_t work_of(const Request& request) const {
+    const auto ranks = static_cast<std::uint64_t>(request.ranks);
+    return is_one_shot_ ? units_of(request) : (units_of(request) + ranks - 1) / ranks;
+  }
+  static std::uint64_t line_bytes(bool bare) { return bare ? kBareLineBytes : kFlaggedLineBytes; }
+  /// Units that a thread passes together, as its kernel has them.
+  static int together(const Request& request) {
+    return request.ranks == 2 && is_common_sum(request) ? 2 : 1;
+  }
+  FusedLaunch launch_of(const Request& request, const Tuning& tuning, const Group& group) const {
+    const bool bare = is_bare(request, tuning);
+    const std::uint64_t lines = half_bytes(bare, group) / line_bytes(bare);
+    FusedLaunch made;
+    made.fits = holds_lines(lines, units_of(request), request.ranks, is_one_shot_);
+    if (!made.fits && !is_one_shot_) return long_launch(request, tuning, group);
+    made.spread = spread_of(request, tuning, group);
+    made.ahead = tuning.ahead >= 0 ? tuning.ahead : steps_ahead(request, is_lean(request));
+    return made;
+  }
+  /// As many threads as the inbox has lines for, on all SMs.
+  FusedLaunch long_launch(const Request& request, const Tuning& tuning, const Group& group) const {
+    const bool bare = is_bare(request, tuning);
+    FusedLaunch made;
+    made.is_long = true;
+    made.ahead = tuning.ahead >= 0 ? std::min(tuning.ahead, kMostShotAhead) : 1;
+    const std::uint64_t threads =
+        most_shot_units(half_bytes(bare, group), line_bytes(bare), request.ranks, made.ahead) /
+        static_cast<unsigned>(together(request));
+    const unsigned most_blocks = std::min(group.blocks(tuning), kLongShotBlocks);
+    const unsigned most_threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
+                                                      : group.most_threads(is_lean(request));
+    const auto workers = static_cast<unsigned>(
+        std::clamp<std::uint64_t>((threads / most_blocks + 31) / 32 * 32, 32,
+                                  std::max(most_threads, 2 * kLongShotClerks) - kLongShotClerks));
+    made.spread.threads = workers + kLongShotClerks;
+    made.spread.blocks =
+        static_cast<unsigned>(std::min<std::uint64_t>(most_blocks, threads / workers));
+    made.spread.programmatic = true;
+    made.fits = made.spread.blocks != 0 && units_of(request) <= kMostLines;
+    return made;
+  }
+  /// Empty, or why it is not worth it to use lines again. Who asks for blocks or threads has a
+  /// reason.
+  std::string why_not_again(const Request& request, const Tuning& tuning, const Group& group,
+                            const FusedLaunch& launch) const {
+    if (tuning.blocks != 0 || tuning.threads != 0 || group.has_lines_alone()) return "";
+    if (!is_common_sum(request) || !is_bare(request, tuning))  // tiles are faster
+      return text("half an inbox of ", half_bytes(is_bare(request, tuning), group),
+                  " bytes does not hold its lines (PLAIT_DEVICE_MEMORY), and they are used again "
+                  "in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks, bare");
+    const std::uint64_t units = std::uint64_t{launch.spread.blocks} * launch.workers() *
+                                static_cast<unsigned>(together(request));
+    const std::uint64_t under_way = 2 * static_cast<unsigned>(launch.ahead) *
+                                    static_cast<unsigned>(request.ranks - 1) * units *
+                                    line_bytes(is_bare(request, tuning));
+    if (under_way < kLeastUnderWay)
+      return text("half an inbox of ", half_bytes(is_bare(request, tuning), group),
+                  " bytes holds lines for ", under_way, " bytes under way, of ", kLeastUnderWay,
+                  " at least (PLAIT_DEVICE_MEMORY)");
+    const std::uint64_t steps = (work_of(request) + units - 1) / units;
+    return steps <= kMostShotSteps ? ""
+                                   : text("it would use its lines again for ", steps, " steps of ",
+                                          kMostShotSteps, " at most");
+  }
+  /// Empty, or why two_shot does not take this reduce.
+  static std::string why_no_reduce(const Request& request, const Tuning& tuning,
+                                   const FusedLaunch& launch) {
+    if (!has_two_shot_to_root(request) || !is_bare(request, tuning))
+      return "of reduces it takes sums of fp32, bf16 and fp16 over 4 and 8 ranks, by bare lines";
+    if (launch.is_long) return "it takes a reduce whose lines fit into half an inbox at once";
+    const std::uint64_t units = units_of(request), ranks = static_cast<unsigned>(request.ranks);
+    const std::uint64_t shard = (units + ranks - 1) / ranks;
+    return shard * (ranks - 1) < units ? ""
+                                       : text("a rank would have no share of ", units, " units");
   }
   bool is_lean(const Request& request) const {
     return is_common_sum(request) &&

@@ -1,4 +1,4 @@
-// What kernels by lines are told: one_shot, two_shot, hop, line_chain and long_chain.
+// What kernels by lines are told: one_shot, two_shot, long_two_shot, hop, line_chain, long_chain.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
@@ -14,10 +14,38 @@ struct FusedArgs : CallArgs {
   std::uint64_t count;  ///< elements
 };
 
+/// Of long_two_shot, at most: blocks, and steps that run ahead.
+inline constexpr unsigned kLongShotBlocks = 160;
+inline constexpr int kMostShotAhead = 3;
+/// Steps whose lines a slot holds. One more is under way than the three phases have between them:
+/// while it is, those who take a line say that it is free. With more, less is cached: four ranks
+/// take 8 % longer with 5 than with 4 (bench/NOTES.md). ahead: steps that pushing runs ahead of
+/// reducing, and this of gathering.
+constexpr int shot_ring(int ahead) { return 2 * ahead + 2; }
+inline constexpr int kMostShotRing = shot_ring(kMostShotAhead);
+/// In a block of it, behind the threads that pass units: a warp, of which a thread tells and one a
+/// peer hears.
+inline constexpr unsigned kLongShotClerks = 32;
+
+/// The words of long_two_shot, in each rank's memory: by block and writer, steps that the writer's
+/// block is through with; 0 between calls.
+struct ShotWords {
+  std::uint32_t through[kLongShotBlocks][kMaxCudaRanks];
+};
+
+/// Of an all_reduce whose lines half an inbox does not hold. Lines are used again, by steps of all
+/// threads.
+struct LongShotArgs : FusedArgs {
+  ShotWords* words[kMaxCudaRanks];  ///< every rank's
+  std::int32_t ring;                ///< steps whose lines a slot holds
+  std::uint32_t workers;            ///< threads of a block that pass units
+};
+
 /// Whether sums of so many ranks keep within 64 registers: a block of 512 threads takes half an SM.
 constexpr bool is_lean_one_shot(int ranks) { return ranks == 2 || ranks == 4; }
 constexpr bool is_lean_two_shot(int ranks) { return is_lean_one_shot(ranks) || ranks == 8; }
 constexpr bool is_lean_two_shot_to_root(int ranks) { return is_lean_two_shot(ranks); }
+constexpr bool is_lean_long_two_shot(int ranks) { return is_lean_two_shot(ranks); }
 
 struct HopArgs : CallArgs {
   char* inbox[kMaxCudaRanks];  ///< of bare lines: every rank's, first half, as mapped here

@@ -1,9 +1,10 @@
-// How a call by lines (one_shot, two_shot, hop, line_chain) is cut where its lines do not fit into
-// half an inbox at once. Pure arithmetic.
+// How a call by lines (hop, line_chain) is cut where its lines do not fit into half an inbox at
+// once, and how two_shot then uses them again. Pure arithmetic.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
+#include "exec/cuda/lines/line_args.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -13,7 +14,7 @@ inline constexpr std::uint64_t kBareLineBytes = 16;     ///< a word of all ones:
 inline constexpr std::uint64_t kFlaggedLineBytes = 32;  ///< 32 bits of data, 32 of a flag
 inline constexpr std::uint64_t kBesideLineBytes = 8;    ///< beside a bare line of any bits
 
-/// In as many pieces a call is 9 % slower than whole, and saves memory for an inbox
+/// In as many pieces a call of its own each is 9 % slower than whole, and saves memory for an inbox
 /// (bench/results/gpu_two_shot_memory_h100x2.csv).
 inline constexpr std::uint64_t kMostLinePieces = 6;
 
@@ -39,26 +40,30 @@ inline std::uint64_t lines_for(std::uint64_t units, int ranks, bool is_one_shot)
   return (n - 1) * (is_one_shot ? units : 2 * ((units + n - 1) / n));
 }
 
-/// room: lines that half an inbox holds. Without pieces where it is too small for any.
-inline LineCut cut_lines(std::uint64_t units, int ranks, bool is_one_shot, std::uint64_t room) {
-  const auto n = static_cast<std::uint64_t>(ranks);
-  const std::uint64_t grain = is_one_shot ? 1 : n;
-  const std::uint64_t grains = (units + grain - 1) / grain;  // whole ones count, also in a piece
-  const std::uint64_t fit =
-      n == 1 ? kMostLines : std::min(room, kMostLines) / lines_for(grain, ranks, is_one_shot);
-  if (fit == 0) return {};
-  const std::uint64_t pieces = std::max<std::uint64_t>(1, (grains + fit - 1) / fit);
-  return {pieces, (grains + pieces - 1) / pieces * grain};
+/// Whether half an inbox of so many lines holds all of a message.
+inline bool holds_lines(std::uint64_t room, std::uint64_t units, int ranks, bool is_one_shot) {
+  return units <= kMostLines && lines_for(units, ranks, is_one_shot) <= std::min(room, kMostLines);
 }
 
-/// The same of a hop with parts of so many units: an inbox has, for every other rank, a line and a
+/// What is still cached when it is taken.
+inline constexpr std::uint64_t kCachedLineBytes = 24ull << 20;
+
+/// Units of every shard that a step of long_two_shot may have, so that slots hold enough steps.
+/// room: bytes of half an inbox.
+inline std::uint64_t most_shot_units(std::uint64_t room, std::uint64_t line_bytes, int ranks,
+                                     int ahead) {
+  const auto slots = 2 * static_cast<std::uint64_t>(std::max(1, ranks - 1));
+  const auto ring = static_cast<std::uint64_t>(shot_ring(ahead));
+  return std::min(room, kCachedLineBytes) / line_bytes / slots / ring;
+}
+
+/// How a hop with parts of so many units is cut: an inbox has, for every other rank, a line and a
 /// word beside for each unit of a piece, and one to greet. Of several others no more than is still
 /// cached when it is taken: an all_gather of 32 MiB of four ranks takes 92 us in two pieces, 111 in
 /// one.
 inline LineCut cut_hop(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
-  constexpr std::uint64_t kCachedBytes = 24ull << 20;
   std::uint64_t lines = kMostLines;
-  if (ranks > 2) half_bytes = std::min(half_bytes, kCachedBytes);
+  if (ranks > 2) half_bytes = std::min(half_bytes, kCachedLineBytes);
   if (ranks > 1) lines = std::min(lines, half_bytes / (kBareLineBytes + kBesideLineBytes));
   const std::uint64_t room = lines / static_cast<std::uint64_t>(std::max(1, ranks - 1));
   if (room < 2) return {};
@@ -66,16 +71,17 @@ inline LineCut cut_hop(std::uint64_t units, int ranks, std::uint64_t half_bytes)
   return {pieces, (units + pieces - 1) / pieces};
 }
 
-/// How a chain that takes several pieces is to be cut: by whole steps of its threads, where one
-/// fits.
-struct ChainStep {
-  std::uint64_t units = 1;           ///< that all threads of a rank pass in a step
-  std::uint64_t most_units = ~0ull;  ///< of a piece
+/// The steps of what takes lines again in one launch: of long_chain, whose pieces are whole steps
+/// where one fits, and of long_two_shot.
+struct LineStep {
+  std::uint64_t units = 1;           ///< that all threads of a rank pass in a step, of each shard
+  std::uint64_t most_units = ~0ull;  ///< of a piece of a chain
+  int ahead = 1;                     ///< of long_two_shot
 };
 
 /// The same along a chain: a line for each unit of a piece, and for every other rank one to greet.
 inline LineCut cut_chain(std::uint64_t units, int ranks, std::uint64_t half_bytes,
-                         ChainStep step = {}) {
+                         LineStep step = {}) {
   const std::uint64_t lines =
       std::min(kMostLines, half_bytes / (kBareLineBytes + kBesideLineBytes));
   const auto greetings = static_cast<std::uint64_t>(std::max(0, ranks - 1));

@@ -13,15 +13,22 @@ namespace {
 
 constexpr std::uint64_t kUnit = 16;
 
+/// Of one_shot and two_shot a piece, or the steps that use its lines again.
 LineCut cut_of(const Request& request, LineKernel kernel, LineKind kind, std::uint64_t half_bytes,
-               ChainStep step) {
+               LineStep step) {
   const std::uint64_t units = units_of(request);
   const int ranks = request.ranks;
-  const LineCut cut = kernel == LineKernel::hop ? cut_hop(units, ranks, half_bytes)
-                      : kernel == LineKernel::line_chain
-                          ? cut_chain(units, ranks, half_bytes, step)
-                          : cut_lines(units, ranks, kernel == LineKernel::one_shot,
-                                      lines_in_half(kind, half_bytes));
+  const auto cut = [&]() -> LineCut {
+    if (kernel == LineKernel::hop) return cut_hop(units, ranks, half_bytes);
+    if (kernel == LineKernel::line_chain) return cut_chain(units, ranks, half_bytes, step);
+    if (holds_lines(lines_in_half(kind, half_bytes), units, ranks, kernel == LineKernel::one_shot))
+      return {1, units};
+    if (kernel == LineKernel::one_shot || request.collective == Collective::reduce ||
+        step.units > most_shot_units(half_bytes, bytes_of(kind), ranks, step.ahead))
+      return {};
+    const std::uint64_t each = step.units * static_cast<std::uint64_t>(ranks);
+    return {(units + each - 1) / each, each};
+  }();
   if (cut.units == 0)
     throw Error(ErrorCode::unsupported,
                 text("wanted half an inbox that holds a line of each of ", request.ranks,
@@ -37,6 +44,23 @@ std::vector<Range> shards_of(Range piece, int ranks) {
   for (std::uint64_t at = 0; shards.size() < n; at = std::min(at + shard, piece.bytes))
     shards.push_back({piece.offset + at, std::min(shard, piece.bytes - at)});
   return shards;
+}
+
+/// Each step's part of every shard, as threads take them.
+void write_steps(Builder& builder, std::uint64_t bytes, LineStep step) {
+  const std::uint64_t step_bytes = step.units * kUnit;
+  const int ring = shot_ring(step.ahead);
+  const Shot shot{"two_shot", 0, static_cast<std::uint64_t>(ring) * step_bytes};
+  const std::vector<Range> shards = shards_of({0, bytes}, builder.ranks());
+  std::vector<std::vector<Range>> steps;
+  for (std::uint64_t at = 0; at < shards[0].bytes; at += step_bytes) {
+    std::vector<Range>& parts = steps.emplace_back();
+    for (const Range& shard : shards) {
+      const std::uint64_t from = std::min(at, shard.bytes);
+      parts.push_back({shard.offset + from, std::min(step_bytes, shard.bytes - from)});
+    }
+  }
+  write_long_two_shot(builder, shot, steps, {ring, step.ahead, step_bytes});
 }
 
 void write_piece(Builder& builder, LineKernel kernel, std::uint64_t half, Range piece) {
@@ -107,7 +131,7 @@ std::vector<Range> chain_pieces(std::uint64_t bytes, const LineCut& cut) {
 }
 
 Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
-               std::uint64_t half_bytes, ChainStep step) {
+               std::uint64_t half_bytes, LineStep step) {
   if (!serves(kernel, request.collective))
     throw Error(ErrorCode::unsupported, text("wanted a collective that ", name_of(kernel),
                                              " serves, found ", name_of(request.collective)));
@@ -118,9 +142,16 @@ Plan line_plan(const Topology& topology, const Request& request, LineKernel kern
   const LineCut cut = cut_of(request, kernel, kind, half_bytes, step);
   builder.param("bare", kind == LineKind::bare ? 1 : 0);
   builder.param("piece_bytes", static_cast<std::int64_t>(cut.units * kUnit));
+  const bool is_long_shot = kernel == LineKernel::two_shot && cut.pieces > 1;
   const std::uint64_t half = lines_in_half(kind, half_bytes) * kUnit;
+  const bool takes_both = cut.pieces > 1 && !is_long_shot;
   for (int rank = 0; rank < request.ranks; ++rank)
-    builder.alloc(Space::inbox, rank, cut.pieces == 1 ? half : 2 * half);
+    builder.alloc(Space::inbox, rank, takes_both ? 2 * half : half);
+  if (is_long_shot) {
+    builder.param("step_units", static_cast<std::int64_t>(step.units));
+    write_steps(builder, bytes, step);
+    return builder.build();
+  }
   if (kernel == LineKernel::line_chain) {
     std::vector<std::pair<Shot, Range>> pieces;  // which know of each other
     for (const Range& piece : chain_pieces(bytes, cut))

@@ -24,12 +24,14 @@ std::uint64_t bytes_of(LineKind kind);  ///< of a line
 /// Lines that half an inbox holds, and where the other half begins in a plan's inbox.
 std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes);
 
-/// Pieces in the halves of the inbox by turns, a launch each; all in one launch along a chain. Only
+/// Pieces in the halves of the inbox by turns, a launch each; all in one launch along a chain. Of
+/// two_shot steps in one launch, which use the lines of one half again. Only
 /// of all_reduces for one_shot and two_shot, of reduces for two_shot too, of broadcasts and reduces
-/// for line_chain; escaped lines are its and hop's, which have no others. step: of a chain. Throws
-/// Error(unsupported) where half an inbox is too small for any piece.
+/// for line_chain; escaped lines are its and hop's, which have no others. step: of a chain, and of
+/// two_shot. Throws Error(unsupported) where half an inbox is too small for any piece, or for steps
+/// of so many units.
 Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
-               std::uint64_t half_bytes, ChainStep step = {});
+               std::uint64_t half_bytes, LineStep step = {});
 
 /// The pieces of so many bytes that go along a chain. The first one is shorter: ranks may leave
 /// once the last one alone is left for all, which a long last piece hides.

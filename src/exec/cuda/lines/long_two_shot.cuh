@@ -1,0 +1,135 @@
+// two_shot where half an inbox does not hold all lines, in one launch: a slot holds the lines of
+// some steps of all threads, and steps take these by turns. Block b of a rank trades with block b
+// of every other, and a thread stays with its lines.
+//
+// When may a line be written again? Once the rank that takes it has taken all that its block had
+// of that step. Clerks, some threads of a block, see to that: one says so to all peers in words
+// (ShotWords), and for each peer another reads what that one says. So no thread that passes units
+// ever waits for a fence.
+#pragma once
+#include "exec/cuda/lines/fused.cuh"
+
+namespace plait::cuda {
+
+/// Flagged lines that are used again in a call: the flag of a later step is the same.
+struct ClearedFlaggedLine : FlaggedLine {
+  static __device__ void clear(char* at) {
+    store_pair(at, 0, 0);
+    store_pair(at + 16, 0, 0);
+  }
+};
+
+/// What the threads of a block share.
+struct LongShotShared {
+  /// By step, by turns: threads that are through with it, all added up. No thread is through with a
+  /// step while another is not with the one so many before: peers send nothing of it till then.
+  unsigned through[kMostShotRing];
+  // What clerks write. By peer in the rotation: steps that it is through with.
+  volatile unsigned room[kMaxCudaRanks];
+  volatile unsigned stopped;  ///< 1 = a wait was given up
+};
+
+template <DataType kType, int kOp, int kRanks, class Line>
+struct LongTwoShot : TwoShot<kType, kOp, kRanks, Line, false> {
+  using Base = TwoShot<kType, kOp, kRanks, Line, false>;
+  using Base::call, Base::peer, Base::steps, Base::step, Base::ring, Base::slot_units;
+
+  const LongShotArgs& given;
+  LongShotShared& shared;
+
+  __device__ LongTwoShot(const LongShotArgs& args, LongShotShared& between)
+      : Base(args, args.workers), given(args), shared(between) {
+    ring = args.ring;
+    slot_units = static_cast<unsigned>(ring) * step;
+  }
+
+  // --- threads that pass units ------------------------------------------------------------------
+
+  /// Until all peers are through with so many steps.
+  __device__ void await_room(unsigned wanted) {
+    for (int k = 1; k < call.ranks(); ++k)
+      while (!call.broken && shared.room[k] < wanted) {
+        let_others_run();
+        call.give_up(peer(k), wanted);
+      }
+    call.patience.began_ns = 0;  // each step has its own deadline
+    __threadfence_block();
+  }
+  __device__ void say_through(int s) const {
+    __threadfence_block();
+    atomicAdd(&shared.through[s % kMostShotRing], 1U);
+  }
+  __device__ void work() {
+    const int ahead = call.args.ahead;
+    for (int s = -2 * ahead; s < steps && !call.broken; ++s) {
+      const int pushed = s + 2 * ahead, reduced = s + ahead;
+      if (pushed >= ring && pushed < steps) await_room(static_cast<unsigned>(pushed - ring + 1));
+      if (pushed < steps && !call.broken) this->push(pushed);
+      if (reduced >= 0 && reduced < steps && !call.broken) this->reduce(reduced);
+      if (s >= 0 && !call.broken) this->gather(s);
+      if (s >= 0 && s < steps - ring && !call.broken) say_through(s);
+    }
+    if (call.broken) shared.stopped = 1;
+  }
+
+  // --- clerks -----------------------------------------------------------------------------------
+
+  __device__ bool all_are_through(int s) const {
+    const volatile unsigned& threads = shared.through[s % kMostShotRing];
+    return threads >= static_cast<unsigned>(s / kMostShotRing + 1) * given.workers;
+  }
+  __device__ bool has_stopped() {
+    return shared.stopped != 0 || call.patience.given_up(call.args.state);
+  }
+  __device__ void tell() {
+    for (int s = 0; s < steps - ring; ++s) {
+      while (!all_are_through(s))
+        if (has_stopped()) return;
+      fence_before_flags();
+      for (int k = 1; k < call.ranks(); ++k)
+        store_flag_relaxed(&given.words[peer(k)]->through[blockIdx.x][call.args.rank],
+                           static_cast<unsigned>(s + 1));
+    }
+  }
+  /// The word is 0 again when the peer has said all.
+  __device__ void hear(int k) {
+    unsigned* const word = &given.words[call.args.rank]->through[blockIdx.x][peer(k)];
+    const auto all = static_cast<unsigned>(steps - ring);
+    for (unsigned room = 0; room < all;) {
+      if (has_stopped()) return;
+      const unsigned said = peek_flag(word);
+      if (said == room) continue;
+      load_flag(word);
+      if (said == all) store_flag_relaxed(word, 0);
+      __threadfence_block();
+      shared.room[k] = room = said;
+    }
+  }
+};
+
+template <DataType kType, int kOp, int kRanks, class Line>
+__device__ void long_two_shot(const LongShotArgs& args) {
+  PLAIT_SHARED(LongShotShared, shared);
+  for (unsigned i = threadIdx.x; i < kMaxCudaRanks; i += blockDim.x) {
+    if (i < kMostShotRing) shared.through[i] = 0;
+    shared.room[i] = 0;
+    if (i == 0) shared.stopped = 0;
+  }
+  __syncthreads();
+  wait_for_grid_before();
+  if (args.state->has_neighbour == 0) let_next_grid_start();  // as in two_shot
+  LongTwoShot<kType, kOp, kRanks, Line> shot(args, shared);
+  const int clerk = static_cast<int>(threadIdx.x) - static_cast<int>(args.workers);
+  if (!shot.call.broken) {
+    if (clerk < 0)
+      shot.work();
+    else if (clerk == 0)
+      shot.tell();
+    else if (clerk < shot.call.ranks())
+      shot.hear(clerk);
+  }
+  if (shot.call.broken) end_broken(args.state);
+  end_fused_call(args.state, shot.call.number);
+}
+
+}  // namespace plait::cuda

@@ -1,0 +1,69 @@
+// What the clerks of a two_shot that uses its lines again have told other ranks, held to when lines
+// were cleared and stored: nobody may write a line again before who takes it has said so.
+#pragma once
+#include "base/text.hpp"
+#include "conformance/line_runs.hpp"
+
+namespace plait_test {
+
+class ShotWordsCheck {
+ public:
+  ShotWordsCheck(const LineRun& run, const LineTraces& traces)
+      : run_(run), traces_(traces), steps_(traces.accesses[0].size()) {}
+
+  /// The first thing that is wrong; empty = nothing, or lines that are used once.
+  std::string fault() const {
+    if (!run_.is_long_shot()) return "";
+    for (int rank = 0; rank < run_.request.ranks; ++rank) {
+      for (int peer = 0; peer < run_.request.ranks; ++peer)
+        for (unsigned block = 0; block < run_.blocks && peer != rank; ++block)
+          if (const std::string wrong = fault_of(rank, peer, block); !wrong.empty())
+            return text("rank ", rank, " of rank ", peer, ", block ", block, ": ", wrong);
+    }
+    return "";
+  }
+
+ private:
+  using Turn = unsigned long long;
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  std::size_t ring() const { return static_cast<std::size_t>(shot_ring(run_.ahead)); }
+
+  /// The first and the last store of a rank's block into `owner`'s inbox, of a step; {~0, 0} =
+  /// none.
+  std::pair<Turn, Turn> stores(int rank, unsigned block, std::size_t step, int owner) const {
+    std::pair<Turn, Turn> found{~Turn{0}, 0};
+    const auto& inbox = traces_.inboxes[index(owner)];
+    const auto* const begin = reinterpret_cast<const char*>(inbox.data());
+    for (unsigned thread = 0; thread < run_.threads; ++thread)
+      for (const Access& one : traces_.accesses[index(rank)][step][block * run_.threads + thread])
+        if (one.touch == Touch::store && one.at >= begin && one.at < begin + inbox.size() * 16)
+          found = {std::min(found.first, one.turn), std::max(found.second, one.turn)};
+    return found;
+  }
+  /// What `by` says in `rank`'s word.
+  std::string fault_of(int rank, int by, unsigned block) const {
+    const unsigned* const word = &traces_.shot_words[index(rank)]->through[block][by];
+    if (*word != 0) return text("wanted the word 0 in the end, found ", *word);
+    std::vector<std::pair<unsigned, Turn>> told;
+    for (const Access& one : traces_.raised[index(by)][block])
+      if (one.at == reinterpret_cast<const char*>(word))
+        told.emplace_back(static_cast<unsigned>(one.value[0]), one.turn);
+    if (told.size() != steps_ - ring())
+      return text("wanted to be told ", steps_ - ring(), " times, found ", told.size());
+    for (std::size_t step = 0; step < told.size(); ++step) {
+      const auto& [value, turn] = told[step];
+      if (value != step + 1) return text("wanted ", step + 1, " steps told, found ", value);
+      if (turn < stores(by, block, step, by).second)
+        return text("wanted step ", step, " told once its lines have been cleared");
+      if (stores(rank, block, step + ring(), by).first < turn)
+        return text("wanted nothing sent of step ", step + ring(), " before there is room");
+    }
+    return "";
+  }
+
+  const LineRun& run_;
+  const LineTraces& traces_;
+  const std::size_t steps_;
+};
+
+}  // namespace plait_test
