@@ -38,7 +38,9 @@ void write_shards(Builder& builder, const Shot& shot, const std::vector<Range>& 
 void write_results(Builder& builder, const Shot& shot, const std::vector<Range>& shards);
 /// An all_reduce by steps whose lines lie in `places` of every slot by turns. Pushes run twice
 /// `ahead` steps ahead of results' being taken, reductions half as many. A rank that is through
-/// with a step tells all others, who then may use its place again.
+/// with a step tells all others, who then may use its place again. Reads of a step come before what
+/// its place takes next by the data alone. What is told orders the stores that clear lines, which
+/// no plan has: traces hold kernels to it (tests/conformance/shot_words.hpp).
 struct ShotSteps {
   int places;
   int ahead;

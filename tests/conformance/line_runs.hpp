@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
@@ -238,6 +239,7 @@ class LinePlay {
         while (known < access.turn && !ended.compare_exchange_weak(known, access.turn)) {
         }
       } else if (access.touch == Touch::raise) {
+        const std::lock_guard lock(raised_);  // a block may have several clerks
         made_.raised[index(rank)][blockIdx.x].push_back(access);
       } else {
         const std::size_t piece = piece_of(access, pieces_before);
@@ -438,6 +440,7 @@ class LinePlay {
     switch (run_.request.ranks) {
       case 2: return body.template operator()<DataType::fp32, 2>();
       case 4: return body.template operator()<DataType::fp32, 4>();
+      case 8: return body.template operator()<DataType::fp32, 8>();
       default: return body.template operator()<DataType::fp32, 0>();
     }
   }
@@ -460,6 +463,7 @@ class LinePlay {
   const LineRun& run_;
   std::vector<Range> pieces_;
   LineTraces made_;
+  std::mutex raised_;
   std::vector<std::unique_ptr<DeviceState>> states_;
   std::vector<std::unique_ptr<StopPage>> stop_pages_;
   std::vector<std::unique_ptr<Pace>> paces_;

@@ -177,7 +177,7 @@ TEST_CASE("two_shot takes lines again when all of the step before in their place
   std::mt19937 random(7);
   int again = 0;
   for (const LineKind kind : {LineKind::bare, LineKind::flagged})
-    for (const int ranks : {2, 3, 4, 5})
+    for (const int ranks : {2, 3, 4, 5, 8})
       for (int i = 0; i < plait_test::rounds(12); ++i) {
         LineRun run = run_of(LineKernel::two_shot, kind, Collective::all_reduce, ranks,
                              1 + random() % 2000, random);

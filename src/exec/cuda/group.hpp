@@ -41,7 +41,8 @@ struct Group {
   const std::string& lacks(Family family) const {
     return why_not[static_cast<std::size_t>(family)];
   }
-  /// No slots take large calls (yet), nor plans: any number of pieces by lines is better than none.
+  /// No slots take large calls (yet), nor plans: any number of pieces or steps by lines is better
+  /// than none.
   bool has_lines_alone() const {
     const bool has_plans = sizes.scratch_bytes != 0;
     return has_first_room_alone || (sizes.tile_bytes == 0 && (runs(Family::tiled) || !has_plans));

@@ -22,7 +22,7 @@ bool are_one_way(Tuning one, Tuning other) {
   return one == other;
 }
 
-/// What goes in pieces, however many.
+/// What goes in pieces or steps, however many.
 const Engine* without_slots(const Request& request, const Group& group) {
   if (!group.has_lines_alone()) return nullptr;
   for (const Engine* const engine : {&two_shot_engine(), &hop_engine()})

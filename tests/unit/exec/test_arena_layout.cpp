@@ -200,7 +200,7 @@ TEST_CASE("the environment's fallback is what is usual") {
   CHECK(kUsual <= 192000000);
 }
 
-TEST_CASE("what is small needs no later room: by lines it goes in at most three pieces") {
+TEST_CASE("what is small needs no later room: all_reduces by lines want three times it at most") {
   for (const int ranks : {2, 3, 4, 8}) {
     const ArenaRooms rooms = lay_out(drop_in(ranks), kUsual);
     const std::uint64_t units = small_request_bytes(ranks, true) / 16,

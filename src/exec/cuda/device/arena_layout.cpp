@@ -48,8 +48,8 @@ void add_lines(std::vector<Wish>& wishes, const ArenaUse& use) {
   const std::uint64_t small = use.ranks == 2 ? kSmallBare : kSmallBareOfMore;
   const std::uint64_t first = use.ranks == 4 ? kSmallBareOfFour : small;
   if (use.grows) wishes.push_back({ArenaPart::bare, true, 256 * kKib, first, first, 64 * kKib});
-  // A two_shot uses its lines again from 24 MiB on. Chains and two ranks' hops go in the fewer
-  // pieces the more there are.
+  // A two_shot that uses its lines again has 24 MiB of them at most. Chains and two ranks' hops go
+  // in the fewer pieces the more there are.
   const std::uint64_t best = use.ranks == 2 ? 64 * kMib : use.ranks <= 4 ? 96 * kMib : 40 * kMib;
   const std::uint64_t good = use.ranks == 2 ? 24 * kMib : use.ranks <= 4 ? 32 * kMib : 20 * kMib;
   const std::uint64_t least = !use.grows ? small / 2 : use.ranks > 4 ? 20 * kMib : 2 * small;

@@ -170,24 +170,25 @@ class FusedEngine : public Engine {
   /// reason.
   std::string why_not_again(const Request& request, const Tuning& tuning, const Group& group,
                             const FusedLaunch& launch) const {
-    if (tuning.blocks != 0 || tuning.threads != 0 || group.has_lines_alone()) return "";
+    const std::uint64_t units = std::uint64_t{launch.spread.blocks} * launch.workers() *
+                                static_cast<unsigned>(together(request));
+    const std::uint64_t steps = (work_of(request) + units - 1) / units;
+    if (group.has_lines_alone()) return "";
+    if (steps > kMostShotSteps)
+      return text("it would use its lines again for ", steps, " steps of ", kMostShotSteps,
+                  " at most");
+    if (tuning.blocks != 0 || tuning.threads != 0) return "";
     if (!is_common_sum(request) || !is_bare(request, tuning))  // tiles are faster
       return text("half an inbox of ", half_bytes(is_bare(request, tuning), group),
                   " bytes does not hold its lines (PLAIT_DEVICE_MEMORY), and they are used again "
                   "in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks, bare");
-    const std::uint64_t units = std::uint64_t{launch.spread.blocks} * launch.workers() *
-                                static_cast<unsigned>(together(request));
-    const std::uint64_t under_way = 2 * static_cast<unsigned>(launch.ahead) *
-                                    static_cast<unsigned>(request.ranks - 1) * units *
+    const auto ahead = static_cast<std::uint64_t>(std::max(1, 2 * launch.ahead));
+    const std::uint64_t under_way = ahead * static_cast<unsigned>(request.ranks - 1) * units *
                                     line_bytes(is_bare(request, tuning));
-    if (under_way < kLeastUnderWay)
-      return text("half an inbox of ", half_bytes(is_bare(request, tuning), group),
-                  " bytes holds lines for ", under_way, " bytes under way, of ", kLeastUnderWay,
-                  " at least (PLAIT_DEVICE_MEMORY)");
-    const std::uint64_t steps = (work_of(request) + units - 1) / units;
-    return steps <= kMostShotSteps ? ""
-                                   : text("it would use its lines again for ", steps, " steps of ",
-                                          kMostShotSteps, " at most");
+    if (under_way >= kLeastUnderWay) return "";
+    return text("with half an inbox of ", half_bytes(is_bare(request, tuning), group), " bytes (",
+                "PLAIT_DEVICE_MEMORY) and ", launch.spread.blocks, " blocks it would have ",
+                under_way, " bytes under way, of ", kLeastUnderWay, " at least");
   }
   /// Empty, or why two_shot does not take this reduce.
   static std::string why_no_reduce(const Request& request, const Tuning& tuning,
