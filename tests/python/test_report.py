@@ -112,8 +112,9 @@ def test_the_measured_node_is_found_in_the_results() -> None:
     folder = Path(__file__).resolve().parents[2] / "bench" / "results"
     found = results.measurements(folder, "hgx-h200", "all_reduce")
     assert {2, 4, 8} <= set(found)
-    for curves in found.values():
-        assert {"NCCL (measured)", "one_shot (measured)"} <= set(curves)
+    for ranks, curves in found.items():
+        assert "NCCL (measured)" in curves
+        assert ranks not in (2, 4, 8) or "one_shot (measured)" in curves
         assert all(0 < speed < 800 for points in curves.values() for _, speed in points)
 
 
