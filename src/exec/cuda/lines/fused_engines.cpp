@@ -191,30 +191,27 @@ class FusedEngine : public Engine {
                 under_way, " bytes under way, of ", kLeastUnderWay, " at least");
   }
   /// Empty, or why two_shot does not take this reduce.
-  static std::string why_no_reduce(const Request& request, const Tuning& tuning,
-                                   const FusedLaunch& launch) {
+  std::string why_no_reduce(const Request& request, const Tuning& tuning,
+                            const FusedLaunch& launch) const {
     if (!has_two_shot_to_root(request) || !is_bare(request, tuning))
       return "of reduces it takes sums of fp32, bf16 and fp16 over 4 and 8 ranks, by bare lines";
     if (launch.is_long) return "it takes a reduce whose lines fit into half an inbox at once";
-    const std::uint64_t units = units_of(request), ranks = static_cast<unsigned>(request.ranks);
-    const std::uint64_t shard = (units + ranks - 1) / ranks;
-    return shard * (ranks - 1) < units ? ""
-                                       : text("a rank would have no share of ", units, " units");
+    const std::uint64_t units = units_of(request);
+    const std::uint64_t of_others = work_of(request) * static_cast<unsigned>(request.ranks - 1);
+    return of_others < units ? "" : text("a rank would have no share of ", units, " units");
   }
   bool is_lean(const Request& request) const {
     return is_common_sum(request) &&
            (is_one_shot_ ? is_lean_one_shot(request.ranks) : is_lean_two_shot(request.ranks));
   }
   Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) const {
-    const auto ranks = static_cast<std::uint64_t>(request.ranks);
-    const std::uint64_t units = units_of(request);
-    const std::uint64_t work = is_one_shot_ ? units : (units + ranks - 1) / ranks;
-    const bool is_long = !is_one_shot_ && units > 1u << 20;  // more than 16 MiB
+    const std::uint64_t work = work_of(request);
+    const bool is_long = !is_one_shot_ && units_of(request) > 1u << 20;  // more than 16 MiB
     const bool lean = is_lean(request);
     // Where there is much to do, of two blocks of 256 one loads while the other waits.
-    const bool two_an_sm = lean && work >= 65536 && (ranks == 2 || is_long) && tuning.blocks == 0 &&
-                           tuning.threads == 0 && group.most_blocks == 0;
-    const bool is_wide = work < 65536 || two_an_sm || (is_long && ranks > 2 && !lean);
+    const bool two_an_sm = lean && work >= 65536 && (request.ranks == 2 || is_long) &&
+                           tuning.blocks == 0 && tuning.threads == 0 && group.most_blocks == 0;
+    const bool is_wide = work < 65536 || two_an_sm || (is_long && request.ranks > 2 && !lean);
     Spread spread;
     spread.threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
                      : work < 8192       ? 128
