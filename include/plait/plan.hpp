@@ -2,6 +2,7 @@
 // waits over byte regions. The narrow waist of plait: planner, verifier, simulator and every
 // executor know plans, and none knows another.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -105,7 +106,7 @@ struct LibraryCall {
   std::vector<int> ranks;   ///< of the library's communicator, in its order
   int root = 0;             ///< root, peer: indices into `ranks`
   int peer = 0;
-  bool operator==(const LibraryCall&) const = default;
+  auto operator<=>(const LibraryCall&) const = default;
 };
 
 /// Where a region lies. input and output are the caller's and seen by their own rank alone, unless

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "plan/library_call.hpp"
+#include "topo/link_index.hpp"
 #include "topo/parameters.hpp"
 
 namespace plait {
@@ -44,28 +45,15 @@ struct Way {
 class Pricer {
  public:
   Pricer(const Plan& plan, const LibraryCall& call, const Topology& topology,
-         const std::vector<int>& devices)
-      : call_(call), request_(request_of(plan, call)), topology_(topology) {
+         const LinkIndex& index, const std::vector<int>& devices)
+      : call_(call), request_(request_of(plan, call)), topology_(topology), index_(index) {
     for (const int rank : call.ranks)
       devices_.push_back(devices.at(static_cast<std::size_t>(rank)));
     for (int member = 0; member < members(); ++member) nodes_[node_of(member)].push_back(member);
-    links_.assign(devices_.size() * devices_.size(), -1);
-    std::vector<int> member_of_device(topology.devices.size(), -1);
-    for (int member = 0; member < members(); ++member)
-      member_of_device[static_cast<std::size_t>(device(member))] = member;
-    for (std::size_t i = 0; i < topology.links.size(); ++i) {
-      const Link& link = topology.links[i];
-      const int from = member_of_device[static_cast<std::size_t>(link.src)];
-      const int to = member_of_device[static_cast<std::size_t>(link.dst)];
-      if (from < 0 || to < 0) continue;
-      int& best = link_at(from, to);
-      if (best < 0 || topology.links[static_cast<std::size_t>(best)].gb_per_s < link.gb_per_s)
-        best = static_cast<int>(i);
-    }
     size_ = static_cast<double>(request_.count * bytes_of(request_.type));
   }
 
-  LibraryPrice price() {
+  LibraryPrice price() const {
     LibraryPrice best;
     best.alone_ns = std::numeric_limits<double>::infinity();
     for (const Way& way : call_.library == Library::nccl ? of_nccl() : of_mpi()) {
@@ -82,11 +70,8 @@ class Pricer {
     return topology_.devices[static_cast<std::size_t>(device(member))].node;
   }
   int device(int member) const { return devices_[static_cast<std::size_t>(member)]; }
-  int& link_at(int from, int to) {
-    return links_[static_cast<std::size_t>(from) * devices_.size() + static_cast<std::size_t>(to)];
-  }
-  std::vector<int> links(int from, int to) {
-    if (const int link = link_at(from, to); link >= 0) return {link};
+  std::vector<int> links(int from, int to) const {
+    if (const int link = index_.between(device(from), device(to)); link >= 0) return {link};
     return links_between(topology_, device(from), device(to));
   }
   double doublings() const { return std::ceil(std::log2(static_cast<double>(members()))); }
@@ -197,7 +182,7 @@ class Pricer {
   }
 
   /// All sendings at once: the busiest link or resource.
-  double flow_ns(const std::vector<Sending>& sendings) {
+  double flow_ns(const std::vector<Sending>& sendings) const {
     std::map<int, double> busy_ns;  // links from 0 on, resources from -1 down
     double most_ns = 0.0;
     for (const Sending& one : sendings)
@@ -215,9 +200,9 @@ class Pricer {
   const LibraryCall& call_;
   Request request_;
   const Topology& topology_;
+  const LinkIndex& index_;
   std::vector<int> devices_;               // by member
   std::map<int, std::vector<int>> nodes_;  // members of each
-  std::vector<int> links_;                 // by pair of members: the fastest
   double size_ = 0.0;
 };
 
@@ -232,11 +217,14 @@ std::vector<int> links_between(const Topology& topology, int src_device, int dst
 std::vector<LibraryPrice> prices_of(const Plan& plan, const Topology& topology,
                                     const std::vector<int>& devices) {
   std::vector<LibraryPrice> prices;
+  if (plan.calls.empty()) return prices;
+  prices.reserve(plan.calls.size());
+  const LinkIndex index(topology);
+  std::map<LibraryCall, std::size_t> known;  // pieces of one size are calls alike
   for (const LibraryCall& call : plan.calls) {
-    // Pieces of one size are calls alike.
-    const auto known = std::find(plan.calls.begin(), plan.calls.end(), call) - plan.calls.begin();
-    prices.push_back(known < std::ssize(prices) ? prices[static_cast<std::size_t>(known)]
-                                                : Pricer(plan, call, topology, devices).price());
+    const auto [first, is_new] = known.try_emplace(call, prices.size());
+    prices.push_back(is_new ? Pricer(plan, call, topology, index, devices).price()
+                            : prices[first->second]);
   }
   return prices;
 }

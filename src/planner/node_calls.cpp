@@ -26,28 +26,6 @@ std::vector<std::uint64_t> key_of(const NodeStep& step) {
           static_cast<std::uint64_t>(step.root), static_cast<std::uint64_t>(step.peer)};
 }
 
-/// The plan's paths, of one link each, between other devices; nothing where one has no link alike.
-std::optional<std::vector<Path>> paths_alike(const Plan& plan, const std::vector<int>& devices,
-                                             const Topology& topology) {
-  const std::vector<int>& before = plan.request.devices;
-  const auto moved = [&](int device) {
-    const auto place = std::find(before.begin(), before.end(), device) - before.begin();
-    return devices[static_cast<std::size_t>(place)];
-  };
-  const auto link = [&](const Path& path) -> const Link& {
-    return topology.links[at(path.links.front())];
-  };
-  std::vector<Path> paths;
-  for (const Path& path : plan.paths) {
-    if (path.links.size() != 1) return std::nullopt;
-    const std::vector<Path> found =
-        direct_paths(topology, moved(path.devices[0]), moved(path.devices[1]));
-    if (found.empty() || !are_alike(link(path), link(found.front()))) return std::nullopt;
-    paths.push_back(found.front());
-  }
-  return paths;
-}
-
 bool is_on_word(const Op& op) { return op.kind == OpKind::signal || op.kind == OpKind::wait; }
 
 Plan plan_in_node(const Topology& topology, const Request& request) {
@@ -130,6 +108,30 @@ NodeCalls::Inner& NodeCalls::inner_for(const Step& step) {
   return entry->second = numbered(shape, paths, step.parts);
 }
 
+/// The plan's paths, of one link each, between other devices; nothing where one has no link alike.
+std::optional<std::vector<Path>> NodeCalls::paths_alike(const Plan& plan,
+                                                        const std::vector<int>& devices) {
+  const std::vector<int>& before = plan.request.devices;
+  const auto moved = [&](int device) {
+    const auto place = std::find(before.begin(), before.end(), device) - before.begin();
+    return devices[static_cast<std::size_t>(place)];
+  };
+  const auto link = [&](const Path& path) -> const Link& {
+    return inside_.links[at(path.links.front())];
+  };
+  std::vector<Path> paths;
+  for (const Path& path : plan.paths) {
+    if (path.links.size() != 1) return std::nullopt;
+    const std::pair pair(moved(path.devices[0]), moved(path.devices[1]));
+    const auto [found, is_new] = direct_.try_emplace(pair);
+    if (is_new) found->second = direct_paths(inside_, pair.first, pair.second);
+    if (found->second.empty() || !are_alike(link(path), link(found->second.front())))
+      return std::nullopt;
+    paths.push_back(found->second.front());
+  }
+  return paths;
+}
+
 /// Planning takes far longer than finding the paths of another node that is like a known one.
 const NodeCalls::Shape& NodeCalls::shape_for(const Step& step, std::vector<Path>& paths) {
   std::vector<std::uint64_t> key = key_of(step);
@@ -138,7 +140,7 @@ const NodeCalls::Shape& NodeCalls::shape_for(const Step& step, std::vector<Path>
   for (const Part& part : step.parts) devices.push_back(builder_.device(part.rank));
   std::deque<Shape>& known = shapes_[std::move(key)];
   for (const Shape& shape : known)
-    if (std::optional<std::vector<Path>> alike = paths_alike(shape.plan, devices, inside_)) {
+    if (std::optional<std::vector<Path>> alike = paths_alike(shape.plan, devices)) {
       paths = std::move(*alike);
       return shape;
     }

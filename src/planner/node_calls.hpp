@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/node_step.hpp"
@@ -59,6 +61,7 @@ class NodeCalls {
   };
   Inner& inner_for(const Step& step);
   const Shape& shape_for(const Step& step, std::vector<Path>& paths);
+  std::optional<std::vector<Path>> paths_alike(const Plan& plan, const std::vector<int>& devices);
   Inner numbered(const Shape& shape, const std::vector<Path>& paths,
                  const std::vector<Part>& parts);
   void reserve();
@@ -71,6 +74,7 @@ class NodeCalls {
 
   Builder& builder_;
   Topology inside_;  // less the links behind the last one in a node: what plans there look through
+  std::map<std::pair<int, int>, std::vector<Path>> direct_;  // direct_paths() there, as asked for
   Library library_ = Library::nccl;
   std::vector<Step> steps_;
   // By collective, count, root, peer, and the ranks; shapes by their number.

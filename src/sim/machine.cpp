@@ -45,13 +45,17 @@ Costs costs_of(const Topology& topology) {
   return costs;
 }
 
+const Topology& sound(const Topology& topology) {
+  const std::vector<std::string> wrong = problems(topology);
+  if (wrong.empty()) return topology;
+  throw Error(ErrorCode::invalid_argument,
+              text("wanted a sound topology to simulate on, found ", wrong.front()));
+}
+
 }  // namespace
 
-Machine::Machine(const Topology& topology) : topology_(topology), costs_(costs_of(topology)) {
-  const std::vector<std::string> wrong = problems(topology);
-  if (!wrong.empty())
-    throw Error(ErrorCode::invalid_argument,
-                text("wanted a sound topology to simulate on, found ", wrong.front()));
+Machine::Machine(const Topology& topology)
+    : topology_(sound(topology)), costs_(costs_of(topology)), index_(topology) {
   for (const Resource& resource : topology.resources) add(resource.name, resource.gb_per_s);
   add_links();
   add_memories();
@@ -68,8 +72,6 @@ int Machine::add(const std::string& name, double capacity) {
 // `gb_per_s` of a link is what one transfer reaches; what transfers share are its resources. A link
 // that lists none is its own.
 void Machine::add_links() {
-  const std::size_t devices = topology_.devices.size();
-  link_of_pair_.assign(devices * devices, -1);
   for (std::size_t i = 0; i < topology_.links.size(); ++i) {
     const Link& link = topology_.links[i];
     std::vector<int> used;  // as listed (source side first), each once
@@ -82,10 +84,6 @@ void Machine::add_links() {
     else if (link.kind == LinkKind::nvlink)
       for (const int resource : used) ports_[static_cast<std::size_t>(resource)] = 1;
     link_resources_.push_back(std::move(used));
-    int& best = link_of_pair_[static_cast<std::size_t>(link.src) * devices +
-                              static_cast<std::size_t>(link.dst)];
-    if (best < 0 || topology_.links[static_cast<std::size_t>(best)].gb_per_s < link.gb_per_s)
-      best = static_cast<int>(i);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plait/topology.hpp"
+#include "topo/link_index.hpp"
 
 namespace plait::sim {
 
@@ -59,8 +60,7 @@ class Machine {
   int memory(int device) const { return memories_[static_cast<std::size_t>(device)]; }
   /// Fastest link between two devices, -1 where there is none; looked up once.
   int link_between(int src_device, int dst_device) const {
-    return link_of_pair_[static_cast<std::size_t>(src_device) * topology_.devices.size() +
-                         static_cast<std::size_t>(dst_device)];
+    return index_.between(src_device, dst_device);
   }
   /// The host memory that pinned buffers of a device lie in; the device itself where it has none.
   int host_of(int device) const { return hosts_[static_cast<std::size_t>(device)]; }
@@ -73,12 +73,12 @@ class Machine {
 
   const Topology& topology_;
   Costs costs_;
+  LinkIndex index_;
   std::vector<double> capacities_;
   std::vector<std::string> names_;
   std::vector<char> ports_;
   std::vector<std::vector<int>> link_resources_;
   std::vector<int> memories_;
-  std::vector<int> link_of_pair_;
   std::vector<int> hosts_;
 };
 

@@ -113,6 +113,8 @@ class Clock {
     const LaneScript& script = script_.lanes[at(index)];
     while (lane.next < script.step_count) {
       const Step& next = step(index);
+      // Needed after many other lanes' steps, and in a cache line that this step does not touch.
+      if (lane.next + 1 < script.step_count) __builtin_prefetch(&(&next)[1].ready_ns);
       lane.started_ns = std::max(now_ns_, next.ready_ns);
       if (next.kind == OpKind::wait) {
         FlagState& flag = flags_[at(next.flag)];

@@ -108,8 +108,8 @@ void device_problems(const Topology& topology, std::vector<std::string>& found) 
     if (device.node < 0) found.push_back(text(place, ".node: wanted >= 0, found ", device.node));
     if (device.numa < -1) found.push_back(text(place, ".numa: wanted >= -1, found ", device.numa));
     if (device.numa >= 0 && has_hosts && find_device(topology, DeviceKind::host, device.numa) < 0)
-      found.push_back(text(place, ".numa: wanted the index of a host among devices, found ",
-                           device.numa));
+      found.push_back(
+          text(place, ".numa: wanted the index of a host among devices, found ", device.numa));
     if (!seen.insert({device.kind, device.index}).second)
       found.push_back(text(place, ": a second ", name_of(device.kind), " ", device.index));
     for (const int near : device.affinity)
@@ -141,27 +141,25 @@ void link_problems(const Topology& topology, std::vector<std::string>& found) {
   std::unordered_map<std::uint64_t, std::size_t> first_between;
   for (std::size_t i = 0; i < topology.links.size(); ++i) {
     const Link& link = topology.links[i];
-    const std::string place = text("links[", i, "]");
+    const auto add = [&](const auto&... parts) {
+      found.push_back(text("links[", i, "]", parts...));
+    };
     for (const int end : {link.src, link.dst})
-      if (end < 0 || end >= devices)
-        found.push_back(text(place, ": device ", end, " is none of the ", devices));
-    if (link.src == link.dst) found.push_back(text(place, ": begins and ends at one device"));
-    if (link.width < 1) found.push_back(text(place, ".width: wanted >= 1, found ", link.width));
-    if (const std::string wrong = speed_problem(link.gb_per_s); !wrong.empty())
-      found.push_back(place + wrong);
+      if (end < 0 || end >= devices) add(": device ", end, " is none of the ", devices);
+    if (link.src == link.dst) add(": begins and ends at one device");
+    if (link.width < 1) add(".width: wanted >= 1, found ", link.width);
+    if (const std::string wrong = speed_problem(link.gb_per_s); !wrong.empty()) add(wrong);
     const auto ends = static_cast<std::uint64_t>(link.src) << 32 | static_cast<unsigned>(link.dst);
     const auto [before, is_first] = first_between.insert({ends, i});
     if (!is_first && topology.links[before->second] == link)
-      found.push_back(text(place, ": links[", before->second,
-                           "] a second time; give several links as the width of one"));
+      add(": links[", before->second, "] a second time; give several links as the width of one");
     if (!std::isfinite(link.latency_ns) || link.latency_ns < 0)
-      found.push_back(text(place, ".latency_ns: wanted a number >= 0, found ", link.latency_ns));
-    std::set<int> drawn;
-    for (const int resource : link.resources) {
-      if (resource < 0 || resource >= resources)
-        found.push_back(text(place, ": resource ", resource, " is none of the ", resources));
-      if (!drawn.insert(resource).second)
-        found.push_back(text(place, ": draws on resource ", resource, " twice"));
+      add(".latency_ns: wanted a number >= 0, found ", link.latency_ns);
+    for (auto drawn = link.resources.begin(); drawn != link.resources.end(); ++drawn) {
+      if (*drawn < 0 || *drawn >= resources)
+        add(": resource ", *drawn, " is none of the ", resources);
+      if (std::find(link.resources.begin(), drawn, *drawn) != drawn)
+        add(": draws on resource ", *drawn, " twice");
     }
   }
 }
