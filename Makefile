@@ -14,8 +14,9 @@ TORCH ?= torch==2.13.0+cpu
 MUST_HAVE_TORCH ?=
 TORCH_FOLDER := build/torch
 # Device code is made for one GPU on either side of 9.0, where kernels differ: `pip install .` makes it for all that plait
-# knows, which takes three times as long.
+# knows, which takes three times as long. CUDA_FLAGS: more options of nvcc.
 CUDA_ARCHS ?= 80-real;90
+CUDA_FLAGS ?=
 SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans tests/conformance \
 	tests/property tests/gpu topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
 
@@ -64,15 +65,17 @@ $(VENV)/installed: $(VENV)/tools $(SOURCES)
 	$(BIN)/python tools/fetch_compiler.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install -q --no-build-isolation \
 		-Cbuild-dir=$(BUILD) -Ccmake.define.PLAIT_TESTS=ON -Ccmake.define.PLAIT_FAULTS=ON \
-		"-Ccmake.define.PLAIT_CUDA_ARCHS=$(CUDA_ARCHS)" \
+		"-Ccmake.define.PLAIT_CUDA_ARCHS=$(CUDA_ARCHS)" "-Ccmake.define.PLAIT_CUDA_FLAGS=$(CUDA_FLAGS)" \
 		".[test]"
 	@touch $@
 
 cpp-test: install
 	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure -j2
 
+# Two files of tests at a time, since tests wait more than they compute; then those that must be alone.
 py-test: install mpis
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not alone" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m alone
 
 # The backend of torch.distributed, and PyTorch's own suite of it over the backend. PyTorch gets a folder of its own,
 # since other tests do without.
@@ -103,12 +106,12 @@ lint: install
 	$(BIN)/mypy
 
 # The CPU suites again under sanitizers: address+undefined, then thread.
-sanitize: deps
+sanitize: install
 	tools/sanitize.sh address,undefined
 	tools/sanitize.sh thread
 
 # What a driver without a GPU can show, under the thread sanitizer.
-sanitize-fake-gpu: deps
+sanitize-fake-gpu: install
 	tools/sanitize.sh thread fake_gpu
 
 # The drop-in under NCCL, under the address and undefined-behaviour sanitizers, with the tests' tools from the installed venv.

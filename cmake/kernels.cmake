@@ -7,6 +7,8 @@
 set(PLAIT_CUDA_ARCHS "80-real;90;100-real;120-real" CACHE STRING
   "compute capabilities to compile for, as CMAKE_CUDA_ARCHITECTURES has them: 90 = code and PTX, 90-real = code, 90-virtual = PTX")
 
+set(PLAIT_CUDA_FLAGS "" CACHE STRING "more options of nvcc")
+
 function(plait_find_nvcc result)
   set(hints $ENV{CUDACXX} $ENV{CUDA_HOME}/bin/nvcc $ENV{CUDA_PATH}/bin/nvcc /usr/local/cuda/bin/nvcc)
   if(Python_Interpreter_FOUND)  # the PyPI wheels put it in site-packages/nvidia/cu13/bin
@@ -61,6 +63,8 @@ list(JOIN PLAIT_BUILT_FOR ", " PLAIT_BUILT_FOR)
 # -fmad=false: a multiply and an add round twice, as on the CPU.
 set(PLAIT_NVCC_FLAGS -fatbin -std=c++20 -O3 -fmad=false -Werror all-warnings
   -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include -compress-mode=size --threads 2)
+separate_arguments(more_flags UNIX_COMMAND "${PLAIT_CUDA_FLAGS}")
+list(APPEND PLAIT_NVCC_FLAGS ${more_flags})
 set(kernel_folder ${PROJECT_BINARY_DIR}/kernels)
 file(MAKE_DIRECTORY ${kernel_folder})
 # plait_fatbin(source.cu STEM FATBIN): its device code as a file; the names are set to what they say.

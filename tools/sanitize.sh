@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds C++ tests with -fsanitize=$1 and runs them; any report fails the run. Left out: test_plans and
 # test_planner (minutes of proofs, no memory of their own) and, under ThreadSanitizer, what has no threads or whose
-# threads test_conformance runs too.
+# threads test_conformance runs too; libraries of one thread are there those of `make install`.
 # With a second argument, instead (not part of CI, which has no time for them): fake_gpu, what a driver without a GPU
 # can show; drop-in or mpi, the drop-in under NCCL, over the stand-in libnccl, or that under the MPIs of this machine: its
 # tests, with the runtime preloaded (address,undefined only).
@@ -14,11 +14,14 @@ programs=(test_base test_comm test_conformance)
 [ "${2:-}" != drop-in ] || programs=(plait_nccl_host nccl_linked standin_nvtx)
 [ "${2:-}" != mpi ] || programs=(plait_mpi)
 build=build/sanitize-${what//,/-}
+unsanitized=
+[ "$what" != thread ] || unsanitized=$PWD/build/dev
 mkdir -p build
 export PATH="$PWD/.venv/bin:$PATH"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=None \
   -DCMAKE_CXX_FLAGS="-O1" -DCMAKE_C_FLAGS="-O1" -DPLAIT_TESTS=ON -DPLAIT_FAULTS=ON \
-  -DPLAIT_SANITIZE="$what" -DPLAIT_CUDA=0 -DPLAIT_PYTHON=OFF > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
+  -DPLAIT_SANITIZE="$what" -DPLAIT_UNSANITIZED="$unsanitized" -DPLAIT_CUDA=0 -DPLAIT_PYTHON=OFF \
+  > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 cmake --build "$build" --target "${programs[@]}"
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
 # Tests of the watch fork while its thread runs, and the child has one of its own.
@@ -33,7 +36,7 @@ if [ "${2:-}" = mpi ]; then
   exec python3 -m pytest -q -p no:cacheprovider tests/mpi -k "not plait_ and not hosts and not example"
 fi
 if [ "${2:-}" != drop-in ]; then
-  [ "${2:-}" = fake_gpu ] || programs+=(test_engines)
+  [ "${2:-}" = fake_gpu ] || programs+=(test_played)  # a part of test_conformance
   ctest --test-dir "$build" --output-on-failure -j2 -R "^($(IFS='|'; echo "${programs[*]}" | tr ' ' '|'))\$"
   exit 0
 fi

@@ -14,9 +14,10 @@ from plait.bench.nccl import COLLECTIVES
 
 GPUS = gpu.count()
 FOLDER = str(Path(__file__).parent)
-pytestmark = pytest.mark.skipif(
-    GPUS < 2, reason=f"needs two GPUs, found {GPUS}: {gpu.why_none() or 'one'}"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(GPUS < 2, reason=f"needs two GPUs, found {GPUS}: {gpu.why_none() or 'one'}"),
+]
 RANKS = 4 if GPUS >= 4 else 2
 SOAK_S = 5.0 * float(os.environ.get("PLAIT_TEST_SCALE", "1"))
 

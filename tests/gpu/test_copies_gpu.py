@@ -12,7 +12,10 @@ from plait import gpu
 from plait.bench import copies as bench_copy
 from plait.copies import copies
 
-pytestmark = pytest.mark.skipif(gpu.count() < 2, reason=f"wants two GPUs: {gpu.why_none()}")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(gpu.count() < 2, reason=f"wants two GPUs: {gpu.why_none()}"),
+]
 MASK = ["nvlink:0-1"]
 
 

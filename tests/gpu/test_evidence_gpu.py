@@ -19,6 +19,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 SCALE = float(os.environ.get("PLAIT_TEST_SCALE", "1"))
 RANKS = str(4 if GPUS >= 4 else 2)
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.skipif(GPUS < 2, reason=f"needs two GPUs, found {GPUS}: {gpu.why_none() or 'one'}"),
     pytest.mark.timeout(240 + 60 * SCALE),
 ]

@@ -21,7 +21,7 @@ HOSTS = Path(__file__).parent / "hosts.sh"
 JOB, FAULTS = Path(__file__).parent / "job.py", Path(__file__).parent / "faults.py"
 BENCH = Path(__file__).parents[2] / "bench" / "nodes.py"
 
-pytestmark = [wants_mpi]
+pytestmark = [wants_mpi, pytest.mark.alone]
 
 
 def is_hydra() -> bool:

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).resolve().parents[2] / "bench" / "python_call.py"
 MOST_US = 6.0
 
 
+@pytest.mark.alone
 def test_a_call_of_one_rank_takes_microseconds():
     done = subprocess.run([sys.executable, str(BENCH)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

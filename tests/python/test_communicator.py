@@ -158,6 +158,7 @@ def test_wrong_topology_is_an_error_on_every_rank(run_ranks, tmp_path, topology)
         assert row["class"] and row["seconds"] < 10.0, row
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("victim", [0, 2])
 @pytest.mark.parametrize("count", [100, 1 << 20])
 def test_survivors_name_the_dead_rank(victim, count):

@@ -16,6 +16,7 @@ import pytest
 
 import plait
 
+pytestmark = pytest.mark.alone  # what a run of some seconds has done, and when it ends
 BENCH = Path(__file__).parents[2] / "bench"
 SOAK = BENCH / "soak.py"
 SMALL = ("--host", "--epoch", "1", "--most-mib", "0.25", "--slab-mib", "4")

@@ -12,6 +12,8 @@
 namespace {
 
 constexpr int kTag = 11;
+/// A message of so many is plait's to move. Each rank has one at the end, however few rounds run.
+constexpr int kServed = 100000;
 long wrong = 0;
 
 void hold(bool is_true, const char* what) {
@@ -86,10 +88,9 @@ void one_way(int round, std::uint64_t seed, Dice& all, Dice& own) {
 }
 
 /// All ranks round a ring, by one call.
-void ring(std::uint64_t seed, Dice& all) {
+void ring(std::uint64_t seed, int count, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
-  const int count = 1 + all.below(5000), next = (rank + 1) % ranks,
-            last = (rank + ranks - 1) % ranks;
+  const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
   Memory<int> data = filled(seed, rank, count);
   Memory<int> out(static_cast<std::size_t>(count));
   MPI_Status status;
@@ -372,12 +373,13 @@ int main(int argc, char** argv) {
       case 5: lengths(round, all); break;
       case 6: crowd(salt, all, own); break;
       case 7: beside_others(salt, all); break;
-      case 0: ring(salt, all); break;
+      case 0: ring(salt, 1 + all.below(5000), all); break;
       case 2: persistent(salt, all, own); break;
       case 1: halo(salt, all); break;
       default: one_way(round, salt, all, own);
     }
   }
+  ring(seed, kServed, all);
   cancelled();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank, wrong, calls_served());
   std::fflush(stdout);

@@ -324,11 +324,11 @@ std::size_t count_of(const std::vector<std::string>& lines, const std::string& w
 }  // namespace
 
 TEST_CASE("a rank that waits for long says for whom, once") {
-  const auto of_root = lines_of_meeting({0, 6, 0, 6}, 3);
+  const auto of_root = lines_of_meeting({0, 3, 0, 3}, 1.5);
   CAPTURE(of_root);
   CHECK(count_of(of_root, "[0] PLAIT WARN rank 0 waits for rank 1, 3 of 4 to come to rendezvous '",
-                 "': 3 s so far") == 1);
-  const auto of_member = lines_of_meeting({3, 0}, 0.2);
+                 "': 1.5 s so far") == 1);
+  const auto of_member = lines_of_meeting({1, 0}, 0.2);
   CAPTURE(of_member);
   CHECK(count_of(of_member, "[1] PLAIT WARN rank 1 waits for rank 0 of 2 to come", "") == 1);
   CHECK(lines_of_meeting({0, 0.1, 0}, 10).empty());
@@ -341,7 +341,7 @@ TEST_CASE("over inherited sockets too, and where a rank that has come is slow") 
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
   set_log("WARN", file);
   const auto thrown = as_threads(2, [&](int rank) {
-    const auto late = [&] { std::this_thread::sleep_for(std::chrono::seconds(2 * rank)); };
+    const auto late = [&] { std::this_thread::sleep_for(std::chrono::seconds(rank)); };
     late();
     const auto rendezvous = meet(text("fd:", ends[rank]), rank, 2, seconds(20), 0.2);
     for (int round = 0; round < 2; ++round) {

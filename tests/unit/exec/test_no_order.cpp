@@ -9,6 +9,7 @@
 #include "exec/cpu/cpu.hpp"
 #include "exec/reference/reduce.hpp"
 #include "unit/exec/helpers.hpp"
+#include "unit/scale.hpp"
 
 using namespace plait;
 
@@ -107,10 +108,12 @@ const std::vector<ReduceOp> kOps{
 }  // namespace
 
 TEST_CASE("what has no order gives the same bits in every order and grouping") {
+  plait_test::Sample is_next_taken;
   for (const DataType type : kTypes)
     for (const ReduceOp op : kOps)
       for (const bool by_reference : {true, false}) {
         if (!takes(type, op) || op == ReduceOp::premul_sum) continue;
+        if (plait_test::kIsSanitized && !is_next_taken()) continue;
         CAPTURE(std::string(name_of(type)));
         CAPTURE(std::string(name_of(op)));
         CHECK((other_bits({type, op, by_reference}) == 0) == has_no_order(type, op));
