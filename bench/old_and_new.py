@@ -1,9 +1,9 @@
 """Two builds in turn on one machine: what a change costs calls, native and under NCCL.
 
     python3 bench/old_and_new.py --builds OLD NEW --gpus 2 [--collectives all_reduce,all_gather]
-        [--least 1K --most 1G] [--rounds 3] [--csv rows.csv]
+        [--least 1K --most 1G] [--rounds 3] [--ways native,under-nccl] [--csv rows.csv]
 
-OLD and NEW are build folders with `bench_gpu` and, for --under-nccl, `shims/libplait_nccl.so`.
+OLD and NEW are build folders with `bench_gpu` and, for under-nccl, `shims/libplait_nccl.so`.
 Each round runs both, the order changing from round to round; a row's figure is the median of the
 rounds. Prints a row a size and way: microseconds of both in graphs and eager, and new / old. The
 status is 1 where a row is slower by more than --bar, or a result was wrong.
@@ -22,10 +22,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from jobs import run_job
 
 Key = tuple[str, str, int, str]  # collective, type, bytes, way
+Found = dict[Key, dict[str, list[float]]]  # by figure, of both builds: of each round
 
 
 def size(given: str) -> int:
@@ -72,6 +74,9 @@ def under_nccl(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dic
             row = json.loads(line)
             key = (row["collective"], "bf16", row["bytes"], "under NCCL")
             yield key, {name: row[name] for name in ("graph_us", "eager_us", "wrong")}
+
+
+WAYS = {"native": native, "under-nccl": under_nccl}
 
 
 def program(args: argparse.Namespace) -> None:
@@ -131,32 +136,41 @@ def program(args: argparse.Namespace) -> None:
     dist.destroy_process_group()
 
 
+FIGURES = ("old_graph_us", "new_graph_us", "old_eager_us", "new_eager_us")
+HEAD = ["collective", "type", "bytes", "way", *FIGURES, "graph_ratio", "eager_ratio", "wrong"]
+
+
+def medians(found: Found, bar: float) -> tuple[list[list[Any]], int]:
+    """A row of HEAD each; how many are slower by more than the bar, or wrong."""
+    rows: list[list[Any]] = []
+    bad = 0
+    for key, figures in found.items():
+        values = [statistics.median(figures[column]) for column in FIGURES]
+        ratios = [values[1] / values[0] if values[0] > 0 else 1.0, values[3] / values[2]]
+        wrong = sum(figures["new_wrong"])
+        rows.append([*key, *(f"{one:.3f}" for one in values + ratios), int(wrong)])
+        bad += wrong > 0 or max(ratios) > 1 + bar
+    return rows, bad
+
+
 def compare(args: argparse.Namespace) -> int:
-    """Both builds in turn; 1 where the new one is slower than the bar, or wrong."""
-    found: dict[Key, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Both builds in turn; 1 where the new one is slower than the bar, or wrong. What is known
+    after a round is in the file then, so that a run that is cut off loses little."""
+    found: Found = defaultdict(lambda: defaultdict(list))
     builds = {"old": args.builds[0], "new": args.builds[1]}
     for turn in range(args.rounds):
         for name in sorted(builds, reverse=turn % 2 == 0):
-            for source in [native] + [under_nccl] * args.under_nccl:
+            for source in [WAYS[way] for way in args.ways.split(",")]:
                 for key, figures in source(builds[name], args):
                     for figure, value in figures.items():
                         found[key][f"{name}_{figure}"].append(value)
-    columns = [f"{name}_{at}" for at in ("graph_us", "eager_us") for name in ("old", "new")]
-    rows, bad = [], 0
-    head = ["collective", "type", "bytes", "way", *columns, "graph_ratio", "eager_ratio", "wrong"]
-    print(",".join(head))
-    for key, figures in found.items():
-        values = [statistics.median(figures[column]) for column in columns]
-        ratios = [values[1] / values[0] if values[0] > 0 else 1.0, values[3] / values[2]]
-        wrong = sum(figures["new_wrong"])
-        row = [*key, *(f"{one:.3f}" for one in values + ratios), int(wrong)]
-        bad += wrong > 0 or max(ratios) > 1 + args.bar
-        rows.append(row)
-        print(",".join(map(str, row)))
-    if args.csv:
-        with open(args.csv, "w", newline="") as file:
-            file.write("# command: " + " ".join(sys.argv) + "\n")
-            csv.writer(file).writerows([head, *rows])
+        rows, bad = medians(found, args.bar)
+        if args.csv:
+            with open(args.csv, "w", newline="") as file:
+                file.write(f"# command: {' '.join(sys.argv)}; after {turn + 1} of {args.rounds}\n")
+                csv.writer(file).writerows([HEAD, *rows])
+    for row in [HEAD, *rows]:
+        print(*row, sep=",")
     print(f"{len(rows)} rows, {bad} slower by more than {args.bar:.0%} or wrong")
     return 1 if bad else 0
 
@@ -167,7 +181,9 @@ def main() -> int:
     parser.add_argument("--builds", nargs=2, type=Path, metavar=("OLD", "NEW"))
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--threads", action="store_true", help="ranks as threads of a process")
-    parser.add_argument("--under-nccl", action="store_true", help="PyTorch over the drop-in too")
+    parser.add_argument(
+        "--ways", default="native", help="native, under-nccl (PyTorch over the drop-in), or both"
+    )
     parser.add_argument("--collectives", default="all_reduce,all_gather,reduce_scatter")
     parser.add_argument("--least", default="1K", help="bytes, as in 64K, 64M or 1G")
     parser.add_argument("--most", default="1G", help="likewise")
@@ -182,6 +198,11 @@ def main() -> int:
         return 0
     if not args.builds:
         parser.error("--builds: wanted two build folders, OLD and NEW")
+    if args.rounds < 1:
+        parser.error(f"--rounds: wanted 1 at least, found {args.rounds}")
+    for way in args.ways.split(","):
+        if way not in WAYS:
+            parser.error(f"--ways: wanted {' or '.join(WAYS)}, found {way!r}")
     return compare(args)
 
 

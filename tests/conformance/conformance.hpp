@@ -122,7 +122,7 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
   CHECK(first_finding(verify(plan)) == "");
   CHECK(first_finding(verify_in_a_row({&plan, &plan})) == "");
   CHECK(plan.sum_order == SumOrder::rank_order);
-  CHECK(plan_from_json(to_json(plan)) == plan);
+  if (!kIsSanitized) CHECK(plan_from_json(to_json(plan)) == plan);  // test_plan does it there
   const Inputs inputs = random_inputs(run.request, run.request.count);
   const Plan direct = propose_one(topology, run.request, "direct");
   CHECK(ReferenceExecutor(plan).run(inputs) == ReferenceExecutor(direct).run(inputs));
@@ -161,6 +161,7 @@ inline void check_engine(const Engine& engine, const Traces& traces) {
   for (const int ranks : {2, 3, 4, 5, 6, 7, 8})
     for (const Collective collective : all_collectives())
       for (const std::uint64_t count : {1u, 7u, 123u, 1009u, 40009u}) {
+        if (kIsSanitized && count > 1009 && ranks > 3) continue;
         Request request;
         request.collective = collective;
         request.ranks = ranks;

@@ -159,6 +159,12 @@ FAULTS = [
     ),
     (
         "fused",
+        "two_shot: another peer's part",
+        "send_parts(mine[k], peer(k), line, valid[k]);",
+        "send_parts(mine[{} ? 1 : k], peer(k), line, valid[k]);",
+    ),
+    (
+        "fused",
         "two_shot: results sent before there are any",
         "send<kType>(there, sum,",
         "send<kType>(there, {} ? call.own(shard * rank + at + u * stride) : sum,",
@@ -259,6 +265,12 @@ FAULTS = [
         "hop: another owner's part",
         "args.input) + owner *",
         "args.input) + ({} ? args.rank : owner) *",
+    ),
+    (
+        "hop",
+        "hop: the peer after gets the same part",
+        "held[u] = next[u];",
+        "held[u] = {} ? held[u] : next[u];",
     ),
     (
         "hop",

@@ -59,8 +59,7 @@ std::vector<std::vector<int>> pushers(const Topology& topology, Collective what,
 }  // namespace
 
 /// The one before it, the one before that, and so on.
-TEST_CASE("a rank begins to push to another one when the one before has told that it is through" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("a rank begins to push to another one when the one before has told that it is through") {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4})
     for (const Collective what :
@@ -81,7 +80,7 @@ TEST_CASE("a rank begins to push to another one when the one before has told tha
       }
 }
 
-TEST_CASE("round a ring a rank pushes to the next one only" * doctest::skip(kLooksForRaces)) {
+TEST_CASE("round a ring a rank pushes to the next one only") {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4, 8}) {
     const auto pushed = pushers(topology, Collective::all_gather, ranks, 1);
@@ -93,8 +92,7 @@ TEST_CASE("round a ring a rank pushes to the next one only" * doctest::skip(kLoo
   }
 }
 
-TEST_CASE("calls by copy engines, one behind the other, in any order of streams" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("calls by copy engines, one behind the other, in any order of streams") {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {2, 3, 4, 5, 8})
     for (int seed = 1; seed <= rounds(ranks == 2 ? 50 : ranks <= 4 ? 20 : 5); ++seed)

@@ -37,8 +37,7 @@ std::string plait_test::conformance::trace_scatter_ring(const EngineRun& run, co
   return fault.empty() ? play_scatter_ring(run) : fault;
 }
 
-TEST_CASE("every engine refuses a call with a reason, or does what its plan says" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("every engine refuses a call with a reason, or does what its plan says") {
   const Traces traces{{"one_shot", trace_lines}, {"two_shot", trace_lines},
                       {"hop", trace_lines},      {"line_chain", trace_lines},
                       {"tiled", trace_tiles},    {"scatter_ring", trace_scatter_ring}};

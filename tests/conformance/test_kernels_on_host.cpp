@@ -269,8 +269,7 @@ bool is_right(Call& call, std::size_t rank) {
 
 }  // namespace
 
-TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's threads" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's threads") {
   for (const int ranks : {2, 3, 4, 5, 8})
     for (int seed = 1; seed <= plait_test::rounds(ranks == 8 ? 12 : 20); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
@@ -288,8 +287,7 @@ TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's thre
     }
 }
 
-TEST_CASE("kernels on a host's threads name a rank that never comes" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("kernels on a host's threads name a rank that never comes") {
   for (const int ranks : {2, 3, 8}) {
     std::mt19937 random(static_cast<unsigned>(ranks));
     std::vector<Call> calls = random_calls(ranks, random);
@@ -305,8 +303,7 @@ TEST_CASE("kernels on a host's threads name a rank that never comes" *
 }
 
 TEST_CASE(
-    "where a rank comes after the deadline, every rank's result is right or its stream fails" *
-    doctest::skip(plait_test::kLooksForRaces)) {
+    "where a rank comes after the deadline, every rank's result is right or its stream fails") {
   int right = 0, failed = 0;
   for (const int ranks : {2, 3, 4, 8})
     for (int seed = 1; seed <= plait_test::rounds(10); ++seed) {
@@ -328,8 +325,7 @@ TEST_CASE(
   CHECK(plait_test::seen(failed));
 }
 
-TEST_CASE("a wait that the program aborts ends without an error of its stream" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("a wait that the program aborts ends without an error of its stream") {
   for (const FaultCode stop : {kFaultAborted, kFaultLost}) {
     std::mt19937 random(7);
     std::vector<Call> calls = random_calls(2, random);
@@ -343,8 +339,7 @@ TEST_CASE("a wait that the program aborts ends without an error of its stream" *
 }
 
 /// A peer that is late may still be in the call that used the same half of the inbox.
-TEST_CASE("kernels of a rank that has given up send nothing" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("kernels of a rank that has given up send nothing") {
   for (const int ranks : {2, 3})
     for (int seed = 1; seed <= 10; ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));

@@ -204,8 +204,7 @@ class Played {
 
 }  // namespace
 
-TEST_CASE("lanes in one kernel give the reference's bits on a host's threads" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("lanes in one kernel give the reference's bits on a host's threads") {
   for (const int ranks : {2, 3, 4})
     for (int seed = 1; seed <= rounds(10); ++seed) {
       Played played(ranks, static_cast<unsigned>(seed * 16 + ranks));
@@ -219,8 +218,7 @@ TEST_CASE("lanes in one kernel give the reference's bits on a host's threads" *
     }
 }
 
-TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong result and no error" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong result and no error") {
   int right = 0, failed = 0;
   for (const bool is_aborted : {false, true})
     for (const int ranks : {2, 3, 4})
@@ -252,8 +250,7 @@ TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong resu
 }
 
 /// Copies cannot be called back, and may go where the peer reads.
-TEST_CASE("lanes: an aborted rank whose copies follow tells its peer, which then ends no call" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("lanes: an aborted rank whose copies follow tells its peer, which then ends no call") {
   Played played(2, 3);
   played.gpus[0]->stop_page.stop = kFaultAborted;
   for (Call& call : played.calls) call.late = 1;  // by a second

@@ -207,8 +207,7 @@ void check_whole(const PlayedRanks& all, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("groups of messages on a host's threads arrive whole" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("groups of messages on a host's threads arrive whole") {
   for (const int ranks : {2, 3, 5})
     for (int seed = 1; seed <= plait_test::rounds(6); ++seed)
       for (const How& how : {How{}, How{{0, 1024}}, How{{0, 1024}, 60, true}}) {
@@ -220,8 +219,7 @@ TEST_CASE("groups of messages on a host's threads arrive whole" *
 }
 
 /// Messages are longer than their slots, so each end waits for the other.
-TEST_CASE("messages of any number of ranks: one resident block a GPU is enough" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("messages of any number of ranks: one resident block a GPU is enough") {
   for (const int ranks : {2, 3, 4, 5, 8})
     for (int seed = 1; seed <= plait_test::rounds(ranks == 8 ? 2 : 4); ++seed)
       for (const bool in_bulk : {false, true}) {
@@ -235,8 +233,7 @@ TEST_CASE("messages of any number of ranks: one resident block a GPU is enough" 
 /// Ranks 0 and 2 talk to 1 and 3 in one group; 1 and 3 to one after the other, and each to another
 /// one first. Whatever order of ranks ranks 0 and 2 keep within their group, one of these cycles
 /// stands still where that order is all there is.
-TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU is enough" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU is enough") {
   for (const bool one_first : {false, true})
     for (const int each : {1, 40})  // one, and more than one launch has room for
       for (const bool in_bulk : {false, true}) {
@@ -264,8 +261,7 @@ TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU
 }
 
 /// Messages in some order; each rank cuts its own into groups as it likes.
-TEST_CASE("messages of groups that each rank cuts for itself: one resident block a GPU is enough" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("messages of groups that each rank cuts for itself: one resident block a GPU is enough") {
   for (const std::size_t ranks : {2u, 3u, 4u, 6u})
     for (int seed = 1; seed <= plait_test::rounds(6); ++seed)
       for (const How& how : {How{{4096, 32}, 20, false, 1}, How{{0, 32}, 20, true, 1}}) {
@@ -315,8 +311,7 @@ void run_disturbed(int ranks, int seed, const How& how, bool is_aborted, Ended& 
 
 }  // namespace
 
-TEST_CASE("messages: a rank that is late or aborted leaves nobody with what was not sent" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("messages: a rank that is late or aborted leaves nobody with what was not sent") {
   Ended ended;
   for (const bool is_aborted : {false, true})
     for (const int ranks : {2, 3, 4})
@@ -329,8 +324,7 @@ TEST_CASE("messages: a rank that is late or aborted leaves nobody with what was 
   CHECK(plait_test::seen(ended.failed));
 }
 
-TEST_CASE("messages that nobody sends are given up, and name the peer" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("messages that nobody sends are given up, and name the peer") {
   for (const std::uint64_t bytes : {100u, 200000u})
     for (const unsigned resident : {1u, ~0u}) {  // with one, two ends take turns
       PlayedRanks all = ranks_of(2);
@@ -360,8 +354,7 @@ Sent sent_by(const PlayedRank& rank, int peer) {
 }  // namespace
 
 /// How many of the tiles each path takes is a matter of chance here.
-TEST_CASE("shared messages: host channels take a part, and every tile goes once" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("shared messages: host channels take a part, and every tile goes once") {
   std::uint32_t by_host = 0, by_others = 0;
   const std::uint32_t rows = kMessageHostChannels + kChannels;
   for (int seed = 1; seed <= plait_test::rounds(12); ++seed)
@@ -392,8 +385,8 @@ TEST_CASE("shared messages: host channels take a part, and every tile goes once"
   CHECK(plait_test::seen(static_cast<int>(by_others)));
 }
 
-TEST_CASE("shared messages of groups that each rank cuts for itself: any number of blocks will do" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE(
+    "shared messages of groups that each rank cuts for itself: any number of blocks will do") {
   for (int seed = 1; seed <= plait_test::rounds(8); ++seed)
     for (const bool in_bulk : {false, true})
       for (const unsigned resident : {1u, 3u}) {
@@ -412,8 +405,7 @@ TEST_CASE("shared messages of groups that each rank cuts for itself: any number 
       }
 }
 
-TEST_CASE("shared messages: a rank that is late or aborted leaves nobody with what was not sent" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("shared messages: a rank that is late or aborted leaves nobody with what was not sent") {
   Ended ended;
   for (const bool is_aborted : {false, true})
     for (int seed = 1; seed <= plait_test::rounds(8); ++seed)

@@ -122,7 +122,8 @@ std::vector<Plan> plans_of(const Case& one, Collective collective) {
 
 }  // namespace
 
-TEST_CASE("one process: right in any order of streams, and through one hardware queue") {
+TEST_CASE("one process: right in any order of streams, and through one hardware queue" *
+          doctest::skip(kLooksForRaces)) {
   const auto seeds = static_cast<unsigned>(std::max(2, plait_test::rounds(6)));
   for (const Case& one : kCases)
     for (const Collective collective : {Collective::copy, Collective::send_recv}) {

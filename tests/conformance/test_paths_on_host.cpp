@@ -7,7 +7,6 @@
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
-#include "unit/scale.hpp"
 
 using namespace plait;
 using namespace plait::cuda;
@@ -74,8 +73,7 @@ bool names(const std::string& said, int rank, int peer) {
 
 }  // namespace
 
-TEST_CASE("paths that work are proved, whichever rank's GPU is busy first" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("paths that work are proved, whichever rank's GPU is busy first") {
   for (const int ranks : {2, 3, 4}) {
     const Outcome outcome = prove_all(ranks, {}, {.start_s = 20, .wait_s = 5, .copy_s = 20});
     for (const std::string& said : outcome.said) CHECK(said.empty());
@@ -86,8 +84,7 @@ TEST_CASE("paths that work are proved, whichever rank's GPU is busy first" *
   for (const std::string& said : late.said) CHECK(said.empty());
 }
 
-TEST_CASE("what a kernel stores and its owner does not see is found by the owner" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("what a kernel stores and its owner does not see is found by the owner") {
   for (const int ranks : {2, 3})
     for (const Trouble trouble : {Trouble::mirror, Trouble::stale, Trouble::flip}) {
       const PathPatience patience{
@@ -108,8 +105,7 @@ TEST_CASE("what a kernel stores and its owner does not see is found by the owner
     }
 }
 
-TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found by who has them" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found by who has them") {
   for (const Trouble trouble : {Trouble::mirror, Trouble::stale, Trouble::flip}) {
     const PathPatience patience{.start_s = 20, .wait_s = 5, .copy_s = 20};
     const Outcome pushed = prove_all(3, {.writer = 2, .owner = 1, .pushes = trouble}, patience);
@@ -125,8 +121,7 @@ TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found b
   }
 }
 
-TEST_CASE("a GPU that never gets to the kernel is an error in time" *
-          doctest::skip(plait_test::kLooksForRaces)) {
+TEST_CASE("a GPU that never gets to the kernel is an error in time") {
   const PathPatience patience{.start_s = 0.3, .wait_s = 0.3, .copy_s = 20};
   const Outcome outcome = prove_all(2, {}, patience, {0, 2.0});
   CHECK(outcome.said[1].find("rank 1's GPU was busy for 0.3 s") != std::string::npos);

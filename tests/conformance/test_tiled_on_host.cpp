@@ -428,8 +428,7 @@ TEST_CASE(
   CHECK(took(slow, 5) < 10 * kStep);
 }
 
-TEST_CASE("tiled calls in the slots of another turn are not what their plan says" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("tiled calls in the slots of another turn are not what their plan says") {
   for (const int ranks : {2, 3, 4}) {
     Request request;
     request.ranks = ranks;
@@ -458,8 +457,7 @@ TEST_CASE("tiled calls in the slots of another turn are not what their plan says
   }
 }
 
-TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan says" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan says") {
   struct Way {
     std::function<void(TileWish&)> choose;
     Collective collective;
@@ -503,7 +501,7 @@ TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan say
     }
 }
 
-TEST_CASE("tiled gives the reference's bits on a host's threads" * doctest::skip(kLooksForRaces)) {
+TEST_CASE("tiled gives the reference's bits on a host's threads") {
   for (const int ranks : {2, 3, 4, 6, 8})
     for (int seed = 1; seed <= rounds(ranks > 4 ? 2 : 6); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
@@ -543,8 +541,7 @@ std::vector<Call> calls_that_stay(int ranks, unsigned blocks) {
   return calls;
 }
 
-TEST_CASE("what stays on a rank follows the tiles that it sends, in many pieces" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("what stays on a rank follows the tiles that it sends, in many pieces") {
   for (const int ranks : {2, 3})
     for (const unsigned blocks : {1u, 2u})
       for (const int late : {-1, 0}) {
@@ -579,8 +576,7 @@ void put_special_values(Call& call, const std::vector<Word>& values, std::mt1993
   call.expected = ReferenceExecutor(plan).run(inputs);
 }
 
-TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN too" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN too") {
   const std::vector<std::uint32_t> fp32{0x00000000, 0x80000000, 0x7fc00000, 0xffc00001, 0x7f800001,
                                         0x7f800000, 0xff800000, 0x00000001, 0x80000001, 0x3f800000};
   const std::vector<std::uint16_t> bf16{0x0000, 0x8000, 0x7fc0, 0xffc1, 0x7f81,
@@ -627,8 +623,7 @@ TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN 
   CHECK(plait_test::seen(zeros));  // results of -0 are among them
 }
 
-TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong result and no error" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong result and no error") {
   int right = 0, failed = 0;
   for (const bool is_aborted : {false, true})
     for (const int ranks : {2, 3, 4})
@@ -663,8 +658,7 @@ TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong resu
 }
 
 /// What a peer had queued by copy engines may lie in the slots that this call has read.
-TEST_CASE("tiled does not end a call as if it held where an exchange's peer has given up" *
-          doctest::skip(kLooksForRaces)) {
+TEST_CASE("tiled does not end a call as if it held where an exchange's peer has given up") {
   std::mt19937 random(1);
   std::vector<Call> calls = random_calls(2, random);
   PlayedGpus gpus = gpus_of(2);

@@ -66,7 +66,7 @@ def test_the_page_speaks_of_engines_where_they_run() -> None:
     curves = report.predictions(topology, "all_gather", 2, (1 << 12, 1 << 28))
     assert {"hop", "tiled", "copy_exchange"} <= set(curves)
     assert curves["copy_exchange"][-1][1] > curves["hop"][0][1] > 0
-    assert "engine tiled(" in report.page(topology)
+    assert "engine two_shot(" in report.page(topology)
     masked = topology.without(["nvlink:0-1"])
     assert "engine" not in report.page(masked).split("<h2>")[-1]
 

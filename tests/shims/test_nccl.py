@@ -429,6 +429,7 @@ def test_explain_says_who_serves_each_call(run_case):
     assert re.search(r"PLAIT EXPLAIN .*reduce 1000 fp32 sum .*NCCL \(not in PLAIT_OPS\)", said)
 
 
+@pytest.mark.alone
 def test_a_call_that_passes_through_costs_under_200_ns(run_case):
     differences = []
     for _ in range(4):  # a busy machine may disturb one try
@@ -527,6 +528,7 @@ def test_nvtx_ranges_where_a_tool_listens(run_case, built, tmp_path):
     assert not record.exists()
 
 
+@pytest.mark.alone
 def test_two_deaths_abort_what_lies_between_nodes_once(run_case):
     """The second is noticed while NCCL's abort after the first still waits."""
     env = {"PLAIT_NODE_SIZE": "3", "STANDIN_ABORT_S": "8"}
@@ -555,6 +557,7 @@ def test_communicators_that_do_not_block_destroyed_unseen(run_case):
         assert row["wrong"] == 0 and row["reused"] > 0 and row["served"] > 0
 
 
+@pytest.mark.alone
 def test_a_death_is_noticed_after_a_thousand_communicators(run_case):
     """A long life does not make plait deaf. A page's thousands of places are not used up here: that
     they are given back is test_life_page.cpp's."""
@@ -568,12 +571,14 @@ def test_what_a_process_shows_cannot_be_shortened_under_the_others(run_case):
     assert rows[0]["pages"] >= 1
 
 
+@pytest.mark.alone
 def test_memory_is_freed_after_all_ranks_have_left(run_case):
     *first, last = run_case("leave_soon", 3)
     assert all(row["wrong"] == 0 and row["later"] == 1 for row in [*first, last])
     assert all(row["took_ms"] > 600 for row in first)  # they waited for the last one
 
 
+@pytest.mark.alone
 def test_who_leaves_first_waits_two_seconds_and_frees_later(run_case):
     *first, last = run_case("leave_late", 3)
     assert all(row["wrong"] == 0 and row["later"] == 1 for row in [*first, last])
@@ -581,12 +586,14 @@ def test_who_leaves_first_waits_two_seconds_and_frees_later(run_case):
     assert all(row["took_ms"] > 1900 and row["freed"] == 0 for row in first)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("case", ["abort_frees", "death_frees"])
 def test_what_is_aborted_is_freed_too(run_case, case):
     for row in run_case(case, 3):
         assert row["wrong"] == 0 and row["took_ms"] < 3000 and row["later"] == 1
 
 
+@pytest.mark.alone
 def test_a_rank_that_dies_while_plait_attaches_is_not_waited_for(run_case):
     rows = run_case("dies_attaching", 3, env={"PLAIT_DEBUG": "WARN", "STANDIN_PATIENCE_S": "60"})
     assert len(rows) == 2

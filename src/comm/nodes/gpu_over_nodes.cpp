@@ -284,8 +284,8 @@ void GpuOverNodes::count(const std::string& as, std::uint64_t bytes) {
 /// kernels end early, so the stream fails behind them.
 void GpuOverNodes::put(cuda::Stream stream, int peer, bool hears,
                        const std::function<void()>& work) {
-  std::unique_lock one_at_a_time(calling_, std::try_to_lock);
-  for (; !one_at_a_time.owns_lock(); one_at_a_time.try_lock()) {  // that one may be inside NCCL
+  std::unique_lock one_at_a_time(calling_, std::defer_lock);
+  while (!one_at_a_time.try_lock()) {  // that one may be inside NCCL
     check(hears);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

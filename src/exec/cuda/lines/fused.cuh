@@ -301,8 +301,12 @@ template <DataType kType, int kOp, int kRanks, class Line, bool kToRoot>
 struct TwoShot {
   using Call = FusedCall<kType, kOp, kRanks, Line>;
   static constexpr int kTogether = Call::kTogether;
+  static constexpr bool kIsLean =
+      kToRoot ? is_lean_two_shot_to_root(kRanks) : is_lean_two_shot(kRanks);
+  /// Units of others that a thread holds at once: eight would not keep within 64 registers.
+  static constexpr int kMostHeld = kIsLean ? 4 : 8;
   /// Whose results a thread takes together.
-  static constexpr int kPeers = kRanks == 0 ? 1 : Call::template kPolled<kRanks - 1, 4>;
+  static constexpr int kPeers = kRanks == 0 ? 1 : Call::template kPolled<kRanks - 1, kMostHeld>;
   Call call;
   unsigned shard, stride, first, step;
   int steps;
@@ -347,22 +351,41 @@ struct TwoShot {
     const int at = call.args.rank + k;
     return at < call.ranks() ? at : at - call.ranks();
   }
-  __device__ void push(int s) {
+  /// This rank's units of a step for a peer; how many there are.
+  __device__ int load_parts(Unit (&mine)[kTogether], int to, unsigned at) const {
+    const int valid = valid_units(at, stride, limit(to), kTogether);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid) mine[u] = call.own(shard * to + at + u * stride);
+    return valid;
+  }
+  __device__ void send_parts(const Unit (&mine)[kTogether], int to, unsigned line,
+                             int valid) const {
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u)
+      if (u < valid)
+        Line::template send<kType>(
+            call.line(to, Call::kParts, call.args.rank, slot_units, line + u * stride), mine[u],
+            call.flag());
+  }
+  /// A thread that has registers for it loads all parts before it sends any: else each send waits
+  /// for its part, and the next load for the send.
+  __device__ void push(int s) const {
     const unsigned at = first + static_cast<unsigned>(s) * step, line = line_of(s);
     const int ranks = call.ranks();
-    for (int k = 1; k < ranks; ++k) {
-      const int to = peer(k);
-      const int valid = valid_units(at, stride, limit(to), kTogether);
-      Unit mine[kTogether];
+    if constexpr (kRanks == 0 || kIsLean) {
+      for (int k = 1; k < ranks; ++k) {
+        Unit mine[kTogether];
+        const int valid = load_parts(mine, peer(k), at);
+        send_parts(mine, peer(k), line, valid);
+      }
+    } else {
+      Unit mine[kRanks][kTogether];
+      int valid[kRanks];
 #pragma unroll
-      for (int u = 0; u < kTogether; ++u)
-        if (u < valid) mine[u] = call.own(shard * to + at + u * stride);
+      for (int k = 1; k < ranks; ++k) valid[k] = load_parts(mine[k], peer(k), at);
 #pragma unroll
-      for (int u = 0; u < kTogether; ++u)
-        if (u < valid)
-          Line::template send<kType>(
-              call.line(to, Call::kParts, call.args.rank, slot_units, line + u * stride), mine[u],
-              call.flag());
+      for (int k = 1; k < ranks; ++k) send_parts(mine[k], peer(k), line, valid[k]);
     }
   }
   __device__ void reduce(int s) {
@@ -370,7 +393,7 @@ struct TwoShot {
     const unsigned at = first + static_cast<unsigned>(s) * step, line = line_of(s);
     const int valid = valid_units(at, stride, limit(rank), kTogether);
     if (valid == 0) return;
-    call.template reduce<4>(  // eight would not keep within 64 registers
+    call.template reduce<kMostHeld>(
         valid,
         [&](int u, int from) {
           return call.line(rank, Call::kParts, from, slot_units, line + u * stride);

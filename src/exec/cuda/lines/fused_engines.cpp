@@ -201,8 +201,10 @@ class FusedEngine : public Engine {
     return of_others < units ? "" : text("a rank would have no share of ", units, " units");
   }
   bool is_lean(const Request& request) const {
-    return is_common_sum(request) &&
-           (is_one_shot_ ? is_lean_one_shot(request.ranks) : is_lean_two_shot(request.ranks));
+    if (!is_common_sum(request)) return false;
+    if (is_one_shot_) return is_lean_one_shot(request.ranks);
+    return request.collective == Collective::reduce ? is_lean_two_shot_to_root(request.ranks)
+                                                    : is_lean_two_shot(request.ranks);
   }
   Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) const {
     const std::uint64_t work = work_of(request);

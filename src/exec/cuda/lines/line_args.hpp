@@ -43,8 +43,8 @@ struct LongShotArgs : FusedArgs {
 
 /// Whether sums of so many ranks keep within 64 registers: a block of 512 threads takes half an SM.
 constexpr bool is_lean_one_shot(int ranks) { return ranks == 2 || ranks == 4; }
-constexpr bool is_lean_two_shot(int ranks) { return is_lean_one_shot(ranks) || ranks == 8; }
-constexpr bool is_lean_two_shot_to_root(int ranks) { return is_lean_two_shot(ranks); }
+constexpr bool is_lean_two_shot(int ranks) { return is_lean_one_shot(ranks); }
+constexpr bool is_lean_two_shot_to_root(int ranks) { return is_lean_one_shot(ranks) || ranks == 8; }
 constexpr bool is_lean_long_two_shot(int ranks) { return is_lean_two_shot(ranks); }
 
 struct HopArgs : CallArgs {
