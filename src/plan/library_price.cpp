@@ -42,11 +42,50 @@ struct Way {
   double between = 1.0;  // of these, what a node sends to the next
 };
 
+/// Sendings, all at once -> the time of the busiest link or resource.
+class Loads {
+ public:
+  explicit Loads(const Topology& topology)
+      : topology_(topology), busy_ns_(topology.links.size() + topology.resources.size(), 0.0) {}
+
+  void add(int link_index, double bytes) {
+    const Link& link = topology_.links[at(link_index)];
+    draw(at(link_index), bytes / link.gb_per_s);
+    for (const int resource : link.resources)
+      draw(topology_.links.size() + at(resource),
+           bytes / topology_.resources[at(resource)].gb_per_s);
+  }
+
+  /// What was added is forgotten.
+  double take_most_ns() {
+    double most_ns = 0.0;
+    for (const std::size_t place : busy_) most_ns = std::max(most_ns, busy_ns_[place]);
+    for (const std::size_t place : busy_) busy_ns_[place] = 0.0;
+    busy_.clear();
+    return most_ns;
+  }
+
+ private:
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+  void draw(std::size_t place, double ns) {
+    if (busy_ns_[place] == 0.0) busy_.push_back(place);
+    busy_ns_[place] += ns;
+  }
+
+  const Topology& topology_;
+  std::vector<double> busy_ns_;    // of links, then of resources
+  std::vector<std::size_t> busy_;  // which have any
+};
+
 class Pricer {
  public:
   Pricer(const Plan& plan, const LibraryCall& call, const Topology& topology,
-         const LinkIndex& index, const std::vector<int>& devices)
-      : call_(call), request_(request_of(plan, call)), topology_(topology), index_(index) {
+         const LinkIndex& index, Loads& loads, const std::vector<int>& devices)
+      : call_(call),
+        request_(request_of(plan, call)),
+        topology_(topology),
+        index_(index),
+        loads_(loads) {
     for (const int rank : call.ranks)
       devices_.push_back(devices.at(static_cast<std::size_t>(rank)));
     for (int member = 0; member < members(); ++member) nodes_[node_of(member)].push_back(member);
@@ -70,10 +109,6 @@ class Pricer {
     return topology_.devices[static_cast<std::size_t>(device(member))].node;
   }
   int device(int member) const { return devices_[static_cast<std::size_t>(member)]; }
-  std::vector<int> links(int from, int to) const {
-    if (const int link = index_.between(device(from), device(to)); link >= 0) return {link};
-    return links_between(topology_, device(from), device(to));
-  }
   double doublings() const { return std::ceil(std::log2(static_cast<double>(members()))); }
 
   bool is_rooted_star() const {
@@ -181,26 +216,21 @@ class Pricer {
                     between * bytes / static_cast<double>(mine.size())});
   }
 
-  /// All sendings at once: the busiest link or resource.
   double flow_ns(const std::vector<Sending>& sendings) const {
-    std::map<int, double> busy_ns;  // links from 0 on, resources from -1 down
-    double most_ns = 0.0;
     for (const Sending& one : sendings)
-      for (const int index : links(one.from, one.to)) {
-        const Link& link = topology_.links[static_cast<std::size_t>(index)];
-        most_ns = std::max(most_ns, busy_ns[index] += one.bytes / link.gb_per_s);
-        for (const int resource : link.resources) {
-          const Resource& drawn = topology_.resources[static_cast<std::size_t>(resource)];
-          most_ns = std::max(most_ns, busy_ns[-1 - resource] += one.bytes / drawn.gb_per_s);
-        }
-      }
-    return most_ns;
+      if (const int link = index_.between(device(one.from), device(one.to)); link >= 0)
+        loads_.add(link, one.bytes);
+      else
+        for (const int hop : links_between(topology_, device(one.from), device(one.to)))
+          loads_.add(hop, one.bytes);
+    return loads_.take_most_ns();
   }
 
   const LibraryCall& call_;
   Request request_;
   const Topology& topology_;
   const LinkIndex& index_;
+  Loads& loads_;
   std::vector<int> devices_;               // by member
   std::map<int, std::vector<int>> nodes_;  // members of each
   double size_ = 0.0;
@@ -214,17 +244,20 @@ std::vector<int> links_between(const Topology& topology, int src_device, int dst
   return paths.empty() ? std::vector<int>{} : paths.front().links;
 }
 
-std::vector<LibraryPrice> prices_of(const Plan& plan, const Topology& topology,
-                                    const std::vector<int>& devices) {
-  std::vector<LibraryPrice> prices;
+LibraryPrices prices_of(const Plan& plan, const Topology& topology,
+                        const std::vector<int>& devices) {
+  LibraryPrices prices;
   if (plan.calls.empty()) return prices;
   prices.reserve(plan.calls.size());
   const LinkIndex index(topology);
-  std::map<LibraryCall, std::size_t> known;  // pieces of one size are calls alike
+  Loads loads(topology);
+  std::map<LibraryCall, std::shared_ptr<const LibraryPrice>> known;  // as pieces of one size
   for (const LibraryCall& call : plan.calls) {
-    const auto [first, is_new] = known.try_emplace(call, prices.size());
-    prices.push_back(is_new ? Pricer(plan, call, topology, index, devices).price()
-                            : prices[first->second]);
+    std::shared_ptr<const LibraryPrice>& price = known[call];
+    if (!price)
+      price = std::make_shared<LibraryPrice>(
+          Pricer(plan, call, topology, index, loads, devices).price());
+    prices.push_back(price);
   }
   return prices;
 }

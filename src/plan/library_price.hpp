@@ -3,6 +3,7 @@
 // Sources: NCCL 2.30.7, src/graph/tuning.cc (latencies, efficiencies, rings, trees, PAT); for MPI
 // alpha and beta over the classic algorithms (Thakur et al., IJHPCA 2005).
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,16 +19,18 @@ struct Sending {
 };
 
 struct LibraryPrice {
-  std::string way;                ///< "ring LL128"
-  double fixed_ns = 0.0;          ///< before the bytes
+  std::string way;        ///< "ring LL128"
+  double fixed_ns = 0.0;  ///< before the bytes
   /// All at once, in the order of senders; protocol and efficiency are counted as bytes.
   std::vector<Sending> sendings;
-  double alone_ns = 0.0;          ///< all of it, with nothing else on the links
+  double alone_ns = 0.0;  ///< all of it, with nothing else on the links
 };
 
-/// Of each of the plan's calls. `devices`: the topology's device of each of the plan's ranks.
-std::vector<LibraryPrice> prices_of(const Plan& plan, const Topology& topology,
-                                    const std::vector<int>& devices);
+/// Of each of the plan's calls; calls that are alike share theirs. `devices`: the topology's device
+/// of each of the plan's ranks.
+using LibraryPrices = std::vector<std::shared_ptr<const LibraryPrice>>;
+LibraryPrices prices_of(const Plan& plan, const Topology& topology,
+                        const std::vector<int>& devices);
 /// The links of the best path between two devices; none where there is no path, or one device.
 std::vector<int> links_between(const Topology& topology, int src_device, int dst_device);
 

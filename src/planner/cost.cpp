@@ -4,7 +4,6 @@
 #include "planner/cost.hpp"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -128,13 +127,14 @@ class Estimate {
   // A library's call begins when its last member has come; false until then.
   bool join(std::size_t lane_index, const Op& op) {
     Call& call = calls_[index(op.call)];
-    call.come[lane_index] = now_[lane_index];
-    if (call.come.size() < plan_.calls[index(op.call)].ranks.size()) return false;
-    if (call.end_ns == 0.0) {
-      for (const auto& [lane, came_ns] : call.come) call.end_ns = std::max(call.end_ns, came_ns);
-      call.end_ns += prices_[index(op.call)].alone_ns;
+    if (!has_come_[lane_index]) {
+      has_come_[lane_index] = true;
+      ++call.come;
+      call.begin_ns = std::max(call.begin_ns, now_[lane_index]);
     }
-    now_[lane_index] = call.end_ns;
+    if (call.come < plan_.calls[index(op.call)].ranks.size()) return false;
+    has_come_[lane_index] = false;
+    now_[lane_index] = call.begin_ns + prices_[index(op.call)]->alone_ns;
     return true;
   }
 
@@ -163,6 +163,7 @@ class Estimate {
     calls_.resize(plan_.calls.size());
     prices_ = prices_of(plan_, topology_, plan_.request.devices);
     next_.assign(plan_.lanes.size(), 0);
+    has_come_.assign(plan_.lanes.size(), false);
     now_.assign(plan_.lanes.size(), 0.0);
     for (bool is_moving = true; is_moving;) {
       is_moving = false;
@@ -183,11 +184,12 @@ class Estimate {
   std::vector<Raised> raised_;  // by flag
   std::vector<double> times_;
   struct Call {
-    std::map<std::size_t, double> come;  // when, by lane
-    double end_ns = 0.0;
+    std::size_t come = 0;   // members so far
+    double begin_ns = 0.0;  // when the last of them came
   };
   std::vector<Call> calls_;
-  std::vector<LibraryPrice> prices_;  // by call
+  std::vector<bool> has_come_;  // by lane: to the call at which it stands
+  LibraryPrices prices_;        // by call
 };
 
 }  // namespace

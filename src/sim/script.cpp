@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "base/text.hpp"
@@ -311,13 +312,24 @@ class Compiler {
   void join(Step& step, const Op& op) {
     if (op.call < 0 || op.call >= static_cast<int>(prices_.size()))
       refuse(text("call ", op.call, " is not among the plan's ", prices_.size()));
-    const LibraryPrice& price = prices_[at(op.call)];
+    const LibraryPrice& price = *prices_[at(op.call)];
     const LibraryCall& call = plan_.calls[at(op.call)];
     step.call = first_call_ + op.call;
     step.fixed_ns = price.fixed_ns;
+    const int me = member_of(call, lane_->rank);
+    const auto [flow, is_new] = flows_.try_emplace({&price, me});
+    if (is_new) flow->second = flow_of(price, call, me);
+    step.first_use = flow->second.first_use;
+    step.use_count = flow->second.use_count;
+    step.bytes = flow->second.bytes;
+    step.limit = flow->second.limit;
+  }
+
+  /// A step's uses, bytes and limit, and nothing else of it.
+  Step flow_of(const LibraryPrice& price, const LibraryCall& call, int me) {
+    Step step;
     step.first_use = static_cast<int>(script_.uses.size());
     const auto device = [&](int member) { return devices_[at(call.ranks[at(member)])]; };
-    const int me = member_of(call, lane_->rank);
     const auto mine = std::ranges::equal_range(price.sendings, me, {}, &Sending::from);
     for (const Sending& one : mine) step.bytes = std::max(step.bytes, one.bytes);
     step.limit = std::numeric_limits<double>::infinity();
@@ -328,6 +340,7 @@ class Compiler {
         for (const int resource : machine_.link_resources(link)) draw(step, resource, weight);
       }
     }
+    return step;
   }
 
   std::vector<int> links_of(int src, int dst) const {
@@ -358,7 +371,8 @@ class Compiler {
   std::vector<int> last_use_of_;  // by resource: the last one that draw() made
   static constexpr int kMostWords = 1 << 20;
   std::vector<std::vector<int>> flags_;  // numbers by owner and writer, then index; -1 = not met
-  std::vector<LibraryPrice> prices_;     // by call
+  LibraryPrices prices_;                 // by call
+  std::map<std::pair<const LibraryPrice*, int>, Step> flows_;  // of members of calls that are alike
   int first_call_ = 0;
   const Lane* lane_ = nullptr;
   std::size_t op_index_ = 0;

@@ -15,6 +15,29 @@ namespace plait::cuda {
 #define PLAIT_ROOM(name) char* const name = nullptr  // none needs it
 #define PLAIT_SHARED(Type, name) Type& name = plait_test::block_shared->at<Type>([] {})
 
+/// NaN becomes 0x7fff in either half, as on a GPU.
+inline unsigned pair_of(unsigned first, bool first_is_nan, unsigned second, bool second_is_nan) {
+  return (first_is_nan ? 0x7fffu : first) | (second_is_nan ? 0x7fffu : second) << 16;
+}
+inline unsigned pair_of_bf16(float first, float second) {
+  const auto rounded = [](float value) {
+    const unsigned bits = __float_as_uint(value);
+    return static_cast<unsigned>((bits + std::uint64_t{0x7fff} + (bits >> 16 & 1)) >> 16);
+  };
+  return pair_of(rounded(first), first != first, rounded(second), second != second);
+}
+inline unsigned pair_of_fp16(float first, float second) {
+  const auto rounded = narrow<5, 10, true>;
+  return pair_of(rounded(first), first != first, rounded(second), second != second);
+}
+/// NaN keeps its bits, as on a GPU.
+inline float from_fp16(std::uint16_t code) {
+  const float value = widen<5, 10, true>(code);
+  return value == value
+             ? value
+             : bits_to_float((code & 0x8000u) << 16 | 0x7f800000u | (code & 0x3ffu) << 13);
+}
+
 inline void meet_threads(unsigned id, unsigned) { (*plait_test::team_meets)[id]->meet(); }
 inline bool any_of_threads(unsigned id, unsigned, bool mine) {
   return (*plait_test::team_meets)[id]->any(mine);

@@ -309,7 +309,7 @@ TEST_CASE("a library's call costs what its tables say, and rails that share a NI
     request.ranks = static_cast<int>(rank_devices(topology).size());
     request.count = count;
     const Plan plan = propose_one(topology, request, "library");
-    return prices_of(plan, topology, plan.request.devices)[0];
+    return *prices_of(plan, topology, plan.request.devices)[0];
   };
   CHECK(price("vista-2", 2).way == "ring LL");
   CHECK(price("vista-2", 2).fixed_ns == doctest::Approx(6600 + 2 * 2700));

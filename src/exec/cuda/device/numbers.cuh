@@ -59,7 +59,15 @@ __device__ inline float widen(unsigned code) {
   return bits_to_float(sign | __float_as_uint(bits_to_float(size << (23 - kMantissa)) * scale));
 }
 
-// One struct a type: how it is stored, in what it accumulates, and the two conversions.
+/// Instructions for floats of 16 bits, defined beside the others (ptx.cuh). A pair is of two fp32,
+/// the first in the lower half. They give narrow()'s and widen()'s bits but for NaN: as a pair's
+/// half it is 0x7fff, and one that is widened keeps its own bits.
+__device__ inline unsigned pair_of_bf16(float first, float second);
+__device__ inline unsigned pair_of_fp16(float first, float second);
+__device__ inline float from_fp16(std::uint16_t code);
+
+// One struct a type: how it is stored, in what it accumulates, and the two conversions. Floats of
+// 16 bits also go down in pairs: kNan is their canonical NaN, which pair() does not give.
 template <DataType kType>
 struct Number;
 
@@ -108,11 +116,20 @@ struct Number<DataType::bf16> {
   using Wide = float;
   static constexpr bool kFloat = true;
   static __device__ Wide up(Stored x) { return bits_to_float(static_cast<unsigned>(x) << 16); }
-  static __device__ Stored down(Wide x) {
-    const unsigned bits = __float_as_uint(x);
-    const unsigned rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-    return static_cast<Stored>(x == x ? rounded : 0x7fc0u);
-  }
+  static constexpr unsigned kNan = 0x7fc0u;
+  static __device__ unsigned pair(Wide x, Wide y) { return pair_of_bf16(x, y); }
+  static __device__ Stored down(Wide x) { return static_cast<Stored>(x == x ? pair(x, x) : kNan); }
+};
+
+template <>
+struct Number<DataType::fp16> {
+  using Stored = std::uint16_t;
+  using Wide = float;
+  static constexpr bool kFloat = true;
+  static __device__ Wide up(Stored x) { return from_fp16(x); }
+  static constexpr unsigned kNan = 0x7e00u;
+  static __device__ unsigned pair(Wide x, Wide y) { return pair_of_fp16(x, y); }
+  static __device__ Stored down(Wide x) { return static_cast<Stored>(x == x ? pair(x, x) : kNan); }
 };
 
 #define PLAIT_SMALL_FLOAT(name, stored, exponent, mantissa, inf)                      \
@@ -126,7 +143,6 @@ struct Number<DataType::bf16> {
       return static_cast<Stored>(narrow<exponent, mantissa, inf>(x));                 \
     }                                                                                 \
   };
-PLAIT_SMALL_FLOAT(fp16, std::uint16_t, 5, 10, true)
 PLAIT_SMALL_FLOAT(fp8e4m3, std::uint8_t, 4, 3, false)
 PLAIT_SMALL_FLOAT(fp8e5m2, std::uint8_t, 5, 2, true)
 #undef PLAIT_SMALL_FLOAT
@@ -226,14 +242,45 @@ struct Accumulator {
   using Divisor = std::conditional_t<(sizeof(Wide) < 4), int, Wide>;
   /// divide: avg's last step, by the number of ranks.
   __device__ Unit result(int op, bool finish, int ranks) {
+    const bool divide = kOp == kAnyOp && finish && op == static_cast<int>(ReduceOp::avg);
+    if (divide)
+#pragma unroll
+      for (int i = 0; i < kPerUnit; ++i)
+        wide[i] = static_cast<Wide>(wide[i] / static_cast<Divisor>(ranks));
+    if constexpr (N::kFloat && sizeof(Stored) == 2)
+      return in_pairs();
+    else
+      return one_by_one();
+  }
+
+ private:
+  __device__ Unit in_pairs() const {
+    constexpr int kPairs = kPerUnit / 2;
+    unsigned pairs[kPairs];
+    bool has_nan = false;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const Wide x = wide[2 * i], y = wide[2 * i + 1];
+      pairs[i] = N::pair(x, y);
+      has_nan = has_nan || x != x || y != y;
+    }
+    if (has_nan)
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        const Wide x = wide[2 * i], y = wide[2 * i + 1];
+        if (x != x) pairs[i] = (pairs[i] & 0xffff0000u) | N::kNan;
+        if (y != y) pairs[i] = (pairs[i] & 0xffffu) | N::kNan << 16;
+      }
+    return {pairs[0] | static_cast<unsigned long long>(pairs[1]) << 32,
+            pairs[2] | static_cast<unsigned long long>(pairs[3]) << 32};
+  }
+
+  __device__ Unit one_by_one() const {
     unsigned long long words[2] = {0, 0};
     constexpr int kPerWord = 8 / sizeof(Stored);
-    const bool divide = kOp == kAnyOp && finish && op == static_cast<int>(ReduceOp::avg);
 #pragma unroll
     for (int i = 0; i < kPerUnit; ++i) {
-      Wide value = wide[i];
-      if (divide) value = static_cast<Wide>(value / static_cast<Divisor>(ranks));
-      const Stored stored = N::down(value);
+      const Stored stored = N::down(wide[i]);
       unsigned long long part;
       if constexpr (sizeof(Stored) == 8)
         part = __builtin_bit_cast(unsigned long long, stored);

@@ -39,6 +39,23 @@ __device__ inline bool any_of_threads(unsigned id, unsigned threads, bool mine) 
   return found != 0;
 }
 
+/// Declared in numbers.cuh.
+__device__ inline unsigned pair_of_bf16(float first, float second) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+__device__ inline unsigned pair_of_fp16(float first, float second) {
+  unsigned pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+__device__ inline float from_fp16(std::uint16_t code) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(code));
+  return value;
+}
+
 /// Programmatic dependent launch: wait for the kernel before (no effect on ordinary launches), and
 /// let the kernel after be put in place meanwhile.
 __device__ inline void wait_for_grid_before() {
