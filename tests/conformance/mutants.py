@@ -269,8 +269,8 @@ FAULTS = [
     (
         "hop",
         "hop: the peer after gets the same part",
-        "held[u] = next[u];",
-        "held[u] = {} ? held[u] : next[u];",
+        "if (!kSums && after < args.ranks)",
+        "if (!kSums && after < args.ranks && !({}))",
     ),
     (
         "hop",
