@@ -9,6 +9,7 @@
 
 #include "plan/library_call.hpp"
 #include "topo/link_index.hpp"
+#include "topo/link_loads.hpp"
 #include "topo/parameters.hpp"
 
 namespace plait {
@@ -42,45 +43,10 @@ struct Way {
   double between = 1.0;  // of these, what a node sends to the next
 };
 
-/// Sendings, all at once -> the time of the busiest link or resource.
-class Loads {
- public:
-  explicit Loads(const Topology& topology)
-      : topology_(topology), busy_ns_(topology.links.size() + topology.resources.size(), 0.0) {}
-
-  void add(int link_index, double bytes) {
-    const Link& link = topology_.links[at(link_index)];
-    draw(at(link_index), bytes / link.gb_per_s);
-    for (const int resource : link.resources)
-      draw(topology_.links.size() + at(resource),
-           bytes / topology_.resources[at(resource)].gb_per_s);
-  }
-
-  /// What was added is forgotten.
-  double take_most_ns() {
-    double most_ns = 0.0;
-    for (const std::size_t place : busy_) most_ns = std::max(most_ns, busy_ns_[place]);
-    for (const std::size_t place : busy_) busy_ns_[place] = 0.0;
-    busy_.clear();
-    return most_ns;
-  }
-
- private:
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
-  void draw(std::size_t place, double ns) {
-    if (busy_ns_[place] == 0.0) busy_.push_back(place);
-    busy_ns_[place] += ns;
-  }
-
-  const Topology& topology_;
-  std::vector<double> busy_ns_;    // of links, then of resources
-  std::vector<std::size_t> busy_;  // which have any
-};
-
 class Pricer {
  public:
   Pricer(const Plan& plan, const LibraryCall& call, const Topology& topology,
-         const LinkIndex& index, Loads& loads, const std::vector<int>& devices)
+         const LinkIndex& index, LinkLoads& loads, const std::vector<int>& devices)
       : call_(call),
         request_(request_of(plan, call)),
         topology_(topology),
@@ -223,14 +189,16 @@ class Pricer {
       else
         for (const int hop : links_between(topology_, device(one.from), device(one.to)))
           loads_.add(hop, one.bytes);
-    return loads_.take_most_ns();
+    const double ns = loads_.most_ns();
+    loads_.clear();
+    return ns;
   }
 
   const LibraryCall& call_;
   Request request_;
   const Topology& topology_;
   const LinkIndex& index_;
-  Loads& loads_;
+  LinkLoads& loads_;
   std::vector<int> devices_;               // by member
   std::map<int, std::vector<int>> nodes_;  // members of each
   double size_ = 0.0;
@@ -250,7 +218,7 @@ LibraryPrices prices_of(const Plan& plan, const Topology& topology,
   if (plan.calls.empty()) return prices;
   prices.reserve(plan.calls.size());
   const LinkIndex index(topology);
-  Loads loads(topology);
+  LinkLoads loads(topology);
   std::map<LibraryCall, std::shared_ptr<const LibraryPrice>> known;  // as pieces of one size
   for (const LibraryCall& call : plan.calls) {
     std::shared_ptr<const LibraryPrice>& price = known[call];

@@ -26,9 +26,10 @@ struct LibraryPrice {
   double alone_ns = 0.0;  ///< all of it, with nothing else on the links
 };
 
+using LibraryPrices = std::vector<std::shared_ptr<const LibraryPrice>>;
+
 /// Of each of the plan's calls; calls that are alike share theirs. `devices`: the topology's device
 /// of each of the plan's ranks.
-using LibraryPrices = std::vector<std::shared_ptr<const LibraryPrice>>;
 LibraryPrices prices_of(const Plan& plan, const Topology& topology,
                         const std::vector<int>& devices);
 /// The links of the best path between two devices; none where there is no path, or one device.

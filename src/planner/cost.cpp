@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/library_price.hpp"
+#include "topo/link_loads.hpp"
 #include "topo/parameters.hpp"
 
 namespace plait {
@@ -17,7 +18,8 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 class Estimate {
  public:
-  Estimate(const Plan& plan, const Topology& topology) : plan_(plan), topology_(topology) {
+  Estimate(const Plan& plan, const Topology& topology)
+      : plan_(plan), topology_(topology), loads_(topology) {
     on_cpu_ = !plan.request.devices.empty() &&
               topology.devices[index(plan.request.devices[0])].kind == DeviceKind::cpu;
     const double memory = parameter(topology, "gpu_memory_gb_per_s");
@@ -28,15 +30,13 @@ class Estimate {
     stream_signal_ns_ = on_cpu_ ? signal_ns_ : parameter(topology, "stream_signal_ns");
     copy_ns_ = parameter(topology, "copy_launch_ns");
     kernel_ns_ = on_cpu_ ? copy_ns_ : parameter(topology, "kernel_launch_ns");
-    busy_ns_.assign(topology.links.size() + topology.resources.size(), 0.0);
     rank_ns_.assign(index(plan.request.ranks), 0.0);
     for (const std::uint64_t bytes : plan.scratch_bytes) is_cached_ &= bytes <= kCacheBytes;
   }
 
   double total_ns() {
     const double chain_ns = longest_chain_ns();
-    double busiest_ns = 0.0;
-    for (const double ns : busy_ns_) busiest_ns = std::max(busiest_ns, ns);
+    double busiest_ns = loads_.most_ns();
     if (on_cpu_)  // one thread runs all lanes of a rank
       for (const double ns : rank_ns_) busiest_ns = std::max(busiest_ns, ns);
     // What fills and drains the pipeline comes on top of the bottleneck, roughly.
@@ -68,10 +68,7 @@ class Estimate {
       const Link& link = topology_.links[index(link_index)];
       speed = link.gb_per_s;
       launch_ns += link.latency_ns;
-      busy_ns_[index(link_index)] += bytes / link.gb_per_s;
-      for (const int resource : link.resources)
-        busy_ns_[topology_.links.size() + index(resource)] +=
-            bytes / topology_.resources[index(resource)].gb_per_s;
+      loads_.add(link_index, bytes);
     }
     const double factor = 0.5 * cached(op.dst) + 0.5 * cached(op.srcs[0]);
     return launch_ns + factor * bytes / speed;
@@ -178,7 +175,8 @@ class Estimate {
   bool is_cached_ = true;
   double local_gb_per_s_ = 1.0, reduce_gb_per_s_ = 1.0, cpu_reduce_gb_per_s_ = 1.0;
   double signal_ns_ = 0.0, stream_signal_ns_ = 0.0, copy_ns_ = 0.0, kernel_ns_ = 0.0;
-  std::vector<double> busy_ns_, rank_ns_, now_;
+  LinkLoads loads_;
+  std::vector<double> rank_ns_, now_;
   std::vector<std::size_t> next_;
   std::size_t words_ = 0;       // of a pair of ranks
   std::vector<Raised> raised_;  // by flag

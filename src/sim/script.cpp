@@ -271,9 +271,9 @@ class Compiler {
     return link;
   }
 
-  // Adds `weight` to what the step draws on a resource. Uses are in the order of steps, so those
-  // from the step's first on are its own.
-  void draw(Step& step, int resource, double weight) {
+  // Adds `weight` to what is drawn on a resource. Who draws has the last uses of all: those from
+  // its first on are its own.
+  void draw(Draw& step, int resource, double weight) {
     int& last = last_use_of_[at(resource)];
     if (last >= step.first_use) {
       script_.uses[at(last)].weight += weight;
@@ -317,17 +317,13 @@ class Compiler {
     step.call = first_call_ + op.call;
     step.fixed_ns = price.fixed_ns;
     const int me = member_of(call, lane_->rank);
-    const auto [flow, is_new] = flows_.try_emplace({&price, me});
-    if (is_new) flow->second = flow_of(price, call, me);
-    step.first_use = flow->second.first_use;
-    step.use_count = flow->second.use_count;
-    step.bytes = flow->second.bytes;
-    step.limit = flow->second.limit;
+    const auto [drawn, is_new] = joins_.try_emplace({&price, me});
+    if (is_new) drawn->second = drawn_by(price, call, me);
+    static_cast<Draw&>(step) = drawn->second;
   }
 
-  /// A step's uses, bytes and limit, and nothing else of it.
-  Step flow_of(const LibraryPrice& price, const LibraryCall& call, int me) {
-    Step step;
+  Draw drawn_by(const LibraryPrice& price, const LibraryCall& call, int me) {
+    Draw step;
     step.first_use = static_cast<int>(script_.uses.size());
     const auto device = [&](int member) { return devices_[at(call.ranks[at(member)])]; };
     const auto mine = std::ranges::equal_range(price.sendings, me, {}, &Sending::from);
@@ -372,7 +368,7 @@ class Compiler {
   static constexpr int kMostWords = 1 << 20;
   std::vector<std::vector<int>> flags_;  // numbers by owner and writer, then index; -1 = not met
   LibraryPrices prices_;                 // by call
-  std::map<std::pair<const LibraryPrice*, int>, Step> flows_;  // of members of calls that are alike
+  std::map<std::pair<const LibraryPrice*, int>, Draw> joins_;  // of alike calls, by member
   int first_call_ = 0;
   const Lane* lane_ = nullptr;
   std::size_t op_index_ = 0;

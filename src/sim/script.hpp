@@ -10,19 +10,23 @@
 
 namespace plait::sim {
 
-struct Step {
+/// What a step moves, and on what that draws.
+struct Draw {
+  int first_use = 0;   ///< into Script::uses; joins of alike calls share theirs
+  int use_count = 0;   ///< 0 = no flow: a fixed time only
+  double bytes = 0.0;  ///< of the flow
+  double limit = 0.0;  ///< of the flow's rate
+};
+
+struct Step : Draw {
   OpKind kind = OpKind::copy;
   std::uint32_t value = 0;  ///< signal, wait
   int flag = -1;            ///< signal, wait: dense index over all jobs
   int call = -1;            ///< join: dense index over all jobs
   int engine = -1;          ///< copy on a copy engine: the GPU whose engines it needs
   int link = -1;            ///< for the port loss: copies of copy engines only
-  int first_use = 0;        ///< into Script::uses
-  int use_count = 0;        ///< 0 = no flow: a fixed time only
   double fixed_ns = 0.0;    ///< before the flow starts, or all there is
   double lag_ns = 0.0;      ///< signal: from the end of the step to the flag's rise
-  double bytes = 0.0;       ///< of the flow
-  double limit = 0.0;       ///< of the flow's rate
   double ready_ns = 0.0;    ///< the host has not enqueued it before
 };
 

@@ -34,7 +34,8 @@ template <DataType kType>
 void check_type() {
   std::mt19937 random(7);
   for (unsigned code = 0; code < 1u << 16; code += 8) {
-    Codes every, zeros{}, any, least;
+    Codes every, zeros, any, least;
+    zeros.fill(0x8000);  // -0: with it any sum is the other number, signs of zeros too
     for (unsigned i = 0; i < 8; ++i) {
       every[i] = static_cast<std::uint16_t>(code + i);
       any[i] = static_cast<std::uint16_t>(random());

@@ -152,8 +152,8 @@ double cpu_ms() {
 
 TEST_CASE("plans for 64 GPUs of eight nodes are made and ranked within 50 ms, and fit in scratch") {
   const Topology topology = load_topology("hgx-h200-8");
-  // Sanitizers take their time, and where tests take few of their cases, as in CI, other programs
-  // hold caches and cores.
+  // A whole `make test` holds 50 ms. Sanitizers take their time, and where tests take few of their
+  // cases, as in CI, other programs hold caches and cores.
   const double most_ms = plait_test::kIsSanitized ? 5000 : plait_test::takes_few() ? 100 : 50;
   double slowest_ms = 0;
   for (const char* name : {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",

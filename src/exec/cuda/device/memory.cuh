@@ -12,7 +12,7 @@ namespace plait::cuda {
 
 __device__ inline bool reached(unsigned a, unsigned b) { return static_cast<int>(a - b) >= 0; }
 
-/// The rank `k` after `rank` in the rotation, for 0 <= k < ranks: peers are visited in this order,
+/// The rank `k` after `rank` in the rotation, for 0 <= k <= ranks: peers are visited in this order,
 /// so that no rank is everybody's first.
 __device__ inline int rank_after(int rank, int k, int ranks) {
   const int at = rank + k;

@@ -60,8 +60,8 @@ __device__ inline float widen(unsigned code) {
 }
 
 /// Instructions for floats of 16 bits, defined beside the others (ptx.cuh). A pair is of two fp32,
-/// the first in the lower half. They give narrow()'s and widen()'s bits but for NaN: as a pair's
-/// half it is 0x7fff, and one that is widened keeps its own bits.
+/// the first in the lower half. They give narrow()'s and widen()'s bits but for NaN, which is
+/// 0x7fff as a pair's half, and may be any where it is widened.
 __device__ inline unsigned pair_of_bf16(float first, float second);
 __device__ inline unsigned pair_of_fp16(float first, float second);
 __device__ inline float from_fp16(std::uint16_t code);
@@ -110,27 +110,22 @@ struct Number<DataType::fp64> {
   }
 };
 
-template <>
-struct Number<DataType::bf16> {
-  using Stored = std::uint16_t;
-  using Wide = float;
-  static constexpr bool kFloat = true;
-  static __device__ Wide up(Stored x) { return bits_to_float(static_cast<unsigned>(x) << 16); }
-  static constexpr unsigned kNan = 0x7fc0u;
-  static __device__ unsigned pair(Wide x, Wide y) { return pair_of_bf16(x, y); }
-  static __device__ Stored down(Wide x) { return static_cast<Stored>(x == x ? pair(x, x) : kNan); }
-};
-
-template <>
-struct Number<DataType::fp16> {
-  using Stored = std::uint16_t;
-  using Wide = float;
-  static constexpr bool kFloat = true;
-  static __device__ Wide up(Stored x) { return from_fp16(x); }
-  static constexpr unsigned kNan = 0x7e00u;
-  static __device__ unsigned pair(Wide x, Wide y) { return pair_of_fp16(x, y); }
-  static __device__ Stored down(Wide x) { return static_cast<Stored>(x == x ? pair(x, x) : kNan); }
-};
+#define PLAIT_HALF_FLOAT(name, widened, paired, nan)                         \
+  template <>                                                                \
+  struct Number<DataType::name> {                                            \
+    using Stored = std::uint16_t;                                            \
+    using Wide = float;                                                      \
+    static constexpr bool kFloat = true;                                     \
+    static constexpr unsigned kNan = nan;                                    \
+    static __device__ Wide up(Stored x) { return widened; }                  \
+    static __device__ unsigned pair(Wide x, Wide y) { return paired(x, y); } \
+    static __device__ Stored down(Wide x) {                                  \
+      return static_cast<Stored>(x == x ? pair(x, x) : kNan);                \
+    }                                                                        \
+  };
+PLAIT_HALF_FLOAT(bf16, bits_to_float(static_cast<unsigned>(x) << 16), pair_of_bf16, 0x7fc0u)
+PLAIT_HALF_FLOAT(fp16, from_fp16(x), pair_of_fp16, 0x7e00u)
+#undef PLAIT_HALF_FLOAT
 
 #define PLAIT_SMALL_FLOAT(name, stored, exponent, mantissa, inf)                      \
   template <>                                                                         \

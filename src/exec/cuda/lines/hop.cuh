@@ -86,9 +86,8 @@ struct HopCall : EscapedCall<HopArgs> {
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
           send(peer(k), first + u * stride, held[u]);
-          // Of moves the next peer's unit takes the place of one that is sent, on its way while
-          // others are sent: 0 to 5 % less. Registers beside these are spilled, which costs 4 to 7
-          // %.
+          // Of moves the next peer's unit takes the place of one that is sent, and is on its way
+          // while others are sent: 0 to 5 % less. More registers are spilled: 1 to 7 % more.
           if (!kSums && after < args.ranks) held[u] = load_one(src, first + u * stride, whole);
         }
       k = after;
