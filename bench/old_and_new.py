@@ -66,8 +66,8 @@ def native(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dict[st
 def under_nccl(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dict[str, float]]]:
     """Rows of this file as a program under torchrun, with the build's drop-in preloaded."""
     env = {**os.environ, "LD_PRELOAD": str(build / "shims" / "libplait_nccl.so")}
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(args.gpus)]
-    command += ["--master-port", "0", __file__, "--least", args.least, "--most", args.most]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    command += [str(args.gpus), __file__, "--least", args.least, "--most", args.most]
     command += ["--factor", str(args.factor), "--collectives", args.collectives]
     for line in ended(run_job(command, env, args.limit), " ".join(command)).splitlines():
         if line.startswith("{"):
