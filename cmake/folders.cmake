@@ -98,7 +98,6 @@ function(plait_test_program program folder library)
   target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${program} PRIVATE ${library} plait_json)
   set_target_properties(${program} PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF)
-  target_compile_definitions(${program} PRIVATE PLAIT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set(but "")
   if(program STREQUAL test_conformance)  # minutes of plays and proofs, which need not be alone
     set(files engines engine_calls engine_mutants message_plans one_process pair_copies scatter_ring_on_host)
