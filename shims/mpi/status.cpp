@@ -5,10 +5,7 @@
 
 namespace plait::mpi {
 
-int status_bytes() {
-  const Family family = real().abi.family;
-  return family == Family::mpich ? 20 : family == Family::open_mpi ? 24 : 32;
-}
+int status_bytes() { return real().abi.status_bytes; }
 
 std::uint64_t received_bytes(const void* status) {
   if (status == nullptr || status == real().abi.status_ignore) return 0;
@@ -27,7 +24,7 @@ void set_received_bytes(void* status, std::uint64_t bytes) {
 }
 
 int& error_in(void* status) {
-  return *reinterpret_cast<int*>(static_cast<std::byte*>(status) + real().abi.source_at + 8);
+  return *reinterpret_cast<int*>(static_cast<std::byte*>(status) + real().abi.error_at);
 }
 
 int error_class(int code) {

@@ -300,6 +300,12 @@ def test_a_rank_that_ends_amid_random_calls_ends_the_job(mpi, drop_in, folder, h
     program = compiled(mpi, folder, "mixes", MIXES)
     settings = {"PLAIT_NODE_SIZE": "2"} if nodes == "2" else {}
     marked = {"PLAIT_TEST_MARK": f"{os.getpid()}-{mpi.name}-{how}-{nodes}"}
+def test_constants_are_those_of_the_header(mpi, folder):
+    program = compiled(mpi, folder, "constants", ["constants.cpp"])
+    done = subprocess.run([program], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stdout
+
+
     env = environment(drop_in, **settings) | marked
     for seed in range(31, 31 + max(1, int(3 * SCALE))):
         command = [str(program), str(seed), "120", how]

@@ -40,17 +40,13 @@ struct KnownOp {
 struct Abi {
   Family family = Family::open_mpi;
   int handle_bytes = 8;
-  const void* in_place = nullptr;
-  void* status_ignore = nullptr;
-  int source_at = 0;  ///< where in a status its source lies; the tag follows
-  int any_source = -1, any_tag = -1;
-  int shared_kind = 0;  ///< MPI_COMM_TYPE_SHARED
-  int cart = 1, graph = 2, dist_graph = 3;
-  Handle world = 0, self = 0, no_comm = 0, no_type = 0, no_request = 0, no_info = 0;
-  Handle errors_return = 0;
-  int err_truncate = 15, err_in_status = 18, err_pending = 19;
-  int thread_multiple = 3;
-  Handle int32 = 0, byte = 0, min = 0;
+#define PLAIT_MPI_ADDRESS(name, ...) void* name = nullptr;
+#define PLAIT_MPI_NUMBER(name, ...) int name = 0;
+#define PLAIT_MPI_HANDLE(name, ...) Handle name = 0;
+#include "comm/mpi/constants.def"
+#undef PLAIT_MPI_ADDRESS
+#undef PLAIT_MPI_NUMBER
+#undef PLAIT_MPI_HANDLE
 
   /// Handles are compared by this.
   Handle key(Handle handle) const {

@@ -42,6 +42,9 @@ Functions functions_of(const mpi::Loaded& loaded) {
   return found;
 }
 
+/// A handler of errors that lets a function return its own.
+void let_return(void*, int*, ...) {}
+
 class MpiCarrier : public Carrier {
  public:
   /// Of a communicator of the program's, whose attributes are not copied; all its ranks together,
@@ -49,7 +52,7 @@ class MpiCarrier : public Carrier {
   MpiCarrier(mpi::Loaded loaded, Handle comm, int rank, int ranks)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
     call(mpi_.Comm_split(comm, 0, rank, &comm_), "MPI_Comm_split");
-    call(mpi_.Comm_set_errhandler(comm_, loaded_.abi.errors_return), "MPI_Comm_set_errhandler");
+    let_errors_return();
   }
   /// All ranks of MPI_COMM_WORLD together.
   MpiCarrier(mpi::Loaded loaded, int rank, int ranks, double arrive_s)
@@ -62,7 +65,7 @@ class MpiCarrier : public Carrier {
       if (now_ns() > deadline_ns || (turn % 16 == 0 && probe(loaded_.abi.world, kGoneTag) >= 0))
         throw Error(ErrorCode::timeout, who_is_missing(arrive_s));
     }
-    call(mpi_.Comm_set_errhandler(comm_, loaded_.abi.errors_return), "MPI_Comm_set_errhandler");
+    let_errors_return();
   }
   ~MpiCarrier() override {
     int is_over = 1;
@@ -128,6 +131,14 @@ class MpiCarrier : public Carrier {
  private:
   using Told = std::array<char, kMostTold>;
 
+  /// By a handler of its own: libraries with MPI 5's ABI differ in what MPI_ERRORS_RETURN is.
+  void let_errors_return() {
+    Handle handler = 0;
+    call(mpi_.Comm_create_errhandler(let_return, &handler), "MPI_Comm_create_errhandler");
+    const int code = mpi_.Comm_set_errhandler(comm_, handler);
+    mpi_.Errhandler_free(&handler);  // the communicator holds it
+    call(code, "MPI_Comm_set_errhandler");
+  }
   void call(int result, const char* what) const {
     if (result == 0) return;
     std::array<char, 1024> said{};  // MPI_MAX_ERROR_STRING is 512 or less
