@@ -11,11 +11,19 @@
 namespace plait::mpi {
 namespace {
 
+/// Open MPI's vector code saturates sums of short integers, and what is left over behind vectors
+/// wraps, as plait's do. Its small sums and its large ones are then to come from the same hand.
+bool saturates(const KnownType& type, const KnownOp& op) {
+  return real().abi.family == Family::open_mpi && op.op == ReduceOp::sum &&
+         type.kind == TypeClass::integer && bytes_of(type.type) <= 2;
+}
+
 /// plait's type and operation of a reduction; false where it is the MPI's.
 bool set_reduction(const Asked& asked, Request& request) {
   const KnownType* type = real().abi.type(asked.out_type);
   const KnownOp* op = real().abi.op(asked.op);
   if (type == nullptr || op == nullptr || type->kind == TypeClass::moved) return false;
+  if (saturates(*type, *op)) return false;
   const bool floats = type->kind == TypeClass::floating || type->kind == TypeClass::asked_floating;
   if (floats && !op->on_floats) return false;
   if (type->kind == TypeClass::byte && op->on_floats) return false;

@@ -300,6 +300,24 @@ def test_a_rank_that_ends_amid_random_calls_ends_the_job(mpi, drop_in, folder, h
     program = compiled(mpi, folder, "mixes", MIXES)
     settings = {"PLAIT_NODE_SIZE": "2"} if nodes == "2" else {}
     marked = {"PLAIT_TEST_MARK": f"{os.getpid()}-{mpi.name}-{how}-{nodes}"}
+def test_sums_of_floats_take_one_order_from_the_first_call_on(run_case):
+    """MPICH's own take another from the fifth call on."""
+    found = rows(run_case("one_order", ranks=4))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 36)] * 4
+
+
+def test_a_nan_is_the_largest_and_the_least_on_all_ranks(run_case):
+    found = rows(run_case("nans"))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 304)] * 2
+
+
+def test_sums_that_overflow_are_alike_in_small_calls_and_large_ones(mpi, run_case):
+    """Open MPI's vector code saturates sums of 8 and 16 bits, so all of these are its own."""
+    found = rows(run_case("narrow_integers", PLAIT_MIN_BYTES="64K"))
+    served = 4 if "openmpi" in mpi.name else 12
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, served)] * 2
+
+
 def test_constants_are_those_of_the_header(mpi, folder):
     program = compiled(mpi, folder, "constants", ["constants.cpp"])
     done = subprocess.run([program], capture_output=True, text=True, timeout=30)

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <string>
@@ -298,6 +299,79 @@ void gpus_late() {
   hold(calls_served() > 20, "that plait has served the latter half");
 }
 
+/// Floats of which one order of adding gives another sum than the next: all calls give one.
+void one_order() {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  const std::vector<float> in(4, rank == 0 ? 16777216.0f : 1.0f);
+  std::vector<float> first(4);
+  for (int round = 0; round < 12; ++round) {
+    std::vector<float> out(4), least(4), most(4);
+    MPI_Allreduce(in.data(), out.data(), 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    if (round == 0) first = out;
+    hold(out == first, "that a sum is what it was in the first call");
+    MPI_Allreduce(out.data(), least.data(), 4, MPI_FLOAT, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Allreduce(out.data(), most.data(), 4, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
+    hold(least == most, "that ranks have one sum");
+  }
+}
+
+/// A NaN of any rank, at any place, is the result there on all ranks.
+template <class T>
+void nans_of(MPI_Datatype type) {
+  const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
+  for (const int count : {1, 37})
+    for (int at = 0; at < count; ++at)
+      for (int from = 0; from < ranks; ++from)
+        for (const MPI_Op op : {MPI_MAX, MPI_MIN}) {
+          std::vector<T> in(static_cast<std::size_t>(count), static_cast<T>(rank)), out(in.size());
+          if (rank == from) in[static_cast<std::size_t>(at)] = static_cast<T>(NAN);
+          MPI_Allreduce(in.data(), out.data(), count, type, op, MPI_COMM_WORLD);
+          bool right = true;
+          const T wanted = static_cast<T>(op == MPI_MAX ? ranks - 1 : 0);
+          for (int one = 0; one < count; ++one) {
+            const T got = out[static_cast<std::size_t>(one)];
+            right = right && (one == at ? std::isnan(got) : got == wanted);
+          }
+          hold(right, "that a NaN is the result");
+        }
+}
+
+void nans() {
+  nans_of<float>(MPI_FLOAT);
+  nans_of<double>(MPI_DOUBLE);
+}
+
+/// A sum or product that does not fit into its type is the same in a small call, which passes on,
+/// and a large one.
+template <class T>
+void narrow(MPI_Datatype type, MPI_Op op, int mine, const char* what) {
+  long first = 0;
+  for (const int count : {64, 1 << 17}) {
+    const std::vector<T> in(static_cast<std::size_t>(count), static_cast<T>(mine));
+    std::vector<T> out(in.size());
+    MPI_Allreduce(in.data(), out.data(), count, type, op, MPI_COMM_WORLD);
+    if (count == 64) first = static_cast<long>(out[0]);
+    hold(
+        std::all_of(out.begin(), out.end(), [&](T one) { return static_cast<long>(one) == first; }),
+        what);
+  }
+}
+
+void narrow_integers() {
+  narrow<unsigned char>(MPI_UNSIGNED_CHAR, MPI_SUM, 200, "one sum of unsigned char");
+  narrow<signed char>(MPI_SIGNED_CHAR, MPI_SUM, 100, "one sum of signed char");
+  narrow<std::uint8_t>(MPI_UINT8_T, MPI_SUM, 200, "one sum of uint8_t");
+  narrow<std::int8_t>(MPI_INT8_T, MPI_SUM, -100, "one sum of int8_t");
+  narrow<unsigned short>(MPI_UNSIGNED_SHORT, MPI_SUM, 40000, "one sum of unsigned short");
+  narrow<short>(MPI_SHORT, MPI_SUM, 30000, "one sum of short");
+  narrow<std::uint16_t>(MPI_UINT16_T, MPI_SUM, 40000, "one sum of uint16_t");
+  narrow<std::int16_t>(MPI_INT16_T, MPI_SUM, -30000, "one sum of int16_t");
+  narrow<int>(MPI_INT, MPI_SUM, 2000000000, "one sum of int");
+  narrow<long>(MPI_LONG, MPI_SUM, -1, "one sum of long");
+  narrow<unsigned char>(MPI_UNSIGNED_CHAR, MPI_PROD, 20, "one product of unsigned char");
+  narrow<short>(MPI_SHORT, MPI_PROD, 300, "one product of short");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -324,6 +398,12 @@ int main(int argc, char** argv) {
     uneven();
   else if (name == "threads")
     threads();
+  else if (name == "one_order")
+    one_order();
+  else if (name == "nans")
+    nans();
+  else if (name == "narrow_integers")
+    narrow_integers();
   else if (name == "killed")
     killed();
   else if (name == "nodes")
