@@ -3,8 +3,10 @@
 #include "shims/mpi/layout.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "base/text.hpp"
@@ -14,6 +16,47 @@ namespace plait::mpi {
 namespace {
 
 constexpr std::uint64_t kPiece = 1 << 30;  ///< of one MPI_Pack, whose sizes are ints
+constexpr std::uint64_t kMostPacked = std::numeric_limits<int>::max();
+
+/// Throws what the MPI says, where its handler lets an error return.
+void require(int code, const char* function) {
+  if (code == 0) return;
+  std::array<char, 1024> words{};  // MPI_MAX_ERROR_STRING is 512 or less
+  int length = 0;
+  if (real().Error_string(code, words.data(), &length) != 0) words[0] = '\0';
+  throw Error(ErrorCode::unsupported, text("wanted the data of a datatype by ", function,
+                                           ", found error ", code, ": ", words.data()));
+}
+
+/// A type of so many bytes in a row, which may be more than an int counts.
+class RowOfBytes {
+ public:
+  explicit RowOfBytes(std::uint64_t bytes) {
+    std::vector<int> lengths;
+    std::vector<std::intptr_t> places;
+    for (std::uint64_t done = 0; done < bytes; done += kPiece) {
+      lengths.push_back(static_cast<int>(std::min(kPiece, bytes - done)));
+      places.push_back(static_cast<std::intptr_t>(done));
+    }
+    require(real().Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(),
+                                        places.data(), real().abi.byte, &made_),
+            "MPI_Type_create_hindexed");
+    real().Type_commit(&made_);
+  }
+  ~RowOfBytes() { real().Type_free(&made_); }
+  RowOfBytes(const RowOfBytes&) = delete;
+  RowOfBytes& operator=(const RowOfBytes&) = delete;
+  Handle type() const { return real().abi.at(&made_, 0); }
+
+ private:
+  Handle made_ = 0;
+};
+
+/// More than the ints of MPI_Pack count: what a rank gathers from itself alone, it copies.
+void copy_one(const void* from, Handle from_type, void* to, Handle to_type) {
+  require(real().small.Allgather(from, 1, from_type, to, 1, to_type, real().abi.self),
+          "MPI_Allgather on MPI_COMM_SELF");
+}
 
 /// Calls all(bytes) where data lie in a row, else each(first element, elements, bytes of data
 /// before them, their bytes), as the MPI can pack them at once.
@@ -29,7 +72,7 @@ void in_portions(Count count, const Layout& layout, const All& all, const Each& 
   for (Count done = 0; done < count; done += most) {
     const Count now = std::min(most, count - done);
     each(done, static_cast<int>(now), static_cast<std::uint64_t>(done) * layout.bytes,
-         static_cast<int>(static_cast<std::uint64_t>(now) * layout.bytes));
+         static_cast<std::uint64_t>(now) * layout.bytes);
   }
 }
 
@@ -38,48 +81,161 @@ std::byte* bytes_at(const void* base, std::intptr_t offset) {
                                       static_cast<std::uintptr_t>(offset));
 }
 
-/// MPI_COMBINER_NAMED; _DUP and _CONTIGUOUS follow.
-int named_combiner() {
-  switch (real().abi.family) {
-    case Family::open_mpi: return 0;
-    case Family::mpich: return 1;
-    default: return 101;
+/// What a type was made of. One that a function for large counts has made, an MPI shows by its
+/// _c functions alone.
+class Made {
+ public:
+  explicit Made(Handle type) {
+    if (!ask_for_numbers(type) || is_predefined()) return;
+    types_.resize(static_cast<std::size_t>(numbers_.types));
+    std::vector<int> integers(static_cast<std::size_t>(numbers_.integers));
+    std::vector<std::intptr_t> addresses(static_cast<std::size_t>(numbers_.addresses));
+    std::vector<Count> large(static_cast<std::size_t>(numbers_.large));
+    const bool is_shown = ask_for_contents(type, integers, addresses, large);
+    if (!is_shown) types_.clear();
+    for (std::size_t at = types_.size(); at-- > 0;)  // they may be narrower than a Handle
+      types_[at] = real().abi.at(types_.data(), static_cast<int>(at));
+    if (is_shown) set_parts(integers, addresses, large);
   }
+  /// Of types that were made of others the question made copies.
+  ~Made() {
+    for (Handle& one : types_)
+      if (!is_named(one)) real().Type_free(&one);
+  }
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+
+  /// MPI_COMBINER_...; -1 where the MPI does not say.
+  int combiner() const { return combiner_; }
+  bool is_predefined() const { return combiner_ < 0 || numbers_.types == 0; }
+  const std::vector<Handle>& types() const { return types_; }
+  /// Of a type that has a list of places, its parts that hold something: where, and of which type.
+  struct Part {
+    std::intptr_t at;
+    Handle type;
+  };
+  const std::vector<Part>& parts() const { return parts_; }
+
+ private:
+  struct Numbers {
+    Count integers = 0, addresses = 0, large = 0, types = 0;
+  };
+  bool ask_for_numbers(Handle type) {
+    Numbers& of = numbers_;
+    int code = 0, combiner = 0;
+    if (real().Type_get_envelope_c != nullptr) {
+      code = real().Type_get_envelope_c(type, &of.integers, &of.addresses, &of.large, &of.types,
+                                        &combiner);
+    } else {
+      int integers = 0, addresses = 0, types = 0;
+      code = real().Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+      of = {integers, addresses, 0, types};
+    }
+    if (code == 0) combiner_ = combiner;
+    return code == 0;
+  }
+  bool ask_for_contents(Handle type, std::vector<int>& integers,
+                        std::vector<std::intptr_t>& addresses, std::vector<Count>& large) {
+    const Numbers& of = numbers_;
+    if (real().Type_get_contents_c != nullptr)
+      return real().Type_get_contents_c(type, of.integers, of.addresses, of.large, of.types,
+                                        integers.data(), addresses.data(), large.data(),
+                                        types_.data()) == 0;
+    return real().Type_get_contents(type, static_cast<int>(of.integers),
+                                    static_cast<int>(of.addresses), static_cast<int>(of.types),
+                                    integers.data(), addresses.data(), types_.data()) == 0;
+  }
+  /// A count, lengths, places: made by a function for large counts, a type has all in one list.
+  void set_parts(const std::vector<int>& integers, const std::vector<std::intptr_t>& addresses,
+                 const std::vector<Count>& large) {
+    const Abi& abi = real().abi;
+    const bool alike = combiner_ == abi.combiner_hindexed_block;
+    if (!alike && combiner_ != abi.combiner_hindexed && combiner_ != abi.combiner_struct) return;
+    const std::size_t parts =
+        large.empty() ? addresses.size() : static_cast<std::size_t>(large.front());
+    for (std::size_t part = 0; part < parts; ++part) {
+      const std::size_t length = alike ? 1 : 1 + part;
+      if ((large.empty() ? integers[length] : large[length]) <= 0) continue;
+      parts_.push_back({large.empty() ? addresses[part] : large[large.size() - parts + part],
+                        types_[types_.size() > 1 ? part : 0]});
+    }
+  }
+  static bool is_named(Handle type) {
+    return real().abi.type(type) != nullptr || Made(type, false).is_predefined();
+  }
+  Made(Handle type, bool) { ask_for_numbers(type); }
+
+  int combiner_ = -1;
+  Numbers numbers_;
+  std::vector<Handle> types_;
+  std::vector<Part> parts_;
+};
+
+/// Where parts of an element begin that may lie in allocations of their own.
+std::vector<std::intptr_t> places_in(Handle type) {
+  if (real().abi.type(type) != nullptr) return {0};
+  const Made made(type);
+  if (made.types().empty()) return {0};
+  if (made.parts().empty()) return places_in(made.types()[0]);
+  std::vector<std::intptr_t> all, inner;
+  Handle last = 0;
+  for (const Made::Part& part : made.parts()) {
+    if (last != part.type) inner = places_in(part.type);
+    last = part.type;
+    for (const std::intptr_t at : inner) all.push_back(part.at + at);
+  }
+  return all;
 }
 
-/// A type made of others: whether it is one of these, or several in a row, and has no holes either.
-bool is_contiguous_row(Handle type, int integers, int combiner) {
-  const int named = named_combiner();
-  if (combiner != named + 1 && combiner != named + 2) return false;
-  int counts[2] = {};
-  Handle inner = 0;
-  if (real().Type_get_contents(type, integers, 0, 1, counts, nullptr, &inner) != 0) return false;
-  inner = real().abi.at(&inner, 0);
-  const bool contiguous = layout_of(inner).contiguous;
-  int of_integers = 0, of_addresses = 0, of_types = 0, of_combiner = named;
-  real().Type_get_envelope(inner, &of_integers, &of_addresses, &of_types, &of_combiner);
-  if (of_combiner != named) real().Type_free(&inner);  // the question made a copy
-  return contiguous;
+/// The GPU that data lie on, -1 = host memory, and whether some lie elsewhere.
+struct Lying {
+  int gpu = -1;
+  bool is_split = false;
+};
+
+/// A type that was made of others may reach from any buffer to anywhere, by absolute addresses.
+Lying lying(const void* buffer, Handle type, Count count) {
+  if (!uses_gpus()) return {};
+  if (real().abi.type(type) != nullptr) return {gpu_of(buffer), false};
+  // What CUDA reserves for GPUs begins and ends at multiples of this: of host addresses that are
+  // nearer to each other, no GPU's memory lies between.
+  constexpr std::uint64_t kUnit = 2 << 20;
+  const Piece span = span_of(type, count);
+  if (span.bytes == 0) return {};
+  const auto holding = [&](std::intptr_t at) { return gpu_holding(bytes_at(buffer, at)); };
+  const int gpu = holding(span.at);
+  const bool ends_there = holding(span.at + static_cast<std::intptr_t>(span.bytes) - 1) == gpu;
+  if (!ends_there || span.bytes < kUnit) return {gpu, !ends_there};
+  std::uintptr_t asked = 0;
+  for (const std::intptr_t place : places_in(type)) {
+    const std::uintptr_t unit = reinterpret_cast<std::uintptr_t>(bytes_at(buffer, place)) / kUnit;
+    if (unit != asked && holding(place) != gpu) return {gpu, true};
+    asked = unit;
+  }
+  return {gpu, false};
 }
 
 /// Of one element, the first `bytes` of its data.
 std::vector<Piece> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
   if (layout.contiguous) return {{0, bytes}};
   const Piece span = span_of(layout.type, 1);
-  if (layout.bytes > static_cast<std::uint64_t>(std::numeric_limits<int>::max()))
-    throw Error(ErrorCode::unsupported,
-                text("wanted elements of a datatype of at most 2 GiB in device memory, found ",
-                     layout.bytes, " bytes: use more and smaller elements"));
-  std::vector<char> marks(layout.bytes, 2);
-  std::fill_n(marks.begin(), bytes, 1);
-  std::vector<char> map(span.bytes, 0);
-  int at = 0;
-  real().Unpack(marks.data(), static_cast<int>(layout.bytes), &at, map.data() - span.at, 1,
-                layout.type, real().abi.self);
+  std::vector<std::byte> marks, map;
+  try {
+    marks.resize(layout.bytes, std::byte{2});
+    map.resize(span.bytes);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::out_of_memory,
+                text("wanted ", layout.bytes + span.bytes,
+                     " bytes to find where the data of one element of a datatype lie in device "
+                     "memory, found no such memory: use more and smaller elements"));
+  }
+  std::fill_n(marks.begin(), bytes, std::byte{1});
+  unpack(marks.data(), 1, layout, map.data() - span.at);
   std::vector<Piece> pieces;
+  const auto is_data = [](std::byte mark) { return mark == std::byte{1}; };
   for (auto begin = map.begin(); begin != map.end();) {
-    begin = std::find(begin, map.end(), 1);
-    const auto end = std::find_if(begin, map.end(), [](char mark) { return mark != 1; });
+    begin = std::find_if(begin, map.end(), is_data);
+    const auto end = std::find_if_not(begin, map.end(), is_data);
     if (begin != end)
       pieces.push_back({begin - map.begin() + span.at, static_cast<std::uint64_t>(end - begin)});
     begin = end;
@@ -115,7 +271,7 @@ std::optional<std::uint64_t> size_of(Handle type) {
   return static_cast<std::uint64_t>(many);
 }
 
-/// Predefined types alone have an envelope of nothing; those of pairs may have holes.
+/// Predefined types of pairs may have holes.
 Layout layout_of(Handle type) {
   Layout layout{type, size_of(type).value_or(0), 0, false};
   if (real().abi.type(type) != nullptr) {
@@ -124,13 +280,33 @@ Layout layout_of(Handle type) {
     return layout;
   }
   std::intptr_t low = 0;
-  int integers = 1, addresses = 1, types = 1, combiner = 0;
   real().Type_get_extent(type, &low, &layout.extent);
   if (low != 0 || layout.extent != static_cast<std::intptr_t>(layout.bytes)) return layout;
-  real().Type_get_envelope(type, &integers, &addresses, &types, &combiner);
-  const bool predefined = integers == 0 && addresses == 0 && types == 0;
-  layout.contiguous = predefined || is_contiguous_row(type, integers, combiner);
+  const Made made(type);
+  const Abi& abi = real().abi;
+  const bool is_row =
+      made.combiner() == abi.combiner_dup || made.combiner() == abi.combiner_contiguous;
+  layout.contiguous = made.combiner() >= 0 &&
+                      (made.is_predefined() ||
+                       (is_row && !made.types().empty() && layout_of(made.types()[0]).contiguous));
   return layout;
+}
+
+Error split_data() {
+  return Error(ErrorCode::unsupported,
+               "wanted a buffer's data all in host memory or all on one GPU, found some of them "
+               "elsewhere by a derived datatype: pass what lies on a GPU by a call of its own");
+}
+
+int gpu_of(const void* buffer, Handle type, Count count) {
+  const Lying found = lying(buffer, type, count);
+  if (found.is_split) throw split_data();
+  return found.gpu;
+}
+
+bool is_on_gpu(const void* buffer, Handle type, Count count) {
+  const Lying found = lying(buffer, type, count);
+  return found.gpu >= 0 || found.is_split;
 }
 
 Piece span_of(Handle type, Count count) {
@@ -149,20 +325,28 @@ Piece span_of(Handle type, Count count) {
 void pack(const void* from, Count count, const Layout& layout, std::byte* to) {
   in_portions(
       count, layout, [&](std::uint64_t bytes) { std::memcpy(to, from, bytes); },
-      [&](Count first, int now, std::uint64_t before, int bytes) {
+      [&](Count first, int now, std::uint64_t before, std::uint64_t bytes) {
+        std::byte* const begin = bytes_at(from, first * layout.extent);
+        if (bytes > kMostPacked)
+          return copy_one(begin, layout.type, to + before, RowOfBytes(bytes).type());
         int at = 0;
-        real().Pack(bytes_at(from, first * layout.extent), now, layout.type, to + before, bytes,
-                    &at, real().abi.self);
+        require(real().Pack(begin, now, layout.type, to + before, static_cast<int>(bytes), &at,
+                            real().abi.self),
+                "MPI_Pack");
       });
 }
 
 void unpack(const std::byte* from, Count count, const Layout& layout, void* to) {
   in_portions(
       count, layout, [&](std::uint64_t bytes) { std::memcpy(to, from, bytes); },
-      [&](Count first, int now, std::uint64_t before, int bytes) {
+      [&](Count first, int now, std::uint64_t before, std::uint64_t bytes) {
+        std::byte* const begin = bytes_at(to, first * layout.extent);
+        if (bytes > kMostPacked)
+          return copy_one(from + before, RowOfBytes(bytes).type(), begin, layout.type);
         int at = 0;
-        real().Unpack(from + before, bytes, &at, bytes_at(to, first * layout.extent), now,
-                      layout.type, real().abi.self);
+        require(real().Unpack(from + before, static_cast<int>(bytes), &at, begin, now, layout.type,
+                              real().abi.self),
+                "MPI_Unpack");
       });
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "plait/error.hpp"
 #include "shims/mpi/gpu_memory.hpp"
 #include "shims/mpi/real.hpp"
 
@@ -20,14 +21,20 @@ Layout layout_of(Handle type);
 /// Bytes of data in one element; nothing where the MPI knows no such type.
 std::optional<std::uint64_t> size_of(Handle type);
 
-/// `count` elements behind each other, as their type has them, <-> their data alone.
+/// `count` elements behind each other, as their type has them, <-> their data alone. They throw
+/// unsupported where the MPI refuses.
 void pack(const void* from, Count count, const Layout& layout, std::byte* to);
 void unpack(const std::byte* from, Count count, const Layout& layout, void* to);
 
 /// From the first to the last byte of `count` elements, holes and all.
 Piece span_of(Handle type, Count count);
-/// The data alone: appends the pieces of `count` elements that begin at `at`. Throws unsupported
-/// where one element is too large for the MPI to unpack.
+/// The GPU that the data of `count` elements from a buffer on lie on, -1 where that is host memory:
+/// by a derived type they may lie anywhere. Throws split_data() where they lie on both.
+int gpu_of(const void* buffer, Handle type, Count count);
+Error split_data();
+/// Whether any of them lie on a GPU.
+bool is_on_gpu(const void* buffer, Handle type, Count count);
+/// The data alone: appends the pieces of `count` elements that begin at `at`. Throws out_of_memory.
 void add_pieces(std::vector<Piece>& pieces, const Layout& layout, std::intptr_t at, Count count);
 /// The first `bytes` of the data of `count` elements, in the order in which a message has them.
 std::vector<Piece> first_pieces(const Layout& layout, Count count, std::uint64_t bytes);

@@ -311,7 +311,7 @@ std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call
     Lie lie = Lie::on_host;
     if (gpu >= 0)
       lie = lie_on(gpu);
-    else if (gpu_of(asked.in) >= 0 || gpu_of(asked.out) >= 0)
+    else if (meets_gpu(asked, place_))
       lie = Lie::on_gpu_staged;
     lies = ask_all(lie);
     lies.gpu = gpu;

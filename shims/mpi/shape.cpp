@@ -189,6 +189,17 @@ std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
   return shape;
 }
 
+bool meets_gpu(const Asked& asked, const Place& place) {
+  const bool is_root = asked.root == place.rank;
+  const auto lies = [&](const void* buffer, Handle type, Count count) {
+    return !is_in_place(buffer) && is_on_gpu(buffer, type, asked.counts ? 1 : count);
+  };
+  return (reads_input(asked.collective, is_root) &&
+          lies(asked.in, asked.in_type, asked.in_count)) ||
+         (writes_output(asked.collective, is_root) &&
+          lies(asked.out, asked.out_type, asked.out_count));
+}
+
 int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place) {
   if (asked.own_counts || asked.counts || is_in_place(asked.out)) return -1;
   const bool is_root = asked.root == place.rank;

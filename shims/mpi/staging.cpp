@@ -46,26 +46,54 @@ Piece span_of(const std::vector<Row>& rows) {
   return span;
 }
 
-}  // namespace
-
-const void* Staging::found(const void* argument) const {
-  for (const One& one : twins_)
-    if (one.twin.buffer() == argument) return one.twin.host();
-  return argument;
+/// False where all that the buffer's data can lie on is host memory, as most do.
+bool may_reach_gpu(const void* buffer, Handle type) {
+  if (is_in_place(buffer)) return false;
+  return gpu_of(buffer) >= 0 || (uses_gpus() && real().abi.type(type) == nullptr);
 }
 
-Staging::One* Staging::one_of(const void* buffer, Piece span, bool read, bool is_pinned) {
-  const int gpu = gpu_of(buffer);
+bool may_reach_gpu(const Parts& parts) {
+  if (parts.types == nullptr) return may_reach_gpu(parts.buffer, parts.type);
+  return !is_in_place(parts.buffer) && uses_gpus();
+}
+
+/// The GPU that all parts lie on, -1 = host memory. Throws as that of one.
+int gpu_of(const Parts& parts, const std::vector<Row>& rows) {
+  if (!may_reach_gpu(parts)) return -1;
+  std::optional<int> gpu;
+  for (const Row& row : rows) {
+    if (mpi::span_of(row.type, row.count).bytes == 0) continue;
+    const auto at = reinterpret_cast<std::uintptr_t>(parts.buffer);
+    const auto* const begin =
+        reinterpret_cast<const void*>(at + static_cast<std::uintptr_t>(row.at));
+    const int found = mpi::gpu_of(begin, row.type, row.count);
+    if (gpu.value_or(found) != found) throw split_data();
+    gpu = found;
+  }
+  return gpu.value_or(-1);
+}
+
+}  // namespace
+
+const void* Staging::found(const void* argument, bool is_input) const {
+  const One* best = nullptr;
+  for (const One& one : twins_)
+    if (one.twin.buffer() == argument && (best == nullptr || one.is_input == is_input)) best = &one;
+  return best != nullptr ? best->twin.host() : argument;
+}
+
+Staging::One* Staging::one_of(int gpu, const void* buffer, Piece span, bool is_input, bool read,
+                              bool is_pinned) {
   // Nothing is read or written there: the place may be another buffer's, with a twin of its own.
   if (gpu < 0 || span.bytes == 0) return nullptr;
-  One& one = twins_.emplace_back(One{Twin(gpu, buffer, span, is_pinned), read, {}, {}});
+  One& one = twins_.emplace_back(One{Twin(gpu, buffer, span, is_pinned), is_input, read, {}, {}});
   if (read) one.twin.fetch();
   return &one;
 }
 
 std::byte* Staging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
                               Piece written) {
-  One& one = twins_.emplace_back(One{Twin(gpu, buffer, {0, bytes}), reads, {}, {}});
+  One& one = twins_.emplace_back(One{Twin(gpu, buffer, {0, bytes}), reads, reads, {}, {}});
   if (reads) one.twin.fetch();
   if (written.bytes != 0) one.written.push_back(written);
   return one.twin.host();
@@ -73,18 +101,19 @@ std::byte* Staging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, 
 
 void Staging::add_input(const void* buffer, Handle type, Count count) {
   if (is_in_place(buffer)) return;
-  one_of(buffer, span_of(type, count), true);
+  one_of(gpu_of(buffer, type, count), buffer, span_of(type, count), true, true);
 }
 
 void Staging::add_output(void* buffer, Handle type, Count count, bool whole) {
   if (is_in_place(buffer)) return;
-  One* const one = one_of(buffer, span_of(type, count), !whole);
+  One* const one = one_of(gpu_of(buffer, type, count), buffer, span_of(type, count), false, !whole);
   if (one == nullptr) return;
   add_pieces(one->written, layout_of(type), 0, count);
 }
 
 void Staging::add_received(void* buffer, Handle type, Count count, bool is_pinned) {
-  if (One* const one = one_of(buffer, span_of(type, count), false, is_pinned))
+  if (One* const one = one_of(gpu_of(buffer, type, count), buffer, span_of(type, count), false,
+                              false, is_pinned))
     one->received.emplace(Received{KeptLayout(layout_of(type)), count});
 }
 
@@ -99,41 +128,42 @@ std::vector<Row> Parts::rows(int ranks) const {
   const std::intptr_t unit = types == nullptr ? layout_of(type).extent : 1;
   std::vector<Row> found;
   for (int rank = 0; rank < ranks; ++rank)
-    found.push_back({places[rank] * unit, counts[rank],
-                     types == nullptr ? type : real().abi.at(types, rank)});
+    found.push_back(
+        {places[rank] * unit, counts[rank], types == nullptr ? type : real().abi.at(types, rank)});
   return found;
 }
 
 void Staging::add_inputs(const Parts& parts, int ranks) {
   if (is_in_place(parts.buffer)) return;
-  one_of(parts.buffer, span_of(parts.rows(ranks)), true);
+  const std::vector<Row> rows = parts.rows(ranks);
+  one_of(gpu_of(parts, rows), parts.buffer, span_of(rows), true, true);
 }
 
 void Staging::add_outputs(const Parts& parts, int ranks, bool whole) {
   if (is_in_place(parts.buffer)) return;
   const std::vector<Row> rows = parts.rows(ranks);
-  One* const one = one_of(parts.buffer, span_of(rows), !whole);
+  One* const one = one_of(gpu_of(parts, rows), parts.buffer, span_of(rows), false, !whole);
   for (const Row& row : rows)
     if (one != nullptr && row.count > 0)
       add_pieces(one->written, layout_of(row.type), row.at, row.count);
 }
 
 void Staging::add_of_ranks(Handle comm, const Parts& in, const Parts& out) {
-  if (gpu_of(in.buffer) < 0 && gpu_of(out.buffer) < 0) return;
+  if (!may_reach_gpu(in) && !may_reach_gpu(out)) return;
   const int ranks = ranks_in(comm).in;
   add_inputs(in, ranks);
   add_outputs(out, ranks, !is_in_place(in.buffer));
 }
 
 void Staging::add_of_neighbours(Handle comm, const Parts& in, const Parts& out) {
-  if (gpu_of(in.buffer) < 0 && gpu_of(out.buffer) < 0) return;
+  if (!may_reach_gpu(in) && !may_reach_gpu(out)) return;
   const Lengths neighbours = neighbours_in(comm);
   add_inputs(in, neighbours.in);
   add_outputs(out, neighbours.out, !may_lack_neighbours(comm));
 }
 
 void Staging::add(const Asked& asked) {
-  if (gpu_of(asked.in) < 0 && gpu_of(asked.out) < 0) return;
+  if (!may_reach_gpu(asked.in, asked.in_type) && !may_reach_gpu(asked.out, asked.out_type)) return;
   const Part part = part_in(asked);
   const bool whole = !is_in_place(asked.in);
   const auto all = [&](Count one) { return one * part.ranks; };

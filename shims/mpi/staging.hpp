@@ -28,9 +28,7 @@ struct Parts {
   static Parts one(const void* buffer, Count count, Handle type) {
     return {buffer, count, type, {}, {}, nullptr, true};
   }
-  static Parts alike(const void* buffer, Count count, Handle type) {
-    return {buffer, count, type};
-  }
+  static Parts alike(const void* buffer, Count count, Handle type) { return {buffer, count, type}; }
   static Parts unlike(const void* buffer, Numbers counts, Numbers places, Handle type) {
     return {buffer, 0, type, counts, places};
   }
@@ -63,7 +61,7 @@ class Staging {
   template <class T>
   T twin(T argument) const {
     if constexpr (std::is_same_v<T, const void*> || std::is_same_v<T, void*>)
-      return const_cast<T>(static_cast<const void*>(found(argument)));
+      return const_cast<T>(found(argument, std::is_same_v<T, const void*>));
     else
       return argument;
   }
@@ -80,13 +78,16 @@ class Staging {
   };
   struct One {
     Twin twin;
-    bool read;
+    bool is_input;
+    bool read;  ///< before the call
     std::vector<Piece> written;
     std::optional<Received> received;
   };
-  const void* found(const void* argument) const;
-  /// A new twin; null where the buffer lies in host memory.
-  One* one_of(const void* buffer, Piece span, bool read, bool is_pinned = true);
+  /// By MPI_BOTTOM an input and an output are one address.
+  const void* found(const void* argument, bool is_input) const;
+  /// A new twin of what lies on that GPU; null where that is -1.
+  One* one_of(int gpu, const void* buffer, Piece span, bool is_input, bool read,
+              bool is_pinned = true);
   void add_inputs(const Parts& parts, int ranks);
   void add_outputs(const Parts& parts, int ranks, bool whole);
   std::vector<One> twins_;

@@ -203,6 +203,25 @@ def test_staged_device_memory(run_staged, name, ranks):
     assert [row["wrong"] for row in found] == [0] * ranks
 
 
+@pytest.mark.parametrize("name", ["made_c", "bottom", "split"])
+@pytest.mark.parametrize("host", ["0", "1"])
+def test_derived_types(mpi, drop_in, folder, played_gpu, name, host):
+    program = compiled(mpi, folder, "types", ["types.cpp"])
+    env = environment(drop_in, TEST_LIBCUDA=played_gpu, PLAIT_MPI_HOST=host)
+    found = rows(launched(mpi, 2, [str(program), name], env))
+    assert [row["wrong"] for row in found] == [0, 0]
+
+
+def test_an_element_of_more_than_2_gib(mpi, drop_in, folder):
+    free = re.search(r"MemAvailable: +(\d+)", Path("/proc/meminfo").read_text())
+    if SCALE < 2 or free is None or int(free[1]) < 14 << 20:
+        pytest.skip("wanted PLAIT_TEST_SCALE of 2, and 14 GiB of free memory")
+    program = compiled(mpi, folder, "types", ["types.cpp"])
+    env = environment(drop_in, PLAIT_OPS="broadcast")
+    found = rows(launched(mpi, 2, [str(program), "large"], env, 120))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 1), (0, 1)]
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_collectives_that_stay_the_mpis_on_device_memory(mpi, drop_in, folder, played_gpu, ranks):
     if mpi.name == "mpich" and ranks > 2 and "MPI_SHIM" in os.environ:
@@ -271,6 +290,30 @@ def test_case(run_case, name):
     assert len(found) == 2 and all(row["wrong"] == 0 and row["served"] > 0 for row in found)
 
 
+def test_sums_of_floats_take_one_order_from_the_first_call_on(run_case):
+    """MPICH's own take another from the fifth call on."""
+    found = rows(run_case("one_order", ranks=4))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 36)] * 4
+
+
+def test_a_nan_is_the_largest_and_the_least_on_all_ranks(run_case):
+    found = rows(run_case("nans"))
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, 304)] * 2
+
+
+def test_sums_that_overflow_are_alike_in_small_calls_and_large_ones(mpi, run_case):
+    """Open MPI's vector code saturates sums of 8 and 16 bits, so all of these are its own."""
+    found = rows(run_case("narrow_integers", PLAIT_MIN_BYTES="64K"))
+    served = 4 if "openmpi" in mpi.name else 12
+    assert [(row["wrong"], row["served"]) for row in found] == [(0, served)] * 2
+
+
+def test_constants_are_those_of_the_header(mpi, folder):
+    program = compiled(mpi, folder, "constants", ["constants.cpp"])
+    done = subprocess.run([program], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stdout
+
+
 def test_small_calls_pass_on(run_case):
     found = rows(run_case("corners", PLAIT_MIN_BYTES="64K"))
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 0)] * 2
@@ -300,30 +343,6 @@ def test_a_rank_that_ends_amid_random_calls_ends_the_job(mpi, drop_in, folder, h
     program = compiled(mpi, folder, "mixes", MIXES)
     settings = {"PLAIT_NODE_SIZE": "2"} if nodes == "2" else {}
     marked = {"PLAIT_TEST_MARK": f"{os.getpid()}-{mpi.name}-{how}-{nodes}"}
-def test_sums_of_floats_take_one_order_from_the_first_call_on(run_case):
-    """MPICH's own take another from the fifth call on."""
-    found = rows(run_case("one_order", ranks=4))
-    assert [(row["wrong"], row["served"]) for row in found] == [(0, 36)] * 4
-
-
-def test_a_nan_is_the_largest_and_the_least_on_all_ranks(run_case):
-    found = rows(run_case("nans"))
-    assert [(row["wrong"], row["served"]) for row in found] == [(0, 304)] * 2
-
-
-def test_sums_that_overflow_are_alike_in_small_calls_and_large_ones(mpi, run_case):
-    """Open MPI's vector code saturates sums of 8 and 16 bits, so all of these are its own."""
-    found = rows(run_case("narrow_integers", PLAIT_MIN_BYTES="64K"))
-    served = 4 if "openmpi" in mpi.name else 12
-    assert [(row["wrong"], row["served"]) for row in found] == [(0, served)] * 2
-
-
-def test_constants_are_those_of_the_header(mpi, folder):
-    program = compiled(mpi, folder, "constants", ["constants.cpp"])
-    done = subprocess.run([program], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 0, done.stdout
-
-
     env = environment(drop_in, **settings) | marked
     for seed in range(31, 31 + max(1, int(3 * SCALE))):
         command = [str(program), str(seed), "120", how]

@@ -1,0 +1,201 @@
+// types CASE: buffers of derived datatypes: made by functions for large counts, on a GPU (played,
+// libcuda.cpp) by MPI_BOTTOM and absolute addresses, and of more than 2 GiB. Prints a line of JSON
+// a rank.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "on_gpu.hpp"
+
+namespace {
+
+constexpr int kMany = 1 << 16;  ///< ints of a buffer
+
+/// By the function for large counts where the MPI has it, else by the other one.
+MPI_Datatype row(int count, MPI_Datatype of) {
+  MPI_Datatype made;
+  if (auto* const large =
+          named<int(MPI_Count, MPI_Datatype, MPI_Datatype*)>("MPI_Type_contiguous_c"))
+    large(count, of, &made);
+  else
+    MPI_Type_contiguous(count, of, &made);
+  return made;
+}
+
+MPI_Datatype every_second(int count) {
+  MPI_Datatype made;
+  using Large = int(MPI_Count, MPI_Count, MPI_Count, MPI_Datatype, MPI_Datatype*);
+  if (auto* const large = named<Large>("MPI_Type_vector_c"))
+    large(count, 1, 2, MPI_INT, &made);
+  else
+    MPI_Type_vector(count, 1, 2, MPI_INT, &made);
+  return made;
+}
+
+/// Ints at so many bytes from a buffer on.
+MPI_Datatype at_places(int length, const std::vector<MPI_Aint>& places) {
+  MPI_Datatype made;
+  const int parts = static_cast<int>(places.size());
+  using Large = int(MPI_Count, const MPI_Count*, const MPI_Count*, MPI_Datatype, MPI_Datatype*);
+  if (auto* const large = named<Large>("MPI_Type_create_hindexed_c")) {
+    const std::vector<MPI_Count> lengths(places.size(), length), wide(places.begin(), places.end());
+    large(parts, lengths.data(), wide.data(), MPI_INT, &made);
+  } else {
+    const std::vector<int> lengths(places.size(), length);
+    MPI_Type_create_hindexed(parts, lengths.data(), places.data(), MPI_INT, &made);
+  }
+  return made;
+}
+
+/// Whether the first ints of a type of `length` are there, and every `step`th is.
+bool is_there(const int* data, int length, int step, int value) {
+  for (int at = 0; at < length; at += step)
+    if (data[at] != value) return false;
+  return step == 1 || data[1] != value;
+}
+
+/// Each type as a buffer of a collective that plait takes and of a message, here and on the GPU.
+void made_c() {
+  const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
+  const MPI_Datatype inner = row(kMany / 2, MPI_INT);
+  const MPI_Aint half = kMany / 2 * static_cast<MPI_Aint>(sizeof(int));
+  const struct {
+    MPI_Datatype type;
+    int length, step;
+  } kinds[] = {{row(kMany, MPI_INT), kMany, 1},
+               {every_second(kMany / 2), kMany, 2},
+               {at_places(kMany / 2, {half, 0}), kMany, 1},
+               {row(2, inner), kMany, 1},
+               {row(2, at_places(kMany / 4, {0, 2 * half / 4})), kMany, 1}};
+  for (const auto& kind : kinds) {
+    MPI_Datatype type = kind.type;
+    MPI_Type_commit(&type);
+    for (const bool on_gpu : {false, true}) {
+      std::vector<int> host(kMany, rank == 0 ? 7 : -1), got(kMany, -1);
+      const OnGpu gpu(kMany, rank == 0 ? 7 : -1), gpu_got(kMany, -1);
+      MPI_Bcast(on_gpu ? gpu.passed() : host.data(), 1, type, 0, MPI_COMM_WORLD);
+      const int* const all = on_gpu ? gpu.content() : host.data();
+      hold(rank == 0 || is_there(all, kind.length, kind.step, 7), "what was broadcast");
+      MPI_Sendrecv(on_gpu ? gpu.passed() : host.data(), 1, type, peer, 1,
+                   on_gpu ? gpu_got.passed() : got.data(), 1, type, peer, 1, MPI_COMM_WORLD,
+                   MPI_STATUS_IGNORE);
+      const int* const received = on_gpu ? gpu_got.content() : got.data();
+      hold(is_there(received, kind.length, kind.step, 7), "what was received");
+    }
+    MPI_Type_free(&type);
+  }
+}
+
+MPI_Aint address_of(const int* at) {
+  MPI_Aint address = 0;
+  MPI_Get_address(at, &address);
+  return address;
+}
+
+/// The first and the last 100 of 300 ints, by absolute addresses.
+MPI_Datatype two_parts(const int* from) {
+  MPI_Datatype made;
+  const int lengths[] = {100, 0, 100};
+  const MPI_Aint places[] = {address_of(from), 0, address_of(from + 200)};
+  const MPI_Datatype types[] = {MPI_INT, MPI_INT, MPI_INT};
+  MPI_Type_create_struct(3, lengths, places, types, &made);
+  MPI_Type_commit(&made);
+  return made;
+}
+
+bool has_two_parts(const OnGpu& buffer, int value) {
+  return buffer.holds(value, 0, 100) && buffer.holds(-1, 100, 200) && buffer.holds(value, 200, 300);
+}
+
+/// Device memory by MPI_BOTTOM, in collectives and messages, on both sides of a call at once; and
+/// from a buffer of the host's on.
+void bottom() {
+  const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
+  const OnGpu in(300, rank), out(300, -1);
+  MPI_Datatype from = two_parts(in.passed()), to = two_parts(out.passed());
+  MPI_Sendrecv(MPI_BOTTOM, 1, from, peer, 0, MPI_BOTTOM, 1, to, peer, 0, MPI_COMM_WORLD,
+               MPI_STATUS_IGNORE);
+  hold(has_two_parts(out, peer), "an exchange by absolute addresses");
+  out.fill(-1);
+  MPI_Request requests[2];
+  MPI_Irecv(MPI_BOTTOM, 1, to, peer, 0, MPI_COMM_WORLD, &requests[0]);
+  MPI_Isend(MPI_BOTTOM, 1, from, peer, 0, MPI_COMM_WORLD, &requests[1]);
+  MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+  hold(has_two_parts(out, peer), "a message by absolute addresses");
+  out.fill(-1);
+  MPI_Bcast(MPI_BOTTOM, 1, rank == 1 ? from : to, 1, MPI_COMM_WORLD);
+  hold(rank == 1 || has_two_parts(out, 1), "a broadcast by absolute addresses");
+  out.fill(-1);
+  const int none[] = {0, 0};
+  const int given[] = {rank == 0 ? 0 : 1, rank == 0 ? 1 : 0};  // to the other alone
+  const MPI_Datatype froms[] = {from, from}, tos[] = {to, to};
+  MPI_Alltoallw(MPI_BOTTOM, given, none, froms, MPI_BOTTOM, given, none, tos, MPI_COMM_WORLD);
+  hold(has_two_parts(out, peer), "an all-to-all by absolute addresses");
+  out.fill(-1);
+  int here = 0;  // what is said to be the buffer lies in host memory
+  MPI_Datatype reaching;
+  const int lengths[] = {100};
+  const MPI_Aint places[] = {address_of(out.passed()) - address_of(&here)};
+  MPI_Type_create_hindexed(1, lengths, places, MPI_INT, &reaching);
+  MPI_Type_commit(&reaching);
+  MPI_Sendrecv(in.passed(), 100, MPI_INT, peer, 0, &here, 1, reaching, peer, 0, MPI_COMM_WORLD,
+               MPI_STATUS_IGNORE);
+  hold(out.holds(peer, 0, 100) && out.holds(-1, 100, 300), "what a host's address reaches");
+  for (MPI_Datatype* one : {&from, &to, &reaching}) MPI_Type_free(one);
+}
+
+/// Parts in host memory on either side of one on the GPU: an error, and no crash.
+void split() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const OnGpu there(100, 1);
+  std::vector<int> heap(100, 1);
+  int stack[100] = {};
+  for (const bool both : {false, true}) {
+    MPI_Datatype type;
+    const int lengths[] = {100, 100, 100};
+    const MPI_Aint places[] = {address_of(heap.data()), address_of(there.passed()),
+                               address_of(stack)};
+    MPI_Type_create_hindexed(both ? 3 : 2, lengths, places, MPI_INT, &type);
+    MPI_Type_commit(&type);
+    const int code = MPI_Send(MPI_BOTTOM, 1, type, MPI_PROC_NULL, 0, MPI_COMM_WORLD);
+    char words[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code != MPI_SUCCESS) MPI_Error_string(code, words, &length);
+    hold(std::strstr(words, "all in host memory or all on one GPU") != nullptr,
+         "the error's words");
+    MPI_Type_free(&type);
+  }
+}
+
+/// One element of more than 2 GiB, with a hole.
+void large() {
+  constexpr int kHalf = (1 << 30) + (1 << 27), kHole = 64;
+  MPI_Datatype type;
+  MPI_Type_vector(2, kHalf, kHalf + kHole, MPI_BYTE, &type);
+  MPI_Type_commit(&type);
+  const bool is_root = rank_in(MPI_COMM_WORLD) == 0;
+  std::vector<char> data(2 * std::size_t{kHalf} + kHole, is_root ? 1 : 0);
+  if (is_root) data[kHalf - 1] = data[kHalf + kHole] = data.back() = 3;
+  MPI_Bcast(data.data(), 1, type, 0, MPI_COMM_WORLD);
+  hold(data[0] == 1 && data[kHalf - 1] == 3 && data[kHalf + kHole] == 3 && data.back() == 3,
+       "a broadcast of more than 2 GiB");
+  hold(data[kHalf] == (is_root ? 1 : 0), "that a hole stays as it was");
+  MPI_Type_free(&type);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (name != "large") PlayedGpu::now().begin(1);
+  MPI_Init(&argc, &argv);
+  if (name == "made_c") made_c();
+  if (name == "bottom") bottom();
+  if (name == "split") split();
+  if (name == "large") large();
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
+              calls_served());
+  std::fflush(stdout);
+  MPI_Finalize();
+  return wrong == 0 ? 0 : 1;
+}
