@@ -43,6 +43,16 @@ inline Count sum_of(const Numbers& counts, int ranks) {
   return sum;
 }
 
+/// Whether parts lie one behind another, in order of ranks, from the buffer's begin on.
+inline bool lie_in_a_row(const Numbers& counts, const Numbers& places, int ranks) {
+  Count before = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (counts[rank] != 0 && places[rank] != before) return false;
+    before += counts[rank];
+  }
+  return true;
+}
+
 inline bool is_in_place(const void* buffer) { return buffer == real().abi.in_place; }
 
 namespace asked {

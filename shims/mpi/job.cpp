@@ -27,16 +27,6 @@ std::byte* bytes_at(void* base, std::intptr_t offset) {
   return const_cast<std::byte*>(bytes_at(static_cast<const void*>(base), offset));
 }
 
-/// Whether parts lie one behind another, in order of ranks, from the buffer's begin on.
-bool lie_in_a_row(const Numbers& counts, const Numbers& places, int ranks) {
-  Count before = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (counts[rank] != 0 && places[rank] != before) return false;
-    before += counts[rank];
-  }
-  return true;
-}
-
 /// A root may broadcast constants.
 bool is_writable(const void* buffer, std::uint64_t bytes) {
   const auto can_write = [](const std::byte* at) {

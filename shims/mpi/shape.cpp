@@ -200,8 +200,10 @@ bool meets_gpu(const Asked& asked, const Place& place) {
           lies(asked.out, asked.out_type, asked.out_count));
 }
 
+/// Engines take parts of one size, which normal() has found, behind each other.
 int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place) {
-  if (asked.own_counts || asked.counts || is_in_place(asked.out)) return -1;
+  if (asked.own_counts || !shape.request.counts.empty() || is_in_place(asked.out)) return -1;
+  if (asked.places && !lie_in_a_row(asked.counts, asked.places, place.ranks)) return -1;
   const bool is_root = asked.root == place.rank;
   int gpu = -1;
   const auto lies_right = [&](const void* buffer, Handle type) {

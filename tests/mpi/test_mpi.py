@@ -222,6 +222,16 @@ def test_an_element_of_more_than_2_gib(mpi, drop_in, folder):
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 1), (0, 1)]
 
 
+@pytest.mark.parametrize("name", ["even_sums", "even_parts"])
+def test_parts_of_one_size_are_for_the_engines(mpi, drop_in, folder, played_gpu, name):
+    """The played GPU has none, which is said where ranks set out to use them."""
+    program = compiled(mpi, folder, "staged", ["staged.cpp"])
+    env = environment(drop_in, TEST_LIBCUDA=played_gpu, PLAIT_DEBUG="WARN")
+    done = launched(mpi, 2, [str(program), name], env)
+    assert [(row["wrong"], row["served"]) for row in rows(done)] == [(0, 1)] * 2
+    assert "device memory of a communicator is staged" in done.stderr + done.stdout
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_collectives_that_stay_the_mpis_on_device_memory(mpi, drop_in, folder, played_gpu, ranks):
     if mpi.name == "mpich" and ranks > 2 and "MPI_SHIM" in os.environ:

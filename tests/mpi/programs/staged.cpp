@@ -246,6 +246,25 @@ void first_of_threads() {
     hold(buffers[static_cast<std::size_t>(tag)].holds(10 * tag + peer), "an exchange of a thread");
 }
 
+/// Parts of one size, which an array of counts says.
+void even_parts(bool reduces) {
+  constexpr int kPart = 1 << 14;
+  const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
+  const OnGpu in(reduces ? kPart * ranks : kPart, rank + 1);
+  const OnGpu out(reduces ? kPart : kPart * ranks, -1);
+  const std::vector<int> counts(static_cast<std::size_t>(ranks), kPart);
+  std::vector<int> places;
+  for (int one = 0; one < ranks; ++one) places.push_back(one * kPart);
+  if (reduces)
+    MPI_Reduce_scatter(in.passed(), out.passed(), counts.data(), MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  else
+    MPI_Allgatherv(in.passed(), kPart, MPI_INT, out.passed(), counts.data(), places.data(), MPI_INT,
+                   MPI_COMM_WORLD);
+  if (reduces) hold(out.holds(ranks * (ranks + 1) / 2), "a part of a sum");
+  for (int one = 0; !reduces && one < ranks; ++one)
+    hold(out.holds(one + 1, one * kPart, (one + 1) * kPart), "a rank's part");
+}
+
 /// Before MPI_Init there is no other way to ask.
 bool is_rank_0() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
@@ -269,6 +288,7 @@ int main(int argc, char** argv) {
   if (name == "truncated") truncated();
   if (name == "too_long") too_long();
   if (name == "untouched") untouched();
+  if (name == "even_sums" || name == "even_parts") even_parts(name == "even_sums");
   if (late) loaded_late();
   if (name == "first_of_threads") first_of_threads();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
