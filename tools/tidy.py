@@ -1,6 +1,8 @@
 """The house rules of ARCHITECTURE.md as a check: include order, sizes, names, comments.
 
 Prints one line a breach (file:line: rule: what was found) and exits 1 where there is any.
+`--words` prints how the prose of comments and pages reads instead (tools/words.py), and exits 0.
+Paths after it name files and folders; without paths it reads all tracked files.
 """
 
 import ast
@@ -8,6 +10,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+import words
 
 ROOT = Path(__file__).resolve().parent.parent
 LINE_COLUMNS = 100
@@ -225,7 +229,16 @@ def check_reading_budget() -> list[str]:
     return [breach(page, 1, "reading budget", what)]
 
 
+def print_words(names: list[str]) -> int:
+    kinds = (".md", ".py", *words.SUFFIXES_CPP)
+    paths = [path for path in tracked(*names) if path.suffix in kinds]
+    print(words.report(paths, ROOT))
+    return 0
+
+
 def main() -> int:
+    if sys.argv[1:2] == ["--words"]:
+        return print_words(sys.argv[2:])
     found = check_reading_budget()
     for path in tracked("*.cpp", "*.hpp", "*.h", "*.def", "*.cu", "*.cuh"):
         found += check_cpp(path)

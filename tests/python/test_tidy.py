@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))  # tidy.py imports words.py, which lies beside it
 SPEC = importlib.util.spec_from_file_location("tidy", ROOT / "tools" / "tidy.py")
 assert SPEC is not None and SPEC.loader is not None
 tidy = importlib.util.module_from_spec(SPEC)
@@ -75,3 +76,33 @@ def test_types_of_one_name_are_found(monkeypatch, tmp_path):
     )
     found = tidy.check_one_definition([marks, times])
     assert found == ["times.hpp:10: one definition: plait::cuda::Times is another in marks.hpp"]
+
+
+def test_words_counts_pointing_words_and_fragments(tmp_path):
+    file = tmp_path / "new.cpp"
+    file.write_text(
+        "// Sends a chunk to the next rank. What it sends is kept by them.\n"
+        '// Of a rank the last chunk. "quoted" text counts as prose.\n'
+        'int f() { return g("// no comment"); }  ///< whose flag is raised last\n'
+    )
+    count = tidy.words.counted(tidy.words.texts_of(file))
+    assert (count.words, count.pointing, count.sentences) == (30, 4, 5)  # What, it, them, whose
+    assert count.fragments == (
+        "What it sends is kept by them.",
+        "Of a rank the last chunk.",
+        "whose flag is raised last",
+    )
+
+
+def test_words_reports_the_worst_file_first_and_fails_nothing(tmp_path):
+    plain, odd = tmp_path / "src" / "a" / "plain.py", tmp_path / "src" / "a" / "odd.py"
+    plain.parent.mkdir(parents=True)
+    plain.write_text('"""' + "The sender copies a chunk into the inbox. " * 8 + '"""\n')
+    odd.write_text('"""' + "What it sends to them there is theirs. " * 8 + '"""\n')
+    said = tidy.words.report([plain, odd], tmp_path).splitlines()
+    assert said[1].endswith("src/a/")
+    assert [line.split()[-1] for line in said if line.endswith(".py")] == [
+        "src/a/odd.py",
+        "src/a/plain.py",
+    ]
+    assert "100.0" in next(line for line in said if line.endswith("odd.py"))
