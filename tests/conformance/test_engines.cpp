@@ -43,3 +43,24 @@ TEST_CASE("every engine refuses a call with a reason, or does what its plan says
                       {"tiled", trace_tiles},    {"scatter_ring", trace_scatter_ring}};
   for (const Engine* const engine : engines()) check_engine(*engine, traces);
 }
+
+TEST_CASE("a plan with a part beside the engine goes through JSON unchanged") {
+  int checked_plans = 0;
+  for (const Engine* const engine : engines())
+    for (const int ranks : {2, 3}) {
+      const Topology topology = linked_machine(ranks);
+      Request request;
+      request.ranks = ranks;
+      request.count = 40009;
+      request = checked(request, topology);
+      for (const Tuning& tuning : tunings_of(*engine, request)) {
+        if (tuning.host_permille == 0 && tuning.host_cpu_permille == 0) continue;
+        if (!why_not(*engine, request, tuning, group_of(ranks)).empty()) continue;
+        const Plan plan = plan_of(*engine, topology, request, tuning, group_of(ranks));
+        CAPTURE(label(plan));
+        CHECK(plan_from_json(to_json(plan)) == plan);
+        ++checked_plans;
+      }
+    }
+  CHECK(checked_plans > 0);
+}

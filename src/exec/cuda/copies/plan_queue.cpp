@@ -349,7 +349,8 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
     };
     for (Op op : from.ops) {
       parts_[rank].move(op);
-      if (part.counts.empty()) op.flag.index += kPartWords;
+      const bool has_flag = op.kind == OpKind::signal || op.kind == OpKind::wait;
+      if (has_flag && part.counts.empty()) op.flag.index += kPartWords;
       if (!op.srcs.empty()) move(op.dst);
       for (Region& src : op.srcs) move(src);
       if (op.kind == OpKind::copy && op.path >= 0)
