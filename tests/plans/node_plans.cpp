@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <string>
 
@@ -14,6 +13,7 @@
 #include "plait/timeline.hpp"
 #include "plan/library_price.hpp"
 #include "plans/cases.hpp"
+#include "unit/cpu_time.hpp"
 
 namespace {
 
@@ -173,11 +173,11 @@ TEST_CASE("64 ranks on 8 nodes; 65 are refused") {
                        doctest::Contains("wanted 1..64 ranks, found 65"), Error);
   request.ranks = 64;
   request.count = 16 << 20;
-  const auto start = std::chrono::steady_clock::now();
+  const double start_s = plait_test::cpu_s();
   for (const Plan& plan : propose(topology, request)) CHECK(!plan.calls.empty());
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  MESSAGE("plans for 64 GPUs in " << took.count() << " s");
-  CHECK(took.count() < 1.0);  // 0.05 wanted; machines of tests are busy
+  const double took_s = plait_test::cpu_s() - start_s;
+  MESSAGE("plans for 64 GPUs in " << took_s << " s");
+  CHECK(took_s < 1.0);  // 0.05 wanted; other programs take the caches
 }
 
 TEST_CASE("a sum in rank order over nodes takes one shard each way, whatever their number") {

@@ -4,12 +4,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "plait/timeline.hpp"
+#include "unit/cpu_time.hpp"
 #include "unit/scale.hpp"
 
 using namespace plait;
+using plait_test::cpu_s;
 
 namespace {
 
@@ -18,8 +19,6 @@ constexpr double kSlack = 1000.0;  // there only what it finds counts
 #else
 constexpr double kSlack = 20.0;  // a busy machine; the largest plans take five times the aim
 #endif
-
-double cpu_s() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // The least of three: what the machine's other work does not disturb.
 double simulate_s(const Plan& plan, const Topology& topology) {

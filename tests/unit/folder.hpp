@@ -26,15 +26,21 @@ class TestFolder {
   std::string path_;
 };
 
-/// Entries of a folder, less . and ..
-inline int entries_of(const std::string& path) {
+/// Number of entries in a folder, without . and .., whose names contain `part`.
+inline int entries_of(const std::string& path, const std::string& part = "") {
   DIR* folder = opendir(path.c_str());
   if (folder == nullptr) return -1;
-  int count = -2;
-  while (readdir(folder) != nullptr) ++count;
+  int count = 0;
+  while (const dirent* entry = readdir(folder)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != ".." && name.find(part) != std::string::npos) ++count;
+  }
   closedir(folder);
   return count;
 }
+
+/// Number of plait's own files in /dev/shm. Files of other programs may come and go.
+inline int shm_files_of_plait() { return entries_of("/dev/shm", "plait"); }
 
 inline int open_descriptors() { return entries_of("/proc/self/fd"); }
 

@@ -119,7 +119,7 @@ TEST_CASE("a rank that ends itself at any step is named by every survivor") {
     MESSAGE(kNoFork);
     return;
   }
-  const int shm_before = entries_of("/dev/shm");
+  const int shm_before = shm_files_of_plait();
   const int descriptors_before = open_descriptors();
   std::mt19937 random(1121);
   Tally tally;
@@ -129,7 +129,7 @@ TEST_CASE("a rank that ends itself at any step is named by every survivor") {
     tally.add(point);
   }
   MESSAGE(tally.print());
-  CHECK(entries_of("/dev/shm") == shm_before);
+  CHECK(shm_files_of_plait() == shm_before);
   CHECK(open_descriptors() == descriptors_before);
 }
 

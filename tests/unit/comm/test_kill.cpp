@@ -56,7 +56,7 @@ TEST_CASE("200 random kills: every survivor names the dead rank within a second"
     MESSAGE(kNoFork);
     return;
   }
-  const int shm_before = entries_of("/dev/shm");
+  const int shm_before = shm_files_of_plait();
   const int descriptors_before = open_descriptors();
   const int rounds = plait_test::rounds(200);
   std::mt19937 random(20261121);
@@ -95,7 +95,7 @@ TEST_CASE("200 random kills: every survivor names the dead rank within a second"
   MESSAGE("slowest survivor: ", slowest_ms, " ms; verdicts from inside the loop: ", in_calls);
   CHECK(in_calls >
         static_cast<std::uint64_t>(rounds) / 2);  // else the kills came too early to test much
-  CHECK(entries_of("/dev/shm") == shm_before);
+  CHECK(shm_files_of_plait() == shm_before);
   CHECK(open_descriptors() == descriptors_before);
 }
 
