@@ -1,4 +1,5 @@
-"""DistributedDataParallel over plait and over gloo: the same losses and weights, bit for bit.
+"""DistributedDataParallel over plait and over gloo: with two ranks the same losses and weights, bit
+for bit.
 
 torchrun --nproc-per-node 2 examples/05_train_ddp.py
 """
