@@ -7,7 +7,7 @@ here waits or knows of threads and streams. Moves are of bytes, so they are of e
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -15,9 +15,18 @@ from torch.distributed import ReduceOp
 
 import plait
 from plait.torch.sparse import sum_of_sparse
-from plait.torch.types import flat, in_a_row, put, reduction_of
+from plait.torch.types import Reduction, check_apart, flat, in_a_row, put, reduction_of, room_for
 
 _MOST_REQUESTS = 4096
+_COUNTED_BY_OUTPUT = {"broadcast", "scatter", "reduce_scatter"}  # others' count is the input's
+
+
+class _Known(NamedTuple):
+    """A request, and how many bytes this rank reads and writes in it."""
+
+    request: plait.Request
+    reads: int
+    writes: int
 
 
 class Calls:
@@ -26,10 +35,6 @@ class Calls:
     _rank: int
     _ranks: int
 
-    def _side(self, tensor: Tensor) -> Any:
-        """The host's or the GPU's."""
-        raise NotImplementedError
-
     def _do(self, what: str, tensor: Tensor, call: Any, result: Any, opts: Any, keep: Any) -> Any:
         """The Work of call(side)."""
         raise NotImplementedError
@@ -37,52 +42,148 @@ class Calls:
     def _host(self) -> Any:
         raise NotImplementedError
 
-    # What calls are made of. Tensors are contiguous here.
+    # What calls are made of: the one place where tensors become the core's addresses.
 
     def _request(
-        self, collective: str, count: int, type_name: str, op: str = "sum", root: int = 0
-    ) -> plait.Request:
+        self,
+        collective: str,
+        count: int,
+        type_name: str,
+        op: str = "sum",
+        root: int = 0,
+        counts: tuple[int, ...] = (),
+    ) -> _Known:
         """Made once for calls alike: it takes microseconds."""
-        key = (collective, count, type_name, op, root)
+        key = (collective, count, type_name, op, root, counts)
         known = self._requests.get(key)
         if known is None:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
-            known = plait.Request(collective, count, type_name, op, self._ranks, root)
+            made = plait.Request(
+                collective, count, type_name, op, self._ranks, root, counts=list(counts)
+            )
+            known = _Known(made, made.input_bytes(self._rank), made.output_bytes(self._rank))
             self._requests[key] = known
         return known
 
-    _requests: dict[tuple[Any, ...], plait.Request]
+    _requests: dict[tuple[Any, ...], _Known]
 
     def _move(
-        self, side: Any, name: str, count: int, source: Tensor, out: Tensor, root: int = 0
+        self,
+        side: Any,
+        name: str,
+        source: Tensor | list[Tensor] | None,
+        out: Tensor | list[Tensor] | None,
+        root: int = 0,
     ) -> None:
-        """count: bytes as the collective counts them."""
-        if count == 0:
-            return
-        if self._ranks == 1:
-            put(out, source)
-            return
-        request = self._request(name, count, "uint8", root=root)
-        side.launch(request, source.data_ptr(), out.data_ptr())
+        """A collective of bytes. source, out: None where this rank has no part in it, a list where
+        there is a tensor for each rank."""
+        self._collective(side, name, source, out, root, None)
 
     def _reduce(
-        self, side: Any, name: str, source: Tensor, out: Tensor, redop: Any, root: int = 0
+        self,
+        side: Any,
+        name: str,
+        source: Tensor | list[Tensor] | None,
+        out: Tensor | list[Tensor] | None,
+        redop: Any,
+        root: int = 0,
     ) -> None:
-        """out: as large as source, or a rank's part of it."""
-        if source.numel() == 0:
-            return
-        kind = reduction_of(redop, source.dtype)
+        """source, out: as in _move."""
+        self._collective(side, name, source, out, root, redop)
+
+    def _collective(
+        self,
+        side: Any,
+        name: str,
+        source: Tensor | list[Tensor] | None,
+        out: Tensor | list[Tensor] | None,
+        root: int,
+        redop: Any,
+    ) -> None:
+        """What is wrong on this rank alone is told to the others in place of the call."""
+        try:
+            if isinstance(out, Tensor) and not out.is_contiguous():
+                check_apart(out)
+            given = None if source is None else self._whole(name, source)
+            into = given if out is source else None if out is None else self._room(name, out)
+            # Where this rank has one of them only, the core gets it twice and leaves one alone.
+            given = into if given is None else given
+            into = given if into is None else into
+            assert given is not None and into is not None
+            part = into if name in _COUNTED_BY_OUTPUT else given
+            kind = _of_bytes(part) if redop is None else reduction_of(redop, part.dtype)
+            count = kind.per_element * part.numel()
+            if name == "all_to_all":
+                count //= self._ranks
+            request, reads, writes = self._request(name, count, kind.type, kind.op, root)
+            if source is not None and (given.nbytes != reads or given.dtype != part.dtype):
+                raise _unfit(name, "input", given, reads, part.dtype)
+            if out is not None and (into.nbytes != writes or into.dtype != part.dtype):
+                raise _unfit(name, "output", into, writes, part.dtype)
+            if self._ranks > 1:
+                _check_place(side, name, given)
+                if into is not given:
+                    _check_place(side, name, into)
+        except Exception as error:
+            self._refuse(side, error)
         if self._ranks == 1:
-            put(out, source)
+            put(into, given)
             if kind.op == "premul_sum":
-                out.mul_(kind.scalar)
+                into.mul_(kind.scalar)
+        else:
+            side.launch(request, given.data_ptr(), into.data_ptr(), kind.scalar)
+        if into is out:
             return
-        count = kind.per_element * source.numel()
-        if name == "reduce_scatter":
-            count //= self._ranks
-        request = self._request(name, count, kind.type, kind.op, root)
-        side.launch(request, source.data_ptr(), out.data_ptr(), kind.scalar)
+        if isinstance(out, Tensor):
+            put(out, into)
+        elif out is not None and into.data_ptr() != out[0].data_ptr():
+            for one, found in zip(out, into, strict=True):
+                put(one, found)
+
+    def _whole(self, name: str, given: Tensor | list[Tensor]) -> Tensor:
+        """Contiguous, to be read: itself, or a copy."""
+        if isinstance(given, Tensor):
+            return flat(given)
+        whole = self._row(name, "input", given)
+        return torch.stack([flat(one).reshape(-1) for one in given]) if whole is None else whole
+
+    def _room(self, name: str, out: Tensor | list[Tensor]) -> Tensor:
+        """Contiguous, to be written: itself, or new memory that is copied into it later."""
+        if isinstance(out, Tensor):
+            return room_for(out)
+        whole = self._row(name, "output", out)
+        for one in out:
+            check_apart(one)
+        return out[0].new_empty((len(out), out[0].numel())) if whole is None else whole
+
+    def _row(self, name: str, role: str, tensors: list[Tensor]) -> Tensor | None:
+        """What the tensors, one a rank, are equal parts of; None where memory lies elsewhere."""
+        if len(tensors) != self._ranks:
+            raise plait.InvalidArgumentError(
+                f"{name}: wanted {self._ranks} tensors as {role}, one a rank, found {len(tensors)}"
+            )
+        whole, first = in_a_row(tensors), tensors[0]
+        if whole is None:
+            for one in tensors:
+                if one.nbytes != first.nbytes or one.dtype != first.dtype:
+                    raise _unfit(name, role, one, first.nbytes, first.dtype)
+        return whole
+
+    def _refuse(self, side: Any, error: Exception) -> NoReturn:
+        """Tells the others, who come to a call that this rank does not make, and raises."""
+        side.refuse(error)
+        raise error
+
+    def _check_lists(self, side: Any, name: str, wanted: int, *lists: Any) -> None:
+        for one in lists:
+            if len(one) != wanted:
+                self._refuse(
+                    side,
+                    plait.InvalidArgumentError(
+                        f"{name}: wanted {wanted} tensors in a list, found {len(one)}"
+                    ),
+                )
 
     # Reductions.
 
@@ -97,56 +198,45 @@ class Calls:
                 if tensor.layout is not torch.strided:
                     sum_of_sparse(self, side, tensor, redop)
                 elif _is_product_of_complex(redop, tensor):
-                    self._product(side, tensor)
+                    self._product(side, tensor, tensor)
                 else:
-                    whole = tensor if tensor.is_contiguous() else flat(tensor)
-                    self._reduce(side, "all_reduce", whole, whole, redop)
-                    if whole is not tensor:
-                        put(tensor, whole)
+                    self._reduce(side, "all_reduce", tensor, tensor, redop)
 
-        return self._do("all_reduce", tensors[0], call, tensors, opts, tensors)
+        return self._do("all_reduce", _first(tensors), call, tensors, opts, tensors)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """As allreduce."""
         return self.allreduce(tensors, opts)
 
-    def _product(self, side: Any, tensor: Tensor) -> None:
+    def _product(self, side: Any, mine: Tensor, out: Tensor | None) -> None:
         """Of complex numbers, in rank order."""
-        mine = flat(tensor)
         every = mine.new_empty((self._ranks, *mine.shape))
-        self._move(side, "all_gather", mine.nbytes, mine, every)
-        total = every[0].clone()
-        for part in every[1:]:
-            total.mul_(part)
-        put(tensor, total)
+        self._move(side, "all_gather", mine, every)
+        if out is not None:
+            total = every[0].clone()
+            for part in every[1:]:
+                total.mul_(part)
+            put(out, total)
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
         """In place on the root; other ranks' stay as they are."""
         root, redop, tensor = opts.rootRank, opts.reduceOp, tensors[0]
+        out = tensor if self._rank == root else None
 
         def call(side: Any) -> None:
-            whole = flat(tensor)
             if _is_product_of_complex(redop, tensor):
-                product = whole.clone()
-                self._product(side, product)
-                if self._rank == root:
-                    put(tensor, product)
-                return
-            self._reduce(side, "reduce", whole, whole, redop, root)
-            if self._rank == root:
-                put(tensor, whole)
+                self._product(side, tensor, out)
+            else:
+                self._reduce(side, "reduce", tensor, out, redop, root)
 
         return self._do("reduce", tensor, call, tensors, opts, tensors)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Rank r gets the r-th of equal parts of the reduction of `input`."""
         redop = opts.reduceOp if opts is not None else ReduceOp.SUM
-        _check_parts("reduce_scatter", output, input, self._ranks)
 
         def call(side: Any) -> None:
-            part = flat(output)
-            self._reduce(side, "reduce_scatter", flat(input), part, redop)
-            put(output, part)
+            self._reduce(side, "reduce_scatter", input, output, redop)
 
         return self._do("reduce_scatter", input, call, output, opts, (output, input))
 
@@ -156,18 +246,12 @@ class Calls:
 
         def call(side: Any) -> None:
             if all(part.numel() == output.numel() for part in parts):
-                whole = in_a_row(parts)
-                if whole is None:
-                    whole = torch.stack([part.detach().reshape(-1) for part in parts])
-                mine = flat(output)
-                self._reduce(side, "reduce_scatter", whole, mine, redop)
-                put(output, mine)
+                self._reduce(side, "reduce_scatter", parts, output, redop)
                 return
+            self._check_lists(side, "reduce_scatter", self._ranks, parts)
             for root, part in enumerate(parts):
-                mine = flat(part).clone()
-                self._reduce(side, "reduce", mine, mine, redop, root)
-                if root == self._rank:
-                    put(output, mine)
+                out = output if root == self._rank else None
+                self._reduce(side, "reduce", part, out, redop, root)
 
         return self._do("reduce_scatter", output, call, outputs, opts, (outputs, parts))
 
@@ -179,21 +263,19 @@ class Calls:
 
         def call(side: Any) -> None:
             for tensor in tensors:
-                whole = flat(tensor)
-                self._move(side, "broadcast", whole.nbytes, whole, whole, root)
-                if self._rank != root:
-                    put(tensor, whole)
+                if self._rank == root:
+                    whole = flat(tensor)  # which it is: nothing is put back
+                    self._move(side, "broadcast", whole, whole, root)
+                else:
+                    self._move(side, "broadcast", None, tensor, root)
 
-        return self._do("broadcast", tensors[0], call, tensors, opts, tensors)
+        return self._do("broadcast", _first(tensors), call, tensors, opts, tensors)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Every rank's `input`, one after the other."""
-        _check_parts("all_gather", input, output, self._ranks)
 
         def call(side: Any) -> None:
-            whole = flat(output)
-            self._move(side, "all_gather", input.nbytes, flat(input), whole)
-            put(output, whole)
+            self._move(side, "all_gather", input, output)
 
         return self._do("all_gather", input, call, output, opts, (output, input))
 
@@ -202,113 +284,85 @@ class Calls:
         if isinstance(inputs, Tensor):
             output_lists, inputs = [output_lists], [inputs]
         outputs, mine = output_lists[0], inputs[0]
-        if len(outputs) != self._ranks:
-            raise ValueError(
-                f"all_gather wanted {self._ranks} output tensors, one a rank, found {len(outputs)}"
-            )
 
         def call(side: Any) -> None:
             if any(one.nbytes != mine.nbytes for one in outputs):
                 self._gather_uneven(side, outputs, mine)
-                return
-            whole = in_a_row(outputs)
-            into = mine.new_empty((self._ranks, mine.numel())) if whole is None else whole
-            self._move(side, "all_gather", mine.nbytes, flat(mine), into)
-            if whole is None:
-                for one, found in zip(outputs, into, strict=True):
-                    put(one, found)
+            else:
+                self._move(side, "all_gather", mine, outputs)
 
         return self._do("all_gather", mine, call, output_lists, opts, (outputs, mine))
 
     def _gather_uneven(self, side: Any, outputs: Any, mine: Tensor) -> None:
+        try:
+            for one in outputs:
+                check_apart(one)
+                if one.dtype != mine.dtype:
+                    raise _unfit("all_gather", "output", one, one.nbytes, mine.dtype)
+            counts = tuple(one.nbytes for one in outputs)
+            known = self._request("all_gather", 0, "uint8", counts=counts)
+            if mine.nbytes != known.reads:
+                raise _unfit("all_gather", "this rank's own part", mine, known.reads, mine.dtype)
+        except Exception as error:
+            self._refuse(side, error)
         if side is self._host():
-            counts = [one.nbytes for one in outputs]
-            if counts[self._rank] != mine.nbytes:
-                raise plait.InvalidArgumentError(
-                    f"all_gather: wanted an output of {mine.nbytes} bytes for this rank's own "
-                    f"tensor, found {counts[self._rank]}"
-                )
-            request = plait.Request("all_gather", 0, "uint8", ranks=self._ranks, counts=counts)
-            found = torch.empty(sum(counts), dtype=torch.uint8)
             source = flat(mine)  # lives until the call has ended
-            side.launch(request, source.data_ptr(), found.data_ptr())
+            found = torch.empty(known.writes, dtype=torch.uint8)
+            side.launch(known.request, source.data_ptr(), found.data_ptr())
             _put_parts(outputs, found)
             return
         for root, output in enumerate(outputs):
-            whole = flat(mine) if root == self._rank else flat(output)
-            if output.nbytes != whole.nbytes:
-                raise plait.InvalidArgumentError(
-                    f"all_gather: wanted an output of {mine.nbytes} bytes for this rank's own "
-                    f"tensor, found {output.nbytes}"
-                )
-            self._move(side, "broadcast", whole.nbytes, whole, whole, root)
-            put(output, whole)
+            self._move(side, "broadcast", mine if root == self._rank else None, output, root)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Several all_gathers as one call."""
 
         def call(side: Any) -> None:
+            self._check_lists(side, "all_gather", len(inputs), outputs)
             for output, mine in zip(outputs, inputs, strict=True):
-                whole = flat(output)
-                self._move(side, "all_gather", mine.nbytes, flat(mine), whole)
-                put(output, whole)
+                self._move(side, "all_gather", mine, output)
 
-        return self._do("all_gather", inputs[0], call, outputs, opts, (outputs, inputs))
+        return self._do("all_gather", _first(inputs), call, outputs, opts, (outputs, inputs))
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
         """output_lists[r][k]: what rank r gave as inputs[k]."""
 
         def call(side: Any) -> None:
-            for number, mine in enumerate(inputs):
-                into = mine.new_empty((self._ranks, mine.numel()))
-                self._move(side, "all_gather", mine.nbytes, flat(mine), into)
-                for outputs, found in zip(output_lists, into, strict=True):
-                    put(outputs[number], found)
+            self._check_lists(side, "all_gather", len(inputs), *output_lists)
+            for mine, *outputs in zip(inputs, *output_lists, strict=True):
+                self._move(side, "all_gather", mine, outputs)
 
-        return self._do("all_gather", inputs[0], call, output_lists, opts, (output_lists, inputs))
+        keep = (output_lists, inputs)
+        return self._do("all_gather", _first(inputs), call, output_lists, opts, keep)
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Several reduce_scatters as one call."""
         redop = opts.reduceOp if opts is not None else ReduceOp.SUM
 
         def call(side: Any) -> None:
+            self._check_lists(side, "reduce_scatter", len(inputs), outputs)
             for output, mine in zip(outputs, inputs, strict=True):
-                part = flat(output)
-                self._reduce(side, "reduce_scatter", flat(mine), part, redop)
-                put(output, part)
+                self._reduce(side, "reduce_scatter", mine, output, redop)
 
-        return self._do("reduce_scatter", inputs[0], call, outputs, opts, (outputs, inputs))
+        return self._do("reduce_scatter", _first(inputs), call, outputs, opts, (outputs, inputs))
 
     def gather(self, output_lists: Any, inputs: Any, opts: Any) -> Any:
         """The root gets every rank's tensor; all are of one size."""
         mine, root = inputs[0], opts.rootRank
-        outputs = output_lists[0] if self._rank == root else []
+        outputs = output_lists[0] if self._rank == root else None
 
         def call(side: Any) -> None:
-            whole = in_a_row(outputs) if outputs else mine.new_empty(0)
-            into = mine.new_empty((self._ranks, mine.numel())) if whole is None else whole
-            self._move(side, "gather", mine.nbytes, flat(mine), into, root)
-            if whole is None:
-                for one, found in zip(outputs, into, strict=True):
-                    put(one, found)
+            self._move(side, "gather", mine, outputs, root)
 
         return self._do("gather", mine, call, output_lists, opts, (outputs, mine))
 
     def scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
         """Rank r gets the root's r-th tensor; all are of one size."""
         output, root = outputs[0], opts.rootRank
-        parts = input_lists[0] if self._rank == root else []
+        parts = input_lists[0] if self._rank == root else None
 
         def call(side: Any) -> None:
-            mine = flat(output)
-            if parts:
-                whole = in_a_row(parts)
-                if whole is None:
-                    whole = torch.stack([part.detach().reshape(-1) for part in parts])
-            else:
-                whole = mine  # not read
-            self._move(side, "scatter", mine.nbytes, whole, mine, root)
-            put(output, mine)
+            self._move(side, "scatter", parts, output, root)
 
         return self._do("scatter", output, call, outputs, opts, (outputs, parts))
 
@@ -323,28 +377,30 @@ class Calls:
         opts: Any = None,
     ) -> Any:
         """Split sizes count along the first dimension; without any the parts are equal."""
-        if not output_split_sizes and not input_split_sizes:
+
+        def even(side: Any) -> None:
             for tensor in (output, input):
                 if (tensor.shape[0] if tensor.dim() else 0) % self._ranks:
-                    raise RuntimeError(
-                        "Tensor's dim 0 does not divide equally across group size: all_to_all of "
-                        f"{self._ranks} ranks, found a shape of {tuple(tensor.shape)}"
+                    self._refuse(
+                        side,
+                        RuntimeError(
+                            "Tensor's dim 0 does not divide equally across group size: all_to_all "
+                            f"of {self._ranks} ranks, found a shape of {tuple(tensor.shape)}"
+                        ),
                     )
+            is_in_place = output.data_ptr() == input.data_ptr()
+            self._move(side, "all_to_all", input.clone() if is_in_place else input, output)
 
-            def call(side: Any) -> None:
-                whole, mine = flat(output), flat(input)
-                if whole.data_ptr() == mine.data_ptr():
-                    mine = mine.clone()
-                self._move(side, "all_to_all", mine.nbytes // self._ranks, mine, whole)
-                put(output, whole)
+        def uneven(side: Any) -> None:
+            try:
+                gives = _parts(input, input_split_sizes, self._ranks)
+                takes = _parts(output, output_split_sizes, self._ranks)
+            except Exception as error:
+                self._host().refuse(error, side)
+                raise
+            self._exchange_uneven(side, takes, gives)
 
-        else:
-            gives = _parts(input, input_split_sizes, self._ranks)
-            takes = _parts(output, output_split_sizes, self._ranks)
-
-            def call(side: Any) -> None:
-                self._exchange_uneven(side, takes, gives)
-
+        call = uneven if output_split_sizes or input_split_sizes else even
         return self._do("all_to_all", input, call, output, opts, (output, input))
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -353,15 +409,33 @@ class Calls:
         def call(side: Any) -> None:
             self._exchange_uneven(side, outputs, inputs)
 
-        return self._do("all_to_all", inputs[0], call, outputs, opts, (outputs, inputs))
+        return self._do("all_to_all", _first(inputs), call, outputs, opts, (outputs, inputs))
 
     def _exchange_uneven(self, side: Any, takes: Any, gives: Any) -> None:
         """On GPUs parts padded to the longest of any rank, once all know all sizes."""
-        if side is self._host() and self._ranks > 1:
+        host = self._host()
+        try:
+            if len(takes) != self._ranks or len(gives) != self._ranks:
+                raise plait.InvalidArgumentError(
+                    f"all_to_all: wanted {self._ranks} tensors each way, one a rank, found "
+                    f"{len(takes)} outputs and {len(gives)} inputs"
+                )
+            for role, parts in (("input", gives), ("output", takes)):
+                for part in parts:
+                    if part.dtype != gives[0].dtype:
+                        raise _unfit("all_to_all", role, part, part.nbytes, gives[0].dtype)
+                    if self._ranks > 1:
+                        _check_place(side, "all_to_all", part)
+            for part in takes:
+                check_apart(part)
+        except Exception as error:  # ranks meet on the host here, for tensors on GPUs too
+            host.refuse(error, side)
+            raise
+        if side is host and self._ranks > 1:
             sends, gets = ([part.nbytes for part in parts] for parts in (gives, takes))
             sent = torch.cat([_bytes_of(flat(part)) for part in gives])
             found = torch.empty(sum(gets), dtype=torch.uint8)
-            request = self._request("all_to_all", 0, "uint8")
+            request = self._request("all_to_all", 0, "uint8").request
             side.launch_own(request, sends, gets, sent.data_ptr(), found.data_ptr())
             _put_parts(takes, found)
             return
@@ -373,7 +447,7 @@ class Calls:
         for row, part in zip(padded, gives, strict=True):
             row[: part.nbytes] = _bytes_of(flat(part))
         found = torch.empty_like(padded)
-        self._move(side, "all_to_all", longest, padded, found)
+        self._move(side, "all_to_all", padded, found)
         for row, part in zip(found, takes, strict=True):
             put(part, row[: part.nbytes].clone().view(part.dtype))
 
@@ -421,11 +495,31 @@ def _put_parts(tensors: list[Tensor], found: Tensor) -> None:
         at += one.nbytes
 
 
-def _check_parts(name: str, part: Tensor, whole: Tensor, ranks: int) -> None:
-    if whole.numel() != part.numel() * ranks or whole.dtype != part.dtype:
-        raise ValueError(
-            f"{name}: wanted {ranks} parts of {part.numel()} elements of {part.dtype} in the large "
-            f"tensor, found {whole.numel()} of {whole.dtype}"
+def _first(tensors: Any) -> Tensor:
+    """What says where a call runs: an empty list is an error that the host's ranks hear."""
+    return tensors[0] if tensors else torch.empty(0)
+
+
+def _of_bytes(tensor: Tensor) -> Reduction:
+    """As the core takes a move of its elements."""
+    return Reduction("sum", "uint8", tensor.element_size(), 1.0)
+
+
+def _unfit(
+    name: str, role: str, found: Tensor, wanted: int, dtype: torch.dtype
+) -> plait.InvalidArgumentError:
+    """wanted: bytes, of which the core reads or writes all."""
+    return plait.InvalidArgumentError(
+        f"{name}: wanted {wanted // dtype.itemsize} elements of {dtype} as {role}, found "
+        f"{found.numel()} of {found.dtype}"
+    )
+
+
+def _check_place(side: Any, name: str, tensor: Tensor) -> None:
+    if tensor.get_device() != side.index:
+        raise plait.InvalidArgumentError(
+            f"{name}: wanted all tensors of a call in the memory of its first, found one on "
+            f"{tensor.device}"
         )
 
 

@@ -38,6 +38,14 @@ class GpuSide:
         scalars = [] if scalar == 1.0 else [scalar] * self.ranks
         core.enqueue(request, source, out, stream, "", {}, scalars)
 
+    @property
+    def index(self) -> int:
+        """Of tensors' devices."""
+        return int(self._device.index)
+
+    def refuse(self, error: Exception) -> None:
+        """Nobody hears: ranks do not meet on the host. The others' call ends at its deadline."""
+
     def connect(self, device: Any) -> None:
         """Makes the communicator now, on all ranks at once."""
         with self._guard, torch.cuda.device(device), c10d_words("connecting", self.timeout_s):

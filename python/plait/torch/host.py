@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch.distributed as dist
@@ -26,7 +27,9 @@ class HostSide:
     def __init__(self, store: Any, rank: int, ranks: int, timeout_s: float) -> None:
         self.rank, self.ranks, self.timeout_s = rank, ranks, timeout_s
         self._store = store
-        self._core: Any = None
+        self.index = -1  # of tensors' devices: host memory
+        self._comm: Any = None
+        self._core: Any = None  # of self._comm
         self._core_s = timeout_s  # what the core waits at most
         self._closed = ""
         self._turn = threading.Lock()  # held by whoever calls the core
@@ -65,16 +68,28 @@ class HostSide:
         with self._turn:
             return list((self._core or self._meet()).exchange(mine))
 
+    def refuse(self, error: Exception, side: Any = None) -> None:
+        """Ends the call that the others come to with `error`, in place of this rank's part in it.
+
+        side: whose call it is where it is a GPU's.
+        """
+        if self.ranks == 1:
+            return
+        with nullcontext() if side in (None, self) else self._turn, suppress(Exception):
+            if self._core is None:
+                self._meet()
+            self._comm._tell(error)
+
     def _meet(self) -> Any:
         if self._closed:
             raise plait.AbortedError(self._closed)
         try:
-            made = meet(self._store, self.rank, self.ranks, -1, self.timeout_s)._core
+            made = meet(self._store, self.rank, self.ranks, -1, self.timeout_s)
         except Exception as error:
             self._closed = f"its communicator could not be made: {error}"
             raise
-        self._core, self._core_s = made, self.timeout_s
-        return made
+        self._comm, self._core, self._core_s = made, made._core, self.timeout_s
+        return self._core
 
     def do(self, what: str, call: Call, result: Any, is_async: bool, timeout_s: float) -> Any:
         """The Work of call(self), run now or later. timeout_s: this call's own; <= 0 = the group's.
@@ -155,4 +170,4 @@ class HostSide:
         if thread is not None and thread is not threading.current_thread():
             thread.join(self.timeout_s)
         self._closed = self._closed or "wanted an open process group: it was destroyed"
-        self._core = None
+        self._comm = self._core = None

@@ -14,13 +14,16 @@ import plait
 def sum_of_sparse(calls: Any, side: Any, tensor: Tensor, redop: Any) -> None:
     """In place: every rank's entries, those of one place added."""
     if tensor.layout is not torch.sparse_coo or getattr(redop, "op", redop) != ReduceOp.SUM:
-        raise plait.UnsupportedError(
-            f"wanted the sum of sparse_coo tensors, found {redop!r} of {tensor.layout}"
+        calls._refuse(
+            side,
+            plait.UnsupportedError(
+                f"wanted the sum of sparse_coo tensors, found {redop!r} of {tensor.layout}"
+            ),
         )
     mine = tensor.detach().coalesce()
     counts = torch.empty(calls._ranks, dtype=torch.int64, device=mine.device)
     count = torch.tensor([mine._nnz()], device=mine.device)
-    calls._move(side, "all_gather", count.nbytes, count, counts)
+    calls._move(side, "all_gather", count, counts)
     every_index, every_value = [], []
     for root, entries in enumerate(counts.tolist()):
         is_mine = root == calls._rank
@@ -35,7 +38,7 @@ def sum_of_sparse(calls: Any, side: Any, tensor: Tensor, redop: Any) -> None:
             else mine.values().new_empty((entries, *mine.values().shape[1:]))
         )
         for part in (indices, values):
-            calls._move(side, "broadcast", part.nbytes, part, part, root)
+            calls._move(side, "broadcast", part if is_mine else None, part, root)
         every_index.append(indices)
         every_value.append(values)
     total = torch.sparse_coo_tensor(

@@ -95,6 +95,23 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
+def check_apart(tensor: Tensor) -> None:
+    """Raises for an output of which two elements have the same memory."""
+    for length, step in zip(tensor.shape, tensor.stride(), strict=True):
+        if length > 1 and step == 0:
+            raise plait.InvalidArgumentError(
+                "wanted an output whose elements have memory of their own, found one that was "
+                f"expanded (shape {tuple(tensor.shape)}, strides {tensor.stride()})"
+            )
+
+
+def room_for(tensor: Tensor) -> Tensor:
+    """Where its elements are written: itself where it is contiguous, else new memory for put()."""
+    if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+        return tensor
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
 def put(tensor: Tensor, found: Tensor) -> None:
     """What was made in a copy back into the caller's tensor."""
     if found.data_ptr() != tensor.data_ptr():
@@ -112,6 +129,8 @@ def in_a_row(tensors: list[Tensor]) -> Tensor | None:
             or one.numel() != first.numel()
             or one.dtype != first.dtype
             or not one.is_contiguous()
+            or one.is_conj()
+            or one.is_neg()
             or one.untyped_storage().data_ptr() != storage
         ):
             return None

@@ -1,0 +1,276 @@
+"""plait as a backend of torch.distributed: tensors that do not fit their call, that are not plain
+memory, or whose values are special; what a wait leaves."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="wanted torch (make test-torch), found none")
+dist = pytest.importorskip("torch.distributed")
+if not dist.is_available():
+    pytest.skip("wanted torch with torch.distributed, found it without", allow_module_level=True)
+
+from torch_ranks import on_ranks  # noqa: E402
+
+import plait.torch  # noqa: E402
+
+Op = dist.ReduceOp
+
+# Sizes and types.
+
+
+def room(count: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    """An output, and what lies behind it in the same memory."""
+    whole = torch.full((count + 4096,), -1, dtype=dtype)
+    return whole[:count], whole[count:]
+
+
+def pair_of(whole: torch.Tensor) -> list[torch.Tensor]:
+    return list(whole.view(2, -1).unbind())
+
+
+def batch(call):
+    with dist._coalescing_manager(device=torch.device("cpu")):
+        call()
+
+
+# Calls of two ranks with an output of `count` elements, which is right for 8; by the group itself,
+# since torch.distributed looks at some lists before it asks for the group.
+SIZED = {
+    "all_gather": lambda group, out: group.allgather([pair_of(out)], [torch.ones(4)]),
+    "all_gather_single": lambda group, out: group.all_gather_single(out, torch.ones(4)),
+    "all_gather_coalesced": lambda group, out: batch(
+        lambda: dist.all_gather_into_tensor(out, torch.ones(4))
+    ),
+    "allgather_coalesced": lambda group, out: group.allgather_coalesced(
+        [[part] for part in pair_of(out)], [torch.ones(4)]
+    ),
+    "reduce_scatter": lambda group, out: group.reduce_scatter(
+        [out], [pair_of(torch.ones(16))], dist.ReduceScatterOptions()
+    ),
+    "reduce_scatter_single": lambda group, out: group.reduce_scatter_single(out, torch.ones(16)),
+    "reduce_scatter_coalesced": lambda group, out: batch(
+        lambda: dist.reduce_scatter_tensor(out, torch.ones(16))
+    ),
+    "all_to_all_single": lambda group, out: group.all_to_all_single(out, torch.ones(8)),
+    "all_to_all_single, sizes": lambda group, out: group.all_to_all_single(
+        out, torch.ones(8), [4, 4], [4, 4]
+    ),
+    "gather": lambda group, out: group.gather(
+        [pair_of(out)] if group.rank() == 1 else [], [torch.ones(4)], rooted(dist.GatherOptions())
+    ),
+    "scatter": lambda group, out: group.scatter(
+        [torch.ones(4)], [pair_of(out)] if group.rank() == 1 else [], rooted(dist.ScatterOptions())
+    ),
+    "scatter into": lambda group, out: group.scatter(
+        [out], [pair_of(torch.ones(16))] if group.rank() == 0 else [], dist.ScatterOptions()
+    ),
+    "expanded": lambda group, out: group.allreduce([out if len(out) == 8 else out[:1].expand(8)]),
+}
+
+
+def rooted(opts):
+    opts.rootRank = 1
+    return opts
+
+
+def sizes_of_one_rank(rank, ranks):
+    """Rank 1's output is too short, too long, or of another type."""
+    group = dist.group.WORLD
+    for name, call in SIZED.items():
+        for count, dtype in ((4, torch.float32), (16, torch.float32), (8, torch.float64)):
+            if name == "expanded" and count != 4:
+                continue
+            out, behind = room(count if rank == 1 else 8, dtype if rank == 1 else torch.float32)
+            began = time.monotonic()
+            with pytest.raises(
+                RuntimeError, match="rank 1" if rank == 0 else "size|wanted|disagree"
+            ):
+                work = call(group, out)
+                if work is not None:
+                    work.wait()
+            assert time.monotonic() - began < 30, name
+            assert torch.all(out == -1) and torch.all(behind == -1), (name, count)
+            mine = torch.ones(3)
+            dist.all_reduce(mine)  # ranks are still in step
+            assert torch.all(mine == ranks), name
+    return True
+
+
+def test_a_size_that_is_wrong_on_one_rank_is_an_error_on_all():
+    assert on_ranks(sizes_of_one_rank) == [True, True]
+
+
+def wrong_alone(rank, ranks):
+    """Arguments that one rank finds no call for: lists too short, a type or layout without sums."""
+    group = dist.group.WORLD
+    empty, short = torch.empty(0), torch.ones(5)
+    calls = [
+        lambda ok: dist.all_reduce(torch.ones(4) if ok else empty),
+        lambda ok: dist.all_gather_into_tensor(torch.empty(8), torch.ones(4) if ok else empty),
+        lambda ok: group.alltoall(*([list(torch.ones(2, 4))[: 2 if ok else 1]] * 2)).wait(),
+        lambda ok: group.all_to_all_single(*([torch.ones(4) if ok else short] * 2)).wait(),
+        lambda ok: group.allgather([list(torch.ones(2, 4))[: 2 if ok else 1]], [short[:4]]).wait(),
+        lambda ok: dist.all_reduce(torch.ones(4, dtype=None if ok else torch.float8_e8m0fnu)),
+        lambda ok: dist.all_reduce(torch.ones(4) if ok else torch.ones(2, 2).to_sparse_csr()),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises(RuntimeError):
+            call(rank == 0)
+        mine = torch.ones(3)
+        dist.all_reduce(mine)
+        assert torch.all(mine == ranks), number
+    return True
+
+
+def test_what_one_rank_alone_finds_wrong_is_an_error_on_all():
+    assert on_ranks(wrong_alone) == [True, True]
+
+
+# Values and layouts.
+
+
+def sums_of_bool(rank, ranks):
+    """The byte of a sum is 1, which is what compares equal to True; not the number of ranks."""
+    mine = torch.tensor([True, rank == 0, False])
+    dist.all_reduce(mine)
+    assert mine.view(torch.uint8).tolist() == [1, 1, 0]
+    assert (mine == True).tolist() == [True, True, False]  # noqa: E712
+
+
+def averages_of_whole_numbers(rank, ranks):
+    """Whole numbers toward zero, as NCCL's; bool has none, and nothing is written."""
+    for dtype in (torch.int64, torch.int8):
+        mine = torch.tensor([-3 - rank, 3 + rank, 7]).to(dtype)
+        total = [sum(3 + r for r in range(ranks)) // ranks, 7]
+        dist.all_reduce(mine, op=Op.AVG)
+        assert mine.tolist() == [-total[0], *total]
+    mine, part = torch.tensor([True, False]), torch.tensor([False])
+    row = [torch.tensor([True]) for _ in range(ranks)]
+    for call in (
+        lambda: dist.all_reduce(mine, op=Op.AVG),
+        lambda: dist.reduce(mine, 0, op=Op.AVG),
+        lambda: dist.reduce_scatter(part, row, op=Op.AVG),
+    ):
+        with pytest.raises(plait.UnsupportedError, match="avg"):
+            call()
+    assert mine.tolist() == [True, False] and part.tolist() == [False]
+
+
+def not_a_number(rank, ranks):
+    """Of any rank, at any place: all have it in the result."""
+    for op in (Op.MAX, Op.MIN):
+        for source in range(ranks):
+            for place in (0, 1, 17, 36):
+                mine = torch.arange(37.0) + rank
+                if rank == source:
+                    mine[place] = float("nan")
+                dist.all_reduce(mine, op=op)
+                assert mine.isnan().nonzero().flatten().tolist() == [place], (op, source)
+
+
+def lazily_negated(rank, ranks):
+    """Tensors whose bytes are not their values: the sign or the conjugate is taken when read."""
+    negated = torch._neg_view(torch.full((4,), float(rank + 1)))  # -1, -2 ...
+    assert negated.is_neg() and negated.is_contiguous()
+    for op, wanted in ((Op.MAX, -1.0), (Op.SUM, -0.5 * ranks * (ranks + 1))):
+        mine = torch._neg_view(torch.full((4,), float(rank + 1)))
+        dist.all_reduce(mine, op=op)
+        assert mine.tolist() == [wanted] * 4, op
+    into = torch._neg_view(torch.zeros(ranks))
+    dist.all_gather_into_tensor(into, negated[:1])
+    assert into.tolist() == [-r - 1.0 for r in range(ranks)]
+    parts = list(torch._neg_view(torch.zeros(ranks, 2)).unbind())
+    dist.all_gather(parts, negated[:2])
+    assert [part.tolist() for part in parts] == [[-r - 1.0] * 2 for r in range(ranks)]
+    conjugate = torch.full((2,), 1 + 2j).conj()
+    dist.group.WORLD.allreduce([conjugate]).wait()
+    assert conjugate.tolist() == [ranks * (1 - 2j)] * 2
+
+
+def channels_last(rank, ranks):
+    """Every call takes elements in the order of the shape, wherever they lie in memory."""
+    plain = torch.arange(24.0).view(1, 2, 3, 4)
+    last = (plain + rank).contiguous(memory_format=torch.channels_last)
+    moved = last.clone() if rank == 0 else plain.clone()  # of one shape, of another layout
+    dist.broadcast(moved, 0)
+    assert torch.equal(moved, plain)
+    summed = last.clone() if rank == 0 else (plain + rank)
+    dist.all_reduce(summed)
+    assert torch.equal(summed, ranks * plain + sum(range(ranks)))
+    parts = [torch.empty_like(last) for _ in range(ranks)]
+    dist.all_gather(parts, last)
+    assert all(torch.equal(part, plain + r) for r, part in enumerate(parts))
+    if rank == 0:
+        dist.send(last, 1)
+    elif rank == 1:
+        found = torch.empty_like(plain)
+        dist.recv(found, 0)
+        assert torch.equal(found, plain)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(sums_of_bool, averages_of_whole_numbers, not_a_number),
+        *(lazily_negated, channels_last),
+    ],
+)
+def test_values_and_layouts(program, ranks):
+    on_ranks(program, ranks)
+
+
+# Waits.
+
+
+def waited_for_twice(rank, ranks):
+    """What has ended is waited for at once, as often as one likes."""
+    peer, mine = (rank + 1) % ranks, torch.ones(4)
+    works = [
+        dist.isend(mine, peer),
+        dist.irecv(torch.empty(4), (rank - 1) % ranks),
+        dist.all_reduce(mine.clone(), async_op=True),
+        dist.barrier(async_op=True),
+    ]
+    for work in works:
+        work.wait()
+    began = time.monotonic()
+    for work in works:
+        work.wait()
+        work.wait(timedelta(seconds=30))
+    assert time.monotonic() - began < 5
+    dist.barrier()
+
+
+def waits_that_raise(rank, ranks):
+    """A collective goes on and fills its buffer later; a receive is taken back, and leaves it."""
+    dist.barrier()
+    if rank > 0:
+        time.sleep(2)
+    mine, found = torch.ones(4), torch.zeros(4)
+    work = dist.all_reduce(mine, async_op=True)
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="Timed out waiting 200ms for all_reduce"):
+            work.wait(timedelta(seconds=0.2))
+        assert not work.is_completed() and mine.tolist() == [1] * 4
+        receive = dist.irecv(found, 1)
+        with pytest.raises(RuntimeError, match="Timed out waiting 200ms for recv from rank 1"):
+            receive.wait(timedelta(seconds=0.2))
+    work.wait()
+    assert mine.tolist() == [ranks] * 4
+    if rank == 1:
+        dist.send(mine, 0)
+    dist.barrier()
+    assert torch.all(found == 0)
+    if rank == 0:
+        dist.recv(found, 1)
+        assert found.tolist() == [ranks] * 4
+
+
+@pytest.mark.parametrize("program", [waited_for_twice, waits_that_raise])
+def test_waits(program):
+    on_ranks(program, 3)
