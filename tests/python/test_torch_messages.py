@@ -44,6 +44,28 @@ def all_send_first(rank, ranks):
         work.wait()
 
 
+def to_itself_first(rank, ranks):
+    """Then from peers that connect later, by name and from anybody."""
+    if rank != ranks - 1:
+        time.sleep(0.5)
+        for _ in range(2):
+            dist.send(torch.full((4,), float(rank)), ranks - 1)
+        return
+    found = torch.empty(4)
+    own = [dist.irecv(found, rank), dist.isend(torch.full((4,), 9.0), rank)]
+    for work in own:
+        work.wait()
+    assert found.tolist() == [9.0] * 4
+    for peer in range(ranks - 1):
+        dist.recv(found, peer)
+        assert found.tolist() == [float(peer)] * 4
+    seen = []
+    for _ in range(ranks - 1):
+        seen.append(dist.recv(found))
+        assert found.tolist() == [float(seen[-1])] * 4
+    assert sorted(seen) == list(range(ranks - 1))
+
+
 def from_anybody(rank, ranks):
     if rank != 0:
         time.sleep(0.05 * (ranks - rank))  # the last comes first
@@ -112,6 +134,8 @@ def wrong_size(rank, ranks):
         (crossed_tags, 2),
         (all_send_first, 3),
         (from_anybody, 4),
+        (to_itself_first, 2),
+        (to_itself_first, 3),
         (nobody_waits, 2),
         (hundreds_both_ways, 2),
         (wrong_size, 2),

@@ -537,18 +537,29 @@ class Mailbox:
         for out in list(self._out.values()):
             if out.queue or out.shown:
                 self._write(out)
-        if len(self._in) < len(self._others) and any(
-            one.peer is None or one.peer not in self._in for one in self._receives
-        ):
+        if self._awaits_connection():
             self._accept()
         for incoming in list(self._in.values()):
             self._read(incoming)
+
+    def _awaits_connection(self) -> bool:
+        """Whether a posted receive may be for a peer that has not connected yet.
+
+        By who they are: this rank is among those that have connected once it sent itself something.
+        """
+        for one in self._receives:
+            if one.peer is None:
+                if not self._others <= self._in.keys():
+                    return True
+            elif one.peer not in self._in:
+                return True
+        return False
 
     def _interests(self) -> Any:
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         sources = {message.peer for message in self._receives}
-        if any(peer is None or peer not in self._in for peer in sources):
+        if self._awaits_connection():
             poll.register(self._listener, select.POLLIN)
         for incoming in self._in.values():
             wants, answers = self._wants(incoming), incoming.answers > 0
