@@ -68,7 +68,23 @@ struct Pending {
   int by;
 };
 
+struct Folders {
+  std::string profile;  ///< where calls are timed too; empty = they are not
+  std::string counts;   ///< where this process writes its counters when it ends; empty = nowhere
+};
+
+Folders folders_asked_for() {
+  Folders asked;
+  static_cast<void>(attempt([&] {  // what is wrong is said by who reads all settings
+    const Env env = read_env();
+    asked.profile = env.profile;
+    asked.counts = env.profile.empty() ? env.counts : env.profile;
+  }));
+  return asked;
+}
+
 struct Book {
+  const Folders folders = folders_asked_for();
   std::array<std::array<std::array<Cell, kBuckets>, kRows>, std::size(kDoers)> cells;
   std::mutex guard;
   std::vector<Event> events;
@@ -79,8 +95,16 @@ struct Book {
   pid_t owner = ::getpid();
 };
 
+/// Made by the first call that is counted, and never destroyed: it is looked at while the process
+/// ends. Then the environment must not be read any more, since what that takes is destroyed.
+std::atomic<Book*> existing_book{nullptr};
+
 Book& book() {
-  static auto* const only = new Book;
+  static auto* const only = [] {
+    auto* const made = new Book;
+    existing_book.store(made);
+    return made;
+  }();
   return *only;
 }
 
@@ -99,27 +123,8 @@ std::int64_t now_ns() {
       .count();
 }
 
-struct Folders {
-  std::string profile;  ///< where calls are timed too; empty = they are not
-  std::string counts;   ///< where this process writes its counters when it ends; empty = nowhere
-};
-
-/// Looked at while the process ends, so never destroyed.
-const Folders& folders() {
-  static const auto* const found = [] {
-    auto* const made = new Folders;
-    static_cast<void>(attempt([&] {  // what is wrong is said by who reads all settings
-      const Env env = read_env();
-      made->profile = env.profile;
-      made->counts = env.profile.empty() ? env.counts : env.profile;
-    }));
-    return made;
-  }();
-  return *found;
-}
-
 bool profiling() {
-  static const bool on = !folders().profile.empty();
+  static const bool on = !book().folders.profile.empty();
   return on;
 }
 
@@ -234,17 +239,18 @@ std::string page(Book& all) {
 
 /// Runs when the process ends or the library is unloaded.
 [[gnu::destructor]] void write_profile() {
+  Book* const known = existing_book.load();
+  if (known == nullptr || known->folders.counts.empty()) return;
+  if (known->owner != ::getpid()) return;  // a fork's child has counted nothing
+  Book& all = *known;
   try {
-    if (folders().counts.empty() || book().owner != ::getpid())
-      return;  // a fork's child has counted nothing
-    Book& all = book();
     const std::lock_guard<std::mutex> hold(all.guard);
     if (counter_rows().empty()) return;
     const std::string body = page(all);
     std::string path;
     int file = -1;
     for (const char* door : {"", "-2", "-3"}) {  // each library of plait's has a book of its own
-      path = text(folders().counts, "/plait-", ::getpid(), door, ".json");
+      path = text(all.folders.counts, "/plait-", ::getpid(), door, ".json");
       file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
       if (file >= 0 || errno != EEXIST) break;
     }

@@ -1,9 +1,13 @@
-"""How programs end whose threads are in calls."""
+"""How programs end whose threads are in calls, and those that read no setting until they end."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+import plait
+from plait import places
 
 ENDS = """
 import threading, time
@@ -42,3 +46,30 @@ import plait
 """
     status, _, said = ended(program)
     assert status == -6 and "terminate called" in said
+
+
+WRONG_VARIABLE = r"""
+#include <plait/plait.h>
+#include <stdio.h>
+int main(void) {
+  plaitComm_t comm = NULL;
+  if (plaitCommInitFromEnvironment(&comm) == plait_ok) return 1;
+  puts(plaitGetLastError(NULL));
+  return 0;
+}
+"""
+
+
+@pytest.mark.skipif(
+    not (places.cmake() / "plaitConfig.cmake").exists(), reason="wanted plait as it is installed"
+)
+def test_a_c_program_with_a_variable_that_is_none_ends_after_its_error(tmp_path):
+    (tmp_path / "wrong.c").write_text(WRONG_VARIABLE)
+    library = os.path.dirname(plait.__file__)
+    words = ["gcc", "wrong.c", "-o", "wrong", f"-I{library}/include", f"-Wl,-rpath,{library}"]
+    words += [f"{library}/libplait.so.0"]
+    subprocess.run(words, cwd=tmp_path, check=True, timeout=60)
+    env = {**os.environ, "PLAIT_FOO": "1"}
+    done = subprocess.run([tmp_path / "wrong"], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert "PLAIT_FOO is no variable of plait" in done.stdout
