@@ -78,13 +78,24 @@ def _type_name(dtype: Any) -> str:
     return _type_of.setdefault(dtype, TYPE_OF_DTYPE[name])
 
 
-def _torch_buffer(tensor: Any, role: str) -> Buffer:
+def _no() -> bool:
+    return False
+
+
+def _torch_buffer(tensor: Any, role: str, writable: bool) -> Buffer:
     if tensor.device.type not in ("cpu", "cuda"):
         raise UnsupportedError(
             f"wanted {role} in host memory or on a CUDA GPU, found a tensor on {tensor.device}"
         )
     if not tensor.is_contiguous():
         raise InvalidArgumentError(f"wanted a contiguous {role}; call .contiguous() on it first")
+    if getattr(tensor, "is_neg", _no)():  # its memory holds the values with the other sign
+        if writable:
+            raise InvalidArgumentError(
+                f"wanted {role} whose memory holds its values, found a tensor that torch negates "
+                "when it is read (is_neg()); call .resolve_neg() on it first"
+            )
+        tensor = tensor.resolve_neg()
     shape = tuple(tensor.shape)
     device = HOST if tensor.device.type == "cpu" else tensor.device.index
     type_name = _type_name(tensor.dtype)
@@ -250,6 +261,11 @@ def _keep_for(stream: Any, buffers: list[Buffer]) -> None:
 
 def _as_numpy(array: Any, role: str) -> np.ndarray[Any, Any] | None:
     """A view of the same memory; None where DLPack has a type that numpy has no name for."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise UnsupportedError(
+            f"wanted {role} without a mask, found a numpy.ma array: its masked elements would "
+            "count; pass .filled(value) of it, or .data"
+        )
     if isinstance(array, np.ndarray):
         return array
     if hasattr(array, "__dlpack__"):
@@ -286,7 +302,7 @@ def buffer_of(array: Any, role: str, *, writable: bool = False) -> Buffer:
     if type(array) is np.ndarray:
         return _numpy_buffer(array, role, writable)
     if hasattr(array, "data_ptr") and hasattr(array, "is_contiguous"):
-        return _torch_buffer(array, role)
+        return _torch_buffer(array, role, writable)
     if hasattr(array, "__cuda_array_interface__"):
         return _interface_buffer(array, role, writable)
     if _on_gpu(array):

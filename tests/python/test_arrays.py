@@ -9,7 +9,7 @@ import pytest
 from array_libraries import NAMES, library
 
 import plait
-from plait.arrays import DTYPE_OF_TYPE, buffer_of
+from plait.arrays import DTYPE_OF_TYPE, _is_contiguous, buffer_of
 
 
 @pytest.mark.parametrize("name", DTYPE_OF_TYPE)
@@ -36,6 +36,91 @@ def test_not_contiguous(array):
 def test_unknown_type(array):
     with pytest.raises(plait.UnsupportedError, match="element type"):
         buffer_of(array, "input")
+
+
+@pytest.mark.parametrize("role", ["input", "output"])
+def test_a_masked_array_is_refused_since_its_masked_elements_would_count(role):
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    with pytest.raises(plait.UnsupportedError, match=f"{role} without a mask.*filled"):
+        buffer_of(masked, role, writable=role == "output")
+    with pytest.raises(plait.UnsupportedError, match="without a mask"):
+        plait.Communicator(0, 1, topology="local-cpu").all_reduce(masked)
+
+
+class LazilyNegated:
+    """As a tensor of torch is whose sign is applied when it is read (z.conj().imag)."""
+
+    def __init__(self, values, is_negated=True):
+        self.memory, self.is_negated = np.ascontiguousarray(values), is_negated
+        self.shape, self.dtype = self.memory.shape, f"torch.{self.memory.dtype}"
+        self.device = type("Device", (), {"type": "cpu", "index": None})
+
+    def data_ptr(self):
+        return self.memory.ctypes.data
+
+    def numel(self):
+        return self.memory.size
+
+    def is_contiguous(self):
+        return True
+
+    def is_neg(self):
+        return self.is_negated
+
+    def resolve_neg(self):
+        return LazilyNegated(-self.memory, is_negated=False)
+
+
+def test_a_lazily_negated_tensor_counts_as_what_it_reads_as():
+    tensor = LazilyNegated([2.0])
+    assert buffer_of(tensor, "input").owner.memory.tolist() == [-2.0]
+    with pytest.raises(plait.InvalidArgumentError, match="resolve_neg"):
+        buffer_of(tensor, "output", writable=True)
+    assert buffer_of(LazilyNegated([2.0], False), "output", writable=True).owner.memory == [2.0]
+
+
+class ByDlpack:
+    """An array of a library that gives DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **words):
+        return self.array.__dlpack__(**words)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_nothing_is_written_into_what_is_read_only_behind_dlpack():
+    values = np.ones(3)
+    values.flags.writeable = False
+    with pytest.raises(plait.InvalidArgumentError, match="output"):
+        buffer_of(ByDlpack(values), "output", writable=True)
+    comm = plait.Communicator(0, 1, topology="local-cpu")
+    with pytest.raises(plait.InvalidArgumentError, match="output"):
+        comm.all_reduce(np.full(3, 2.0), out=ByDlpack(values))
+    assert values.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 3), (3, 1, 2)])
+def test_strides_of_dlpack_that_are_missing_or_say_nothing(shape):
+    """numpy gives none for 0-d arrays; the stride of a length of 1 may be anything."""
+    values = np.arange(float(np.prod(shape, dtype=int))).reshape(shape)
+    odd = np.lib.stride_tricks.as_strided(
+        values,
+        shape,
+        [
+            7 * 8 if length == 1 else stride
+            for length, stride in zip(shape, values.strides, strict=True)
+        ],
+    )
+    for array in (values, odd):
+        buffer = buffer_of(ByDlpack(array), "input")
+        assert (buffer.count, buffer.address) == (values.size, values.ctypes.data)
+        view = plait._core.dlpack_view(ByDlpack(array))
+        assert _is_contiguous(view[3], view[4], 1)
+    assert _is_contiguous(shape, None, 1)
 
 
 @pytest.mark.parametrize("thing", [None, 7, "text", {}])
