@@ -1,7 +1,8 @@
 """Starts the ranks of a job on this machine and collects what they say.
 
 A rank runs `python -m plait.launch MODULE:FUNCTION`, reads its task as JSON, joins the others over
-socket pairs made here (no path, no port), and writes JSON lines to a pipe.
+socket pairs made here (no path, no port), and writes JSON lines to a pipe. No rank outlives what
+started it, however that ends.
 """
 
 from __future__ import annotations
@@ -13,9 +14,40 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
+from plait.keeper import started
+
 Emit = Callable[[dict[str, Any]], None]
+
+
+class Keeper:
+    """A process that ends the ranks added to it once this one has ended, or has closed it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+        )
+
+    def add(self, rank: subprocess.Popen[bytes]) -> None:
+        """A rank that has just been started and has not been waited for."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # somebody has killed the keeper
+            self._process.stdin.write(f"{rank.pid} {started(rank.pid)}\n".encode())
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """Ends the ranks that still run."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
 
 
 class Job:
@@ -26,6 +58,7 @@ class Job:
         hub = ",".join(str(ours.fileno()) for ours, _ in pairs)
         self._read_fd, write_fd = os.pipe()
         self.processes: list[subprocess.Popen[bytes]] = []
+        self._keeper = Keeper()
         for rank in range(ranks):
             mine = [ours for ours, _ in pairs] if rank == 0 else [pairs[rank - 1][1]]
             fds = [end.fileno() for end in mine]
@@ -47,6 +80,7 @@ class Job:
                 stdin=subprocess.PIPE,
                 pass_fds=[*fds, write_fd],
             )
+            self._keeper.add(process)
             assert process.stdin is not None
             process.stdin.write(json.dumps(task).encode())
             process.stdin.close()
@@ -71,6 +105,7 @@ class Job:
             except subprocess.TimeoutExpired:
                 process.kill()
                 statuses.append(process.wait())
+        self._keeper.close()
         return statuses
 
     def kill(self) -> None:

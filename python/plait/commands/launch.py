@@ -1,4 +1,7 @@
-"""`plait launch -n 4 python x.py`: ranks on this machine, with no other launcher."""
+"""`plait launch -n 4 python x.py`: ranks on this machine, with no other launcher.
+
+Ranks end with the launcher, also where it is killed or its terminal hangs up.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import typer
 import plait
 from plait.commands.console import at_least, err
 from plait.commands.run import CommandArgument, cannot_run
+from plait.launch import Keeper
 
 GRACE_S = 5.0  # after one rank has failed, for the others to say what they met
 
@@ -42,15 +46,19 @@ def launch(
         raise plait.UnsupportedError(f"--ranks: wanted 1 to {most}, found {ranks}")
     job = f"launch-{os.getpid()}-{time.time_ns():x}"
     started: list[subprocess.Popen[bytes]] = []
+    keeper = Keeper()
     try:
         for rank in range(ranks):
             started.append(subprocess.Popen(command, env=environment(rank, ranks, job)))
+            keeper.add(started[-1])
     except OSError as error:
-        _end(started, signal.SIGKILL)
+        keeper.close()
         cannot_run(command, error)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the ranks too
     signal.signal(signal.SIGTERM, lambda number, _: _end(started, number))
-    raise typer.Exit(_wait(started))
+    status = _wait(started)
+    keeper.close()
+    raise typer.Exit(status)
 
 
 def _end(started: list[subprocess.Popen[bytes]], number: int) -> None:
