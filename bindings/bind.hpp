@@ -4,6 +4,11 @@
 
 namespace nb = nanobind;
 
+/// Runs the handlers of signals that have come, in the thread that Python runs them in; does
+/// nothing in others. To be called without the GIL. Where a handler raises (Ctrl-C), it throws an
+/// Error, in whose place Python then gets what the handler raised.
+void hear_signals();
+
 void bind_error(nb::module_& module);
 void bind_topology(nb::module_& module);
 void bind_plan(nb::module_& module);

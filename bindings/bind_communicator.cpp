@@ -1,4 +1,6 @@
-// Communicator for Python: addresses in, the GIL released while ranks wait for each other.
+// Communicator for Python: addresses in, the GIL released while ranks wait for each other. Whoever
+// waits takes it for a moment now and then, to run the handlers of signals; so no call that takes a
+// lock of the communicator's keeps it.
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -120,6 +122,21 @@ void bind_own_counts(nb::class_<Communicator>& type) {
           nb::arg("scalars") = std::vector<double>{});
 }
 
+/// What looks at a communicator or ends it, from any thread.
+void bind_looks(nb::class_<Communicator>& type) {
+  type.def(
+          "plan_for",
+          [](const Communicator& comm, const Request& request, const std::string& strategy,
+             const std::map<std::string, std::int64_t>& params) {
+            return comm.plan_for(request, call_options(strategy, params, 1.0));
+          },
+          nb::arg("request"), nb::arg("strategy") = "",
+          nb::arg("params") = std::map<std::string, std::int64_t>{}, release())
+      .def("explain", &Communicator::explain, nb::arg("request"), release())
+      .def("counters", &Communicator::counters, release())
+      .def("abort", &Communicator::abort, release());
+}
+
 void bind_device(nb::class_<Communicator>& type) {
   type.def(
           "enqueue",
@@ -154,7 +171,14 @@ void bind_communicator(nb::module_& module) {
   nb::class_<Communicator> type(module, "Communicator", "Ranks that run collectives together.");
   bind_device(type);
   bind_own_counts(type);
-  type.def_static("create", &Communicator::create, nb::arg("options"), release())
+  type.def_static(
+          "create",
+          [](CommunicatorOptions options) {
+            options.interrupt = hear_signals;
+            nb::gil_scoped_release unlocked;
+            return Communicator::create(options);
+          },
+          nb::arg("options"))
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("ranks", &Communicator::ranks)
       .def_prop_ro("topology", [](const Communicator& comm) { return comm.topology(); })
@@ -200,16 +224,6 @@ void bind_communicator(nb::module_& module) {
             for (const std::string& one : received) all.append(as_bytes(one));
             return all;
           },
-          nb::arg("mine"))
-      .def(
-          "plan_for",
-          [](const Communicator& comm, const Request& request, const std::string& strategy,
-             const std::map<std::string, std::int64_t>& params) {
-            return comm.plan_for(request, call_options(strategy, params, 1.0));
-          },
-          nb::arg("request"), nb::arg("strategy") = "",
-          nb::arg("params") = std::map<std::string, std::int64_t>{})
-      .def("explain", &Communicator::explain, nb::arg("request"))
-      .def("counters", &Communicator::counters)
-      .def("abort", &Communicator::abort);
+          nb::arg("mine"));
+  bind_looks(type);
 }

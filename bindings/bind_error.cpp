@@ -1,6 +1,10 @@
 // errors.def -> Python classes: plait.Error and one subclass a code, with .code and .exit_code.
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cstring>
 #include <map>
+#include <memory>
 
 #include "bind.hpp"
 #include "plait/error.hpp"
@@ -12,6 +16,9 @@ std::map<int, PyObject*>& classes() {
   static std::map<int, PyObject*> of_code;
   return of_code;
 }
+
+/// What a handler of a signal raised in this thread while a call waited.
+thread_local std::unique_ptr<nb::python_error> raised;
 
 void add_class(nb::module_& module, plait::ErrorCode code, const char* class_name) {
   nb::dict members;
@@ -27,6 +34,15 @@ void add_class(nb::module_& module, plait::ErrorCode code, const char* class_nam
 
 }  // namespace
 
+void hear_signals() {
+  if (syscall(SYS_gettid) != getpid() || Py_IsInitialized() == 0) return;
+  const nb::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() == 0) return;
+  raised = std::make_unique<nb::python_error>();
+  throw plait::Error(plait::ErrorCode::aborted,
+                     "a signal's handler raised an exception while this rank waited for others");
+}
+
 void bind_error(nb::module_& module) {
   base_class = PyErr_NewExceptionWithDoc(
       "plait.Error", "What plait raises; .code, .name and .exit_code are those of errors.def.",
@@ -40,6 +56,11 @@ void bind_error(nb::module_& module) {
     try {
       std::rethrow_exception(pointer);
     } catch (const plait::Error& error) {
+      if (raised != nullptr) {
+        raised->restore();
+        raised.reset();
+        return;
+      }
       // A message may quote bytes of a file name that are no UTF-8: shown as replacement
       // characters.
       const auto length = static_cast<Py_ssize_t>(std::strlen(error.what()));

@@ -61,6 +61,10 @@ struct CommunicatorOptions {
   /// Called in the calling thread while a call on host memory waits for others; true = call it
   /// again soon. For programs that must keep another library going, as MPI.
   std::function<bool()> meanwhile;
+  /// Called in the calling thread every 0.1 s while it waits for others, in the making of the
+  /// communicator too. What it throws ends the wait, and with it the communicator. For programs
+  /// whose signals must be heard, as Python's.
+  std::function<void()> interrupt;
   /// What carries messages between nodes, where the caller has it: among these ranks, with the same
   /// numbers. Null = it is looked for (docs/nodes.md).
   std::shared_ptr<Carrier> carrier;

@@ -77,12 +77,13 @@ class Communicator:
     the ranks and the program has carried to the others, as text or bytes; the ranks may then be
     any of a launcher's, or nobody's. topology: name or file ("" = the machine as found). masks:
     links left out ("nvlink:0-1"). arrive_s: how long to wait for a rank that has not yet entered a
-    call; deadline_s: how long inside a call on host memory (waits on GPUs have arrive_s). device:
-    CUDA ordinal of this rank's GPU, -1 = none; with neither rank nor ranks given, the launcher's
-    local rank where every rank has a GPU. sm_budget: most blocks of a call there, 0 = as many as
-    are fastest. beside_computing: large calls leave multiprocessors to what computes beside them,
-    as under NCCL. graph_mixing: captured calls keep their order beside other graphs and eager calls
-    (on unless False). bitwise: only plans that sum in rank order, as PLAIT_BITWISE=1. Raises on
+    call; deadline_s: how long inside a call on host memory (waits on GPUs have arrive_s); Ctrl-C
+    ends such a wait within a second, and the communicator with it. device: CUDA ordinal of this
+    rank's GPU, -1 = none; with neither rank nor ranks given, the launcher's local rank where every
+    rank has a GPU. sm_budget: most blocks of a call there, 0 = as many as are fastest.
+    beside_computing: large calls leave multiprocessors to what computes beside them, as under NCCL.
+    graph_mixing: captured calls keep their order beside other graphs and eager calls (on unless
+    False). bitwise: only plans that sum in rank order, as PLAIT_BITWISE=1. Raises on
     every rank alike.
     """
 

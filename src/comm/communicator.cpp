@@ -14,6 +14,7 @@
 #include "comm/choice/choose.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/gpu/gpu_side.hpp"
+#include "comm/life/interrupt.hpp"
 #include "comm/meet/setup.hpp"
 #include "comm/memory/buffers.hpp"
 #include "comm/nodes/gpu_over_nodes.hpp"
@@ -54,7 +55,9 @@ Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair,
       chooser(joined.topology, joined.forced, joined.bitwise, {}, over.world != nullptr) {
   peers.use(&joined.controls, device == nullptr ? nullptr : device->peers());
   peers.set_meanwhile(given.meanwhile);
-  pairs = std::make_unique<Pairs>(joined.controls, [this](int peer) { return make_pair(peer); });
+  peers.set_interrupt(given.interrupt);
+  pairs = std::make_unique<Pairs>(
+      joined.controls, [this](int peer) { return make_pair(peer); }, given.interrupt);
   if (over.world != nullptr) name_peers();
   if (over.world != nullptr && device != nullptr) join_rails();
   if (pair == nullptr) return;
@@ -92,7 +95,7 @@ std::unique_ptr<GpuSide> Communicator::State::device_over_nodes(const PairOf* pa
   const std::optional<Error> missed =
       attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
   joined.forced = forced;
-  const Patience waits{deadline_in(options.arrive_s), nullptr};
+  const Patience waits{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
   plait::agree(*over.world, missed, waits);
   const std::string word = made != nullptr      ? ""
                            : why_no_gpu.empty() ? "it was asked for none"
@@ -148,7 +151,7 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   here.device = kNoDevice;
   Joined made;
   const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
-  const Patience waits{deadline_in(options.arrive_s), nullptr};
+  const Patience waits{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
   if (pair != nullptr && missed) throw Error(*missed);
   if (pair == nullptr) plait::agree(*over.world, missed, waits);
   made.topology = pair == nullptr ? topology_of(over, waits) : pair->topology;

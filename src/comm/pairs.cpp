@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/threads.hpp"
+#include "comm/life/interrupt.hpp"
 #include "comm/life/overdue.hpp"
 
 namespace plait {
@@ -76,8 +77,10 @@ Communicator& Pairs::get(int peer) {
     started = start(peer);
   }
   Overdue overdue;
+  const std::function<void()> ask = now_and_then(interrupt_);
   while (started.result.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
     meet_who_asks();
+    if (ask) ask();
     overdue.look(controls_.rank(), [&] {
       return text("rank ", controls_.rank(), " waits for rank ", peer,
                   " to come to its end of a send, receive or exchange");

@@ -19,7 +19,9 @@ class Pairs {
  public:
   /// Meets the peer and returns, or throws, soon where it ends or this communicator does.
   using Make = std::function<std::unique_ptr<Communicator>(int peer)>;
-  Pairs(const Controls& controls, Make make) : controls_(controls), make_(std::move(make)) {}
+  /// interrupt: asked now and then by who waits for a peer; what it throws ends that wait.
+  Pairs(const Controls& controls, Make make, std::function<void()> interrupt = nullptr)
+      : controls_(controls), make_(std::move(make)), interrupt_(std::move(interrupt)) {}
   /// What is still being made must give up by itself.
   ~Pairs();
   Pairs(const Pairs&) = delete;
@@ -51,6 +53,7 @@ class Pairs {
 
   const Controls& controls_;
   const Make make_;
+  const std::function<void()> interrupt_;
   std::mutex guard_;
   std::map<int, Making> by_peer_;
   int made_so_far_ = 0;

@@ -168,3 +168,52 @@ def test_a_receive_without_a_send_ends_and_says_who_is_missing():
     done = run(2, 1, "-c", program, PLAIT_ARRIVE_S="1")
     assert done.returncode == 0, done.stderr
     assert "without rank 1 on host" in done.stdout and done.stdout.count("[2.]") == 2
+
+
+TAGS = """
+from mpi4py import MPI
+import plait, sys, time, numpy as np
+world, tag = MPI.COMM_WORLD, int(sys.argv[1])
+got = np.zeros(5)
+if world.rank == 0:
+    sent = world.Isend(np.arange(5.0), 1, tag)
+if world.rank == 1:
+    time.sleep(0.5)  # the message is under way while rank 0 waits, and rank 0's before rank 1 looks
+    sent = world.Isend(np.arange(5.0), 0, tag)
+comm = plait.init(arrive_s=20)
+world.Recv(got, 1 - world.rank, tag)
+sent.Wait()
+print(comm.all_reduce(np.ones(1)), got.tolist())
+"""
+
+
+@pytest.mark.parametrize("tag", [5, 32766, 32767])
+def test_messages_of_the_program_with_any_tag_are_its_own(tag):
+    done = run(2, 1, "-c", TAGS, str(tag))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("[2.] [0.0, 1.0, 2.0, 3.0, 4.0]") == 2, done.stdout
+
+
+LATE = """
+from mpi4py import MPI
+import os, plait, sys, time
+world = MPI.COMM_WORLD
+if world.rank == 2:
+    time.sleep(3)
+began = time.monotonic()
+try:
+    plait.init(arrive_s=1 if world.rank < 2 else 60)
+except plait.Error as error:
+    print(type(error).__name__, round(time.monotonic() - began), error, flush=True)
+if world.rank < 2:
+    time.sleep(4)  # mpiexec ends the others with the first
+os._exit(0)
+"""
+
+
+def test_a_rank_that_is_missing_is_named_and_hears_of_it_when_it_comes_late():
+    done = run(3, 1, "-c", LATE)
+    assert done.stdout.count("there is no rank 2") == 2, (done.stdout, done.stderr)
+    late = [line for line in done.stdout.splitlines() if "no rank 2" not in line]
+    assert len(late) == 1 and late[0].startswith("DeadlineError"), done.stdout
+    assert int(late[0].split()[1]) < 10, late

@@ -66,7 +66,8 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
       joined_(joined),
       pair_bytes_(pair == nullptr ? std::nullopt : std::optional(pair->device_bytes)),
       owner_(getpid()) {
-  const Patience patience{deadline_in(options.arrive_s), pair == nullptr ? nullptr : pair->check};
+  const Patience patience{deadline_in(options.arrive_s),
+                          pair == nullptr ? now_and_then(options.interrupt) : pair->check};
   const cuda::Exchange exchange = [&](const std::string& mine) {
     std::vector<std::string> cards;
     for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, patience))

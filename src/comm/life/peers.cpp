@@ -112,6 +112,7 @@ void Peers::check(const std::string& waiting_for) {
   next_poll_ns_ = now_ns() + kPollEveryNs;
   check_processes(waiting_for);
   if (beyond_) beyond_();
+  if (interrupt_) interrupt_();
   if (controls_ != nullptr) overdue_.look(controls_->rank(), [&] { return waiting_for; });
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/life/control.hpp"
+#include "comm/life/interrupt.hpp"
 #include "comm/life/overdue.hpp"
 #include "comm/life/peer_watch.hpp"
 #include "comm/meet/socket.hpp"
@@ -48,6 +49,8 @@ class Peers : public Watch {
   void check(const std::string& waiting_for) override;
   bool meanwhile() override { return meanwhile_ && meanwhile_(); }
   void set_meanwhile(std::function<bool()> work) { meanwhile_ = std::move(work); }
+  /// Asked now and then in checks; throws where the program wants the wait to end.
+  void set_interrupt(std::function<void()> ask) { interrupt_ = now_and_then(std::move(ask)); }
   /// Of one rank, which something is wanted of whatever calls it has come out of. After use().
   void check_one(int rank, const std::string& waiting_for) const;
   /// The cause of an error that a socket's end showed: a rank that ended, or that reports a
@@ -74,6 +77,7 @@ class Peers : public Watch {
   Overdue overdue_;
   std::atomic<bool> aborted_{false};
   std::function<bool()> meanwhile_;
+  std::function<void()> interrupt_;
   std::function<void()> beyond_;
   std::vector<std::string> names_;
 };

@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "comm/choice/choose.hpp"
 #include "comm/gpu/reach.hpp"
+#include "comm/life/interrupt.hpp"
 #include "comm/meet/unique_id.hpp"
 #include "comm/nodes/nodes.hpp"
 #include "driver/cuda/api.hpp"
@@ -208,7 +209,11 @@ PairOf pair_of(const Joined& joined, int rank, int peer) {
 Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   // A message of another library's that this rank has sent may still lie here; others wait for it.
   std::function<void()> look = pair == nullptr ? nullptr : pair->check;
-  if (pair == nullptr && options.meanwhile) look = [&options] { options.meanwhile(); };
+  if (pair == nullptr && (options.meanwhile || options.interrupt))
+    look = [&options, ask = now_and_then(options.interrupt)] {
+      if (options.meanwhile) options.meanwhile();
+      if (ask) ask();
+    };
   const Patience patience{deadline_in(options.arrive_s > 0 ? options.arrive_s : 1.0), look};
   Env env;
   std::optional<Error> failure = attempt([&] {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 #include <numeric>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,8 +23,20 @@ namespace {
 
 using mpi::Handle;
 
-constexpr int kTellTag = 32767, kGoneTag = 32766;  // beyond all that worlds use
-constexpr double kAnswerS = 1.0;                   // how long ranks that have come have to say so
+constexpr int kTellTag = 32767;   // on a communicator of our own
+constexpr double kAnswerS = 1.0;  // how long ranks that have come have to say so
+
+/// What a rank says that gives up. It goes by the program's own communicator, since there is no
+/// other yet, and the program may use every tag there: the word is known by its length, which is
+/// looked at before anything is received.
+constexpr int kGoneTag = 32766;
+using Gone = std::array<char, 1021>;
+constexpr Gone kGone = [] {
+  Gone words{};
+  constexpr std::string_view kSaid = "plait: this rank has given up waiting, 6f1d0c3e9a7b4852";
+  for (std::size_t i = 0; i < kSaid.size(); ++i) words[i] = kSaid[i];
+  return words;
+}();
 
 struct Functions {
 #define PLAIT_MPI_FUNCTION(name, parameters) int(*name) parameters = nullptr;
@@ -55,14 +68,14 @@ class MpiCarrier : public Carrier {
     let_errors_return();
   }
   /// All ranks of MPI_COMM_WORLD together.
-  MpiCarrier(mpi::Loaded loaded, int rank, int ranks, double arrive_s)
+  MpiCarrier(mpi::Loaded loaded, int rank, int ranks, const Patience& patience, double arrive_s)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
     Handle request = 0;
     call(mpi_.Comm_idup(loaded_.abi.world, &comm_, &request), "MPI_Comm_idup");
-    const std::int64_t deadline_ns = deadline_in(arrive_s);
     for (int turn = 1; !test(request); ++turn) {
       ::usleep(turn < 100 ? 10 : 500);
-      if (now_ns() > deadline_ns || (turn % 16 == 0 && probe(loaded_.abi.world, kGoneTag) >= 0))
+      if (turn % 16 == 0 && patience.check) patience.check();
+      if (now_ns() > patience.deadline_ns || (turn % 16 == 0 && somebody_gave_up()))
         throw Error(ErrorCode::timeout, who_is_missing(arrive_s));
     }
     let_errors_return();
@@ -117,7 +130,7 @@ class MpiCarrier : public Carrier {
   std::optional<std::pair<int, std::string>> told() override {
     const std::lock_guard lock(mutex_);
     if (told_.first < 0) {
-      const int peer = probe(comm_, kTellTag);
+      const int peer = probe(comm_, loaded_.abi.any_source, kTellTag).peer;
       if (peer < 0) return std::nullopt;
       Told words{};
       call(mpi_.Recv(words.data(), kMostTold, loaded_.abi.byte, peer, kTellTag, comm_,
@@ -158,43 +171,72 @@ class MpiCarrier : public Carrier {
     call(mpi_.Test(&request, &flag, loaded_.abi.status_ignore), "MPI_Test");
     return flag != 0;
   }
-  /// Whose message of this tag is there; -1 = nobody's.
-  int probe(Handle comm, int tag) const {
-    int flag = 0, peer = -1;
+  struct Probed {
+    int peer = -1;  ///< -1 = there is no such message
+    int bytes = 0;
+  };
+  /// The message of this tag that is there.
+  Probed probe(Handle comm, int source, int tag) const {
+    int flag = 0;
+    Probed found;
     std::array<char, 64> status{};  // 32 bytes or less
     // An error of the library's is for who waits for a message: there it has a name.
-    if (mpi_.Iprobe(loaded_.abi.any_source, tag, comm, &flag, status.data()) != 0) return -1;
-    std::memcpy(&peer, status.data() + loaded_.abi.source_at, sizeof peer);
-    return flag != 0 ? peer : -1;
+    if (mpi_.Iprobe(source, tag, comm, &flag, status.data()) != 0 || flag == 0) return {};
+    if (mpi_.Get_count(status.data(), loaded_.abi.byte, &found.bytes) != 0) return {};
+    std::memcpy(&found.peer, status.data() + loaded_.abi.source_at, sizeof found.peer);
+    return found;
+  }
+  /// Whether that rank has said that it gives up; the program's messages of this tag stay where
+  /// they are.
+  bool has_given_up(int peer) const {
+    return probe(loaded_.abi.world, peer, kGoneTag).bytes == static_cast<int>(kGone.size());
+  }
+  bool somebody_gave_up() const {
+    for (int peer = 0; peer < ranks_; ++peer)
+      if (peer != rank_ && has_given_up(peer)) return true;
+    return false;
   }
 
   /// After a wait in vain: those that have come tell each other so, by MPI_COMM_WORLD itself. Who
   /// comes late finds their words, and gives up with them.
   std::string who_is_missing(double arrive_s) const {
-    std::vector<Handle> come(static_cast<std::size_t>(ranks_));
     Handle sent = 0;
-    for (int peer = 0; peer < ranks_; ++peer) {
-      if (peer == rank_) continue;
-      call(mpi_.Irecv(nullptr, 0, loaded_.abi.byte, peer, kGoneTag, loaded_.abi.world,
-                      &come[static_cast<std::size_t>(peer)]),
-           "MPI_Irecv");
-      call(mpi_.Isend(nullptr, 0, loaded_.abi.byte, peer, kGoneTag, loaded_.abi.world, &sent),
-           "MPI_Isend");
-    }
+    for (int peer = 0; peer < ranks_; ++peer)
+      if (peer != rank_)
+        call(mpi_.Isend(kGone.data(), static_cast<int>(kGone.size()), loaded_.abi.byte, peer,
+                        kGoneTag, loaded_.abi.world, &sent),
+             "MPI_Isend");
     std::string missing;
     const std::int64_t deadline_ns = deadline_in(kAnswerS);
     for (int peer = 0; peer < ranks_; ++peer) {
-      Handle& request = come[static_cast<std::size_t>(peer)];
-      bool has_come = peer == rank_ || test(request);
-      for (; !has_come && now_ns() < deadline_ns; has_come = test(request)) ::usleep(500);
-      if (has_come) continue;
-      mpi_.Cancel(&request);
-      missing += text(missing.empty() ? "" : ", ", peer);
+      bool has_come = peer == rank_ || has_given_up(peer);
+      for (; !has_come && now_ns() < deadline_ns; has_come = has_given_up(peer)) ::usleep(500);
+      if (!has_come) missing += text(missing.empty() ? "" : ", ", peer);
+      if (has_come && peer != rank_) take_word_of(peer);
     }
     return missing.empty()
                ? text("ranks came more than arrive_s (", arrive_s, " s) after one another")
                : text("wanted all ranks of MPI_COMM_WORLD to make this communicator; after ",
                       arrive_s, " s (arrive_s) there is no rank ", missing);
+  }
+
+  /// So that a later communicator does not take it for a word about itself.
+  void take_word_of(int peer) const {
+    Gone words{};
+    Handle request = 0;
+    if (mpi_.Irecv(words.data(), static_cast<int>(words.size()), loaded_.abi.byte, peer, kGoneTag,
+                   loaded_.abi.world, &request) != 0)
+      return;
+    const std::int64_t deadline_ns = deadline_in(kAnswerS);  // another thread may have taken it
+    while (!test(request)) {
+      ::usleep(50);
+      if (now_ns() < deadline_ns) continue;
+      mpi_.Cancel(&request);
+      int flag = 0;
+      for (int turn = 0; flag == 0 && turn < 100; ++turn)
+        if (mpi_.Test(&request, &flag, loaded_.abi.status_ignore) != 0) return;
+      return;
+    }
   }
 
   const mpi::Loaded loaded_;
@@ -212,7 +254,8 @@ std::shared_ptr<Carrier> mpi::carrier_on(Handle comm, int rank, int ranks) {
   return std::make_shared<MpiCarrier>(find_loaded(), comm, rank, ranks);
 }
 
-std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, double arrive_s, bool may_be_some) {
+std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Patience& patience, double arrive_s,
+                                     bool may_be_some) {
   mpi::Loaded loaded = mpi::find_loaded();
   if (loaded.library == nullptr) return nullptr;
   const Functions functions = functions_of(loaded);
@@ -230,13 +273,13 @@ std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, double arrive_s, bool 
     if (its_ranks == ranks) {  // the others wait for it
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);
-      World(std::make_shared<MpiCarrier>(std::move(loaded), its_rank, ranks, arrive_s),
+      World(std::make_shared<MpiCarrier>(std::move(loaded), its_rank, ranks, patience, arrive_s),
             std::move(members), its_rank)
           .tell(wrong);
     }
     throw Error(wrong);
   }
-  return std::make_unique<MpiCarrier>(std::move(loaded), rank, ranks, arrive_s);
+  return std::make_unique<MpiCarrier>(std::move(loaded), rank, ranks, patience, arrive_s);
 }
 
 }  // namespace plait

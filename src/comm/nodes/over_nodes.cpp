@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "comm/gpu/reach.hpp"
+#include "comm/life/interrupt.hpp"
 #include "comm/meet/rendezvous.hpp"
 #include "comm/meet/unique_id.hpp"
 #include "comm/meet/vote.hpp"
@@ -155,8 +156,9 @@ std::string why_no_world(const CommunicatorOptions& options, const Env& env) {
 std::unique_ptr<World> world_of(const CommunicatorOptions& options, const Env& env) {
   std::shared_ptr<Carrier> carrier = options.carrier;
   if (carrier == nullptr)
-    carrier =
-        mpi_carrier(options.rank, options.ranks, options.arrive_s, !options.unique_id.empty());
+    carrier = mpi_carrier(options.rank, options.ranks,
+                          {deadline_in(options.arrive_s), now_and_then(options.interrupt)},
+                          options.arrive_s, !options.unique_id.empty());
   if (carrier == nullptr && carrier_maker())
     carrier = carrier_maker()(options.rank, options.ranks, options.arrive_s, options.unique_id);
   if (carrier == nullptr) {
@@ -235,7 +237,7 @@ OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
     throw;
   }
   if (over.world == nullptr) return {};
-  const Patience patience{deadline_in(options.arrive_s), nullptr};
+  const Patience patience{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
   meet_nodes(over, options, env, wrong, patience);
   if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
   if (known == Hosts::not_known)

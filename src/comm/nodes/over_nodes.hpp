@@ -19,7 +19,8 @@ namespace plait {
 /// all ranks together. Null where there is none, and where it has more ranks and they may_be_some
 /// of them; Error(mismatch) where it has others, Error(timeout) where one does not come, which
 /// names it.
-std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, double arrive_s, bool may_be_some);
+std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Patience& patience, double arrive_s,
+                                     bool may_be_some);
 
 /// A communicator's ranks where these are on several nodes; no world = all are on one.
 struct OverNodes {
