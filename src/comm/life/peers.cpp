@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/meet/vote.hpp"
 #include "plait/error.hpp"
@@ -22,9 +23,7 @@ constexpr std::int64_t kPollEveryNs = 5'000'000;
 
 Fd own_pid_descriptor() {
   const long fd = syscall(SYS_pidfd_open, getpid(), 0);  // close-on-exec by itself
-  if (fd < 0)
-    throw Error(ErrorCode::unsupported,
-                text("pidfd_open: ", std::strerror(errno), "; plait wants Linux 5.4 or later"));
+  if (fd < 0) throw call_failed(ErrorCode::unsupported, "pidfd_open", errno);
   return Fd(static_cast<int>(fd));
 }
 

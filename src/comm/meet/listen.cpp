@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/meet/socket.hpp"
 #include "plait/error.hpp"
@@ -38,7 +39,7 @@ std::string folder_of(const std::string& path) {
 
 Fd new_socket() {
   Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd.valid()) throw Error(ErrorCode::io_error, text("socket: ", std::strerror(errno)));
+  if (!fd.valid()) throw call_failed(ErrorCode::io_error, "socket", errno);
   return fd;
 }
 
@@ -56,12 +57,14 @@ class FolderLock {
   explicit FolderLock(const std::string& folder)
       : fd_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) {
     if (!fd_.valid())
-      throw Error(ErrorCode::io_error, text("open '", folder, "': ", std::strerror(errno)));
+      throw call_failed(ErrorCode::io_error, "open", errno,
+                        text("rendezvous folder '", folder, "'"));
     const std::int64_t deadline_ns = now_ns() + kLongestNs;
     while (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP) return;  // some network folders
       if (errno != EWOULDBLOCK && errno != EINTR)
-        throw Error(ErrorCode::io_error, text("flock '", folder, "': ", std::strerror(errno)));
+        throw call_failed(ErrorCode::io_error, "flock", errno,
+                          text("rendezvous folder '", folder, "'"));
       if (now_ns() >= deadline_ns)
         throw Error(ErrorCode::timeout,
                     text("rendezvous folder '", folder,
@@ -120,7 +123,7 @@ Fd listen_at(const std::string& path, int backlog) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (bind(listener.get(), name, sizeof(address)) == 0) {
       if (listen(listener.get(), backlog) != 0)
-        throw Error(ErrorCode::io_error, text("listen at '", path, "': ", std::strerror(errno)));
+        throw call_failed(ErrorCode::io_error, "listen", errno, text("rendezvous '", path, "'"));
       return listener;
     }
     if (errno != EADDRINUSE)
@@ -168,7 +171,7 @@ Fd accept_from(int listener, const Patience& patience) {
     if (fd.valid()) return fd;
     const bool later =
         errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
-    if (!later) throw Error(ErrorCode::io_error, text("accept: ", std::strerror(errno)));
+    if (!later) throw call_failed(ErrorCode::io_error, "accept4", errno);
     if (!wait_socket(listener, POLLIN, patience)) return Fd();
   }
 }

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -67,7 +68,7 @@ void send_all(int socket, const char* data, std::size_t bytes, const std::vector
     } else if (errno == EPIPE || errno == ECONNRESET) {
       lost(peer, "closed its socket");
     } else if (errno != EINTR) {
-      throw Error(ErrorCode::io_error, text("sending to ", peer, ": ", std::strerror(errno)));
+      throw call_failed(ErrorCode::io_error, "sendmsg", errno, text("sending to ", peer));
     }
   }
 }
@@ -108,7 +109,7 @@ void receive_all(int socket, char* data, std::size_t bytes, std::vector<Fd>& fds
     } else if (errno == ECONNRESET) {
       lost(peer, "closed its socket");
     } else if (errno != EINTR) {
-      throw Error(ErrorCode::io_error, text("receiving from ", peer, ": ", std::strerror(errno)));
+      throw call_failed(ErrorCode::io_error, "recvmsg", errno, text("receiving from ", peer));
     }
   }
 }
@@ -145,8 +146,7 @@ bool wait_socket(int socket, short events, const Patience& patience) {
     const int ready = poll(&entry, 1, left_ns <= 0 ? 0 : static_cast<int>(left_ms));
     if (ready > 0)
       return true;  // POLLHUP and POLLERR too: the next call on the socket says what it is
-    if (ready < 0 && errno != EINTR)
-      throw Error(ErrorCode::io_error, text("poll: ", std::strerror(errno)));
+    if (ready < 0 && errno != EINTR) throw call_failed(ErrorCode::io_error, "poll", errno);
     if (left_ns <= 0) return false;
   }
 }
@@ -189,7 +189,7 @@ void check_peer_uid(int socket, uid_t uid) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    throw Error(ErrorCode::io_error, text("SO_PEERCRED: ", std::strerror(errno)));
+    throw call_failed(ErrorCode::io_error, "getsockopt(SO_PEERCRED)", errno);
   if (peer.uid != uid)
     throw Error(ErrorCode::permission, text("rendezvous: wanted a process of user ", uid,
                                             ", found pid ", peer.pid, " of user ", peer.uid));

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -60,6 +62,20 @@ std::uint64_t container_available() {
   return most > held ? most - held : 0;
 }
 
+/// Shared memory is a file to the kernel, which ends a process by SIGXFSZ that goes beyond its
+/// limit.
+void check_file_limit(std::uint64_t bytes) {
+  rlimit most{};
+  if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
+      bytes <= most.rlim_cur)
+    return;
+  throw Error(
+      ErrorCode::out_of_memory,
+      text("an arena of ", bytes, " bytes: this process may make files of at most ", most.rlim_cur,
+           " bytes (RLIMIT_FSIZE), and shared memory is one; raise it: "
+           "ulimit -f unlimited"));
+}
+
 }  // namespace
 
 std::uint64_t available_bytes() { return std::min(memory_available(), container_available()); }
@@ -83,14 +99,17 @@ Fd make_shared_memory(std::uint64_t bytes, int others) {
     throw Error(ErrorCode::out_of_memory,
                 text("arena: wanted ", bytes, " bytes for each of ", others + 1, " ranks, found ",
                      available, " available; send less at once"));
+  check_file_limit(bytes);
   Fd fd(memfd_create("plait", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) throw Error(ErrorCode::io_error, text("memfd_create: ", std::strerror(errno)));
+  if (!fd.valid()) throw call_failed(ErrorCode::io_error, "memfd_create", errno);
   const auto size = static_cast<off_t>(bytes);
-  if (ftruncate(fd.get(), size) != 0 || fallocate(fd.get(), 0, 0, size) != 0)
-    throw Error(ErrorCode::out_of_memory,
-                text("arena of ", bytes, " bytes: ", std::strerror(errno)));
+  const std::string whole = text("an arena of ", bytes, " bytes");
+  if (ftruncate(fd.get(), size) != 0)
+    throw call_failed(ErrorCode::out_of_memory, "ftruncate", errno, whole);
+  if (fallocate(fd.get(), 0, 0, size) != 0)
+    throw call_failed(ErrorCode::out_of_memory, "fallocate", errno, whole);
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    throw Error(ErrorCode::io_error, text("sealing shared memory: ", std::strerror(errno)));
+    throw call_failed(ErrorCode::io_error, "fcntl(F_ADD_SEALS)", errno, whole);
   return fd;
 }
 
@@ -112,8 +131,8 @@ Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, Access access) {
   const int allowed = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
   void* base = mmap(nullptr, bytes, allowed, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED)
-    throw Error(ErrorCode::out_of_memory,
-                text("mapping ", bytes, " bytes: ", std::strerror(errno)));
+    throw call_failed(ErrorCode::out_of_memory, "mmap", errno,
+                      text("shared memory of ", bytes, " bytes"));
   return Mapping(static_cast<std::byte*>(base), bytes);
 }
 

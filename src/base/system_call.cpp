@@ -1,0 +1,31 @@
+// The errors that kernels and seccomp profiles answer with have one cause each, whatever the call.
+#include "base/system_call.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.hpp"
+
+namespace plait {
+namespace {
+
+bool is_denied(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
+
+std::string advice_of(const std::string& call, int error) {
+  if (is_denied(error))
+    return text("; wanted Linux 5.4 or later, and a seccomp profile that allows ", call,
+                " (docs/containers.md; `plait doctor` tries it)");
+  if (error == EMFILE) return "; raise this process's limit of open files: ulimit -n";
+  if (error == ENFILE) return "; the system has no open file left (fs.file-max)";
+  return {};
+}
+
+}  // namespace
+
+Error call_failed(ErrorCode code, const std::string& call, int error, const std::string& what) {
+  return Error(is_denied(error) ? ErrorCode::unsupported : code,
+               text(what, what.empty() ? "" : ": ", call, ": ", std::strerror(error),
+                    advice_of(call, error)));
+}
+
+}  // namespace plait
