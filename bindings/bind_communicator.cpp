@@ -10,6 +10,7 @@
 
 #include "base/env.hpp"
 #include "bind.hpp"
+#include "comm/meet/rendezvous.hpp"
 #include "exec/cuda/tuning_table.hpp"
 #include "plait/communicator.hpp"
 
@@ -66,6 +67,15 @@ void bind_options(nb::module_& module) {
       .def_rw("bitwise", &CommunicatorOptions::bitwise)
       .def_rw("graph_mixing", &CommunicatorOptions::graph_mixing);
   module.def("options_from_environment", &options_from_environment);
+  module.def("rendezvous_folder", &rendezvous_folder,
+             "The folder of this user in which ranks meet, made where it is missing.");
+  module.def(
+      "chosen_rendezvous_folder",
+      [] {
+        const RendezvousFolder folder = choose_rendezvous_folder();
+        return std::pair(folder.path, folder.why_not_runtime);
+      },
+      "(that folder, why it is not in XDG_RUNTIME_DIR though that is set), with nothing made.");
   module.def("unique_id", &unique_id,
              "Text that names one communicator: made on one of its ranks, carried by the program "
              "to the others, given to plait.init(unique_id=) on all.");

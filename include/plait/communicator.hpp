@@ -73,8 +73,10 @@ struct CommunicatorOptions {
   std::string node;
 };
 
-/// Options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_*, SLURM_*, in this order; PLAIT_* on top.
-/// The device is PLAIT_DEVICE, else kDeviceByLauncher.
+/// Options from RANK/WORLD_SIZE, OMPI_COMM_WORLD_*, PMI_* or SLURM_*: of the launcher that started
+/// this process, which the nearest of its parents tells; PLAIT_* on top. Error(invalid_argument)
+/// where two contradict each other and nothing tells. The device is PLAIT_DEVICE, else
+/// kDeviceByLauncher.
 CommunicatorOptions options_from_environment();
 
 /// Text that names one communicator, made by one of its ranks and carried to the others by the

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import os
 import time
 from typing import Any
 
@@ -49,27 +48,22 @@ def meet(store: Any, rank: int, ranks: int, device: int, seconds: float) -> plai
             f"{ranks}; make smaller groups, or use gloo or nccl for this one"
         )
     key = "host" if device < 0 else "gpus"
-    folder = tempfile.mkdtemp(prefix="plait-") if rank == 0 else ""
-    try:
-        if rank == 0:
-            store.set(key, f"{host_name()} {clamped(seconds)} {folder}")
-        where = told(store, key, "rank 0 to come to its first call", seconds)
-        found, arrive_s, path = where.split(" ", 2)  # rank 0's time, since all must have one
-        if found != host_name():
-            raise plait.UnsupportedError(
-                "wanted all ranks of a group of plait's backend on one host, found rank 0 of rank "
-                f"{rank}'s group on another; use gloo or nccl for groups of several hosts"
-            )
-        comm = plait.Communicator(
-            rank,
-            ranks,
-            rendezvous=f"unix:{path}/meet",
-            arrive_s=float(arrive_s),
-            deadline_s=float(arrive_s),
-            device=device,
-            bitwise=torch.are_deterministic_algorithms_enabled(),
+    if rank == 0:
+        path = f"{plait._core.rendezvous_folder()}/torch-{os.urandom(12).hex()}"
+        store.set(key, f"{host_name()} {clamped(seconds)} {path}")
+    where = told(store, key, "rank 0 to come to its first call", seconds)
+    found, arrive_s, path = where.split(" ", 2)  # rank 0's time, since all must have one
+    if found != host_name():
+        raise plait.UnsupportedError(
+            "wanted all ranks of a group of plait's backend on one host, found rank 0 of rank "
+            f"{rank}'s group on another; use gloo or nccl for groups of several hosts"
         )
-    finally:
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
-    return comm
+    return plait.Communicator(
+        rank,
+        ranks,
+        rendezvous=f"unix:{path}",
+        arrive_s=float(arrive_s),
+        deadline_s=float(arrive_s),
+        device=device,
+        bitwise=torch.are_deterministic_algorithms_enabled(),
+    )

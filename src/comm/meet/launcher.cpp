@@ -1,17 +1,19 @@
 // A launcher's environment -> rank, ranks and a meeting place that only this job's ranks derive.
-// torchrun, Open MPI, PMI (MPICH, Intel MPI) and Slurm, in this order; PLAIT_* on top.
+// torchrun (and plait launch, which sets the same variables), Open MPI, PMI (MPICH, Intel MPI) and
+// Slurm. Where several have left their variables, the launcher that started this process counts;
+// PLAIT_* on top.
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <optional>
 
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "comm/choice/descriptor.hpp"
+#include "comm/meet/ancestors.hpp"
 #include "comm/meet/rendezvous.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
@@ -59,7 +61,7 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
 }};
 
 /// What tells one job of a user from another, whoever launched it. All that is set is used; none
-/// differs between ranks of one job on one node.
+/// differs between ranks of one job.
 constexpr std::array<const char*, 12> kJobNames = {"TORCHELASTIC_RUN_ID",
                                                    "TORCHELASTIC_RESTART_COUNT",
                                                    "MASTER_ADDR",
@@ -73,25 +75,105 @@ constexpr std::array<const char*, 12> kJobNames = {"TORCHELASTIC_RUN_ID",
                                                    "SLURM_STEP_ID",
                                                    "SLURM_STEPID"};
 
-bool is_started_by(const Launcher& launcher) {
-  return !foreign_env(launcher.rank).empty() && !foreign_env(launcher.ranks).empty();
+/// Where Open MPI's daemon of this node listens: one for all ranks of a job on one node. Open MPI 5
+/// makes PMIX_NAMESPACE of the host's name and a pid, which two containers may have alike.
+constexpr std::array<const char*, 4> kDaemons = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4",
+                                                 "PMIX_SERVER_URI3", "PMIX_SERVER_URI2"};
+
+bool is_set(const char* name) { return name != nullptr && !foreign_env(name).empty(); }
+
+bool has_words(const Launcher& launcher) { return is_set(launcher.rank) && is_set(launcher.ranks); }
+
+bool agree(const Launcher& one, const Launcher& other) {
+  return foreign_env(one.rank) == foreign_env(other.rank) &&
+         foreign_env(one.ranks) == foreign_env(other.ranks);
+}
+
+/// How near to this process the launcher's words were set: 0 = by the process itself.
+int depth_of(const Launcher& launcher, const Ancestors& ancestors) {
+  int nearest = Ancestors::kBeyond;
+  for (const char* const name :
+       {launcher.rank, launcher.ranks, launcher.local_ranks, launcher.local_rank[0]})
+    if (is_set(name)) nearest = std::min(nearest, ancestors.depth(name));
+  return nearest;
+}
+
+/// True where a launcher's words cannot be its own beside `other`'s, although they came in together
+/// with these. mpirun runs inside a Slurm job and never around it; RANK and WORLD_SIZE alone are
+/// set by operators and shells too, where torchrun and plait launch set LOCAL_WORLD_SIZE.
+bool yields_to(const Launcher& launcher, const Launcher& other) {
+  const std::string name = launcher.name, torchrun = kLaunchers[0].name, slurm = kLaunchers[3].name;
+  if (name == other.name) return false;
+  return name == slurm || (name == torchrun && other.name != slurm && !is_set("LOCAL_WORLD_SIZE"));
+}
+
+std::string words_of(const Launcher& launcher) {
+  return text(launcher.name, " says rank ", foreign_env(launcher.rank), " of ",
+              foreign_env(launcher.ranks), " (", launcher.rank, ", ", launcher.ranks, ")");
+}
+
+struct StartedBy {
+  const Launcher* launcher = nullptr;  ///< null = no launcher
+  std::string contradiction;  ///< of words that came in together: then nothing tells whose count
+};
+
+/// The launcher that started this process: of those whose words contradict each other the one that
+/// is nearest above it.
+StartedBy started_by() {
+  std::vector<const Launcher*> found;
+  for (const Launcher& launcher : kLaunchers)
+    if (has_words(launcher)) found.push_back(&launcher);
+  if (found.empty()) return {};
+  const auto all_agree = [&] {
+    return std::all_of(found.begin(), found.end(),
+                       [&](const Launcher* one) { return agree(*one, *found.front()); });
+  };
+  if (all_agree()) return {found.front(), ""};
+  const Ancestors ancestors;
+  int nearest = Ancestors::kBeyond;
+  for (const Launcher* one : found) nearest = std::min(nearest, depth_of(*one, ancestors));
+  std::erase_if(found, [&](const Launcher* one) { return depth_of(*one, ancestors) > nearest; });
+  const std::vector<const Launcher*> together = found;
+  std::erase_if(found, [&](const Launcher* one) {
+    return std::any_of(together.begin(), together.end(),
+                       [&](const Launcher* other) { return yields_to(*one, *other); });
+  });
+  if (all_agree()) return {found.front(), ""};
+  const auto other = std::find_if(found.begin(), found.end(), [&](const Launcher* one) {
+    return !agree(*one, *found.front());
+  });
+  return {found.front(),
+          text("environment: ", words_of(*found.front()), ", ", words_of(**other),
+               ", and nothing tells which of them started this process; unset the variables of the "
+               "one that did not, or set PLAIT_RANK and PLAIT_RANKS")};
 }
 
 /// True where the launcher that started this rank names its job. Others' names do not do: an
 /// mpirun inside a Slurm job is one of several there.
 bool launcher_names_job() {
-  for (const Launcher& launcher : kLaunchers) {
-    if (!is_started_by(launcher)) continue;
-    for (const char* identity : launcher.identities) {
-      if (identity == nullptr) continue;
-      const std::vector<std::string> words = split(identity, '+');
-      if (std::all_of(words.begin(), words.end(),
-                      [](const std::string& word) { return !foreign_env(word.c_str()).empty(); }))
-        return true;
-    }
-    return false;
+  const Launcher* const launcher = started_by().launcher;
+  if (launcher == nullptr) return false;
+  for (const char* identity : launcher->identities) {
+    if (identity == nullptr) continue;
+    const std::vector<std::string> words = split(identity, '+');
+    if (std::all_of(words.begin(), words.end(),
+                    [](const std::string& word) { return is_set(word.c_str()); }))
+      return true;
   }
   return false;
+}
+
+std::string words_set(const auto& names) {
+  std::string words;
+  for (const char* name : names)
+    if (is_set(name)) words += text(name, '=', foreign_env(name), '\n');
+  return words;
+}
+
+/// An address that each network namespace has for itself: then a port of it names no job.
+bool is_loopback(const std::string& address) {
+  return address.empty() || address.starts_with("127.") || address.starts_with("localhost") ||
+         address == "::1" || address == "0.0.0.0";
 }
 
 /// A number that a launcher set; none where it set no such word, or something else.
@@ -132,68 +214,88 @@ std::optional<Here> slurm_tasks_here() {
 
 /// How many of a launcher's ranks, `ranks` in all, are on this host, where it says so.
 std::optional<Here> ranks_here(int ranks) {
-  for (const Launcher& launcher : kLaunchers) {
-    if (!is_started_by(launcher)) continue;
-    if (number_of(launcher.ranks) != ranks) return std::nullopt;  // others, that it knows not of
-    if (const auto local = number_of(launcher.local_ranks))
-      return Here{*local, text(launcher.local_ranks, '=', *local)};
-    // Others' words are Slurm's job told again where the numbers of ranks are equal.
-    return number_of("SLURM_NTASKS") == ranks ? slurm_tasks_here() : std::nullopt;
-  }
-  return std::nullopt;
+  const Launcher* const launcher = started_by().launcher;
+  if (launcher == nullptr) return std::nullopt;
+  if (number_of(launcher->ranks) != ranks) return std::nullopt;  // others, that it knows not of
+  if (const auto local = number_of(launcher->local_ranks))
+    return Here{*local, text(launcher->local_ranks, '=', *local)};
+  // Others' words are Slurm's job told again where the numbers of ranks are equal.
+  return number_of("SLURM_NTASKS") == ranks ? slurm_tasks_here() : std::nullopt;
 }
 
 /// The pid of the nearest process above this one that MPICH's launcher runs on each node; this
 /// one's parent where there is none. Nothing in the environment tells that launcher's jobs apart.
 int starter() {
-  int process = getppid();
-  for (int above = process; above > 1;) {
-    std::ifstream file(text("/proc/", above, "/stat"));
-    std::string line;
-    std::getline(file, line);  // pid (name) state parent ...
-    const std::size_t begin = line.find('('), end = line.rfind(')');
-    if (begin == std::string::npos || end == std::string::npos) break;
-    if (line.substr(begin + 1, end - begin - 1) == "hydra_pmi_proxy") return above;
-    if (std::sscanf(line.c_str() + end + 1, " %*c %d", &above) != 1) break;
+  const int parent = getppid();
+  for (int above = parent; above > 1;) {
+    const ParentOf one = parent_of(above);
+    if (one.name == "hydra_pmi_proxy") return above;
+    above = one.parent;
   }
-  return process;
+  return parent;
+}
+
+/// Its number among the ranks of this host by this launcher; -1 where it does not say.
+int local_rank_by(const Launcher& launcher) {
+  for (const char* const name : launcher.local_rank)
+    if (is_set(name)) return static_cast<int>(parse_integer(name, foreign_env(name), 0, 1 << 20));
+  return -1;
 }
 
 }  // namespace
 
+RendezvousFolder choose_rendezvous_folder() {
+  const std::string runtime = foreign_env("XDG_RUNTIME_DIR"),
+                    usual = text("/tmp/plait-", geteuid());
+  const std::string wanted = runtime + "/plait";
+  if (runtime.empty()) return {usual, ""};
+  if (runtime[0] != '/' || !is_private_folder(runtime))
+    return {usual, text("XDG_RUNTIME_DIR=", runtime, " is no folder of this user alone")};
+  if (wanted.size() > kMostFolderBytes)
+    return {usual, text("XDG_RUNTIME_DIR has ", runtime.size(),
+                        " bytes, too long for the path of a socket")};
+  return {wanted, ""};
+}
+
 std::string rendezvous_folder() {
-  const std::string runtime = foreign_env("XDG_RUNTIME_DIR");
-  const bool usable = !runtime.empty() && runtime[0] == '/' && is_private_folder(runtime);
-  const std::string folder = usable ? runtime + "/plait" : text("/tmp/plait-", geteuid());
+  const std::string folder = choose_rendezvous_folder().path;
   private_folder(folder);
   return folder;
 }
 
+std::string job_words() { return words_set(kJobNames); }
+
 std::string derived_rendezvous(const Env& env, int communicator) {
-  std::string job = env.rendezvous;
-  for (const char* name : kJobNames) job += text('\n', name, '=', foreign_env(name));
-  // The last resort, where nothing names the job: ranks that one process started on this node.
-  // Not otherwise, since a script around each rank would be a parent of that rank alone.
-  if (env.rendezvous.empty() && !launcher_names_job()) job += text("\nparent=", starter());
+  std::string job = env.rendezvous;  // which names the job by itself, in whatever container
+  if (job.empty()) {
+    job = job_words() + words_set(kDaemons);
+    // Containers that share this folder have ports and pids of their own.
+    if (is_set("MASTER_PORT") && is_loopback(foreign_env("MASTER_ADDR")))
+      job += text("network=", namespace_word("net"), '\n');
+    // The last resort, where nothing names the job: ranks that one process started on this node.
+    // Not otherwise, since a script around each rank would be a parent of that rank alone.
+    if (!launcher_names_job())
+      job += text("parent=", starter(), " of ", namespace_word("pid"), '\n');
+  }
   return text("unix:", rendezvous_folder(), "/job-", hex(hash_bytes(job.data(), job.size())), "-",
               communicator);
 }
 
 /// Whoever has started this rank: a launcher inside another's job says it for its own.
 int rank_on_host() {
-  for (const Launcher& launcher : kLaunchers)
-    for (const char* const name : launcher.local_rank) {
-      const std::string value = name == nullptr ? "" : foreign_env(name);
-      if (!value.empty()) return static_cast<int>(parse_integer(name, value, 0, 1 << 20));
-    }
+  const Launcher* const launcher = started_by().launcher;
+  if (launcher != nullptr)
+    if (const int rank = local_rank_by(*launcher); rank >= 0) return rank;
+  for (const Launcher& other : kLaunchers)
+    if (launcher == nullptr || !has_words(other) || agree(other, *launcher))
+      if (const int rank = local_rank_by(other); rank >= 0) return rank;
   return -1;
 }
 
 bool launcher_has_one_host() {
-  for (const Launcher& launcher : kLaunchers)
-    if (is_started_by(launcher))
-      return number_of(launcher.local_ranks).value_or(-1) == number_of(launcher.ranks);
-  return false;
+  const Launcher* const launcher = started_by().launcher;
+  return launcher != nullptr &&
+         number_of(launcher->local_ranks).value_or(-1) == number_of(launcher->ranks);
 }
 
 std::string why_not_one_host(const Env& env, int ranks) {
@@ -214,13 +316,14 @@ std::string why_not_one_host(const Env& env, int ranks) {
 CommunicatorOptions options_from_environment() {
   const Env env = read_env();
   CommunicatorOptions options;
-  for (const Launcher& launcher : kLaunchers) {
-    if (!is_started_by(launcher)) continue;
+  const StartedBy started = started_by();
+  if (!started.contradiction.empty() && (env.rank < 0 || env.ranks < 0))
+    throw Error(ErrorCode::invalid_argument, started.contradiction);
+  if (const Launcher* const launcher = started.launcher) {
     options.rank = static_cast<int>(
-        parse_integer(launcher.rank, foreign_env(launcher.rank), 0, kMostLaunched - 1));
+        parse_integer(launcher->rank, foreign_env(launcher->rank), 0, kMostLaunched - 1));
     options.ranks = static_cast<int>(
-        parse_integer(launcher.ranks, foreign_env(launcher.ranks), 1, kMostLaunched));
-    break;
+        parse_integer(launcher->ranks, foreign_env(launcher->ranks), 1, kMostLaunched));
   }
   if (env.rank >= 0) options.rank = env.rank;
   if (env.ranks >= 0) options.ranks = env.ranks;

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/log.hpp"
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -168,20 +169,51 @@ class Star : public Rendezvous {
   Overdue overdue_;
 };
 
-std::string join_bytes(int rank, int ranks) {
-  return pack({kProtocol, PLAIT_VERSION, std::to_string(rank), std::to_string(ranks)});
+constexpr std::size_t kMostJobBytes = 16384, kMostJoinBytes = kMostJobBytes + 4096;
+
+std::string join_bytes(int rank, int ranks, const std::string& job) {
+  return pack({kProtocol, PLAIT_VERSION, std::to_string(rank), std::to_string(ranks),
+               job.substr(0, kMostJobBytes)});
 }
+
+/// The first line of one text that the other has not.
+std::string line_beyond(const std::string& one, const std::string& other) {
+  const std::vector<std::string> lines = split(one, '\n'), others = split(other, '\n');
+  for (const std::string& line : lines)
+    if (std::find(others.begin(), others.end(), line) == others.end()) return line.substr(0, 200);
+  return "no such variable";
+}
+
+/// Throws where two launchers' jobs have come to one meeting place.
+void check_job(const std::string& mine, int rank, const std::string& theirs) {
+  if (mine.empty() || theirs.empty() || mine == theirs) return;
+  throw Error(ErrorCode::mismatch,
+              text("job: rank 0 is of the job with ", line_beyond(mine, theirs), ", rank ", rank,
+                   " of the one with ", line_beyond(theirs, mine),
+                   "; two jobs have come to one meeting place: give each a PLAIT_RENDEZVOUS of its "
+                   "own, or unset it"));
+}
+
+/// What rank 0 holds against those who come.
+struct JobOf {
+  int ranks = 1;
+  std::string words;
+};
 
 /// The rank that a join frame names; Error(parse_error) where it is none, Error(mismatch) where it
 /// does not fit this job.
-int check_join(const std::string& bytes, int ranks, const std::vector<Fd>& links) {
+int check_join(const std::string& bytes, const JobOf& job, const std::vector<Fd>& links) {
+  const int ranks = job.ranks;
   const std::vector<std::string> parts = unpack(bytes);
-  if (parts.size() != 4 || parts[0] != kProtocol)
+  if (parts.size() < 4 || parts[0] != kProtocol)
     throw Error(ErrorCode::parse_error, "a connection does not speak plait's rendezvous protocol");
   const auto rank = static_cast<int>(parse_integer("rank", parts[2], -1'000'000, 1'000'000));
   if (parts[1] != PLAIT_VERSION)
     throw Error(ErrorCode::mismatch, text("version: rank 0 runs plait ", PLAIT_VERSION, ", rank ",
                                           rank, " runs ", parts[1].substr(0, 40)));
+  if (parts.size() != 5)
+    throw Error(ErrorCode::parse_error, "a connection sent a malformed join frame");
+  check_job(job.words, rank, parts[4]);
   const std::int64_t theirs = parse_integer("ranks", parts[3], -1'000'000, 1'000'000);
   if (theirs != ranks)
     throw Error(ErrorCode::mismatch,
@@ -189,13 +221,16 @@ int check_join(const std::string& bytes, int ranks, const std::vector<Fd>& links
   if (rank < 0 || rank >= ranks)
     throw Error(ErrorCode::mismatch, text("rank: wanted 0..", ranks - 1, ", found ", rank));
   if (rank == 0 || links[rank].valid())
-    throw Error(ErrorCode::mismatch, text("rank: two processes came as rank ", rank));
+    throw Error(ErrorCode::mismatch,
+                text("rank: two processes came as rank ", rank,
+                     "; where these are two jobs that no launcher names, give each a name: "
+                     "PLAIT_RENDEZVOUS=WORD"));
   return rank;
 }
 
 /// Who has come to rank 0 so far, and the first reason for which the job cannot be.
 struct Joining {
-  int ranks = 1;
+  JobOf job;
   std::vector<Fd> links;     // by rank
   std::vector<Fd> unplaced;  // connections that named no rank of their own
   std::unique_ptr<Error> failure;
@@ -206,7 +241,7 @@ struct Joining {
   }
   std::string missing() const {
     std::string list;
-    for (int rank = 1; rank < ranks; ++rank)
+    for (int rank = 1; rank < job.ranks; ++rank)
       if (!links[rank].valid()) list += text(list.empty() ? "" : ", ", rank);
     return list;
   }
@@ -216,9 +251,9 @@ struct Joining {
 void place(Joining& joining, Fd connection) {
   try {
     check_peer_uid(connection.get(), geteuid());
-    const Frame frame =
-        receive_frame(connection.get(), 4096, 0, {now_ns() + 1'000'000'000, {}}, "a connection");
-    const int rank = check_join(frame.bytes, joining.ranks, joining.links);
+    const Frame frame = receive_frame(connection.get(), kMostJoinBytes, 0,
+                                      {now_ns() + 1'000'000'000, {}}, "a connection");
+    const int rank = check_join(frame.bytes, joining.job, joining.links);
     joining.links[rank] = std::move(connection);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::mismatch) {
@@ -238,7 +273,7 @@ Fd next_speaker(int listener, std::vector<Fd>& silent, const Patience& patience)
     std::vector<pollfd> entries{{listener, POLLIN, 0}};
     for (const Fd& fd : silent) entries.push_back({fd.get(), POLLIN, 0});
     if (poll(entries.data(), entries.size(), 10) < 0 && errno != EINTR)
-      throw Error(ErrorCode::io_error, text("poll: ", std::strerror(errno)));
+      throw call_failed(ErrorCode::io_error, "poll", errno);
     for (std::size_t i = 1; i < entries.size(); ++i) {
       if (entries[i].revents == 0) continue;
       Fd speaker = std::move(silent[i - 1]);
@@ -262,7 +297,7 @@ struct Unlink {
 /// Rank 0 tells everyone who came whether the job stands; throws if it does not.
 void pronounce(Joining& joining) {
   if (!joining.failure) {
-    for (int rank = 1; rank < joining.ranks; ++rank) {
+    for (int rank = 1; rank < joining.job.ranks; ++rank) {
       try {
         send_frame(joining.links[rank].get(), FrameKind::data, "ok", {},
                    {now_ns() + 1'000'000'000, {}}, rank_name(rank));
@@ -274,7 +309,7 @@ void pronounce(Joining& joining) {
     }
     return;
   }
-  for (int rank = 1; rank < joining.ranks; ++rank)
+  for (int rank = 1; rank < joining.job.ranks; ++rank)
     if (joining.links[rank].valid())
       send_failure(joining.links[rank].get(), *joining.failure, rank_name(rank));
   for (const Fd& fd : joining.unplaced) send_failure(fd.get(), *joining.failure, "a rank");
@@ -286,10 +321,11 @@ std::string waits_for(const std::string& who, const std::string& whom, int ranks
   return text(who, " waits for ", whom, " of ", ranks, " to come to rendezvous '", place, "'");
 }
 
-std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, int ranks,
+std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const JobOf& job,
                                     const Patience& patience, double overdue_s) {
   const Unlink unlink_after{path};
-  Joining joining{ranks, std::vector<Fd>(ranks), {}, nullptr};
+  const int ranks = job.ranks;
+  Joining joining{job, std::vector<Fd>(ranks), {}, nullptr};
   std::vector<Fd> silent;
   Overdue overdue(overdue_s);
   Patience until = saying(patience, overdue, 0, [&] {
@@ -312,27 +348,28 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, int ra
   return std::make_unique<Star>(0, ranks, std::move(joining.links), overdue_s);
 }
 
-std::unique_ptr<Rendezvous> join_over(Fd link, int rank, int ranks, const Patience& patience,
+std::unique_ptr<Rendezvous> join_over(Fd link, int rank, const JobOf& job, const Patience& patience,
                                       double overdue_s) {
-  send_frame(link.get(), FrameKind::data, join_bytes(rank, ranks), {}, patience, rank_name(0));
+  send_frame(link.get(), FrameKind::data, join_bytes(rank, job.ranks, job.words), {}, patience,
+             rank_name(0));
   receive_good(link.get(), 4096, 0, within(patience, kGraceNs), rank_name(0));
   std::vector<Fd> links;
   links.push_back(std::move(link));
-  return std::make_unique<Star>(rank, ranks, std::move(links), overdue_s);
+  return std::make_unique<Star>(rank, job.ranks, std::move(links), overdue_s);
 }
 
-std::unique_ptr<Rendezvous> meet_at(const std::string& path, int rank, int ranks,
+std::unique_ptr<Rendezvous> meet_at(const std::string& path, int rank, const JobOf& job,
                                     const Patience& patience, double overdue_s) {
   if (rank == 0) {
-    Fd listener = listen_at(path, ranks + 16);
-    if (listener.valid()) return host_at(path, std::move(listener), ranks, patience, overdue_s);
+    Fd listener = listen_at(path, job.ranks + 16);
+    if (listener.valid()) return host_at(path, std::move(listener), job, patience, overdue_s);
     // Somebody is rank 0 there already: come as a member, be refused, and so tell all.
   }
   Overdue overdue(overdue_s);
   const Patience aloud = saying(patience, overdue, rank, [&] {
-    return waits_for(rank_name(rank), rank_name(0), ranks, path);
+    return waits_for(rank_name(rank), rank_name(0), job.ranks, path);
   });
-  return join_over(connect_to(path, aloud), rank, ranks, patience, overdue_s);
+  return join_over(connect_to(path, aloud), rank, job, patience, overdue_s);
 }
 
 /// Inherited sockets: copies are used, so that a later communicator can meet over them again.
@@ -348,17 +385,18 @@ std::vector<Fd> inherited(const std::string& list) {
   return links;
 }
 
-std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, int ranks,
+std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, const JobOf& job,
                                       const Patience& patience, double overdue_s) {
+  const int ranks = job.ranks;
   std::vector<Fd> sockets = inherited(list);
   const std::size_t wanted = rank == 0 ? static_cast<std::size_t>(ranks) - 1 : 1;
   if (sockets.size() != wanted)
     throw Error(ErrorCode::invalid_argument,
                 text("rendezvous fd:", list, ": wanted ", wanted, " sockets for rank ", rank,
                      " of ", ranks, ", found ", sockets.size()));
-  if (rank != 0) return join_over(std::move(sockets[0]), rank, ranks, patience, overdue_s);
+  if (rank != 0) return join_over(std::move(sockets[0]), rank, job, patience, overdue_s);
   Overdue overdue(overdue_s);
-  Joining joining{ranks, std::vector<Fd>(ranks), {}, nullptr};
+  Joining joining{job, std::vector<Fd>(ranks), {}, nullptr};
   for (int peer = 1; peer < ranks; ++peer) {
     Fd& socket = sockets[peer - 1];
     overdue.begin();
@@ -366,8 +404,8 @@ std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, int ran
       return waits_for(rank_name(0), rank_name(peer), ranks, "fd:" + list);
     });
     try {
-      const Frame frame = receive_frame(socket.get(), 4096, 0, aloud, rank_name(peer));
-      const int named = check_join(frame.bytes, ranks, joining.links);
+      const Frame frame = receive_frame(socket.get(), kMostJoinBytes, 0, aloud, rank_name(peer));
+      const int named = check_join(frame.bytes, job, joining.links);
       joining.links[named] = std::move(socket);
     } catch (const Error& error) {
       joining.unplaced.push_back(std::move(socket));
@@ -381,12 +419,13 @@ std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, int ran
 }  // namespace
 
 std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks,
-                                 const Patience& patience, double overdue_s) {
+                                 const Patience& patience, double overdue_s,
+                                 const std::string& job) {
   if (ranks == 1 && rank == 0) return std::make_unique<Solo>();
   if (where.rfind("unix:", 0) == 0)
-    return meet_at(where.substr(5), rank, ranks, patience, overdue_s);
+    return meet_at(where.substr(5), rank, {ranks, job}, patience, overdue_s);
   if (where.rfind("fd:", 0) == 0)
-    return meet_over(where.substr(3), rank, ranks, patience, overdue_s);
+    return meet_over(where.substr(3), rank, {ranks, job}, patience, overdue_s);
   throw Error(ErrorCode::invalid_argument,
               text("rendezvous: wanted unix:PATH or fd:N[,N...], found '", where, "'"));
 }

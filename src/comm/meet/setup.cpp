@@ -131,6 +131,14 @@ std::string meeting_place(const CommunicatorOptions& options, const Env& env) {
   return derived_rendezvous(env, times_made(options));
 }
 
+/// What ranks that meet where the environment says compare, so that two jobs are told apart there.
+/// A place that the program names is this communicator's alone; where PLAIT_RANKS says how many
+/// ranks there are, the launcher's words may be about something else.
+std::string job_shown(const CommunicatorOptions& options, const Env& env) {
+  const bool is_named = !options.rendezvous.empty() && options.rendezvous != env.rendezvous;
+  return is_named || !options.unique_id.empty() || env.ranks >= 0 ? std::string() : job_words();
+}
+
 /// Then masks are for what GpuSide learns of links between GPUs.
 bool has_gpu(const CommunicatorOptions& options) {
   return options.device >= 0 || (options.device == kDeviceByLauncher && cuda::device_count() > 0);
@@ -228,8 +236,8 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   Joined joined;
   // Two ranks of a larger communicator have other numbers there, and say so themselves (pairs.cpp).
   const double overdue_s = pair == nullptr ? kOverdueS : std::numeric_limits<double>::infinity();
-  joined.rendezvous =
-      meet(meeting_place(options, env), options.rank, options.ranks, patience, overdue_s);
+  joined.rendezvous = meet(meeting_place(options, env), options.rank, options.ranks, patience,
+                           overdue_s, job_shown(options, env));
   Fd process;
   std::string topology;
   const std::optional<Error> trouble = attempt([&] {

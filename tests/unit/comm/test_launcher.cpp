@@ -1,5 +1,6 @@
 // Launchers' environments -> rank, ranks and a meeting place that is one job's own.
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,14 +32,16 @@ class Setting {
   Values values_;
 };
 
-/// What derived_rendezvous says in a child process, whose parent is this one.
-std::string derived_in_child() {
+/// What derived_rendezvous says in a child process, whose parent is this one. apart: namespaces of
+/// its own (CLONE_NEW*). Empty where it may have none.
+std::string derived_in_child(const Env& env = {}, int apart = 0) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    const std::string name = derived_rendezvous(Env(), 0);
+    if (apart != 0 && unshare(CLONE_NEWUSER | apart) != 0) _exit(0);
+    const std::string name = derived_rendezvous(env, 0);
     _exit(write(ends[1], name.data(), name.size()) == static_cast<ssize_t>(name.size()) ? 0 : 1);
   }
   close(ends[1]);
@@ -51,14 +54,27 @@ std::string derived_in_child() {
 
 }  // namespace
 
-TEST_CASE("rank and ranks come from the launcher, in a fixed order, PLAIT_* on top") {
+TEST_CASE("rank and ranks come from the launcher that started the process, PLAIT_* on top") {
+  // All are set here by this process itself, so that none of them is nearer than another.
   const Setting slurm(Values{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}});
   CHECK(options_from_environment().rank == 5);
   const Setting mpirun(Values{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
-  CHECK(options_from_environment().ranks == 2);
-  const Setting torchrun(Values{{"RANK", "2"}, {"WORLD_SIZE", "4"}});
-  CHECK(options_from_environment().rank == 2);
-  CHECK(options_from_environment().ranks == 4);
+  CHECK(options_from_environment().ranks == 2);  // mpirun runs inside Slurm
+  {
+    const Setting pod(Values{{"RANK", "0"}, {"WORLD_SIZE", "1"}});  // no LOCAL_WORLD_SIZE
+    CHECK(options_from_environment().ranks == 2);
+  }
+  const Setting torchrun(Values{{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}});
+  try {
+    options_from_environment();
+    FAIL("two launchers' words");
+  } catch (const Error& error) {
+    const std::string found = error.what();
+    CAPTURE(found);
+    CHECK(found.find("torchrun says rank 2 of 4 (RANK, WORLD_SIZE), Open MPI says rank 1 of 2 (") !=
+          std::string::npos);
+    CHECK(found.find("set PLAIT_RANK and PLAIT_RANKS") != std::string::npos);
+  }
   const Setting own(Values{{"PLAIT_RANK", "0"},
                            {"PLAIT_RANKS", "3"},
                            {"PLAIT_DEADLINE_S", "2.5"},
@@ -150,7 +166,12 @@ TEST_CASE("the meeting place is this job's, this communicator's, and in a privat
     CHECK(derived_rendezvous(env, 0) != first);
   }
   env.rendezvous = "a-name";
-  CHECK(derived_rendezvous(env, 0) != first);
+  const std::string named = derived_rendezvous(env, 0);
+  CHECK(named != first);
+  {
+    const Setting other(Values{{"MASTER_PORT", "29501"}});
+    CHECK(derived_rendezvous(env, 0) == named);  // by its name alone, as in several containers
+  }
   struct stat status{};
   REQUIRE(stat((runtime.path() + "/plait").c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0700);
@@ -190,9 +211,60 @@ TEST_CASE("ranks with different parents meet where the launcher names the job, e
   rmdir((runtime.path() + "/plait").c_str());
 }
 
-TEST_CASE("a runtime folder that others can enter is not used") {
+TEST_CASE("two containers that share the folder have meeting places of their own") {
   TestFolder runtime;
-  REQUIRE(chmod(runtime.path().c_str(), 0755) == 0);
   const Setting place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
-  CHECK(rendezvous_folder() == "/tmp/plait-" + std::to_string(geteuid()));
+  const auto meets = [](const Values& values, int apart, const Env& env = {}) {
+    const Setting job(values);
+    const std::string there = derived_in_child(env, apart);
+    if (there.empty()) MESSAGE("left out: this machine lets nobody make namespaces");
+    return there.empty() ? std::string("unknown")
+                         : std::string(there == derived_rendezvous(env, 0) ? "yes" : "no");
+  };
+  const auto is = [](const std::string& found, const std::string& wanted) {
+    return found == wanted || found == "unknown";
+  };
+  const Values here = {{"RANK", "0"},
+                       {"WORLD_SIZE", "2"},
+                       {"LOCAL_WORLD_SIZE", "2"},
+                       {"MASTER_ADDR", "127.0.0.1"},
+                       {"MASTER_PORT", "29500"}};
+  CHECK(is(meets(here, CLONE_NEWNS), "yes"));
+  CHECK(is(meets(here, CLONE_NEWNET), "no"));  // where the port is another one
+  Values far = here;
+  far[3].second = "node1";
+  CHECK(is(meets(far, CLONE_NEWNET), "yes"));
+  Env env;
+  env.rendezvous = "a-name";
+  CHECK(is(meets(here, CLONE_NEWNET, env), "yes"));
+  const Values daemon = {{"OMPI_COMM_WORLD_RANK", "0"},
+                         {"OMPI_COMM_WORLD_SIZE", "2"},
+                         {"PMIX_NAMESPACE", "prterun-host-7@1"},
+                         {"PMIX_SERVER_URI41", "prterun-host-7@0.0;tcp4://127.0.0.1:41001"}};
+  const Setting one(daemon);
+  const std::string first = derived_rendezvous(Env(), 0);
+  const Setting other(Values{{"PMIX_SERVER_URI41", "prterun-host-7@0.0;tcp4://127.0.0.1:41002"}});
+  CHECK(derived_rendezvous(Env(), 0) != first);
+  rmdir((runtime.path() + "/plait").c_str());
+}
+
+TEST_CASE("a runtime folder that others can enter, or that is too long, is not used") {
+  const std::string usual = "/tmp/plait-" + std::to_string(geteuid());
+  TestFolder runtime;
+  {
+    REQUIRE(chmod(runtime.path().c_str(), 0755) == 0);
+    const Setting place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
+    CHECK(rendezvous_folder() == usual);
+    CHECK(choose_rendezvous_folder().why_not_runtime.find("of this user alone") !=
+          std::string::npos);
+    REQUIRE(chmod(runtime.path().c_str(), 0700) == 0);
+    CHECK(choose_rendezvous_folder().why_not_runtime == "");
+  }
+  const std::string deep = runtime.path() + "/" + std::string(60, 'x');
+  REQUIRE(mkdir(deep.c_str(), 0700) == 0);
+  const Setting place(Values{{"XDG_RUNTIME_DIR", deep.c_str()}});
+  CHECK(rendezvous_folder() == usual);
+  CHECK(choose_rendezvous_folder().why_not_runtime.find("too long for the path of a socket") !=
+        std::string::npos);
+  rmdir(deep.c_str());
 }

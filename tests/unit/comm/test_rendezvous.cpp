@@ -117,6 +117,26 @@ TEST_CASE("two processes of one rank, a rank out of range, other ranks: an error
   }
 }
 
+TEST_CASE("ranks of two launchers' jobs that come to one place are told which, and do not meet") {
+  const std::vector<std::string> jobs = {"MASTER_ADDR=a\nMASTER_PORT=29500\n", "",
+                                         "MASTER_ADDR=a\nMASTER_PORT=29501\n"};
+  {
+    TestFolder folder;
+    CHECK(all_contain(as_threads(3,
+                                 [&](int rank) {
+                                   meet("unix:" + folder.socket(), rank, 3, seconds(10), 10,
+                                        jobs[static_cast<std::size_t>(rank)]);
+                                 }),
+                      "job: rank 0 is of the job with MASTER_PORT=29500, rank 2 of the one with "
+                      "MASTER_PORT=29501"));
+  }
+  TestFolder folder;
+  for (const std::string& one : as_threads(2, [&](int rank) {
+         meet("unix:" + folder.socket(), rank, 2, seconds(10), 10, jobs[0]);
+       }))
+    CHECK(one == "");
+}
+
 TEST_CASE("a rank that does not come is named on those who did") {
   TestFolder folder;
   const auto thrown =

@@ -1,0 +1,77 @@
+// /proc/PID/environ holds what a process began with, not what it has set since.
+#include "comm/meet/ancestors.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "base/env.hpp"
+#include "base/text.hpp"
+
+namespace plait {
+namespace {
+
+constexpr int kMostAncestors = 64;
+
+std::string environment_of(int process) {
+  std::ifstream file(text("/proc/", process, "/environ"), std::ios::binary);
+  std::string all(1, '\0');
+  all.append(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  return all;
+}
+
+bool holds(const std::string& environment, const std::string& entry) {
+  return environment.find('\0' + entry + '\0') != std::string::npos;
+}
+
+/// False where the process has written something else over it (setproctitle does).
+bool is_whole(const std::string& environment) {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+    if (holds(environment, *entry)) return true;
+  return false;
+}
+
+}  // namespace
+
+ParentOf parent_of(int process) {
+  std::ifstream file(text("/proc/", process, "/stat"));
+  std::string line;
+  std::getline(file, line);  // pid (name) state parent ...
+  const std::size_t begin = line.find('('), end = line.rfind(')');
+  ParentOf found;
+  if (begin == std::string::npos || end == std::string::npos) return found;
+  if (std::sscanf(line.c_str() + end + 1, " %*c %d", &found.parent) != 1) return {};
+  found.name = line.substr(begin + 1, end - begin - 1);
+  return found;
+}
+
+std::string namespace_word(const char* kind) {
+  std::array<char, 64> word{};
+  const ssize_t length =
+      ::readlink(text("/proc/self/ns/", kind).c_str(), word.data(), word.size() - 1);
+  return length > 0 ? std::string(word.data(), static_cast<std::size_t>(length)) : std::string();
+}
+
+Ancestors::Ancestors() {
+  if (std::string mine = environment_of(::getpid()); is_whole(mine))
+    environments_.push_back(std::move(mine));
+  int process = ::getppid();
+  for (int above = 0; process > 0 && above < kMostAncestors; ++above) {
+    std::string environment = environment_of(process);
+    if (environment.size() < 2) break;  // another user's, or gone
+    environments_.push_back(std::move(environment));
+    process = parent_of(process).parent;
+  }
+}
+
+int Ancestors::depth(const char* name) const {
+  const std::string entry = text(name, '=', foreign_env(name));
+  for (std::size_t above = 0; above < environments_.size(); ++above)
+    if (!holds(environments_[above], entry)) return static_cast<int>(above);
+  return kBeyond;
+}
+
+}  // namespace plait
