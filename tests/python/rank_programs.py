@@ -29,6 +29,20 @@ def wrong_through_core(
     return oracle.wrong(comm.rank, output, bitwise=False)
 
 
+def one_large_call(task: dict[str, Any], emit: Emit) -> None:
+    """An all_reduce of 32 MiB."""
+    plait.init().all_reduce(np.ones(1 << 22))
+
+
+def told_and_waiting(task: dict[str, Any], emit: Emit) -> None:
+    """Writes its pid to a file and runs for ever."""
+    plait.init().all_reduce(np.ones(4))
+    with open(task["pids"], "a") as file:
+        file.write(f"{os.getpid()}\n")
+    while True:
+        time.sleep(0.1)
+
+
 def collectives(task: dict[str, Any], emit: Emit) -> None:
     """Every request of the task through the core's call; emits the number of wrong elements."""
     comm = plait.init()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,13 @@ from recorded import RESULTS
 import plait
 from plait import _core, gpu, run
 from plait.commands import between, doctor
+
+
+def run_python(program: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, since what is denied stays denied; beside these tests' modules."""
+    words = [sys.executable, "-c", program]
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
 
 
 def smi(folder: Path, script: str) -> None:
@@ -42,6 +52,89 @@ def test_variables_that_are_set_are_named(monkeypatch):
     assert doctor._topology().found.startswith("mist: ")
     monkeypatch.setenv("PLAIT_TOPOLOGY", "atlantis")
     assert doctor._topology().state == "broken"
+
+
+def test_the_folder_in_which_ranks_meet(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "")
+    usual = doctor._runtime_folder()
+    assert usual.state == "ok" and usual.found.startswith(f"/tmp/plait-{os.geteuid()}")
+    deep = tmp_path / ("x" * 110)
+    deep.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    check = doctor._runtime_folder()
+    assert check.state == "ok" and check.found.startswith(f"/tmp/plait-{os.geteuid()}, since ")
+    assert "too long for the path of a socket" in check.found and check.advice
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/usr")
+    assert "is no folder of this user alone" in doctor._runtime_folder().found
+
+
+DENIED = {
+    "pidfd_open": (434, "_pidfd", "broken", "pidfd_open: Operation not permitted"),
+    "memfd_create": (319, "_memory", "broken", "memfd_create: Operation not permitted"),
+    "process_vm_readv": (310, "_vm_read", "missing", "2.0"),  # what it is for is done otherwise
+}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls by their numbers there")
+@pytest.mark.parametrize("call", DENIED)
+def test_a_system_call_that_a_sandbox_denies_is_named_by_errors_and_doctor(call):
+    number, row, state, said = DENIED[call]
+    program = f"""
+import denied, plait, numpy
+from plait.commands import doctor
+denied.deny({number})
+check = doctor.{row}()
+print(check.state, check.found, check.advice, sep="; ")
+assert doctor.{row}() in doctor.examine()
+try:
+    comms = plait.Communicator(0, 1)
+    print(comms.all_reduce(numpy.full(1, 2.0))[0])
+except plait.Error as error:
+    print(error)
+"""
+    done = run_python(program)
+    assert done.returncode == 0, done.stderr
+    doctors, error = done.stdout.splitlines()
+    assert doctors.startswith(f"{state}; ") and "Operation not permitted" in doctors
+    assert f"seccomp profile allow {call}" in doctors
+    assert said in error and (state != "broken" or f"allows {call}" in error)
+
+
+def test_a_limit_on_the_size_of_files_is_named_by_errors_and_doctor():
+    program = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+import os
+from plait import launch
+from plait.commands import doctor
+print(doctor._limits())
+job = launch.start("rank_programs:one_large_call", 2, {}, folder=os.environ["PYTHONPATH"])
+for row in job.lines():
+    print(row["error"])
+job.wait()
+"""
+    done = run_python(program)
+    assert done.returncode == 0, done.stderr
+    doctors, *errors = done.stdout.splitlines()
+    assert "RLIMIT_FSIZE" in doctors and "ulimit -f" in doctors
+    assert len(errors) == 2 and all("(RLIMIT_FSIZE)" in error for error in errors), errors
+
+
+def test_words_of_two_launchers_are_a_row_and_no_crash():
+    words = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "PMI_RANK": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "plait", "doctor", "--json"],
+        env={**os.environ, **words, "PMI_SIZE": "4"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "Traceback" not in done.stderr
+    rows = {row["what"]: row for row in json.loads(done.stdout)}
+    assert (
+        rows["launcher"]["state"] == "broken"
+        and "PMI says rank 0 of 4" in rows["launcher"]["found"]
+    )
 
 
 def test_gpus_that_the_driver_sees_and_nvidia_smi_lists(monkeypatch, tmp_path):

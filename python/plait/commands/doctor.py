@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib.util
 import json
 import os
 import platform
 import re
+import resource
 import shutil
 import stat
 import subprocess
@@ -73,28 +75,87 @@ def _variables() -> Check:
 
 
 def _memory() -> Check:
+    what, call = "shared memory", "memfd_create"
     try:
         fd = os.memfd_create("plait-doctor")
-        os.posix_fallocate(fd, 0, 64 << 20)
-        os.close(fd)
+        try:
+            call = "fallocate"
+            os.posix_fallocate(fd, 0, _ARENA)
+        finally:
+            os.close(fd)
     except OSError as error:
-        return Check(
-            "shared memory", "broken", str(error), "raise the memory limit of this process"
-        )
-    return Check("shared memory", "ok", "64 MiB of memfd allocated and given back")
+        denied = error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS)
+        advice = _PROFILE.format(call) if denied else "raise the memory limit of this process"
+        if error.errno == errno.EFBIG:
+            advice = "raise the limit of the size of files: ulimit -f unlimited"
+        return Check(what, "broken", f"{call}: {error.strerror}", advice)
+    return Check(what, "ok", "64 MiB of memfd allocated and given back")
 
 
 def _runtime_folder() -> Check:
-    home = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/plait-{os.getuid()}"
-    folder = Path(home)
+    """The one that communicators made now would meet in."""
+    what = "rendezvous folder"
+    chosen, why_not_runtime = plait._core.chosen_rendezvous_folder()
+    folder = Path(chosen)
+    found = f"{folder}, since {why_not_runtime}" if why_not_runtime else str(folder)
+    advice = (
+        "XDG_RUNTIME_DIR=/run/user/UID is usual; all ranks need the same" if why_not_runtime else ""
+    )
     if not folder.exists():
-        return Check("rendezvous folder", "ok", f"{folder} (made when needed)")
+        made_in = next(parent for parent in folder.parents if parent.exists())
+        if os.access(made_in, os.W_OK | os.X_OK):
+            return Check(what, "ok", f"{found} (made when needed)", advice)
+        advice = f"let this user write {made_in}, or set XDG_RUNTIME_DIR to a folder of its own"
+        return Check(what, "broken", f"{found}: {made_in} cannot be written", advice)
     facts = folder.lstat()
-    private = facts.st_uid == os.getuid() and stat.S_IMODE(facts.st_mode) & 0o077 == 0
+    private = facts.st_uid == os.geteuid() and stat.S_IMODE(facts.st_mode) & 0o077 == 0
     if stat.S_ISDIR(facts.st_mode) and private:
-        return Check("rendezvous folder", "ok", str(folder))
+        return Check(what, "ok", found, advice)
     advice = f"make {folder} a folder of yours with mode 0700, or set XDG_RUNTIME_DIR to one"
-    return Check("rendezvous folder", "broken", f"{folder} is not private to this user", advice)
+    return Check(what, "broken", f"{folder} is not private to this user", advice)
+
+
+_PROFILE = "let the container's seccomp profile allow {} (docs/containers.md)"
+
+
+def _pidfd() -> Check:
+    """By it a rank notices at once that another has ended."""
+    what = "pidfd_open"
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        advice = f"{_PROFILE.format(what)}; it wants Linux 5.4 or later"
+        return Check(what, "broken", f"{error.strerror}: no communicator can be made", advice)
+    return Check(what, "ok", "allowed")
+
+
+def _vm_read() -> Check:
+    """By it large messages of the torch backend are copied once, and outputs are checked."""
+    what = "process_vm_readv"
+    byte = ctypes.create_string_buffer(b"p")
+    piece = (ctypes.c_void_p * 2)(ctypes.addressof(byte), 1)  # struct iovec
+    libc = ctypes.CDLL(None, use_errno=True)
+    got = libc.process_vm_readv(os.getpid(), piece, 1, piece, 1, ctypes.c_ulong(0))
+    if got == 1:
+        return Check(what, "ok", "allowed")
+    found = f"{os.strerror(ctypes.get_errno())}: large messages under torch go through sockets"
+    return Check(what, "missing", found, _PROFILE.format(what))
+
+
+_ARENA = 64 << 20  # bytes
+
+
+def _limits() -> Check:
+    """Those of this process that a job on one host meets first."""
+    what = "limits"
+    size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if size != resource.RLIM_INFINITY and size < _ARENA:
+        found = f"files of at most {size} bytes (RLIMIT_FSIZE), and shared memory is a file"
+        return Check(what, "broken", found, "ulimit -f unlimited")
+    if files != resource.RLIM_INFINITY and files < 256:
+        return Check(what, "broken", f"{files} open files (RLIMIT_NOFILE)", "ulimit -n 1024")
+    return Check(what, "ok", f"files of any size needed here, {files} open ones")
 
 
 def _python_package(name: str, why: str) -> Check:
@@ -219,6 +280,9 @@ def examine() -> list[Check]:
     return [
         _processor(),
         _memory(),
+        _pidfd(),
+        _vm_read(),
+        _limits(),
         _runtime_folder(),
         _variables(),
         _topology(),
@@ -310,9 +374,15 @@ def doctor(
 ) -> None:
     """Say what is there, what is missing, and what to do."""
     checks = examine_command(command) if command else examine()
-    if not command and between.is_launched():
+    try:
+        is_launched = not command and between.is_launched()
+        is_first = between.is_first()
+    except plait.Error as error:
+        is_launched, is_first = False, True
+        checks.append(Check("launcher", "broken", str(error), "docs/start.md"))
+    if is_launched:
         checks += examine_nodes()
-        if not between.is_first():
+        if not is_first:
             return
     if as_json:
         out.print(json.dumps([vars(check) for check in checks], indent=1), markup=False)

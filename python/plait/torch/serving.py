@@ -30,7 +30,9 @@ def is_ours(tensor: Any) -> bool:
 def join(cpu_group: Any, device: torch.device) -> plait.Communicator | None:
     """A communicator of the ranks of a gloo group; None on all of them where there can be none."""
     rank, ranks = dist.get_rank(cpu_group), dist.get_world_size(cpu_group)
-    where: list[str | None] = [tempfile.mkdtemp(prefix="plait-") if rank == 0 else None]
+    where: list[str | None] = [None]
+    if rank == 0:  # in the folder that fits a socket's path, which TMPDIR may not
+        where[0] = tempfile.mkdtemp(prefix="group-", dir=plait._core.rendezvous_folder())
     dist.broadcast_object_list(where, src=dist.get_global_rank(cpu_group, 0), group=cpu_group)
     sees: list[Any] = [None] * ranks
     dist.all_gather_object(sees, os.path.isdir(str(where[0])), group=cpu_group)
@@ -41,7 +43,7 @@ def join(cpu_group: Any, device: torch.device) -> plait.Communicator | None:
         if not all(sees):
             raise plait.UnsupportedError(
                 f"ranks {[one for one in range(ranks) if not sees[one]]} of this group do not see "
-                "rank 0's temporary folder: wanted all of them on one host, with one /tmp"
+                f"{where[0]}, where rank 0 waits: wanted all of them on one host, with one /tmp"
             )
         return plait.Communicator(
             rank, ranks, rendezvous=f"unix:{where[0]}/meet", device=ordinal, bitwise=True
