@@ -148,7 +148,8 @@ def plan(
     name = mpi_door.NAME if door == "mpi" else "libplait_nccl.so"
     library = Path(drop_in) if drop_in else drop_in_folder() / name
     if not library.exists():
-        return Plan("", env, f"no drop-in at {library}: running without it")
+        built_by = "" if drop_in else " (`make install` or `pip install .` builds it)"
+        return Plan("", env, f"no drop-in at {library}{built_by}: running without it")
     if door == "mpi":
         env["LD_PRELOAD"] = _before(library, env.get("LD_PRELOAD"))
         return Plan(door, env, f"door {door} ({why}), {mpi_door.said(env)}")
