@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import plait
+from plait.torch.callbacks import Callbacks
 from plait.torch.calls import Calls
 from plait.torch.gpu import GpuSide
 from plait.torch.host import HostSide
@@ -41,10 +42,11 @@ class Group(Calls):
         self._sequence = 0
         self._name, self._description = "", ""
         self._batch: list[Any] | None = None  # works of a coalescing that was started
-        self._host_side = HostSide(store, rank, ranks, self._timeout_s)
+        self._callbacks = Callbacks()
+        self._host_side = HostSide(store, rank, ranks, self._timeout_s, self._callbacks)
         self._gpu_side: GpuSide | None = None
         # Before any rank can send: a peer that is not there yet finds its socket.
-        self._mail = Mailbox(store, rank, ranks) if ranks > 1 else None
+        self._mail = Mailbox(store, rank, ranks, self._callbacks) if ranks > 1 else None
 
     # What torch asks of a group.
 
@@ -120,8 +122,11 @@ class Group(Calls):
         for side in (self._host_side, self._gpu_side):
             if side is not None:
                 side.close()
-        if self._mail is not None:
-            self._mail.shut_down("it was destroyed", self._timeout_s)
+        try:
+            if self._mail is not None:
+                self._mail.shut_down("it was destroyed", self._timeout_s)
+        finally:
+            self._callbacks.close(self._timeout_s)
 
     def eager_connect_single_device(self, device: torch.device) -> None:
         """What init_process_group(device_id=) asks for: the communicator of that GPU, made now."""
@@ -281,7 +286,7 @@ class Group(Calls):
     def _mailbox(self) -> Mailbox:
         self._sequence += 1
         if self._mail is None:
-            self._mail = Mailbox(self._store, self._rank, self._ranks)
+            self._mail = Mailbox(self._store, self._rank, self._ranks, self._callbacks)
         return self._mail
 
     def _posted(self, work: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 import plait
+from plait.torch.callbacks import Callbacks
 from plait.torch.meeting import meet
 from plait.torch.works import Done, Later, raise_in_c10d_words, timed_out
 
@@ -24,9 +25,11 @@ Call = Callable[["HostSide"], None]
 class HostSide:
     """What runs calls on host memory. `store`, `timeout_s`: the group's."""
 
-    def __init__(self, store: Any, rank: int, ranks: int, timeout_s: float) -> None:
+    def __init__(
+        self, store: Any, rank: int, ranks: int, timeout_s: float, callbacks: Callbacks
+    ) -> None:
         self.rank, self.ranks, self.timeout_s = rank, ranks, timeout_s
-        self._store = store
+        self._store, self._callbacks = store, callbacks
         self.index = -1  # of tensors' devices: host memory
         self._comm: Any = None
         self._core: Any = None  # of self._comm
@@ -128,7 +131,7 @@ class HostSide:
         work.wait()
 
     def _hand_over(self, what: str, call: Call, result: Any) -> Later:
-        work = Later(result, what)
+        work = Later(result, what, self._callbacks)
         with self._guard:
             self._waiting += 1
             if self._thread is None:

@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import Work
 
 import plait
 from plait.torch.alarm import Alarm
+from plait.torch.callbacks import Callbacks
 from plait.torch.meeting import host_name, told
 from plait.torch.messages import (
     HEADER,
@@ -45,7 +46,8 @@ _TELL_S = 10.0  # a wait that takes longer says for whom
 class Mailbox:
     """Of one rank of a group. Any thread may call it."""
 
-    def __init__(self, store: Any, rank: int, ranks: int) -> None:
+    def __init__(self, store: Any, rank: int, ranks: int, callbacks: Callbacks) -> None:
+        self._callbacks = callbacks
         self._store, self._rank, self._ranks = store, rank, ranks
         self._others = set(range(ranks)) - {rank}
         self._mark = Mark()
@@ -92,7 +94,7 @@ class Mailbox:
             if sent == HEADER.size + len(memory):
                 return Done([whole])
             what = text_of(len(memory), peer, tag)
-            message = Message(what, peer, (kind, tag), [whole], seconds)
+            message = Message(what, peer, (kind, tag), [whole], seconds, self._callbacks)
             message.finish_it = self._finish
             if out is None or not out.is_open:
                 message.end(peer_gone(what, peer))
@@ -107,7 +109,8 @@ class Mailbox:
     ) -> Message:
         """Fills a contiguous tensor in host memory. peer: None = whoever sends with this tag."""
         source = "any rank" if peer is None else f"rank {peer}"
-        message = Message(f"recv from {source} (tag {tag})", peer, (kind, tag), [whole], seconds)
+        what = f"recv from {source} (tag {tag})"
+        message = Message(what, peer, (kind, tag), [whole], seconds, self._callbacks)
         message.memory = memory_of(whole)
         message.finish_it = self._finish
         for one in self._others if peer is None else (peer,):

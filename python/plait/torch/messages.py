@@ -11,6 +11,7 @@ from typing import Any
 import torch.distributed as dist
 
 import plait
+from plait.torch.callbacks import Callbacks
 from plait.torch.works import Later
 
 USER, BARRIER = 0, 1  # kinds of messages, which never match each other's receives
@@ -36,8 +37,16 @@ def text_of(nbytes: int, peer: int, tag: int) -> str:
 class Message(Later):
     """A send or a receive, and the Work of it. peer: None = any; keep: what holds the memory."""
 
-    def __init__(self, what: str, peer: int | None, key: Key, keep: Any, seconds: float) -> None:
-        super().__init__(keep, what)
+    def __init__(
+        self,
+        what: str,
+        peer: int | None,
+        key: Key,
+        keep: Any,
+        seconds: float,
+        callbacks: Callbacks,
+    ) -> None:
+        super().__init__(keep, what, callbacks)
         self.what, self.peer, self.key, self.seconds = what, peer, key, seconds
         self.parts: list[memoryview] = []  # of a send: what is still to go
         self.nbytes = 0  # of a send

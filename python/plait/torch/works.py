@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 import plait
+from plait.torch.callbacks import Callbacks, in_callback
 
 
 @contextmanager
@@ -86,9 +88,10 @@ class Done(Work):
 class Later(Work):
     """Of a call that another thread ends, by finish()."""
 
-    def __init__(self, result: Any, what: str) -> None:
+    def __init__(self, result: Any, what: str, callbacks: Callbacks) -> None:
         super().__init__()
-        self._result, self._what = result, what
+        self._result, self._what, self._callbacks = result, what, callbacks
+        self._is_nested = in_callback()
         self._source = -1
         self._error: BaseException | None = None
         self._done = threading.Lock()  # held until the end: cheaper to wait for than an Event
@@ -98,7 +101,7 @@ class Later(Work):
         self._future: Any = None
 
     def finish(self, error: BaseException | None = None, source: int = -1) -> None:
-        """Wakes who waits, then runs what hangs on the future. A second end is none."""
+        """Wakes who waits, then has run what hangs on the future. A second end is none."""
         with self._guard:
             if self._is_over:
                 return
@@ -106,7 +109,7 @@ class Later(Work):
             self._done.release()
             future = self._future
         if future is not None:
-            self._tell(future)
+            self._callbacks.run(partial(self._tell, future), self._is_nested)
 
     def _tell(self, future: Any) -> None:
         if self._error is None:

@@ -1,0 +1,182 @@
+"""plait as a backend of torch.distributed: what hangs on futures, and DDP's communication hooks."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="wanted torch (make test-torch), found none")
+dist = pytest.importorskip("torch.distributed")
+if not dist.is_available():
+    pytest.skip("wanted torch with torch.distributed, found it without", allow_module_level=True)
+
+from torch_ranks import on_ranks  # noqa: E402
+
+from plait.torch.callbacks import Callbacks  # noqa: E402
+
+
+def begun(value: float):
+    """The future of an all_reduce of one more element than the last."""
+    return dist.all_reduce(torch.full((4,), value), async_op=True).get_future()
+
+
+def waits_for_the_next(rank, ranks):
+    """As PyTorch's PowerSGD hook: two calls, one behind the other; to a depth of three."""
+
+    def then(done):
+        return begun(done.value()[0][0].item()).wait()[0]
+
+    def by_way_of_another(done):
+        return begun(done.value()[0][0].item()).then(then).wait()
+
+    assert begun(1.0).then(then).wait().tolist() == [ranks**2] * 4
+    assert begun(1.0).then(by_way_of_another).wait().tolist() == [ranks**3] * 4
+    blocking = torch.ones(4)
+    begun(1.0).then(lambda _: dist.all_reduce(blocking)).wait()
+    assert blocking.tolist() == [ranks] * 4
+
+
+def waits_for_one_behind_it(rank, ranks):
+    """Whose own callbacks come after the one that waits."""
+    first, second = begun(1.0), begun(2.0)
+    told = second.then(lambda done: done.value()[0])
+    assert first.then(lambda _: told.wait()).wait().tolist() == [2.0 * ranks] * 4
+    both = torch.futures.collect_all([begun(1.0), begun(1.0)])
+    assert both.then(lambda _: begun(3.0).wait()[0]).wait().tolist() == [3.0 * ranks] * 4
+
+
+def waits_for_a_message(rank, ranks):
+    """In a callback of a message, which the thread that moves bytes has ended."""
+    peer, found = 1 - rank, torch.zeros(2)
+
+    def then(_):
+        sent = dist.isend(torch.full((2,), 5.0 + rank), peer, tag=2)
+        dist.recv(found, peer, tag=2)
+        sent.wait()
+        return found
+
+    receive = dist.irecv(torch.empty(1 << 18), peer, tag=1)
+    told = receive.get_future().then(then)
+    dist.send(torch.ones(1 << 18), peer, tag=1)
+    assert told.wait().tolist() == [5.0 + peer] * 2
+    dist.barrier()
+
+
+def come_in_order(rank, ranks):
+    """Calls made in callbacks of several calls: the same order on all ranks, or sizes disagree."""
+    told = []
+
+    def then(number):
+        def make(_):
+            time.sleep(0.002 * ((rank + number) % 2))
+            return dist.all_reduce(torch.ones(number + 1), async_op=True).get_future()
+
+        return make
+
+    with dist.group.WORLD._host_side._turn:  # none ends before the last was made
+        for number in range(12):
+            told.append(begun(1.0).then(then(number)))
+    for number, one in enumerate(told):
+        assert one.wait().wait()[0].tolist() == [ranks] * (number + 1)
+
+
+def errors_reach_the_future(rank, ranks):
+    """A call that fails, and a callback that does."""
+    failed = dist.all_reduce(torch.ones(4 + rank), async_op=True).get_future()
+    with pytest.raises(RuntimeError, match="rank"):
+        failed.wait()
+
+    def then(_):
+        raise ValueError("no such thing")
+
+    with pytest.raises(Exception, match="no such thing"):
+        begun(1.0).then(then).wait()
+    assert begun(1.0).wait()[0].tolist() == [ranks] * 4
+
+
+def trained(hook=None, bucket_mb=0.01) -> list[torch.Tensor]:
+    """The gradients of a network after some steps of DistributedDataParallel with that hook."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(64, 64), torch.nn.Linear(64, 64), torch.nn.Linear(64, 8)]
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(*layers), bucket_cap_mb=bucket_mb
+    )
+    if hook is not None:
+        hook(model)
+    given = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(4):
+        model(torch.randn(4, 64, generator=given)).square().sum().backward()
+    return [one.grad for one in model.parameters()]
+
+
+def hooks(rank, ranks):
+    """DDP's, in Python and in C++; PowerSGD's makes calls in callbacks."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    builtin = dist.BuiltinCommHookType
+    wanted = trained()
+    exact = (
+        lambda model: model._register_builtin_comm_hook(builtin.ALLREDUCE),
+        lambda model: model.register_comm_hook(None, default_hooks.allreduce_hook),
+    )
+    near = (
+        lambda model: model.register_comm_hook(None, default_hooks.fp16_compress_hook),
+        lambda model: model.register_comm_hook(
+            None, default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)
+        ),
+    )
+    for hook in exact:
+        assert all(map(torch.equal, trained(hook), wanted))
+    for hook in near:
+        for found, one in zip(trained(hook), wanted, strict=True):
+            assert torch.allclose(found, one, rtol=1e-2, atol=1e-2 * one.abs().max().item())
+    state = powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2)
+    hook = powerSGD_hook.powerSGD_hook
+    found = trained(lambda model: model.register_comm_hook(state, hook), bucket_mb=25)
+    assert all(one.isfinite().all() for one in found)
+    with pytest.raises(RuntimeError, match="should return TensorList"):  # docs/pytorch.md, Limits
+        trained(lambda model: model._register_builtin_comm_hook(builtin.FP16_COMPRESS))
+    theirs = [torch.empty_like(found[0]) for _ in range(ranks)]
+    dist.all_gather(theirs, found[0])
+    assert torch.equal(theirs[0], theirs[1])
+
+
+def threads_end(rank, ranks):
+    begun(1.0).then(lambda _: begun(1.0).wait()).wait()
+    later = begun(1.0).then(lambda _: time.sleep(0.3) or "done")
+    dist.destroy_process_group()
+    assert later.done()  # which it waited for
+    end = time.monotonic() + 10
+    while any(one.name.startswith("plait") for one in threading.enumerate()):
+        assert time.monotonic() < end, threading.enumerate()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(waits_for_the_next, waits_for_one_behind_it, waits_for_a_message, come_in_order),
+        *(errors_reach_the_future, hooks, threads_end),
+    ],
+)
+def test_callbacks(program):
+    on_ranks(program, timeout_s=20)
+
+
+def test_callbacks_run_one_at_a_time_but_for_those_that_others_may_wait_for():
+    callbacks, order, gate = Callbacks(), [], threading.Event()
+
+    def first():
+        order.append("first")
+        callbacks.run(lambda: order.append("nested"), True)
+        gate.wait(20)
+        order.append("first ends")
+
+    callbacks.run(first, False)
+    callbacks.run(lambda: (order.append("behind"), gate.set()), False)
+    callbacks.run(lambda: order.append("last"), False)
+    callbacks.close(20)
+    assert order.index("nested") < order.index("behind") < order.index("first ends")
+    assert order.index("behind") < order.index("last")
