@@ -178,20 +178,23 @@ void learn_nodes(Handle world, int ranks) {
   real().Comm_group(world, &mine.world_group);
 }
 
-/// 1 also where a rank is of another world: attach() then finds out.
+/// How many nodes a communicator's ranks are on; 0 where a rank is of another MPI_COMM_WORLD
+/// (spawn, connect, join). Worlds agree each for itself whether and what to serve, so such a
+/// communicator is the MPI's. All its ranks find that alike: each has ranks of another world beside
+/// it.
 int nodes_of(Handle comm, int ranks) {
   const Settings& mine = settings();
   Handle group = 0;
-  if (real().Comm_group(comm, &group) != 0) return 1;
+  if (real().Comm_group(comm, &group) != 0) return 0;
   std::vector<int> here(static_cast<std::size_t>(ranks)), there(here);
   std::iota(here.begin(), here.end(), 0);
   const int code = real().Group_translate_ranks(real().abi.at(&group, 0), ranks, here.data(),
                                                 mine.world_group, there.data());
   real().Group_free(&group);
-  if (code != 0) return 1;
+  if (code != 0) return 0;
   std::set<int> nodes;
-  for (const int rank : there) {
-    if (rank < 0 || static_cast<std::size_t>(rank) >= mine.nodes.size()) return 1;
+  for (const int rank : there) {  // UNDEFINED is negative
+    if (rank < 0 || static_cast<std::size_t>(rank) >= mine.nodes.size()) return 0;
     nodes.insert(mine.nodes[static_cast<std::size_t>(rank)]);
   }
   return static_cast<int>(nodes.size());
@@ -330,7 +333,7 @@ bool can_attach(Handle comm, Place& place) {
   real().Comm_rank(comm, &place.rank);
   if (place.ranks < 2 || place.ranks > kMaxRanks) return false;
   place.nodes = nodes_of(comm, place.ranks);
-  return place.nodes > 1 || place.ranks <= kMostRanks;
+  return place.nodes > 1 || (place.nodes == 1 && place.ranks <= kMostRanks);
 }
 
 bool any_uses_gpus(Handle comm) { return !all_of(!uses_gpus(), comm); }

@@ -380,6 +380,29 @@ def running_with(settings: dict[str, str], patience_s: float = 5) -> list[str]:
         time.sleep(0.1)
 
 
+# Worlds of one rank beside others of several, and worlds that serve other calls than each other.
+SPAWNED = {
+    "1 parent, 2 children": (1, 2, ""),
+    "2 parents, 1 child": (2, 1, ""),
+    "children that serve other calls": (2, 2, "PLAIT_OPS=broadcast"),
+    "children that serve nothing": (2, 2, "PLAIT_DISABLE=1"),
+}
+
+
+@pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
+@pytest.mark.parametrize("case", SPAWNED)
+def test_ranks_of_two_worlds_in_one_communicator(mpi, drop_in, folder, played_gpu, case, on_gpus):
+    parents, children, setting = SPAWNED[case]
+    program = compiled(mpi, folder, "spawned", ["spawned.cpp"])
+    command = [str(program), str(children), *([setting] if setting else [])]
+    gpu = {"TEST_LIBCUDA": played_gpu} if on_gpus else {}
+    found = rows(launched(mpi, parents, command, environment(drop_in, **gpu), 40))
+    assert [row["wrong"] for row in found] == [0] * (parents + children), found
+    for row in found:  # the sums of one world, of which a rank alone has none
+        serves = (parents, children)[row["child"]] > 1 and not (row["child"] and setting)
+        assert row["served"] == (4 if serves else 0), found
+
+
 def test_a_killed_rank_ends_the_job(run_case):
     assert run_case("killed", limit_s=30).returncode != 0
 
