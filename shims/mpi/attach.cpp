@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <climits>
 #include <cstring>
 #include <fstream>
@@ -16,7 +15,9 @@
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/meet/rendezvous.hpp"
+#include "comm/choice/descriptor.hpp"
+#include "comm/meet/links.hpp"
+#include "comm/meet/vote.hpp"
 #include "comm/mpi/carrier.hpp"
 #include "shims/mpi/counting.hpp"
 #include "shims/mpi/requests.hpp"
@@ -200,28 +201,6 @@ int nodes_of(Handle comm, int ranks) {
   return static_cast<int>(nodes.size());
 }
 
-struct Offer {
-  std::uint64_t host = 0;
-  int node = 0;
-  std::array<char, 200> place{};  ///< where to meet
-};
-
-/// rank 0's own.
-Offer new_offer() {
-  static std::atomic<unsigned> made{0};
-  Offer offer;
-  offer.host = host_id();
-  offer.node = settings().node;
-  try {
-    const std::string place = text("unix:", rendezvous_folder(), "/mpi-", getpid(), "-", made++);
-    if (place.size() < offer.place.size())
-      std::memcpy(offer.place.data(), place.data(), place.size());
-  } catch (const Error& error) {  // an empty place: nobody takes it
-    log(LogLevel::warn, 0, error.what());
-  }
-  return offer;
-}
-
 CommunicatorOptions options_for(const Place& place, int device) {
   CommunicatorOptions options;
   options.rank = place.rank;
@@ -263,16 +242,38 @@ std::unique_ptr<Communicator> attach_over_nodes(Handle comm, const Place& place,
   return made(options);
 }
 
-/// They are on one node, which rank 0 asks them to say: their world may be another.
+/// Over the communicator itself (links.hpp).
+std::string tell(Handle comm, const Place& place, std::optional<Error> failure,
+                 const std::string& word) {
+  std::array<char, 128> shown{};  // a socket's path has at most 107 bytes
+  if (word.size() < shown.size())
+    std::memcpy(shown.data(), word.data(), word.size());
+  else if (!failure)
+    failure = Error(ErrorCode::invalid_argument, text("a path too long for a socket: ", word));
+  if (failure)
+    log(LogLevel::warn, place.rank, text("a communicator stays with the MPI: ", failure->what()));
+  const bool all_can = all_of(!failure, comm);
+  if (!all_can && failure) throw AgreedError(failure->code(), reason_of(*failure));
+  if (!all_can) throw AgreedError(ErrorCode::aborted, "another rank cannot meet the others");
+  const int code =
+      real().small.Bcast(shown.data(), static_cast<int>(shown.size()), real().abi.byte, 0, comm);
+  return code == 0 ? shown.data() : "";
+}
+
+/// All its ranks are on one node, in one MPI_COMM_WORLD (can_attach).
 std::unique_ptr<Communicator> attach_in_node(Handle comm, const Place& place, bool can,
                                              int device) {
-  Offer offer;
-  if (place.rank == 0) offer = new_offer();
-  const int code = real().small.Bcast(&offer, sizeof(Offer), real().abi.byte, 0, comm);
-  const bool near = code == 0 && offer.host == host_id() && offer.node == settings().node;
-  if (!all_of(can && near && offer.place[0] != '\0', comm)) return nullptr;
+  if (!all_of(can, comm)) return nullptr;
   CommunicatorOptions options = options_for(place, device);
-  options.rendezvous = offer.place.data();
+  Links links;
+  try {
+    links = link_ranks(place.rank, place.ranks, [&](const auto& failure, const std::string& word) {
+      return tell(comm, place, failure, word);
+    });
+  } catch (const AgreedError&) {  // each rank has said why
+    return nullptr;
+  }
+  options.rendezvous = links.rendezvous();
   return made(options);
 }
 

@@ -15,6 +15,7 @@
 #include "comm/communicator_state.hpp"
 #include "comm/gpu/gpu_side.hpp"
 #include "comm/life/interrupt.hpp"
+#include "comm/meet/links.hpp"
 #include "comm/meet/setup.hpp"
 #include "comm/memory/buffers.hpp"
 #include "comm/nodes/gpu_over_nodes.hpp"
@@ -79,7 +80,7 @@ CommunicatorOptions Communicator::State::in_node() const {
   CommunicatorOptions here = options;
   here.rank = over.nodes.place;
   here.ranks = over.nodes.size();
-  here.rendezvous = over.rendezvous;
+  here.rendezvous.clear();
   here.unique_id.clear();
   here.topology.clear();
   return here;
@@ -150,8 +151,18 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   CommunicatorOptions here = in_node();
   here.device = kNoDevice;
   Joined made;
-  const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
   const Patience waits{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
+  Links links;
+  if (pair == nullptr) {
+    links = link_ranks(here.rank, here.ranks, [&](const auto& wrong, const std::string& word) {
+      std::vector<std::string> words;
+      plait::agree(*over.world, wrong, waits, word, &words);
+      return words[static_cast<std::size_t>(over.nodes.peers()[0])];
+    });
+    here.rendezvous = links.rendezvous();
+  }
+  const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
+  links = {};  // before any rank waits for another: those that are still in join() see the end
   if (pair != nullptr && missed) throw Error(*missed);
   if (pair == nullptr) plait::agree(*over.world, missed, waits);
   made.topology = pair == nullptr ? topology_of(over, waits) : pair->topology;
@@ -444,7 +455,7 @@ Communicator& Communicator::State::far_pair(int peer) {
   const CommunicatorOptions two = pair_options(pair);
   made = make([&] {
     return std::make_unique<State>(
-        two, &pair, OverNodes{over.world->between(peer), {{{0}, {1}}, two.rank, 0}, "", ""});
+        two, &pair, OverNodes{over.world->between(peer), {{{0}, {1}}, two.rank, 0}, ""});
   });
   if (rails != nullptr) made->state_->beyond = {this, peer};
   return *made;

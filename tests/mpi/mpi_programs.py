@@ -67,12 +67,13 @@ def _found() -> list[Mpi]:
 FOUND = _found()
 
 
-def compiled(mpi: Mpi, folder: Path, name: str, sources: list[str]) -> Path:
+def compiled(mpi: Mpi, folder: Path, name: str, sources: list[str], *flags: str) -> Path:
     """A program of tests/mpi/programs, compiled once for each MPI."""
     made = folder / f"{name}-{mpi.name.replace(' ', '-').replace('/', '-')}"
     if not made.exists():
         paths = [str(PROGRAMS / source) for source in sources]
-        command = [mpi.compiler, "-std=c++17", "-O1", "-o", str(made), *paths, "-ldl", "-pthread"]
+        command = [mpi.compiler, "-std=c++17", "-O1", *flags, "-o", str(made), *paths]
+        command += ["-ldl", "-pthread"]
         # A compiler of another MPI may stand behind the same wrapper's environment.
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr

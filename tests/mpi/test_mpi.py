@@ -380,6 +380,33 @@ def running_with(settings: dict[str, str], patience_s: float = 5) -> list[str]:
         time.sleep(0.1)
 
 
+LACKING = ["listen", "connect", "place_taken"]
+
+
+@pytest.fixture
+def run_faults(mpi, drop_in, folder):
+    if os.environ.get("SHIM_RUNTIME"):
+        pytest.skip("a sanitizer stands before the same functions of the C library")
+
+    def run(name: str, ranks: int, at_rank: int, **settings: str):
+        program = compiled(mpi, folder, "faults", ["faults.cpp"], "-rdynamic")
+        env = environment(drop_in, XDG_RUNTIME_DIR=str(folder), **settings)
+        found = rows(launched(mpi, ranks, [str(program), name, str(at_rank)], env, 40))
+        assert [row["wrong"] for row in found] == [0] * ranks, found
+
+    return run
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_one_rank_lacks_what_plait_needs(run_faults, name):
+    run_faults(name, 2, 0 if name == "listen" else 1)
+
+
+@pytest.mark.parametrize(("name", "at_rank"), [("listen", 2), ("connect", 3)])
+def test_one_rank_of_several_nodes_lacks_what_plait_needs(run_faults, name, at_rank):
+    run_faults(name, 4, at_rank, PLAIT_NODE_SIZE="2")
+
+
 # Worlds of one rank beside others of several, and worlds that serve other calls than each other.
 SPAWNED = {
     "1 parent, 2 children": (1, 2, ""),

@@ -23,12 +23,14 @@ std::string hash_of(const std::string& bytes) {
 
 }  // namespace
 
-std::string unique_id() {
+std::string random_word() {
   std::random_device device;
-  std::string word;
-  for (int half = 0; half < 2; ++half)
-    word += hex(static_cast<std::uint64_t>(device()) << 32 | device());
-  const std::string made = text(kKind, '-', word, '-', hash_of(host_name()));
+  return hex(static_cast<std::uint64_t>(device()) << 32 | device());
+}
+
+std::string unique_id() {
+  const std::string made =
+      text(kKind, '-', random_word(), random_word(), '-', hash_of(host_name()));
   return text(made, '-', hash_of(made));
 }
 

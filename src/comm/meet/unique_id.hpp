@@ -9,6 +9,8 @@ struct UniqueId {
   std::string host;  ///< a hash of the host_name() where it was made
 };
 
+/// 16 digits that nobody else draws.
+std::string random_word();
 /// Error(invalid_argument) where unique_id() made no such text.
 UniqueId parse_unique_id(const std::string& id);
 /// Whether this process can share memory with the one that made it.

@@ -192,21 +192,20 @@ void meet_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& 
                 const std::optional<Error>& wrong, const Patience& patience) {
   std::vector<std::string> cards;
   const bool named = !options.node.empty();
-  const std::string card = pack({named ? options.node : host_name(), unique_word(),
-                                 settings_of(options, env), called(), network_words()});
+  const std::string card = pack(
+      {named ? options.node : host_name(), settings_of(options, env), called(), network_words()});
   or_tell(*over.world, [&] { agree(*over.world, wrong, patience, card, &cards); });
-  std::vector<std::string> hosts, words, names;
+  std::vector<std::string> hosts, names;
   for (const std::string& shown : cards) {
     const std::vector<std::string> parts = unpack(shown);
-    if (parts.size() != 5) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
-    if (parts[2] != unpack(cards[0])[2])
+    if (parts.size() != 4) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
+    if (parts[1] != unpack(cards[0])[1])
       throw AgreedError(ErrorCode::mismatch,
-                        text("rank ", hosts.size(), " has other settings (", parts[2],
-                             ") than rank 0 (", unpack(cards[0])[2], ")"));
+                        text("rank ", hosts.size(), " has other settings (", parts[1],
+                             ") than rank 0 (", unpack(cards[0])[1], ")"));
     hosts.push_back(parts[0]);
-    words.push_back(parts[1]);
-    names.push_back(parts[3]);
-    if (over.network.empty()) over.network = parts[4];
+    names.push_back(parts[2]);
+    if (over.network.empty()) over.network = parts[3];
   }
   over.nodes = nodes_of(hosts, named ? 0 : env.node_size, options.rank);
   std::vector<World::Place> places(names.size());
@@ -214,8 +213,6 @@ void meet_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& 
     for (const int rank : over.nodes.members[static_cast<std::size_t>(node)])
       places[static_cast<std::size_t>(rank)] = {names[static_cast<std::size_t>(rank)], node};
   over.world->set_places(std::move(places));
-  over.rendezvous = text("unix:", rendezvous_folder(), "/node-",
-                         words[static_cast<std::size_t>(over.nodes.peers()[0])]);
 }
 
 }  // namespace

@@ -26,7 +26,6 @@ std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Patience& patien
 struct OverNodes {
   std::unique_ptr<World> world;
   Nodes nodes;
-  std::string rendezvous;  ///< where the ranks of my node meet
   std::string network;     ///< what a rank knows of it already; the same on all; empty = nothing
 };
 

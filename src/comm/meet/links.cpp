@@ -1,0 +1,67 @@
+// Rank 0 listens, the others connect, rank 0 accepts: three steps, of which none has to wait.
+#include "comm/meet/links.hpp"
+
+#include <unistd.h>
+
+#include "base/text.hpp"
+#include "comm/meet/rendezvous.hpp"
+#include "comm/meet/unique_id.hpp"
+#include "comm/meet/vote.hpp"
+
+namespace plait {
+namespace {
+
+constexpr std::int64_t kStepNs = 10'000'000'000;  ///< a rank that listens is there already
+
+/// Rank 0's socket, and its path as long as ranks come.
+struct Door {
+  Fd listener;
+  std::string path;
+  Door() = default;
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+  ~Door() {
+    if (listener.valid()) ::unlink(path.c_str());
+  }
+};
+
+Patience soon() { return {now_ns() + kStepNs, nullptr}; }
+
+}  // namespace
+
+std::string Links::rendezvous() const {
+  std::string place = "fd:";
+  for (const Fd& one : sockets) place += text(place.size() > 3 ? "," : "", one.get());
+  return place;
+}
+
+Links link_ranks(int rank, int ranks, const Tell& tell) {
+  Links links;
+  Door door;
+  std::optional<Error> failure = attempt([&] {
+    if (rank != 0 || ranks < 2) return;
+    // Random: ranks 0 in two containers that share this folder may have one process id.
+    door.path = text(rendezvous_folder(), "/link-", random_word());
+    door.listener = listen_at(door.path, ranks + 16);
+    if (!door.listener.valid())
+      throw Error(ErrorCode::io_error, text("another process listens at '", door.path, "'"));
+  });
+  const std::string path = tell(failure, door.path);
+  failure = attempt([&] {
+    if (rank != 0) links.sockets.push_back(connect_to(path, soon()));
+  });
+  tell(failure, "");
+  failure = attempt([&] {
+    for (int peer = 1; rank == 0 && peer < ranks; ++peer) {
+      Fd socket = accept_from(door.listener.get(), soon());
+      if (!socket.valid())
+        throw Error(ErrorCode::timeout, text("a rank did not come to '", door.path, "'"));
+      check_peer_uid(socket.get(), ::geteuid());
+      links.sockets.push_back(std::move(socket));
+    }
+  });
+  tell(failure, "");
+  return links;
+}
+
+}  // namespace plait

@@ -1,0 +1,253 @@
+// faults NAME RANK: one rank lacks what plait needs for a call or a communicator (memory, a
+// descriptor, a thread, a place in a folder), by functions of the C library that this program puts
+// before the real ones. The call is the MPI's then, or an error on all ranks; what follows is
+// right. Prints a line of JSON a rank.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+namespace {
+
+// What fails on this rank while it is set.
+std::atomic<bool> no_thread{false}, no_socket{false}, no_bind{false}, no_memfd{false};
+std::atomic<std::size_t> no_room{0};  ///< the next allocation of as many bytes
+
+template <class Function>
+Function* behind(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+int failed(int error) {
+  errno = error;
+  return -1;
+}
+
+}  // namespace
+
+extern "C" {
+void* __libc_malloc(std::size_t bytes);
+void* malloc(std::size_t bytes) {
+  std::size_t wanted = bytes;
+  if (bytes == 0 || !no_room.compare_exchange_strong(wanted, 0)) return __libc_malloc(bytes);
+  errno = ENOMEM;
+  return nullptr;
+}
+int pthread_create(pthread_t* thread, const pthread_attr_t* with, void* (*work)(void*),
+                   void* argument) {
+  static auto* const real = behind<decltype(pthread_create)>("pthread_create");
+  return no_thread ? EAGAIN : real(thread, with, work, argument);
+}
+int socket(int domain, int type, int protocol) {
+  static auto* const real = behind<decltype(socket)>("socket");
+  return no_socket && domain == AF_UNIX ? failed(EMFILE) : real(domain, type, protocol);
+}
+int bind(int one, const sockaddr* address, socklen_t bytes) {
+  static auto* const real = behind<decltype(bind)>("bind");
+  return no_bind && address->sa_family == AF_UNIX ? failed(ENOSPC) : real(one, address, bytes);
+}
+int memfd_create(const char* name, unsigned flags) {
+  static auto* const real = behind<int(const char*, unsigned)>("memfd_create");
+  return no_memfd ? failed(EMFILE) : real(name, flags);
+}
+}
+
+namespace {
+
+constexpr int kMany = 99991;  ///< ints, which no other allocation has as many of
+constexpr std::size_t kBytes = kMany * sizeof(int);
+int wrong = 0, at_rank = 1;
+
+bool is_at_fault() { return rank_in(MPI_COMM_WORLD) == at_rank; }
+
+void hold(bool is_true, const char* what) {
+  if (is_true) return;
+  ++wrong;
+  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
+}
+
+/// Of so many ints, by a blocking call or one that is begun; by_plait: whether plait is to do it.
+void sum(MPI_Comm comm, int count, bool begins, bool by_plait, const char* what) {
+  const int ranks = ranks_of(comm);
+  const long before = calls_served();
+  std::vector<int> in(static_cast<std::size_t>(count), rank_in(comm) + 1), out(in.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (begins)
+    MPI_Iallreduce(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm, &request);
+  else
+    MPI_Allreduce(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  hold(out.front() == ranks * (ranks + 1) / 2 && out.back() == out.front(), what);
+  if (before >= 0) hold(calls_served() == before + (by_plait ? 1 : 0), "who does it");
+}
+
+/// Calls that meet those of another turn give sums of other calls.
+void hold_in_step(MPI_Comm comm) {
+  for (int round = 1; round < 4; ++round) {
+    int all = 0;
+    MPI_Allreduce(&round, &all, 1, MPI_INT, MPI_SUM, comm);
+    hold(all == round * ranks_of(comm), "that later calls are in step");
+  }
+}
+
+/// A communicator that cannot be attached is the MPI's; the next one, which can be, is plait's.
+void unattached(std::atomic<bool>& fault) {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  fault = is_at_fault();
+  for (const bool begins : {false, true}) sum(comm, 1000, begins, false, "a sum by the MPI");
+  sigset_t blocked;
+  pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  hold(sigismember(&blocked, SIGUSR1) == 0, "that the program still gets its signals");
+  fault = false;
+  MPI_Barrier(MPI_COMM_WORLD);
+  sum(comm, 1000, false, false, "a later sum by the MPI");
+  MPI_Comm_free(&comm);
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  sum(comm, 1000, false, true, "a sum of another communicator");
+  MPI_Comm_free(&comm);
+}
+
+/// No descriptor is left for the shared memory of a larger call.
+void grow() {
+  sum(MPI_COMM_WORLD, 1000, false, true, "the first sum");
+  no_memfd = is_at_fault();
+  for (int round = 0; round < 2; ++round)
+    sum(MPI_COMM_WORLD, kMany, false, false, "a larger sum by the MPI");
+  no_memfd = false;
+  MPI_Barrier(MPI_COMM_WORLD);
+  sum(MPI_COMM_WORLD, kMany, false, true, "a larger sum");
+  hold_in_step(MPI_COMM_WORLD);
+}
+
+struct Strided {
+  Strided() {
+    MPI_Type_vector(kMany, 1, 2, MPI_INT, &type);
+    MPI_Type_commit(&type);
+    hold_in_step(MPI_COMM_WORLD);  // attaches
+    if (is_at_fault()) no_room = kBytes;
+  }
+  ~Strided() { MPI_Type_free(&type); }
+  Strided(const Strided&) = delete;
+  Strided& operator=(const Strided&) = delete;
+  bool has(int value) const { return data.front() == value && data[2 * kMany - 2] == value; }
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  std::vector<int> data = std::vector<int>(2 * kMany, rank_in(MPI_COMM_WORLD) == 0 ? 7 : -1);
+};
+
+void hold_refused(int code) {
+  char words[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (code != MPI_SUCCESS) MPI_Error_string(code, words, &length);
+  hold(std::strstr(words, "plait: out of memory") != nullptr, "an error of all ranks");
+}
+
+/// There is no memory to pack what a strided type has: the MPI does the call.
+void staged() {
+  Strided strided;
+  const int code = MPI_Bcast(strided.data.data(), 1, strided.type, 0, MPI_COMM_WORLD);
+  hold(code == MPI_SUCCESS && strided.has(7), "a broadcast by the MPI");
+  hold(no_room == 0, "that the memory was wanted");
+  hold_in_step(MPI_COMM_WORLD);
+}
+
+/// The same of parts whose sizes only two ranks know.
+void staged_uneven() {
+  Strided strided;
+  const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
+  strided.data.assign(strided.data.size(), rank);
+  std::vector<int> got(static_cast<std::size_t>(ranks) * kMany),
+      counts(static_cast<std::size_t>(ranks), kMany), places;
+  for (int peer = 0; peer < ranks; ++peer) places.push_back(peer * kMany);
+  const int code = MPI_Gatherv(strided.data.data(), 1, strided.type, got.data(), counts.data(),
+                               places.data(), MPI_INT, 0, MPI_COMM_WORLD);
+  hold(code == MPI_SUCCESS && (rank != 0 || got.back() == ranks - 1), "a gather by the MPI");
+  hold(no_room == 0, "that the memory was wanted");
+  hold_in_step(MPI_COMM_WORLD);
+}
+
+/// A call that is begun cannot be given to the MPI any more: it is an error on all ranks.
+void staged_begun() {
+  Strided strided;
+  MPI_Request request = MPI_REQUEST_NULL;
+  hold(MPI_Ibcast(strided.data.data(), 1, strided.type, 0, MPI_COMM_WORLD, &request) == MPI_SUCCESS,
+       "that the call begins");
+  hold_refused(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  hold(strided.has(rank_in(MPI_COMM_WORLD) == 0 ? 7 : -1), "that buffers stay as they are");
+  hold_in_step(MPI_COMM_WORLD);
+}
+
+/// The first start of a persistent call is such an error, and the next is none.
+void staged_started() {
+  Strided strided;
+  MPI_Request request = MPI_REQUEST_NULL;
+  make("MPI_Bcast_init", &request, static_cast<void*>(strided.data.data()), 1, strided.type, 0,
+       MPI_COMM_WORLD);
+  hold(MPI_Start(&request) == MPI_SUCCESS, "that the call starts");
+  hold_refused(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  MPI_Start(&request);
+  hold(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS && strided.has(7), "the next start");
+  MPI_Request_free(&request);
+  hold_in_step(MPI_COMM_WORLD);
+}
+
+/// In another container a rank 0 of the same process id may listen in the same folder.
+void place_taken() {
+  const std::string folder = std::string(std::getenv("XDG_RUNTIME_DIR")) + "/plait";
+  ::mkdir(folder.c_str(), 0700);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = folder + "/mpi-" + std::to_string(::getpid()) + "-0";
+  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  const int other = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  hold(::bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+           ::listen(other, 8) == 0,
+       "that the other listens");
+  sum(MPI_COMM_WORLD, 1000, false, true, "a sum beside another job");
+  ::close(other);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ::alarm(30);  // a rank that stands still ends the job
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (argc > 2) at_rank = std::atoi(argv[2]);
+  MPI_Init(&argc, &argv);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  if (name == "thread")
+    unattached(no_thread);
+  else if (name == "listen")
+    unattached(no_bind);
+  else if (name == "connect")
+    unattached(no_socket);
+  else if (name == "grow")
+    grow();
+  else if (name == "staged")
+    staged();
+  else if (name == "staged_uneven")
+    staged_uneven();
+  else if (name == "staged_begun")
+    staged_begun();
+  else if (name == "staged_started")
+    staged_started();
+  else if (name == "place_taken")
+    place_taken();
+  else
+    ++wrong;
+  std::printf("{\"rank\": %d, \"wrong\": %d}\n", rank_in(MPI_COMM_WORLD), wrong);
+  std::fflush(stdout);
+  MPI_Finalize();
+  return wrong == 0 ? 0 : 1;
+}
