@@ -115,15 +115,22 @@ std::string why_not(const Nodes& nodes, const std::vector<Introduced>& all) {
   return real().split == nullptr ? "several nodes, and no ncclCommSplit" : std::string();
 }
 
-/// NCCL's communicator of the ranks with my place in their nodes; null where there is one node.
-/// Made before the engine: a rank whose engine fails could not come to it any more.
-Comm across_nodes(const State& state, const Nodes& nodes) {
-  if (nodes.count() == 1) return nullptr;
-  Comm across = nullptr;
-  const Result result = real().split(state.comm, nodes.place, nodes.mine, &across, nullptr);
-  if (result != ncclSuccess)
+/// Makes state.across, NCCL's communicator of the ranks with my place in their nodes, where there
+/// are several. Before the engine: a rank whose engine fails could not come to it any more.
+void make_across(State& state, const Nodes& nodes) {
+  if (nodes.count() == 1) return;
+  const Result result =
+      real().split(state.comm, nodes.place, nodes.mine, state.across.place(), nullptr);
+  if (result != ncclSuccess && result != ncclInProgress) {
+    state.across.stored();
     throw Error(ErrorCode::peer_lost, text("ncclCommSplit returned ", static_cast<int>(result)));
-  return across;
+  }
+  wait_ready(state);
+  int ranks = 0;
+  if (Comm across = state.across.stored();
+      across == nullptr || real().count(across, &ranks) != ncclSuccess || ranks != nodes.count())
+    throw Error(ErrorCode::peer_lost, text("ncclCommSplit made a communicator of ", ranks,
+                                           " ranks: wanted one of ", nodes.count(), " nodes"));
 }
 
 /// What all ranks' first cards agree on of an engine.
@@ -184,17 +191,20 @@ GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agr
   return made;
 }
 
-std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, Comm across,
-                                    const Agreed& agreed, const Exchange& in_node) {
+/// Of all ranks of the communicator, and of no others.
+std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, const Agreed& agreed,
+                                    const Exchange& in_node) {
+  if (nodes.size() * nodes.count() != state.ranks)
+    throw Error(ErrorCode::internal, text("an engine of ", nodes.count(), " nodes of ",
+                                          nodes.size(), " for ", state.ranks, " ranks"));
   std::unique_ptr<Engine> inside = platform().engine(engine_options(state, nodes, agreed), in_node);
-  if (across == nullptr) return inside;
-  return node_engine(nodes, state.device, std::move(inside), state.comm, across);
+  if (nodes.count() == 1) return inside;
+  return node_engine(nodes, state.device, std::move(inside), state.comm, state.across.stored());
 }
 
 /// Makes state.engine on all ranks. AgreedError where some rank has none; what only one node agrees
 /// on is told to the others too.
-void build(State& state, const Nodes& nodes, Comm across, const Agreed& agreed,
-           const Allgather& carry) {
+void build(State& state, const Nodes& nodes, const Agreed& agreed, const Allgather& carry) {
   std::optional<AgreedError> refused;  // by a vote of all
   const Exchange in_node = [&](const std::string& mine) {
     std::vector<std::string> all, found;
@@ -211,10 +221,18 @@ void build(State& state, const Nodes& nodes, Comm across, const Agreed& agreed,
     require_direct_access(nodes, agreed);
     state.marker = platform().marker(state.device);
     state.joint = platform().marker(state.device);
-    state.engine = make_engine(state, nodes, across, agreed, in_node);
+    state.engine = make_engine(state, nodes, agreed, in_node);
   });
   if (refused) throw AgreedError(*refused);
   vote(carry, failure, "");
+}
+
+/// What build() left of NCCL's, where it failed.
+void end_across(State& state) noexcept {
+  if (state.engine != nullptr)
+    state.engine->end_nccl();
+  else if (Comm across = state.across.stored(); across != nullptr)
+    real().destroy(across);
 }
 
 /// Fills state.engine on all ranks, or throws AgreedError on all.
@@ -236,14 +254,13 @@ void agree(State& state) {
     lives.push_back(one.host == mine.host ? std::optional(one.life) : std::nullopt);
   std::shared_ptr<WatchedPeers> peers = open_peers(lives, state.rank);
   cards.watch_for(peers);
-  const Comm across = across_nodes(state, nodes);
   const Agreed agreed = agreed_on(all);
   state.most_blocks = agreed.most_blocks;
   try {
-    build(state, nodes, across, agreed, carry);
+    if (nodes.count() > 1) vote(carry, attempt([&] { make_across(state, nodes); }), "");
+    build(state, nodes, agreed, carry);
   } catch (const AgreedError&) {
-    if (state.engine != nullptr) state.engine->end_nccl();
-    if (state.engine == nullptr && across != nullptr) real().destroy(across);
+    end_across(state);
     state.engine.reset();
     throw;
   }
@@ -284,7 +301,7 @@ void attach(State* state, bool ready) noexcept {
           text("communicator ", state->comm, " of ", state->ranks,
                " ranks stays on NCCL: ", state->reason));
     state->staging.reset();
-    state->launches = launch_order(state->device);
+    state->launches = launch_order(state->device, state->configured.launches_in_order);
     state->phase.store(attached ? Phase::attached : Phase::on_nccl);
   } catch (const std::exception& error) {
     // A kernel may wait on it for ever, and freeing it would wait for that kernel.
@@ -335,7 +352,12 @@ Prepared prepare(int ranks, int device, const Configured& configured) noexcept {
   return prepared;
 }
 
-State* enter(Comm comm, bool ready, Prepared prepared) {
+namespace {
+
+/// Enters `comm` in the table and returns its state, not attached yet; null where plait keeps out
+/// of it: one rank, table full, no handle. ready = false: NCCL is still making it in the
+/// background.
+std::shared_ptr<State> enter(Comm comm, bool ready, Prepared prepared) {
   if (comm == nullptr) return nullptr;
   auto state = std::make_unique<State>();
   state->comm = comm;
@@ -344,34 +366,122 @@ State* enter(Comm comm, bool ready, Prepared prepared) {
   state->order.mix_graphs(mixes_graphs(prepared.configured.mixes_graphs));
   if (ready && !identify(*state)) return nullptr;
   // Left over where it was destroyed by a call plait does not see.
-  if (std::unique_ptr<State> left_over = comms().remove(comm, 0)) {
+  if (const std::shared_ptr<State> left_over = comms().remove(comm, 0)) {
     left_over->cancelled.store(true);
-    let_go(std::move(left_over), kUnseenSeconds);
+    left_over->attach_s = kUnseenSeconds;
   }
-  State* entered = state.get();
-  return comms().insert(std::move(state)) ? entered : nullptr;
+  return comms().insert(std::move(state));
 }
 
-Result attach_now(const std::vector<State*>& states) {
-  for (State* state : states) start_attaching(state, true);
-  for (const State* state : states) await_attached(*state, kForEver);
-  for (const State* state : states)
+/// Attaches all of them, each in a helper thread of its own (one thread may drive several GPUs),
+/// and returns when they have. ncclSuccess unless the exchange itself broke.
+Result attach_now(const std::vector<std::shared_ptr<State>>& states) {
+  for (const auto& state : states) start_attaching(state.get(), true);
+  for (const auto& state : states) await_attached(*state, kForEver);
+  for (const auto& state : states)
     if (state->phase.load() == Phase::failed) return state->error;
   return ncclSuccess;
 }
 
-void attach_later(State* state) {
-  state->background.store(true);
-  start_attaching(state, false);
+/// Starts attaching and returns; ncclCommGetAsyncError says ncclInProgress until it has ended.
+void attach_later(State& state, bool ready) {
+  state.background.store(true);
+  start_attaching(&state, ready);
 }
 
-bool await_attached(const State& state, double wait_s) {
+Result state_of(Comm comm) {
+  const InReal inside;
+  Result state = ncclSuccess;
+  const Result asked = real().async_error(comm, &state);
+  return asked == ncclSuccess ? state : asked;
+}
+
+/// The child's handle goes to the program when plait knows the child.
+std::shared_ptr<State> hand_on(Made& made) {
+  Comm child = made.handle.stored();
+  std::shared_ptr<State> state = enter(child, true, std::move(made.prepared));
+  if (state != nullptr) state->background.store(true);
+  __atomic_store_n(made.place, child, __ATOMIC_RELEASE);
+  return state;
+}
+
+/// In a thread of plait's: children whose parents are not ready yet, one after the other, since all
+/// of them may be of one parent. A parent that has failed tells the program itself.
+void await_children(std::vector<Made>& children) noexcept {
+  const InReal inside;
+  for (Made& child : children) {
+    std::shared_ptr<State> state;
+    try {
+      wait_ready(*child.parent);
+      state = hand_on(child);
+    } catch (const std::exception& error) {
+      if (!child.parent->cancelled.load())
+        __atomic_store_n(child.place, child.handle.stored(), __ATOMIC_RELEASE);
+      log(LogLevel::info, child.parent->rank,
+          text("a child of communicator ", child.parent->comm, " stays on NCCL: ", error.what()));
+    }
+    child.parent->making.fetch_sub(1);
+    if (state != nullptr) attach_later(*state, true);
+  }
+}
+
+void hand_on_later(std::vector<Made> children) {
+  if (children.empty()) return;
+  for (const Made& child : children) child.parent->making.fetch_add(1);
+  const auto kept = std::make_shared<std::vector<Made>>(std::move(children));
+  try {
+    quiet_thread([kept] { await_children(*kept); }).detach();
+  } catch (const std::system_error&) {  // the program waits instead
+    await_children(*kept);
+  }
+}
+
+}  // namespace
+
+Result attach_made(std::vector<Made>& made, Result result) {
+  std::vector<std::shared_ptr<State>> now;
+  std::vector<Made> later;
+  for (Made& one : made) {
+    const bool is_child = one.parent != nullptr;
+    Comm asked = is_child ? one.parent->comm : *one.place;
+    if (asked == nullptr) continue;
+    const Result found = state_of(asked);
+    if (found == ncclInProgress && is_child) {
+      later.push_back(std::move(one));
+    } else if (found == ncclInProgress) {
+      if (const auto state = enter(asked, false, std::move(one.prepared)))
+        attach_later(*state, false);
+    } else if (const auto state =
+                   is_child ? hand_on(one) : enter(asked, true, std::move(one.prepared))) {
+      state->background.store(false);
+      now.push_back(state);
+    }
+  }
+  hand_on_later(std::move(later));
+  const Result attached = attach_now(now);
+  return attached != ncclSuccess ? attached : result;
+}
+
+namespace {
+
+template <class Ready>
+bool wait_for(double wait_s, const Ready& is_ready) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
-  while (state.phase.load() == Phase::attaching) {
+  while (!is_ready()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   return true;
+}
+
+}  // namespace
+
+bool await_attached(const State& state, double wait_s) {
+  return wait_for(wait_s, [&] { return state.phase.load() != Phase::attaching; });
+}
+
+bool await_children(const State& state, double wait_s) {
+  return wait_for(wait_s, [&] { return state.making.load() == 0; });
 }
 
 }  // namespace plait::nccl

@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-#include "shims/nccl/comm_table.hpp"
+#include "shims/nccl/group.hpp"
 
 namespace plait::nccl {
 
@@ -12,17 +12,16 @@ namespace plait::nccl {
 /// No staging where it cannot be made yet, or need not be. device: -1 = the thread's current one;
 /// configured: what the new communicator's configuration says.
 Prepared prepare(int ranks, int device, const Configured& configured) noexcept;
-/// Enters `comm` in the table and returns its state, not attached yet; null where plait keeps out
-/// of it: one rank, table full, no handle. ready = false: NCCL is still making it in the
-/// background.
-State* enter(Comm comm, bool ready, Prepared prepared);
-/// Attaches all of them, each in a helper thread of its own (one thread may drive several GPUs),
-/// and returns when they have. ncclSuccess unless the exchange itself broke.
-Result attach_now(const std::vector<State*>& states);
-/// Starts attaching and returns; ncclCommGetAsyncError says ncclInProgress until it has ended.
-void attach_later(State* state);
+/// After NCCL has made these communicators, or begun to: `result` is what it returned, success or
+/// ncclInProgress. Those that are ready are attached when this returns, each in a helper thread of
+/// its own, since one thread may drive several GPUs. The others attach in the background, and
+/// ncclCommGetAsyncError says ncclInProgress until that has ended: of a child whose parent does not
+/// block, the parent's first. Returns what the program's call returns.
+Result attach_made(std::vector<Made>& made, Result result);
 /// Waits until attaching has ended, at most `wait_s`; from then on only the caller knows the state.
 bool await_attached(const State& state, double wait_s);
+/// The same of children that a thread of plait's waits for.
+bool await_children(const State& state, double wait_s);
 
 }  // namespace plait::nccl
 

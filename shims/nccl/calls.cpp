@@ -57,6 +57,7 @@ struct Asked {
   void* output;
   Comm comm;
   Stream stream;
+  bool is_nccls = false;  ///< a ...Config call, whose configuration is NCCL's to heed
 };
 
 bool translated(const Asked& asked, const State& state, Call& call) {
@@ -74,7 +75,7 @@ bool translated(const Asked& asked, const State& state, Call& call) {
 
 /// Passes a call of a known communicator on, in order with those that plait served.
 template <class Pass>
-Result pass_in_order(CommTable::Pin pin, Stream stream, Pass pass) {
+Result pass_in_order(const CommTable::Pin& pin, Stream stream, Pass pass) {
   if (pin->phase.load(std::memory_order_acquire) != Phase::attached && pin->launches == nullptr)
     return pass();
   const bool is_alone = here.depth == 0;  // else NCCL launches it when the group ends
@@ -82,14 +83,30 @@ Result pass_in_order(CommTable::Pin pin, Stream stream, Pass pass) {
   if (is_alone) place = begin_passed(*pin, stream);
   const Result result = pass();
   if (result != ncclSuccess && result != ncclInProgress) return result;
-  if (is_alone) {
+  if (is_alone && result == ncclInProgress) {
+    pin->late.add([state = &*pin, stream, place] { end_call(*state, stream, place); });
+  } else if (is_alone) {
     end_call(*pin, stream, place);
   } else {
     std::vector<Passed>& passed = noted_group().passed;
-    if (passed.empty() || passed.back().stream != stream || &*passed.back().pin != &*pin)
-      passed.push_back({std::move(pin), stream, {}});
+    if (passed.empty() || passed.back().stream != stream || passed.back().state.get() != &*pin)
+      passed.push_back({pin.shared(), stream, {}});
   }
   return result;
+}
+
+/// A call that plait never takes.
+template <class Pass>
+Result pass_only(Comm comm, Stream stream, Pass pass) noexcept {
+  try {
+    if (here.in_real != 0) return pass();
+    const CommTable::Pin pin = comms().pin(comm);
+    if (!pin) return pass();
+    if (const Result result = blocked(*pin); result != ncclSuccess) return result;
+    return pass_in_order(pin, stream, pass);
+  } catch (const std::exception& error) {
+    return result_of(error);
+  }
 }
 
 /// A send or a receive, of `count` elements. What is wrong with it NCCL says.
@@ -101,16 +118,16 @@ Result serve_message(Message message, std::size_t count, int type, Comm comm, St
     DataType known{};
     const bool is_known = translate_type(type, known);
     if (is_known) message.bytes = count * bytes_of(known);
-    CommTable::Pin pin = comms().pin(comm);
+    const CommTable::Pin pin = comms().pin(comm);
     if (pin)
       if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     const bool served =
         pin && is_known && message.peer >= 0 && message.peer < pin->ranks && takes_messages(*pin);
     if (is_known) count_message(message.sends, message.bytes, served);
     if (!pin) return pass();
-    if (!served) return pass_in_order(std::move(pin), stream, pass);
-    if (here.depth == 0) return enqueue(*pin, {{message, stream}});
-    noted_group().messages.push_back({std::move(pin), {message, stream}});
+    if (!served) return pass_in_order(pin, stream, pass);
+    if (here.depth == 0) return enqueue(*pin, stream, {message});
+    noted_group().messages.push_back({pin.shared(), {message, stream}});
     return ncclSuccess;
   } catch (const std::exception& error) {
     return result_of(error);
@@ -121,7 +138,7 @@ template <class Pass>
 Result serve(const Asked& asked, Pass pass) noexcept {
   try {
     if (here.in_real != 0) return pass();
-    CommTable::Pin pin = comms().pin(asked.comm);
+    const CommTable::Pin pin = comms().pin(asked.comm);
     const auto would_pass = [&](const State* state) {
       return refused(asked.collective, asked.count, asked.type, asked.op, asked.comm, state);
     };
@@ -132,33 +149,19 @@ Result serve(const Asked& asked, Pass pass) noexcept {
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     Call call;
     const bool known = translated(asked, *pin, call);
-    if (known && takes(*pin, call)) {
+    if (known && !asked.is_nccls && takes(*pin, call)) {
       if (here.depth == 0) return enqueue(*pin, call);
-      noted_group().calls.push_back({std::move(pin), call});
+      noted_group().calls.push_back({pin.shared(), call});
       return ncclSuccess;
     }
     if (const Result result = would_pass(&*pin); result != ncclSuccess) return result;
     std::optional<CountedCall> counted;
     if (known) counted.emplace(call.request, kByNccl, call.stream, here.depth == 0);
-    return pass_in_order(std::move(pin), asked.stream, pass);
+    return pass_in_order(pin, asked.stream, pass);
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, error.what());
     return result_of(error);
   }
-}
-
-/// Attaches to the communicators that were made in the group just ended.
-Result attach_made(std::vector<Made>& made, Result ended) {
-  std::vector<State*> now;
-  for (Made& one : made) {
-    State* state = enter(*one.place, ended == ncclSuccess, std::move(one.prepared));
-    if (state == nullptr) continue;
-    if (ended == ncclInProgress)
-      attach_later(state);
-    else
-      now.push_back(state);
-  }
-  return attach_now(now);
 }
 
 /// Noted calls in the order in which they are enqueued: every communicator's first, then every
@@ -168,7 +171,7 @@ Result attach_made(std::vector<Made>& made, Result ended) {
 std::vector<Noted*> in_turns(std::vector<Noted>& calls) {
   std::map<const State*, std::size_t> made;
   std::vector<std::pair<std::size_t, Noted*>> turns;
-  for (Noted& call : calls) turns.emplace_back(made[&*call.pin]++, &call);
+  for (Noted& call : calls) turns.emplace_back(made[call.state.get()]++, &call);
   std::stable_sort(turns.begin(), turns.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Noted*> ordered;
@@ -176,19 +179,104 @@ std::vector<Noted*> in_turns(std::vector<Noted>& calls) {
   return ordered;
 }
 
+GroupStreams& streams_of(Group& group, State* state, Stream stream) {
+  for (GroupStreams& one : group.streams) {
+    if (one.state != state) continue;
+    if (one.main != stream &&
+        std::find(one.others.begin(), one.others.end(), stream) == one.others.end())
+      one.others.push_back(stream);
+    return one;
+  }
+  return group.streams.emplace_back(GroupStreams{state, stream, {}, false, false});
+}
+
+Stream main_of(const Group& group, const State* state, Stream stream) {
+  for (const GroupStreams& one : group.streams)
+    if (one.state == state) return one.main;
+  return stream;
+}
+
+/// A group is one point of synchronisation of all streams that a communicator's calls in it are on,
+/// as NCCL has it, which does so for its own: all that they hold comes before, and all that they
+/// get afterwards behind. So where plait serves some of the calls, these go on one stream, which
+/// the others join.
+void join_streams(Group& group) {
+  if (group.calls.empty() && group.messages.empty()) return;
+  for (const Noted& one : group.calls)
+    streams_of(group, one.state.get(), one.call.stream).serves = true;
+  for (const NotedMessage& one : group.messages)
+    streams_of(group, one.state.get(), one.sent.stream).serves = true;
+  for (const Passed& one : group.passed)
+    streams_of(group, one.state.get(), one.stream).passes = true;
+  std::erase_if(group.streams,
+                [](const GroupStreams& one) { return !one.serves || one.others.empty(); });
+  if (group.streams.empty()) return;
+  for (Noted& one : group.calls) one.call.stream = main_of(group, one.state.get(), one.call.stream);
+  for (NotedMessage& one : group.messages)
+    one.sent.stream = main_of(group, one.state.get(), one.sent.stream);
+  for (const GroupStreams& one : group.streams) {
+    join(one);
+    if (one.passes) release(one);
+  }
+}
+
+/// All of the group is on its streams.
+void let_streams_go(const GroupStreams& streams) {
+  if (streams.passes) join(streams);
+  release(streams);
+}
+
 /// Each communicator's sends and receives, which move together.
 Result enqueue_messages(const std::vector<NotedMessage>& noted) {
-  std::vector<std::pair<State*, std::vector<StreamMessage>>> groups;
+  struct Together {
+    State* state;
+    Stream stream;
+    std::vector<Message> messages;
+  };
+  std::vector<Together> groups;
   for (const NotedMessage& one : noted) {
-    const auto found = std::find_if(groups.begin(), groups.end(),
-                                    [&](const auto& group) { return group.first == &*one.pin; });
-    auto& group = found != groups.end() ? *found : groups.emplace_back(&*one.pin, 0);
-    group.second.push_back(one.sent);
+    const auto found = std::find_if(groups.begin(), groups.end(), [&](const Together& group) {
+      return group.state == one.state.get();
+    });
+    Together& group = found != groups.end()
+                          ? *found
+                          : groups.emplace_back(Together{one.state.get(), one.sent.stream, {}});
+    group.messages.push_back(one.sent.message);
   }
   Result result = ncclSuccess;
-  for (const auto& [state, group] : groups)
-    if (const Result one = enqueue(*state, group); result == ncclSuccess) result = one;
+  for (const Together& group : groups)
+    if (const Result one = enqueue(*group.state, group.stream, group.messages);
+        result == ncclSuccess)
+      result = one;
   return result;
+}
+
+/// NCCL has put a call of its own on the stream.
+void end_passed(State& state, Stream stream, const std::optional<StreamOrder::Place>& place) {
+  if (state.launches != nullptr) state.launches->before(stream);  // of this group too
+  end_call(state, stream, place);
+}
+
+/// NCCL launches the group in a thread of its own: its communicators hear when that is done.
+void end_late(Group& group) {
+  for (const Passed& one : group.passed) {
+    State* const state = one.state.get();
+    state->late.add(
+        [state, stream = one.stream, place = one.place] { end_passed(*state, stream, place); });
+  }
+  for (GroupStreams& one : group.streams)
+    if (one.passes) one.state->late.add([streams = one] { let_streams_go(streams); });
+  std::erase_if(group.streams, [](const GroupStreams& one) { return one.passes; });
+}
+
+/// Where noted calls go on with NCCL, between nodes, and the communicators do not block: waits
+/// until NCCL has launched the group. False where nothing waits for that.
+bool await_launched(const Group& group) {
+  if (std::none_of(group.calls.begin(), group.calls.end(),
+                   [](const Noted& one) { return one.state->engine->uses_nccl(); }))
+    return false;
+  for (const Passed& one : group.passed) await_launched(*one.state);
+  return true;
 }
 
 /// The outermost end: what plait took goes first, in turns, then NCCL's own. All ranks alike.
@@ -198,28 +286,29 @@ Result end_group() noexcept {
   if (ended == nullptr) return pass_on(real().group_end);
   try {
     Result result = ncclSuccess;
+    join_streams(*ended);
     const std::vector<Noted*> calls = in_turns(ended->calls);
     const auto enqueue_noted = [&](bool using_nccl) {
       for (Noted* noted : calls) {
-        if (noted->pin->engine->uses_nccl() != using_nccl) continue;
-        const Result one = enqueue(*noted->pin, noted->call);
+        if (noted->state->engine->uses_nccl() != using_nccl) continue;
+        const Result one = enqueue(*noted->state, noted->call);
         if (result == ncclSuccess) result = one;
       }
     };
     enqueue_noted(false);
     const Result moved = enqueue_messages(ended->messages);
     if (result == ncclSuccess) result = moved;
-    for (Passed& one : ended->passed) one.place = begin_passed(*one.pin, one.stream);
+    for (Passed& one : ended->passed) one.place = begin_passed(*one.state, one.stream);
     const Result real_end = pass_on(real().group_end);
     if (real_end != ncclSuccess && real_end != ncclInProgress) return real_end;
-    for (Passed& one : ended->passed) {
-      if (one.pin->launches != nullptr) one.pin->launches->before(one.stream);  // of this group too
-      end_call(*one.pin, one.stream, one.place);
-    }
+    const bool is_late = real_end == ncclInProgress && !await_launched(*ended);
+    if (is_late) end_late(*ended);
+    for (const Passed& one : ended->passed)
+      if (!is_late) end_passed(*one.state, one.stream, one.place);
     enqueue_noted(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
-    const Result attached = attach_made(ended->made, real_end);
-    if (attached != ncclSuccess) return attached;
-    return result != ncclSuccess ? result : real_end;
+    for (const GroupStreams& one : ended->streams) let_streams_go(one);
+    const Result made = attach_made(ended->made, real_end);
+    return result != ncclSuccess ? result : made;
   } catch (const std::exception& error) {
     return result_of(error);
   }
@@ -292,6 +381,95 @@ Result ncclScatter(const void* input, void* output, std::size_t count, int type,
   });
 }
 
+Result ncclAllReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
+                           Comm comm, Stream stream, const void* config) {
+  return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream, true},
+               [&] {
+                 return pass_on(real().all_reduce_config, input, output, count, type, op, comm,
+                                stream, config);
+               });
+}
+
+Result ncclReduceScatterConfig(const void* input, void* output, std::size_t count, int type, int op,
+                               Comm comm, Stream stream, const void* config) {
+  return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream, true},
+               [&] {
+                 return pass_on(real().reduce_scatter_config, input, output, count, type, op, comm,
+                                stream, config);
+               });
+}
+
+Result ncclAllGatherConfig(const void* input, void* output, std::size_t count, int type, Comm comm,
+                           Stream stream, const void* config) {
+  return serve(
+      {Collective::all_gather, count, type, kSum, 0, input, output, comm, stream, true}, [&] {
+        return pass_on(real().all_gather_config, input, output, count, type, comm, stream, config);
+      });
+}
+
+Result ncclBroadcastConfig(const void* input, void* output, std::size_t count, int type, int root,
+                           Comm comm, Stream stream, const void* config) {
+  return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream, true},
+               [&] {
+                 return pass_on(real().broadcast_config, input, output, count, type, root, comm,
+                                stream, config);
+               });
+}
+
+Result ncclReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
+                        int root, Comm comm, Stream stream, const void* config) {
+  return serve({Collective::reduce, count, type, op, root, input, output, comm, stream, true}, [&] {
+    return pass_on(real().reduce_config, input, output, count, type, op, root, comm, stream,
+                   config);
+  });
+}
+
+Result ncclAlltoAllConfig(const void* input, void* output, std::size_t count, int type, Comm comm,
+                          Stream stream, const void* config) {
+  return serve(
+      {Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream, true}, [&] {
+        return pass_on(real().all_to_all_config, input, output, count, type, comm, stream, config);
+      });
+}
+
+Result ncclGatherConfig(const void* input, void* output, std::size_t count, int type, int root,
+                        Comm comm, Stream stream, const void* config) {
+  return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream, true},
+               [&] {
+                 return pass_on(real().gather_config, input, output, count, type, root, comm,
+                                stream, config);
+               });
+}
+
+Result ncclScatterConfig(const void* input, void* output, std::size_t count, int type, int root,
+                         Comm comm, Stream stream, const void* config) {
+  return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream, true},
+               [&] {
+                 return pass_on(real().scatter_config, input, output, count, type, root, comm,
+                                stream, config);
+               });
+}
+
+Result ncclPutSignal(const void* input, std::size_t count, int type, int peer, void* window,
+                     std::size_t offset, int signal, int context, unsigned flags, Comm comm,
+                     Stream stream) {
+  return pass_only(comm, stream, [&] {
+    return pass_on(real().put_signal, input, count, type, peer, window, offset, signal, context,
+                   flags, comm, stream);
+  });
+}
+
+Result ncclSignal(int peer, int signal, int context, unsigned flags, Comm comm, Stream stream) {
+  return pass_only(comm, stream, [&] {
+    return pass_on(real().signal, peer, signal, context, flags, comm, stream);
+  });
+}
+
+Result ncclWaitSignal(int count, void* signals, Comm comm, Stream stream) {
+  return pass_only(comm, stream,
+                   [&] { return pass_on(real().wait_signal, count, signals, comm, stream); });
+}
+
 Result ncclSend(const void* input, std::size_t count, int type, int peer, Comm comm,
                 Stream stream) {
   return serve_message({true, peer, const_cast<void*>(input), 0}, count, type, comm, stream, [&] {
@@ -324,8 +502,7 @@ Result ncclGroupSimulateEnd(void* info) {
   if (here.depth > 0 && --here.depth == 0) {
     const EndedGroup dropped(std::exchange(here.open, nullptr));
     if (dropped != nullptr)
-      for (const CommTable::Pin& asked : dropped->asked)
-        if (asked) asked->engine->forget_call();
+      for (const std::shared_ptr<State>& asked : dropped->asked) asked->engine->forget_call();
   }
   return pass_on(real().group_simulate_end, info);
 }

@@ -44,12 +44,18 @@ void require(Result result, const char* call) {
                 text(call, " returned ", static_cast<int>(result), " while plait was attaching"));
 }
 
-void give_up_if_pointless(const State& state, std::int64_t until_ns) {
-  Result error = ncclSuccess;
-  real().async_error(state.comm, &error);
-  require(error, "ncclCommGetAsyncError");
+/// What NCCL says of the communicator. Who has cancelled may end it next, so NCCL is not asked
+/// then.
+Result ask(const State& state) {
   if (state.cancelled.load())
-    throw Error(ErrorCode::aborted, "the communicator was aborted while plait was attaching");
+    throw Error(ErrorCode::aborted, "the communicator was ended while plait was attaching");
+  Result error = ncclSuccess;
+  require(real().async_error(state.comm, &error), "ncclCommGetAsyncError");
+  require(error, "ncclCommGetAsyncError");
+  return error;
+}
+
+void give_up_if_late(std::int64_t until_ns) {
   if (now_ns() > until_ns)
     throw Error(ErrorCode::timeout,
                 text("a rank did not answer within ", kRoundSeconds,
@@ -78,12 +84,8 @@ void meet(const std::string& name, int count, const std::function<void()>& give_
 
 void wait_ready(State& state) {
   const std::int64_t until_ns = deadline_in(kRoundSeconds);
-  Result error = ncclInProgress;
-  for (;;) {
-    require(real().async_error(state.comm, &error), "ncclCommGetAsyncError");
-    require(error, "ncclCommGetAsyncError");
-    if (error == ncclSuccess) return;
-    give_up_if_pointless(state, until_ns);
+  while (ask(state) == ncclInProgress) {
+    give_up_if_late(until_ns);
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
@@ -94,8 +96,7 @@ CardExchange::CardExchange(State& state) : state_(state) {
 }
 
 std::vector<std::string> CardExchange::allgather(const std::string& mine) {
-  if (state_.cancelled.load())
-    throw Error(ErrorCode::aborted, "the communicator was ended while plait was attaching");
+  ask(state_);
   Card card{};
   if (mine.size() > sizeof card.body)
     throw Error(ErrorCode::internal, text("a card of ", mine.size(), " bytes"));
@@ -108,7 +109,8 @@ std::vector<std::string> CardExchange::allgather(const std::string& mine) {
     wait_ready(state_);
   };
   const auto give_up = [this, until_ns = deadline_in(kRoundSeconds)] {
-    give_up_if_pointless(state_, until_ns);
+    ask(state_);
+    give_up_if_late(until_ns);
     const int gone = peers_ == nullptr ? -1 : peers_->gone_rank();
     if (gone >= 0)
       throw Error(ErrorCode::peer_lost, text("rank ", gone, " has died while plait was attaching"));

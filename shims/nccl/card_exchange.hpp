@@ -10,8 +10,8 @@ namespace plait::nccl {
 
 inline constexpr std::size_t kCardBytes = 4096;
 
-/// Returns when NCCL has made the communicator, or taken a call, in the background. Throws where it
-/// failed, was aborted, or takes too long.
+/// Returns when NCCL has made the communicator or its child, or taken a call, in the background.
+/// Throws where it failed, was ended, or takes too long. By one thread a communicator at a time.
 void wait_ready(State& state);
 
 class CardExchange {

@@ -3,22 +3,64 @@
 
 #include <chrono>
 
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "shims/nccl/leave.hpp"
+
 namespace plait::nccl {
-bool CommTable::insert(std::unique_ptr<State> state) {
+namespace {
+
+/// Nobody has a reference any more.
+void end(State* state) noexcept {
+  const Comm comm = state->comm;
+  try {
+    let_go(std::unique_ptr<State>(state));
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, -1, text("letting go of communicator ", comm, ": ", error.what()));
+  }
+}
+
+}  // namespace
+
+void LateLaunches::add(std::function<void()> then) {
+  const std::lock_guard<std::mutex> hold(guard_);
+  then_.push_back(std::move(then));
+  any_.store(true, std::memory_order_release);
+}
+
+void LateLaunches::done() {
+  if (!any()) return;
+  const std::lock_guard<std::mutex> hold(guard_);
+  any_.store(false, std::memory_order_release);
+  for (const auto& step : std::exchange(then_, {})) step();
+}
+
+std::shared_ptr<State> CommTable::insert(std::unique_ptr<State> state) {
   const std::lock_guard<std::mutex> hold(writing_);
   const Comm comm = state->comm;
   for (std::size_t i = 0, at = home(comm); i < kSlots; ++i, at = (at + 1) % kSlots) {
     Slot& slot = slots_[at];
     const Comm there = slot.comm.load();
-    if ((there != nullptr && there != gone()) || slot.users.load() != 0) continue;
-    slot.state = state.release();
+    if ((there != nullptr && there != gone()) || slot.users.load() != 0 ||
+        slot.left.load() != Left::no)
+      continue;
+    const std::shared_ptr<State> entered(state.release(), end);
+    slot.state = entered;
     slot.comm.store(comm);
-    return true;
+    return entered;
   }
-  return false;
+  return nullptr;
 }
 
-std::unique_ptr<State> CommTable::remove(Comm comm, double wait_s) {
+std::shared_ptr<State> CommTable::take(Slot& slot) noexcept {
+  Left expected = Left::to_last_user;
+  if (!slot.left.compare_exchange_strong(expected, Left::taken)) return nullptr;
+  std::shared_ptr<State> state = std::move(slot.state);
+  slot.left.store(Left::no);
+  return state;
+}
+
+std::shared_ptr<State> CommTable::remove(Comm comm, double wait_s) {
   const std::lock_guard<std::mutex> hold(writing_);
   for (std::size_t i = 0, at = home(comm); i < kSlots; ++i, at = (at + 1) % kSlots) {
     Slot& slot = slots_[at];
@@ -27,11 +69,10 @@ std::unique_ptr<State> CommTable::remove(Comm comm, double wait_s) {
     if (there != comm) continue;
     slot.comm.store(gone());
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
-    while (slot.users.load() != 0) {
-      if (std::chrono::steady_clock::now() > end) return nullptr;
+    while (slot.users.load() != 0 && std::chrono::steady_clock::now() < end)
       std::this_thread::yield();
-    }
-    return std::unique_ptr<State>(std::exchange(slot.state, nullptr));
+    slot.left.store(Left::to_last_user);
+    return slot.users.load() == 0 ? take(slot) : nullptr;
   }
   return nullptr;
 }

@@ -1,6 +1,7 @@
 // ncclComm_t -> plait's state beside it. Looked up at every call, so reading takes no lock: a slot
 // is pinned by a counter, and whoever removes a communicator waits until its pins are gone. Slots
-// are never freed, which makes pinning safe against reuse of an address.
+// are never freed, which makes pinning safe against reuse of an address. A group notes a reference
+// to the state instead of a pin, so that a communicator can end while a group of it is open.
 #pragma once
 #include <array>
 #include <atomic>
@@ -13,6 +14,7 @@
 
 #include "comm/life/peer_watch.hpp"
 #include "shims/nccl/engine.hpp"
+#include "shims/nccl/late_handle.hpp"
 #include "shims/nccl/launch_order.hpp"
 #include "shims/nccl/stream_order.hpp"
 
@@ -28,8 +30,9 @@ enum class Phase : int {
 
 /// What a communicator's configuration says; children inherit it.
 struct Configured {
-  unsigned most_ctas = 0;    ///< 0 = not said
-  bool mixes_graphs = true;  ///< graphs are ordered beside eager calls and each other
+  unsigned most_ctas = 0;          ///< 0 = not said
+  bool mixes_graphs = true;        ///< graphs are ordered beside eager calls and each other
+  bool launches_in_order = false;  ///< beside the GPU's other communicators (launch_order.hpp)
 };
 
 /// What is known of a communicator before NCCL makes it.
@@ -38,14 +41,36 @@ struct Prepared {
   Configured configured;
 };
 
+/// Calls of a communicator that does not block, which NCCL's thread puts on their streams after the
+/// program's call has returned: what is to be done once they are there.
+class LateLaunches {
+ public:
+  bool any() const { return any_.load(std::memory_order_acquire); }
+  void add(std::function<void()> then);
+  /// They are on their streams. Throws Error.
+  void done();
+
+ private:
+  std::atomic<bool> any_{false};
+  std::mutex guard_;
+  std::vector<std::function<void()>> then_;
+};
+
 /// One rank of one communicator, from creation to destruction.
 struct State : Watched {
   State();
   void lost(int rank, int process, bool by_itself) override;
   void fail_streams() noexcept override { engine->fail(); }
+  /// True while a thread of plait's asks NCCL about it. NCCL allows one thread a communicator: so
+  /// the program is answered ncclInProgress, and nothing is passed on.
+  bool is_asked_about() const {
+    return making.load() != 0 || (phase.load() == Phase::attaching && background.load());
+  }
 
   Comm comm = nullptr;
   std::atomic<Phase> phase{Phase::attaching};  // here: what every call looks at lies together
+  std::atomic<int> making{0};                  ///< children that plait's thread waits for
+  LateLaunches late;
   int rank = 0;
   int ranks = 1;
   int device = 0;
@@ -66,28 +91,39 @@ struct State : Watched {
   std::string reason;                     ///< why on_nccl or failed
   Result error = ncclSuccess;
   std::atomic<bool> background{false};  ///< attaching while the program polls
-  std::atomic<bool> cancelled{false};   ///< attaching must give up
+  std::atomic<bool> cancelled{false};   ///< plait's threads must give up
+  std::atomic<bool> finalizing{false};  ///< the program polls until all calls have ended
+  LateHandle across;      ///< NCCL's communicator of the ranks at this one's place in all nodes
+  double attach_s = 130;  ///< how long its end waits for attaching, which has a deadline below this
 };
 
 class CommTable {
  public:
   static constexpr std::size_t kSlots = 4096;
 
-  /// False where the table is full: such a communicator passes everything on.
-  bool insert(std::unique_ptr<State> state);
+  /// Null where the table is full: such a communicator passes everything on.
+  std::shared_ptr<State> insert(std::unique_ptr<State> state);
   /// Each communicator there is, pinned meanwhile.
   template <class Look>
   void for_each(const Look& look);
   /// Removes and returns the state once no call uses it; null where there is none, or where a call
-  /// still held it after `wait_s` (it is then left alone for good).
-  std::unique_ptr<State> remove(Comm comm, double wait_s);
+  /// still used it after `wait_s`. Who gives up the last reference lets it go (leave.hpp): the
+  /// caller, that call, or a group that has noted calls of it.
+  std::shared_ptr<State> remove(Comm comm, double wait_s);
 
  private:
+  enum class Left : int { no, to_last_user, taken };
   struct Slot {
     std::atomic<Comm> comm{nullptr};
     std::atomic<int> users{0};
-    State* state = nullptr;
+    std::atomic<Left> left{Left::no};
+    std::shared_ptr<State> state;
   };
+  /// The state of a slot that was left to its last user; null where another takes it.
+  static std::shared_ptr<State> take(Slot& slot) noexcept;
+  static void release(Slot& slot) noexcept {
+    if (slot.users.fetch_sub(1) == 1 && slot.left.load() == Left::to_last_user) take(slot);
+  }
 
  public:
   /// Keeps the state alive while it lives.
@@ -101,11 +137,12 @@ class CommTable {
       return *this;
     }
     ~Pin() {
-      if (slot_ != nullptr) slot_->users.fetch_sub(1, std::memory_order_release);
+      if (slot_ != nullptr) release(*slot_);
     }
     explicit operator bool() const { return slot_ != nullptr; }
-    State* operator->() const { return slot_->state; }
+    State* operator->() const { return slot_->state.get(); }
     State& operator*() const { return *slot_->state; }
+    const std::shared_ptr<State>& shared() const { return slot_->state; }
 
    private:
     Slot* slot_ = nullptr;
@@ -119,7 +156,7 @@ class CommTable {
       if (there != comm) continue;
       slot.users.fetch_add(1);
       if (slot.comm.load() == comm) return Pin(&slot);
-      slot.users.fetch_sub(1);
+      release(slot);
       return {};
     }
     return {};

@@ -19,10 +19,14 @@ PLAIT_EXPORT ncclCommShrink(plait::nccl::Comm comm, int* excluded, int count,
                             plait::nccl::Comm* child, void* config, int flags);
 PLAIT_EXPORT ncclCommGrow(plait::nccl::Comm comm, int ranks, const plait::nccl::UniqueId* id,
                           int rank, plait::nccl::Comm* child, void* config);
+PLAIT_EXPORT ncclCommFinalize(plait::nccl::Comm comm);
 PLAIT_EXPORT ncclCommDestroy(plait::nccl::Comm comm);
 PLAIT_EXPORT ncclCommAbort(plait::nccl::Comm comm);
 PLAIT_EXPORT ncclCommRevoke(plait::nccl::Comm comm, int flags);
 PLAIT_EXPORT ncclCommGetAsyncError(plait::nccl::Comm comm, plait::nccl::Result* error);
+PLAIT_EXPORT ncclCommCount(plait::nccl::Comm comm, int* count);
+PLAIT_EXPORT ncclCommUserRank(plait::nccl::Comm comm, int* rank);
+PLAIT_EXPORT ncclCommCuDevice(plait::nccl::Comm comm, int* device);
 PLAIT_EXPORT ncclGroupStart();
 PLAIT_EXPORT ncclGroupEnd();
 PLAIT_EXPORT ncclGroupSimulateEnd(void* info);
@@ -44,6 +48,37 @@ PLAIT_EXPORT ncclGather(const void* input, void* output, std::size_t count, int 
                         plait::nccl::Comm comm, plait::nccl::Stream stream);
 PLAIT_EXPORT ncclScatter(const void* input, void* output, std::size_t count, int type, int root,
                          plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclAllReduceConfig(const void* input, void* output, std::size_t count, int type,
+                                 int op, plait::nccl::Comm comm, plait::nccl::Stream stream,
+                                 const void* config);
+PLAIT_EXPORT ncclBroadcastConfig(const void* input, void* output, std::size_t count, int type,
+                                 int root, plait::nccl::Comm comm, plait::nccl::Stream stream,
+                                 const void* config);
+PLAIT_EXPORT ncclReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
+                              int root, plait::nccl::Comm comm, plait::nccl::Stream stream,
+                              const void* config);
+PLAIT_EXPORT ncclAllGatherConfig(const void* input, void* output, std::size_t count, int type,
+                                 plait::nccl::Comm comm, plait::nccl::Stream stream,
+                                 const void* config);
+PLAIT_EXPORT ncclReduceScatterConfig(const void* input, void* output, std::size_t count, int type,
+                                     int op, plait::nccl::Comm comm, plait::nccl::Stream stream,
+                                     const void* config);
+PLAIT_EXPORT ncclAlltoAllConfig(const void* input, void* output, std::size_t count, int type,
+                                plait::nccl::Comm comm, plait::nccl::Stream stream,
+                                const void* config);
+PLAIT_EXPORT ncclGatherConfig(const void* input, void* output, std::size_t count, int type,
+                              int root, plait::nccl::Comm comm, plait::nccl::Stream stream,
+                              const void* config);
+PLAIT_EXPORT ncclScatterConfig(const void* input, void* output, std::size_t count, int type,
+                               int root, plait::nccl::Comm comm, plait::nccl::Stream stream,
+                               const void* config);
+PLAIT_EXPORT ncclPutSignal(const void* input, std::size_t count, int type, int peer, void* window,
+                           std::size_t offset, int signal, int context, unsigned flags,
+                           plait::nccl::Comm comm, plait::nccl::Stream stream);
+PLAIT_EXPORT ncclSignal(int peer, int signal, int context, unsigned flags, plait::nccl::Comm comm,
+                        plait::nccl::Stream stream);
+PLAIT_EXPORT ncclWaitSignal(int count, void* signals, plait::nccl::Comm comm,
+                            plait::nccl::Stream stream);
 PLAIT_EXPORT ncclSend(const void* input, std::size_t count, int type, int peer,
                       plait::nccl::Comm comm, plait::nccl::Stream stream);
 PLAIT_EXPORT ncclRecv(void* output, std::size_t count, int type, int peer, plait::nccl::Comm comm,

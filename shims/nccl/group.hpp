@@ -17,7 +17,7 @@ struct Call {
 };
 
 struct Noted {
-  CommTable::Pin pin;
+  std::shared_ptr<State> state;
   Call call;
 };
 
@@ -28,21 +28,34 @@ struct StreamMessage {
 };
 
 struct NotedMessage {
-  CommTable::Pin pin;
+  std::shared_ptr<State> state;
   StreamMessage sent;
 };
 
-/// A communicator being made: where its handle is, or will be, written.
+/// A communicator being made: where the program wants its handle. Of a child by split or shrink
+/// NCCL stores the handle at a place of plait's first, and plait hands it on when it may attach:
+/// else a rank that looks late would attach alone.
 struct Made {
   Comm* place = nullptr;
   Prepared prepared;
+  std::shared_ptr<State> parent;  ///< of split and shrink; null = NCCL stores at `place` at once
+  LateHandle handle;              ///< likewise
 };
 
 /// A stream on which NCCL will run calls of a communicator.
 struct Passed {
-  CommTable::Pin pin;
+  std::shared_ptr<State> state;
   Stream stream;
   std::optional<StreamOrder::Place> place;  ///< of the stream, when the group ends
+};
+
+/// The streams that a communicator's calls of one group are on: the first call's, and others.
+struct GroupStreams {
+  State* state = nullptr;
+  Stream main = nullptr;
+  std::vector<Stream> others;
+  bool serves = false;  ///< plait runs some of them
+  bool passes = false;  ///< NCCL does
 };
 
 /// What waits for the end of the outermost group.
@@ -51,7 +64,8 @@ struct Group {
   std::vector<NotedMessage> messages;
   std::vector<Passed> passed;
   std::vector<Made> made;
-  std::vector<CommTable::Pin> asked;  ///< Engine::has_room, once for each call
+  std::vector<std::shared_ptr<State>> asked;  ///< Engine::has_room, once for each call
+  std::vector<GroupStreams> streams;          ///< when the group ends
 
   void clear() {
     calls.clear();
@@ -59,6 +73,7 @@ struct Group {
     passed.clear();
     made.clear();
     asked.clear();
+    streams.clear();
   }
 };
 

@@ -8,9 +8,10 @@
 
 namespace plait::nccl {
 
-std::shared_ptr<LaunchOrder> launch_order(int device) {
+std::shared_ptr<LaunchOrder> launch_order(int device, bool configured) {
   const std::optional<std::string> said = nccl_setting("NCCL_LAUNCH_ORDER_IMPLICIT");
-  if (!said || nccl_number(*said).value_or(0) == 0) return nullptr;
+  const std::optional<std::int64_t> number = said ? nccl_number(*said) : std::nullopt;
+  if (number ? *number == 0 : !configured) return nullptr;
   static std::mutex guard;
   static auto* const all = new std::map<int, std::weak_ptr<LaunchOrder>>;
   const std::lock_guard<std::mutex> hold(guard);

@@ -1,7 +1,8 @@
-// NCCL_LAUNCH_ORDER_IMPLICIT=1: calls of all communicators on a GPU run in the order in which the
-// process launches them, so that programs with several need no order of their own to keep kernels
-// that wait for peers from standing in each other's way. NCCL does so for its own calls; here
-// plait's are among them. One after the other, as NCCL has it before CUDA 12.3.
+// NCCL_LAUNCH_ORDER_IMPLICIT=1, or launchOrderImplicit in the configurations of communicators:
+// calls of all these communicators on a GPU run in the order in which the process launches them, so
+// that programs with several need no order of their own to keep kernels that wait for peers from
+// standing in each other's way. NCCL does so for its own calls; here plait's are among them. One
+// after the other, as NCCL has it before CUDA 12.3.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -25,7 +26,8 @@ class LaunchOrder {
   StreamOrder order_;
 };
 
-/// The GPU's, kept as long as one of its communicators has it; null where NCCL was not told to.
-std::shared_ptr<LaunchOrder> launch_order(int device);
+/// The GPU's, kept as long as one of its communicators has it; null where NCCL was not told to: by
+/// the variable, else by what is `configured`.
+std::shared_ptr<LaunchOrder> launch_order(int device, bool configured);
 
 }  // namespace plait::nccl

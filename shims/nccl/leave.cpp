@@ -62,8 +62,8 @@ void State::lost(int peer, int process, bool by_itself) {
   fail_streams_in(kAbortSeconds);
 }
 
-void let_go(std::unique_ptr<State> given, double attach_s) {
-  if (!await_attached(*given, attach_s)) {
+void let_go(std::unique_ptr<State> given) {
+  if (!await_attached(*given, given->attach_s)) {
     log(LogLevel::warn, given->rank,
         text("communicator ", given->comm, " ended while plait was attaching to it"));
     return keep(std::move(given));

@@ -7,10 +7,10 @@
 
 namespace plait::nccl {
 
-/// Of a state that is in the table no more. Waits until attaching has ended, at most `attach_s`: a
-/// state that is attached to even then stays for good. Then until this rank's work has ended, and
-/// until the others have left, where none of them was lost and the communicator was not aborted;
-/// not long, and what is not freed by then is freed later.
-void let_go(std::unique_ptr<State> state, double attach_s);
+/// Of a state that is in the table no more, and that nothing refers to. Waits until attaching has
+/// ended, at most attach_s: a state that is attached to even then stays for good. Then until this
+/// rank's work has ended, and until the others have left, where none of them was lost and the
+/// communicator was not aborted; not long, and what is not freed by then is freed later.
+void let_go(std::unique_ptr<State> state);
 
 }  // namespace plait::nccl

@@ -2,7 +2,9 @@
 // and plait lets go first when ending.
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,26 +20,8 @@ namespace plait::nccl {
 namespace {
 
 constexpr double kPinSeconds = 2;  // enqueuing never waits: a call holds its pin for microseconds
-constexpr double kAttachSeconds = 130;  // attaching has a deadline of its own, below this
-constexpr double kAbortSeconds = 10;    // NCCL's abort of what lies between nodes
-
-/// After the real call has made, or begun to make, *made.
-Result made_one(Comm* made, Result result, Prepared prepared) noexcept {
-  try {
-    if (result != ncclSuccess && result != ncclInProgress) return result;
-    if (here.depth > 0) {
-      noted_group().made.push_back({made, std::move(prepared)});
-      return result;
-    }
-    State* state = enter(*made, result == ncclSuccess, std::move(prepared));
-    if (state == nullptr) return result;
-    if (result == ncclSuccess) return attach_now({state});
-    attach_later(state);
-    return result;
-  } catch (const std::exception& error) {
-    return result_of(error);
-  }
-}
+constexpr double kHelperSeconds = 2;  // a helper that was told to stop does, unless NCCL keeps it
+constexpr double kAbortSeconds = 10;  // NCCL's abort of what lies between nodes
 
 /// What is known of a communicator that is to be made.
 struct Family {
@@ -46,14 +30,58 @@ struct Family {
   Configured configured;
 };
 
+/// Now, or when the group ends.
+Result attach(Made made, Result result) noexcept {
+  try {
+    if (result != ncclSuccess && result != ncclInProgress) return result;
+    if (here.depth > 0) {
+      noted_group().made.push_back(std::move(made));
+      return result;
+    }
+    std::vector<Made> one;
+    one.push_back(std::move(made));
+    return attach_made(one, result);
+  } catch (const std::exception& error) {
+    return result_of(error);
+  }
+}
+
+/// A communicator whose handle NCCL stores before its function returns.
 template <class Function, class... Arguments>
 Result make(const Family& family, Comm* made, Function function, Arguments... arguments) {
   if (function == nullptr || made == nullptr)
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
   if (here.in_real != 0) return function(arguments...);
-  Prepared prepared = prepare(family.ranks, family.device, family.configured);
-  const Result result = pass_on(function, arguments...);
-  return made_one(made, result, std::move(prepared));
+  Made one{made, prepare(family.ranks, family.device, family.configured), nullptr, {}};
+  return attach(std::move(one), pass_on(function, arguments...));
+}
+
+/// A child of which NCCL may store the handle later: `call` hands NCCL the place for it.
+template <class Call>
+Result make_child(Comm comm, const Family& family, Comm* child, const Call& call) {
+  if (child == nullptr) return ncclInvalidArgument;
+  if (here.in_real != 0) return call(child);
+  Made one{child, {}, nullptr, {}};
+  if (const CommTable::Pin pin = comms().pin(comm)) {
+    if (const Result result = blocked(*pin); result != ncclSuccess) return result;
+    one.parent = pin.shared();
+  }
+  if (one.parent == nullptr) {
+    if (family.ranks == 0 && comm != nullptr && log_enabled(LogLevel::info))
+      log(LogLevel::info, -1,
+          text("a child of communicator ", comm, ", which plait does not know, stays on NCCL"));
+    const InReal inside;
+    return call(child);
+  }
+  one.prepared = prepare(family.ranks, family.device, family.configured);
+  *child = nullptr;
+  Result result = ncclSuccess;
+  {
+    const InReal inside;
+    result = call(one.handle.place());
+  }
+  if (result != ncclSuccess && result != ncclInProgress) one.handle.stored();
+  return attach(std::move(one), result);
 }
 
 Configured configured_by(const void* config) {
@@ -65,10 +93,15 @@ Configured configured_by(const void* config) {
   std::memcpy(&head, config, sizeof head);
   if (head.magic != kConfigMagic) return found;
   if (head.max_ctas >= 1) found.most_ctas = static_cast<unsigned>(head.max_ctas);
-  int usage = kConfigUndefined;
-  if (head.size >= kConfigGraphUsage + sizeof usage)
-    std::memcpy(&usage, static_cast<const char*>(config) + kConfigGraphUsage, sizeof usage);
+  const auto field = [&](std::size_t at) {
+    int value = kConfigUndefined;
+    if (head.size >= at + sizeof value)
+      std::memcpy(&value, static_cast<const char*>(config) + at, sizeof value);
+    return value;
+  };
+  const int usage = field(kConfigGraphUsage), order = field(kConfigLaunchOrder);
   found.mixes_graphs = usage == kConfigUndefined || usage == kGraphsMixed;
+  found.launches_in_order = order != kConfigUndefined && order != 0;
   return found;
 }
 
@@ -79,31 +112,63 @@ Family child_of(Comm comm, const void* config) {
   return {pin->ranks, pin->device, config == nullptr ? pin->configured : configured_by(config)};
 }
 
-/// Stops what plait has in flight, so that NCCL's abort finds nothing of plait's waiting.
+/// Stops what plait has in flight, so that NCCL's abort finds nothing of plait's waiting, and no
+/// thread of plait's asking.
 void stop(Comm comm) {
   CommTable::Pin pin = comms().pin(comm);
   if (!pin) return;
   pin->cancelled.store(true);
+  await_children(*pin, kHelperSeconds);
   if (pin->phase.load() == Phase::attached) {
     pin->phase.store(Phase::aborted);
     pin->engine->abort();
   }
 }
 
-/// What plait has beside the communicator goes, before NCCL's own.
-void leave(Comm comm) noexcept {
-  try {
-    std::unique_ptr<State> state = comms().remove(comm, kPinSeconds);
-    if (state != nullptr) let_go(std::move(state), kAttachSeconds);
-  } catch (const std::exception& error) {
-    log(LogLevel::warn, -1, text("letting go of communicator ", comm, ": ", error.what()));
-  }
+/// Takes the communicator out of the table. Calls of it that a group has noted end with an error;
+/// who gives up the last reference lets the state go.
+std::shared_ptr<State> removed(Comm comm) {
+  std::shared_ptr<State> state = comms().remove(comm, kPinSeconds);
+  if (state == nullptr) return nullptr;
+  if (state->making.load() != 0) state->cancelled.store(true);
+  await_children(*state, kHelperSeconds);
+  Phase attached = Phase::attached;
+  if (state.use_count() > 1) state->phase.compare_exchange_strong(attached, Phase::aborted);
+  return state;
 }
 
 /// Returns when what stop() has begun is over, or too late.
 void await_stopped(Comm comm) {
   const CommTable::Pin pin = comms().pin(comm);
   if (pin && pin->phase.load() == Phase::aborted) pin->engine->await_abort(kAbortSeconds);
+}
+
+/// True once plait's calls have, and for a communicator that has none any more.
+bool has_ended(State& state) {
+  return state.phase.load() != Phase::attached || state.has_lost.load() ||
+         (!state.marker->is_ahead() && state.engine->has_ended(state.order.knows_end()));
+}
+
+/// What the program hears of a communicator that NCCL says is well. Throws Error.
+Result state_beside(State& state) {
+  state.late.done();
+  const Phase phase = state.phase.load();
+  if (phase == Phase::failed) return state.error;
+  if (phase != Phase::attached) return ncclSuccess;
+  if (state.killed.load()) return ncclRemoteError;
+  state.engine->check();
+  if (state.finalizing.load() && !has_ended(state)) return ncclInProgress;
+  return ncclSuccess;
+}
+
+/// A communicator that is still in progress says nothing of itself, as with NCCL.
+template <class Function>
+Result ask(Comm comm, Function function, int* answer) {
+  if (function == nullptr) return ncclInvalidUsage;
+  if (here.in_real != 0) return function(comm, answer);
+  if (const CommTable::Pin pin = comms().pin(comm); pin && pin->is_asked_about())
+    return ncclInvalidArgument;
+  return pass_on(function, comm, answer);
 }
 
 }  // namespace
@@ -128,31 +193,32 @@ Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int id_count, U
 
 Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   if (real().init_all == nullptr) return ncclInvalidUsage;
-  std::vector<Prepared> prepared;
+  if (here.in_real != 0) return real().init_all(comms, count, devices);
+  std::vector<Made> made;
   for (int i = 0; i < count; ++i)
-    prepared.push_back(prepare(count, devices == nullptr ? i : devices[i], {}));
+    made.push_back(
+        {comms + i, prepare(count, devices == nullptr ? i : devices[i], {}), nullptr, {}});
   const Result result = pass_on(real().init_all, comms, count, devices);
   if (result != ncclSuccess) return result;
   try {
-    std::vector<State*> states;
-    for (int i = 0; i < count; ++i) {
-      State* state = enter(comms[i], true, std::move(prepared[static_cast<std::size_t>(i)]));
-      if (state != nullptr) states.push_back(state);
-    }
-    return attach_now(states);
+    return attach_made(made, result);
   } catch (const std::exception& error) {
     return result_of(error);
   }
 }
 
 Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
-  return make(child_of(comm, config), child, real().split, comm, color, key, child, config);
+  if (real().split == nullptr) return ncclInvalidUsage;
+  return make_child(comm, child_of(comm, config), child,
+                    [&](Comm* place) { return real().split(comm, color, key, place, config); });
 }
 
 Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* config, int flags) {
+  if (real().shrink == nullptr) return ncclInvalidUsage;
   if ((flags & kShrinkAbort) != 0) stop(comm);
-  return make(child_of(comm, config), child, real().shrink, comm, excluded, count, child, config,
-              flags);
+  return make_child(comm, child_of(comm, config), child, [&](Comm* place) {
+    return real().shrink(comm, excluded, count, place, config, flags);
+  });
 }
 
 Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child, void* config) {
@@ -162,10 +228,29 @@ Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* ch
   return make(grown, child, real().grow, comm, ranks, id, rank, child, config);
 }
 
+/// NCCL's own calls have ended when this returns, or when a communicator that does not block is
+/// ready again: so have plait's.
+Result ncclCommFinalize(Comm comm) {
+  if (real().finalize == nullptr) return ncclInvalidUsage;
+  if (here.in_real != 0) return real().finalize(comm);
+  std::shared_ptr<State> state;  // no pin: whoever aborts meanwhile waits for those
+  if (const CommTable::Pin pin = comms().pin(comm)) {
+    if (const Result result = blocked(*pin); result != ncclSuccess) return result;
+    state = pin.shared();
+  }
+  const Result result = pass_on(real().finalize, comm);
+  if (state == nullptr || (result != ncclSuccess && result != ncclInProgress)) return result;
+  if (result == ncclInProgress)
+    state->finalizing.store(true);
+  else
+    while (!has_ended(*state)) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  return result;
+}
+
 Result ncclCommDestroy(Comm comm) {
   if (real().destroy == nullptr) return ncclInvalidUsage;
   if (here.in_real != 0) return real().destroy(comm);
-  leave(comm);
+  removed(comm);  // what plait has beside the communicator goes before NCCL's own
   return pass_on(real().destroy, comm);
 }
 
@@ -174,7 +259,9 @@ Result ncclCommAbort(Comm comm) {
   if (here.in_real != 0) return real().abort(comm);
   stop(comm);
   await_stopped(comm);
-  leave(comm);
+  std::shared_ptr<State> state = removed(comm);
+  // A helper that is kept inside NCCL, by ranks that do not come, ends by NCCL's abort alone.
+  if (state != nullptr && await_attached(*state, kHelperSeconds)) state.reset();
   return pass_on(real().abort, comm);
 }
 
@@ -189,23 +276,26 @@ Result ncclCommGetAsyncError(Comm comm, Result* error) {
   // NCCL asks itself by this name, before each call: it must hear its own answer.
   if (here.in_real != 0 || real().is_caller(__builtin_return_address(0)))
     return real().async_error(comm, error);
-  const Result result = pass_on(real().async_error, comm, error);
-  if (result != ncclSuccess || error == nullptr || *error != ncclSuccess) return result;
   const CommTable::Pin pin = comms().pin(comm);
-  if (!pin) return result;
-  const Phase phase = pin->phase.load();
-  if (phase == Phase::attaching && pin->background.load()) *error = ncclInProgress;
-  if (phase == Phase::failed) *error = pin->error;
-  if (phase == Phase::attached && pin->killed.load()) *error = ncclRemoteError;
-  if (phase == Phase::attached && !pin->killed.load()) {
-    try {
-      pin->engine->check();
-    } catch (const std::exception& fault) {
-      *error = pin->has_lost.load() ? ncclRemoteError : result_of(fault);
-    }
+  if (pin && pin->is_asked_about() && error != nullptr) {
+    *error = ncclInProgress;
+    return ncclSuccess;
+  }
+  const Result result = pass_on(real().async_error, comm, error);
+  if (result != ncclSuccess || error == nullptr || *error != ncclSuccess || !pin) return result;
+  try {
+    *error = state_beside(*pin);
+  } catch (const std::exception& fault) {
+    *error = pin->has_lost.load() ? ncclRemoteError : result_of(fault);
   }
   return result;
 }
+
+Result ncclCommCount(Comm comm, int* count) { return ask(comm, real().count, count); }
+
+Result ncclCommUserRank(Comm comm, int* rank) { return ask(comm, real().user_rank, rank); }
+
+Result ncclCommCuDevice(Comm comm, int* device) { return ask(comm, real().device, device); }
 
 /// For plait's forwarding libnccl.so.2: the real library's own definition, or null.
 extern "C" [[gnu::visibility("default")]] void* plait_nccl_real_symbol(const char* name) {

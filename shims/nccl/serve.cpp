@@ -1,10 +1,12 @@
 // The decision and the hand-over, with what is logged about them.
 #include "shims/nccl/serve.hpp"
 
-#include <set>
+#include <chrono>
+#include <thread>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/nccl/real.hpp"
 #include "exec/cuda/device/call_buffers.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/attach.hpp"
@@ -66,7 +68,8 @@ bool has_room(State& state, const Call& call) {
   if (!state.engine->wants_room(call.request)) return true;
   cuda::check_alignment(call.request, state.rank, call.input, call.output);
   const bool in_group = here.depth != 0;
-  if (in_group) noted_group().asked.push_back(comms().pin(state.comm));
+  if (const CommTable::Pin pin = in_group ? comms().pin(state.comm) : CommTable::Pin())
+    noted_group().asked.push_back(pin.shared());
   return state.engine->has_room(call.stream, in_group);
 }
 
@@ -74,31 +77,6 @@ StreamOrder::Place begin_served(State& state, Stream stream) {
   if (state.launches != nullptr) state.launches->before(stream);
   return state.order.before_served(*state.marker, stream);
 }
-
-/// What is put on `main` from then on comes after all that the other streams of a group hold, and
-/// until they are let go before all that they will.
-class JoinedStreams {
- public:
-  JoinedStreams(Marker& marker, Stream main, const std::vector<StreamMessage>& group)
-      : marker_(marker), main_(main) {
-    for (const StreamMessage& one : group)
-      if (one.stream != main) others_.insert(one.stream);
-    for (Stream other : others_) {
-      marker_.record(other);
-      marker_.wait(main_);
-    }
-  }
-  /// All is on `main`.
-  void let_go() {
-    if (!others_.empty()) marker_.record(main_);
-    for (Stream other : others_) marker_.wait(other);
-  }
-
- private:
-  Marker& marker_;
-  Stream main_;
-  std::set<Stream> others_;
-};
 
 }  // namespace
 
@@ -156,27 +134,60 @@ Result enqueue(State& state, const Call& call) {
   }
 }
 
-Result enqueue(State& state, const std::vector<StreamMessage>& group) {
+Result enqueue(State& state, Stream stream, const std::vector<Message>& group) {
   try {
     require_alive(state);
-    Stream main = group.front().stream;
-    const StreamOrder::Place place = begin_served(state, main);
-    JoinedStreams joined(*state.joint, main, group);
-    std::vector<Message> messages;
-    for (const StreamMessage& one : group) messages.push_back(one.message);
-    state.engine->messages(messages, main);
-    joined.let_go();
-    end_call(state, main, place);
+    const StreamOrder::Place place = begin_served(state, stream);
+    state.engine->messages(group, stream);
+    end_call(state, stream, place);
     return ncclSuccess;
   } catch (const std::exception& error) {
     return failed(state, "a group of sends and receives", error);
   }
 }
 
+void join(const GroupStreams& streams) {
+  Marker& marker = *streams.state->joint;
+  for (Stream other : streams.others) {
+    marker.record(other);
+    marker.wait(streams.main);
+  }
+}
+
+void release(const GroupStreams& streams) {
+  Marker& marker = *streams.state->joint;
+  marker.record(streams.main);
+  for (Stream other : streams.others) marker.wait(other);
+}
+
+namespace {
+
+Result state_of(const State& state) {
+  const InReal inside;
+  Result said = ncclSuccess;
+  const Result asked = real().async_error(state.comm, &said);
+  return asked == ncclSuccess ? said : asked;
+}
+
+}  // namespace
+
+void await_launched(State& state) {
+  while (!state.cancelled.load() && state_of(state) == ncclInProgress)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  state.late.done();
+}
+
 Result blocked(State& state) {
   const Phase phase = state.phase.load(std::memory_order_acquire);
   if (phase == Phase::attaching && !await_attached(state, settings().env.arrive_s))
     return ncclInProgress;
+  if (state.making.load(std::memory_order_acquire) != 0 &&
+      !await_children(state, settings().env.arrive_s))
+    return ncclInProgress;
+  if (state.late.any()) {  // NCCL refuses calls of a communicator that is in progress
+    if (state_of(state) == ncclInProgress) return ncclInvalidArgument;
+    state.late.done();
+  }
   return state.phase.load() == Phase::failed ? state.error : ncclSuccess;
 }
 

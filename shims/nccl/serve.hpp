@@ -17,7 +17,14 @@ bool takes_messages(const State& state);
 /// Hands a taken call to the engine; its errors become results.
 Result enqueue(State& state, const Call& call);
 /// The same of what one group sends and receives.
-Result enqueue(State& state, const std::vector<StreamMessage>& group);
+Result enqueue(State& state, Stream stream, const std::vector<Message>& group);
+/// What the group's main stream gets from then on comes after all that its other streams hold.
+void join(const GroupStreams& streams);
+/// What the others get from then on comes after all that the main stream holds.
+void release(const GroupStreams& streams);
+/// Returns when NCCL has put on their streams what it took in the background, or the communicator
+/// is at its end.
+void await_launched(State& state);
 /// Around a call that NCCL runs, which is handed over between the two (in a group, at its end): it
 /// goes on behind the communicator's earlier calls, and others behind it.
 std::optional<StreamOrder::Place> begin_passed(State& state, Stream stream);

@@ -107,6 +107,24 @@ def test_how_configurations_begin(header):
         assert as_ours[: len(names)] == names
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("kConfigGraphUsage", "graphUsageMode"), ("kConfigLaunchOrder", "launchOrderImplicit")],
+)
+def test_where_later_fields_of_configurations_lie(header, ours, theirs):
+    struct = re.search(r"typedef struct ncclConfig_v\d+ \{(.*?)\} ncclConfig_t;", header, re.S)
+    if not struct or theirs not in struct.group(1):
+        pytest.skip(f"a header without {theirs}")
+    at = 0
+    for kind, name in re.findall(r"([\w ]+?\**)\s*\b(\w+);", struct.group(1)):
+        size = 8 if "*" in kind or "size_t" in kind else 4
+        at = (at + size - 1) // size * size
+        if name == theirs:
+            break
+        at += size
+    assert f"{ours} = {at};" in ABI
+
+
 def _parameters(text: str, name: str) -> int:
     match = re.search(rf"\b{name}\s*\(([^)]*)\)", text)
     assert match, name

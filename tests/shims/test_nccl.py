@@ -212,10 +212,39 @@ def test_one_thread_with_several_calls_a_rank(run_case):
     assert rows[0]["wrong"] == 0 and rows[0]["served"] == 9 and rows[0]["passed"] == 0
 
 
-def test_communicators_that_do_not_block(run_case):
-    for row in run_case("nonblocking", 3):
-        assert row["wrong"] == 0 and row["progress"] == 1 and row["state"] == 0
-        assert row["served"] >= 1 and row["passed"] == 0
+GROUPS = [
+    ("group_streams", {}),
+    ("group_mixed", {"PLAIT_OPS": "all_reduce"}),
+    ("group_mixed", {"PLAIT_OPS": "broadcast"}),
+    ("group_messages", {}),
+    ("group_messages", SERVES_MESSAGES),
+]
+
+
+@pytest.mark.parametrize(("case", "env"), GROUPS)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_group_is_one_point_of_synchronisation_of_its_streams(run_case, mode, case, env):
+    """Whoever serves its calls; so does NCCL, of its own."""
+    for row in run_case(case, 3, mode, env=env):
+        assert row["wrong"] == 0 and row["early"] == 0 and row["served"] > 0
+    if mode == "processes":
+        for row in run_case(case, 3, mode, shim=False):
+            assert row["wrong"] == 0 and row["early"] == 0
+
+
+def test_over_nodes_a_group_is_one_point_of_synchronisation_too(run_case):
+    env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}
+    for case, more in [("group_streams", {}), ("group_mixed", {"PLAIT_OPS": "all_reduce"})]:
+        for row in run_case(case, 4, env={**env, **more}):
+            assert row["wrong"] == 0 and row["early"] == 0 and row["served"] > 0
+
+
+def test_calls_that_are_always_nccls_keep_their_place_in_the_order(run_case):
+    for row in run_case("always_nccls", 3):
+        assert row["wrong"] == 0 and row["early"] == 0
+        assert row["served"] == 4 and row["passed"] == 1
+    env = {"PLAIT_BITWISE": "1", "PLAIT_BITWISE_STRICT": "1", "PLAIT_DEBUG": "WARN"}
+    run_case("always_nccls", 3, env=env)  # sums of integers are the same in any order
 
 
 def test_bad_arguments_get_ncclS_own_answers(run_case):
@@ -335,6 +364,17 @@ def test_communicators_of_a_gpu_follow_each_other_where_nccl_was_told_so(run_cas
         "two_communicators", 2, mode, env={"NCCL_LAUNCH_ORDER_IMPLICIT": "1", **who}
     ):
         assert row["wrong"] == 0 and row["early"] == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "follows"),
+    [({}, True), ({"NCCL_LAUNCH_ORDER_IMPLICIT": "0"}, False)],  # the variable counts more
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_communicators_configured_so_follow_each_other(run_case, mode, said, follows):
+    for row in run_case("launch_order", 2, mode, env=said):
+        assert row["wrong"] == 0 and row["early"] == (0 if follows else 2)
+        assert row["served"] >= 4
 
 
 def _limits(run_case, **env):
@@ -584,6 +624,25 @@ def test_who_leaves_first_waits_two_seconds_and_frees_later(run_case):
     assert all(row["wrong"] == 0 and row["later"] == 1 for row in [*first, last])
     # The last one comes after 6 s: they went on before that, and nothing had been freed.
     assert all(row["took_ms"] > 1900 and row["freed"] == 0 for row in first)
+
+
+@pytest.mark.parametrize("case", ["finalize", "finalize_later"])
+def test_all_calls_have_ended_when_a_communicator_is_finalized(run_case, case):
+    rows = run_case(case, 3)
+    assert all(row["wrong"] == 0 and row["idle"] == 1 and row["served"] == 2 for row in rows)
+
+
+@pytest.mark.parametrize("case", ["abort_in_group", "abort_beside_group", "destroy_in_group"])
+def test_a_communicator_can_end_while_a_group_of_it_is_open(run_case, case):
+    for row in run_case(case, 3):
+        assert row["wrong"] == 0 and row["took_ms"] < 1500
+        assert row["ended"] == 5 and row["later"] == 1  # ncclInvalidUsage; and memory is freed
+
+
+def test_abort_ends_what_keeps_plait_inside_nccl(run_case):
+    """Attaching, in a first connection that some rank does not come to."""
+    for row in run_case("abort_attaching", 2):
+        assert row["made"] == 6 and row["took_ms"] < 20_000  # ncclRemoteError
 
 
 @pytest.mark.alone

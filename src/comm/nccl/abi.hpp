@@ -57,6 +57,9 @@ struct ConfigHead {
 /// 2.29 on), and what it says where several may run at once, or eager calls beside them.
 inline constexpr std::size_t kConfigGraphUsage = 80;
 inline constexpr int kGraphsMixed = 2;
+/// Where it says that calls of the GPU's communicators run in the order of their launches
+/// (launchOrderImplicit, an int, from NCCL 2.31 on).
+inline constexpr std::size_t kConfigLaunchOrder = 96;
 
 /// What ncclGetVersion's number stands for: 22809 = 2.28.9, before 2.9: 2804 = 2.8.4.
 constexpr int major_of(int version) { return version < 10000 ? version / 1000 : version / 10000; }

@@ -16,7 +16,7 @@ namespace plait::nccl {
 namespace {
 
 void require(Result result, const char* what) {
-  if (result != ncclSuccess && result != ncclInProgress)
+  if (result != ncclSuccess)
     throw Error(ErrorCode::peer_lost,
                 text(what, " between nodes returned ", static_cast<int>(result)));
 }
@@ -104,6 +104,7 @@ class Comms::Caller {
 void Comms::call(const Request& request, bool whole, int member, const void* src, void* dst,
                  Stream stream, double scalar) {
   const Caller caller(*callers_, &inside_since_ns_);  // before it looks
+  const std::lock_guard<std::mutex> alone(asking_);
   require_usable(request);
   const Comm comm = whole || rail_ == nullptr ? whole_ : rail_;
   if (comm == nullptr)
@@ -124,18 +125,32 @@ void Comms::require_usable(const Request& request) const {
 void Comms::message(int peer, const void* sent, void* received, std::uint64_t bytes,
                     Stream stream) {
   const Caller caller(*callers_, &inside_since_ns_);
+  const std::lock_guard<std::mutex> alone(asking_);
   Request request;
   request.collective = Collective::copy;
   require_usable(request);
   require(real().group_start(), "ncclGroupStart");
   Result worst = ncclSuccess;
   const auto keep = [&](Result result) {
-    if (result != ncclSuccess && result != ncclInProgress) worst = result;
+    if (result != ncclSuccess && (worst == ncclSuccess || worst == ncclInProgress)) worst = result;
   };
   if (sent != nullptr) keep(real().send(sent, bytes, kUint8, peer, whole_, stream));
   if (received != nullptr) keep(real().receive(received, bytes, kUint8, peer, whole_, stream));
   keep(real().group_end());
-  require(worst, "a send or a receive");
+  require_launched(worst, whole_, "a send or a receive");
+}
+
+void Comms::require_launched(Result result, Comm comm, const char* what) const {
+  if (result == ncclInProgress) is_late_.store(true);
+  while (result == ncclInProgress) {
+    if (aborted_.load())
+      throw Error(ErrorCode::aborted, "the communicators between nodes were aborted");
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    Result said = ncclSuccess;
+    const Result asked = real().async_error(comm, &said);
+    result = asked == ncclSuccess ? said : asked;
+  }
+  require(result, what);
 }
 
 void Comms::pass(const Request& r, Comm comm, const void* src, void* dst, Stream stream,
@@ -144,17 +159,21 @@ void Comms::pass(const Request& r, Comm comm, const void* src, void* dst, Stream
   const std::size_t count = r.count * elements.each;
   const int type = elements.type;
   if (r.collective == Collective::all_gather)
-    return require(real().all_gather(src, dst, count, type, comm, stream), "ncclAllGather");
+    return require_launched(real().all_gather(src, dst, count, type, comm, stream), comm,
+                            "ncclAllGather");
   if (r.collective == Collective::broadcast)
-    return require(real().broadcast(src, dst, count, type, r.root, comm, stream), "ncclBroadcast");
+    return require_launched(real().broadcast(src, dst, count, type, r.root, comm, stream), comm,
+                            "ncclBroadcast");
   const Op op(r, scalar, type, comm);
   if (r.collective == Collective::all_reduce)
-    require(real().all_reduce(src, dst, count, type, op.number(), comm, stream), "ncclAllReduce");
+    require_launched(real().all_reduce(src, dst, count, type, op.number(), comm, stream), comm,
+                     "ncclAllReduce");
   else if (r.collective == Collective::reduce_scatter)
-    require(real().reduce_scatter(src, dst, count, type, op.number(), comm, stream),
-            "ncclReduceScatter");
+    require_launched(real().reduce_scatter(src, dst, count, type, op.number(), comm, stream), comm,
+                     "ncclReduceScatter");
   else
-    require(real().reduce(src, dst, count, type, op.number(), r.root, comm, stream), "ncclReduce");
+    require_launched(real().reduce(src, dst, count, type, op.number(), r.root, comm, stream), comm,
+                     "ncclReduce");
 }
 
 void Comms::messages(const Request& r, Comm comm, int member, const void* src, void* dst,
@@ -162,7 +181,7 @@ void Comms::messages(const Request& r, Comm comm, int member, const void* src, v
   const std::uint64_t block = r.count * bytes_of(r.type);
   Result worst = ncclSuccess;
   const auto keep = [&](Result result) {
-    if (result != ncclSuccess && result != ncclInProgress) worst = result;
+    if (result != ncclSuccess && (worst == ncclSuccess || worst == ncclInProgress)) worst = result;
   };
   const auto send = [&](int peer, int index) {
     keep(real().send(static_cast<const char*>(src) + static_cast<std::uint64_t>(index) * block,
@@ -194,12 +213,16 @@ void Comms::messages(const Request& r, Comm comm, int member, const void* src, v
       receive((member + r.ranks - 1) % r.ranks, 0);
   }
   keep(real().group_end());
-  require(worst, "a group of sends and receives");
+  require_launched(worst, comm, "a group of sends and receives");
 }
 
 std::optional<Error> Comms::failure() {
   const Caller caller(*callers_);
   if (aborted_.load()) return std::nullopt;
+  // One that does not block may be asked by one thread at a time: a call that is inside hears of
+  // it.
+  const std::unique_lock<std::mutex> alone(asking_, std::try_to_lock);
+  if (!alone && is_late_.load()) return std::nullopt;
   for (const Comm comm : {owns_whole_ ? whole_ : nullptr, rail_}) {
     Result said = ncclSuccess;
     if (comm == nullptr) continue;

@@ -484,27 +484,6 @@ std::string init_in_group(const Job& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-std::string nonblocking(const Job& job, int rank) {
-  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
-  Comm comm = nullptr;
-  const Result made = nccl().ncclCommInitRankConfig(&comm, job.ranks, job.id, rank, &config);
-  Result state = ncclInProgress;
-  int polls = 0;
-  while (state == ncclInProgress) {
-    MUST(nccl().ncclCommGetAsyncError(comm, &state));
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (++polls > 20000) throw std::runtime_error("never ready");
-  }
-  Stream stream = standin_stream_create();
-  std::vector<std::int32_t> value{1};
-  MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, comm, stream));
-  standin_stream_destroy(stream);
-  MUST(nccl().ncclCommDestroy(comm));
-  return number("wrong", value[0] != job.ranks) + ", " +
-         number("progress", made == ncclInProgress) + ", " + number("state", state) + ", " +
-         counted("all_reduce");
-}
-
 /// Arguments that NCCL refuses come back as NCCL refuses them.
 std::string errors(const Job& job, int rank) {
   const Rank r(job, rank);
@@ -610,7 +589,18 @@ std::string overhead(const Job& job, int rank) {
          ", \"cold_group_ns\": " + std::to_string(cold_group);
 }
 
-const std::map<std::string, std::function<std::string(const Job&, int)>> kCases = {
+using Cases = std::map<std::string, std::function<std::string(const Job&, int)>>;
+
+const Cases kBackgroundAndGroups = {
+    {"nonblocking", nonblocking},         {"split_later", child_later},
+    {"shrink_later", child_later},        {"group_later", child_later},
+    {"grow_later", grow_later},           {"order_later", order_later},
+    {"group_streams", group_streams},     {"group_mixed", group_streams},
+    {"group_mixed_later", group_streams}, {"group_messages", group_streams},
+    {"launch_order", launch_order},       {"always_nccls", always_nccls},
+};
+
+const Cases kCases = {
     {"all_reduce", all_reduce},
     {"bf16", bf16},
     {"big", big},
@@ -649,7 +639,6 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"init_all", init_all},
     {"init_in_group", init_in_group},
     {"several_each", several_each},
-    {"nonblocking", nonblocking},
     {"one_forbids", one_forbids},
     {"limited", limited},
     {"errors", errors},
@@ -667,11 +656,20 @@ const std::map<std::string, std::function<std::string(const Job&, int)>> kCases 
     {"let_go_and_die", let_go_and_die},
     {"abort_frees", abort_frees},
     {"death_frees", abort_frees},
+    {"finalize", finalize},
+    {"finalize_later", finalize},
+    {"abort_in_group", abort_in_group},
+    {"destroy_in_group", abort_in_group},
+    {"abort_beside_group", abort_in_group},
+    {"abort_attaching", abort_attaching},
     {"overhead", overhead},
 };
 
 }  // namespace
 
-std::string run_case(const Job& job, int rank) { return kCases.at(job.name)(job, rank); }
+std::string run_case(const Job& job, int rank) {
+  const auto found = kBackgroundAndGroups.find(job.name);
+  return (found == kBackgroundAndGroups.end() ? kCases.at(job.name) : found->second)(job, rank);
+}
 
 }  // namespace program

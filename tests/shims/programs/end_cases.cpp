@@ -234,4 +234,71 @@ std::string short_page(const Job& job, int rank) {
   return number("wrong", wrong) + ", " + number("pages", pages);
 }
 
+/// Finalizes while a call waits for rank 1, which comes late: all calls have ended when
+/// ncclCommFinalize returns, or when a communicator that does not block is ready again.
+std::string finalize(const Job& job, int rank) {
+  const Rank r(job, rank);
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, job.name == "finalize"};
+  Comm child = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, &config));
+  std::uint64_t wrong = wrong_sum(r, child, r.ranks);
+  std::vector<std::int32_t> value{1};
+  if (rank == 1) sleep_ms(400);
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
+  const auto start = Clock::now();
+  Result state = nccl().ncclCommFinalize(child);
+  const std::uint64_t took_ms = ms_since(start);
+  for (int polls = 0; state == ncclInProgress && polls < 20'000; ++polls, sleep_ms(1))
+    MUST(nccl().ncclCommGetAsyncError(child, &state));
+  MUST(state);
+  const bool is_idle = standin_stream_idle(r.stream) != 0;
+  r.wait();
+  wrong += value[0] != r.ranks;
+  MUST(nccl().ncclCommDestroy(child));
+  return number("wrong", wrong) + ", " + number("idle", is_idle) + ", " +
+         number("took_ms", took_ms) + ", " + counted("all_reduce");
+}
+
+/// A communicator is ended while a group is open that has a call of it, by the thread of the group
+/// or beside it: at once, and its memory comes back when the group has ended.
+std::string abort_in_group(const Job& job, int rank) {
+  const Rank r(job, rank);
+  Comm child = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
+  const std::uint64_t wrong = wrong_sum(r, child, r.ranks);
+  std::vector<std::int32_t> value{1};
+  MUST(nccl().ncclGroupStart());
+  MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
+  const auto start = Clock::now();
+  const auto abort = [&] { MUST(nccl().ncclCommAbort(child)); };
+  if (job.name == "abort_beside_group")
+    std::thread(abort).join();
+  else if (job.name == "abort_in_group")
+    abort();
+  else
+    MUST(nccl().ncclCommDestroy(child));
+  const std::uint64_t took_ms = ms_since(start);
+  const Result ended = nccl().ncclGroupEnd();
+  const bool later = await_freed(1);
+  return number("wrong", wrong + (value[0] != 1)) + ", " + number("took_ms", took_ms) + ", " +
+         number("ended", ended) + ", " + number("later", later);
+}
+
+/// Plait attaches and is inside NCCL's first connection, which no rank leaves: how long
+/// ncclCommAbort of another thread takes, and what making the communicator returns.
+std::string abort_attaching(const Job& job, int rank) {
+  const Rank r(job, rank);
+  ::setenv("STANDIN_STUCK", "1", 1);
+  Comm child = nullptr;
+  Result made = ncclSuccess;
+  std::thread maker([&] { made = nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr); });
+  while (__atomic_load_n(&child, __ATOMIC_ACQUIRE) == nullptr) sleep_ms(1);
+  sleep_ms(100);
+  const auto start = Clock::now();
+  MUST(nccl().ncclCommAbort(child));
+  const std::uint64_t took_ms = ms_since(start);
+  maker.join();
+  return number("made", made) + ", " + number("took_ms", took_ms);
+}
+
 }  // namespace program

@@ -21,6 +21,12 @@ using namespace plait::nccl;
     (comm, color, key, child, config))                                                             \
   X(ncclCommShrink, (Comm comm, int* out, int n, Comm* child, void* config, int flags),            \
     (comm, out, n, child, config, flags))                                                          \
+  X(ncclCommGrow, (Comm comm, int n, const UniqueId* id, int rank, Comm* child, void* config),     \
+    (comm, n, id, rank, child, config))                                                            \
+  X(ncclCommGetUniqueId, (Comm comm, UniqueId * id), (comm, id))                                   \
+  X(ncclCommCount, (Comm comm, int* n), (comm, n))                                                 \
+  X(ncclCommUserRank, (Comm comm, int* rank), (comm, rank))                                        \
+  X(ncclCommCuDevice, (Comm comm, int* device), (comm, device))                                    \
   X(ncclCommFinalize, (Comm comm), (comm))                                                         \
   X(ncclCommDestroy, (Comm comm), (comm))                                                          \
   X(ncclCommAbort, (Comm comm), (comm))                                                            \
@@ -30,6 +36,13 @@ using namespace plait::nccl;
   X(ncclGroupSimulateEnd, (void* info), (info))                                                    \
   X(ncclAllReduce, (const void* in, void* out, std::size_t n, int type, int op, Comm c, Stream s), \
     (in, out, n, type, op, c, s))                                                                  \
+  X(ncclAllReduceConfig,                                                                           \
+    (const void* in, void* out, std::size_t n, int type, int op, Comm c, Stream s,                 \
+     const void* config),                                                                          \
+    (in, out, n, type, op, c, s, config))                                                          \
+  X(ncclSignal, (int peer, int signal, int context, unsigned flags, Comm c, Stream s),             \
+    (peer, signal, context, flags, c, s))                                                          \
+  X(ncclWaitSignal, (int n, void* signals, Comm c, Stream s), (n, signals, c, s))                  \
   X(ncclReduceScatter,                                                                             \
     (const void* in, void* out, std::size_t n, int type, int op, Comm c, Stream s),                \
     (in, out, n, type, op, c, s))                                                                  \

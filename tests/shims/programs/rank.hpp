@@ -107,6 +107,17 @@ std::string begun_capture(const Job& job, int rank);
 std::string mixed_graphs(const Job& job, int rank);
 std::string two_communicators(const Job& job, int rank);
 
+/// Cases of communicators that do not block.
+std::string nonblocking(const Job& job, int rank);
+std::string child_later(const Job& job, int rank);
+std::string grow_later(const Job& job, int rank);
+std::string order_later(const Job& job, int rank);
+
+/// Cases of groups on several streams, and of what NCCL orders by itself.
+std::string group_streams(const Job& job, int rank);
+std::string launch_order(const Job& job, int rank);
+std::string always_nccls(const Job& job, int rank);
+
 /// Cases of room for large calls.
 std::string strict(const Job& job, int rank);
 std::string rank_order(const Job& job, int rank);
@@ -128,5 +139,8 @@ std::string dies_attaching(const Job& job, int rank);
 std::string short_page(const Job& job, int rank);
 std::string leave_late(const Job& job, int rank);
 std::string abort_frees(const Job& job, int rank);
+std::string finalize(const Job& job, int rank);
+std::string abort_in_group(const Job& job, int rank);
+std::string abort_attaching(const Job& job, int rank);
 
 }  // namespace program

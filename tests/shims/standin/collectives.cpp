@@ -1,5 +1,6 @@
 // The stand-in's collectives: gather everybody's bytes, then compute this rank's output.
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/shims/standin/nccl.hpp"
@@ -139,6 +140,12 @@ STANDIN_API Result ncclAllGather(const void* input, void* output, std::size_t el
                                  Comm comm, Stream stream) {
   count("ncclAllGather");
   STANDIN_CHECK(input, 0, 0);
+  // STANDIN_STUCK: that of a split communicator stays inside NCCL's first connection until it is
+  // aborted, as where a rank does not come.
+  if (comm->is_split && std::getenv("STANDIN_STUCK") != nullptr) {
+    while (!comm->aborted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return ncclInternalError;
+  }
   return submit(comm, stream, [=] {
     const std::vector<char> all = all_of(comm, input, elements * bytes_of(type));
     std::memcpy(output, all.data(), all.size());
@@ -199,6 +206,21 @@ STANDIN_API Result ncclScatter(const void* input, void* output, std::size_t elem
                     static_cast<std::size_t>(comm->rank) * piece,
                 piece);
   });
+}
+
+/// Of NCCL 2.31: as without a configuration.
+STANDIN_API Result ncclAllReduceConfig(const void* input, void* output, std::size_t elements,
+                                       int type, int op, Comm comm, Stream stream, const void*) {
+  return ncclAllReduce(input, output, elements, type, op, comm, stream);
+}
+
+/// Only their place in the order of calls.
+STANDIN_API Result ncclSignal(int, int, int, unsigned, Comm comm, Stream stream) {
+  return submit(comm, stream, [] {});
+}
+
+STANDIN_API Result ncclWaitSignal(int, void*, Comm comm, Stream stream) {
+  return submit(comm, stream, [] {});
 }
 
 STANDIN_API Result ncclSend(const void* input, std::size_t elements, int type, int peer, Comm comm,

@@ -12,8 +12,10 @@
 namespace standin {
 namespace {
 
-bool blocks(const void* config) {
-  if (config == nullptr) return true;
+/// NCCL_COMM_BLOCKING, else the configuration, else the parent.
+bool blocks(const void* config, const CommTag* parent) {
+  if (const char* said = std::getenv("NCCL_COMM_BLOCKING")) return std::atoi(said) != 0;
+  if (config == nullptr) return parent == nullptr || parent->blocks;
   ConfigHead head{};
   std::memcpy(&head, config, sizeof head);
   return head.blocking != 0;
@@ -22,7 +24,7 @@ bool blocks(const void* config) {
 Result join(CommTag* comm, const Where& where) {
   try {
     comm->segment = map_segment(where);
-    meet(comm->segment->making, comm->rank, comm->ranks, [] { return false; });
+    meet(comm->segment->making, comm->rank, comm->ranks, [comm] { return comm->aborted.load(); });
     return ncclSuccess;
   } catch (const std::exception&) {
     return ncclSystemError;
@@ -38,8 +40,9 @@ struct Choice {
 Result split_now(CommTag* parent, CommTag* child, int color, int key) {
   try {
     Choice mine{color, key, parent->rank, make_segment()};
-    const std::vector<char> shown = gather(parent->segment->making, parent->rank, parent->ranks,
-                                           &mine, sizeof mine, [] { return false; });
+    const std::vector<char> shown =
+        gather(parent->segment->making, parent->rank, parent->ranks, &mine, sizeof mine,
+               [parent] { return parent->aborted.load(); });
     std::vector<Choice> members;
     for (std::size_t at = 0; at < shown.size(); at += sizeof(Choice)) {
       Choice choice;
@@ -64,13 +67,30 @@ Result split_now(CommTag* parent, CommTag* child, int color, int key) {
   }
 }
 
-CommTag* fresh(int ranks, int rank, int device) {
+CommTag* fresh(int ranks, int rank, int device, bool blocks) {
   auto* comm = new CommTag;
   comm->self.reset(comm);
   comm->ranks = ranks;
   comm->rank = rank;
   comm->device = device;
+  comm->blocks = blocks;
   return comm;
+}
+
+/// A child of `parent`, as NCCL makes it: whether that takes a thread is the parent's to say. The
+/// handle is null until it is done, and stored then.
+Result make_child(CommTag* parent, CommTag* made, Comm* child, std::function<Result()> make) {
+  *child = nullptr;
+  const Result result = make_now_or_later(parent, [=, make = std::move(make)] {
+    const Result found = make();
+    if (found == ncclSuccess) __atomic_store_n(child, made, __ATOMIC_RELEASE);
+    return found;
+  });
+  // STANDIN_RETURNS_LATE: a rank whose thread loses its core before it returns.
+  const char* const late = std::getenv("STANDIN_RETURNS_LATE");
+  if (late != nullptr && std::atoi(late) == parent->rank && made != nullptr)
+    while (__atomic_load_n(child, __ATOMIC_ACQUIRE) == nullptr) std::this_thread::yield();
+  return result;
 }
 
 }  // namespace
@@ -93,22 +113,26 @@ STANDIN_API Result ncclGetUniqueId(UniqueId* id) {
   return ncclSuccess;
 }
 
+STANDIN_API Result ncclGroupStart();
+STANDIN_API Result ncclGroupEnd();
+
 STANDIN_API Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank,
                                           void* config) {
   count("ncclCommInitRank");
   if (ranks > kMaxRanks || rank < 0 || rank >= ranks) return ncclInvalidArgument;
   Where where;
   std::memcpy(&where, id.bytes, sizeof where);
-  CommTag* made = *comm = fresh(ranks, rank, rank);
-  return make_now_or_later(made, blocks(config), [made, where] { return join(made, where); });
+  CommTag* made = *comm = fresh(ranks, rank, rank, blocks(config, nullptr));
+  const Result result = make_now_or_later(made, [made, where] { return join(made, where); });
+  return made->blocks ? result : state_of(made);
 }
 
+/// NCCL makes it at once here, also one that does not block.
 STANDIN_API Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
-  return ncclCommInitRankConfig(comm, ranks, id, rank, nullptr);
+  const Result result = ncclCommInitRankConfig(comm, ranks, id, rank, nullptr);
+  while (result == ncclInProgress && state_of(*comm) == ncclInProgress) std::this_thread::yield();
+  return result == ncclInProgress ? state_of(*comm) : result;
 }
-
-STANDIN_API Result ncclGroupStart();
-STANDIN_API Result ncclGroupEnd();
 
 STANDIN_API Result ncclCommInitAll(Comm* comms, int count_, const int* devices) {
   UniqueId id;
@@ -123,16 +147,16 @@ STANDIN_API Result ncclCommInitAll(Comm* comms, int count_, const int* devices) 
 
 STANDIN_API Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
   count("ncclCommSplit");
-  CommTag* made = color == kSplitNoColor ? nullptr : fresh(1, 0, comm->device);
-  *child = made;
+  if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
+  CommTag* made =
+      color == kSplitNoColor ? nullptr : fresh(1, 0, comm->device, blocks(config, comm));
   if (made != nullptr) made->is_split = true;
-  CommTag* waiting = made == nullptr ? comm : made;
-  return make_now_or_later(waiting, blocks(config),
-                           [=] { return split_now(comm, made, color, key); });
+  return make_child(comm, made, child, [=] { return split_now(comm, made, color, key); });
 }
 
 STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, Comm* child,
                                   void* config, int) {
+  if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
   // Those left meet in a segment of the first of them; its place travels by the parent's mail.
   std::vector<int> left;
   for (int rank = 0; rank < comm->ranks; ++rank)
@@ -140,9 +164,9 @@ STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, 
       left.push_back(rank);
   const auto mine = std::find(left.begin(), left.end(), comm->rank);
   if (mine == left.end()) return ncclInvalidArgument;
-  CommTag* made = *child =
-      fresh(static_cast<int>(left.size()), static_cast<int>(mine - left.begin()), comm->device);
-  return make_now_or_later(made, blocks(config), [=] {
+  CommTag* made = fresh(static_cast<int>(left.size()), static_cast<int>(mine - left.begin()),
+                        comm->device, blocks(config, comm));
+  return make_child(comm, made, child, [=] {
     Where where;
     if (made->rank == 0) where = make_segment();
     for (std::size_t peer = 1; peer < left.size(); ++peer) {
@@ -160,12 +184,54 @@ STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, 
   });
 }
 
-STANDIN_API Result ncclCommFinalize(Comm) { return ncclSuccess; }
+/// For ncclCommGrow: one rank of the parent asks, and hands it to the ranks that join.
+STANDIN_API Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {
+  if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
+  comm->grown_at = make_segment();
+  std::memset(id, 0, sizeof *id);
+  std::memcpy(id->bytes, &comm->grown_at, sizeof comm->grown_at);
+  return ncclSuccess;
+}
+
+/// The handle is there at once, and its own state says how far it is.
+STANDIN_API Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child,
+                                void* config) {
+  const bool joins = comm == nullptr;
+  if (ranks > kMaxRanks || joins != (id != nullptr) || joins != (rank >= 0) ||
+      (!joins && state_of(comm) != ncclSuccess))
+    return ncclInvalidArgument;
+  CommTag* made = *child =
+      fresh(ranks, joins ? rank : comm->rank, joins ? rank : comm->device, blocks(config, comm));
+  Where where;
+  if (joins) std::memcpy(&where, id->bytes, sizeof where);
+  return make_now_or_later(made, [=]() mutable {
+    if (!joins) {
+      const std::vector<char> shown =
+          gather(comm->segment->making, comm->rank, comm->ranks, &comm->grown_at, sizeof where,
+                 [comm] { return comm->aborted.load(); });
+      for (std::size_t at = 0; at < shown.size() && where.process == 0; at += sizeof where)
+        std::memcpy(&where, shown.data() + at, sizeof where);
+    }
+    return join(made, where);
+  });
+}
+
+/// Its own calls have ended then.
+STANDIN_API Result ncclCommFinalize(Comm comm) {
+  count("ncclCommFinalize");
+  if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
+  const Result result = make_now_or_later(comm, [last = comm->last.last] {
+    if (last != nullptr) last->wait();
+    return ncclSuccess;
+  });
+  return comm->blocks ? result : state_of(comm);
+}
 
 STANDIN_API Result ncclCommDestroy(Comm comm) {
   count("ncclCommDestroy");
   if (comm == nullptr) return ncclInvalidArgument;
   const std::shared_ptr<CommTag> last = std::move(comm->self);
+  last->job = nullptr;  // joined
   return ncclSuccess;
 }
 
@@ -177,6 +243,7 @@ STANDIN_API Result ncclCommAbort(Comm comm) {
   const char* const waits = std::getenv("STANDIN_ABORT_S");
   if (waits != nullptr && comm->is_split)
     std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(waits)));
+  comm->job = nullptr;  // joined
   static std::mutex guard;
   static auto* const kept = new std::vector<Comm>;  // tasks may still look at it
   const std::lock_guard<std::mutex> hold(guard);
@@ -190,21 +257,25 @@ STANDIN_API Result ncclCommRevoke(Comm comm, int) {
 }
 
 STANDIN_API Result ncclCommGetAsyncError(Comm comm, Result* error) {
-  *error = comm->error.load();
+  *error = state_of(comm);
   return ncclSuccess;
 }
 
+/// Nothing is known of a communicator that is in progress.
 STANDIN_API Result ncclCommCount(Comm comm, int* ranks) {
+  if (state_of(comm) == ncclInProgress) return ncclInvalidArgument;
   *ranks = comm->ranks;
-  return comm->error.load() == ncclInProgress ? ncclInProgress : ncclSuccess;
+  return ncclSuccess;
 }
 
 STANDIN_API Result ncclCommUserRank(Comm comm, int* rank) {
+  if (state_of(comm) == ncclInProgress) return ncclInvalidArgument;
   *rank = comm->rank;
   return ncclSuccess;
 }
 
 STANDIN_API Result ncclCommCuDevice(Comm comm, int* device) {
+  if (state_of(comm) == ncclInProgress) return ncclInvalidArgument;
   *device = comm->device;
   return ncclSuccess;
 }

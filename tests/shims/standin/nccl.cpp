@@ -25,7 +25,7 @@ namespace standin {
 namespace {
 
 struct Job {                     // something a group does at its end
-  std::function<Result()> make;  // set for communicators being made
+  std::function<Result()> make;  // set for communicators being made; comm is who waits for it
   std::shared_ptr<CommTag> comm;
   Stream stream = nullptr;
   bool point_to_point = false;
@@ -84,43 +84,88 @@ void push_call(CommTag& comm, Stream stream, Task task) {
   if (is_eager) record(comm.last, stream, false);
 }
 
-/// On the first one's stream, joined with the others'.
 void launch_messages(const std::vector<Job>& jobs) {
-  const Stream main = jobs[0].stream;
-  for (const Job& job : jobs) order(job.stream, main);
-  push_call(*jobs[0].comm, main, [list = jobs] {
+  push_call(*jobs[0].comm, jobs[0].stream, [list = jobs] {
     std::vector<Job> under_way = list;  // a graph does it again
     run_guarded(*list[0].comm, [&] { run_messages(under_way); });
   });
-  for (const Job& job : jobs) order(main, job.stream);
 }
 
-void launch(std::vector<Job> jobs) {
-  std::map<CommTag*, std::vector<Job>> messages;
-  for (Job& job : jobs) {
+/// The streams of one communicator's calls in a group, which is one point of synchronisation of
+/// all: nothing begins before all that they hold has ended, and nothing that they get afterwards
+/// before all calls have.
+class JoinedStreams {
+ public:
+  explicit JoinedStreams(const std::vector<Job>& jobs) {
+    for (const Job& job : jobs) streams_.insert(job.stream);
+    meet();
+  }
+  ~JoinedStreams() { meet(); }
+  JoinedStreams(const JoinedStreams&) = delete;
+  JoinedStreams& operator=(const JoinedStreams&) = delete;
+
+ private:
+  void meet() {
+    for (Stream one : streams_) order(one, *streams_.begin());
+    for (Stream one : streams_) order(*streams_.begin(), one);
+  }
+  std::set<Stream> streams_;
+};
+
+/// One communicator's calls of a group.
+void launch(const std::vector<Job>& jobs) {
+  const JoinedStreams joined(jobs);
+  std::vector<Job> messages;
+  for (const Job& job : jobs) {
     if (job.point_to_point)
-      messages[job.comm.get()].push_back(job);
+      messages.push_back(job);
     else
       push_call(*job.comm, job.stream, [job] { run_guarded(*job.comm, job.collective); });
   }
-  for (const auto& [comm, list] : messages) launch_messages(list);
+  if (!messages.empty()) launch_messages(messages);
 }
 
-Result end_group() {
-  Group ended = std::exchange(group(), Group{});
+/// Communicators side by side, but those of one parent one after the other; then calls.
+Result run(const std::vector<Job>& jobs) {
+  std::map<CommTag*, std::vector<Job>> makes, calls;
+  for (const Job& job : jobs) (job.make ? makes : calls)[job.comm.get()].push_back(job);
   std::vector<std::thread> threads;
-  std::vector<Result> results(ended.jobs.size(), ncclSuccess);
-  std::vector<Job> calls;
-  for (std::size_t i = 0; i < ended.jobs.size(); ++i) {
-    if (ended.jobs[i].make)
-      threads.emplace_back([&, i] { results[i] = ended.jobs[i].make(); });
-    else
-      calls.push_back(ended.jobs[i]);
-  }
+  std::atomic<Result> worst{ncclSuccess};
+  for (const auto& [comm, list] : makes)
+    threads.emplace_back([&worst, &mine = list] {
+      for (const Job& job : mine)
+        if (const Result result = job.make(); result != ncclSuccess) worst.store(result);
+    });
   for (std::thread& thread : threads) thread.join();
-  launch(std::move(calls));
-  for (const Result result : results)
-    if (result != ncclSuccess) return result;
+  for (const auto& [comm, list] : calls) launch(list);
+  return worst.load();
+}
+
+/// All at once, or in a thread where the communicators do not block.
+Result run_now_or_later(std::vector<Job> jobs) {
+  if (jobs.empty()) return ncclSuccess;
+  for (const Job& job : jobs)
+    if (job.comm->blocks != jobs[0].comm->blocks) return ncclInvalidArgument;
+  if (jobs[0].comm->blocks) return run(jobs);
+  const auto begun = std::make_shared<GroupJob>();
+  for (const Job& job : jobs) {
+    job.comm->error.store(ncclInProgress);
+    if (job.comm->job == nullptr) job.comm->job = begun;
+  }
+  begun->thread = std::thread([jobs = std::move(jobs)] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const Result result = run(jobs);
+    for (const Job& job : jobs) job.comm->error.store(result);
+  });
+  return ncclInProgress;
+}
+
+Result end_group() { return run_now_or_later(std::exchange(group(), Group{}).jobs); }
+
+/// In the open group, or at once.
+Result add(Job job) {
+  if (group().depth == 0) return run_now_or_later({std::move(job)});
+  group().jobs.push_back(std::move(job));
   return ncclSuccess;
 }
 
@@ -133,47 +178,49 @@ bool ready(CommTag* comm) {
          error != ncclInProgress;
 }
 
-Result submit(CommTag* comm, Stream stream, std::function<void()> collective) {
+namespace {
+
+Result submit(CommTag* comm, Job job) {
   if (!ready(comm)) return ncclInvalidArgument;
-  Job job;
   job.comm = comm->self;
+  const Result result = add(std::move(job));
+  return result == ncclInProgress ? state_of(comm) : result;
+}
+
+}  // namespace
+
+Result submit(CommTag* comm, Stream stream, std::function<void()> collective) {
+  Job job;
   job.stream = stream;
   job.collective = std::move(collective);
-  if (group().depth > 0)
-    group().jobs.push_back(std::move(job));
-  else
-    launch({job});
-  return ncclSuccess;
+  return submit(comm, std::move(job));
 }
 
 Result submit(CommTag* comm, Stream stream, const Message& message) {
-  if (!ready(comm)) return ncclInvalidArgument;
   Job job;
-  job.comm = comm->self;
   job.stream = stream;
   job.point_to_point = true;
   job.message = message;
-  if (group().depth > 0)
-    group().jobs.push_back(std::move(job));
-  else
-    launch({job});
-  return ncclSuccess;
+  return submit(comm, std::move(job));
 }
 
-Result make_now_or_later(CommTag* comm, bool blocking, std::function<Result()> make) {
-  if (group().depth > 0) {
-    Job job;
-    job.make = std::move(make);
-    group().jobs.push_back(std::move(job));
-    return ncclSuccess;
-  }
-  if (blocking) return make();
-  comm->error.store(ncclInProgress);
-  std::thread([comm, make = std::move(make)] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    comm->error.store(make());
-  }).detach();
-  return ncclInProgress;
+Result make_now_or_later(CommTag* waiting, std::function<Result()> make) {
+  Job job;
+  job.comm = waiting->self;
+  job.make = std::move(make);
+  const Result result = add(std::move(job));
+  return result == ncclInProgress ? ncclSuccess : result;
+}
+
+Result state_of(CommTag* comm) {
+  const Result state = comm->error.load();
+  if (comm->blocks) return state;
+  // Joining takes a while, and a second thread that comes meanwhile would do it again.
+  if (comm->inside.fetch_add(1) != 0) count("two threads inside NCCL");
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+  if (state == ncclSuccess) comm->job = nullptr;
+  comm->inside.fetch_sub(1);
+  return state;
 }
 
 bool Message::step(CommTag& comm) {

@@ -1,8 +1,11 @@
-// The stand-in's communicator, and how its calls become tasks.
+// The stand-in's communicator, and how its calls become tasks. A communicator that does not block
+// does so as NCCL's (init.cc, group.cc): what is begun on it runs in a thread, which
+// ncclCommGetAsyncError joins.
 #pragma once
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/shims/standin/segment.hpp"
@@ -11,10 +14,23 @@
 
 namespace plait::nccl {
 
+/// What a group of communicators that do not block has begun: each of them has it until it is
+/// joined. The result is the communicators' own.
+struct GroupJob {
+  std::thread thread;
+  ~GroupJob() {
+    if (thread.joinable()) thread.join();
+  }
+};
+
 struct CommTag {
   int rank = 0;
   int ranks = 1;
   int device = 0;
+  bool blocks = true;  ///< of its configuration; children without one inherit it
+  std::shared_ptr<GroupJob> job;
+  std::atomic<int> inside{0};  ///< threads that look at the job now
+  standin::Where grown_at;     ///< where ncclCommGrow meets: the root's alone
   standin::Segment* segment = nullptr;
   bool is_split = false;
   std::atomic<bool> aborted{false};
@@ -48,7 +64,11 @@ struct Message {
 inline void count(const char* name) { standin_count(name); }
 Result submit(CommTag* comm, Stream stream, std::function<void()> collective);
 Result submit(CommTag* comm, Stream stream, const Message& message);
-/// In a group at its end; else now, or in a thread of its own where `blocking` is false.
-Result make_now_or_later(CommTag* comm, bool blocking, std::function<Result()> make);
+/// At the end of the group, if there is one. Where `waiting` does not block, in a thread, and
+/// `waiting` is in progress meanwhile: a new communicator itself, the parent of a split or shrunk
+/// one. What NCCL's functions return, whatever the thread finds.
+Result make_now_or_later(CommTag* waiting, std::function<Result()> make);
+/// What ncclCommGetAsyncError finds, and joins.
+Result state_of(CommTag* comm);
 
 }  // namespace standin

@@ -1,0 +1,151 @@
+// Communicators that do not block, used as NCCL asks for it: who has begun something polls its
+// communicator until it is ready, and a child's handle is there when the parent is.
+#include <chrono>
+#include <thread>
+
+#include "tests/shims/programs/rank.hpp"
+
+namespace program {
+namespace {
+
+constexpr std::size_t kCount = 4096;
+
+/// Polls until the communicator is ready; what it says then.
+Result settled(Comm comm) {
+  Result state = ncclInProgress;
+  for (int polls = 0; state == ncclInProgress; ++polls) {
+    MUST(nccl().ncclCommGetAsyncError(comm, &state));
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    if (polls > 200'000) throw std::runtime_error("never ready");
+  }
+  return state;
+}
+
+void begin(Result result, Comm comm) {
+  if (result != ncclInProgress) MUST(result);
+  MUST(settled(comm));
+}
+
+Comm made(const Job& job, int rank, Result& result) {
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
+  Comm comm = nullptr;
+  result = nccl().ncclCommInitRankConfig(&comm, job.ranks, job.id, rank, &config);
+  return comm;
+}
+
+/// How many elements of a sum over all ranks were wrong.
+std::uint64_t wrong_sums(Comm comm, int ranks) {
+  Stream stream = standin_stream_create();
+  std::vector<std::int32_t> value(kCount, 1);
+  begin(nccl().ncclAllReduce(value.data(), value.data(), kCount, kInt32, kSum, comm, stream), comm);
+  standin_stream_destroy(stream);
+  std::uint64_t wrong = 0;
+  for (const std::int32_t one : value) wrong += one != ranks;
+  return wrong;
+}
+
+/// How often two threads were inside NCCL for one communicator, which frees what it waits for then.
+std::string crowded() { return number("crowded", standin_calls("two threads inside NCCL")); }
+
+}  // namespace
+
+/// A communicator, asked too early and then used.
+std::string nonblocking(const Job& job, int rank) {
+  Result result = ncclSuccess;
+  Comm comm = made(job, rank, result);
+  int ranks = 0, mine = -1, device = -1;
+  const Result early = nccl().ncclCommCount(comm, &ranks);
+  const Result state = settled(comm);
+  MUST(nccl().ncclCommCount(comm, &ranks));
+  MUST(nccl().ncclCommUserRank(comm, &mine));
+  MUST(nccl().ncclCommCuDevice(comm, &device));
+  std::uint64_t wrong = ranks != job.ranks || mine != rank || device != rank;
+  for (int call = 0; call < 3; ++call) wrong += wrong_sums(comm, job.ranks);
+  MUST(nccl().ncclCommDestroy(comm));
+  return number("wrong", wrong) + ", " + number("progress", result == ncclInProgress) + ", " +
+         number("early", early) + ", " + number("state", state) + ", " + crowded() + ", " +
+         counted("all_reduce");
+}
+
+/// Children: split, shrunk, grown, or two in a group. NCCL stores a handle when the child is made,
+/// by a thread (a grown one's at once).
+std::string child_later(const Job& job, int rank) {
+  Result result = ncclSuccess;
+  Comm parent = made(job, rank, result), children[2] = {};
+  MUST(settled(parent));
+  int ranks = job.ranks;
+  if (job.name == "split_later") {
+    begin(nccl().ncclCommSplit(parent, 0, rank, &children[0], nullptr), parent);
+  } else if (job.name == "shrink_later") {
+    int out = 0;
+    ranks -= 1;
+    if (rank != out)
+      begin(nccl().ncclCommShrink(parent, &out, 1, &children[0], nullptr, 0), parent);
+  } else {
+    MUST(nccl().ncclGroupStart());
+    for (Comm& child : children) MUST(nccl().ncclCommSplit(parent, 0, rank, &child, nullptr));
+    begin(nccl().ncclGroupEnd(), parent);
+  }
+  std::uint64_t wrong = 0, there = 0;
+  for (Comm child : children) {
+    if (child == nullptr) continue;
+    ++there;
+    MUST(settled(child));
+    wrong += wrong_sums(child, ranks);
+    MUST(nccl().ncclCommDestroy(child));
+  }
+  wrong += wrong_sums(parent, job.ranks);
+  MUST(nccl().ncclCommDestroy(parent));
+  return number("wrong", wrong) + ", " + number("there", there) + ", " + crowded() + ", " +
+         counted("all_reduce");
+}
+
+/// The last rank joins a communicator of the others.
+std::string grow_later(const Job& job, int rank) {
+  const Rank all(job, rank);
+  const int joins = job.ranks - 1;
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
+  Comm parent = nullptr, grown = nullptr;
+  MUST(nccl().ncclCommSplit(all.comm, rank == joins ? kSplitNoColor : 0, rank, &parent, &config));
+  if (parent != nullptr) MUST(settled(parent));
+  UniqueId id{};
+  if (rank == 0) MUST(nccl().ncclCommGetUniqueId(parent, &id));
+  MUST(nccl().ncclBroadcast(&id, &id, sizeof id, kUint8, 0, all.comm, all.stream));
+  all.wait();
+  MUST(rank == joins ? nccl().ncclCommGrow(nullptr, job.ranks, &id, rank, &grown, &config)
+                     : nccl().ncclCommGrow(parent, job.ranks, nullptr, -1, &grown, nullptr));
+  MUST(settled(grown));
+  const std::uint64_t wrong = wrong_sums(grown, job.ranks);
+  for (Comm one : {grown, parent})
+    if (one != nullptr) MUST(nccl().ncclCommDestroy(one));
+  return number("wrong", wrong) + ", " + crowded() + ", " + counted("all_reduce");
+}
+
+/// A call that NCCL puts on its stream later, alone or in a group; then one of plait's on another
+/// stream, which reads what the first one wrote.
+std::string order_later(const Job& job, int rank) {
+  Result result = ncclSuccess;
+  Comm comm = made(job, rank, result);
+  MUST(settled(comm));
+  Stream first = standin_stream_create(), second = standin_stream_create();
+  std::uint64_t wrong = wrong_sums(comm, job.ranks);
+  for (const bool grouped : {false, true}) {
+    std::vector<std::int32_t> cast(kCount, rank == 0 ? 1 : -1), sum(kCount, -1);
+    standin_stream_push(
+        first, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }, nullptr);
+    if (grouped) MUST(nccl().ncclGroupStart());
+    const Result given =
+        nccl().ncclBroadcast(cast.data(), cast.data(), kCount, kInt32, 0, comm, first);
+    begin(grouped ? nccl().ncclGroupEnd() : given, comm);
+    begin(nccl().ncclAllReduce(cast.data(), sum.data(), kCount, kInt32, kSum, comm, second), comm);
+    standin_stream_synchronize(second);
+    for (const std::int32_t one : sum) wrong += one != job.ranks;
+    standin_stream_synchronize(first);
+  }
+  standin_stream_destroy(first);
+  standin_stream_destroy(second);
+  MUST(nccl().ncclCommDestroy(comm));
+  return number("wrong", wrong) + ", " + crowded() + ", " + counted("all_reduce");
+}
+
+}  // namespace program

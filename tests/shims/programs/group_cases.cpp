@@ -1,0 +1,175 @@
+// Groups on several streams, which are one point of synchronisation of all of them, and what else
+// NCCL orders across streams by itself.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/shims/programs/rank.hpp"
+
+namespace program {
+namespace {
+
+constexpr std::size_t kCount = 4096;
+using Values = std::vector<std::int32_t>;
+
+void slow(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(60)); }
+
+void settle(Comm comm) {
+  for (Result state = ncclInProgress; state == ncclInProgress;) {
+    MUST(nccl().ncclCommGetAsyncError(comm, &state));
+    if (state != ncclInProgress) MUST(state);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+/// Goes on with a child that does not block.
+void stop_blocking(Rank& r) {
+  ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
+  Comm child = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, r.rank, &child, &config));
+  MUST(nccl().ncclCommDestroy(r.comm));
+  r.comm = child;
+  settle(child);
+}
+
+/// Pushes a look at the values, in stream order.
+class Look {
+ public:
+  Look(Stream stream, const Values& at, std::int32_t wanted) : at_(at), wanted_(wanted) {
+    standin_stream_push(stream, [](void* mine) { static_cast<Look*>(mine)->look(); }, this);
+  }
+  std::uint64_t wrong() const { return wrong_.load(); }
+
+ private:
+  void look() {
+    std::uint64_t wrong = 0;
+    for (const std::int32_t one : at_) wrong += one != wanted_;
+    wrong_ = wrong;
+  }
+  const Values& at_;
+  const std::int32_t wanted_;
+  std::atomic<std::uint64_t> wrong_{~0ull};
+};
+
+}  // namespace
+
+/// A group of a call on either stream, of which the second one's input comes late: work that
+/// follows on the first stream sees the second one's result. Both calls are sums; or the second is
+/// a broadcast, which PLAIT_OPS may leave to NCCL; or each is a send and a receive. "later": of a
+/// communicator that does not block.
+std::string group_streams(const Job& job, int rank) {
+  Rank r(job, rank);
+  const bool later = job.name == "group_mixed_later";
+  if (later) stop_blocking(r);
+  Stream s1 = r.stream, s2 = standin_stream_create();
+  const int next = (rank + 1) % r.ranks, last = (rank + r.ranks - 1) % r.ranks;
+  const auto& api = nccl();
+  std::uint64_t early = 0, wrong = 0;
+  for (int turn = 0; turn < 4; ++turn) {
+    Values a(kCount, 1), b(kCount, 0), got_a(kCount, -1), got_b(kCount, -1), c(kCount, -1);
+    if (turn == 0) {
+      const Result first = api.ncclAllReduce(a.data(), c.data(), kCount, kInt32, kSum, r.comm, s1);
+      if (first != ncclInProgress) MUST(first);
+      settle(r.comm);
+    }
+    standin_stream_push(s2, slow, nullptr);
+    standin_stream_push(
+        s2, [](void* made) { std::fill_n(static_cast<std::int32_t*>(made), kCount, 1); }, b.data());
+    const bool casts = later || job.name == "group_mixed", moves = job.name == "group_messages";
+    MUST(api.ncclGroupStart());
+    if (moves) {
+      MUST(api.ncclSend(a.data(), kCount, kInt32, next, r.comm, s1));
+      MUST(api.ncclRecv(got_a.data(), kCount, kInt32, last, r.comm, s1));
+      MUST(api.ncclSend(b.data(), kCount, kInt32, next, r.comm, s2));
+      MUST(api.ncclRecv(got_b.data(), kCount, kInt32, last, r.comm, s2));
+    } else {
+      MUST(api.ncclAllReduce(a.data(), got_a.data(), kCount, kInt32, kSum, r.comm, s1));
+      if (casts)
+        MUST(api.ncclBroadcast(b.data(), got_b.data(), kCount, kInt32, 0, r.comm, s2));
+      else
+        MUST(api.ncclAllReduce(b.data(), got_b.data(), kCount, kInt32, kSum, r.comm, s2));
+    }
+    const Result ended = api.ncclGroupEnd();
+    if (ended != ncclInProgress) MUST(ended);
+    settle(r.comm);
+    const Look first(s1, got_b, moves || casts ? 1 : r.ranks);
+    const Look second(s2, got_a, moves ? 1 : r.ranks);
+    for (Stream one : {s1, s2}) standin_stream_synchronize(one);
+    early += (first.wrong() != 0) + (second.wrong() != 0);
+    for (const std::int32_t one : got_b) wrong += one != (moves || casts ? 1 : r.ranks);
+  }
+  standin_stream_destroy(s2);
+  return number("wrong", wrong) + ", " + number("early", early) + ", " + counted(nullptr);
+}
+
+/// launchOrderImplicit of two communicators' configurations: a call of the first one on a slow
+/// stream, then one of the second on another. A child of the second inherits it.
+std::string launch_order(const Job& job, int rank) {
+  const Rank r(job, rank);
+  char config[120];
+  for (std::size_t at = 0; at < sizeof config; at += sizeof kConfigUndefined)
+    std::memcpy(config + at, &kConfigUndefined, sizeof kConfigUndefined);
+  std::memset(config + sizeof(ConfigHead), 0, sizeof(void*));  // netName
+  std::memset(config + 48, 0, sizeof(void*));                  // commName
+  const ConfigHead head{sizeof config, kConfigMagic, 23203, 1};
+  std::memcpy(config, &head, sizeof head);
+  const int in_order = 1;
+  std::memcpy(config + kConfigLaunchOrder, &in_order, sizeof in_order);
+  Comm first = nullptr, second = nullptr, heir = nullptr;
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &first, config));
+  MUST(nccl().ncclCommSplit(r.comm, 0, rank, &second, config));
+  MUST(nccl().ncclCommSplit(second, 0, rank, &heir, nullptr));
+  Stream side = standin_stream_create();
+  std::uint64_t wrong = 0, early = 0;
+  for (Comm then : {second, heir}) {
+    Values input(kCount, 1), one(kCount, -1), two(kCount, -1);
+    standin_stream_push(r.stream, slow, nullptr);
+    MUST(nccl().ncclAllReduce(input.data(), one.data(), kCount, kInt32, kSum, first, r.stream));
+    MUST(nccl().ncclAllReduce(input.data(), two.data(), kCount, kInt32, kSum, then, side));
+    const Look look(side, one, r.ranks);
+    standin_stream_synchronize(side);
+    early += look.wrong() != 0;
+    r.wait();
+    for (std::size_t i = 0; i < kCount; ++i) wrong += one[i] != r.ranks || two[i] != r.ranks;
+  }
+  for (Comm one : {heir, second, first}) MUST(nccl().ncclCommDestroy(one));
+  standin_stream_destroy(side);
+  return number("wrong", wrong) + ", " + number("early", early) + ", " + counted("all_reduce");
+}
+
+/// Calls that are always NCCL's (...Config, signals), each behind slow work, and a sum of plait's
+/// after it on another stream.
+std::string always_nccls(const Job& job, int rank) {
+  const Rank r(job, rank);
+  const auto& api = nccl();
+  Stream side = standin_stream_create();
+  Values input(kCount, 1), sum(kCount, -1);
+  MUST(api.ncclAllReduce(input.data(), sum.data(), kCount, kInt32, kSum, r.comm, r.stream));
+  r.wait();
+  std::uint64_t early = 0, wrong = 0;
+  for (int turn = 0; turn < 3; ++turn) {
+    Values work(kCount, 0), first(kCount, -1), second(kCount, -1);
+    standin_stream_push(r.stream, slow, nullptr);
+    standin_stream_push(
+        r.stream, [](void* done) { std::fill_n(static_cast<std::int32_t*>(done), kCount, 1); },
+        work.data());
+    if (turn == 0)
+      MUST(api.ncclAllReduceConfig(input.data(), first.data(), kCount, kInt32, kSum, r.comm,
+                                   r.stream, nullptr));
+    else if (turn == 1)
+      MUST(api.ncclSignal((rank + 1) % r.ranks, 0, 0, 0, r.comm, r.stream));
+    else
+      MUST(api.ncclWaitSignal(1, first.data(), r.comm, r.stream));
+    MUST(api.ncclAllReduce(input.data(), second.data(), kCount, kInt32, kSum, r.comm, side));
+    const Look look(side, work, 1);
+    standin_stream_synchronize(side);
+    r.wait();
+    early += look.wrong() != 0;
+    for (std::size_t i = 0; i < kCount; ++i)
+      wrong += second[i] != r.ranks || (turn == 0 && first[i] != r.ranks);
+  }
+  standin_stream_destroy(side);
+  return number("wrong", wrong) + ", " + number("early", early) + ", " + counted("all_reduce");
+}
+
+}  // namespace program
