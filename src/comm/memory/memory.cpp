@@ -42,9 +42,9 @@ std::uint64_t memory_available() {
   return kNoLimit;
 }
 
-/// What the container's figure counts as used though it is given back on demand.
-std::uint64_t file_cache() {
-  std::ifstream file("/sys/fs/cgroup/memory.stat");
+/// What a group's figure counts as used though it is given back on demand.
+std::uint64_t file_cache(const std::string& group) {
+  std::ifstream file(group + "/memory.stat");
   std::string key;
   std::uint64_t bytes = 0;
   std::uint64_t sum = 0;
@@ -53,11 +53,11 @@ std::uint64_t file_cache() {
   return sum;
 }
 
-std::uint64_t container_available() {
-  const std::uint64_t most = number_in("/sys/fs/cgroup/memory.max");
-  const std::uint64_t used = number_in("/sys/fs/cgroup/memory.current");
+std::uint64_t left_in(const std::string& group) {
+  const std::uint64_t most = number_in(group + "/memory.max");
+  const std::uint64_t used = number_in(group + "/memory.current");
   if (most == kNoLimit || used == kNoLimit) return kNoLimit;
-  const std::uint64_t cache = file_cache();
+  const std::uint64_t cache = file_cache(group);
   const std::uint64_t held = used > cache ? used - cache : 0;
   return most > held ? most - held : 0;
 }
@@ -76,9 +76,29 @@ void check_file_limit(std::uint64_t bytes) {
            "ulimit -f unlimited"));
 }
 
+/// This process's group, "/" where it has a namespace of its own; empty where there is none.
+std::string own_group() {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("0::")) return line.substr(3);
+  return "";
+}
+
 }  // namespace
 
-std::uint64_t available_bytes() { return std::min(memory_available(), container_available()); }
+std::uint64_t available_in_groups(const std::string& root, std::string group) {
+  std::uint64_t least = left_in(root);
+  while (!group.empty()) {
+    least = std::min(least, left_in(root + group));
+    const std::size_t parent = group.rfind('/');
+    group.resize(parent == std::string::npos ? 0 : parent);
+  }
+  return least;
+}
+
+std::uint64_t available_bytes() {
+  return std::min(memory_available(), available_in_groups("/sys/fs/cgroup", own_group()));
+}
 
 Mapping::Mapping(Mapping&& other) noexcept
     : base_(std::exchange(other.base_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "comm/meet/socket.hpp"
 
@@ -37,5 +38,8 @@ Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, Access access = Acc
 Fd open_of_process(int process, int file, Access access);
 /// Bytes that can still be committed on this machine or in this container.
 std::uint64_t available_bytes();
+/// What the limits of a control group (version 2), "/NAME/NAME", and of those that it lies in
+/// leave; root: where their files are mounted.
+std::uint64_t available_in_groups(const std::string& root, std::string group);
 
 }  // namespace plait

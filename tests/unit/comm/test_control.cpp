@@ -4,9 +4,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
 #include "base/forks.hpp"
+#include "base/text.hpp"
 #include "comm/life/control.hpp"
 #include "comm/memory/buffers.hpp"
+#include "comm/memory/memory.hpp"
 
 using namespace plait;
 
@@ -94,6 +100,32 @@ TEST_CASE("memory that cannot be written is found, whatever was asked of before"
     }
   ::munmap(reinterpret_cast<void*>(open), kBytes);
   ::munmap(reinterpret_cast<void*>(closed), kBytes);
+}
+
+TEST_CASE("the limit of any group that this one lies in counts") {
+  const std::string root = text("/tmp/plait-test-groups-", ::getpid());
+  const auto group = [&](const std::string& name, const char* most, int used, int cache) {
+    std::filesystem::create_directories(root + name);
+    std::ofstream(root + name + "/memory.max") << most << '\n';
+    std::ofstream(root + name + "/memory.current") << used << '\n';
+    std::ofstream(root + name + "/memory.stat") << "anon 5\ninactive_file " << cache << '\n';
+  };
+  std::filesystem::create_directories(root);  // the first of all has no limit of its own
+  group("/job", "1000", 700, 100);
+  group("/job/rank", "max", 300, 0);
+  group("/job/rank/inner", "900", 300, 0);
+  CHECK(available_in_groups(root, "/job") == 400);
+  CHECK(available_in_groups(root, "/job/rank") == 400);
+  CHECK(available_in_groups(root, "/job/rank/inner") == 400);
+  group("/job/rank", "350", 300, 20);
+  CHECK(available_in_groups(root, "/job/rank/inner") == 70);
+  constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+  CHECK(available_in_groups(root, "/") == kNoLimit);  // a namespace of its own
+  CHECK(available_in_groups(root, "/other") == kNoLimit);
+  group("", "60", 10, 0);
+  CHECK(available_in_groups(root, "/job/rank") == 50);
+  CHECK(available_in_groups(root, "") == 50);
+  std::filesystem::remove_all(root);
 }
 
 TEST_CASE("a child made by fork is known to be one") {
