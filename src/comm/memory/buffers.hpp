@@ -10,14 +10,16 @@
 
 namespace plait {
 
-/// Pages that the kernel has said can be written: to ask it takes longer than a short call. One
-/// that stops being writable later is not noticed.
+/// Pages that the kernel has said can be written: to ask it takes longer than a short call. That
+/// one stops being writable later is noticed where a call is long.
 class WritablePages {
  public:
-  /// Whether the byte can be written; false only where the kernel says so.
-  bool holds(std::uintptr_t at);
+  /// Whether the bytes can be written, by their first and last; false only where the kernel says
+  /// so.
+  bool hold(std::uintptr_t at, std::uint64_t bytes);
 
  private:
+  bool holds(std::uintptr_t at);
   /// By number + 1; two that share a place take turns. Threads may ask at once, wrongly.
   std::array<std::atomic<std::uintptr_t>, 64> pages_{};
 };

@@ -95,11 +95,25 @@ TEST_CASE("memory that cannot be written is found, whatever was asked of before"
   WritablePages pages;
   for (int turn = 0; turn < 2; ++turn)  // pages of both share places in the table
     for (std::size_t at = 0; at < kBytes; at += 1000) {
-      CHECK(pages.holds(open + at));
-      CHECK(!pages.holds(closed + at));
+      CHECK(pages.hold(open + at, 1));
+      CHECK(!pages.hold(closed + at, 1));
     }
   ::munmap(reinterpret_cast<void*>(open), kBytes);
   ::munmap(reinterpret_cast<void*>(closed), kBytes);
+}
+
+TEST_CASE("long outputs that stop being writable are found") {
+  constexpr std::size_t kBytes = 4 << 20;
+  void* const made =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(made != MAP_FAILED);
+  const auto at = reinterpret_cast<std::uintptr_t>(made);
+  WritablePages pages;
+  CHECK(pages.hold(at, kBytes));
+  REQUIRE(::mprotect(made, kBytes, PROT_READ) == 0);
+  CHECK(!pages.hold(at, kBytes));
+  REQUIRE(::munmap(made, kBytes) == 0);
+  CHECK(!pages.hold(at, kBytes));
 }
 
 TEST_CASE("the limit of any group that this one lies in counts") {
