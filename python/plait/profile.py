@@ -175,9 +175,17 @@ def plot(rows: Sequence[Row], path: str | Path) -> None:
 
 
 def profile(
-    command: Sequence[str], out: str = "", door: str = "", drop_in: str = ""
+    command: Sequence[str],
+    out: str = "",
+    door: str = "",
+    drop_in: str = "",
+    apart: bool = False,
 ) -> tuple[int, Path, list[Row]]:
-    """Runs the command with counting on; returns its exit status, the folder and the table."""
+    """Runs the command with counting on; returns its exit status, the folder and the table.
+
+    apart: what it and its libraries print goes to standard error alone. MPICH prints warnings of
+    UCX to standard output.
+    """
     folder = Path(out) if out else Path(tempfile.mkdtemp(prefix="plait-profile-"))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in folder.glob("plait-*.json"):
@@ -186,7 +194,8 @@ def profile(
     print(f"plait: {chosen.said}", file=sys.stderr, flush=True)
     begin = time.monotonic()
     env = {**chosen.env, "PLAIT_PROFILE": str(folder.resolve())}
-    status = subprocess.run(list(command), env=env).returncode
+    output = sys.stderr if apart else None
+    status = subprocess.run(list(command), env=env, stdout=output).returncode
     pages = load(folder)
     rows = table(pages, time.monotonic() - begin)
     write_csv(rows, folder / "profile.csv")

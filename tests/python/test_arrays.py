@@ -32,7 +32,20 @@ def test_not_contiguous(array):
         buffer_of(array, "input")
 
 
-@pytest.mark.parametrize("array", [np.zeros(3, bool), np.zeros(3, complex), np.array(["a"])])
+SWAPPED = np.zeros(3, ">f4")
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(3, bool),
+        np.zeros(3, complex),
+        np.array(["a"]),
+        SWAPPED,
+        memoryview(SWAPPED),
+        np.zeros(3, ">i8"),
+    ],
+)
 def test_unknown_type(array):
     with pytest.raises(plait.UnsupportedError, match="element type"):
         buffer_of(array, "input")

@@ -371,6 +371,14 @@ def test_what_fails_while_it_is_written_is_one_line(tmp_path):
     assert done.returncode == 1 and "plait: cannot profile true: " in done.stderr, done
 
 
+def test_a_profile_as_json_is_json_alone():
+    """MPICH prints warnings of UCX to standard output before the program's own."""
+    program = ["sh", "-c", "echo UCX WARN none; exit 3"]
+    done = plait_command("profile", "--json", "--", *program)
+    assert done.returncode == 3 and json.loads(done.stdout) == [], done
+    assert "UCX WARN none" in done.stderr, done
+
+
 def test_the_environment_names_machine_and_masks(monkeypatch, tmp_path):
     monkeypatch.setenv("PLAIT_TOPOLOGY", "mist")
     monkeypatch.setenv("PLAIT_WITHOUT", "nvlink:0-1,relay:2")

@@ -83,12 +83,15 @@ def profile(
 ) -> None:
     """Run a program and say what its collectives cost.
 
-    By size and path: calls, time, share of the run.
+    By size and path: calls, time, share of the run. With --json, what the program prints goes to
+    standard error.
     """
     from plait import profile as profile_module
 
     try:
-        status, where, rows = profile_module.profile(command, folder, _door(door), drop_in)
+        status, where, rows = profile_module.profile(
+            command, folder, _door(door), drop_in, apart=as_json
+        )
     except OSError as error:
         if error.filename == command[0]:
             cannot_run(command, error)
