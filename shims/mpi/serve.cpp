@@ -458,16 +458,34 @@ std::optional<int> run_served(const Served& call, const Asked& asked) {
   }
 }
 
+/// Programs keep codes and ask for their words later, so each error's words have a code of their
+/// own, as long as there are not too many.
 int error_code(const Error& error) {
-  static std::mutex mutex;
-  static std::array<int, 32> codes{};
-  static int error_class = 0;
-  const std::lock_guard lock(mutex);
-  int& code = codes[static_cast<std::size_t>(error.code()) % codes.size()];
-  if (error_class == 0) real().Add_error_class(&error_class);
-  if (code == 0) real().Add_error_code(error_class, &code);
-  real().Add_error_string(code, text("plait: ", error.what()).substr(0, 250).c_str());
-  return code;
+  struct Said {
+    std::string words;
+    int code = 0;
+  };
+  struct Codes {
+    std::mutex mutex;
+    std::vector<Said> all;
+    std::size_t oldest = 0;
+    int error_class = 0;
+  };
+  constexpr std::size_t kMost = 256;
+  static auto* const codes = new Codes;
+  const std::string words = text("plait: ", error.what()).substr(0, 250);
+  const std::lock_guard lock(codes->mutex);
+  auto& all = codes->all;
+  const auto known =
+      std::find_if(all.begin(), all.end(), [&](const Said& one) { return one.words == words; });
+  if (known != all.end()) return known->code;
+  if (codes->error_class == 0) real().Add_error_class(&codes->error_class);
+  const bool is_new = all.size() < kMost;
+  Said& one = is_new ? all.emplace_back() : all[codes->oldest++ % kMost];
+  if (is_new) real().Add_error_code(codes->error_class, &one.code);
+  one.words = words;
+  real().Add_error_string(one.code, words.c_str());
+  return one.code;
 }
 
 int report(Handle comm, const Error& error) {

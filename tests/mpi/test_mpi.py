@@ -291,6 +291,7 @@ def test_without_being_told_all_is_the_mpis(mpi, drop_in, folder):
         "freed_early",
         "persistent_left",
         "mismatch",
+        "kept_codes",
         "corners",
         "threads",
     ],

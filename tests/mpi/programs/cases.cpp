@@ -103,6 +103,41 @@ void mismatch() {
   MPI_Comm_free(&comm);
 }
 
+/// The words of a code that a program has kept stay as they were when later errors come.
+void kept_codes() {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  hold(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
+  const std::vector<int> in(400, 1);
+  std::vector<int> out(400), codes;
+  std::vector<std::string> words;
+  const auto words_of = [](int code) {
+    char found[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code != MPI_SUCCESS) MPI_Error_string(code, found, &length);
+    return std::string(found);
+  };
+  for (int count = 1; count < 320; ++count) {
+    const int mine = rank_in(comm) == 0 ? count : 400;
+    codes.push_back(MPI_Allreduce(in.data(), out.data(), mine, MPI_INT, MPI_SUM, comm));
+    words.push_back(words_of(codes.back()));
+    hold(words.back().find("plait: ranks disagree") != std::string::npos, "an error's words");
+    hold(count == 1 || words.back() != words[0], "that errors differ");
+    const std::size_t first = codes.size() > 200 ? codes.size() - 200 : 0;
+    for (std::size_t at = first; at < codes.size(); at += 13)
+      hold(words_of(codes[at]) == words[at], "the words of a code that was kept");
+  }
+  MPI_Comm_free(&comm);
+}
+
+/// Rank 1 runs without the drop-in.
+void without_it() {
+  if (calls_served() >= 0) return;
+  ::sleep(4);
+  MPI_Abort(MPI_COMM_WORLD, 7);
+}
+
 /// MPI_PROC_NULL-like corners that stay the MPI's: one rank, nothing to do, constants as a root's
 /// buffer, a made operation, a type of two parts.
 void corners() {
@@ -398,6 +433,10 @@ int main(int argc, char** argv) {
     uneven();
   else if (name == "threads")
     threads();
+  else if (name == "kept_codes")
+    kept_codes();
+  else if (name == "without_it")
+    without_it();
   else if (name == "one_order")
     one_order();
   else if (name == "nans")
