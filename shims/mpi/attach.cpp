@@ -19,6 +19,7 @@
 #include "comm/meet/links.hpp"
 #include "comm/meet/vote.hpp"
 #include "comm/mpi/carrier.hpp"
+#include "shims/mpi/arrival.hpp"
 #include "shims/mpi/counting.hpp"
 #include "shims/mpi/requests.hpp"
 
@@ -27,6 +28,8 @@ namespace {
 
 /// MPI waits for a rank as long as it takes; a rank that ends is noticed at once.
 constexpr double kForeverS = 1e8;
+/// From when on MPI_Init says what it waits for.
+constexpr double kPatienceS = 10;
 /// Smaller messages in device memory are staged and are the MPI's: ranks need not agree then.
 constexpr std::uint64_t kLeastOnGpus = 16 << 10;
 constexpr std::uint64_t kLeastOverNodes = 4 << 20;
@@ -303,6 +306,7 @@ bool agreed_to_serve() {
     return false;
   }
   const Handle world = real().abi.world;
+  await_all_ranks(world, std::min(kPatienceS, mine.arrive_s));
   int ranks = 0;
   real().Comm_size(world, &ranks);
   std::string shown = text(PLAIT_VERSION, ' ', mine.topology, ' ', mine.arrive_s, ' ',

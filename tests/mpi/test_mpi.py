@@ -342,6 +342,16 @@ def test_variables_that_differ_leave_all_to_the_mpi(mpi, drop_in, folder):
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 0)] * 2
 
 
+def test_a_rank_without_the_drop_in_is_told_of(mpi, drop_in, folder):
+    program = compiled(mpi, folder, "cases", ["cases.cpp"])
+    is_rank_1 = "[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 ]"
+    words = f"{is_rank_1} && unset LD_PRELOAD; {program} without_it"
+    env = environment(drop_in, PLAIT_ARRIVE_S="1")  # after 10 s otherwise
+    done = launched(mpi, 2, ["sh", "-c", words], env)
+    assert done.returncode != 0  # rank 1 ends the job
+    assert "does each rank of this job run with the drop-in?" in done.stderr + done.stdout
+
+
 def test_a_wrong_variable_leaves_all_to_the_mpi(run_case):
     done = run_case("corners", PLAIT_MIN_BYTES="many")
     assert [(row["wrong"], row["served"]) for row in rows(done)] == [(0, 0)] * 2

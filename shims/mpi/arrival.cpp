@@ -1,0 +1,32 @@
+// A barrier that is begun and tested, so that what it waits for can be said.
+#include "shims/mpi/arrival.hpp"
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/meet/socket.hpp"
+#include "shims/mpi/requests.hpp"
+
+namespace plait::mpi {
+
+void await_all_ranks(Handle comm, double patience_s) {
+  Handle request = 0;
+  if (real().Ibarrier(comm, &request) != 0) return;
+  const std::int64_t warn_ns = deadline_in(patience_s);
+  bool has_warned = false;
+  int flag = 0;
+  for (int round = 0;; ++round) {
+    if (real().Test(&request, &flag, real().abi.status_ignore) != 0 || flag != 0) return;
+    nap(round);
+    if (has_warned || now_ns() < warn_ns) continue;
+    int rank = -1;
+    real().Comm_rank(comm, &rank);
+    warn_unasked(rank, text("MPI_Init has waited ", patience_s,
+                            " s for ranks that have not come to libplait_mpi.so: does each rank of "
+                            "this job run with the drop-in? One without it (a container that lacks "
+                            "the file: \"cannot be preloaded: ignored\") never comes, and the job "
+                            "stands still (docs/mpi.md)"));
+    has_warned = true;
+  }
+}
+
+}  // namespace plait::mpi
