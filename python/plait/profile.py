@@ -21,6 +21,7 @@ from typing import Any
 
 import plait
 from plait import run
+from plait.launch import Keeper
 from plait.outputs import load_pyplot, save
 
 
@@ -195,7 +196,11 @@ def profile(
     begin = time.monotonic()
     env = {**chosen.env, "PLAIT_PROFILE": str(folder.resolve())}
     output = sys.stderr if apart else None
-    status = subprocess.run(list(command), env=env, stdout=output).returncode
+    program = subprocess.Popen(list(command), env=env, stdout=output)
+    keeper = Keeper()
+    keeper.add(program)
+    status = program.wait()
+    keeper.close()
     pages = load(folder)
     rows = table(pages, time.monotonic() - begin)
     write_csv(rows, folder / "profile.csv")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import plait
 from plait import gpu, profile, run
+from plait.launch import Keeper
 from plait.outputs import human_bytes
 
 STRICT = {"PLAIT_BITWISE": "1", "PLAIT_BITWISE_STRICT": "1"}
@@ -148,7 +149,11 @@ def execute(command: Sequence[str], door: str = "", drop_in: str = "") -> int:
         print(f"plait: {line}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="plait-counts-") as folder:
         env = {**chosen.env, "PLAIT_COUNTS": folder} if chosen.door else chosen.env
-        status = _wait_for(subprocess.Popen(list(command), env=env))
+        program = subprocess.Popen(list(command), env=env)
+        keeper = Keeper()
+        keeper.add(program)
+        status = _wait_for(program)
+        keeper.close()
         if chosen.door:
             for line in served(folder):
                 print(f"plait: {line}", file=sys.stderr, flush=True)

@@ -17,6 +17,8 @@ std::string advice_of(const std::string& call, int error) {
                 " (docs/containers.md; `plait doctor` tries it)");
   if (error == EMFILE) return "; raise this process's limit of open files: ulimit -n";
   if (error == ENFILE) return "; the system has no open file left (fs.file-max)";
+  if (error == EAGAIN && call == "pthread_create")
+    return "; raise the limit of processes (ulimit -u) or of the container (pids.max)";
   return {};
 }
 

@@ -239,17 +239,32 @@ def runs(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
-@pytest.mark.parametrize("how", ["plait launch", "through a script", "a job of plait's"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "plait launch",
+        "through a script",
+        "a job of plait's",
+        "plait profile",
+        "plait run --bitwise",
+    ],
+)
 def test_ranks_end_with_a_launcher_that_is_killed(how, number, tmp_path):
     pids = tmp_path / "pids"
     (tmp_path / "rank.py").write_text(RANK_THAT_RUNS)
     rank = [sys.executable, str(tmp_path / "rank.py"), "meet", str(pids)]
     words = command("plait launch", 2, [*(SCRIPT if how == "through a script" else []), *rank])
+    ranks_in_all = 2
+    if how in ("plait profile", "plait run --bitwise"):
+        ranks_in_all, rank[2] = 1, "-"
+        words = [sys.executable, "-m", *how.split(), "--", *rank]
     if how == "a job of plait's":
         words = [sys.executable, "-c", BY_JOB, str(pids), str(Path(__file__).parent)]
-    launcher = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    launcher = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     end = time.monotonic() + 60
-    while not pids.exists() or pids.read_text().count("\n") < 2:
+    while not pids.exists() or pids.read_text().count("\n") < ranks_in_all:
         assert time.monotonic() < end and launcher.poll() is None
         time.sleep(0.05)
     ranks = [int(word) for word in pids.read_text().split()]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -357,6 +360,70 @@ class NeverDone:
 
     def synchronize(self):
         raise AssertionError("wanted a wait with an end")
+
+
+class Interrupted(Exception):
+    """As KeyboardInterrupt, which the runner of these ranks would take for its own."""
+
+
+def interrupted(rank, ranks, wait):
+    """A handler of a signal raises while rank 0 waits; how long that took."""
+    tensor = torch.ones(10)
+    if wait != "meet":
+        dist.all_reduce(tensor)
+    if rank == 1:
+        time.sleep(4)
+        return 0.0
+
+    def raises(*_):
+        raise Interrupted
+
+    signal.signal(signal.SIGALRM, raises)
+    signal.setitimer(signal.ITIMER_REAL, 0.4)
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        if wait in ("call", "meet"):
+            dist.all_reduce(tensor)
+        elif wait == "work":
+            dist.all_reduce(tensor, async_op=True).wait()
+        elif wait == "barrier":
+            dist.barrier()
+        elif wait == "recv":
+            dist.recv(tensor, 1)
+        elif wait == "large send":
+            dist.send(torch.ones(8 << 20), 1)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("wait", ["call", "meet", "work", "barrier", "recv", "large send"])
+def test_a_signal_is_heard_in_every_wait_of_the_host(wait):
+    took, _ = on_ranks(functools.partial(interrupted, wait=wait))
+    assert 0.4 <= took < 3, took
+
+
+def sums_under_a_long_folder(rank, ranks):
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    return tensor.tolist()
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "XDG_RUNTIME_DIR"])
+def test_ranks_meet_where_a_folder_is_too_long_for_a_socket(variable, tmp_path, monkeypatch):
+    deep = tmp_path / ("x" * 110)
+    deep.mkdir(mode=0o700)
+    monkeypatch.setenv(variable, str(deep))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # it is asked for once
+    assert on_ranks(sums_under_a_long_folder) == [[2.0] * 3] * 2
+    assert not any(deep.iterdir())
+
+
+def test_the_native_door_takes_a_lazily_negated_tensor_as_it_reads():
+    negated = torch.tensor([1 + 2j]).conj().imag
+    assert negated.is_neg() and negated.tolist() == [-2.0]
+    comm = plait.Communicator(0, 1, topology="local-cpu")
+    assert comm.all_reduce(negated).tolist() == [-2.0]
+    with pytest.raises(plait.InvalidArgumentError, match="resolve_neg"):
+        comm.all_reduce(torch.ones(1), out=negated)
 
 
 def test_a_wait_for_a_gpu_has_an_end(monkeypatch):

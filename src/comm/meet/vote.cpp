@@ -6,8 +6,10 @@
 #include <atomic>
 #include <chrono>
 #include <new>
+#include <system_error>
 
 #include "base/env.hpp"
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/choice/descriptor.hpp"
 #include "comm/meet/socket.hpp"
@@ -27,6 +29,9 @@ std::optional<Error> attempt(const std::function<void()>& step) {
     return error;
   } catch (const std::bad_alloc&) {
     return Error(ErrorCode::out_of_memory, "this process has no memory left");
+  } catch (const std::system_error& error) {  // of all that is done here, threads' alone
+    return call_failed(ErrorCode::out_of_memory, "pthread_create", error.code().value(),
+                       "a thread of plait's own");
   } catch (const std::exception& error) {
     return Error(ErrorCode::internal, error.what());
   }

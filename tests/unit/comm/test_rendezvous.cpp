@@ -11,14 +11,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <optional>
+#include <system_error>
 #include <thread>
 
 #include "base/log.hpp"
+#include "base/system_call.hpp"
 #include "base/text.hpp"
 #include "comm/meet/rendezvous.hpp"
+#include "comm/meet/vote.hpp"
 #include "plait/error.hpp"
 #include "unit/folder.hpp"
 #include "unit/scale.hpp"
@@ -135,6 +140,25 @@ TEST_CASE("ranks of two launchers' jobs that come to one place are told which, a
          meet("unix:" + folder.socket(), rank, 2, seconds(10), 10, jobs[0]);
        }))
     CHECK(one == "");
+}
+
+TEST_CASE("what a limit or a sandbox denies is named by the call, with what allows it") {
+  const auto said = [](int error, const char* call) {
+    return std::string(call_failed(ErrorCode::io_error, call, error, "an arena").what());
+  };
+  CHECK(call_failed(ErrorCode::io_error, "memfd_create", ENOSYS).code() == ErrorCode::unsupported);
+  CHECK(said(EPERM, "fallocate").find("an arena: fallocate: Operation not permitted; ") !=
+        std::string::npos);
+  CHECK(said(EPERM, "fallocate").find("seccomp profile that allows fallocate") !=
+        std::string::npos);
+  CHECK(said(EMFILE, "socket").find("ulimit -n") != std::string::npos);
+  CHECK(said(ENOSPC, "fallocate").find("seccomp") == std::string::npos);
+  const std::optional<Error> no_thread = attempt(
+      [] { throw std::system_error(EAGAIN, std::generic_category(), "cannot make a thread"); });
+  REQUIRE(no_thread.has_value());
+  CHECK(no_thread->code() == ErrorCode::out_of_memory);
+  CHECK(std::string(no_thread->what()).find("pthread_create: ") != std::string::npos);
+  CHECK(std::string(no_thread->what()).find("ulimit -u") != std::string::npos);
 }
 
 TEST_CASE("a rank that does not come is named on those who did") {
