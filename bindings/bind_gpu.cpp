@@ -207,7 +207,8 @@ std::uintptr_t numpy_address(nb::handle array) {
 
 /// (device type, ordinal, address, shape, strides in elements, type code, bits, lanes) of anything
 /// with DLPack.
-nb::tuple dlpack_view(const nb::ndarray<nb::ro>& array) {
+template <class Array>
+nb::tuple dlpack_view(const Array& array) {
   nb::list shape, strides;
   for (std::size_t i = 0; i < array.ndim(); ++i) {
     shape.append(array.shape(i));
@@ -229,8 +230,10 @@ void bind_gpu(nb::module_& module) {
   module.def("cuda_driver_version", &driver_version, "Such as 13000 for CUDA 13.0.");
   module.def("numpy_address", &numpy_address, nb::arg("array"),
              "Address of a contiguous numpy array's memory.");
-  module.def("dlpack_view", &dlpack_view, nb::arg("array"),
+  module.def("dlpack_view", &dlpack_view<nb::ndarray<nb::ro>>, nb::arg("array"),
              "(device type, ordinal, address, shape, strides, type code, bits, lanes).");
+  module.def("writable_dlpack_view", &dlpack_view<nb::ndarray<>>, nb::arg("array"),
+             "The same of an array that is not read-only; TypeError where it is.");
   using release = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<Gpu>(module, "Gpu", "One GPU; memory, streams, events and graphs are integers.")
       .def(nb::init<int>(), nb::arg("ordinal"))

@@ -15,7 +15,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from plait._core import InvalidArgumentError, UnsupportedError, dlpack_view, numpy_address
+from plait._core import (
+    InvalidArgumentError,
+    UnsupportedError,
+    dlpack_view,
+    numpy_address,
+    writable_dlpack_view,
+)
 
 HOST = -1
 ON_SOME_GPU = 1 << 16  # an array that does not say which
@@ -129,12 +135,18 @@ def _interface_buffer(array: Any, role: str, writable: bool) -> Buffer:
     return Buffer(address or 0, prod(shape), _type_name(dtype), shape, array, device)
 
 
-def _dlpack_buffer(array: Any, role: str) -> Buffer:
+def _dlpack_buffer(array: Any, role: str, writable: bool) -> Buffer:
     """Memory behind DLPack: a GPU's, or the host's of a type that numpy cannot take (bf16, fp8)."""
+    view_of = writable_dlpack_view if writable else dlpack_view
     try:
-        kind, ordinal, address, shape, strides, code, bits, lanes = dlpack_view(array)
+        kind, ordinal, address, shape, strides, code, bits, lanes = view_of(array)
     except TypeError:  # the binding's, whatever the array said
         found = type(array).__name__
+        if writable:
+            raise InvalidArgumentError(
+                f"wanted a writable {role} as DLPack, found a {found} that gives none or is "
+                "read-only; copy it"
+            ) from None
         raise UnsupportedError(
             f"wanted {role} as DLPack, found a {found} that gives none"
         ) from None
@@ -306,11 +318,13 @@ def buffer_of(array: Any, role: str, *, writable: bool = False) -> Buffer:
     if hasattr(array, "__cuda_array_interface__"):
         return _interface_buffer(array, role, writable)
     if _on_gpu(array):
-        return _dlpack_buffer(array, role)
+        return _dlpack_buffer(array, role, writable)
     view = _as_numpy(array, role)
     if view is None and writable:
         raise InvalidArgumentError(
             f"wanted {role} that is known to be writable, found DLPack of a type that numpy has no "
             "name for; pass a numpy or torch array"
         )
-    return _dlpack_buffer(array, role) if view is None else _numpy_buffer(view, role, writable)
+    return (
+        _dlpack_buffer(array, role, False) if view is None else _numpy_buffer(view, role, writable)
+    )

@@ -9,7 +9,7 @@ import pytest
 from array_libraries import NAMES, library
 
 import plait
-from plait.arrays import DTYPE_OF_TYPE, _is_contiguous, buffer_of
+from plait.arrays import DTYPE_OF_TYPE, _dlpack_buffer, _is_contiguous, buffer_of
 
 
 @pytest.mark.parametrize("name", DTYPE_OF_TYPE)
@@ -114,6 +114,10 @@ def test_nothing_is_written_into_what_is_read_only_behind_dlpack():
     with pytest.raises(plait.InvalidArgumentError, match="output"):
         comm.all_reduce(np.full(3, 2.0), out=ByDlpack(values))
     assert values.tolist() == [1, 1, 1]
+    with pytest.raises(plait.InvalidArgumentError, match=r"writable output as DLPack.*read-only"):
+        _dlpack_buffer(ByDlpack(values), "output", True)  # as one on a GPU is asked
+    assert _dlpack_buffer(ByDlpack(values), "input", False).count == 3
+    assert _dlpack_buffer(ByDlpack(np.ones(3)), "output", True).count == 3
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 3), (3, 1, 2)])
