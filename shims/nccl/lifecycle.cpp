@@ -56,6 +56,13 @@ Result make(const Family& family, Comm* made, Function function, Arguments... ar
   return attach(std::move(one), pass_on(function, arguments...));
 }
 
+void say_unknown(Comm parent) {
+  int ranks = 0;
+  if (log_enabled(LogLevel::info) && real().count(parent, &ranks) == ncclSuccess && ranks > 1)
+    log(LogLevel::info, -1,
+        text("a child of communicator ", parent, ", which plait does not know, stays on NCCL"));
+}
+
 /// A child of which NCCL may store the handle later: `call` hands NCCL the place for it.
 template <class Call>
 Result make_child(Comm comm, const Family& family, Comm* child, const Call& call) {
@@ -63,14 +70,12 @@ Result make_child(Comm comm, const Family& family, Comm* child, const Call& call
   if (here.in_real != 0) return call(child);
   Made one{child, {}, nullptr, {}};
   if (const CommTable::Pin pin = comms().pin(comm)) {
-    if (const Result result = blocked(*pin); result != ncclSuccess) return result;
+    if (pin->is_asked_about()) return ncclInvalidArgument;  // as NCCL has it of one in progress
     one.parent = pin.shared();
   }
   if (one.parent == nullptr) {
-    if (family.ranks == 0 && comm != nullptr && log_enabled(LogLevel::info))
-      log(LogLevel::info, -1,
-          text("a child of communicator ", comm, ", which plait does not know, stays on NCCL"));
     const InReal inside;
+    say_unknown(comm);
     return call(child);
   }
   one.prepared = prepare(family.ranks, family.device, family.configured);
@@ -119,10 +124,18 @@ void stop(Comm comm) {
   if (!pin) return;
   pin->cancelled.store(true);
   await_children(*pin, kHelperSeconds);
+  await_attached(*pin, kHelperSeconds);
   if (pin->phase.load() == Phase::attached) {
     pin->phase.store(Phase::aborted);
     pin->engine->abort();
   }
+}
+
+/// The same of a communicator that goes on, and may have children.
+void interrupt(Comm comm) {
+  stop(comm);
+  if (const CommTable::Pin pin = comms().pin(comm); pin && pin->phase.load() != Phase::attaching)
+    pin->cancelled.store(false);
 }
 
 /// Takes the communicator out of the table. Calls of it that a group has noted end with an error;
@@ -215,7 +228,7 @@ Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
 
 Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* config, int flags) {
   if (real().shrink == nullptr) return ncclInvalidUsage;
-  if ((flags & kShrinkAbort) != 0) stop(comm);
+  if ((flags & kShrinkAbort) != 0) interrupt(comm);
   return make_child(comm, child_of(comm, config), child, [&](Comm* place) {
     return real().shrink(comm, excluded, count, place, config, flags);
   });
@@ -235,7 +248,7 @@ Result ncclCommFinalize(Comm comm) {
   if (here.in_real != 0) return real().finalize(comm);
   std::shared_ptr<State> state;  // no pin: whoever aborts meanwhile waits for those
   if (const CommTable::Pin pin = comms().pin(comm)) {
-    if (const Result result = blocked(*pin); result != ncclSuccess) return result;
+    if (pin->is_asked_about()) return ncclInvalidArgument;
     state = pin.shared();
   }
   const Result result = pass_on(real().finalize, comm);
@@ -261,13 +274,13 @@ Result ncclCommAbort(Comm comm) {
   await_stopped(comm);
   std::shared_ptr<State> state = removed(comm);
   // A helper that is kept inside NCCL, by ranks that do not come, ends by NCCL's abort alone.
-  if (state != nullptr && await_attached(*state, kHelperSeconds)) state.reset();
+  if (state != nullptr && state->phase.load() != Phase::attaching) state.reset();
   return pass_on(real().abort, comm);
 }
 
 Result ncclCommRevoke(Comm comm, int flags) {
   if (real().revoke == nullptr) return ncclInvalidUsage;
-  stop(comm);
+  interrupt(comm);
   return pass_on(real().revoke, comm, flags);
 }
 

@@ -76,11 +76,12 @@ std::string child_later(const Job& job, int rank) {
   int ranks = job.ranks;
   if (job.name == "split_later") {
     begin(nccl().ncclCommSplit(parent, 0, rank, &children[0], nullptr), parent);
-  } else if (job.name == "shrink_later") {
+  } else if (job.name == "shrink_later" || job.name == "shrink_abort_later") {
     int out = 0;
     ranks -= 1;
+    const int flags = job.name == "shrink_later" ? 0 : kShrinkAbort;
     if (rank != out)
-      begin(nccl().ncclCommShrink(parent, &out, 1, &children[0], nullptr, 0), parent);
+      begin(nccl().ncclCommShrink(parent, &out, 1, &children[0], nullptr, flags), parent);
   } else {
     MUST(nccl().ncclGroupStart());
     for (Comm& child : children) MUST(nccl().ncclCommSplit(parent, 0, rank, &child, nullptr));
@@ -94,7 +95,7 @@ std::string child_later(const Job& job, int rank) {
     wrong += wrong_sums(child, ranks);
     MUST(nccl().ncclCommDestroy(child));
   }
-  wrong += wrong_sums(parent, job.ranks);
+  if (job.name != "shrink_abort_later") wrong += wrong_sums(parent, job.ranks);
   MUST(nccl().ncclCommDestroy(parent));
   return number("wrong", wrong) + ", " + number("there", there) + ", " + crowded() + ", " +
          counted("all_reduce");

@@ -592,12 +592,13 @@ std::string overhead(const Job& job, int rank) {
 using Cases = std::map<std::string, std::function<std::string(const Job&, int)>>;
 
 const Cases kBackgroundAndGroups = {
-    {"nonblocking", nonblocking},         {"split_later", child_later},
-    {"shrink_later", child_later},        {"group_later", child_later},
-    {"grow_later", grow_later},           {"order_later", order_later},
-    {"group_streams", group_streams},     {"group_mixed", group_streams},
-    {"group_mixed_later", group_streams}, {"group_messages", group_streams},
-    {"launch_order", launch_order},       {"always_nccls", always_nccls},
+    {"nonblocking", nonblocking},      {"split_later", child_later},
+    {"shrink_later", child_later},     {"shrink_abort_later", child_later},
+    {"group_later", child_later},      {"grow_later", grow_later},
+    {"order_later", order_later},      {"group_streams", group_streams},
+    {"group_mixed", group_streams},    {"group_mixed_later", group_streams},
+    {"group_messages", group_streams}, {"launch_order", launch_order},
+    {"always_nccls", always_nccls},
 };
 
 const Cases kCases = {
