@@ -3,9 +3,14 @@ memory, or whose values are special; what a wait leaves."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from datetime import timedelta
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="wanted torch (make test-torch), found none")
@@ -172,6 +177,37 @@ def not_a_number(rank, ranks):
                 assert mine.isnan().nonzero().flatten().tolist() == [place], (op, source)
 
 
+NANS = {  # the one NaN that a reduction gives, whatever sign and payload it met
+    torch.float8_e4m3fn: 0x7F,
+    torch.float8_e5m2: 0x7E,
+    torch.bfloat16: 0x7FC0,
+    torch.float16: 0x7E00,
+}
+
+
+def small_floats(rank, ranks):
+    """Sums of all pairs of fp8 codes, and of codes about the edges of 16 bits: added in fp32 and
+    rounded once as ml_dtypes does it. torch's own cast to float8_e4m3fn gives 448 for NaN's."""
+    for dtype, one_nan in NANS.items():
+        if dtype.itemsize == 1:
+            codes = np.arange(256, dtype=np.uint8)
+        else:
+            top = {torch.bfloat16: 0x7F80, torch.float16: 0x7C00}[dtype]
+            near = np.arange(top - 100, top + 20)
+            codes = np.concatenate([near, near | 0x8000, np.arange(8)]).astype(np.uint16)
+        mine = [codes.repeat(len(codes)), np.tile(codes, len(codes))]
+        mine += [np.zeros_like(mine[0])] * (ranks - 2)
+        raw = torch.uint8 if dtype.itemsize == 1 else torch.uint16
+        found = torch.from_numpy(mine[rank].copy()).view(dtype)
+        dist.all_reduce(found)
+        numpys = np.dtype(getattr(ml_dtypes, str(dtype)[6:], None) or str(dtype)[6:])
+        with np.errstate(all="ignore"):
+            wide = [one.view(numpys).astype(np.float32) for one in mine]
+            total = sum(wide[1:], wide[0]).astype(numpys)
+        bits = np.where(np.isnan(total), one_nan, total.view(codes.dtype))
+        assert np.array_equal(found.view(raw).numpy(), bits), dtype
+
+
 def lazily_negated(rank, ranks):
     """Tensors whose bytes are not their values: the sign or the conjugate is taken when read."""
     negated = torch._neg_view(torch.full((4,), float(rank + 1)))  # -1, -2 ...
@@ -216,7 +252,7 @@ def channels_last(rank, ranks):
 @pytest.mark.parametrize(
     "program",
     [
-        *(sums_of_bool, averages_of_whole_numbers, not_a_number),
+        *(sums_of_bool, averages_of_whole_numbers, not_a_number, small_floats),
         *(lazily_negated, channels_last),
     ],
 )
@@ -271,6 +307,53 @@ def waits_that_raise(rank, ranks):
         assert found.tolist() == [ranks] * 4
 
 
+def receives_nothing(group):
+    """Destroys a group that has sent what nobody receives."""
+    dist.isend(torch.ones(1 << 18), 1, group=group)
+    dist.destroy_process_group(group)
+
+
+INTERRUPTED = {
+    "first call": lambda group: dist.all_reduce(torch.ones(1), group=group),
+    "call": lambda group: dist.all_reduce(torch.ones(1), group=group),
+    "wait": lambda group: dist.all_reduce(torch.ones(1), group=group, async_op=True).wait(),
+    "time of its own": lambda group: dist.barrier(group, timeout=timedelta(seconds=50)),
+    "receive": lambda group: dist.recv(torch.ones(1), 1, group=group),
+    "any source": lambda group: dist.recv(torch.ones(1), group=group),
+    "destroy": receives_nothing,
+}
+
+
+def interrupted(rank, ranks):
+    """Ctrl-C in each wait of rank 0, for a rank that does not come."""
+    store = dist.distributed_c10d._get_default_store()
+    made = {name: dist.new_group(timeout=timedelta(seconds=60)) for name in INTERRUPTED}
+    for name, group in made.items():
+        if name != "first call":
+            dist.barrier(group)
+    if rank == 1:
+        while not store.check(["interrupted"]):
+            time.sleep(0.05)
+        return {}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    took = {}
+    for name, call in INTERRUPTED.items():
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            call(made[name])
+            time.sleep(20)  # the call must not have ended by itself
+        took[name] = time.monotonic() - began - 0.3
+    store.set("interrupted", "")
+    return took
+
+
 @pytest.mark.parametrize("program", [waited_for_twice, waits_that_raise])
 def test_waits(program):
     on_ranks(program, 3)
+
+
+def test_an_interrupt_ends_each_wait():
+    took = on_ranks(interrupted)[0]
+    assert max(took.values()) < 2, took  # which is 0.1 s where nothing else runs
