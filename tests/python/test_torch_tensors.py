@@ -317,6 +317,9 @@ INTERRUPTED = {
     "first call": lambda group: dist.all_reduce(torch.ones(1), group=group),
     "call": lambda group: dist.all_reduce(torch.ones(1), group=group),
     "wait": lambda group: dist.all_reduce(torch.ones(1), group=group, async_op=True).wait(),
+    "future": lambda group: (
+        dist.all_reduce(torch.ones(1), group=group, async_op=True).get_future().wait()
+    ),
     "time of its own": lambda group: dist.barrier(group, timeout=timedelta(seconds=50)),
     "receive": lambda group: dist.recv(torch.ones(1), 1, group=group),
     "any source": lambda group: dist.recv(torch.ones(1), group=group),
@@ -345,6 +348,10 @@ def interrupted(rank, ranks):
             call(made[name])
             time.sleep(20)  # the call must not have ended by itself
         took[name] = time.monotonic() - began - 0.3
+    began = time.monotonic()  # nothing waits for calls that nobody comes to
+    for name in ("call", "wait", "future"):
+        dist.destroy_process_group(made[name])
+    took["destroy later"] = time.monotonic() - began
     store.set("interrupted", "")
     return took
 

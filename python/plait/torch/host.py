@@ -131,7 +131,7 @@ class HostSide:
         work.wait()
 
     def _hand_over(self, what: str, call: Call, result: Any) -> Later:
-        work = Later(result, what, self._callbacks)
+        work = Later(result, what, self._callbacks, self._interrupted)
         with self._guard:
             self._waiting += 1
             if self._thread is None:
@@ -155,6 +155,10 @@ class HostSide:
                 self._waiting -= 1
             work.finish(error)
             del item, call, work, error  # nothing of a call lives until the next
+
+    def _interrupted(self) -> None:
+        """Nobody waits any more for what runs; a program that ends must get to its end."""
+        self.abort("Ctrl-C ended a wait for one of its calls")
 
     def abort(self, why: str = "it was aborted") -> None:
         """Ends what runs and what comes, with an error; from any thread."""

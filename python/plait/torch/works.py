@@ -85,17 +85,61 @@ class Done(Work):
         return self._future
 
 
+class End:
+    """Of a call that another thread ends; any thread waits for it, and hears Ctrl-C meanwhile.
+
+    interrupted: called where Ctrl-C ends a wait of a call that others may never come to.
+    """
+
+    def __init__(self, interrupted: Callable[[], None] | None) -> None:
+        self._interrupted = interrupted
+        self._over = threading.Lock()  # held until the end: cheaper to wait for than an Event
+        self._over.acquire()
+
+    def come(self) -> None:
+        self._over.release()
+
+    def wait(self, seconds: float = -1) -> bool:
+        """Whether it comes within that time; -1 = waits for it."""
+        try:
+            is_over = self._over.acquire(timeout=seconds)
+        except KeyboardInterrupt:
+            if self._interrupted is not None:
+                self._interrupted()
+            raise
+        if is_over:
+            self._over.release()
+        return is_over
+
+
+class Heard(torch.futures.Future):  # type: ignore[misc]
+    """torch's own wait() is deaf to Ctrl-C."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__()
+        self._end = end
+
+    def wait(self) -> Any:
+        self._end.wait()
+        return super().wait()  # what another thread is about to set
+
+
 class Later(Work):
     """Of a call that another thread ends, by finish()."""
 
-    def __init__(self, result: Any, what: str, callbacks: Callbacks) -> None:
+    def __init__(
+        self,
+        result: Any,
+        what: str,
+        callbacks: Callbacks,
+        interrupted: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__()
         self._result, self._what, self._callbacks = result, what, callbacks
         self._is_nested = in_callback()
         self._source = -1
         self._error: BaseException | None = None
-        self._done = threading.Lock()  # held until the end: cheaper to wait for than an Event
-        self._done.acquire()
+        self._end = End(interrupted)
         self._is_over = False
         self._guard = threading.Lock()
         self._future: Any = None
@@ -106,7 +150,7 @@ class Later(Work):
             if self._is_over:
                 return
             self._error, self._source, self._is_over = error, source, True
-            self._done.release()
+            self._end.come()
             future = self._future
         if future is not None:
             self._callbacks.run(partial(self._tell, future), self._is_nested)
@@ -120,19 +164,15 @@ class Later(Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """timeout: None or zero waits as long as the group's does."""
         seconds = timeout.total_seconds() if timeout is not None else 0.0
-        if not self._done.acquire(timeout=seconds if seconds > 0 else -1):
+        if not self._end.wait(seconds if seconds > 0 else -1):
             raise timed_out(self._what, seconds)
-        self._done.release()
         if self._error is not None:
             raise self._error
         return True
 
     def is_over_within(self, seconds: float) -> bool:
         """Whether it ends, well or not, within that time."""
-        if not self._done.acquire(timeout=seconds):
-            return False
-        self._done.release()
-        return True
+        return self._end.wait(seconds)
 
     def is_completed(self) -> bool:
         return self._is_over
@@ -158,7 +198,7 @@ class Later(Work):
         with self._guard:
             if self._future is not None:
                 return self._future
-            self._future = torch.futures.Future()
+            self._future = Heard(self._end)
             is_over = self._is_over
         if is_over:
             self._tell(self._future)
