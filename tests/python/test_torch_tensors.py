@@ -9,8 +9,6 @@ import threading
 import time
 from datetime import timedelta
 
-import ml_dtypes
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="wanted torch (make test-torch), found none")
@@ -177,37 +175,6 @@ def not_a_number(rank, ranks):
                 assert mine.isnan().nonzero().flatten().tolist() == [place], (op, source)
 
 
-NANS = {  # the one NaN that a reduction gives, whatever sign and payload it met
-    torch.float8_e4m3fn: 0x7F,
-    torch.float8_e5m2: 0x7E,
-    torch.bfloat16: 0x7FC0,
-    torch.float16: 0x7E00,
-}
-
-
-def small_floats(rank, ranks):
-    """Sums of all pairs of fp8 codes, and of codes about the edges of 16 bits: added in fp32 and
-    rounded once as ml_dtypes does it. torch's own cast to float8_e4m3fn gives 448 for NaN's."""
-    for dtype, one_nan in NANS.items():
-        if dtype.itemsize == 1:
-            codes = np.arange(256, dtype=np.uint8)
-        else:
-            top = {torch.bfloat16: 0x7F80, torch.float16: 0x7C00}[dtype]
-            near = np.arange(top - 100, top + 20)
-            codes = np.concatenate([near, near | 0x8000, np.arange(8)]).astype(np.uint16)
-        mine = [codes.repeat(len(codes)), np.tile(codes, len(codes))]
-        mine += [np.zeros_like(mine[0])] * (ranks - 2)
-        raw = torch.uint8 if dtype.itemsize == 1 else torch.uint16
-        found = torch.from_numpy(mine[rank].copy()).view(dtype)
-        dist.all_reduce(found)
-        numpys = np.dtype(getattr(ml_dtypes, str(dtype)[6:], None) or str(dtype)[6:])
-        with np.errstate(all="ignore"):
-            wide = [one.view(numpys).astype(np.float32) for one in mine]
-            total = sum(wide[1:], wide[0]).astype(numpys)
-        bits = np.where(np.isnan(total), one_nan, total.view(codes.dtype))
-        assert np.array_equal(found.view(raw).numpy(), bits), dtype
-
-
 def lazily_negated(rank, ranks):
     """Tensors whose bytes are not their values: the sign or the conjugate is taken when read."""
     negated = torch._neg_view(torch.full((4,), float(rank + 1)))  # -1, -2 ...
@@ -252,7 +219,7 @@ def channels_last(rank, ranks):
 @pytest.mark.parametrize(
     "program",
     [
-        *(sums_of_bool, averages_of_whole_numbers, not_a_number, small_floats),
+        *(sums_of_bool, averages_of_whole_numbers, not_a_number),
         *(lazily_negated, channels_last),
     ],
 )
