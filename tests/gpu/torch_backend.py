@@ -208,6 +208,29 @@ def uneven(job: Job) -> None:
             same(one, job.values(scale + r, r), f"all_gather at {scale}, rank {r}'s")
 
 
+def unfit(job: Job) -> None:
+    """Tensors that do not fit each other: an error, nothing written, and later calls go on."""
+    ranks, rank, group = job.ranks, job.rank, job.group
+    room = job.empty(4 * ranks + 4096)
+    short, whole = room[: 4 * ranks], job.values(64 * ranks)
+    parts, mine = list(short.view(ranks, 4)), job.values(64)
+    calls: list[Callable[[], Any]] = [
+        lambda: dist.all_to_all_single(short, whole, group=group),
+        lambda: dist.all_gather_into_tensor(short, mine, group=group),
+        lambda: dist.reduce_scatter_tensor(short, whole, group=group),
+        lambda: dist.gather(mine, parts if rank == 0 else None, dst=0, group=group),
+        lambda: dist.scatter(mine, parts if rank == 0 else None, src=0, group=group),
+        lambda: dist.all_to_all_single(short, whole, [1] * ranks, [1] * ranks, group=group),
+    ]
+    for number, call in enumerate(calls):
+        if job.is_cuda and number in (3, 4) and rank > 0:
+            continue  # of calls on GPUs no other rank hears
+        want("wanted" in (said := raises(call)) or "plit sizes" in said, f"{number}: {said}")
+        same(room, torch.full_like(room, 77), f"what call {number} must not write")
+    dist.all_reduce(mine, group=group)
+    same(mine, job.total(64), "all_reduce after errors")
+
+
 def sparse(job: Job) -> None:
     """A sum of sparse tensors, as embeddings' gradients are."""
     rows = torch.tensor([[job.rank, job.ranks]], device=job.device)
@@ -555,7 +578,8 @@ def world(job: Job) -> None:
 
 
 EVERYWHERE = [
-    *(all_reduce_types, all_reduce_operations, reduce_and_scatter, moves, uneven, sparse, objects),
+    *(all_reduce_types, all_reduce_operations, reduce_and_scatter, moves, uneven, unfit),
+    *(sparse, objects),
     *(asynchronous, coalesced, messages, barrier, ddp, several_groups, aborted, shut_down),
 ]
 ON_GPUS = [nobody_waits, streams, captured, captured_first, fsdp]

@@ -448,7 +448,7 @@ def test_a_wait_for_a_gpu_raises_what_its_call_met(monkeypatch):
 
 def test_the_program_for_gpus_passes_on_host_memory():
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(PROGRAM)]
-    checks = ["all_reduce_operations", "moves", "uneven", "messages", "aborted", "world"]
+    checks = ["all_reduce_operations", "moves", "uneven", "unfit", "messages", "aborted", "world"]
     done = subprocess.run(
         [sys.executable, *words, *checks, "--device", "cpu"],
         capture_output=True,
