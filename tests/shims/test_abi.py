@@ -16,16 +16,20 @@ EXPORTS = (ROOT / "shims" / "nccl" / "exports.hpp").read_text()
 TYPES = (ROOT / "include" / "plait" / "types.def").read_text()
 
 
+# Where `make nccl` and wheels put NCCL.
+PACKAGES = [Path(entry) / "nvidia" / "nccl" for entry in (ROOT / "build" / "nccl", *sys.path)]
+
+
 @pytest.fixture(scope="module")
 def header() -> str:
     """The text of nccl.h: NCCL_HEADER names it, or it lies where wheels and systems put it."""
-    packages = [Path(entry) / "nvidia" / "nccl" / "include" for entry in sys.path]
+    packages = [package / "include" for package in PACKAGES]
     folders = [*packages, Path("/usr/include"), Path("/usr/local/cuda/include")]
     found = [folder / "nccl.h" for folder in folders if (folder / "nccl.h").exists()]
     if named := os.environ.get("NCCL_HEADER"):
         found.insert(0, Path(named))
     if not found:
-        pytest.skip("no nccl.h installed (pip install nvidia-nccl-cu13 brings one)")
+        pytest.skip("no nccl.h installed (make nccl fetches one)")
     return re.sub(r"/\*.*?\*/", "", found[0].read_text(), flags=re.S)
 
 
@@ -149,7 +153,7 @@ def test_config_begins_as_ours_does(header):
 def test_every_exported_function_is_in_the_table(header):
     """What the forwarding library would hide: names that only the binary shows."""
     elf = pytest.importorskip("plait.elf")
-    found = [Path(entry) / "nvidia" / "nccl" / "lib" / "libnccl.so.2" for entry in sys.path]
+    found = [package / "lib" / "libnccl.so.2" for package in PACKAGES]
     if named := os.environ.get("NCCL_HEADER"):
         found.insert(0, Path(named).parent.parent / "lib" / "libnccl.so.2")
     library = next((path for path in found if path.exists()), None)
