@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
+#include <vector>
 
 #include "base/text.hpp"
 #include "plait/error.hpp"
@@ -120,16 +123,55 @@ Parts parts_of(const Request& request) {
 
 double units(double bytes) { return std::ceil(bytes / 16.0); }
 
+/// What several pairs of ranks draw on at once: a port to a switch, a bus, or a link of one pair.
+struct Shared {
+  double gb_per_s = 0.0;
+  double pairs = 1.0;  ///< of ranks, one way, whose link draws on it
+  double fan = 1.0;    ///< most of these that begin, or end, at one rank
+};
+
+/// The slowest link between two of the devices, then every resource that such links list.
+std::vector<Shared> shared_by(const Topology& topology, const std::vector<int>& devices,
+                              const std::string& plan_label) {
+  Shared slowest{std::numeric_limits<double>::infinity(), 1.0, 1.0};
+  struct Ends {
+    double pairs = 0.0;
+    std::map<int, double> begin, end;  // by device
+  };
+  std::map<int, Ends> drawn;  // by resource
+  for (const int from : devices)
+    for (const int to : devices) {
+      if (from == to) continue;
+      const int found = find_link(topology, from, to);
+      if (found < 0)
+        throw Error(ErrorCode::unsupported,
+                    text("cannot predict ", plan_label, " on ", topology.name, ": no link from ",
+                         device_label(topology, from), " to ", device_label(topology, to)));
+      const Link& link = topology.links[static_cast<std::size_t>(found)];
+      slowest.gb_per_s = std::min(slowest.gb_per_s, link.gb_per_s);
+      for (const int resource : std::set<int>(link.resources.begin(), link.resources.end())) {
+        Ends& ends = drawn[resource];
+        ++ends.pairs, ++ends.begin[from], ++ends.end[to];
+      }
+    }
+  std::vector<Shared> shared{slowest};
+  for (const auto& [resource, ends] : drawn) {
+    double fan = 0.0;
+    for (const auto* const side : {&ends.begin, &ends.end})
+      for (const auto& [device, links] : *side) fan = std::max(fan, links);
+    shared.push_back(
+        {topology.resources[static_cast<std::size_t>(resource)].gb_per_s, ends.pairs, fan});
+  }
+  return shared;
+}
+
 class Price {
  public:
   Price(const Plan& plan, const Topology& topology)
       : plan_(plan), costs_(costs_of(topology)), parts_(parts_of(plan.request)) {
     std::vector<int> devices = plan.request.devices;
     if (devices.empty()) devices = checked(plan.request, topology).devices;
-    link_gb_per_s_ = std::numeric_limits<double>::infinity();
-    for (const int from : devices)
-      for (const int to : devices)
-        if (from != to) link_gb_per_s_ = std::min(link_gb_per_s_, speed(topology, from, to));
+    shared_ = shared_by(topology, devices, label(plan));
   }
 
   double ns(Launch launch) const {
@@ -143,14 +185,6 @@ class Price {
   }
 
  private:
-  double speed(const Topology& topology, int from, int to) const {
-    const int link = find_link(topology, from, to);
-    if (link >= 0) return topology.links[static_cast<std::size_t>(link)].gb_per_s;
-    throw Error(ErrorCode::unsupported,
-                text("cannot predict ", label(plan_), " on ", topology.name, ": no link from ",
-                     device_label(topology, from), " to ", device_label(topology, to)));
-  }
-
   double param(const char* key, double least) const {
     const auto found = plan_.params.find(key);
     const double value = found == plan_.params.end() ? 0.0 : static_cast<double>(found->second);
@@ -174,10 +208,27 @@ class Price {
   double share(double peers) const {
     return to_peers(peers, costs_.to_one, costs_.to_three, costs_.to_seven);
   }
+  // What a rank's bytes take that go to, or come from, `spread` peers in even parts. A sender's
+  // stores go to `peers` of them at once: `reached` says which share of what they draw on together
+  // such stores reach. All of it goes through one port behind a switch, and each part over a link
+  // of its own where every pair has one. Other ranks' calls go the same ways only where all send.
+  template <class Reached>
+  double link_ns(double bytes, double spread, double peers, const Reached& reached) const {
+    double most_ns = 0.0;
+    for (const Shared& shared : shared_) {
+      const double others = parts_.both_ways ? shared.pairs / shared.fan : 1.0;
+      const double drawn = bytes / spread * others * std::min(shared.fan, spread);
+      const double at_once = std::min(shared.fan, peers);
+      most_ns = std::max(most_ns, drawn / (shared.gb_per_s * reached(at_once)));
+    }
+    return most_ns;
+  }
+  double link_ns(double bytes, double spread, double peers) const {
+    return link_ns(bytes, spread, peers, [this](double at_once) { return share(at_once); });
+  }
   // Of what many send to one each sender's stores go to one peer.
-  double link_ns(double bytes) const { return link_ns(bytes, parts_.sent); }
-  double link_ns(double bytes, double peers) const {
-    return bytes / (link_gb_per_s_ * share(peers));
+  double link_ns(double bytes) const {
+    return link_ns(bytes, std::max(parts_.sent, parts_.taken), parts_.sent);
   }
   // What is escaped, or goes by slots of messages, both ways at once.
   double both_ways_share() const { return parts_.both_ways ? costs_.both_ways : 1.0; }
@@ -243,7 +294,7 @@ class Price {
     const double piece = has("piece_bytes") > 0 ? has("piece_bytes") : parts_.bytes;
     const double sum_gb_per_s = costs_.chain_sum_gb_per_s * param("blocks", 1);
     const double added = sums ? std::min(piece, parts_.bytes) / sum_gb_per_s : 0.0;
-    return first + added + link_ns(all * line_bytes, 1.0);
+    return first + added + link_ns(all * line_bytes, 1.0, 1.0);
   }
 
   // Of a tiled call: what an owner handles, which hops that takes, how many of them a rank has a
@@ -307,33 +358,35 @@ class Price {
     return bounded * (has("shift") > 0 ? costs_.shift_share : 1.0) *
            (has("by_xor") > 0 ? costs_.xor_share : 1.0);
   }
-  double pushed_ns(double bytes, double peers, double under_way) const {
-    const double lost = drift(under_way), by_themselves = share(peers);
-    const double in_step =
-        to_peers(peers, costs_.to_one, costs_.in_step_to_three, costs_.in_step_to_seven);
-    const double reached = lost == 1.0 ? by_themselves : in_step + (by_themselves - in_step) * lost;
-    const double by_link = bytes / (link_gb_per_s_ * reached);
+  double share_in_step(double peers) const {
+    return to_peers(peers, costs_.to_one, costs_.in_step_to_three, costs_.in_step_to_seven);
+  }
+  double pushed_ns(double bytes, double spread, double peers, double under_way) const {
+    const double lost = drift(under_way);
+    const double by_link = link_ns(bytes, spread, peers, [&](double at_once) {
+      const double by_themselves = share(at_once), in_step = share_in_step(at_once);
+      return lost == 1.0 ? by_themselves : in_step + (by_themselves - in_step) * lost;
+    });
     return under_way > 0.0 ? std::max(by_link, bytes / under_way * costs_.piece_ns) : by_link;
   }
   // Readers pull as fast as each can take, so they stay in step; `share`: of what stores reach.
-  double pulled_ns(double bytes, double peers, double share) const {
-    const double in_step =
-        to_peers(peers, costs_.to_one, costs_.in_step_to_three, costs_.in_step_to_seven);
-    return bytes / (link_gb_per_s_ * in_step * share);
+  double pulled_ns(double bytes, double spread, double peers, double share) const {
+    return link_ns(bytes, spread, peers,
+                   [&](double at_once) { return share_in_step(at_once) * share; });
   }
   // Of calls in two hops half of the bytes are parts, which senders push by bulk copies where
   // owners do not load them, and half results, which owners store where readers do not pull them.
-  double tile_link_ns(const Tiles& made, double bytes, double peers) const {
+  double tile_link_ns(const Tiles& made, double bytes, double spread, double peers) const {
     const auto pull = static_cast<int>(has("pull"));  // cuda::TilePulls
     const bool pulls_results = (pull & 1) != 0, pulls_parts = (pull & 2) != 0;
     const double results = made.hops > 1 ? bytes / 2 : pulls_results ? bytes : 0.0;
     const double parts = bytes - results, phases = has("phases");
-    const double parts_ns = phases > 0    ? link_ns(parts, 1.0) + phases * costs_.phase_ns
-                            : pulls_parts ? pulled_ns(parts, peers, costs_.load_share)
-                                          : pushed_ns(parts, peers, has("under_way_bytes"));
-    const double results_ns = pulls_results
-                                  ? pulled_ns(results, peers, costs_.pull_share)
-                                  : pushed_ns(results, peers, has("results_under_way_bytes"));
+    const double parts_ns = phases > 0    ? link_ns(parts, 1.0, 1.0) + phases * costs_.phase_ns
+                            : pulls_parts ? pulled_ns(parts, spread, peers, costs_.load_share)
+                                          : pushed_ns(parts, spread, peers, has("under_way_bytes"));
+    const double results_ns =
+        pulls_results ? pulled_ns(results, spread, peers, costs_.pull_share)
+                      : pushed_ns(results, spread, peers, has("results_under_way_bytes"));
     const double pace = has("send_gb_per_s");
     return std::max(parts_ns + results_ns, pace > 0 ? bytes / pace : 0.0);
   }
@@ -362,13 +415,13 @@ class Price {
                          std::log2(ranks) * costs_.tile_ranks_ns + relayed * costs_.tile_relay_ns +
                          std::min(1.0, 16.0 * tile / kFillBytes) * costs_.tile_fill_ns;
     const double sums = made.sums ? made.in / (blocks * costs_.tile_sum_gb_per_s) : 0.0;
-    // A reduce is bound by what comes to its root.
-    const double peers = folds                              ? ranks / 2
-                         : rings                            ? 1.0
-                         : collective == Collective::reduce ? 1.0
-                                                            : std::max(parts.sent, parts.taken);
+    const double spread = folds   ? std::max(1.0, ranks / 2)
+                          : rings ? 1.0
+                                  : std::max(parts.sent, parts.taken);
+    // A reduce is bound by what comes to its root, to which each rank sends alone.
+    const double peers = collective == Collective::reduce ? 1.0 : spread;
     const double link =
-        tile_link_ns(made, folds || rings ? made.out : std::max(made.out, made.in), peers);
+        tile_link_ns(made, folds || rings ? made.out : std::max(made.out, made.in), spread, peers);
     return first +
            overlapped(costs_.tile_norm, {link, sums, steps * made.turns * costs_.tile_step_ns});
   }
@@ -396,7 +449,8 @@ class Price {
   double scatter_ring_ns() const {
     const double others = plan_.request.ranks - 1, part = parts_.bytes / (others + 1);
     return tiles_ns(Collective::reduce_scatter, {part, others, others}) + costs_.ring_ns +
-           param("ring_steps", 1) * costs_.ring_step_ns + others * part / link_gb_per_s_ +
+           param("ring_steps", 1) * costs_.ring_step_ns +
+           link_ns(others * part, 1.0, 1.0, [](double) { return 1.0; }) +
            param("piece_bytes", 1) / costs_.ring_take_gb_per_s;
   }
 
@@ -414,7 +468,7 @@ class Price {
   const Plan& plan_;
   const KernelCosts costs_;
   const Parts parts_;
-  double link_gb_per_s_ = 0.0;
+  std::vector<Shared> shared_;
 };
 
 }  // namespace

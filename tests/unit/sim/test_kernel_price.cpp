@@ -231,3 +231,47 @@ TEST_CASE("a launch that cannot be meant, and ranks without a link, are errors")
   CHECK_THROWS_WITH_AS(predicted_ns(lines("hop", 2, 1024), apart), doctest::Contains("no link"),
                        Error);
 }
+
+TEST_CASE("where every pair has a link of its own a rank's links carry at once") {
+  Topology pairs = switched(4, 300, 100), behind_switch = switched(4, 300, 300);
+  for (Link& link : pairs.links)
+    if (link.kind == LinkKind::nvlink) link.resources.clear();
+  const auto us_on = [](const Topology& topology, const Plan& plan) {
+    return predicted_ns(plan, topology) / 1e3;
+  };
+  const Plan direct =
+      call("tiled", all_reduce(4, 1 << 30), {{"blocks", 100}, {"tile_units", 2048}});
+  // Three links of 100 GB/s are worth a port of 300, and stores to one peer reach more of each.
+  CHECK(us_on(pairs, direct) < 1.05 * us_on(behind_switch, direct));
+  CHECK(us_on(pairs, direct) > 0.8 * us_on(behind_switch, direct));
+  // The pairs' links behind one port of 100 are worth a third of that.
+  CHECK(us_on(switched(4, 100, 100), direct) > 2.5 * us_on(pairs, direct));
+
+  Plan ring = direct, phases = direct;
+  ring.params["ring"] = 1;
+  phases.params["phases"] = 3;
+  for (const Plan& one_peer : {ring, phases}) {  // parts at a time, over one of three links
+    CHECK(us_on(pairs, one_peer) > 1.8 * us_on(pairs, direct));
+    CHECK(us_on(pairs, one_peer) > 1.8 * us_on(behind_switch, one_peer));
+  }
+  for (const char* kernel : {"one_shot", "two_shot"}) {
+    const Plan by_lines = lines(kernel, 4, 64 << 20);
+    CHECK(us_on(pairs, by_lines) < 1.05 * us_on(behind_switch, by_lines));
+  }
+}
+
+TEST_CASE("the slowest of unequal links bounds a call, and a bus that pairs share") {
+  Topology unequal = switched(4, 300, 100);
+  for (Link& link : unequal.links)
+    if (link.kind == LinkKind::nvlink) link.resources.clear();
+  Topology slower = unequal, bus = unequal;
+  slower.links.front().gb_per_s = 50;
+  bus.resources.push_back({"bus", 100});
+  const int last = static_cast<int>(bus.resources.size()) - 1;
+  for (Link& link : bus.links)  // between two halves of the GPUs, all four pairs one way
+    if (link.kind == LinkKind::nvlink && link.src < 2 && link.dst >= 2) link.resources = {last};
+  const Plan plan = call("tiled", all_reduce(4, 1 << 30), {{"blocks", 100}, {"tile_units", 2048}});
+  const double whole = predicted_ns(plan, unequal);
+  CHECK(predicted_ns(plan, slower) > 1.8 * whole);
+  CHECK(predicted_ns(plan, bus) > 3.5 * whole);
+}
