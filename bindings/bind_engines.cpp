@@ -19,9 +19,11 @@ std::vector<StrategyInfo> engine_infos() {
   return infos;
 }
 
-std::vector<std::pair<std::string, std::string>> refusals(const Request& request) {
+std::vector<std::pair<std::string, std::string>> refusals(const Request& request,
+                                                          const std::optional<Topology>& topology) {
   std::vector<std::pair<std::string, std::string>> found;
-  const cuda::Group group = cuda::usual_group(request.ranks);
+  const cuda::Group group =
+      topology ? described_group(*topology, request) : cuda::usual_group(request.ranks);
   for (const cuda::Engine* const engine : cuda::engines())
     if (std::string why = why_not(*engine, request, {}, group); !why.empty())
       found.emplace_back(engine->info().name, std::move(why));
@@ -91,6 +93,16 @@ void bind_engines(nb::module_& module) {
       "What ranks on such GPUs run, a process each, where no budget or mask says otherwise; table: "
       "the machine's; memory: of a communicator on each GPU; pair_of: not 0 = two ranks by "
       "themselves, of a communicator of so many. None: a plan by lanes.");
-  module.def("engine_refusals", &refusals, nb::arg("request"),
-             "(engine, why not) of those that do not serve the request on H200s.");
+  module.def(
+      "engine_refusals", &refusals, nb::arg("request"),
+      nb::arg("topology") = std::optional<Topology>{},
+      "(engine, why not) of those that do not serve the request on the topology's GPUs, or on "
+      "H200s.");
+  module.def(
+      "why_no_plans",
+      [](const Topology& topology, const Request& request) {
+        return described_group(topology, request).lacks(cuda::Family::lanes);
+      },
+      nb::arg("topology"), nb::arg("request"),
+      "Why the topology's GPUs run no kernel of a plan; empty where they do.");
 }

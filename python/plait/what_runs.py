@@ -2,7 +2,7 @@
 
 The request and the machine are values, so this is asked without a GPU. Communicators decide alike,
 by the same core: as the caller says, else by this machine's tuning table, else by what was measured
-on HGX H200, else by simulation.
+on HGX H200, else by simulation. An engine counts where GPUs of the machine's model run its kernels.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Runs:
     plan: plait.Plan
     proof: plait.Report
     eagerly: dict[str, Any] | None = None  # engine and tuning of an eager call, if they differ
+    why_not: str = ""  # why the machine's GPUs run no kernel of plait's; empty where they do
 
     @property
     def title(self) -> str:
@@ -40,15 +41,20 @@ class Runs:
         """Keys as docs/devices_reference.md names them."""
         findings = json.loads(self.proof.to_json())["findings"]
         eagerly = {} if self.eagerly is None else {"eagerly": self.eagerly}
-        return eagerly | {
-            "engine": self.engine,
-            "tuning": self.tuning,
-            "by": self.by,
-            "predicted_us": self.predicted_us,
-            "bytes_by_path": self.plan.bytes_per_path(),
-            "proof": {"proved": not findings, "findings": findings},
-            "plan": json.loads(self.plan.to_json()),
-        }
+        why_not = {"why_not": self.why_not} if self.why_not else {}
+        return (
+            eagerly
+            | why_not
+            | {
+                "engine": self.engine,
+                "tuning": self.tuning,
+                "by": self.by,
+                "predicted_us": self.predicted_us,
+                "bytes_by_path": self.plan.bytes_per_path(),
+                "proof": {"proved": not findings, "findings": findings},
+                "plan": json.loads(self.plan.to_json()),
+            }
+        )
 
 
 def tuning_table(machine: plait.Topology, ranks: int) -> str:
@@ -79,7 +85,7 @@ def by_engine(
 
 def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
     """The request by each engine that takes it."""
-    refused = dict(plait.engine_refusals(request))
+    refused = dict(plait.engine_refusals(request, machine))
     names = [info.name for info in plait.engines() if info.name not in refused]
     found = [by_engine(machine, request, name) for name in names]
     return [runs for runs in found if runs is not None]
@@ -88,7 +94,8 @@ def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
 def by_lanes(machine: plait.Topology, plan: plait.Plan, by: str) -> Runs:
     """A plan as it is."""
     predicted_us = _core.predicted_ns(plan, machine) / 1e3
-    return Runs(LANES, dict(plan.params), by, predicted_us, plan, plait.verify(plan))
+    facts = (LANES, dict(plan.params), by, predicted_us, plan, plait.verify(plan))
+    return Runs(*facts, why_not=_core.why_no_plans(machine, plan.request))
 
 
 def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Plan | None:

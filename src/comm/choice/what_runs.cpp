@@ -2,7 +2,6 @@
 #include "comm/choice/what_runs.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/text.hpp"
 #include "comm/choice/choose.hpp"
@@ -52,21 +51,6 @@ Plan taken_by_calls(const Topology& topology, const Request& asked) {
   return Chooser(topology, {}, false, {}, over_nodes).pick(request, options);
 }
 
-cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
-                        const std::vector<int>& devices) {
-  return [=](const cuda::Engine& engine, const Request& request) {
-    const PlainFloats same_on_every_rank;
-    try {
-      Request placed = request;
-      placed.devices = devices;
-      placed = checked(placed, topology);
-      return predicted_ns(plan_of(engine, topology, placed, {}, group), topology) / 1e3;
-    } catch (const Error&) {  // no link of their own between two of the GPUs
-      return std::numeric_limits<double>::infinity();
-    }
-  };
-}
-
 Plan plan_as_launched(const cuda::Choice& choice, const Topology& topology, const Request& request,
                       const cuda::Group& group, Launch launch) {
   cuda::Tuning tuning = choice.tuning;
@@ -109,10 +93,11 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
   if (placed.ranks < 2 || placed.ranks > cuda::kMaxCudaRanks || placed.count == 0 ||
       !are_linked_in_a_node(topology, placed))
     return std::nullopt;
-  const cuda::Group group = pair_of == 0 ? cuda::usual_group(placed.ranks, false, memory_bytes)
-                                         : cuda::usual_pair(pair_of, memory_bytes);
-  const cuda::Selector selector(group, std::move(table), is_measured(topology, placed),
-                                predictor(topology, group));
+  const cuda::Group group = described_group(topology, placed, memory_bytes, pair_of);
+  const cuda::Selector selector(
+      group, std::move(table), is_measured(topology, placed), predictor(topology, group),
+      cuda::choices(),
+      plan_predictor(topology, [&](const Request& one) { return taken_by_calls(topology, one); }));
   const std::optional<cuda::Choice> choice =
       selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});
   if (!choice) return std::nullopt;

@@ -28,10 +28,15 @@ std::string print(const WhatRuns& found);
 /// By the engine of `choice`; `request`: checked.
 WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const Request& request,
                    const cuda::Group& group, Launch launch);
+/// What ranks on such GPUs agree on, a process each, where no budget or mask says otherwise: a
+/// usual group, without the kernels that a GPU of its model does not run (gpu_models.hpp).
+cuda::Group described_group(const Topology& topology, const Request& request,
+                            std::uint64_t memory_bytes = 0, int pair_of = 0);
 /// What ranks run on such GPUs, a process each and with host memory that all map, where no budget
 /// or mask says otherwise. `launch` says whether the call is captured, whatever `wanted` says.
 /// table: the machine's. None: a plan by lanes, as where two of the GPUs have no link of their own
-/// or lie on two nodes. pair_of: not 0 = of two ranks by themselves, of so many.
+/// or lie on two nodes, or where a plan is faster by prediction. pair_of: not 0 = of two ranks by
+/// themselves, of so many.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::Wanted& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
@@ -43,5 +48,9 @@ Plan taken_by_calls(const Topology& topology, const Request& request);
 /// graphs.
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
                         const std::vector<int>& devices = {});
+/// The same for calls by the plan that `plan_for` gives; infinite where it throws an Error.
+/// `topology` outlives what is returned.
+cuda::PredictPlan plan_predictor(const Topology& topology,
+                                 std::function<Plan(const Request&)> plan_for);
 
 }  // namespace plait

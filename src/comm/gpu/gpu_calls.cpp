@@ -53,15 +53,17 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
     : group_(std::move(group)), options_(std::move(options)) {
   make_rank(exchange);
   const bool as_measured = cuda::is_measured(group_.kind, group_.ranks);
-  const auto selector = [&](const cuda::Group& of) {
+  const bool predicts = group_.why_no_topology.empty() && !options_.beats_nccl;
+  const auto selector = [&](const cuda::Group& of, cuda::PredictPlan predict_plan) {
     return std::make_unique<const cuda::Selector>(
         of, group_.tuning, as_measured,
-        group_.why_no_topology.empty() && !options_.beats_nccl
-            ? predictor(group_.topology, of, group_.devices)
-            : nullptr);
+        predicts ? predictor(group_.topology, of, group_.devices) : nullptr, cuda::choices(),
+        std::move(predict_plan));
   };
-  first_ = selector(cuda_->first_group());
-  whole_ = selector(cuda_->whole_group());
+  first_ = selector(cuda_->first_group(), nullptr);  // which has no room for plans
+  const auto by_plan = [this](const Request& one) { return plan_us(one); };
+  const bool runs_plans = predicts && cuda_->whole_group().runs(cuda::Family::lanes);
+  whole_ = selector(cuda_->whole_group(), runs_plans ? cuda::PredictPlan(by_plan) : nullptr);
   make_chooser();
 }
 
@@ -169,6 +171,18 @@ void GpuCalls::bind_plan(Call& call, const CallOptions& options) {
   counted.plan = chooser_->plan_for(request, options);
   counted.as = counted.plan->counted_as;
   call.bound = cuda_->bind(counted.plan->plan);
+}
+
+/// What the plan takes that serves the request where no engine does.
+double GpuCalls::plan_us(const Request& request) const {
+  const Asked asked = asked_by(request);
+  const std::lock_guard lock(plan_us_guard_);
+  if (const double* const known = plan_us_.find(asked)) return *known;
+  const auto plan_for = [&](const Request& one) {
+    return chooser_->plan_for(placed(one), {})->plan;
+  };
+  return plan_us_.add(asked, plan_predictor(group_.topology, plan_for)(request),
+                      [](const double&) {});
 }
 
 const CallOptions& GpuCalls::wanted_by(const CallOptions& options) const {

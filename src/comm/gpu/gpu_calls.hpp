@@ -151,6 +151,7 @@ class GpuCalls {
                                      const CallOptions& wanted, Launch launch) const;
   void bind_plan(Call& call, const CallOptions& options);
   Request placed(const Request& request) const;
+  double plan_us(const Request& request) const;
   const CallOptions& wanted_by(const CallOptions& options) const;
   void drop(const std::shared_ptr<Counted>& counted);
   void find_paths(Counted& call, Launch launch) const;
@@ -172,6 +173,8 @@ class GpuCalls {
   Calls calls_{kMostCalls};  ///< by engines, and where there is nothing to do
   Calls planned_calls_{kMostPlans};
   Recent<Asked, Offer> offers_{kMostCalls};
+  mutable std::mutex plan_us_guard_;
+  mutable Recent<Asked, double> plan_us_{kMostCalls};  ///< by plans, in us
   Asked last_asked_;
   Offer* last_offer_ = nullptr;
   std::deque<std::shared_ptr<Counted>> dropped_;  ///< calls that were dropped since

@@ -130,8 +130,9 @@ Group first_of(const Group& group) {
 }
 
 Group usual_group(int ranks, bool beside_computing, std::uint64_t memory_bytes,
-                  unsigned most_blocks) {
+                  unsigned most_blocks, const FamilyLacks& lacks) {
   Group group;
+  group.why_not = lacks;
   group.ranks = ranks;
   group.most_blocks = most_blocks;
   group.beside_computing = beside_computing;
@@ -156,12 +157,12 @@ int pair_blocks(int ranks, int sm_budget) {
   return sm_budget == 0 ? most : std::min(sm_budget, most);
 }
 
-Group usual_pair(int ranks, std::uint64_t memory_bytes) {
-  const std::uint64_t bytes = usual_group(ranks, false, memory_bytes).rooms.pair_bytes;
+Group usual_pair(int ranks, std::uint64_t memory_bytes, const FamilyLacks& lacks) {
+  const std::uint64_t bytes = usual_group(ranks, false, memory_bytes, 0, lacks).rooms.pair_bytes;
   if (bytes == 0)
     throw Error(ErrorCode::invalid_argument,
                 text("PLAIT_DEVICE_MEMORY leaves nothing for two of ", ranks, " ranks; give more"));
-  Group group = usual_group(2);
+  Group group = usual_group(2, false, 0, 0, lacks);
   group.most_blocks = static_cast<unsigned>(pair_blocks(ranks));
   group.sizes = {};
   make_room(group, pair_wish(bytes));

@@ -17,6 +17,9 @@ inline constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;
 
 inline constexpr unsigned kTiledBlocks = 100, kTiledBlocksBesideComputing = 64;
 
+/// By Family: which GPU lacks what; empty where all GPUs run the family.
+using FamilyLacks = std::array<std::string, kFamilies>;
+
 struct Group {
   int ranks = 1;
   unsigned multiprocessors = 132;  ///< of the GPU that has the fewest
@@ -34,7 +37,7 @@ struct Group {
   ArenaRooms rooms;                   ///< how the budget was shared out
   bool has_first_room_alone = false;  ///< what calls have until the later room is there
   bool has_rings_alone = false;       ///< copy engines' slots are as copy_ring uses them
-  std::array<std::string, kFamilies> why_not;  ///< by Family: which rank's GPU lacks what
+  FamilyLacks why_not;
 
   /// "" where there is such a part; else why not, as why_not() of an engine says it.
   std::string why_no_room(ArenaPart part) const;
@@ -89,11 +92,11 @@ void make_room(Group& group, const MemoryWish& wish = {});
 /// The group as it is until the later room is there.
 Group first_of(const Group& group);
 /// Of so many H200s, a process each, with host memory that all map: for those who ask what would
-/// run. memory_bytes: 0 = what is usual.
+/// run. memory_bytes: 0 = what is usual. lacks: of other GPUs, what these do not run.
 Group usual_group(int ranks, bool beside_computing = false, std::uint64_t memory_bytes = 0,
-                  unsigned most_blocks = 0);
+                  unsigned most_blocks = 0, const FamilyLacks& lacks = {});
 /// Two ranks of such a communicator by themselves.
-Group usual_pair(int ranks, std::uint64_t memory_bytes = 0);
+Group usual_pair(int ranks, std::uint64_t memory_bytes = 0, const FamilyLacks& lacks = {});
 
 /// What is wanted of memory for a pair that gets so much; 0 = it has no GPU.
 MemoryWish pair_wish(std::uint64_t bytes);

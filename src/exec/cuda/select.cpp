@@ -69,12 +69,13 @@ const char* name_of(Choice::By by) {
 }
 
 Selector::Selector(const Group& group, TuningTable table, bool as_measured, Predict predict,
-                   std::span<const BuiltInChoice> rows)
+                   std::span<const BuiltInChoice> rows, PredictPlan predict_plan)
     : group_(group),
       table_(std::move(table)),
       as_measured_(as_measured),
       predict_(std::move(predict)),
-      rows_(rows) {}
+      rows_(rows),
+      predict_plan_(std::move(predict_plan)) {}
 
 /// The first row that is about the request and whose engine so takes it. Rows were measured with
 /// even blocks: those with a count each go by an engine where they are long, or else by plans. Rows
@@ -94,16 +95,29 @@ const BuiltInChoice* Selector::built_in(const Request& request, bool captured) c
   return nullptr;
 }
 
-/// Null where nothing can be said of any engine.
-const Engine* Selector::simulated(const Request& request) const {
-  const Engine* best = nullptr;
+/// An engine stays where a plan is faster by no more than predictions are sure of. Plans are not
+/// asked about where calls leave SMs to others.
+Selector::Simulated Selector::simulated(const Request& request) const {
+  constexpr double kSure = 1.05;
+  Simulated found;
   double least = std::numeric_limits<double>::infinity();
   for (const Engine* const engine : engines()) {
     if (!takes(*engine, request, {}, group_)) continue;
     const double us = predict_(*engine, request);
-    if (us < least) least = us, best = engine;
+    if (us < least) least = us, found.engine = engine;
   }
-  return best;
+  if (found.engine != nullptr && predict_plan_ && !group_.leaves_sms())
+    found.plan_is_faster = least > kSure * predict_plan_(request);
+  return found;
+}
+
+/// Of blocks with a count each a simulation would compare the one engine that takes them with none.
+bool Selector::goes_by_simulation(const Request& request) const {
+  return !as_measured_ && predict_ && request.counts.empty() && measured(request) == nullptr;
+}
+
+bool Selector::prefers_plan(const Request& request) const {
+  return goes_by_simulation(request) && simulated(request).plan_is_faster;
 }
 
 bool Selector::has_row_for_graphs(const Request& request) const {
@@ -158,9 +172,10 @@ std::optional<Choice> Selector::by_itself(const Request& request, bool captured)
     if (is_sum) choice.beats_nccl = row->beats_nccl();
     if (choice.beats_nccl || !as_measured_) return choice;
   }
-  // Of blocks with a count each it would compare the one engine that takes them with none.
-  if (choice.engine == nullptr && !as_measured_ && predict_ && request.counts.empty()) {
-    choice.engine = simulated(request);
+  if (goes_by_simulation(request)) {
+    const Simulated found = simulated(request);
+    if (found.plan_is_faster) return std::nullopt;
+    choice.engine = found.engine;
     choice.by = Choice::By::simulated;
     if (choice.engine != nullptr) return choice;
   }
@@ -219,6 +234,7 @@ std::optional<Choice> Selector::no_slower_than_nccl(const Request& request) cons
 bool wants_later_room(const Selector& first, const Selector& whole, const Request& request) {
   const bool is_all_reduce = request.collective == Collective::all_reduce;
   if (message_bytes(request) > small_request_bytes(request.ranks, is_all_reduce)) return true;
+  if (whole.prefers_plan(request)) return true;
   const std::optional<Choice> least = first.best(request), most = whole.best(request);
   return most && (!least || !least->runs_as(*most));
 }
@@ -227,6 +243,8 @@ std::string Selector::explain(const Request& request, const Wanted& wanted) cons
   std::string lines;
   if (const std::optional<Choice> choice = best(request, wanted))
     lines = text("chosen: ", in_words(*choice, as_measured_), "\n");
+  else if (wanted.engine.empty() && prefers_plan(request))
+    lines = "chosen: a plan, which is faster than each engine as simulated for this machine\n";
   if (differs_in_graphs(request, wanted))
     lines += text("in graphs: ", in_words(*best(request, {"", {}, true}), as_measured_), "\n");
   for (const Engine* const engine : engines())

@@ -43,22 +43,28 @@ struct Wanted {
 
 /// What a call by the engine takes, in us; infinite where that cannot be said.
 using Predict = std::function<double(const Engine&, const Request&)>;
+/// What a call takes that goes by a plan instead, in us; infinite where no plan serves it.
+using PredictPlan = std::function<double(const Request&)>;
 
 class Selector {
  public:
   /// table: empty = nothing was measured here. as_measured: all ranks' GPUs and links are of a kind
   /// that choices.def was measured on; predict is asked where they are not. Null = choices.def is
-  /// taken for other GPUs too. rows: those of choices.def, or a test's.
+  /// taken for other GPUs too. rows: those of choices.def, or a test's. predict_plan: null = plans
+  /// are for requests that no engine takes.
   Selector(const Group& group, TuningTable table, bool as_measured, Predict predict = nullptr,
-           std::span<const BuiltInChoice> rows = choices());
+           std::span<const BuiltInChoice> rows = choices(), PredictPlan predict_plan = nullptr);
 
-  /// The fastest as far as is known; none = no engine takes the request. Error(unsupported) where
-  /// an engine that the caller names refuses, invalid_argument where the params are not its own.
+  /// The fastest as far as is known; none = no engine takes the request, or a plan is faster by
+  /// prediction. Error(unsupported) where an engine that the caller names refuses, invalid_argument
+  /// where the params are not its own.
   std::optional<Choice> best(const Request& request, const Wanted& wanted = {}) const;
   /// The same, captured or not, where it is known to be no slower than NCCL; none = NCCL's.
   std::optional<Choice> no_slower_than_nccl(const Request& request) const;
   /// Whether best() is another where the call is captured.
   bool differs_in_graphs(const Request& request, const Wanted& wanted = {}) const;
+  /// Whether a plan serves the request though an engine takes it.
+  bool prefers_plan(const Request& request) const;
   /// For people: the choice and by whose word, another one for graphs, then who refuses, and why.
   std::string explain(const Request& request, const Wanted& wanted = {}) const;
 
@@ -68,7 +74,12 @@ class Selector {
   const TunedRow* measured(const Request& request) const;
   Choice asked_for(const Request& request, const Wanted& wanted) const;
   std::optional<Choice> by_itself(const Request& request, bool captured) const;
-  const Engine* simulated(const Request& request) const;
+  struct Simulated {
+    const Engine* engine = nullptr;  ///< the fastest; null where nothing can be said of any
+    bool plan_is_faster = false;
+  };
+  Simulated simulated(const Request& request) const;
+  bool goes_by_simulation(const Request& request) const;
   bool is_within_budget(const Request& request) const;
   bool has_room_as_measured(const Engine& engine) const;
 
@@ -77,6 +88,7 @@ class Selector {
   const bool as_measured_;
   const Predict predict_;
   const std::span<const BuiltInChoice> rows_;
+  const PredictPlan predict_plan_;
 };
 
 /// True of a request that wants more than the first room: it is large, or another engine serves it

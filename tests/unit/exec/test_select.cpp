@@ -142,6 +142,35 @@ TEST_CASE("rows for graphs are those of captured calls that may take the whole G
   CHECK(said(*beside.best(long_one, {"", {}, true})) == "tiled pull=1");
 }
 
+TEST_CASE("a plan serves what it does faster by prediction, where nothing was measured") {
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  const Predict ten = [](const Engine&, const Request&) { return 10.0; };
+  const auto beside_plan = [&](double plan_us, bool as_measured = false,
+                               const Group& group = usual_group(8), const std::string& table = "") {
+    return Selector(group, TuningTable(table), as_measured, ten, rows(),
+                    [=](const Request&) { return plan_us; });
+  };
+  const Selector slower = beside_plan(10.4), faster = beside_plan(9.0), near = beside_plan(9.6);
+  for (const Selector* const selector : {&slower, &near}) {  // within what predictions are sure of
+    REQUIRE(selector->best(request));
+    CHECK(selector->best(request)->by == Choice::By::simulated);
+    CHECK_FALSE(selector->prefers_plan(request));
+  }
+  CHECK_FALSE(faster.best(request));
+  CHECK(faster.prefers_plan(request));
+  CHECK(faster.explain(request).starts_with("chosen: a plan, which is faster than each engine"));
+  CHECK(said(*faster.best(request, {"tiled", {}})) == "tiled");
+  for (const Selector& engine :
+       {beside_plan(9.0, true), beside_plan(9.0, false, usual_group(8, true)),
+        beside_plan(9.0, false, usual_group(8), tuned(""))})
+    CHECK(engine.best(request));  // as measured; beside computing; by this machine's table
+  // Plans have the later room alone, so a small call waits for that too.
+  const Request small = request_of(DataType::fp32, 1 << 10);
+  const Selector first(usual_group(8), {}, false, ten, rows());
+  CHECK(wants_later_room(first, faster, small));
+  CHECK_FALSE(wants_later_room(first, slower, small));
+}
+
 TEST_CASE("counters name the way that a row has, and not what a caller asks for") {
   const Request request = request_of(DataType::fp32, 16 << 20);
   CHECK(label(*selector().best(request)) == "tiled(fold=1,shift=1)");

@@ -1,0 +1,56 @@
+// What a described machine's GPUs run, and what calls take there by engines and by plans.
+#include <limits>
+
+#include "comm/choice/what_runs.hpp"
+#include "exec/cuda/gpu_models.hpp"
+#include "exec/float_mode.hpp"
+#include "plait/error.hpp"
+
+namespace plait {
+namespace {
+
+std::vector<std::string> models_of(const Topology& topology, const Request& request) {
+  std::vector<std::string> models;
+  for (const int device : request.devices)
+    models.push_back(topology.devices[static_cast<std::size_t>(device)].model);
+  return models;
+}
+
+}  // namespace
+
+cuda::Group described_group(const Topology& topology, const Request& asked,
+                            std::uint64_t memory_bytes, int pair_of) {
+  const Request request = checked(asked, topology);
+  const cuda::FamilyLacks lacks = cuda::lacks_of(models_of(topology, request));
+  return pair_of == 0 ? cuda::usual_group(request.ranks, false, memory_bytes, 0, lacks)
+                      : cuda::usual_pair(pair_of, memory_bytes, lacks);
+}
+
+cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
+                        const std::vector<int>& devices) {
+  return [=](const cuda::Engine& engine, const Request& request) {
+    const PlainFloats same_on_every_rank;
+    try {
+      Request placed = request;
+      placed.devices = devices;
+      placed = checked(placed, topology);
+      return predicted_ns(plan_of(engine, topology, placed, {}, group), topology) / 1e3;
+    } catch (const Error&) {  // no link of their own between two of the GPUs
+      return std::numeric_limits<double>::infinity();
+    }
+  };
+}
+
+cuda::PredictPlan plan_predictor(const Topology& topology,
+                                 std::function<Plan(const Request&)> plan_for) {
+  return [&topology, plan_for = std::move(plan_for)](const Request& request) {
+    const PlainFloats same_on_every_rank;
+    try {
+      return predicted_ns(plan_for(request), topology) / 1e3;
+    } catch (const Error&) {  // no plan takes it
+      return std::numeric_limits<double>::infinity();
+    }
+  };
+}
+
+}  // namespace plait
