@@ -299,11 +299,11 @@ def test_bench_plot(tmp_path):
         (["bench", "all_reduce", "-o", "median"], "median"),
         (["bench", "all_reduce", "--strategies", "direct,guess"], "guess"),
         (["bench", "all_reduce", "-b", "inf"], "wanted a size such as 8"),
-        (["bench", "all_reduce", "-e", "1e30"], "1024G at most, found '1e30'"),
+        (["bench", "all_reduce", "-e", "1e30"], "1T at most, found '1e30'"),
         (["bench", "all_reduce", "-b", "nan"], "found 'nan'"),
         (["plan", "all_reduce", "-b", "-5"], "found '-5'"),
         (["bench", "all_reduce", "-i", "1", "-e", "1024G"], "wanted at most 10000 sizes"),
-        (["simulate", "all_reduce", "-b", "1025G"], "1024G at most"),
+        (["simulate", "all_reduce", "-b", "1025G"], "1T at most"),
         (["bench", "all_reduce", "-g", "-3"], "--ranks: wanted 1 or more, found -3"),
         (["bench", "all_reduce", "-g", "0"], "--ranks: wanted 1 or more, found 0"),
         (["plan", "all_reduce", "-g", "0"], "--ranks: wanted 1 or more, found 0"),
@@ -377,6 +377,15 @@ def test_a_profile_as_json_is_json_alone():
     done = plait_command("profile", "--json", "--", *program)
     assert done.returncode == 3 and json.loads(done.stdout) == [], done
     assert "UCX WARN none" in done.stderr, done
+
+
+def test_a_plan_of_less_than_an_element_is_refused():
+    done = plait_command("plan", "all_reduce", "-T", "mist", "-b", "3")
+    assert done.returncode == 2 and "--bytes: wanted 4 or more, one element of fp32" in done.stderr
+    done = plait_command("plan", "all_gather", "-T", "mist", "-b", "15")
+    assert done.returncode == 2 and "--bytes: wanted 16 or more" in done.stderr
+    assert plait_command("plan", "all_gather", "-T", "mist", "-b", "16").returncode == 0
+    assert plait_command("plan", "all_reduce", "-T", "mist", "-b", "0").returncode == 0
 
 
 def test_the_environment_names_machine_and_masks(monkeypatch, tmp_path):

@@ -68,6 +68,39 @@ def test_over_nodes_no_plan_is_marked_that_nothing_runs(nodes, size, wanted):
     assert ("the first in rank order" in text) == (nodes == "mist")
 
 
+@pytest.mark.parametrize(
+    ("machine", "ranks", "collective", "rule"),
+    [
+        ("local-cpu", "2", "all_reduce", "as measured on two CPU ranks, not by simulation"),
+        ("local-cpu", "4", "all_reduce", "on CPU ranks by the planner's estimate"),
+        ("mist", "4", "all_reduce", "the first in rank order"),
+        ("hgx-h200-2", "16", "all_reduce", ""),
+    ],
+)
+def test_what_runs_by_lanes_has_a_row_and_the_rule_that_chose_it(machine, ranks, collective, rule):
+    for size in ("1M", "64M"):
+        text = said(collective, "-T", machine, "-g", ranks, "-b", size)
+        (runs,) = [line for line in text.splitlines() if line.startswith("  runs")]
+        shown = next(line.split()[1] for line in text.splitlines() if line.startswith("  as "))
+        (marked,) = [line for line in text.splitlines() if "<- calls by lanes" in line]
+        assert f"{shown}  <- calls by lanes" in marked
+        rows = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()]
+        times = [float(row[1]) for row in rows if row[1] != "-"]
+        assert times == sorted(times)
+        first = next(row for row in rows if "rank_order" in row)
+        assert ("the first in rank order" in runs) == (marked.split() == [*first[:99]])
+        assert rule in runs or "the first in rank order" in runs
+        assert (", in a graph" in text) == (machine != "local-cpu")
+
+
+def test_where_gpus_run_none_of_it_the_plan_says_so():
+    text = said("all_reduce", "-T", "mist")
+    assert "no such GPU runs it" in text and "compute capability 7.0" in text
+    assert "why_not" in json.loads(said("all_reduce", "-T", "mist", "--json"))
+    assert "no such GPU" not in said("all_reduce", "-T", "narval")
+    assert "1 rank of local-cpu" in said("all_reduce", "-T", "local-cpu", "-g", "1")
+
+
 def test_names_of_plans_are_whole_on_narrow_screens():
     text = said("all_reduce", "-T", "mist", "--bytes", "64M", columns="60")
     assert "hierarchical(chunks=32,host_permille=250,lanes=1)" in text

@@ -16,9 +16,9 @@ SHAPES = ("uniform", "linear", "one-heavy")
 
 
 def parse_bytes(text: str) -> int:
-    """'64M' -> 67108864; K, M and G are powers of two, as in nccl-tests."""
-    wanted = "wanted a size such as 8, 1K, 64M or 1G, 1024G at most"
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    """'64M' -> 67108864; K, M, G and T are powers of two, as in nccl-tests."""
+    wanted = "wanted a size such as 8, 1K, 64M or 1G, 1T at most"
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     number = text.strip().upper().removesuffix("IB").removesuffix("B")
     try:
         scale = units.get(number[-1:], 1)
@@ -73,6 +73,11 @@ def count_for(collective: str, size_bytes: int, plait_type: str, ranks: int) -> 
     """The request count whose message is `size_bytes`, by nccl-tests' conventions."""
     elements = size_bytes // DTYPE_OF_TYPE[plait_type].itemsize
     return elements // ranks if collective in BLOCKS else elements
+
+
+def least_bytes(collective: str, plait_type: str, ranks: int) -> int:
+    """The least message that is not empty."""
+    return DTYPE_OF_TYPE[plait_type].itemsize * (ranks if collective in BLOCKS else 1)
 
 
 def counts_for(shape: str, collective: str, count: int, ranks: int) -> list[int]:

@@ -13,6 +13,7 @@ import typer
 import plait
 from plait import outputs, what_runs
 from plait.bench import engines, sizes
+from plait.commands import ranking
 from plait.commands.console import (
     BytesOption,
     CountsOption,
@@ -63,10 +64,17 @@ def request_of(
     # A first request of no elements turns a bad name into plait's own error before any arithmetic.
     named = plait.Request(collective, 0, plait_type, op, ranks, 0, min(1, ranks - 1))
     bytes_wanted = sizes.parse_bytes(size)
-    return sizes.request_for(
+    request = sizes.request_for(
         *(named.collective, bytes_wanted, named.type, named.op, ranks, 0, min(1, ranks - 1)),
         shape=counts,
     )
+    if bytes_wanted > 0 and request.count == 0:
+        least = sizes.least_bytes(named.collective, named.type, ranks)
+        raise plait.InvalidArgumentError(
+            f"--bytes: wanted {least} or more, one element of {named.type} in each block, or 0; "
+            f"found {size}"
+        )
+    return request
 
 
 def plan(
@@ -100,8 +108,9 @@ def plan(
     if as_json:
         out.print(json.dumps(runs.as_json()), markup=False)
         return
-    proved = _print_runs(machine, request, runs, ops)
-    _print_ranking(plans, refusals, what_runs.taken_by_calls(machine, request))
+    taken = what_runs.taken_by_calls(machine, request)
+    proved = _print_runs(machine, request, runs, ops, ranking.rule(machine, plans, taken))
+    ranking.show(machine, plans, refusals, taken)
     if not proved:
         raise typer.Exit(1)
 
@@ -175,33 +184,6 @@ def _listed_by_reason(refusals: list[tuple[str, str]]) -> str:
     return "\n".join(f"  {', '.join(of)}: {reason}" for reason, of in names.items())
 
 
-def _print_ranking(
-    plans: list[plait.RankedPlan], refusals: list[tuple[str, str]], taken: plait.Plan | None
-) -> None:
-    """The plan's name, which one copies to -s, comes last and is never cut."""
-    columns = (">", ">simulated", ">busbw GB/s", ">ops", "sum order", "bound by", "plan")
-    shown = table(*columns, title="plans by lanes, fastest by simulation first")
-    shown.box, shown.pad_edge = None, False
-    for column in shown.columns:
-        column.no_wrap = True
-    for number, candidate in enumerate(plans, 1):
-        found, timeline = candidate.plan, candidate.timeline
-        said = ("-", "-", "not simulated: budget spent")
-        if timeline is not None:
-            said = (
-                f"{timeline.total_ns / 1e3:.1f} us",
-                f"{timeline.busbw_gb_per_s:.1f}",
-                timeline.bound_by,
-            )
-        mark = "  <- calls by lanes" if taken is not None and found == taken else ""
-        time_us, busbw, bound_by = said
-        figures = (str(number), time_us, busbw, str(found.op_count()), found.sum_order)
-        shown.add_row(*figures, bound_by, found.label + mark)
-    out.print(shown, soft_wrap=False, crop=False, no_wrap=True, overflow="ignore")
-    for name, reason in refusals:
-        out.print(f"not {name}: {reason}", markup=False)
-
-
 def _said(runs: what_runs.Runs) -> str:
     report, twice = runs.proof, "" if runs.engine == what_runs.LANES else ", two calls in a row"
     if not report.proved:
@@ -228,28 +210,34 @@ def folded(carried: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _print_runs(
-    machine: plait.Topology, request: plait.Request, runs: what_runs.Runs, ops: bool
+    machine: plait.Topology,
+    request: plait.Request,
+    runs: what_runs.Runs,
+    ops: bool,
+    rule: str = "",
 ) -> bool:
-    """What would run; False where its plan is wrong."""
+    """What would run; False where its plan is wrong. rule: how calls choose among plans."""
     plan = runs.plan
     size = outputs.human_bytes(request.message_bytes())
-    ranks = f"{request.ranks} ranks of {machine.name}"
+    ranks = f"{request.ranks} rank{'s' if request.ranks > 1 else ''} of {machine.name}"
     out.print(f"{request.name} of {size} {request.type} on {ranks}:", markup=False)
     what = f"engine {runs.engine}" if runs.engine != what_runs.LANES else "by lanes"
     whose = BY_WHOSE_WORD[runs.by]
     if (runs.engine, runs.by) == (what_runs.LANES, "simulated"):
-        is_rank_order = plan.sum_order == "rank_order"
-        whose = "as calls choose" + (": the first in rank order" if is_rank_order else "")
+        whose = rule
+    in_graph = ", in a graph" if any(one.kind == "gpu" for one in machine.devices) else ""
     busbw = sizes.bandwidth(request, runs.predicted_us / 1e6)["busbw"]
     lines = {
         "runs": f"{what}, {whose}",
         "as": plan.label,
-        "predicted": f"{runs.predicted_us:.2f} us, {busbw:.1f} GB/s busbw, in a graph",
+        "predicted": f"{runs.predicted_us:.2f} us, {busbw:.1f} GB/s busbw{in_graph}",
         "proof": _said(runs),
     }
     if runs.eagerly:
         way = engines.way_of(runs.eagerly["engine"], runs.eagerly["tuning"])
         lines["eagerly"] = f"engine {way}: a call outside graphs goes another way"
+    if runs.why_not:
+        lines["but"] = f"no such GPU runs it, so time is the simulator's alone: {runs.why_not}"
     for name, said in lines.items():
         out.print(f"  {name:<10} {said}", markup=False)
     out.print(str(plan) if ops else "", markup=False, end="")
