@@ -35,6 +35,16 @@ def check(file: str, option: str, makes_folders: bool = False) -> None:
         raise plait.FileError(f"{wanted}, found no permission to")
 
 
+def check_new(file: str, option: str, force: bool) -> None:
+    """The same of a file that people edit: one that is there stays, unless `force` is set."""
+    check(file, option)
+    if file and Path(file).is_file() and not force:
+        raise plait.FileError(
+            f"{option}: wanted to write {file}, found a file of that name; take another name, or "
+            "say --force to write over it"
+        )
+
+
 def check_picture(file: str, option: str) -> None:
     """The same of a picture, whose ending names its format; and matplotlib must be there."""
     check(file, option)

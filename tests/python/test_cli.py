@@ -92,6 +92,22 @@ def test_a_new_machine_is_one_that_plans_run_on(tmp_path):
     assert len(plait.Topology.from_json(json.dumps(said)).rank_devices()) == 8
 
 
+@pytest.mark.parametrize("option", ["--new", "--write"])
+def test_a_machine_that_is_there_is_not_written_over(option, tmp_path):
+    file = tmp_path / "box.json"
+    file.write_text("edited by hand")
+    machine = () if option == "--new" else ("-T", "mist")
+    done = plait_command("topo", *machine, option, str(file))
+    assert (done.returncode, done.stdout) == (1, ""), done
+    assert done.stderr == (
+        f"plait: {option}: wanted to write {file}, found a file of that name; take another name, "
+        "or say --force to write over it\n"
+    )
+    assert file.read_text() == "edited by hand"
+    done = plait_command("topo", *machine, option, str(file), "--force")
+    assert done.returncode == 0 and plait.load_topology(str(file)).rank_devices(), done
+
+
 def test_tune_says_what_less_memory_costs(monkeypatch, capsys):
     from plait.commands import tune
 

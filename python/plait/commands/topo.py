@@ -36,15 +36,18 @@ def topo(
         str, typer.Option(help="Write a machine to begin with here: two sockets of PCIe GPUs.")
     ] = "",
     write: Annotated[str, typer.Option(help="Write the topology here, for -T.")] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="With --new and --write: over a file that is there.")
+    ] = False,
 ) -> None:
     """Show the machine: the matrix, every named path and its speed."""
     if listed:
         names = plait.shipped_topologies()
         out.print(json.dumps(names) if as_json else "\n".join(names))
         return
-    outputs.check(write, "--write")
+    outputs.check_new(write, "--write", force)
     if new:
-        outputs.check(new, "--new")
+        outputs.check_new(new, "--new", force)
         said = machine_template.template(Path(new).stem)
         outputs.write_text(new, json.dumps(said, indent=1) + "\n")
         out.print(f"{new}: give it your machine's figures, then: plait plan all_reduce -T {new}")
