@@ -28,8 +28,9 @@ std::vector<Range> partition(Range whole, int parts, std::uint64_t granule) {
 
 Region slice(const Region& region, Range range) {
   if (range.offset > region.bytes || range.bytes > region.bytes - range.offset)
-    throw Error(ErrorCode::internal, text("slice [", range.offset, ", +", range.bytes,
-                                          ") leaves a region of ", region.bytes, " bytes"));
+    throw Error(ErrorCode::invalid_argument,
+                text("wanted a part of a region of ", region.bytes, " bytes, found [", range.offset,
+                     ", +", range.bytes, ")"));
   return {region.space, region.rank, region.offset + range.offset, range.bytes};
 }
 
@@ -84,7 +85,8 @@ Region Builder::alloc(Space space, int place, std::uint64_t bytes) {
                                      : space == Space::ring  ? &plan_.ring_bytes
                                                              : nullptr;
   if (used == nullptr)
-    throw Error(ErrorCode::internal, text("alloc in ", name_of(space), ", which is the caller's"));
+    throw Error(ErrorCode::invalid_argument, text("alloc: wanted scratch, inbox or ring, found ",
+                                                  name_of(space), ", which is the caller's"));
   std::uint64_t& top = used->at(static_cast<std::size_t>(place));
   const Region region{space, place, top, bytes};
   top += (bytes + 127) / 128 * 128;
@@ -156,8 +158,10 @@ Event Builder::signal(int lane, int owner) {
 
 void Builder::wait(int lane, const Event& event) {
   if (plan_.lanes.at(static_cast<std::size_t>(lane)).rank != event.flag.owner)
-    throw Error(ErrorCode::internal, text("rank ", plan_.lanes[static_cast<std::size_t>(lane)].rank,
-                                          " waits for a flag of rank ", event.flag.owner));
+    throw Error(ErrorCode::invalid_argument,
+                text("wait: wanted an event that is signalled to rank ",
+                     plan_.lanes[static_cast<std::size_t>(lane)].rank, ", found one to rank ",
+                     event.flag.owner));
   Op& op = append(lane, OpKind::wait);
   op.flag = event.flag;
   op.value = event.value;

@@ -92,8 +92,9 @@ void Courier::send(int from, int to, const std::vector<Region>& srcs, Route rout
   const int index = channel_between(from, to, route);
   Channel& channel = at(channels_, index);
   if (channel.stage != stage_)
-    throw Error(ErrorCode::internal, text("rank ", from, " sends to ", to, " in stage ", stage_,
-                                          " and in stage ", channel.stage));
+    throw Error(ErrorCode::invalid_argument,
+                text("courier: wanted all messages from rank ", from, " to rank ", to,
+                     " in stage '", channel.stage, "', found one in stage '", stage_, "'"));
   std::uint64_t& known = knowledge(from, stage_);
   if (channel.sent.empty() && channel.direct() && (known & bit(to)) == 0) {
     channel.needs_opening = true;
@@ -108,12 +109,18 @@ void Courier::send(int from, int to, const std::vector<Region>& srcs, Route rout
 Message Courier::receive(int to, int from, std::uint64_t bytes, Route route) {
   if (bytes == 0) return {};
   Channel& channel = at(channels_, channel_between(from, to, route));
+  if (static_cast<std::size_t>(channel.received) == channel.sent.size())
+    throw Error(
+        ErrorCode::invalid_argument,
+        text("courier: wanted a message from rank ", from, " to rank ", to,
+             " sent before it is received, found ", channel.sent.size(), " sent and all received"));
   const Message message = at(channel.sent, channel.received);
   knowledge(to, stage_) |= at(channel.knowledge, channel.received);
   ++channel.received;
   if (message.region.bytes != bytes)
-    throw Error(ErrorCode::internal, text("rank ", to, " expects ", bytes, " bytes of rank ", from,
-                                          ", which sent ", message.region.bytes));
+    throw Error(ErrorCode::invalid_argument,
+                text("courier: wanted ", bytes, " bytes from rank ", from, " to rank ", to,
+                     ", found a message of ", message.region.bytes));
   steps_.push_back({StepKind::receive, stage_, to, message, {}, {}, false, {}});
   return message;
 }
@@ -202,8 +209,11 @@ void Courier::await_slot(Channel& channel, int lane, int index) {
   if (index < slots_) return;
   const Event& released = at(channel.released, index - slots_);
   if (released.value == 0)
-    throw Error(ErrorCode::internal, text("rank ", channel.from, " sends message ", index,
-                                          " to rank ", channel.to, ", whose slots are all held"));
+    throw Error(ErrorCode::invalid_argument,
+                text("courier: wanted message ", index - slots_, " from rank ", channel.from,
+                     " to rank ", channel.to, " released before message ", index,
+                     " of the pair is sent, found it held; release() it, or take more than slots=",
+                     slots_));
   builder_.wait(lane, released);
 }
 

@@ -242,3 +242,49 @@ def example_functions_are_still_functions():
     results = [np.zeros(64, np.float32) for _ in range(4)]
     plait.run_reference(plan, rows, results)
     assert all((result == 6).all() for result in results)
+
+
+def courier_of(build: Callable[[plait.Courier, plait.Builder], None]) -> None:
+    """Two ranks, and what `build` records between them, in two slots."""
+    machine, request = plait.load_topology("hgx-h200"), all_reduce()
+    builder = plait.Builder(machine, request, "mine")
+    plait.in_chunks(
+        builder, "all", lambda courier, chunk: build(courier, builder), chunks=1, slots=2
+    )
+
+
+def test_messages_that_are_not_released_are_a_mistake_of_the_strategy():
+    def forgets(courier: plait.Courier, builder: plait.Builder) -> None:
+        for _ in range(3):
+            courier.send(0, 1, [builder.input(0)])
+            courier.receive(1, 0, builder.input(0).bytes)
+
+    with pytest.raises(plait.InvalidArgumentError) as refused:
+        courier_of(forgets)
+    assert "wanted message 0 from rank 0 to rank 1 released before message 2" in str(refused.value)
+    assert "release() it" in str(refused.value)
+
+
+def test_messages_that_were_not_sent_or_are_of_another_size_are_too():
+    def receives_none(courier: plait.Courier, builder: plait.Builder) -> None:
+        courier.receive(1, 0, builder.input(0).bytes)
+
+    def receives_more(courier: plait.Courier, builder: plait.Builder) -> None:
+        courier.send(0, 1, [builder.input(0)])
+        courier.receive(1, 0, 2 * builder.input(0).bytes)
+
+    with pytest.raises(plait.InvalidArgumentError, match="sent before it is received, found 0"):
+        courier_of(receives_none)
+    with pytest.raises(plait.InvalidArgumentError, match="found a message of 4000"):
+        courier_of(receives_more)
+
+
+def test_mistakes_of_a_builder_are_no_bug_in_plait_either():
+    builder = plait.Builder(plait.load_topology("hgx-h200"), all_reduce(), "mine")
+    told = builder.signal(builder.lane(0), 1)
+    with pytest.raises(plait.InvalidArgumentError, match="found input, which is the caller's"):
+        builder.alloc("input", 0, 64)
+    with pytest.raises(plait.InvalidArgumentError, match="wanted a part of a region of 4000"):
+        builder.input(0).slice(plait.Range(0, 4001))
+    with pytest.raises(plait.InvalidArgumentError, match="wanted a wait on a lane of rank 1"):
+        builder.wait(builder.lane(0), told)
