@@ -26,14 +26,10 @@ from typing import Any
 
 from jobs import run_job
 
+from plait.bench.sizes import parse_bytes
+
 Key = tuple[str, str, int, str]  # collective, type, bytes, way
 Found = dict[Key, dict[str, list[float]]]  # by figure, of both builds: of each round
-
-
-def size(given: str) -> int:
-    """1K, 1M, 1G or plain bytes."""
-    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(given[-1].upper(), 1)
-    return int(given if factor == 1 else given[:-1]) * factor
 
 
 def ended(found: tuple[str, str, str], what: str) -> str:
@@ -50,7 +46,7 @@ def native(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dict[st
         with tempfile.NamedTemporaryFile("r", suffix=".csv") as rows:
             command = [str(build / "bench_gpu"), "--gpus", str(args.gpus), "--eager"]
             command += ["--collective", collective, "--types", "fp32,bf16"]
-            command += ["--min", str(size(args.least)), "--max", str(size(args.most))]
+            command += ["--min", str(parse_bytes(args.least)), "--max", str(parse_bytes(args.most))]
             command += ["--factor", str(args.factor), "--csv", rows.name]
             command += [] if args.threads else ["--processes"]
             ended(run_job(command, os.environ, args.limit), " ".join(command))
@@ -107,8 +103,8 @@ def program(args: argparse.Namespace) -> None:
         return statistics.median(found)
 
     for collective in args.collectives.split(","):
-        nbytes = size(args.least)
-        while nbytes <= size(args.most):
+        nbytes = parse_bytes(args.least)
+        while nbytes <= parse_bytes(args.most):
             whole = torch.ones(nbytes // 2 // ranks * ranks, device="cuda", dtype=torch.bfloat16)
             part = torch.full((len(whole) // ranks,), rank + 1.0, device="cuda", dtype=whole.dtype)
             call = partial(ways[collective], whole, part)

@@ -134,11 +134,9 @@ class Communicator {
   /// what it gets later sees the output. Ranks do not meet on the host, so what one rank finds
   /// wrong with its arguments is thrown on that rank alone, and peers that made the call wait for
   /// it (arrive_s) or for its abort(). May be captured into a graph.
-  /// strategy: "" = plait chooses; "one_shot", "two_shot", "hop", "tiled" = that kernel, params
-  /// blocks, threads, ahead, tile_units, bare; "rotation" = copy engines, params blocks,
-  /// tile_units, and for two ranks ahead. host_permille: a share through host memory, of an
-  /// all_reduce by any of these, of two ranks' rotation for any collective; host_cpu_permille: one
-  /// of an all_reduce that CPU cores reduce there. Another name = that strategy's plan.
+  /// strategy: "" = plait chooses; the name of an engine = that engine, with the params that it
+  /// takes; another name = that strategy's plan. Engines and params are those of
+  /// docs/devices_reference.md; in Python plait.engines() and plait.engine_params() list them.
   /// Error(no_device) where the communicator has none; unsupported; invalid_argument; later errors
   /// as check() does.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
