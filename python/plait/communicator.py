@@ -388,7 +388,12 @@ class Communicator:
         for arrays on a GPU, where ranks meet on the host in few calls.
         """
         if is_on_gpu(array) or is_on_gpu(out):
-            return self._enqueue(collective, array, out, _How(**given), op, root, peer, blocks)
+
+            def kind_of(source: Buffer) -> _Kind | BlocksKind:
+                return blocks(source) if blocks else self._kind(collective, source, op, root, peer)
+
+            meets = blocks is not None and collective in ("all_to_all", "gather", "scatter")
+            return self._enqueue(array, out, _How(**given), kind_of, meets)
         try:
             how = _How(**given) if given else _USUAL
             source = buffer_of(array, "input")
@@ -411,23 +416,19 @@ class Communicator:
 
     def _enqueue(
         self,
-        collective: str,
         array: Any,
         out: Any,
         how: _How,
-        op: str,
-        root: int,
-        peer: int,
-        blocks: Callable[[Buffer], BlocksKind] | None,
+        kind_of: Callable[[Buffer], _Kind | BlocksKind],
+        meets: bool,
     ) -> Any:
         """The same on this rank's GPU, in stream order.
 
         Errors are this rank's own, but where the others wait on the host: all of them do where the
-        communicator has no GPU, or no rank knows the counts of all blocks.
+        communicator has no GPU, or no rank knows the counts of all blocks (`meets`).
         """
-        meets = blocks is not None and collective in ("all_to_all", "gather", "scatter")
         try:
-            kind, made, call = self._gpu_call(collective, array, out, how, op, root, peer, blocks)
+            kind, made, call = self._gpu_call(array, out, how, kind_of)
         except Exception as error:
             if meets or self.device == HOST:
                 self._tell(error)
@@ -440,14 +441,10 @@ class Communicator:
 
     def _gpu_call(
         self,
-        collective: str,
         array: Any,
         out: Any,
         how: _How,
-        op: str,
-        root: int,
-        peer: int,
-        blocks: Callable[[Buffer], BlocksKind] | None,
+        kind_of: Callable[[Buffer], _Kind | BlocksKind],
     ) -> tuple[_Kind | BlocksKind, Any, tuple[Any, ...]]:
         """What the core is asked, and the caller's output; all arguments checked."""
         if self.device == HOST:
@@ -456,7 +453,7 @@ class Communicator:
                 "make it with device= (PLAIT_DEVICE)"
             )
         source = buffer_of(array, "input")
-        kind = blocks(source) if blocks else self._kind(collective, source, op, root, peer)
+        kind = kind_of(source)
         out, result = self._output(kind, source, out)
         buffers = [source] if result is None else [source, result]
         for role, buffer in zip(("input", "output"), buffers, strict=False):
