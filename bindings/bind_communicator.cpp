@@ -76,6 +76,9 @@ void bind_options(nb::module_& module) {
         return std::pair(folder.path, folder.why_not_runtime);
       },
       "(that folder, why it is not in XDG_RUNTIME_DIR though that is set), with nothing made.");
+  module.def(
+      "check_environment", [] { static_cast<void>(read_env()); },
+      "Raises InvalidArgumentError where a PLAIT_* variable is not known, or out of range.");
   module.def("unique_id", &unique_id,
              "Text that names one communicator: made on one of its ranks, carried by the program "
              "to the others, given to plait.init(unique_id=) on all.");

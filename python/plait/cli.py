@@ -1,14 +1,16 @@
 """The `plait` command. Data goes to standard output, progress to standard error.
 
-Exit statuses are those of errors.def: 0 ok, 1 failure, 2 usage, 3 no such device. run, profile and
-launch end as the program did; with 127 where there is no such program, 126 where it cannot be run.
+Exit statuses are those of errors.def: 0 ok, 1 failure, 2 usage, 3 no such device; 130 after Ctrl-C.
+run, profile and launch end as the program did; with 127 where there is no such program, 126 where
+it cannot be run.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -32,12 +34,25 @@ app = typer.Typer(
 )
 
 
+def _checked(command: Callable[..., None]) -> Callable[..., None]:
+    """The command behind a look at PLAIT_* variables; doctor, which lists wrong ones, as it is."""
+    if command is doctor:
+        return command
+
+    @functools.wraps(command)
+    def checked(**options: Any) -> None:
+        plait._core.check_environment()
+        command(**options)
+
+    return checked
+
+
 COMMANDS: tuple[Callable[..., None], ...] = (topo, plan, verify, simulate, report, bench, tune)
 BEFORE_PROGRAMS: tuple[Callable[..., None], ...] = (run, profile, launch, doctor)
 for command in COMMANDS:
-    app.command()(command)
+    app.command()(_checked(command))
 for command in BEFORE_PROGRAMS:  # a program's own options come after its name
-    app.command(context_settings=SETTINGS)(command)
+    app.command(context_settings=SETTINGS)(_checked(command))
 
 
 def _version(show: bool) -> None:
@@ -63,13 +78,25 @@ def _options(
     del version
 
 
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C led to it: typer ends a command with a status of its own then."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def main() -> NoReturn:
-    """Runs the command line; plait's errors become one line and their exit status."""
+    """Runs the command line; plait's errors and Ctrl-C become one line and an exit status."""
     try:
         app()
     except plait.Error as error:
         err.print(f"plait: {error}", markup=False)
         sys.exit(error.exit_code)
+    except (KeyboardInterrupt, SystemExit) as end:
+        if not _is_interrupt(end):
+            raise
+        err.print("plait: interrupted", markup=False)
+        sys.exit(130)
     sys.exit(0)
 
 

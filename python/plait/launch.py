@@ -7,9 +7,11 @@ started it, however that ends.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +23,16 @@ from typing import IO, Any
 from plait.keeper import started
 
 Emit = Callable[[dict[str, Any]], None]
+
+
+@contextlib.contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Processes started meanwhile do not hear Ctrl-C: this process does, and ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Keeper:
@@ -74,12 +86,14 @@ class Job:
                 "PLAIT_RENDEZVOUS": meeting if ranks > 1 else "",
             }
             # The task travels on standard input: it may be longer than an argument may be.
-            process = subprocess.Popen(
-                [sys.executable, "-m", "plait.launch", entry, str(write_fd)],
-                env=rank_env,
-                stdin=subprocess.PIPE,
-                pass_fds=[*fds, write_fd],
-            )
+            with without_interrupts():
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "plait.launch", entry, str(write_fd)],
+                    env=rank_env,
+                    stdin=subprocess.PIPE,
+                    stdout=2,  # standard output has the command's data alone
+                    pass_fds=[*fds, write_fd],
+                )
             self._keeper.add(process)
             assert process.stdin is not None
             process.stdin.write(json.dumps(task).encode())

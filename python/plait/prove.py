@@ -12,11 +12,13 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any
 
 import plait
 from plait._core import Finding, engine_case_count, prove_engine_case, takes_counts
 from plait.bench.sizes import BLOCKS, SHAPES, counts_for
+from plait.launch import without_interrupts
 from plait.planning import load
 
 # Counts that break careless cuts: none, one, primes, one off a power of two; and two large ones.
@@ -135,7 +137,10 @@ def prove_all(
     """
     context = multiprocessing.get_context("spawn")
     processes = workers or os.cpu_count() or 1
-    with context.Pool(processes, initializer=_load, initargs=(list(loaded),)) as pool:
+    resource_tracker.ensure_running()  # else the pool starts it, which lets interrupts in again
+    with without_interrupts():
+        pool = context.Pool(processes, initializer=_load, initargs=(list(loaded),))
+    with pool:
         yield from pool.imap_unordered(prove, cases, chunksize=64)
 
 

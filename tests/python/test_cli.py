@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +397,50 @@ def test_a_profile_as_json_is_json_alone():
     assert "UCX WARN none" in done.stderr, done
 
 
+COMMANDS = {
+    "topo": ["topo", "-T", "mist"],
+    "plan": ["plan", "all_reduce", "-T", "mist"],
+    "verify": ["verify", "none.json"],
+    "simulate": ["simulate", "all_reduce", "-T", "mist"],
+    "report": ["report", "-T", "mist", "--json"],
+    "bench": ["bench", "all_reduce"],
+    "tune": ["tune"],
+    "run": ["run", "--", "true"],
+    "profile": ["profile", "--", "true"],
+    "launch": ["launch", "--", "true"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_refuses_a_variable_that_plait_does_not_know(command, monkeypatch):
+    words = COMMANDS[command]
+    monkeypatch.setenv("PLAIT_FOO", "1")
+    done = plait_command(*words)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert "PLAIT_FOO is no variable of plait" in done.stderr
+    monkeypatch.setenv("PLAIT_FOO", "")
+    monkeypatch.setenv("PLAIT_DEADLINE_S", "abc")
+    done = plait_command(*words)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert "PLAIT_DEADLINE_S: wanted a number" in done.stderr
+
+
+def test_doctor_lists_a_variable_that_plait_does_not_know(monkeypatch):
+    monkeypatch.setenv("PLAIT_FOO", "1")
+    done = plait_command("doctor", "--json")
+    assert done.returncode == 1
+    (row,) = [row for row in json.loads(done.stdout) if row["what"] == "PLAIT_* variables"]
+    assert row["state"] == "broken" and "PLAIT_FOO" in row["found"]
+    assert plait_command("help", "plan").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["doctor", "run", "profile", "launch"])
+def test_an_option_that_there_is_not_is_no_program(command):
+    done = plait_command(command, "--foo")
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert "wanted a program, found --foo, which is no option of this command" in done.stderr
+
+
 def test_a_plan_of_less_than_an_element_is_refused():
     done = plait_command("plan", "all_reduce", "-T", "mist", "-b", "3")
     assert done.returncode == 2 and "--bytes: wanted 4 or more, one element of fp32" in done.stderr
@@ -402,6 +448,49 @@ def test_a_plan_of_less_than_an_element_is_refused():
     assert done.returncode == 2 and "--bytes: wanted 16 or more" in done.stderr
     assert plait_command("plan", "all_gather", "-T", "mist", "-b", "16").returncode == 0
     assert plait_command("plan", "all_reduce", "-T", "mist", "-b", "0").returncode == 0
+
+
+INTERRUPTED = {
+    "bench": ["bench", "all_reduce", "-g", "3", "-b", "64M", "-e", "64M", "-n", "100000"],
+    "verify": ["verify", "--all", "-T", "mist"],
+}
+
+
+@pytest.mark.parametrize("command", INTERRUPTED)
+@pytest.mark.parametrize("whom", ["all", "the command"])  # a terminal tells all; kill tells one
+def test_an_interrupt_is_one_line_and_its_processes_are_gone(command, whom):
+    words = [sys.executable, "-m", "plait.cli", *INTERRUPTED[command]]
+    job = subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        before = time.monotonic()
+        while len(ranks := in_session(job.pid)) < 3:
+            assert time.monotonic() < before + 60, ranks
+            time.sleep(0.05)
+        time.sleep(1)  # until they work
+        (os.killpg if whom == "all" else os.kill)(job.pid, signal.SIGINT)
+        said = job.communicate(timeout=60)[1]
+        assert (job.returncode, said) == (130, "plait: interrupted\n")
+        before = time.monotonic()
+        while left := in_session(job.pid):
+            assert time.monotonic() < before + 20, left
+            time.sleep(0.05)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+
+
+def in_session(leader: int) -> list[int]:
+    """The live processes of the session that this process leads."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
 
 
 def test_the_environment_names_machine_and_masks(monkeypatch, tmp_path):

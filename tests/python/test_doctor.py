@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from recorded import RESULTS
 
 import plait
@@ -223,3 +224,45 @@ def test_nics_are_listed_with_state_and_rate(tmp_path, monkeypatch):
     found = doctor._nics()
     assert found.state == "ok"
     assert found.found.startswith("mlx5_0: 4: ACTIVE, 400 Gb/sec (4X NDR); x: ")
+
+
+def test_the_environment_stands_above_files_of_nccls_settings(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("NCCL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(doctor, "NCCL_CONF", tmp_path / "etc")
+    assert doctor._nccl_settings().found == "none"
+    own, everyones = tmp_path / "own", tmp_path / "etc"
+    own.write_text("# a comment\nNCCL_ALGO=Ring\nNCCL_DEBUG=INFO\n")
+    everyones.write_text("NCCL_ALGO=Tree\nNCCL_PROTO=LL\n")
+    monkeypatch.setenv("NCCL_CONF_FILE", str(own))
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    check = doctor._nccl_settings()
+    assert check.state == "ok" and check.found == (
+        f"NCCL_ALGO=Ring ({own}), NCCL_DEBUG=WARN (environment), NCCL_PROTO=LL ({everyones})"
+    )
+    assert check.advice == (
+        f"no effect: NCCL_DEBUG of {own} (that of environment counts), "
+        f"NCCL_ALGO of {everyones} (that of {own} counts)"
+    )
+    monkeypatch.setenv("NCCL_CONF_FILE", f"{tmp_path}/none")
+    assert doctor._nccl_settings().state == "broken"
+
+
+def test_without_a_driver_each_call_of_nccl_fails(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor.nccl, "library_path", lambda: "libnccl.so.2")
+    monkeypatch.setattr(run, "nccl_version", lambda path: 22302)
+    monkeypatch.setattr(run, "find_nccl", lambda: None)
+    monkeypatch.setattr(doctor, "DRIVER", "libcuda_that_is_nowhere.so.1")
+    check = doctor._nccl()
+    assert check.state == "missing" and "fails with ncclUnhandledCudaError" in check.advice
+    monkeypatch.setattr(doctor, "DRIVER", "libc.so.6")
+    assert doctor._nccl().state == "ok"
+
+
+def test_a_wrong_variable_is_a_row_and_not_the_end(monkeypatch, capsys):
+    monkeypatch.setenv("PLAIT_FOO", "1")
+    with pytest.raises(typer.Exit):
+        doctor.doctor(as_json=True)
+    rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["PLAIT_* variables"]["state"] == "broken" and "processor" in rows

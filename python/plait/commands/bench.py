@@ -504,12 +504,16 @@ def rows_of(entry: str, ranks: int, task: dict[str, Any]) -> Iterator[dict[str, 
     """What the ranks emit, as it comes; then ends the command where one of them failed."""
     job = launch.start(entry, ranks, task)
     failure: dict[str, Any] | None = None
-    for row in job.lines():
-        if "error" in row:
-            failure = failure or row
-        else:
-            yield row
-    statuses = job.wait()
+    try:
+        for row in job.lines():
+            if "error" in row:
+                failure = failure or row
+            else:
+                yield row
+        statuses = job.wait()
+    except BaseException:  # Ctrl-C, or whoever takes the rows has failed
+        job.kill()
+        raise
     if failure is not None:
         err.print(f"rank {failure['rank']}: {failure['error']}", markup=False)
         raise typer.Exit(failure["exit_code"])

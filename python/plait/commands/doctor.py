@@ -25,7 +25,10 @@ from plait import elf, gpu, mpi_door, run, same_bits
 from plait.bench import nccl
 from plait.commands import between
 from plait.commands.console import JsonOption, machine, out, table
+from plait.commands.run import program
 
+DRIVER = "libcuda.so.1"
+NCCL_CONF = Path("/etc/nccl.conf")
 SMI_S = 30.0  # a driver that hangs keeps nvidia-smi for ever
 
 
@@ -218,7 +221,44 @@ def _nccl() -> Check:
     if version == 0:
         advice = "only needed for `plait run` and --against nccl; PLAIT_NCCL_LIB names one"
         return Check("NCCL", "missing", f"{path} cannot be loaded{other}", advice)
-    return Check("NCCL", "ok", f"{nccl.version_text(version)} at {path}{other}")
+    said = f"{nccl.version_text(version)} at {path}{other}"
+    if _library(DRIVER, "", "").state != "ok":
+        advice = f"without {DRIVER} each call of NCCL fails with ncclUnhandledCudaError"
+        return Check("NCCL", "missing", said, advice)
+    return Check("NCCL", "ok", said)
+
+
+def _nccl_files() -> list[Path]:
+    """Where NCCL looks for settings, those that count most first."""
+    own = os.environ.get("NCCL_CONF_FILE")
+    return [Path(own) if own else Path.home() / ".nccl.conf", NCCL_CONF]
+
+
+def _nccl_settings() -> Check:
+    """NCCL_* of the environment and of files, and which of two counts."""
+    given = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
+    named = given.pop("NCCL_CONF_FILE", "")
+    from_where = dict.fromkeys(given, "environment")
+    lost = []
+    for file in _nccl_files():
+        try:
+            lines = file.read_text().splitlines()
+        except OSError as error:
+            if named == str(file):
+                advice = "correct NCCL_CONF_FILE or unset it: NCCL reads none of it"
+                return Check("NCCL settings", "broken", f"{file}: {error.strerror}", advice)
+            continue
+        for line in lines:
+            name, equals, value = line.partition("=")
+            if not equals or line.startswith("#"):
+                continue
+            if name in given:
+                lost.append(f"{name} of {file} (that of {from_where[name]} counts)")
+            else:
+                given[name], from_where[name] = value, str(file)
+    found = [f"{name}={value} ({from_where[name]})" for name, value in sorted(given.items())]
+    advice = f"no effect: {', '.join(lost)}" if lost else ""
+    return Check("NCCL settings", "ok", ", ".join(found) or "none", advice)
 
 
 def _tuning() -> Check:
@@ -287,11 +327,12 @@ def examine() -> list[Check]:
         _variables(),
         _topology(),
         _gpus(),
-        _library("libcuda.so.1", "CUDA driver", "install the NVIDIA driver for GPU ranks"),
+        _library(DRIVER, "CUDA driver", "install the NVIDIA driver for GPU ranks"),
         _library("libnvidia-ml.so.1", "NVML", "comes with the NVIDIA driver"),
         _device_code(),
         _tuning(),
         _nccl(),
+        _nccl_settings(),
         _launcher("torchrun"),
         _launcher("mpirun"),
         _nics(),
@@ -368,7 +409,8 @@ def _public(library: Path) -> set[str]:
 
 def doctor(
     command: Annotated[
-        list[str] | None, typer.Argument(help="A program: say how `plait run` would run it.")
+        list[str] | None,
+        typer.Argument(help="A program: say how `plait run` would run it.", callback=program),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

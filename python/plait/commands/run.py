@@ -16,7 +16,20 @@ from plait.outputs import human_bytes
 
 # A program's own options come after its name and are left to it.
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-CommandArgument = Annotated[list[str], typer.Argument(help="The program and its arguments.")]
+
+
+def program(words: list[str] | None) -> list[str] | None:
+    """A callback that refuses an option plait does not have where the program should stand."""
+    if words and words[0].startswith("-"):
+        raise plait.InvalidArgumentError(
+            f"wanted a program, found {words[0]}, which is no option of this command; see --help"
+        )
+    return words
+
+
+CommandArgument = Annotated[
+    list[str], typer.Argument(help="The program and its arguments.", callback=program)
+]
 DoorOption = Annotated[
     str, typer.Option(help="preload, audit, library or mpi; default: what the program needs.")
 ]
