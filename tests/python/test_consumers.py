@@ -89,6 +89,26 @@ def test_launch_ends_as_its_first_failing_rank_does(tmp_path):
     assert done.returncode == 127 and "cannot run /no/such" in done.stderr
 
 
+def test_launch_blames_no_rank_that_lost_another(tmp_path):
+    """Ranks that lose another may end before it: its interpreter has more to do."""
+    program = tmp_path / "one_raises.py"
+    program.write_text(
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '2':\n"
+        "    time.sleep(0.5)\n"
+        "sys.exit(3 if os.environ['RANK'] == '1' else 1)\n"
+    )
+    words = [*LAUNCH, "-n", "4", "--", sys.executable, str(program)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50)
+    hint = ": look first at the rank whose error names no other\n"
+    said = (
+        "ranks 0, 2 and 3 ended with 1, rank 1 with 3",
+        "rank 1 ended with 3, ranks 0, 2 and 3 with 1",
+    )
+    assert done.stderr in {f"plait: {one}{hint}" for one in said}, done
+    assert done.returncode in (1, 3)
+
+
 def test_launched_ranks_meet_as_often_as_they_like(tmp_path):
     program = tmp_path / "twice.py"
     program.write_text(

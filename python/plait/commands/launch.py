@@ -68,17 +68,33 @@ def _end(started: list[subprocess.Popen[bytes]], number: int) -> None:
 
 
 def _wait(started: list[subprocess.Popen[bytes]]) -> int:
-    """0, or the status of the rank that failed first; the others are ended then."""
-    failed, deadline = 0, float("inf")
-    while any(process.poll() is None for process in started):
+    """0, or the status of the rank that was seen to fail first; others end a while after that."""
+    failed: dict[int, int] = {}  # status by rank, of ranks that failed before others were ended
+    deadline = float("inf")
+    while True:
+        runs = [process.poll() for process in started].count(None)
         for rank, process in enumerate(started):
-            status = process.poll()
-            if status and not failed:
-                failed = status if status > 0 else 128 - status
-                err.print(f"plait: rank {rank} ended with {failed}", markup=False)
-                deadline = time.monotonic() + GRACE_S
-        if time.monotonic() > deadline:
-            _end(started, signal.SIGKILL)
+            if status := process.returncode:
+                failed.setdefault(rank, status if status > 0 else 128 - status)
+        if failed:
+            deadline = min(deadline, time.monotonic() + GRACE_S)
+        if runs == 0 or time.monotonic() > deadline:
+            break
         time.sleep(0.01)
-    statuses = [process.returncode for process in started if process.returncode]
-    return failed or next((one if one > 0 else 128 - one for one in statuses), 0)
+    _end(started, signal.SIGKILL)
+    for process in started:
+        process.wait()
+    if failed:
+        err.print(f"plait: {_said(failed)}", markup=False)
+    return next(iter(failed.values()), 0)
+
+
+def _said(failed: dict[int, int]) -> str:
+    """'rank 1 ended with 7'. A rank may end before the one that it lost, so no order is told."""
+    parts: list[str] = []
+    for status in dict.fromkeys(failed.values()):
+        *most, last = map(str, sorted(rank for rank, its in failed.items() if its == status))
+        ranks = f"ranks {', '.join(most)} and {last}" if most else f"rank {last}"
+        parts.append(f"{ranks} {'' if parts else 'ended '}with {status}")
+    hint = ": look first at the rank whose error names no other" if len(failed) > 1 else ""
+    return ", ".join(parts) + hint
