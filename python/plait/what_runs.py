@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,21 @@ def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Pla
         return _core.taken_by_calls(machine, request)
     except plait.UnsupportedError:
         return next(iter(plait.propose(machine, request)[0]), None)
+
+
+def under_nccl(machine: plait.Topology, request: plait.Request, runs: Runs) -> str:
+    """Why `plait run` would leave calls on such GPUs to NCCL; empty where it may serve some."""
+    places = [machine.rank_devices()[rank] for rank in range(request.ranks)]
+    devices = [machine.devices[place] for place in places]
+    is_one_node = len({device.node for device in devices}) == 1
+    if runs.by != "simulated" or not is_one_node or any(one.kind != "gpu" for one in devices):
+        return ""
+    linked = {(link.src, link.dst) for link in machine.links}
+    if all(pair in linked for pair in permutations(places, 2)):
+        why = "such GPUs were not measured, and there is no table of `plait tune`"
+    else:
+        why = "two of the GPUs have no link of their own"
+    return f"`plait run` leaves all calls to NCCL: {why}"
 
 
 BUDGETS_MIB = (48, 64, 96, 128, 183, 244, 640)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import plait
-from plait import what_runs
+from plait import machine_template, what_runs
 from plait.commands import plan
 
 
@@ -99,6 +99,19 @@ def test_where_gpus_run_none_of_it_the_plan_says_so():
     assert "why_not" in json.loads(said("all_reduce", "-T", "mist", "--json"))
     assert "no such GPU" not in said("all_reduce", "-T", "narval")
     assert "1 rank of local-cpu" in said("all_reduce", "-T", "local-cpu", "-g", "1")
+
+
+def test_what_stays_with_nccl_is_said(tmp_path):
+    box = tmp_path / "box.json"
+    box.write_text(json.dumps(machine_template.template("box")))
+    lines = {}
+    for machine in ("narval", str(box), "hgx-h200", "local-cpu", "mist-2"):
+        text = said("all_reduce", "-T", machine, columns="200")
+        found = [line for line in text.splitlines() if line.startswith("  under NCCL")]
+        lines[machine] = found[0] if found else ""
+    assert "leaves all calls to NCCL: such GPUs were not measured" in lines["narval"]
+    assert "two of the GPUs have no link of their own" in lines[str(box)]
+    assert [lines[name] for name in ("hgx-h200", "local-cpu", "mist-2")] == ["", "", ""]
 
 
 def test_names_of_plans_are_whole_on_narrow_screens():

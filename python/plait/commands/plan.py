@@ -236,6 +236,8 @@ def _print_runs(
     if runs.eagerly:
         way = engines.way_of(runs.eagerly["engine"], runs.eagerly["tuning"])
         lines["eagerly"] = f"engine {way}: a call outside graphs goes another way"
+    if said := what_runs.under_nccl(machine, request, runs):
+        lines["under NCCL"] = said
     if runs.why_not:
         lines["but"] = f"no such GPU runs it, so time is the simulator's alone: {runs.why_not}"
     for name, said in lines.items():
