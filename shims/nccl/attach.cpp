@@ -24,6 +24,7 @@
 #include "plait/error.hpp"
 #include "shims/nccl/card_exchange.hpp"
 #include "shims/nccl/group.hpp"
+#include "shims/nccl/keep.hpp"
 #include "shims/nccl/leave.hpp"
 #include "shims/nccl/news.hpp"
 #include "shims/nccl/nodes.hpp"
@@ -305,7 +306,7 @@ void attach(State* state, bool ready) noexcept {
     state->phase.store(attached ? Phase::attached : Phase::on_nccl);
   } catch (const std::exception& error) {
     // A kernel may wait on it for ever, and freeing it would wait for that kernel.
-    [[maybe_unused]] const Staging* const left_alone = state->staging.release();
+    if (state->staging != nullptr) keep(std::move(state->staging));
     state->reason = error.what();
     state->error = ncclRemoteError;
     log(LogLevel::warn, state->rank, text("attaching broke off: ", state->reason));

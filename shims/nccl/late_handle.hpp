@@ -4,11 +4,10 @@
 // who asked.
 #pragma once
 #include <memory>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "comm/nccl/abi.hpp"
+#include "shims/nccl/keep.hpp"
 
 namespace plait::nccl {
 
@@ -34,14 +33,6 @@ class LateHandle {
   }
 
  private:
-  /// For good, and where tools that look for leaks see it.
-  static void keep(std::unique_ptr<Comm> place) {
-    static std::mutex guard;
-    static auto* const all = new std::vector<std::unique_ptr<Comm>>;
-    const std::lock_guard<std::mutex> hold(guard);
-    all->push_back(std::move(place));
-  }
-
   std::unique_ptr<Comm> place_;
   bool is_stored_ = false;
 };

@@ -3,14 +3,13 @@
 // after five seconds, since what it sent last may still be on its way through queues here.
 #include "shims/nccl/leave.hpp"
 
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "base/departures.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "shims/nccl/attach.hpp"
+#include "shims/nccl/keep.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -20,14 +19,6 @@ constexpr double kGraceSeconds = 5;
 /// PyTorch's watchdog asks ten times a second.
 constexpr double kAbortSeconds = 0.5;
 static_assert(LifePage::kPlaces >= CommTable::kSlots, "a place for every communicator");
-
-/// For good, and where tools that look for leaks see it.
-void keep(std::unique_ptr<State> kept) {
-  static std::mutex guard;
-  static auto* const all = new std::vector<std::unique_ptr<State>>;
-  const std::lock_guard<std::mutex> hold(guard);
-  all->push_back(std::move(kept));
-}
 
 Departure departure_of(const std::shared_ptr<State>& state) {
   Departure made;

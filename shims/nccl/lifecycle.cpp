@@ -79,7 +79,7 @@ Result make_child(Comm comm, const Family& family, Comm* child, const Call& call
     return call(child);
   }
   one.prepared = prepare(family.ranks, family.device, family.configured);
-  *child = nullptr;
+  __atomic_store_n(child, nullptr, __ATOMIC_RELAXED);
   Result result = ncclSuccess;
   {
     const InReal inside;
