@@ -9,23 +9,17 @@
 namespace plait::mpi {
 namespace {
 
-/// How many parts a call has, and whether this rank is its root, if it has one.
-struct Part {
-  int ranks = 0;
-  bool is_root = false;
-};
-
 /// Between groups, the parts are the other group's, and the root is told by what it passes for it.
-Part part_in(const Asked& asked) {
-  int inter = 0, rank = 0;
-  Part part;
+Seat seat_in(const Asked& asked) {
+  int inter = 0;
+  Seat seat;
   real().Comm_test_inter(asked.comm, &inter);
-  real().Comm_rank(asked.comm, &rank);
-  part.ranks = ranks_in(asked.comm).in;
-  part.is_root = inter != 0 ? asked.root < 0 : asked.root == rank;
+  real().Comm_rank(asked.comm, &seat.rank);
+  seat.ranks = ranks_in(asked.comm).in;
+  seat.is_root = inter != 0 ? asked.root < 0 : asked.root == seat.rank;
   if (inter != 0 && asked.collective == Collective::reduce_scatter)
-    real().Comm_size(asked.comm, &part.ranks);
-  return part;
+    real().Comm_size(asked.comm, &seat.ranks);
+  return seat;
 }
 
 Piece joined(Piece a, Piece b) {
@@ -163,43 +157,45 @@ void Staging::add_of_neighbours(Handle comm, const Parts& in, const Parts& out) 
 }
 
 void Staging::add(const Asked& asked) {
+  if (may_reach_gpu(asked.in, asked.in_type) || may_reach_gpu(asked.out, asked.out_type))
+    add(asked, seat_in(asked));
+}
+
+void Staging::add(const Asked& asked, const Seat& seat) {
   if (!may_reach_gpu(asked.in, asked.in_type) && !may_reach_gpu(asked.out, asked.out_type)) return;
-  const Part part = part_in(asked);
   const bool whole = !is_in_place(asked.in);
-  const auto all = [&](Count one) { return one * part.ranks; };
+  const auto all = [&](Count one) { return one * seat.ranks; };
   const Parts inputs{asked.in, asked.in_count, asked.in_type, asked.in_counts, asked.in_places};
   const Parts outputs{asked.out, asked.out_count, asked.out_type, asked.counts, asked.places};
   switch (asked.collective) {
     case Collective::broadcast:
-      if (part.is_root) return add_input(asked.in, asked.in_type, asked.in_count);
+      if (seat.is_root) return add_input(asked.in, asked.in_type, asked.in_count);
       return add_output(asked.out, asked.out_type, asked.out_count, true);
     case Collective::all_reduce:
     case Collective::reduce:
       add_input(asked.in, asked.in_type, asked.in_count);
-      if (asked.collective == Collective::all_reduce || part.is_root)
+      if (asked.collective == Collective::all_reduce || seat.is_root)
         add_output(asked.out, asked.out_type, asked.out_count, whole);
       return;
     case Collective::reduce_scatter: {
-      const Count sum = asked.counts ? sum_of(asked.counts, part.ranks) : all(asked.in_count);
-      int rank = 0;
-      real().Comm_rank(asked.comm, &rank);
-      const Count mine = asked.counts ? asked.counts[rank] : asked.out_count;
+      const Count sum = asked.counts ? sum_of(asked.counts, seat.ranks) : all(asked.in_count);
+      const Count mine = asked.counts ? asked.counts[seat.rank] : asked.out_count;
       add_input(asked.in, asked.in_type, sum);
       return add_output(asked.out, asked.out_type, whole ? mine : sum, whole);
     }
     case Collective::scatter:
-      if (part.is_root) add_inputs(inputs, part.ranks);
+      if (seat.is_root) add_inputs(inputs, seat.ranks);
       return add_output(asked.out, asked.out_type, asked.out_count, true);
     case Collective::gather:
       add_input(asked.in, asked.in_type, asked.in_count);
-      if (part.is_root) add_outputs(outputs, part.ranks, whole);
+      if (seat.is_root) add_outputs(outputs, seat.ranks, whole);
       return;
     default:
       if (asked.collective == Collective::all_to_all)
-        add_inputs(inputs, part.ranks);
+        add_inputs(inputs, seat.ranks);
       else
         add_input(asked.in, asked.in_type, asked.in_count);
-      add_outputs(outputs, part.ranks, whole);
+      add_outputs(outputs, seat.ranks, whole);
   }
 }
 

@@ -38,6 +38,13 @@ struct Parts {
   std::vector<Row> rows(int ranks) const;
 };
 
+/// A collective's communicator as its buffers are laid out by it.
+struct Seat {
+  int ranks = 0;  ///< that a buffer has parts for; between groups, of the other group
+  int rank = 0;   ///< this one
+  bool is_root = false;
+};
+
 class Staging {
  public:
   /// A buffer that the call reads `count` elements of; a twin of it is made where it lies on a GPU.
@@ -53,8 +60,10 @@ class Staging {
   void add_of_neighbours(Handle comm, const Parts& in, const Parts& out);
   /// Bytes in a row on a GPU; the host memory that stands for them.
   std::byte* add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads, Piece written);
-  /// Those of a collective that this rank's part in it reads and writes.
+  /// Those of a collective that this rank's part in it reads and writes. Without `seat` the MPI is
+  /// asked about the communicator, which the program may have freed where the call is persistent.
   void add(const Asked& asked);
+  void add(const Asked& asked, const Seat& seat);
 
   bool is_empty() const { return twins_.empty(); }
   /// The same arguments, with twins' memory in the place of the GPU's; others as they are.

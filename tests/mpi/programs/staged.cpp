@@ -187,6 +187,57 @@ void untouched() {
   MPI_Type_free(&column);
 }
 
+/// Persistent collectives start on after their communicator's handle has been freed, and another
+/// communicator may have it.
+void persistent_freed() {
+  const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD), root = ranks - 1;
+  constexpr int kCount = 2000;
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  const OnGpu in(kCount, 0), sum(kCount, -1), all(kCount * ranks, -1), one(kCount, -1);
+  MPI_Request requests[3];
+  const void* const from = in.passed();
+  make("MPI_Allreduce_init", &requests[0], from, static_cast<void*>(sum.passed()),
+       static_cast<int>(kCount), MPI_INT, MPI_SUM, comm);
+  make("MPI_Gather_init", &requests[1], from, static_cast<int>(kCount), MPI_INT,
+       static_cast<void*>(all.passed()), static_cast<int>(kCount), MPI_INT, static_cast<int>(root),
+       comm);
+  const int each = kCount / ranks;
+  make("MPI_Reduce_scatter_block_init", &requests[2], from, static_cast<void*>(one.passed()),
+       static_cast<int>(each), MPI_INT, MPI_SUM, comm);
+  MPI_Comm_free(&comm);
+  MPI_Comm next;
+  MPI_Comm_dup(MPI_COMM_SELF, &next);
+  for (int round = 1; round < 4; ++round) {
+    in.fill(round * (rank + 1));
+    MPI_Startall(3, requests);
+    MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
+    const int expected = round * ranks * (ranks + 1) / 2;
+    hold(sum.holds(expected), "a sum of a freed communicator");
+    hold(one.holds(expected, 0, each), "a part of a sum of a freed communicator");
+    for (int from_rank = 0; rank == root && from_rank < ranks; ++from_rank)
+      hold(all.holds(round * (from_rank + 1), from_rank * kCount, (from_rank + 1) * kCount),
+           "what was gathered in a freed communicator");
+  }
+  for (MPI_Request& request : requests) MPI_Request_free(&request);
+  MPI_Comm_free(&next);
+}
+
+const OnGpu* forgotten_in = nullptr;
+
+/// A receive whose request the program frees, and asks nothing about until MPI_Finalize: after that
+/// its message is in forgotten_in.
+void forgotten() {
+  const int rank = rank_in(MPI_COMM_WORLD);
+  static const OnGpu data(3000, rank == 0 ? 6 : -1);
+  if (rank == 0) MPI_Send(data.passed(), 3000, MPI_INT, 1, 4, MPI_COMM_WORLD);
+  if (rank != 1) return;
+  MPI_Request request;
+  MPI_Irecv(data.passed(), 3000, MPI_INT, 0, 4, MPI_COMM_WORLD, &request);
+  MPI_Request_free(&request);
+  forgotten_in = &data;
+}
+
 bool is_loaded(const std::string& library) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);)
@@ -289,11 +340,14 @@ int main(int argc, char** argv) {
   if (name == "too_long") too_long();
   if (name == "untouched") untouched();
   if (name == "even_sums" || name == "even_parts") even_parts(name == "even_sums");
+  if (name == "persistent_freed") persistent_freed();
+  if (name == "forgotten") forgotten();
   if (late) loaded_late();
   if (name == "first_of_threads") first_of_threads();
-  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
-              calls_served());
-  std::fflush(stdout);
+  const int rank = rank_in(MPI_COMM_WORLD);
   MPI_Finalize();
+  if (forgotten_in != nullptr && !forgotten_in->holds(6)) ++wrong;
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank, wrong, calls_served());
+  std::fflush(stdout);
   return wrong == 0 ? 0 : 1;
 }
