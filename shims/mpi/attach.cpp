@@ -374,6 +374,7 @@ Wanted wanted_of(const Shape& shape, const Place& place) {
 
 std::unique_ptr<Communicator> attach(Handle comm, const Place& place, bool can, int device) {
   const InProgram here;
+  const Revocable revocable(comm, nullptr);
   std::unique_ptr<Communicator> one = place.nodes > 1 ? attach_over_nodes(comm, place, can)
                                                       : attach_in_node(comm, place, can, device);
   if (!all_of(one != nullptr, comm)) return nullptr;

@@ -1,6 +1,7 @@
 // MPI's life cycle and its completion calls: these first complete what plait has ended, and pass
 // on. With nothing of plait's pending they are the MPI's own.
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "shims/mpi/exports.hpp"
@@ -16,47 +17,75 @@ constexpr int kUndefined = -32766;  ///< MPI_UNDEFINED, in all ABIs
 /// A status among a program's, however large one is.
 void* status_at(void* statuses, int index) { return Statuses(statuses, 0, false).at(index); }
 
-/// Where the program ignores statuses, own ones if persistent requests need them.
-Statuses statuses_for(void* given, int count) { return {given, count, has_persistent()}; }
-
-/// The program hears that a function for requests ended with `code` for this one, of which
-/// `status` tells more.
-int ended_one(int code, Handle request, void* status, bool is_over) {
-  if (error_class(code) == real().abi.err_in_status) code = error_in(status);
-  if (error_class(code) == real().abi.err_pending) return 0;
-  return end_persistent(request, code, status, is_over);
-}
-
-int ended(int code, const void* requests, int at, const Statuses& statuses, bool is_over = true) {
-  if (!has_persistent() || at < 0 || requests == nullptr || statuses.are_ignored()) return code;
-  const int error = ended_one(code, real().abi.at(requests, at), statuses.at(0), is_over);
-  return code != 0 ? code : error;
-}
-
-/// The same of several, each of which has a status.
-template <class Index>
-int all_ended(int code, const void* requests, int count, const Index& index,
-              const Statuses& statuses) {
-  if (!has_persistent() || requests == nullptr || statuses.are_ignored()) return code;
-  bool fails = code != 0;
-  for (int at = 0; at < count; ++at) {
-    const int error = ended_one(code, real().abi.at(requests, index(at)), statuses.at(at), true);
-    if (error == 0) continue;
-    for (int other = 0; !fails && other < count; ++other) error_in(statuses.at(other)) = 0;
-    error_in(statuses.at(at)) = error;
-    fails = true;
+/// The requests of a function that ends some: as they came, since the MPI sets to null what it
+/// ends, and their statuses. Nothing is kept where the MPI knows all that there is to say of their
+/// ends.
+class Ending {
+ public:
+  Ending(const void* requests, int count, void* statuses, int most_statuses)
+      : count_(requests == nullptr ? 0 : std::max(count, 0)),
+        asks_(has_persistent() || has_standing() || moves_messages()),
+        statuses_(statuses, most_statuses, asks_) {
+    if (!asks_) return;
+    forget_faults();
+    if (count_ > kFew) many_.resize(static_cast<std::size_t>(count_));
+    for (int at = 0; at < count_; ++at) kept()[at] = real().abi.at(requests, at);
   }
-  return fails && code == 0 ? real().abi.err_in_status : code;
-}
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+  const Statuses& statuses() const { return statuses_; }
 
-int ended_all(int code, const void* requests, int count, const Statuses& statuses) {
-  return all_ended(code, requests, count, [](int at) { return at; }, statuses);
-}
+  /// The function, which ends one of them, has returned `code`; what the program gets. is_over: the
+  /// request has come to its end, of which it was not only asked.
+  int one(int code, int at = 0, bool is_over = true) {
+    if (!asks_ || at < 0 || at >= count_ || statuses_.are_ignored()) return code;
+    const int error = ended(code, kept()[at], statuses_.at(0), is_over);
+    return code != 0 ? code : error;
+  }
+  int all(int code) {
+    return several(code, count_, [](int at) { return at; });
+  }
+  /// Of `some`, which may be UNDEFINED.
+  int those(int code, int some, const int* indices) {
+    return several(code, some, [&](int at) { return indices[at]; });
+  }
 
-int ended_some(int code, const void* requests, int count, const int* indices,
-               const Statuses& statuses) {  // UNDEFINED is negative
-  return all_ended(code, requests, count, [&](int at) { return indices[at]; }, statuses);
-}
+ private:
+  static constexpr int kFew = 16;
+  Handle* kept() { return count_ > kFew ? many_.data() : few_.data(); }
+
+  /// A function for requests ended with `code` for this one, of which `status` tells more; an error
+  /// that the MPI does not know of.
+  static int ended(int code, Handle request, void* status, bool is_over) {
+    if (error_class(code) == real().abi.err_in_status) code = error_in(status);
+    const int found = error_class(code);
+    if (found == real().abi.err_pending) return 0;
+    if (moves_messages() && found == real().abi.err_truncate) let_sender_go(status, nullptr, 0);
+    if (const int error = end_persistent(request, code, status, is_over)) return error;
+    return fault_of(request);
+  }
+
+  /// Each of them has a status.
+  template <class Index>
+  int several(int code, int count, const Index& index) {
+    if (!asks_ || statuses_.are_ignored()) return code;
+    bool fails = code != 0;
+    for (int at = 0; at < count; ++at) {
+      const int error = ended(code, kept()[index(at)], statuses_.at(at), true);
+      if (error == 0) continue;
+      for (int other = 0; !fails && other < count; ++other) error_in(statuses_.at(other)) = 0;
+      error_in(statuses_.at(at)) = error;
+      fails = true;
+    }
+    return fails && code == 0 ? real().abi.err_in_status : code;
+  }
+
+  int count_;
+  bool asks_;
+  Statuses statuses_;
+  std::array<Handle, kFew> few_{};
+  std::vector<Handle> many_;
+};
 
 /// MPICH's own Testall says that it fails where a persistent collective of the MPI's has ended.
 int wait_in_turn(int count, void* requests, const Statuses& statuses) {
@@ -81,9 +110,9 @@ int wait_all(int count, void* requests, const Statuses& statuses) {
 }
 
 int status_of(Handle request, int* flag, void* status) {
-  const Statuses told = statuses_for(status, 1);
-  const int code = real().Request_get_status(request, flag, told.at(0));
-  return code != 0 || *flag == 0 ? code : ended(code, &request, 0, told, false);
+  Ending ending(&request, 1, status, 1);
+  const int code = real().Request_get_status(request, flag, ending.statuses().at(0));
+  return code != 0 || *flag == 0 ? code : ending.one(code, 0, false);
 }
 
 /// Into one of several, whose error is set too.
@@ -149,61 +178,62 @@ PLAIT_EXPORT MPI_Finalize() {
 }
 
 PLAIT_EXPORT MPI_Wait(void* request, void* status) {
-  const Statuses told = statuses_for(status, 1);
-  const int code = until([&](int* flag) { return real().Test(request, flag, told.all()); },
-                         [&] { return real().Wait(request, told.all()); });
-  return ended(code, request, 0, told);
+  Ending ending(request, 1, status, 1);
+  void* const told = ending.statuses().all();
+  return ending.one(until([&](int* flag) { return real().Test(request, flag, told); },
+                          [&] { return real().Wait(request, told); }));
 }
 PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
-  const Statuses told = statuses_for(statuses, count);
-  const int code = wait_all(count, requests, told);
-  return ended_all(code, requests, count, told);
+  Ending ending(requests, count, statuses, count);
+  return ending.all(wait_all(count, requests, ending.statuses()));
 }
 PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
-  const Statuses told = statuses_for(status, 1);
+  Ending ending(requests, count, status, 1);
+  void* const told = ending.statuses().all();
   *index = kUndefined;
   const int code =
-      until([&](int* flag) { return real().Testany(count, requests, index, flag, told.all()); },
-            [&] { return real().Waitany(count, requests, index, told.all()); });
-  return ended(code, requests, *index, told);
+      until([&](int* flag) { return real().Testany(count, requests, index, flag, told); },
+            [&] { return real().Waitany(count, requests, index, told); });
+  return ending.one(code, *index);
 }
 PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
-  const Statuses told = statuses_for(statuses, count);
+  Ending ending(requests, count, statuses, count);
+  void* const told = ending.statuses().all();
   *some = kUndefined;
   const int code = until(
       [&](int* flag) {
-        const int tested = real().Testsome(count, requests, some, indices, told.all());
+        const int tested = real().Testsome(count, requests, some, indices, told);
         *flag = tested == 0 && *some != 0 ? 1 : 0;
         return tested;
       },
-      [&] { return real().Waitsome(count, requests, some, indices, told.all()); });
-  return ended_some(code, requests, *some, indices, told);
+      [&] { return real().Waitsome(count, requests, some, indices, told); });
+  return ending.those(code, *some, indices);
 }
 PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
   complete_asked();
-  const Statuses told = statuses_for(status, 1);
-  const int code = real().Test(request, flag, told.all());
-  return code != 0 || *flag != 0 ? ended(code, request, 0, told) : code;
+  Ending ending(request, 1, status, 1);
+  const int code = real().Test(request, flag, ending.statuses().all());
+  return code != 0 || *flag != 0 ? ending.one(code) : code;
 }
 PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
   complete_asked();
-  const Statuses told = statuses_for(statuses, count);
-  const int code = real().Testall(count, requests, flag, told.all());
-  return code != 0 || *flag != 0 ? ended_all(code, requests, count, told) : code;
+  Ending ending(requests, count, statuses, count);
+  const int code = real().Testall(count, requests, flag, ending.statuses().all());
+  return code != 0 || *flag != 0 ? ending.all(code) : code;
 }
 PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
   complete_asked();
-  const Statuses told = statuses_for(status, 1);
+  Ending ending(requests, count, status, 1);
   *index = kUndefined;
-  const int code = real().Testany(count, requests, index, flag, told.all());
-  return code != 0 || *flag != 0 ? ended(code, requests, *index, told) : code;
+  const int code = real().Testany(count, requests, index, flag, ending.statuses().all());
+  return code != 0 || *flag != 0 ? ending.one(code, *index) : code;
 }
 PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
   complete_asked();
-  const Statuses told = statuses_for(statuses, count);
+  Ending ending(requests, count, statuses, count);
   *some = kUndefined;
-  const int code = real().Testsome(count, requests, some, indices, told.all());
-  return ended_some(code, requests, *some, indices, told);
+  const int code = real().Testsome(count, requests, some, indices, ending.statuses().all());
+  return ending.those(code, *some, indices);
 }
 PLAIT_EXPORT MPI_Request_get_status(Handle request, int* flag, void* status) {
   complete_asked();
@@ -232,12 +262,8 @@ PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* s
 }
 
 PLAIT_EXPORT MPI_Startall(int count, void* requests) {
-  try {
-    for (int at = 0; has_persistent() && at < count; ++at)
-      fetch_persistent(real().abi.at(requests, at));
-  } catch (const Error& error) {
-    return report(real().abi.world, error);
-  }
+  for (int at = 0; has_persistent() && at < count; ++at)
+    if (const int code = fetch_persistent(real().abi.at(requests, at))) return code;
   const int code = real().Startall(count, requests);
   for (int at = 0; has_persistent() && at < count; ++at)
     if (code == 0) started_persistent(real().abi.at(requests, at));

@@ -30,6 +30,16 @@ std::uint64_t bytes_of(Count count, Handle type) {
   return each ? bytes_of_elements(count, *each) : 0;
 }
 
+/// Why nothing more comes from a rank of the node, or is taken by it, on a communicator.
+std::optional<Error> lost(int near, const KeptComm& comm) {
+  if (comm.is_revoked())
+    return Error(ErrorCode::aborted,
+                 "wanted a message's end, found that the program has revoked its communicator");
+  if (!has_ended(near)) return std::nullopt;
+  return Error(ErrorCode::peer_lost, text("wanted a message's end, found that the process of rank ",
+                                          near, " of this node has ended"));
+}
+
 /// The sender's end: it has ended when its header is sent and the receiver has taken the message.
 struct Offered : Begun {
   Offered(int peer, unsigned in) : to(peer), at(in), slot(slot_of(peer, in)) {}
@@ -48,7 +58,8 @@ struct Offered : Begun {
       if (code != 0 || cancelled != 0) return true;
     }
     if (slot.state.load(std::memory_order_acquire) == Sent::wanted) bring_to_host();
-    return header_sent != 0 && slot.state.load(std::memory_order_acquire) == Sent::taken;
+    if (header_sent == 0) return false;
+    return slot.state.load(std::memory_order_acquire) == Sent::taken || is_given_up();
   }
   void fill(void* wanted) const override {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
@@ -70,6 +81,21 @@ struct Offered : Begun {
   Polled polled;
 
  private:
+  /// Nobody takes it any more.
+  bool is_given_up() {
+    if (!seldom.is_due()) return false;
+    if (!cause) cause = lost(to, comm);
+    if (!cause) return false;
+    const std::optional<int> found = comm.code_of(*cause, failed_ns);
+    if (!found) return false;
+    code = *found;
+    slot.state.store(Sent::given_up, std::memory_order_release);
+    return true;
+  }
+  Seldom seldom;
+  std::optional<Error> cause;
+  std::int64_t failed_ns = 0;
+
   /// Asked until it is there; a copy of many bytes holds up nothing else. Where it fails, the
   /// receiver finds address 0, and says so.
   void bring_to_host() {
@@ -97,7 +123,7 @@ struct Arriving : Begun {
       if (unwanted) real().Cancel(&request_of_mpi);
       code = real().Test(&request_of_mpi, &received, status.data());
       is_heard = code != 0;
-      if (error_class(code) == real().abi.err_truncate) delivery->cut_short();
+      if (error_class(code) == real().abi.err_truncate) delivery->cut_short(status.data());
       if (code != 0) return true;
       if (received == 0) return false;
     }
@@ -178,11 +204,11 @@ class Token {
 /// What the program has a token's request for.
 struct Shown : Repeated {
   Handle handle() const override { return token.request(); }
-  int end_of(const Begun& one, void* given, Handle comm) {
+  int end_of(const Begun& one, void* given) {
     const int error = error_in(given);  // the function's own
     if (!is_refused) one.fill(given);
     error_in(given) = error;
-    if (!std::exchange(is_told, true) && !one.is_heard) told(comm, one.code);
+    if (!std::exchange(is_told, true) && !one.is_heard) one.comm.told(one.code);
     return one.code;
   }
 
@@ -192,8 +218,10 @@ struct Shown : Repeated {
 };
 
 struct RepeatedDelivery final : Arriving, Shown {
-  RepeatedDelivery(Handle native, std::unique_ptr<Delivery> to) : Arriving(native, std::move(to)) {
+  RepeatedDelivery(Handle native, std::unique_ptr<Delivery> to, Handle in)
+      : Arriving(native, std::move(to)) {
     holders.store(1);
+    comm = KeptComm(in);
   }
   ~RepeatedDelivery() override { real().Request_free(&request_of_mpi); }
   RepeatedDelivery(const RepeatedDelivery&) = delete;
@@ -210,15 +238,16 @@ struct RepeatedDelivery final : Arriving, Shown {
   }
   bool has_ended() override { return is_refused || Arriving::has_ended(); }
   void tell_mpi() override { token.end(); }
-  int end(void* given) override { return end_of(*this, given, real().abi.world); }
+  int end(void* given) override { return end_of(*this, given); }
   void cancel_message() override { cancel(); }
   void freed() override { let_go(this); }
 };
 
 struct RepeatedCall final : Begun, Shown {
   RepeatedCall(std::function<std::unique_ptr<Begun>(int&)> each, Handle in)
-      : begin(std::move(each)), comm(in) {
+      : begin(std::move(each)) {
     holders.store(1);
+    comm = KeptComm(in);
   }
   void started() override {
     code = 0;
@@ -249,12 +278,11 @@ struct RepeatedCall final : Begun, Shown {
   }
   bool must_end() const override { return one != nullptr && one->must_end(); }
   void tell_mpi() override { token.end(); }
-  int end(void* given) override { return end_of(*this, given, comm); }
+  int end(void* given) override { return end_of(*this, given); }
   void cancel_message() override { cancel(); }
   void freed() override { let_go(this); }
 
   std::function<std::unique_ptr<Begun>(int&)> begin;
-  Handle comm;
   std::unique_ptr<Begun> one;
   alignas(8) std::array<std::byte, 32> status{};
 };
@@ -346,17 +374,24 @@ void Delivery::put_back(std::uint64_t bytes) {
   if (aside_ != nullptr) std::memcpy(buffer_, posted_, bytes);
 }
 
-/// What the message begins with.
+/// What the message begins with: so many bytes, or all that there is room for.
+std::vector<std::byte> Delivery::first_bytes(std::size_t bytes) const {
+  if (layout_->bytes == 0 || count_ <= 0) return {};
+  const auto elements =
+      std::min(count_, static_cast<Count>((bytes + layout_->bytes - 1) / layout_->bytes));
+  std::vector<std::byte> first(static_cast<std::size_t>(elements) * layout_->bytes);
+  pack(posted_, elements, *layout_, first.data());
+  first.resize(std::min(first.size(), bytes));
+  return first;
+}
+
 std::optional<Header> Delivery::header() const {
   Header found{};
   if (layout_->contiguous) {
     std::memcpy(&found, posted_, sizeof found);
     return found;
   }
-  const auto elements =
-      std::min(count_, static_cast<Count>((sizeof found + layout_->bytes - 1) / layout_->bytes));
-  std::vector<std::byte> first(static_cast<std::size_t>(elements) * layout_->bytes);
-  pack(posted_, elements, *layout_, first.data());
+  const std::vector<std::byte> first = first_bytes(sizeof found);
   if (first.size() < sizeof found) return std::nullopt;
   std::memcpy(&found, first.data(), sizeof found);
   return found;
@@ -374,18 +409,23 @@ bool Delivery::is_here(void* status, int& code) {
     if (slot_ == nullptr) {
       const std::uint64_t bytes = received_bytes(status);
       if (moves_messages() && is_header_length(bytes))
-        if (const std::optional<Header> found = header()) slot_ = slot_named(*found);
+        if (const std::optional<Header> found = header()) {
+          slot_ = slot_named(*found);
+          header_ = *found;
+        }
       if (slot_ == nullptr) {
         put_back(bytes);
         return true;
       }
     }
     if (!has_come(code)) return false;
+    if (is_given_up()) throw given_up(header_.from);
     if (code == 0) leave(status);
   } catch (const Error& error) {
     code = error_code(error);
   }
-  if (slot_ != nullptr) slot_->state.store(Sent::taken, std::memory_order_release);
+  if (slot_ != nullptr && !is_given_up())
+    slot_->state.store(Sent::taken, std::memory_order_release);
   slot_ = nullptr;
   pull_.reset();
   is_in_place_ = false;
@@ -393,11 +433,20 @@ bool Delivery::is_here(void* status, int& code) {
   return true;
 }
 
+/// Since then the slot may be another message's.
+bool Delivery::is_given_up() const {
+  return slot_->state.load(std::memory_order_acquire) == Sent::given_up ||
+         slot_->number != header_.number;
+}
+
 /// True once the bytes are here, or cannot be.
 bool Delivery::has_come(int& code) {
   if (pull_ != nullptr) return pull_->has_ended();
   const Sent state = slot_->state.load(std::memory_order_acquire);
-  if (state == Sent::wanted) return false;
+  if (state == Sent::wanted) {
+    if (!seldom_.is_due() || !has_ended(header_.from)) return false;
+    throw cannot_read(slot_->process);
+  }
   const bool on_gpu = slot_->host == 0 && state == Sent::offered;
   if (slot_->bytes > static_cast<std::uint64_t>(count_) * layout_->bytes) {
     code = real().abi.err_truncate;
@@ -446,20 +495,22 @@ void Delivery::leave(void* status) {
   if (pull_ == nullptr && !is_in_place_) staging_.put_back(bytes);
 }
 
-void Delivery::cut_short() {
-  if (!moves_messages() || bytes_of_elements(count_, layout_->bytes) < sizeof(Header)) return;
-  const std::optional<Header> found = header();
-  Slot* const slot = found ? slot_named(*found) : nullptr;
-  if (slot != nullptr) slot->state.store(Sent::taken, std::memory_order_release);
+void Delivery::cut_short(const void* status) {
+  if (!moves_messages()) return;
+  const std::vector<std::byte> first = first_bytes(sizeof(Header));
+  let_sender_go(status, first.data(), first.size());
 }
 
-int received_plainly(int code, const Letter& to) {
-  if (code == 0 || !moves_messages() || error_class(code) != real().abi.err_truncate) return code;
+/// MPICH says of a short message that came before its receive that it fits.
+int heard_of_cut(Handle comm, const Letter& to, const void* status, int code) {
+  const bool fits = code == 0 && (real().abi.family == Family::open_mpi ||
+                                  received_bytes(status) <= bytes_of(to.count, to.type));
+  if (fits || (code != 0 && error_class(code) != real().abi.err_truncate)) return code;
   try {
-    Delivery(to).cut_short();
+    Delivery(to).cut_short(status);
   } catch (const Error&) {  // of a type that nothing is known of
   }
-  return code;
+  return code != 0 ? code : told(comm, real().abi.err_truncate);
 }
 
 int Delivery::end(void* status) {
@@ -479,7 +530,9 @@ namespace {
 std::unique_ptr<Begun> sent(std::unique_ptr<Offered> made, std::uint64_t bytes, int tag,
                             Handle comm) {
   Slot& slot = made->slot;
+  made->comm = KeptComm(comm);
   slot.tag = tag;
+  real().Comm_rank(comm, &slot.source);
   slot.bytes = bytes;
   slot.process = ::getpid();
   slot.host = made->gpu < 0 ? reinterpret_cast<std::uint64_t>(made->buffer) : 0;
@@ -546,17 +599,15 @@ std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> deliver
   return std::make_unique<Arriving>(native, std::move(delivery));
 }
 
-Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery) {
-  return new RepeatedDelivery(native, std::move(delivery));
+Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery, Handle comm) {
+  return new RepeatedDelivery(native, std::move(delivery), comm);
 }
 
 Repeated* repeatedly_begun(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm) {
   return new RepeatedCall(std::move(begin), comm);
 }
 
-bool may_get_header(Handle type, Count count) {
-  return bytes_of(count, type) >= kLeastHeader;
-}
+bool may_get_header(Handle type, Count count) { return bytes_of(count, type) >= kLeastHeader; }
 
 int wait_for(Begun& one) {
   const InProgram here;
@@ -566,11 +617,6 @@ int wait_for(Begun& one) {
     if (round > 100) ::sched_yield();
   }
   return one.code;
-}
-
-int told(Handle comm, int code) {
-  if (code != 0) real().Comm_call_errhandler(comm, code);
-  return code;
 }
 
 void note_sent(const void*, Count count, Handle type, int to, int, Handle comm) {

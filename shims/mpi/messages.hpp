@@ -11,6 +11,7 @@
 #include "shims/mpi/requests.hpp"
 #include "shims/mpi/slots.hpp"
 #include "shims/mpi/staging.hpp"
+#include "shims/mpi/status.hpp"
 
 namespace plait::mpi {
 
@@ -40,15 +41,17 @@ class Delivery {
   bool has_arrived(void* status, int& code);
   /// Waits for that.
   int end(void* status);
-  /// The MPI has received a part, since there was no room for all: the sender is to go on.
-  void cut_short();
+  /// The MPI has received a part, since there was no room for all: where plait moves the message,
+  /// its sender goes on.
+  void cut_short(const void* status);
 
  private:
-  void begin(const Header& header);
+  std::vector<std::byte> first_bytes(std::size_t bytes) const;
   std::optional<Header> header() const;
   bool must_wait();
   bool is_here(void* status, int& code);
   bool has_come(int& code);
+  bool is_given_up() const;
   void pull_to_host(int& code);
   void leave(void* status);
   void put_back(std::uint64_t bytes);
@@ -58,10 +61,12 @@ class Delivery {
   Staging staging_;
   int gpu_ = -1;
   void* posted_;
-  Target* target_ = nullptr;  ///< of host memory that may get a header
-  int waited_ = 0;  ///< times, for the one that receives into the buffer itself
+  Target* target_ = nullptr;            ///< of host memory that may get a header
+  int waited_ = 0;                      ///< times, for the one that receives into the buffer itself
   std::unique_ptr<std::byte[]> aside_;  ///< for a buffer that another receive is under way to
   Slot* slot_ = nullptr;
+  Header header_{};  ///< where there is a slot
+  Seldom seldom_;
   std::unique_ptr<Pull> pull_;
   bool is_in_place_ = false;  ///< what was pulled through the host
 };
@@ -93,14 +98,22 @@ class Repeated {
 };
 /// native: the MPI's persistent request that receives. Throws unsupported, where the MPI refuses
 /// another.
-Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery);
+Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery, Handle comm);
 /// Of a send, or of a collective. begin(code): at each start; null where the MPI refuses it, with
 /// its error. Throws as that one.
 Repeated* repeatedly_begun(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm);
 /// Whether plait takes such a message, if a slot is free.
 bool may_be_offered(const Letter& letter, int to, Handle comm);
-/// The MPI's receive into such a buffer, which may not hold a header, has ended with that error.
-int received_plainly(int code, const Letter& to);
+/// Such a receive has ended so: where a header was cut, its sender goes on.
+int heard_of_cut(Handle comm, const Letter& to, const void* status, int code);
+/// call(status) is the MPI's blocking receive into such a buffer, which has no room for a header.
+/// Its error.
+template <class Call>
+int received_plainly(Handle comm, const Letter& to, void* status, const Call& call) {
+  if (!moves_messages()) return call(status);
+  const Statuses filled(status, 1, true);
+  return heard_of_cut(comm, to, filled.at(0), call(filled.at(0)));
+}
 /// Whether a receive with such room may get a header, where messages are plait's.
 bool may_get_header(Handle type, Count count);
 /// Gives what make(code) begins a request; nothing where that is nothing, and no error. Errors that
@@ -111,15 +124,13 @@ std::optional<int> begun(Handle comm, void* request, const Make& make) {
     int code = 0;
     std::unique_ptr<Begun> made = make(code);
     if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
-    return start(std::move(made), request);
+    return start(std::move(made), KeptComm(comm), request);
   } catch (const Error& error) {
     return report(comm, error);
   }
 }
 /// Waits, while the MPI's other work goes on; its error.
 int wait_for(Begun& one);
-/// The communicator's handler hears of an error that is not the MPI's own.
-int told(Handle comm, int code);
 
 /// A message that the MPI sends by itself. Other functions' arguments are none.
 template <class... Arguments>

@@ -56,21 +56,15 @@ const T* only_at_root(const T* numbers, int root, Handle comm) {
   return (inter != 0 ? root < 0 : root == rank) ? numbers : nullptr;
 }
 
-/// For a function that names no communicator.
-inline constexpr Handle kWorld = 0;
-
 /// Reports that the MPI has no such function.
 [[gnu::cold, gnu::noinline]] inline int not_there(Handle comm) {
-  return report(
-      comm == kWorld ? real().abi.world : comm,
-      Error(ErrorCode::unsupported,
-            text("wanted an MPI with this function, and ", real().path, " has none of this name")));
+  return report(comm, Error(ErrorCode::unsupported, text("wanted an MPI with this function, and ",
+                                                         real().path, " has none of this name")));
 }
 
 /// A function that not every MPI has. Where it is the last that is done, a jump.
 template <class Function, class... Arguments>
-[[gnu::always_inline]] inline int if_there(Function function, Handle comm,
-                                           Arguments... arguments) {
+[[gnu::always_inline]] inline int if_there(Function function, Handle comm, Arguments... arguments) {
   return function != nullptr ? function(arguments...) : not_there(comm);
 }
 
@@ -93,8 +87,7 @@ int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf
 /// The same of a call whose arrays have an entry for each rank.
 template <class Function, class Narrow, class... Arguments>
 int large_or_small(Function large, Narrow small, Handle comm, Arguments... arguments) {
-  return large_or_narrowed(
-      large, small, comm, [&] { return ranks_in(comm); }, arguments...);
+  return large_or_narrowed(large, small, comm, [&] { return ranks_in(comm); }, arguments...);
 }
 
 /// Places that are MPI_Aint in both twins of a function.
@@ -142,7 +135,7 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
 template <class... Rest>
 int begin_staged(Handle comm, void* request, const Rest&... rest) {
   const auto taken = [&](Handle native, Staging staging) {
-    return begin_native(native, std::move(staging), request);
+    return begin_native(comm, native, std::move(staging), request);
   };
   return request_staged(comm, request, taken, rest...);
 }
@@ -151,7 +144,7 @@ int begin_staged(Handle comm, void* request, const Rest&... rest) {
 template <class... Rest>
 int persist_staged(Handle comm, void* request, const Rest&... rest) {
   const auto taken = [&](Handle native, Staging staging) {
-    keep_persistent(native, std::move(staging));
+    keep_persistent(comm, native, std::move(staging));
     std::memcpy(request, &native, static_cast<std::size_t>(real().abi.handle_bytes));
     return 0;
   };

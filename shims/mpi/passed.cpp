@@ -21,6 +21,21 @@ bool is_plain(const void* buffer, Count count, Handle type, const Ends&) {
   return is_plain(buffer, count, type);
 }
 
+/// Where an exchange receives.
+Letter received_of(const void*, Count, Handle, const void* out, Count out_count, Handle out_type,
+                   const Ends&) {
+  return {out, out_count, out_type};
+}
+Letter received_of(const void* buffer, Count count, Handle type, const Ends&) {
+  return {buffer, count, type};
+}
+
+/// As received_plainly(), of a non-blocking call, whose end tells.
+template <class Call>
+int begun_plainly(Handle, const Letter&, void* request, const Call& call) {
+  return call(request);
+}
+
 /// A blocking call, as what make(code) begins; nothing where that is nothing, and no error.
 template <class Make>
 std::optional<int> waited(Handle comm, void* status, const Make& make) {
@@ -47,7 +62,7 @@ int received(Handle comm, const Letter& to, void* status, const Function& functi
     Delivery delivery(to);
     const Statuses filled(status, 1, true);
     const int code = function(delivery.posted(), filled.at(0));
-    if (error_class(code) == real().abi.err_truncate) delivery.cut_short();
+    if (error_class(code) == real().abi.err_truncate) delivery.cut_short(filled.at(0));
     return code != 0 ? code : told(comm, delivery.end(filled.at(0)));
   } catch (const Error& error) {
     return report(comm, error);
@@ -69,16 +84,18 @@ int begin_received(Handle comm, const Letter& to, const Function& function, cons
 }
 
 struct AsRequest {
+  Handle comm;
   void* request;
   int operator()(Handle native, std::unique_ptr<Delivery> delivery) const {
-    return start(arriving(native, std::move(delivery)), request);
+    return start(arriving(native, std::move(delivery)), KeptComm(comm), request);
   }
 };
 
 struct AsPersistent {
+  Handle comm;
   void* request;
   int operator()(Handle native, std::unique_ptr<Delivery> delivery) const {
-    Repeated* const made = repeatedly_arriving(native, std::move(delivery));
+    Repeated* const made = repeatedly_arriving(native, std::move(delivery), comm);
     keep_persistent(*made, request);
     return 0;
   }
@@ -129,14 +146,16 @@ int probed(int code, Handle comm, int found, void* status) {
 
 }  // namespace
 
-/// In each of these NATIVE calls the MPI's own; full and twin are the program's names for it.
-#define PLAIT_MPI_TRANSFER_AS(full, twin, name, comm_of, parameters, arguments, buffers)      \
-  PLAIT_EXPORT full parameters {                                                              \
-    if (moves_messages()) note_sent(PLAIT_MPI_UNPACKED arguments);                            \
-    return staged(                                                                            \
-        comm_of, [&](Staging& staging) { staging.buffers; },                                  \
-        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
-  }                                                                                           \
+/// In each of these NATIVE calls the MPI's own, and comm's handler hears where there is none; full
+/// and twin are the program's names for it.
+#define PLAIT_MPI_TRANSFER_AS(full, twin, name, comm_of, parameters, arguments, buffers) \
+  PLAIT_EXPORT full parameters {                                                         \
+    if (moves_messages()) note_sent(PLAIT_MPI_UNPACKED arguments);                       \
+    return staged(                                                                       \
+        comm_of, [&](Staging& staging) { staging.buffers; },                             \
+        [&](auto... given) { return NATIVE(comm_of, name, given...); },                  \
+        PLAIT_MPI_UNPACKED arguments);                                                   \
+  }                                                                                      \
   PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
 
 /// MAKE: begin_staged or persist_staged.
@@ -145,14 +164,15 @@ int probed(int code, Handle comm, int found, void* status) {
     if (moves_messages()) note_sent(PLAIT_MPI_UNPACKED arguments);                            \
     return MAKE(                                                                              \
         comm_of, request, [&](Staging& staging) { staging.buffers; },                         \
-        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
+        [&](auto... given) { return NATIVE(comm_of, name, given...); },                       \
+        PLAIT_MPI_UNPACKED arguments);                                                        \
   }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
 #define PLAIT_MPI_PERSISTENT_SENT_AS(full, twin, name, comm_of, parameters, arguments, buffers) \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                             \
     const auto init = [&](void* made) {                                                         \
-      return NATIVE(name, PLAIT_MPI_UNPACKED arguments, made);                                  \
+      return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, made);                         \
     };                                                                                          \
     if (moves_messages()) {                                                                     \
       const Letter letter{buffer, count, type};                                                 \
@@ -163,7 +183,8 @@ int probed(int code, Handle comm, int found, void* status) {
     }                                                                                           \
     return persist_staged(                                                                      \
         comm_of, request, [&](Staging& staging) { staging.buffers; },                           \
-        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);   \
+        [&](auto... given) { return NATIVE(comm_of, name, given...); },                         \
+        PLAIT_MPI_UNPACKED arguments);                                                          \
   }                                                                                             \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
@@ -174,11 +195,12 @@ int probed(int code, Handle comm, int found, void* status) {
       if (const std::optional<int> code = waited(comm, nullptr, offer)) return *code;         \
     return staged(                                                                            \
         comm, [&](Staging& staging) { staging.add_input(buffer, type, count); },              \
-        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
+        [&](auto... given) { return NATIVE(comm, name, given...); },                          \
+        PLAIT_MPI_UNPACKED arguments);                                                        \
   }                                                                                           \
   PLAIT_EXPORT full parameters {                                                              \
     if (moves_messages() || may_hold_gpu_memory()) return name##_apart arguments;             \
-    return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                        \
+    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments);                                  \
   }                                                                                           \
   PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
 
@@ -189,64 +211,72 @@ int probed(int code, Handle comm, int found, void* status) {
       if (const std::optional<int> code = begun(comm, request, offer)) return *code;          \
     return begin_staged(                                                                      \
         comm, request, [&](Staging& staging) { staging.add_input(buffer, type, count); },     \
-        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments); \
+        [&](auto... given) { return NATIVE(comm, name, given...); },                          \
+        PLAIT_MPI_UNPACKED arguments);                                                        \
   }                                                                                           \
   PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
     if (moves_messages() || may_hold_gpu_memory())                                            \
       return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                             \
-    return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);                               \
+    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, request);                         \
   }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
-#define PLAIT_MPI_INTO(name, arguments)                                      \
-  [&](void* posted, void* last) {                                            \
-    return into(                                                             \
-        posted, [&](auto... given) { return NATIVE(name, given..., last); }, \
-        PLAIT_MPI_UNPACKED arguments);                                       \
+#define PLAIT_MPI_INTO(comm_of, name, arguments)                                      \
+  [&](void* posted, void* last) {                                                     \
+    return into(                                                                      \
+        posted, [&](auto... given) { return NATIVE(comm_of, name, given..., last); }, \
+        PLAIT_MPI_UNPACKED arguments);                                                \
   }
 
-#define PLAIT_MPI_RECEIVED_AS(full, twin, name, comm_of, parameters, arguments)               \
-  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* status) {                     \
-    if (is_plain(buffer, count, type)) {                                                      \
-      const int code = NATIVE(name, PLAIT_MPI_UNPACKED arguments, status);                    \
-      return code == 0 ? 0 : received_plainly(code, {buffer, count, type});                   \
-    }                                                                                         \
-    return received(comm_of, {buffer, count, type}, status, PLAIT_MPI_INTO(name, arguments)); \
-  }                                                                                           \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {                            \
-    if (moves_messages() || may_hold_gpu_memory())                                            \
-      return name##_apart(PLAIT_MPI_UNPACKED arguments, status);                              \
-    return NATIVE(name, PLAIT_MPI_UNPACKED arguments, status);                                \
-  }                                                                                           \
+#define PLAIT_MPI_RECEIVED_AS(full, twin, name, comm_of, parameters, arguments) \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* status) {       \
+    if (is_plain(buffer, count, type)) {                                        \
+      const auto plainly = [&](void* told) {                                    \
+        return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, told);       \
+      };                                                                        \
+      return received_plainly(comm_of, {buffer, count, type}, status, plainly); \
+    }                                                                           \
+    return received(comm_of, {buffer, count, type}, status,                     \
+                    PLAIT_MPI_INTO(comm_of, name, arguments));                  \
+  }                                                                             \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {              \
+    if (moves_messages() || may_hold_gpu_memory())                              \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, status);                \
+    return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, status);         \
+  }                                                                             \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_TWIN(full);
 
 /// TAKEN: AsRequest or AsPersistent.
-#define PLAIT_MPI_BEGUN_RECEIVED_AS(full, twin, TAKEN, name, comm_of, parameters, arguments)       \
-  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                         \
-    if (is_plain(buffer, count, type)) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request); \
-    return begin_received(comm_of, {buffer, count, type}, PLAIT_MPI_INTO(name, arguments),         \
-                          TAKEN{request});                                                         \
-  }                                                                                                \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                                \
-    if (moves_messages() || may_hold_gpu_memory())                                                 \
-      return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                                  \
-    return NATIVE(name, PLAIT_MPI_UNPACKED arguments, request);                                    \
-  }                                                                                                \
+#define PLAIT_MPI_BEGUN_RECEIVED_AS(full, twin, TAKEN, name, comm_of, parameters, arguments)  \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                    \
+    if (is_plain(buffer, count, type))                                                        \
+      return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, request);                    \
+    return begin_received(comm_of, {buffer, count, type},                                     \
+                          PLAIT_MPI_INTO(comm_of, name, arguments), TAKEN{comm_of, request}); \
+  }                                                                                           \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
+    if (moves_messages() || may_hold_gpu_memory())                                            \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                             \
+    return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, request);                      \
+  }                                                                                           \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
 
-/// WAITED: waited or begun, with where its result goes.
-#define PLAIT_MPI_EXCHANGED_AS(full, twin, WAITED, name, result, parameters, arguments, make, \
-                               ends)                                                          \
-  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* result) {                     \
-    if (is_plain ends) return NATIVE(name, PLAIT_MPI_UNPACKED arguments, result);             \
-    const auto made = [&](int& code) { return make<Width>(PLAIT_MPI_UNPACKED ends, code); };  \
-    return WAITED(comm, result, made).value_or(0);                                            \
-  }                                                                                           \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* result) {                            \
-    if (moves_messages() || may_hold_gpu_memory())                                            \
-      return name##_apart(PLAIT_MPI_UNPACKED arguments, result);                              \
-    return NATIVE(name, PLAIT_MPI_UNPACKED arguments, result);                                \
-  }                                                                                           \
+/// WAITED: waited or begun, with where its result goes; PLAINLY: the same of the MPI's own.
+#define PLAIT_MPI_EXCHANGED_AS(full, twin, WAITED, PLAINLY, name, result, parameters, arguments, \
+                               make, ends)                                                       \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* result) {                        \
+    const auto plainly = [&](void* given) {                                                      \
+      return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, given);                            \
+    };                                                                                           \
+    if (is_plain ends) return PLAINLY(comm, received_of ends, result, plainly);                  \
+    const auto made = [&](int& code) { return make<Width>(PLAIT_MPI_UNPACKED ends, code); };     \
+    return WAITED(comm, result, made).value_or(0);                                               \
+  }                                                                                              \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* result) {                               \
+    if (moves_messages() || may_hold_gpu_memory())                                               \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, result);                                 \
+    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, result);                             \
+  }                                                                                              \
   PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* result) PLAIT_TWIN(full);
 
 #define PLAIT_MPI_TRANSFER(name, ...) \
@@ -267,10 +297,12 @@ int probed(int code, Handle comm, int found, void* status) {
   PLAIT_MPI_BEGUN_RECEIVED_AS(MPI_NAME(name), PMPI_NAME(name), AsRequest, name, __VA_ARGS__)
 #define PLAIT_MPI_PERSISTENT_RECEIVED(name, ...) \
   PLAIT_MPI_BEGUN_RECEIVED_AS(MPI_NAME(name), PMPI_NAME(name), AsPersistent, name, __VA_ARGS__)
-#define PLAIT_MPI_EXCHANGED(name, comm, ...) \
-  PLAIT_MPI_EXCHANGED_AS(MPI_NAME(name), PMPI_NAME(name), waited, name, status, __VA_ARGS__)
-#define PLAIT_MPI_BEGUN_EXCHANGED(name, comm, ...) \
-  PLAIT_MPI_EXCHANGED_AS(MPI_NAME(name), PMPI_NAME(name), begun, name, request, __VA_ARGS__)
+#define PLAIT_MPI_EXCHANGED(name, comm, ...)                                                      \
+  PLAIT_MPI_EXCHANGED_AS(MPI_NAME(name), PMPI_NAME(name), waited, received_plainly, name, status, \
+                         __VA_ARGS__)
+#define PLAIT_MPI_BEGUN_EXCHANGED(name, comm, ...)                                             \
+  PLAIT_MPI_EXCHANGED_AS(MPI_NAME(name), PMPI_NAME(name), begun, begun_plainly, name, request, \
+                         __VA_ARGS__)
 
 namespace small_counts {
 #define PLAIT_MPI_AGAIN  // below, for wide counts
@@ -278,7 +310,7 @@ using Width = Small;
 using N = Width::N;
 #define MPI_NAME(name) MPI_##name
 #define PMPI_NAME(name) PMPI_##name
-#define NATIVE(function, ...) if_there(real().small_passed.function, kWorld, __VA_ARGS__)
+#define NATIVE(comm, function, ...) if_there(real().small_passed.function, comm, __VA_ARGS__)
 #include "shims/mpi/passed.def"
 #undef NATIVE
 #undef MPI_NAME
@@ -290,9 +322,8 @@ using Width = Large;
 using N = Width::N;
 #define MPI_NAME(name) MPI_##name##_c
 #define PMPI_NAME(name) PMPI_##name##_c
-#define NATIVE(function, ...)                                                                  \
-  large_or_small(real().large_passed.function, real().small_passed.function, real().abi.world, \
-                 __VA_ARGS__)
+#define NATIVE(comm, function, ...) \
+  large_or_small(real().large_passed.function, real().small_passed.function, comm, __VA_ARGS__)
 #include "shims/mpi/passed.def"
 #undef NATIVE
 #undef MPI_NAME

@@ -18,6 +18,7 @@ namespace {
 
 struct Kept {
   Staging staging;
+  KeptComm comm;  ///< of what is the MPI's
   Repeated* plaits = nullptr;
   bool runs = false;
   bool is_back = false;  ///< what it wrote is in the GPUs' memory
@@ -87,11 +88,13 @@ Kept* kept_of(Handle request) {
 
 }  // namespace
 
-void keep_persistent(Handle request, Staging staging) { keep(request, {std::move(staging)}); }
+void keep_persistent(Handle comm, Handle request, Staging staging) {
+  keep(request, {std::move(staging), KeptComm(comm)});
+}
 
 void keep_persistent(Repeated& one, void* request) {
   const Handle shown = one.handle();
-  keep(shown, {Staging(), &one});
+  keep(shown, {Staging(), KeptComm(), &one});
   std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
 }
 
@@ -112,8 +115,15 @@ std::optional<int> persist_served(const Asked& asked, void* request) {
   }
 }
 
-void fetch_persistent(Handle request) {
-  if (Kept* const kept = kept_of(request)) kept->staging.fetch();
+int fetch_persistent(Handle request) {
+  Kept* const kept = kept_of(request);
+  if (kept == nullptr) return 0;
+  try {
+    kept->staging.fetch();
+    return 0;
+  } catch (const Error& error) {
+    return kept->comm.report(error);
+  }
 }
 
 void started_persistent(Handle request) {
@@ -134,7 +144,7 @@ int end_persistent(Handle request, int code, void* status, bool is_over) {
     kept->is_back = true;
     return 0;
   } catch (const Error& error) {
-    return report(real().abi.world, error);
+    return kept->comm.report(error);
   }
 }
 

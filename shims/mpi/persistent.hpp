@@ -10,13 +10,15 @@ namespace plait::mpi {
 extern constinit std::atomic<int> persistent;
 inline bool has_persistent() { return persistent.load(std::memory_order_relaxed) != 0; }
 
-void keep_persistent(Handle request, Staging staging);
+/// comm: whose handler hears of errors.
+void keep_persistent(Handle comm, Handle request, Staging staging);
 /// One of plait's, which stages for itself; the program's request for it.
 void keep_persistent(Repeated& one, void* request);
 /// A collective's request; nothing where it is the MPI's. Collective, as the program's call is.
 std::optional<int> persist_served(const Asked& asked, void* request);
-/// Before the MPI starts it; nothing where the request is none of these. Throws Error.
-void fetch_persistent(Handle request);
+/// Before the MPI starts it; nothing where the request is none of these. Its error, of which the
+/// handler has heard.
+int fetch_persistent(Handle request);
 /// After that.
 void started_persistent(Handle request);
 /// Its present operation has ended with `code`, as the status tells; puts what was received where

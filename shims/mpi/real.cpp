@@ -28,6 +28,16 @@ void look_up_new(void* library, const char* name, const char* early_name, Functi
   if (function == nullptr) look_up(library, early_name, function);
 }
 
+/// MPICH has the codes, and no function that says what has been revoked.
+void look_up_ulfm(void* library, Real& table) {
+  look_up(library, "PMPIX_Comm_is_revoked", table.Comm_is_revoked);
+  look_up(library, "PMPIX_Comm_get_failed", table.Comm_get_failed);
+  if (table.Comm_get_failed == nullptr || table.abi.family == Family::standard) return;
+  const bool is_mpich = table.abi.family == Family::mpich;
+  table.err_proc_failed = is_mpich ? 101 : 75;
+  table.err_revoked = is_mpich ? 103 : 77;
+}
+
 const Real* load() {
   Loaded found = find_loaded();
   if (found.library == nullptr) {
@@ -64,6 +74,7 @@ const Real* load() {
   look_up(found.library, "PMPIX_Async_start", table->Async_start);
   add_exchanges(*table);
   look_up(found.library, "MPIX_Query_cuda_support", table->Query_cuda_support);
+  look_up_ulfm(found.library, *table);
   return table;
 }
 

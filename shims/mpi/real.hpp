@@ -11,6 +11,7 @@ namespace plait::mpi {
 
 using CopyAttribute = int(Handle comm, int keyval, void* extra, void* in, void* out, int* flag);
 using DeleteAttribute = int(Handle comm, int keyval, void* value, void* extra);
+using HandleError = void(void* comm, int* code, ...);
 using QueryRequest = int(void* extra, void* status);
 using FreeRequest = int(void* extra);
 using CancelRequest = int(void* extra, int complete);
@@ -63,9 +64,13 @@ struct Real {
   Collectives<Large> large;
   Passed<Small> small_passed;
   Passed<Large> large_passed;
-  int (*Query_cuda_support)() = nullptr;  ///< of MPIX_; null where the MPI does not say
-  int (*progress_register)(int (*)()) = nullptr;                ///< Open MPI's hook
+  int (*Query_cuda_support)() = nullptr;          ///< of MPIX_; null where the MPI does not say
+  int (*progress_register)(int (*)()) = nullptr;  ///< Open MPI's hook
   int (*Async_start)(int (*)(void*), void*, int) = nullptr;  ///< MPICH's
+  /// ULFM's, of MPIX_; null where the MPI has none.
+  int (*Comm_is_revoked)(Handle comm, int* flag) = nullptr;
+  int (*Comm_get_failed)(Handle comm, void* group) = nullptr;
+  int err_proc_failed = 0, err_revoked = 0;  ///< MPIX_ERR_...; 0 where the MPI has none
   Abi abi;
   std::string path;  ///< the file it came from
 };

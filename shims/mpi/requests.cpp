@@ -17,6 +17,7 @@
 namespace plait::mpi {
 
 constinit std::atomic<int> pending{0};
+constinit std::atomic<int> standing{0};
 constinit thread_local int InProgram::depth [[gnu::tls_model("initial-exec")]] = 0;
 
 namespace {
@@ -70,11 +71,24 @@ Handle never_ends = 0;
 int query(void* extra, void* status) {
   const auto& one = *static_cast<const Begun*>(extra);
   if (status != nullptr && status != real().abi.status_ignore) one.fill(status);
-  return one.code;
+  return 0;
 }
 
+struct Fault {
+  Handle request;
+  KeptComm comm;
+  int code;
+  bool is_heard;
+};
+
+thread_local std::vector<Fault> faults;
+
+/// In the thread that ends the request, or frees it.
 int end(void* extra) {
-  let_go(static_cast<Begun*>(extra));
+  auto* const one = static_cast<Begun*>(extra);
+  if (one->code != 0) faults.push_back({one->request, one->comm, one->code, one->is_heard});
+  standing.fetch_sub(1);
+  let_go(one);
   return 0;
 }
 
@@ -96,20 +110,35 @@ void watch(Begun& one) {
   pending.fetch_add(1);
 }
 
-int start(std::unique_ptr<Begun> one, void* request) {
+int start(std::unique_ptr<Begun> one, KeptComm comm, void* request) {
   const int code = real().Grequest_start(query, end, cancel, one.get(), request);
   if (code != 0) return code;
+  standing.fetch_add(1);
   one->request = real().abi.at(request, 0);
+  one->comm = std::move(comm);
   const std::lock_guard lock(under_way().mutex);
   under_way().all.push_back(one.release());
   pending.fetch_add(1);
   return 0;
 }
 
+void forget_faults() { faults.clear(); }
+
+int fault_of(Handle request) {
+  const auto at = std::find_if(faults.begin(), faults.end(), [&](const Fault& one) {
+    return real().abi.key(one.request) == real().abi.key(request);
+  });
+  if (at == faults.end()) return 0;
+  const Fault found = std::move(*at);
+  faults.erase(at);  // before the handler runs, which may call the MPI
+  return found.is_heard ? found.code : found.comm.told(found.code);
+}
+
 bool let_mpi_progress() {
   if (InProgram::depth == 0) return false;
   int flag = 0;
   real().Request_get_status(never_ends, &flag, real().abi.status_ignore);
+  Revocable::look();
   return true;
 }
 
@@ -138,9 +167,11 @@ std::unique_ptr<Operation> operation_of(const Served& call, const Asked& asked) 
 int begin_served(const Served& call, const Asked& asked, void* request) {
   const InProgram here;
   try {
+    refuse_revoked(asked.comm);
     std::unique_ptr<Operation> made = operation_of(call, asked);
     Operation& operation = *made;
-    if (const int code = start(std::move(made), request); code != 0) return code;
+    if (const int code = start(std::move(made), call.state->kept(), request); code != 0)
+      return code;
     call.state->begin(operation, call.asks);
     return 0;
   } catch (const Error& error) {
@@ -155,19 +186,28 @@ std::unique_ptr<Begun> begun_native(Handle native, Staging staging) {
   return std::make_unique<Native>(native, std::move(staging));
 }
 
-int begin_native(Handle native, Staging staging, void* request) {
-  return start(begun_native(native, std::move(staging)), request);
+int begin_native(Handle comm, Handle native, Staging staging, void* request) {
+  return start(begun_native(native, std::move(staging)), KeptComm(comm), request);
 }
 
+/// plait's thread calls no MPI, so a revocation is heard here.
 bool Operation::has_ended() {
-  if (!ended.load(std::memory_order_acquire)) return false;
-  try {
-    job.end();
-  } catch (const Error& failure) {
-    error = failure;
+  if (!ended.load(std::memory_order_acquire)) {
+    if (hears_revocations() && seldom_.is_due() && comm.is_revoked())
+      if (const std::shared_ptr<State> at = abortable.lock()) at->abort();
+    return false;
   }
-  if (error) code = error_code(*error);
-  return true;
+  if (!error) {
+    try {
+      job.end();
+      return true;
+    } catch (const Error& failure) {
+      error = failure;
+    }
+  }
+  const std::optional<int> found = comm.code_of(*error, failed_ns_);
+  code = found.value_or(0);
+  return found.has_value();
 }
 
 void Operation::fill(void* status) const {
@@ -282,17 +322,56 @@ void go_on_until(const Condition& is_met) {
   }
 }
 
+void hear_nothing(void*, int*, ...) {}
+
+/// While the ranks end, nobody hears of errors that lost ranks cause.
+class Unheard {
+ public:
+  Unheard() {
+    Handle deaf = 0;
+    real().Comm_get_errhandler(real().abi.world, &handler_);
+    real().Comm_create_errhandler(hear_nothing, &deaf);
+    real().Comm_set_errhandler(real().abi.world, real().abi.at(&deaf, 0));
+    real().Errhandler_free(&deaf);
+  }
+  ~Unheard() {
+    real().Comm_set_errhandler(real().abi.world, real().abi.at(&handler_, 0));
+    real().Errhandler_free(&handler_);
+  }
+  Unheard(const Unheard&) = delete;
+  Unheard& operator=(const Unheard&) = delete;
+
+ private:
+  Handle handler_ = 0;
+};
+
+/// What has come by now, and was received into a request that the program has freed: the MPI may
+/// find it only after some steps.
+void put_back_what_came() {
+  constexpr int kSteps = 50;
+  for (int step = 0; pending.load() != 0 && step < kSteps; ++step) {
+    complete_ended(Sweep::all);
+    let_mpi_progress();
+  }
+}
+
 }  // namespace
 
 void end_requests() {
   go_on_until([] { return !one_must_end(); });
-  // A rank that is not here yet may still receive what another sent and forgot.
+  // A rank that is not here yet may still receive what another sent and forgot, or send what
+  // another receives into device memory.
+  const Unheard unheard;
   Handle request = 0;
-  if (moves_messages() && real().Ibarrier(real().abi.world, &request) == 0)
-    go_on_until([&] {
+  const Handle world = real().abi.world;
+  const bool ranks_meet = (moves_messages() || may_meet_gpus()) && fault_in(world) == 0;
+  if (ranks_meet && real().Ibarrier(world, &request) == 0)
+    go_on_until([&] {  // which may not end once a rank is lost
       int flag = 0;
-      return real().Test(&request, &flag, real().abi.status_ignore) != 0 || flag != 0;
+      return real().Test(&request, &flag, real().abi.status_ignore) != 0 || flag != 0 ||
+             fault_in(world) != 0;
     });
+  put_back_what_came();
   go_on_until([] { return !one_must_end(); });
   const std::lock_guard lock(under_way().mutex);
   under_way().all.clear();

@@ -25,26 +25,38 @@ struct Begun {
   /// To the MPI, so that the program hears of the end.
   virtual void tell_mpi() { real().Grequest_complete(request); }
   Handle request = 0;
-  int code = 0;  ///< of its error, for the status
+  int code = 0;   ///< of its error
+  KeptComm comm;  ///< whose handler hears of that
   /// The MPI's request, and the list of what is under way: MPICH lets go of a request that a
   /// program frees before it has ended. Of one that is watched: its owner, and the list.
   std::atomic<int> holders{2};
-  bool is_heard = false;  ///< the MPI has told its handler of it
+  bool is_heard = false;  ///< the MPI has told the handler
 };
 
 struct Operation : Begun {
-  Operation(std::shared_ptr<State> in, Job what) : state(std::move(in)), job(std::move(what)) {}
+  Operation(std::shared_ptr<State> in, Job what)
+      : state(std::move(in)), abortable(state), job(std::move(what)) {
+    comm = state->kept();
+  }
   bool has_ended() override;
   void fill(void* status) const override;
   bool must_end() const override { return true; }
-  std::shared_ptr<State> state;
+  std::shared_ptr<State> state;    ///< until it has run
+  std::weak_ptr<State> abortable;  ///< the same
   Job job;
   std::optional<Error> error;  ///< written before `ended`
   std::atomic<bool> ended{false};
+
+ private:
+  Seldom seldom_;
+  std::int64_t failed_ns_ = 0;
 };
 
 /// Requests that have begun and that the MPI has not been told the end of.
 extern constinit std::atomic<int> pending;
+/// Requests of the MPI's that stand for plait's, and that the program has not ended yet.
+extern constinit std::atomic<int> standing;
+inline bool has_standing() { return standing.load(std::memory_order_acquire) != 0; }
 
 /// As long as one lives, something is under way whose end is found by asking the MPI.
 class Polled {
@@ -57,8 +69,14 @@ class Polled {
 
 /// A request of the MPI's own, with twins for buffers.
 std::unique_ptr<Begun> begun_native(Handle native, Staging staging);
-/// Gives it a request of the MPI's own; what has begun is ended with that.
-int start(std::unique_ptr<Begun> one, void* request);
+/// Gives it a request of the MPI's own; what has begun is ended with that. comm: whose handler
+/// hears of its error.
+int start(std::unique_ptr<Begun> one, KeptComm comm, void* request);
+/// The error of a request that this thread has ended since forget_faults(), of which the handler
+/// has heard when this returns; 0 = it ended well, or stands for none of plait's. The MPI knows
+/// nothing of these errors: it would tell MPI_COMM_WORLD's handler.
+int fault_of(Handle request);
+void forget_faults();
 /// Has its end asked for, as that of all that is under way, until it has ended.
 void watch(Begun& one);
 /// Gives up one of its holders, the last of which ends its life.
@@ -67,7 +85,7 @@ void let_go(Begun* one);
 std::unique_ptr<Operation> operation_of(const Served& call, const Asked& asked);
 int begin_served(const Served& call, const Asked& asked, void* request);
 /// A request of the MPI's own has begun with twins for buffers; what the program gets for it.
-int begin_native(Handle native, Staging staging, void* request);
+int begin_native(Handle comm, Handle native, Staging staging, void* request);
 /// Whether the MPI can call complete_ended() in all its functions, and from now on it does.
 bool has_hook();
 void begin_hook();

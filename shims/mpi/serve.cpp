@@ -132,7 +132,7 @@ State* attached(Handle comm, const Place& place, std::size_t most) {
   }
   std::unique_ptr<Communicator> made = attach(comm, place, held < most, kNoDevice);
   if (made == nullptr) return nullptr;
-  auto state = std::make_shared<State>(place, std::move(made));
+  auto state = std::make_shared<State>(comm, place, std::move(made));
   State* const bare = state.get();
   {
     const std::lock_guard lock(states().mutex);
@@ -162,6 +162,7 @@ void begin_serving() {
   awake.store(serves || is_counting());
   if (!serves) return;
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
+  begin_kept_comms();
   set_bars();
   begin_progress();
   begin_messages(has_hook());
@@ -397,6 +398,11 @@ void State::work() {
   }
 }
 
+void State::abort() {
+  comm_->abort();
+  if (has_gpus()) gpus_->comm->abort();
+}
+
 void State::close() {
   {
     const std::lock_guard lock(mutex_);
@@ -443,56 +449,23 @@ Served served(const Asked& asked, bool may_attach) {
 Served served_for_good(const Asked& asked) {
   Served call = served(asked, true);
   if (call.state == nullptr || call.state->place().nodes > 1) return {};  // as non-blocking ones
+  const Revocable revocable(asked.comm, call.state);
+  refuse_revoked(asked.comm);
   call.state = call.state->own_for(asked, call);
   return call;
 }
 
 std::optional<int> run_served(const Served& call, const Asked& asked) {
   const InProgram here;
+  const Revocable revocable(asked.comm, call.state);
   try {
+    refuse_revoked(asked.comm);
     if (!call.state->run(asked, call)) return std::nullopt;
     calls_served.fetch_add(1, std::memory_order_relaxed);
     return 0;
   } catch (const Error& error) {
     return report(asked.comm, error);
   }
-}
-
-/// Programs keep codes and ask for their words later, so each error's words have a code of their
-/// own, as long as there are not too many.
-int error_code(const Error& error) {
-  struct Said {
-    std::string words;
-    int code = 0;
-  };
-  struct Codes {
-    std::mutex mutex;
-    std::vector<Said> all;
-    std::size_t oldest = 0;
-    int error_class = 0;
-  };
-  constexpr std::size_t kMost = 256;
-  static auto* const codes = new Codes;
-  const std::string words = text("plait: ", error.what()).substr(0, 250);
-  const std::lock_guard lock(codes->mutex);
-  auto& all = codes->all;
-  const auto known =
-      std::find_if(all.begin(), all.end(), [&](const Said& one) { return one.words == words; });
-  if (known != all.end()) return known->code;
-  if (codes->error_class == 0) real().Add_error_class(&codes->error_class);
-  const bool is_new = all.size() < kMost;
-  Said& one = is_new ? all.emplace_back() : all[codes->oldest++ % kMost];
-  if (is_new) real().Add_error_code(codes->error_class, &one.code);
-  one.words = words;
-  real().Add_error_string(one.code, words.c_str());
-  return one.code;
-}
-
-int report(Handle comm, const Error& error) {
-  log(LogLevel::warn, -1, error.what());
-  const int code = error_code(error);
-  real().Comm_call_errhandler(comm, code);
-  return code;
 }
 
 }  // namespace plait::mpi

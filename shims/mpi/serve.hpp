@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "plait/communicator.hpp"
+#include "shims/mpi/errors.hpp"
 #include "shims/mpi/gpu_memory.hpp"
 #include "shims/mpi/job.hpp"
 
@@ -43,7 +44,10 @@ struct Served {
 /// This rank in one communicator that plait serves.
 class State : public std::enable_shared_from_this<State> {
  public:
-  State(Place place, std::unique_ptr<Communicator> comm) : place_(place), comm_(std::move(comm)) {}
+  State(Handle kept, Place place, std::unique_ptr<Communicator> comm)
+      : kept_(kept), place_(place), comm_(std::move(comm)) {}
+  /// The program's communicator.
+  const KeptComm& kept() const { return kept_; }
   const Place& place() const { return place_; }
   /// Once a blocking call found all ranks' buffers on GPUs; the same on all ranks.
   bool has_gpus() const { return gpus_->comm != nullptr; }
@@ -55,6 +59,8 @@ class State : public std::enable_shared_from_this<State> {
   State* own_for(const Asked& asked, const Served& call);
   /// Puts the call behind those begun before it; its thread runs it.
   void begin(Operation& operation, bool asks);
+  /// All its calls end with Error(aborted). Any thread.
+  void abort();
   /// No call comes any more: ends once those begun have run.
   void close();
 
@@ -96,6 +102,7 @@ class State : public std::enable_shared_from_this<State> {
   void await_stream();
   void work();
   void await_idle();
+  KeptComm kept_;
   Place place_;
   std::unique_ptr<Communicator> comm_;
   std::shared_ptr<OnGpus> gpus_ = std::make_shared<OnGpus>();
@@ -120,10 +127,6 @@ void give_up(State* state);
 
 /// Serves a blocking call; what the function returns, or nothing where the MPI is to do it.
 std::optional<int> run_served(const Served& call, const Asked& asked);
-
-/// Reports through the communicator's error handler, as the MPI itself does; the code to return.
-int report(Handle comm, const Error& error);
-int error_code(const Error& error);
 
 /// How many calls plait has served in this process.
 extern constinit std::atomic<std::uint64_t> calls_served;

@@ -1,11 +1,13 @@
 // One piece of memory a node, of the node's first rank: from each rank to each other so many slots.
 #include "shims/mpi/slots.hpp"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bitset>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <random>
@@ -13,9 +15,12 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "comm/memory/shown_memory.hpp"
+#include "plait/error.hpp"
 #include "shims/mpi/attach.hpp"
 #include "shims/mpi/gpu_memory.hpp"
+#include "shims/mpi/status.hpp"
 
 namespace plait::mpi {
 
@@ -29,6 +34,7 @@ struct Node {
   std::array<std::uint64_t, 2> job{};
   int rank = 0, ranks = 0;
   Mapping memory;
+  std::vector<int> processes;      ///< by rank of the node
   std::vector<int> near_of_world;  ///< by rank in MPI_COMM_WORLD; -1 = on another node
   std::mutex mutex;
   std::vector<std::bitset<kSlots>> in_use, retired;  ///< by rank of the node
@@ -48,6 +54,10 @@ Slot& slot_between(int from, int to, unsigned slot) {
                       kSlots +
                   slot;
   return reinterpret_cast<Slot*>(node().memory.base())[at];
+}
+
+Header header_between(int from, int to, unsigned slot) {
+  return {slot_between(from, to, slot).number, {node().job[0], node().job[1]}, from, slot};
 }
 
 bool all_can(bool mine, Handle comm) {
@@ -106,6 +116,7 @@ bool meet_node(Handle comm, int world_rank) {
   if (here.memory.base() == nullptr) return false;
   for (std::size_t near = 0; near < all.size(); ++near)
     here.near_of_world[static_cast<std::size_t>(all[near].world_rank)] = static_cast<int>(near);
+  for (const Told& one : all) here.processes.push_back(one.process);
   here.in_use.assign(all.size(), {});
   here.retired.assign(all.size(), {});
   return true;
@@ -199,6 +210,10 @@ std::optional<int> near_rank(Handle comm, int rank) {
 
 bool is_this_rank(int near) { return near == node().rank; }
 
+bool has_ended(int near) {
+  return ::kill(node().processes[static_cast<std::size_t>(near)], 0) != 0 && errno == ESRCH;
+}
+
 namespace {
 
 /// The first that is free of `slots` from `first` on, in that order or, with step -1, the other.
@@ -227,7 +242,8 @@ std::optional<unsigned> claim_slot_below(int to, unsigned below) {
 }
 
 void release_slot(int to, unsigned slot) {
-  slot_of(to, slot).state.store(Sent::nothing);
+  std::atomic<Sent>& state = slot_of(to, slot).state;
+  if (state.load() != Sent::given_up) state.store(Sent::nothing);
   const std::lock_guard lock(node().mutex);
   node().in_use[static_cast<std::size_t>(to)].reset(slot);
 }
@@ -242,8 +258,12 @@ bool retire_slot(int to, std::uint64_t bytes) {
 
 Slot& slot_of(int to, unsigned slot) { return slot_between(node().rank, to, slot); }
 
-Header header_of(int to, unsigned slot) {
-  return {{node().job[0], node().job[1]}, slot_of(to, slot).number, node().rank, slot};
+Header header_of(int to, unsigned slot) { return header_between(node().rank, to, slot); }
+
+Error given_up(int from) {
+  return Error(ErrorCode::aborted, text("wanted a message of rank ", from,
+                                        " of this node, found that the rank has given it up, "
+                                        "since the communicator has been revoked"));
 }
 
 Slot* slot_named(const Header& header) {
@@ -252,8 +272,31 @@ Slot* slot_named(const Header& header) {
   if (here.memory.base() == nullptr || header.from < 0 || header.from >= here.ranks) return nullptr;
   if (header.slot >= kSlots) return nullptr;
   Slot& slot = slot_between(header.from, here.rank, header.slot);
-  const bool right = slot.state.load() == Sent::offered && slot.number == header.number;
-  return right ? &slot : nullptr;
+  const Sent state = slot.state.load();
+  if (slot.number != header.number) return nullptr;
+  if (state != Sent::given_up) return state == Sent::offered ? &slot : nullptr;
+  throw given_up(header.from);
+}
+
+void let_sender_go(const void* status, const std::byte* first, std::size_t bytes) {
+  const Node& here = node();
+  if (here.memory.base() == nullptr) return;
+  const auto* const source =
+      reinterpret_cast<const int*>(static_cast<const std::byte*>(status) + real().abi.source_at);
+  const std::uint64_t length = received_bytes(status);
+  Slot* found = nullptr;
+  for (int from = 0; from < here.ranks; ++from)
+    for (unsigned at = 0; at < kSlots; ++at) {
+      Slot& slot = slot_between(from, here.rank, at);
+      if (slot.state.load() != Sent::offered || slot.source != source[0] || slot.tag != source[1])
+        continue;
+      if (is_header_length(length) && slot_of_length(length) != at) continue;
+      const Header header = header_between(from, here.rank, at);
+      if (std::memcmp(&header, first, std::min(bytes, sizeof header)) != 0) continue;
+      if (found != nullptr) return;
+      found = &slot;
+    }
+  if (found != nullptr) found->state.store(Sent::taken);
 }
 
 std::uint64_t real_bytes(Handle comm, int source, int tag, std::uint64_t bytes) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "plait/error.hpp"
 #include "shims/mpi/pull.hpp"
 #include "shims/mpi/real.hpp"
 
@@ -20,10 +21,11 @@ void end_messages();
 
 enum class Sent : std::uint32_t {
   nothing,
-  offered,  ///< the receiver may take it
-  wanted,   ///< it cannot reach the GPU's memory: the sender is to bring the message to the host
-  at_host,  ///< the sender has
-  taken,    ///< the sender may give the slot to another message
+  offered,   ///< the receiver may take it
+  wanted,    ///< it cannot reach the GPU's memory: the sender is to bring the message to the host
+  at_host,   ///< the sender has
+  taken,     ///< the sender may give the slot to another message
+  given_up,  ///< by its sender: the communicator has been revoked
 };
 
 struct Slot {
@@ -33,6 +35,7 @@ struct Slot {
   std::uint64_t bytes;
   std::uint64_t host;  ///< address in the sender's memory; 0 = it lies on a GPU
   std::int32_t process;
+  std::int32_t source;    ///< the sender's rank in the message's communicator
   std::int32_t is_shown;  ///< on_gpu says where
   OnGpu on_gpu;
 };
@@ -58,10 +61,10 @@ inline unsigned slot_of_length(std::uint64_t bytes) {
   return static_cast<unsigned>((bytes - kLeastHeader) / (2 * kLengthUnit));
 }
 
-/// What a header's message begins with.
+/// What a header's message begins with: first what tells it from others, where not all of it comes.
 struct Header {
-  std::uint64_t job[2];
   std::uint64_t number;
+  std::uint64_t job[2];
   std::int32_t from;  ///< of the node's ranks
   std::uint32_t slot;
 };
@@ -72,6 +75,8 @@ bool is_one_node();
 std::optional<int> near_rank(Handle comm, int rank);
 /// Of the node's ranks, this one.
 bool is_this_rank(int near);
+/// Whether the process of one of them has ended.
+bool has_ended(int near);
 
 /// A slot for a message to `to`, or one whose header is shorter than that of `below`; nothing where
 /// none is free. Its owner fills it in.
@@ -83,8 +88,15 @@ void release_slot(int to, unsigned slot);
 bool retire_slot(int to, std::uint64_t bytes);
 Slot& slot_of(int to, unsigned slot);
 Header header_of(int to, unsigned slot);
-/// The slot that a header names; null where it is no header.
+/// The slot that a header names; null where it is no header. Throws aborted where its sender has
+/// given the message up.
 Slot* slot_named(const Header& header);
+/// The error for that; from: of the node's ranks.
+Error given_up(int from);
+/// A receive had no room for a header: its sender goes on. The status names sender and tag, and
+/// with some MPIs the header's length; `first` is as much of the header as came. Nothing is done
+/// where that fits several messages, or none.
+void let_sender_go(const void* status, const std::byte* first, std::size_t bytes);
 /// How many bytes the message has that a probe found; the MPI's own count where it is no header.
 /// The tag is a guard for what retire_slot() leaves: more messages under way than there are slots.
 std::uint64_t real_bytes(Handle comm, int source, int tag, std::uint64_t bytes);

@@ -92,10 +92,15 @@ def environment(drop_in: Path | None, **settings: str) -> dict[str, str]:
 
 
 def launched(
-    mpi: Mpi, ranks: int, command: list[str], env: dict[str, str], limit_s: float = 60
+    mpi: Mpi,
+    ranks: int,
+    command: list[str],
+    env: dict[str, str],
+    limit_s: float = 60,
+    options: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [mpi.launcher, "-n", str(ranks), *command],
+        [mpi.launcher, *options, "-n", str(ranks), *command],
         env=env,
         capture_output=True,
         text=True,
@@ -107,6 +112,11 @@ def launched(
 def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     """Each rank's line, in order of ranks; every rank must have ended well."""
     assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+    return rows_of(done)
+
+
+def rows_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """The same of ranks of which some may have ended otherwise."""
     found = [json.loads(row) for row in re.findall(r'\{"rank"[^{}]*\}', done.stdout)]
     return sorted(found, key=lambda row: int(row["rank"]))
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from mpi_programs import PROGRAMS, compiled, environment, launched, plait_command, rows
+from mpi_programs import PROGRAMS, compiled, environment, launched, plait_command, rows, rows_of
 
 MIXES = ["mixes.cpp", "mixed_reductions.cpp", "mixed_movements.cpp", "mixed_uneven.cpp"]
 SCALE = float(os.environ.get("PLAIT_TEST_SCALE", "1"))
@@ -126,6 +126,7 @@ def run_messages(mpi, drop_in, folder, played_gpu):
         ("standing", 2),
         ("same_length", 2),
         ("short_room", 2),
+        ("tiny_room", 2),
     ],
 )
 def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
@@ -133,9 +134,10 @@ def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
         pytest.skip("MPICH 5.0's own get_status ends a persistent request")
     if name == "threads" and mpi.name == "openmpi of make":
         pytest.skip("Open MPI 5.0's own cancel beside another thread loses messages, or crashes")
-    if name == "short_room" and not moves_messages(mpi):
+    if name in ("short_room", "tiny_room") and not moves_messages(mpi):
         pytest.skip("an MPI's own large messages overrun their room")
-    least = {"PLAIT_MIN_BYTES": "16K"} if name in ("same_length", "short_room") else {}
+    large = name in ("same_length", "short_room", "tiny_room")
+    least = {"PLAIT_MIN_BYTES": "16K"} if large else {}
     found = run_messages(name, ranks, on_gpus, **least)
     assert [row["wrong"] for row in found] == [0] * ranks
     # MPICH's way to let messages go on is not for threads that call at once.
@@ -196,7 +198,15 @@ def test_a_large_message_that_is_too_long(mpi, run_staged):
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), [("alone", 1), ("exchanges", 1), ("exchanges", 3), ("truncated", 2)]
+    ("name", "ranks"),
+    [
+        ("alone", 1),
+        ("exchanges", 1),
+        ("exchanges", 3),
+        ("truncated", 2),
+        ("persistent_freed", 3),
+        ("forgotten", 2),
+    ],
 )
 def test_staged_device_memory(run_staged, name, ranks):
     found = rows(run_staged(name, ranks))
@@ -230,6 +240,15 @@ def test_parts_of_one_size_are_for_the_engines(mpi, drop_in, folder, played_gpu,
     done = launched(mpi, 2, [str(program), name], env)
     assert [(row["wrong"], row["served"]) for row in rows(done)] == [(0, 1)] * 2
     assert "device memory of a communicator is staged" in done.stderr + done.stdout
+
+
+def test_a_forgotten_receive_of_the_mpis_is_in_device_memory_at_the_end(
+    mpi, drop_in, folder, played_gpu
+):
+    program = compiled(mpi, folder, "staged", ["staged.cpp"])
+    env = environment(drop_in, TEST_LIBCUDA=played_gpu, PLAIT_OPS="all_reduce")
+    found = rows(launched(mpi, 2, [str(program), "forgotten"], env))
+    assert [row["wrong"] for row in found] == [0, 0]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -290,6 +309,7 @@ def test_without_being_told_all_is_the_mpis(mpi, drop_in, folder):
         "native_beside",
         "freed_early",
         "persistent_left",
+        "persistent_orders",
         "mismatch",
         "kept_codes",
         "corners",
@@ -323,6 +343,38 @@ def test_constants_are_those_of_the_header(mpi, folder):
     program = compiled(mpi, folder, "constants", ["constants.cpp"])
     done = subprocess.run([program], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture
+def run_errors(mpi, drop_in, folder):
+    def run(*words: str, ranks: int = 2, options: tuple[str, ...] = ()):
+        program = compiled(mpi, folder, "errors", ["errors.cpp"])
+        return launched(mpi, ranks, [str(program), *words], environment(drop_in), 60, options)
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["own_handler", "persistent_handler", "status"])
+def test_what_a_program_hears_of_a_call_that_ends_later(run_errors, name):
+    found = rows(run_errors(name))
+    assert len(found) == 2 and all(row["wrong"] == 0 and row["served"] > 0 for row in found)
+
+
+def test_a_count_too_wide_for_the_mpi_is_heard_by_the_calls_handler(mpi, run_errors):
+    if not mpi.name.startswith("openmpi"):
+        pytest.skip("this MPI has functions for wide counts")
+    assert [row["wrong"] for row in rows(run_errors("wide_counts"))] == [0, 0]
+
+
+@pytest.mark.parametrize("call", ["blocking", "begun", "persistent", "sent"])
+@pytest.mark.parametrize("how", ["revoked", "killed"])
+def test_ranks_that_wait_hear_what_ulfm_says(mpi, run_errors, how, call):
+    if mpi.name != "openmpi of make":
+        pytest.skip("wanted an MPI with ULFM: Open MPI 5")
+    done = run_errors(how, call, ranks=3, options=("--with-ft", "ulfm"))
+    found = rows_of(done)  # the launcher's status is of the killed rank
+    left = 3 if how == "revoked" else 2
+    assert [row["wrong"] for row in found] == [0] * left, done.stderr[-2000:]
 
 
 def test_small_calls_pass_on(run_case):

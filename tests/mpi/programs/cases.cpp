@@ -318,6 +318,33 @@ void persistent_left() {
   MPI_Request_free(&last);  // MPI_Finalize waits for it
 }
 
+/// Persistent collectives of one communicator match by their requests, not by the order of starts,
+/// which is another on each rank. The smaller one may not take the larger one's place.
+void persistent_orders() {
+  const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
+  constexpr int kRequests = 3;
+  const int counts[kRequests] = {1000, 1000, kMany};
+  std::vector<int> in[kRequests], out[kRequests];
+  MPI_Request requests[kRequests];
+  for (int at = 0; at < kRequests; ++at) {
+    in[at].resize(static_cast<std::size_t>(counts[at]));
+    out[at].resize(in[at].size());
+    make("MPI_Allreduce_init", &requests[at], static_cast<const void*>(in[at].data()),
+         static_cast<void*>(out[at].data()), static_cast<int>(counts[at]), MPI_INT, MPI_SUM,
+         MPI_COMM_WORLD);
+  }
+  for (int round = 0; round < 20; ++round) {
+    for (int at = 0; at < kRequests; ++at) in[at].assign(in[at].size(), 100 * round + at);
+    for (int step = 0; step < kRequests; ++step)
+      MPI_Start(&requests[rank == 0 ? step : (2 * kRequests - 1 - step + round) % kRequests]);
+    MPI_Waitall(kRequests, requests, MPI_STATUSES_IGNORE);
+    for (int at = 0; at < kRequests; ++at)
+      for (const int sum : {out[at].front(), out[at].back()})
+        hold(sum == ranks * (100 * round + at), "a sum of its own request's data");
+  }
+  for (MPI_Request& request : requests) MPI_Request_free(&request);
+}
+
 /// One rank begins to use the GPU after calls without: from some call on plait takes those on its
 /// memory, and all are right.
 void gpus_late() {
@@ -425,6 +452,8 @@ int main(int argc, char** argv) {
     freed_early();
   else if (name == "persistent_left")
     persistent_left();
+  else if (name == "persistent_orders")
+    persistent_orders();
   else if (name == "mismatch")
     mismatch();
   else if (name == "corners")

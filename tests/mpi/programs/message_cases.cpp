@@ -160,8 +160,7 @@ void one_buffer() {
         MPI_Isend(passed(data[slot].data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD,
                   &requests[slot]);
       } else {
-        MPI_Irecv(passed(data[0].data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD,
-                  &requests[slot]);
+        MPI_Irecv(passed(data[0].data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, &requests[slot]);
       }
     }
     MPI_Waitall(kMost, requests.data(), statuses.data());
@@ -437,6 +436,58 @@ void short_room() {
   }
 }
 
+/// A large message to a receive with less room than a header's first word, in each of MPI's ways to
+/// receive: its sender goes on, and later messages come.
+void tiny_room() {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  Memory<int> data = filled(kMany, me() == 0 ? 5 : -1);
+  char small[64] = "";
+  constexpr int kWays = 6;
+  for (int room = 0; room <= 40; room += 20)
+    for (int way = 0; way < kWays; ++way) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_Status status;
+      const bool waits = way == 1 || way == 2 || way == 3;
+      if (me() == 1 && (way == 1 || way == 2))
+        MPI_Irecv(small, room, MPI_CHAR, 0, way, MPI_COMM_WORLD, &request);
+      if (me() == 1 && way == 3) {
+        MPI_Recv_init(small, room, MPI_CHAR, 0, way, MPI_COMM_WORLD, &request);
+        MPI_Start(&request);
+      }
+      if (waits) MPI_Barrier(MPI_COMM_WORLD);  // MPICH tells the truth of a receive that waits
+      if (me() == 0) MPI_Send(passed(data.data()), kMany, MPI_INT, 1, way, MPI_COMM_WORLD);
+      int code = MPI_SUCCESS, kind = MPI_SUCCESS;
+      MPI_Message message;
+      if (me() == 1 && way == 0)
+        code = MPI_Recv(small, room, MPI_CHAR, 0, way, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      if (me() == 1 && (way == 1 || way == 3)) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+      if (me() == 1 && way == 2) {
+        code = MPI_Waitall(1, &request, &status);
+        hold(code == MPI_ERR_IN_STATUS, "that one of several requests failed");
+        code = status.MPI_ERROR;
+      }
+      if (me() == 1 && way == 4) {
+        MPI_Mprobe(MPI_ANY_SOURCE, way, MPI_COMM_WORLD, &message, &status);
+        hold(count_of(status) == kMany, "the size that a probe tells");
+        code = MPI_Mrecv(small, room, MPI_CHAR, &message, MPI_STATUS_IGNORE);
+      }
+      if (me() == 1 && way == 5)
+        code = MPI_Sendrecv(nullptr, 0, MPI_CHAR, MPI_PROC_NULL, 0, small, room, MPI_CHAR,
+                            MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Error_class(code, &kind);
+      hold(me() == 0 || kind == MPI_ERR_TRUNCATE, "that there was no room");
+      hold(small[room] == 0, "what lies behind the room");
+      std::memset(small, 0, sizeof small);
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (me() == 0) MPI_Send(passed(data.data()), kMany, MPI_INT, 1, 1, MPI_COMM_WORLD);
+  if (me() == 1) {
+    MPI_Recv(passed(data.data()), kMany, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    hold(holds(data, 5), "the message after those without room");
+  }
+}
+
 /// Many receives stand open; what comes meanwhile, in any order, is found, and so are they all.
 void standing() {
   constexpr int kStanding = 600;
@@ -511,6 +562,8 @@ int main(int argc, char** argv) {
     same_length();
   else if (name == "short_room")
     short_room();
+  else if (name == "tiny_room")
+    tiny_room();
   else if (name == "standing")
     standing();
   else if (name == "in_place")

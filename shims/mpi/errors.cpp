@@ -1,0 +1,230 @@
+// A communicator's record is its attribute, so it hears when the program frees the handle: MPIs
+// give a freed handle out again at once.
+#include "shims/mpi/errors.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "shims/mpi/requests.hpp"
+
+namespace plait::mpi {
+
+struct CommRecord {
+  explicit CommRecord(Handle of) : comm(of) {}
+  ~CommRecord() {
+    if (handler != 0 && is_serving()) real().Errhandler_free(&handler);
+  }
+  CommRecord(const CommRecord&) = delete;
+  CommRecord& operator=(const CommRecord&) = delete;
+
+  const Handle comm;
+  std::mutex mutex;  ///< while it is held, the handle is not freed
+  std::atomic<bool> is_freed{false};
+  Handle handler = 0;  ///< of a freed one
+};
+
+namespace {
+
+constexpr std::int64_t kSeldomNs = 10'000'000, kHearsNs = 1'000'000'000;
+
+std::int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+int keyval = 0;
+
+int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
+  *flag = 0;
+  return 0;
+}
+
+int communicator_freed(Handle comm, int, void* value, void*) {
+  const std::unique_ptr<std::shared_ptr<CommRecord>> held(
+      static_cast<std::shared_ptr<CommRecord>*>(value));
+  CommRecord& record = **held;
+  if (is_serving()) real().Comm_get_errhandler(comm, &record.handler);
+  const std::lock_guard lock(record.mutex);
+  record.is_freed.store(true);
+  return 0;
+}
+
+/// Threads may ask for the first time at once.
+std::shared_ptr<CommRecord> looked_up(Handle comm) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  void* value = nullptr;
+  int flag = 0;
+  if (real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return nullptr;
+  if (flag != 0) return *static_cast<std::shared_ptr<CommRecord>*>(value);
+  auto made = std::make_unique<std::shared_ptr<CommRecord>>(std::make_shared<CommRecord>(comm));
+  if (real().Comm_set_attr(comm, keyval, made.get()) != 0) return nullptr;
+  return *made.release();
+}
+
+/// With a communicator of this rank alone, since a handler wants one.
+void call_handler(Handle handler, int code) {
+  const Abi& abi = real().abi;
+  Handle comm = 0;
+  if (real().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &comm) != 0) return;
+  real().Comm_set_errhandler(abi.at(&comm, 0), handler);
+  real().Comm_call_errhandler(abi.at(&comm, 0), code);
+  real().Comm_free(&comm);
+}
+
+/// What may be a lost rank's or a revocation's doing: a rank that hears of one aborts the others.
+bool may_be_a_fault(const Error& error) {
+  return hears_revocations() &&
+         (error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::aborted);
+}
+
+constinit thread_local Revocable* innermost = nullptr;
+
+}  // namespace
+
+/// Programs keep codes and ask for their words later, so each error's words have a code of their
+/// own, as long as there are not too many.
+int error_code(const Error& error) {
+  // Programs compare these with the codes that they get.
+  if (error.code() == ErrorCode::peer_lost && real().err_proc_failed != 0)
+    return real().err_proc_failed;
+  if (error.code() == ErrorCode::aborted && hears_revocations()) return real().err_revoked;
+  struct Said {
+    std::string words;
+    int code = 0;
+  };
+  struct Codes {
+    std::mutex mutex;
+    std::vector<Said> all;
+    std::size_t oldest = 0;
+    int error_class = 0;
+  };
+  constexpr std::size_t kMost = 256;
+  static auto* const codes = new Codes;
+  const std::string words = text("plait: ", error.what()).substr(0, 250);
+  const std::lock_guard lock(codes->mutex);
+  auto& all = codes->all;
+  const auto known =
+      std::find_if(all.begin(), all.end(), [&](const Said& one) { return one.words == words; });
+  if (known != all.end()) return known->code;
+  if (codes->error_class == 0) real().Add_error_class(&codes->error_class);
+  const bool is_new = all.size() < kMost;
+  Said& one = is_new ? all.emplace_back() : all[codes->oldest++ % kMost];
+  if (is_new) real().Add_error_code(codes->error_class, &one.code);
+  one.words = words;
+  real().Add_error_string(one.code, words.c_str());
+  return one.code;
+}
+
+int told(Handle comm, int code) {
+  if (code != 0) real().Comm_call_errhandler(comm, code);
+  return code;
+}
+
+int report(Handle comm, const Error& error) {
+  if (may_be_a_fault(error)) return KeptComm(comm).report(error);
+  log(LogLevel::warn, -1, error.what());
+  return told(comm, error_code(error));
+}
+
+bool Seldom::is_due() {
+  const std::int64_t now = now_ns();
+  if (now < next_ns_) return false;
+  const bool is_first = next_ns_ == 0;
+  next_ns_ = now + kSeldomNs;
+  return !is_first;
+}
+
+bool is_revoked(Handle comm) {
+  int flag = 0;
+  return hears_revocations() && real().Comm_is_revoked(comm, &flag) == 0 && flag != 0;
+}
+
+int fault_in(Handle comm) {
+  if (is_revoked(comm)) return real().err_revoked;
+  Handle group = 0;
+  int failed = 0;
+  if (!hears_revocations() || real().Comm_get_failed(comm, &group) != 0) return 0;
+  real().Group_size(real().abi.at(&group, 0), &failed);
+  real().Group_free(&group);
+  return failed > 0 ? real().err_proc_failed : 0;
+}
+
+void refuse_revoked(Handle comm) {
+  if (!is_revoked(comm)) return;
+  throw Error(ErrorCode::aborted,
+              "wanted a communicator for this call, found that the program has revoked it "
+              "(MPIX_Comm_revoke); go on with one of MPIX_Comm_shrink");
+}
+
+KeptComm::KeptComm(Handle comm) {
+  static thread_local std::shared_ptr<CommRecord> last;
+  const Abi& abi = real().abi;
+  if (keyval == 0 || abi.key(comm) == abi.no_comm) return;
+  if (last == nullptr || last->is_freed.load() || abi.key(last->comm) != abi.key(comm))
+    last = looked_up(comm);
+  record_ = last;
+}
+
+int KeptComm::told(int code) const {
+  if (record_ == nullptr) return mpi::told(real().abi.world, code);
+  if (!record_->is_freed.load()) return mpi::told(record_->comm, code);
+  if (code != 0) call_handler(record_->handler, code);
+  return code;
+}
+
+int KeptComm::report(const Error& error) const {
+  log(LogLevel::warn, -1, error.what());
+  const InProgram here;
+  std::int64_t since_ns = 0;
+  while (true) {
+    if (const std::optional<int> code = code_of(error, since_ns)) return told(*code);
+    let_mpi_progress();
+    ::sched_yield();
+  }
+}
+
+bool KeptComm::is_revoked() const {
+  if (record_ == nullptr || !hears_revocations()) return false;
+  const std::lock_guard lock(record_->mutex);
+  return !record_->is_freed.load() && mpi::is_revoked(record_->comm);
+}
+
+std::optional<int> KeptComm::code_of(const Error& error, std::int64_t& since_ns) const {
+  if (!may_be_a_fault(error) || record_ == nullptr) return error_code(error);
+  {
+    const std::lock_guard lock(record_->mutex);
+    const int found = record_->is_freed.load() ? real().err_proc_failed : fault_in(record_->comm);
+    if (found != 0) return found;
+  }
+  if (since_ns == 0) since_ns = now_ns();
+  if (now_ns() - since_ns < kHearsNs) return std::nullopt;
+  return real().err_proc_failed;
+}
+
+void begin_kept_comms() {
+  real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
+}
+
+Revocable::Revocable(Handle comm, State* state) : comm_(comm), state_(state), outer_(innermost) {
+  if (hears_revocations()) innermost = this;
+}
+
+Revocable::~Revocable() {
+  if (hears_revocations()) innermost = outer_;
+}
+
+void Revocable::look() {
+  if (innermost == nullptr || !innermost->seldom_.is_due()) return;
+  if (innermost->state_ == nullptr) return refuse_revoked(innermost->comm_);
+  if (is_revoked(innermost->comm_)) innermost->state_->abort();
+}
+
+}  // namespace plait::mpi

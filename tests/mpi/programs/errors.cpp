@@ -1,0 +1,348 @@
+// errors CASE: what a program hears of calls of plait's that fail, or end: codes, handlers,
+// statuses; and what ULFM (mpiexec --with-ft ulfm) makes of revoked communicators and lost ranks.
+// Prints a line of JSON a rank.
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+namespace {
+
+constexpr int kMany = 50000;
+int wrong = 0;
+
+void hold(bool is_true, const char* what) {
+  if (is_true) return;
+  ++wrong;
+  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
+}
+
+int sum_of_ranks(MPI_Comm comm) {
+  const int mine = rank_in(comm) + 1;
+  int all = 0;
+  const int code = MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_SUM, comm);
+  return code == MPI_SUCCESS ? all : -1;
+}
+
+int expected_sum(MPI_Comm comm) {
+  const int ranks = ranks_of(comm);
+  return ranks * (ranks + 1) / 2;
+}
+
+int calls_of_handler = 0;
+
+void count_call(MPI_Comm*, int*, ...) { ++calls_of_handler; }
+
+/// A communicator that plait has attached, whose own handler counts.
+MPI_Comm counted_comm() {
+  MPI_Comm comm;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Errhandler handler;
+  MPI_Comm_create_errhandler(count_call, &handler);
+  MPI_Comm_set_errhandler(comm, handler);
+  MPI_Errhandler_free(&handler);
+  hold(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
+  calls_of_handler = 0;
+  return comm;
+}
+
+bool says_that_ranks_disagree(int code) {
+  char words[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (code != MPI_SUCCESS) MPI_Error_string(code, words, &length);
+  return std::strstr(words, "plait: ranks disagree") != nullptr;
+}
+
+std::vector<int> in(kMany, 1), out(kMany), more_out(kMany);
+
+/// A sum on which ranks disagree, behind one that is right.
+void begin_two(MPI_Comm comm, MPI_Request* requests) {
+  MPI_Iallreduce(in.data(), out.data(), 10, MPI_INT, MPI_SUM, comm, &requests[0]);
+  const int count = rank_in(comm) == 0 ? 10 : 20;
+  MPI_Iallreduce(in.data(), more_out.data(), count, MPI_INT, MPI_SUM, comm, &requests[1]);
+}
+
+/// In each of MPI's ways to end requests, an error of a non-blocking call goes to the handler of
+/// its own communicator, once, and its code to the program. MPI_COMM_WORLD's would end the job.
+void own_handler() {
+  MPI_Comm comm = counted_comm();
+  MPI_Request requests[2];
+  MPI_Status statuses[2];
+  int code = 0, flag = 0, index = 0, some = 0, indices[2], ended = 0;
+  const auto told_once = [&](const char* what, bool right) {
+    hold(right, what);
+    hold(calls_of_handler == 1, "that the handler hears once");
+    calls_of_handler = 0;
+    hold(requests[0] == MPI_REQUEST_NULL && requests[1] == MPI_REQUEST_NULL, "that both ended");
+  };
+  begin_two(comm, requests);
+  MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+  code = MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+  told_once("the code of MPI_Wait", says_that_ranks_disagree(code));
+
+  begin_two(comm, requests);
+  MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+  for (flag = 0, code = 0; flag == 0 && code == 0;)
+    code = MPI_Test(&requests[1], &flag, &statuses[1]);
+  told_once("the code of MPI_Test", says_that_ranks_disagree(code));
+
+  for (const bool tests : {false, true}) {
+    begin_two(comm, requests);
+    if (!tests) code = MPI_Waitall(2, requests, statuses);
+    for (flag = 0; tests && flag == 0;) code = MPI_Testall(2, requests, &flag, statuses);
+    told_once("the code of MPI_Waitall and MPI_Testall",
+              code == MPI_ERR_IN_STATUS && statuses[0].MPI_ERROR == MPI_SUCCESS &&
+                  says_that_ranks_disagree(statuses[1].MPI_ERROR));
+  }
+  begin_two(comm, requests);
+  code = MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+  told_once("the code of MPI_Waitall without statuses", code == MPI_ERR_IN_STATUS);
+
+  for (const bool tests : {false, true}) {
+    begin_two(comm, requests);
+    int failed = -1;
+    for (ended = 0; ended < 2;) {
+      flag = 1;
+      code = tests ? MPI_Testany(2, requests, &index, &flag, statuses)
+                   : MPI_Waitany(2, requests, &index, statuses);
+      if (flag == 0 && code == 0) continue;
+      ++ended;
+      if (says_that_ranks_disagree(code)) failed = index;
+    }
+    told_once("the code of MPI_Waitany and MPI_Testany", failed == 1);
+  }
+  for (const bool tests : {false, true}) {
+    begin_two(comm, requests);
+    bool is_told = false;
+    for (ended = 0; ended < 2; ended += some) {
+      code = (tests ? MPI_Testsome : MPI_Waitsome)(2, requests, &some, indices, statuses);
+      for (int at = 0; at < some; ++at)
+        is_told = is_told || (code == MPI_ERR_IN_STATUS && indices[at] == 1 &&
+                              says_that_ranks_disagree(statuses[at].MPI_ERROR));
+    }
+    told_once("the code of MPI_Waitsome and MPI_Testsome", is_told);
+  }
+  // The program has freed the communicator: its handler hears all the same.
+  MPI_Request request;
+  const int count = rank_in(comm) == 0 ? 10 : 20;
+  MPI_Iallreduce(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm, &request);
+  MPI_Comm_free(&comm);
+  MPI_Comm next;  // which may have the handle now
+  MPI_Comm_dup(MPI_COMM_SELF, &next);
+  code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+  requests[0] = requests[1] = request;
+  told_once("the code of a freed communicator's call", says_that_ranks_disagree(code));
+  MPI_Comm_free(&next);
+}
+
+/// The same of a persistent call, whose communicator has been freed before it starts.
+void persistent_handler() {
+  MPI_Comm comm = counted_comm();
+  MPI_Request request;
+  const int count = rank_in(comm) == 0 ? 10 : 20;
+  make("MPI_Allreduce_init", &request, static_cast<const void*>(in.data()),
+       static_cast<void*>(out.data()), count, MPI_INT, MPI_SUM, comm);
+  MPI_Comm_free(&comm);
+  MPI_Comm next;
+  MPI_Comm_dup(MPI_COMM_SELF, &next);
+  for (int round = 0; round < 2; ++round) {
+    MPI_Start(&request);
+    hold(says_that_ranks_disagree(MPI_Wait(&request, MPI_STATUS_IGNORE)), "a persistent code");
+    hold(calls_of_handler == 1, "that the handler hears once of each start");
+    calls_of_handler = 0;
+  }
+  MPI_Request_free(&request);
+  MPI_Comm_free(&next);
+}
+
+bool is_empty(const MPI_Status& status, int error) {
+  int count = -1, cancelled = -1;
+  MPI_Get_count(&status, MPI_INT, &count);
+  MPI_Test_cancelled(&status, &cancelled);
+  return status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG && count == 0 &&
+         cancelled == 0 && status.MPI_ERROR == error;
+}
+
+/// The status of a collective that has ended is an empty one. MPI_ERROR is set by functions for
+/// several requests alone.
+void status() {
+  MPI_Comm comm = counted_comm();
+  MPI_Request request;
+  const auto begin = [&] {
+    MPI_Iallreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm, &request);
+  };
+  MPI_Status found;
+  const auto mark = [&] {
+    std::memset(&found, 7, sizeof found);
+    found.MPI_ERROR = 12345;
+  };
+  int flag = 0;
+  mark(), begin();
+  MPI_Wait(&request, &found);
+  hold(is_empty(found, 12345), "an empty status by MPI_Wait");
+  mark(), begin();
+  for (flag = 0; flag == 0;) MPI_Test(&request, &flag, &found);
+  hold(is_empty(found, 12345), "an empty status by MPI_Test");
+  mark(), begin();
+  for (flag = 0; flag == 0;) MPI_Request_get_status(request, &flag, &found);
+  hold(is_empty(found, 12345), "an empty status by MPI_Request_get_status");
+  mark();
+  MPI_Waitall(1, &request, &found);
+  hold(is_empty(found, found.MPI_ERROR == 12345 ? 12345 : 0), "an empty status by MPI_Waitall");
+  make("MPI_Allreduce_init", &request, static_cast<const void*>(in.data()),
+       static_cast<void*>(out.data()), static_cast<int>(kMany), MPI_INT, MPI_SUM, comm);
+  for (int round = 0; round < 2; ++round) {
+    mark();
+    MPI_Start(&request);
+    MPI_Wait(&request, &found);
+    hold(is_empty(found, 12345), "an empty status of a persistent call");
+  }
+  MPI_Request_free(&request);
+  MPI_Comm_free(&comm);
+}
+
+/// An MPI without functions for wide counts: a count that fits into no int is plait's error, by the
+/// handler of the call's communicator, or of MPI_COMM_WORLD where the call has none.
+void wide_counts() {
+  using Send = int(const void*, MPI_Count, MPI_Datatype, int, int, MPI_Comm);
+  using Reduce = int(const void*, void*, MPI_Count, MPI_Datatype, MPI_Op);
+  auto* const send = reinterpret_cast<Send*>(dlsym(RTLD_DEFAULT, "MPI_Send_c"));
+  auto* const reduce = reinterpret_cast<Reduce*>(dlsym(RTLD_DEFAULT, "MPI_Reduce_local_c"));
+  MPI_Comm comm = counted_comm();
+  const MPI_Count wide = MPI_Count{1} << 32;
+  hold(send(in.data(), wide, MPI_INT, MPI_PROC_NULL, 0, comm) != MPI_SUCCESS, "the code of a send");
+  hold(calls_of_handler == 1, "that the communicator's handler hears");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+  hold(reduce(in.data(), out.data(), wide, MPI_INT, MPI_SUM) != MPI_SUCCESS,
+       "the code of a call without a communicator");
+  MPI_Comm_free(&comm);
+}
+
+// Open MPI's numbers; its functions are looked up, since not every header has them.
+constexpr int kProcFailed = 75, kRevoked = 77;
+
+template <class... Arguments>
+int ulfm(const char* name, Arguments... arguments) {
+  auto* const found = reinterpret_cast<int (*)(Arguments...)>(dlsym(RTLD_DEFAULT, name));
+  if (found == nullptr) std::abort();
+  return found(arguments...);
+}
+
+int class_of(int code) {
+  int found = code;
+  MPI_Error_class(code, &found);
+  return found;
+}
+
+/// What a program does next: its survivors go on, and plait serves them.
+void recover(MPI_Comm comm, int ranks) {
+  MPI_Comm next;
+  ulfm("MPIX_Comm_shrink", comm, &next);
+  const long before = calls_served();
+  hold(ranks_of(next) == ranks && sum_of_ranks(next) == expected_sum(next), "a sum of those left");
+  hold(calls_served() == before + 1, "that plait serves those left");
+  MPI_Comm_free(&next);
+}
+
+MPI_Comm returning_comm() {
+  MPI_Comm comm;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  hold(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
+  return comm;
+}
+
+/// All ranks make it.
+MPI_Request make_request(MPI_Comm comm) {
+  MPI_Request request;
+  make("MPI_Allreduce_init", &request, static_cast<const void*>(in.data()),
+       static_cast<void*>(out.data()), static_cast<int>(kMany), MPI_INT, MPI_SUM, comm);
+  return request;
+}
+
+/// The call that a rank waits in, for one that does not come.
+int waited_for(const std::string& how, MPI_Comm comm) {
+  MPI_Request request;
+  const int last = ranks_of(comm) - 1;
+  if (how == "blocking") return MPI_Allreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm);
+  if (how == "begun")
+    MPI_Iallreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm, &request);
+  if (how == "sent") MPI_Isend(in.data(), kMany, MPI_INT, last, 5, comm, &request);
+  if (how == "persistent") {
+    request = make_request(comm);
+    MPI_Start(&request);
+  }
+  return MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/// The last rank revokes the communicator while the others wait for it.
+void revoked(const std::string& how) {
+  MPI_Comm comm = returning_comm();
+  const bool revokes = rank_in(comm) == ranks_of(comm) - 1;
+  if (revokes) {
+    if (how == "persistent") make_request(comm);
+    ::usleep(200000);
+    ulfm("MPIX_Comm_revoke", comm);
+  } else {
+    hold(class_of(waited_for(how, comm)) == kRevoked, "that a waiting rank hears of a revocation");
+  }
+  const auto before = std::chrono::steady_clock::now();
+  hold(class_of(MPI_Allreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm)) == kRevoked,
+       "that the next call fails");
+  hold(std::chrono::steady_clock::now() - before < std::chrono::seconds(5), "that it fails soon");
+  recover(comm, ranks_of(comm));
+}
+
+/// The last rank is killed while the others wait for it.
+void killed(const std::string& how) {
+  MPI_Comm comm = returning_comm();
+  const int last = ranks_of(comm) - 1;
+  if (rank_in(comm) == last) {
+    if (how == "persistent") make_request(comm);
+    ::usleep(200000);
+    ::raise(SIGKILL);
+  }
+  hold(class_of(waited_for(how, comm)) == kProcFailed, "that a waiting rank hears of a lost one");
+  MPI_Group failed;
+  int lost = 0;
+  ulfm("MPIX_Comm_get_failed", comm, &failed);
+  MPI_Group_size(failed, &lost);
+  hold(lost == 1, "that the MPI names the lost rank");
+  MPI_Group_free(&failed);
+  recover(comm, last);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "", how = argc > 2 ? argv[2] : "";
+  MPI_Init(&argc, &argv);
+  if (name == "own_handler")
+    own_handler();
+  else if (name == "persistent_handler")
+    persistent_handler();
+  else if (name == "status")
+    status();
+  else if (name == "wide_counts")
+    wide_counts();
+  else if (name == "revoked")
+    revoked(how);
+  else if (name == "killed")
+    killed(how);
+  else
+    ++wrong;
+  std::printf("{\"rank\": %d, \"wrong\": %d, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
+              calls_served());
+  std::fflush(stdout);
+  if (name == "killed") ::_exit(0);  // Open MPI's own MPI_Finalize may wait for the lost rank
+  MPI_Finalize();
+  return wrong == 0 ? 0 : 1;
+}
