@@ -93,8 +93,38 @@ struct FakeBatch {
   int source_order;
 };
 
+/// A call of the driver that it refuses, by its field of cuda::Api: the n-th from now on.
+class FakeRefusal {
+ public:
+  /// function: "" = any. n: 1 = the next one; 0 = none.
+  void of(std::string function, int n, int result = 2 /* CUDA_ERROR_OUT_OF_MEMORY */) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    function_ = std::move(function);
+    left_ = n;
+    result_ = result;
+  }
+  void none() { of("", 0); }
+  /// False once it has been refused.
+  bool is_ahead() const {
+    const std::lock_guard<std::mutex> hold(guard_);
+    return left_ > 0;
+  }
+  /// What this call returns where it is refused; 0 = it is not.
+  int said_to(const char* function) {
+    const std::lock_guard<std::mutex> hold(guard_);
+    if (left_ == 0 || (!function_.empty() && function_ != function) || --left_ > 0) return 0;
+    return result_;
+  }
+
+ private:
+  mutable std::mutex guard_;
+  std::string function_;
+  int left_ = 0, result_ = 0;
+};
+
 struct FakeCuda {
   FakeGpu gpu;
+  FakeRefusal refuses;
   std::atomic<int> streams{0};  ///< that there are
   std::vector<FakeBatch> batches;
   FakeMemory memory;

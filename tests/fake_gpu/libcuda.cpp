@@ -310,8 +310,11 @@ struct OneAtATime;
 template <class Field, class... Arguments>
 struct OneAtATime<Field, Result (*)(Arguments...)> {
   static inline Result (*function)(Arguments...) = nullptr;
+  static inline const char* name = "";
   static Result call(Arguments... arguments) {
     const OneCall alone;
+    if (const Result refused = fake_cuda().refuses.said_to(name); refused != kSuccess)
+      return refused;
     return function(arguments...);
   }
 };
@@ -330,11 +333,13 @@ Api played() {
   play_memory(api);
   note_events(api);
   play_batches(api);
-#define PLAIT_CUDA_FUNCTION(field, symbol, arguments)          \
-  {                                                            \
-    struct Field;                                              \
-    using Played = OneAtATime<Field, decltype(api.field)>;     \
-    api.field = (Played::function = api.field, &Played::call); \
+#define PLAIT_CUDA_FUNCTION(field, symbol, arguments)      \
+  {                                                        \
+    struct Field;                                          \
+    using Played = OneAtATime<Field, decltype(api.field)>; \
+    Played::name = #field;                                 \
+    Played::function = api.field;                          \
+    api.field = &Played::call;                             \
   }
 #define PLAIT_CUDA_LATER_FUNCTION(version, field, symbol, arguments) \
   PLAIT_CUDA_FUNCTION(field, symbol, arguments)

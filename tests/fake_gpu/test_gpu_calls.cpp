@@ -118,6 +118,25 @@ TEST_CASE("small calls are served at once, large ones with the later room and it
   });
 }
 
+TEST_CASE("a rank without a stream for the later room: all ranks go on with the first") {
+  // Every stream that it makes for that room.
+  const int streams = 1 + static_cast<int>(cuda::kEngineStreams + cuda::kHostStreams);
+  for (int nth = 1; nth <= streams; ++nth) {
+    on_ranks(drop_in(), {}, [nth](GpuCalls& calls) {
+      const Request small = all_reduce(kMib), large = all_reduce(1024 * kMib);
+      require(calls.takes(large) && calls.wants_room(large), "large calls");
+      if (calls.group().rank == 1) fake_cuda().refuses.of("stream_create", nth);
+      for (int turn = 0; turn < 3; ++turn) {
+        require(!calls.rank().has_room(RoomCall::alone), "room without a stream");
+        require(calls.rank().why_no_room().find("rank 1: ") == 0 &&
+                    calls.rank().why_no_room().find("stream_create") != std::string::npos,
+                calls.rank().why_no_room());
+        require(served_by(calls, small) == &cuda::one_shot_engine(), "a small call");
+      }
+    });
+  }
+}
+
 /// Of a call of 1 GiB, by communicators with so much device memory, in thousandths.
 std::uint64_t permille_through_host(GpuCalls& calls) {
   const Request large = all_reduce(1024 * kMib);

@@ -122,6 +122,7 @@ void CudaRank::open(const Exchange& exchange) {
   first_ = first_of(whole_);
   if (!options_.memory.grows) {
     make_rings(exchange);
+    make_streams(later_streams_, kEngineStreams + kHostStreams);
     return use_later_room();
   }
   growth_ = std::make_unique<Growth>(*options_.growth, options_.rank, options_.ranks,
@@ -155,7 +156,8 @@ void CudaRank::open_engine_path() {
 }
 
 /// In a thread of its own, beside whatever the program does: on a stream that nothing else is on.
-/// What is made by half where a rank fails stays until the communicator is closed.
+/// What is made by half where a rank fails stays until the communicator is closed. Whatever may
+/// fail comes here, before any rank says that it is ready: from then on all ranks count on it.
 void CudaRank::make_later_room(const Exchange& exchange) {
   const BesideCaptures beside;
   const Current current(context_);
@@ -165,6 +167,7 @@ void CudaRank::make_later_room(const Exchange& exchange) {
     later_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.later, false);
     later_->share(context_, options_.device, exchange, stream);
     make_rings(exchange);
+    make_streams(later_streams_, kEngineStreams + kHostStreams);
   } catch (...) {
     api().stream_destroy(stream);
     throw;
@@ -174,12 +177,10 @@ void CudaRank::make_later_room(const Exchange& exchange) {
 
 /// From here on calls may be prepared for all room.
 void CudaRank::use_later_room() {
-  has_later_ = true;
-  EnginePath& path = engine_path_;
-  make_streams(engine_streams_, kEngineStreams + kHostStreams);
-  const auto host = engine_streams_.begin() + kEngineStreams;
-  path.streams.assign(engine_streams_.begin(), host);
-  path.host_streams.assign(host, engine_streams_.end());
+  EnginePath path = engine_path_;
+  const auto host = later_streams_.begin() + kEngineStreams;
+  path.streams.assign(later_streams_.begin(), host);
+  path.host_streams.assign(host, later_streams_.end());
   // Without slots and a host path nothing goes by copy engines.
   path.inbox_bytes = whole_.inbox_bytes();
   path.slot_bytes = whole_.slot_bytes();
@@ -187,8 +188,8 @@ void CudaRank::use_later_room() {
   path.blocks = whole_.blocks();
   path.moving_blocks = whole_.blocks_that_move();
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    path.slots.push_back(at(ArenaPart::copies, rank));
-    path.borrowed.push_back(at(ArenaPart::tiles, rank));
+    path.slots.push_back(whole_arena(ArenaPart::copies).at(ArenaPart::copies, rank));
+    path.borrowed.push_back(whole_arena(ArenaPart::tiles).at(ArenaPart::tiles, rank));
     const std::uint64_t apart = (path.borrowed_bytes + 4095) / 4096 * 4096;
     if (path.borrowed_bytes != 0 && path.slots.back() != path.borrowed.back() + apart)
       throw Error(ErrorCode::internal, "slots of copy engines do not follow those of tiled calls");
@@ -198,6 +199,9 @@ void CudaRank::use_later_room() {
     for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
     for (std::byte* ring : host_rings_) path.host_rings.push_back(reinterpret_cast<char*>(ring));
   }
+  engine_path_ = std::move(path);
+  engine_streams_.swap(later_streams_);
+  has_later_ = true;  // last: what threw before would leave a room without streams
   if (grows())
     log(LogLevel::info, options_.rank,
         text("room for large calls: ", later_->bytes() >> 20, " MiB of GPU ", options_.device));
@@ -214,10 +218,13 @@ std::string CudaRank::why_no_room() const {
   return failure.empty() ? "it is not there yet on all ranks" : failure;
 }
 
+/// The one that has the part once there is all room.
+const DeviceArena& CudaRank::whole_arena(ArenaPart part) const {
+  return later_ != nullptr && whole_.rooms.later.of(part) != 0 ? *later_ : *arena_;
+}
+
 char* CudaRank::at(ArenaPart part, int owner) const {
-  const bool is_later =
-      room_ == Room::whole && has_later_ && later_ != nullptr && whole_.rooms.later.of(part) != 0;
-  return (is_later ? *later_ : *arena_).at(part, owner);
+  return (room_ == Room::whole && has_later_ ? whole_arena(part) : *arena_).at(part, owner);
 }
 
 /// Before anything counts on them. The signal lies in the page of the StopPage, behind it.
@@ -292,7 +299,7 @@ void CudaRank::close() noexcept {
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
     if (arena_ != nullptr) neighbours().leave(device_, arena_->state(), upload());
-    for (const auto* streams : {&upload_, &engine_streams_, &lane_streams_})
+    for (const auto* streams : {&upload_, &engine_streams_, &later_streams_, &lane_streams_})
       for (Stream stream : *streams) api().stream_destroy(stream);
     for (Event mark : marks_)
       if (mark != nullptr) api().event_destroy(mark);

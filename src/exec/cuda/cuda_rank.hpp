@@ -160,6 +160,7 @@ class CudaRank : public EngineRank {
                      const std::vector<double>& scalars) const;
   bool uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Stream stream) const;
   void end_lanes(const LaneArgs& args, Stream stream);
+  const DeviceArena& whole_arena(ArenaPart part) const;
   void run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
@@ -215,4 +216,5 @@ class CudaRank : public EngineRank {
   std::unique_ptr<Growth> growth_;            // last: its thread uses the others
 };
 
+  std::vector<Stream> later_streams_;  // engine_streams_ until has_later_, of later_'s thread
 }  // namespace plait::cuda
