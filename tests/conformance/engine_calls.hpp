@@ -52,7 +52,6 @@ class PlayedRank : public EngineRank {
     args.ranks = request.ranks;
     args.op = static_cast<std::int32_t>(request.op);
   }
-  void abort() noexcept override {}
 
  private:
   [[noreturn]] static void refuse_kernels() {

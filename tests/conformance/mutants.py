@@ -553,8 +553,8 @@ FAULTS = [
     (
         "scatter_ring",
         "parts go round before they are summed",
-        f"{SCATTER}\n      {GATHER}",
-        f"if ({{}}) {GATHER_THERE}\n      {SCATTER}\n      if (!({{}})) {GATHER_THERE}",
+        f"{SCATTER}\n    {GATHER}",
+        f"if ({{}}) {GATHER_THERE}\n    {SCATTER}\n    if (!({{}})) {GATHER_THERE}",
     ),
     (
         "scatter_ring",

@@ -431,6 +431,21 @@ std::string why(const std::function<void()>& work) {
   return met ? reason_of(*met) : "no error";
 }
 
+TEST_CASE("a call that the driver refuses half way ends the communicator, and others are told") {
+  CHECK(run(kTwoOfTwo, {}, [](Side& side) {
+          const Request request = request_of(Collective::all_reduce, 1 << 20);
+          const auto call = [&] { side.over->enqueue(request, kMemory, kOther, nullptr, {}); };
+          call();
+          if (side.rank() != 0) return;
+          fake_cuda().refuses.of("event_record", 4);
+          require(why(call).find("CUDA driver call event_record") != std::string::npos, why(call));
+          const std::string said = why(call);
+          require(said.find("broke off on its way to its streams") != std::string::npos, said);
+          require(side.told.size() == 1 && side.told[0] == said, "the other node was not told why");
+          fake_cuda().refuses.none();
+        }) == 0);
+}
+
 TEST_CASE("a call that NCCL keeps is an error at the deadline, which names whom it is with") {
   OverNodesOptions how;
   how.arrive_s = 0.3;

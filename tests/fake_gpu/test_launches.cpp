@@ -148,7 +148,6 @@ class HostRank : public EngineRank {
     args.ranks = request.ranks;
     args.op = static_cast<std::int32_t>(request.op);
   }
-  void abort() noexcept override {}
 
  private:
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }

@@ -290,6 +290,22 @@ void GpuOverNodes::put(cuda::Stream stream, int peer, bool hears,
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   inside_with_.store(peer);
+  try {
+    put_in_order(stream, peer, work);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::unsupported) throw;  // on all ranks alike
+    if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::aborted) {
+      side_.calls->rank().break_off(stream, error);
+      throw;
+    }
+    cut_short(error.code() == ErrorCode::aborted ? error
+                                                 : gone(error.code(), reason_of(error), peer));
+    check(hears);
+    throw;
+  }
+}
+
+void GpuOverNodes::put_in_order(cuda::Stream stream, int peer, const std::function<void()>& work) {
   const cuda::StreamPlace place = order_.before(marker_, stream);
   Crossing* const crossing = place.capture == 0 ? free_crossing() : nullptr;
   const cuda::Stream side = aside_->stream();
@@ -297,15 +313,7 @@ void GpuOverNodes::put(cuda::Stream stream, int peer, bool hears,
     aside_->fork(stream);
     PLAIT_CUDA_CALL(event_record, crossing->begun, side);
   }
-  try {
-    work();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::aborted) throw;
-    cut_short(error.code() == ErrorCode::aborted ? error
-                                                 : gone(error.code(), reason_of(error), peer));
-    check(hears);
-    throw;
-  }
+  work();
   side_.calls->rank().heed(stream);
   if (crossing != nullptr) {
     PLAIT_CUDA_CALL(event_record, crossing->ended, side);

@@ -24,6 +24,7 @@ inline constexpr Result kNoBinaryForGpu = 209;
 inline constexpr Result kUnsupportedPtx = 222;  ///< made by a compiler newer than the driver
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kPeerAccessAlreadyEnabled = 704;
+inline constexpr Result kCaptureImplicit = 906;  ///< the legacy stream, while another one captures
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr std::uint64_t kLastDefaultStream = 2;  ///< 0, 1 and 2 are handles of such

@@ -175,7 +175,7 @@ void CudaRank::make_later_room(const Exchange& exchange) {
   api().stream_destroy(stream);
 }
 
-/// From here on calls may be prepared for all room.
+/// Of room that is made. From here on calls may be prepared for all of it.
 void CudaRank::use_later_room() {
   EnginePath path = engine_path_;
   const auto host = later_streams_.begin() + kEngineStreams;
@@ -484,10 +484,12 @@ void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stre
   if (reduces(bound.plan().request.collective))  // what only moves may lie anywhere
     check_alignment(bound.plan().request, options_.rank, input, output);
   const Current current(context_);
+  const bool by_one_kernel = uses_one_kernel(bound, copied_by, stream);
+  if (!by_one_kernel) make_streams(lane_streams_, kStreams);
   in_order(stream, [&] {
     await_uploads(stream);
     LaneArgs args = lane_args(bound, input, output, scalars);
-    if (uses_one_kernel(bound, copied_by, stream))
+    if (by_one_kernel)
       run_whole(bound, args, stream);
     else
       run_streams(bound, args, stream);
@@ -549,7 +551,6 @@ void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs&
 }
 
 void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream) {
-  make_streams(lane_streams_, kStreams);
   PLAIT_CUDA_CALL(event_record, fork_, stream);
   std::size_t used = 0;
   for (const BoundLane& lane : bound.lanes()) {
@@ -566,16 +567,18 @@ void CudaRank::run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream
   end_lanes(args, stream);
 }
 
+std::string CudaRank::rank_name(std::size_t rank) const {
+  return options_.names.empty() ? text("rank ", rank) : options_.names[rank];
+}
+
 void CudaRank::check() const {
+  if (has_broken_off()) throw_broken_off();
   const auto code =
       std::atomic_ref<std::uint32_t>(stop_page_->fault.code).load(std::memory_order_acquire);
   if (code == kNoFault) return;
   const Fault& fault = stop_page_->fault;
-  const auto name_of = [&](std::size_t rank) {
-    return options_.names.empty() ? text("rank ", rank) : options_.names[rank];
-  };
-  const std::string me = name_of(static_cast<std::size_t>(options_.rank));
-  const std::string peer = fault.peer == kNoPeer ? "a rank of another node" : name_of(fault.peer);
+  const std::string me = rank_name(static_cast<std::size_t>(options_.rank));
+  const std::string peer = fault.peer == kNoPeer ? "a rank of another node" : rank_name(fault.peer);
   const std::string place =
       fault.lane == ~0u ? text("a fused kernel") : text("lane ", fault.lane, " op ", fault.where);
   if (code == kFaultAborted)
@@ -600,6 +603,36 @@ void CudaRank::fail() noexcept {
   std::uint32_t expected = kNoFault;
   std::atomic_ref<std::uint32_t>(stop_page_->stop)
       .compare_exchange_strong(expected, kFaultLost, std::memory_order_release);
+}
+
+void CudaRank::break_off(Stream stream, const std::exception& error) noexcept {
+  if (has_broken_off() || is_captured(stream)) return;
+  try {
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr) broken_code_ = known->code();
+    broken_reason_ = error.what();
+  } catch (const std::exception&) {  // no memory for the reason
+  }
+  has_broken_off_.store(true, std::memory_order_release);
+  fail();
+}
+
+void CudaRank::throw_broken_off() const {
+  throw Error(broken_code_,
+              text("a call of ", rank_name(static_cast<std::size_t>(options_.rank)),
+                   " broke off on its way to its streams (", broken_reason_,
+                   "). Other ranks count this call, so its communicator takes no more calls, and "
+                   "what waits for it fails: start the program again"));
+}
+
+/// Also where a capture of another thread keeps the legacy stream from being asked.
+bool CudaRank::is_captured(Stream stream) const noexcept {
+  Context popped = nullptr;
+  if (api().context_push(context_) != kSuccess) return false;
+  int status = kCaptureNone;
+  const Result result = api().stream_is_capturing(stream, &status);
+  api().context_pop(&popped);
+  return result == kCaptureImplicit || (result == kSuccess && status != kCaptureNone);
 }
 
 void CudaRank::heed(Stream stream) {

@@ -20,6 +20,7 @@
 #include "exec/cuda/messages/messages.hpp"
 #include "exec/cuda/share/agreed_share.hpp"
 #include "exec/cuda/share/growth.hpp"
+#include "plait/error.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
@@ -131,11 +132,18 @@ class CudaRank : public EngineRank {
   void messages(const std::vector<Message>& messages, Stream stream,
                 const MessageTuning& tuning = {});
 
-  /// Error(timeout, peer_lost or aborted) where a kernel gave up; costs one load from host memory.
+  /// Error(timeout, peer_lost or aborted) where a kernel gave up, or what a call broke off with;
+  /// costs two loads from host memory.
   void check() const;
   /// Kernels that wait end within milliseconds, without a result and without an error of their
   /// stream: the program does not want them any more. Any thread.
-  void abort() noexcept override;
+  void abort() noexcept;
+  /// A call on `stream` ended with `error` before all of it was on its streams. Peers count the
+  /// call, so nothing fits from here on: kernels that wait fail their stream, as after fail(), and
+  /// check() and later calls throw. Nothing where the stream captures: there nothing has run.
+  void break_off(Stream stream, const std::exception& error) noexcept;
+  /// True once a call broke off.
+  bool has_broken_off() const { return has_broken_off_.load(std::memory_order_acquire); }
   /// Kernels that wait, now or later, fail their stream within milliseconds: a rank is lost, and no
   /// call that waits for it may end as if it had a result. Nothing after abort(). Any thread.
   void fail() noexcept;
@@ -145,12 +153,14 @@ class CudaRank : public EngineRank {
 
  private:
   bool is_quiet() noexcept;
+  bool is_captured(Stream stream) const noexcept;
   void open(const Exchange& exchange);
   void agree_on_group();
   void make_streams(std::vector<Stream>& streams, std::size_t count);
   void open_engine_path();
   void make_later_room(const Exchange& exchange);
   void use_later_room();
+  const DeviceArena& whole_arena(ArenaPart part) const;
   void close() noexcept;
   void map_stop_page();
   void make_rings(const Exchange& exchange);
@@ -160,7 +170,6 @@ class CudaRank : public EngineRank {
                      const std::vector<double>& scalars) const;
   bool uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Stream stream) const;
   void end_lanes(const LaneArgs& args, Stream stream);
-  const DeviceArena& whole_arena(ArenaPart part) const;
   void run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_streams(const BoundPlan& bound, LaneArgs& args, Stream stream);
   void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
@@ -171,14 +180,23 @@ class CudaRank : public EngineRank {
     args.stop_page = reinterpret_cast<StopPage*>(device_stop_page_);
     args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);
   }
-  /// Behind earlier calls on any stream, if that is this rank's to see to.
+  /// Behind earlier calls on any stream, if that is this rank's to see to. What may fail without
+  /// harm comes before: from here on peers count the call.
   template <class Work>
   void in_order(Stream stream, const Work& work) {
-    if (!options_.orders_calls) return work();
-    const StreamPlace place = order_.before(marker_, stream);
-    work();
-    order_.after(marker_, stream, place);
+    if (has_broken_off()) throw_broken_off();
+    try {
+      if (!options_.orders_calls) return work();
+      const StreamPlace place = order_.before(marker_, stream);
+      work();
+      order_.after(marker_, stream, place);
+    } catch (const std::exception& error) {
+      break_off(stream, error);
+      throw;
+    }
   }
+  [[noreturn]] void throw_broken_off() const;
+  std::string rank_name(std::size_t rank) const;
   void open_message_slots();
   void launch_messages(MessageArgs args, Stream stream);
   Stream upload() const { return upload_.front(); }
@@ -198,9 +216,13 @@ class CudaRank : public EngineRank {
   std::unique_ptr<KernelFamilies> families_;
   std::vector<Stream> upload_;                         // one, which brings plans to the GPU
   std::vector<Stream> engine_streams_, lane_streams_;  // of copy engines and plans, once in use
+  std::vector<Stream> later_streams_;  // engine_streams_ until has_later_, of later_'s thread
   AgreedShare agreed_share_;
   EventMarker marker_{api()};
   CallOrder<EventMarker, Stream> order_;
+  std::atomic<bool> has_broken_off_{false};
+  ErrorCode broken_code_ = ErrorCode::internal;  // set before has_broken_off_, as the next one
+  std::string broken_reason_;
   Event fork_ = nullptr;
   Event uploaded_ = nullptr;       // behind the plan bound last
   bool has_uploads_ = false;       // that may be under way
@@ -216,5 +238,4 @@ class CudaRank : public EngineRank {
   std::unique_ptr<Growth> growth_;            // last: its thread uses the others
 };
 
-  std::vector<Stream> later_streams_;  // engine_streams_ until has_later_, of later_'s thread
 }  // namespace plait::cuda

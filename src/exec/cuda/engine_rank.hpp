@@ -39,8 +39,6 @@ class EngineRank {
   virtual bool is_capturing(Stream stream) const = 0;
   /// All but the buffers.
   virtual void fill_call(CallArgs& args, const Request& request) const = 0;
-  /// Of a call that is half enqueued: what the GPU and the others count differs from here on.
-  virtual void abort() noexcept = 0;
 };
 
 }  // namespace plait::cuda

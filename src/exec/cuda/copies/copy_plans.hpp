@@ -35,7 +35,6 @@ class WritingRank : public EngineRank {
   AgreedShare& agreed_share() override { return share_; }
   bool is_capturing(Stream) const override { return true; }
   void fill_call(CallArgs& args, const Request& request) const override;
-  void abort() noexcept override {}
 
  private:
   PlanBook& book_;

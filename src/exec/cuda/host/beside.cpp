@@ -71,24 +71,18 @@ class Beside : public Ready {
     const GatherCut gather =
         cut_gather(bytes_, rank_.engine_path().ring_bytes, permille, request_.ranks);
     if (cores_.chunks == 0 && gather.chunks == 0) return whole_->enqueue(buffers, stream);
-    try {  // half of it on streams: what the GPU and the others count would differ
-      if (cores_.chunks != 0) {
-        HostReduction part(rank_.queue(), rank_.engine_path(), cores_, call, request_.type);
-        part.fork(stream);
-        run(part, 0, bytes_ - cores_.host_from, buffers, stream);
-      } else {
-        HostGather part(rank_.queue(), rank_.engine_path(), gather, call,
-                        corrected ? share.timed(kOfResults * bytes_, gather.bytes) : nullptr);
-        for (std::size_t i = 0; i < gather.segments.size(); ++i) {
-          scatter(gather.segments[i], buffers, stream);
-          part.fork(stream, i);
-        }
-        run(part, gather.bytes, gather.bytes, buffers, stream);
-      }
-    } catch (...) {
-      rank_.abort();
-      throw;
+    if (cores_.chunks != 0) {
+      HostReduction part(rank_.queue(), rank_.engine_path(), cores_, call, request_.type);
+      part.fork(stream);
+      return run(part, 0, bytes_ - cores_.host_from, buffers, stream);
     }
+    HostGather part(rank_.queue(), rank_.engine_path(), gather, call,
+                    corrected ? share.timed(kOfResults * bytes_, gather.bytes) : nullptr);
+    for (std::size_t i = 0; i < gather.segments.size(); ++i) {
+      scatter(gather.segments[i], buffers, stream);
+      part.fork(stream, i);
+    }
+    run(part, gather.bytes, gather.bytes, buffers, stream);
   }
 
  private:

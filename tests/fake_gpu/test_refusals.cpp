@@ -1,0 +1,236 @@
+// A driver that refuses a call in the middle of one of plait's: what comes after it. Peers count a
+// call of which a part is on streams, so a rank that goes on would give them the wrong one's data.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/text.hpp"
+#include "exec/cuda/cuda_rank.hpp"
+#include "fake_gpu/fake_gpu.hpp"
+#include "plait/error.hpp"
+#include "tests/gpu/ranks.hpp"
+
+using namespace plait;
+using plait::cuda::CudaRank;
+using plait::cuda::CudaRankOptions;
+using plait_test::fake_cuda;
+
+namespace {
+
+constexpr std::uint64_t kMib = 1 << 20;
+constexpr std::size_t kMostRanks = 4;
+void* const kInput = reinterpret_cast<void*>(std::uintptr_t{1} << 34);
+void* const kOutput = reinterpret_cast<void*>(std::uintptr_t{1} << 36);
+
+/// Functions of the driver that put work on streams.
+const char* const kFunctions[] = {"launch", "event_record", "stream_wait_event",
+                                  "memory_copy_async", "memory_copy_batch"};
+
+/// A rank with all room from the start, and host memory that peers would map too.
+class OneRank {
+ public:
+  explicit OneRank(int ranks, unsigned most_blocks = 0, bool orders_calls = true) {
+    fake_cuda().gpu = {};
+    CudaRankOptions options;
+    options.ranks = ranks;
+    options.proves_paths = false;  // no kernel runs here
+    options.memory.plans = options.memory.pairs = true;
+    options.memory.budget_bytes = 700 * kMib;
+    options.messages = true;
+    options.most_blocks = most_blocks;
+    options.orders_calls = orders_calls;
+    options.ring_bytes = cuda::kPlanRingBytes;
+    options.exchange_ring_bytes = cuda::kExchangeRingBytes;
+    options.rings = [ranks](const cuda::Exchange&) {
+      constexpr std::size_t kBytes = cuda::kPlanRingBytes + cuda::kExchangeRingBytes;
+      static std::byte* const all = bench::shared_memory(kMostRanks * kBytes);
+      std::vector<std::byte*> bases;
+      for (int owner = 0; owner < ranks; ++owner) bases.push_back(all + owner * kBytes);
+      return bases;
+    };
+    shares_ = std::make_unique<cuda::AgreedNumber::Words>();
+    options.share_words = shares_.get();
+    fake_cuda().refuses.none();
+    rank = std::make_unique<CudaRank>(options, [ranks](const std::string& mine) {
+      std::vector<std::string> cards;
+      for (int peer = 0; peer < ranks; ++peer) cards.push_back(card_of(peer, mine));
+      return cards;
+    });
+  }
+  /// FaultCode that its kernels find where they wait.
+  std::uint32_t stop() {
+    std::uint32_t found = 0;
+    fake_cuda().plays = [&](const std::string& kernel, unsigned, unsigned, const void* args) {
+      if (kernel == "plait_heed") found = static_cast<const cuda::HeedArgs*>(args)->stop_page->stop;
+    };
+    rank->heed(nullptr);
+    fake_cuda().plays = nullptr;
+    return found;
+  }
+
+ private:
+  /// As this rank's, but where that begins with its process: peers are other processes.
+  static std::string card_of(int peer, std::string card) {
+    std::int64_t process = 0;
+    std::memcpy(&process, card.data(), std::min(card.size(), sizeof process));
+    if (process != ::getpid()) return card;
+    process += peer;
+    std::memcpy(card.data(), &process, sizeof process);
+    return card;
+  }
+  std::unique_ptr<cuda::AgreedNumber::Words> shares_;
+
+ public:
+  std::unique_ptr<CudaRank> rank;
+};
+
+/// A way to put a call on a stream, made ready for a rank.
+struct Way {
+  std::string name;
+  int ranks;
+  std::function<std::function<void()>(CudaRank&)> prepare;
+  unsigned most_blocks = 0;  ///< of the rank's kernels
+};
+
+Way by_engine(const std::string& name, int ranks, Collective collective, std::uint64_t bytes,
+              const std::map<std::string, std::int64_t>& params = {}, unsigned most_blocks = 0) {
+  Request request;
+  request.collective = collective;
+  request.ranks = ranks;
+  request.count = bytes / bytes_of(request.type);
+  request.peer = 1;
+  return {text(name, " over ", ranks, " ranks"), ranks,
+          [=](CudaRank& rank) {
+            const std::shared_ptr<cuda::Ready> ready = rank.prepare(
+                *cuda::engine_named(name, request), request, cuda::tuning_from(name, params));
+            return [=, &rank] { rank.run(*ready, request, {kInput, kOutput, {}}, nullptr); };
+          },
+          most_blocks};
+}
+
+Way by_plan(const std::string& name, cuda::CopiedBy copied_by) {
+  return {name, 2, [=](CudaRank& rank) {
+            const Topology topology = load_topology("hgx-h200");
+            Request request;
+            request.ranks = 2;
+            request.count = kMib;
+            const std::shared_ptr<cuda::BoundPlan> bound =
+                rank.bind(propose_one(topology, checked(request, topology), "direct"));
+            return [=, &rank] { rank.run(*bound, kInput, kOutput, nullptr, {}, copied_by); };
+          }};
+}
+
+const std::vector<Way>& ways() {
+  static const std::vector<Way> all{
+      by_engine("one_shot", 4, Collective::all_reduce, 4096),
+      by_engine("hop", 2, Collective::all_gather, 64 * kMib),
+      by_engine("line_chain", 4, Collective::broadcast, 64 * kMib),
+      by_engine("tiled", 4, Collective::all_reduce, 16 * kMib),
+      by_engine("tiled", 4, Collective::all_reduce, 256 * kMib, {{"host_permille", 100}}),
+      by_engine("copy_exchange", 2, Collective::all_reduce, 256 * kMib),
+      by_engine("copy_exchange", 2, Collective::all_gather, 256 * kMib, {{"host_permille", 0}}),
+      by_engine("copy_rotation", 4, Collective::all_reduce, 256 * kMib, {}, 16),
+      by_engine("copy_ring", 4, Collective::all_gather, 64 * kMib),
+      by_engine("scatter_ring", 4, Collective::all_reduce, 256 * kMib + 4),
+      by_plan("a plan by one kernel", cuda::CopiedBy::one_kernel),
+      by_plan("a plan by copy engines", cuda::CopiedBy::copy_engines),
+      {"messages", 4, [](CudaRank& rank) {
+         return [&rank] {
+           std::vector<cuda::Message> messages;
+           for (int i = 0; i < 40; ++i) messages.push_back({i % 2 == 0, 1 + i % 3, kOutput, kMib});
+           rank.messages(messages, nullptr);
+         };
+       }}};
+  return all;
+}
+
+/// What it throws; "" where it throws nothing.
+std::string thrown_by(const std::function<void()>& work) {
+  try {
+    work();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+/// work(function, n) for each function and the first numbers of its calls in a call, and some of
+/// the later ones: until it says that no n-th one was made. Returns how many were.
+int for_refusals(const std::function<bool(const char*, int)>& work) {
+  int made = 0;
+  for (const char* const function : kFunctions)
+    for (int n = 1; work(function, n); n += 1 + n / 4) ++made;
+  fake_cuda().refuses.none();
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a call that breaks off half way: streams fail, and later calls are refused") {
+  for (const Way& way : ways()) {
+    CAPTURE(way.name);
+    const int refusals = for_refusals([&](const char* function, int n) {
+      CAPTURE(function);
+      CAPTURE(n);
+      OneRank one(way.ranks, way.most_blocks);
+      const std::function<void()> call = way.prepare(*one.rank);
+      fake_cuda().refuses.of(function, n);
+      const std::string refused = thrown_by(call);
+      if (fake_cuda().refuses.is_ahead()) {  // the call has no such step
+        CHECK(refused == "");
+        return false;
+      }
+      CHECK(refused.find("CUDA driver call ") != std::string::npos);
+      const std::string checked = thrown_by([&] { one.rank->check(); });
+      CHECK(checked.find("a call of rank 0 broke off on its way to its streams (") !=
+            std::string::npos);
+      CHECK(one.stop() == cuda::kFaultLost);
+      const std::size_t launches = fake_cuda().launches.size();
+      CHECK(thrown_by(call) == checked);
+      CHECK(fake_cuda().launches.size() == launches);
+      return true;
+    });
+    CHECK(refusals > 0);
+  }
+}
+
+TEST_CASE("a call that breaks off where calls are ordered by others: the same") {
+  OneRank one(2, 0, false);
+  const std::function<void()> call = ways()[1].prepare(*one.rank);
+  fake_cuda().refuses.of("launch", 2);
+  CHECK(thrown_by(call) != "");
+  CHECK(thrown_by([&] { one.rank->check(); }) != "");
+  CHECK(one.stop() == cuda::kFaultLost);
+}
+
+TEST_CASE("a call that breaks off in a capture has run nothing: later calls go on") {
+  for (const Way& way : ways()) {
+    CAPTURE(way.name);
+    OneRank one(way.ranks, way.most_blocks);
+    const std::function<void()> call = way.prepare(*one.rank);
+    fake_cuda().is_capturing = true;
+    fake_cuda().refuses.of("launch", 1);
+    const std::string refused = thrown_by(call);
+    fake_cuda().is_capturing = false;
+    CHECK(refused != "");
+    CHECK(thrown_by([&] { one.rank->check(); }) == "");
+    CHECK(one.stop() == cuda::kNoFault);
+    CHECK(thrown_by(call) == "");
+  }
+}
+
+TEST_CASE("streams that a plan lacks are an error of that call alone, which may be made again") {
+  OneRank one(2);
+  const std::function<void()> call = by_plan("", cuda::CopiedBy::copy_engines).prepare(*one.rank);
+  fake_cuda().refuses.of("stream_create", 3);
+  CHECK(thrown_by(call).find("stream_create") != std::string::npos);
+  CHECK(thrown_by([&] { one.rank->check(); }) == "");
+  CHECK(thrown_by(call) == "");
+}
