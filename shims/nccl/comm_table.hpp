@@ -59,7 +59,7 @@ class LateLaunches {
 /// One rank of one communicator, from creation to destruction.
 struct State : Watched {
   State();
-  void lost(int rank, int process, bool by_itself) override;
+  void lost(int rank, int process, Loss how) override;
   void fail_streams() noexcept override { engine->fail(); }
   /// True while a thread of plait's asks NCCL about it. NCCL allows one thread a communicator: so
   /// the program is answered ncclInProgress, and nothing is passed on.
@@ -84,8 +84,8 @@ struct State : Watched {
   std::unique_ptr<Marker> joint;   ///< likewise: of a group's streams
   StreamOrder order;
   std::shared_ptr<LaunchOrder> launches;  ///< of its GPU; null = not asked for
-  std::atomic<bool> killed{false};        ///< a peer was: all calls fail
-  std::atomic<bool> has_lost{false};      ///< a peer has died
+  std::atomic<bool> killed{false};        ///< a peer was, or has failed: all calls fail
+  std::atomic<bool> has_lost{false};      ///< a peer has died, or failed
   std::shared_ptr<WatchedPeers> peers;    ///< where attached
   int place = -1;                         ///< this rank's on its process's page; -1 = none
   std::string reason;                     ///< why on_nccl or failed

@@ -72,6 +72,10 @@ class CudaEngine : public Engine {
     alone()->rank().messages(messages, stream);
   }
   void check() const override { rank().check(); }
+  void break_off(Stream stream, const std::exception& error) noexcept override {
+    rank().break_off(stream, error);
+  }
+  bool has_broken_off() const noexcept override { return rank().has_broken_off(); }
   void abort() noexcept override { rank().abort(); }
   void fail() noexcept override { rank().fail(); }
   void heed(Stream stream) override { rank().heed(stream); }

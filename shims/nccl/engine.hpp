@@ -53,6 +53,11 @@ class Engine {
   }
   /// Throws Error where an earlier call failed on the device.
   virtual void check() const = 0;
+  /// A call on the stream ended with an error before all of it was there, and the other ranks count
+  /// it: check() throws from here on, and what waits fails its stream. Nothing in a capture, where
+  /// nothing has run.
+  virtual void break_off(Stream stream, const std::exception& error) noexcept = 0;
+  virtual bool has_broken_off() const noexcept = 0;
   /// True where enqueue() itself calls NCCL, so must not happen inside one of its groups.
   virtual bool uses_nccl() const { return false; }
   /// Ends whatever waits, at once and for good, without a result and without an error of its

@@ -1,6 +1,7 @@
 // A rank watches the others until its own work has ended, and they hear how far it has come in
-// leaving. Killed: what waits for it fails half a second later. Ended by itself without leaving:
-// after five seconds, since what it sent last may still be on its way through queues here.
+// leaving. Killed, or failed in a call: what waits for it fails half a second later. Ended by
+// itself without leaving: after five seconds, since what it sent last may still be on its way
+// through queues here.
 #include "shims/nccl/leave.hpp"
 
 #include <utility>
@@ -41,15 +42,16 @@ Departure departure_of(const std::shared_ptr<State>& state) {
 
 State::State() : Watched(kGraceSeconds) {}
 
-void State::lost(int peer, int process, bool by_itself) {
+void State::lost(int peer, int process, Loss how) {
   const std::string who = text("rank ", peer, " (process ", process, ")");
-  if (by_itself)  // as programs end that never destroy what they made: no fault of theirs
+  if (how == Loss::ended)  // as programs end that never destroy what they made: no fault of theirs
     log(LogLevel::info, rank, text(who, " has ended, and communicator ", comm, " with it"));
   else
     log(LogLevel::warn, rank,
-        text(who, " has died: calls on communicator ", comm, " fail from here on"));
+        text(who, how == Loss::failed ? " broke a call off, and says why" : " has died",
+             ": calls on communicator ", comm, " fail from here on"));
   has_lost.store(true);
-  if (!by_itself) killed.store(true);
+  if (how != Loss::ended) killed.store(true);
   fail_streams_in(kAbortSeconds);
 }
 

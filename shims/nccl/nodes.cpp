@@ -65,6 +65,10 @@ class NodeEngine : public Engine {
     return failure ? reason_of(*failure) : why;
   }
   void check() const override { inside_->check(); }
+  void break_off(Stream stream, const std::exception& error) noexcept override {
+    inside_->break_off(stream, error);
+  }
+  bool has_broken_off() const noexcept override { return inside_->has_broken_off(); }
   void fail() noexcept override {
     inside_->fail();
     over_.comms().abort();

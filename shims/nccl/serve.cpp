@@ -51,7 +51,7 @@ void explain(const State& state, const Request& request, bool taken, bool lacks_
 void require_alive(const State& state) {
   if (state.phase.load() == Phase::aborted)
     throw Error(ErrorCode::aborted, "the communicator was aborted");
-  if (state.killed.load()) throw Error(ErrorCode::peer_lost, "a rank of it has died");
+  if (state.killed.load()) throw Error(ErrorCode::peer_lost, "a rank of it has died or failed");
   state.engine->check();
 }
 
@@ -60,6 +60,19 @@ Result failed(const State& state, const std::string& what, const std::exception&
   log(LogLevel::warn, state.rank,
       text(what, " on communicator ", state.comm, " failed: ", error.what()));
   return state.has_lost.load() ? ncclRemoteError : result_of(error);
+}
+
+/// The same of one that may have been enqueued in part. The other ranks count it and hear of it,
+/// unless its arguments are wrong, it is refused on all ranks alike, or the communicator was over.
+Result broke_off(const State& state, const std::string& what, Stream stream,
+                 const std::exception& error) {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  const bool is_refused = known != nullptr && (known->code() == ErrorCode::invalid_argument ||
+                                               known->code() == ErrorCode::unsupported);
+  const bool is_over = state.phase.load() == Phase::aborted || state.killed.load();
+  if (!is_refused && !is_over) state.engine->break_off(stream, error);
+  if (state.engine->has_broken_off() && !is_over) show_failed(state.place);
+  return failed(state, what, error);
 }
 
 /// Ranks count the calls that want room, so what may be wrong on one rank alone comes before. In a
@@ -119,31 +132,43 @@ void end_call(State& state, Stream stream, const std::optional<StreamOrder::Plac
   if (state.launches != nullptr) state.launches->after(stream);
 }
 
-Result enqueue(State& state, const Call& call) {
+namespace {
+
+/// work puts a call on `stream`, of a communicator that is alive.
+template <class Work>
+Result put(State& state, const std::string& what, Stream stream, const Work& work) {
   try {
     require_alive(state);
+  } catch (const std::exception& error) {
+    return failed(state, what, error);
+  }
+  try {
+    work();
+    return ncclSuccess;
+  } catch (const std::exception& error) {
+    return broke_off(state, what, stream, error);
+  }
+}
+
+}  // namespace
+
+Result enqueue(State& state, const Call& call) {
+  return put(state, name_of(call.request.collective), call.stream, [&] {
     const StreamOrder::Place place = begin_served(state, call.stream);
     {
       CountedCall counted(call.request, kByPlait, call.stream);
       counted.done_by(state.engine->enqueue(call.request, call.input, call.output, call.stream));
     }
     end_call(state, call.stream, place);
-    return ncclSuccess;
-  } catch (const std::exception& error) {
-    return failed(state, name_of(call.request.collective), error);
-  }
+  });
 }
 
 Result enqueue(State& state, Stream stream, const std::vector<Message>& group) {
-  try {
-    require_alive(state);
+  return put(state, "a group of sends and receives", stream, [&] {
     const StreamOrder::Place place = begin_served(state, stream);
     state.engine->messages(group, stream);
     end_call(state, stream, place);
-    return ncclSuccess;
-  } catch (const std::exception& error) {
-    return failed(state, "a group of sends and receives", error);
-  }
+  });
 }
 
 void join(const GroupStreams& streams) {

@@ -548,7 +548,7 @@ TEST_CASE("check() ends by itself where the watch is held up") {
   class Holding : public Watched {
    public:
     Holding() : Watched(0) {}
-    void lost(int, int, bool) override {}
+    void lost(int, int, Loss) override {}
     void fail_streams() noexcept override {}
     void look() override {
       is_looking = true;

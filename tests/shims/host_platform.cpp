@@ -222,6 +222,9 @@ class HostEngine : public Engine {
     // STANDIN_LAZY: code is loaded when first used, and that waits for what runs, as CUDA does.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
       standin_stream_synchronize(stream);
+    // STANDIN_BREAKS: this rank's call breaks off, as where a driver refuses a launch.
+    if (wished("STANDIN_BREAKS", shared_->options.rank.device))
+      throw Error(ErrorCode::driver_error, "the test wants this call refused");
     shared_->sent += input_bytes(request, shared_->options.rank.rank);
     push_call(stream, shared_, [shared = shared_, request, input, output](const auto& stopped) {
       const std::vector<char> all = inputs_of(*shared, request, input, stopped);
@@ -236,7 +239,14 @@ class HostEngine : public Engine {
       move_all(*shared, messages, stopped);
     });
   }
+  void break_off(Stream stream, const std::exception&) noexcept override {
+    if (standin::place(stream).capture != 0) return;
+    has_broken_off_ = true;
+    fail();
+  }
+  bool has_broken_off() const noexcept override { return has_broken_off_; }
   void check() const override {
+    if (has_broken_off_) throw Error(ErrorCode::driver_error, "an earlier call was refused");
     if (shared_->aborted.load()) throw Error(ErrorCode::aborted, "aborted");
     if (shared_->late.load()) throw Error(ErrorCode::timeout, "a rank did not come");
   }
@@ -293,7 +303,7 @@ class HostEngine : public Engine {
   std::shared_ptr<Shared> shared_;
   Mapping page_;
   std::unique_ptr<cuda::Growth> growth_;
-  std::atomic<bool> has_room_{false};
+  std::atomic<bool> has_room_{false}, has_broken_off_{false};
   std::set<Collective> loaded_;
   const CountedPaths paths_{[this] {
     return std::map<std::string, std::uint64_t>{{"host memory", shared_->sent.load()}};

@@ -177,6 +177,20 @@ def test_a_lost_rank_is_an_async_error(run_case):
     assert re.search(r"rank 2 \(process \d+\) has died", run_case.stderr)
 
 
+def test_a_rank_whose_call_breaks_off_is_lost_to_the_others(run_case):
+    env = {"STANDIN_BREAKS": "2", "STANDIN_PATIENCE_S": "30", "PLAIT_DEBUG": "WARN"}
+    rows = run_case("breaks_off", 3, env=env)
+    assert len(rows) == 3
+    (broken,) = [row for row in rows if row["first"] == 1]  # ncclUnhandledCudaError
+    others = [row for row in rows if row is not broken]
+    assert broken["async"] == 1 and broken["next"] == 1
+    assert all(row["async"] == 6 and row["next"] == 6 for row in others), rows  # ncclRemoteError
+    assert all(row["noticed_ms"] < 3000 for row in others), rows
+    # It may be known before their call, or only after it.
+    assert all((row["first"], row["failed"]) in ((0, 1), (6, 0)) for row in others), rows
+    assert re.search(r"rank 2 \(process \d+\) broke a call off", run_case.stderr)
+
+
 def test_who_aborts_when_a_rank_is_lost_keeps_its_stream(run_case):
     rows = run_case("dies_and_others_abort", 3)
     assert len(rows) == 2

@@ -188,7 +188,7 @@ std::optional<Error> GpuSide::cause() const {
 }
 
 /// One that ended because of what it has said is not the cause.
-void GpuSide::lost(int rank, int process, bool) {
+void GpuSide::lost(int rank, int process, Loss) {
   if (!joined_.controls.failure_of(rank))
     fail(Error(ErrorCode::peer_lost,
                text(name_of(rank), " (pid ", process, ") ended; see its output for why")));

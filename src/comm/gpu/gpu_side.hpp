@@ -57,7 +57,7 @@ class GpuSide : private Watched {
   void set_up(const cuda::Exchange& exchange);
   GpuCallsOptions calls_options(const Env& env, const GpuGroup& group) const;
   void meet_peers(const Patience& patience);
-  void lost(int rank, int process, bool by_itself) override;
+  void lost(int rank, int process, Loss how) override;
   void look() override;
   void fail_streams() noexcept override { calls_->rank().fail(); }
   void leave();

@@ -15,7 +15,7 @@ namespace plait {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x6c696665;
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 struct Page {
   std::uint32_t magic;
@@ -23,6 +23,7 @@ struct Page {
   std::uint32_t ended;  ///< 1 = the process ended by itself
   std::uint32_t life;   ///< its watching thread's LifeWord
   std::uint32_t turns[LifePage::kPlaces];
+  std::uint32_t failed[LifePage::kPlaces];  ///< 1 + the turn in which a rank has failed; 0 = none
 };
 constexpr std::uint64_t kPageBytes = (sizeof(Page) + 4095) / 4096 * 4096;
 
@@ -70,6 +71,12 @@ void LifePage::leave(int place, Left left) noexcept {
   free_.push_back(place);
 }
 
+void LifePage::fail(int place) noexcept {
+  if (place < 0 || !is_mine()) return;
+  Page& page = page_of(memory_);
+  Word(page.failed[place]).store((Word(page.turns[place]).load() & ~1u) + 1);
+}
+
 void LifePage::end() noexcept {
   if (is_mine()) Word(page_of(memory_).ended).store(1);
 }
@@ -100,6 +107,8 @@ std::optional<ShownLife> ShownLife::open(const std::string& shown, const Fd& pag
 
 bool ShownLife::has_died() const { return holder_died(page_of(memory_).life); }
 bool ShownLife::ended_by_itself() const { return read(page_of(memory_).ended) != 0; }
+
+bool ShownLife::has_failed() const { return read(page_of(memory_).failed[place_]) == turn_ + 1; }
 
 bool ShownLife::has_left(Left left) const {
   return read(page_of(memory_).turns[place_]) - turn_ >= static_cast<std::uint32_t>(left);

@@ -1,6 +1,6 @@
 // A page of memory that a process shows to others on its machine: whether it lives, whether it
-// ended by itself, and how far each of its ranks has come in leaving its communicator. Nameless and
-// sealed; others open it by process and number, and only read it.
+// ended by itself, how far each of its ranks has come in leaving its communicator, and which of
+// them has failed. Nameless and sealed; others open it by process and number, and only read it.
 #pragma once
 #include <sys/types.h>
 
@@ -29,6 +29,8 @@ class LifePage {
   std::string show(int& place);
   /// Of the rank that holds the place. From `unmapped` on, the place is free for another one.
   void leave(int place, Left left) noexcept;
+  /// The rank that holds the place has failed, and its process lives.
+  void fail(int place) noexcept;
   /// The process ends by itself. Takes no lock.
   void end() noexcept;
   /// The page as a file, for others that are handed it.
@@ -58,6 +60,7 @@ class ShownLife {
   bool has_died() const;
   bool ended_by_itself() const;
   bool has_left(Left left) const;
+  bool has_failed() const;
 
  private:
   Mapping memory_;

@@ -147,13 +147,19 @@ class PeerWatch {
   static void look(const Entry& entry) {
     Watched& by = *entry.by;
     for (WatchedPeers::Peer& peer : entry.peers->list_) {
-      if (!peer.is_open() || (!peer.life.has_died() && !peer.is_gone())) continue;
+      if (!peer.is_open()) continue;
+      if (peer.life.has_failed()) {
+        peer.settled = true;
+        by.lost(peer.rank, peer.life.process(), Loss::failed);
+        continue;
+      }
+      if (!peer.life.has_died() && !peer.is_gone()) continue;
       if (peer.ended_s == 0) peer.ended_s = now_s();
       const bool left = peer.life.has_left(Left::work_ended);
       const bool by_itself = peer.life.ended_by_itself();
       if (!left && by_itself && now_s() - peer.ended_s < by.grace_s_) continue;
       peer.settled = true;
-      if (!left) by.lost(peer.rank, peer.life.process(), by_itself);
+      if (!left) by.lost(peer.rank, peer.life.process(), by_itself ? Loss::ended : Loss::killed);
     }
     if (entry.wants != Wants::ends) by.look();
     const std::int64_t fails_ns = by.fails_ns_.load();
@@ -217,6 +223,11 @@ int shown_page() {
 void show_left(int place, Left left) noexcept {
   PeerWatch* const mine = PeerWatch::existing();
   if (mine != nullptr && mine->page() != nullptr) mine->page()->leave(place, left);
+}
+
+void show_failed(int place) noexcept {
+  PeerWatch* const mine = PeerWatch::existing();
+  if (mine != nullptr && mine->page() != nullptr) mine->page()->fail(place);
 }
 
 std::shared_ptr<WatchedPeers> open_peers(const std::vector<std::optional<std::string>>& lives,

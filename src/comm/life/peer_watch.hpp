@@ -22,6 +22,8 @@ std::string show_life(int& place);
 int shown_page();
 /// How far the rank that holds the place has come in leaving. From `unmapped` on it holds none.
 void show_left(int place, Left left) noexcept;
+/// The rank that holds the place has failed though its process lives: its peers lose it now.
+void show_failed(int place) noexcept;
 
 /// The other ranks of a communicator on this machine.
 class WatchedPeers {
@@ -57,6 +59,13 @@ class WatchedPeers {
 std::shared_ptr<WatchedPeers> open_peers(const std::vector<std::optional<std::string>>& lives,
                                          int mine);
 
+/// How a peer was lost.
+enum class Loss {
+  killed,  ///< its process died
+  ended,   ///< its process ended by itself
+  failed   ///< its process lives, and it has failed (show_failed)
+};
+
 /// Who is told of its peers. The watching thread calls one at a time; nothing here may wait, nor
 /// call a library that may, but for ask().
 class Watched {
@@ -65,8 +74,8 @@ class Watched {
   /// on its way.
   explicit Watched(double grace_s) : grace_s_(grace_s) {}
   virtual ~Watched() = default;
-  /// A peer has ended without leaving.
-  virtual void lost(int rank, int process, bool by_itself) = 0;
+  /// A peer has ended without leaving, or has failed.
+  virtual void lost(int rank, int process, Loss how) = 0;
   /// What waits for a lost rank fails its stream.
   virtual void fail_streams() noexcept = 0;
   /// Every 20 ms, where it is wanted.

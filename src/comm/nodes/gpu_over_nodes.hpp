@@ -81,7 +81,7 @@ class GpuOverNodes : private Watched {
   void put(cuda::Stream stream, int peer, bool hears, const std::function<void()>& work);
   void put_in_order(cuda::Stream stream, int peer, const std::function<void()>& work);
   void count(const std::string& as, std::uint64_t bytes);
-  void lost(int, int, bool) override {}  // the node's side is told
+  void lost(int, int, Loss) override {}  // the node's side is told
   void fail_streams() noexcept override {}
   void look() override;
   void ask() override;

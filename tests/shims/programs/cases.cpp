@@ -311,6 +311,28 @@ std::string dies(const Job& job, int rank) {
          number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
 }
 
+/// The last rank's first call is refused on its way to the stream (STANDIN_BREAKS); the others wait
+/// in theirs.
+std::string breaks_off(const Job& job, int rank) {
+  Rank r(job, rank);
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<float> value(100, 1.f);
+  const auto call = [&] {
+    return nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);
+  };
+  const Result first = call();
+  r.wait();
+  const double noticed_s = seconds_since(start);
+  Result error = ncclSuccess;
+  MUST(nccl().ncclCommGetAsyncError(r.comm, &error));
+  const Result next = call();
+  nccl().ncclCommAbort(r.comm);
+  r.comm = nullptr;
+  return number("first", first) + ", " + number("async", error) + ", " + number("next", next) +
+         ", " + failed(r.stream) + ", " +
+         number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
+}
+
 /// The last rank is killed inside a call; the others ask for errors as watchdogs do, and abort.
 std::string dies_and_others_abort(const Job& job, int rank) {
   Rank r(job, rank);
@@ -632,6 +654,7 @@ const Cases kCases = {
     {"premul", premul},
     {"abort", abort_waiting},
     {"dies", dies},
+    {"breaks_off", breaks_off},
     {"dies_and_others_abort", dies_and_others_abort},
     {"comes_late", comes_late},
     {"leaves", leaves},

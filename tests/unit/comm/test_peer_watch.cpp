@@ -20,10 +20,10 @@ namespace {
 class Told : public Watched {
  public:
   explicit Told(double grace_s) : Watched(grace_s) {}
-  void lost(int rank, int process, bool by_itself) override {
+  void lost(int rank, int process, Loss how) override {
     rank_ = rank;
     process_ = process;
-    by_itself_ = by_itself;
+    how_ = how;
     ++losses;
     fail_streams_in(0.05);
   }
@@ -31,7 +31,7 @@ class Told : public Watched {
   void look() override { ++looks; }
   std::atomic<int> losses{0}, failures{0}, looks{0};
   std::atomic<int> rank_{-1}, process_{-1};
-  std::atomic<bool> by_itself_{false};
+  std::atomic<Loss> how_{Loss::killed};
 };
 
 /// True once it holds, within `seconds`.
@@ -94,12 +94,33 @@ TEST_CASE("a peer that is killed is told of at once, and streams fail when they 
   CHECK(within(2, [&] { return told.losses > 0; }));
   CHECK(told.rank_ == 1);
   CHECK(told.process_ == other.pid());
-  CHECK(!told.by_itself_);
+  CHECK(told.how_ == Loss::killed);
   CHECK(within(2, [&] { return told.failures > 0; }));
   CHECK(other.peers->have_left(Left::unmapped, true));  // with all it had
   unwatch(told);
   CHECK(told.losses == 1);
   CHECK(told.failures == 1);
+}
+
+TEST_CASE("a peer that fails while its process lives is lost at once, the next one there is not") {
+  Neighbour other([](int place) {
+    ::usleep(200'000);
+    show_failed(place);
+    show_left(place, Left::unmapped);
+    int next = -1;
+    if (show_life(next).empty() || next != place) ::_exit(1);
+    wait_for_ever(place);
+  });
+  Told told(5);
+  watch(other.peers, told);
+  CHECK(!within(0.05, [&] { return told.losses > 0; }));
+  CHECK(within(2, [&] { return told.losses > 0; }));
+  CHECK(told.how_ == Loss::failed);
+  CHECK(told.rank_ == 1);
+  CHECK(told.process_ == other.pid());
+  CHECK(within(2, [&] { return told.failures > 0; }));
+  unwatch(told);
+  CHECK(told.losses == 1);
 }
 
 TEST_CASE("a peer that ends by itself is told of after the time of grace") {
@@ -111,7 +132,7 @@ TEST_CASE("a peer that ends by itself is told of after the time of grace") {
   const auto begun = std::chrono::steady_clock::now();
   watch(other.peers, patient);
   CHECK(within(5, [&] { return patient.losses > 0; }));
-  CHECK(patient.by_itself_);
+  CHECK(patient.how_ == Loss::ended);
   CHECK(std::chrono::steady_clock::now() - begun > std::chrono::milliseconds(400));
   unwatch(patient);
 }
