@@ -137,6 +137,30 @@ TEST_CASE("a rank without a stream for the later room: all ranks go on with the 
   }
 }
 
+TEST_CASE(
+    "memory that a rank lacks for a while: a later call begins anew, and all ranks have room") {
+  for (const bool has_stream : {true, false}) {
+    on_ranks(drop_in(), {}, [has_stream](GpuCalls& calls) {
+      const Request large = all_reduce(1024 * kMib);
+      require(calls.takes(large) && calls.wants_room(large), "large calls");
+      plait_test::FakeCuda& gpu = fake_cuda();
+      const bool is_full = calls.group().rank == 1;
+      if (is_full && has_stream) gpu.memory.most = gpu.memory.bytes + 8 * kMib;
+      if (is_full && !has_stream) gpu.refuses.of("stream_create", 4);
+      require(!calls.rank().has_room(RoomCall::alone), "room without memory");
+      const std::string why = calls.rank().why_no_room();
+      require(why.find("rank 1: out of memory: ") == 0 && why.find("tries again") != why.npos, why);
+      gpu.memory.most = ~std::size_t{0};
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      while (!calls.rank().has_room(RoomCall::alone) && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
+      require(calls.rank().engine_path().rings.size() == kRanks, "rings");
+      require(served_by(calls, large) == &cuda::copy_exchange_engine(), "a large call");
+    });
+  }
+}
+
 /// Of a call of 1 GiB, by communicators with so much device memory, in thousandths.
 std::uint64_t permille_through_host(GpuCalls& calls) {
   const Request large = all_reduce(1024 * kMib);

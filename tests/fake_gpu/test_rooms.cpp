@@ -70,7 +70,8 @@ class Peers {
     const auto& first = page.meeting.places[0];
     try {
       for (std::uint32_t round = 1; round <= 2; ++round) {
-        while (first.round.load() < round && meeting.failure().empty()) std::this_thread::yield();
+        const std::uint32_t shown = cuda::PageMeeting::kMostRounds + round;  // of the first attempt
+        while (first.round.load() < shown && meeting.failure().empty()) std::this_thread::yield();
         meeting.exchange(std::string(first.cards[round % 2], first.bytes[round % 2]), [] {});
       }
       cuda::AgreedSwitch(page.switched, rank, ranks).say_ready();

@@ -245,11 +245,10 @@ GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& opti
     throw Error(ErrorCode::invalid_argument, text("params: a plan serves this ", name_of(request),
                                                   "; name the strategy that they are for"));
   if (room == Room::first)
-    throw Error(ErrorCode::unsupported,
-                text(name_of(request), " of ", amount_of(request),
-                     " elements wants a plan, whose room comes with the first such call outside a "
-                     "capture: ",
-                     cuda_->why_no_room()));
+    throw Error(
+        ErrorCode::unsupported,
+        text(name_of(request), " of ", amount_of(request),
+             " elements wants a plan, and there is no room for plans: ", cuda_->why_no_room()));
   bind_plan(call, wanted);
   return call;
 }

@@ -156,15 +156,17 @@ void CudaRank::open_engine_path() {
 }
 
 /// In a thread of its own, beside whatever the program does: on a stream that nothing else is on.
-/// What is made by half where a rank fails stays until the communicator is closed. Whatever may
-/// fail comes here, before any rank says that it is ready: from then on all ranks count on it.
+/// What is made by half where a rank fails stays for the next attempt, or until the communicator is
+/// closed. Whatever may fail comes here, before any rank says that it is ready: from then on all
+/// ranks count on it.
 void CudaRank::make_later_room(const Exchange& exchange) {
   const BesideCaptures beside;
   const Current current(context_);
   Stream stream = nullptr;
   PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
   try {
-    later_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.later, false);
+    if (later_ == nullptr)
+      later_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.later, false);
     later_->share(context_, options_.device, exchange, stream);
     make_rings(exchange);
     make_streams(later_streams_, kEngineStreams + kHostStreams);
@@ -215,7 +217,9 @@ bool CudaRank::has_room(RoomCall call) {
 
 std::string CudaRank::why_no_room() const {
   const std::string failure = growth_->failure();
-  return failure.empty() ? "it is not there yet on all ranks" : failure;
+  return failure.empty()
+             ? "it is not there yet on all ranks, and comes with calls outside captures"
+             : text(failure, "; free memory there: a later call outside a capture tries again");
 }
 
 /// The one that has the part once there is all room.
@@ -283,6 +287,7 @@ void CudaRank::map_stop_page() {
 
 void CudaRank::make_rings(const Exchange& exchange) {
   if (!options_.rings) return;
+  forget_rings();  // of an attempt that failed
   for (std::byte* ring : options_.rings(exchange)) {
     register_host(ring, options_.ring_bytes + options_.exchange_ring_bytes);
     host_rings_.push_back(ring);
@@ -290,6 +295,12 @@ void CudaRank::make_rings(const Exchange& exchange) {
     PLAIT_CUDA_CALL(host_device_pointer, &mapped, ring, 0);
     rings_.push_back(mapped);
   }
+}
+
+void CudaRank::forget_rings() noexcept {
+  for (std::byte* ring : host_rings_) unregister_host(ring);
+  host_rings_.clear();
+  rings_.clear();
 }
 
 /// Gives back what open() has got so far, at a moment at which the GPU has nothing to do.
@@ -312,7 +323,7 @@ void CudaRank::close() noexcept {
     queue_.reset();
     host_reducer_.reset();
     kernels_.reset();
-    for (std::byte* ring : host_rings_) unregister_host(ring);
+    forget_rings();
     if (words_registered_) unregister_host(options_.host_words);
     if (slots_registered_) unregister_host(options_.message_slots);
     if (stop_page_ != nullptr) {

@@ -164,6 +164,7 @@ class CudaRank : public EngineRank {
   void close() noexcept;
   void map_stop_page();
   void make_rings(const Exchange& exchange);
+  void forget_rings() noexcept;
   void prove_paths(const Exchange& exchange);
   void open_host_path();
   LaneArgs lane_args(const BoundPlan& bound, const void* input, void* output,

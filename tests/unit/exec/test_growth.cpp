@@ -2,10 +2,13 @@
 // is early, late, failing or closed, and nobody waits for ever.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "base/text.hpp"
 #include "exec/cuda/share/growth.hpp"
@@ -118,6 +121,72 @@ TEST_CASE("one rank without memory: all stay with the first room, and know whose
     CHECK(growth.failure().find("rank 1: ") == 0);
     CHECK(growth.failure().find("the GPU is full") != std::string::npos);
   });
+}
+
+TEST_CASE("ranks that lack memory for a while: a later call begins anew, and all switch alike") {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const int ranks = 2 + static_cast<int>(seed % 3);
+    const auto page = std::make_unique<GrowthPage>();
+    std::vector<Answers> answers(static_cast<std::size_t>(ranks));
+    std::atomic<int> switched{0}, begun{0};
+    on_ranks(ranks, [&](int rank) {
+      std::mt19937 random(seed * 16 + static_cast<unsigned>(rank));
+      Answers& mine = answers[static_cast<std::size_t>(rank)];
+      int lacking = static_cast<int>(random() % 4);  // so often this rank has none
+      const auto fail = [&](unsigned at) {
+        if (lacking <= 0 || random() % 3 != at) return;
+        --lacking;
+        throw Error(ErrorCode::out_of_memory, text("rank ", rank, " is full"));
+      };
+      Growth growth(
+          *page, rank, ranks, 0,
+          [&](const auto& exchange) {
+            ++begun;
+            pause_us(random() % 500);
+            fail(0);
+            make_room(exchange, rank, ranks);
+            fail(1);
+          },
+          0.001);
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      bool is_on = false;
+      while (switched < ranks && std::chrono::steady_clock::now() < end) {
+        mine.push_back(growth.next(RoomCall::alone));
+        if (!std::exchange(is_on, mine.back()) && is_on) ++switched;
+        pause_us(random() % 300);
+      }
+    });
+    CAPTURE(seed);
+    CHECK(switched == ranks);
+    CHECK(begun >= ranks);
+    std::size_t first = 0;
+    for (const Answers& one : answers) {
+      const auto on =
+          static_cast<std::size_t>(std::find(one.begin(), one.end(), true) - one.begin());
+      if (&one == &answers[0]) first = on;
+      CHECK(on == first);
+      CHECK(std::find(one.begin() + static_cast<std::ptrdiff_t>(on), one.end(), false) ==
+            one.end());
+    }
+  }
+}
+
+TEST_CASE("no call begins anew while a rank has just failed, nor in a capture") {
+  const auto page = std::make_unique<GrowthPage>();
+  std::atomic<int> begun{0};
+  Growth growth(
+      *page, 0, 1, 30,
+      [&](const auto&) {
+        if (++begun == 1) throw Error(ErrorCode::out_of_memory, "full");
+      },
+      0.2);
+  const auto began = std::chrono::steady_clock::now();
+  CHECK_FALSE(growth.next(RoomCall::alone));
+  CHECK(growth.failure() == "rank 0: out of memory: full");
+  while (!growth.next(RoomCall::alone)) pause_us(1000);
+  CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(200));
+  CHECK(begun == 2);
+  CHECK(growth.failure() == "");
 }
 
 TEST_CASE("ranks that come to two communicators in opposite orders stand still for a moment only") {

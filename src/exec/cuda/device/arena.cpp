@@ -91,6 +91,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   const std::vector<std::string> shown =
       exchange(std::string(reinterpret_cast<const char*>(&card), sizeof card));
   base_.assign(shown.size(), 0);
+  opened_.resize(shown.size(), 0);
   std::set<std::pair<std::int64_t, std::uint64_t>> processes;
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
     Card other{};
@@ -113,8 +114,9 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
       const Result result = api().context_enable_peer(other.context, 0);
       if (result != kPeerAccessAlreadyEnabled) require(result, "cuCtxEnablePeerAccess");
     } else {
-      PLAIT_CUDA_CALL(ipc_open, &base_[peer], other.handle, kIpcLazyPeerAccess);
-      opened_.push_back(base_[peer]);
+      if (opened_[peer] == 0)  // else by an attempt that failed on another rank
+        PLAIT_CUDA_CALL(ipc_open, &opened_[peer], other.handle, kIpcLazyPeerAccess);
+      base_[peer] = opened_[peer];
     }
   }
   in_processes_ = processes.size() == shown.size();
@@ -127,7 +129,8 @@ DeviceArena::~DeviceArena() {
 }
 
 void DeviceArena::unmap_peers() noexcept {
-  for (const DevicePointer opened : opened_) api().ipc_close(opened);
+  for (const DevicePointer opened : opened_)
+    if (opened != 0) api().ipc_close(opened);
   opened_.clear();
 }
 

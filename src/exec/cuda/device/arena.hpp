@@ -40,10 +40,11 @@ class DeviceArena {
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
 
-  /// All ranks together, once, before anything else is asked: fills this rank's memory and maps the
-  /// others'. `context` is the current one, of `device`. Error(mismatch) where sizes differ between
-  /// ranks, no_device where two GPUs cannot reach each other. What failed is freed when it is
-  /// destroyed, not before: freeing may wait for kernels that wait for a peer.
+  /// All ranks together, before anything else is asked, and all again where it failed on one: fills
+  /// this rank's memory and maps the others'. `context` is the current one, of `device`.
+  /// Error(mismatch) where sizes differ between ranks, no_device where two GPUs cannot reach each
+  /// other. What failed is freed when it is destroyed, not before: freeing may wait for kernels
+  /// that wait for a peer.
   void share(Context context, int device, const Exchange& exchange, Stream stream);
 
   const DeviceArenaSizes& sizes() const { return sizes_; }
@@ -85,8 +86,8 @@ class DeviceArena {
   DevicePointer mine_ = 0;
   DeviceArenaSizes sizes_;
   ArenaLayout layout_;
-  std::vector<DevicePointer> base_;  // by rank, as mapped here
-  std::vector<DevicePointer> opened_;
+  std::vector<DevicePointer> base_;    // by rank, as mapped here
+  std::vector<DevicePointer> opened_;  // by rank; 0 = it is this process's own, or not mapped
 };
 
 }  // namespace plait::cuda

@@ -5,9 +5,10 @@
 namespace plait::cuda {
 
 bool AgreedSwitch::all_ready() const {
-  for (int rank = 0; rank < ranks_; ++rank)
-    if (words_.ready[rank].load(std::memory_order_acquire) == 0) return false;
-  return true;
+  const std::uint32_t attempt = words_.ready[0].load(std::memory_order_acquire);
+  for (int rank = 1; rank < ranks_; ++rank)
+    if (words_.ready[rank].load(std::memory_order_acquire) != attempt) return false;
+  return attempt != 0;
 }
 
 bool AgreedSwitch::next() {

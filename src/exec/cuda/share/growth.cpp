@@ -1,8 +1,9 @@
-// A thread a communicator, from its first large call until the room stands.
+// A thread a communicator and attempt, from a large call until the room stands or is refused.
 #include "exec/cuda/share/growth.hpp"
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <system_error>
 
@@ -12,14 +13,25 @@
 
 namespace plait::cuda {
 
+namespace {
+
+constexpr double kLongestRetryS = 60;
+
+std::int64_t steady_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
 Growth::Growth(GrowthPage& page, int rank, int ranks, double patience_s,
-               std::function<void(const Exchange&)> make)
+               std::function<void(const Exchange&)> make, double retry_s)
     : page_(page),
       make_(std::move(make)),
       owner_(::getpid()),
       agreed_(page.switched, rank, ranks),
       meeting_(page.meeting, rank, ranks),
-      patience_s_(patience_s) {}
+      patience_s_(patience_s),
+      retry_s_(retry_s) {}
 
 Growth::~Growth() {
   if (::getpid() == owner_)
@@ -28,15 +40,31 @@ Growth::~Growth() {
     static_cast<void>(thread_.release());  // a fork's child does not have it
 }
 
-void Growth::begin() {
-  if (begun_.load(std::memory_order_relaxed) || stopping_.load()) return;
+/// Whether an attempt is to begin here.
+bool Growth::is_due(bool may_retry) const {
+  const std::uint32_t attempt = attempt_.load();
+  if (stopping_.load() || runs_.load()) return false;
+  if (attempt == 0 || page_.wanted.load() > attempt) return true;
+  return may_retry && steady_ns() >= retry_ns_.load() && !failure().empty();
+}
+
+void Growth::start(bool may_retry) {
+  if (!is_due(may_retry)) return;
   const std::lock_guard<std::mutex> hold(guard_);
-  if (begun_.exchange(true) || stopping_.load()) return;
-  page_.wanted.store(1);
+  if (!is_due(may_retry)) return;
+  if (thread_ != nullptr && thread_->joinable()) thread_->join();  // it has ended
+  std::uint32_t wanted = page_.wanted.load();
+  const std::uint32_t attempt = std::max(attempt_.load() + 1, wanted);
+  while (wanted < attempt && !page_.wanted.compare_exchange_weak(wanted, attempt)) {
+  }
+  meeting_.begin(attempt);
+  runs_.store(true);
+  attempt_.store(attempt);
   try {
     thread_ = std::make_unique<std::thread>(quiet_thread([this] { run(); }));
   } catch (const std::system_error& error) {
     meeting_.fail(text("no thread to make room in: ", error.what()));
+    end_attempt();
   }
 }
 
@@ -46,10 +74,17 @@ void Growth::run() noexcept {
   };
   try {
     make_([&](const std::string& mine) { return meeting_.exchange(mine, give_up); });
-    agreed_.say_ready();
+    agreed_.say_ready(attempt_.load());
   } catch (const std::exception& error) {
     meeting_.fail(error.what());
   }
+  end_attempt();
+}
+
+void Growth::end_attempt() noexcept {
+  retry_ns_.store(steady_ns() + static_cast<std::int64_t>(retry_s_ * 1e9));
+  retry_s_ = std::min(2 * retry_s_, kLongestRetryS);
+  runs_.store(false);
 }
 
 /// Until all have it, some rank has said that it will not, or patience is at its end.
@@ -65,7 +100,7 @@ void Growth::wait_a_moment() {
 }
 
 bool Growth::next(RoomCall call) {
-  if (call != RoomCall::captured && !agreed_.is_on()) begin();
+  if (call != RoomCall::captured && !agreed_.is_on()) start(true);
   if (call == RoomCall::alone && !agreed_.is_on()) wait_a_moment();
   return agreed_.next();
 }

@@ -5,6 +5,10 @@
 // communicators in opposite orders. So calls go on with the first room until the later one stands
 // on all ranks.
 //
+// An attempt fails on all ranks where it fails on one, as where a GPU has no memory left. A later
+// call begins the next attempt: a second after the first, then each time after twice as long, a
+// minute at most.
+//
 // Each rank must be a process of its own. The driver may let an allocation or a free wait for the
 // kernels of its process, and launches wait for that. Where all ranks make their calls in one
 // order, the kernels that run have been launched by every other process too, or wait for none that
@@ -30,7 +34,7 @@ namespace plait::cuda {
 struct GrowthPage {
   AgreedSwitch::Words switched;
   PageMeeting::Words meeting;
-  std::atomic<std::uint32_t> wanted;  ///< 1 = some rank has begun
+  std::atomic<std::uint32_t> wanted;  ///< the last attempt that some rank has begun; 0 = none
 };
 
 /// What a call that wants the room may do for it.
@@ -43,16 +47,19 @@ enum class RoomCall {
 class Growth {
  public:
   using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+  static constexpr double kRetryS = 1;
   /// make: allocates and maps this rank's, with exchanges that all ranks make alike; throws Error.
-  /// patience_s: how long all calls together wait for the others, at most. page outlives this.
+  /// After that it is called again, and goes on with what it has made. patience_s: how long all
+  /// calls together wait for the others, at most. page outlives this.
   Growth(GrowthPage& page, int rank, int ranks, double patience_s,
-         std::function<void(const Exchange&)> make);
+         std::function<void(const Exchange&)> make, double retry_s = kRetryS);
   ~Growth();
   Growth(const Growth&) = delete;
   Growth& operator=(const Growth&) = delete;
 
-  /// Starts making, where that has not been done, and returns. Any thread.
-  void begin();
+  /// Starts making, where that has not been done, or where another rank has begun the next attempt,
+  /// and returns. Any thread.
+  void begin() { start(false); }
   /// True where some rank has begun, so that all should.
   bool is_wanted() const { return page_.wanted.load(std::memory_order_relaxed) != 0; }
   /// Of the next call that wants the room, whether it has it: the same answer on all ranks, which
@@ -66,11 +73,14 @@ class Growth {
   void cancel() noexcept { stopping_.store(true); }
   /// The same, and what was begun has ended when it returns.
   void stop() noexcept;
-  /// Why it will not come; "" where it may or has.
+  /// Why the last attempt failed; "" where it may not, or has not.
   std::string failure() const { return meeting_.failure(); }
 
  private:
+  void start(bool may_retry);
+  bool is_due(bool may_retry) const;
   void run() noexcept;
+  void end_attempt() noexcept;
   void wait_a_moment();
 
   GrowthPage& page_;
@@ -79,7 +89,10 @@ class Growth {
   AgreedSwitch agreed_;
   PageMeeting meeting_;
   double patience_s_;
-  std::atomic<bool> begun_{false};
+  double retry_s_;                         // until the next attempt; of who makes this one
+  std::atomic<std::uint32_t> attempt_{0};  // that was begun last; 0 = none
+  std::atomic<bool> runs_{false};          // it, in thread_
+  std::atomic<std::int64_t> retry_ns_{0};  // when a call may begin the next one
   std::atomic<bool> stopping_{false};
   std::mutex guard_;  // of thread_
   std::unique_ptr<std::thread> thread_;

@@ -1,5 +1,6 @@
 // Cards of two rounds lie side by side: who shows a card of the next but one has seen that all came
-// to the next, and so had read the one that it writes over.
+// to the next, and so had read the one that it writes over. A rank that comes late to an attempt
+// may find cards of the next one there, but then it also finds that its own has failed.
 #include "exec/cuda/share/page_meeting.hpp"
 
 #include <algorithm>
@@ -19,7 +20,28 @@ std::string card_of(const PageMeeting::Words::Place& place, std::uint32_t turn) 
                      std::min<std::size_t>(place.bytes[turn], PageMeeting::kCardBytes));
 }
 
+/// Others may read while it is written: characters of two reasons then, and never past the end.
+void put(const std::string& reason, std::atomic<char>* place, std::size_t most) {
+  const std::size_t length = std::min(reason.size(), most - 1);
+  for (std::size_t i = 0; i < length; ++i) place[i].store(reason[i], std::memory_order_relaxed);
+  place[length].store('\0', std::memory_order_relaxed);
+}
+std::string read(const std::atomic<char>* place, std::size_t most) {
+  std::string reason;
+  for (std::size_t i = 0; i < most; ++i) {
+    const char next = place[i].load(std::memory_order_relaxed);
+    if (next == '\0') break;
+    reason.push_back(next);
+  }
+  return reason;
+}
+
 }  // namespace
+
+void PageMeeting::begin(std::uint32_t attempt) {
+  round_ = attempt * kMostRounds;
+  attempt_.store(attempt);
+}
 
 std::vector<std::string> PageMeeting::exchange(const std::string& mine,
                                                const std::function<void()>& give_up) {
@@ -43,22 +65,25 @@ std::vector<std::string> PageMeeting::exchange(const std::string& mine,
     }
     cards.push_back(card_of(place, turn));
   }
+  if (const std::string reason = failure(); !reason.empty())
+    throw Error(ErrorCode::mismatch, reason);
   return cards;
 }
 
 void PageMeeting::fail(const std::string& reason) noexcept {
   Words::Place& own = words_.places[rank_];
-  if (own.failed.load(std::memory_order_relaxed) != 0) return;
-  if (failure().empty()) reason.copy(own.reason, sizeof own.reason - 1);  // else another's
-  own.failed.store(1, std::memory_order_release);
+  const std::uint32_t attempt = attempt_.load();
+  if (own.failed.load(std::memory_order_relaxed) >= attempt) return;
+  put(failure().empty() ? reason : std::string(), own.reason, std::size(own.reason));
+  own.failed.store(attempt, std::memory_order_release);
 }
 
 std::string PageMeeting::failure() const {
   std::string found;
   for (int rank = 0; rank < ranks_; ++rank) {
     const Words::Place& place = words_.places[rank];
-    if (place.failed.load(std::memory_order_acquire) == 0) continue;
-    const std::string reason(place.reason, ::strnlen(place.reason, sizeof place.reason));
+    if (place.failed.load(std::memory_order_acquire) < attempt_.load()) continue;
+    const std::string reason = read(place.reason, std::size(place.reason));
     if (!reason.empty()) return text("rank ", rank, ": ", reason);
     found = text("rank ", rank, " has failed");
   }
