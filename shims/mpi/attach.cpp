@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/env.hpp"
+#include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/choice/descriptor.hpp"
@@ -289,9 +290,7 @@ std::uint64_t host_id() {
     std::array<char, 128> name{};
     if (::readlink(space, name.data(), name.size() - 1) > 0) words += name.data();
   }
-  std::uint64_t hash = 14695981039346656037ull;
-  for (const unsigned char byte : words) hash = (hash ^ byte) * 1099511628211ull;
-  return hash;
+  return hash_bytes(words.data(), words.size());
 }
 
 bool agreed_to_serve() {
@@ -314,9 +313,7 @@ bool agreed_to_serve() {
   for (const Least* least : {&mine.on_host, &mine.on_gpus, &mine.over_nodes})
     for (const std::uint64_t bytes : *least) shown += text(' ', bytes);
   shown += text(' ', mine.node_size, ' ', mine.told_bytes);
-  std::uint64_t hash = 14695981039346656037ull;
-  for (const unsigned char byte : shown) hash = (hash ^ byte) * 1099511628211ull;
-  const int word = static_cast<int>(hash >> 33);
+  const int word = static_cast<int>(hash_bytes(shown.data(), shown.size()) >> 33);
   const auto [lowest, least_negated, whole, blind] =
       least(std::array{word, -word, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, world);
   if (lowest != -least_negated || whole == 0) {

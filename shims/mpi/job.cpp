@@ -1,16 +1,14 @@
 // A layout that is not contiguous is packed and unpacked by the MPI itself.
 #include "shims/mpi/job.hpp"
 
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <utility>
 
 #include "base/text.hpp"
+#include "comm/memory/buffers.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "shims/mpi/counting.hpp"
@@ -29,11 +27,8 @@ std::byte* bytes_at(void* base, std::intptr_t offset) {
 
 /// A root may broadcast constants.
 bool is_writable(const void* buffer, std::uint64_t bytes) {
-  const auto can_write = [](const std::byte* at) {
-    iovec byte{const_cast<std::byte*>(at), 1};  // the kernel copies it onto itself
-    return ::process_vm_readv(::getpid(), &byte, 1, &byte, 1, 0) == 1 || errno != EFAULT;
-  };
-  return can_write(bytes_at(buffer, 0)) && can_write(bytes_at(buffer, 0) + bytes - 1);
+  const auto at = reinterpret_cast<std::uintptr_t>(buffer);
+  return plait::is_writable(at) && plait::is_writable(at + bytes - 1);
 }
 
 }  // namespace

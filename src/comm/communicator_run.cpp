@@ -36,19 +36,6 @@ std::shared_ptr<const KnownCall> Communicator::State::call_of(const Request& giv
   return place = std::move(made);
 }
 
-namespace {
-
-/// This rank's factor.
-double scalar_of(const CallOptions& options, int rank, int ranks) {
-  if (options.scalars.empty()) return options.scalar;
-  if (options.scalars.size() != static_cast<std::size_t>(ranks))
-    throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", ranks,
-                                                  " ranks, found ", options.scalars.size()));
-  return options.scalars[static_cast<std::size_t>(rank)];
-}
-
-}  // namespace
-
 void Communicator::run(const Request& given, const void* input, void* output,
                        const CallOptions& options) {
   State& state = *state_;
@@ -63,8 +50,7 @@ void Communicator::run(const Request& given, const void* input, void* output,
   const auto body = [&] { state.run(call->plan, input, output); };
   if (!failure && scalar == 1.0)
     return state.with_context([&] { state.in_call(call->shown, std::cref(body)); });
-  CallDescriptor mine =
-      describe(CallKind::collective, state.placed(given), wanted_label(options));
+  CallDescriptor mine = describe(CallKind::collective, state.placed(given), wanted_label(options));
   if (failure)
     set_error(mine, *failure);
   else

@@ -93,6 +93,14 @@ std::string describe_plan(const ProvedPlan& chosen) {
 
 }  // namespace
 
+double scalar_of(const CallOptions& options, int rank, int ranks) {
+  if (options.scalars.empty()) return options.scalar;
+  if (options.scalars.size() != static_cast<std::size_t>(ranks))
+    throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", ranks,
+                                                  " ranks, found ", options.scalars.size()));
+  return options.scalars[static_cast<std::size_t>(rank)];
+}
+
 CallOptions parse_algo(const std::string& what, const std::string& algo) {
   CallOptions options;
   const std::size_t colon = algo.find(':');
@@ -222,8 +230,7 @@ std::string Chooser::explain(const Request& request) {
   std::string lines = text(name_of(request), " of ", amount_of(request), " ", name_of(request.type),
                            ", ", name_of(request.op), ", on ", request.ranks, " ranks of ",
                            topology_->name, "\n", "chosen: ", describe_plan(*chosen));
-  if (!forced_.strategy.empty())
-    lines += "  because PLAIT_ALGO asks for it\n";
+  if (!forced_.strategy.empty()) lines += "  because PLAIT_ALGO asks for it\n";
   lines += "considered, best first:\n";
   for (const Plan& plan : plans) {
     const std::string refused = refusal(plan);

@@ -33,6 +33,9 @@ CallOptions parse_algo(const std::string& what, const std::string& algo);
 /// The strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
 std::string wanted_label(const CallOptions& options);
 
+/// A rank's factor of a premul_sum. Error(invalid_argument) where there is not one for each rank.
+double scalar_of(const CallOptions& options, int rank, int ranks);
+
 class Chooser {
  public:
   Chooser() = default;

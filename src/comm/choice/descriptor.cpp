@@ -77,28 +77,19 @@ std::optional<std::string> difference(const CallDescriptor& a, const CallDescrip
 
 }  // namespace
 
-std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed) {
-  const auto* at = static_cast<const unsigned char*>(data);
-  std::uint64_t hash = seed;
-  for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 1099511628211ull;
-  return hash;
-}
-
-std::string hex(std::uint64_t number) {
-  std::string digits;
-  for (int shift = 60; shift >= 0; shift -= 4) digits += "0123456789abcdef"[(number >> shift) & 15];
-  return digits;
-}
-
 std::uint64_t hash_of(const CallDescriptor& d) {
   const auto two = [](auto high, auto low) {
     return static_cast<std::uint64_t>(high) << 32 | static_cast<std::uint32_t>(low);
   };
-  const std::uint64_t numbers[] = {two(d.kind, d.error), two(d.collective, d.type),
-                                   two(d.op, d.ranks),   two(d.root, d.peer),
-                                   d.count,              d.counts_hash,
-                                   d.devices_hash,       d.plan_hash};
-  std::uint64_t hash = 14695981039346656037ull;
+  const std::uint64_t numbers[] = {two(d.kind, d.error),
+                                   two(d.collective, d.type),
+                                   two(d.op, d.ranks),
+                                   two(d.root, d.peer),
+                                   d.count,
+                                   d.counts_hash,
+                                   d.devices_hash,
+                                   d.plan_hash};
+  std::uint64_t hash = kHashOfNothing;
   for (const std::uint64_t number : numbers) {
     hash = (hash ^ number) * 0x9e3779b97f4a7c15ull;
     hash ^= hash >> 29;

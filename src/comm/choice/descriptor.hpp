@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 
@@ -43,11 +44,6 @@ std::string print(const CallDescriptor& descriptor);
 /// names: what the ranks are called; empty = their numbers.
 std::optional<Error> verdict(const std::vector<CallDescriptor>& by_rank,
                              const std::vector<int>& names = {});
-/// FNV-1a: compares things between ranks, hides nothing.
-std::uint64_t hash_bytes(const void* data, std::size_t bytes,
-                         std::uint64_t seed = 14695981039346656037ull);
-/// 16 hexadecimal digits.
-std::string hex(std::uint64_t number);
 /// An error's sentence without the words that Error put before it.
 std::string reason_of(const Error& error);
 

@@ -35,12 +35,10 @@ bool is_capturing(cuda::Stream stream) {
 
 std::vector<double> scalars_of(const Request& request, const CallOptions& options) {
   if (request.op != ReduceOp::premul_sum) return {};
-  if (options.scalars.empty())
-    return std::vector<double>(static_cast<std::size_t>(request.ranks), options.scalar);
-  if (options.scalars.size() != static_cast<std::size_t>(request.ranks))
-    throw Error(ErrorCode::invalid_argument, text("scalars: wanted one for each of ", request.ranks,
-                                                  " ranks, found ", options.scalars.size()));
-  return options.scalars;
+  std::vector<double> scalars;
+  for (int rank = 0; rank < request.ranks; ++rank)
+    scalars.push_back(scalar_of(options, rank, request.ranks));
+  return scalars;
 }
 
 void add(Counters& counters, const Counters& more) {

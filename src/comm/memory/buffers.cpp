@@ -17,12 +17,6 @@ namespace {
 
 std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
-/// False only where the kernel says so; where it may not be asked, true.
-bool is_writable(std::uintptr_t at) {
-  iovec byte{reinterpret_cast<void*>(at), 1};
-  return process_vm_readv(getpid(), &byte, 1, &byte, 1, 0) == 1 || errno != EFAULT;
-}
-
 constexpr std::uintptr_t kPageBytes = 4096;  // of the smallest pages that any machine has
 
 void check_one(const char* name, const void* pointer, std::uint64_t bytes) {
@@ -51,6 +45,11 @@ bool in_place_layout(const Request& request, int rank, std::uintptr_t input,
 }
 
 }  // namespace
+
+bool is_writable(std::uintptr_t at) {
+  iovec byte{reinterpret_cast<void*>(at), 1};  // the kernel copies it onto itself
+  return process_vm_readv(getpid(), &byte, 1, &byte, 1, 0) == 1 || errno != EFAULT;
+}
 
 /// To ask takes some microseconds on a slow machine, and a call of that size hundreds.
 bool WritablePages::hold(std::uintptr_t at, std::uint64_t bytes) {

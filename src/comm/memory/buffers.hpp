@@ -10,6 +10,10 @@
 
 namespace plait {
 
+/// Whether the byte can be written. False only where the kernel says so; where it may not be asked,
+/// true.
+bool is_writable(std::uintptr_t at);
+
 /// Pages that the kernel has said can be written: to ask it takes longer than a short call. That
 /// one stops being writable later is noticed where a call is long.
 class WritablePages {
