@@ -52,7 +52,7 @@ class Bench {
     if (const int on_each = (options.gpus + device_count() - 1) / device_count(); on_each > 1)
       given.most_blocks = 100u / static_cast<unsigned>(on_each);
     given.ring_bytes = given.exchange_ring_bytes = kRingBytes / 2;
-    given.sizes.rotation_bytes = rotation_slots(options.gpus) * rotation_slot_bytes(options.gpus);
+    given.sizes.copy_slots_bytes = rotation_slots(options.gpus) * rotation_slot_bytes(options.gpus);
     given.sizes.tile_bytes = 280ull << 20;
     given.sizes.scratch_bytes = 2400ull << 20;
     given.sizes.inbox_bytes = 16ull << 20;

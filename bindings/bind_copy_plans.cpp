@@ -11,7 +11,7 @@ void bind_copy_plans(nb::module_& module) {
          std::uint64_t borrowed_bytes, std::uint64_t ring_bytes, int host_permille) {
         cuda::Group group;
         group.ranks = request.ranks;
-        group.sizes.rotation_bytes = inbox_bytes;
+        group.sizes.copy_slots_bytes = inbox_bytes;
         group.sizes.tile_bytes = borrowed_bytes;
         group.host_bytes = ring_bytes;
         cuda::Tuning tuning;

@@ -107,7 +107,7 @@ class GpuFixture {
     options.sizes.inbox_bytes = 64ull << 20;
     options.sizes.scratch_bytes = 256ull << 20;
     options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
-    options.sizes.rotation_bytes =
+    options.sizes.copy_slots_bytes =
         words == nullptr ? rotation_slots(board->ranks) << 20 : kLeastSharingInbox;
     options.share_words = words;
     options.beside_computing = beside_computing;

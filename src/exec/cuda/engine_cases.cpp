@@ -159,7 +159,7 @@ Group tiny_group(int ranks) {
   group.host_bytes = 4 * kSlot;
   group.sizes.flagged_bytes = group.sizes.bare_bytes = (1 << 20) + 4096;
   group.sizes.tile_bytes = tile_slots(ranks) * 2 * kSlotGrainBytes;
-  group.sizes.rotation_bytes = rotation_slots(ranks) * kSlot;
+  group.sizes.copy_slots_bytes = rotation_slots(ranks) * kSlot;
   return group;
 }
 

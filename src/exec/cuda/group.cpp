@@ -61,7 +61,7 @@ unsigned Group::most_threads(bool is_lean) const {
   return is_lean || half_the_gpu ? 512 : 256;
 }
 
-std::uint64_t Group::inbox_bytes() const { return has_copy_engines() ? sizes.rotation_bytes : 0; }
+std::uint64_t Group::inbox_bytes() const { return has_copy_engines() ? sizes.copy_slots_bytes : 0; }
 
 std::uint64_t Group::slot_bytes() const {
   return has_rings_alone ? 0 : inbox_bytes() / rotation_slots(ranks) / 4096 * 4096;
@@ -108,7 +108,7 @@ void make_room(Group& group, const MemoryWish& wish) {
   group.rooms =
       lay_out(use, wish.budget_bytes != 0 ? wish.budget_bytes : usual_memory_bytes(group.ranks));
   // Whoever says how large they are may use them for anything.
-  group.has_rings_alone = use.rings && !use.exchanges && asked.rotation_bytes == 0;
+  group.has_rings_alone = use.rings && !use.exchanges && asked.copy_slots_bytes == 0;
   group.sizes.tile_blocks = use.tiled_blocks;
   for (const ArenaPartInfo& info : arena_parts()) {
     const std::uint64_t first = group.rooms.first.of(info.part),

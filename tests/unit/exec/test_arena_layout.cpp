@@ -21,7 +21,7 @@ TEST_CASE("slots of copy engines that a caller asks for by size hold rotations t
     Group group = usual_group(ranks);
     CHECK(group.slot_bytes() == 0);  // rings alone
     group.sizes = {};
-    group.sizes.rotation_bytes = rotation_slots(ranks) << 20;
+    group.sizes.copy_slots_bytes = rotation_slots(ranks) << 20;
     make_room(group, {});
     CHECK(group.slot_bytes() == 1 << 20);
   }
@@ -160,7 +160,7 @@ TEST_CASE(
   const ArenaRooms two = lay_out(drop_in(2), kUsual);
   CHECK(10 * bytes_of(two.first, true) <= 300000000);  // ten communicators of small messages
   // An exchange borrows tiles' slots where they are larger than half of its own.
-  CHECK(two.later.tile_bytes > two.later.rotation_bytes / 2);
+  CHECK(two.later.tile_bytes > two.later.copy_slots_bytes / 2);
 }
 
 TEST_CASE("pairs serve under every budget that reaches for calls, and none leaves out a part") {
@@ -175,7 +175,7 @@ TEST_CASE("pairs serve under every budget that reaches for calls, and none leave
       two.plans = two.grows;
       const ArenaRooms of_pair = lay_out(two, rooms.pair_bytes);
       CHECK(bytes_of(of_pair, two) <= rooms.pair_bytes);
-      const std::uint64_t bare = of_pair.first.bare_bytes, slots = of_pair.later.rotation_bytes;
+      const std::uint64_t bare = of_pair.first.bare_bytes, slots = of_pair.later.copy_slots_bytes;
       CHECK(bare >= 700 * 1024);
       if (rooms.pair_bytes >= kSmallPairBytes) CHECK(bare == 1600 * 1024);
       CHECK((slots >= 24 * kMib) == (rooms.pair_bytes > kSmallPairBytes));
@@ -230,12 +230,12 @@ TEST_CASE("where memory is plenty each part is as large as it is of use") {
                                         << 10);
     CHECK(rooms.later.scratch_bytes == 64 * kMib);
     CHECK(rooms.later.inbox_bytes == 16 * kMib);
-    if (ranks == 2) CHECK(rooms.later.rotation_bytes == 128 * kMib);
-    if (ranks == 4) CHECK(rooms.later.rotation_bytes == kRingSlots * 18 * kMib);
-    if (ranks == 8) CHECK(rooms.later.rotation_bytes == kRingSlots * 9 * kMib);
+    if (ranks == 2) CHECK(rooms.later.copy_slots_bytes == 128 * kMib);
+    if (ranks == 4) CHECK(rooms.later.copy_slots_bytes == kRingSlots * 18 * kMib);
+    if (ranks == 8) CHECK(rooms.later.copy_slots_bytes == kRingSlots * 9 * kMib);
     if (ranks == 4 || ranks == 8)
-      CHECK(rooms.later.rotation_bytes + rooms.later.tile_bytes >= kRingSlots * kRingPieceBytes);
-    if (ranks == 16) CHECK(rooms.later.rotation_bytes == 0);
+      CHECK(rooms.later.copy_slots_bytes + rooms.later.tile_bytes >= kRingSlots * kRingPieceBytes);
+    if (ranks == 16) CHECK(rooms.later.copy_slots_bytes == 0);
   }
 }
 

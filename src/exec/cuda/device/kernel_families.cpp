@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kNames[kFamilies] = {
     "one_shot and two_shot", "hop and line_chain", "tiled", "message",
-    "bulk message",          "rotation",           "plan"};
+    "bulk message",          "copy engine",        "plan"};
 constexpr std::size_t kMostArgumentBytes = 4096;  // of a kernel; compute capabilities before 9.0
 
 /// The most that a launch asks for.
