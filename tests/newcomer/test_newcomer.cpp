@@ -61,7 +61,7 @@ TEST_CASE("a new engine is chosen by all words that there are") {
   const TuningTable table(
       R"({"schema":"plait.tuning/3","machine":"m","fingerprint":"f","gpu":"g","cuda_driver":13000,)"
       R"("nccl":"2.28.9","plait":"0","date":"d","rows":[{"setting":"alone","collective":)"
-      R"("all_gather","type":"fp32","ranks":4,"max_bytes":1073741824,"kernel":"toy",)"
+      R"("all_gather","type":"fp32","ranks":4,"max_bytes":1073741824,"engine":"toy",)"
       R"("blocks":8,"us":2.5,"nccl_us":3.0}]})");
   REQUIRE(table.find(large, Setting::alone) != nullptr);
   CHECK(table.find(large, Setting::alone)->engine == &toy_engine());

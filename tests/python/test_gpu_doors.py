@@ -315,7 +315,7 @@ def tuned(
 def test_tuned_neighbours_become_one_row():
     rows = [tuned(1024, "one_shot"), tuned(4096, "one_shot", 4.0), tuned(16384, "tiled", 5.0, 16)]
     content = tune.table(FACTS, [*rows, tuned(65536, "")])
-    assert [(row["max_bytes"], row["kernel"], row["blocks"]) for row in content["rows"]] == [
+    assert [(row["max_bytes"], row["engine"], row["blocks"]) for row in content["rows"]] == [
         (8192, "one_shot", 0),
         (32768, "tiled", 16),
     ]
@@ -367,7 +367,7 @@ def test_schedules_are_tried_with_large_calls_of_more_than_two_ranks():
     way = tune.SCHEDULES["tiled"][-1]
     rows = [tuned(1 << 26, "tiled"), tuned(1 << 28, way), tuned(1 << 30, way, 9.0)]
     content = tune.table(FACTS, rows)
-    assert [(row["kernel"], row.get("params")) for row in content["rows"]] == [
+    assert [(row["engine"], row.get("params")) for row in content["rows"]] == [
         ("tiled", None),
         ("tiled", {"shift": 1, "piece_kib": 8, "under_way_kib": 2048, "copied_results": 1}),
     ]
@@ -561,7 +561,7 @@ def test_a_run_for_some_collectives_keeps_the_others_rows(tmp_path):
     assert tune.merged(str(file), newer) == newer  # no table yet
     tune.write(str(file), older)
     both = tune.merged(str(file), newer)["rows"]
-    assert [(row["type"], row["kernel"]) for row in both] == [("bf16", "one_shot"), ("fp32", "hop")]
+    assert [(row["type"], row["engine"]) for row in both] == [("bf16", "one_shot"), ("fp32", "hop")]
     _core.check_tuning(json.dumps(newer | {"rows": both}))
     for change in (
         {"fingerprint": "other"},

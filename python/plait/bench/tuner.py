@@ -256,7 +256,7 @@ def _tuned(
 
 
 def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The table as communicators read it: neighbours of one kernel become one row."""
+    """The table as communicators read it: neighbours of one engine become one row."""
     kept: list[dict[str, Any]] = []
     for setting in SIZES:
         measured = [row for row in rows if row["setting"] == setting and row["kernel"]]
@@ -270,7 +270,7 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
                     kept.pop()
                 kept.append(entry)
     for entry in kept:
-        entry["kernel"], params = engines.parted(entry["kernel"])
+        entry["engine"], params = engines.parted(entry.pop("kernel"))
         entry |= {"params": params} if params else {}
     names = ("machine", "fingerprint", "gpu", "cuda_driver", "nccl", "plait", "date")
     return {"schema": "plait.tuning/3", **{name: facts[name] for name in names}, "rows": kept}
@@ -313,6 +313,8 @@ def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
     names = ("setting", "collective", "type", "ranks")
     measured = [[row[name] for name in names] for row in content["rows"]]
     kept = [row for row in older["rows"] if [row[name] for name in names] not in measured]
+    for row in kept:  # "kernel" in tables of earlier versions
+        row["engine"] = row.pop("kernel", row.get("engine"))
     return content | {"rows": content["rows"] + kept}
 
 

@@ -100,7 +100,7 @@ def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], lis
 
 def _print(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     words = ("setting", "collective", "type")
-    columns = (*words, ">up to bytes", ">kernel", ">blocks", ">us there", ">NCCL's")
+    columns = (*words, ">up to bytes", ">engine", ">blocks", ">us there", ">NCCL's")
     title = f"{facts['gpu']}, CUDA driver {facts['cuda_driver']}, {facts['date']}"
     shown = table(*columns, title=title)
     for row in rows:
@@ -108,8 +108,8 @@ def _print(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         blocks = str(row["blocks"] or "its own")
         by_nccl = f"{row['nccl_us']:.2f}" if row["nccl_us"] > 0 else ""
         said = ", ".join(f"{name}={value}" for name, value in row.get("params", {}).items())
-        kernel = f"{row['kernel']} ({said})" if said else row["kernel"]
-        figures = (size, kernel, blocks, f"{row['us']:.2f}", by_nccl)
+        engine = f"{row['engine']} ({said})" if said else row["engine"]
+        figures = (size, engine, blocks, f"{row['us']:.2f}", by_nccl)
         shown.add_row(*(row[name] for name in words), *figures)
     out.print(shown)
 

@@ -32,12 +32,14 @@ Tuning tuning_at(const JsonPlace& place, const std::string& engine) {
 }
 
 TunedRow row_at(const JsonPlace& place, Collective collective) {
+  // Tables that were written before engines had that name say "kernel".
+  const char* const engine = place.has("kernel") ? "kernel" : "engine";
   if (place.has("params"))
-    place.object({"setting", "collective", "type", "ranks", "max_bytes", "kernel", "params",
-                  "blocks", "us", "nccl_us"});
+    place.object({"setting", "collective", "type", "ranks", "max_bytes", engine, "params", "blocks",
+                  "us", "nccl_us"});
   else
-    place.object({"setting", "collective", "type", "ranks", "max_bytes", "kernel", "blocks", "us",
-                  "nccl_us"});
+    place.object(
+        {"setting", "collective", "type", "ranks", "max_bytes", engine, "blocks", "us", "nccl_us"});
   TunedRow row;
   row.type = place.at("type").name_in<DataType>(kTypes);
   row.ranks = static_cast<int>(place.at("ranks").integer(2, kMaxRanks));
@@ -45,8 +47,8 @@ TunedRow row_at(const JsonPlace& place, Collective collective) {
   Request request;
   request.collective = collective;
   request.ranks = row.ranks;
-  row.engine = engine_named(place.at("kernel").string(), request);
-  if (row.engine == nullptr) place.at("kernel").refuse(text("one of ", engine_names()));
+  row.engine = engine_named(place.at(engine).string(), request);
+  if (row.engine == nullptr) place.at(engine).refuse(text("one of ", engine_names()));
   if (place.has("params")) row.tuning = tuning_at(place.at("params"), row.engine->info().name);
   row.tuning.blocks = static_cast<int>(place.at("blocks").integer(0, 4096));
   row.us = place.at("us").number(true);

@@ -54,7 +54,7 @@ std::string tuned(const std::string& more) {
   return text(R"({"schema":"plait.tuning/3","machine":"m","fingerprint":"f","gpu":"g",)",
               R"("cuda_driver":13000,"nccl":"","plait":"0","date":"d","rows":[{"setting":"alone",)",
               R"("collective":"all_reduce","type":"fp32","ranks":8,"max_bytes":1073741824,)",
-              R"("kernel":"tiled",)", more, R"("blocks":0,"us":2.5,"nccl_us":0}]})");
+              R"("engine":"tiled",)", more, R"("blocks":0,"us":2.5,"nccl_us":0}]})");
 }
 
 }  // namespace
@@ -75,6 +75,15 @@ TEST_CASE("a caller's parameters stand instead of the row's, a budget of blocks 
   CHECK(said(*selector().best(request, {"tiled", {}})) == "tiled");
   const Selector bounded(usual_group(8, false, kUsualMemoryBytes, 16), {}, true, nullptr, rows());
   CHECK(bounded.best(request)->tuning.fold == 1);
+}
+
+TEST_CASE("a table of an earlier version, whose rows say kernel, is read alike") {
+  const Request request = request_of(DataType::fp32, 16 << 20);
+  std::string older = tuned("");
+  const std::string now = R"("engine":)";
+  older.replace(older.find(now), now.size(), R"("kernel":)");
+  CHECK(TuningTable(tuned("")).find(request, Setting::alone)->engine == &tiled_engine());
+  CHECK(TuningTable(older).find(request, Setting::alone)->engine == &tiled_engine());
 }
 
 TEST_CASE("a pace is one of links that were measured") {
