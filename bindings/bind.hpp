@@ -8,6 +8,10 @@ namespace nb = nanobind;
 /// nothing in others. To be called without the GIL. Where a handler raises (Ctrl-C), it throws an
 /// Error, in whose place Python then gets what the handler raised.
 void hear_signals();
+/// Throws such an Error for an exception that no `except Exception` would catch (KeyboardInterrupt,
+/// SystemExit), which a handler has raised in code of Python's; does nothing for others. To be
+/// called with the GIL.
+void pass_on(const nb::python_error& error);
 
 void bind_error(nb::module_& module);
 void bind_topology(nb::module_& module);

@@ -20,6 +20,11 @@ std::map<int, PyObject*>& classes() {
 /// What a handler of a signal raised in this thread while a call waited.
 thread_local std::unique_ptr<nb::python_error> raised;
 
+plait::Error interrupted() {
+  return plait::Error(plait::ErrorCode::aborted,
+                      "a signal's handler raised an exception while this rank waited for others");
+}
+
 void add_class(nb::module_& module, plait::ErrorCode code, const char* class_name) {
   nb::dict members;
   members["code"] = static_cast<int>(code);
@@ -39,8 +44,13 @@ void hear_signals() {
   const nb::gil_scoped_acquire locked;
   if (PyErr_CheckSignals() == 0) return;
   raised = std::make_unique<nb::python_error>();
-  throw plait::Error(plait::ErrorCode::aborted,
-                     "a signal's handler raised an exception while this rank waited for others");
+  throw interrupted();
+}
+
+void pass_on(const nb::python_error& error) {
+  if (error.matches(PyExc_Exception)) return;
+  raised = std::make_unique<nb::python_error>(error);
+  throw interrupted();
 }
 
 void bind_error(nb::module_& module) {

@@ -60,3 +60,42 @@ def test_a_rank_that_was_refused_meets_the_others_when_all_try_again():
 def test_what_goes_over_mpi_goes_over_gloo(words):
     found = run(*words)
     assert found["wrong"] == [] and found["checks"] >= 4 * 6
+
+
+INTERRUPTED = """
+import signal, sys, time
+import numpy as np
+import torch.distributed as dist
+import plait
+dist.init_process_group("gloo")
+comm = plait.init()
+comm.all_reduce(np.ones(3))
+def raises(*_):
+    raise KeyboardInterrupt
+if comm.rank == 0:
+    signal.signal(signal.SIGALRM, raises)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+else:
+    time.sleep(3)
+began = time.monotonic()
+try:
+    comm.all_reduce(np.ones(3))
+except (KeyboardInterrupt, plait.Error) as error:
+    print(comm.rank, type(error).__name__, round(time.monotonic() - began), flush=True)
+"""
+
+
+def test_an_interrupt_is_heard_and_is_no_lost_rank(tmp_path):
+    """The wait runs the carrier's code, which is Python: the handler may run there."""
+    (tmp_path / "job.py").write_text(INTERRUPTED)
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*words, str(tmp_path / "job.py")],
+        env={**os.environ, "PLAIT_NODE_SIZE": "1", "PLAIT_ARRIVE_S": "30"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    said = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    assert said["0"][0] == "KeyboardInterrupt" and int(said["0"][1]) < 3, (said, done.stderr)
+    assert said["1"][0].endswith("Error") and int(said["1"][1]) < 10, said

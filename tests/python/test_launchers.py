@@ -125,6 +125,34 @@ def test_the_launcher_that_started_the_ranks_counts_and_no_outer_one(launcher, w
     check(job, 2, tmp_path / "job", 1)
 
 
+INNER_WORDS = {
+    "torchrun's": {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "3"},
+    "Open MPI's": {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"},
+    "PMI's": {"PMI_RANK": "2", "PMI_SIZE": "3"},
+    "Slurm's": {"SLURM_PROCID": "2", "SLURM_NTASKS": "3", "SLURM_LOCALID": "2"},
+}
+STARTS_RANKS = """
+import json, os, subprocess, sys
+rank = "import plait; o = plait._core.options_from_environment(); print(o.rank, o.ranks)"
+for words in json.loads(sys.argv[1]):
+    subprocess.run([sys.executable, "-c", rank], env={**os.environ, **words}, check=True)
+"""
+
+
+@pytest.mark.parametrize("outer", OUTER_WORDS)
+def test_of_every_pair_of_launchers_the_inner_one_counts(outer):
+    """Played by a process that has the outer one's words and starts ranks with the inner one's."""
+    inner = [words for name, words in INNER_WORDS.items() if name != outer]
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS_RANKS, json.dumps(inner)],
+        env={**os.environ, **OUTER_WORDS[outer]},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "2 3\n" * len(inner), done.stderr
+
+
 def test_words_of_two_launchers_that_come_in_together_are_an_error_that_shows_both():
     both = {**OUTER_WORDS["torchrun's"], "PMI_RANK": "1", "PMI_SIZE": "2"}
     said = init_under(both)
