@@ -57,7 +57,7 @@ struct Asked {
   void* output;
   Comm comm;
   Stream stream;
-  bool is_nccls = false;  ///< a ...Config call, whose configuration is NCCL's to heed
+  bool is_configured = false;  ///< by a ...Config function: NCCL's, which heeds it
 };
 
 bool translated(const Asked& asked, const State& state, Call& call) {
@@ -140,7 +140,8 @@ Result serve(const Asked& asked, Pass pass) noexcept {
     if (here.in_real != 0) return pass();
     const CommTable::Pin pin = comms().pin(asked.comm);
     const auto would_pass = [&](const State* state) {
-      return refused(asked.collective, asked.count, asked.type, asked.op, asked.comm, state);
+      return refused(asked.collective, asked.count, asked.type, asked.op, asked.comm, state,
+                     asked.is_configured);
     };
     if (!pin) {
       const Result result = would_pass(nullptr);
@@ -149,7 +150,7 @@ Result serve(const Asked& asked, Pass pass) noexcept {
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     Call call;
     const bool known = translated(asked, *pin, call);
-    if (known && !asked.is_nccls && takes(*pin, call)) {
+    if (known && !asked.is_configured && takes(*pin, call)) {
       if (here.depth == 0) return enqueue(*pin, call);
       noted_group().calls.push_back({pin.shared(), call});
       return ncclSuccess;

@@ -27,11 +27,12 @@ int ranks_of(Comm comm, const State* state) {
   return real().count != nullptr && real().count(comm, &ranks) == ncclSuccess ? ranks : 0;
 }
 
-std::string why(const State* state) {
+std::string why(const State* state, bool is_configured) {
   const Settings& now = settings();
   if (!now.refusal.empty()) return now.refusal;
   if (state == nullptr) return "plait does not know the communicator";
   if (!state->reason.empty()) return state->reason;
+  if (is_configured) return "a call with a configuration of its own is always NCCL's";
   return "no engine takes this type, reduction or collective, or PLAIT_OPS or PLAIT_MIN_BYTES "
          "leave it out";
 }
@@ -39,7 +40,7 @@ std::string why(const State* state) {
 }  // namespace
 
 Result refused(Collective collective, std::size_t count, int type, int op, Comm comm,
-               const State* state) {
+               const State* state, bool is_configured) {
   if (!settings().strict || comm == nullptr || count == 0) return ncclSuccess;
   if (!depends_on_order(collective, type, op)) return ncclSuccess;
   const int ranks = ranks_of(comm, state);
@@ -52,7 +53,7 @@ Result refused(Collective collective, std::size_t count, int type, int op, Comm 
       text("refused: ", name_of(collective), " of ",
            translate_type(type, known) ? name_of(known) : "an unknown type", ", ",
            translate_op(op, how) ? name_of(how) : "a reduction of the program's own", ", over ",
-           ranks, " ranks would be NCCL's, in an order of its own (", why(state),
+           ranks, " ranks would be NCCL's, in an order of its own (", why(state, is_configured),
            "); PLAIT_BITWISE_STRICT=0 leaves it to NCCL");
   if (is_news(line)) log(LogLevel::warn, state == nullptr ? -1 : state->rank, line);
   return ncclInvalidUsage;

@@ -26,6 +26,9 @@ std::string strict(const Job& job, int rank) {
   line += ", " + number("none", reduced(value, 0, kFloat, kSum));
   line += ", " + number("gather", api.ncclAllGather(value, result, 8, kFloat, r.comm, r.stream));
   r.wait();
+  line += ", " + number("configured", api.ncclAllReduceConfig(value, value, 8, kFloat, kSum, r.comm,
+                                                              r.stream, nullptr));
+  r.wait();
   return line;
 }
 
