@@ -235,7 +235,13 @@ std::unique_ptr<Communicator> made(const CommunicatorOptions& options) {
 /// that is kept as long as plait's.
 std::unique_ptr<Communicator> attach_over_nodes(Handle comm, const Place& place, bool can) {
   CommunicatorOptions options = options_for(place, kNoDevice);
-  if (!all_of(can, comm)) return nullptr;
+  // Once ranks of the job are lost, messages of a new communicator between nodes are not sure to be
+  // its own.
+  const bool lost = fault_in(real().abi.world) != 0;
+  if (lost)
+    log(LogLevel::warn, place.rank,
+        "a communicator over nodes stays with the MPI: the job has lost ranks");
+  if (!all_of(can && !lost, comm)) return nullptr;
   try {
     options.carrier = carrier_on(comm, place.rank, place.ranks);
   } catch (const Error& error) {

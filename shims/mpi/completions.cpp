@@ -83,7 +83,7 @@ class Ending {
   int count_;
   bool asks_;
   Statuses statuses_;
-  std::array<Handle, kFew> few_{};
+  std::array<Handle, kFew> few_;  // not set where nothing is kept: most calls keep nothing
   std::vector<Handle> many_;
 };
 

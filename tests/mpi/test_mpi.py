@@ -347,9 +347,10 @@ def test_constants_are_those_of_the_header(mpi, folder):
 
 @pytest.fixture
 def run_errors(mpi, drop_in, folder):
-    def run(*words: str, ranks: int = 2, options: tuple[str, ...] = ()):
+    def run(*words: str, ranks: int = 2, options: tuple[str, ...] = (), **settings: str):
         program = compiled(mpi, folder, "errors", ["errors.cpp"])
-        return launched(mpi, ranks, [str(program), *words], environment(drop_in), 60, options)
+        env = environment(drop_in, **settings)
+        return launched(mpi, ranks, [str(program), *words], env, 60, options)
 
     return run
 
@@ -375,6 +376,16 @@ def test_ranks_that_wait_hear_what_ulfm_says(mpi, run_errors, how, call):
     found = rows_of(done)  # the launcher's status is of the killed rank
     left = 3 if how == "revoked" else 2
     assert [row["wrong"] for row in found] == [0] * left, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("how", ["revoked", "killed"])
+def test_ranks_of_several_nodes_hear_what_ulfm_says(mpi, run_errors, how):
+    if mpi.name != "openmpi of make":
+        pytest.skip("wanted an MPI with ULFM: Open MPI 5")
+    nodes = {"PLAIT_NODE_SIZE": "2"}
+    done = run_errors(how, "blocking", ranks=4, options=("--with-ft", "ulfm"), **nodes)
+    left = 4 if how == "revoked" else 3
+    assert [row["wrong"] for row in rows_of(done)] == [0] * left, done.stderr[-2000:]
 
 
 def test_small_calls_pass_on(run_case):
