@@ -13,6 +13,9 @@ void hear_signals();
 /// called with the GIL.
 void pass_on(const nb::python_error& error);
 
+/// Throws such an Error once more, where a call has kept the first one to itself.
+void raise_heard();
+
 void bind_error(nb::module_& module);
 void bind_topology(nb::module_& module);
 void bind_plan(nb::module_& module);

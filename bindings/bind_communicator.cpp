@@ -219,6 +219,7 @@ void bind_communicator(nb::module_& module) {
           "refuse",
           [](Communicator& comm, int code, const std::string& reason) {
             comm.refuse(static_cast<ErrorCode>(code), reason);
+            raise_heard();
           },
           nb::arg("code"), nb::arg("reason"), release())
       .def("pair", &Communicator::pair, nb::arg("peer"), nb::rv_policy::reference_internal,

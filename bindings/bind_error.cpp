@@ -53,6 +53,12 @@ void pass_on(const nb::python_error& error) {
   throw interrupted();
 }
 
+void raise_heard() {
+  if (raised != nullptr)
+    throw plait::Error(plait::ErrorCode::aborted,
+                       "a signal's handler raised an exception while this rank told the others");
+}
+
 void bind_error(nb::module_& module) {
   base_class = PyErr_NewExceptionWithDoc(
       "plait.Error", "What plait raises; .code, .name and .exit_code are those of errors.def.",

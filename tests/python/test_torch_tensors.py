@@ -284,6 +284,9 @@ INTERRUPTED = {
     "first call": lambda group: dist.all_reduce(torch.ones(1), group=group),
     "call": lambda group: dist.all_reduce(torch.ones(1), group=group),
     "wait": lambda group: dist.all_reduce(torch.ones(1), group=group, async_op=True).wait(),
+    "refused": lambda group: dist.all_gather_into_tensor(
+        torch.empty(3), torch.ones(4), group=group
+    ),
     "future": lambda group: (
         dist.all_reduce(torch.ones(1), group=group, async_op=True).get_future().wait()
     ),
