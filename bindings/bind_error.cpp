@@ -54,9 +54,7 @@ void pass_on(const nb::python_error& error) {
 }
 
 void raise_heard() {
-  if (raised != nullptr)
-    throw plait::Error(plait::ErrorCode::aborted,
-                       "a signal's handler raised an exception while this rank told the others");
+  if (raised != nullptr) throw interrupted();
 }
 
 void bind_error(nb::module_& module) {
