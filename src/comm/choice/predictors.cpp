@@ -2,7 +2,6 @@
 #include <limits>
 
 #include "comm/choice/what_runs.hpp"
-#include "exec/cuda/gpu_models.hpp"
 #include "exec/float_mode.hpp"
 #include "plait/error.hpp"
 
@@ -21,9 +20,9 @@ std::vector<std::string> models_of(const Topology& topology, const Request& requ
 cuda::Group described_group(const Topology& topology, const Request& asked,
                             std::uint64_t memory_bytes, int pair_of) {
   const Request request = checked(asked, topology);
-  const cuda::FamilyLacks lacks = cuda::lacks_of(models_of(topology, request));
-  return pair_of == 0 ? cuda::usual_group(request.ranks, false, memory_bytes, 0, lacks)
-                      : cuda::usual_pair(pair_of, memory_bytes, lacks);
+  const std::vector<std::string> models = models_of(topology, request);
+  return pair_of == 0 ? cuda::usual_group(request.ranks, false, memory_bytes, 0, models)
+                      : cuda::usual_pair(pair_of, memory_bytes, models);
 }
 
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,

@@ -12,17 +12,22 @@ namespace {
 struct Model {
   const char* word;  ///< of the name, which is read in words of letters and digits
   int capability;
+  unsigned multiprocessors;  ///< of every board of that name; 0 = they differ
 };
 /// In their order: RTX cards of one number are of several generations, which some names say.
 constexpr Model kModels[] = {
-    {"Blackwell", 120}, {"Ada", 89},   {"P100", 60},   {"V100", 70},  {"V100S", 70}, {"T4", 75},
-    {"A100", 80},       {"A800", 80},  {"A30", 80},    {"A10", 86},   {"A10G", 86},  {"A16", 86},
-    {"A2", 86},         {"A40", 86},   {"A4000", 86},  {"A4500", 86}, {"A5000", 86}, {"A5500", 86},
-    {"A6000", 86},      {"L4", 89},    {"L20", 89},    {"L40", 89},   {"L40S", 89},  {"H20", 90},
-    {"H100", 90},       {"H200", 90},  {"H800", 90},   {"GH200", 90}, {"B100", 100}, {"B200", 100},
-    {"GB200", 100},     {"B300", 103}, {"GB300", 103}, {"Thor", 110}, {"GB10", 121}, {"2080", 75},
-    {"3060", 86},       {"3070", 86},  {"3080", 86},   {"3090", 86},  {"4060", 89},  {"4070", 89},
-    {"4080", 89},       {"4090", 89},  {"5060", 120},  {"5070", 120}, {"5080", 120}, {"5090", 120},
+    {"Blackwell", 120, 0}, {"Ada", 89, 0},     {"P100", 60, 56},    {"V100", 70, 80},
+    {"V100S", 70, 80},     {"T4", 75, 40},     {"A100", 80, 108},   {"A800", 80, 108},
+    {"A30", 80, 56},       {"A10", 86, 72},    {"A10G", 86, 80},    {"A16", 86, 0},
+    {"A2", 86, 10},        {"A40", 86, 84},    {"A4000", 86, 48},   {"A4500", 86, 56},
+    {"A5000", 86, 64},     {"A5500", 86, 80},  {"A6000", 86, 84},   {"L4", 89, 58},
+    {"L20", 89, 92},       {"L40", 89, 142},   {"L40S", 89, 142},   {"H20", 90, 78},
+    {"H100", 90, 0},       {"H200", 90, 132},  {"H800", 90, 0},     {"GH200", 90, 132},
+    {"B100", 100, 0},      {"B200", 100, 148}, {"GB200", 100, 148}, {"B300", 103, 0},
+    {"GB300", 103, 0},     {"Thor", 110, 0},   {"GB10", 121, 0},    {"2080", 75, 0},
+    {"3060", 86, 0},       {"3070", 86, 0},    {"3080", 86, 0},     {"3090", 86, 82},
+    {"4060", 89, 0},       {"4070", 89, 0},    {"4080", 89, 0},     {"4090", 89, 128},
+    {"5060", 120, 0},      {"5070", 120, 0},   {"5080", 120, 84},   {"5090", 120, 170},
 };
 constexpr int kLeast = 80;         ///< device code is built from here on (docs/nccl.md)
 constexpr int kTiled = 90;         ///< bulk copies came with it
@@ -40,20 +45,19 @@ std::vector<std::string> words_of(const std::string& name) {
 
 std::string number(int capability) { return text(capability / 10, ".", capability % 10); }
 
-}  // namespace
-
-int capability_of(const std::string& model) {
-  const std::vector<std::string> words = words_of(model);
+const Model* known_as(const std::string& name) {
+  const std::vector<std::string> words = words_of(name);
   for (const Model& one : kModels)
-    if (std::find(words.begin(), words.end(), one.word) != words.end()) return one.capability;
-  return 0;
+    if (std::find(words.begin(), words.end(), one.word) != words.end()) return &one;
+  return nullptr;
 }
 
 FamilyLacks lacks_of(const std::vector<std::string>& models) {
   FamilyLacks lacks;
   for (const std::string& model : models) {
-    const int capability = capability_of(model);
-    if (capability == 0) continue;
+    const Model* const known = known_as(model);
+    if (known == nullptr) continue;
+    const int capability = known->capability;
     const std::string found = text(model, " has compute capability ", number(capability));
     if (capability < kLeast) {
       lacks.fill(text(found, ", plait's device code wants ", number(kLeast), " or later"));
@@ -65,6 +69,28 @@ FamilyLacks lacks_of(const std::vector<std::string>& models) {
                  " or later and 192 KiB of shared memory a block");
   }
   return lacks;
+}
+
+}  // namespace
+
+int capability_of(const std::string& model) {
+  const Model* const known = known_as(model);
+  return known == nullptr ? 0 : known->capability;
+}
+
+void describe(Group& group, const std::vector<std::string>& models) {
+  if (models.empty()) return;
+  group.why_not = lacks_of(models);
+  unsigned fewest = ~0u;
+  bool all_known = true;
+  for (const std::string& model : models) {
+    const Model* const known = known_as(model);
+    if (known == nullptr || known->multiprocessors == 0)
+      all_known = false;
+    else
+      fewest = std::min(fewest, known->multiprocessors);
+  }
+  group.multiprocessors = all_known ? fewest : std::min(fewest, group.multiprocessors);
 }
 
 }  // namespace plait::cuda

@@ -11,7 +11,8 @@ namespace plait::cuda {
 /// Compute capability times ten by a model's name, as in 80 of "NVIDIA A100-SXM4-40GB". 0 = plait
 /// does not know the model; such a GPU counts as one that runs all kernels.
 int capability_of(const std::string& model);
-/// The families of kernels that one of these models does not run, each with the reason.
-FamilyLacks lacks_of(const std::vector<std::string>& models);
+/// What ranks on these models agree on: families of kernels that one of them does not run, and the
+/// multiprocessors of the smallest. None: the group stays as it is.
+void describe(Group& group, const std::vector<std::string>& models);
 
 }  // namespace plait::cuda

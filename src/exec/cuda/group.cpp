@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/copies/rotation.hpp"
+#include "exec/cuda/gpu_models.hpp"
 #include "exec/cuda/messages/messages.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/error.hpp"
@@ -130,9 +131,9 @@ Group first_of(const Group& group) {
 }
 
 Group usual_group(int ranks, bool beside_computing, std::uint64_t memory_bytes,
-                  unsigned most_blocks, const FamilyLacks& lacks) {
+                  unsigned most_blocks, const std::vector<std::string>& models) {
   Group group;
-  group.why_not = lacks;
+  describe(group, models);
   group.ranks = ranks;
   group.most_blocks = most_blocks;
   group.beside_computing = beside_computing;
@@ -157,12 +158,12 @@ int pair_blocks(int ranks, int sm_budget) {
   return sm_budget == 0 ? most : std::min(sm_budget, most);
 }
 
-Group usual_pair(int ranks, std::uint64_t memory_bytes, const FamilyLacks& lacks) {
-  const std::uint64_t bytes = usual_group(ranks, false, memory_bytes, 0, lacks).rooms.pair_bytes;
+Group usual_pair(int ranks, std::uint64_t memory_bytes, const std::vector<std::string>& models) {
+  const std::uint64_t bytes = usual_group(ranks, false, memory_bytes, 0, models).rooms.pair_bytes;
   if (bytes == 0)
     throw Error(ErrorCode::invalid_argument,
                 text("PLAIT_DEVICE_MEMORY leaves nothing for two of ", ranks, " ranks; give more"));
-  Group group = usual_group(2, false, 0, 0, lacks);
+  Group group = usual_group(2, false, 0, 0, models);
   group.most_blocks = static_cast<unsigned>(pair_blocks(ranks));
   group.sizes = {};
   make_room(group, pair_wish(bytes));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "exec/cuda/device/arena.hpp"
 #include "exec/cuda/device/kernel_families.hpp"
@@ -92,11 +93,12 @@ void make_room(Group& group, const MemoryWish& wish = {});
 /// The group as it is until the later room is there.
 Group first_of(const Group& group);
 /// Of so many H200s, a process each, with host memory that all map: for those who ask what would
-/// run. memory_bytes: 0 = what is usual. lacks: of other GPUs, what these do not run.
+/// run. memory_bytes: 0 = what is usual. models: of other GPUs (gpu_models.hpp).
 Group usual_group(int ranks, bool beside_computing = false, std::uint64_t memory_bytes = 0,
-                  unsigned most_blocks = 0, const FamilyLacks& lacks = {});
+                  unsigned most_blocks = 0, const std::vector<std::string>& models = {});
 /// Two ranks of such a communicator by themselves.
-Group usual_pair(int ranks, std::uint64_t memory_bytes = 0, const FamilyLacks& lacks = {});
+Group usual_pair(int ranks, std::uint64_t memory_bytes = 0,
+                 const std::vector<std::string>& models = {});
 
 /// What is wanted of memory for a pair that gets so much; 0 = it has no GPU.
 MemoryWish pair_wish(std::uint64_t bytes);

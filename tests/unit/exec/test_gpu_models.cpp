@@ -33,13 +33,25 @@ TEST_CASE("a model's name says its compute capability") {
       }
 }
 
+TEST_CASE("blocks of a kernel fit on the smallest of the GPUs") {
+  const auto blocks_on = [](const std::vector<std::string>& models) {
+    return usual_group(2, false, 0, 0, models).blocks();
+  };
+  CHECK(blocks_on({}) == 132);
+  CHECK(blocks_on({"NVIDIA H200", "NVIDIA H200"}) == 132);
+  CHECK(blocks_on({"NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"}) == 108);
+  CHECK(blocks_on({"NVIDIA A30", "NVIDIA H200"}) == 56);
+  CHECK(blocks_on({"NVIDIA B200", "NVIDIA B200"}) == 148);
+  CHECK(blocks_on({"NVIDIA B200", "a GPU that plait does not know"}) == 132);
+}
+
 TEST_CASE("engines take nothing on GPUs that do not run their kernels") {
   Request request;
   request.ranks = 4;
   request.count = 64 << 20;
   const auto takers = [&](const std::string& model) {
     const Group group =
-        usual_group(4, false, 0, 0, lacks_of({"NVIDIA H200", model, "NVIDIA H200", "NVIDIA H200"}));
+        usual_group(4, false, 0, 0, {"NVIDIA H200", model, "NVIDIA H200", "NVIDIA H200"});
     std::vector<std::string> names;
     for (const Engine* const engine : engines())
       if (why_not(*engine, request, {}, group).empty()) names.push_back(engine->info().name);
@@ -60,7 +72,7 @@ TEST_CASE("engines take nothing on GPUs that do not run their kernels") {
   }
   CHECK(takers("Tesla V100-SXM2-16GB").empty());
 
-  const Group old = usual_group(4, false, 0, 0, lacks_of({"Tesla V100-SXM2-16GB"}));
+  const Group old = usual_group(4, false, 0, 0, {"Tesla V100-SXM2-16GB"});
   CHECK(why_not(two_shot_engine(), request, {}, old).find("compute capability 7.0") !=
         std::string::npos);
 }
