@@ -48,15 +48,22 @@ GpuCallsOptions drop_in() {
   return options;
 }
 
-/// On a machine of H200s.
-GpuGroup group_of(int rank, int ranks, const std::vector<std::string>& masks) {
+/// The GPUs that ranks have, their kind and their links.
+struct Machine {
+  plait_test::FakeGpu gpu;
+  std::string kind{cuda::measured_kinds().front().kind};
+  std::string topology = "hgx-h200";
+};
+
+GpuGroup group_of(int rank, int ranks, const std::vector<std::string>& masks,
+                  const Machine& machine) {
   GpuGroup group;
   group.rank = rank;
   group.ranks = ranks;
   group.ordinals.assign(static_cast<std::size_t>(ranks), 0);
-  group.kind = cuda::measured_kinds().front().kind;
+  group.kind = machine.kind;
   group.in_processes = true;
-  group.topology = load_topology("hgx-h200");
+  group.topology = load_topology(machine.topology);
   if (masks.empty()) return group;
   group.topology = without(group.topology, masks);
   group.reach = reach_of(group.topology, group.devices_of_ranks(), masks);
@@ -65,13 +72,14 @@ GpuGroup group_of(int rank, int ranks, const std::vector<std::string>& masks) {
 
 /// body: of a rank's calls; all ranks run it side by side.
 void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
-              const std::function<void(GpuCalls&)>& body, int ranks = kRanks) {
-  fake_cuda().gpu = {};
+              const std::function<void(GpuCalls&)>& body, int ranks = kRanks,
+              const Machine& machine = {}) {
+  fake_cuda().gpu = machine.gpu;
   bench::Board* const board = bench::make_board(ranks);
   options.rank.memory.plans |= !masks.empty();
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           {
-            GpuCalls calls(group_of(rank, ranks, masks), options,
+            GpuCalls calls(group_of(rank, ranks, masks, machine), options,
                            [&](const std::string& mine) { return board->exchange(rank, mine); });
             body(calls);
             board->meet();
@@ -345,6 +353,45 @@ TEST_CASE("long all_reduces of four ranks go another way in a graph") {
         fake_cuda().is_capturing = false;
       },
       kFour);
+}
+
+TEST_CASE("on GPUs that were not measured a plan serves what it does faster by prediction") {
+  Machine a100;
+  a100.kind = "NVIDIA A100-SXM4-40GB, 108 multiprocessors, 12 NVLinks to GPUs";
+  a100.topology = "narval";
+  a100.gpu.name = "NVIDIA A100-SXM4-40GB";
+  a100.gpu.major = 8;
+  a100.gpu.multiprocessors = 108;
+  a100.gpu.shared_bytes = 163 << 10;
+  a100.gpu.made_for = 80;
+  GpuCallsOptions options = drop_in();
+  options.beats_nccl = options.rank.beside_computing = false;
+  options.rank.memory.plans = true;
+  options.checks = load_topology("narval");
+  constexpr int kFour = 4;
+  on_ranks(
+      options, {},
+      [&](GpuCalls& calls) {
+        const Request small = all_reduce(kMib, kFour);
+        Request large = all_reduce(64 * kMib, kFour);
+        large.collective = Collective::broadcast;  // by engines over one link of three
+        require(!calls.rank().whole_group().runs(cuda::Family::tiled), "tiled kernels");
+        calls.enqueue(small, kMemory, kMemory, nullptr, {});
+        calls.enqueue(large, kMemory, kMemory, nullptr, {});
+        Counters counters;
+        calls.add_to(counters);
+        const auto counted_as = [&](const char* what) {
+          return std::count_if(
+              counters.calls_of.begin(), counters.calls_of.end(),
+              [&](const auto& row) { return row.first.find(what) != std::string::npos; });
+        };
+        require(counters.calls == 2 && counted_as("broadcast/direct(") == 1, calls.explain(large));
+        require(calls.explain(small).find("chosen: engine") != std::string::npos,
+                calls.explain(small));
+        require(calls.explain(large).find("chosen: direct(") != std::string::npos,
+                calls.explain(large));
+      },
+      kFour, a100);
 }
 
 TEST_CASE("a plan that was refused for want of room is served once there is room") {
