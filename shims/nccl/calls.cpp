@@ -201,8 +201,8 @@ Stream main_of(const Group& group, const State* state, Stream stream) {
 /// as NCCL has it, which does so for its own: all that they hold comes before, and all that they
 /// get afterwards behind. So where plait serves some of the calls, these go on one stream, which
 /// the others join.
-void join_streams(Group& group) {
-  if (group.calls.empty() && group.messages.empty()) return;
+Result join_streams(Group& group) {
+  if (group.calls.empty() && group.messages.empty()) return ncclSuccess;
   for (const Noted& one : group.calls)
     streams_of(group, one.state.get(), one.call.stream).serves = true;
   for (const NotedMessage& one : group.messages)
@@ -211,20 +211,23 @@ void join_streams(Group& group) {
     streams_of(group, one.state.get(), one.stream).passes = true;
   std::erase_if(group.streams,
                 [](const GroupStreams& one) { return !one.serves || one.others.empty(); });
-  if (group.streams.empty()) return;
+  if (group.streams.empty()) return ncclSuccess;
   for (Noted& one : group.calls) one.call.stream = main_of(group, one.state.get(), one.call.stream);
   for (NotedMessage& one : group.messages)
     one.sent.stream = main_of(group, one.state.get(), one.sent.stream);
+  Result result = ncclSuccess;
   for (const GroupStreams& one : group.streams) {
-    join(one);
-    if (one.passes) release(one);
+    Result joined = join(one);
+    if (joined == ncclSuccess && one.passes) joined = release(one);
+    if (result == ncclSuccess) result = joined;
   }
+  return result;
 }
 
 /// All of the group is on its streams.
-void let_streams_go(const GroupStreams& streams) {
-  if (streams.passes) join(streams);
-  release(streams);
+Result let_streams_go(const GroupStreams& streams) {
+  const Result joined = streams.passes ? join(streams) : ncclSuccess;
+  return joined != ncclSuccess ? joined : release(streams);
 }
 
 /// Each communicator's sends and receives, which move together.
@@ -266,7 +269,8 @@ void end_late(Group& group) {
         [state, stream = one.stream, place = one.place] { end_passed(*state, stream, place); });
   }
   for (GroupStreams& one : group.streams)
-    if (one.passes) one.state->late.add([streams = one] { let_streams_go(streams); });
+    if (one.passes)
+      one.state->late.add([streams = one] { static_cast<void>(let_streams_go(streams)); });
   std::erase_if(group.streams, [](const GroupStreams& one) { return one.passes; });
 }
 
@@ -286,8 +290,7 @@ Result end_group() noexcept {
   const EndedGroup ended(std::exchange(here.open, nullptr));
   if (ended == nullptr) return pass_on(real().group_end);
   try {
-    Result result = ncclSuccess;
-    join_streams(*ended);
+    Result result = join_streams(*ended);
     const std::vector<Noted*> calls = in_turns(ended->calls);
     const auto enqueue_noted = [&](bool using_nccl) {
       for (Noted* noted : calls) {
@@ -307,7 +310,8 @@ Result end_group() noexcept {
     for (const Passed& one : ended->passed)
       if (!is_late) end_passed(*one.state, one.stream, one.place);
     enqueue_noted(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
-    for (const GroupStreams& one : ended->streams) let_streams_go(one);
+    for (const GroupStreams& one : ended->streams)
+      if (const Result gone = let_streams_go(one); result == ncclSuccess) result = gone;
     const Result made = attach_made(ended->made, real_end);
     return result != ncclSuccess ? result : made;
   } catch (const std::exception& error) {

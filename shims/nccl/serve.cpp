@@ -171,18 +171,28 @@ Result enqueue(State& state, Stream stream, const std::vector<Message>& group) {
   });
 }
 
-void join(const GroupStreams& streams) {
-  Marker& marker = *streams.state->joint;
-  for (Stream other : streams.others) {
-    marker.record(other);
-    marker.wait(streams.main);
-  }
+namespace {
+
+constexpr const char* kGroupsStreams = "the streams of a group";
+
+}  // namespace
+
+Result join(const GroupStreams& streams) {
+  return put(*streams.state, kGroupsStreams, streams.main, [&] {
+    Marker& marker = *streams.state->joint;
+    for (Stream other : streams.others) {
+      marker.record(other);
+      marker.wait(streams.main);
+    }
+  });
 }
 
-void release(const GroupStreams& streams) {
-  Marker& marker = *streams.state->joint;
-  marker.record(streams.main);
-  for (Stream other : streams.others) marker.wait(other);
+Result release(const GroupStreams& streams) {
+  return put(*streams.state, kGroupsStreams, streams.main, [&] {
+    Marker& marker = *streams.state->joint;
+    marker.record(streams.main);
+    for (Stream other : streams.others) marker.wait(other);
+  });
 }
 
 namespace {

@@ -19,9 +19,10 @@ Result enqueue(State& state, const Call& call);
 /// The same of what one group sends and receives.
 Result enqueue(State& state, Stream stream, const std::vector<Message>& group);
 /// What the group's main stream gets from then on comes after all that its other streams hold.
-void join(const GroupStreams& streams);
+/// Errors become results, and end the communicator's calls, since the other ranks make theirs.
+Result join(const GroupStreams& streams);
 /// What the others get from then on comes after all that the main stream holds.
-void release(const GroupStreams& streams);
+Result release(const GroupStreams& streams);
 /// Returns when NCCL has put on their streams what it took in the background, or the communicator
 /// is at its end.
 void await_launched(State& state);

@@ -54,8 +54,11 @@ std::string nonblocking(const Job& job, int rank) {
   Result result = ncclSuccess;
   Comm comm = made(job, rank, result);
   int ranks = 0, mine = -1, device = -1;
-  const Result early = nccl().ncclCommCount(comm, &ranks);
-  const Result state = settled(comm);
+  Result early = nccl().ncclCommCount(comm, &ranks), state = ncclSuccess;
+  MUST(nccl().ncclCommGetAsyncError(comm, &state));
+  if (state != ncclInProgress)
+    early = ncclInvalidArgument;  // this thread came late: not asked early
+  state = settled(comm);
   MUST(nccl().ncclCommCount(comm, &ranks));
   MUST(nccl().ncclCommUserRank(comm, &mine));
   MUST(nccl().ncclCommCuDevice(comm, &device));
