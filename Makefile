@@ -110,8 +110,8 @@ test-torch: install
 	else echo "test-torch: left out, since pip found no $(TORCH); TORCH=... names another wheel"; fi
 
 torch-lane:
-	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python -m pytest tests/python/test_torch_backend.py \
-		tests/python/test_torch_messages.py tests/python/test_serving.py tests/python/test_start.py
+	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python -m pytest tests/python/test_torch_*.py \
+		tests/python/test_serving.py tests/python/test_start.py
 	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python tests/pytorch/suite.py
 
 # The tests under MPI alone, and longer; then the suites of mpi4py and of MPICH, which are fetched.

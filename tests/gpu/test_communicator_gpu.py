@@ -143,7 +143,7 @@ def test_communicators_that_cross(tmp_path, collective, count, kind, budgets):
     ("captured", "crosses", "calls"),
     [(False, True, 40), (True, True, 4), (True, False, 40)],
 )
-@pytest.mark.parametrize(("mib", "budgets"), [(104, (0, 0)), (28, (60, 60))])
+@pytest.mark.parametrize(("mib", "budgets"), [(256, (0, 0)), (28, (60, 60))])
 def test_communicators_whose_copy_engines_cross(tmp_path, captured, crosses, calls, mib, budgets):
     tmp_path.chmod(0o700)
     asked = {"collective": "all_reduce", "count": mib << 18, "type": "fp32", "budgets": budgets}

@@ -112,7 +112,7 @@ class End:
         return is_over
 
 
-class Heard(torch.futures.Future):  # type: ignore[misc]
+class Heard(torch.futures.Future):
     """torch's own wait() is deaf to Ctrl-C."""
 
     def __init__(self, end: End) -> None:
