@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -170,8 +171,9 @@ class Communicator {
   /// Runs a plan as it is (verified first). All ranks must pass equal plans.
   void run(const Plan& plan, const void* input, void* output, double scalar = 1.0);
   /// Joins the call that the other ranks make with an error instead of a request: every rank gets
-  /// it. For callers who find their own arguments wrong before they can make a request of them.
-  void refuse(ErrorCode code, const std::string& reason);
+  /// it. For callers who find their own arguments wrong before they can make a request of them. The
+  /// error that all ranks got; nothing where the call did not come to that (a rank is lost).
+  std::optional<Error> refuse(ErrorCode code, const std::string& reason);
   /// Returns once every rank has called it.
   void barrier();
   /// Every rank's bytes, in rank order. For small things: set-up, checks, tests.

@@ -287,7 +287,7 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body,
     throw cause;
   }
   joined.controls.finish(call);
-  if (refused) throw Error(*refused);
+  if (refused) throw AgreedError(refused->code(), reason_of(*refused));
 }
 
 /// All ranks hold equal sizes and see the same plan, so all of them grow, or none.
@@ -602,14 +602,16 @@ std::vector<std::string> Communicator::exchange(const std::string& mine) {
   return all;
 }
 
-void Communicator::refuse(ErrorCode code, const std::string& reason) {
+std::optional<Error> Communicator::refuse(ErrorCode code, const std::string& reason) {
   CallDescriptor mine = describe(CallKind::collective, {}, "");
   set_error(mine, Error(code == ErrorCode::ok ? ErrorCode::internal : code, reason));
   try {
     state_->in_call(mine, [] {});
-  } catch (const Error&) {
-    // In step with the others: told. Out of step: the caller has its own reason to report.
+  } catch (const AgreedError& agreed) {
+    return agreed;
+  } catch (const Error&) {  // the caller has its own reason to report
   }
+  return std::nullopt;
 }
 
 Communicator& Communicator::pair(int peer) {

@@ -22,18 +22,22 @@ constexpr const char* kReports = " reports: ";
 
 }  // namespace
 
+Error as_error(const std::exception& caught) {
+  if (const auto* const error = dynamic_cast<const Error*>(&caught)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&caught) != nullptr)
+    return Error(ErrorCode::out_of_memory, "this process has no memory left");
+  if (const auto* const error = dynamic_cast<const std::system_error*>(&caught))
+    // Of all that is done here, threads' alone.
+    return call_failed(ErrorCode::out_of_memory, "pthread_create", error->code().value(),
+                       "a thread of plait's own");
+  return Error(ErrorCode::internal, caught.what());
+}
+
 std::optional<Error> attempt(const std::function<void()>& step) {
   try {
     step();
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::out_of_memory, "this process has no memory left");
-  } catch (const std::system_error& error) {  // of all that is done here, threads' alone
-    return call_failed(ErrorCode::out_of_memory, "pthread_create", error.code().value(),
-                       "a thread of plait's own");
-  } catch (const std::exception& error) {
-    return Error(ErrorCode::internal, error.what());
+  } catch (const std::exception& caught) {
+    return as_error(caught);
   }
   return std::nullopt;
 }

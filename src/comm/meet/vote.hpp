@@ -16,6 +16,8 @@ class AgreedError : public Error {
   using Error::Error;
 };
 
+/// What was caught, as an Error: out_of_memory where memory could not be had, else internal.
+Error as_error(const std::exception& caught);
 /// Runs a step of this rank's own; its Error (or lack of memory) is returned, to be voted on.
 std::optional<Error> attempt(const std::function<void()>& step);
 
