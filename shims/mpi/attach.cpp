@@ -121,7 +121,7 @@ void read_settings(Settings& found) {
     found.topology = env.topology;
     found.node_size = env.node_size;
     found.told_bytes = env.has("PLAIT_MIN_BYTES");
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     warn_unasked(-1, text("MPI calls pass on: ", error.what()));
     found.broken = true;
   }
@@ -221,7 +221,7 @@ CommunicatorOptions options_for(const Place& place, int device) {
 std::unique_ptr<Communicator> made(const CommunicatorOptions& options) {
   try {
     return Communicator::create(options);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     const bool on_gpus = options.device != kNoDevice;
     log(LogLevel::warn, options.rank,
         text(on_gpus ? "device memory of a communicator is staged: "
@@ -244,7 +244,7 @@ std::unique_ptr<Communicator> attach_over_nodes(Handle comm, const Place& place,
   if (!all_of(can && !lost, comm)) return nullptr;
   try {
     options.carrier = carrier_on(comm, place.rank, place.ranks);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log(LogLevel::warn, place.rank, text("a communicator stays with the MPI: ", error.what()));
   }
   if (!all_of(options.carrier != nullptr, comm)) return nullptr;

@@ -160,123 +160,162 @@ int status_of_all(int count, const void* requests, int* flag, void* statuses) {
   return 0;
 }
 
+int begun_serving() {
+  return guarded(real().abi.world, [] {
+    begin_serving();
+    return 0;
+  });
+}
+
 }  // namespace
 
 PLAIT_EXPORT MPI_Init(int* argc, char*** argv) {
   const int code = real().Init(argc, argv);
-  if (code == 0) begin_serving();
-  return code;
+  return code != 0 ? code : begun_serving();
 }
 PLAIT_EXPORT MPI_Init_thread(int* argc, char*** argv, int wanted, int* given) {
   const int code = real().Init_thread(argc, argv, wanted, given);
-  if (code == 0) begin_serving();
-  return code;
+  return code != 0 ? code : begun_serving();
 }
 PLAIT_EXPORT MPI_Finalize() {
-  end_serving();
-  return real().Finalize();
+  const int code = guarded(real().abi.world, [] {
+    end_serving();
+    return 0;
+  });
+  const int ended = real().Finalize();
+  return ended != 0 ? ended : code;
 }
 
 PLAIT_EXPORT MPI_Wait(void* request, void* status) {
-  Ending ending(request, 1, status, 1);
-  void* const told = ending.statuses().all();
-  return ending.one(until([&](int* flag) { return real().Test(request, flag, told); },
-                          [&] { return real().Wait(request, told); }));
+  return guarded(real().abi.world, [&] {
+    Ending ending(request, 1, status, 1);
+    void* const told = ending.statuses().all();
+    return ending.one(until([&](int* flag) { return real().Test(request, flag, told); },
+                            [&] { return real().Wait(request, told); }));
+  });
 }
 PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
-  Ending ending(requests, count, statuses, count);
-  return ending.all(wait_all(count, requests, ending.statuses()));
+  return guarded(real().abi.world, [&] {
+    Ending ending(requests, count, statuses, count);
+    return ending.all(wait_all(count, requests, ending.statuses()));
+  });
 }
 PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
-  Ending ending(requests, count, status, 1);
-  void* const told = ending.statuses().all();
-  *index = kUndefined;
-  const int code =
-      until([&](int* flag) { return real().Testany(count, requests, index, flag, told); },
-            [&] { return real().Waitany(count, requests, index, told); });
-  return ending.one(code, *index);
+  return guarded(real().abi.world, [&] {
+    Ending ending(requests, count, status, 1);
+    void* const told = ending.statuses().all();
+    *index = kUndefined;
+    const int code =
+        until([&](int* flag) { return real().Testany(count, requests, index, flag, told); },
+              [&] { return real().Waitany(count, requests, index, told); });
+    return ending.one(code, *index);
+  });
 }
 PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
-  Ending ending(requests, count, statuses, count);
-  void* const told = ending.statuses().all();
-  *some = kUndefined;
-  const int code = until(
-      [&](int* flag) {
-        const int tested = real().Testsome(count, requests, some, indices, told);
-        *flag = tested == 0 && *some != 0 ? 1 : 0;
-        return tested;
-      },
-      [&] { return real().Waitsome(count, requests, some, indices, told); });
-  return ending.those(code, *some, indices);
+  return guarded(real().abi.world, [&] {
+    Ending ending(requests, count, statuses, count);
+    void* const told = ending.statuses().all();
+    *some = kUndefined;
+    const int code = until(
+        [&](int* flag) {
+          const int tested = real().Testsome(count, requests, some, indices, told);
+          *flag = tested == 0 && *some != 0 ? 1 : 0;
+          return tested;
+        },
+        [&] { return real().Waitsome(count, requests, some, indices, told); });
+    return ending.those(code, *some, indices);
+  });
 }
 PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
-  complete_asked();
-  Ending ending(request, 1, status, 1);
-  const int code = real().Test(request, flag, ending.statuses().all());
-  return code != 0 || *flag != 0 ? ending.one(code) : code;
+  return guarded(real().abi.world, [&] {
+    complete_asked();
+    Ending ending(request, 1, status, 1);
+    const int code = real().Test(request, flag, ending.statuses().all());
+    return code != 0 || *flag != 0 ? ending.one(code) : code;
+  });
 }
 PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
-  complete_asked();
-  Ending ending(requests, count, statuses, count);
-  const int code = real().Testall(count, requests, flag, ending.statuses().all());
-  return code != 0 || *flag != 0 ? ending.all(code) : code;
+  return guarded(real().abi.world, [&] {
+    complete_asked();
+    Ending ending(requests, count, statuses, count);
+    const int code = real().Testall(count, requests, flag, ending.statuses().all());
+    return code != 0 || *flag != 0 ? ending.all(code) : code;
+  });
 }
 PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
-  complete_asked();
-  Ending ending(requests, count, status, 1);
-  *index = kUndefined;
-  const int code = real().Testany(count, requests, index, flag, ending.statuses().all());
-  return code != 0 || *flag != 0 ? ending.one(code, *index) : code;
+  return guarded(real().abi.world, [&] {
+    complete_asked();
+    Ending ending(requests, count, status, 1);
+    *index = kUndefined;
+    const int code = real().Testany(count, requests, index, flag, ending.statuses().all());
+    return code != 0 || *flag != 0 ? ending.one(code, *index) : code;
+  });
 }
 PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
-  complete_asked();
-  Ending ending(requests, count, statuses, count);
-  *some = kUndefined;
-  const int code = real().Testsome(count, requests, some, indices, ending.statuses().all());
-  return ending.those(code, *some, indices);
+  return guarded(real().abi.world, [&] {
+    complete_asked();
+    Ending ending(requests, count, statuses, count);
+    *some = kUndefined;
+    const int code = real().Testsome(count, requests, some, indices, ending.statuses().all());
+    return ending.those(code, *some, indices);
+  });
 }
 PLAIT_EXPORT MPI_Request_get_status(Handle request, int* flag, void* status) {
-  complete_asked();
-  return status_of(request, flag, status);
+  return guarded(real().abi.world, [&] {
+    complete_asked();
+    return status_of(request, flag, status);
+  });
 }
 PLAIT_EXPORT MPI_Request_get_status_all(int count, const void* requests, int* flag,
                                         void* statuses) {
-  complete_asked();
-  const auto native = real().Request_get_status_all;
-  const bool mine = native == nullptr || has_persistent();
-  return (mine ? status_of_all : native)(count, requests, flag, statuses);
+  return guarded(real().abi.world, [&] {
+    complete_asked();
+    const auto native = real().Request_get_status_all;
+    const bool mine = native == nullptr || has_persistent();
+    return (mine ? status_of_all : native)(count, requests, flag, statuses);
+  });
 }
 PLAIT_EXPORT MPI_Request_get_status_any(int count, const void* requests, int* index, int* flag,
                                         void* status) {
-  complete_asked();
-  const auto native = real().Request_get_status_any;
-  const bool mine = native == nullptr || has_persistent();
-  return (mine ? status_of_any : native)(count, requests, index, flag, status);
+  return guarded(real().abi.world, [&] {
+    complete_asked();
+    const auto native = real().Request_get_status_any;
+    const bool mine = native == nullptr || has_persistent();
+    return (mine ? status_of_any : native)(count, requests, index, flag, status);
+  });
 }
 PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* some, int* indices,
                                          void* statuses) {
-  complete_asked();
-  const auto native = real().Request_get_status_some;
-  const bool mine = native == nullptr || has_persistent();
-  return (mine ? status_of_some : native)(count, requests, some, indices, statuses);
+  return guarded(real().abi.world, [&] {
+    complete_asked();
+    const auto native = real().Request_get_status_some;
+    const bool mine = native == nullptr || has_persistent();
+    return (mine ? status_of_some : native)(count, requests, some, indices, statuses);
+  });
 }
 
 PLAIT_EXPORT MPI_Startall(int count, void* requests) {
-  for (int at = 0; has_persistent() && at < count; ++at)
-    if (const int code = fetch_persistent(real().abi.at(requests, at))) return code;
-  const int code = real().Startall(count, requests);
-  for (int at = 0; has_persistent() && at < count; ++at)
-    if (code == 0) started_persistent(real().abi.at(requests, at));
-  return code;
+  return guarded(real().abi.world, [&] {
+    for (int at = 0; has_persistent() && at < count; ++at)
+      if (const int code = fetch_persistent(real().abi.at(requests, at))) return code;
+    const int code = real().Startall(count, requests);
+    for (int at = 0; has_persistent() && at < count; ++at)
+      if (code == 0) started_persistent(real().abi.at(requests, at));
+    return code;
+  });
 }
 PLAIT_EXPORT MPI_Start(void* request) { return MPI_Startall(1, request); }
 PLAIT_EXPORT MPI_Request_free(void* request) {
-  if (has_persistent()) forget_persistent(real().abi.at(request, 0));
-  return real().Request_free(request);
+  return guarded(real().abi.world, [&] {
+    if (has_persistent()) forget_persistent(real().abi.at(request, 0));
+    return real().Request_free(request);
+  });
 }
 PLAIT_EXPORT MPI_Cancel(void* request) {
-  if (has_persistent() && cancel_persistent(real().abi.at(request, 0))) return 0;
-  return real().Cancel(request);
+  return guarded(real().abi.world, [&] {
+    if (has_persistent() && cancel_persistent(real().abi.at(request, 0))) return 0;
+    return real().Cancel(request);
+  });
 }
 
 PLAIT_EXPORT PMPI_Init(int*, char***) PLAIT_TWIN(MPI_Init);

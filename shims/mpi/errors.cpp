@@ -13,6 +13,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/meet/vote.hpp"
 #include "shims/mpi/requests.hpp"
 
 namespace plait::mpi {
@@ -87,11 +88,9 @@ bool may_be_a_fault(const Error& error) {
 
 constinit thread_local Revocable* innermost = nullptr;
 
-}  // namespace
-
 /// Programs keep codes and ask for their words later, so each error's words have a code of their
 /// own, as long as there are not too many.
-int error_code(const Error& error) {
+int code_of(const Error& error) {
   // Programs compare these with the codes that they get.
   if (error.code() == ErrorCode::peer_lost && real().err_proc_failed != 0)
     return real().err_proc_failed;
@@ -123,15 +122,30 @@ int error_code(const Error& error) {
   return one.code;
 }
 
+}  // namespace
+
+int error_code(const std::exception& caught) {
+  try {
+    return code_of(as_error(caught));
+  } catch (const std::exception&) {  // no memory for words
+    return real().abi.err_other;
+  }
+}
+
 int told(Handle comm, int code) {
   if (code != 0) real().Comm_call_errhandler(comm, code);
   return code;
 }
 
-int report(Handle comm, const Error& error) {
-  if (may_be_a_fault(error)) return KeptComm(comm).report(error);
-  log(LogLevel::warn, -1, error.what());
-  return told(comm, error_code(error));
+int report(Handle comm, const std::exception& caught) {
+  bool is_fault = false;
+  try {
+    const Error error = as_error(caught);
+    is_fault = may_be_a_fault(error);
+    if (!is_fault) log(LogLevel::warn, -1, error.what());
+  } catch (const std::exception&) {  // no memory for words: the handler hears of it all the same
+  }
+  return is_fault ? KeptComm(comm).report(caught) : told(comm, error_code(caught));
 }
 
 bool Seldom::is_due() {
@@ -180,7 +194,8 @@ int KeptComm::told(int code) const {
   return code;
 }
 
-int KeptComm::report(const Error& error) const {
+int KeptComm::report(const std::exception& caught) const {
+  const Error error = as_error(caught);
   log(LogLevel::warn, -1, error.what());
   const InProgram here;
   std::int64_t since_ns = 0;

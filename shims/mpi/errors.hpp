@@ -14,12 +14,22 @@ namespace plait::mpi {
 class State;
 
 /// plait's own code for it; of a lost rank and a revoked communicator the MPI's, where it has one.
-int error_code(const Error& error);
+int error_code(const std::exception& caught);
 /// The error handler of the communicator hears of a code that the MPI has not raised; 0 is none.
 int told(Handle comm, int code);
 /// The same of an error; its code. Under ULFM that waits a second at most for the MPI to hear of
 /// the lost rank or the revocation, which the program may ask it for next.
-int report(Handle comm, const Error& error);
+int report(Handle comm, const std::exception& caught);
+/// What a function of the drop-in does: no exception leaves it, since its caller is C. The
+/// communicator's error handler hears of the error.
+template <class Body>
+[[gnu::always_inline]] inline int guarded(Handle comm, const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& caught) {
+    return report(comm, caught);
+  }
+}
 
 /// True every 10 ms from the first look on, for questions that each look is too often for.
 class Seldom {
@@ -50,7 +60,7 @@ class KeptComm {
   /// As told() and report(). Where the program has freed it, its handler is called with a
   /// communicator of this rank alone.
   int told(int code) const;
-  int report(const Error& error) const;
+  int report(const std::exception& caught) const;
   bool is_revoked() const;
   /// The code of an error that a call ended with. Nothing while the MPI may yet hear of its cause;
   /// `since_ns` is 0 at the first asking.

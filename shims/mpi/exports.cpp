@@ -18,70 +18,76 @@ namespace plait::mpi {
 #define NATIVE(function, ...) NATIVE_OF(function, ranks_in(comm), __VA_ARGS__)
 
 /// One collective, blocking, not, and persistent.
-#define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, full, full_begin, full_init)    \
-  PLAIT_APART name##_apart parameters {                                                            \
-    const Asked wanted = asked::name arguments;                                                    \
-    if (is_serving() && may_serve(wanted))                                                         \
-      if (const Served call = served(wanted, true); call.state != nullptr)                         \
-        if (const std::optional<int> code = run_served(call, wanted)) return *code;                \
-    const CountedNative counted(wanted);                                                           \
-    return staged(                                                                                 \
-        comm, [&](Staging& staging) { staging.add(wanted); },                                      \
-        [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);      \
-  }                                                                                                \
-  PLAIT_EXPORT full parameters {                                                                   \
-    if (!is_awake() || passes(asked::name arguments, true))                                        \
-      return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                           \
-    return name##_apart arguments;                                                                 \
-  }                                                                                                \
-  PLAIT_APART begin##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                        \
-    const Asked wanted = asked::name arguments;                                                    \
-    if (is_serving() && may_serve(wanted))                                                         \
-      if (const Served call = served(wanted, false); call.state != nullptr)                        \
-        return begin_served(call, wanted, request);                                                \
-    const CountedNative counted(wanted);                                                           \
-    return begin_staged(                                                                           \
-        comm, request, [&](Staging& staging) { staging.add(wanted); },                             \
-        [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments);     \
-  }                                                                                                \
-  PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                          \
-    if (!is_awake() || passes(asked::name arguments, false))                                       \
-      return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                                 \
-    return begin##_apart(PLAIT_MPI_UNPACKED arguments, request);                                   \
-  }                                                                                                \
-  PLAIT_EXPORT full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {              \
-    if (!is_serving()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);           \
-    const Asked wanted = asked::name arguments;                                                    \
-    if (may_serve(wanted))                                                                         \
-      if (const std::optional<int> code = persist_served(wanted, request)) return *code;           \
-    return persist_staged(                                                                         \
-        comm, request, [&](Staging& staging) { staging.add(wanted); },                             \
-        [&](auto... given) { return NATIVE(init, given...); }, PLAIT_MPI_UNPACKED arguments,       \
-        info);                                                                                     \
-  }                                                                                                \
+#define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, full, full_begin, full_init)  \
+  PLAIT_APART name##_apart parameters {                                                          \
+    return guarded(comm, [&]() -> int {                                                          \
+      const Asked wanted = asked::name arguments;                                                \
+      if (is_serving() && may_serve(wanted))                                                     \
+        if (const Served call = served(wanted, true); call.state != nullptr)                     \
+          if (const std::optional<int> code = run_served(call, wanted)) return *code;            \
+      const CountedNative counted(wanted);                                                       \
+      return staged(                                                                             \
+          comm, [&](Staging& staging) { staging.add(wanted); },                                  \
+          [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);  \
+    });                                                                                          \
+  }                                                                                              \
+  PLAIT_EXPORT full parameters {                                                                 \
+    if (!is_awake() || passes(asked::name arguments, true))                                      \
+      return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                         \
+    return name##_apart arguments;                                                               \
+  }                                                                                              \
+  PLAIT_APART begin##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                      \
+    return guarded(comm, [&]() -> int {                                                          \
+      const Asked wanted = asked::name arguments;                                                \
+      if (is_serving() && may_serve(wanted))                                                     \
+        if (const Served call = served(wanted, false); call.state != nullptr)                    \
+          return begin_served(call, wanted, request);                                            \
+      const CountedNative counted(wanted);                                                       \
+      return begin_staged(                                                                       \
+          comm, request, [&](Staging& staging) { staging.add(wanted); },                         \
+          [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments); \
+    });                                                                                          \
+  }                                                                                              \
+  PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                        \
+    if (!is_awake() || passes(asked::name arguments, false))                                     \
+      return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                               \
+    return begin##_apart(PLAIT_MPI_UNPACKED arguments, request);                                 \
+  }                                                                                              \
+  PLAIT_EXPORT full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {            \
+    if (!is_serving()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);         \
+    return guarded(comm, [&]() -> int {                                                          \
+      const Asked wanted = asked::name arguments;                                                \
+      if (may_serve(wanted))                                                                     \
+        if (const std::optional<int> code = persist_served(wanted, request)) return *code;       \
+      return persist_staged(                                                                     \
+          comm, request, [&](Staging& staging) { staging.add(wanted); },                         \
+          [&](auto... given) { return NATIVE(init, given...); }, PLAIT_MPI_UNPACKED arguments,   \
+          info);                                                                                 \
+    });                                                                                          \
+  }                                                                                              \
   PLAIT_MPI_TWINS(parameters, full, full_begin, full_init)
 
 /// The same of one that plait does not take; buffers: the function of Staging that names them.
-#define PLAIT_MPI_STAGED(name, begin, init, parameters, arguments, lengths, buffers, full,         \
-                         full_begin, full_init)                                                    \
-  PLAIT_EXPORT full parameters {                                                                   \
-    return staged(                                                                                 \
-        comm, [&](Staging& staging) { staging.buffers; },                                          \
-        [&](auto... given) { return NATIVE_OF(name, lengths, given...); },                         \
-        PLAIT_MPI_UNPACKED arguments);                                                             \
-  }                                                                                                \
-  PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                          \
-    return begin_staged(                                                                           \
-        comm, request, [&](Staging& staging) { staging.buffers; },                                 \
-        [&](auto... given) { return NATIVE_OF(begin, lengths, given...); },                        \
-        PLAIT_MPI_UNPACKED arguments);                                                             \
-  }                                                                                                \
-  PLAIT_EXPORT full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {              \
-    return persist_staged(                                                                         \
-        comm, request, [&](Staging& staging) { staging.buffers; },                                 \
-        [&](auto... given) { return NATIVE_OF(init, lengths, given...); },                         \
-        PLAIT_MPI_UNPACKED arguments, info);                                                       \
-  }                                                                                                \
+#define PLAIT_MPI_STAGED(name, begin, init, parameters, arguments, lengths, buffers, full, \
+                         full_begin, full_init)                                            \
+  PLAIT_EXPORT full parameters {                                                           \
+    return staged(                                                                         \
+        comm, [&](Staging& staging) { staging.buffers; },                                  \
+        [&](auto... given) { return NATIVE_OF(name, lengths, given...); },                 \
+        PLAIT_MPI_UNPACKED arguments);                                                     \
+  }                                                                                        \
+  PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                  \
+    return begin_staged(                                                                   \
+        comm, request, [&](Staging& staging) { staging.buffers; },                         \
+        [&](auto... given) { return NATIVE_OF(begin, lengths, given...); },                \
+        PLAIT_MPI_UNPACKED arguments);                                                     \
+  }                                                                                        \
+  PLAIT_EXPORT full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {      \
+    return persist_staged(                                                                 \
+        comm, request, [&](Staging& staging) { staging.buffers; },                         \
+        [&](auto... given) { return NATIVE_OF(init, lengths, given...); },                 \
+        PLAIT_MPI_UNPACKED arguments, info);                                               \
+  }                                                                                        \
   PLAIT_MPI_TWINS(parameters, full, full_begin, full_init)
 
 namespace small_counts {
@@ -89,11 +95,11 @@ using N = Small::N;
 using D = Small::D;
 const N* at_root(const N* numbers, int, Handle) { return numbers; }
 #define NATIVE_OF(function, lengths, ...) if_there(real().small.function, comm, __VA_ARGS__)
-#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                                   \
-  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name, MPI_##begin,       \
+#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                             \
+  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name, MPI_##begin, \
                    MPI_##name##_init)
-#define PLAIT_MPI_OTHER(name, begin, ...)                                                          \
-  PLAIT_MPI_STAGED(name, begin, name##_init, __VA_ARGS__, MPI_##name, MPI_##begin,                 \
+#define PLAIT_MPI_OTHER(name, begin, ...)                                          \
+  PLAIT_MPI_STAGED(name, begin, name##_init, __VA_ARGS__, MPI_##name, MPI_##begin, \
                    MPI_##name##_init)
 #include "shims/mpi/collectives.def"
 #include "shims/mpi/others.def"
@@ -109,14 +115,14 @@ using D = Large::D;
 const N* at_root(const N* numbers, int root, Handle comm) {
   return real().large.Gatherv != nullptr ? numbers : only_at_root(numbers, root, comm);
 }
-#define NATIVE_OF(function, lengths, ...)                                                          \
-  large_or_narrowed(                                                                               \
+#define NATIVE_OF(function, lengths, ...) \
+  large_or_narrowed(                      \
       real().large.function, real().small.function, comm, [&] { return lengths; }, __VA_ARGS__)
-#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                                   \
-  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name##_c,                \
+#define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                    \
+  PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name##_c, \
                    MPI_##begin##_c, MPI_##name##_init_c)
-#define PLAIT_MPI_OTHER(name, begin, ...)                                                          \
-  PLAIT_MPI_STAGED(name, begin, name##_init, __VA_ARGS__, MPI_##name##_c, MPI_##begin##_c,         \
+#define PLAIT_MPI_OTHER(name, begin, ...)                                                  \
+  PLAIT_MPI_STAGED(name, begin, name##_init, __VA_ARGS__, MPI_##name##_c, MPI_##begin##_c, \
                    MPI_##name##_init_c)
 #include "shims/mpi/collectives.def"
 #include "shims/mpi/others.def"

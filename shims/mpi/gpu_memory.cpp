@@ -43,6 +43,7 @@ OfGpu& of_gpu(int gpu) {
 struct Kept {
   std::mutex mutex;
   std::vector<Block> blocks;
+  std::size_t made = 0;  ///< with those in use
 };
 
 Kept& kept() {
@@ -79,6 +80,8 @@ Block take_block(std::uint64_t bytes, bool is_pinned) {
       blocks.erase(best);
       return found;
     }
+    blocks.reserve(
+        ++kept().made);  // here, where an error is heard: give_block() is for destructors
   }
   return new_block(bytes, is_pinned);
 }

@@ -107,7 +107,7 @@ struct Offered : Begun {
       }
       if (!fetched->has_ended()) return;
       slot.host = reinterpret_cast<std::uint64_t>(twin->host());
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       code = error_code(error);
     }
     slot.state.store(Sent::at_host, std::memory_order_release);
@@ -256,7 +256,7 @@ struct RepeatedCall final : Begun, Shown {
     try {
       one = begin(code);
       is_heard = one == nullptr;
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       code = error_code(error);
       is_heard = false;
     }
@@ -421,7 +421,7 @@ bool Delivery::is_here(void* status, int& code) {
     if (!has_come(code)) return false;
     if (is_given_up()) throw given_up(header_.from);
     if (code == 0) leave(status);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     code = error_code(error);
   }
   if (slot_ != nullptr && !is_given_up())
@@ -508,7 +508,7 @@ int heard_of_cut(Handle comm, const Letter& to, const void* status, int code) {
   if (fits || (code != 0 && error_class(code) != real().abi.err_truncate)) return code;
   try {
     Delivery(to).cut_short(status);
-  } catch (const Error&) {  // of a type that nothing is known of
+  } catch (const std::exception&) {  // of a type that nothing is known of
   }
   return code != 0 ? code : told(comm, real().abi.err_truncate);
 }

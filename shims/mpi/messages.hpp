@@ -125,7 +125,7 @@ std::optional<int> begun(Handle comm, void* request, const Make& make) {
     std::unique_ptr<Begun> made = make(code);
     if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
     return start(std::move(made), KeptComm(comm), request);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return report(comm, error);
   }
 }

@@ -73,15 +73,17 @@ template <class Function, class Narrow, class LengthsOf, class... Arguments>
 int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf& lengths,
                       Arguments... arguments) {
   if (large != nullptr) return large(arguments...);
-  constexpr int kArrays = (0 + ... + (std::is_same_v<Arguments, const Count*> ? 1 : 0));
-  Narrowed narrowed(kArrays > 0 ? lengths() : Lengths{}, kArrays);
-  // In braces, since arrays are told apart by their order.
-  const auto converted = std::tuple{narrowed(arguments)...};
-  if (narrowed.fits())
-    return std::apply([&](auto... given) { return if_there(small, comm, given...); }, converted);
-  return report(
-      comm, Error(ErrorCode::unsupported, text("wanted counts that fit into an int, since ",
-                                               real().path, " has no functions for larger ones")));
+  return guarded(comm, [&] {
+    constexpr int kArrays = (0 + ... + (std::is_same_v<Arguments, const Count*> ? 1 : 0));
+    Narrowed narrowed(kArrays > 0 ? lengths() : Lengths{}, kArrays);
+    // In braces, since arrays are told apart by their order.
+    const auto converted = std::tuple{narrowed(arguments)...};
+    if (narrowed.fits())
+      return std::apply([&](auto... given) { return if_there(small, comm, given...); }, converted);
+    return report(comm, Error(ErrorCode::unsupported,
+                              text("wanted counts that fit into an int, since ", real().path,
+                                   " has no functions for larger ones")));
+  });
 }
 
 /// The same of a call whose arrays have an entry for each rank.
@@ -101,15 +103,13 @@ inline Numbers addresses(const void* places) {
 template <class Add, class Function, class... Arguments>
 int staged(Handle comm, const Add& add, const Function& function, Arguments... arguments) {
   if (!may_hold_gpu_memory()) return function(arguments...);
-  try {
+  return guarded(comm, [&] {
     Staging staging;
     add(staging);
     const int code = function(staging.twin(arguments)...);
     if (code == 0) staging.put_back();
     return code;
-  } catch (const Error& error) {
-    return report(comm, error);
-  }
+  });
 }
 
 /// The same of one whose last argument is where its request goes; taken(native, staging) says what
@@ -118,7 +118,7 @@ template <class Taken, class Add, class Function, class... Arguments>
 int request_staged(Handle comm, void* request, const Taken& taken, const Add& add,
                    const Function& function, Arguments... arguments) {
   if (!may_hold_gpu_memory()) return function(arguments..., request);
-  try {
+  return guarded(comm, [&] {
     Staging staging;
     add(staging);
     if (staging.is_empty()) return function(arguments..., request);
@@ -126,9 +126,7 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
     const int code = function(staging.twin(arguments)..., static_cast<void*>(&native));
     if (code != 0) return code;
     return taken(real().abi.at(&native, 0), std::move(staging));
-  } catch (const Error& error) {
-    return report(comm, error);
-  }
+  });
 }
 
 /// A non-blocking function.

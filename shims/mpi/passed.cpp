@@ -50,7 +50,7 @@ std::optional<int> waited(Handle comm, void* status, const Make& make) {
       error_in(status) = error;
     }
     return made->is_heard ? code : told(comm, code);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return report(comm, error);
   }
 }
@@ -64,7 +64,7 @@ int received(Handle comm, const Letter& to, void* status, const Function& functi
     const int code = function(delivery.posted(), filled.at(0));
     if (error_class(code) == real().abi.err_truncate) delivery.cut_short(filled.at(0));
     return code != 0 ? code : told(comm, delivery.end(filled.at(0)));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return report(comm, error);
   }
 }
@@ -78,7 +78,7 @@ int begin_received(Handle comm, const Letter& to, const Function& function, cons
     Handle native = 0;
     const int code = function(delivery->posted(), static_cast<void*>(&native));
     return code != 0 ? code : taken(real().abi.at(&native, 0), std::move(delivery));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return report(comm, error);
   }
 }
@@ -120,7 +120,7 @@ std::optional<int> persist_sent(const Letter& letter, int to, int tag, Handle co
         comm);
     keep_persistent(*made, request);
     return 0;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return report(comm, error);
   }
 }

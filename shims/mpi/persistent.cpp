@@ -44,9 +44,10 @@ void keep(Handle request, Kept kept) {
 /// counts, and the request itself while the call is under way.
 struct Lasting {
   /// Where a buffer means nothing on this rank, its type and its arrays may be anything.
-  Lasting(const Asked& from, const Served& by)
+  Lasting(const Asked& from, const Served& by, std::shared_ptr<State> until_then)
       : asked(from),
         call(by),
+        state(std::move(until_then)),
         in_type(reads() ? asked.in_type : 0),
         out_type(writes() ? asked.out_type : 0) {
     asked.in_type = in_type.type();
@@ -55,7 +56,6 @@ struct Lasting {
     if (reads())
       asked.in_counts = copied(asked.in_counts), asked.in_places = copied(asked.in_places);
   }
-  ~Lasting() { give_up(call.state); }
   Lasting(const Lasting&) = delete;
   Lasting& operator=(const Lasting&) = delete;
 
@@ -75,6 +75,7 @@ struct Lasting {
 
   Asked asked;
   Served call;
+  std::shared_ptr<State> state;  ///< given up with this
   KeptType in_type, out_type;
   std::list<std::vector<Count>> arrays;
 };
@@ -103,14 +104,15 @@ std::optional<int> persist_served(const Asked& asked, void* request) {
   try {
     const Served call = served_for_good(asked);
     if (call.state == nullptr) return std::nullopt;
-    const auto each = [lasting = std::make_shared<Lasting>(asked, call)](int&) {
+    const std::shared_ptr<State> kept(call.state, give_up);  // also where there is no request
+    const auto each = [lasting = std::make_shared<Lasting>(asked, call, kept)](int&) {
       std::unique_ptr<Operation> made = operation_of(lasting->call, lasting->asked);
-      lasting->call.state->begin(*made, lasting->call.asks);
+      lasting->call.state->begin(*made);
       return made;
     };
     keep_persistent(*repeatedly_begun(each, asked.comm), request);
     return 0;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return report(asked.comm, error);
   }
 }
@@ -121,7 +123,7 @@ int fetch_persistent(Handle request) {
   try {
     kept->staging.fetch();
     return 0;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return kept->comm.report(error);
   }
 }
@@ -143,7 +145,7 @@ int end_persistent(Handle request, int code, void* status, bool is_over) {
     if (code == 0 && !kept->is_back) kept->staging.put_back(received_bytes(status));
     kept->is_back = true;
     return 0;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return kept->comm.report(error);
   }
 }

@@ -49,7 +49,7 @@ struct Native : Begun {
     if (code != 0) return true;
     try {
       staging.put_back(received_bytes(status.data()));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       code = error_code(error);
     }
     return true;
@@ -86,7 +86,9 @@ thread_local std::vector<Fault> faults;
 /// In the thread that ends the request, or frees it.
 int end(void* extra) {
   auto* const one = static_cast<Begun*>(extra);
-  if (one->code != 0) faults.push_back({one->request, one->comm, one->code, one->is_heard});
+  if (one->code != 0)
+    static_cast<void>(
+        attempt([&] { faults.push_back({one->request, one->comm, one->code, one->is_heard}); }));
   standing.fetch_sub(1);
   let_go(one);
   return 0;
@@ -104,20 +106,23 @@ void let_go(Begun* one) {
 }
 
 void watch(Begun& one) {
-  one.holders.fetch_add(1);
   const std::lock_guard lock(under_way().mutex);
   under_way().all.push_back(&one);
+  one.holders.fetch_add(1);
   pending.fetch_add(1);
 }
 
 int start(std::unique_ptr<Begun> one, KeptComm comm, void* request) {
-  const int code = real().Grequest_start(query, end, cancel, one.get(), request);
-  if (code != 0) return code;
-  standing.fetch_add(1);
-  one->request = real().abi.at(request, 0);
-  one->comm = std::move(comm);
   const std::lock_guard lock(under_way().mutex);
-  under_way().all.push_back(one.release());
+  under_way().all.push_back(one.get());  // first: a request of the MPI's cannot be taken back
+  const int code = real().Grequest_start(query, end, cancel, one.get(), request);
+  if (code != 0) {
+    under_way().all.pop_back();
+    return code;
+  }
+  standing.fetch_add(1);
+  one->comm = std::move(comm);
+  one.release()->request = real().abi.at(request, 0);
   pending.fetch_add(1);
   return 0;
 }
@@ -157,11 +162,20 @@ void end_progress() {
 
 std::unique_ptr<Operation> operation_of(const Served& call, const Asked& asked) {
   State& state = *call.state;
-  const int gpu = state.has_gpus() ? gpu_of_call(asked, call.shape, state.place()) : -1;
-  auto made = std::make_unique<Operation>(state.shared_from_this(),
-                                          Job(asked, call.shape, state.place(), gpu));
-  made->job.keep_types();
-  return made;
+  try {
+    auto made = std::make_unique<Operation>(state.shared_from_this(),
+                                            call.asks && !call.shape.has_own_counts());
+    Turn& turn = made->turn;
+    turn.refusal = attempt([&] {
+      const int gpu = state.has_gpus() ? gpu_of_call(asked, call.shape, state.place()) : -1;
+      turn.job.emplace(asked, call.shape, state.place(), gpu);
+      turn.job->keep_types();
+    });
+    return made;
+  } catch (...) {
+    state.abort();  // later calls would meet those of another turn
+    throw;
+  }
 }
 
 int begin_served(const Served& call, const Asked& asked, void* request) {
@@ -170,12 +184,15 @@ int begin_served(const Served& call, const Asked& asked, void* request) {
     refuse_revoked(asked.comm);
     std::unique_ptr<Operation> made = operation_of(call, asked);
     Operation& operation = *made;
-    if (const int code = start(std::move(made), call.state->kept(), request); code != 0)
-      return code;
-    call.state->begin(operation, call.asks);
-    return 0;
-  } catch (const Error& error) {
-    return report(asked.comm, error);
+    int code = 0;
+    const std::optional<Error> missed =
+        attempt([&] { code = start(std::move(made), call.state->kept(), request); });
+    if (missed || code != 0) call.state->abort();
+    if (missed) throw Error(*missed);
+    if (code == 0) call.state->begin(operation);
+    return code;
+  } catch (const std::exception& caught) {
+    return report(asked.comm, caught);
   }
 }
 
@@ -197,14 +214,9 @@ bool Operation::has_ended() {
       if (const std::shared_ptr<State> at = abortable.lock()) at->abort();
     return false;
   }
-  if (!error) {
-    try {
-      job.end();
-      return true;
-    } catch (const Error& failure) {
-      error = failure;
-    }
-  }
+  if (!error) error = attempt([&] { turn.job->end(); });
+  turn.job.reset();  // here, where the MPI's types may be freed
+  if (!error) return true;
   const std::optional<int> found = comm.code_of(*error, failed_ns_);
   code = found.value_or(0);
   return found.has_value();

@@ -34,8 +34,8 @@ struct Begun {
 };
 
 struct Operation : Begun {
-  Operation(std::shared_ptr<State> in, Job what)
-      : state(std::move(in)), abortable(state), job(std::move(what)) {
+  Operation(std::shared_ptr<State> in, bool ranks_ask)
+      : state(std::move(in)), abortable(state), asks(ranks_ask) {
     comm = state->kept();
   }
   bool has_ended() override;
@@ -43,7 +43,9 @@ struct Operation : Begun {
   bool must_end() const override { return true; }
   std::shared_ptr<State> state;    ///< until it has run
   std::weak_ptr<State> abortable;  ///< the same
-  Job job;
+  bool asks;                       ///< ranks tell each other first where their buffers lie
+  Turn turn;
+  Operation* next = nullptr;   ///< in its state
   std::optional<Error> error;  ///< written before `ended`
   std::atomic<bool> ended{false};
 
@@ -81,7 +83,9 @@ void forget_faults();
 void watch(Begun& one);
 /// Gives up one of its holders, the last of which ends its life.
 void let_go(Begun* one);
-/// Such a call of plait's that its state has yet to begin. Throws Error.
+/// Such a call of plait's that its state has yet to begin. Where this rank cannot stage it, it
+/// refuses in its turn. Throws where there is not even memory for that: then this rank has left the
+/// state's communicator.
 std::unique_ptr<Operation> operation_of(const Served& call, const Asked& asked);
 int begin_served(const Served& call, const Asked& asked, void* request);
 /// A request of the MPI's own has begun with twins for buffers; what the program gets for it.

@@ -4,17 +4,17 @@
 #include "shims/mpi/serve.hpp"
 
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "base/threads.hpp"
+#include "comm/choice/descriptor.hpp"
 #include "shims/mpi/attach.hpp"
 #include "shims/mpi/counting.hpp"
 #include "shims/mpi/passing.hpp"
@@ -123,22 +123,34 @@ bool is_idle(const Asked& asked, Known& known) {
   return even_bytes(asked, known.place) < least || !ranks_use_gpus(asked.comm, known);
 }
 
+/// An error that the MPI's own call would have too; of others a rank lacks what plait needs.
+bool is_of_the_program(const Error& error) {
+  return error.code() == ErrorCode::mismatch || error.code() == ErrorCode::invalid_argument;
+}
+
+/// False where there are as many as there may be.
+bool add(const std::shared_ptr<State>& state, std::size_t most) {
+  const std::lock_guard lock(states().mutex);
+  if (states().all.size() >= most) return false;
+  states().all.push_back(state);
+  return true;
+}
+
 /// Null on all ranks where one of them cannot, or holds as many as it may.
 State* attached(Handle comm, const Place& place, std::size_t most) {
-  std::size_t held = 0;
-  {
-    const std::lock_guard lock(states().mutex);
-    held = states().all.size();
+  std::shared_ptr<State> state;
+  bool can = false;
+  const std::optional<Error> missed = attempt([&] {
+    state = std::make_shared<State>(comm, place);
+    can = add(state, most) && (place.nodes > 1 || state->begin_thread());
+  });
+  if (missed) log(LogLevel::warn, place.rank, missed->what());
+  if (std::unique_ptr<Communicator> made = attach(comm, place, can, kNoDevice)) {
+    state->serve(std::move(made));
+    return state.get();
   }
-  std::unique_ptr<Communicator> made = attach(comm, place, held < most, kNoDevice);
-  if (made == nullptr) return nullptr;
-  auto state = std::make_shared<State>(comm, place, std::move(made));
-  State* const bare = state.get();
-  {
-    const std::lock_guard lock(states().mutex);
-    states().all.push_back(std::move(state));
-  }
-  return bare;
+  if (state != nullptr) give_up(state.get());
+  return nullptr;
 }
 
 }  // namespace
@@ -194,7 +206,7 @@ void end_serving() {
 
 void State::await_idle() {
   std::unique_lock lock(mutex_);
-  while (!waiting_.empty() || working_) {
+  while (first_ != nullptr || working_) {
     lock.unlock();
     let_mpi_progress();
     lock.lock();
@@ -235,9 +247,9 @@ void State::use_gpus(Handle comm, int gpu) {
   std::unique_ptr<OwnStream>& stream = gpus_->stream;
   try {
     stream = std::make_unique<OwnStream>(gpu);
-  } catch (const Error& error) {
+  } catch (const std::exception& caught) {
     log(LogLevel::warn, place_.rank,
-        text("device memory of a communicator is staged: ", error.what()));
+        text("device memory of a communicator is staged: ", as_error(caught).what()));
   }
   gpus_->comm = attach(comm, place_, stream != nullptr, gpu);
   if (!has_gpus()) stream.reset();
@@ -274,27 +286,26 @@ void State::run_in_turn(const Job& job) {
   std::unique_lock turn(gpus_->turn, std::defer_lock);
   if (place_.rank == 0) turn.lock();
   ask_all(Lie::on_gpu);
-  std::optional<Error> failure;
-  try {
-    run_on_gpus(job);
-  } catch (const Error& error) {
-    failure = error;
-  }
+  const std::optional<Error> failure = attempt([&] { run_on_gpus(job); });
   ask_all(Lie::on_gpu);
   if (failure) throw *failure;
 }
 
+void State::refuse(const Error& why) {
+  if (const std::optional<Error> agreed = comm_->refuse(why.code(), reason_of(why)))
+    throw AgreedError(agreed->code(), reason_of(*agreed));
+  throw Error(why);
+}
+
+void State::take(Turn& turn, bool all_on_gpu) {
+  if (turn.refusal) refuse(*turn.refusal);
+  carry_out(*turn.job, all_on_gpu);
+}
+
 void State::carry_out(Job& job, bool all_on_gpu) {
   if (all_on_gpu && has_gpus()) return gpus_->is_shared ? run_in_turn(job) : run_on_gpus(job);
-  if (job.is_on_gpu()) {
-    std::optional<Error> refusal;
-    try {
-      job.bring_to_host(place_.rank);
-    } catch (const Error& error) {
-      refusal = error;
-    }
-    if (refusal) comm_->refuse(refusal->code(), refusal->what());  // throws on all ranks
-  }
+  if (job.is_on_gpu())
+    if (const auto missed = attempt([&] { job.bring_to_host(place_.rank); })) refuse(*missed);
   const CountedCall counted(job.request().collective, job.bytes(), kByPlait);
   if (job.own() != nullptr)
     comm_->run(job.request(), *job.own(), job.input(), job.output());
@@ -302,19 +313,23 @@ void State::carry_out(Job& job, bool all_on_gpu) {
     comm_->run(job.request(), job.input(), job.output());
 }
 
-std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call) {
+std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call, Turn& turn) {
   await_idle();
   Lies lies;
   if (call.shape.has_own_counts()) {
     if (!is_large(call.shape)) return std::nullopt;
   } else if (call.asks) {
-    const int gpu = gpu_of_call(asked, call.shape, place_);
+    int gpu = -1;
     Lie lie = Lie::on_host;
-    if (gpu >= 0)
-      lie = lie_on(gpu);
-    else if (meets_gpu(asked, place_))
-      lie = Lie::on_gpu_staged;
-    lies = ask_all(lie);
+    turn.refusal = attempt([&] {
+      gpu = gpu_of_call(asked, call.shape, place_);
+      if (gpu >= 0)
+        lie = lie_on(gpu);
+      else if (meets_gpu(asked, place_))
+        lie = Lie::on_gpu_staged;
+    });
+    if (!turn.refusal && gpu >= 0) turn.make(asked, call.shape, place_, gpu);
+    lies = ask_all(turn.refusal ? Lie::on_gpu_staged : lie);
     lies.gpu = gpu;
   }
   if (!lies.any_on_gpu && !call.on_host) return std::nullopt;
@@ -322,7 +337,8 @@ std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call
 }
 
 State* State::own_for(const Asked& asked, const Served& call) {
-  const std::optional<Lies> lies = lies_of(asked, call);
+  Turn untaken;
+  const std::optional<Lies> lies = lies_of(asked, call, untaken);
   State* const own = lies ? attached(asked.comm, place_, kMostPersistent) : nullptr;
   if (own == nullptr || !lies->all_on_gpu) return own;
   if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<OnGpus>();
@@ -333,40 +349,47 @@ State* State::own_for(const Asked& asked, const Served& call) {
 }
 
 bool State::run(const Asked& asked, const Served& call) {
-  const std::optional<Lies> lies = lies_of(asked, call);
+  Turn turn;
+  const std::optional<Lies> lies = lies_of(asked, call, turn);
   if (!lies) return false;
   if (lies->all_on_gpu) use_gpus(asked.comm, lies->gpu);
-  std::optional<Job> job;
-  std::optional<Error> refusal;
+  if (!turn.job && !turn.refusal) turn.make(asked, call.shape, place_, -1);
   try {
-    job.emplace(asked, call.shape, place_, lies->gpu);
-  } catch (const Error& error) {
-    refusal = error;
+    take(turn, lies->all_on_gpu);
+  } catch (const AgreedError& refused) {
+    // All ranks throw it, and no data has moved yet.
+    if (lies->any_on_gpu || is_of_the_program(refused)) throw;
+    log(LogLevel::warn, place_.rank, text("a call is the MPI's: ", refused.what()));
+    return false;
   }
-  if (refusal) comm_->refuse(refusal->code(), refusal->what());  // throws on all ranks
-  carry_out(*job, lies->all_on_gpu);
-  job->end();
+  turn.job->end();
   return true;
 }
 
-void State::begin(Operation& operation, bool asks) {
+bool State::begin_thread() {
+  states().threads.fetch_add(1);
+  const std::optional<Error> missed = attempt([&] {
+    quiet_thread([self = shared_from_this()]() mutable {
+      self->work();
+      self.reset();
+      states().threads.fetch_sub(1);
+    }).detach();
+  });
+  if (!missed) return true;
+  states().threads.fetch_sub(1);
+  log(LogLevel::warn, place_.rank,
+      text("a communicator stays with the MPI: wanted a thread for non-blocking calls, found that "
+           "none can be had (",
+           reason_of(*missed), "); raise the limit of processes or memory (ulimit -u, -v)"));
+  return false;
+}
+
+void State::begin(Operation& operation) {
   calls_served.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back({&operation, asks});
-    if (!has_thread_) {
-      sigset_t all, before;  // signals are for the program's own threads
-      sigfillset(&all);
-      pthread_sigmask(SIG_SETMASK, &all, &before);
-      states().threads.fetch_add(1);
-      std::thread([self = shared_from_this()]() mutable {
-        self->work();
-        self.reset();
-        states().threads.fetch_sub(1);
-      }).detach();
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      has_thread_ = true;
-    }
+    (last_ == nullptr ? first_ : last_->next) = &operation;
+    last_ = &operation;
   }
   changed_.notify_all();
 }
@@ -374,22 +397,20 @@ void State::begin(Operation& operation, bool asks) {
 void State::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return !waiting_.empty() || closed_; });
-    if (waiting_.empty()) return;
-    Operation& operation = *waiting_.front().operation;
-    const bool asks = waiting_.front().asks;
-    waiting_.pop_front();
+    changed_.wait(lock, [&] { return first_ != nullptr || closed_; });
+    if (first_ == nullptr) return;
+    Operation& operation = *first_;
+    first_ = operation.next;
+    if (first_ == nullptr) last_ = nullptr;
     working_ = true;
     lock.unlock();
-    Job& job = operation.job;
-    try {
+    Turn& turn = operation.turn;
+    operation.error = attempt([&] {
       Lies lies;
-      const Lie mine = job.is_on_gpu() ? lie_on(job.gpu()) : Lie::on_host;
-      if (asks && job.own() == nullptr) lies = ask_all(mine);
-      carry_out(job, lies.all_on_gpu);
-    } catch (const Error& error) {
-      operation.error = error;
-    }
+      const bool is_on_gpu = !turn.refusal && turn.job->is_on_gpu();
+      if (operation.asks) lies = ask_all(is_on_gpu ? lie_on(turn.job->gpu()) : Lie::on_host);
+      take(turn, lies.all_on_gpu);
+    });
     const std::shared_ptr<State> kept = std::move(operation.state);  // its end may come at once
     operation_ended(operation);
     lock.lock();
@@ -463,8 +484,8 @@ std::optional<int> run_served(const Served& call, const Asked& asked) {
     if (!call.state->run(asked, call)) return std::nullopt;
     calls_served.fetch_add(1, std::memory_order_relaxed);
     return 0;
-  } catch (const Error& error) {
-    return report(asked.comm, error);
+  } catch (const std::exception& caught) {
+    return report(asked.comm, caught);
   }
 }
 

@@ -3,11 +3,11 @@
 #pragma once
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 
+#include "comm/meet/vote.hpp"
 #include "plait/communicator.hpp"
 #include "shims/mpi/errors.hpp"
 #include "shims/mpi/gpu_memory.hpp"
@@ -33,6 +33,17 @@ struct Operation;
 
 class State;
 
+/// This rank's job in a call, or why it has none: then all ranks hear of that instead of the call.
+/// A rank that cannot stage a call still takes its turn in it, as the others have begun theirs.
+struct Turn {
+  std::optional<Job> job;
+  std::optional<Error> refusal;
+  /// Makes the job; gpu as Job has it. Throws nothing.
+  void make(const Asked& asked, const Shape& shape, const Place& place, int gpu) {
+    refusal = attempt([&] { job.emplace(asked, shape, place, gpu); });
+  }
+};
+
 /// What a call does: the state that serves it and its shape, or nothing where it passes on.
 struct Served {
   State* state = nullptr;
@@ -44,22 +55,27 @@ struct Served {
 /// This rank in one communicator that plait serves.
 class State : public std::enable_shared_from_this<State> {
  public:
-  State(Handle kept, Place place, std::unique_ptr<Communicator> comm)
-      : kept_(kept), place_(place), comm_(std::move(comm)) {}
+  State(Handle kept, Place place) : kept_(kept), place_(place) {}
   /// The program's communicator.
   const KeptComm& kept() const { return kept_; }
+  /// Before ranks vote on serving: has a thread for calls that are begun, on one node. False, and
+  /// said why, where none can be had: such a call could end in no other way.
+  bool begin_thread();
+  /// Once they have: before any call.
+  void serve(std::unique_ptr<Communicator> comm) { comm_ = std::move(comm); }
   const Place& place() const { return place_; }
   /// Once a blocking call found all ranks' buffers on GPUs; the same on all ranks.
   bool has_gpus() const { return gpus_->comm != nullptr; }
-  /// The call, after all that were begun before it; false where it is the MPI's after all: no
-  /// rank's buffers lie on a GPU, and it was not to serve such. Throws Error.
+  /// The call, after all that were begun before it; false on all ranks where it is the MPI's after
+  /// all: no rank's buffers lie on a GPU, and it was not to serve such, or a rank cannot take part.
+  /// Throws Error.
   bool run(const Asked& asked, const Served& call);
   /// One of its own for a persistent call on the same communicator: ranks may start such calls in
   /// any order. Null where the call is the MPI's after all. Throws Error.
   State* own_for(const Asked& asked, const Served& call);
   /// Puts the call behind those begun before it; its thread runs it.
-  void begin(Operation& operation, bool asks);
-  /// All its calls end with Error(aborted). Any thread.
+  void begin(Operation& operation);
+  /// All its calls end with Error(aborted), on all ranks. Any thread.
   void abort();
   /// No call comes any more: ends once those begun have run.
   void close();
@@ -67,10 +83,6 @@ class State : public std::enable_shared_from_this<State> {
  private:
   /// Where ranks' buffers of a call lie. Ranks of one call each choose that for themselves.
   enum class Lie : std::uint8_t { on_host, on_gpu_staged, on_gpu };
-  struct Waiting {
-    Operation* operation;
-    bool asks;
-  };
   struct Lies {
     bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
     int gpu = -1;                                 ///< of this rank's
@@ -88,13 +100,18 @@ class State : public std::enable_shared_from_this<State> {
   Request one_of_each(std::uint64_t bytes) const;
   Lies ask_all(Lie mine);
   /// Ranks tell each other what they must know before a call; nothing where it is the MPI's then.
-  std::optional<Lies> lies_of(const Asked& asked, const Served& call);
+  /// Where this rank's buffers lie as plait's engines want them, its job is made first: once all
+  /// ranks go by the engines, none can refuse.
+  std::optional<Lies> lies_of(const Asked& asked, const Served& call, Turn& turn);
   /// Where only own counts are known: whether the call is large enough on one of the ranks.
   bool is_large(const Shape& shape);
   void use_gpus(Handle comm, int gpu);
   Lie lie_on(int gpu) const;
   /// In any thread.
+  void take(Turn& turn, bool all_on_gpu);
   void carry_out(Job& job, bool all_on_gpu);
+  /// All ranks of the call throw it.
+  [[noreturn]] void refuse(const Error& why);
   void run_on_gpus(const Job& job);
   /// Ranks may start persistent calls in any order, and kernels of more than two communicators may
   /// wait for each other on a GPU: so these run one by one, as rank 0 has it.
@@ -109,9 +126,9 @@ class State : public std::enable_shared_from_this<State> {
   std::shared_ptr<OnGpus> persistent_gpus_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Waiting> waiting_;
+  Operation* first_ = nullptr;  ///< of those that wait for their turn
+  Operation* last_ = nullptr;
   bool working_ = false;  ///< an operation runs
-  bool has_thread_ = false;
   bool closed_ = false;
 };
 

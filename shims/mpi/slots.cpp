@@ -16,6 +16,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/meet/vote.hpp"
 #include "comm/memory/shown_memory.hpp"
 #include "plait/error.hpp"
 #include "shims/mpi/attach.hpp"
@@ -202,7 +203,8 @@ bool is_one_node() {
 std::optional<int> near_rank(Handle comm, int rank) {
   if (rank < 0 || real().abi.key(comm) == real().abi.no_comm) return std::nullopt;
   const auto* ranks = known_ranks(comm);
-  if (ranks == nullptr) ranks = near_ranks(comm);
+  // Without memory for a list of ranks the message is the MPI's, as one between nodes is.
+  if (ranks == nullptr && attempt([&] { ranks = near_ranks(comm); })) return std::nullopt;
   if (ranks == nullptr || static_cast<std::size_t>(rank) >= ranks->size()) return std::nullopt;
   const int found = (*ranks)[static_cast<std::size_t>(rank)];
   return found < 0 ? std::nullopt : std::optional(found);

@@ -454,7 +454,17 @@ def running_with(settings: dict[str, str], patience_s: float = 5) -> list[str]:
         time.sleep(0.1)
 
 
-LACKING = ["listen", "connect", "place_taken"]
+LACKING = [
+    "thread",
+    "listen",
+    "connect",
+    "place_taken",
+    "grow",
+    "staged",
+    "staged_uneven",
+    "staged_begun",
+    "staged_started",
+]
 
 
 @pytest.fixture
@@ -476,7 +486,11 @@ def test_one_rank_lacks_what_plait_needs(run_faults, name):
     run_faults(name, 2, 0 if name == "listen" else 1)
 
 
-@pytest.mark.parametrize(("name", "at_rank"), [("listen", 2), ("connect", 3)])
+def test_one_rank_lacks_host_memory_for_device_memory(run_faults, played_gpu):
+    run_faults("staged_device", 2, 1, TEST_LIBCUDA=played_gpu)
+
+
+@pytest.mark.parametrize(("name", "at_rank"), [("listen", 2), ("connect", 3), ("grow", 3)])
 def test_one_rank_of_several_nodes_lacks_what_plait_needs(run_faults, name, at_rank):
     run_faults(name, 4, at_rank, PLAIT_NODE_SIZE="2")
 

@@ -4,6 +4,7 @@
 // right. Prints a line of JSON a rank.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,13 +17,14 @@
 #include <string>
 #include <vector>
 
-#include "program.hpp"
+#include "somewhere.hpp"
 
 namespace {
 
 // What fails on this rank while it is set.
 std::atomic<bool> no_thread{false}, no_socket{false}, no_bind{false}, no_memfd{false};
-std::atomic<std::size_t> no_room{0};  ///< the next allocation of as many bytes
+std::atomic<std::size_t> no_room{0};   ///< the next allocation of as many bytes
+std::atomic<std::size_t> no_pages{0};  ///< the next mapping of as many bytes
 
 template <class Function>
 Function* behind(const char* name) {
@@ -43,6 +45,13 @@ void* malloc(std::size_t bytes) {
   if (bytes == 0 || !no_room.compare_exchange_strong(wanted, 0)) return __libc_malloc(bytes);
   errno = ENOMEM;
   return nullptr;
+}
+void* mmap(void* at, std::size_t bytes, int may, int kind, int file, off_t from) noexcept {
+  static auto* const real = behind<decltype(mmap)>("mmap");
+  std::size_t wanted = bytes;
+  if (!no_pages.compare_exchange_strong(wanted, 0)) return real(at, bytes, may, kind, file, from);
+  errno = ENOMEM;
+  return MAP_FAILED;
 }
 int pthread_create(pthread_t* thread, const pthread_attr_t* with, void* (*work)(void*),
                    void* argument) {
@@ -202,6 +211,26 @@ void staged_started() {
   hold_in_step(MPI_COMM_WORLD);
 }
 
+/// There is no host memory for the twin of a buffer on a GPU, which all ranks' calls are staged by.
+void staged_device() {
+  constexpr int kPages = 1 << 19;  // ints, whose twin has 2 MiB
+  PlayedGpu& gpu = PlayedGpu::now();
+  auto* const in = static_cast<int*>(gpu.content(kPages * sizeof(int)));
+  auto* const out = static_cast<int*>(gpu.content(kPages * sizeof(int)));
+  const auto call = [&](int count) {
+    return MPI_Allreduce(passed(in), passed(out), count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  };
+  in[0] = in[kPages - 1] = 1;
+  hold(call(1000) == MPI_SUCCESS && out[0] == ranks_of(MPI_COMM_WORLD), "a sum on GPUs");
+  out[0] = -1;
+  if (is_at_fault()) no_pages = kPages * sizeof(int);
+  hold_refused(call(kPages));
+  hold(no_pages == 0, "that the memory was wanted");
+  hold(out[0] == -1, "that buffers stay as they are");
+  hold(call(kPages) == MPI_SUCCESS && out[kPages - 1] == ranks_of(MPI_COMM_WORLD), "the next sum");
+  hold_in_step(MPI_COMM_WORLD);
+}
+
 /// In another container a rank 0 of the same process id may listen in the same folder.
 void place_taken() {
   const std::string folder = std::string(std::getenv("XDG_RUNTIME_DIR")) + "/plait";
@@ -224,6 +253,7 @@ int main(int argc, char** argv) {
   ::alarm(30);  // a rank that stands still ends the job
   const std::string name = argc > 1 ? argv[1] : "";
   if (argc > 2) at_rank = std::atoi(argv[2]);
+  PlayedGpu::now().begin(1);
   MPI_Init(&argc, &argv);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (name == "thread")
@@ -242,6 +272,8 @@ int main(int argc, char** argv) {
     staged_begun();
   else if (name == "staged_started")
     staged_started();
+  else if (name == "staged_device")
+    staged_device();
   else if (name == "place_taken")
     place_taken();
   else
