@@ -213,6 +213,15 @@ void Twin::fetch() {
                   address(buffer_, whole_.at), whole_.bytes);
 }
 
+void Twin::fetch(const std::vector<Piece>& pieces) {
+  const cuda::Stream stream = copy_stream(gpu_);
+  const cuda::Current current(context_of(gpu_));
+  for (const Piece& piece : pieces)
+    PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(host() + piece.at),
+                    address(buffer_, piece.at), piece.bytes, stream);
+  PLAIT_CUDA_CALL(stream_synchronize, stream);
+}
+
 void Twin::begin_fetch() {
   if (whole_.bytes == 0) return;
   const cuda::Stream stream = copy_stream(gpu_);

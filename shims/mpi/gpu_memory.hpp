@@ -90,6 +90,8 @@ class Twin {
   std::byte* host() const { return block_.memory - whole_.at; }
   /// Waits until the twin holds what the GPU's memory does.
   void fetch();
+  /// The same of these pieces alone, which may lie in several allocations.
+  void fetch(const std::vector<Piece>& pieces);
   /// Begins that, on the copy stream.
   void begin_fetch();
   /// Waits until these pieces of the GPU's memory hold what the twin does; others stay untouched.

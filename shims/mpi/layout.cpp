@@ -109,9 +109,11 @@ class Made {
   int combiner() const { return combiner_; }
   bool is_predefined() const { return combiner_ < 0 || numbers_.types == 0; }
   const std::vector<Handle>& types() const { return types_; }
-  /// Of a type that has a list of places, its parts that hold something: where, and of which type.
+  /// Of a type that has a list of places, or one part, those that hold something: where, and how
+  /// much.
   struct Part {
     std::intptr_t at;
+    Count count;
     Handle type;
   };
   const std::vector<Part>& parts() const { return parts_; }
@@ -149,14 +151,20 @@ class Made {
   void set_parts(const std::vector<int>& integers, const std::vector<std::intptr_t>& addresses,
                  const std::vector<Count>& large) {
     const Abi& abi = real().abi;
+    const bool is_row = combiner_ == abi.combiner_contiguous;
+    if (is_row || combiner_ == abi.combiner_dup || combiner_ == abi.combiner_resized) {
+      const Count row = large.empty() ? integers.empty() ? 1 : integers[0] : large[0];
+      return parts_.push_back({0, is_row ? row : 1, types_[0]});
+    }
     const bool alike = combiner_ == abi.combiner_hindexed_block;
     if (!alike && combiner_ != abi.combiner_hindexed && combiner_ != abi.combiner_struct) return;
     const std::size_t parts =
         large.empty() ? addresses.size() : static_cast<std::size_t>(large.front());
     for (std::size_t part = 0; part < parts; ++part) {
       const std::size_t length = alike ? 1 : 1 + part;
-      if ((large.empty() ? integers[length] : large[length]) <= 0) continue;
-      parts_.push_back({large.empty() ? addresses[part] : large[large.size() - parts + part],
+      const Count count = large.empty() ? integers[length] : large[length];
+      if (count <= 0) continue;
+      parts_.push_back({large.empty() ? addresses[part] : large[large.size() - parts + part], count,
                         types_[types_.size() > 1 ? part : 0]});
     }
   }
@@ -187,37 +195,55 @@ std::vector<std::intptr_t> places_in(Handle type) {
   return all;
 }
 
-/// The GPU that data lie on, -1 = host memory, and whether some lie elsewhere.
-struct Lying {
-  int gpu = -1;
-  bool is_split = false;
-};
-
 /// A type that was made of others may reach from any buffer to anywhere, by absolute addresses.
-Lying lying(const void* buffer, Handle type, Count count) {
+Lying found_lying(const void* buffer, Handle type, Count count) {
   if (!uses_gpus()) return {};
-  if (real().abi.type(type) != nullptr) return {gpu_of(buffer), false};
+  if (real().abi.type(type) != nullptr) return {gpu_of(buffer)};
   // What CUDA reserves for GPUs begins and ends at multiples of this: of host addresses that are
   // nearer to each other, no GPU's memory lies between.
   constexpr std::uint64_t kUnit = 2 << 20;
   const Piece span = span_of(type, count);
   if (span.bytes == 0) return {};
   const auto holding = [&](std::intptr_t at) { return gpu_holding(bytes_at(buffer, at)); };
-  const int gpu = holding(span.at);
-  const bool ends_there = holding(span.at + static_cast<std::intptr_t>(span.bytes) - 1) == gpu;
-  if (!ends_there || span.bytes < kUnit) return {gpu, !ends_there};
+  Lying found{holding(span.at)};
+  found.is_split = holding(span.at + static_cast<std::intptr_t>(span.bytes) - 1) != found.gpu;
+  if (found.is_split || (found.gpu < 0 && span.bytes < kUnit)) return found;
+  const std::vector<std::intptr_t> places = places_in(type);
+  found.in_parts = places.size() > 1;
   std::uintptr_t asked = 0;
-  for (const std::intptr_t place : places_in(type)) {
+  for (const std::intptr_t place : places) {
     const std::uintptr_t unit = reinterpret_cast<std::uintptr_t>(bytes_at(buffer, place)) / kUnit;
-    if (unit != asked && holding(place) != gpu) return {gpu, true};
+    found.is_split = found.is_split || (unit != asked && holding(place) != found.gpu);
     asked = unit;
   }
-  return {gpu, false};
+  return found;
+}
+
+void append(std::vector<Piece>& pieces, Piece piece) {
+  if (!pieces.empty()) {
+    Piece& last = pieces.back();
+    if (last.at + static_cast<std::intptr_t>(last.bytes) == piece.at) {
+      last.bytes += piece.bytes;
+      return;
+    }
+  }
+  pieces.push_back(piece);
 }
 
 /// Of one element, the first `bytes` of its data.
 std::vector<Piece> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
   if (layout.contiguous) return {{0, bytes}};
+  std::vector<Piece> pieces;
+  const Made made(layout.type);
+  for (const Made::Part& part : made.parts()) {  // which may lie far from each other
+    const Layout inner = layout_of(part.type);
+    const std::uint64_t of_part =
+        std::min(bytes, inner.bytes * static_cast<std::uint64_t>(part.count));
+    for (const Piece& piece : first_pieces(inner, part.count, of_part))
+      append(pieces, {part.at + piece.at, piece.bytes});
+    bytes -= of_part;
+  }
+  if (!made.parts().empty()) return pieces;
   const Piece span = span_of(layout.type, 1);
   std::vector<std::byte> marks, map;
   try {
@@ -231,7 +257,6 @@ std::vector<Piece> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
   }
   std::fill_n(marks.begin(), bytes, std::byte{1});
   unpack(marks.data(), 1, layout, map.data() - span.at);
-  std::vector<Piece> pieces;
   const auto is_data = [](std::byte mark) { return mark == std::byte{1}; };
   for (auto begin = map.begin(); begin != map.end();) {
     begin = std::find_if(begin, map.end(), is_data);
@@ -241,17 +266,6 @@ std::vector<Piece> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
     begin = end;
   }
   return pieces;
-}
-
-void append(std::vector<Piece>& pieces, Piece piece) {
-  if (!pieces.empty()) {
-    Piece& last = pieces.back();
-    if (last.at + static_cast<std::intptr_t>(last.bytes) == piece.at) {
-      last.bytes += piece.bytes;
-      return;
-    }
-  }
-  pieces.push_back(piece);
 }
 
 }  // namespace
@@ -298,14 +312,14 @@ Error split_data() {
                "elsewhere by a derived datatype: pass what lies on a GPU by a call of its own");
 }
 
-int gpu_of(const void* buffer, Handle type, Count count) {
-  const Lying found = lying(buffer, type, count);
+Lying lying(const void* buffer, Handle type, Count count) {
+  const Lying found = found_lying(buffer, type, count);
   if (found.is_split) throw split_data();
-  return found.gpu;
+  return found;
 }
 
 bool is_on_gpu(const void* buffer, Handle type, Count count) {
-  const Lying found = lying(buffer, type, count);
+  const Lying found = found_lying(buffer, type, count);
   return found.gpu >= 0 || found.is_split;
 }
 

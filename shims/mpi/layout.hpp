@@ -28,9 +28,14 @@ void unpack(const std::byte* from, Count count, const Layout& layout, void* to);
 
 /// From the first to the last byte of `count` elements, holes and all.
 Piece span_of(Handle type, Count count);
-/// The GPU that the data of `count` elements from a buffer on lie on, -1 where that is host memory:
-/// by a derived type they may lie anywhere. Throws split_data() where they lie on both.
-int gpu_of(const void* buffer, Handle type, Count count);
+/// Where data lie that a buffer and a datatype say: by a derived one that may be anywhere.
+struct Lying {
+  int gpu = -1;           ///< -1 = host memory
+  bool is_split = false;  ///< some lie elsewhere
+  bool in_parts = false;  ///< each of which may be an allocation of its own
+};
+/// Of `count` elements. Throws split_data() where they are that.
+Lying lying(const void* buffer, Handle type, Count count);
 Error split_data();
 /// Whether any of them lie on a GPU.
 bool is_on_gpu(const void* buffer, Handle type, Count count);

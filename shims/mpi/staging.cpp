@@ -51,20 +51,26 @@ bool may_reach_gpu(const Parts& parts) {
   return !is_in_place(parts.buffer) && uses_gpus();
 }
 
-/// The GPU that all parts lie on, -1 = host memory. Throws as that of one.
-int gpu_of(const Parts& parts, const std::vector<Row>& rows) {
-  if (!may_reach_gpu(parts)) return -1;
-  std::optional<int> gpu;
+/// Where all parts lie. Throws as that of one.
+Lying lying(const Parts& parts, const std::vector<Row>& rows) {
+  if (!may_reach_gpu(parts)) return {};
+  std::optional<Lying> all;
   for (const Row& row : rows) {
     if (mpi::span_of(row.type, row.count).bytes == 0) continue;
     const auto at = reinterpret_cast<std::uintptr_t>(parts.buffer);
     const auto* const begin =
         reinterpret_cast<const void*>(at + static_cast<std::uintptr_t>(row.at));
-    const int found = mpi::gpu_of(begin, row.type, row.count);
-    if (gpu.value_or(found) != found) throw split_data();
-    gpu = found;
+    const Lying one = mpi::lying(begin, row.type, row.count);
+    if (all && all->gpu != one.gpu) throw split_data();
+    const bool in_parts = one.in_parts || (all && parts.types != nullptr);
+    all = Lying{one.gpu, false, in_parts || (all && all->in_parts)};
   }
-  return gpu.value_or(-1);
+  return all.value_or(Lying{});
+}
+
+void add_pieces(std::vector<Piece>& pieces, const std::vector<Row>& rows) {
+  for (const Row& row : rows)
+    if (row.count > 0) mpi::add_pieces(pieces, layout_of(row.type), row.at, row.count);
 }
 
 }  // namespace
@@ -76,18 +82,29 @@ const void* Staging::found(const void* argument, bool is_input) const {
   return best != nullptr ? best->twin.host() : argument;
 }
 
-Staging::One* Staging::one_of(int gpu, const void* buffer, Piece span, bool is_input, bool read,
-                              bool is_pinned) {
+template <class Pieces>
+Staging::One* Staging::one_of(const Lying& where, const void* buffer, Piece span, bool is_input,
+                              bool read, const Pieces& pieces, bool is_pinned) {
   // Nothing is read or written there: the place may be another buffer's, with a twin of its own.
-  if (gpu < 0 || span.bytes == 0) return nullptr;
-  One& one = twins_.emplace_back(One{Twin(gpu, buffer, span, is_pinned), is_input, read, {}, {}});
-  if (read) one.twin.fetch();
+  if (where.gpu < 0 || span.bytes == 0) return nullptr;
+  // Between parts there may be much, which is not to be pinned.
+  Twin twin(where.gpu, buffer, span, is_pinned && !where.in_parts);
+  One& one = twins_.emplace_back(One{std::move(twin), is_input, read, {}, {}, {}});
+  if (read && where.in_parts) pieces(one.parts);
+  if (read) fetch(one);
   return &one;
+}
+
+void Staging::fetch(One& one) {
+  if (one.parts.empty())
+    one.twin.fetch();
+  else
+    one.twin.fetch(one.parts);
 }
 
 std::byte* Staging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
                               Piece written) {
-  One& one = twins_.emplace_back(One{Twin(gpu, buffer, {0, bytes}), reads, reads, {}, {}});
+  One& one = twins_.emplace_back(One{Twin(gpu, buffer, {0, bytes}), reads, reads, {}, {}, {}});
   if (reads) one.twin.fetch();
   if (written.bytes != 0) one.written.push_back(written);
   return one.twin.host();
@@ -95,20 +112,23 @@ std::byte* Staging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, 
 
 void Staging::add_input(const void* buffer, Handle type, Count count) {
   if (is_in_place(buffer)) return;
-  one_of(gpu_of(buffer, type, count), buffer, span_of(type, count), true, true);
+  one_of(lying(buffer, type, count), buffer, span_of(type, count), true, true,
+         [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); });
 }
 
 void Staging::add_output(void* buffer, Handle type, Count count, bool whole) {
   if (is_in_place(buffer)) return;
-  One* const one = one_of(gpu_of(buffer, type, count), buffer, span_of(type, count), false, !whole);
-  if (one == nullptr) return;
-  add_pieces(one->written, layout_of(type), 0, count);
+  const auto add = [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); };
+  One* const one =
+      one_of(lying(buffer, type, count), buffer, span_of(type, count), false, !whole, add);
+  if (one != nullptr) add(one->written);
 }
 
 void Staging::add_received(void* buffer, Handle type, Count count, bool is_pinned) {
-  if (One* const one = one_of(gpu_of(buffer, type, count), buffer, span_of(type, count), false,
-                              false, is_pinned))
-    one->received.emplace(Received{KeptLayout(layout_of(type)), count});
+  One* const one = one_of(
+      lying(buffer, type, count), buffer, span_of(type, count), false, false, [](auto&) {},
+      is_pinned);
+  if (one != nullptr) one->received.emplace(Received{KeptLayout(layout_of(type)), count});
 }
 
 /// The first rank's output of some scans is nobody's.
@@ -130,16 +150,16 @@ std::vector<Row> Parts::rows(int ranks) const {
 void Staging::add_inputs(const Parts& parts, int ranks) {
   if (is_in_place(parts.buffer)) return;
   const std::vector<Row> rows = parts.rows(ranks);
-  one_of(gpu_of(parts, rows), parts.buffer, span_of(rows), true, true);
+  one_of(lying(parts, rows), parts.buffer, span_of(rows), true, true,
+         [&](auto& pieces) { add_pieces(pieces, rows); });
 }
 
 void Staging::add_outputs(const Parts& parts, int ranks, bool whole) {
   if (is_in_place(parts.buffer)) return;
   const std::vector<Row> rows = parts.rows(ranks);
-  One* const one = one_of(gpu_of(parts, rows), parts.buffer, span_of(rows), false, !whole);
-  for (const Row& row : rows)
-    if (one != nullptr && row.count > 0)
-      add_pieces(one->written, layout_of(row.type), row.at, row.count);
+  const auto add = [&](auto& pieces) { add_pieces(pieces, rows); };
+  One* const one = one_of(lying(parts, rows), parts.buffer, span_of(rows), false, !whole, add);
+  if (one != nullptr) add(one->written);
 }
 
 void Staging::add_of_ranks(Handle comm, const Parts& in, const Parts& out) {
@@ -201,7 +221,7 @@ void Staging::add(const Asked& asked, const Seat& seat) {
 
 void Staging::fetch() {
   for (One& one : twins_)
-    if (one.read) one.twin.fetch();
+    if (one.read) fetch(one);
 }
 
 void Staging::put_back(std::uint64_t received) {

@@ -88,15 +88,19 @@ class Staging {
   struct One {
     Twin twin;
     bool is_input;
-    bool read;  ///< before the call
+    bool read;                 ///< before the call
+    std::vector<Piece> parts;  ///< what is read where that lies in parts; else all of it
     std::vector<Piece> written;
     std::optional<Received> received;
   };
   /// By MPI_BOTTOM an input and an output are one address.
   const void* found(const void* argument, bool is_input) const;
-  /// A new twin of what lies on that GPU; null where that is -1.
-  One* one_of(int gpu, const void* buffer, Piece span, bool is_input, bool read,
-              bool is_pinned = true);
+  /// A new twin of what lies on a GPU, which pieces(list) adds the data of to a list; null where
+  /// all lie in host memory.
+  template <class Pieces>
+  One* one_of(const Lying& where, const void* buffer, Piece span, bool is_input, bool read,
+              const Pieces& pieces, bool is_pinned = true);
+  static void fetch(One& one);
   void add_inputs(const Parts& parts, int ranks);
   void add_outputs(const Parts& parts, int ranks, bool whole);
   std::vector<One> twins_;

@@ -11,13 +11,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <vector>
 
 namespace {
 
 using Address = std::uint64_t;
 constexpr Address kBytes = Address{1} << 36;
-constexpr int kSuccess = 0, kNotInitialised = 3, kNotReady = 600, kUnsupported = 801, kOnDevice = 2;
+constexpr int kSuccess = 0, kInvalid = 1, kNotInitialised = 3, kNotReady = 600, kUnsupported = 801,
+              kOnDevice = 2;
 constexpr int kMemoryType = 2, kBufferId = 7, kRangeStart = 11, kRangeBytes = 12;
 
 Address reserve() {
@@ -140,7 +144,29 @@ int pointer_attributes(unsigned count, int* attributes, void** values, Address a
 
 std::atomic<std::uint64_t> copies_to_host{0}, waits{0};
 
+/// What played_content gave out: a copy is of one of these, as CUDA has it.
+struct Allocations {
+  std::mutex mutex;
+  std::map<Address, Address> ends;
+  void add(Address begin, Address end) {
+    const std::lock_guard lock(mutex);
+    ends[begin] = end;
+  }
+  bool is_one(Address begin, std::size_t bytes) {
+    const std::lock_guard lock(mutex);
+    const auto after = ends.upper_bound(begin);
+    return after != ends.begin() && begin + bytes <= std::prev(after)->second;
+  }
+};
+Allocations& allocations() {
+  static auto* const all = new Allocations;
+  return *all;
+}
+
 int copy(Address to, Address from, std::size_t bytes) {
+  for (const Address one : {to, from})
+    if (bytes > 0 && is_device(one) && !allocations().is_one(one - memory().device, bytes))
+      return kInvalid;
   if (is_device(from) && !is_device(to)) ++copies_to_host;
   std::memcpy(content_of(to), content_of(from), bytes);
   return kSuccess;
@@ -215,7 +241,9 @@ std::uint64_t played_copies_to_host() { return copies_to_host.load(); }
 /// Where a test reads and writes `bytes` of new device memory.
 void* played_content(std::size_t bytes) {
   const Address whole = (bytes + 4095) / 4096 * 4096;
-  return reinterpret_cast<void*>(memory().content + memory().used.fetch_add(whole));
+  const Address begin = memory().used.fetch_add(whole);
+  allocations().add(begin, begin + whole);
+  return reinterpret_cast<void*>(memory().content + begin);
 }
 
 /// The device memory behind such an address; others as they are.

@@ -144,6 +144,45 @@ void bottom() {
   for (MPI_Datatype* one : {&from, &to, &reaching}) MPI_Type_free(one);
 }
 
+/// 100 ints of each of two allocations, a GiB apart, as one element.
+void apart() {
+  const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
+  const OnGpu in(100, rank), out(100, -1);
+  PlayedGpu::now().content(std::size_t{1} << 30);
+  const OnGpu between(100, -1), in_too(100, rank + 10), out_too(100, -1);
+  const MPI_Datatype from = at_places(100, {address_of(in.passed()), address_of(in_too.passed())});
+  const MPI_Datatype to = at_places(100, {address_of(out.passed()), address_of(out_too.passed())});
+  MPI_Datatype whole[2];
+  MPI_Type_dup(from, &whole[0]);
+  MPI_Type_create_resized(to, 0, 4, &whole[1]);
+  for (MPI_Datatype& one : whole) MPI_Type_commit(&one);
+  const auto check = [&](int value, const char* what) {
+    hold(out.holds(value) && out_too.holds(value + 10) && between.holds(-1), what);
+    out.fill(-1);
+    out_too.fill(-1);
+  };
+  MPI_Sendrecv(MPI_BOTTOM, 1, whole[0], peer, 0, MPI_BOTTOM, 1, whole[1], peer, 0, MPI_COMM_WORLD,
+               MPI_STATUS_IGNORE);
+  check(peer, "an exchange of what lies in two allocations");
+  MPI_Bcast(MPI_BOTTOM, 1, whole[rank == 0 ? 0 : 1], 0, MPI_COMM_WORLD);
+  if (rank == 1) check(0, "a broadcast of what lies in two allocations");
+  const int given[] = {rank == 0 ? 0 : 1, rank == 0 ? 1 : 0}, none[] = {0, 0};
+  const MPI_Datatype froms[] = {whole[0], whole[0]}, tos[] = {whole[1], whole[1]};
+  MPI_Alltoallw(MPI_BOTTOM, given, none, froms, MPI_BOTTOM, given, none, tos, MPI_COMM_WORLD);
+  check(peer, "an all-to-all of what lies in two allocations");
+  MPI_Request requests[2];
+  MPI_Recv_init(MPI_BOTTOM, 1, whole[1], peer, 0, MPI_COMM_WORLD, &requests[0]);
+  MPI_Send_init(MPI_BOTTOM, 1, whole[0], peer, 0, MPI_COMM_WORLD, &requests[1]);
+  for (int round = 0; round < 2; ++round) {
+    in.fill(rank + round);
+    in_too.fill(rank + round + 10);
+    MPI_Startall(2, requests);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    check(peer + round, "a persistent message of what lies in two allocations");
+  }
+  for (MPI_Request& one : requests) MPI_Request_free(&one);
+}
+
 /// Parts in host memory on either side of one on the GPU: an error, and no crash.
 void split() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -191,6 +230,7 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   if (name == "made_c") made_c();
   if (name == "bottom") bottom();
+  if (name == "apart") apart();
   if (name == "split") split();
   if (name == "large") large();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
