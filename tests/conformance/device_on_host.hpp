@@ -33,6 +33,32 @@ namespace plait_test {
 /// Set where the stream of this thread's rank fails. Its kernels go on to their end, as the threads
 /// of a GPU may for a moment: what they send meanwhile must not harm a peer.
 inline thread_local std::atomic<bool>* stream_failed = nullptr;
+/// How far the GPUs' clock has stepped back so far.
+inline std::atomic<long long> clock_behind_ns{0};
+
+/// While one lives, that clock steps back again and again, faster than it goes on.
+class SteppingClock {
+ public:
+  SteppingClock() {
+    steps_ = std::thread([this] {
+      while (!ends_) {
+        clock_behind_ns += 100'000'000;
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+    });
+  }
+  ~SteppingClock() {
+    ends_ = true;
+    steps_.join();
+    clock_behind_ns = 0;
+  }
+  SteppingClock(const SteppingClock&) = delete;
+  SteppingClock& operator=(const SteppingClock&) = delete;
+
+ private:
+  std::atomic<bool> ends_{false};
+  std::thread steps_;
+};
 
 /// A named barrier of some of a block's threads.
 class TeamMeet {

@@ -118,7 +118,7 @@ inline void fail_stream() {
 inline void fence_before_flags() { __threadfence_system(); }
 inline unsigned long long now_ns() {
   return static_cast<unsigned long long>(
-      std::chrono::steady_clock::now().time_since_epoch().count());
+      std::chrono::steady_clock::now().time_since_epoch().count() - plait_test::clock_behind_ns);
 }
 
 }  // namespace plait::cuda

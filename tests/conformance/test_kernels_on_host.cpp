@@ -338,6 +338,52 @@ TEST_CASE("a wait that the program aborts ends without an error of its stream") 
   }
 }
 
+TEST_CASE("a clock that steps back ends no wait") {
+  for (const int ranks : {2, 4}) {
+    std::mt19937 random(static_cast<unsigned>(ranks));
+    std::vector<Call> calls = random_calls(ranks, random);
+    std::vector<std::unique_ptr<PlayedGpu>> devices = devices_of(ranks);
+    const plait_test::SteppingClock stepping;
+    calls.front().late = 1;  // by more than the deadline, of a clock that goes on
+    run_calls(calls, devices, 0.05);
+    for (std::size_t at = 0; at < calls.size(); ++at)
+      for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+        CAPTURE(text(ranks, " ranks, call ", at, ", rank ", rank));
+        CHECK_FALSE(devices[rank]->failed_after[at]);
+        CHECK(is_right(calls[at], rank));
+      }
+  }
+}
+
+TEST_CASE("behind a clock that has stepped back a wait still hears the host, and has a deadline") {
+  constexpr long long kHourNs = 3'600'000'000'000;
+  PlayedGpu gpu;
+  std::atomic<bool> failed{false};
+  plait_test::stream_failed = &failed;
+  /// Code that ends a wait that begins now; the clock steps back in it.
+  const auto wait = [&](std::uint64_t wait_ns, bool is_stopped) {
+    gpu.state.failed = kNoFault;
+    Patience patience;
+    const auto began = std::chrono::steady_clock::now();
+    unsigned code = kNoFault;
+    for (bool is_back = false; code == kNoFault;) {
+      code = patience.over(&gpu.state, &gpu.stop_page, wait_ns, 1, 0, 0);
+      if (patience.began_ns == 0 || is_back) continue;
+      is_back = true;
+      plait_test::clock_behind_ns = kHourNs;
+      if (is_stopped) gpu.stop_page.stop = kFaultLost;
+    }
+    plait_test::clock_behind_ns = 0;
+    const auto took = std::chrono::steady_clock::now() - began;
+    CHECK((is_stopped || took >= std::chrono::nanoseconds(wait_ns)));
+    CHECK(took < std::chrono::seconds(20));
+    return code;
+  };
+  CHECK(wait(10'000'000, false) == kFaultDeadline);
+  CHECK(wait(30'000'000'000, true) == kFaultLost);
+  plait_test::stream_failed = nullptr;
+}
+
 /// A peer that is late may still be in the call that used the same half of the inbox.
 TEST_CASE("kernels of a rank that has given up send nothing") {
   for (const int ranks : {2, 3})

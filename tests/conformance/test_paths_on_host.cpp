@@ -82,6 +82,9 @@ TEST_CASE("paths that work are proved, whichever rank's GPU is busy first") {
   // Busy for longer than any rank waits for a peer.
   const Outcome late = prove_all(2, {}, kShort, {2.5, 0});
   for (const std::string& said : late.said) CHECK(said.empty());
+  const plait_test::SteppingClock stepping;  // as where a machine is moved meanwhile
+  const Outcome moved = prove_all(3, {}, kShort, {0.1, 0, 0});
+  for (const std::string& said : moved.said) CHECK(said.empty());
 }
 
 TEST_CASE("what a kernel stores and its owner does not see is found by the owner") {

@@ -419,6 +419,14 @@ TEST_CASE(
   std::this_thread::sleep_for(10 * kStep);
   // After a while one does, by which the rest go: four steps, three where one were made up for.
   CHECK(2 * took(rate, 5) > 7 * kStep);
+  for (const long long back_ns : {2'000'000, 2'000'000'000}) {  // the rate begins anew
+    TileRoles::SendRate moved(shared.args);
+    clock_behind_ns += back_ns;
+    const auto all = took(moved, 9);
+    CHECK(all > 7 * kStep);
+    CHECK(all < 1000 * kStep);
+  }
+  clock_behind_ns = 0;
   shared.args.ps_per_kib = 0;
   TileRoles::SendRate none(shared.args);
   CHECK(took(none, 1000) < kStep);

@@ -69,19 +69,26 @@ __device__ inline unsigned note_fault(DeviceState* state, StopPage* stop_page, u
   return code;
 }
 
+/// Of a time that is 0 until it is known, or that lies ahead: the clock has stepped back since, as
+/// that of a machine may that is moved or restored, and unsigned differences would be for ever.
+__device__ inline bool is_not_past(unsigned long long time_ns, unsigned long long now) {
+  return time_ns - 1 >= now;
+}
+
 /// Counts failed polls of one thread; gives up at the deadline or when the host says so. Host
 /// memory is far, and tens of thousands of threads may wait at once: one of them looks there, at
 /// most once a millisecond, and the others see in device memory what came of it.
 struct Patience {
-  static constexpr long long kLookNs = 1'000'000;
+  static constexpr unsigned long long kLookNs = 1'000'000;
   unsigned polls = 0;
   unsigned long long began_ns = 0;
 
-  /// FaultCode: what the host says, or nothing where somebody else has just looked.
+  /// FaultCode: what the host says, or nothing where somebody else has just looked, by a clock that
+  /// may be a little behind or ahead.
   __device__ static unsigned host_says(DeviceState* state, StopPage* stop_page,
                                        unsigned long long now) {
     const unsigned long long looked = *const_cast<volatile unsigned long long*>(&state->looked_ns);
-    if (static_cast<long long>(now - looked) < kLookNs) return kNoFault;
+    if (now - looked + kLookNs < 2 * kLookNs) return kNoFault;
     if (atomicCAS(&state->looked_ns, looked, now) != looked) return kNoFault;
     return *const_cast<volatile unsigned*>(&stop_page->stop);
   }
@@ -99,7 +106,7 @@ struct Patience {
                            unsigned peer, unsigned where, unsigned lane) {
     if ((++polls & 255u) != 0) return kNoFault;
     const unsigned long long now = now_ns();
-    if (began_ns == 0) began_ns = now;
+    if (is_not_past(began_ns, now)) began_ns = now;
     const unsigned failed = fault_of(state);
     if (failed != kNoFault) return failed;
     const unsigned stop = host_says(state, stop_page, now);

@@ -12,25 +12,32 @@ struct PathShared {
   unsigned end;  ///< PathEnd: why the block goes no further
 };
 
+/// Since began_ns, which is now where the clock has stepped back.
+__device__ inline unsigned long long path_waited_ns(unsigned long long& began_ns) {
+  const unsigned long long now = now_ns();
+  if (is_not_past(began_ns, now)) began_ns = now;
+  return now - began_ns;
+}
+
 /// These waits are the proof itself, so they fail nothing: what they find is read by the host.
 __device__ inline bool path_host_says_go(const PathArgs& args, unsigned peer) {
   volatile PathSignal* const signal = args.signal;
   signal->resident[peer] = 1;
   __threadfence_system();
-  const unsigned long long began_ns = now_ns();
+  unsigned long long began_ns = now_ns();
   for (;;) {
     const unsigned word = signal->word;
     if (word != kPathWait) return word == kPathGo;
-    if (now_ns() - began_ns > args.start_ns) return false;
+    if (path_waited_ns(began_ns) > args.start_ns) return false;
   }
 }
 
 /// The peer waits longer the later the round, so that who has waited in vain can tell it first.
 __device__ inline unsigned path_await_flag(const PathArgs& args, const PathMail& mine,
                                            unsigned round) {
-  const unsigned long long began_ns = now_ns();
+  unsigned long long began_ns = now_ns();
   while (!reached(peek_flag(&mine.round), round)) {
-    if (now_ns() - began_ns > args.wait_ns * round) return kPathNoFlag;
+    if (path_waited_ns(began_ns) > args.wait_ns * round) return kPathNoFlag;
     if (const_cast<volatile PathSignal*>(args.signal)->word == kPathStop) return kPathNoFlag;
   }
   return load_flag(&mine.round) == kPathGivenUp ? kPathPeerGaveUp : kPathGoesOn;

@@ -254,19 +254,25 @@ struct TileRoles {
   /// offered more than they carry hold up the flags behind the data. Blocks begin one after the
   /// other. Who is late makes up for nothing, so that no GPU ever sends faster (docs/design/0044).
   struct SendRate {
-    const unsigned long long ps_per_kib, began_ns;
-    unsigned long long due_ps;  // from began_ns on
+    const unsigned long long ps_per_kib;
+    unsigned long long began_ns, due_ps;  // from began_ns on
 
     __device__ explicit SendRate(const TiledArgs& args)
         : ps_per_kib(args.ps_per_kib),
           began_ns(ps_per_kib != 0 ? now_ns() : 0),
           due_ps(ps_per_kib * (kBulkBytes / 1024) * blockIdx.x / args.blocks) {}
+    /// Since began_ns. A clock that steps back begins anew, and so does the rate.
+    __device__ unsigned long long passed_ps() {
+      const unsigned long long now = now_ns();
+      if (is_not_past(began_ns, now)) began_ns = now, due_ps = 0;
+      return (now - began_ns) * 1000;
+    }
     __device__ void await_turn(TileRoles& work, unsigned bytes) {
       if (ps_per_kib == 0) return;
-      unsigned long long at_ps = (now_ns() - began_ns) * 1000;
+      unsigned long long at_ps = passed_ps();
       while (at_ps < due_ps && !work.broken) {
         work.broken = work.patience.given_up(work.args.state);
-        at_ps = (now_ns() - began_ns) * 1000;
+        at_ps = passed_ps();
       }
       due_ps = max(due_ps, at_ps) + ps_per_kib * bytes / 1024;
     }
