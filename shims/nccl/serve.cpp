@@ -56,7 +56,7 @@ void require_alive(const State& state) {
 }
 
 /// What a call that was not enqueued returns.
-Result failed(const State& state, const std::string& what, const std::exception& error) {
+Result failed(const State& state, const char* what, const std::exception& error) {
   log(LogLevel::warn, state.rank,
       text(what, " on communicator ", state.comm, " failed: ", error.what()));
   return state.has_lost.load() ? ncclRemoteError : result_of(error);
@@ -64,8 +64,7 @@ Result failed(const State& state, const std::string& what, const std::exception&
 
 /// The same of one that may have been enqueued in part. The other ranks count it and hear of it,
 /// unless its arguments are wrong, it is refused on all ranks alike, or the communicator was over.
-Result broke_off(const State& state, const std::string& what, Stream stream,
-                 const std::exception& error) {
+Result broke_off(const State& state, const char* what, Stream stream, const std::exception& error) {
   const auto* const known = dynamic_cast<const Error*>(&error);
   const bool is_refused = known != nullptr && (known->code() == ErrorCode::invalid_argument ||
                                                known->code() == ErrorCode::unsupported);
@@ -136,7 +135,7 @@ namespace {
 
 /// work puts a call on `stream`, of a communicator that is alive.
 template <class Work>
-Result put(State& state, const std::string& what, Stream stream, const Work& work) {
+Result put(State& state, const char* what, Stream stream, const Work& work) {
   try {
     require_alive(state);
   } catch (const std::exception& error) {
