@@ -82,6 +82,7 @@ struct Lasting {
 
 /// Null where it is none of these. Nobody frees it meanwhile: that would be the program's mistake.
 Kept* kept_of(Handle request) {
+  if (!has_persistent()) return nullptr;
   const std::lock_guard lock(table().mutex);
   const auto at = table().all.find(real().abi.key(request));
   return at == table().all.end() ? nullptr : &at->second;
