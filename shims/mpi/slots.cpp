@@ -294,7 +294,7 @@ void let_sender_go(const void* status, const std::byte* first, std::size_t bytes
         continue;
       if (is_header_length(length) && slot_of_length(length) != at) continue;
       const Header header = header_between(from, here.rank, at);
-      if (std::memcmp(&header, first, std::min(bytes, sizeof header)) != 0) continue;
+      if (bytes != 0 && std::memcmp(&header, first, std::min(bytes, sizeof header)) != 0) continue;
       if (found != nullptr) return;
       found = &slot;
     }
