@@ -70,12 +70,12 @@ struct State : Watched {
   Comm comm = nullptr;
   std::atomic<Phase> phase{Phase::attaching};  // here: what every call looks at lies together
   std::atomic<int> making{0};                  ///< children that plait's thread waits for
-  LateLaunches late;
   int rank = 0;
   int ranks = 1;
   int device = 0;
   std::uint64_t min_bytes = 0;
-  std::uint32_t served = 0;          ///< bit by Collective
+  std::uint32_t served = 0;  ///< bit by Collective
+  LateLaunches late;
   std::unique_ptr<Staging> staging;  ///< while attaching
   Configured configured;
   unsigned most_blocks = 0;  ///< of plait's kernels, as all ranks agreed; 0 = not limited
