@@ -192,6 +192,19 @@ TEST_CASE("what ends a rank's GPU side is told to ranks of other nodes, by name 
         }) == 0);
 }
 
+TEST_CASE("one id for all communicators of NCCL is refused on all ranks") {
+  ::setenv("NCCL_COMM_ID", "127.0.0.1:5000", 1);
+  CHECK(run_each(2, [](const CommunicatorOptions& options, bench::Board&) {
+          const auto met = attempt([&] { Communicator::create(options); });
+          const std::string said = met ? met->what() : "no error";
+          require(said.find("NCCL_COMM_ID=127.0.0.1:5000, which gives all of them one; unset it") !=
+                      std::string::npos,
+                  said);
+          require(fake_cuda().nccl.made == 0, "a communicator of NCCL was made");
+        }) == 0);
+  ::unsetenv("NCCL_COMM_ID");
+}
+
 TEST_CASE("between GPUs of two nodes NCCL alone sends and receives") {
   CHECK(run(2, [](Communicator& comm, bench::Board&) {
           Communicator& pair = comm.pair(1 - comm.rank());

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
@@ -28,6 +29,10 @@ constexpr std::int64_t kHearEveryNs = 1'000'000;
 constexpr std::size_t kMostCrossings = 4096;
 
 std::string why_no_nccl() {
+  // NCCL then gives each communicator this one id, and plait makes several of each rank.
+  if (const std::string id = foreign_env("NCCL_COMM_ID"); !id.empty())
+    return text("GPUs of several nodes want an id of its own for each communicator of NCCL, found ",
+                "NCCL_COMM_ID=", id, ", which gives all of them one; unset it");
   const nccl::Real& real = nccl::real();
   if (real.why_absent.empty()) return {};
   return text("GPUs of several nodes want NCCL between them: ", real.why_absent,
