@@ -183,7 +183,7 @@ if world.rank == 1:
 comm = plait.init(arrive_s=20)
 world.Recv(got, 1 - world.rank, tag)
 sent.Wait()
-print(comm.all_reduce(np.ones(1)), got.tolist())
+print(f"{comm.all_reduce(np.ones(1))} {got.tolist()}\\n", end="")  # one write: ranks share a pipe
 """
 
 
