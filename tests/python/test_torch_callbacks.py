@@ -82,6 +82,26 @@ def come_in_order(rank, ranks):
         assert one.wait().wait()[0].tolist() == [ranks] * (number + 1)
 
 
+def keep_their_order_where_one_takes_long(rank, ranks):
+    """One rank alone lets the callback behind it begin; sizes do not tell their calls apart."""
+    found = {}
+
+    def twice(name, value):
+        def make(_):
+            found[name] = [torch.full((4,), value), torch.full((4,), 10 * value)]
+            dist.all_reduce(found[name][0])
+            if name == "first" and rank == 1:
+                time.sleep(1.6)
+            dist.all_reduce(found[name][1])
+
+        return make
+
+    for one in [begun(1.0).then(twice(*call)) for call in (("first", 1.0), ("second", 3.0))]:
+        one.wait()
+    sums = {name: [one[0].item() for one in both] for name, both in found.items()}
+    assert sums == {"first": [ranks, 10 * ranks], "second": [3 * ranks, 30 * ranks]}
+
+
 def errors_reach_the_future(rank, ranks):
     """A call that fails, and a callback that does."""
     failed = dist.all_reduce(torch.ones(4 + rank), async_op=True).get_future()
@@ -158,7 +178,7 @@ def threads_end(rank, ranks):
     "program",
     [
         *(waits_for_the_next, waits_for_one_behind_it, waits_for_a_message, come_in_order),
-        *(errors_reach_the_future, hooks, threads_end),
+        *(keep_their_order_where_one_takes_long, errors_reach_the_future, hooks, threads_end),
     ],
 )
 def test_callbacks(program):
@@ -170,13 +190,13 @@ def test_callbacks_run_one_at_a_time_but_for_those_that_others_may_wait_for():
 
     def first():
         order.append("first")
-        callbacks.run(lambda: order.append("nested"), True)
+        callbacks.run(lambda: order.append("nested"), callbacks.turn_here())
         gate.wait(20)
         order.append("first ends")
 
-    callbacks.run(first, False)
-    callbacks.run(lambda: (order.append("behind"), gate.set()), False)
-    callbacks.run(lambda: order.append("last"), False)
+    callbacks.run(first, 0)
+    callbacks.run(lambda: (order.append("behind"), gate.set()), 0)
+    callbacks.run(lambda: order.append("last"), 0)
     callbacks.close(20)
     assert order.index("nested") < order.index("behind") < order.index("first ends")
     assert order.index("behind") < order.index("last")

@@ -160,6 +160,7 @@ class Group(Calls):
 
     def _do(self, what: str, tensor: Tensor, call: Any, result: Any, opts: Any, keep: Any) -> Any:
         """Runs a collective where the tensor lies."""
+        self._callbacks.await_turn(self._timeout_s)
         self._sequence += 1
         is_async, seconds = True, 0.0
         if opts is not None and hasattr(opts, "timeout"):

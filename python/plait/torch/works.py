@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 import plait
-from plait.torch.callbacks import Callbacks, in_callback
+from plait.torch.callbacks import Callbacks
 
 
 @contextmanager
@@ -136,7 +136,7 @@ class Later(Work):
     ) -> None:
         super().__init__()
         self._result, self._what, self._callbacks = result, what, callbacks
-        self._is_nested = in_callback()
+        self._turn = callbacks.turn_here()
         self._source = -1
         self._error: BaseException | None = None
         self._end = End(interrupted)
@@ -153,7 +153,7 @@ class Later(Work):
             self._end.come()
             future = self._future
         if future is not None:
-            self._callbacks.run(partial(self._tell, future), self._is_nested)
+            self._callbacks.run(partial(self._tell, future), self._turn)
 
     def _tell(self, future: Any) -> None:
         if self._error is None:
