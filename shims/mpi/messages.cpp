@@ -510,7 +510,10 @@ int heard_of_cut(Handle comm, const Letter& to, const void* status, int code) {
   const bool fits = code == 0 && (real().abi.family == Family::open_mpi ||
                                   received_bytes(status) <= bytes_of(to.count, to.type));
   if (fits || (code != 0 && error_class(code) != real().abi.err_truncate)) return code;
-  Delivery(to).cut_short(status);
+  try {
+    Delivery(to).cut_short(status);
+  } catch (const std::exception&) {  // no memory to look at what came
+  }
   return code != 0 ? code : told(comm, real().abi.err_truncate);
 }
 
