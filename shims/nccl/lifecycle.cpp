@@ -156,10 +156,13 @@ void await_stopped(Comm comm) {
   if (pin && pin->phase.load() == Phase::aborted) pin->engine->await_abort(kAbortSeconds);
 }
 
-/// True once plait's calls have, and for a communicator that has none any more.
+/// True once plait's calls have ended, and for a communicator that has none any more. Replays of
+/// graphs with no event behind them count as ended: only a wait for the whole GPU would tell, and
+/// another program's kernel could keep that wait for ever.
 bool has_ended(State& state) {
-  return state.phase.load() != Phase::attached || state.has_lost.load() ||
-         (!state.marker->is_ahead() && state.engine->has_ended(state.order.knows_end()));
+  if (state.phase.load() != Phase::attached || state.has_lost.load()) return true;
+  if (!state.order.knows_end()) return true;
+  return !state.marker->is_ahead() && state.engine->has_ended(true);
 }
 
 /// What the program hears of a communicator that NCCL says is well. Throws Error.
