@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +85,25 @@ def test_torch_draws_and_compares(monkeypatch):
             assert case.wrong(2, output) == 1, (name, kind)
 
 
+def process_of(rank: int, launcher: int) -> int:
+    """The process of a rank among the launcher's children; 0 where there is none yet."""
+    tasks = Path(f"/proc/{launcher}/task").glob("*/children")
+    for child in " ".join(task.read_text() for task in tasks).split():
+        with suppress(OSError):  # the child has ended
+            if f"RANK={rank}".encode() in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+                return int(child)
+    return 0
+
+
 def test_a_rank_that_stops_ends_the_job_with_its_name():
     command = [sys.executable, str(SOAK), *SMALL, "--seconds", "60", "--stuck", "3"]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL)
-    children: list[str] = []
     until = time.monotonic() + 30
-    while len(children) < 2 and time.monotonic() < until:
-        tasks = Path(f"/proc/{job.pid}/task").glob("*/children")
-        children = " ".join(task.read_text() for task in tasks).split()
+    while not (stopped := process_of(1, job.pid)) and time.monotonic() < until:
         time.sleep(0.05)
+    assert stopped, "rank 1 was not started"
     time.sleep(2.0)  # into the batches
-    os.kill(int(children[1]), signal.SIGSTOP)
+    os.kill(stopped, signal.SIGSTOP)
     said, _ = job.communicate(timeout=60)
     assert job.returncode == 3, said
     assert "rank 1" in " ".join(json.loads(said)["errors"]), said
