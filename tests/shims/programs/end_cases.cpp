@@ -175,12 +175,15 @@ std::string unseen(const Job& job, int rank) {
     Comm child = nullptr;
     const Result made = nccl().ncclCommSplit(r.comm, 0, rank, &child, &config);
     if (made != ncclInProgress) MUST(made);
+    // The parent says when the split is done: NCCL stores the child's handle then.
+    for (const Comm* asked : {&r.comm, static_cast<const Comm*>(&child)}) {
+      Result state = ncclInProgress;
+      for (int polls = 0; state == ncclInProgress && polls < 20000; ++polls, sleep_ms(1))
+        MUST(nccl().ncclCommGetAsyncError(*asked, &state));
+      MUST(state);
+    }
     reused += child == last;
     last = child;
-    Result state = ncclInProgress;
-    for (int polls = 0; state == ncclInProgress && polls < 20000; ++polls, sleep_ms(1))
-      MUST(nccl().ncclCommGetAsyncError(child, &state));
-    MUST(state);
     wrong += wrong_sum(r, child, r.ranks);
     wrong += wrong_sum(r, r.comm, r.ranks);  // nobody destroys before all have the sum
     MUST(destroy(child));
