@@ -17,9 +17,9 @@ constexpr int kUndefined = -32766;  ///< MPI_UNDEFINED, in all ABIs
 /// A status among a program's, however large one is.
 void* status_at(void* statuses, int index) { return Statuses(statuses, 0, false).at(index); }
 
-/// The requests of a function that ends some: as they came, since the MPI sets to null what it
-/// ends, and their statuses. Nothing is kept where the MPI knows all that there is to say of their
-/// ends.
+/// Requests and statuses of one completion function (Wait, Testall ...). Keeps the handles as the
+/// program passed them, since the MPI sets the handle of a completed request to null. Keeps nothing
+/// while plait has no request under way.
 class Ending {
  public:
   Ending(const void* requests, int count, void* statuses, int most_statuses)
@@ -35,8 +35,8 @@ class Ending {
   Ending& operator=(const Ending&) = delete;
   const Statuses& statuses() const { return statuses_; }
 
-  /// The function, which ends one of them, has returned `code`; what the program gets. is_over: the
-  /// request has come to its end, of which it was not only asked.
+  /// The code for the program after a function for one request returned `code`. is_over: the
+  /// function completed the request, and did not only ask for its state.
   int one(int code, int at = 0, bool is_over = true) {
     if (!asks_ || at < 0 || at >= count_ || statuses_.are_ignored()) return code;
     const int error = ended(code, kept()[at], statuses_.at(0), is_over);
@@ -45,7 +45,7 @@ class Ending {
   int all(int code) {
     return several(code, count_, [](int at) { return at; });
   }
-  /// Of `some`, which may be UNDEFINED.
+  /// The same for the `some` requests at `indices`; `some` may be MPI_UNDEFINED.
   int those(int code, int some, const int* indices) {
     return several(code, some, [&](int at) { return indices[at]; });
   }
@@ -54,8 +54,8 @@ class Ending {
   static constexpr int kFew = 16;
   Handle* kept() { return count_ > kFew ? many_.data() : few_.data(); }
 
-  /// A function for requests ended with `code` for this one, of which `status` tells more; an error
-  /// that the MPI does not know of.
+  /// The error of one request after its function returned `code`. `status` holds the request's own
+  /// code where the function says MPI_ERR_IN_STATUS.
   static int ended(int code, Handle request, void* status, bool is_over) {
     if (error_class(code) == real().abi.err_in_status) code = error_in(status);
     const int found = error_class(code);

@@ -53,9 +53,9 @@ class Engine {
   }
   /// Throws Error where an earlier call failed on the device.
   virtual void check() const = 0;
-  /// A call on the stream ended with an error before all of it was there, and the other ranks count
-  /// it: check() throws from here on, and what waits fails its stream. Nothing in a capture, where
-  /// nothing has run.
+  /// Ends the engine after a call that failed before its last launch was on the stream: the other
+  /// ranks count the call. From then on check() throws, and kernels that wait fail their stream.
+  /// Does nothing during a capture, since a captured call has not run.
   virtual void break_off(Stream stream, const std::exception& error) noexcept = 0;
   virtual bool has_broken_off() const noexcept = 0;
   /// True where enqueue() itself calls NCCL, so must not happen inside one of its groups.

@@ -93,10 +93,10 @@ struct FakeBatch {
   int source_order;
 };
 
-/// A call of the driver that it refuses, by its field of cuda::Api: the n-th from now on.
+/// Makes the driver refuse the n-th call, from now on, of one function of cuda::Api.
 class FakeRefusal {
  public:
-  /// function: "" = any. n: 1 = the next one; 0 = none.
+  /// function: "" counts calls of all functions. n: 1 = the next call; 0 = no call.
   void of(std::string function, int n, int result = 2 /* CUDA_ERROR_OUT_OF_MEMORY */) {
     const std::lock_guard<std::mutex> hold(guard_);
     function_ = std::move(function);
@@ -104,12 +104,12 @@ class FakeRefusal {
     result_ = result;
   }
   void none() { of("", 0); }
-  /// False once it has been refused.
+  /// True until the call has been refused.
   bool is_ahead() const {
     const std::lock_guard<std::mutex> hold(guard_);
     return left_ > 0;
   }
-  /// What this call returns where it is refused; 0 = it is not.
+  /// The error of a call of `function` that is refused; 0 = the call goes on.
   int said_to(const char* function) {
     const std::lock_guard<std::mutex> hold(guard_);
     if (left_ == 0 || (!function_.empty() && function_ != function) || --left_ > 0) return 0;

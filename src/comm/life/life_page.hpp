@@ -29,7 +29,7 @@ class LifePage {
   std::string show(int& place);
   /// Of the rank that holds the place. From `unmapped` on, the place is free for another one.
   void leave(int place, Left left) noexcept;
-  /// The rank that holds the place has failed, and its process lives.
+  /// Publishes that the rank at `place` has failed although its process lives.
   void fail(int place) noexcept;
   /// The process ends by itself. Takes no lock.
   void end() noexcept;

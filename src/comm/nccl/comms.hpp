@@ -48,8 +48,8 @@ class Comms {
   /// One that may be inside a call of NCCL's: who aborts waits for it.
   class Caller;
   void require_usable(const Request& request) const;
-  /// Throws where NCCL did not take the call. One that does not block takes it in a thread of its
-  /// own: returns when that has put it on its stream.
+  /// Throws unless NCCL accepted the call. For a communicator that does not block, NCCL launches
+  /// the call in a thread of its own, and this function returns when the call is on its stream.
   void require_launched(Result result, Comm comm, const char* what) const;
   void pass(const Request& request, Comm comm, const void* src, void* dst, Stream stream,
             double scalar) const;
@@ -62,8 +62,8 @@ class Comms {
   std::shared_ptr<std::atomic<int>> callers_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<std::int64_t> inside_since_ns_{0};
   std::atomic<bool> aborted_{false};
-  mutable std::atomic<bool> is_late_{false};  // a call was taken so
-  std::mutex asking_;                         // a call is inside NCCL
+  mutable std::atomic<bool> is_late_{false};  // NCCL launched a call in its own thread
+  std::mutex asking_;                         // held while a call is inside NCCL
   std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
 };
 

@@ -14,19 +14,19 @@ class AgreedSwitch {
   struct Words {
     /// kOn + the first call with it; else the last call that somebody has begun without it.
     alignas(64) std::atomic<std::uint64_t> told;
-    std::atomic<std::uint32_t> ready[kRanks];  ///< the attempt in which a rank made it; 0 = none
+    std::atomic<std::uint32_t> ready[kRanks];  ///< attempt that made the rank ready; 0 = none
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
   /// words: zeros when the first of all begins; they outlive this.
   AgreedSwitch(Words& words, int rank, int ranks) : words_(words), rank_(rank), ranks_(ranks) {}
 
-  /// This rank has it, of that attempt: 1, or more where an earlier one failed on some rank, which
-  /// did not say so then. Any thread.
+  /// This rank is ready as of `attempt`. Attempts count from 1: after an attempt in which a rank
+  /// failed, and so stayed silent, all ranks begin the next attempt. Any thread.
   void say_ready(std::uint32_t attempt = 1) {
     words_.ready[rank_].store(attempt, std::memory_order_release);
   }
-  /// All ranks have it, of the same attempt.
+  /// True once all ranks are ready as of the same attempt.
   bool all_ready() const;
   /// Of the next call: the same answer on all ranks. One thread at a time.
   bool next();
