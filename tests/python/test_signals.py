@@ -69,6 +69,12 @@ def start(program: str, place: Path) -> subprocess.Popen[str]:
     )
 
 
+def end(ranks: list[subprocess.Popen[str]]) -> None:
+    for rank in ranks:
+        rank.kill()
+        rank.communicate()
+
+
 @pytest.fixture
 def place(tmp_path_factory):
     folder = Path(f"/tmp/plait-signals-{os.getpid()}")
@@ -101,9 +107,7 @@ def test_an_interrupt_is_heard_while_a_rank_waits(wait, place):
             said, err = ranks[1].communicate(timeout=30)
             assert "Error " in said, (said, err)  # it is told, and does not wait for 60 s
     finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
+        end(ranks)
 
 
 def test_a_handler_that_returns_lets_the_wait_go_on(place):
@@ -124,9 +128,7 @@ def test_a_handler_that_returns_lets_the_wait_go_on(place):
         assert ranks[0].wait(60) == 0 and ranks[1].wait(60) == 0
         assert ranks[1].communicate()[0] == ""
     finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
+        end(ranks)
 
 
 def test_another_thread_that_looks_at_the_communicator_does_not_hold_up_the_wait(place):
@@ -149,6 +151,4 @@ def test_another_thread_that_looks_at_the_communicator_does_not_hold_up_the_wait
         assert ranks[0].stdout.readline() == "heard\n"
         assert time.monotonic() - began < HEARD_S + BUSY_S
     finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
+        end(ranks)
