@@ -10,18 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "held.hpp"
 #include "somewhere.hpp"
 
 namespace {
 
 constexpr int kMany = 100000;
-int wrong = 0;
-
-void hold(bool is_true, const char* what) {
-  if (is_true) return;
-  ++wrong;
-  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
-}
 
 int sum_of_ranks(MPI_Comm comm) {
   const int mine = rank_in(comm) + 1;
@@ -486,7 +480,7 @@ int main(int argc, char** argv) {
     gpus_late();
   else
     ++wrong;
-  std::printf("{\"rank\": %d, \"wrong\": %d, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
               calls_served());
   std::fflush(stdout);
   MPI_Finalize();

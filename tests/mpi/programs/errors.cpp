@@ -11,18 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "held.hpp"
 #include "program.hpp"
 
 namespace {
 
 constexpr int kMany = 50000;
-int wrong = 0;
-
-void hold(bool is_true, const char* what) {
-  if (is_true) return;
-  ++wrong;
-  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
-}
 
 int sum_of_ranks(MPI_Comm comm) {
   const int mine = rank_in(comm) + 1;
@@ -340,7 +334,7 @@ int main(int argc, char** argv) {
     killed(how);
   else
     ++wrong;
-  std::printf("{\"rank\": %d, \"wrong\": %d, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
+  std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
               calls_served());
   std::fflush(stdout);
   if (name == "killed") ::_exit(0);  // Open MPI's own MPI_Finalize may wait for the lost rank

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "held.hpp"
 #include "somewhere.hpp"
 
 namespace {
@@ -76,15 +77,9 @@ namespace {
 
 constexpr int kMany = 99991;  ///< ints, which no other allocation has as many of
 constexpr std::size_t kBytes = kMany * sizeof(int);
-int wrong = 0, at_rank = 1;
+int at_rank = 1;
 
 bool is_at_fault() { return rank_in(MPI_COMM_WORLD) == at_rank; }
-
-void hold(bool is_true, const char* what) {
-  if (is_true) return;
-  ++wrong;
-  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
-}
 
 /// Of so many ints, by a blocking call or one that is begun; by_plait: whether plait is to do it.
 void sum(MPI_Comm comm, int count, bool begins, bool by_plait, const char* what) {
@@ -278,7 +273,7 @@ int main(int argc, char** argv) {
     place_taken();
   else
     ++wrong;
-  std::printf("{\"rank\": %d, \"wrong\": %d}\n", rank_in(MPI_COMM_WORLD), wrong);
+  std::printf("{\"rank\": %d, \"wrong\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong);
   std::fflush(stdout);
   MPI_Finalize();
   return wrong == 0 ? 0 : 1;

@@ -11,20 +11,14 @@
 #include <thread>
 #include <vector>
 
+#include "held.hpp"
 #include "somewhere.hpp"
 
 namespace {
 
 constexpr int kMany = 50000, kTag = 3;
-long wrong = 0;
 
 int me() { return rank_in(MPI_COMM_WORLD); }
-
-void hold(bool is_true, const char* what) {
-  if (is_true) return;
-  ++wrong;
-  std::fprintf(stderr, "rank %d: %s does not hold\n", me(), what);
-}
 
 Memory<int> filled(int count, int value) {
   return Memory<int>(static_cast<std::size_t>(count), value);

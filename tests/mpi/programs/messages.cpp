@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "held.hpp"
 #include "somewhere.hpp"
 
 namespace {
@@ -14,13 +15,6 @@ namespace {
 constexpr int kTag = 11;
 /// A message of so many is plait's to move. Each rank has one at the end, however few rounds run.
 constexpr int kServed = 100000;
-long wrong = 0;
-
-void hold(bool is_true, const char* what) {
-  if (is_true) return;
-  ++wrong;
-  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
-}
 
 int word(std::uint64_t seed, int from, int at) {
   return static_cast<int>(

@@ -1,16 +1,7 @@
 // Device memory of a played GPU (libcuda.cpp) for tests of what becomes of it.
 #pragma once
-#include <cstdio>
-
+#include "held.hpp"
 #include "somewhere.hpp"
-
-inline long wrong = 0;
-
-inline void hold(bool is_true, const char* what) {
-  if (is_true) return;
-  ++wrong;
-  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
-}
 
 /// Device memory, which the test itself reaches by content().
 class OnGpu {

@@ -1,0 +1,14 @@
+// Counts the promises that a test program finds broken. hold() names each of them with the rank on
+// stderr. The program prints the count, `wrong`, in its rank's line.
+#pragma once
+#include <cstdio>
+
+#include "program.hpp"
+
+inline long wrong = 0;
+
+inline void hold(bool is_true, const char* what) {
+  if (is_true) return;
+  ++wrong;
+  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
+}
