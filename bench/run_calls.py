@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from run_rows import CHOSEN, read
+from result_rows import read
+from run_rows import CHOSEN
 
 import plait
 from plait.bench import engines

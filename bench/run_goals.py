@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from result_rows import read
 from run_calls import HOW, Calls, Ways, busbw, calls_of, mean, of_both
-from run_rows import GIB, KIB, MIB, OTHERS, SYMMETRIC_SIZES, SYMMETRIC_TYPES, powers, read
+from run_rows import GIB, KIB, MIB, OTHERS, SYMMETRIC_SIZES, SYMMETRIC_TYPES, powers
 
 from plait.outputs import human_bytes
 

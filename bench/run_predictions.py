@@ -19,12 +19,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from result_rows import KIND, read
 from run_models import pinned_us, symmetric_us
 from run_rows import (
     CHOSEN,
     COLUMNS,
     GIB,
-    KIND,
     MEMORY_BYTES,
     MIB,
     NCCL_WAYS,
@@ -36,7 +36,6 @@ from run_rows import (
     Item,
     Writer,
     items,
-    read,
 )
 
 import plait

@@ -25,11 +25,11 @@ from typing import Any
 
 import options
 from expected import POISON, Case, HostArrays, TorchArrays, size_of
+from result_rows import KIND
 from run_rows import (
     CHOSEN,
     COLUMNS,
     FORMULA,
-    KIND,
     NCCL_WAYS,
     SECTIONS,
     SM_BUDGET,

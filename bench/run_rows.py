@@ -23,7 +23,6 @@ COLUMNS = (
 )
 CHOSEN = "chosen"  # in `params`: by plait's own choice
 TRIALS = "trials"  # the section of a file's calls
-KIND = "kind: "  # of a comment: on what kind of GPUs, as PLAIT_MEASURED_ON of choices.def has it
 FORMULA = "busbw = factor x bytes / us / 1e3 GB/s, all_reduce 2 (n-1)/n, broadcast 1, else (n-1)/n"
 OTHERS = ("reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv")
 # Parameters worth a row beside an engine's own choice, and strategies by lanes.
@@ -232,18 +231,6 @@ def items(section: str, ranks: int, most: int, trials_text: str = "") -> list[It
     else:
         found = pinned(section, most)
     return [item for item in found if item.request(ranks).count > 0]
-
-
-def read(file: Path) -> list[dict[str, str]]:
-    """The rows of a file, without the lines that say where they are from."""
-    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
-    return list(csv.DictReader(lines))
-
-
-def kind_of(file: Path) -> str:
-    """The kind of GPUs that its rows were measured on; empty where it does not say."""
-    said = [line for line in file.read_text().splitlines() if line.startswith(f"# {KIND}")]
-    return said[0].removeprefix(f"# {KIND}") if said else ""
 
 
 class Writer:

@@ -22,8 +22,9 @@ from pathlib import Path
 
 import run_goals
 import run_predictions
+from result_rows import kind_of, read
 from run_calls import HOW, Calls, Ways, busbw, calls_of, mean, of_both
-from run_rows import KIB, MIB, Item, kind_of, read
+from run_rows import KIB, MIB, Item
 
 import plait
 from plait._core import engine_plan

@@ -1,14 +1,14 @@
-"""Tables of bench/results, as tests read them."""
+"""Reads the tables of bench/results for tests, through bench/result_rows.py."""
 
 from __future__ import annotations
 
-import csv
+import sys
 from pathlib import Path
 
-RESULTS = Path(__file__).parents[2] / "bench" / "results"
+BENCH = Path(__file__).parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
 
+from result_rows import RESULTS  # noqa: E402
+from result_rows import read as rows  # noqa: E402
 
-def rows(name: str) -> list[dict[str, str]]:
-    """A file's rows, without the lines that say where they are from."""
-    lines = (RESULTS / name).read_text().splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+__all__ = ["BENCH", "RESULTS", "rows"]

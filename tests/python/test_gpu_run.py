@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
 sys.path.insert(0, str(BENCH))
 import gpu_run  # noqa: E402
+import result_rows  # noqa: E402
 import run_calls  # noqa: E402
 import run_goals  # noqa: E402
 import run_predictions  # noqa: E402
@@ -90,7 +91,7 @@ def test_pinned_nccl_is_timed_at_every_size_with_those_by_fours_first(section):
 def test_every_row_of_the_table_was_predicted(ranks):
     predicted = {
         (row["collective"], row["type"], int(row["bytes"]))
-        for row in run_rows.read(run_predictions.files(ranks)[0])
+        for row in result_rows.read(run_predictions.files(ranks)[0])
         if row["section"] == "table" and float(row["predicted_graph_us"]) > 0
     }
     items = run_rows.items("table", ranks, 4 * GIB)
@@ -100,7 +101,7 @@ def test_every_row_of_the_table_was_predicted(ranks):
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_pinned_nccl_and_symmetric_memory_were_predicted_at_every_size(ranks):
-    rows = run_rows.read(run_predictions.files(ranks)[0])
+    rows = result_rows.read(run_predictions.files(ranks)[0])
     for section, way in run_rows.NCCL_WAYS.items():
         of_section = [row for row in rows if row["section"] == section and row["type"] == "fp32"]
         for wanted in ("plait", "nccl"):
@@ -117,7 +118,7 @@ def test_schedules_of_tiled_have_predictions_of_their_own(ranks):
     """Every tuning at 1 GiB but those that are another by the reasoning in bench/NOTES.md."""
     rows = [
         row
-        for row in run_rows.read(run_predictions.files(ranks)[0])
+        for row in result_rows.read(run_predictions.files(ranks)[0])
         if (row["section"], row["collective"], row["type"]) == ("schedules", "all_reduce", "fp32")
         and int(row["bytes"]) == GIB
         and row["way"].startswith("plait tiled")
@@ -472,7 +473,7 @@ def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
     assert [one.way for one in run_tables.choices(fastest, 8)] == ["scatter_ring"]
     # Rows with larger slots are a section of their own, out of which no row is made.
     assert {one.section for one in run_rows.items("slots", 8, GIB)} == {"slots"}
-    rows = run_rows.read(made_up / "gpu_run_slots_h200x8.csv")
+    rows = result_rows.read(made_up / "gpu_run_slots_h200x8.csv")
     assert rows
     for name in ("table", "schedules"):
         shutil.copy(made_up / f"gpu_run_{name}_h200x8.csv", tmp_path)
@@ -495,7 +496,8 @@ def test_rows_of_other_gpus_are_not_written(made_up, tmp_path, monkeypatch):
     shutil.copytree(made_up, same)
     for file in same.glob("gpu_run_*.csv"):
         kind = run_tables.measured_kinds()[0]
-        file.write_text(file.read_text().replace(f"{run_rows.KIND}none", f"{run_rows.KIND}{kind}"))
+        text = file.read_text().replace(f"{result_rows.KIND}none", f"{result_rows.KIND}{kind}")
+        file.write_text(text)
     before = run_tables.CHOICES.read_text()
     run_tables.write(same, 8)
     assert run_tables.CHOICES.read_text() != before
@@ -531,7 +533,7 @@ def test_one_section_on_cpu_ranks(tmp_path):
     asked = ["--ranks", "2", "--most-mib", "1", "--budget-s", "20", "--csv", str(csv)]
     job = subprocess.run([*program, *asked], capture_output=True, text=True, timeout=60)
     assert job.returncode == 0, job.stderr
-    rows = run_rows.read(csv)
+    rows = result_rows.read(csv)
     assert len(rows) >= 8
     assert {row["wrong"] for row in rows} == {"0"}
 
@@ -549,7 +551,7 @@ def test_trials_of_a_file(tmp_path):
     file.write_text("all_reduce fp32 4K,64K chosen ring direct\nbroadcast bf16 8K chosen\n")
     job = subprocess.run(program, capture_output=True, text=True, timeout=60)
     assert job.returncode == 0, job.stderr
-    ways = [(row["collective"], row["way"], row["wrong"]) for row in run_rows.read(csv)]
+    ways = [(row["collective"], row["way"], row["wrong"]) for row in result_rows.read(csv)]
     one = [("all_reduce", f"plait {way}", "0") for way in ("lanes", "ring", "direct")]
     assert ways == [*one, *one, ("broadcast", "plait lanes", "0")]
     for asked, said in (
