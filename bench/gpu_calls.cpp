@@ -72,7 +72,7 @@ class Bench {
         given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
     PLAIT_CUDA_CALL(context_push, cuda_->context());
     for (int turn = 0; turn < options.gpus; ++turn) {  // as in GpuFixture
-      board_->meet();
+      board_->barrier();
       if (turn == rank_) PLAIT_CUDA_CALL(stream_create, &stream_, kStreamNonBlocking, 0);
     }
     PLAIT_CUDA_CALL(event_create, &begin_, 0);
@@ -160,7 +160,7 @@ class Bench {
   double time(int rounds, const Call& before, const Call& timed) {
     std::vector<double> us;
     for (int round = 0; round < rounds; ++round) {
-      board_->meet();
+      board_->barrier();
       before();
       PLAIT_CUDA_CALL(event_record, begin_, stream_);
       timed();
@@ -190,7 +190,7 @@ class Bench {
     PLAIT_CUDA_CALL(graph_upload, exec, stream_);
     const Call replay = [&] { PLAIT_CUDA_CALL(graph_launch, exec, stream_); };
     const double us = time(5, replay, replay) / calls;
-    board_->meet();  // freeing may wait for all GPUs of the process
+    board_->barrier();  // freeing may wait for all GPUs of the process
     api().graph_exec_destroy(exec);
     api().graph_destroy(graph);
     return us;
@@ -247,7 +247,7 @@ class Bench {
                  const Call& call) {
     const DataType type = request.type;
     fill(type, bytes / bytes_of(type));
-    board_->meet();
+    board_->barrier();
     call();
     double bad = wrong(request);
     fill(type, bytes / bytes_of(type));
@@ -260,7 +260,7 @@ class Bench {
     const std::string params = o_.params_as_given.empty() ? "" : ":" + o_.params_as_given;
     tell(request, bytes, "plait " + kernel + params, graph_us,
          o_.eager ? time_eager(call, calls) : 0, bad);
-    board_->meet();
+    board_->barrier();
   }
   /// A line on the terminal, and one of the CSV file.
   void tell(const Request& request, std::uint64_t bytes, const std::string& way, double graph_us,

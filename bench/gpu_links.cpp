@@ -149,7 +149,7 @@ class Links {
       if (r % found != rank_ % found)
         PLAIT_CUDA_CALL(context_enable_peer, reinterpret_cast<Context>(theirs[3]), 0);
     }
-    board_->meet();
+    board_->barrier();
   }
 
   void launch(Function function, const Spread& spread, Stream on, std::vector<void*> arguments) {
@@ -237,7 +237,7 @@ class Links {
     fill(bytes);
     std::vector<double> us;
     for (int round = 0; round <= kRounds; ++round) {
-      board_->meet();
+      board_->barrier();
       gate();
       PLAIT_CUDA_CALL(event_record, begin_, stream());
       move(moves, part_bytes, way);

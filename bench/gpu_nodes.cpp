@@ -13,7 +13,7 @@
 #include <map>
 
 #include "base/text.hpp"
-#include "comm/meet/setup.hpp"
+#include "comm/bootstrap/setup.hpp"
 #include "comm/nccl/real.hpp"
 #include "comm/nodes/gpu_over_nodes.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
@@ -167,7 +167,7 @@ class Rank {
   /// Milliseconds of one call; the slowest rank's.
   double time_ms(const Request& request, const CallOptions& options) {
     constexpr int kCalls = 5;
-    board_->meet();
+    board_->barrier();
     PLAIT_CUDA_CALL(event_record, events_[0], stream_);
     for (int call = 0; call < kCalls; ++call) enqueue(request, options);
     PLAIT_CUDA_CALL(event_record, events_[1], stream_);
@@ -180,15 +180,15 @@ class Rank {
     return over_ != nullptr ? over_->explain(request) : "";
   }
   void end() {
-    board_->meet();
+    board_->barrier();
     over_.reset();
     if (alone_ != nullptr) alone_->comms().end();
-    board_->meet();
+    board_->barrier();
     cuda::api().memory_free(input_);
     cuda::api().memory_free(output_);
     cuda::api().stream_destroy(stream_);
     alone_.reset();
-    board_->meet();
+    board_->barrier();
   }
 
  private:

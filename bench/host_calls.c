@@ -1,4 +1,5 @@
-/* What a C call among CPU ranks takes: processes of one machine, host memory, the shortest messages.
+/* What a C call among CPU ranks takes: processes of one machine, host memory, the shortest
+ * messages.
  *
  *     gcc -O2 bench/host_calls.c $(pkg-config --cflags --libs plait) -o host_calls
  *     ./host_calls [--ranks 2] [--pinned] [--turns 41] [--csv FILE]
@@ -60,7 +61,7 @@ static double now_ns(void) {
 }
 
 /* Raises this rank's word, and waits for those of all others. */
-static void meet(struct job* job, struct flag* flags, uint32_t value) {
+static void barrier(struct job* job, struct flag* flags, uint32_t value) {
   atomic_store_explicit(&flags[job->rank].value, value, memory_order_release);
   for (int rank = 0; rank < job->ranks; ++rank)
     for (long spins = 0;; ++spins) {
@@ -79,14 +80,13 @@ static void fill(struct job* job, size_t count) {
 
 static float sum_at(const struct job* job, size_t i) {
   float sum = 0;
-  for (int rank = 0; rank < job->ranks; ++rank)
-    sum += (float)((i * 7 + (size_t)rank * 3 + 1) % 13);
+  for (int rank = 0; rank < job->ranks; ++rank) sum += (float)((i * 7 + (size_t)rank * 3 + 1) % 13);
   return sum;
 }
 
 static void flag_call(struct job* job, size_t count) {
   (void)count;
-  meet(job, job->shared->flags, ++job->raised);
+  barrier(job, job->shared->flags, ++job->raised);
 }
 
 static void all_reduce_call(struct job* job, size_t count) {
@@ -134,8 +134,7 @@ static void show(struct job* job, const struct program* program, size_t bytes, i
   for (int turn = 0; turn < job->turns; ++turn) {
     slowest[turn] = 0;
     for (int rank = 0; rank < job->ranks; ++rank)
-      if (job->shared->ns[rank][turn] > slowest[turn])
-        slowest[turn] = job->shared->ns[rank][turn];
+      if (job->shared->ns[rank][turn] > slowest[turn]) slowest[turn] = job->shared->ns[rank][turn];
   }
   qsort(slowest, (size_t)job->turns, sizeof slowest[0], by_size);
   const double median = slowest[job->turns / 2];
@@ -155,15 +154,15 @@ static void measure(struct job* job, const struct program* program, size_t bytes
   fill(job, count);
   for (int i = 0; i < 200; ++i) program->call(job, count);
   for (int turn = 0; turn < job->turns; ++turn) {
-    meet(job, job->shared->gate, ++job->passed);
+    barrier(job, job->shared->gate, ++job->passed);
     const double begin = now_ns();
     for (int i = 0; i < calls; ++i) program->call(job, count);
     job->shared->ns[job->rank][turn] = (now_ns() - begin) / calls;
     if (program->check != NULL) program->check(job, count);
   }
-  meet(job, job->shared->gate, ++job->passed);
+  barrier(job, job->shared->gate, ++job->passed);
   if (job->rank == 0) show(job, program, bytes, calls);
-  meet(job, job->shared->gate, ++job->passed);
+  barrier(job, job->shared->gate, ++job->passed);
 }
 
 static void pin(int rank) {
@@ -212,17 +211,22 @@ static int number_after(int argc, char** argv, int* i, int least, int most) {
 int main(int argc, char** argv) {
   static struct job job = {.ranks = 2, .turns = 41};
   for (int i = 1; i < argc; ++i) {
-    if (strcmp(argv[i], "--pinned") == 0) job.is_pinned = 1;
-    else if (strcmp(argv[i], "--ranks") == 0) job.ranks = number_after(argc, argv, &i, 1, most_ranks);
-    else if (strcmp(argv[i], "--turns") == 0) job.turns = number_after(argc, argv, &i, 1, most_turns);
-    else if (strcmp(argv[i], "--csv") == 0 && ++i < argc) job.csv = argv[i];
-    else die("usage: host_calls [--ranks N] [--pinned] [--turns N] [--csv FILE]");
+    if (strcmp(argv[i], "--pinned") == 0)
+      job.is_pinned = 1;
+    else if (strcmp(argv[i], "--ranks") == 0)
+      job.ranks = number_after(argc, argv, &i, 1, most_ranks);
+    else if (strcmp(argv[i], "--turns") == 0)
+      job.turns = number_after(argc, argv, &i, 1, most_turns);
+    else if (strcmp(argv[i], "--csv") == 0 && ++i < argc)
+      job.csv = argv[i];
+    else
+      die("usage: host_calls [--ranks N] [--pinned] [--turns N] [--csv FILE]");
   }
   char folder[] = "/tmp/host-calls-XXXXXX";
   if (mkdtemp(folder) == NULL) die("mkdtemp");
   job.folder = folder;
-  job.shared = mmap(NULL, sizeof *job.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                    -1, 0);
+  job.shared =
+      mmap(NULL, sizeof *job.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (job.shared == MAP_FAILED) die("mmap");
   pid_t children[most_ranks];
   for (job.rank = 0; job.rank < job.ranks; ++job.rank) {

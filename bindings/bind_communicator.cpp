@@ -10,7 +10,7 @@
 
 #include "base/env.hpp"
 #include "bind.hpp"
-#include "comm/meet/rendezvous.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
 #include "exec/cuda/tuning_table.hpp"
 #include "plait/communicator.hpp"
 

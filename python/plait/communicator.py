@@ -392,8 +392,8 @@ class Communicator:
             def kind_of(source: Buffer) -> _Kind | BlocksKind:
                 return blocks(source) if blocks else self._kind(collective, source, op, root, peer)
 
-            meets = blocks is not None and collective in ("all_to_all", "gather", "scatter")
-            return self._enqueue(array, out, _How(**given), kind_of, meets)
+            exchanges = blocks is not None and collective in ("all_to_all", "gather", "scatter")
+            return self._enqueue(array, out, _How(**given), kind_of, exchanges)
         try:
             how = _How(**given) if given else _USUAL
             source = buffer_of(array, "input")
@@ -420,7 +420,7 @@ class Communicator:
         out: Any,
         how: _How,
         kind_of: Callable[[Buffer], _Kind | BlocksKind],
-        meets: bool,
+        exchanges: bool,
     ) -> Any:
         """The same on this rank's GPU, in stream order.
 
@@ -430,7 +430,7 @@ class Communicator:
         try:
             kind, made, call = self._gpu_call(array, out, how, kind_of)
         except Exception as error:
-            if meets or self.device == HOST:
+            if exchanges or self.device == HOST:
                 self._tell(error)
             raise
         if isinstance(kind, BlocksKind) and kind.sends:

@@ -74,7 +74,7 @@ class Job:
         for rank in range(ranks):
             mine = [ours for ours, _ in pairs] if rank == 0 else [pairs[rank - 1][1]]
             fds = [end.fileno() for end in mine]
-            meeting = f"fd:{hub}" if rank == 0 else f"fd:{fds[0]}"
+            rendezvous = f"fd:{hub}" if rank == 0 else f"fd:{fds[0]}"
             rank_env = {
                 **os.environ,
                 "PLAIT_DEVICE": "-1",  # a rank of a benchmark has a GPU where it asks for one
@@ -83,7 +83,7 @@ class Job:
                 "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(ranks),
                 "LOCAL_WORLD_SIZE": str(ranks),
-                "PLAIT_RENDEZVOUS": meeting if ranks > 1 else "",
+                "PLAIT_RENDEZVOUS": rendezvous if ranks > 1 else "",
             }
             # The task travels on standard input: it may be longer than an argument may be.
             with without_interrupts():

@@ -81,7 +81,7 @@ class TorchCarrier:
         are_all = ranks == dist.get_world_size()
         name = "" if are_all else unique_id  # so that all find out where ids differ
         self._store = self._round(name)
-        self._members = self._meet(arrive_s, unique_id)
+        self._members = self._bootstrap(arrive_s, unique_id)
         self._group = (
             dist.new_group(backend="gloo")
             if are_all
@@ -114,7 +114,7 @@ class TorchCarrier:
         store.set(f"plait/{name}/{number}/begun", "")
         return self._dist.PrefixStore(f"plait/{name}/{number}", store)
 
-    def _meet(self, arrive_s: float, unique_id: str) -> list[int]:
+    def _bootstrap(self, arrive_s: float, unique_id: str) -> list[int]:
         """Each rank's number in the default group; who does not fit is an error on all.
 
         By the store, since making a group names nobody who does not come.

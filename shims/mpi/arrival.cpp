@@ -3,7 +3,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "shims/mpi/requests.hpp"
 
 namespace plait::mpi {

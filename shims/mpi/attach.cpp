@@ -16,9 +16,9 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/links.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/meet/links.hpp"
-#include "comm/meet/vote.hpp"
 #include "comm/mpi/carrier.hpp"
 #include "shims/mpi/arrival.hpp"
 #include "shims/mpi/counting.hpp"
@@ -372,7 +372,7 @@ Wanted wanted_of(const Shape& shape, const Place& place) {
   if (shape.has_own_counts()) return {mine.on_host[at] != kNever, false};  // ranks ask each other
   const std::uint64_t bytes = message_bytes(shape.request);
   return {mine.on_host[at] != kNever && bytes >= mine.on_host[at],
-          may_meet_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};
+          job_uses_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};
 }
 
 std::unique_ptr<Communicator> attach(Handle comm, const Place& place, bool can, int device) {

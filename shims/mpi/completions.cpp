@@ -343,7 +343,7 @@ PLAIT_EXPORT PMPI_Request_get_status_some(int, const void*, int*, int*, void*)
 
 /// Programs pass device memory where an MPI says that it takes such.
 PLAIT_EXPORT MPIX_Query_cuda_support() {
-  if (may_meet_gpus()) return 1;
+  if (job_uses_gpus()) return 1;
   const auto native = real().Query_cuda_support;
   return native == nullptr ? 0 : native();
 }

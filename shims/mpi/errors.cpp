@@ -13,7 +13,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/meet/vote.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "shims/mpi/requests.hpp"
 
 namespace plait::mpi {

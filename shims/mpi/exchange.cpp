@@ -80,7 +80,7 @@ std::unique_ptr<Begun> begun_send(const void* buffer, typename Width::N count, H
                                   int tag, Handle comm, int& code) {
   if (auto one = offered({buffer, count, type}, to, tag, comm)) return one;
   Staging staging;
-  if (may_meet_gpus()) staging.add_input(buffer, type, count);
+  if (job_uses_gpus()) staging.add_input(buffer, type, count);
   Handle native = 0;
   code = Own<Width>::send(staging.twin(buffer), count, type, to, tag, comm, &native);
   return code == 0 ? begun_native(real().abi.at(&native, 0), std::move(staging)) : nullptr;
@@ -117,7 +117,7 @@ std::unique_ptr<Begun> begun_exchange_in_place(void* buffer, typename Width::N c
   const Layout layout = layout_of(type);
   const std::uint64_t bytes = layout.bytes * static_cast<std::uint64_t>(count < 0 ? 0 : count);
   Staging staging;
-  if (may_meet_gpus()) staging.add_input(buffer, type, count);
+  if (job_uses_gpus()) staging.add_input(buffer, type, count);
   made->kept.resize(bytes);
   pack(staging.twin(static_cast<const void*>(buffer)), bytes > 0 ? count : 0, layout,
        made->kept.data());

@@ -13,7 +13,7 @@ namespace plait::mpi {
 
 /// Whether a buffer of any rank of the job may lie on a GPU; since MPI_Init, on all ranks alike.
 extern constinit std::atomic<bool> gpus_in_job;
-inline bool may_meet_gpus() { return gpus_in_job.load(std::memory_order_relaxed); }
+inline bool job_uses_gpus() { return gpus_in_job.load(std::memory_order_relaxed); }
 
 /// This process's own part of that: it has loaded CUDA's driver, or the node has one.
 bool sees_gpus();
@@ -21,7 +21,7 @@ bool uses_gpus_after_a_look();
 /// The program has initialised CUDA in this process, so that a buffer of its may lie on a GPU.
 inline bool uses_gpus() { return may_have_loaded_more() && uses_gpus_after_a_look(); }
 /// This rank's own part of a call may lie on one.
-inline bool may_hold_gpu_memory() { return may_meet_gpus() && uses_gpus(); }
+inline bool may_hold_gpu_memory() { return job_uses_gpus() && uses_gpus(); }
 /// Ordinal of the GPU whose memory it is, or -1. The first asks the driver, once that is in use.
 int gpu_holding(const void* pointer);
 inline int gpu_of(const void* pointer) {

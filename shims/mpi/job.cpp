@@ -35,7 +35,7 @@ bool is_writable(const void* buffer, std::uint64_t bytes) {
 
 Job::Job(Asked asked, const Shape& shape, const Place& place, int gpu)
     : request_(shape.request), own_(shape.own), bytes_(counted_bytes(shape)), gpu_(gpu) {
-  if (gpu < 0 && may_meet_gpus()) {
+  if (gpu < 0 && job_uses_gpus()) {
     staging_.add(asked, {place.ranks, place.rank, asked.root == place.rank});
     asked.in = staging_.twin(asked.in);
     asked.out = staging_.twin(asked.out);

@@ -337,7 +337,7 @@ class Targets {
 Delivery::Delivery(const Letter& to)
     : buffer_(const_cast<void*>(to.buffer)), count_(to.count), layout_(layout_of(to.type)) {
   const std::uint64_t bytes = bytes_of_elements(count_, layout_->bytes);
-  if (may_meet_gpus()) {
+  if (job_uses_gpus()) {
     gpu_ = gpu_of(buffer_);
     // Of a large message from this node a header comes, and dozens may be under way: to pin as much
     // memory would take longer than the messages.
@@ -561,7 +561,7 @@ std::unique_ptr<Begun> of_header_length(const Letter& letter, std::uint64_t byte
   if (!at) return nullptr;
   auto made = std::make_unique<Offered>(*near, *at);
   Staging staging;
-  if (may_meet_gpus()) staging.add_input(letter.buffer, letter.type, letter.count);
+  if (job_uses_gpus()) staging.add_input(letter.buffer, letter.type, letter.count);
   made->packed.resize(bytes);
   pack(staging.twin(letter.buffer), letter.count, layout_of(letter.type), made->packed.data());
   made->buffer = made->packed.data();
@@ -575,7 +575,7 @@ bool may_be_offered(const Letter& letter, int to, Handle comm) {
   const std::uint64_t bytes = bytes_of(letter.count, letter.type);
   if (!moves_messages() || bytes <= kMostHeader) return false;
   const Collective message = Collective::send_recv;
-  const bool on_gpu = may_meet_gpus() && gpu_of(letter.buffer) >= 0;
+  const bool on_gpu = job_uses_gpus() && gpu_of(letter.buffer) >= 0;
   if (bytes < (on_gpu ? least_on_gpus(message) : least_on_host(message))) return false;
   const std::optional<int> near = near_rank(comm, to);
   if (!near || (is_this_rank(*near) && !on_gpu)) return false;
@@ -593,7 +593,7 @@ std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle com
   const std::optional<unsigned> at = claim_slot(*near);
   if (!at) return nullptr;
   auto made = std::make_unique<Offered>(*near, *at);
-  made->gpu = may_meet_gpus() ? gpu_of(letter.buffer) : -1;
+  made->gpu = job_uses_gpus() ? gpu_of(letter.buffer) : -1;
   made->buffer = letter.buffer;
   made->to_in_comm = to;
   return sent(std::move(made), bytes, tag, comm);

@@ -29,7 +29,7 @@ class Narrowed {
     return static_cast<int>(value);
   }
   const int* operator()(const Count* values) {
-    const int numbers = 2 * met_++ < arrays_ ? lengths_.in : lengths_.out;
+    const int numbers = 2 * seen_++ < arrays_ ? lengths_.in : lengths_.out;
     if (values == nullptr) return nullptr;
     std::vector<int>& made = kept_.emplace_back();
     made.reserve(static_cast<std::size_t>(numbers));
@@ -40,7 +40,7 @@ class Narrowed {
 
  private:
   Lengths lengths_;
-  int arrays_, met_ = 0;
+  int arrays_, seen_ = 0;
   bool fits_ = true;
   std::vector<std::vector<int>> kept_;
 };

@@ -11,7 +11,7 @@ namespace {
 /// Nothing but the MPI's own call is wanted for such a buffer.
 bool is_plain(const void* buffer, Count count, Handle type) {
   return !(moves_messages() && may_get_header(type, count)) &&
-         !(may_meet_gpus() && is_on_gpu(buffer, type, count));
+         !(job_uses_gpus() && is_on_gpu(buffer, type, count));
 }
 bool is_plain(const void* in, Count in_count, Handle in_type, const void* out, Count out_count,
               Handle out_type, const Ends&) {

@@ -326,8 +326,8 @@ bool one_must_end() {
 }
 
 template <class Condition>
-void go_on_until(const Condition& is_met) {
-  for (int round = 0; !is_met(); ++round) {
+void go_on_until(const Condition& condition) {
+  for (int round = 0; !condition(); ++round) {
     complete_ended();
     let_mpi_progress();
     nap(round);
@@ -376,8 +376,8 @@ void end_requests() {
   const Unheard unheard;
   Handle request = 0;
   const Handle world = real().abi.world;
-  const bool ranks_meet = (moves_messages() || may_meet_gpus()) && fault_in(world) == 0;
-  if (ranks_meet && real().Ibarrier(world, &request) == 0)
+  const bool needs_barrier = (moves_messages() || job_uses_gpus()) && fault_in(world) == 0;
+  if (needs_barrier && real().Ibarrier(world, &request) == 0)
     go_on_until([&] {  // which may not end once a rank is lost
       int flag = 0;
       return real().Test(&request, &flag, real().abi.status_ignore) != 0 || flag != 0 ||

@@ -103,7 +103,7 @@ void set_bars() {
   for (std::size_t at = 0; at < bars.any.size(); ++at) {
     const auto collective = static_cast<Collective>(at);
     const std::uint64_t host = least_on_host(collective);
-    const std::uint64_t gpus = may_meet_gpus() ? least_on_gpus(collective) : kNever;
+    const std::uint64_t gpus = job_uses_gpus() ? least_on_gpus(collective) : kNever;
     bars.any[at] = std::min({host, least_over_nodes(collective), gpus});
     bars.gpus_alone[at] = host == kNever ? gpus : kNever;
   }
@@ -325,7 +325,7 @@ std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call
       gpu = gpu_of_call(asked, call.shape, place_);
       if (gpu >= 0)
         lie = lie_on(gpu);
-      else if (meets_gpu(asked, place_))
+      else if (touches_gpu_memory(asked, place_))
         lie = Lie::on_gpu_staged;
     });
     if (!turn.refusal && gpu >= 0) turn.make(asked, call.shape, place_, gpu);

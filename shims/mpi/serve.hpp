@@ -7,7 +7,7 @@
 #include <mutex>
 #include <optional>
 
-#include "comm/meet/vote.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "plait/communicator.hpp"
 #include "shims/mpi/errors.hpp"
 #include "shims/mpi/gpu_memory.hpp"

@@ -189,7 +189,7 @@ std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
   return shape;
 }
 
-bool meets_gpu(const Asked& asked, const Place& place) {
+bool touches_gpu_memory(const Asked& asked, const Place& place) {
   const bool is_root = asked.root == place.rank;
   const auto lies = [&](const void* buffer, Handle type, Count count) {
     return !is_in_place(buffer) && is_on_gpu(buffer, type, asked.counts ? 1 : count);

@@ -58,7 +58,7 @@ std::uint64_t even_bytes(const Asked& asked, const Place& place);
 std::optional<Shape> shape_of(const Asked& asked, const Place& place);
 
 /// Whether any of the data that this rank reads or writes lie on a GPU.
-bool meets_gpu(const Asked& asked, const Place& place);
+bool touches_gpu_memory(const Asked& asked, const Place& place);
 /// The GPU that all buffers of this rank lie on, each as plait wants it; -1 where one does not.
 int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place);
 

@@ -16,7 +16,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/meet/vote.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/memory/shown_memory.hpp"
 #include "plait/error.hpp"
 #include "shims/mpi/attach.hpp"
@@ -98,7 +98,7 @@ bool can_reach(const std::vector<Told>& all, int rank) {
   });
 }
 
-bool meet_node(Handle comm, int world_rank) {
+bool bootstrap_node(Handle comm, int world_rank) {
   Node& here = node();
   real().Comm_rank(comm, &here.rank);
   real().Comm_size(comm, &here.ranks);
@@ -172,7 +172,7 @@ std::vector<int>* near_ranks(Handle comm) {
 void begin_messages(bool can) {
   const Handle world = real().abi.world;
   const std::uint64_t host = least_on_host(Collective::send_recv);
-  const std::uint64_t gpus = may_meet_gpus() ? least_on_gpus(Collective::send_recv) : kNever;
+  const std::uint64_t gpus = job_uses_gpus() ? least_on_gpus(Collective::send_recv) : kNever;
   if (std::min(host, gpus) == kNever || !all_can(can, world)) return;
   int rank = 0, ranks = 0;
   real().Comm_rank(world, &rank);
@@ -186,7 +186,7 @@ void begin_messages(bool can) {
   if (real().Comm_split_type(world, real().abi.shared_kind, rank, real().abi.no_info, &near) != 0)
     return;
   near = real().abi.at(&near, 0);
-  if (!meet_node(near, rank))
+  if (!bootstrap_node(near, rank))
     log(LogLevel::info, rank, "messages between the ranks of this node are the MPI's");
   real().Comm_free(&near);
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);

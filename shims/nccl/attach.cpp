@@ -15,10 +15,10 @@
 #include "base/nccl_settings.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
+#include "comm/bootstrap/setup.hpp"
+#include "comm/bootstrap/socket.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/meet/setup.hpp"
-#include "comm/meet/socket.hpp"
-#include "comm/meet/vote.hpp"
 #include "comm/nccl/real.hpp"
 #include "comm/nodes/node_program.hpp"
 #include "plait/error.hpp"
@@ -242,10 +242,10 @@ void agree(State& state) {
   const Allgather carry = [&](const std::string& mine) { return cards.allgather(mine); };
   const std::vector<Introduced> all = introduce(state, carry);
   const Introduced& mine = all[static_cast<std::size_t>(state.rank)];
-  cards.meet_first(all[0].word,
-                   static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
-                     return one.process == mine.process;
-                   })));
+  cards.synchronize_process(
+      all[0].word, static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
+        return one.process == mine.process;
+      })));
   require_alike(all);
   const Nodes nodes = nodes_of(state, all);
   if (const std::string why = why_not(nodes, all); !why.empty())

@@ -10,8 +10,8 @@
 #include <mutex>
 
 #include "base/text.hpp"
-#include "comm/meet/socket.hpp"
-#include "comm/meet/vote.hpp"
+#include "comm/bootstrap/socket.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/nccl/real.hpp"
 #include "plait/error.hpp"
 
@@ -28,7 +28,7 @@ struct Card {
 };
 static_assert(sizeof(Card) == kCardBytes);
 
-struct Meetings {
+struct Barriers {
   std::mutex guard;
   std::condition_variable came;
   struct Count {
@@ -63,11 +63,11 @@ void give_up_if_late(std::int64_t until_ns) {
 }
 
 /// Returns when `count` threads have come to the meeting of that name. give_up throws.
-void meet(const std::string& name, int count, const std::function<void()>& give_up) {
+void barrier(const std::string& name, int count, const std::function<void()>& give_up) {
   if (count < 2) return;
-  static auto* const all = new Meetings;
+  static auto* const all = new Barriers;
   std::unique_lock<std::mutex> hold(all->guard);
-  Meetings::Count& mine = all->open[name];
+  Barriers::Count& mine = all->open[name];
   if (++mine.come == count) all->came.notify_all();
   while (mine.come < count) {
     all->came.wait_for(hold, std::chrono::milliseconds(10));
@@ -115,7 +115,7 @@ std::vector<std::string> CardExchange::allgather(const std::string& mine) {
     if (gone >= 0)
       throw Error(ErrorCode::peer_lost, text("rank ", gone, " has died while plait was attaching"));
   };
-  meet(text(meeting_, ' ', ++round_), in_process_, give_up);
+  barrier(text(barrier_name_, ' ', ++round_), in_process_, give_up);
   const std::string all =
       state_.staging->swap(std::string(reinterpret_cast<const char*>(&card), sizeof card),
                            state_.ranks, gather, give_up);

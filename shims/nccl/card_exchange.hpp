@@ -20,7 +20,9 @@ class CardExchange {
   /// From here on, the `count` ranks of this process meet before each exchange. Allocating may wait
   /// for every kernel of the process: a rank whose NCCL kernel already waits for a rank that still
   /// allocates would wait for ever.
-  void meet_first(const std::string& name, int count) { meeting_ = name, in_process_ = count; }
+  void synchronize_process(const std::string& name, int count) {
+    barrier_name_ = name, in_process_ = count;
+  }
   /// From here on, an exchange that waits for one of them ends when it dies.
   void watch_for(std::shared_ptr<const WatchedPeers> peers) { peers_ = std::move(peers); }
   /// All ranks' bytes. AgreedError where what comes is no card.
@@ -29,7 +31,7 @@ class CardExchange {
  private:
   State& state_;
   std::shared_ptr<const WatchedPeers> peers_;
-  std::string meeting_;
+  std::string barrier_name_;
   int in_process_ = 1;
   int round_ = 0;
 };

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/meet/setup.hpp"
+#include "comm/bootstrap/setup.hpp"
 #include "comm/nodes/nodes.hpp"
 #include "driver/cuda/primary.hpp"
 #include "exec/cuda/choices.hpp"
@@ -27,7 +27,8 @@ bool capturing(Stream stream) {
 /// Of several nodes each might see other links, and exchanges are made alike on all ranks.
 GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) {
   const Env& env = settings().env;
-  GpuGroup group = meet_gpus(exchange, options.rank.rank, options.rank.ranks, options.rank.device);
+  GpuGroup group =
+      bootstrap_gpus(exchange, options.rank.rank, options.rank.ranks, options.rank.device);
   const std::vector<std::string> masks = masks_of(masks_asked({}, env), false);
   if (options.knows_links)
     learn_topology(

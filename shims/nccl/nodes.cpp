@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "base/text.hpp"
-#include "comm/meet/setup.hpp"
+#include "comm/bootstrap/setup.hpp"
 #include "comm/nodes/gpu_nodes.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"

@@ -31,11 +31,11 @@ struct Asked {
 
 /// What is wrong with a rank's own arguments is told to the others, where these meet on the host.
 template <class Body>
-void told(Communicator& communicator, bool meets, const Body& body) {
+void told(Communicator& communicator, bool exchanges, const Body& body) {
   try {
     body();
   } catch (const Error& error) {
-    if (meets) communicator.refuse(error.code(), error.what());
+    if (exchanges) communicator.refuse(error.code(), error.what());
     throw;
   }
 }
@@ -64,14 +64,14 @@ plaitResult_t call(const Asked& asked, Edges edges, const std::size_t* counts, c
     std::optional<OwnCounts> mine;
     if (own) mine = own();
     const bool device = on_device(communicator, edges.input, edges.output, edges.stream);
-    const bool meets = !device || mine;  // ranks, on the host
-    Request request =
-        request_of(communicator, !meets, asked.collective, 0, asked.type, asked.op, asked.root, 0);
+    const bool exchanges = !device || mine;  // ranks, on the host
+    Request request = request_of(communicator, !exchanges, asked.collective, 0, asked.type,
+                                 asked.op, asked.root, 0);
     for (BlocksAt* blocks : {&edges.in, &edges.out}) {
       blocks->ranks = blocks->counts == nullptr ? 0 : request.ranks;
       blocks->element_bytes = bytes_of(request.type);
     }
-    told(communicator, meets, [&] {
+    told(communicator, exchanges, [&] {
       if (!mine) request.counts = list_of(wanted(counts, "counts"), request.ranks);
       check_edge(edges.in, "sendbuff", edges.input, device, false);
       check_edge(edges.out, "recvbuff", edges.output, device, true);

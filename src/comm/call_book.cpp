@@ -22,7 +22,7 @@
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/meet/vote.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "driver/cuda/api.hpp"
 
 namespace plait {

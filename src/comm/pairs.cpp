@@ -55,7 +55,7 @@ Pairs::Started Pairs::start(int peer) {
 }
 
 /// One that failed while nobody here asked for it is tried again only when somebody does.
-void Pairs::meet_who_asks() {
+void Pairs::pair_with_askers() {
   for (int peer = 0; peer < controls_.ranks(); ++peer)
     if (peer != controls_.rank() && load(controls_.of(peer).wants[controls_.rank()]) != 0)
       start(peer);
@@ -79,7 +79,7 @@ Communicator& Pairs::get(int peer) {
   Overdue overdue;
   const std::function<void()> ask = now_and_then(interrupt_);
   while (started.result.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
-    meet_who_asks();
+    pair_with_askers();
     if (ask) ask();
     overdue.look(controls_.rank(), [&] {
       return text("rank ", controls_.rank(), " waits for rank ", peer,

@@ -47,7 +47,7 @@ class Pairs {
     int number;
   };
   Started start(int peer);
-  void meet_who_asks();
+  void pair_with_askers();
   void forget(int peer, int number);
   void want(int peer, bool wanted) const;
 

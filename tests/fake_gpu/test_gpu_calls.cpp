@@ -82,7 +82,7 @@ void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
             GpuCalls calls(group_of(rank, ranks, masks, machine), options,
                            [&](const std::string& mine) { return board->exchange(rank, mine); });
             body(calls);
-            board->meet();
+            board->barrier();
           }
           require(fake_cuda().memory.bytes == 0, "memory of the GPU was kept");
         }) == 0);

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "base/text.hpp"
+#include "comm/bootstrap/setup.hpp"
 #include "comm/life/peer_watch.hpp"
-#include "comm/meet/setup.hpp"
 #include "comm/nodes/gpu_nodes.hpp"
 #include "comm/nodes/gpu_over_nodes.hpp"
 #include "exec/cuda/choices.hpp"
@@ -97,7 +97,7 @@ struct Side {
   }
   int rank() const { return nodes.peers()[static_cast<std::size_t>(nodes.place)]; }
   /// What a call throws once one does; its seconds are those that all took.
-  std::pair<std::string, double> met(const Request& request) {
+  std::pair<std::string, double> run_caught(const Request& request) {
     const auto began = std::chrono::steady_clock::now();
     const auto took = [&] {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -127,9 +127,9 @@ int run(const std::vector<std::string>& hosts, const OverNodesOptions& how, cons
     {
       Side side(board, hosts, rank, how);
       body(side);
-      board->meet();
+      board->barrier();
       side.over.reset();
-      board->meet();
+      board->barrier();
     }
     const auto& nccl = fake_cuda().nccl;
     require(nccl.destroyed + nccl.aborted == nccl.made, "communicators of NCCL were kept");
@@ -355,7 +355,7 @@ TEST_CASE("what NCCL reports ends the communicator, and what waits between nodes
           side.over->enqueue(request, kMemory, kOther, nullptr, {});
           side.over->check(true);
           fake_cuda().nccl.async_error = 6;  // a rank of another node is gone
-          const auto [said, took_s] = side.met(request);
+          const auto [said, took_s] = side.run_caught(request);
           const std::string others = side.nodes.mine == 0 ? "rank 2 on host b, rank 3 on host b?"
                                                           : "rank 0 on host a, rank 1 on host a?";
           require(said.find("NCCL between nodes: error 6; is one of these gone: " + others) !=
@@ -379,7 +379,7 @@ TEST_CASE("a rank of another node says why NCCL has failed, and is told what end
           if (side.nodes.mine == 0) {
             side.fail(died);
             for (int turn = 0; turn < 2; ++turn) {
-              const auto [said, took_s] = side.met(request);
+              const auto [said, took_s] = side.run_caught(request);
               require(said.find(reason_of(died)) != std::string::npos, said);
             }
             require(side.told == std::vector{reason_of(died)}, "told otherwise than once");
@@ -388,7 +388,7 @@ TEST_CASE("a rank of another node says why NCCL has failed, and is told what end
           fake_cuda().nccl.async_error = 6;
           std::this_thread::sleep_for(std::chrono::milliseconds(100));  // NCCL is the first to know
           side.others = told_by("rank 0 on host a", died.code(), reason_of(died));
-          const auto [said, took_s] = side.met(request);
+          const auto [said, took_s] = side.run_caught(request);
           require(said.find("rank 0 on host a reports: rank 1 on host a (pid 7) ended") !=
                       std::string::npos,
                   said);
@@ -405,7 +405,7 @@ TEST_CASE("a call that NCCL refuses has the cause that another rank tells") {
             std::this_thread::sleep_for(std::chrono::milliseconds(200));
             side.fail(Error(ErrorCode::peer_lost, "rank 0 on host a reports: it is over"));
           });
-          const auto [said, took_s] = side.met(request);
+          const auto [said, took_s] = side.run_caught(request);
           later.join();
           require(said.find("rank 0 on host a reports: it is over") != std::string::npos, said);
         }) == 0);
@@ -427,8 +427,8 @@ double seconds_of(const std::function<void()>& work) {
 }
 
 std::string why(const std::function<void()>& work) {
-  const auto met = attempt(work);
-  return met ? reason_of(*met) : "no error";
+  const auto caught = attempt(work);
+  return caught ? reason_of(*caught) : "no error";
 }
 
 TEST_CASE("a call that the driver refuses half way ends the communicator, and others are told") {
@@ -565,7 +565,7 @@ TEST_CASE("check() ends by itself where the watch is held up") {
             std::this_thread::sleep_for(std::chrono::seconds(5));
             holding.is_held = false;
           });
-          const auto [said, took_s] = side.met(request_of(Collective::all_reduce, 1 << 20));
+          const auto [said, took_s] = side.run_caught(request_of(Collective::all_reduce, 1 << 20));
           release.join();
           unwatch(holding);
           require(said.find("is one of these gone") != std::string::npos, said);
@@ -643,8 +643,8 @@ TEST_CASE("a rank of the node that dies aborts what lies between nodes") {
           while (fake_cuda().nccl.aborted < 2 && std::chrono::steady_clock::now() < until)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           require(fake_cuda().nccl.aborted == 2, "not aborted");
-          const auto met = attempt([&] { side.over->check(true); });
-          require(met && met->code() == ErrorCode::peer_lost, "no error");
+          const auto caught = attempt([&] { side.over->check(true); });
+          require(caught && caught->code() == ErrorCode::peer_lost, "no error");
         }) == 0);
 }
 
@@ -654,10 +654,11 @@ TEST_CASE("a rail that cannot be made fails all ranks, and nothing is kept") {
   bench::Board* const board = bench::make_board(4);
   CHECK(bench::run_ranks(board, true, [&](int rank) {
           if (rank == 2) fake_cuda().nccl.init_result = 2;
-          const auto met = attempt([&] { const Side side(board, kTwoOfTwo, rank, {}); });
-          require(met && std::string(met->what()).find("NCCL among all ranks failed with NCCL's") !=
-                             std::string::npos,
-                  met ? met->what() : "no error");
+          const auto caught = attempt([&] { const Side side(board, kTwoOfTwo, rank, {}); });
+          require(caught &&
+                      std::string(caught->what()).find("NCCL among all ranks failed with NCCL's") !=
+                          std::string::npos,
+                  caught ? caught->what() : "no error");
         }) == 0);
 }
 
@@ -675,9 +676,9 @@ TEST_CASE("the bits of rank order, or an error where NCCL adds, and people are t
           require(side.over->explain(request).find("sums in rank order") != std::string::npos,
                   side.over->explain(request));
           request.type = DataType::bf16;  // a sum so far would be rounded
-          const auto met =
+          const auto caught =
               attempt([&] { side.over->enqueue(request, kMemory, kOther, nullptr, {}); });
-          require(met && std::string(met->what()).find("PLAIT_BITWISE") != std::string::npos,
+          require(caught && std::string(caught->what()).find("PLAIT_BITWISE") != std::string::npos,
                   "no error");
           request.type = DataType::int32;  // any order gives the same
           side.over->enqueue(request, kMemory, kOther, nullptr, {});

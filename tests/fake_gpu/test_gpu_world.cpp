@@ -12,7 +12,7 @@
 #include <thread>
 #include <tuple>
 
-#include "comm/meet/vote.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/nodes/carrier.hpp"
 #include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
@@ -157,7 +157,7 @@ int run(int ranks, const std::function<void(Communicator&, bench::Board&)>& body
   return run_each(ranks, [&](const CommunicatorOptions& options, bench::Board& board) {
     const std::unique_ptr<Communicator> comm = Communicator::create(options);
     body(*comm, board);
-    board.meet();
+    board.barrier();
   });
 }
 
@@ -168,22 +168,23 @@ TEST_CASE("what ends a rank's GPU side is told to ranks of other nodes, by name 
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           comm.enqueue(request, kMemory, kOther, nullptr);
           comm.check();
-          board.meet();
+          board.barrier();
           if (comm.rank() == 0) {
             fake_cuda().fault = cuda::kFaultDeadline;
             comm.enqueue(request, kMemory, kOther, nullptr);
-            const auto met = attempt([&] { comm.check(); });
-            require(met && met->code() == ErrorCode::timeout, met ? met->what() : "no error");
+            const auto caught = attempt([&] { comm.check(); });
+            require(caught && caught->code() == ErrorCode::timeout,
+                    caught ? caught->what() : "no error");
           }
-          board.meet();
+          board.barrier();
           if (comm.rank() == 1) {
             fake_cuda().nccl.async_error = 6;  // as NCCL has it, which names nobody
-            std::optional<Error> met;
-            for (int turn = 0; !met && turn < 1000; ++turn) {
-              met = attempt([&] { comm.check(); });
+            std::optional<Error> caught;
+            for (int turn = 0; !caught && turn < 1000; ++turn) {
+              caught = attempt([&] { comm.check(); });
               std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
-            const std::string said = met ? met->what() : "no error";
+            const std::string said = caught ? caught->what() : "no error";
             require(said.find("rank 0 on host ") != std::string::npos &&
                         said.find(" reports: rank 0 on host ") != std::string::npos &&
                         said.find(" waited 30 s") != std::string::npos,
@@ -195,8 +196,8 @@ TEST_CASE("what ends a rank's GPU side is told to ranks of other nodes, by name 
 TEST_CASE("one id for all communicators of NCCL is refused on all ranks") {
   ::setenv("NCCL_COMM_ID", "127.0.0.1:5000", 1);
   CHECK(run_each(2, [](const CommunicatorOptions& options, bench::Board&) {
-          const auto met = attempt([&] { Communicator::create(options); });
-          const std::string said = met ? met->what() : "no error";
+          const auto caught = attempt([&] { Communicator::create(options); });
+          const std::string said = caught ? caught->what() : "no error";
           require(said.find("NCCL_COMM_ID=127.0.0.1:5000, which gives all of them one; unset it") !=
                       std::string::npos,
                   said);
@@ -222,10 +223,10 @@ TEST_CASE("between GPUs of two nodes NCCL alone sends and receives") {
           require(noted("ncclSend to " + std::to_string(peer) + " 32 of 2") == 1 &&
                       noted("ncclRecv from " + std::to_string(peer) + " 32 of 2") == 1,
                   "an exchange");
-          const auto met = attempt([&] {
+          const auto caught = attempt([&] {
             pair.enqueue(request_of(Collective::all_reduce, 8), kMemory, kOther, nullptr);
           });
-          require(met && met->code() == ErrorCode::unsupported, "a sum of two");
+          require(caught && caught->code() == ErrorCode::unsupported, "a sum of two");
           pair.check();
           Counters counters = comm.counters();
           require(counters.calls_of["copy/library"] == 1 &&
@@ -247,7 +248,7 @@ TEST_CASE("two GPUs of one node send and receive by plait's engines, beside call
           Communicator& pair = comm.pair(here);
           const int me = pair.rank();
           require(pair.device() == 0 && me == comm.rank() % 2 && pair.ranks() == 2, "no GPU");
-          board.meet();
+          board.barrier();
           fake_cuda().notes.clear();
           Request copy = request_of(Collective::copy, 1024);
           copy.peer = 1;
@@ -266,7 +267,7 @@ TEST_CASE("two GPUs of one node send and receive by plait's engines, beside call
             if (name.find("/library") == std::string::npos && name.find("multi_node") > name.size())
               in_node += calls;
           require(counters.calls_of["copy/library"] == 1 && in_node == 3, "counted calls");
-          board.meet();
+          board.barrier();
         }) == 0);
 }
 
@@ -275,9 +276,9 @@ TEST_CASE("a rank that says where it is, where the others do not, is an error on
           CommunicatorOptions options = given;
           options.device = kNoDevice;
           if (options.rank == 1) options.node = "b";
-          const auto met = attempt([&] { Communicator::create(options); });
-          require(met && met->code() == ErrorCode::mismatch &&
-                      std::string(met->what()).find("node=given") != std::string::npos,
-                  met ? met->what() : "no error");
+          const auto caught = attempt([&] { Communicator::create(options); });
+          require(caught && caught->code() == ErrorCode::mismatch &&
+                      std::string(caught->what()).find("node=given") != std::string::npos,
+                  caught ? caught->what() : "no error");
         }) == 0);
 }

@@ -61,7 +61,7 @@ inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_pla
     PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, kBufferBytes, gpu.stream);
     gpu.finish();
     GpuFixture::to_gpu(input, mine);
-    gpu.board->meet();
+    gpu.board->barrier();
     Graph graph = nullptr;
     GraphExec exec = nullptr;
     if (captured) PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
@@ -72,13 +72,13 @@ inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_pla
     if (captured) {
       PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
       PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
-      gpu.board->meet();
+      gpu.board->barrier();
       PLAIT_CUDA_CALL(graph_launch, exec, gpu.stream);
     }
     gpu.finish();
     const Bytes got = GpuFixture::from_gpu(output, expected.size());
     for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected[i] ? 1 : 0;
-    gpu.board->meet();
+    gpu.board->barrier();
     if (exec != nullptr) api().graph_exec_destroy(exec);
     if (graph != nullptr) api().graph_destroy(graph);
   }

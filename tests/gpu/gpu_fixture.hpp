@@ -128,7 +128,7 @@ class GpuFixture {
     // One right after the other: streams of ranks that share a GPU must not share a hardware queue,
     // or one rank's kernel might stand behind what waits for another's.
     for (int turn = 0; turn < board->ranks; ++turn) {
-      board->meet();
+      board->barrier();
       if (turn == rank) PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
     }
     PLAIT_CUDA_CALL(memory_alloc, &input, kBufferBytes + 256);
@@ -175,7 +175,7 @@ class LongCalls {
     load_code(most_bytes);
     PLAIT_CUDA_CALL(memory_set_async, wrong_, 0, 8, gpu.stream);
     gpu.finish();
-    gpu.board->meet();
+    gpu.board->barrier();
   }
   /// Once all ranks are through.
   ~LongCalls() {
@@ -207,7 +207,7 @@ class LongCalls {
     gpu_.finish();
     unsigned long long found = 0;
     PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&found), wrong_, 8);
-    gpu_.board->meet();
+    gpu_.board->barrier();
     return found;
   }
 
@@ -249,7 +249,7 @@ inline Findings* on_gpus(int ranks, bool processes,
   const int failed = bench::run_ranks(board, processes, [&](int rank) {
     GpuFixture gpu(board, rank, rings, 20, words);
     body(gpu, *findings);
-    board->meet();
+    board->barrier();
   });
   CHECK(failed == 0);
   findings->check_none();

@@ -89,7 +89,7 @@ std::size_t wrong_bytes(const GpuFixture& gpu, const std::vector<Planned>& group
 void poison(GpuFixture& gpu) {
   PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, kBufferBytes, gpu.stream);
   gpu.finish();
-  gpu.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
+  gpu.board->barrier();  // where ranks share a GPU, one's upload would wait for the other's kernel
 }
 
 void replay(GpuFixture& gpu, const std::vector<Message>& ends, const MessageTuning& tuning) {
@@ -99,10 +99,10 @@ void replay(GpuFixture& gpu, const std::vector<Message>& ends, const MessageTuni
   for (int k = 0; k < 3; ++k) gpu.cuda->messages(ends, gpu.stream, tuning);
   PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
   PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
-  gpu.board->meet();
+  gpu.board->barrier();
   for (int k = 0; k < 3; ++k) PLAIT_CUDA_CALL(graph_launch, exec, gpu.stream);
   gpu.finish();
-  gpu.board->meet();
+  gpu.board->barrier();
   api().graph_exec_destroy(exec);
   api().graph_destroy(graph);
 }
@@ -122,7 +122,7 @@ void check_groups(int ranks, bool processes, int rounds) {
       gpu.cuda->messages(ends, gpu.stream, tuning);
       gpu.finish();
       std::size_t wrong = wrong_bytes(gpu, group);
-      gpu.board->meet();
+      gpu.board->barrier();
       if (round % 3 == 0) {
         poison(gpu);
         replay(gpu, ends, tuning);
@@ -132,7 +132,7 @@ void check_groups(int ranks, bool processes, int rounds) {
         found.add(gpu.rank, text("round ", round, ": ", wrong, " wrong bytes of ", group.size(),
                                  " messages; "));
       found.checked += static_cast<int>(group.size());
-      gpu.board->meet();
+      gpu.board->barrier();
     }
   });
   const int checked = findings->checked.load() / ranks;
@@ -177,7 +177,7 @@ TEST_CASE("processes: a sender runs ahead of a receiver that comes with other gr
     gpu.finish();
     if (const std::size_t wrong = wrong_bytes(gpu, group); wrong != 0)
       found.add(gpu.rank, text(wrong, " wrong bytes"));
-    gpu.board->meet();
+    gpu.board->barrier();
   });
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("processes: a message that nobody sends ends in a deadline that names 
         }
         if (said.find("for rank 1") == std::string::npos) findings->add(0, said);
       }
-      board->meet();
+      board->barrier();
     });
     CHECK(failed == 0);
     findings->check_none();

@@ -37,7 +37,7 @@ struct Board {
   double figures[kBoardRanks] = {};
 
   /// All meet; throws after `seconds`, or where a rank has failed.
-  void meet(double seconds = 60) {
+  void barrier(double seconds = 60) {
     const int mine = round.load();
     if (arrived.fetch_add(1) == ranks - 1) {
       arrived.store(0);
@@ -56,27 +56,27 @@ struct Board {
     if (mine.size() > kCardBytes) throw std::runtime_error("card too long");
     std::memcpy(cards[r], mine.data(), mine.size());
     card_bytes[r] = mine.size();
-    meet();
+    barrier();
     std::vector<std::string> all;
     for (std::size_t p = 0; p < static_cast<std::size_t>(ranks); ++p)
       all.emplace_back(cards[p], card_bytes[p]);
-    meet();
+    barrier();
     return all;
   }
   /// The largest of all ranks' figures.
   double largest(int rank, double mine) {
     figures[rank] = mine;
-    meet();
+    barrier();
     const double most = *std::max_element(figures, figures + ranks);
-    meet();
+    barrier();
     return most;
   }
   double total(int rank, double mine) {
     figures[rank] = mine;
-    meet();
+    barrier();
     double sum = 0;
     for (int p = 0; p < ranks; ++p) sum += figures[p];
-    meet();
+    barrier();
     return sum;
   }
 };

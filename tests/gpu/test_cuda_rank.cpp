@@ -77,7 +77,7 @@ TEST_CASE("processes: large sums of two ranks leave SMs to others, sooner where 
                                : "one_shot two_shot two_shot two_shot two_shot copy_exchange "
                                  "copy_exchange ";
       if (said != wanted) findings->add(rank, text(beside ? "beside: " : "alone: ", said));
-      board->meet();
+      board->barrier();
     }
   });
   CHECK(failed == 0);
@@ -118,7 +118,7 @@ std::size_t wrong_bytes(GpuFixture& gpu, const FusedCase& c, unsigned seed) {
   PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, bytes + 256, gpu.stream);
   gpu.finish();
   GpuFixture::to_gpu(in, inputs[static_cast<std::size_t>(gpu.rank)]);
-  gpu.board->meet();  // where ranks share a GPU, one's upload would wait for the other's kernel
+  gpu.board->barrier();  // where ranks share a GPU, one's upload would wait for the other's kernel
   Tuning tuning = c.tuning;
   tuning.blocks = std::min(tuning.blocks, static_cast<int>(gpu.most_blocks));
   bench::run(*gpu.cuda, c.kernel, c.request,
@@ -293,7 +293,7 @@ std::size_t wrong_after(GpuFixture& gpu, const Plan& plan, unsigned seed) {
   PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, expected.size() + 1, gpu.stream);
   // Allocating waits for all GPUs of the process, and an upload for what runs on its own, be it
   // another rank's: nobody starts before everybody is ready.
-  gpu.board->meet();
+  gpu.board->barrier();
   const char* only = std::getenv("ONLY_ENGINE");  // to find out which engine a failure is of
   std::size_t wrong = 0;
   if (only == nullptr || std::string(only) == "kernel") {
@@ -311,10 +311,10 @@ std::size_t wrong_after(GpuFixture& gpu, const Plan& plan, unsigned seed) {
   enqueue(CopiedBy::automatic);
   PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
   PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
-  gpu.board->meet();
+  gpu.board->barrier();
   for (int replay = 0; replay < 3; ++replay) PLAIT_CUDA_CALL(graph_launch, exec, gpu.stream);
   wrong += compare();
-  gpu.board->meet();
+  gpu.board->barrier();
   api().graph_exec_destroy(exec);
   api().graph_destroy(graph);
   return wrong;
@@ -369,7 +369,7 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
       std::string& list = failures[static_cast<std::size_t>(rank)];
       if (wrong != 0 && list.size() < 2000) list += text(name, ": ", wrong, " bytes wrong\n");
     }
-    board->meet();
+    board->barrier();
   });
   CHECK(failed == 0);
   for (const std::string& list : failures) CHECK(list == "");
@@ -465,7 +465,7 @@ void check_overlapping(int ranks, const std::string& kernel) {
   const Findings* all =
       on_gpus(ranks, kernel == "rotation", [&](GpuFixture& gpu, Findings& findings) {
         const std::vector<Queued> calls = queued_calls(plans, gpu.rank);
-        gpu.board->meet();  // where ranks share a GPU, uploads are refused while one captures
+        gpu.board->barrier();  // where ranks share a GPU, uploads are refused while one captures
         Graph graph = nullptr;
         GraphExec exec = nullptr;
         PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
@@ -473,7 +473,7 @@ void check_overlapping(int ranks, const std::string& kernel) {
           enqueue_poisoned(gpu, kernel, calls[i], i % 2 == 0 ? 500 : 0);
         PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
         PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
-        gpu.board->meet();
+        gpu.board->barrier();
         for (int round = 0; round < 8; ++round) {
           for (int i = 0; gpu.rank == round % ranks && i < 200; ++i)
             PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0, kMostBytes, gpu.stream);
@@ -535,7 +535,7 @@ std::string lonely_error(const std::string& kernel, int host_permille, int host_
                               error_name(error.code()), " ", error.what()));
       }
     }
-    board->meet();
+    board->barrier();
   });
   return failed == 0 ? findings->lists[0] : "a rank failed";
 }

@@ -49,11 +49,11 @@ void call_apart(GpuFixture& gpu, Findings& findings, const char* what,
         findings.add(0, text(what, ": ended before the other rank called"));
     }
   }
-  gpu.board->meet();
+  gpu.board->barrier();
   if (gpu.rank == 1) call();
   if (!await_end(*gpu.cuda)) findings.add(gpu.rank, text(what, ": never ended"));
   gpu.finish();
-  gpu.board->meet();
+  gpu.board->barrier();
 }
 
 constexpr std::uint64_t kHostBytes = 16ull << 20;
@@ -111,7 +111,7 @@ void ask_beside_a_waiting_kernel(GpuFixture& gpu, Findings& findings) {
   };
   call();
   gpu.finish();
-  gpu.board->meet();
+  gpu.board->barrier();
   std::future<Asked> asked;
   if (gpu.rank == 0) {
     call();
@@ -119,7 +119,7 @@ void ask_beside_a_waiting_kernel(GpuFixture& gpu, Findings& findings) {
     if (asked.wait_for(std::chrono::seconds(1)) != std::future_status::ready)
       findings.add(0, "the driver waits for a kernel that waits for a peer");
   }
-  gpu.board->meet();
+  gpu.board->barrier();
   if (gpu.rank == 1) call();
   if (!await_end(*gpu.cuda)) findings.add(gpu.rank, "never ended");
   gpu.finish();
@@ -153,7 +153,7 @@ TEST_CASE("a rank has ended when its own calls have, whatever other streams wait
           gpu.stream);
     };
     if (!await_end(*gpu.cuda)) findings.add(gpu.rank, "not ended before the first call");
-    gpu.board->meet();
+    gpu.board->barrier();
     if (gpu.rank == 0) PLAIT_CUDA_CALL(launch_host, other, Busy::hold, &busy);
     call_apart(gpu, findings, "an eager call", call);
 
@@ -165,12 +165,12 @@ TEST_CASE("a rank has ended when its own calls have, whatever other streams wait
     PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);
     PLAIT_CUDA_CALL(graph_upload, exec, gpu.stream);
     PLAIT_CUDA_CALL(stream_synchronize, gpu.stream);
-    gpu.board->meet();
+    gpu.board->barrier();
     call_apart(gpu, findings, "a replay", [&] { PLAIT_CUDA_CALL(graph_launch, exec, gpu.stream); });
 
     busy.over.store(true);
     PLAIT_CUDA_CALL(stream_synchronize, other);
-    gpu.board->meet();
+    gpu.board->barrier();
     api().graph_exec_destroy(exec);
     api().graph_destroy(graph);
     api().stream_destroy(other);

@@ -574,4 +574,4 @@ def test_where_torch_has_backends_in_python_it_is_one(monkeypatch):
 
 def test_more_ranks_than_plait_joins_are_an_error():
     with pytest.raises(plait.UnsupportedError, match="wanted at most"):
-        plait.torch.meeting.meet(dist.HashStore(), 0, 1000, -1, 1.0)
+        plait.torch.bootstrap.bootstrap(dist.HashStore(), 0, 1000, -1, 1.0)

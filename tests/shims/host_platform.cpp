@@ -196,7 +196,8 @@ class HostEngine : public Engine {
     if (page_.base() != nullptr)
       growth_ = std::make_unique<cuda::Growth>(
           *reinterpret_cast<cuda::GrowthPage*>(page_.base()), options.rank.rank, options.rank.ranks,
-          room_patience_s(), [this](const cuda::Growth::Exchange& meet) { make_room(meet); });
+          room_patience_s(),
+          [this](const cuda::Growth::Exchange& growth_exchange) { make_room(growth_exchange); });
   }
   bool wants_room(const Request& request) const override {
     return growth_ != nullptr &&
@@ -274,13 +275,14 @@ class HostEngine : public Engine {
 
  private:
   /// As CudaRank makes its later room: what it would map, then that it has.
-  void make_room(const cuda::Growth::Exchange& meet) {
+  void make_room(const cuda::Growth::Exchange& growth_exchange) {
     if (wished("STANDIN_NO_ROOM", shared_->options.rank.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no room here");
-    const std::vector<std::string> cards = meet(text("card ", shared_->options.rank.rank));
+    const std::vector<std::string> cards =
+        growth_exchange(text("card ", shared_->options.rank.rank));
     for (std::size_t rank = 0; rank < cards.size(); ++rank)
       if (cards[rank] != text("card ", rank)) throw Error(ErrorCode::mismatch, "another's card");
-    meet("mapped");
+    growth_exchange("mapped");
     has_room_.store(true);
     standin_count("room made");
   }

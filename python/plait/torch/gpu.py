@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import plait
-from plait.torch.meeting import meet
+from plait.torch.bootstrap import bootstrap
 from plait.torch.works import OnStream, await_event, c10d_words
 
 
@@ -33,7 +33,7 @@ class GpuSide:
 
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
         """One collective of the core on the current stream; inside a call alone."""
-        core = self._core if self._core is not None else self._meet()
+        core = self._core if self._core is not None else self._bootstrap()
         stream = torch.cuda.current_stream(self._device).cuda_stream
         scalars = [] if scalar == 1.0 else [scalar] * self.ranks
         core.enqueue(request, source, out, stream, "", {}, scalars)
@@ -51,9 +51,9 @@ class GpuSide:
         with self._guard, torch.cuda.device(device), c10d_words("connecting", self.timeout_s):
             self._check_device(device)
             if self._core is None:
-                self._meet()
+                self._bootstrap()
 
-    def _meet(self) -> Any:
+    def _bootstrap(self) -> Any:
         if torch.cuda.is_current_stream_capturing():
             raise plait.UnsupportedError(
                 "wanted a first call of the group before a graph is captured, which makes its "
@@ -61,7 +61,7 @@ class GpuSide:
             )
         index = self._device.index
         try:
-            made = meet(self._store, self.rank, self.ranks, index, self.timeout_s)
+            made = bootstrap(self._store, self.rank, self.ranks, index, self.timeout_s)
         except Exception as error:
             self._closed = f"its communicator could not be made: {error}"
             raise

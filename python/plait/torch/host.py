@@ -15,8 +15,8 @@ from typing import Any
 import torch.distributed as dist
 
 import plait
+from plait.torch.bootstrap import bootstrap
 from plait.torch.callbacks import Callbacks
-from plait.torch.meeting import meet
 from plait.torch.works import Done, Later, raise_in_c10d_words, timed_out
 
 Call = Callable[["HostSide"], None]
@@ -46,7 +46,7 @@ class HostSide:
         """One collective of the core; inside a call alone. source, out: addresses."""
         core = self._core
         if core is None:
-            core = self._meet()
+            core = self._bootstrap()
         if scalar == 1.0:
             core.run_request(request, source, out)
         else:
@@ -56,20 +56,20 @@ class HostSide:
         self, request: plait.Request, sends: list[int], gets: list[int], source: int, out: int
     ) -> None:
         """One of blocks of which no rank knows all counts; inside a call alone."""
-        core = self._core if self._core is not None else self._meet()
+        core = self._core if self._core is not None else self._bootstrap()
         core.run_by_own_counts(sends, gets, request, source, out)
 
     def barrier(self) -> None:
         """All ranks; inside a call alone."""
         if self.ranks > 1:
-            (self._core or self._meet()).barrier()
+            (self._core or self._bootstrap()).barrier()
 
     def exchange(self, mine: bytes, side: Any) -> list[bytes]:
         """Every rank's bytes; inside a call of `side`, which may be a GPU's."""
         if side is self:
-            return list((self._core or self._meet()).exchange(mine))
+            return list((self._core or self._bootstrap()).exchange(mine))
         with self._turn:
-            return list((self._core or self._meet()).exchange(mine))
+            return list((self._core or self._bootstrap()).exchange(mine))
 
     def refuse(self, error: Exception, side: Any = None) -> None:
         """Ends the call that the others come to with `error`, in place of this rank's part in it.
@@ -80,14 +80,14 @@ class HostSide:
             return
         with nullcontext() if side in (None, self) else self._turn, suppress(Exception):
             if self._core is None:
-                self._meet()
+                self._bootstrap()
             self._comm._tell(error)
 
-    def _meet(self) -> Any:
+    def _bootstrap(self) -> Any:
         if self._closed:
             raise plait.AbortedError(self._closed)
         try:
-            made = meet(self._store, self.rank, self.ranks, -1, self.timeout_s)
+            made = bootstrap(self._store, self.rank, self.ranks, -1, self.timeout_s)
         except Exception as error:
             self._closed = f"its communicator could not be made: {error}"
             raise

@@ -20,8 +20,8 @@ from torch._C._distributed_c10d import Work
 
 import plait
 from plait.torch.alarm import Alarm
+from plait.torch.bootstrap import host_name, told
 from plait.torch.callbacks import Callbacks
-from plait.torch.meeting import host_name, told
 from plait.torch.messages import (
     HEADER,
     USER,

@@ -7,8 +7,8 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/setup.hpp"
 #include "comm/choice/what_runs.hpp"
-#include "comm/meet/setup.hpp"
 #include "comm/memory/buffers.hpp"
 #include "comm/memory/shown_memory.hpp"
 #include "driver/cuda/api.hpp"
@@ -96,8 +96,8 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   if (words != nullptr && wants_rings()) {
     rank.ring_bytes = cuda::kPlanRingBytes;
     rank.exchange_ring_bytes = cuda::kExchangeRingBytes;
-    rank.rings = [this](const cuda::Exchange& meet) {
-      rings_ = show_memory(meet, group_.rank, group_.ranks,
+    rank.rings = [this](const cuda::Exchange& ring_exchange) {
+      rings_ = show_memory(ring_exchange, group_.rank, group_.ranks,
                            cuda::kPlanRingBytes + cuda::kExchangeRingBytes);
       std::vector<std::byte*> bases;
       for (const Mapping& ring : rings_) bases.push_back(ring.base());

@@ -11,9 +11,9 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/socket.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/meet/socket.hpp"
-#include "comm/meet/vote.hpp"
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
@@ -27,7 +27,7 @@ std::vector<int> GpuGroup::devices_of_ranks() const {
   return found;
 }
 
-GpuGroup meet_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal) {
+GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal) {
   GpuGroup group;
   group.rank = rank;
   group.ranks = ranks;
@@ -114,11 +114,11 @@ void require_measured(const GpuGroup& group, const std::string& why_no_table) {
       cuda::is_measured(group.kind, group.ranks))
     return;
   const cuda::MeasuredKind& first = cuda::measured_kinds().front();
-  throw Error(ErrorCode::unsupported,
-              text("plait was measured beside NCCL on up to ", first.ranks, " of ", first.kind,
-                   ", not on ",
-                   group.kind.empty() ? "unlike GPUs" : text(group.ranks, " of ", group.kind), "; ",
-                   why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
+  throw Error(
+      ErrorCode::unsupported,
+      text("plait was measured beside NCCL on up to ", first.ranks, " of ", first.kind, ", not on ",
+           group.kind.empty() ? "unlike GPUs" : text(group.ranks, " of ", group.kind), "; ",
+           why_no_table.empty() ? "`plait tune` measures this machine" : why_no_table));
 }
 
 Topology discovered() {

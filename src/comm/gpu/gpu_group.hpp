@@ -31,7 +31,7 @@ struct GpuGroup {
 
 /// All ranks together: each shows its GPU. Error(invalid_argument) where two have the same,
 /// no_device or unsupported where this rank's is none.
-GpuGroup meet_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal);
+GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal);
 /// What joins the GPUs, as rank 0 sees it, less what is masked: all ranks together. Kernels need no
 /// topology, so its lack is no error, but where masks are to be heeded.
 void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,

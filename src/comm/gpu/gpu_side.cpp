@@ -78,7 +78,7 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
   const std::optional<Error> failure = attempt([&] {
     try {
       set_up(exchange);
-      meet_peers(patience);
+      bootstrap_peers(patience);
     } catch (const AgreedError& error) {
       agreed = error;
     }
@@ -89,7 +89,7 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
 }
 
 /// The pages and processes of all: handed over, so that nobody has to look them up.
-void GpuSide::meet_peers(const Patience& patience) {
+void GpuSide::bootstrap_peers(const Patience& patience) {
   if (options_.ranks == 1) return;
   const std::string mine = show_life(place_.number);
   if (mine.empty())
@@ -115,7 +115,7 @@ void GpuSide::set_up(const cuda::Exchange& exchange) {
   if (const std::string& why = cuda::device_code().why_none; !why.empty())
     throw Error(ErrorCode::unsupported, text("wanted kernels, ", why));
   GpuGroup group =
-      meet_gpus(exchange, options_.rank, options_.ranks, wanted_ordinal(options_.device));
+      bootstrap_gpus(exchange, options_.rank, options_.ranks, wanted_ordinal(options_.device));
   const std::string name = options_.topology.empty() ? env.topology : options_.topology;
   learn_topology(
       group, exchange, [&] { return name.empty() ? discovered() : load_topology(name); },
@@ -207,18 +207,18 @@ void GpuSide::look() {
       return fail(told_by(name_of(rank), said->first, said->second));
   }
   if (calls_->rank().should_grow()) calls_->rank().begin_to_grow();
-  const std::optional<Error> met = attempt([&] { calls_->rank().check(); });
+  const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
   // Who has its kernels fail because a rank is lost says itself which.
-  if (met && met->code() != ErrorCode::peer_lost) fail(*met);
+  if (caught && caught->code() != ErrorCode::peer_lost) fail(*caught);
 }
 
 void GpuSide::check() {
   // A lost rank is an error of the calls that waited for it, and of those to come.
-  const std::optional<Error> met = attempt([&] { calls_->rank().check(); });
-  if (!met) return;
+  const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
+  if (!caught) return;
   const std::optional<Error> known = cause();
-  if (!known) fail(*met);
-  throw Error(known ? *known : *met);
+  if (!known) fail(*caught);
+  throw Error(known ? *known : *caught);
 }
 
 void GpuSide::abort() noexcept { calls_->rank().abort(); }

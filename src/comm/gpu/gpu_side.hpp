@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/bootstrap/setup.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "comm/life/peer_watch.hpp"
-#include "comm/meet/setup.hpp"
 
 namespace plait {
 
@@ -56,7 +56,7 @@ class GpuSide : private Watched {
   GpuSide(const CommunicatorOptions& options, Joined& joined, const PairOf* pair);
   void set_up(const cuda::Exchange& exchange);
   GpuCallsOptions calls_options(const Env& env, const GpuGroup& group) const;
-  void meet_peers(const Patience& patience);
+  void bootstrap_peers(const Patience& patience);
   void lost(int rank, int process, Loss how) override;
   void look() override;
   void fail_streams() noexcept override { calls_->rank().fail(); }

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/text.hpp"
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "exec/cpu/wait.hpp"
 
 namespace plait {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 
 namespace plait {
 

@@ -6,7 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 
 namespace plait {
 

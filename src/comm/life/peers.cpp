@@ -11,7 +11,7 @@
 
 #include "base/system_call.hpp"
 #include "base/text.hpp"
-#include "comm/meet/vote.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "comm/bootstrap/socket.hpp"
 #include "comm/life/control.hpp"
 #include "comm/life/interrupt.hpp"
 #include "comm/life/overdue.hpp"
 #include "comm/life/peer_watch.hpp"
-#include "comm/meet/socket.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 
 namespace plait {
 

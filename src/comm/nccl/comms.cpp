@@ -8,7 +8,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "comm/nccl/numbers.hpp"
 #include "comm/nccl/real.hpp"
 

@@ -11,8 +11,8 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
+#include "comm/bootstrap/setup.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/meet/setup.hpp"
 #include "comm/nccl/real.hpp"
 #include "plait/error.hpp"
 
@@ -411,18 +411,18 @@ void GpuOverNodes::cut_short(const Error& said) {
 /// Whoever sees first that its node has lost a rank names it, in the node and beyond.
 void GpuOverNodes::look() {
   if (side_.failure()) return end_between();
-  if (const auto met = stuck_inside()) cut_short(*met);
+  if (const auto caught = stuck_inside()) cut_short(*caught);
   settle();
 }
 
 void GpuOverNodes::ask() {
   if (side_.failure()) return;
-  std::optional<Error> met;
+  std::optional<Error> caught;
   if (const auto failed = over_->comms().failure())
-    met = gone(failed->code(), reason_of(*failed), kAll);
+    caught = gone(failed->code(), reason_of(*failed), kAll);
   else
-    met = standing_still();
-  if (met) cut_short(*met);
+    caught = standing_still();
+  if (caught) cut_short(*caught);
 }
 
 bool GpuOverNodes::is_unexplained() {
@@ -472,9 +472,9 @@ void GpuOverNodes::tell(const Error& cause) {
 void GpuOverNodes::check(bool hears) {
   hears &= side_.hear != nullptr;
   if (hears) hear(false);
-  const auto met = attempt([&] { side_.calls->rank().check(); });
+  const auto caught = attempt([&] { side_.calls->rank().check(); });
   await_explanation(hears);
-  if (met && !side_.failure()) side_.fail(*met);
+  if (caught && !side_.failure()) side_.fail(*caught);
   const std::optional<Error> cause = side_.failure();
   if (!cause) return;
   if (hears) tell(*cause);

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/bootstrap/socket.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "comm/life/peer_watch.hpp"
-#include "comm/meet/socket.hpp"
 #include "comm/nodes/gpu_nodes.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 

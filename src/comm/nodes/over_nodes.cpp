@@ -9,11 +9,11 @@
 #include <numeric>
 
 #include "base/text.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
+#include "comm/bootstrap/unique_id.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/gpu/reach.hpp"
 #include "comm/life/interrupt.hpp"
-#include "comm/meet/rendezvous.hpp"
-#include "comm/meet/unique_id.hpp"
-#include "comm/meet/vote.hpp"
 #include "plait/error.hpp"
 #include "topo/cluster.hpp"
 
@@ -188,8 +188,8 @@ std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
 }
 
 /// Who is where, by cards that go round. wrong: what this rank has against it.
-void meet_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& env,
-                const std::optional<Error>& wrong, const Patience& patience) {
+void bootstrap_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& env,
+                     const std::optional<Error>& wrong, const Patience& patience) {
   std::vector<std::string> cards;
   const bool named = !options.node.empty();
   const std::string card = pack(
@@ -235,7 +235,7 @@ OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
   }
   if (over.world == nullptr) return {};
   const Patience patience{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
-  meet_nodes(over, options, env, wrong, patience);
+  bootstrap_nodes(over, options, env, wrong, patience);
   if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
   if (known == Hosts::not_known)
     or_tell(*over.world,

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/env.hpp"
+#include "comm/bootstrap/setup.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/meet/setup.hpp"
 #include "comm/nodes/nodes.hpp"
 #include "comm/nodes/world.hpp"
 #include "plait/communicator.hpp"
@@ -26,7 +26,7 @@ std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Patience& patien
 struct OverNodes {
   std::unique_ptr<World> world;
   Nodes nodes;
-  std::string network;     ///< what a rank knows of it already; the same on all; empty = nothing
+  std::string network;  ///< what a rank knows of it already; the same on all; empty = nothing
 };
 
 /// By the launcher's words, PLAIT_NODE_SIZE, or what ranks with a unique id say of their hosts; all

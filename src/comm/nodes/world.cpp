@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/meet/rendezvous.hpp"
-#include "comm/meet/vote.hpp"
 #include "exec/cpu/cpu.hpp"
 
 namespace plait {

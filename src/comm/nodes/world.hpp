@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "comm/nodes/carrier.hpp"
 #include "exec/cpu/node_library.hpp"
 #include "plait/error.hpp"

@@ -24,7 +24,8 @@ bool blocks(const void* config, const CommTag* parent) {
 Result join(CommTag* comm, const Where& where) {
   try {
     comm->segment = map_segment(where);
-    meet(comm->segment->making, comm->rank, comm->ranks, [comm] { return comm->aborted.load(); });
+    barrier(comm->segment->making, comm->rank, comm->ranks,
+            [comm] { return comm->aborted.load(); });
     return ncclSuccess;
   } catch (const std::exception&) {
     return ncclSystemError;

@@ -98,14 +98,14 @@ class JoinedStreams {
  public:
   explicit JoinedStreams(const std::vector<Job>& jobs) {
     for (const Job& job : jobs) streams_.insert(job.stream);
-    meet();
+    barrier();
   }
-  ~JoinedStreams() { meet(); }
+  ~JoinedStreams() { barrier(); }
   JoinedStreams(const JoinedStreams&) = delete;
   JoinedStreams& operator=(const JoinedStreams&) = delete;
 
  private:
-  void meet() {
+  void barrier() {
     for (Stream one : streams_) order(one, *streams_.begin());
     for (Stream one : streams_) order(*streams_.begin(), one);
   }

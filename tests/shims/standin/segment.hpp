@@ -82,7 +82,7 @@ inline Segment* map_segment(const Where& where) {
   return static_cast<Segment*>(base);
 }
 
-inline void meet(Board& board, int rank, int ranks, const std::function<bool()>& stopped) {
+inline void barrier(Board& board, int rank, int ranks, const std::function<bool()>& stopped) {
   const std::uint64_t mine = board.arrived[rank].load() + 1;
   board.arrived[rank].store(mine);
   wait_for(
@@ -101,12 +101,12 @@ inline std::vector<char> gather(Board& board, int rank, int ranks, const void* m
   for (std::size_t at = 0; at < bytes || at == 0; at += kSlotBytes) {
     const std::size_t piece = std::min(kSlotBytes, bytes - at);
     if (mine != nullptr) std::memcpy(board.slots[rank], static_cast<const char*>(mine) + at, piece);
-    meet(board, rank, ranks, stopped);
+    barrier(board, rank, ranks, stopped);
     for (int peer = 0; peer < ranks; ++peer)
       if (piece != 0)
         std::memcpy(all.data() + static_cast<std::size_t>(peer) * bytes + at, board.slots[peer],
                     piece);
-    meet(board, rank, ranks, stopped);
+    barrier(board, rank, ranks, stopped);
   }
   return all;
 }

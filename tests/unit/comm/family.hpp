@@ -20,7 +20,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "unit/folder.hpp"

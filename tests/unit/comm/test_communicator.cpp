@@ -13,7 +13,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "exec/float_mode.hpp"
 #include "plait/error.hpp"
 #include "unit/comm/communicators.hpp"

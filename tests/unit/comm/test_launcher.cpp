@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-#include "comm/meet/rendezvous.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 #include "unit/folder.hpp"
@@ -181,7 +181,7 @@ TEST_CASE("the meeting place is this job's, this communicator's, and in a privat
 TEST_CASE("ranks with different parents meet where the launcher names the job, else not") {
   TestFolder runtime;
   const Setting place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
-  const auto meets = [](const Values& values) {
+  const auto same_rendezvous = [](const Values& values) {
     const Setting job(values);
     const std::string here = derived_rendezvous(Env(), 0);
     CHECK(here.find("/job-") != std::string::npos);
@@ -196,25 +196,26 @@ TEST_CASE("ranks with different parents meet where the launcher names the job, e
     values.insert(values.end(), more.begin(), more.end());
     return values;
   };
-  CHECK(meets(with(torchrun, {{"TORCHELASTIC_RUN_ID", "none"}, {"MASTER_PORT", "29500"}})));
-  CHECK(meets(with(mpirun, {{"PMIX_NAMESPACE", "prterun-host-7@1"}})));
-  CHECK(meets(with(mpirun, {{"OMPI_MCA_ess_base_jobid", "7"}})));
-  CHECK(meets(with(hydra, {{"PMI_PORT", "host:7"}})));
-  CHECK(meets(with(slurm, {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}})));
+  CHECK(
+      same_rendezvous(with(torchrun, {{"TORCHELASTIC_RUN_ID", "none"}, {"MASTER_PORT", "29500"}})));
+  CHECK(same_rendezvous(with(mpirun, {{"PMIX_NAMESPACE", "prterun-host-7@1"}})));
+  CHECK(same_rendezvous(with(mpirun, {{"OMPI_MCA_ess_base_jobid", "7"}})));
+  CHECK(same_rendezvous(with(hydra, {{"PMI_PORT", "host:7"}})));
+  CHECK(same_rendezvous(with(slurm, {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}})));
   // Nothing, or too little, tells the job from others: then only one parent does.
-  CHECK_FALSE(meets({}));
-  CHECK_FALSE(meets(torchrun));
-  CHECK_FALSE(meets(with(torchrun, {{"TORCHELASTIC_RUN_ID", "none"}})));
-  CHECK_FALSE(meets(hydra));
-  CHECK_FALSE(meets(with(slurm, {{"SLURM_JOB_ID", "7"}})));
-  CHECK_FALSE(meets(with(mpirun, {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}})));
+  CHECK_FALSE(same_rendezvous({}));
+  CHECK_FALSE(same_rendezvous(torchrun));
+  CHECK_FALSE(same_rendezvous(with(torchrun, {{"TORCHELASTIC_RUN_ID", "none"}})));
+  CHECK_FALSE(same_rendezvous(hydra));
+  CHECK_FALSE(same_rendezvous(with(slurm, {{"SLURM_JOB_ID", "7"}})));
+  CHECK_FALSE(same_rendezvous(with(mpirun, {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}})));
   rmdir((runtime.path() + "/plait").c_str());
 }
 
 TEST_CASE("two containers that share the folder have meeting places of their own") {
   TestFolder runtime;
   const Setting place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
-  const auto meets = [](const Values& values, int apart, const Env& env = {}) {
+  const auto same_rendezvous = [](const Values& values, int apart, const Env& env = {}) {
     const Setting job(values);
     const std::string there = derived_in_child(env, apart);
     if (there.empty()) MESSAGE("left out: this machine lets nobody make namespaces");
@@ -229,14 +230,14 @@ TEST_CASE("two containers that share the folder have meeting places of their own
                        {"LOCAL_WORLD_SIZE", "2"},
                        {"MASTER_ADDR", "127.0.0.1"},
                        {"MASTER_PORT", "29500"}};
-  CHECK(is(meets(here, CLONE_NEWNS), "yes"));
-  CHECK(is(meets(here, CLONE_NEWNET), "no"));  // where the port is another one
+  CHECK(is(same_rendezvous(here, CLONE_NEWNS), "yes"));
+  CHECK(is(same_rendezvous(here, CLONE_NEWNET), "no"));  // where the port is another one
   Values far = here;
   far[3].second = "node1";
-  CHECK(is(meets(far, CLONE_NEWNET), "yes"));
+  CHECK(is(same_rendezvous(far, CLONE_NEWNET), "yes"));
   Env env;
   env.rendezvous = "a-name";
-  CHECK(is(meets(here, CLONE_NEWNET, env), "yes"));
+  CHECK(is(same_rendezvous(here, CLONE_NEWNET, env), "yes"));
   const Values daemon = {{"OMPI_COMM_WORLD_RANK", "0"},
                          {"OMPI_COMM_WORLD_SIZE", "2"},
                          {"PMIX_NAMESPACE", "prterun-host-7@1"},

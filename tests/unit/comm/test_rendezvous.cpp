@@ -22,8 +22,8 @@
 #include "base/log.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
-#include "comm/meet/rendezvous.hpp"
-#include "comm/meet/vote.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "plait/error.hpp"
 #include "unit/folder.hpp"
 #include "unit/scale.hpp"
@@ -67,7 +67,7 @@ TEST_CASE("ranks meet at a path, exchange bytes and descriptors, and leave nothi
   for (int ranks : {1, 2, 3, 8}) {
     TestFolder folder;
     const auto thrown = as_threads(ranks, [&](int rank) {
-      const auto rendezvous = meet("unix:" + folder.socket(), rank, ranks, seconds(10));
+      const auto rendezvous = bootstrap("unix:" + folder.socket(), rank, ranks, seconds(10));
       allgather_twice(*rendezvous, rank, ranks);
     });
     for (const std::string& one : thrown) CHECK(one == "");
@@ -83,7 +83,7 @@ TEST_CASE("ranks meet over inherited socket pairs, again and again") {
     const auto thrown = as_threads(3, [&](int rank) {
       const std::string where =
           rank == 0 ? text("fd:", pairs[0][0], ",", pairs[1][0]) : text("fd:", pairs[rank - 1][1]);
-      const auto rendezvous = meet(where, rank, 3, seconds(10));
+      const auto rendezvous = bootstrap(where, rank, 3, seconds(10));
       allgather_twice(*rendezvous, rank, 3);
     });
     for (const std::string& one : thrown) CHECK(one == "");
@@ -96,28 +96,28 @@ TEST_CASE("two processes of one rank, a rank out of range, other ranks: an error
     TestFolder folder;
     const std::vector<int> as = {0, 1, 1};
     CHECK(all_contain(
-        as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
+        as_threads(3, [&](int i) { bootstrap("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
         "two processes came as rank 1"));
   }
   SUBCASE("two roots") {
     TestFolder folder;
     const std::vector<int> as = {0, 0, 1};
     CHECK(all_contain(
-        as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
+        as_threads(3, [&](int i) { bootstrap("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
         "two processes came as rank 0"));
   }
   SUBCASE("out of range") {
     TestFolder folder;
     const std::vector<int> as = {0, 1, 7};
     CHECK(all_contain(
-        as_threads(3, [&](int i) { meet("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
+        as_threads(3, [&](int i) { bootstrap("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
         "rank: wanted 0..2, found 7"));
   }
   SUBCASE("another number of ranks") {
     TestFolder folder;
     const std::vector<int> of = {3, 3, 4};
     CHECK(all_contain(
-        as_threads(3, [&](int i) { meet("unix:" + folder.socket(), i, of[i], seconds(10)); }),
+        as_threads(3, [&](int i) { bootstrap("unix:" + folder.socket(), i, of[i], seconds(10)); }),
         "ranks: rank 0 was made with 3, rank 2 with 4"));
   }
 }
@@ -129,15 +129,15 @@ TEST_CASE("ranks of two launchers' jobs that come to one place are told which, a
     TestFolder folder;
     CHECK(all_contain(as_threads(3,
                                  [&](int rank) {
-                                   meet("unix:" + folder.socket(), rank, 3, seconds(10), 10,
-                                        jobs[static_cast<std::size_t>(rank)]);
+                                   bootstrap("unix:" + folder.socket(), rank, 3, seconds(10), 10,
+                                             jobs[static_cast<std::size_t>(rank)]);
                                  }),
                       "job: rank 0 is of the job with MASTER_PORT=29500, rank 2 of the one with "
                       "MASTER_PORT=29501"));
   }
   TestFolder folder;
   for (const std::string& one : as_threads(2, [&](int rank) {
-         meet("unix:" + folder.socket(), rank, 2, seconds(10), 10, jobs[0]);
+         bootstrap("unix:" + folder.socket(), rank, 2, seconds(10), 10, jobs[0]);
        }))
     CHECK(one == "");
 }
@@ -164,18 +164,18 @@ TEST_CASE("what a limit or a sandbox denies is named by the call, with what allo
 TEST_CASE("a rank that does not come is named on those who did") {
   TestFolder folder;
   const auto thrown =
-      as_threads(2, [&](int rank) { meet("unix:" + folder.socket(), rank, 3, seconds(0.2)); });
+      as_threads(2, [&](int rank) { bootstrap("unix:" + folder.socket(), rank, 3, seconds(0.2)); });
   CHECK(all_contain(thrown, "rank 2 of 3 did not come"));
   CHECK(entries_of(folder.path()) == 0);
   const auto alone =
-      as_threads(1, [&](int) { meet("unix:" + folder.socket(), 1, 2, seconds(0.1)); });
+      as_threads(1, [&](int) { bootstrap("unix:" + folder.socket(), 1, 2, seconds(0.1)); });
   CHECK(all_contain(alone, "rank 0 did not come"));
 }
 
 TEST_CASE("a rank that leaves between two allgathers is an error for the rest") {
   TestFolder folder;
   const auto thrown = as_threads(3, [&](int rank) {
-    const auto rendezvous = meet("unix:" + folder.socket(), rank, 3, seconds(10));
+    const auto rendezvous = bootstrap("unix:" + folder.socket(), rank, 3, seconds(10));
     if (rank == 2) return;
     rendezvous->allgather("x", {}, seconds(10));
   });
@@ -197,7 +197,7 @@ TEST_CASE("strangers and silent connections do not end the job") {
       return;
     }
     while (rank == 1 && !stranger_done) poll(nullptr, 0, 1);
-    const auto rendezvous = meet("unix:" + folder.socket(), rank, 2, seconds(10));
+    const auto rendezvous = bootstrap("unix:" + folder.socket(), rank, 2, seconds(10));
     allgather_twice(*rendezvous, rank, 2);
   });
   for (const std::string& one : thrown) CHECK(one == "");
@@ -266,8 +266,8 @@ TEST_CASE("folders that others can enter are refused") {
   CHECK_THROWS_AS(listen_at(folder.socket(), 1), Error);
   CHECK_THROWS_AS(connect_to(folder.socket(), seconds(0.1)), Error);
   CHECK_THROWS_AS(private_folder(folder.path()), Error);
-  CHECK_THROWS_AS(meet("unix:relative", 0, 2, seconds(0.1)), Error);
-  CHECK_THROWS_AS(meet("tcp:1", 0, 2, seconds(0.1)), Error);
+  CHECK_THROWS_AS(bootstrap("unix:relative", 0, 2, seconds(0.1)), Error);
+  CHECK_THROWS_AS(bootstrap("tcp:1", 0, 2, seconds(0.1)), Error);
   const std::string link = folder.path() + "-link";
   REQUIRE(chmod(folder.path().c_str(), 0700) == 0);
   REQUIRE(symlink(folder.path().c_str(), link.c_str()) == 0);
@@ -290,12 +290,12 @@ TEST_CASE("the other end's user is checked") {
 
 TEST_CASE("inherited descriptors must be Unix stream sockets, as many as there are other ranks") {
   Fd zero(open("/dev/zero", O_RDONLY | O_CLOEXEC));
-  CHECK_THROWS_AS(meet(text("fd:", zero.get()), 1, 2, seconds(0.1)), Error);
-  CHECK_THROWS_AS(meet("fd:99999", 1, 2, seconds(0.1)), Error);
-  CHECK_THROWS_AS(meet("fd:x", 1, 2, seconds(0.1)), Error);
+  CHECK_THROWS_AS(bootstrap(text("fd:", zero.get()), 1, 2, seconds(0.1)), Error);
+  CHECK_THROWS_AS(bootstrap("fd:99999", 1, 2, seconds(0.1)), Error);
+  CHECK_THROWS_AS(bootstrap("fd:x", 1, 2, seconds(0.1)), Error);
   int pair[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-  CHECK_THROWS_AS(meet(text("fd:", pair[0]), 0, 3, seconds(0.1)), Error);
+  CHECK_THROWS_AS(bootstrap(text("fd:", pair[0]), 0, 3, seconds(0.1)), Error);
   close(pair[0]), close(pair[1]);
 }
 
@@ -344,13 +344,14 @@ std::vector<std::string> lines_of(const std::string& file) {
 }
 
 /// What is logged while ranks meet, each as late as said, and wait `overdue_s` before they say so.
-std::vector<std::string> lines_of_meeting(const std::vector<double>& late_s, double overdue_s) {
+std::vector<std::string> bootstrap_warnings(const std::vector<double>& late_s, double overdue_s) {
   TestFolder folder;
   const std::string file = folder.path() + "/lines";
   set_log("WARN", file);
   const auto thrown = as_threads(static_cast<int>(late_s.size()), [&](int rank) {
     std::this_thread::sleep_for(std::chrono::duration<double>(late_s[rank]));
-    meet("unix:" + folder.socket(), rank, static_cast<int>(late_s.size()), seconds(20), overdue_s);
+    bootstrap("unix:" + folder.socket(), rank, static_cast<int>(late_s.size()), seconds(20),
+              overdue_s);
   });
   for (const std::string& one : thrown) CHECK(one == "");
   set_log("", "");
@@ -368,14 +369,14 @@ std::size_t count_of(const std::vector<std::string>& lines, const std::string& w
 }  // namespace
 
 TEST_CASE("a rank that waits for long says for whom, once") {
-  const auto of_root = lines_of_meeting({0, 3, 0, 3}, 1.5);
+  const auto of_root = bootstrap_warnings({0, 3, 0, 3}, 1.5);
   CAPTURE(of_root);
   CHECK(count_of(of_root, "[0] PLAIT WARN rank 0 waits for rank 1, 3 of 4 to come to rendezvous '",
                  "': 1.5 s so far") == 1);
-  const auto of_member = lines_of_meeting({1, 0}, 0.2);
+  const auto of_member = bootstrap_warnings({1, 0}, 0.2);
   CAPTURE(of_member);
   CHECK(count_of(of_member, "[1] PLAIT WARN rank 1 waits for rank 0 of 2 to come", "") == 1);
-  CHECK(lines_of_meeting({0, 0.1, 0}, 10).empty());
+  CHECK(bootstrap_warnings({0, 0.1, 0}, 10).empty());
 }
 
 TEST_CASE("over inherited sockets too, and where a rank that has come is slow") {
@@ -387,7 +388,7 @@ TEST_CASE("over inherited sockets too, and where a rank that has come is slow") 
   const auto thrown = as_threads(2, [&](int rank) {
     const auto late = [&] { std::this_thread::sleep_for(std::chrono::seconds(rank)); };
     late();
-    const auto rendezvous = meet(text("fd:", ends[rank]), rank, 2, seconds(20), 0.2);
+    const auto rendezvous = bootstrap(text("fd:", ends[rank]), rank, 2, seconds(20), 0.2);
     for (int round = 0; round < 2; ++round) {
       late();
       rendezvous->allgather("x", {}, seconds(20));

@@ -1,5 +1,5 @@
 // A card is an error's code and reason, and bytes.
-#include "comm/meet/vote.hpp"
+#include "comm/bootstrap/vote.hpp"
 
 #include <unistd.h>
 
@@ -11,8 +11,8 @@
 #include "base/env.hpp"
 #include "base/system_call.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/meet/socket.hpp"
 
 namespace plait {
 namespace {

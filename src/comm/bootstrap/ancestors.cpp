@@ -1,5 +1,5 @@
 // /proc/PID/environ holds what a process began with, not what it has set since.
-#include "comm/meet/ancestors.hpp"
+#include "comm/bootstrap/ancestors.hpp"
 
 #include <unistd.h>
 

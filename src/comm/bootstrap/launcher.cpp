@@ -12,9 +12,9 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/ancestors.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/meet/ancestors.hpp"
-#include "comm/meet/rendezvous.hpp"
 #include "plait/communicator.hpp"
 #include "plait/error.hpp"
 

@@ -1,12 +1,12 @@
 // Rank 0 listens, the others connect, rank 0 accepts: three steps, of which none has to wait.
-#include "comm/meet/links.hpp"
+#include "comm/bootstrap/links.hpp"
 
 #include <unistd.h>
 
 #include "base/text.hpp"
-#include "comm/meet/rendezvous.hpp"
-#include "comm/meet/unique_id.hpp"
-#include "comm/meet/vote.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
+#include "comm/bootstrap/unique_id.hpp"
+#include "comm/bootstrap/vote.hpp"
 
 namespace plait {
 namespace {

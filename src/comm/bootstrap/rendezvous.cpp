@@ -1,7 +1,7 @@
 // A star over rank 0: each other rank holds one socket to it. Rank 0 gathers, then hands out the
 // whole, so an allgather costs one round trip, and a failure anywhere is told to everyone by rank
 // 0.
-#include "comm/meet/rendezvous.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -358,8 +358,8 @@ std::unique_ptr<Rendezvous> join_over(Fd link, int rank, const JobOf& job, const
   return std::make_unique<Star>(rank, job.ranks, std::move(links), overdue_s);
 }
 
-std::unique_ptr<Rendezvous> meet_at(const std::string& path, int rank, const JobOf& job,
-                                    const Patience& patience, double overdue_s) {
+std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank, const JobOf& job,
+                                              const Patience& patience, double overdue_s) {
   if (rank == 0) {
     Fd listener = listen_at(path, job.ranks + 16);
     if (listener.valid()) return host_at(path, std::move(listener), job, patience, overdue_s);
@@ -385,8 +385,9 @@ std::vector<Fd> inherited(const std::string& list) {
   return links;
 }
 
-std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, const JobOf& job,
-                                      const Patience& patience, double overdue_s) {
+std::unique_ptr<Rendezvous> bootstrap_over_sockets(const std::string& list, int rank,
+                                                   const JobOf& job, const Patience& patience,
+                                                   double overdue_s) {
   const int ranks = job.ranks;
   std::vector<Fd> sockets = inherited(list);
   const std::size_t wanted = rank == 0 ? static_cast<std::size_t>(ranks) - 1 : 1;
@@ -418,14 +419,14 @@ std::unique_ptr<Rendezvous> meet_over(const std::string& list, int rank, const J
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks,
-                                 const Patience& patience, double overdue_s,
-                                 const std::string& job) {
+std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ranks,
+                                      const Patience& patience, double overdue_s,
+                                      const std::string& job) {
   if (ranks == 1 && rank == 0) return std::make_unique<Solo>();
   if (where.rfind("unix:", 0) == 0)
-    return meet_at(where.substr(5), rank, {ranks, job}, patience, overdue_s);
+    return bootstrap_at_path(where.substr(5), rank, {ranks, job}, patience, overdue_s);
   if (where.rfind("fd:", 0) == 0)
-    return meet_over(where.substr(3), rank, {ranks, job}, patience, overdue_s);
+    return bootstrap_over_sockets(where.substr(3), rank, {ranks, job}, patience, overdue_s);
   throw Error(ErrorCode::invalid_argument,
               text("rendezvous: wanted unix:PATH or fd:N[,N...], found '", where, "'"));
 }

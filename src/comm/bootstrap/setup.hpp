@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/env.hpp"
+#include "comm/bootstrap/rendezvous.hpp"
+#include "comm/bootstrap/vote.hpp"
 #include "comm/life/control.hpp"
 #include "comm/life/peers.hpp"
-#include "comm/meet/rendezvous.hpp"
-#include "comm/meet/vote.hpp"
 #include "plait/communicator.hpp"
 
 namespace plait {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

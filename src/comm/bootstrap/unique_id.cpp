@@ -1,6 +1,6 @@
 // "plait1-WORD-HOST-CHECK" in hexadecimal digits: numbers that nobody else draws, the host's hash,
 // and a hash of all before it, so that a text that was cut or mistyped is known as such.
-#include "comm/meet/unique_id.hpp"
+#include "comm/bootstrap/unique_id.hpp"
 
 #include <random>
 #include <vector>

@@ -15,7 +15,7 @@
 
 #include "base/system_call.hpp"
 #include "base/text.hpp"
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/env.hpp"
+#include "comm/bootstrap/socket.hpp"
 #include "comm/life/overdue.hpp"
-#include "comm/meet/socket.hpp"
 
 namespace plait {
 
@@ -35,9 +35,9 @@ inline constexpr std::size_t kMaxContributionFds = 4;
 /// Throws on every rank alike: mismatch where ranks do not fit together, timeout where one does not
 /// come. Says after `overdue_s` for whom it waits, if it is still waiting. job: what the launcher
 /// calls this rank's job (job_words); ranks of two jobs are a mismatch, and an empty one fits all.
-std::unique_ptr<Rendezvous> meet(const std::string& where, int rank, int ranks,
-                                 const Patience& patience, double overdue_s = kOverdueS,
-                                 const std::string& job = {});
+std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ranks,
+                                      const Patience& patience, double overdue_s = kOverdueS,
+                                      const std::string& job = {});
 
 /// The names that launchers give to this process's job, "NAME=value" a line.
 std::string job_words();

@@ -1,6 +1,6 @@
 // Frames over Unix stream sockets. A frame is 24 bytes of header (magic, kind, length,
 // descriptors), with which the descriptors travel, and then its bytes.
-#include "comm/meet/socket.hpp"
+#include "comm/bootstrap/socket.hpp"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 // Setting up: meet, compare settings, take rank 0's topology, map control pages. Failure is told
 // before any rank waits for another, so that none is left waiting.
-#include "comm/meet/setup.hpp"
+#include "comm/bootstrap/setup.hpp"
 
 #include <unistd.h>
 
@@ -11,10 +11,10 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap/unique_id.hpp"
 #include "comm/choice/choose.hpp"
 #include "comm/gpu/reach.hpp"
 #include "comm/life/interrupt.hpp"
-#include "comm/meet/unique_id.hpp"
 #include "comm/nodes/nodes.hpp"
 #include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
@@ -119,7 +119,7 @@ int times_made(const CommunicatorOptions& options) {
 }
 
 /// Where to meet when the caller does not say.
-std::string meeting_place(const CommunicatorOptions& options, const Env& env) {
+std::string rendezvous_address(const CommunicatorOptions& options, const Env& env) {
   if (!options.rendezvous.empty() || options.ranks == 1) return options.rendezvous;
   if (!options.unique_id.empty())
     return text("unix:", rendezvous_folder(), "/id-", parse_unique_id(options.unique_id).word, "-",
@@ -236,8 +236,8 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   Joined joined;
   // Two ranks of a larger communicator have other numbers there, and say so themselves (pairs.cpp).
   const double overdue_s = pair == nullptr ? kOverdueS : std::numeric_limits<double>::infinity();
-  joined.rendezvous = meet(meeting_place(options, env), options.rank, options.ranks, patience,
-                           overdue_s, job_shown(options, env));
+  joined.rendezvous = bootstrap(rendezvous_address(options, env), options.rank, options.ranks,
+                                patience, overdue_s, job_shown(options, env));
   Fd process;
   std::string topology;
   const std::optional<Error> trouble = attempt([&] {

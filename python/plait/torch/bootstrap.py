@@ -37,7 +37,7 @@ def told(store: Any, key: str, what: str, seconds: float) -> str:
     return bytes(store.get(key)).decode()
 
 
-def meet(store: Any, rank: int, ranks: int, device: int, seconds: float) -> plait.Communicator:
+def bootstrap(store: Any, rank: int, ranks: int, device: int, seconds: float) -> plait.Communicator:
     """Made by all ranks at once, each on its GPU `device` or all in host memory (-1).
 
     Under torch.use_deterministic_algorithms(True) its sums are in rank order, or errors.
