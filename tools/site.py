@@ -96,7 +96,7 @@ def gather() -> None:
     for folder in ("examples", "include"):
         shutil.copytree(ROOT / folder, PAGES.parent / folder)
     with (PAGES / "design" / "README.md").open("a") as index:
-        index.write("\n```{toctree}\n:hidden:\n:glob:\n0*\n```\n")
+        index.write("\n```{toctree}\n:hidden:\n:glob:\n*\n```\n")
     (PAGES / "commands.md").write_text(commands())
     (PAGES / "conf.py").write_text(CONF)
     (PAGES / "_static").mkdir()

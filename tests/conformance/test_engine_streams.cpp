@@ -1,6 +1,6 @@
 // Streams of calls by copy engines that have nothing to do take no part in them: in a graph what is
 // behind an empty stream has an edge that nothing needs, and the driver then runs copies and the
-// kernels beside them one after the other (docs/design/0015).
+// kernels beside them one after the other (docs/design/copy_engines.md).
 #include <doctest/doctest.h>
 
 #include <map>

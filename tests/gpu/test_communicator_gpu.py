@@ -165,7 +165,7 @@ def test_one_hardware_queue_has_no_copy_engines(monkeypatch, tmp_path):
 def test_two_ranks_send_to_each_other():
     for row in run("pairs", {"counts": [1, 1003, 1 << 18, (3 << 20) + 5, 6 << 20, 27 << 20]}):
         assert row["wrong"] == [], row
-        # A pair's part of the memory has no room for tiled (docs/design/0031-rooms-of-memory.md).
+        # A pair's part of the memory has no room for tiled (docs/design/memory_tiers.md).
         ways = {f"{name}/{by}" for name in ("copy", "send_recv") for by in ("hop", "copy_exchange")}
         assert ways == set(row["ways"]), row
 

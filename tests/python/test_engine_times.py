@@ -114,7 +114,7 @@ def test_kernels_are_launched_as_they_were_recorded(by_itself) -> None:
 
 
 def test_kernels_of_eight_ranks_leave_half_of_an_sm() -> None:
-    """They hold up to 128 registers, so of 256 threads two blocks fit (docs/design/0012)."""
+    """They hold up to 128 registers: two blocks of 256 threads fit (docs/design/gpu_calls.md)."""
     for mib in (1, 4, 8, 11, 16, 32, 64):
         request = plait.Request("all_reduce", mib << 18, "fp32", ranks=8)
         plan = engine_plan(engines.machine(), request, "two_shot", {})

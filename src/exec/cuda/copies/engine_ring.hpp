@@ -3,7 +3,7 @@
 // port, and every rank takes out of its inbox what has been pushed there, and passes it on from
 // where it lies where others want it too. Small kernels meet those that a rank pushes to and gets
 // from, one takes out what has come. Source: the ring all-gather, the pipelined broadcast, the
-// pairwise exchange; docs/design/0014 has why engines, and why a ring.
+// pairwise exchange; docs/design/copy_engines.md has why engines, and why a ring.
 #pragma once
 #include <cstdint>
 
@@ -51,7 +51,7 @@ class EngineRing : private EngineCall {
     return static_cast<char*>(call_.output) + piece.from;
   }
   /// Whether this rank does so in a step. Where it does not, no event says that it has: in a graph
-  /// that would be an edge which others imply (docs/design/0015).
+  /// that would be an edge which others imply (docs/design/copy_engines.md).
   bool pushes(std::uint32_t step) const;
   bool takes(std::uint32_t step) const;
   void push(std::uint32_t step);

@@ -99,7 +99,7 @@ void add_plans(std::vector<Wish>& wishes, const ArenaUse& use) {
 }
 
 /// Lines of two ranks that only move are no faster with more, and tiles no faster than lines. From
-/// 24 MiB on copy engines have all that they need (docs/design/0031-rooms-of-memory.md).
+/// 24 MiB on copy engines have all that they need (docs/design/memory_tiers.md).
 std::vector<Wish> wishes_of_pair(const ArenaUse& use) {
   std::vector<Wish> wishes = {
       whole(ArenaPart::flagged, kPage),

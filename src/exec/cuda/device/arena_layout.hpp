@@ -93,7 +93,7 @@ struct ArenaRooms {
 ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes);
 
 /// Of a communicator on each GPU, where nobody says otherwise: 192 MB of two ranks. Rings of copy
-/// engines want pieces of up to 32 MiB, so more ranks have 256 MB (docs/design/0031).
+/// engines want pieces of up to 32 MiB, so more ranks have 256 MB (docs/design/memory_tiers.md).
 inline constexpr std::uint64_t kUsualMemoryBytes = 183ull << 20;
 constexpr std::uint64_t usual_memory_bytes(int ranks) {
   return ranks <= 2 ? kUsualMemoryBytes : 244ull << 20;

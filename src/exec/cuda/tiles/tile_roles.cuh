@@ -252,7 +252,8 @@ struct TileRoles {
 
   /// When a block's next bulk copy of a part may begin, where the call has a rate: links that are
   /// offered more than they carry hold up the flags behind the data. Blocks begin one after the
-  /// other. Who is late makes up for nothing, so that no GPU ever sends faster (docs/design/0044).
+  /// other. Who is late makes up for nothing, so that no GPU ever sends faster
+  /// (docs/design/tiled.md).
   struct SendRate {
     const unsigned long long ps_per_kib;
     unsigned long long began_ns, due_ps;  // from began_ns on
