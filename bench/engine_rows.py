@@ -2,7 +2,7 @@
 
 A row is one call as the engine makes it by itself: what was asked for, how it was launched, us.
 Of several builds of an engine the newest counts, at all sizes that it was recorded between: SOURCES
-has them, bench/NOTES.md says what changed. Of several recordings of that build the median counts.
+has them, bench/notes says what changed. Of several recordings of that build the median counts.
 Rows that measure nothing stand in the table with the reason in `left_out`.
 Usage: bench/engine_rows.py [--write]; a test compares what it makes with the table.
 """

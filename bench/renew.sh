@@ -3,7 +3,7 @@
 # it chooses is compiled; scipy is there for PYTHON (python3).
 #   bench/renew.sh OUT GPUS     results, choices, README, the simulator's parameters
 #   bench/renew.sh --docs       docs/: tables made from lists, the evidence, what less memory costs
-# Run the tests afterwards, and write bench/NOTES.md by hand.
+# Run the tests afterwards, and add an experiment to bench/notes by hand.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
