@@ -202,7 +202,7 @@ def write() -> None:
                 made.write(row)
         for row in predicted_symmetric(ranks):
             made.write(row)
-        out = Writer(links, [SAID, "GB/s by reasoning, bench/NOTES.md has it"], LINKS)
+        out = Writer(links, [SAID, "GB/s by reasoning, E-0112"], LINKS)
         for row in predicted_links(ranks):
             out.write(row | {"gpus": ranks})
 

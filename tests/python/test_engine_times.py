@@ -75,7 +75,7 @@ def test_what_plait_plan_says_is_near_what_was_recorded(rows) -> None:
 
 def is_odd(row: engines.Recorded) -> bool:
     """Four ranks' reduce of 1 MiB by a hop: with calls in a row what three ranks send is on its way
-    while the root still adds, which its price does not know (bench/NOTES.md)."""
+    while the root still adds, which its price does not know (E-0279)."""
     return (row.engine, row.collective, row.ranks, row.size) == ("hop", "reduce", 4, 1 << 20)
 
 

@@ -115,7 +115,7 @@ def test_pinned_nccl_and_symmetric_memory_were_predicted_at_every_size(ranks):
 
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_schedules_of_tiled_have_predictions_of_their_own(ranks):
-    """Every tuning at 1 GiB but those that are another by the reasoning in bench/NOTES.md."""
+    """Every tuning at 1 GiB but those that are another by the reasoning of E-0203."""
     rows = [
         row
         for row in result_rows.read(run_predictions.files(ranks)[0])

@@ -41,7 +41,7 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   return proved;
 }
 
-/// What was fastest by measurement where estimates are wrong (bench/NOTES.md, "Two CPU ranks"): two
+/// What was fastest by measurement where estimates are wrong (E-0204): two
 /// CPU ranks of a node add in one step while inputs, outputs and inboxes fit into their cores'
 /// caches, then by halves.
 std::optional<Plan> measured(const Topology& topology, const Request& request) {

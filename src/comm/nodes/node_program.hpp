@@ -35,8 +35,7 @@ struct NodeProgram {
 int rails_of(const Nodes& nodes);
 /// Shorter all_reduces are the library's where nobody names a strategy: on two nodes of two GPUs
 /// under NCCL, multi_node had 0.65 to 0.71 of NCCL's speed at 64 KiB, and 1.4 times from 1 MiB on.
-/// Between these nothing was measured, so it is halfway (bench/NOTES.md, "4 GPUs: under programs,
-/// with today's build").
+/// Between these nothing was measured, so it is halfway (E-0392).
 inline constexpr std::uint64_t kLeastNodeBytes = 256ull << 10;
 /// For people: why the library does all of such a call where the caller names no strategy; empty
 /// where it does not. bitwise: PLAIT_BITWISE=1, which asks for bits and not for speed.

@@ -126,7 +126,7 @@ PLAIT_VECTOR void divide(Parts<T>& total, int divisor) {
 }
 
 // Processors fetch ahead too, but not far enough, nor across pages, nor lines that are only
-// written: see bench/NOTES.md. Addresses past the end are harmless; nothing is read.
+// written: see E-0102. Addresses past the end are harmless; nothing is read.
 PLAIT_VECTOR void prefetch(const std::byte* at, std::uint64_t bytes) {
 #pragma GCC unroll 4
   for (std::uint64_t line = 0; line < bytes; line += 64)

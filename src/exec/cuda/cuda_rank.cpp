@@ -485,7 +485,7 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Strea
                      " ranks: more than two have been seen to stand still; use one kernel"));
   if (copied_by != CopiedBy::automatic) return copied_by == CopiedBy::one_kernel;
   constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
-  // Four GPUs and more have been seen to stand still with copy engines (bench/NOTES.md).
+  // Four GPUs and more have been seen to stand still with copy engines (E-0016).
   return is_capturing(stream) || options_.ranks > 2 || !whole_.has_copy_engines() ||
          message_bytes(bound.plan().request) < kCopyEngineBytes;
 }

@@ -1,7 +1,7 @@
 // Pieces are large, since every copy costs some microseconds whatever its size, and one is copied
 // while the one before is handled; what comes last is no larger than half an inbox, and its last
 // quarter is cut off, as nothing is copied while that is reduced. A message that fits there as a
-// whole goes in even pieces. Source: bench/NOTES.md.
+// whole goes in even pieces. Source: E-0035, E-0038.
 #include "exec/cuda/copies/exchange_cut.hpp"
 
 #include <algorithm>

@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kBestHostPermille = 90;
 inline constexpr std::uint64_t kLeastSharedBytes = 384ull << 20;
 /// Of an inbox. Beside a share each piece costs 10 to 17 us instead of 4, and chunks take room from
 /// pieces: 1 GiB with 128 MiB takes 2.65 ms instead of 2.84, with 40 MiB 3.29 instead of 2.89
-/// (bench/NOTES.md). In between nothing was measured.
+/// (E-0211). In between nothing was measured.
 inline constexpr std::uint64_t kLeastSharingInbox = 96ull << 20;
 
 /// The part of a message that goes through host memory: its last, in whole chunks but for the end.

@@ -2,7 +2,7 @@
 // into its inbox, piece by piece, and both reduce or place what has come; a share may go through
 // host memory, by one copy engine down into the sender's ring and by the peer's up again. An
 // all_reduce so takes as many bytes over the link as reduce-scatter and all-gather, one hop less,
-// and pushes only. Source: bench/NOTES.md (pulls are slower, a copy costs 4 us, paths side by
+// and pushes only. Source: E-0032, E-0035 (pulls are slower, a copy costs 4 us, paths side by
 // side).
 #pragma once
 #include "exec/cuda/copies/engine_call.hpp"

@@ -45,7 +45,7 @@ RingCut cut_ring(const Request& request, std::uint64_t most_bytes) {
 }
 
 RingCut cut_chain(const Request& request, std::uint64_t most_bytes, std::uint64_t wished_bytes) {
-  constexpr double kCopyBytes = 1.8e6;  // that go while a copy begins (bench/NOTES.md)
+  constexpr double kCopyBytes = 1.8e6;  // that go while a copy begins (E-0032, E-0336)
   const std::uint64_t bytes = request.count * bytes_of(request.type);
   const auto hops = static_cast<std::uint32_t>(request.ranks - 1);
   const auto waits = 2 * std::max(1u, hops - 1);

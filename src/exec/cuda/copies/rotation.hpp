@@ -5,7 +5,7 @@
 // pushes, or a rank's engine would serve its own copies and others' by turns. While one of two
 // pieces is handled, the other one is pushed. No SM works while engines copy, and no buffer of the
 // user is touched by another rank.
-// Source: direct collectives with a throttle of one (direct-sendrecv talk), bench/NOTES.md.
+// Source: direct collectives with a throttle of one (direct-sendrecv talk), E-0119.
 #pragma once
 #include <algorithm>
 #include <cstdint>

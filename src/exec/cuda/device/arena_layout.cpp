@@ -37,7 +37,7 @@ struct Wish {
 Wish whole(ArenaPart part, std::uint64_t bytes) { return {part, true, bytes, bytes, bytes, kPage}; }
 
 /// A unit of a hop takes 24 bytes of a half for each other rank: those of a MiB, and a line that
-/// greets. In two pieces four ranks' sends of a MiB take as long as of two (bench/NOTES.md).
+/// greets. In two pieces four ranks' sends of a MiB take as long as of two (E-0279).
 constexpr std::uint64_t kSmallBare = 1600 * kKib, kSmallBareOfMore = 3584 * kKib,
                         kSmallBareOfFour = 4672 * kKib;
 
@@ -57,7 +57,7 @@ void add_lines(std::vector<Wish>& wishes, const ArenaUse& use) {
 }
 
 /// Slots of 24 KiB take 4 ranks 4 to 5 % longer than of 48; of 64 they take 1 to 2 % longer again,
-/// since fewer are cached (bench/NOTES.md). Two ranks' exchanges borrow the slots, so there are
+/// since fewer are cached (E-0269, E-0270). Two ranks' exchanges borrow the slots, so there are
 /// four times as many bytes as tiles take.
 void add_tiles(std::vector<Wish>& wishes, const ArenaUse& use) {
   if (use.tiled_blocks == 0) return;

@@ -104,7 +104,7 @@ inline constexpr std::uint64_t kSmallPairBytes = 4ull << 20;
 
 /// Requests of so many bytes and less are served in the first room as well as they ever are. Of
 /// more than four ranks its inboxes cut what is not an all_reduce: of eight, sends of 1 MiB take 22
-/// us there, 6.9 in the later room, reduces of 512 KiB 13.6 and 10.6 (bench/NOTES.md).
+/// us there, 6.9 in the later room, reduces of 512 KiB 13.6 and 10.6 (E-0334).
 constexpr std::uint64_t small_request_bytes(int ranks, bool is_all_reduce) {
   return ranks <= 4 || is_all_reduce ? 1ull << 20 : 256ull << 10;
 }

@@ -1,6 +1,6 @@
 // Bulk asynchronous copies (sm_90): one thread moves memory to memory by way of shared memory, many
 // pieces under way at once, while the other threads of its block compute. Sixteen such threads fill
-// a link that wants all 132 blocks of loads and stores (bench/NOTES.md).
+// a link that wants all 132 blocks of loads and stores (E-0002).
 // Source: PTX ISA, cp.async.bulk and mbarrier.
 #pragma once
 #include "exec/cuda/device/memory.cuh"

@@ -80,7 +80,7 @@ class EventMarker final : public Marker {
             "stream_update_capture");
   }
   /// The record hangs beside the calls, not between them: there it would cost each 0.8 us, and one
-  /// for each call 0.3 us of the host a replay (bench/NOTES.md). So one is moved on.
+  /// for each call 0.3 us of the host a replay (E-0186). So one is moved on.
   void end(Stream stream, CapturedCalls& calls, bool records) override {
     const std::optional<Current> there = in_context();
     int status = kCaptureNone;

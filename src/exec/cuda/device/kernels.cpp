@@ -55,7 +55,7 @@ std::vector<Library> load_all() {
 
 /// Loaded once a process and never unloaded, for the ranks of all contexts; the driver puts the
 /// code into contexts made later too. Loading takes some 12 ms, and of what it took for several
-/// communicators at once the driver did not give all back (bench/NOTES.md).
+/// communicators at once the driver did not give all back (E-0183).
 const std::vector<Library>& libraries() {
   static const auto* const once = new std::vector<Library>(load_all());
   return *once;

@@ -131,7 +131,7 @@ __device__ inline void fence_before_flags() { asm volatile("fence.acq_rel.sys;" 
 /// kernel behind it runs, and every wait for its stream says so. Under MPS the same befalls every
 /// client that the server has on this GPU. By a load from an odd address, which no GPU takes: on an
 /// H200 with 32 hardware queues the driver was done with that 0.1 s later, with a trap 3.2 s later
-/// (bench/NOTES.md). The trap is for a load that comes back all the same.
+/// (E-0218). The trap is for a load that comes back all the same.
 __device__ inline void fail_stream() {
   asm volatile(
       "{\n\t"

@@ -25,7 +25,7 @@ bool can_gather(const Engine& engine, const Request& request, const Group& group
          tiled_engine().why_not(request, {}, group).empty();
 }
 
-/// copy_rotation loses more beside it than host memory carries (bench/NOTES.md).
+/// copy_rotation loses more beside it than host memory carries (E-0126).
 bool may_correct(const Engine& engine, const Request& request, const Tuning& tuning,
                  const Group& group) {
   return tuning.host_permille < 0 && &engine == &tiled_engine() && request.ranks > 2 &&

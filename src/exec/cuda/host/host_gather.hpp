@@ -3,7 +3,7 @@
 // ring, and all others' engines bring them up, straight into their outputs. Results and no parts:
 // of what host memory carries for n ranks, a 1/n-th goes down and the rest comes up, so that it
 // saves the links more than a reduce-scatter there would, and no SM works. Source: the host's path
-// of multi-path copies (Micro 2021); bench/NOTES.md.
+// of multi-path copies (Micro 2021); E-0124, E-0125.
 #pragma once
 #include "exec/cuda/copies/engine_call.hpp"
 #include "exec/cuda/copies/exchange_cut.hpp"

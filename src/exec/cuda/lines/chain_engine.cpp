@@ -30,7 +30,7 @@ std::string why_no_chain(const Request& request) {
 constexpr unsigned kBlocksBesideComputing = 64;
 
 /// Bytes of one of many pieces, where nobody asks for others: with 4 MiB a broadcast of 1 GiB takes
-/// 3 % longer than with 8, with 2 MiB 14 % (bench/NOTES.md). The first room of four ranks holds 3.
+/// 3 % longer than with 8, with 2 MiB 14 % (E-0353). The first room of four ranks holds 3.
 constexpr std::uint64_t kLeastPiece = 3ull << 20;
 /// Of several pieces that are summed: what lies in slots is still cached when it is taken. Moves
 /// gain nothing by it. Source: bench/results/gpu_long_chains_h200x8.csv.

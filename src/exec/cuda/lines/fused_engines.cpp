@@ -34,7 +34,7 @@ struct FusedLaunch {
 };
 
 /// Bytes that a rank has under way to others, at least, where long_two_shot is worth it: links are
-/// as good as idle with less. Source: bench/NOTES.md.
+/// as good as idle with less. Source: E-0402.
 constexpr std::uint64_t kLeastUnderWay = 512 << 10;
 /// Of a longer message plans would be long to prove.
 constexpr std::uint64_t kMostShotSteps = 128;

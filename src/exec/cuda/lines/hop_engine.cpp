@@ -14,7 +14,7 @@ namespace plait::cuda {
 namespace {
 
 /// Blocks between two ranks that leave SMs to computing and are still ahead of NCCL, which takes
-/// few as well. Source: bench/NOTES.md.
+/// few as well. Source: E-0170.
 constexpr struct {
   unsigned moves = 32, sums = 48;
 } kBlocksBesideComputing;

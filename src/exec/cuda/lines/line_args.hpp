@@ -19,7 +19,7 @@ inline constexpr unsigned kLongShotBlocks = 160;
 inline constexpr int kMostShotAhead = 3;
 /// Steps whose lines a slot holds. One more is under way than the three phases have between them:
 /// while it is, those who take a line say that it is free. With more, less is cached: four ranks
-/// take 8 % longer with 5 than with 4 (bench/NOTES.md). ahead: steps that pushing runs ahead of
+/// take 8 % longer with 5 than with 4 (E-0403). ahead: steps that pushing runs ahead of
 /// reducing, and this of gathering.
 constexpr int shot_ring(int ahead) { return 2 * ahead + 2; }
 inline constexpr int kMostShotRing = shot_ring(kMostShotAhead);

@@ -20,7 +20,7 @@ constexpr std::uint64_t kLeastTileUnits = kBulkBytes / 16;
 
 /// Long messages want fewer slots: in both directions at once, what lies in all of them no longer
 /// fits the cache beside what is read and written. Shared ones keep all channels, since a fence
-/// takes longer beside stores to host memory (bench/NOTES.md).
+/// takes longer beside stores to host memory (E-0153, E-0261).
 constexpr std::uint64_t kLongBytes = 512ull << 20;
 constexpr std::uint32_t kLongChannels = 16;
 

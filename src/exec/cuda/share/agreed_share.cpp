@@ -9,7 +9,7 @@ namespace {
 
 static_assert(AgreedNumber::kRanks >= kMaxCudaRanks);
 
-/// How so many ranks share calls from a size on, HGX H200 (bench/NOTES.md); sizes in rising order.
+/// How so many ranks share calls from a size on, HGX H200 (E-0059, E-0128); sizes in rising order.
 struct Measured {
   int ranks;
   std::uint64_t least_bytes;

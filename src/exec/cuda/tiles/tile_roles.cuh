@@ -415,7 +415,7 @@ struct TileRoles {
   }
   /// What has arrived, or been handled and so become a result: one fence for all that is new. That
   /// bulk stores have ended is not enough: with no fence, peers took elements that were not there
-  /// yet (bench/NOTES.md).
+  /// yet (E-0306).
   __device__ void tell_all() {
     const unsigned to = owners_of_mine(), on = onward(), handed_to = hands_to(),
                    relayed_to = relays_to();
