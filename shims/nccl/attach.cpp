@@ -172,8 +172,9 @@ GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agr
   made.beats_nccl = !env.bitwise;
   // Room for large calls is made when they come, unless the program says how much there is to be,
   // or wants no call to go to NCCL meanwhile. Ranks of several nodes have no page in common. Ranks
-  // of one process could hold each other up: see cuda::Growth.
-  made.grows = one_node && agreed.in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
+  // of one process could hold each other up: see cuda::LazyArena.
+  made.has_lazy_arena =
+      one_node && agreed.in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
   made.knows_links = one_node;
   made.finds_paths = !env.profile.empty();
   cuda::CudaRankOptions& rank = made.rank;

@@ -507,7 +507,8 @@ Result ncclGroupSimulateEnd(void* info) {
   if (here.depth > 0 && --here.depth == 0) {
     const EndedGroup dropped(std::exchange(here.open, nullptr));
     if (dropped != nullptr)
-      for (const std::shared_ptr<State>& asked : dropped->asked) asked->engine->forget_call();
+      for (const std::shared_ptr<State>& asked : dropped->asked)
+        asked->engine->cancel_reservation();
   }
   return pass_on(real().group_simulate_end, info);
 }

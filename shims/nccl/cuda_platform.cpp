@@ -56,13 +56,15 @@ class CudaEngine : public Engine {
     calls_ = std::make_unique<GpuCalls>(std::move(group), std::move(wanted), exchange);
   }
   bool takes(const Request& request) const override { return alone()->takes(request); }
-  bool wants_room(const Request& request) const override { return alone()->wants_room(request); }
-  bool has_room(Stream stream, bool in_group) override {
-    return alone()->rank().has_room(capturing(stream) ? cuda::RoomCall::captured
-                                    : in_group        ? cuda::RoomCall::grouped
-                                                      : cuda::RoomCall::alone);
+  bool wants_large_arena(const Request& request) const override {
+    return alone()->wants_large_arena(request);
   }
-  void forget_call() noexcept override { alone()->rank().forget_call(); }
+  bool reserve_large_arena(Stream stream, bool in_group) override {
+    return alone()->rank().reserve_large_arena(capturing(stream) ? cuda::CallContext::captured
+                                               : in_group        ? cuda::CallContext::grouped
+                                                                 : cuda::CallContext::alone);
+  }
+  void cancel_reservation() noexcept override { alone()->rank().cancel_reservation(); }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const int engine = alone()->enqueue_taken(request, input, output, stream);
     return engine < 0 ? kByPlait : kByEngine + engine;

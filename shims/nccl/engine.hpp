@@ -27,14 +27,14 @@ class Engine {
   /// The same answer on all ranks, from the request alone.
   virtual bool takes(const Request& request) const = 0;
   /// True of a request that wants more room than there is from the first call on.
-  virtual bool wants_room(const Request&) const { return false; }
+  virtual bool wants_large_arena(const Request&) const { return false; }
   /// Of such a request, which the program asks for on `stream`: false where that room is not there
   /// yet on all ranks, so that the call is NCCL's. The same answer on all ranks, which ask once for
   /// each such call, in the same order. The room is begun, but in a capture, and waited for a
   /// moment, but in_group.
-  virtual bool has_room(Stream, bool) { return true; }
+  virtual bool reserve_large_arena(Stream, bool) { return true; }
   /// The call asked about last is not made after all.
-  virtual void forget_call() noexcept {}
+  virtual void cancel_reservation() noexcept {}
   /// In stream order; never waits for peers or the stream on the host. Throws Error. Returns who
   /// did it: kByPlait, or kByEngine and the engine's place in engines.def.
   virtual int enqueue(const Request& request, const void* input, void* output, Stream stream) = 0;

@@ -64,7 +64,7 @@ struct Group {
   std::vector<NotedMessage> messages;
   std::vector<Passed> passed;
   std::vector<Made> made;
-  std::vector<std::shared_ptr<State>> asked;  ///< Engine::has_room, once for each call
+  std::vector<std::shared_ptr<State>> asked;  ///< Engine::reserve_large_arena, once for each call
   std::vector<GroupStreams> streams;          ///< when the group ends
 
   void clear() {

@@ -23,13 +23,13 @@ constexpr Result kResults[] = {
 #undef PLAIT_ERROR
 };
 
-std::string why_not(const State& state, const Request& request, bool lacks_room) {
+std::string why_not(const State& state, const Request& request, bool lacks_large_arena) {
   if (state.phase.load() != Phase::attached) return state.reason;
   if ((state.served >> static_cast<unsigned>(request.collective) & 1u) == 0)
     return "not in PLAIT_OPS";
   if (message_bytes(request) < state.min_bytes) return "smaller than PLAIT_MIN_BYTES";
   if (request.count == 0) return "nothing to do";
-  if (lacks_room) return "room for large calls is not there yet on all ranks";
+  if (lacks_large_arena) return "the arena for large calls is not allocated on all ranks yet";
   return state.engine->why_not(request);
 }
 
@@ -39,8 +39,9 @@ void explain(const State& state, const std::string& what) {
     log(LogLevel::explain, state.rank, text("communicator ", state.comm, ": ", what));
 }
 
-void explain(const State& state, const Request& request, bool taken, bool lacks_room) {
-  const std::string why = taken ? state.engine->how(request) : why_not(state, request, lacks_room);
+void explain(const State& state, const Request& request, bool taken, bool lacks_large_arena) {
+  const std::string why =
+      taken ? state.engine->how(request) : why_not(state, request, lacks_large_arena);
   explain(state,
           text(name_of(request.collective), ' ', request.count, ' ', name_of(request.type), ' ',
                reduces(request.collective) ? name_of(request.op) : "-", " over ", request.ranks,
@@ -76,13 +77,13 @@ Result broke_off(const State& state, const char* what, Stream stream, const std:
 
 /// Ranks count the calls that want room, so what may be wrong on one rank alone comes before. In a
 /// group the call is noted too, as it may be dropped with the group.
-bool has_room(State& state, const Call& call) {
-  if (!state.engine->wants_room(call.request)) return true;
+bool reserve_large_arena(State& state, const Call& call) {
+  if (!state.engine->wants_large_arena(call.request)) return true;
   cuda::check_alignment(call.request, state.rank, call.input, call.output);
   const bool in_group = here.depth != 0;
   if (const CommTable::Pin pin = in_group ? comms().pin(state.comm) : CommTable::Pin())
     noted_group().asked.push_back(pin.shared());
-  return state.engine->has_room(call.stream, in_group);
+  return state.engine->reserve_large_arena(call.stream, in_group);
 }
 
 StreamOrder::Place begin_served(State& state, Stream stream) {
@@ -103,7 +104,7 @@ bool takes(State& state, const Call& call) {
                       request.count != 0 &&
                       (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
                       message_bytes(request) >= state.min_bytes && state.engine->takes(request);
-  const bool taken = wanted && has_room(state, call);
+  const bool taken = wanted && reserve_large_arena(state, call);
   if (log_enabled(LogLevel::explain)) explain(state, request, taken, wanted && !taken);
   return taken;
 }

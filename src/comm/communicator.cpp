@@ -421,11 +421,11 @@ std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   PairOf pair = pair_of(joined, local_rank(), peer);
   if (over.world != nullptr) rename(pair);
   if (device != nullptr) {
-    const cuda::ArenaRooms& rooms = device->calls().rank().whole_group().rooms;
-    pair.device_bytes = rooms.pair_bytes;
-    if (rooms.pair_bytes == 0)
+    const cuda::ArenaTiers& tiers = device->calls().rank().full_group().tiers;
+    pair.device_bytes = tiers.pair_bytes;
+    if (tiers.pair_bytes == 0)
       pair.why_no_gpu =
-          text("it wants ", cuda::kArenaGrainBytes >> 20, " MiB of device memory; ", rooms.budget,
+          text("it wants ", cuda::kArenaGrainBytes >> 20, " MiB of device memory; ", tiers.budget,
                " leaves none for ", local_ranks() - 1, " pairs of ranks");
   }
   const std::string waiting = text("rank ", rank(), " waits for it to send or receive");

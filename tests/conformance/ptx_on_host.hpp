@@ -12,7 +12,7 @@ namespace plait::cuda {
 
 #define PLAIT_APART inline
 #define PLAIT_SM_90 1
-#define PLAIT_ROOM(name) char* const name = nullptr  // none needs it
+#define PLAIT_DYNAMIC_SHARED(name) char* const name = nullptr  // none needs it
 #define PLAIT_SHARED(Type, name) Type& name = plait_test::block_shared->at<Type>([] {})
 
 /// NaN becomes 0x7fff in either half, as on a GPU.

@@ -68,7 +68,7 @@ std::string fault_of(const LineRun& run, const Plan& plan) {
 }
 
 /// Half an inbox that holds enough steps.
-void make_room(LineRun& run) {
+void lay_out_arena(LineRun& run) {
   const auto slots = 2 * static_cast<std::uint64_t>(run.request.ranks - 1);
   run.half_bytes = std::max(run.half_bytes, slots * static_cast<unsigned>(shot_ring(run.ahead)) *
                                                 run.step_units() * cuda::bytes_of(run.kind));
@@ -80,7 +80,7 @@ void spread(LineRun& run, std::mt19937& random) {
   run.ahead = static_cast<int>(random() % 3);
   run.calls_before = std::vector{0u, 1u, 0u - 1u, 0u - 2u}[random() % 4];
   run.late = static_cast<int>(random() % static_cast<unsigned>(run.request.ranks + 1)) - 1;
-  if (run.kernel == LineKernel::two_shot) make_room(run);
+  if (run.kernel == LineKernel::two_shot) lay_out_arena(run);
   if (run.kernel != LineKernel::line_chain) return;
   run.resident = random() % 2 == 0 ? 1 : ~0u;
   if (random() % 3 == 0) run.ahead = 1 << 20;  // of a chain in pieces: a piece
@@ -181,7 +181,7 @@ TEST_CASE("two_shot takes lines again when all of the step before in their place
                              1 + random() % 2000, random);
         run.ahead = static_cast<int>(random() % (kMostShotAhead + 1));
         run.half_bytes = 0;
-        make_room(run);
+        lay_out_arena(run);
         const Plan plan = plan_of(run, topology);
         again += run.is_long_shot();
         CAPTURE(print(run));
@@ -198,7 +198,7 @@ TEST_CASE("two_shot that uses its lines again ends with an error where a rank ne
     LineRun run =
         run_of(LineKernel::two_shot, LineKind::bare, Collective::all_reduce, 4, 2000, random);
     run.half_bytes = 0;
-    make_room(run);
+    lay_out_arena(run);
     run.wait_s = 0.3;
     run.late = -1;
     run.absent = absent;
@@ -337,7 +337,7 @@ std::vector<LineRun> runs_for(const std::string& file) {
           if (is_long_shot) {
             run.request.count = 245 * static_cast<unsigned>(ranks);
             run.half_bytes = 0;
-            make_room(run);
+            lay_out_arena(run);
           }
           run.calls_before = late == 0 ? 0u - 2u : 0u - 1u;  // the next number is the last, or 0
           run.late = late;

@@ -17,7 +17,7 @@
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
-using plait::cuda::RoomCall;
+using plait::cuda::CallContext;
 using plait_test::fake_cuda;
 
 namespace {
@@ -43,7 +43,7 @@ GpuCallsOptions drop_in() {
   options.rank.proves_paths = false;  // no kernel runs here
   options.rank.beside_computing = true;
   options.rank.orders_calls = false;
-  options.rank.room_patience_s = 30;
+  options.rank.large_arena_wait_s = 30;
   options.rank.memory.floats_only = true;
   return options;
 }
@@ -101,18 +101,19 @@ const cuda::Engine* served_by(GpuCalls& calls, const Request& request) {
 TEST_CASE("small calls are served at once, large ones with the later room and its host memory") {
   on_ranks(drop_in(), {}, [](GpuCalls& calls) {
     const Request small = all_reduce(kMib), large = all_reduce(1024 * kMib);
-    require(calls.takes(small) && !calls.wants_room(small), "small calls");
-    require(calls.takes(large) && calls.wants_room(large), "large calls");
+    require(calls.takes(small) && !calls.wants_large_arena(small), "small calls");
+    require(calls.takes(large) && calls.wants_large_arena(large), "large calls");
     require(calls.choice_of(large).find("copy_exchange") != std::string::npos,
             calls.choice_of(large));
-    require(calls.rank().first_group().host_bytes == 0, "host memory before there is room");
-    require(calls.rank().whole_group().host_bytes == 16 * kMib, "host memory");
+    require(calls.rank().small_arena_group().host_bytes == 0, "host memory before there is room");
+    require(calls.rank().full_group().host_bytes == 16 * kMib, "host memory");
     fake_cuda().launches.clear();
     require(served_by(calls, small) == &cuda::one_shot_engine() && fake_cuda().launches.size() == 1,
             "a small call");
     require(calls.rank().engine_path().rings.empty(), "rings before there is room");
     const std::uint64_t first = fake_cuda().memory.bytes;
-    require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
+    require(calls.rank().reserve_large_arena(CallContext::alone),
+            calls.rank().why_no_large_arena());
     require(fake_cuda().memory.bytes > first, "no later room");
     require(calls.rank().engine_path().rings.size() == kRanks &&
                 calls.rank().engine_path().host_rings.size() == kRanks,
@@ -132,13 +133,13 @@ TEST_CASE("a rank without a stream for the later room: all ranks go on with the 
   for (int nth = 1; nth <= streams; ++nth) {
     on_ranks(drop_in(), {}, [nth](GpuCalls& calls) {
       const Request small = all_reduce(kMib), large = all_reduce(1024 * kMib);
-      require(calls.takes(large) && calls.wants_room(large), "large calls");
+      require(calls.takes(large) && calls.wants_large_arena(large), "large calls");
       if (calls.group().rank == 1) fake_cuda().refuses.of("stream_create", nth);
       for (int turn = 0; turn < 3; ++turn) {
-        require(!calls.rank().has_room(RoomCall::alone), "room without a stream");
-        require(calls.rank().why_no_room().find("rank 1: ") == 0 &&
-                    calls.rank().why_no_room().find("stream_create") != std::string::npos,
-                calls.rank().why_no_room());
+        require(!calls.rank().reserve_large_arena(CallContext::alone), "room without a stream");
+        require(calls.rank().why_no_large_arena().find("rank 1: ") == 0 &&
+                    calls.rank().why_no_large_arena().find("stream_create") != std::string::npos,
+                calls.rank().why_no_large_arena());
         require(served_by(calls, small) == &cuda::one_shot_engine(), "a small call");
       }
     });
@@ -150,19 +151,21 @@ TEST_CASE(
   for (const bool has_stream : {true, false}) {
     on_ranks(drop_in(), {}, [has_stream](GpuCalls& calls) {
       const Request large = all_reduce(1024 * kMib);
-      require(calls.takes(large) && calls.wants_room(large), "large calls");
+      require(calls.takes(large) && calls.wants_large_arena(large), "large calls");
       plait_test::FakeCuda& gpu = fake_cuda();
       const bool is_full = calls.group().rank == 1;
       if (is_full && has_stream) gpu.memory.most = gpu.memory.bytes + 8 * kMib;
       if (is_full && !has_stream) gpu.refuses.of("stream_create", 4);
-      require(!calls.rank().has_room(RoomCall::alone), "room without memory");
-      const std::string why = calls.rank().why_no_room();
+      require(!calls.rank().reserve_large_arena(CallContext::alone), "room without memory");
+      const std::string why = calls.rank().why_no_large_arena();
       require(why.find("rank 1: out of memory: ") == 0 && why.find("tries again") != why.npos, why);
       gpu.memory.most = ~std::size_t{0};
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-      while (!calls.rank().has_room(RoomCall::alone) && std::chrono::steady_clock::now() < until)
+      while (!calls.rank().reserve_large_arena(CallContext::alone) &&
+             std::chrono::steady_clock::now() < until)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
+      require(calls.rank().reserve_large_arena(CallContext::alone),
+              calls.rank().why_no_large_arena());
       require(calls.rank().engine_path().rings.size() == kRanks, "rings");
       require(served_by(calls, large) == &cuda::copy_exchange_engine(), "a large call");
     });
@@ -173,7 +176,7 @@ TEST_CASE(
 std::uint64_t permille_through_host(GpuCalls& calls) {
   const Request large = all_reduce(1024 * kMib);
   require(calls.takes(large), "large calls");
-  require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
+  require(calls.rank().reserve_large_arena(CallContext::alone), calls.rank().why_no_large_arena());
   require(served_by(calls, large) == &cuda::copy_exchange_engine(), "a large call");
   Counters counters;
   calls.add_to(counters);
@@ -201,7 +204,7 @@ TEST_CASE("large calls share host memory where their inbox has room beside its c
 TEST_CASE("where links are masked calls go by plans, and none by kernels that use all links") {
   on_ranks(drop_in(), {"nvlink:0-1"}, [](GpuCalls& calls) {
     require(!calls.group().reach.why_no_kernels.empty(), "no mask");
-    require(!calls.rank().grows(), "room that grows");
+    require(!calls.rank().has_lazy_arena(), "room that grows");
     for (const std::uint64_t bytes : {kMib, 64 * kMib}) {
       const Request request = all_reduce(bytes);
       require(calls.takes(request), text(bytes, " bytes are not taken"));
@@ -214,8 +217,8 @@ TEST_CASE("where links are masked calls go by plans, and none by kernels that us
 
 TEST_CASE("where links are masked the smallest part that a pair gets is enough for its plans") {
   GpuCallsOptions options = drop_in();
-  options.grows = false;
-  options.rank.memory = cuda::pair_wish(cuda::kArenaGrainBytes);
+  options.has_lazy_arena = false;
+  options.rank.memory = cuda::pair_arena_options(cuda::kArenaGrainBytes);
   on_ranks(options, {"nvlink:0-1"}, [](GpuCalls& calls) {
     require(fake_cuda().memory.bytes <= cuda::kArenaGrainBytes, "more memory than its part");
     for (const Collective collective : {Collective::copy, Collective::send_recv})
@@ -267,8 +270,9 @@ TEST_CASE("a strategy that PLAIT_ALGO names serves all that it can") {
   options.forced.strategy = "tiled";
   on_ranks(options, {}, [](GpuCalls& calls) {
     const Request request = all_reduce(64 * kMib);
-    require(calls.takes(request) && calls.wants_room(request), "it is not taken");
-    require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
+    require(calls.takes(request) && calls.wants_large_arena(request), "it is not taken");
+    require(calls.rank().reserve_large_arena(CallContext::alone),
+            calls.rank().why_no_large_arena());
     require(served_by(calls, request) == &cuda::tiled_engine(), "another engine");
   });
 }
@@ -308,7 +312,8 @@ TEST_CASE("long all_reduces of four ranks go another way in a graph") {
   on_ranks(
       options, {},
       [&](GpuCalls& calls) {
-        require(calls.rank().has_room(RoomCall::alone), calls.rank().why_no_room());
+        require(calls.rank().reserve_large_arena(CallContext::alone),
+                calls.rank().why_no_large_arena());
         for (const bool in_graph : {true, false, true, false, true}) {
           enqueue(calls, large, in_graph);
           enqueue(calls, shorter, in_graph);
@@ -343,9 +348,9 @@ TEST_CASE("long all_reduces of four ranks go another way in a graph") {
   on_ranks(
       options, {},
       [&](GpuCalls& calls) {
-        require(calls.takes(large) && calls.rank().has_room(RoomCall::alone),
-                calls.rank().why_no_room());
-        require(!calls.rank().whole_group().leaves_sms(), "it leaves multiprocessors");
+        require(calls.takes(large) && calls.rank().reserve_large_arena(CallContext::alone),
+                calls.rank().why_no_large_arena());
+        require(!calls.rank().full_group().leaves_sms(), "it leaves multiprocessors");
         for (const bool in_graph : {true, false}) {
           fake_cuda().is_capturing = in_graph;
           require(served_by(calls, large) == &cuda::tiled_engine(), "by another engine");
@@ -375,7 +380,7 @@ TEST_CASE("on GPUs that were not measured a plan serves what it does faster by p
         const Request small = all_reduce(kMib, kFour);
         Request large = all_reduce(64 * kMib, kFour);
         large.collective = Collective::broadcast;  // by engines over one link of three
-        require(!calls.rank().whole_group().runs(cuda::Family::tiled), "tiled kernels");
+        require(!calls.rank().full_group().runs(cuda::Family::tiled), "tiled kernels");
         calls.enqueue(small, kMemory, kMemory, nullptr, {});
         calls.enqueue(large, kMemory, kMemory, nullptr, {});
         Counters counters;
@@ -397,7 +402,7 @@ TEST_CASE("on GPUs that were not measured a plan serves what it does faster by p
 TEST_CASE("a plan that was refused for want of room is served once there is room") {
   GpuCallsOptions options = drop_in();
   options.beats_nccl = false;
-  options.rank.room_patience_s = 0;
+  options.rank.large_arena_wait_s = 0;
   options.rank.memory.plans = true;
   options.checks = load_topology("hgx-h200");
   CallOptions by_ring;

@@ -159,7 +159,7 @@ class HostRank : public EngineRank {
   const int rank_;
 };
 
-/// Room for a small message at once, and for a larger one in pieces; a GPU of few SMs.
+/// ArenaTier for a small message at once, and for a larger one in pieces; a GPU of few SMs.
 Group group_of(int ranks) {
   Group group;
   group.ranks = ranks;

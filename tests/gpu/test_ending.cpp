@@ -99,7 +99,7 @@ void give_back(const Asked& asked) {
 }
 
 /// Rank 0's kernel waits for rank 1's, which is launched once the driver has given rank 0 what it
-/// asks for meanwhile, or a second later: then the driver waits, which Growth does not expect.
+/// asks for meanwhile, or a second later: then the driver waits, which LazyArena does not expect.
 void ask_beside_a_waiting_kernel(GpuFixture& gpu, Findings& findings) {
   Request request;
   request.count = 1000;

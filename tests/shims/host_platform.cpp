@@ -15,7 +15,7 @@
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/arena_layout.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
-#include "exec/cuda/share/growth.hpp"
+#include "exec/cuda/share/lazy_arena.hpp"
 #include "exec/reference/reduce.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/engine.hpp"
@@ -191,23 +191,25 @@ class HostEngine : public Engine {
     prove_host_paths(*shared_->segment, options, exchange);
     if (wished("STANDIN_FAIL_LATE", options.rank.device))
       throw Error(ErrorCode::no_device, "the test wants no peer access here");
-    if (options.grows)
-      page_ = memory_of_rank_0(exchange, options.rank.rank, sizeof(cuda::GrowthPage));
+    if (options.has_lazy_arena)
+      page_ = memory_of_rank_0(exchange, options.rank.rank, sizeof(cuda::LazyArenaPage));
     if (page_.base() != nullptr)
-      growth_ = std::make_unique<cuda::Growth>(
-          *reinterpret_cast<cuda::GrowthPage*>(page_.base()), options.rank.rank, options.rank.ranks,
-          room_patience_s(),
-          [this](const cuda::Growth::Exchange& growth_exchange) { make_room(growth_exchange); });
+      lazy_arena_ = std::make_unique<cuda::LazyArena>(
+          *reinterpret_cast<cuda::LazyArenaPage*>(page_.base()), options.rank.rank,
+          options.rank.ranks, large_arena_wait_s(),
+          [this](const cuda::LazyArena::Exchange& growth_exchange) {
+            allocate_arena(growth_exchange);
+          });
   }
-  bool wants_room(const Request& request) const override {
-    return growth_ != nullptr &&
+  bool wants_large_arena(const Request& request) const override {
+    return lazy_arena_ != nullptr &&
            message_bytes(request) > cuda::small_request_bytes(request.ranks, true);
   }
-  bool has_room(Stream stream, bool in_group) override {
-    if (standin::place(stream).capture != 0) return growth_->next(cuda::RoomCall::captured);
-    return growth_->next(in_group ? cuda::RoomCall::grouped : cuda::RoomCall::alone);
+  bool reserve_large_arena(Stream stream, bool in_group) override {
+    if (standin::place(stream).capture != 0) return lazy_arena_->next(cuda::CallContext::captured);
+    return lazy_arena_->next(in_group ? cuda::CallContext::grouped : cuda::CallContext::alone);
   }
-  void forget_call() noexcept override { growth_->take_back(); }
+  void cancel_reservation() noexcept override { lazy_arena_->take_back(); }
   bool takes(const Request& request) const override {
     const cuda::TunedRow* const row = group_.tuning.find(request, cuda::Setting::beside_computing);
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
@@ -218,7 +220,7 @@ class HostEngine : public Engine {
   }
   std::string how(const Request&) const override { return "over host memory"; }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
-    if (wants_room(request) && !has_room_.load())
+    if (wants_large_arena(request) && !has_large_arena_.load())
       throw Error(ErrorCode::internal, "a large call, and no room for it");
     // STANDIN_LAZY: code is loaded when first used, and that waits for what runs, as CUDA does.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
@@ -253,7 +255,7 @@ class HostEngine : public Engine {
   }
   void abort() noexcept override {
     shared_->aborted.store(true);
-    if (growth_ != nullptr) growth_->cancel();
+    if (lazy_arena_ != nullptr) lazy_arena_->cancel();
   }
   void fail() noexcept override { shared_->failed.store(true); }
   void heed(Stream stream) override {
@@ -262,33 +264,33 @@ class HostEngine : public Engine {
     });
   }
   ~HostEngine() override {
-    growth_.reset();
+    lazy_arena_.reset();
     standin_count("engine freed");
   }
   bool has_ended(bool) noexcept override {
     return shared_.use_count() == 1;
   }  // tasks have one each
   void unmap_peers() noexcept override {
-    if (growth_ != nullptr) growth_->stop();
+    if (lazy_arena_ != nullptr) lazy_arena_->stop();
     standin_count("engine unmapped");
   }
 
  private:
   /// As CudaRank makes its later room: what it would map, then that it has.
-  void make_room(const cuda::Growth::Exchange& growth_exchange) {
-    if (wished("STANDIN_NO_ROOM", shared_->options.rank.device))
+  void allocate_arena(const cuda::LazyArena::Exchange& growth_exchange) {
+    if (wished("STANDIN_NO_ARENA", shared_->options.rank.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no room here");
     const std::vector<std::string> cards =
         growth_exchange(text("card ", shared_->options.rank.rank));
     for (std::size_t rank = 0; rank < cards.size(); ++rank)
       if (cards[rank] != text("card ", rank)) throw Error(ErrorCode::mismatch, "another's card");
     growth_exchange("mapped");
-    has_room_.store(true);
-    standin_count("room made");
+    has_large_arena_.store(true);
+    standin_count("large arena made");
   }
-  /// STANDIN_ROOM_S: how long calls wait for room, all together.
-  static double room_patience_s() {
-    const char* given = std::getenv("STANDIN_ROOM_S");
+  /// STANDIN_ARENA_WAIT_S: how long calls wait for room, all together.
+  static double large_arena_wait_s() {
+    const char* given = std::getenv("STANDIN_ARENA_WAIT_S");
     return given == nullptr ? 10 : std::atof(given);
   }
 
@@ -304,8 +306,8 @@ class HostEngine : public Engine {
   GpuGroup group_;
   std::shared_ptr<Shared> shared_;
   Mapping page_;
-  std::unique_ptr<cuda::Growth> growth_;
-  std::atomic<bool> has_room_{false}, has_broken_off_{false};
+  std::unique_ptr<cuda::LazyArena> lazy_arena_;
+  std::atomic<bool> has_large_arena_{false}, has_broken_off_{false};
   std::set<Collective> loaded_;
   const CountedPaths paths_{[this] {
     return std::map<std::string, std::uint64_t>{{"host memory", shared_->sent.load()}};

@@ -58,10 +58,10 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
         predicts ? predictor(group_.topology, of, group_.devices) : nullptr, cuda::choices(),
         std::move(predict_plan));
   };
-  first_ = selector(cuda_->first_group(), nullptr);  // which has no room for plans
+  first_ = selector(cuda_->small_arena_group(), nullptr);  // which has no room for plans
   const auto by_plan = [this](const Request& one) { return plan_us(one); };
-  const bool runs_plans = predicts && cuda_->whole_group().runs(cuda::Family::lanes);
-  whole_ = selector(cuda_->whole_group(), runs_plans ? cuda::PredictPlan(by_plan) : nullptr);
+  const bool runs_plans = predicts && cuda_->full_group().runs(cuda::Family::lanes);
+  whole_ = selector(cuda_->full_group(), runs_plans ? cuda::PredictPlan(by_plan) : nullptr);
   make_chooser();
 }
 
@@ -109,20 +109,20 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       if (with_slots) rank.message_slots = words->message_slots;
     }
   }
-  // Ranks of one process could hold each other up: see cuda::Growth.
-  if (options_.grows && words != nullptr && group_.reach.why_no_kernels.empty() &&
+  // Ranks of one process could hold each other up: see cuda::LazyArena.
+  if (options_.has_lazy_arena && words != nullptr && group_.reach.why_no_kernels.empty() &&
       group_.in_processes)
-    rank.growth = &words->growth;
+    rank.lazy_arena = &words->lazy_arena;
   cuda_ = std::make_unique<cuda::CudaRank>(rank, exchange);
 }
 
 void GpuCalls::make_chooser() {
-  const cuda::DeviceArenaSizes& sizes = cuda_->whole_group().sizes;
-  const PlanRoom room{sizes.scratch_bytes, sizes.inbox_bytes, options_.rank.ring_bytes};
-  plannable_ = for_plans(group_.topology, group_.devices_of_ranks(), room);
-  chooser_ =
-      std::make_unique<Chooser>(plannable_, options_.forced, options_.bitwise,
-                                [room](const Plan& plan) { return why_no_room(plan, room); });
+  const cuda::DeviceArenaSizes& sizes = cuda_->full_group().sizes;
+  const PlanMemory memory{sizes.scratch_bytes, sizes.inbox_bytes, options_.rank.ring_bytes};
+  plannable_ = for_plans(group_.topology, group_.devices_of_ranks(), memory);
+  chooser_ = std::make_unique<Chooser>(
+      plannable_, options_.forced, options_.bitwise,
+      [memory](const Plan& plan) { return why_no_plan_memory(plan, memory); });
 }
 
 void GpuCalls::check_memory(const Request& request, int rank, const void* input,
@@ -193,17 +193,17 @@ std::optional<cuda::Choice> GpuCalls::chosen(const cuda::Selector& selector, con
   return selector.best(request, {wanted.strategy, wanted.params, launch == Launch::graph});
 }
 
-GpuCalls::Room GpuCalls::room_of(bool wants_room) const {
-  return cuda_->grows() && !wants_room ? Room::first : Room::whole;
+GpuCalls::ArenaTier GpuCalls::tier_of(bool wants_large_arena) const {
+  return cuda_->has_lazy_arena() && !wants_large_arena ? ArenaTier::small : ArenaTier::full;
 }
 
-const cuda::Selector& GpuCalls::selector_of(Room room) const {
-  return room == Room::first ? *first_ : *whole_;
+const cuda::Selector& GpuCalls::selector_of(ArenaTier tier) const {
+  return tier == ArenaTier::small ? *first_ : *whole_;
 }
 
 /// None where it takes a plan.
 std::optional<cuda::Choice> GpuCalls::choose_engine(const Request& request,
-                                                    const CallOptions& wanted, Room room,
+                                                    const CallOptions& wanted, ArenaTier tier,
                                                     Launch launch) const {
   const bool names_engine =
       !wanted.strategy.empty() && cuda::engine_named(wanted.strategy, request) != nullptr;
@@ -212,51 +212,51 @@ std::optional<cuda::Choice> GpuCalls::choose_engine(const Request& request,
     if (!names_engine) return std::nullopt;
     throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", group_.reach.why_no_kernels));
   }
-  const std::optional<cuda::Choice> choice = chosen(selector_of(room), request, wanted, launch);
+  const std::optional<cuda::Choice> choice = chosen(selector_of(tier), request, wanted, launch);
   if (choice && !group_.reach.host &&
       (choice->tuning.host_permille > 0 || choice->tuning.host_cpu_permille > 0))
     throw Error(ErrorCode::unsupported, "a part through host memory: masks leave no way there");
   return choice;
 }
 
-GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& options, Room room,
+GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& options, ArenaTier tier,
                                  Launch launch) {
   Call call;
   Counted& counted = *call.counted;
   counted.request = request;
-  counted.room = room;
+  counted.tier = tier;
   counted.as = text(name_of(request), "/local");
   if (request.count == 0 || is_local_copy(request)) return call;
   const CallOptions& wanted = wanted_by(options);
-  if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, room, launch)) {
-    call.ready = cuda_->prepare(*choice->engine, request, choice->tuning, room);
+  if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, tier, launch)) {
+    call.ready = cuda_->prepare(*choice->engine, request, choice->tuning, tier);
     const std::vector<const cuda::Engine*>& all = cuda::engines();
     call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
     counted.choice = *choice;
     counted.as = text(name_of(request), "/", cuda::label(*choice));
     call.differs_in_graphs =
         !options_.beats_nccl && launch == Launch::eager &&
-        selector_of(room).differs_in_graphs(request, {wanted.strategy, wanted.params});
+        selector_of(tier).differs_in_graphs(request, {wanted.strategy, wanted.params});
     return call;
   }
   if (wanted.strategy.empty() && !wanted.params.empty())
     throw Error(ErrorCode::invalid_argument, text("params: a plan serves this ", name_of(request),
                                                   "; name the strategy that they are for"));
-  if (room == Room::first)
-    throw Error(
-        ErrorCode::unsupported,
-        text(name_of(request), " of ", amount_of(request),
-             " elements wants a plan, and there is no room for plans: ", cuda_->why_no_room()));
+  if (tier == ArenaTier::small)
+    throw Error(ErrorCode::unsupported,
+                text(name_of(request), " of ", amount_of(request),
+                     " elements wants a plan, and there is no room for plans: ",
+                     cuda_->why_no_large_arena()));
   bind_plan(call, wanted);
   return call;
 }
 
 /// Of the request and what all ranks agreed on alone. A strategy that is asked for by name may want
 /// anything.
-bool GpuCalls::wants_later_room(const Request& request, const CallOptions& options) const {
-  if (!cuda_->grows() || request.count == 0) return false;
+bool GpuCalls::needs_large_arena(const Request& request, const CallOptions& options) const {
+  if (!cuda_->has_lazy_arena() || request.count == 0) return false;
   return !options.strategy.empty() || !options_.forced.strategy.empty() ||
-         cuda::wants_later_room(*first_, *whole_, request);
+         cuda::wants_large_arena(*first_, *whole_, request);
 }
 
 /// What was made for the key; null where nothing was.
@@ -291,27 +291,27 @@ GpuCalls::Call& GpuCalls::as_launched(Key& key, Call& call, const Request& reque
   if (!call.differs_in_graphs || !is_capturing(stream)) return call;
   std::get<Launch>(key) = Launch::graph;
   if (Call* const captured = known(key)) return *captured;
-  return keep(key, prepare(request, options, call.counted->room, Launch::graph));
+  return keep(key, prepare(request, options, call.counted->tier, Launch::graph));
 }
 
 /// A call that wants more room than the first, by the room that there is for it on all ranks. These
 /// count the same calls, so whatever could fail on one rank alone comes before.
-GpuCalls::Call& GpuCalls::by_room(Key& key, const Request& request, const CallOptions& options,
+GpuCalls::Call& GpuCalls::by_tier(Key& key, const Request& request, const CallOptions& options,
                                   cuda::Stream stream) {
-  const bool has_room =
-      cuda_->has_room(is_capturing(stream) ? cuda::RoomCall::captured : cuda::RoomCall::alone);
-  std::get<In>(key) = has_room ? In::whole : In::first;
+  const bool has_large_arena = cuda_->reserve_large_arena(
+      is_capturing(stream) ? cuda::CallContext::captured : cuda::CallContext::alone);
+  std::get<CallTier>(key) = has_large_arena ? CallTier::full : CallTier::small;
   try {
     Call* call = known(key);
     if (call == nullptr) {
-      const Room room = has_room ? Room::whole : Room::first;
-      call = &keep(key, prepare(request, options, room, Launch::eager));
+      const ArenaTier tier = has_large_arena ? ArenaTier::full : ArenaTier::small;
+      call = &keep(key, prepare(request, options, tier, Launch::eager));
     }
     return as_launched(key, *call, request, options, stream);
   } catch (...) {
     // What this rank alone could not make is not counted, since the program may make it again. What
     // is refused for want of room is refused on all ranks, and the next call may have it.
-    if (has_room) cuda_->forget_call();
+    if (has_large_arena) cuda_->cancel_reservation();
     throw;
   }
 }
@@ -327,7 +327,7 @@ GpuCalls::Asked GpuCalls::asked_by(const Request& request) {
 }
 
 GpuCalls::Key GpuCalls::key_of(const Request& request, const CallOptions& options) {
-  return {asked_by(request), options.strategy, options.params, In::one_room, Launch::eager};
+  return {asked_by(request), options.strategy, options.params, CallTier::only, Launch::eager};
 }
 
 GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& options,
@@ -340,19 +340,19 @@ GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& op
                   text("request for ", request.ranks, " ranks, communicator of ", group_.ranks));
     checked(request, options_.checks);  // type, op, root, size
     Call made;
-    if (wants_later_room(request, options))
-      made.wants_room = true;
+    if (needs_large_arena(request, options))
+      made.wants_large_arena = true;
     else
-      made = prepare(request, options, room_of(false), Launch::eager);
+      made = prepare(request, options, tier_of(false), Launch::eager);
     call = &keep(key, std::move(made));
   }
   check_memory(request, group_.rank, input, output);
-  if (call->wants_room) {
+  if (call->wants_large_arena) {
     const std::string& strategy = wanted_by(options).strategy;
     const bool is_plans = !strategy.empty() && cuda::engine_named(strategy, request) == nullptr;
     if (!is_plans || reduces(request.collective))  // what a plan only moves may lie anywhere
       cuda::check_alignment(request, group_.rank, input, output);
-    return by_room(key, request, options, stream);
+    return by_tier(key, request, options, stream);
   }
   return as_launched(key, *call, request, options, stream);
 }
@@ -400,13 +400,13 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
   Offer made;
   const auto failure = attempt([&] {
     if (request.count == 0) return;
-    made.wants_room = wants_later_room(request, {});
-    const Room room = room_of(made.wants_room);
-    made.is_taken = choose_engine(request, options_.forced, room, Launch::eager).has_value();
+    made.wants_large_arena = needs_large_arena(request, {});
+    const ArenaTier tier = tier_of(made.wants_large_arena);
+    made.is_taken = choose_engine(request, options_.forced, tier, Launch::eager).has_value();
     const bool by_plan = !group_.reach.why_no_kernels.empty() || !options_.forced.strategy.empty();
     if (made.is_taken || !by_plan) return;
     static_cast<void>(chooser_->plan_for(placed(request), options_.forced));
-    made = {.is_taken = true, .wants_room = cuda_->grows()};
+    made = {.is_taken = true, .wants_large_arena = cuda_->has_lazy_arena()};
   });
   if (failure) made = {};
   return *(last_offer_ = &offers_.add(asked, made, [](const Offer&) {}));
@@ -414,17 +414,18 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
 
 bool GpuCalls::takes(const Request& request) { return offer(request).is_taken; }
 
-bool GpuCalls::wants_room(const Request& request) {
-  return cuda_->grows() && offer(request).wants_room;
+bool GpuCalls::wants_large_arena(const Request& request) {
+  return cuda_->has_lazy_arena() && offer(request).wants_large_arena;
 }
 
 int GpuCalls::enqueue_taken(const Request& request, const void* input, void* output,
                             cuda::Stream stream) {
-  const bool wants_room = offer(request).wants_room;
+  const bool wants_large_arena = offer(request).wants_large_arena;
   Key key = key_of(request, {});
-  std::get<In>(key) = wants_room ? In::whole : In::one_room;
+  std::get<CallTier>(key) = wants_large_arena ? CallTier::full : CallTier::only;
   Call* call = known(key);
-  if (call == nullptr) call = &keep(key, prepare(request, {}, room_of(wants_room), Launch::eager));
+  if (call == nullptr)
+    call = &keep(key, prepare(request, {}, tier_of(wants_large_arena), Launch::eager));
   launch(*call, request, input, output, stream, {});
   return call->engine;
 }
@@ -475,7 +476,7 @@ std::map<std::string, std::uint64_t> GpuCalls::bytes_of_path(const Counted& call
   static_cast<void>(attempt([&] {
     bytes = bytes_per_path(plan_as_launched(
         call.choice, group_.topology, checked(placed(call.request), group_.topology),
-        call.room == Room::first ? cuda_->first_group() : cuda_->whole_group(), launch));
+        call.tier == ArenaTier::small ? cuda_->small_arena_group() : cuda_->full_group(), launch));
   }));
   return bytes;
 }
@@ -483,9 +484,9 @@ std::map<std::string, std::uint64_t> GpuCalls::bytes_of_path(const Counted& call
 std::string GpuCalls::choice_of(const Request& request) {
   std::string said;
   const auto failure = attempt([&] {
-    const Room room = room_of(cuda_->grows() && offer(request).wants_room);
-    if (choose_engine(request, options_.forced, room, Launch::eager))
-      said = selector_of(room).explain(request, {options_.forced.strategy, options_.forced.params});
+    const ArenaTier tier = tier_of(cuda_->has_lazy_arena() && offer(request).wants_large_arena);
+    if (choose_engine(request, options_.forced, tier, Launch::eager))
+      said = selector_of(tier).explain(request, {options_.forced.strategy, options_.forced.params});
     else
       said = "chosen: plan " + chooser_->plan_for(placed(request), options_.forced)->label;
   });
@@ -496,12 +497,12 @@ std::string GpuCalls::explain(const Request& request) {
   std::string lines = text("on GPU ", ordinal(), ":\n");
   const CallOptions& forced = options_.forced;
   if (const std::optional<cuda::Choice> choice =
-          choose_engine(request, forced, Room::whole, Launch::eager)) {
+          choose_engine(request, forced, ArenaTier::full, Launch::eager)) {
     lines += whole_->explain(request, {forced.strategy, forced.params});
     if (!group_.why_no_topology.empty()) return lines;
     return lines +
            print(what_runs(*choice, group_.topology, checked(placed(request), group_.topology),
-                           cuda_->whole_group(), Launch::eager));
+                           cuda_->full_group(), Launch::eager));
   }
   if (!group_.reach.why_no_kernels.empty())
     lines += text("no kernel: ", group_.reach.why_no_kernels, "\n");

@@ -34,7 +34,7 @@ void add(Counters& counters, const Counters& more);
 struct GpuWords {
   alignas(4096) std::byte host[cuda::kHostWordsBytes];  ///< where GPUs and cores meet: HostWords
   cuda::AgreedNumber::Words shares;                     ///< of large calls, as ranks agree on them
-  cuda::GrowthPage growth;
+  cuda::LazyArenaPage lazy_arena;
   /// For a share of long messages, where there are any, of two ranks.
   alignas(4096) std::byte message_slots[cuda::kMessageHostBytes];
   static std::size_t bytes(bool with_slots) {
@@ -46,7 +46,7 @@ struct GpuCallsOptions {
   CallOptions forced;          ///< PLAIT_ALGO
   bool bitwise = false;        ///< plans that reduce in rank order alone
   bool beats_nccl = false;     ///< takes what is known to be no slower than NCCL, and no more
-  bool grows = true;           ///< room for large calls comes with them
+  bool has_lazy_arena = true;  ///< room for large calls comes with them
   bool knows_links = true;     ///< so there are plans, masks and a share through host memory
   bool finds_paths = false;    ///< what a call moves is found out when it is made ready
   Topology checks;             ///< with a device for each rank: enqueue() checks requests on it
@@ -55,7 +55,7 @@ struct GpuCallsOptions {
 
 class GpuCalls {
  public:
-  using Room = cuda::CudaRank::Room;
+  using ArenaTier = cuda::CudaRank::ArenaTier;
   /// All ranks of the group together.
   GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange& exchange);
   /// Frees at once, as ~CudaRank.
@@ -75,10 +75,10 @@ class GpuCalls {
   /// True where these calls serve the request: of the request alone, so the same on all ranks.
   bool takes(const Request& request);
   /// True of a request that is taken and wants more than the first room.
-  bool wants_room(const Request& request);
-  /// enqueue() of what was taken, without options, in room that was asked for (CudaRank::has_room)
-  /// where it is wanted. Memory is not looked at. Returns the engine's place in cuda::engines();
-  /// -1 = a plan.
+  bool wants_large_arena(const Request& request);
+  /// enqueue() of what was taken, without options, in room that was asked for
+  /// (CudaRank::reserve_large_arena) where it is wanted. Memory is not looked at. Returns the
+  /// engine's place in cuda::engines(); -1 = a plan.
   int enqueue_taken(const Request& request, const void* input, void* output, cuda::Stream stream);
 
   bool on_device(const void* pointer) const;
@@ -92,18 +92,18 @@ class GpuCalls {
 
  private:
   /// The room of a call: the only one that it ever has, or one of two.
-  enum class In { one_room, first, whole };
+  enum class CallTier { only, small, full };
   /// What tells requests of these ranks apart.
   using Asked = std::tuple<int, std::uint64_t, int, int, int, int, std::vector<std::uint64_t>>;
   static Asked asked_by(const Request& request);
-  using Key = std::tuple<Asked, std::string, std::map<std::string, std::int64_t>, In, Launch>;
+  using Key = std::tuple<Asked, std::string, std::map<std::string, std::int64_t>, CallTier, Launch>;
   static Key key_of(const Request& request, const CallOptions& options);
   /// What counters say of a call.
   struct Counted {
     std::string as;
     Request request;
     cuda::Choice choice;  ///< its engine; null = a plan, or nothing to do
-    Room room = Room::whole;
+    ArenaTier tier = ArenaTier::full;
     std::shared_ptr<const ProvedPlan> plan;
     std::atomic<std::uint64_t> calls[2] = {};  ///< by Launch
     struct {
@@ -119,34 +119,35 @@ class GpuCalls {
     std::unique_ptr<const Key> captured_as;  ///< by a plan, until it is captured
     int engine = -1;                         ///< its place in cuda::engines(); -1 = none
     bool differs_in_graphs = false;          ///< captured it is done another way
-    bool wants_room = false;  ///< nothing but this: it is made ready by the room that there is
+    bool wants_large_arena =
+        false;  ///< nothing but this: it is made ready by the room that there is
   };
   /// Of a request without options.
   struct Offer {
     bool is_taken = false;
-    bool wants_room = false;
+    bool wants_large_arena = false;
   };
   const Offer& offer(const Request& request);
 
   bool wants_rings() const;
   void make_rank(const cuda::Exchange& exchange);
   void make_chooser();
-  bool wants_later_room(const Request& request, const CallOptions& options) const;
+  bool needs_large_arena(const Request& request, const CallOptions& options) const;
   Call* known(const Key& key);
   Call& keep(const Key& key, Call made);
   Call& as_launched(Key& key, Call& call, const Request& request, const CallOptions& options,
                     cuda::Stream stream);
-  Call& by_room(Key& key, const Request& request, const CallOptions& options, cuda::Stream stream);
+  Call& by_tier(Key& key, const Request& request, const CallOptions& options, cuda::Stream stream);
   Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream,
                  const void* input, void* output);
   void launch(Call& call, const Request& request, const void* input, void* output,
               cuda::Stream stream, const std::vector<double>& scalars);
   /// Where a call goes that wants more than the first room, or does not.
-  Room room_of(bool wants_room) const;
-  const cuda::Selector& selector_of(Room room) const;
-  Call prepare(const Request& request, const CallOptions& options, Room room, Launch launch);
+  ArenaTier tier_of(bool wants_large_arena) const;
+  const cuda::Selector& selector_of(ArenaTier tier) const;
+  Call prepare(const Request& request, const CallOptions& options, ArenaTier tier, Launch launch);
   std::optional<cuda::Choice> choose_engine(const Request& request, const CallOptions& wanted,
-                                            Room room, Launch launch) const;
+                                            ArenaTier tier, Launch launch) const;
   std::optional<cuda::Choice> chosen(const cuda::Selector& selector, const Request& request,
                                      const CallOptions& wanted, Launch launch) const;
   void bind_plan(Call& call, const CallOptions& options);

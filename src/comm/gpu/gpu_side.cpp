@@ -22,7 +22,7 @@ namespace plait {
 namespace {
 
 // Calls wait so long for room for large ones: others make it whatever their programs do meanwhile.
-constexpr double kRoomS = 10.0;
+constexpr double kLargeArenaWaitS = 10.0;
 constexpr double kGoodbyeS = 2.0;  // a rank that leaves waits for others so long
 
 /// The GPU that the options mean. A launcher that shows each rank one GPU alone has chosen it.
@@ -134,7 +134,7 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
   GpuCallsOptions made;
   made.forced = joined_.forced;
   made.bitwise = joined_.bitwise;
-  made.grows = !env.has("PLAIT_DEVICE_MEMORY");
+  made.has_lazy_arena = !env.has("PLAIT_DEVICE_MEMORY");
   made.checks = joined_.topology;
   cuda::CudaRankOptions& rank = made.rank;
   rank.memory = {.budget_bytes = env.has("PLAIT_DEVICE_MEMORY") ? env.device_memory : 0,
@@ -142,11 +142,11 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
                  .plans = true,
                  .plan_scratch = env.device_scratch};
   if (pair_bytes_) {
-    rank.memory = cuda::pair_wish(*pair_bytes_);
-    made.grows &= rank.memory.grows;
+    rank.memory = cuda::pair_arena_options(*pair_bytes_);
+    made.has_lazy_arena &= rank.memory.two_tiers;
     rank.memory.plans |= !group.reach.why_no_kernels.empty() || !made.forced.strategy.empty();
   }
-  rank.room_patience_s = std::min(kRoomS, options_.arrive_s);
+  rank.large_arena_wait_s = std::min(kLargeArenaWaitS, options_.arrive_s);
   rank.wait_s = options_.arrive_s;
   rank.beside_computing = options_.beside_computing;
   rank.mixes_graphs = options_.graph_mixing;
@@ -206,7 +206,7 @@ void GpuSide::look() {
     if (const auto said = joined_.controls.failure_of(rank))
       return fail(told_by(name_of(rank), said->first, said->second));
   }
-  if (calls_->rank().should_grow()) calls_->rank().begin_to_grow();
+  if (calls_->rank().should_allocate_large_arena()) calls_->rank().begin_large_arena();
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
   // Who has its kernels fail because a rank is lost says itself which.
   if (caught && caught->code() != ErrorCode::peer_lost) fail(*caught);

@@ -43,28 +43,28 @@ Topology without_others(const Topology& topology, const std::vector<int>& device
 }
 
 Topology for_plans(const Topology& topology, const std::vector<int>& devices,
-                   const PlanRoom& room) {
+                   const PlanMemory& memory) {
   Topology bounded = without_others(topology, devices);
   const auto bound = [&](const char* name, std::uint64_t bytes) {
     bounded.parameters[name] = {static_cast<double>(bytes), "this communicator's memory"};
   };
-  bound("arena_scratch_bytes", room.scratch_bytes);
-  bound("arena_inbox_bytes", room.inbox_bytes);
-  bound("arena_ring_bytes", room.ring_bytes);
+  bound("arena_scratch_bytes", memory.scratch_bytes);
+  bound("arena_inbox_bytes", memory.inbox_bytes);
+  bound("arena_ring_bytes", memory.ring_bytes);
   return bounded;
 }
 
-std::string why_no_room(const Plan& plan, const PlanRoom& room) {
+std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory) {
   const ArenaSizes wanted = sizes_for(plan);
   if (plan.symmetric) return "wants buffers that all ranks see";
   if (!plan.guests.empty()) return "wants a GPU outside the job";
-  if (wanted.scratch_bytes > room.scratch_bytes)
-    return text("wants ", wanted.scratch_bytes, " bytes of scratch, there are ", room.scratch_bytes,
-                " (PLAIT_DEVICE_SCRATCH)");
-  if (wanted.inbox_bytes > room.inbox_bytes)
-    return text("wants ", wanted.inbox_bytes, " bytes of inbox, there are ", room.inbox_bytes);
-  if (wanted.ring_bytes > room.ring_bytes)
-    return text("wants ", wanted.ring_bytes, " bytes of host ring, there are ", room.ring_bytes);
+  if (wanted.scratch_bytes > memory.scratch_bytes)
+    return text("wants ", wanted.scratch_bytes, " bytes of scratch, there are ",
+                memory.scratch_bytes, " (PLAIT_DEVICE_SCRATCH)");
+  if (wanted.inbox_bytes > memory.inbox_bytes)
+    return text("wants ", wanted.inbox_bytes, " bytes of inbox, there are ", memory.inbox_bytes);
+  if (wanted.ring_bytes > memory.ring_bytes)
+    return text("wants ", wanted.ring_bytes, " bytes of host ring, there are ", memory.ring_bytes);
   if (wanted.flags_per_pair > cuda::kFlagsPerPair)
     return text("wants ", wanted.flags_per_pair, " flags a pair, there are ", cuda::kFlagsPerPair);
   return "";

@@ -25,16 +25,17 @@ Reach reach_of(const Topology& topology, const std::vector<int>& devices,
 Topology without_others(const Topology& topology, const std::vector<int>& devices);
 
 /// What every rank has for plans, in bytes.
-struct PlanRoom {
+struct PlanMemory {
   std::uint64_t scratch_bytes = 0;
   std::uint64_t inbox_bytes = 0;
   std::uint64_t ring_bytes = 0;  ///< of host memory
 };
 /// The topology as plans of ranks on `devices` may use it: with this room, and with no way over
 /// GPUs outside the job, whose memory nobody lends.
-Topology for_plans(const Topology& topology, const std::vector<int>& devices, const PlanRoom& room);
+Topology for_plans(const Topology& topology, const std::vector<int>& devices,
+                   const PlanMemory& memory);
 /// Why a plan cannot run there; empty where it can.
-std::string why_no_room(const Plan& plan, const PlanRoom& room);
+std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory);
 
 /// The topology's device that is this GPU: by uuid where it states them, else by CUDA ordinal; -1 =
 /// none.

@@ -72,25 +72,25 @@ CudaRank::~CudaRank() { close(); }
 
 /// Once it is known what all GPUs can run: memory for what they cannot would lie idle.
 void CudaRank::agree_on_group() {
-  whole_.ranks = options_.ranks;
-  whole_.most_blocks = options_.most_blocks;
-  whole_.beside_computing = options_.beside_computing;
-  if (options_.beside_computing) whole_.most_tiled_blocks = kTiledBlocksBesideComputing;
+  full_group_.ranks = options_.ranks;
+  full_group_.most_blocks = options_.most_blocks;
+  full_group_.beside_computing = options_.beside_computing;
+  if (options_.beside_computing) full_group_.most_tiled_blocks = kTiledBlocksBesideComputing;
   for (std::size_t i = 0; i < kFamilies; ++i)
-    whole_.why_not[i] = families_->why_not(static_cast<Family>(i));
-  if (options_.messages && whole_.runs(Family::messages)) {
-    const unsigned room = families_->blocks_at_once(Family::messages);
-    whole_.most_message_blocks =
-        options_.most_blocks == 0 ? room : std::min(options_.most_blocks, room);
+    full_group_.why_not[i] = families_->why_not(static_cast<Family>(i));
+  if (options_.messages && full_group_.runs(Family::messages)) {
+    const unsigned tier = families_->blocks_at_once(Family::messages);
+    full_group_.most_message_blocks =
+        options_.most_blocks == 0 ? tier : std::min(options_.most_blocks, tier);
   }
-  whole_.sizes = options_.sizes;
+  full_group_.sizes = options_.sizes;
   // What goes on with the first room goes by lines.
-  const bool grows = options_.growth != nullptr && options_.ranks > 1 &&
-                     whole_.runs(Family::lines) && whole_.runs(Family::hop);
-  options_.memory.grows = grows;
-  make_room(whole_, options_.memory);
+  const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 &&
+                         full_group_.runs(Family::lines) && full_group_.runs(Family::hop);
+  options_.memory.two_tiers = two_tiers;
+  lay_out_arena(full_group_, options_.memory);
   LaneSpread& spread = options_.spread;
-  if (whole_.runs(Family::lanes))
+  if (full_group_.runs(Family::lanes))
     spread.most_blocks = std::min(spread.most_blocks, families_->blocks_at_once(Family::lanes));
 }
 
@@ -108,26 +108,26 @@ void CudaRank::open(const Exchange& exchange) {
     PLAIT_CUDA_CALL(event_create, event, kEventDisableTiming);
   marker_.open();
   map_stop_page();
-  arena_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.first);
+  arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.small);
   arena_->share(context_, options_.device, exchange, upload());
-  whole_.multiprocessors = arena_->least_multiprocessors();
-  whole_.hardware_queues = arena_->least_connections();
-  whole_.in_processes = arena_->in_processes();
+  full_group_.multiprocessors = arena_->least_multiprocessors();
+  full_group_.hardware_queues = arena_->least_connections();
+  full_group_.in_processes = arena_->in_processes();
   if (options_.ranks > 1 && options_.proves_paths) prove_paths(exchange);
   open_engine_path();
   open_message_slots();
   if (options_.rings)
     agreed_share_.open(options_.share_words, options_.rank, options_.ranks, options_.wait_s);
   neighbours().join(device_, arena_->state(), upload());
-  first_ = first_of(whole_);
-  if (!options_.memory.grows) {
+  small_group_ = small_arena_group_of(full_group_);
+  if (!options_.memory.two_tiers) {
     make_rings(exchange);
-    make_streams(later_streams_, kEngineStreams + kHostStreams);
-    return use_later_room();
+    make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
+    return use_large_arena();
   }
-  growth_ = std::make_unique<Growth>(*options_.growth, options_.rank, options_.ranks,
-                                     options_.room_patience_s,
-                                     [this](const Exchange& meet) { make_later_room(meet); });
+  lazy_arena_ = std::make_unique<LazyArena>(
+      *options_.lazy_arena, options_.rank, options_.ranks, options_.large_arena_wait_s,
+      [this](const Exchange& meet) { allocate_large_arena(meet); });
 }
 
 /// Those that are missing, in a row, so that no two of them share a hardware queue. A stream takes
@@ -149,7 +149,7 @@ void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
 void CudaRank::open_engine_path() {
   EnginePath& path = engine_path_;
   for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(&words(rank).engines);
-  if (options_.rings && whole_.has_copy_engines()) open_host_path();
+  if (options_.rings && full_group_.has_copy_engines()) open_host_path();
   queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
   path.host_events.assign(marks_.begin() + kStreams, marks_.end());
@@ -159,17 +159,17 @@ void CudaRank::open_engine_path() {
 /// What is made by half where a rank fails stays for the next attempt, or until the communicator is
 /// closed. Whatever may fail comes here, before any rank says that it is ready: from then on all
 /// ranks count on it.
-void CudaRank::make_later_room(const Exchange& exchange) {
+void CudaRank::allocate_large_arena(const Exchange& exchange) {
   const BesideCaptures beside;
   const Current current(context_);
   Stream stream = nullptr;
   PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
   try {
-    if (later_ == nullptr)
-      later_ = std::make_unique<DeviceArena>(options_.rank, whole_.rooms.later, false);
-    later_->share(context_, options_.device, exchange, stream);
+    if (large_arena_ == nullptr)
+      large_arena_ = std::make_unique<DeviceArena>(options_.rank, full_group_.tiers.large, false);
+    large_arena_->share(context_, options_.device, exchange, stream);
     make_rings(exchange);
-    make_streams(later_streams_, kEngineStreams + kHostStreams);
+    make_streams(large_arena_streams_, kEngineStreams + kHostStreams);
   } catch (...) {
     api().stream_destroy(stream);
     throw;
@@ -178,17 +178,17 @@ void CudaRank::make_later_room(const Exchange& exchange) {
 }
 
 /// Of room that is made. From here on calls may be prepared for all of it.
-void CudaRank::use_later_room() {
+void CudaRank::use_large_arena() {
   EnginePath path = engine_path_;
-  const auto host = later_streams_.begin() + kEngineStreams;
-  path.streams.assign(later_streams_.begin(), host);
-  path.host_streams.assign(host, later_streams_.end());
+  const auto host = large_arena_streams_.begin() + kEngineStreams;
+  path.streams.assign(large_arena_streams_.begin(), host);
+  path.host_streams.assign(host, large_arena_streams_.end());
   // Without slots and a host path nothing goes by copy engines.
-  path.inbox_bytes = whole_.inbox_bytes();
-  path.slot_bytes = whole_.slot_bytes();
-  path.borrowed_bytes = whole_.borrowed_bytes();
-  path.blocks = whole_.blocks();
-  path.moving_blocks = whole_.blocks_that_move();
+  path.inbox_bytes = full_group_.inbox_bytes();
+  path.slot_bytes = full_group_.slot_bytes();
+  path.borrowed_bytes = full_group_.borrowed_bytes();
+  path.blocks = full_group_.blocks();
+  path.moving_blocks = full_group_.blocks_that_move();
   for (int rank = 0; rank < options_.ranks; ++rank) {
     path.slots.push_back(whole_arena(ArenaPart::copies).at(ArenaPart::copies, rank));
     path.borrowed.push_back(whole_arena(ArenaPart::tiles).at(ArenaPart::tiles, rank));
@@ -196,27 +196,28 @@ void CudaRank::use_later_room() {
     if (path.borrowed_bytes != 0 && path.slots.back() != path.borrowed.back() + apart)
       throw Error(ErrorCode::internal, "slots of copy engines do not follow those of tiled calls");
   }
-  if (whole_.host_bytes != 0) {
-    path.ring_bytes = whole_.host_bytes;
+  if (full_group_.host_bytes != 0) {
+    path.ring_bytes = full_group_.host_bytes;
     for (const DevicePointer ring : rings_) path.rings.push_back(reinterpret_cast<char*>(ring));
     for (std::byte* ring : host_rings_) path.host_rings.push_back(reinterpret_cast<char*>(ring));
   }
   engine_path_ = std::move(path);
-  engine_streams_.swap(later_streams_);
-  has_later_ = true;  // last: what threw before would leave a room without streams
-  if (grows())
+  engine_streams_.swap(large_arena_streams_);
+  has_large_arena_ = true;  // last: what threw before would leave a room without streams
+  if (has_lazy_arena())
     log(LogLevel::info, options_.rank,
-        text("room for large calls: ", later_->bytes() >> 20, " MiB of GPU ", options_.device));
+        text("arena for large calls: ", large_arena_->bytes() >> 20, " MiB of GPU ",
+             options_.device));
 }
 
-bool CudaRank::has_room(RoomCall call) {
-  if (!growth_->next(call)) return false;
-  if (!has_later_) use_later_room();
+bool CudaRank::reserve_large_arena(CallContext call) {
+  if (!lazy_arena_->next(call)) return false;
+  if (!has_large_arena_) use_large_arena();
   return true;
 }
 
-std::string CudaRank::why_no_room() const {
-  const std::string failure = growth_->failure();
+std::string CudaRank::why_no_large_arena() const {
+  const std::string failure = lazy_arena_->failure();
   return failure.empty()
              ? "it is not there yet on all ranks, and comes with calls outside captures"
              : text(failure, "; free memory there: a later call outside a capture tries again");
@@ -224,11 +225,12 @@ std::string CudaRank::why_no_room() const {
 
 /// The one that has the part once there is all room.
 const DeviceArena& CudaRank::whole_arena(ArenaPart part) const {
-  return later_ != nullptr && whole_.rooms.later.of(part) != 0 ? *later_ : *arena_;
+  return large_arena_ != nullptr && full_group_.tiers.large.of(part) != 0 ? *large_arena_ : *arena_;
 }
 
 char* CudaRank::at(ArenaPart part, int owner) const {
-  return (room_ == Room::whole && has_later_ ? whole_arena(part) : *arena_).at(part, owner);
+  return (tier_ == ArenaTier::full && has_large_arena_ ? whole_arena(part) : *arena_)
+      .at(part, owner);
 }
 
 /// Before anything counts on them. The signal lies in the page of the StopPage, behind it.
@@ -254,7 +256,7 @@ void CudaRank::prove_paths(const Exchange& exchange) {
 /// What calls may count on once there are rings, and the words by which GPUs and cores meet.
 void CudaRank::open_host_path() {
   EnginePath& path = engine_path_;
-  whole_.host_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
+  full_group_.host_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
   if (options_.host_words == nullptr) return;
   register_host(options_.host_words, kHostWordsBytes);
   words_registered_ = true;
@@ -264,13 +266,13 @@ void CudaRank::open_host_path() {
   host_reducer_ =
       std::make_unique<HostReducer>(*options_.host_words, options_.rank,
                                     host_threads(options_.ranks), *stop_page_, options_.wait_s);
-  whole_.has_host_reducer = true;
+  full_group_.has_host_reducer = true;
 }
 
 /// Both ranks or none, as they have agreed on all that this looks at.
 void CudaRank::open_message_slots() {
   if (options_.message_slots == nullptr || !takes_messages()) return;
-  if (!has_host_channels(options_.ranks, whole_.most_message_blocks)) return;
+  if (!has_host_channels(options_.ranks, full_group_.most_message_blocks)) return;
   register_host(options_.message_slots, kMessageHostBytes);
   slots_registered_ = true;
   PLAIT_CUDA_CALL(host_device_pointer, &message_slots_, options_.message_slots, 0);
@@ -305,12 +307,12 @@ void CudaRank::forget_rings() noexcept {
 
 /// Gives back what open() has got so far, at a moment at which the GPU has nothing to do.
 void CudaRank::close() noexcept {
-  growth_.reset();
+  lazy_arena_.reset();
   const BesideCaptures beside;
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
     if (arena_ != nullptr) neighbours().leave(device_, arena_->state(), upload());
-    for (const auto* streams : {&upload_, &engine_streams_, &later_streams_, &lane_streams_})
+    for (const auto* streams : {&upload_, &engine_streams_, &large_arena_streams_, &lane_streams_})
       for (Stream stream : *streams) api().stream_destroy(stream);
     for (Event mark : marks_)
       if (mark != nullptr) api().event_destroy(mark);
@@ -318,7 +320,7 @@ void CudaRank::close() noexcept {
       if (event != nullptr) api().event_destroy(event);
     marker_.close();
     agreed_share_.close();
-    later_.reset();
+    large_arena_.reset();
     arena_.reset();
     queue_.reset();
     host_reducer_.reset();
@@ -345,14 +347,14 @@ void CudaRank::fill_call(CallArgs& args, const Request& request) const {
 }
 
 std::unique_ptr<Ready> CudaRank::prepare(const Engine& engine, const Request& request,
-                                         const Tuning& tuning, Room room) {
-  struct In {
-    In(Room& now, Room then) : now_(now) { now_ = then; }
-    ~In() { now_ = Room::whole; }
-    Room& now_;
-  } const in(room_, room);
-  if (room == Room::whole && !has_later_)
-    throw Error(ErrorCode::internal, "a call for room that is not there yet");
+                                         const Tuning& tuning, ArenaTier tier) {
+  struct TierScope {
+    TierScope(ArenaTier& now, ArenaTier then) : now_(now) { now_ = then; }
+    ~TierScope() { now_ = ArenaTier::full; }
+    ArenaTier& now_;
+  } const scope(tier_, tier);
+  if (tier == ArenaTier::full && !has_large_arena_)
+    throw Error(ErrorCode::internal, "large-message arena used before it was allocated");
   const std::string why = why_not(engine, request, tuning, group());
   if (!why.empty())
     throw Error(ErrorCode::unsupported,
@@ -371,11 +373,11 @@ void CudaRank::run(Ready& ready, const Request& request, const Buffers& buffers,
 void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
                         const MessageTuning& tuning) {
   if (!takes_messages())
-    throw Error(ErrorCode::unsupported,
-                text("wanted messages, but no room was made for them",
-                     whole_.runs(Family::messages) ? "" : ": ", whole_.lacks(Family::messages)));
+    throw Error(ErrorCode::unsupported, text("wanted messages, but no room was made for them",
+                                             full_group_.runs(Family::messages) ? "" : ": ",
+                                             full_group_.lacks(Family::messages)));
   const MessageSpread spread{
-      message_channels(options_.ranks, whole_.most_message_blocks), tuning,
+      message_channels(options_.ranks, full_group_.most_message_blocks), tuning,
       message_slots_ == 0 ? 0
                           : std::min<std::uint32_t>(tuning.host_channels, kMessageHostChannels)};
   const std::vector<MessageArgs> launches =
@@ -399,7 +401,7 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
   Spread wide;
   wide.threads = 2 * kMessageTeamThreads;
   wide.blocks = message_blocks(args);
-  if (!whole_.runs(Family::bulk_messages)) args.bulk = 0;
+  if (!full_group_.runs(Family::bulk_messages)) args.bulk = 0;
   wide.shared_bytes = args.bulk != 0 ? 2 * kMessageTeamBytes : 0;
   wide.programmatic = true;
   kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
@@ -410,9 +412,10 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   if (plan.request.ranks != options_.ranks)
     throw Error(ErrorCode::mismatch,
                 text("a plan for ", plan.request.ranks, " ranks, here are ", options_.ranks));
-  if (!whole_.runs(Family::lanes))
-    throw Error(ErrorCode::unsupported, text("wanted a plan, but ", whole_.lacks(Family::lanes)));
-  auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, whole_.sizes,
+  if (!full_group_.runs(Family::lanes))
+    throw Error(ErrorCode::unsupported,
+                text("wanted a plan, but ", full_group_.lacks(Family::lanes)));
+  auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, full_group_.sizes,
                                            options_.ring_bytes, options_.spread, upload());
   PLAIT_CUDA_CALL(event_record, uploaded_, upload());
   has_uploads_ = true;
@@ -454,7 +457,7 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   args.ops = bound.ops();
   args.sources = bound.sources();
   args.counters = bound.counters();
-  args.inbox_half_bytes = whole_.sizes.inbox_bytes;
+  args.inbox_half_bytes = full_group_.sizes.inbox_bytes;
   tell_of_waits(args);
   args.ranks = options_.ranks;
   args.rank = options_.rank;
@@ -486,7 +489,7 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Strea
   if (copied_by != CopiedBy::automatic) return copied_by == CopiedBy::one_kernel;
   constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
   // Four GPUs and more have been seen to stand still with copy engines (E-0016).
-  return is_capturing(stream) || options_.ranks > 2 || !whole_.has_copy_engines() ||
+  return is_capturing(stream) || options_.ranks > 2 || !full_group_.has_copy_engines() ||
          message_bytes(bound.plan().request) < kCopyEngineBytes;
 }
 
@@ -605,12 +608,12 @@ void CudaRank::check() const {
 }
 
 void CudaRank::abort() noexcept {
-  if (growth_ != nullptr) growth_->cancel();
+  if (lazy_arena_ != nullptr) lazy_arena_->cancel();
   std::atomic_ref<std::uint32_t>(stop_page_->stop).store(kFaultAborted, std::memory_order_release);
 }
 
 void CudaRank::fail() noexcept {
-  if (growth_ != nullptr) growth_->cancel();
+  if (lazy_arena_ != nullptr) lazy_arena_->cancel();
   std::uint32_t expected = kNoFault;
   std::atomic_ref<std::uint32_t>(stop_page_->stop)
       .compare_exchange_strong(expected, kFaultLost, std::memory_order_release);

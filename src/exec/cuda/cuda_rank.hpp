@@ -19,7 +19,7 @@
 #include "exec/cuda/lanes/lane_args.hpp"
 #include "exec/cuda/messages/messages.hpp"
 #include "exec/cuda/share/agreed_share.hpp"
-#include "exec/cuda/share/growth.hpp"
+#include "exec/cuda/share/lazy_arena.hpp"
 #include "plait/error.hpp"
 #include "plait/plan.hpp"
 
@@ -29,12 +29,12 @@ struct CudaRankOptions {
   int device = 0;  ///< CUDA ordinal
   int rank = 0;
   int ranks = 1;
-  std::vector<std::string> names;  ///< of each in errors, where that is not its number
-  DeviceArenaSizes sizes;          ///< of parts that are to be of that size; 0 = by `memory`
-  MemoryWish memory;               ///< `grows` follows from `growth`
-  GrowthPage* growth = nullptr;  ///< zeros that all ranks map, to agree from which call on there is
-                                 ///< room for large ones; null = all room at once
-  double room_patience_s = 1;    ///< how long calls wait for that room, all together
+  std::vector<std::string> names;       ///< of each in errors, where that is not its number
+  DeviceArenaSizes sizes;               ///< of parts that are to be of that size; 0 = by `memory`
+  ArenaOptions memory;                  ///< `two_tiers` follows from `growth`
+  LazyArenaPage* lazy_arena = nullptr;  ///< zeros that all ranks map, to agree from which call on
+                                        ///< there is room for large ones; null = all room at once
+  double large_arena_wait_s = 1;  ///< how long calls wait for that room, all together
   /// Makes host memory that all ranks map, and says where each rank's is; all ranks together, where
   /// room for large calls is made. It outlives the rank. Null = no host path.
   std::function<std::vector<std::byte*>(const Exchange&)> rings;
@@ -70,21 +70,21 @@ class CudaRank : public EngineRank {
   ~CudaRank() override;
 
   /// What all ranks agreed on, with all room.
-  const Group& whole_group() const { return whole_; }
+  const Group& full_group() const { return full_group_; }
   /// With the first room alone; where it does not grow, the same.
-  const Group& first_group() const { return first_; }
+  const Group& small_arena_group() const { return small_group_; }
   /// Large calls have room from some call on.
-  bool grows() const { return growth_ != nullptr; }
+  bool has_lazy_arena() const { return lazy_arena_ != nullptr; }
   /// Where it grows: of the next call that wants the later room, whether it is there. The same on
   /// all ranks, which ask for the same calls.
-  bool has_room(RoomCall call);
+  bool reserve_large_arena(CallContext call);
   /// The call asked for last was not made after all.
-  void forget_call() { growth_->take_back(); }
-  /// Why has_room() says no.
-  std::string why_no_room() const;
+  void cancel_reservation() { lazy_arena_->take_back(); }
+  /// Why reserve_large_arena() says no.
+  std::string why_no_large_arena() const;
   /// True where some rank has begun to make it, so that this one should.
-  bool should_grow() const { return grows() && growth_->is_wanted(); }
-  void begin_to_grow() { growth_->begin(); }
+  bool should_allocate_large_arena() const { return has_lazy_arena() && lazy_arena_->is_wanted(); }
+  void begin_large_arena() { lazy_arena_->begin(); }
   int rank() const override { return options_.rank; }
   int ranks() const { return options_.ranks; }
   Context context() const { return context_; }
@@ -108,13 +108,15 @@ class CudaRank : public EngineRank {
 
   /// The engine's call, made ready once, where count is not 0, in that room. Error(unsupported)
   /// where the engine refuses.
-  enum class Room { first, whole };
+  enum class ArenaTier { small, full };
   std::unique_ptr<Ready> prepare(const Engine& engine, const Request& request,
-                                 const Tuning& tuning = {}, Room room = Room::whole);
+                                 const Tuning& tuning = {}, ArenaTier tier = ArenaTier::full);
   /// Same order of effects as run() of a plan.
   void run(Ready& ready, const Request& request, const Buffers& buffers, Stream stream);
 
-  const Group& group() const override { return room_ == Room::whole ? whole_ : first_; }
+  const Group& group() const override {
+    return tier_ == ArenaTier::full ? full_group_ : small_group_;
+  }
   ArenaWords& words(int owner) const override { return *arena_->words(owner); }
   char* at(ArenaPart part, int owner) const override;
   EngineQueue& queue() override { return *queue_; }
@@ -125,7 +127,7 @@ class CudaRank : public EngineRank {
   void fill_call(CallArgs& args, const Request& request) const override;
 
   /// True where messages() serves any message between two ranks; the same on all ranks.
-  bool takes_messages() const { return whole_.sizes.message_slot_bytes != 0; }
+  bool takes_messages() const { return full_group_.sizes.message_slot_bytes != 0; }
   /// This rank's ends of messages that all move side by side, whatever calls their other ends are
   /// in; those between the same two ranks in order. Same order of effects as run(). A sender may
   /// end before its peer has come; a peer that asks for another size is not noticed.
@@ -158,8 +160,8 @@ class CudaRank : public EngineRank {
   void agree_on_group();
   void make_streams(std::vector<Stream>& streams, std::size_t count);
   void open_engine_path();
-  void make_later_room(const Exchange& exchange);
-  void use_later_room();
+  void allocate_large_arena(const Exchange& exchange);
+  void use_large_arena();
   const DeviceArena& whole_arena(ArenaPart part) const;
   void close() noexcept;
   void map_stop_page();
@@ -204,20 +206,21 @@ class CudaRank : public EngineRank {
   void await_uploads(Stream stream);
 
   CudaRankOptions options_;
-  Group whole_, first_;
-  Room room_ = Room::whole;  // that calls are prepared for
-  bool has_later_ = false;   // so this rank's calls may use it
+  Group full_group_, small_group_;
+  ArenaTier tier_ = ArenaTier::full;  // that calls are prepared for
+  bool has_large_arena_ = false;      // so this rank's calls may use it
   Device device_ = 0;
   Context context_ = nullptr;
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<HostReducer> host_reducer_;
   std::unique_ptr<DriverQueue> queue_;
   std::unique_ptr<DeviceArena> arena_;
-  std::unique_ptr<DeviceArena> later_;  // until has_later_, of the thread that makes it
+  std::unique_ptr<DeviceArena> large_arena_;  // until has_large_arena_, of the thread that makes it
   std::unique_ptr<KernelFamilies> families_;
   std::vector<Stream> upload_;                         // one, which brings plans to the GPU
   std::vector<Stream> engine_streams_, lane_streams_;  // of copy engines and plans, once in use
-  std::vector<Stream> later_streams_;  // engine_streams_ until has_later_, of later_'s thread
+  std::vector<Stream>
+      large_arena_streams_;  // engine_streams_ until has_large_arena_, of later_'s thread
   AgreedShare agreed_share_;
   EventMarker marker_{api()};
   CallOrder<EventMarker, Stream> order_;
@@ -236,7 +239,7 @@ class CudaRank : public EngineRank {
   bool words_registered_ = false, slots_registered_ = false;
   DevicePointer message_slots_ = 0;           // of host memory; 0 = none
   std::shared_ptr<std::atomic<bool>> quiet_;  // the GPU has done all that it had to do at some time
-  std::unique_ptr<Growth> growth_;            // last: its thread uses the others
+  std::unique_ptr<LazyArena> lazy_arena_;     // last: its thread uses the others
 };
 
 }  // namespace plait::cuda

@@ -45,12 +45,12 @@ bool CudaRank::is_quiet() noexcept {
 }
 
 void CudaRank::unmap_peers() noexcept {
-  if (growth_ != nullptr) growth_->stop();
+  if (lazy_arena_ != nullptr) lazy_arena_->stop();
   const BesideCaptures beside;
   if (api().context_push(context_) != kSuccess) return;
   api().context_synchronize();  // as long as anything runs, letting go keeps all launches waiting
   arena_->unmap_peers();
-  if (later_ != nullptr) later_->unmap_peers();
+  if (large_arena_ != nullptr) large_arena_->unmap_peers();
   Context popped = nullptr;
   api().context_pop(&popped);
 }

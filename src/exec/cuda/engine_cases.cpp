@@ -190,7 +190,7 @@ Group budget_group(int ranks) {
   group.most_blocks = 16;
   group.has_host_reducer = true;
   group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
-  make_room(group);
+  lay_out_arena(group);
   return group;
 }
 

@@ -20,12 +20,12 @@ constexpr unsigned kBlocksBesideCopies = 48;
 
 }  // namespace
 
-std::string Group::why_no_room(ArenaPart part) const {
+std::string Group::why_no_part(ArenaPart part) const {
   if (sizes.of(part) != 0) return "";
-  const std::string why = rooms.why_not(part, "it");
+  const std::string why = tiers.why_not(part, "it");
   if (!why.empty()) return why;
   const char* const what = arena_parts()[static_cast<std::size_t>(part)].what;
-  return has_first_room_alone && rooms.later.of(part) != 0
+  return has_small_arena_alone && tiers.large.of(part) != 0
              ? text("it wants ", what, ", which come with the first large call outside a capture")
              : text("there are no ", what);
 }
@@ -45,7 +45,7 @@ unsigned Group::blocks_of_tiles() const {
   return std::min({most, most_tiled_blocks, static_cast<unsigned>(kTileBlocks)});
 }
 
-unsigned Group::blocks_with_room() const {
+unsigned Group::blocks_leaving_sms() const {
   constexpr unsigned kRoom = 16;
   return multiprocessors > kRoom ? multiprocessors - kRoom : 1;
 }
@@ -80,11 +80,11 @@ namespace {
 
 /// Copy engines have slots only where choices.def would use them: of more than two ranks for
 /// rotations under a budget of SMs, else for rings of up to eight.
-ArenaUse use_of(const Group& group, const MemoryWish& wish) {
+ArenaUse use_of(const Group& group, const ArenaOptions& wish) {
   const bool copies = group.ranks > 1 && group.runs(Family::engines);
   ArenaUse use;
   use.ranks = group.ranks;
-  use.grows = wish.grows;
+  use.two_tiers = wish.two_tiers;
   use.floats_only = wish.floats_only;
   use.moves_only = wish.moves_only;
   use.pairs = wish.pairs ? group.ranks - 1 : 0;
@@ -103,27 +103,27 @@ ArenaUse use_of(const Group& group, const MemoryWish& wish) {
 
 }  // namespace
 
-void make_room(Group& group, const MemoryWish& wish) {
+void lay_out_arena(Group& group, const ArenaOptions& wish) {
   const DeviceArenaSizes asked = group.sizes;
   const ArenaUse use = use_of(group, wish);
-  group.rooms =
+  group.tiers =
       lay_out(use, wish.budget_bytes != 0 ? wish.budget_bytes : usual_memory_bytes(group.ranks));
   // Whoever says how large they are may use them for anything.
   group.has_rings_alone = use.rings && !use.exchanges && asked.copy_slots_bytes == 0;
   group.sizes.tile_blocks = use.tiled_blocks;
   for (const ArenaPartInfo& info : arena_parts()) {
-    const std::uint64_t first = group.rooms.first.of(info.part),
-                        later = group.rooms.later.of(info.part), said = asked.of(info.part);
+    const std::uint64_t first = group.tiers.small.of(info.part),
+                        later = group.tiers.large.of(info.part), said = asked.of(info.part);
     group.sizes.of(info.part) = said != 0 ? said : later != 0 ? later : first;
   }
-  if (!wish.grows) group.rooms.first = group.sizes;
+  if (!wish.two_tiers) group.tiers.small = group.sizes;
 }
 
-Group first_of(const Group& group) {
+Group small_arena_group_of(const Group& group) {
   Group first = group;
-  first.sizes = group.rooms.first;
-  first.has_first_room_alone = group.sizes != group.rooms.first;
-  if (first.has_first_room_alone) {  // host memory comes with the later room
+  first.sizes = group.tiers.small;
+  first.has_small_arena_alone = group.sizes != group.tiers.small;
+  if (first.has_small_arena_alone) {  // host memory comes with the later room
     first.host_bytes = 0;
     first.has_host_reducer = false;
   }
@@ -140,17 +140,17 @@ Group usual_group(int ranks, bool beside_computing, std::uint64_t memory_bytes,
   if (beside_computing) group.most_tiled_blocks = kTiledBlocksBesideComputing;
   group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
   group.has_host_reducer = true;
-  make_room(group, {.budget_bytes = memory_bytes,
-                    .grows = true,
-                    .floats_only = beside_computing,
-                    .pairs = !beside_computing,
-                    .plans = !beside_computing});
+  lay_out_arena(group, {.budget_bytes = memory_bytes,
+                        .two_tiers = true,
+                        .floats_only = beside_computing,
+                        .pairs = !beside_computing,
+                        .plans = !beside_computing});
   return group;
 }
 
-MemoryWish pair_wish(std::uint64_t bytes) {
+ArenaOptions pair_arena_options(std::uint64_t bytes) {
   const bool is_large = bytes > kSmallPairBytes;
-  return {.budget_bytes = bytes, .grows = is_large, .moves_only = true, .plans = is_large};
+  return {.budget_bytes = bytes, .two_tiers = is_large, .moves_only = true, .plans = is_large};
 }
 
 int pair_blocks(int ranks, int sm_budget) {
@@ -159,14 +159,14 @@ int pair_blocks(int ranks, int sm_budget) {
 }
 
 Group usual_pair(int ranks, std::uint64_t memory_bytes, const std::vector<std::string>& models) {
-  const std::uint64_t bytes = usual_group(ranks, false, memory_bytes, 0, models).rooms.pair_bytes;
+  const std::uint64_t bytes = usual_group(ranks, false, memory_bytes, 0, models).tiers.pair_bytes;
   if (bytes == 0)
     throw Error(ErrorCode::invalid_argument,
                 text("PLAIT_DEVICE_MEMORY leaves nothing for two of ", ranks, " ranks; give more"));
   Group group = usual_group(2, false, 0, 0, models);
   group.most_blocks = static_cast<unsigned>(pair_blocks(ranks));
   group.sizes = {};
-  make_room(group, pair_wish(bytes));
+  lay_out_arena(group, pair_arena_options(bytes));
   return group;
 }
 

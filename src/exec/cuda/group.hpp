@@ -29,19 +29,19 @@ struct Group {
   /// Of a tiled kernel, so that others' fit beside. Beside computing 64 carry nearly as much, take
   /// no more from products than NCCL does, and let two calls run at once.
   unsigned most_tiled_blocks = kTiledBlocks;
-  unsigned most_message_blocks = 0;   ///< of a launch of messages: all must run at once
-  bool beside_computing = false;      ///< large calls take few SMs, as where most_blocks is set
-  bool in_processes = true;           ///< every rank is a process of its own
-  bool has_host_reducer = false;      ///< CPU cores can take a part
-  std::uint64_t host_bytes = 0;       ///< of a rank's host memory for large calls; 0 = none
-  DeviceArenaSizes sizes;             ///< of all room
-  ArenaRooms rooms;                   ///< how the budget was shared out
-  bool has_first_room_alone = false;  ///< what calls have until the later room is there
-  bool has_rings_alone = false;       ///< copy engines' slots are as copy_ring uses them
+  unsigned most_message_blocks = 0;    ///< of a launch of messages: all must run at once
+  bool beside_computing = false;       ///< large calls take few SMs, as where most_blocks is set
+  bool in_processes = true;            ///< every rank is a process of its own
+  bool has_host_reducer = false;       ///< CPU cores can take a part
+  std::uint64_t host_bytes = 0;        ///< of a rank's host memory for large calls; 0 = none
+  DeviceArenaSizes sizes;              ///< of all room
+  ArenaTiers tiers;                    ///< how the budget was shared out
+  bool has_small_arena_alone = false;  ///< what calls have until the later room is there
+  bool has_rings_alone = false;        ///< copy engines' slots are as copy_ring uses them
   FamilyLacks why_not;
 
   /// "" where there is such a part; else why not, as why_not() of an engine says it.
-  std::string why_no_room(ArenaPart part) const;
+  std::string why_no_part(ArenaPart part) const;
   const std::string& lacks(Family family) const {
     return why_not[static_cast<std::size_t>(family)];
   }
@@ -49,7 +49,7 @@ struct Group {
   /// than none.
   bool has_lines_alone() const {
     const bool has_plans = sizes.scratch_bytes != 0;
-    return has_first_room_alone || (sizes.tile_bytes == 0 && (runs(Family::tiled) || !has_plans));
+    return has_small_arena_alone || (sizes.tile_bytes == 0 && (runs(Family::tiled) || !has_plans));
   }
   bool runs(Family family) const { return lacks(family).empty(); }
   bool leaves_sms() const {
@@ -62,7 +62,7 @@ struct Group {
   /// Of tiled calls that have slots.
   unsigned blocks_of_tiles() const;
   /// Whole SMs less, so that small kernels find some.
-  unsigned blocks_with_room() const;
+  unsigned blocks_leaving_sms() const;
   unsigned blocks_beside_copies(const Tuning& tuning) const;
   /// Of kernels that take pieces out of where copy engines put them; 0 = engines do that, too.
   unsigned blocks_that_move() const;
@@ -78,9 +78,9 @@ struct Group {
 };
 
 /// What is wanted of memory beside what a group says.
-struct MemoryWish {
+struct ArenaOptions {
   std::uint64_t budget_bytes = 0;  ///< 0 = what is usual
-  bool grows = false;              ///< in two rooms
+  bool two_tiers = false;          ///< in two rooms
   bool floats_only = false;        ///< reductions of integers are not asked for
   bool moves_only = false;         ///< a pair's: nothing is reduced
   bool pairs = false;              ///< ranks may send to each other alone
@@ -89,9 +89,9 @@ struct MemoryWish {
 };
 
 /// Room for what the group's GPUs can run, within a budget, but for sizes that are there already.
-void make_room(Group& group, const MemoryWish& wish = {});
+void lay_out_arena(Group& group, const ArenaOptions& wish = {});
 /// The group as it is until the later room is there.
-Group first_of(const Group& group);
+Group small_arena_group_of(const Group& group);
 /// Of so many H200s, a process each, with host memory that all map: for those who ask what would
 /// run. memory_bytes: 0 = what is usual. models: of other GPUs (gpu_models.hpp).
 Group usual_group(int ranks, bool beside_computing = false, std::uint64_t memory_bytes = 0,
@@ -101,7 +101,7 @@ Group usual_pair(int ranks, std::uint64_t memory_bytes = 0,
                  const std::vector<std::string>& models = {});
 
 /// What is wanted of memory for a pair that gets so much; 0 = it has no GPU.
-MemoryWish pair_wish(std::uint64_t bytes);
+ArenaOptions pair_arena_options(std::uint64_t bytes);
 /// Most blocks of a kernel that sends between two ranks of so many: a GPU's with all other ranks
 /// fit side by side, and leave some SMs to others. sm_budget: 0 = none.
 int pair_blocks(int ranks, int sm_budget = 0);

@@ -89,7 +89,7 @@ const BuiltInChoice* Selector::built_in(const Request& request, bool captured) c
     const bool is_launched_so =
         !row.in_graphs_alone || (captured && as_measured_ && !group_.leaves_sms());
     if (!row.is_about(request) || !is_for_budget || !is_launched_so) continue;
-    if (request.counts.empty() && !has_room_as_measured(row.engine())) continue;
+    if (request.counts.empty() && !has_ring_as_measured(row.engine())) continue;
     if (takes(row.engine(), request, row.tuning, group_)) return &row;
   }
   return nullptr;
@@ -148,7 +148,7 @@ Choice Selector::asked_for(const Request& request, const Wanted& wanted) const {
 
 /// Rows of rings were measured with pieces of 32 MiB; with those of 8 tiles are faster, where they
 /// have room.
-bool Selector::has_room_as_measured(const Engine& engine) const {
+bool Selector::has_ring_as_measured(const Engine& engine) const {
   constexpr std::uint64_t kLeastPiece = 20ull << 20;
   const bool is_ring = &engine == &copy_ring_engine() || &engine == &scatter_ring_engine();
   return !is_ring || group_.ring_bytes() / kRingSlots >= kLeastPiece;
@@ -231,7 +231,7 @@ std::optional<Choice> Selector::no_slower_than_nccl(const Request& request) cons
   return choice;
 }
 
-bool wants_later_room(const Selector& first, const Selector& whole, const Request& request) {
+bool wants_large_arena(const Selector& first, const Selector& whole, const Request& request) {
   const bool is_all_reduce = request.collective == Collective::all_reduce;
   if (message_bytes(request) > small_request_bytes(request.ranks, is_all_reduce)) return true;
   if (whole.prefers_plan(request)) return true;

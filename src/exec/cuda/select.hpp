@@ -81,7 +81,7 @@ class Selector {
   Simulated simulated(const Request& request) const;
   bool goes_by_simulation(const Request& request) const;
   bool is_within_budget(const Request& request) const;
-  bool has_room_as_measured(const Engine& engine) const;
+  bool has_ring_as_measured(const Engine& engine) const;
 
   const Group group_;
   const TuningTable table_;
@@ -93,6 +93,6 @@ class Selector {
 
 /// True of a request that wants more than the first room: it is large, or another engine serves it
 /// there than where there is all room. Of the request and the group alone.
-bool wants_later_room(const Selector& first, const Selector& whole, const Request& request);
+bool wants_large_arena(const Selector& first, const Selector& whole, const Request& request);
 
 }  // namespace plait::cuda

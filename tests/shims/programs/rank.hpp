@@ -121,11 +121,11 @@ std::string always_nccls(const Job& job, int rank);
 /// Cases of room for large calls.
 std::string strict(const Job& job, int rank);
 std::string rank_order(const Job& job, int rank);
-std::string room(const Job& job, int rank);
-std::string room_captured(const Job& job, int rank);
-std::string room_crossed(const Job& job, int rank);
-std::string room_of_one_thread(const Job& job, int rank);
-std::string room_closed_early(const Job& job, int rank);
+std::string large_arena(const Job& job, int rank);
+std::string large_arena_captured(const Job& job, int rank);
+std::string large_arena_crossed(const Job& job, int rank);
+std::string large_arena_of_one_thread(const Job& job, int rank);
+std::string large_arena_closed_early(const Job& job, int rank);
 
 /// Cases of sends and receives.
 std::string messages(const Job& job, int rank);

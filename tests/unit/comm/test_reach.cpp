@@ -44,13 +44,14 @@ TEST_CASE("masks are about links between processes or between GPUs") {
 
 /// Of any size, as two ranks' memory has room for it, whatever else the machine has.
 TEST_CASE("two GPUs without their link have a plan for every size, in rank order") {
-  const PlanRoom room{64ull << 20, 16ull << 20, 8ull << 20};
+  const PlanMemory memory{64ull << 20, 16ull << 20, 8ull << 20};
   const Topology masked = without(load_topology("hgx-h200"), {"nvlink:0-1"});
   std::vector<int> devices;
   for (const int rank : {0, 1}) devices.push_back(find_device(masked, DeviceKind::gpu, rank));
-  const Topology plannable = for_plans(masked, devices, room);
+  const Topology plannable = for_plans(masked, devices, memory);
   CHECK(rank_devices(plannable) == rank_devices(masked));
-  Chooser chooser(plannable, {}, true, [&](const Plan& plan) { return why_no_room(plan, room); });
+  Chooser chooser(plannable, {}, true,
+                  [&](const Plan& plan) { return why_no_plan_memory(plan, memory); });
   for (const Collective what : {Collective::all_reduce, Collective::all_gather, Collective::copy,
                                 Collective::send_recv, Collective::reduce_scatter})
     for (const std::uint64_t count :
@@ -64,6 +65,6 @@ TEST_CASE("two GPUs without their link have a plan for every size, in rank order
       CAPTURE(text(name_of(what), " of ", count));
       const auto chosen = chooser.plan_for(request, {});
       CHECK(chosen->plan.guests.empty());
-      CHECK(why_no_room(chosen->plan, room) == "");
+      CHECK(why_no_plan_memory(chosen->plan, memory) == "");
     }
 }

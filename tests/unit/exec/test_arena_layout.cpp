@@ -22,7 +22,7 @@ TEST_CASE("slots of copy engines that a caller asks for by size hold rotations t
     CHECK(group.slot_bytes() == 0);  // rings alone
     group.sizes = {};
     group.sizes.copy_slots_bytes = rotation_slots(ranks) << 20;
-    make_room(group, {});
+    lay_out_arena(group, {});
     CHECK(group.slot_bytes() == 1 << 20);
   }
 }
@@ -34,7 +34,7 @@ constexpr std::uint64_t kUsual = kUsualMemoryBytes;
 
 ArenaUse library(int ranks) {
   return {.ranks = ranks,
-          .grows = true,
+          .two_tiers = true,
           .pairs = ranks - 1,
           .tiled_blocks = 100,
           .exchanges = ranks == 2,
@@ -44,7 +44,7 @@ ArenaUse library(int ranks) {
 
 ArenaUse drop_in(int ranks) {
   ArenaUse use{.ranks = ranks,
-               .grows = true,
+               .two_tiers = true,
                .floats_only = true,
                .tiled_blocks = 64,
                .exchanges = ranks == 2,
@@ -68,9 +68,9 @@ std::uint64_t bytes_of(const DeviceArenaSizes& sizes, bool has_words) {
   return ArenaLayout(sizes, has_words ? sizeof(ArenaWords) : 0).total_bytes();
 }
 
-std::uint64_t bytes_of(const ArenaRooms& rooms, const ArenaUse& use) {
-  return bytes_of(rooms.first, true) + (use.grows ? bytes_of(rooms.later, false) : 0) +
-         static_cast<std::uint64_t>(use.pairs) * rooms.pair_bytes;
+std::uint64_t bytes_of(const ArenaTiers& tiers, const ArenaUse& use) {
+  return bytes_of(tiers.small, true) + (use.two_tiers ? bytes_of(tiers.large, false) : 0) +
+         static_cast<std::uint64_t>(use.pairs) * tiers.pair_bytes;
 }
 
 std::vector<ArenaPart> parts_of(const std::vector<LackingPart>& lacking) {
@@ -82,11 +82,11 @@ std::vector<ArenaPart> parts_of(const std::vector<LackingPart>& lacking) {
 /// Every use by 2, 3, 4, 8 and 16 ranks, at once and in two rooms.
 std::vector<ArenaUse> uses() {
   std::vector<ArenaUse> all{pair(), pair()};
-  all.back().grows = false;
+  all.back().two_tiers = false;
   for (const int ranks : {2, 3, 4, 8, 16})
     for (ArenaUse use : {library(ranks), drop_in(ranks)})
-      for (const bool grows : {true, false}) {
-        use.grows = grows;
+      for (const bool two_tiers : {true, false}) {
+        use.two_tiers = two_tiers;
         all.push_back(use);
       }
   return all;
@@ -94,7 +94,7 @@ std::vector<ArenaUse> uses() {
 
 std::string text_of(const ArenaUse& use, std::uint64_t budget) {
   return text(use.ranks, " ranks, ", use.floats_only ? "drop-in" : "library",
-              use.moves_only ? ", pair" : "", use.grows ? ", grows" : "", ", ",
+              use.moves_only ? ", pair" : "", use.two_tiers ? ", grows" : "", ", ",
               byte_count_text(budget));
 }
 
@@ -106,10 +106,10 @@ TEST_CASE("both rooms and all pairs keep within every budget, or it is refused a
     for (std::uint64_t budget = kMib; budget < 4096 * kMib; budget += budget / 7 + 12345) {
       CAPTURE(text_of(use, budget));
       try {
-        const ArenaRooms rooms = lay_out(use, budget);
-        CHECK(bytes_of(rooms, use) <= budget);
-        CHECK(rooms.first.bare_bytes > 0);
-        CHECK(rooms.first.flagged_bytes > 0);
+        const ArenaTiers tiers = lay_out(use, budget);
+        CHECK(bytes_of(tiers, use) <= budget);
+        CHECK(tiers.small.bare_bytes > 0);
+        CHECK(tiers.small.flagged_bytes > 0);
         ++taken;
       } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::invalid_argument);
@@ -124,22 +124,22 @@ TEST_CASE("both rooms and all pairs keep within every budget, or it is refused a
 
 TEST_CASE("a larger budget makes no part smaller, but by a step or for one more") {
   for (const ArenaUse& use : uses()) {
-    ArenaRooms before = lay_out(use, 32 * kMib);
+    ArenaTiers before = lay_out(use, 32 * kMib);
     for (std::uint64_t budget = 48 * kMib; budget <= 2048 * kMib; budget += budget / 2) {
-      const ArenaRooms rooms = lay_out(use, budget);
+      const ArenaTiers tiers = lay_out(use, budget);
       CAPTURE(text_of(use, budget));
-      CHECK(rooms.lacking.size() <= before.lacking.size());
-      const bool is_alike = parts_of(rooms.lacking) == parts_of(before.lacking) &&
-                            rooms.pair_bytes == before.pair_bytes;
-      CHECK(rooms.pair_bytes >= before.pair_bytes);
+      CHECK(tiers.lacking.size() <= before.lacking.size());
+      const bool is_alike = parts_of(tiers.lacking) == parts_of(before.lacking) &&
+                            tiers.pair_bytes == before.pair_bytes;
+      CHECK(tiers.pair_bytes >= before.pair_bytes);
       for (const ArenaPartInfo& info : arena_parts()) {
         CAPTURE(info.name);
-        const std::uint64_t had = before.first.of(info.part) + before.later.of(info.part);
-        const std::uint64_t has = rooms.first.of(info.part) + rooms.later.of(info.part);
+        const std::uint64_t had = before.small.of(info.part) + before.large.of(info.part);
+        const std::uint64_t has = tiers.small.of(info.part) + tiers.large.of(info.part);
         // What comes in takes of the others, and what steps leave over goes to the first.
         CHECK((has + 16 * kMib >= had || !is_alike));
       }
-      before = rooms;
+      before = tiers;
     }
   }
 }
@@ -149,37 +149,37 @@ TEST_CASE(
     "for 4 and 8") {
   for (const int ranks : {2, 4, 8})
     for (const ArenaUse& use : {library(ranks), drop_in(ranks)}) {
-      const ArenaRooms rooms = lay_out(use, usual_memory_bytes(ranks));
+      const ArenaTiers tiers = lay_out(use, usual_memory_bytes(ranks));
       CAPTURE(text_of(use, usual_memory_bytes(ranks)));
-      CHECK(bytes_of(rooms, use) <= (ranks == 2 ? 192000000 : 256000000));
-      CHECK(rooms.lacking.empty());
-      CHECK(bytes_of(rooms.first, true) <= (ranks == 2 ? 24000000 : 32000000));
-      const std::uint64_t slot = rooms.later.tile_bytes / tile_slots(ranks, use.tiled_blocks);
+      CHECK(bytes_of(tiers, use) <= (ranks == 2 ? 192000000 : 256000000));
+      CHECK(tiers.lacking.empty());
+      CHECK(bytes_of(tiers.small, true) <= (ranks == 2 ? 24000000 : 32000000));
+      const std::uint64_t slot = tiers.large.tile_bytes / tile_slots(ranks, use.tiled_blocks);
       CHECK(slot >= (ranks == 8 ? 28 : 40) * 1024);
     }
-  const ArenaRooms two = lay_out(drop_in(2), kUsual);
-  CHECK(10 * bytes_of(two.first, true) <= 300000000);  // ten communicators of small messages
+  const ArenaTiers two = lay_out(drop_in(2), kUsual);
+  CHECK(10 * bytes_of(two.small, true) <= 300000000);  // ten communicators of small messages
   // An exchange borrows tiles' slots where they are larger than half of its own.
-  CHECK(two.later.tile_bytes > two.later.copy_slots_bytes / 2);
+  CHECK(two.large.tile_bytes > two.large.copy_slots_bytes / 2);
 }
 
 TEST_CASE("pairs serve under every budget that reaches for calls, and none leaves out a part") {
   for (const int ranks : {2, 3, 4, 8, 16}) {
     ArenaUse use = library(ranks);
     for (std::uint64_t budget = 48 * kMib; budget <= 2048 * kMib; budget += 5 * kMib) {
-      const ArenaRooms rooms = lay_out(use, budget);
+      const ArenaTiers tiers = lay_out(use, budget);
       CAPTURE(text_of(use, budget));
-      REQUIRE(rooms.pair_bytes >= kArenaGrainBytes);
+      REQUIRE(tiers.pair_bytes >= kArenaGrainBytes);
       ArenaUse two = pair();
-      two.grows = rooms.pair_bytes > kSmallPairBytes;
-      two.plans = two.grows;
-      const ArenaRooms of_pair = lay_out(two, rooms.pair_bytes);
-      CHECK(bytes_of(of_pair, two) <= rooms.pair_bytes);
-      const std::uint64_t bare = of_pair.first.bare_bytes, slots = of_pair.later.copy_slots_bytes;
+      two.two_tiers = tiers.pair_bytes > kSmallPairBytes;
+      two.plans = two.two_tiers;
+      const ArenaTiers of_pair = lay_out(two, tiers.pair_bytes);
+      CHECK(bytes_of(of_pair, two) <= tiers.pair_bytes);
+      const std::uint64_t bare = of_pair.small.bare_bytes, slots = of_pair.large.copy_slots_bytes;
       CHECK(bare >= 700 * 1024);
-      if (rooms.pair_bytes >= kSmallPairBytes) CHECK(bare == 1600 * 1024);
-      CHECK((slots >= 24 * kMib) == (rooms.pair_bytes > kSmallPairBytes));
-      CHECK(of_pair.lacking.size() == (two.grows ? 0 : 1));
+      if (tiers.pair_bytes >= kSmallPairBytes) CHECK(bare == 1600 * 1024);
+      CHECK((slots >= 24 * kMib) == (tiers.pair_bytes > kSmallPairBytes));
+      CHECK(of_pair.lacking.size() == (two.two_tiers ? 0 : 1));
     }
     use.pairs = 0;
     CHECK(lay_out(use, kUsual).lacking.size() == lay_out(library(ranks), kUsual).lacking.size());
@@ -202,50 +202,50 @@ TEST_CASE("the environment's fallback is what is usual") {
 
 TEST_CASE("what is small needs no later room: all_reduces by lines want three times it at most") {
   for (const int ranks : {2, 3, 4, 8}) {
-    const ArenaRooms rooms = lay_out(drop_in(ranks), kUsual);
+    const ArenaTiers tiers = lay_out(drop_in(ranks), kUsual);
     const std::uint64_t units = small_request_bytes(ranks, true) / 16,
-                        bare = rooms.first.bare_bytes;
+                        bare = tiers.small.bare_bytes;
     CAPTURE(ranks);
     CHECK(holds_lines(3 * bare / kBareLineBytes, units, ranks, false));
     CHECK(cut_hop(units / static_cast<unsigned>(ranks), ranks, bare).pieces <= 3);
-    CHECK(rooms.later.bare_bytes > bare);
+    CHECK(tiers.large.bare_bytes > bare);
   }
   for (const int ranks : {2, 3, 4, 8})
     for (const ArenaUse& use : {drop_in(ranks), library(ranks)}) {
-      const std::uint64_t bare = lay_out(use, kUsual).first.bare_bytes;
+      const std::uint64_t bare = lay_out(use, kUsual).small.bare_bytes;
       CHECK(cut_hop(small_request_bytes(ranks, false) / 16, ranks, bare).pieces == 1);
     }
-  const std::uint64_t bare = lay_out(drop_in(2), kUsual).first.bare_bytes;
+  const std::uint64_t bare = lay_out(drop_in(2), kUsual).small.bare_bytes;
   CHECK(holds_lines(bare / kBareLineBytes, small_request_bytes(2, true) / 16, 2, true));
 }
 
 TEST_CASE("where memory is plenty each part is as large as it is of use") {
   for (const int ranks : {2, 3, 4, 8, 16}) {
-    const ArenaRooms rooms = lay_out(library(ranks), 64 * 1024 * kMib);
+    const ArenaTiers tiers = lay_out(library(ranks), 64 * 1024 * kMib);
     CAPTURE(ranks);
-    CHECK(rooms.later.bare_bytes == (ranks == 2 ? 64 : ranks <= 4 ? 96 : 40) * kMib);
-    CHECK(rooms.later.tile_bytes == tile_slots(ranks, 100) * (ranks == 2   ? 4 * 64
+    CHECK(tiers.large.bare_bytes == (ranks == 2 ? 64 : ranks <= 4 ? 96 : 40) * kMib);
+    CHECK(tiers.large.tile_bytes == tile_slots(ranks, 100) * (ranks == 2   ? 4 * 64
                                                               : ranks <= 4 ? 48
                                                                            : 64)
                                         << 10);
-    CHECK(rooms.later.scratch_bytes == 64 * kMib);
-    CHECK(rooms.later.inbox_bytes == 16 * kMib);
-    if (ranks == 2) CHECK(rooms.later.copy_slots_bytes == 128 * kMib);
-    if (ranks == 4) CHECK(rooms.later.copy_slots_bytes == kRingSlots * 18 * kMib);
-    if (ranks == 8) CHECK(rooms.later.copy_slots_bytes == kRingSlots * 9 * kMib);
+    CHECK(tiers.large.scratch_bytes == 64 * kMib);
+    CHECK(tiers.large.inbox_bytes == 16 * kMib);
+    if (ranks == 2) CHECK(tiers.large.copy_slots_bytes == 128 * kMib);
+    if (ranks == 4) CHECK(tiers.large.copy_slots_bytes == kRingSlots * 18 * kMib);
+    if (ranks == 8) CHECK(tiers.large.copy_slots_bytes == kRingSlots * 9 * kMib);
     if (ranks == 4 || ranks == 8)
-      CHECK(rooms.later.copy_slots_bytes + rooms.later.tile_bytes >= kRingSlots * kRingPieceBytes);
-    if (ranks == 16) CHECK(rooms.later.copy_slots_bytes == 0);
+      CHECK(tiers.large.copy_slots_bytes + tiers.large.tile_bytes >= kRingSlots * kRingPieceBytes);
+    if (ranks == 16) CHECK(tiers.large.copy_slots_bytes == 0);
   }
 }
 
 TEST_CASE("what is left out says what it would want and what is left") {
-  const ArenaRooms rooms = lay_out(drop_in(4), 24 * kMib);
-  CHECK(rooms.later.tile_bytes == 0);
-  const std::string why = rooms.why_not(ArenaPart::tiles, "tiled");
+  const ArenaTiers tiers = lay_out(drop_in(4), 24 * kMib);
+  CHECK(tiers.large.tile_bytes == 0);
+  const std::string why = tiers.why_not(ArenaPart::tiles, "tiled");
   CAPTURE(why);
   CHECK(why.starts_with("tiled wants 13 MB of slots of tiles; PLAIT_DEVICE_MEMORY=24M leaves "));
-  CHECK(rooms.why_not(ArenaPart::bare, "hop").empty());
+  CHECK(tiers.why_not(ArenaPart::bare, "hop").empty());
   CHECK(lay_out(drop_in(4), kUsual).why_not(ArenaPart::tiles, "tiled").empty());
   CHECK_THROWS_WITH_AS(lay_out(drop_in(4), 2 * kMib),
                        doctest::Contains("for bare lines of 4 ranks"), Error);
@@ -257,16 +257,16 @@ TEST_CASE("what is left out says what it would want and what is left") {
 TEST_CASE("scratch that is asked for by name is given in full, before parts of large calls") {
   ArenaUse use = library(2);
   use.plan_scratch = 100 * kMib;
-  CHECK(lay_out(use, kUsual).later.scratch_bytes == 100 * kMib);
-  CHECK(lay_out(use, 64 * kMib).later.scratch_bytes == 0);
+  CHECK(lay_out(use, kUsual).large.scratch_bytes == 100 * kMib);
+  CHECK(lay_out(use, 64 * kMib).large.scratch_bytes == 0);
   CHECK(lay_out(use, 64 * kMib).why_not(ArenaPart::scratch, "a plan").find("105 MB") !=
         std::string::npos);
 }
 
 TEST_CASE("parts follow each other in their order, on pages, and none overlaps") {
   for (const ArenaUse& use : uses()) {
-    const ArenaRooms rooms = lay_out(use, 2 * kUsual);
-    for (const DeviceArenaSizes& sizes : {rooms.first, rooms.later}) {
+    const ArenaTiers tiers = lay_out(use, 2 * kUsual);
+    for (const DeviceArenaSizes& sizes : {tiers.small, tiers.large}) {
       const ArenaLayout layout(sizes, sizeof(ArenaWords));
       std::uint64_t end = sizeof(ArenaWords);
       for (const ArenaPartInfo& info : arena_parts()) {

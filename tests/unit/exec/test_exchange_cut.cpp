@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned long long kMiB = 1ull << 20;
 
-void check_pieces(const ExchangeCut& cut, const ExchangeRoom& room) {
+void check_pieces(const ExchangeCut& cut, const ExchangeSpace& room) {
   std::uint64_t covered = 0, too_early = 0;
   std::vector<bool> awaited(cut.pieces.size(), false);
   for (std::size_t i = 0; i < cut.pieces.size(); ++i) {
@@ -38,7 +38,7 @@ void check_pieces(const ExchangeCut& cut, const ExchangeRoom& room) {
   for (std::size_t i = 0; i < cut.pieces.size(); ++i) CHECK(cut.pieces[i].awaited == awaited[i]);
 }
 
-void check_chunks(const ExchangeCut& cut, const ExchangeRoom& room, std::uint64_t bytes) {
+void check_chunks(const ExchangeCut& cut, const ExchangeSpace& room, std::uint64_t bytes) {
   CHECK(cut.bytes == bytes);
   CHECK(cut.host_from % 16 == (cut.chunks == 0 ? bytes % 16 : 0));
   CHECK((cut.chunks == 0) == (cut.host_from == bytes));
@@ -65,7 +65,7 @@ TEST_CASE("an exchange covers its message once, and no slot is used before it is
                   continue;
                 CAPTURE(text(bytes, " bytes, inbox ", inbox, ", pieces ", piece, ", ring ", ring,
                              ", host ", permille, ", cuts ", cuts, ", borrowed ", borrowed));
-                const ExchangeRoom room{inbox, ring, piece, permille, cuts, borrowed};
+                const ExchangeSpace room{inbox, ring, piece, permille, cuts, borrowed};
                 const ExchangeCut cut = cut_exchange(bytes, room);
                 check_pieces(cut, room);
                 check_chunks(cut, room, bytes);

@@ -176,8 +176,8 @@ TEST_CASE("a plan serves what it does faster by prediction, where nothing was me
   // Plans have the later room alone, so a small call waits for that too.
   const Request small = request_of(DataType::fp32, 1 << 10);
   const Selector first(usual_group(8), {}, false, ten, rows());
-  CHECK(wants_later_room(first, faster, small));
-  CHECK_FALSE(wants_later_room(first, slower, small));
+  CHECK(wants_large_arena(first, faster, small));
+  CHECK_FALSE(wants_large_arena(first, slower, small));
 }
 
 TEST_CASE("counters name the way that a row has, and not what a caller asks for") {

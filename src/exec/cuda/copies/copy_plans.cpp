@@ -22,7 +22,7 @@ std::string why_no_copies(const Group& group) {
   if (!group.has_copy_engines())
     return text("copy engines want 8 hardware queues, there are ", group.hardware_queues,
                 " (CUDA_DEVICE_MAX_CONNECTIONS)");
-  return group.why_no_room(ArenaPart::copies);
+  return group.why_no_part(ArenaPart::copies);
 }
 
 Kernels& WritingRank::kernels() { refuse_kernels(); }

@@ -23,7 +23,7 @@ bool may_share(const Group& group) {
 }
 
 ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning) {
-  ExchangeRoom wished;
+  ExchangeSpace wished;
   wished.inbox_bytes = group.inbox_bytes();
   wished.ring_bytes = group.host_bytes;
   wished.piece_bytes = wished_piece_bytes(tuning);

@@ -71,7 +71,7 @@ HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32
   return cut;
 }
 
-ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room) {
+ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room) {
   ExchangeCut cut;
   const std::uint64_t wish = room.piece_bytes == 0 ? room.inbox_bytes : room.piece_bytes;
   static_cast<HostCut&>(cut) = cut_host_part(bytes, room.ring_bytes, room.host_permille,

@@ -38,7 +38,7 @@ HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32
                       std::uint64_t most_chunk_bytes);
 
 /// What there is and what is wished for; the same on both ranks.
-struct ExchangeRoom {
+struct ExchangeSpace {
   std::uint64_t inbox_bytes = 0;
   std::uint64_t ring_bytes = 0;      ///< host memory of one rank; 0 = no share through the host
   std::uint64_t piece_bytes = 0;     ///< of the first pieces, at most; 0 = half of the inbox
@@ -62,6 +62,6 @@ struct ExchangeCut : HostCut {
 };
 
 /// bytes: of the message, not 0.
-ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeRoom& room);
+ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room);
 
 }  // namespace plait::cuda

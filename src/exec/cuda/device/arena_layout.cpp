@@ -24,7 +24,7 @@ std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage 
 /// Sizes are of the part's field, so of one half.
 struct Wish {
   ArenaPart part;
-  bool is_first;  ///< of the first room
+  bool is_small_tier;  ///< of the first room
   std::uint64_t least, good, best, step;
   std::uint64_t got = 0;
 
@@ -47,13 +47,14 @@ void add_lines(std::vector<Wish>& wishes, const ArenaUse& use) {
       {ArenaPart::flagged, true, std::min(64 * kKib, integers), integers, integers, 64 * kKib});
   const std::uint64_t small = use.ranks == 2 ? kSmallBare : kSmallBareOfMore;
   const std::uint64_t first = use.ranks == 4 ? kSmallBareOfFour : small;
-  if (use.grows) wishes.push_back({ArenaPart::bare, true, 256 * kKib, first, first, 64 * kKib});
+  if (use.two_tiers) wishes.push_back({ArenaPart::bare, true, 256 * kKib, first, first, 64 * kKib});
   // A two_shot that uses its lines again has 24 MiB of them at most. Chains and two ranks' hops go
   // in the fewer pieces the more there are.
   const std::uint64_t best = use.ranks == 2 ? 64 * kMib : use.ranks <= 4 ? 96 * kMib : 40 * kMib;
   const std::uint64_t good = use.ranks == 2 ? 24 * kMib : use.ranks <= 4 ? 32 * kMib : 20 * kMib;
-  const std::uint64_t least = !use.grows ? small / 2 : use.ranks > 4 ? 20 * kMib : 2 * small;
-  wishes.push_back({ArenaPart::bare, !use.grows, std::min(least, good), good, best, 256 * kKib});
+  const std::uint64_t least = !use.two_tiers ? small / 2 : use.ranks > 4 ? 20 * kMib : 2 * small;
+  wishes.push_back(
+      {ArenaPart::bare, !use.two_tiers, std::min(least, good), good, best, 256 * kKib});
 }
 
 /// Slots of 24 KiB take 4 ranks 4 to 5 % longer than of 48; of 64 they take 1 to 2 % longer again,
@@ -65,14 +66,14 @@ void add_tiles(std::vector<Wish>& wishes, const ArenaUse& use) {
   const std::uint64_t least = use.ranks <= 8 ? 16 : 8;
   const std::uint64_t best = use.ranks == 3 || use.ranks == 4 ? 48 : 64;
   const std::uint64_t good = use.ranks == 2 ? 32 : 48;
-  wishes.push_back({ArenaPart::tiles, !use.grows, slots * least * kKib, slots * good * kKib,
+  wishes.push_back({ArenaPart::tiles, !use.two_tiers, slots * least * kKib, slots * good * kKib,
                     slots * best * kKib, slots * kKib});
 }
 
 void add_copies(std::vector<Wish>& wishes, const ArenaUse& use) {
   const auto wish = [&](std::uint64_t slots, std::uint64_t least, std::uint64_t good,
                         std::uint64_t best) {
-    wishes.push_back({ArenaPart::copies, !use.grows, slots * least, slots * good, slots * best,
+    wishes.push_back({ArenaPart::copies, !use.two_tiers, slots * least, slots * good, slots * best,
                       slots * 64 * kKib});
   };
   const std::uint64_t slots = rotation_slots(use.ranks), best = rotation_slot_bytes(use.ranks);
@@ -91,11 +92,11 @@ void add_plans(std::vector<Wish>& wishes, const ArenaUse& use) {
   if (!use.plans) return;
   const std::uint64_t asked = use.plan_scratch;
   if (asked != 0)
-    wishes.push_back({ArenaPart::scratch, !use.grows, asked, asked, asked, kPage});
+    wishes.push_back({ArenaPart::scratch, !use.two_tiers, asked, asked, asked, kPage});
   else
-    wishes.push_back({ArenaPart::scratch, !use.grows, 4 * kMib, (use.ranks == 2 ? 16 : 4) * kMib,
-                      64 * kMib, kMib});
-  wishes.push_back({ArenaPart::inbox, !use.grows, kMib, 2 * kMib, 16 * kMib, kMib});
+    wishes.push_back({ArenaPart::scratch, !use.two_tiers, 4 * kMib,
+                      (use.ranks == 2 ? 16 : 4) * kMib, 64 * kMib, kMib});
+  wishes.push_back({ArenaPart::inbox, !use.two_tiers, kMib, 2 * kMib, 16 * kMib, kMib});
 }
 
 /// Lines of two ranks that only move are no faster with more, and tiles no faster than lines. From
@@ -104,14 +105,14 @@ std::vector<Wish> wishes_of_pair(const ArenaUse& use) {
   std::vector<Wish> wishes = {
       whole(ArenaPart::flagged, kPage),
       {ArenaPart::bare, true, 256 * kKib, kSmallBare, kSmallBare, 64 * kKib}};
-  const bool is_first = !use.grows;
+  const bool is_small_tier = !use.two_tiers;
   const std::uint64_t slots = rotation_slots(2);
   if (use.exchanges)
-    wishes.push_back({ArenaPart::copies, is_first, slots * 4 * kMib, slots * 6 * kMib,
+    wishes.push_back({ArenaPart::copies, is_small_tier, slots * 4 * kMib, slots * 6 * kMib,
                       slots * rotation_slot_bytes(2), slots * 64 * kKib});
   if (!use.plans) return wishes;
-  wishes.push_back({ArenaPart::scratch, is_first, kMib, kMib, 16 * kMib, 64 * kKib});
-  wishes.push_back({ArenaPart::inbox, is_first, 256 * kKib, 256 * kKib, kMib, 64 * kKib});
+  wishes.push_back({ArenaPart::scratch, is_small_tier, kMib, kMib, 16 * kMib, 64 * kKib});
+  wishes.push_back({ArenaPart::inbox, is_small_tier, 256 * kKib, 256 * kKib, kMib, 64 * kKib});
   return wishes;
 }
 
@@ -206,13 +207,13 @@ std::uint64_t ArenaLayout::bytes_of(ArenaPart part) const {
 namespace {
 
 /// Without the pairs.
-ArenaRooms share_out(const ArenaUse& use, std::uint64_t bytes, const std::string& budget) {
+ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string& budget) {
   std::vector<Wish> wishes = wishes_of(use);
-  ArenaRooms rooms;
-  rooms.budget = budget;
+  ArenaTiers tiers;
+  tiers.budget = budget;
   // Each room ends at a grain.
   const std::uint64_t apart =
-      kWordBytes + bytes % kArenaGrainBytes + (use.grows ? kArenaGrainBytes : 0);
+      kWordBytes + bytes % kArenaGrainBytes + (use.two_tiers ? kArenaGrainBytes : 0);
   std::uint64_t left = bytes > apart ? bytes - apart : 0;
   for (Wish& wish : wishes) {
     const std::uint64_t cost = wish.cost(wish.least);
@@ -220,9 +221,9 @@ ArenaRooms share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
       wish.got = wish.least;
       left -= cost;
     } else {
-      rooms.lacking.push_back({wish.part, cost, left});
+      tiers.lacking.push_back({wish.part, cost, left});
     }
-    if (wish.got == 0 && wish.is_first && wish.part == ArenaPart::bare)
+    if (wish.got == 0 && wish.is_small_tier && wish.part == ArenaPart::bare)
       throw Error(ErrorCode::invalid_argument,
                   text(budget, " leaves ", megabytes(left), " for bare lines of ", use.ranks,
                        " ranks, which want ", megabytes(cost), " at least; give more"));
@@ -230,16 +231,17 @@ ArenaRooms share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
   // Small calls go in one piece wherever no part is left out for it.
   for (Wish& wish : wishes) {
     const std::uint64_t more = wish.cost(wish.good) - wish.cost(wish.got);
-    if (!use.grows || !wish.is_first || wish.part != ArenaPart::bare || more > left) continue;
+    if (!use.two_tiers || !wish.is_small_tier || wish.part != ArenaPart::bare || more > left)
+      continue;
     wish.got = wish.good;
     left -= more;
   }
   raise(wishes, &Wish::good, left);
   raise(wishes, &Wish::best, left);
   for (const Wish& wish : wishes)
-    (wish.is_first ? rooms.first : rooms.later).of(wish.part) = wish.got;
-  rooms.first.tile_blocks = rooms.later.tile_blocks = use.tiled_blocks;
-  return rooms;
+    (wish.is_small_tier ? tiers.small : tiers.large).of(wish.part) = wish.got;
+  tiers.small.tile_blocks = tiers.large.tile_blocks = use.tiled_blocks;
+  return tiers;
 }
 
 }  // namespace
@@ -247,19 +249,19 @@ ArenaRooms share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
 /// Pairs serve at all before other parts are fast: 2 MiB each. They get more where that is no more
 /// than three eighths of the budget, and no part is left out for it. Between 4 MiB, all lines that
 /// are of use, and 32, which is lines and copy engines, more would gain nothing.
-ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes) {
+ArenaTiers lay_out(const ArenaUse& use, std::uint64_t budget_bytes) {
   const std::string budget =
       text(use.moves_only ? "a pair's part of PLAIT_DEVICE_MEMORY, " : "PLAIT_DEVICE_MEMORY=",
            byte_count_text(budget_bytes));
   const auto pairs = static_cast<std::uint64_t>(use.pairs);
   const auto with = [&](std::uint64_t pair_bytes) {
     const std::uint64_t all = pairs * pair_bytes;
-    ArenaRooms rooms = share_out(use, budget_bytes - std::min(budget_bytes, all), budget);
-    rooms.pair_bytes = pair_bytes;
-    return rooms;
+    ArenaTiers tiers = share_out(use, budget_bytes - std::min(budget_bytes, all), budget);
+    tiers.pair_bytes = pair_bytes;
+    return tiers;
   };
   if (pairs == 0) return with(0);
-  ArenaRooms least;
+  ArenaTiers least;
   try {
     least = with(kArenaGrainBytes);
   } catch (const Error&) {
@@ -267,15 +269,15 @@ ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes) {
   }
   for (const std::uint64_t bytes : {32 * kMib, kSmallPairBytes}) {
     if (pairs * bytes > budget_bytes / 8 * 3) continue;
-    ArenaRooms rooms = with(bytes);
-    if (rooms.lacking.size() == least.lacking.size()) return rooms;
+    ArenaTiers tiers = with(bytes);
+    if (tiers.lacking.size() == least.lacking.size()) return tiers;
   }
   return least;
 }
 
-std::string ArenaRooms::why_not(ArenaPart part, const std::string& who) const {
+std::string ArenaTiers::why_not(ArenaPart part, const std::string& who) const {
   for (const LackingPart& lack : lacking)
-    if (lack.part == part && first.of(part) == 0 && later.of(part) == 0)
+    if (lack.part == part && small.of(part) == 0 && large.of(part) == 0)
       return text(who, " wants ", megabytes(lack.wanted_bytes), " of ",
                   arena_parts()[static_cast<std::size_t>(part)].what, "; ", budget, " leaves ",
                   megabytes(lack.left_bytes));

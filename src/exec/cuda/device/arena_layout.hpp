@@ -55,7 +55,7 @@ class ArenaLayout {
 /// What the ranks of a communicator will do with their arenas. The same on all ranks.
 struct ArenaUse {
   int ranks = 2;
-  bool grows = false;         ///< two rooms: what small calls need, and later the rest
+  bool two_tiers = false;     ///< two rooms: what small calls need, and later the rest
   bool floats_only = false;   ///< reductions of small integers are not asked for
   bool moves_only = false;    ///< a pair's: two ranks of a larger communicator that reduce nothing
   int pairs = 0;              ///< that a rank may come to be in, each with memory of its own
@@ -77,9 +77,9 @@ struct LackingPart {
 
 /// `first` is there when a communicator has been made. Where it grows, `later` has what large calls
 /// need, in memory of its own; parts that it lacks are those of `first`.
-struct ArenaRooms {
-  DeviceArenaSizes first;
-  DeviceArenaSizes later;
+struct ArenaTiers {
+  DeviceArenaSizes small;
+  DeviceArenaSizes large;
   std::vector<LackingPart> lacking;
   std::uint64_t pair_bytes = 0;  ///< the budget of each pair, out of this one; 0 = nothing was left
   std::string budget;            ///< for people: "PLAIT_DEVICE_MEMORY=64M"
@@ -90,7 +90,7 @@ struct ArenaRooms {
 
 /// Both rooms and all pairs together take no more than the budget. Error(invalid_argument) where
 /// that does not reach for small calls.
-ArenaRooms lay_out(const ArenaUse& use, std::uint64_t budget_bytes);
+ArenaTiers lay_out(const ArenaUse& use, std::uint64_t budget_bytes);
 
 /// Of a communicator on each GPU, where nobody says otherwise: 192 MB of two ranks. Rings of copy
 /// engines want pieces of up to 32 MiB, so more ranks have 256 MB (docs/design/memory_tiers.md).

@@ -47,7 +47,8 @@ class BulkRing {
   static_assert(kStages <= 7);
 
  public:
-  __device__ BulkRing(char* room, unsigned long long* barriers) : room_(room), barriers_(barriers) {
+  __device__ BulkRing(char* buffer, unsigned long long* barriers)
+      : buffer_(buffer), barriers_(barriers) {
     for (unsigned i = 0; i < kStages; ++i)
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barriers + i))
                    : "memory");
@@ -64,7 +65,7 @@ class BulkRing {
                  : "memory");
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(shared_address(room_ + stage * kBulkBytes)),
+            "r"(shared_address(buffer_ + stage * kBulkBytes)),
         "l"(src), "r"(bytes), "r"(barrier)
         : "memory");
   }
@@ -84,7 +85,7 @@ class BulkRing {
   /// The oldest piece held goes to one place more; after the last of them comes pass().
   __device__ void put(char* dst, unsigned bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst),
-                 "r"(shared_address(room_ + stored_ % kStages * kBulkBytes)), "r"(bytes)
+                 "r"(shared_address(buffer_ + stored_ % kStages * kBulkBytes)), "r"(bytes)
                  : "memory");
   }
   __device__ void pass() {
@@ -105,7 +106,7 @@ class BulkRing {
   }
 
  private:
-  char* const room_;
+  char* const buffer_;
   unsigned long long* const barriers_;
   unsigned loaded_ = 0, stored_ = 0;
 };

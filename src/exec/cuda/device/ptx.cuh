@@ -9,7 +9,7 @@
 /// What the threads of a block share.
 #define PLAIT_SHARED(Type, name) __shared__ Type name
 /// The shared memory that a launch asks for.
-#define PLAIT_ROOM(name) extern __shared__ __align__(128) char name[]
+#define PLAIT_DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]
 
 /// Compute capability 9.0 brought bulk copies and programmatic launches. Code for older GPUs has no
 /// kernels that are made of bulk copies, and host code asks for no programmatic launch there.

@@ -57,7 +57,7 @@ class Beside : public Ready {
     alone_.host_permille = 0;
     // What goes beside it waits for other ranks too, in small kernels that must find an SM.
     if (alone_.blocks != 0)
-      alone_.blocks = std::min(alone_.blocks, static_cast<int>(rank.group().blocks_with_room()));
+      alone_.blocks = std::min(alone_.blocks, static_cast<int>(rank.group().blocks_leaving_sms()));
   }
 
   void enqueue(const Buffers& buffers, Stream stream) override {
@@ -142,7 +142,7 @@ void add_stripes(PlanBook& book, const HostCut& cores, const GatherCut& gather) 
 std::string why_no_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                              const Group& group) {
   if (tuning.host_cpu_permille > 0) {
-    if (group.has_first_room_alone)  // the rest of the call is cut anew, by all the room there is
+    if (group.has_small_arena_alone)  // the rest of the call is cut anew, by all the room there is
       return "CPU cores take a part of calls that come once there is room for large ones";
     if (request.collective != Collective::all_reduce || request.ranks < 2)
       return "CPU cores take a part of all_reduces of several ranks";

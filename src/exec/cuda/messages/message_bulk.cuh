@@ -16,7 +16,7 @@ struct MessageBulk {
   const MessageWork& work;
   const unsigned count;  ///< tiles of the message through this channel: all from end.moved on move;
                          ///< of a shared one, more than there are
-  char* const room;      ///< shared memory of the team
+  char* const buffer;    ///< shared memory of the team
 
   using Ring = BulkRing<kMessageStages>;
   static constexpr unsigned kAhead = kMessageStages - 1;
@@ -100,7 +100,7 @@ struct MessageBulk {
   /// One thread: each kMessageMovers-th tile. While it waits for its bytes to arrive, another's go.
   template <bool kSends>
   __device__ void move(unsigned mover) {
-    Ring ring(room + mover * kMessageStages * kBulkBytes, end.shared.barriers[mover]);
+    Ring ring(buffer + mover * kMessageStages * kBulkBytes, end.shared.barriers[mover]);
     unsigned next = end.moved + mover, next_at = 0;
     const auto load_ahead = [&] {
       const bool any = kSends && work.shared == 0;  // else those that are open

@@ -20,7 +20,7 @@ namespace plait::cuda {
 inline constexpr unsigned kNoBlock = ~0u;
 /// How long a team waits before it makes room. Blocks that wait for room on a busy GPU begin
 /// sooner, and then each end has its own team.
-inline constexpr long long kMakesRoomNs = 10'000'000;
+inline constexpr long long kYieldAfterNs = 10'000'000;
 /// Looks at an end that was left, before the next one's turn.
 inline constexpr unsigned kLooksAtLeft = 32;
 
@@ -40,7 +40,7 @@ __device__ inline bool are_ends_left(const MessageFlags* mine) {
 __device__ PLAIT_APART bool should_leave(const MessageFlags* mine, unsigned blocks,
                                          unsigned long long began_ns) {
   if (have_all_begun(peek_flag(&mine->begun), blocks)) return are_ends_left(mine);
-  return static_cast<long long>(now_ns() - began_ns) >= kMakesRoomNs;
+  return static_cast<long long>(now_ns() - began_ns) >= kYieldAfterNs;
 }
 /// True where a block that has not begun yet will see to it; else the caller must.
 __device__ PLAIT_APART bool leave_end(MessageFlags* mine, unsigned side, unsigned block,

@@ -6,10 +6,11 @@ namespace {
 
 /// Whether all of a message moves in bulk, or but for its last unit. Each end may choose for
 /// itself.
-__device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned count, char* room) {
+__device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned count,
+                        char* shared_bytes) {
 #if PLAIT_SM_90
   if (end.args.bulk == 0 || !is_aligned(work.memory)) return false;
-  MessageBulk{end, work, count, room}.run();
+  MessageBulk{end, work, count, shared_bytes}.run();
   return true;
 #else
   return false;
@@ -30,7 +31,7 @@ __device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned coun
 extern "C" __global__ void PLAIT_MESSAGE_REGISTERS
 plait_messages(const __grid_constant__ plait::cuda::MessageArgs args) {
   using namespace plait::cuda;
-  extern __shared__ __align__(128) char room[];
+  extern __shared__ __align__(128) char shared_bytes[];
   __shared__ MessageTeamShared shared[2];
   if (args.state == nullptr) return;  // an empty launch
   wait_for_grid_before();
@@ -40,7 +41,7 @@ plait_messages(const __grid_constant__ plait::cuda::MessageArgs args) {
                   {side + 1, kMessageTeamThreads, threadIdx.x % kMessageTeamThreads}, blockIdx.x,
                   side);
   end.run([&](MessageTeam& self, const MessageWork& work, unsigned count) {
-    return in_bulk(self, work, count, room + side * kMessageTeamBytes);
+    return in_bulk(self, work, count, shared_bytes + side * kMessageTeamBytes);
   });
   let_next_grid_start();
 }

@@ -186,7 +186,7 @@ struct TiledBlock : TileRoles {
 
 template <DataType kType, int kOp, int kRanks, bool kFold = false, class Threads = TileThreads>
 __device__ void tiled(const TiledArgs& args) {
-  PLAIT_ROOM(room);
+  PLAIT_DYNAMIC_SHARED(room);
   PLAIT_SHARED(TileShared, shared);
   wait_for_grid_before();
   const auto* from = reinterpret_cast<const unsigned*>(&args);

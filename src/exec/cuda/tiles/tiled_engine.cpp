@@ -68,7 +68,7 @@ class TiledEngine : public Engine {
       return text("pull=", pull, ": wanted no copied_results=1 beside it");
     if (pull != 0 && !why_no_pull(request, pull).empty())
       return text("pull=", pull, ": ", why_no_pull(request, pull));
-    return group.why_no_room(ArenaPart::tiles);
+    return group.why_no_part(ArenaPart::tiles);
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
@@ -87,7 +87,7 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
   wish.most_blocks = std::min<unsigned>(group.blocks(tuning), kTileBlocks);
   if (tuning.blocks == 0)
     wish.most_blocks =
-        std::min({wish.most_blocks, group.most_tiled_blocks, group.blocks_with_room()});
+        std::min({wish.most_blocks, group.most_tiled_blocks, group.blocks_leaving_sms()});
   wish.tile_units = static_cast<std::uint32_t>(tuning.tile_units);
   wish.window = static_cast<std::uint32_t>(tuning.window);
   wish.slot_memory_bytes = group.sizes.tile_bytes;

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "exec/cuda/share/growth.hpp"
+#include "exec/cuda/share/lazy_arena.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;
@@ -32,7 +32,7 @@ void on_ranks(int ranks, const Work& work) {
 }
 
 /// Cards of two rounds, which must be everybody's.
-void make_room(const Growth::Exchange& exchange, int rank, int ranks) {
+void allocate_arena(const LazyArena::Exchange& exchange, int rank, int ranks) {
   for (const char* const round : {"card", "mapped"}) {
     const std::vector<std::string> cards = exchange(text(round, ' ', rank));
     if (cards.size() != static_cast<std::size_t>(ranks))
@@ -55,30 +55,31 @@ TEST_CASE("all ranks switch at the same call, in any order of coming") {
   int with_both = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {
     const int ranks = 2 + static_cast<int>(seed % 4);
-    const auto page = std::make_unique<GrowthPage>();
+    const auto page = std::make_unique<LazyArenaPage>();
     std::vector<Answers> answers(static_cast<std::size_t>(ranks));
     on_ranks(ranks, [&](int rank) {
       std::mt19937 random(seed * 16 + static_cast<unsigned>(rank));
       const std::uint64_t late_us = random() % 3000;
-      Growth growth(*page, rank, ranks, seed % 3 == 0 ? 0.002 : 0, [&](const auto& exchange) {
-        pause_us(late_us);
-        make_room(exchange, rank, ranks);
-      });
+      LazyArena lazy_arena(*page, rank, ranks, seed % 3 == 0 ? 0.002 : 0,
+                           [&](const auto& exchange) {
+                             pause_us(late_us);
+                             allocate_arena(exchange, rank, ranks);
+                           });
       for (int call = 0; call < 200; ++call) {
         if (random() % 8 == 0) pause_us(random() % 200);
         // What may wait is the same call on all ranks, as captures are.
         answers[static_cast<std::size_t>(rank)].push_back(
-            growth.next(call % 5 == 2   ? RoomCall::alone
-                        : call % 7 == 5 ? RoomCall::grouped
-                                        : RoomCall::captured));
+            lazy_arena.next(call % 5 == 2   ? CallContext::alone
+                            : call % 7 == 5 ? CallContext::grouped
+                                            : CallContext::captured));
         if (random() % 16 == 0) {
-          growth.take_back();  // made again at once, it gets the answer that it had
-          REQUIRE(growth.next(RoomCall::captured) ==
+          lazy_arena.take_back();  // made again at once, it gets the answer that it had
+          REQUIRE(lazy_arena.next(CallContext::captured) ==
                   answers[static_cast<std::size_t>(rank)].back());
         }
       }
-      while (growth.failure().empty() && !growth.next(RoomCall::captured)) pause_us(100);
-      CHECK(growth.is_on());
+      while (lazy_arena.failure().empty() && !lazy_arena.next(CallContext::captured)) pause_us(100);
+      CHECK(lazy_arena.is_on());
     });
     CAPTURE(seed);
     for (const Answers& one : answers) CHECK(one == answers[0]);
@@ -91,42 +92,43 @@ TEST_CASE("all ranks switch at the same call, in any order of coming") {
 }
 
 TEST_CASE("with patience the first call has it already") {
-  const auto page = std::make_unique<GrowthPage>();
+  const auto page = std::make_unique<LazyArenaPage>();
   on_ranks(3, [&](int rank) {
-    Growth growth(*page, rank, 3, 30, [&](const auto& exchange) { make_room(exchange, rank, 3); });
-    CHECK(growth.next(RoomCall::alone));
-    CHECK(growth.is_on());
+    LazyArena lazy_arena(*page, rank, 3, 30,
+                         [&](const auto& exchange) { allocate_arena(exchange, rank, 3); });
+    CHECK(lazy_arena.next(CallContext::alone));
+    CHECK(lazy_arena.is_on());
   });
 }
 
 TEST_CASE("inside captures nothing is begun, and nobody waits") {
-  const auto page = std::make_unique<GrowthPage>();
+  const auto page = std::make_unique<LazyArenaPage>();
   bool made = false;
-  Growth growth(*page, 0, 1, 30, [&](const auto&) { made = true; });
-  for (int call = 0; call < 10; ++call) CHECK_FALSE(growth.next(RoomCall::captured));
-  CHECK_FALSE(growth.is_wanted());
-  CHECK(growth.next(RoomCall::alone));
-  growth.stop();
+  LazyArena lazy_arena(*page, 0, 1, 30, [&](const auto&) { made = true; });
+  for (int call = 0; call < 10; ++call) CHECK_FALSE(lazy_arena.next(CallContext::captured));
+  CHECK_FALSE(lazy_arena.is_wanted());
+  CHECK(lazy_arena.next(CallContext::alone));
+  lazy_arena.stop();
   CHECK(made);
 }
 
 TEST_CASE("one rank without memory: all stay with the first room, and know whose fault it is") {
-  const auto page = std::make_unique<GrowthPage>();
+  const auto page = std::make_unique<LazyArenaPage>();
   on_ranks(3, [&](int rank) {
-    Growth growth(*page, rank, 3, 30, [&](const auto& exchange) {
+    LazyArena lazy_arena(*page, rank, 3, 30, [&](const auto& exchange) {
       if (rank == 1) throw Error(ErrorCode::out_of_memory, "the GPU is full");
-      make_room(exchange, rank, 3);
+      allocate_arena(exchange, rank, 3);
     });
-    for (int call = 0; call < 5; ++call) CHECK_FALSE(growth.next(RoomCall::alone));
-    CHECK(growth.failure().find("rank 1: ") == 0);
-    CHECK(growth.failure().find("the GPU is full") != std::string::npos);
+    for (int call = 0; call < 5; ++call) CHECK_FALSE(lazy_arena.next(CallContext::alone));
+    CHECK(lazy_arena.failure().find("rank 1: ") == 0);
+    CHECK(lazy_arena.failure().find("the GPU is full") != std::string::npos);
   });
 }
 
 TEST_CASE("ranks that lack memory for a while: a later call begins anew, and all switch alike") {
   for (unsigned seed = 0; seed < 20; ++seed) {
     const int ranks = 2 + static_cast<int>(seed % 3);
-    const auto page = std::make_unique<GrowthPage>();
+    const auto page = std::make_unique<LazyArenaPage>();
     std::vector<Answers> answers(static_cast<std::size_t>(ranks));
     std::atomic<int> switched{0}, begun{0};
     on_ranks(ranks, [&](int rank) {
@@ -138,20 +140,20 @@ TEST_CASE("ranks that lack memory for a while: a later call begins anew, and all
         --lacking;
         throw Error(ErrorCode::out_of_memory, text("rank ", rank, " is full"));
       };
-      Growth growth(
+      LazyArena lazy_arena(
           *page, rank, ranks, 0,
           [&](const auto& exchange) {
             ++begun;
             pause_us(random() % 500);
             fail(0);
-            make_room(exchange, rank, ranks);
+            allocate_arena(exchange, rank, ranks);
             fail(1);
           },
           0.001);
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
       bool is_on = false;
       while (switched < ranks && std::chrono::steady_clock::now() < end) {
-        mine.push_back(growth.next(RoomCall::alone));
+        mine.push_back(lazy_arena.next(CallContext::alone));
         if (!std::exchange(is_on, mine.back()) && is_on) ++switched;
         pause_us(random() % 300);
       }
@@ -172,44 +174,44 @@ TEST_CASE("ranks that lack memory for a while: a later call begins anew, and all
 }
 
 TEST_CASE("no call begins anew while a rank has just failed, nor in a capture") {
-  const auto page = std::make_unique<GrowthPage>();
+  const auto page = std::make_unique<LazyArenaPage>();
   std::atomic<int> begun{0};
-  Growth growth(
+  LazyArena lazy_arena(
       *page, 0, 1, 30,
       [&](const auto&) {
         if (++begun == 1) throw Error(ErrorCode::out_of_memory, "full");
       },
       0.2);
   const auto began = std::chrono::steady_clock::now();
-  CHECK_FALSE(growth.next(RoomCall::alone));
-  CHECK(growth.failure() == "rank 0: out of memory: full");
-  while (!growth.next(RoomCall::alone)) pause_us(1000);
+  CHECK_FALSE(lazy_arena.next(CallContext::alone));
+  CHECK(lazy_arena.failure() == "rank 0: out of memory: full");
+  while (!lazy_arena.next(CallContext::alone)) pause_us(1000);
   CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(200));
   CHECK(begun == 2);
-  CHECK(growth.failure() == "");
+  CHECK(lazy_arena.failure() == "");
 }
 
 TEST_CASE("ranks that come to two communicators in opposite orders stand still for a moment only") {
-  const std::vector<std::unique_ptr<GrowthPage>> pages = [] {
-    std::vector<std::unique_ptr<GrowthPage>> made;
-    for (int i = 0; i < 2; ++i) made.push_back(std::make_unique<GrowthPage>());
+  const std::vector<std::unique_ptr<LazyArenaPage>> pages = [] {
+    std::vector<std::unique_ptr<LazyArenaPage>> made;
+    for (int i = 0; i < 2; ++i) made.push_back(std::make_unique<LazyArenaPage>());
     return made;
   }();
   const auto began = std::chrono::steady_clock::now();
   std::vector<std::vector<Answers>> answers(2, std::vector<Answers>(2));
-  std::vector<std::unique_ptr<Growth>> growths[2];
+  std::vector<std::unique_ptr<LazyArena>> lazy_arenas[2];
   for (int rank = 0; rank < 2; ++rank)
     for (int comm = 0; comm < 2; ++comm)
-      growths[rank].push_back(
-          std::make_unique<Growth>(*pages[static_cast<std::size_t>(comm)], rank, 2, 0.05,
-                                   [rank](const auto& exchange) { make_room(exchange, rank, 2); }));
+      lazy_arenas[rank].push_back(std::make_unique<LazyArena>(
+          *pages[static_cast<std::size_t>(comm)], rank, 2, 0.05,
+          [rank](const auto& exchange) { allocate_arena(exchange, rank, 2); }));
   // One thread, as of a program that drives both GPUs: nobody else can come meanwhile.
   for (int call = 0; call < 50; ++call)
     for (const int turn : {0, 1})
       for (int rank = 0; rank < 2; ++rank) {
         const auto comm = static_cast<std::size_t>(turn ^ rank);
         answers[comm][static_cast<std::size_t>(rank)].push_back(
-            growths[rank][comm]->next(RoomCall::alone));
+            lazy_arenas[rank][comm]->next(CallContext::alone));
       }
   for (const std::vector<Answers>& of_comm : answers) {
     CHECK(of_comm[0] == of_comm[1]);
@@ -219,20 +221,20 @@ TEST_CASE("ranks that come to two communicators in opposite orders stand still f
 }
 
 TEST_CASE("a communicator is closed while others still make their room") {
-  const auto page = std::make_unique<GrowthPage>();
+  const auto page = std::make_unique<LazyArenaPage>();
   const auto began = std::chrono::steady_clock::now();
   on_ranks(2, [&](int rank) {
-    Growth growth(*page, rank, 2, rank == 0 ? 30 : 0, [&](const auto& exchange) {
+    LazyArena lazy_arena(*page, rank, 2, rank == 0 ? 30 : 0, [&](const auto& exchange) {
       if (rank == 1) pause_us(20000);
-      make_room(exchange, rank, 2);
+      allocate_arena(exchange, rank, 2);
     });
     if (rank == 0) {
-      CHECK_FALSE(growth.next(RoomCall::alone));  // until the other one has closed
+      CHECK_FALSE(lazy_arena.next(CallContext::alone));  // until the other one has closed
       return;
     }
-    growth.begin();
-    growth.stop();
-    CHECK_FALSE(growth.next(RoomCall::alone));
+    lazy_arena.begin();
+    lazy_arena.stop();
+    CHECK_FALSE(lazy_arena.next(CallContext::alone));
   });
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
 }

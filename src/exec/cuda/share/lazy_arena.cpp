@@ -1,5 +1,5 @@
 // A thread a communicator and attempt, from a large call until the room stands or is refused.
-#include "exec/cuda/share/growth.hpp"
+#include "exec/cuda/share/lazy_arena.hpp"
 
 #include <unistd.h>
 
@@ -23,8 +23,8 @@ std::int64_t steady_ns() {
 
 }  // namespace
 
-Growth::Growth(GrowthPage& page, int rank, int ranks, double patience_s,
-               std::function<void(const Exchange&)> make, double retry_s)
+LazyArena::LazyArena(LazyArenaPage& page, int rank, int ranks, double patience_s,
+                     std::function<void(const Exchange&)> make, double retry_s)
     : page_(page),
       make_(std::move(make)),
       owner_(::getpid()),
@@ -33,7 +33,7 @@ Growth::Growth(GrowthPage& page, int rank, int ranks, double patience_s,
       patience_s_(patience_s),
       retry_s_(retry_s) {}
 
-Growth::~Growth() {
+LazyArena::~LazyArena() {
   if (::getpid() == owner_)
     stop();
   else
@@ -41,14 +41,14 @@ Growth::~Growth() {
 }
 
 /// Whether an attempt is to begin here.
-bool Growth::is_due(bool may_retry) const {
+bool LazyArena::is_due(bool may_retry) const {
   const std::uint32_t attempt = attempt_.load();
   if (stopping_.load() || runs_.load()) return false;
   if (attempt == 0 || page_.wanted.load() > attempt) return true;
   return may_retry && steady_ns() >= retry_ns_.load() && !failure().empty();
 }
 
-void Growth::start(bool may_retry) {
+void LazyArena::start(bool may_retry) {
   if (!is_due(may_retry)) return;
   const std::lock_guard<std::mutex> hold(guard_);
   if (!is_due(may_retry)) return;
@@ -68,7 +68,7 @@ void Growth::start(bool may_retry) {
   }
 }
 
-void Growth::run() noexcept {
+void LazyArena::run() noexcept {
   const auto give_up = [this] {
     if (stopping_.load()) throw Error(ErrorCode::aborted, "the communicator was closed");
   };
@@ -81,14 +81,14 @@ void Growth::run() noexcept {
   end_attempt();
 }
 
-void Growth::end_attempt() noexcept {
+void LazyArena::end_attempt() noexcept {
   retry_ns_.store(steady_ns() + static_cast<std::int64_t>(retry_s_ * 1e9));
   retry_s_ = std::min(2 * retry_s_, kLongestRetryS);
   runs_.store(false);
 }
 
 /// Until all have it, some rank has said that it will not, or patience is at its end.
-void Growth::wait_a_moment() {
+void LazyArena::wait_a_moment() {
   const auto began = std::chrono::steady_clock::now();
   std::chrono::duration<double> waited(0);
   while (waited.count() < patience_s_ && !stopping_.load() && !agreed_.all_ready() &&
@@ -99,13 +99,13 @@ void Growth::wait_a_moment() {
   patience_s_ -= waited.count();
 }
 
-bool Growth::next(RoomCall call) {
-  if (call != RoomCall::captured && !agreed_.is_on()) start(true);
-  if (call == RoomCall::alone && !agreed_.is_on()) wait_a_moment();
+bool LazyArena::next(CallContext call) {
+  if (call != CallContext::captured && !agreed_.is_on()) start(true);
+  if (call == CallContext::alone && !agreed_.is_on()) wait_a_moment();
   return agreed_.next();
 }
 
-void Growth::stop() noexcept {
+void LazyArena::stop() noexcept {
   cancel();
   const std::lock_guard<std::mutex> hold(guard_);
   if (thread_ != nullptr && thread_->joinable()) thread_->join();

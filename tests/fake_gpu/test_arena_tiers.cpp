@@ -13,10 +13,10 @@
 #include "plait/error.hpp"
 
 using namespace plait;
+using plait::cuda::CallContext;
 using plait::cuda::CudaRank;
 using plait::cuda::CudaRankOptions;
-using plait::cuda::GrowthPage;
-using plait::cuda::RoomCall;
+using plait::cuda::LazyArenaPage;
 using plait_test::fake_cuda;
 
 namespace {
@@ -56,7 +56,7 @@ std::unique_ptr<CudaRank> made(const CudaRankOptions& options) {
 /// The other ranks of a page, each of which does as rank 0 does there.
 class Peers {
  public:
-  Peers(GrowthPage& page, int ranks) {
+  Peers(LazyArenaPage& page, int ranks) {
     for (int rank = 1; rank < ranks; ++rank)
       threads_.emplace_back([&page, rank, ranks] { be(page, rank, ranks); });
   }
@@ -65,7 +65,7 @@ class Peers {
   }
 
  private:
-  static void be(GrowthPage& page, int rank, int ranks) {
+  static void be(LazyArenaPage& page, int rank, int ranks) {
     cuda::PageMeeting meeting(page.meeting, rank, ranks);
     const auto& first = page.meeting.places[0];
     try {
@@ -83,15 +83,15 @@ class Peers {
 
 /// The rank, its page and its peers.
 struct Growing {
-  Growing(std::unique_ptr<GrowthPage> page_, std::unique_ptr<CudaRank> rank_)
+  Growing(std::unique_ptr<LazyArenaPage> page_, std::unique_ptr<CudaRank> rank_)
       : page(std::move(page_)), rank(std::move(rank_)) {}
-  explicit Growing(CudaRankOptions options) : page(std::make_unique<GrowthPage>()) {
-    options.growth = page.get();
-    options.room_patience_s = 30;
+  explicit Growing(CudaRankOptions options) : page(std::make_unique<LazyArenaPage>()) {
+    options.lazy_arena = page.get();
+    options.large_arena_wait_s = 30;
     rank = made(options);
     peers = std::make_unique<Peers>(*page, options.ranks);
   }
-  std::unique_ptr<GrowthPage> page;
+  std::unique_ptr<LazyArenaPage> page;
   std::unique_ptr<CudaRank> rank;
   std::unique_ptr<Peers> peers;
 };
@@ -118,12 +118,12 @@ TEST_CASE("little is taken at first, the rest with the first large call, and all
         Growing one(options);
         const std::uint64_t first = taken();
         CHECK(first <= (ranks == 2 ? 24'000'000 : 32'000'000));
-        CHECK_FALSE(one.rank->has_room(RoomCall::captured));
+        CHECK_FALSE(one.rank->reserve_large_arena(CallContext::captured));
         CHECK(taken() == first);
-        CHECK(one.rank->has_room(RoomCall::alone));
+        CHECK(one.rank->reserve_large_arena(CallContext::alone));
         CHECK(taken() > 2 * first);
         CHECK(taken() <= (ranks == 2 ? 192'000'000 : 256'000'000));
-        CHECK(one.rank->has_room(RoomCall::captured));
+        CHECK(one.rank->reserve_large_arena(CallContext::captured));
       }
       CHECK(taken() == 0);
     }
@@ -132,32 +132,32 @@ TEST_CASE("little is taken at first, the rest with the first large call, and all
 TEST_CASE("a communicator and its pairs with all other ranks keep within every budget together") {
   for (const int ranks : {2, 4, 8})
     for (const std::uint64_t mib : {24, 32, 64, 128, 183, 400, 700})
-      for (const bool grows : {true, false}) {
+      for (const bool two_tiers : {true, false}) {
         CAPTURE(ranks);
         CAPTURE(mib);
         REQUIRE(taken() == 0);
         CudaRankOptions options = library(ranks);
         options.memory.budget_bytes = mib * kMib;
         std::vector<std::unique_ptr<Growing>> all;
-        const auto make = [&](const CudaRankOptions& of, bool in_two_rooms) -> CudaRank& {
-          all.push_back(in_two_rooms ? std::make_unique<Growing>(of)
-                                     : std::make_unique<Growing>(nullptr, made(of)));
-          if (in_two_rooms) CHECK(all.back()->rank->has_room(RoomCall::alone));
+        const auto make = [&](const CudaRankOptions& of, bool has_two_tiers) -> CudaRank& {
+          all.push_back(has_two_tiers ? std::make_unique<Growing>(of)
+                                      : std::make_unique<Growing>(nullptr, made(of)));
+          if (has_two_tiers) CHECK(all.back()->rank->reserve_large_arena(CallContext::alone));
           return *all.back()->rank;
         };
-        const CudaRank& whole = make(options, grows);
-        const std::uint64_t bytes = whole.whole_group().rooms.pair_bytes;
+        const CudaRank& whole = make(options, two_tiers);
+        const std::uint64_t bytes = whole.full_group().tiers.pair_bytes;
         REQUIRE(bytes != 0);
         for (int peer = 1; peer < ranks; ++peer) {
           CudaRankOptions of = library(2);
-          of.memory = cuda::pair_wish(bytes);
+          of.memory = cuda::pair_arena_options(bytes);
           of.most_blocks = static_cast<unsigned>(cuda::pair_blocks(ranks));
-          CudaRank& pair = make(of, grows && of.memory.grows);
+          CudaRank& pair = make(of, two_tiers && of.memory.two_tiers);
           for (const Collective collective : {Collective::copy, Collective::send_recv})
             for (const std::uint64_t size : {kMib / 64, kMib, 16 * kMib, 1024 * kMib}) {
               Request request = request_of(collective, size, 2);
               request.peer = 1;
-              const auto choice = cuda::Selector(pair.whole_group(), {}, true).best(request);
+              const auto choice = cuda::Selector(pair.full_group(), {}, true).best(request);
               REQUIRE(choice);
               CHECK(pair.prepare(*choice->engine, request, choice->tuning) != nullptr);
             }
@@ -174,11 +174,12 @@ TEST_CASE("ten communicators of two ranks that carry up to 1 MiB: 300 MB of each
   std::vector<std::unique_ptr<Growing>> all;
   for (int i = 0; i < 10; ++i) {
     // Nobody asks for more room, so nobody's peers come.
-    auto page = std::make_unique<GrowthPage>();
+    auto page = std::make_unique<LazyArenaPage>();
     CudaRankOptions options = drop_in(2);
-    options.growth = page.get();
+    options.lazy_arena = page.get();
     auto rank = made(options);
-    const cuda::Selector first(rank->first_group(), {}, true), whole(rank->whole_group(), {}, true);
+    const cuda::Selector first(rank->small_arena_group(), {}, true),
+        whole(rank->full_group(), {}, true);
     int calls = 0;
     for (const Collective collective :
          {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
@@ -190,11 +191,11 @@ TEST_CASE("ten communicators of two ranks that carry up to 1 MiB: 300 MB of each
           while (message_bytes(request) > bytes) request.count /= 2;
           CAPTURE(name_of(collective));
           CAPTURE(bytes);
-          CHECK_FALSE(wants_later_room(first, whole, request));
+          CHECK_FALSE(wants_large_arena(first, whole, request));
           const auto choice = first.no_slower_than_nccl(request);
           REQUIRE(choice);
-          CHECK(rank->prepare(*choice->engine, request, choice->tuning, CudaRank::Room::first) !=
-                nullptr);
+          CHECK(rank->prepare(*choice->engine, request, choice->tuning,
+                              CudaRank::ArenaTier::small) != nullptr);
           ++calls;
         }
     CHECK(calls == 9 * 2 * 11);
@@ -217,10 +218,10 @@ TEST_CASE("what a program asks for is taken at once") {
   CudaRankOptions options = drop_in(4);
   options.memory.budget_bytes = 400'000'000;
   const auto rank = made(options);
-  CHECK_FALSE(rank->grows());
+  CHECK_FALSE(rank->has_lazy_arena());
   CHECK(taken() > 250'000'000);
   CHECK(taken() <= 400'000'000);
-  CHECK(rank->whole_group().sizes == rank->first_group().sizes);
+  CHECK(rank->full_group().sizes == rank->small_arena_group().sizes);
 }
 
 TEST_CASE("engines without room say what they would want, and others serve") {
@@ -228,13 +229,13 @@ TEST_CASE("engines without room say what they would want, and others serve") {
   options.memory.budget_bytes = 14 * kMib;
   const auto rank = made(options);
   const Request request = request_of(Collective::all_reduce, 64 * kMib, 4);
-  const std::string why = why_not(cuda::tiled_engine(), request, {}, rank->whole_group());
+  const std::string why = why_not(cuda::tiled_engine(), request, {}, rank->full_group());
   CAPTURE(why);
   CHECK(why.starts_with("it wants 13 MB of slots of tiles; PLAIT_DEVICE_MEMORY=14M leaves "));
   CHECK_THROWS_WITH_AS(rank->prepare(cuda::tiled_engine(), request),
                        doctest::Contains("PLAIT_DEVICE_MEMORY=14M"), Error);
   const Request small = request_of(Collective::all_reduce, kMib, 4);
-  CHECK(cuda::Selector(rank->whole_group(), {}, true).best(small));
+  CHECK(cuda::Selector(rank->full_group(), {}, true).best(small));
   options.memory.budget_bytes = 2 * kMib;
   CHECK_THROWS_WITH_AS(made(options), doctest::Contains("PLAIT_DEVICE_MEMORY=2M"), Error);
 }
@@ -244,34 +245,34 @@ TEST_CASE("no memory for the later room: calls go on with the first, and nothing
     Growing one(library(2));
     const std::uint64_t first = taken();
     fake_cuda().memory.most = first + 8 * kMib;
-    CHECK_FALSE(one.rank->has_room(RoomCall::alone));
-    CHECK_FALSE(one.rank->has_room(RoomCall::alone));
+    CHECK_FALSE(one.rank->reserve_large_arena(CallContext::alone));
+    CHECK_FALSE(one.rank->reserve_large_arena(CallContext::alone));
     fake_cuda().memory.most = ~std::size_t{0};
     CHECK(taken() == first);
-    CHECK(one.rank->why_no_room().find("rank 0: ") == 0);
-    CHECK(one.rank->why_no_room().find("memory_alloc") != std::string::npos);
+    CHECK(one.rank->why_no_large_arena().find("rank 0: ") == 0);
+    CHECK(one.rank->why_no_large_arena().find("memory_alloc") != std::string::npos);
     // Any size goes in pieces, with no slots.
-    const cuda::Selector selector(one.rank->first_group(), {}, true);
+    const cuda::Selector selector(one.rank->small_arena_group(), {}, true);
     for (const Collective collective : {Collective::all_reduce, Collective::all_gather})
       for (const DataType type : {DataType::fp32, DataType::int64}) {
         const Request request = request_of(collective, 256 * kMib, 2, type);
         const auto choice = selector.best(request);
         REQUIRE(choice);
-        CHECK(one.rank->prepare(*choice->engine, request, choice->tuning, CudaRank::Room::first) !=
-              nullptr);
+        CHECK(one.rank->prepare(*choice->engine, request, choice->tuning,
+                                CudaRank::ArenaTier::small) != nullptr);
       }
   }
   CHECK(taken() == 0);
 }
 
 TEST_CASE("who closes while its peers have yet to come frees what it has begun") {
-  auto page = std::make_unique<GrowthPage>();
+  auto page = std::make_unique<LazyArenaPage>();
   CudaRankOptions options = library(2);
-  options.growth = page.get();
-  options.room_patience_s = 0;
+  options.lazy_arena = page.get();
+  options.large_arena_wait_s = 0;
   auto rank = made(options);
-  CHECK_FALSE(rank->has_room(RoomCall::alone));
-  CHECK(rank->should_grow());
+  CHECK_FALSE(rank->reserve_large_arena(CallContext::alone));
+  CHECK(rank->should_allocate_large_arena());
   rank.reset();
   CHECK(taken() == 0);
 }

@@ -7,58 +7,58 @@ import pytest
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_first_large_call_waits_a_moment_for_room(run_case, ranks):
-    for row in run_case("room", ranks):
+    for row in run_case("large_arena", ranks):
         assert row["wrong"] == 0 and row["early"] == 0
-        assert row["passed"] == 0 and row["rooms"] > 0
+        assert row["passed"] == 0 and row["large_arenas"] > 0
 
 
 def test_without_waiting_calls_are_nccls_until_all_have_room(run_case):
-    rows = run_case("room", 3, env={"STANDIN_ROOM_S": "0", "PLAIT_DEBUG": "EXPLAIN"})
+    rows = run_case("large_arena", 3, env={"STANDIN_ARENA_WAIT_S": "0", "PLAIT_DEBUG": "EXPLAIN"})
     assert all(row["wrong"] == 0 and row["passed"] > 0 for row in rows)
-    assert "NCCL (room for large calls is not there yet on all ranks)" in run_case.stderr
+    assert "NCCL (the arena for large calls is not allocated on all ranks yet)" in run_case.stderr
 
 
 def test_what_one_rank_simulates_leaves_the_order_of_calls_alone(run_case):
-    for row in run_case("room_simulated", 3):
+    for row in run_case("large_arena_simulated", 3):
         assert row["wrong"] == 0
 
 
 def test_captures_begin_no_room_and_keep_what_they_had(run_case):
-    for row in run_case("room_captured", 3):
+    for row in run_case("large_arena_captured", 3):
         assert row["wrong"] == 0 and row["early"] == 0
         assert row["passed"] > 0 and row["served"] > 0 and row["nccl"] > 0
 
 
 def test_communicators_that_cross(run_case):
-    for row in run_case("room_crossed", 3, env={"STANDIN_ROOM_S": "0.05"}):
+    for row in run_case("large_arena_crossed", 3, env={"STANDIN_ARENA_WAIT_S": "0.05"}):
         assert row["wrong"] == 0
         assert row["passed"] > 0 and row["served"] > 0
 
 
-@pytest.mark.parametrize("case", ["room", "room_of_one_thread"])
+@pytest.mark.parametrize("case", ["large_arena", "large_arena_of_one_thread"])
 def test_ranks_of_one_process_have_all_room_at_once(run_case, case):
-    for row in run_case(case, 3, "threads")[: 1 if case == "room_of_one_thread" else 3]:
+    for row in run_case(case, 3, "threads")[: 1 if case == "large_arena_of_one_thread" else 3]:
         assert row["wrong"] == 0
-        assert row["served"] > 0 and row["passed"] == 0 and row["rooms"] == 0
+        assert row["served"] > 0 and row["passed"] == 0 and row["large_arenas"] == 0
 
 
 def test_memory_that_one_rank_has_wrong_leaves_the_order_of_calls_alone(run_case):
-    for row in run_case("room_misaligned", 3):
+    for row in run_case("large_arena_misaligned", 3):
         assert row["wrong"] == 0
 
 
 def test_one_rank_without_memory_leaves_all_large_calls_to_nccl(run_case):
-    for row in run_case("room", 3, env={"STANDIN_NO_ROOM": "1"}):
+    for row in run_case("large_arena", 3, env={"STANDIN_NO_ARENA": "1"}):
         assert row["wrong"] == 0
-        assert row["served"] > 0 and row["passed"] > 0 and row["rooms"] == 0
+        assert row["served"] > 0 and row["passed"] > 0 and row["large_arenas"] == 0
 
 
 def test_what_is_half_made_goes_with_the_communicator(run_case):
-    for row in run_case("room_closed_early", 3):
-        assert row["freed"] > 0 and row["rooms"] == 0
+    for row in run_case("large_arena_closed_early", 3):
+        assert row["freed"] > 0 and row["large_arenas"] == 0
 
 
 @pytest.mark.parametrize("said", [{"PLAIT_DEVICE_MEMORY": "192M"}, {"PLAIT_BITWISE": "1"}])
 def test_all_room_at_once_where_the_program_says_so(run_case, said):
-    for row in run_case("room_captured", 2, env=said):
-        assert row["wrong"] == 0 and row["passed"] == 0 and row["rooms"] == 0
+    for row in run_case("large_arena_captured", 2, env=said):
+        assert row["wrong"] == 0 and row["passed"] == 0 and row["large_arenas"] == 0

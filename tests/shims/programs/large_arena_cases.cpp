@@ -37,7 +37,7 @@ struct Large {
 std::string counts(std::uint64_t wrong) {
   return number("wrong", wrong) + ", " + counted("all_reduce") + ", " +
          number("nccl", standin_calls("ncclAllReduce")) + ", " +
-         number("rooms", standin_calls("room made"));
+         number("large_arenas", standin_calls("large arena made"));
 }
 
 /// Large calls until plait serves them, or for long enough.
@@ -73,18 +73,18 @@ void misalign_one(const Rank& r) {
 }  // namespace
 
 /// Small calls, then large ones, one of them after what only rank 0 simulates or gets wrong.
-std::string room(const Job& job, int rank) {
+std::string large_arena(const Job& job, int rank) {
   const Rank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
-  const std::uint64_t early = standin_calls("room made");
-  if (rank == 0 && job.name == "room_simulated") simulate_one(r);
-  if (rank == 0 && job.name == "room_misaligned") misalign_one(r);
+  const std::uint64_t early = standin_calls("large arena made");
+  if (rank == 0 && job.name == "large_arena_simulated") simulate_one(r);
+  if (rank == 0 && job.name == "large_arena_misaligned") misalign_one(r);
   wrong += call_until_served(r, r.comm, 5);
   return counts(wrong) + ", " + number("early", early);
 }
 
 /// A capture before there is room, one after; both replayed by turns.
-std::string room_captured(const Job& job, int rank) {
+std::string large_arena_captured(const Job& job, int rank) {
   const Rank r(job, rank);
   Large before(rank, 1), after(rank, 2);
   const auto capture = [&](Large& large) {
@@ -93,7 +93,7 @@ std::string room_captured(const Job& job, int rank) {
     return standin_capture_end(r.stream);
   };
   void* first = capture(before);
-  const std::uint64_t early = standin_calls("room made");
+  const std::uint64_t early = standin_calls("large arena made");
   std::uint64_t wrong = call_until_served(r, r.comm, 2);
   void* second = capture(after);
   for (int turn = 0; turn < 6; ++turn) {
@@ -109,7 +109,7 @@ std::string room_captured(const Job& job, int rank) {
 }
 
 /// Ranks come to two communicators in opposite orders, each on a stream of its own.
-std::string room_crossed(const Job& job, int rank) {
+std::string large_arena_crossed(const Job& job, int rank) {
   const Rank r(job, rank);
   Comm other = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &other, nullptr));
@@ -130,7 +130,7 @@ std::string room_crossed(const Job& job, int rank) {
 }
 
 /// One thread drives all ranks, in groups.
-std::string room_of_one_thread(const Job& job, int rank) {
+std::string large_arena_of_one_thread(const Job& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
   std::vector<Comm> comms(n);
@@ -153,7 +153,7 @@ std::string room_of_one_thread(const Job& job, int rank) {
 }
 
 /// Rank 0 begins its room, and all close before the others have come to a large call.
-std::string room_closed_early(const Job& job, int rank) {
+std::string large_arena_closed_early(const Job& job, int rank) {
   {
     const Rank r(job, rank);
     Large never(rank, 0);
@@ -164,7 +164,7 @@ std::string room_closed_early(const Job& job, int rank) {
     }
   }
   return number("freed", standin_calls("engine freed")) + ", " +
-         number("rooms", standin_calls("room made"));
+         number("large_arenas", standin_calls("large arena made"));
 }
 
 }  // namespace program

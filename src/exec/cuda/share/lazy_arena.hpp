@@ -31,31 +31,31 @@
 namespace plait::cuda {
 
 /// In memory that all ranks map; zeros when the first of all begins.
-struct GrowthPage {
+struct LazyArenaPage {
   AgreedSwitch::Words switched;
   PageMeeting::Words meeting;
   std::atomic<std::uint32_t> wanted;  ///< the last attempt that some rank has begun; 0 = none
 };
 
 /// What a call that wants the room may do for it.
-enum class RoomCall {
+enum class CallContext {
   captured,  ///< nothing: a capture allocates nothing and waits for nobody
   grouped,   ///< begin it: whoever else is to come may come to it in the same thread
   alone      ///< begin it, and wait for a moment until all have it
 };
 
-class Growth {
+class LazyArena {
  public:
   using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
   static constexpr double kRetryS = 1;
   /// make: allocates and maps this rank's, with exchanges that all ranks make alike; throws Error.
   /// After that it is called again, and goes on with what it has made. patience_s: how long all
   /// calls together wait for the others, at most. page outlives this.
-  Growth(GrowthPage& page, int rank, int ranks, double patience_s,
-         std::function<void(const Exchange&)> make, double retry_s = kRetryS);
-  ~Growth();
-  Growth(const Growth&) = delete;
-  Growth& operator=(const Growth&) = delete;
+  LazyArena(LazyArenaPage& page, int rank, int ranks, double patience_s,
+            std::function<void(const Exchange&)> make, double retry_s = kRetryS);
+  ~LazyArena();
+  LazyArena(const LazyArena&) = delete;
+  LazyArena& operator=(const LazyArena&) = delete;
 
   /// Starts making, where that has not been done, or where another rank has begun the next attempt,
   /// and returns. Any thread.
@@ -64,7 +64,7 @@ class Growth {
   bool is_wanted() const { return page_.wanted.load(std::memory_order_relaxed) != 0; }
   /// Of the next call that wants the room, whether it has it: the same answer on all ranks, which
   /// ask for the same calls.
-  bool next(RoomCall call);
+  bool next(CallContext call);
   /// The call asked for last was not made after all.
   void take_back() { agreed_.take_back(); }
   /// True once all calls from now on have it.
@@ -83,7 +83,7 @@ class Growth {
   void end_attempt() noexcept;
   void wait_a_moment();
 
-  GrowthPage& page_;
+  LazyArenaPage& page_;
   const std::function<void(const Exchange&)> make_;
   const pid_t owner_;
   AgreedSwitch agreed_;
