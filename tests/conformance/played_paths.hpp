@@ -69,12 +69,12 @@ class PlayedPaths : public cuda::PathSide {
  public:
   /// words: every rank's. late_s: how long its GPU is busy before the kernel starts.
   PlayedPaths(const std::vector<cuda::PathWords*>& words, int rank, std::uint64_t nonce,
-              const cuda::PathPatience& patience, const PlayedTrouble& trouble, double late_s = 0)
+              const cuda::PathTimeouts& timeouts, const PlayedTrouble& trouble, double late_s = 0)
       : words_(words), trouble_(trouble), late_s_(late_s) {
     args_.signal = &signal_;
     args_.nonce = nonce;
-    args_.start_ns = static_cast<unsigned long long>(patience.start_s * 2e9);
-    args_.wait_ns = static_cast<unsigned long long>(patience.wait_s * 1e9);
+    args_.start_ns = static_cast<unsigned long long>(timeouts.start_s * 2e9);
+    args_.wait_ns = static_cast<unsigned long long>(timeouts.wait_s * 1e9);
     args_.rank = rank;
     args_.ranks = static_cast<int>(words.size());
     for (std::size_t peer = 0; peer < words.size(); ++peer) args_.words[peer] = words[peer];

@@ -363,12 +363,12 @@ TEST_CASE("behind a clock that has stepped back a wait still hears the host, and
   /// Code that ends a wait that begins now; the clock steps back in it.
   const auto wait = [&](std::uint64_t wait_ns, bool is_stopped) {
     gpu.state.failed = kNoFault;
-    Patience patience;
+    SpinTimeout timeout;
     const auto began = std::chrono::steady_clock::now();
     unsigned code = kNoFault;
     for (bool is_back = false; code == kNoFault;) {
-      code = patience.over(&gpu.state, &gpu.stop_page, wait_ns, 1, 0, 0);
-      if (patience.began_ns == 0 || is_back) continue;
+      code = timeout.poll(&gpu.state, &gpu.stop_page, wait_ns, 1, 0, 0);
+      if (timeout.began_ns == 0 || is_back) continue;
       is_back = true;
       plait_test::clock_behind_ns = kHourNs;
       if (is_stopped) gpu.stop_page.stop = kFaultLost;

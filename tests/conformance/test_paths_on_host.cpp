@@ -25,7 +25,7 @@ constexpr std::uint64_t kNonce = 0x1234567;
 
 /// Every rank's proof, by exchanges at which all stop where one has found something, as they do
 /// where communicators are made.
-Outcome prove_all(int ranks, const PlayedTrouble& trouble, const PathPatience& patience,
+Outcome prove_all(int ranks, const PlayedTrouble& trouble, const PathTimeouts& timeouts,
                   const std::vector<double>& late_s = {}) {
   const auto count = static_cast<std::size_t>(ranks);
   std::vector<std::unique_ptr<PathWords>> memory;
@@ -49,8 +49,8 @@ Outcome prove_all(int ranks, const PlayedTrouble& trouble, const PathPatience& p
         return std::vector<std::string>(count);
       };
       try {
-        PlayedPaths side(words, rank, kNonce, patience, trouble, late_s.empty() ? 0 : late_s[me]);
-        prove_paths(side, exchange, rank, ranks, kNonce, patience);
+        PlayedPaths side(words, rank, kNonce, timeouts, trouble, late_s.empty() ? 0 : late_s[me]);
+        prove_paths(side, exchange, rank, ranks, kNonce, timeouts);
         exchange("the last one, in which all say what they found");
       } catch (const Error& error) {
         outcome.said[me] = error.what();
@@ -63,7 +63,7 @@ Outcome prove_all(int ranks, const PlayedTrouble& trouble, const PathPatience& p
   return outcome;
 }
 
-const PathPatience kShort{.start_s = 20, .wait_s = 1, .copy_s = 20};
+const PathTimeouts kShort{.start_s = 20, .wait_s = 1, .copy_s = 20};
 
 bool names(const std::string& said, int rank, int peer) {
   return said.find(text("rank ", rank, "'s")) != std::string::npos &&
@@ -90,10 +90,10 @@ TEST_CASE("paths that work are proved, whichever rank's GPU is busy first") {
 TEST_CASE("what a kernel stores and its owner does not see is found by the owner") {
   for (const int ranks : {2, 3})
     for (const Trouble trouble : {Trouble::mirror, Trouble::stale, Trouble::flip}) {
-      const PathPatience patience{
+      const PathTimeouts timeouts{
           .start_s = 20, .wait_s = trouble == Trouble::mirror ? 0.4 : 10, .copy_s = 20};
       const Outcome outcome =
-          prove_all(ranks, {.writer = 1, .owner = 0, .stores = trouble}, patience);
+          prove_all(ranks, {.writer = 1, .owner = 0, .stores = trouble}, timeouts);
       CAPTURE(static_cast<int>(trouble));
       CAPTURE(outcome.said[0]);
       CAPTURE(outcome.said[1]);
@@ -110,13 +110,13 @@ TEST_CASE("what a kernel stores and its owner does not see is found by the owner
 
 TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found by who has them") {
   for (const Trouble trouble : {Trouble::mirror, Trouble::stale, Trouble::flip}) {
-    const PathPatience patience{.start_s = 20, .wait_s = 5, .copy_s = 20};
-    const Outcome pushed = prove_all(3, {.writer = 2, .owner = 1, .pushes = trouble}, patience);
+    const PathTimeouts timeouts{.start_s = 20, .wait_s = 5, .copy_s = 20};
+    const Outcome pushed = prove_all(3, {.writer = 2, .owner = 1, .pushes = trouble}, timeouts);
     CHECK(names(pushed.said[1], 1, 2));
     CHECK(pushed.said[1].find("copies into") != std::string::npos);
     CHECK(pushed.said[0].empty());
     CHECK(pushed.said[2].empty());
-    const Outcome pulled = prove_all(3, {.writer = 2, .owner = 1, .pulls = trouble}, patience);
+    const Outcome pulled = prove_all(3, {.writer = 2, .owner = 1, .pulls = trouble}, timeouts);
     CHECK(names(pulled.said[2], 2, 1));
     CHECK(pulled.said[2].find("copies out of") != std::string::npos);
     CHECK(pulled.said[0].empty());
@@ -125,7 +125,7 @@ TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found b
 }
 
 TEST_CASE("a GPU that never gets to the kernel is an error in time") {
-  const PathPatience patience{.start_s = 0.3, .wait_s = 0.3, .copy_s = 20};
-  const Outcome outcome = prove_all(2, {}, patience, {0, 2.0});
+  const PathTimeouts timeouts{.start_s = 0.3, .wait_s = 0.3, .copy_s = 20};
+  const Outcome outcome = prove_all(2, {}, timeouts, {0, 2.0});
   CHECK(outcome.said[1].find("rank 1's GPU was busy for 0.3 s") != std::string::npos);
 }

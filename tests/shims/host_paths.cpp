@@ -23,7 +23,7 @@ void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
     words.push_back(reinterpret_cast<cuda::PathWords*>(segment.paths[rank]));
   constexpr std::uint64_t kNonce = 42;
   const bool waits = trouble.stores == plait_test::Trouble::mirror;  // in vain
-  const cuda::PathPatience patience{.start_s = 20, .wait_s = waits ? 0.5 : 10, .copy_s = 20};
+  const cuda::PathTimeouts patience{.start_s = 20, .wait_s = waits ? 0.5 : 10, .copy_s = 20};
   plait_test::PlayedPaths side(words, options.rank.rank, kNonce, patience, trouble);
   cuda::prove_paths(side, exchange, options.rank.rank, options.rank.ranks, kNonce, patience);
 }

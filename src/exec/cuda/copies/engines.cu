@@ -25,8 +25,8 @@ extern "C" __global__ void __launch_bounds__(1, 1)
   using namespace plait::cuda;
   if (args.state == nullptr) return;  // an empty launch
   if (*const_cast<const volatile unsigned*>(&args.stop_page->stop) != kFaultLost) return;
-  Patience patience;  // until the host can read why, whoever tells it
-  while (!patience.gone(args.state, args.stop_page, ~0ull, kNoPeer, 0, ~0u)) {
+  SpinTimeout timeout;  // until the host can read why, whoever tells it
+  while (!timeout.expired(args.state, args.stop_page, ~0ull, kNoPeer, 0, ~0u)) {
   }
 }
 

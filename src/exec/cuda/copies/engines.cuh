@@ -13,9 +13,9 @@ namespace plait::cuda {
 __device__ inline bool engine_is_broken(const EngineStep& step) {
   const unsigned* const poisoned = &step.flags[step.rank]->poisoned;
   unsigned failed = fault_of(step.state);
-  Patience patience;
+  SpinTimeout timeout;
   for (unsigned peer = load_flag(poisoned); peer != 0 && failed == kNoFault;)
-    failed = patience.over(step.state, step.stop_page, step.wait_ns, peer - 1, 0, ~0u);
+    failed = timeout.poll(step.state, step.stop_page, step.wait_ns, peer - 1, 0, ~0u);
   return __any_sync(~0u, failed != kNoFault ? 1 : 0) != 0;
 }
 
@@ -25,13 +25,13 @@ __device__ inline bool engine_wait(const EngineStep& step) {
   const EngineFlags& mine = *step.flags[step.rank];
   const unsigned base = *step.counted;
   bool broken = false;
-  Patience patience;
+  SpinTimeout timeout;
   for (const EngineWait& wait : step.waits) {
     if (rank >= kMaxCudaRanks || (wait.ranks >> rank & 1) == 0) continue;
     while (!broken && !reached(load_flag(&wait.words[rank]), base + wait.value))
-      broken = load_flag(&mine.poisoned) != 0 ||
-               patience.over(step.state, step.stop_page, step.wait_ns, rank, wait.value, ~0u) !=
-                   kNoFault;
+      broken =
+          load_flag(&mine.poisoned) != 0 ||
+          timeout.poll(step.state, step.stop_page, step.wait_ns, rank, wait.value, ~0u) != kNoFault;
   }
   return __any_sync(~0u, broken ? 1 : 0) == 0;
 }

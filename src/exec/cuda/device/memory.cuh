@@ -1,6 +1,6 @@
 // Loads, stores, flags and deadlines as kernels use them: every wait of a kernel goes through
-// Patience. Orders follow the PTX memory model: who publishes data stores it, meets its block at a
-// CTA barrier, and has one thread release at system scope. volatile orders nothing.
+// SpinTimeout. Orders follow the PTX memory model: who publishes data stores it, meets its block at
+// a CTA barrier, and has one thread release at system scope. volatile orders nothing.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #ifndef PLAIT_PTX  // tests play kernels on a host's threads (tests/conformance/device_on_host.hpp)
@@ -78,15 +78,15 @@ __device__ inline bool is_not_past(unsigned long long time_ns, unsigned long lon
 /// Counts failed polls of one thread; gives up at the deadline or when the host says so. Host
 /// memory is far, and tens of thousands of threads may wait at once: one of them looks there, at
 /// most once a millisecond, and the others see in device memory what came of it.
-struct Patience {
+struct SpinTimeout {
   static constexpr unsigned long long kLookNs = 1'000'000;
   unsigned polls = 0;
   unsigned long long began_ns = 0;
 
   /// FaultCode: what the host says, or nothing where somebody else has just looked, by a clock that
   /// may be a little behind or ahead.
-  __device__ static unsigned host_says(DeviceState* state, StopPage* stop_page,
-                                       unsigned long long now) {
+  __device__ static unsigned host_stop_code(DeviceState* state, StopPage* stop_page,
+                                            unsigned long long now) {
     const unsigned long long looked = *const_cast<volatile unsigned long long*>(&state->looked_ns);
     if (now - looked + kLookNs < 2 * kLookNs) return kNoFault;
     if (atomicCAS(&state->looked_ns, looked, now) != looked) return kNoFault;
@@ -94,30 +94,30 @@ struct Patience {
   }
 
   /// Whether the last poll looked at the time and what the host says; few do.
-  __device__ bool has_looked() const { return (polls & 255u) == 0; }
+  __device__ bool checked_host() const { return (polls & 255u) == 0; }
   /// For waits on threads of the same block, who see to peers and deadlines themselves.
-  __device__ bool given_up(const DeviceState* state) {
+  __device__ bool failed_elsewhere(const DeviceState* state) {
     let_others_run();
     return (++polls & 255u) == 0 && fault_of(state) != kNoFault;
   }
   /// FaultCode: not 0 = the wait is over, and the host can read why. For who has something left to
   /// do before the stream fails.
-  __device__ unsigned over(DeviceState* state, StopPage* stop_page, unsigned long long wait_ns,
+  __device__ unsigned poll(DeviceState* state, StopPage* stop_page, unsigned long long wait_ns,
                            unsigned peer, unsigned where, unsigned lane) {
     if ((++polls & 255u) != 0) return kNoFault;
     const unsigned long long now = now_ns();
     if (is_not_past(began_ns, now)) began_ns = now;
     const unsigned failed = fault_of(state);
     if (failed != kNoFault) return failed;
-    const unsigned stop = host_says(state, stop_page, now);
+    const unsigned stop = host_stop_code(state, stop_page, now);
     if (stop == kNoFault && now - began_ns < wait_ns) return kNoFault;
     return note_fault(state, stop_page, stop != kNoFault ? stop : unsigned{kFaultDeadline}, peer,
                       where, lane);
   }
   /// True where the program has aborted; where it has not and the wait is over, the stream fails.
-  __device__ bool gone(DeviceState* state, StopPage* stop_page, unsigned long long wait_ns,
-                       unsigned peer, unsigned where, unsigned lane) {
-    const unsigned code = over(state, stop_page, wait_ns, peer, where, lane);
+  __device__ bool expired(DeviceState* state, StopPage* stop_page, unsigned long long wait_ns,
+                          unsigned peer, unsigned where, unsigned lane) {
+    const unsigned code = poll(state, stop_page, wait_ns, peer, where, lane);
     if (code != kNoFault) fail_unless_aborted(code);
     return code != kNoFault;
   }
@@ -130,8 +130,8 @@ __device__ inline void heed_poison(const unsigned* poisoned, DeviceState* state,
                                    StopPage* stop_page, unsigned long long wait_ns) {
   const unsigned said = poisoned == nullptr ? 0 : peek_flag(poisoned);
   if (said == 0) return;
-  Patience patience;
-  while (!patience.gone(state, stop_page, wait_ns, said - 1, 0, ~0u)) {
+  SpinTimeout timeout;
+  while (!timeout.expired(state, stop_page, wait_ns, said - 1, 0, ~0u)) {
   }
 }
 

@@ -96,7 +96,7 @@ __device__ void reduce_share(const LaneArgs& args, const LanePlace& place, const
 /// full when the top bit changes, and none ends with a rest that would be lost at 2^32.
 /// Source: CUDA's cooperative groups, sync_grids.
 __device__ inline bool meet_blocks(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
-                                   Patience& patience) {
+                                   SpinTimeout& timeout) {
   PLAIT_SHARED(int, broken);
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -106,8 +106,8 @@ __device__ inline bool meet_blocks(const LaneArgs& args, const LanePlace& place,
     const unsigned mine = place.block == 0 ? kRound - (place.blocks - 1) : 1;
     const unsigned before = atomicAdd(&place.counters[0], mine);
     while (((load_flag(&place.counters[0]) ^ before) & kRound) == 0)
-      if (patience.gone(args.state, args.stop_page, args.wait_ns, op.peer, op.index,
-                        place.lane->index)) {
+      if (timeout.expired(args.state, args.stop_page, args.wait_ns, op.peer, op.index,
+                          place.lane->index)) {
         broken = 1;
         break;
       }
@@ -117,14 +117,14 @@ __device__ inline bool meet_blocks(const LaneArgs& args, const LanePlace& place,
 }
 
 __device__ inline bool wait_for(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
-                                unsigned epoch, Patience& patience) {
+                                unsigned epoch, SpinTimeout& timeout) {
   PLAIT_SHARED(int, broken);
   __syncthreads();  // all have read what came of the wait before
   if (threadIdx.x == 0) {
     broken = 0;
     while (!reached(load_flag(op.flag), epoch + op.value))
-      if (patience.gone(args.state, args.stop_page, args.wait_ns, op.peer, op.index,
-                        place.lane->index)) {
+      if (timeout.expired(args.state, args.stop_page, args.wait_ns, op.peer, op.index,
+                          place.lane->index)) {
         broken = 1;
         break;
       }
@@ -182,11 +182,11 @@ __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
   const unsigned epoch = args.state->plan_epoch;
   const unsigned long long half = (args.state->inbox_calls & 1) * args.inbox_half_bytes;
   bool going = block_goes_on(args);
-  Patience patience;
+  SpinTimeout timeout;
   const DeviceOp* ops = args.ops + place.lane->first_op;
   for (unsigned index = 0; index < place.lane->op_count && going; ++index) {
     const DeviceOp& op = ops[index];
-    if (op.barrier != 0) going = meet_blocks(args, place, op, patience);
+    if (op.barrier != 0) going = meet_blocks(args, place, op, timeout);
     if (!going) break;
     switch (static_cast<OpKind>(op.kind)) {
       case OpKind::copy:
@@ -195,7 +195,7 @@ __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
         break;
       case OpKind::reduce: do_reduce<kType, kOp>(args, place, op, half); break;
       case OpKind::signal: raise(place, op, epoch); break;
-      case OpKind::wait: going = wait_for(args, place, op, epoch, patience); break;
+      case OpKind::wait: going = wait_for(args, place, op, epoch, timeout); break;
       case OpKind::join: break;  // refused where plans are chosen
     }
   }

@@ -66,7 +66,7 @@ struct EscapedCall {
   unsigned number;
   unsigned long long half;
   bool broken;
-  Patience patience;
+  SpinTimeout timeout;
 
   __device__ explicit EscapedCall(const Args& given) : args(given) {
     number = number_of_call(args.state);
@@ -81,8 +81,8 @@ struct EscapedCall {
   }
   __device__ bool give_up(int from, unsigned unit) {
     if (!broken)
-      broken = patience.gone(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(from),
-                             unit, ~0u);
+      broken = timeout.expired(args.state, args.stop_page, args.wait_ns,
+                               static_cast<unsigned>(from), unit, ~0u);
     return broken;
   }
   /// The unit of that number, in the line `at`.

@@ -104,7 +104,7 @@ struct FusedCall {
   unsigned units;  // counted in 32 bits (kMostLines), so that registers suffice
   bool aligned;
   bool broken = false;
-  Patience patience;
+  SpinTimeout timeout;
 
   __device__ explicit FusedCall(const FusedArgs& given) : args(given) {
     number = number_of_call(args.state);
@@ -136,8 +136,8 @@ struct FusedCall {
   }
   __device__ bool give_up(int peer, unsigned unit) {
     if (!broken)
-      broken = patience.gone(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(peer),
-                             unit, ~0u);
+      broken = timeout.expired(args.state, args.stop_page, args.wait_ns,
+                               static_cast<unsigned>(peer), unit, ~0u);
     return broken;
   }
   __device__ Unit take(char* at, int peer, unsigned unit) {

@@ -27,7 +27,7 @@ struct LongChainShared {
 template <DataType kType, int kOp, int kHandling>
 struct LongChainCall : ChainCall<kType, kOp, kHandling> {
   using Chain = ChainCall<kType, kOp, kHandling>;
-  using Chain::args, Chain::broken, Chain::patience;
+  using Chain::args, Chain::broken, Chain::timeout;
 
   const LongChainArgs& given;
   LongChainShared& shared;
@@ -60,16 +60,16 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
   }
   /// No thread is two pieces ahead of another: of which piece it is through with, one bit tells.
   __device__ void await_block(unsigned piece) {
-    while (!broken && shared.done + 1 < piece) broken = patience.given_up(args.state);
-    patience.began_ns = 0;  // each piece has its own deadline
+    while (!broken && shared.done + 1 < piece) broken = timeout.failed_elsewhere(args.state);
+    timeout.began_ns = 0;  // each piece has its own deadline
   }
   __device__ void await_room(unsigned piece) {
     while (!broken && shared.room < piece) {
       let_others_run();
-      broken = patience.gone(args.state, args.stop_page, args.wait_ns,
-                             static_cast<unsigned>(this->receiver()), piece * this->lines, ~0u);
+      broken = timeout.expired(args.state, args.stop_page, args.wait_ns,
+                               static_cast<unsigned>(this->receiver()), piece * this->lines, ~0u);
     }
-    patience.began_ns = 0;
+    timeout.began_ns = 0;
     __threadfence_block();
   }
   __device__ void say_through(unsigned piece) const {
@@ -126,7 +126,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     unsigned room = 0;
     bool has_said = false;
     for (unsigned done = 0; done < given.pieces && shared.stopped == 0;) {
-      if (patience.given_up(args.state)) return;
+      if (timeout.failed_elsewhere(args.state)) return;
       if (room < wanted) room = look_for_room(mine, room);
       if (all_are_through(done)) {
         shared.done = ++done;
@@ -170,10 +170,11 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     for (int rank = 0; rank < args.ranks && !broken; ++rank) {
       if (rank == args.rank) continue;
       while (!broken && !reached(peek_flag(&own.nearly_done[rank]), call))
-        broken = patience.gone(args.state, args.stop_page, args.wait_ns,
-                               static_cast<unsigned>(rank), (given.pieces - 1) * this->lines, ~0u);
+        broken =
+            timeout.expired(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(rank),
+                            (given.pieces - 1) * this->lines, ~0u);
       load_flag(&own.nearly_done[rank]);
-      patience.began_ns = 0;
+      timeout.began_ns = 0;
     }
     own.calls = call;
     // No block reads its number any more.

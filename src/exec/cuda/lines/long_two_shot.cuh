@@ -52,7 +52,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Line, false> {
         let_others_run();
         call.give_up(peer(k), wanted);
       }
-    call.patience.began_ns = 0;  // each step has its own deadline
+    call.timeout.began_ns = 0;  // each step has its own deadline
     __threadfence_block();
   }
   __device__ void say_through(int s) const {
@@ -79,7 +79,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Line, false> {
     return threads >= static_cast<unsigned>(s / kMostShotRing + 1) * given.workers;
   }
   __device__ bool has_stopped() {
-    return shared.stopped != 0 || call.patience.given_up(call.args.state);
+    return shared.stopped != 0 || call.timeout.failed_elsewhere(call.args.state);
   }
   __device__ void tell() {
     for (int s = 0; s < steps - ring; ++s) {

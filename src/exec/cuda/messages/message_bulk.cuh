@@ -36,7 +36,7 @@ struct MessageBulk {
   /// False where the tile is not moved.
   __device__ bool await_open(unsigned tile) {
     while (end.shared.open <= tile) {
-      end.broken = end.broken || end.patience.given_up(end.args.state);
+      end.broken = end.broken || end.timeout.failed_elsewhere(end.args.state);
       if (end.broken || end.shared.limit <= tile) return false;
     }
     __threadfence_block();
@@ -61,7 +61,7 @@ struct MessageBulk {
       open = work.shared == 0 ? now : end.take(work, open, now);
       __threadfence_block();
       end.shared.open = open;
-      end.patience.began_ns = 0;
+      end.timeout.began_ns = 0;
       if (open == now) continue;
       end.shared.over = 1;
       break;
@@ -83,7 +83,7 @@ struct MessageBulk {
       __threadfence_block();  // numbers were there before, and whether the message is over
       const bool is_over = all_told && end.shared.over != 0;
       if (next == told && !is_over) {
-        if (all_told || end.patience.given_up(end.args.state)) return;
+        if (all_told || end.timeout.failed_elsewhere(end.args.state)) return;
         continue;
       }
       // The end of a shared message takes a slot as a tile does.

@@ -43,7 +43,7 @@ struct MessageTeam {
   unsigned next_channel;          // one thread's, of a host channel: whose tile it takes next
   unsigned begun;                 // one thread's: MessageFlags::begun before this block
   bool broken;                    // nothing goes on here
-  Patience patience;
+  SpinTimeout timeout;
 
   __device__ MessageTeam(const MessageArgs& given, MessageTeamShared& between, const Team& threads,
                          unsigned index, unsigned direction)
@@ -120,10 +120,10 @@ struct MessageTeam {
 
   __device__ bool give_up(unsigned where) {
     if (broken) return true;
-    broken = patience.gone(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(peer),
-                           where, ~0u);
-    if (!broken && patience.has_looked() && should_leave(&mine(), gridDim.x, patience.began_ns)) {
-      shared.since_ns = patience.began_ns;
+    broken = timeout.expired(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(peer),
+                             where, ~0u);
+    if (!broken && timeout.checked_host() && should_leave(&mine(), gridDim.x, timeout.began_ns)) {
+      shared.since_ns = timeout.began_ns;
       shared.leaves = 1;
       broken = true;
     }
@@ -135,7 +135,7 @@ struct MessageTeam {
       while (!broken && !reached(peek_flag(word), value)) give_up(value);
       load_flag(word);
     }
-    patience.began_ns = 0;  // the next wait has its own deadline
+    timeout.began_ns = 0;  // the next wait has its own deadline
   }
   /// All threads, of which one waits.
   __device__ void await_together(const unsigned* word, unsigned value) {
@@ -193,7 +193,7 @@ struct MessageTeam {
           if (at + u * team.threads < limit)
             all_here &= FlaggedLine::is_here<DataType::uint8>(got[u], flag_of(message));
       } while (!all_here && !give_up(at));
-      patience.began_ns = 0;
+      timeout.began_ns = 0;
       if (broken) break;
 #pragma unroll
       for (unsigned u = 0; u < kTogether; ++u)
@@ -353,7 +353,7 @@ struct MessageTeam {
       serve(shared.works[next_work % 2], bulk);
       if (broken || ++next_work == end_work) break;
       moved = 0;
-      patience.began_ns = 0;
+      timeout.began_ns = 0;
     }
     if (team.lane != 0 || peer == args.rank) return;
     mine().lines[side][channel][peer] = lines;
@@ -376,8 +376,8 @@ struct MessageTeam {
     const MessagePlace& place = mine().places[side][block];
     next_work = place.work;
     moved = place.moved;
-    patience.began_ns = place.since_ns;
-    patience.polls = 0u - kLooksAtLeft;
+    timeout.began_ns = place.since_ns;
+    timeout.polls = 0u - kLooksAtLeft;
     broken = false;
     return true;
   }

@@ -77,14 +77,14 @@ class Stopping {
 
 class CudaPathSide : public PathSide {
  public:
-  CudaPathSide(const PathPlace& place, std::uint64_t nonce, const PathPatience& patience)
+  CudaPathSide(const PathPlace& place, std::uint64_t nonce, const PathTimeouts& timeouts)
       : place_(place), words_(std::make_unique<PathWords>()) {
     for (int rank = 0; rank < place.ranks; ++rank)
       args_.words[rank] = &place.arena->words(rank)->paths;
     args_.signal = reinterpret_cast<PathSignal*>(place.device_signal);
     args_.nonce = nonce;
-    args_.start_ns = static_cast<unsigned long long>(patience.start_s * 2e9);
-    args_.wait_ns = static_cast<unsigned long long>(patience.wait_s * 1e9);
+    args_.start_ns = static_cast<unsigned long long>(timeouts.start_s * 2e9);
+    args_.wait_ns = static_cast<unsigned long long>(timeouts.wait_s * 1e9);
     args_.rank = place.rank;
     args_.ranks = place.ranks;
   }
@@ -152,7 +152,7 @@ void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader,
 }
 
 void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, std::uint64_t nonce,
-                 const PathPatience& patience) {
+                 const PathTimeouts& timeouts) {
   const auto finish = [&](const char* what, double wait_s) {
     if (!await([&] { return side.is_done(); }, wait_s))
       throw Error(ErrorCode::timeout, text(what, " on rank ", rank, "'s GPU did not end within ",
@@ -161,28 +161,28 @@ void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, 
   const Stopping stopping(side);
   side.offer(0);
   side.start();
-  if (!await([&] { return side.is_resident(); }, patience.start_s))
-    throw Error(ErrorCode::timeout, text("rank ", rank, "'s GPU was busy for ", patience.start_s,
+  if (!await([&] { return side.is_resident(); }, timeouts.start_s))
+    throw Error(ErrorCode::timeout, text("rank ", rank, "'s GPU was busy for ", timeouts.start_s,
                                          " s, so that no path could be proved"));
   exchange("resident");
   side.tell(kPathGo);
-  finish("kernels", patience.wait_s * (kPathRounds + 1) + patience.copy_s);
+  finish("kernels", timeouts.wait_s * (kPathRounds + 1) + timeouts.copy_s);
   for (unsigned round = 0; round < kPathCopyRounds; ++round) {
     if (round > 0) {
       side.offer(round);
-      finish("copies", patience.copy_s);
+      finish("copies", timeouts.copy_s);
       exchange("offered");
     }
     side.copy(round);
-    finish("copies", patience.copy_s);
+    finish("copies", timeouts.copy_s);
     exchange("copied");
-    require_whole(side.read(), rank, ranks, nonce, round, patience.wait_s);
+    require_whole(side.read(), rank, ranks, nonce, round, timeouts.wait_s);
   }
 }
 
 std::unique_ptr<PathSide> path_side(const PathPlace& place, std::uint64_t nonce,
-                                    const PathPatience& patience) {
-  return std::make_unique<CudaPathSide>(place, nonce, patience);
+                                    const PathTimeouts& timeouts) {
+  return std::make_unique<CudaPathSide>(place, nonce, timeouts);
 }
 
 }  // namespace plait::cuda

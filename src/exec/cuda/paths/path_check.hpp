@@ -26,7 +26,7 @@ class PathSide {
   virtual PathWords read() = 0;           ///< this rank's own memory, by its own GPU
 };
 
-struct PathPatience {
+struct PathTimeouts {
   double start_s = 60;  ///< until this rank's GPU, which may be busy, runs the kernel
   double wait_s = 2;    ///< for what a peer has written
   double copy_s = 10;   ///< for copies to end, among those of others
@@ -39,7 +39,7 @@ void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader,
 /// All ranks together. Error(driver_error) names the ranks, what did not arrive, and what to do.
 /// A rank that finds nothing wrong learns of what others found by the caller's next exchange.
 void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, std::uint64_t nonce,
-                 const PathPatience& patience = {});
+                 const PathTimeouts& timeouts = {});
 
 /// On a GPU: the words in `arena`, a signal in pinned host memory (zeros), a stream of its own. In
 /// the GPU's context.
@@ -53,6 +53,6 @@ struct PathPlace {
   int ranks;
 };
 std::unique_ptr<PathSide> path_side(const PathPlace& place, std::uint64_t nonce,
-                                    const PathPatience& patience = {});
+                                    const PathTimeouts& timeouts = {});
 
 }  // namespace plait::cuda

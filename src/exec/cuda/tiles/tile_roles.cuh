@@ -58,7 +58,7 @@ struct TileRoles {
   unsigned base;   // tiles of this block in all earlier calls
   unsigned count;  // in this call
   bool broken;
-  Patience patience;
+  SpinTimeout timeout;
 
   __device__ TileRoles(TileShared& between, unsigned element_bytes)
       : args(between.args),
@@ -162,9 +162,9 @@ struct TileRoles {
   __device__ void await_word(Words words, unsigned rank, unsigned value) {
     const unsigned* word = &(mine().*words)[blockIdx.x][rank];
     while (!broken && !reached(peek_flag(word), value))
-      broken = patience.gone(args.state, args.stop_page, args.wait_ns, rank, value, ~0u);
+      broken = timeout.expired(args.state, args.stop_page, args.wait_ns, rank, value, ~0u);
     load_flag(word);
-    patience.began_ns = 0;  // the next wait has its own deadline
+    timeout.began_ns = 0;  // the next wait has its own deadline
   }
   __device__ void await_words(Words words, unsigned ranks, unsigned value) {
     for (int k = 1; k < args.ranks; ++k)
@@ -272,7 +272,7 @@ struct TileRoles {
       if (ps_per_kib == 0) return;
       unsigned long long at_ps = passed_ps();
       while (at_ps < due_ps && !work.broken) {
-        work.broken = work.patience.given_up(work.args.state);
+        work.broken = work.timeout.failed_elsewhere(work.args.state);
         at_ps = passed_ps();
       }
       due_ps = max(due_ps, at_ps) + ps_per_kib * bytes / 1024;
@@ -355,9 +355,9 @@ struct TileRoles {
     store_flag_relaxed(&args.flags[partner]->pace[blockIdx.x][args.rank], base + tile + 1);
     const unsigned* word = &mine().pace[blockIdx.x][partner];
     while (!broken && !reached(peek_flag(word), base + tile + 1))
-      broken = patience.gone(args.state, args.stop_page, args.wait_ns,
-                             static_cast<unsigned>(partner), base + tile + 1, ~0u);
-    patience.began_ns = 0;
+      broken = timeout.expired(args.state, args.stop_page, args.wait_ns,
+                               static_cast<unsigned>(partner), base + tile + 1, ~0u);
+    timeout.began_ns = 0;
   }
   /// Units that the end of a part cuts short; only the last tile of a part has one.
   __device__ void push_tails(unsigned tile, unsigned to) {
@@ -380,7 +380,7 @@ struct TileRoles {
     cuda::store_any(dst, unit, value, bytes, whole, element);
   }
   __device__ void await_shared(const volatile unsigned& word, unsigned value) {
-    while (!broken && word < value) broken = patience.given_up(args.state);
+    while (!broken && word < value) broken = timeout.failed_elsewhere(args.state);
     __threadfence_block();
   }
 
@@ -401,11 +401,11 @@ struct TileRoles {
         last = peer(k);
       }
       if (reached(base + free, least)) {
-        broken = patience.gone(args.state, args.stop_page, args.wait_ns, last, free, ~0u);
+        broken = timeout.expired(args.state, args.stop_page, args.wait_ns, last, free, ~0u);
         continue;
       }
       free = least - base;
-      patience.began_ns = 0;
+      timeout.began_ns = 0;
       for (int k = 1; k < args.ranks; ++k)
         if (in(to, peer(k))) load_flag(&mine().parts_taken[blockIdx.x][peer(k)]);
       bulk_follows();
@@ -426,7 +426,7 @@ struct TileRoles {
                      taken = handed_to != 0 ? shared.handled : count,
                      gone = relayed_to != 0 ? shared.relayed : count;
       if (sent == arrived && taken == handled && gone == relayed) {
-        broken = broken || patience.given_up(args.state);
+        broken = broken || timeout.failed_elsewhere(args.state);
         if (broken) return;
         continue;
       }
