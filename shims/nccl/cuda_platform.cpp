@@ -81,7 +81,7 @@ class CudaEngine : public Engine {
   bool has_broken_off() const noexcept override { return rank().has_broken_off(); }
   void abort() noexcept override { rank().abort(); }
   void fail() noexcept override { rank().fail(); }
-  void heed(Stream stream) override { rank().heed(stream); }
+  void fail_if_peer_lost(Stream stream) override { rank().fail_if_peer_lost(stream); }
   bool has_ended(bool knows_calls) noexcept override { return rank().has_ended(knows_calls); }
   void unmap_peers() noexcept override { rank().unmap_peers(); }
 

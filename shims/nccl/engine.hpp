@@ -79,7 +79,7 @@ class Engine {
   virtual void fail() noexcept = 0;
   /// In stream order, behind what NCCL did for a call: after fail() it may have ended early, so the
   /// stream fails here. Throws Error.
-  virtual void heed(Stream stream) = 0;
+  virtual void fail_if_peer_lost(Stream stream) = 0;
 };
 
 /// Memory and a private stream on a communicator's device, for the exchange over NCCL itself.

@@ -45,7 +45,7 @@ class NodeEngine : public Engine {
     const InReal in_real;
     const std::shared_ptr<const NodeProgram> program = over_.program(request, {});
     over_.enqueue(*program, input, output, stream);
-    inside_->heed(stream);
+    inside_->fail_if_peer_lost(stream);
     sent_ += program->bytes_between;
     return kByPlait;
   }
@@ -73,7 +73,7 @@ class NodeEngine : public Engine {
     inside_->fail();
     over_.comms().abort();
   }
-  void heed(Stream stream) override { inside_->heed(stream); }
+  void fail_if_peer_lost(Stream stream) override { inside_->fail_if_peer_lost(stream); }
   void abort() noexcept override {
     inside_->abort();
     over_.comms().abort();

@@ -139,8 +139,8 @@ struct FakeCuda {
   FakeNotes notes;
   std::atomic<bool> is_capturing{false};  ///< every stream
   std::atomic<std::uint32_t> fault{
-      0};                          ///< not 0: the next plait_heed finds that a kernel has met this
-  std::atomic<int> busy_looks{0};  ///< stream_query() says so often that a stream is at work
+      0};  ///< not 0: the next plait_fail_if_peer_lost finds that a kernel has met this
+  std::atomic<int> busy_looks{0};     ///< stream_query() says so often that a stream is at work
   std::atomic<int> waits_for_all{0};  ///< of the host, for all that the GPU does
 };
 

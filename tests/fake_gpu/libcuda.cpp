@@ -131,9 +131,9 @@ void play_kernels(Api& api) {
     if (fake_cuda().plays)
       fake_cuda().plays(kernel_of(function), config->grid_x, config->block_x, args[0]);
     if (kernel_of(function) == "plait_path_check") begin_proof(*static_cast<PathArgs*>(args[0]));
-    if (fake_cuda().fault != 0 && kernel_of(function) == "plait_heed")
-      static_cast<HeedArgs*>(args[0])->stop_page->fault = {fake_cuda().fault.exchange(0), kNoPeer,
-                                                           0, ~0u};
+    if (fake_cuda().fault != 0 && kernel_of(function) == "plait_fail_if_peer_lost")
+      static_cast<PeerLostArgs*>(args[0])->stop_page->fault = {fake_cuda().fault.exchange(0),
+                                                               kNoPeer, 0, ~0u};
     return kSuccess;
   };
 }

@@ -150,7 +150,7 @@ Request request_of(Collective collective, std::uint64_t count, int ranks = 4) {
 /// But for what ends the stream where NCCL was aborted.
 std::vector<FakeNote> notes() {
   std::vector<FakeNote> found = fake_cuda().notes.all();
-  std::erase_if(found, [](const FakeNote& note) { return note.what == "plait_heed"; });
+  std::erase_if(found, [](const FakeNote& note) { return note.what == "plait_fail_if_peer_lost"; });
   return found;
 }
 
@@ -579,7 +579,7 @@ TEST_CASE("what a stream meets because NCCL was cut short is not taken for the c
             fake_cuda().nccl.async_error = 6;
             await("not aborted", [] { return fake_cuda().nccl.aborted == 2; });
             fake_cuda().fault = cuda::kFaultLost;
-            side.calls->rank().heed(nullptr);
+            side.calls->rank().fail_if_peer_lost(nullptr);
           };
           side.others = std::nullopt;
           const std::string first = why([&] { side.over->check(true); });

@@ -68,9 +68,10 @@ class OneRank {
   std::uint32_t stop() {
     std::uint32_t found = 0;
     fake_cuda().plays = [&](const std::string& kernel, unsigned, unsigned, const void* args) {
-      if (kernel == "plait_heed") found = static_cast<const cuda::HeedArgs*>(args)->stop_page->stop;
+      if (kernel == "plait_fail_if_peer_lost")
+        found = static_cast<const cuda::PeerLostArgs*>(args)->stop_page->stop;
     };
-    rank->heed(nullptr);
+    rank->fail_if_peer_lost(nullptr);
     fake_cuda().plays = nullptr;
     return found;
   }

@@ -258,7 +258,7 @@ class HostEngine : public Engine {
     if (lazy_arena_ != nullptr) lazy_arena_->cancel();
   }
   void fail() noexcept override { shared_->failed.store(true); }
-  void heed(Stream stream) override {
+  void fail_if_peer_lost(Stream stream) override {
     standin::push(stream, [stream, shared = shared_] {
       if (shared->failed.load() && !shared->aborted.load()) standin_stream_fail(stream);
     });

@@ -319,7 +319,7 @@ void GpuOverNodes::put_in_order(cuda::Stream stream, int peer, const std::functi
     PLAIT_CUDA_CALL(event_record, crossing->begun, side);
   }
   work();
-  side_.calls->rank().heed(stream);
+  side_.calls->rank().fail_if_peer_lost(stream);
   if (crossing != nullptr) {
     PLAIT_CUDA_CALL(event_record, crossing->ended, side);
     const std::lock_guard lock(guard_);

@@ -649,10 +649,10 @@ bool CudaRank::is_captured(Stream stream) const noexcept {
   return result == kCaptureImplicit || (result == kSuccess && status != kCaptureNone);
 }
 
-void CudaRank::heed(Stream stream) {
+void CudaRank::fail_if_peer_lost(Stream stream) {
   const Current current(context_);
-  HeedArgs args{arena_->state(), reinterpret_cast<StopPage*>(device_stop_page_)};
-  kernels_->launch(kernels_->find("plait_heed"), {1, 1, false}, stream, {&args});
+  PeerLostArgs args{arena_->state(), reinterpret_cast<StopPage*>(device_stop_page_)};
+  kernels_->launch(kernels_->find("plait_fail_if_peer_lost"), {1, 1, false}, stream, {&args});
 }
 
 }  // namespace plait::cuda

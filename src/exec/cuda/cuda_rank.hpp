@@ -34,7 +34,7 @@ struct CudaRankOptions {
   ArenaOptions memory;                  ///< `two_tiers` follows from `growth`
   LazyArenaPage* lazy_arena = nullptr;  ///< zeros that all ranks map, to agree from which call on
                                         ///< there is room for large ones; null = all room at once
-  double large_arena_wait_s = 1;  ///< how long calls wait for that room, all together
+  double large_arena_wait_s = 1;        ///< how long calls wait for that room, all together
   /// Makes host memory that all ranks map, and says where each rank's is; all ranks together, where
   /// room for large calls is made. It outlives the rank. Null = no host path.
   std::function<std::vector<std::byte*>(const Exchange&)> rings;
@@ -151,7 +151,7 @@ class CudaRank : public EngineRank {
   void fail() noexcept;
   /// Fails the stream where fail() was called before it comes here: behind what another library did
   /// for a call, which may have ended early then.
-  void heed(Stream stream);
+  void fail_if_peer_lost(Stream stream);
 
  private:
   bool is_quiet() noexcept;

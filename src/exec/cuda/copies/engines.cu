@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(32, 1)
 
 /// Behind another library's part of a call: where a rank is lost, that may have ended early.
 extern "C" __global__ void __launch_bounds__(1, 1)
-    plait_heed(const __grid_constant__ plait::cuda::HeedArgs args) {
+    plait_fail_if_peer_lost(const __grid_constant__ plait::cuda::PeerLostArgs args) {
   using namespace plait::cuda;
   if (args.state == nullptr) return;  // an empty launch
   if (*const_cast<const volatile unsigned*>(&args.stop_page->stop) != kFaultLost) return;

@@ -59,7 +59,7 @@ __device__ inline void engine_step(const EngineStep& step) {
     store_flag(&step.flags[rank]->poisoned, step.rank + 1);
   __threadfence_system();
   __syncwarp();
-  (void)has_ended(step.state);
+  (void)should_exit(step.state);
 }
 
 /// dst := source 0 (+) source 1 ..., unit by unit.
@@ -69,7 +69,7 @@ __device__ void reduce_piece(const PieceArgs& args) {
   using Stored = typename Sum::Stored;
   constexpr int kHeld = kSources == 0 ? 1 : kSources;
   constexpr int kTogether = sizeof(Stored) == 1 ? 1 : kSources == 2 || kSources == 0 ? 4 : 2;
-  if (has_ended(args.state)) return;
+  if (should_exit(args.state)) return;
   unsigned whole = 0;
   for (int s = 0; s < args.sources; ++s) whole |= is_aligned(args.source[s]) ? 1u << s : 0u;
   const bool whole_dst = is_aligned(args.dst);
@@ -109,7 +109,7 @@ __device__ void reduce_piece(const PieceArgs& args) {
 /// dst := source 0, whatever its bytes are.
 __device__ inline void move_piece(const PieceArgs& args) {
   constexpr int kTogether = 4;
-  if (has_ended(args.state)) return;
+  if (should_exit(args.state)) return;
   const bool whole = is_aligned(args.source[0]), whole_dst = is_aligned(args.dst);
   const unsigned long long units = (args.bytes + 15) / 16;
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;

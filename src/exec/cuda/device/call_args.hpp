@@ -22,9 +22,9 @@ inline constexpr std::uint32_t kNoPeer = ~0u;  ///< one that this rank does not 
 enum FaultCode : std::uint32_t {
   kNoFault = 0,
   kFaultDeadline = 1,
-  kFaultAborted = 2,   ///< by the program itself
-  kFaultLost = 3,      ///< a rank that is waited for is gone
-  kFaultBeingTold = 4  ///< of DeviceState::failed only: the host cannot read yet why
+  kFaultAborted = 2,       ///< by the program itself
+  kFaultLost = 3,          ///< a rank that is waited for is gone
+  kFaultBeingReported = 4  ///< of DeviceState::failed only: the host cannot read yet why
 };
 
 /// A rank's counters, in its own device memory: captured graphs advance them at every replay.
@@ -49,7 +49,7 @@ struct StopPage {
 };
 
 /// What the kernel is told that looks for a lost rank behind another library's part of a call.
-struct HeedArgs {
+struct PeerLostArgs {
   DeviceState* state;
   StopPage* stop_page;
 };

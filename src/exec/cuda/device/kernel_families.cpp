@@ -68,7 +68,7 @@ Uses uses_of(Family family, int ranks) {
       uses["plait_messages"] = {2 * kMessageTeamThreads, 2 * kMessageTeamBytes};
       break;
     case Family::engines: uses["plait_engine_step"] = uses["plait_engine_end"] = {32, 0}; break;
-    case Family::lanes: uses["plait_end_call"] = uses["plait_heed"] = {1, 0}; break;
+    case Family::lanes: uses["plait_end_call"] = uses["plait_fail_if_peer_lost"] = {1, 0}; break;
     default: break;
   }
   for (const Request& request : requests_of(ranks)) switch (family) {

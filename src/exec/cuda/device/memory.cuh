@@ -32,12 +32,12 @@ __device__ inline void fail_unless_aborted(unsigned failed) {
 /// FaultCode: not 0 = nothing goes on here any more, and the host can read why.
 __device__ inline unsigned fault_of(const DeviceState* state) {
   const unsigned failed = *const_cast<const volatile unsigned*>(&state->failed);
-  return failed == kFaultBeingTold ? unsigned{kNoFault} : failed;
+  return failed == kFaultBeingReported ? unsigned{kNoFault} : failed;
 }
 
 /// At the beginning of a kernel: true where nothing goes on here any more; false still while a
 /// fault is being told, as the others go on waiting until it is.
-__device__ inline bool has_ended(const DeviceState* state) {
+__device__ inline bool should_exit(const DeviceState* state) {
   const unsigned failed = fault_of(state);
   if (failed != kNoFault) fail_unless_aborted(failed);
   return failed != kNoFault;
@@ -45,7 +45,7 @@ __device__ inline bool has_ended(const DeviceState* state) {
 
 /// At the end of a kernel that found at its beginning that a wait had been given up: who has to
 /// know at once waits there for a load, 0.1 us of a small call.
-__device__ inline void end_broken(const DeviceState* state) {
+__device__ inline void fail_stream_at_end(const DeviceState* state) {
   unsigned failed = fault_of(state);
   for (unsigned polls = 0; failed == kNoFault && polls < 1u << 20; ++polls)  // it is being told
     failed = fault_of(state);
@@ -54,9 +54,9 @@ __device__ inline void end_broken(const DeviceState* state) {
 
 /// Nothing goes on here any more. The first one who says so tells the host why, and until that is
 /// told the others go on waiting. Returns what is told.
-__device__ inline unsigned note_fault(DeviceState* state, StopPage* stop_page, unsigned code,
-                                      unsigned peer, unsigned where, unsigned lane) {
-  if (atomicCAS(&state->failed, unsigned{kNoFault}, unsigned{kFaultBeingTold}) != kNoFault)
+__device__ inline unsigned record_fault(DeviceState* state, StopPage* stop_page, unsigned code,
+                                        unsigned peer, unsigned where, unsigned lane) {
+  if (atomicCAS(&state->failed, unsigned{kNoFault}, unsigned{kFaultBeingReported}) != kNoFault)
     return fault_of(state);
   volatile Fault* fault = &stop_page->fault;
   fault->peer = peer;
@@ -111,8 +111,8 @@ struct SpinTimeout {
     if (failed != kNoFault) return failed;
     const unsigned stop = host_stop_code(state, stop_page, now);
     if (stop == kNoFault && now - began_ns < wait_ns) return kNoFault;
-    return note_fault(state, stop_page, stop != kNoFault ? stop : unsigned{kFaultDeadline}, peer,
-                      where, lane);
+    return record_fault(state, stop_page, stop != kNoFault ? stop : unsigned{kFaultDeadline}, peer,
+                        where, lane);
   }
   /// True where the program has aborted; where it has not and the wait is over, the stream fails.
   __device__ bool expired(DeviceState* state, StopPage* stop_page, unsigned long long wait_ns,
@@ -126,8 +126,8 @@ struct SpinTimeout {
 /// At the end of a call: a peer that has given up said so before what it had queued by copy engines
 /// could come into this rank's memory, so no call ends with what may lie there. poisoned: this
 /// rank's word; null = no peer's copies come here.
-__device__ inline void heed_poison(const unsigned* poisoned, DeviceState* state,
-                                   StopPage* stop_page, unsigned long long wait_ns) {
+__device__ inline void fail_if_poisoned(const unsigned* poisoned, DeviceState* state,
+                                        StopPage* stop_page, unsigned long long wait_ns) {
   const unsigned said = poisoned == nullptr ? 0 : peek_flag(poisoned);
   if (said == 0) return;
   SpinTimeout timeout;

@@ -162,7 +162,7 @@ __device__ void do_reduce(const LaneArgs& args, const LanePlace& place, const De
 /// for what has been done in part.
 __device__ inline bool block_goes_on(const LaneArgs& args) {
   PLAIT_SHARED(int, ended);
-  if (threadIdx.x == 0) ended = has_ended(args.state) ? 1 : 0;
+  if (threadIdx.x == 0) ended = should_exit(args.state) ? 1 : 0;
   __syncthreads();
   return ended == 0;
 }
@@ -206,7 +206,7 @@ __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
 __device__ inline void end_lanes(const LaneEnd& end) {
   end.state->plan_epoch += end.epochs;
   end.state->inbox_calls += end.inbox_calls;
-  heed_poison(end.poisoned, end.state, end.stop_page, end.wait_ns);
+  fail_if_poisoned(end.poisoned, end.state, end.stop_page, end.wait_ns);
 }
 
 template <DataType kType, int kOp>

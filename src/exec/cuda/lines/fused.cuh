@@ -290,7 +290,7 @@ __device__ void one_shot(const FusedArgs& args) {
         [&](int u) { return call.own(at + u * stride); },
         [&](int u, const Unit& sum) { call.put(at + u * stride, sum); });
   }
-  if (call.broken) end_broken(args.state);
+  if (call.broken) fail_stream_at_end(args.state);
   end_fused_call(args.state, call.number);
 }
 
@@ -324,7 +324,7 @@ struct TwoShot {
       if (s + ahead >= 0 && s + ahead < shot.steps) shot.reduce(s + ahead);
       if (s >= 0 && (!kToRoot || args.rank == args.root)) shot.gather(s);
     }
-    if (shot.call.broken) end_broken(args.state);
+    if (shot.call.broken) fail_stream_at_end(args.state);
     end_fused_call(args.state, shot.call.number);
   }
 

@@ -170,7 +170,7 @@ __device__ void hop_call(Call& call, Parts move_parts) {
   if (!call.broken) call.greet();
   if (!call.broken) move_parts();
   if (!call.broken) call.await_greetings();
-  if (call.broken) end_broken(call.args.state);
+  if (call.broken) fail_stream_at_end(call.args.state);
   end_fused_call(call.args.state, call.number);
 }
 

@@ -146,7 +146,7 @@ __device__ void line_chain(const ChainArgs& args) {
     if (awaits) call.take_returned(first + at, stride);
   }
   if (!call.broken) call.await_greetings();
-  if (call.broken) end_broken(args.state);
+  if (call.broken) fail_stream_at_end(args.state);
   end_fused_call(args.state, call.number);
 }
 

@@ -199,7 +199,7 @@ __device__ void long_chain(const LongChainArgs& args) {
     call.keep_books();
     if (shared.stopped == 0) call.leave();
   }
-  if (call.broken) end_broken(args.state);
+  if (call.broken) fail_stream_at_end(args.state);
   __syncthreads();
   let_next_grid_start();  // as in end_fused_call
 }

@@ -128,7 +128,7 @@ __device__ void long_two_shot(const LongShotArgs& args) {
     else if (clerk < shot.call.ranks())
       shot.hear(clerk);
   }
-  if (shot.call.broken) end_broken(args.state);
+  if (shot.call.broken) fail_stream_at_end(args.state);
   end_fused_call(args.state, shot.call.number);
 }
 

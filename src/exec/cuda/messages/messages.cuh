@@ -51,7 +51,7 @@ struct MessageTeam {
     begun = threadIdx.x == 0 ? atomicAdd(&mine().begun, 1u) : 0;  // not waited for here
     begin(index);
     moved = 0;
-    broken = has_ended(args.state);
+    broken = should_exit(args.state);
     if (team.lane != 0) return;
     shared.block = index;
     shared.leaves = 0;

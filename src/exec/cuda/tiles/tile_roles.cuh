@@ -71,7 +71,7 @@ struct TileRoles {
         tiles > blockIdx.x ? static_cast<unsigned>((tiles - blockIdx.x - 1) / args.blocks + 1) : 0;
     count *= steps_of_tile(args);
     base = mine().tiles[blockIdx.x];
-    broken = has_ended(args.state);
+    broken = should_exit(args.state);
   }
   __device__ TileFlags& mine() const { return *args.flags[args.rank]; }
   __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }

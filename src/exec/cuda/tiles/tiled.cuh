@@ -219,7 +219,7 @@ __device__ void tiled(const TiledArgs& args) {
   let_next_grid_start();  // as in end_fused_call
   if (threadIdx.x != 0) return;
   block.mine().tiles[blockIdx.x] = block.base + block.count;
-  heed_poison(args.poisoned, args.state, args.stop_page, args.wait_ns);
+  fail_if_poisoned(args.poisoned, args.state, args.stop_page, args.wait_ns);
 }
 
 }  // namespace plait::cuda
