@@ -12,13 +12,13 @@ constinit std::atomic<bool> counting{false};
 namespace {
 
 /// What no shape says: the type or operation is none of plait's, or the call is wrong.
-std::uint64_t bytes_by_type(const Asked& asked, const Place& place) {
+std::uint64_t bytes_by_type(const CollectiveArgs& args, const Place& place) {
   const Abi& abi = real().abi;
-  if (abi.key(asked.in_type) == abi.no_type || asked.in_count < 0) return 0;
-  const Count each = asked.in_count * static_cast<Count>(layout_of(asked.in_type).bytes);
+  if (abi.key(args.in_type) == abi.no_type || args.in_count < 0) return 0;
+  const Count each = args.in_count * static_cast<Count>(layout_of(args.in_type).bytes);
   const bool of_all =
-      asked.collective == Collective::all_gather || asked.collective == Collective::all_to_all ||
-      asked.collective == Collective::gather || asked.collective == Collective::scatter;
+      args.collective == Collective::all_gather || args.collective == Collective::all_to_all ||
+      args.collective == Collective::gather || args.collective == Collective::scatter;
   return static_cast<std::uint64_t>(each) * static_cast<std::uint64_t>(of_all ? place.ranks : 1);
 }
 
@@ -29,16 +29,16 @@ std::uint64_t counted_bytes(const Shape& shape) {
   return std::max(sum_of(shape.own.sends), sum_of(shape.own.gets));
 }
 
-void CountedNative::begin(const Asked& asked) {
+void CountedNative::begin(const CollectiveArgs& args) {
   const Abi& abi = real().abi;
   int inter = 0;
   Place place;
-  if (abi.key(asked.comm) == abi.no_comm) return;
-  if (real().Comm_test_inter(asked.comm, &inter) != 0) return;
-  real().Comm_size(asked.comm, &place.ranks);
-  real().Comm_rank(asked.comm, &place.rank);
-  const std::optional<Shape> shape = inter != 0 ? std::nullopt : shape_of(asked, place);
-  counted_.emplace(asked.collective, shape ? counted_bytes(*shape) : bytes_by_type(asked, place),
+  if (abi.key(args.comm) == abi.no_comm) return;
+  if (real().Comm_test_inter(args.comm, &inter) != 0) return;
+  real().Comm_size(args.comm, &place.ranks);
+  real().Comm_rank(args.comm, &place.rank);
+  const std::optional<Shape> shape = inter != 0 ? std::nullopt : shape_of(args, place);
+  counted_.emplace(args.collective, shape ? counted_bytes(*shape) : bytes_by_type(args, place),
                    kByMpi);
 }
 

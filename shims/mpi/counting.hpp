@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "comm/call_book.hpp"
-#include "shims/mpi/asked.hpp"
+#include "shims/mpi/collective_args.hpp"
 #include "shims/mpi/shape.hpp"
 
 namespace plait::mpi {
@@ -16,12 +16,12 @@ inline bool is_counting() { return counting.load(std::memory_order_relaxed); }
 /// While it lives, the MPI does such a call.
 class CountedNative {
  public:
-  explicit CountedNative(const Asked& asked) {
-    if (is_counting()) begin(asked);
+  explicit CountedNative(const CollectiveArgs& args) {
+    if (is_counting()) begin(args);
   }
 
  private:
-  void begin(const Asked& asked);
+  void begin(const CollectiveArgs& args);
   std::optional<CountedCall> counted_;
 };
 

@@ -21,46 +21,46 @@ namespace plait::mpi {
 #define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, full, full_begin, full_init)  \
   PLAIT_APART name##_apart parameters {                                                          \
     return guarded(comm, [&]() -> int {                                                          \
-      const Asked wanted = asked::name arguments;                                                \
-      if (is_serving() && may_serve(wanted))                                                     \
-        if (const Served call = served(wanted, true); call.state != nullptr)                     \
-          if (const std::optional<int> code = run_served(call, wanted)) return *code;            \
-      const CountedNative counted(wanted);                                                       \
+      const CollectiveArgs args = args_of::name arguments;                                       \
+      if (is_serving() && may_serve(args))                                                       \
+        if (const Served call = served(args, true); call.state != nullptr)                       \
+          if (const std::optional<int> code = run_served(call, args)) return *code;              \
+      const CountedNative counted(args);                                                         \
       return staged(                                                                             \
-          comm, [&](Staging& staging) { staging.add(wanted); },                                  \
+          comm, [&](Staging& staging) { staging.add(args); },                                    \
           [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);  \
     });                                                                                          \
   }                                                                                              \
   PLAIT_EXPORT full parameters {                                                                 \
-    if (!is_awake() || passes(asked::name arguments, true))                                      \
+    if (!is_awake() || passes(args_of::name arguments, true))                                    \
       return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                         \
     return name##_apart arguments;                                                               \
   }                                                                                              \
   PLAIT_APART begin##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                      \
     return guarded(comm, [&]() -> int {                                                          \
-      const Asked wanted = asked::name arguments;                                                \
-      if (is_serving() && may_serve(wanted))                                                     \
-        if (const Served call = served(wanted, false); call.state != nullptr)                    \
-          return begin_served(call, wanted, request);                                            \
-      const CountedNative counted(wanted);                                                       \
+      const CollectiveArgs args = args_of::name arguments;                                       \
+      if (is_serving() && may_serve(args))                                                       \
+        if (const Served call = served(args, false); call.state != nullptr)                      \
+          return begin_served(call, args, request);                                              \
+      const CountedNative counted(args);                                                         \
       return begin_staged(                                                                       \
-          comm, request, [&](Staging& staging) { staging.add(wanted); },                         \
+          comm, request, [&](Staging& staging) { staging.add(args); },                           \
           [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments); \
     });                                                                                          \
   }                                                                                              \
   PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                        \
-    if (!is_awake() || passes(asked::name arguments, false))                                     \
+    if (!is_awake() || passes(args_of::name arguments, false))                                   \
       return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                               \
     return begin##_apart(PLAIT_MPI_UNPACKED arguments, request);                                 \
   }                                                                                              \
   PLAIT_EXPORT full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {            \
     if (!is_serving()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);         \
     return guarded(comm, [&]() -> int {                                                          \
-      const Asked wanted = asked::name arguments;                                                \
-      if (may_serve(wanted))                                                                     \
-        if (const std::optional<int> code = persist_served(wanted, request)) return *code;       \
+      const CollectiveArgs args = args_of::name arguments;                                       \
+      if (may_serve(args))                                                                       \
+        if (const std::optional<int> code = persist_served(args, request)) return *code;         \
       return persist_staged(                                                                     \
-          comm, request, [&](Staging& staging) { staging.add(wanted); },                         \
+          comm, request, [&](Staging& staging) { staging.add(args); },                           \
           [&](auto... given) { return NATIVE(init, given...); }, PLAIT_MPI_UNPACKED arguments,   \
           info);                                                                                 \
     });                                                                                          \

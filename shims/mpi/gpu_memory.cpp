@@ -134,8 +134,9 @@ int gpu_holding(const void* pointer) {
   int ordinal = -1;
   int attributes[] = {cuda::kPointerMemoryType, cuda::kPointerDeviceOrdinal};
   void* values[] = {&memory, &ordinal};
-  const auto asked = reinterpret_cast<cuda::DevicePointer>(pointer);
-  if (cuda::api().pointer_attributes(2, attributes, values, asked) != cuda::kSuccess) return -1;
+  const auto device_pointer = reinterpret_cast<cuda::DevicePointer>(pointer);
+  if (cuda::api().pointer_attributes(2, attributes, values, device_pointer) != cuda::kSuccess)
+    return -1;
   return memory == cuda::kMemoryOnDevice && ordinal < kMostGpus ? ordinal : -1;
 }
 

@@ -33,27 +33,27 @@ bool is_writable(const void* buffer, std::uint64_t bytes) {
 
 }  // namespace
 
-Job::Job(Asked asked, const Shape& shape, const Place& place, int gpu)
+Job::Job(CollectiveArgs args, const Shape& shape, const Place& place, int gpu)
     : request_(shape.request), own_(shape.own), bytes_(counted_bytes(shape)), gpu_(gpu) {
   if (gpu < 0 && job_uses_gpus()) {
-    staging_.add(asked, {place.ranks, place.rank, asked.root == place.rank});
-    asked.in = staging_.twin(asked.in);
-    asked.out = staging_.twin(asked.out);
+    staging_.add(args, {place.ranks, place.rank, args.root == place.rank});
+    args.in = staging_.twin(args.in);
+    args.out = staging_.twin(args.out);
   }
-  set_buffers(asked, shape, place);
+  set_buffers(args, shape, place);
 }
 
-void Job::set_buffers(const Asked& asked, const Shape& shape, const Place& place) {
+void Job::set_buffers(const CollectiveArgs& args, const Shape& shape, const Place& place) {
   try {
-    switch (asked.collective) {
-      case Collective::broadcast: broadcast(asked, shape, place); break;
+    switch (args.collective) {
+      case Collective::broadcast: broadcast(args, shape, place); break;
       case Collective::all_reduce:
       case Collective::reduce:
       case Collective::reduce_scatter:  // in place the result comes first in the input's memory
-        input_ = is_in_place(asked.in) ? asked.out : asked.in;
-        output_ = asked.out;
+        input_ = is_in_place(args.in) ? args.out : args.in;
+        output_ = args.out;
         break;
-      default: give(asked, place); take(asked, shape, place);
+      default: give(args, place); take(args, shape, place);
     }
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::out_of_memory,
@@ -97,103 +97,102 @@ const void* Job::packed(const void* from, Count count, const Layout& layout,
   return stage;
 }
 
-const void* Job::packed_parts(const void* from, const Numbers& counts, const Numbers& places,
+const void* Job::packed_parts(const void* from, const CountArray& counts, const CountArray& displs,
                               Handle type, int ranks) {
   const Layout layout = layout_of(type);
-  if (layout.contiguous && lie_in_a_row(counts, places, ranks)) return from;
+  if (layout.contiguous && are_contiguous(counts, displs, ranks)) return from;
   std::byte* const stage = room(static_cast<std::uint64_t>(sum_of(counts, ranks)) * layout.bytes);
   std::byte* at = stage;
   for (int rank = 0; rank < ranks; ++rank) {
-    pack(bytes_at(from, places[rank] * layout.extent), counts[rank], layout, at);
+    pack(bytes_at(from, displs[rank] * layout.extent), counts[rank], layout, at);
     at += static_cast<std::uint64_t>(counts[rank]) * layout.bytes;
   }
   return stage;
 }
 
-void Job::broadcast(const Asked& asked, const Shape& shape, const Place& place) {
-  const Layout layout = layout_of(asked.out_type);
+void Job::broadcast(const CollectiveArgs& args, const Shape& shape, const Place& place) {
+  const Layout layout = layout_of(args.out_type);
   if (layout.contiguous) {
-    input_ = output_ = asked.out;
-    const bool is_host_root = place.rank == asked.root && !is_on_gpu();
-    if (is_host_root && !is_writable(asked.out, shape.part_bytes)) output_ = room(shape.part_bytes);
+    input_ = output_ = args.out;
+    const bool is_host_root = place.rank == args.root && !is_on_gpu();
+    if (is_host_root && !is_writable(args.out, shape.part_bytes)) output_ = room(shape.part_bytes);
     return;
   }
-  if (place.rank == asked.root) {
-    input_ = packed(asked.in, asked.in_count, layout, 0);
+  if (place.rank == args.root) {
+    input_ = packed(args.in, args.in_count, layout, 0);
     output_ = const_cast<void*>(input_);
     return;
   }
   std::byte* const stage = room(shape.part_bytes);
   output_ = stage;
-  staged_.push_back({stage, bytes_at(asked.out, 0), asked.out_count, layout});
+  staged_.push_back({stage, bytes_at(args.out, 0), args.out_count, layout});
 }
 
 /// This rank's input of a gathering, scattering or exchanging call.
-void Job::give(const Asked& asked, const Place& place) {
-  if (asked.own_counts && sum_of(own_.sends) == 0) return;
-  const bool is_root = asked.root == place.rank;
-  const bool all = asked.collective == Collective::all_to_all;
+void Job::give(const CollectiveArgs& args, const Place& place) {
+  if (args.own_counts && sum_of(own_.sends) == 0) return;
+  const bool is_root = args.root == place.rank;
+  const bool all = args.collective == Collective::all_to_all;
   const std::uint64_t own = input_bytes(request_, place.rank);
-  if (asked.own_counts && (all || asked.collective == Collective::scatter)) {
+  if (args.own_counts && (all || args.collective == Collective::scatter)) {
     if (!all && !is_root) return;
-    if (is_in_place(asked.in))
-      input_ = packed_parts(asked.out, asked.counts, asked.places, asked.out_type, place.ranks);
+    if (is_in_place(args.in))
+      input_ = packed_parts(args.out, args.counts, args.displs, args.out_type, place.ranks);
     else
-      input_ = packed_parts(asked.in, asked.in_counts, asked.in_places, asked.in_type, place.ranks);
+      input_ = packed_parts(args.in, args.in_counts, args.in_displs, args.in_type, place.ranks);
     return;
   }
-  if (asked.collective == Collective::scatter) {
-    if (is_root)
-      input_ = packed(asked.in, asked.in_count * place.ranks, layout_of(asked.in_type), 0);
+  if (args.collective == Collective::scatter) {
+    if (is_root) input_ = packed(args.in, args.in_count * place.ranks, layout_of(args.in_type), 0);
     return;
   }
-  if (!is_in_place(asked.in)) {
-    const Count count = all ? asked.in_count * place.ranks : asked.in_count;
-    input_ = packed(asked.in, count, layout_of(asked.in_type), all ? 0 : own);
+  if (!is_in_place(args.in)) {
+    const Count count = all ? args.in_count * place.ranks : args.in_count;
+    input_ = packed(args.in, count, layout_of(args.in_type), all ? 0 : own);
     return;
   }
-  const Layout layout = layout_of(asked.out_type);
+  const Layout layout = layout_of(args.out_type);
   if (all) {
-    input_ = packed(asked.out, asked.out_count * place.ranks, layout, 0);
+    input_ = packed(args.out, args.out_count * place.ranks, layout, 0);
     return;
   }
-  const Count mine = asked.counts ? asked.counts[place.rank] : asked.out_count;
-  const Count at = asked.counts ? asked.places[place.rank] : asked.out_count * place.rank;
-  input_ = packed(bytes_at(asked.out, at * layout.extent), mine, layout, own);
+  const Count mine = args.counts ? args.counts[place.rank] : args.out_count;
+  const Count at = args.counts ? args.displs[place.rank] : args.out_count * place.rank;
+  input_ = packed(bytes_at(args.out, at * layout.extent), mine, layout, own);
 }
 
 /// This rank's output of such a call.
-void Job::take(const Asked& asked, const Shape& shape, const Place& place) {
-  if (asked.own_counts && sum_of(own_.gets) == 0) return;
-  const bool is_root = asked.root == place.rank;
+void Job::take(const CollectiveArgs& args, const Shape& shape, const Place& place) {
+  if (args.own_counts && sum_of(own_.gets) == 0) return;
+  const bool is_root = args.root == place.rank;
   const auto ranks = static_cast<std::uint64_t>(place.ranks);
-  if (asked.collective == Collective::gather && !is_root) return;
-  if (asked.collective == Collective::scatter && is_in_place(asked.out)) {
+  if (args.collective == Collective::gather && !is_root) return;
+  if (args.collective == Collective::scatter && is_in_place(args.out)) {
     output_ = room(shape.part_bytes);  // the root's part stays where it is, which may be read-only
     return;
   }
-  if (asked.counts) return take_parts(asked, place);
-  const Layout layout = layout_of(asked.out_type);
-  output_ = asked.out;
+  if (args.counts) return take_parts(args, place);
+  const Layout layout = layout_of(args.out_type);
+  output_ = args.out;
   if (layout.contiguous) return;
-  const bool one = asked.collective == Collective::scatter;
+  const bool one = args.collective == Collective::scatter;
   std::byte* const stage = room(shape.part_bytes * (one ? 1 : ranks));
   output_ = stage;
-  staged_.push_back({stage, bytes_at(asked.out, 0),
-                     one ? asked.out_count : asked.out_count * place.ranks, layout});
+  staged_.push_back(
+      {stage, bytes_at(args.out, 0), one ? args.out_count : args.out_count * place.ranks, layout});
 }
 
-void Job::take_parts(const Asked& asked, const Place& place) {
-  const Layout layout = layout_of(asked.out_type);
-  output_ = asked.out;
-  if (layout.contiguous && lie_in_a_row(asked.counts, asked.places, place.ranks)) return;
-  const auto elements = static_cast<std::uint64_t>(sum_of(asked.counts, place.ranks));
+void Job::take_parts(const CollectiveArgs& args, const Place& place) {
+  const Layout layout = layout_of(args.out_type);
+  output_ = args.out;
+  if (layout.contiguous && are_contiguous(args.counts, args.displs, place.ranks)) return;
+  const auto elements = static_cast<std::uint64_t>(sum_of(args.counts, place.ranks));
   std::byte* at = room(elements * layout.bytes);
   output_ = at;
   for (int rank = 0; rank < place.ranks; ++rank) {
     staged_.push_back(
-        {at, bytes_at(asked.out, asked.places[rank] * layout.extent), asked.counts[rank], layout});
-    at += static_cast<std::uint64_t>(asked.counts[rank]) * layout.bytes;
+        {at, bytes_at(args.out, args.displs[rank] * layout.extent), args.counts[rank], layout});
+    at += static_cast<std::uint64_t>(args.counts[rank]) * layout.bytes;
   }
 }
 

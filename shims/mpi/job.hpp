@@ -15,7 +15,7 @@ class Job {
  public:
   /// gpu: what gpu_of_call() says; -1 = input() and output() are to be host memory. Throws
   /// Error(out_of_memory) where this rank cannot stage.
-  Job(Asked asked, const Shape& shape, const Place& place, int gpu);
+  Job(CollectiveArgs args, const Shape& shape, const Place& place, int gpu);
   bool is_on_gpu() const { return gpu_ >= 0; }
   int gpu() const { return gpu_; }
   /// Puts host memory in the place of the GPU's, in any thread: other ranks' buffers lie elsewhere.
@@ -39,15 +39,15 @@ class Job {
     Count count;
     Layout layout;
   };
-  void set_buffers(const Asked& asked, const Shape& shape, const Place& place);
+  void set_buffers(const CollectiveArgs& args, const Shape& shape, const Place& place);
   std::byte* room(std::uint64_t bytes);
   const void* packed(const void* from, Count count, const Layout& layout, std::uint64_t at_least);
-  const void* packed_parts(const void* from, const Numbers& counts, const Numbers& places,
+  const void* packed_parts(const void* from, const CountArray& counts, const CountArray& displs,
                            Handle type, int ranks);
-  void broadcast(const Asked& asked, const Shape& shape, const Place& place);
-  void give(const Asked& asked, const Place& place);
-  void take(const Asked& asked, const Shape& shape, const Place& place);
-  void take_parts(const Asked& asked, const Place& place);
+  void broadcast(const CollectiveArgs& args, const Shape& shape, const Place& place);
+  void give(const CollectiveArgs& args, const Place& place);
+  void take(const CollectiveArgs& args, const Shape& shape, const Place& place);
+  void take_parts(const CollectiveArgs& args, const Place& place);
 
   Request request_;
   OwnCounts own_;

@@ -119,11 +119,11 @@ class Made {
   const std::vector<Part>& parts() const { return parts_; }
 
  private:
-  struct Numbers {
+  struct EnvelopeSizes {
     Count integers = 0, addresses = 0, large = 0, types = 0;
   };
   bool ask_for_numbers(Handle type) {
-    Numbers& of = numbers_;
+    EnvelopeSizes& of = numbers_;
     int code = 0, combiner = 0;
     if (real().Type_get_envelope_c != nullptr) {
       code = real().Type_get_envelope_c(type, &of.integers, &of.addresses, &of.large, &of.types,
@@ -138,7 +138,7 @@ class Made {
   }
   bool ask_for_contents(Handle type, std::vector<int>& integers,
                         std::vector<std::intptr_t>& addresses, std::vector<Count>& large) {
-    const Numbers& of = numbers_;
+    const EnvelopeSizes& of = numbers_;
     if (real().Type_get_contents_c != nullptr)
       return real().Type_get_contents_c(type, of.integers, of.addresses, of.large, of.types,
                                         integers.data(), addresses.data(), large.data(),
@@ -174,7 +174,7 @@ class Made {
   Made(Handle type, bool) { ask_for_numbers(type); }
 
   int combiner_ = -1;
-  Numbers numbers_;
+  EnvelopeSizes numbers_;
   std::vector<Handle> types_;
   std::vector<Part> parts_;
 };
@@ -210,11 +210,11 @@ Lying found_lying(const void* buffer, Handle type, Count count) {
   if (found.is_split || (found.gpu < 0 && span.bytes < kUnit)) return found;
   const std::vector<std::intptr_t> places = places_in(type);
   found.in_parts = places.size() > 1;
-  std::uintptr_t asked = 0;
+  std::uintptr_t last_unit = 0;
   for (const std::intptr_t place : places) {
     const std::uintptr_t unit = reinterpret_cast<std::uintptr_t>(bytes_at(buffer, place)) / kUnit;
-    found.is_split = found.is_split || (unit != asked && holding(place) != found.gpu);
-    asked = unit;
+    found.is_split = found.is_split || (unit != last_unit && holding(place) != found.gpu);
+    last_unit = unit;
   }
   return found;
 }
@@ -272,7 +272,7 @@ std::vector<Piece> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
 
 std::optional<std::uint64_t> size_of(Handle type) {
   if (const KnownType* known = real().abi.type(type);
-      known != nullptr && known->kind < TypeClass::asked_integer)
+      known != nullptr && known->kind < TypeClass::queried_integer)
     return bytes_of(known->type);
   const Abi& abi = real().abi;
   if (abi.key(type) == abi.no_type || abi.key(type) == 0) return std::nullopt;

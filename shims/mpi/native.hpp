@@ -93,8 +93,8 @@ int large_or_small(Function large, Narrow small, Handle comm, Arguments... argum
 }
 
 /// Places that are MPI_Aint in both twins of a function.
-inline Numbers addresses(const void* places) {
-  return Numbers(static_cast<const std::intptr_t*>(places));
+inline CountArray addresses(const void* displs) {
+  return CountArray(static_cast<const std::intptr_t*>(displs));
 }
 
 /// The MPI's own blocking function, with twins for buffers that lie on GPUs, where any can:

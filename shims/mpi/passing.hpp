@@ -56,12 +56,12 @@ inline bool may_be_idle(Collective collective, const Known& known) {
 }
 
 /// Whether a blocking call stays the MPI's, and no rank asks; counts it where it is large enough.
-[[gnu::always_inline]] inline bool stays_idle(const Asked& asked, Known& known,
+[[gnu::always_inline]] inline bool stays_idle(const CollectiveArgs& args, Known& known,
                                               std::uint64_t element) {
-  if (!may_be_idle(asked.collective, known)) return false;
-  const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(asked.collective)];
-  const Count count = part_of(asked, known.place).count;
-  if (message_of(asked.collective, count, element, known.place.ranks) < least) return true;
+  if (!may_be_idle(args.collective, known)) return false;
+  const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(args.collective)];
+  const Count count = part_of(args, known.place).count;
+  if (message_of(args.collective, count, element, known.place.ranks) < least) return true;
   if (is_asking_time(known.calls + 1)) return false;
   ++known.calls;
   return true;
@@ -69,20 +69,20 @@ inline bool may_be_idle(Collective collective, const Known& known) {
 
 /// Whether a call is the MPI's, and none of its buffers on this rank lie on a GPU. False where that
 /// takes a closer look: a call of another communicator or type than the last, for example.
-[[gnu::always_inline]] inline bool passes(const Asked& asked, bool is_blocking) {
+[[gnu::always_inline]] inline bool passes(const CollectiveArgs& args, bool is_blocking) {
   if (is_counting() || may_hold_gpu_memory()) return false;
-  const std::uint64_t least = bars.any[static_cast<std::size_t>(asked.collective)];
+  const std::uint64_t least = bars.any[static_cast<std::size_t>(args.collective)];
   const Recent& last = recent;
   if (least != kNever) {
-    if (asked.own_counts || asked.counts) return false;
-    if (asked.in_type != last.type || asked.out_type != last.type) return false;
-    const Count count = std::max(asked.in_count, asked.out_count);
-    if (asked.in_count < 0 || asked.out_count < 0 || count > 1 << 30) return false;
-    if (message_of(asked.collective, count, last.element, kMaxRanks) >= least) {
-      if (asked.comm != last.comm) return false;
+    if (args.own_counts || args.counts) return false;
+    if (args.in_type != last.type || args.out_type != last.type) return false;
+    const Count count = std::max(args.in_count, args.out_count);
+    if (args.in_count < 0 || args.out_count < 0 || count > 1 << 30) return false;
+    if (message_of(args.collective, count, last.element, kMaxRanks) >= least) {
+      if (args.comm != last.comm) return false;
       if (last.ends != ends.load(std::memory_order_acquire)) return false;
       if (last.known == nullptr) return true;
-      return is_blocking ? stays_idle(asked, *last.known, last.element)
+      return is_blocking ? stays_idle(args, *last.known, last.element)
                          : last.known->state == nullptr;
     }
   }

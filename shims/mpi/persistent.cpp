@@ -44,36 +44,35 @@ void keep(Handle request, Kept kept) {
 /// counts, and the request itself while the call is under way.
 struct Lasting {
   /// Where a buffer means nothing on this rank, its type and its arrays may be anything.
-  Lasting(const Asked& from, const Served& by, std::shared_ptr<State> until_then)
-      : asked(from),
+  Lasting(const CollectiveArgs& from, const Served& by, std::shared_ptr<State> until_then)
+      : args(from),
         call(by),
         state(std::move(until_then)),
-        in_type(reads() ? asked.in_type : 0),
-        out_type(writes() ? asked.out_type : 0) {
-    asked.in_type = in_type.type();
-    asked.out_type = out_type.type();
-    if (writes()) asked.counts = copied(asked.counts), asked.places = copied(asked.places);
-    if (reads())
-      asked.in_counts = copied(asked.in_counts), asked.in_places = copied(asked.in_places);
+        in_type(reads() ? args.in_type : 0),
+        out_type(writes() ? args.out_type : 0) {
+    args.in_type = in_type.type();
+    args.out_type = out_type.type();
+    if (writes()) args.counts = copied(args.counts), args.displs = copied(args.displs);
+    if (reads()) args.in_counts = copied(args.in_counts), args.in_displs = copied(args.in_displs);
   }
   Lasting(const Lasting&) = delete;
   Lasting& operator=(const Lasting&) = delete;
 
-  Numbers copied(const Numbers& numbers) {
+  CountArray copied(const CountArray& numbers) {
     if (!numbers) return numbers;
     std::vector<Count>& copy = arrays.emplace_back();
     for (int rank = 0; rank < call.state->place().ranks; ++rank) copy.push_back(numbers[rank]);
-    return Numbers(copy.data());
+    return CountArray(copy.data());
   }
-  bool is_root() const { return asked.root == call.state->place().rank; }
+  bool is_root() const { return args.root == call.state->place().rank; }
   bool reads() const {
-    return !is_in_place(asked.in) && (asked.collective != Collective::scatter || is_root());
+    return !is_in_place(args.in) && (args.collective != Collective::scatter || is_root());
   }
   bool writes() const {
-    return !is_in_place(asked.out) && (asked.collective != Collective::gather || is_root());
+    return !is_in_place(args.out) && (args.collective != Collective::gather || is_root());
   }
 
-  Asked asked;
+  CollectiveArgs args;
   Served call;
   std::shared_ptr<State> state;  ///< given up with this
   KeptType in_type, out_type;
@@ -100,21 +99,21 @@ void keep_persistent(Repeated& one, void* request) {
   std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
 }
 
-std::optional<int> persist_served(const Asked& asked, void* request) {
+std::optional<int> persist_served(const CollectiveArgs& args, void* request) {
   const InProgram here;
   try {
-    const Served call = served_for_good(asked);
+    const Served call = served_for_good(args);
     if (call.state == nullptr) return std::nullopt;
     const std::shared_ptr<State> kept(call.state, give_up);  // also where there is no request
-    const auto each = [lasting = std::make_shared<Lasting>(asked, call, kept)](int&) {
-      std::unique_ptr<Operation> made = operation_of(lasting->call, lasting->asked);
+    const auto each = [lasting = std::make_shared<Lasting>(args, call, kept)](int&) {
+      std::unique_ptr<Operation> made = operation_of(lasting->call, lasting->args);
       lasting->call.state->begin(*made);
       return made;
     };
-    keep_persistent(*repeatedly_begun(each, asked.comm), request);
+    keep_persistent(*repeatedly_begun(each, args.comm), request);
     return 0;
   } catch (const std::exception& error) {
-    return report(asked.comm, error);
+    return report(args.comm, error);
   }
 }
 

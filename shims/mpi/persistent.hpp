@@ -15,7 +15,7 @@ void keep_persistent(Handle comm, Handle request, Staging staging);
 /// One of plait's, which stages for itself; the program's request for it.
 void keep_persistent(Repeated& one, void* request);
 /// A collective's request; nothing where it is the MPI's. Collective, as the program's call is.
-std::optional<int> persist_served(const Asked& asked, void* request);
+std::optional<int> persist_served(const CollectiveArgs& args, void* request);
 /// Before the MPI starts it; nothing where the request is none of these. Its error, of which the
 /// handler has heard.
 int fetch_persistent(Handle request);

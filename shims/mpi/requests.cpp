@@ -160,15 +160,15 @@ void end_progress() {
   real().Wait(&request, real().abi.status_ignore);
 }
 
-std::unique_ptr<Operation> operation_of(const Served& call, const Asked& asked) {
+std::unique_ptr<Operation> operation_of(const Served& call, const CollectiveArgs& args) {
   State& state = *call.state;
   try {
     auto made = std::make_unique<Operation>(state.shared_from_this(),
                                             call.asks && !call.shape.has_own_counts());
     Turn& turn = made->turn;
     turn.refusal = attempt([&] {
-      const int gpu = state.has_gpus() ? gpu_of_call(asked, call.shape, state.place()) : -1;
-      turn.job.emplace(asked, call.shape, state.place(), gpu);
+      const int gpu = state.has_gpus() ? gpu_of_call(args, call.shape, state.place()) : -1;
+      turn.job.emplace(args, call.shape, state.place(), gpu);
       turn.job->keep_types();
     });
     return made;
@@ -178,11 +178,11 @@ std::unique_ptr<Operation> operation_of(const Served& call, const Asked& asked) 
   }
 }
 
-int begin_served(const Served& call, const Asked& asked, void* request) {
+int begin_served(const Served& call, const CollectiveArgs& args, void* request) {
   const InProgram here;
   try {
-    refuse_revoked(asked.comm);
-    std::unique_ptr<Operation> made = operation_of(call, asked);
+    refuse_revoked(args.comm);
+    std::unique_ptr<Operation> made = operation_of(call, args);
     Operation& operation = *made;
     int code = 0;
     const std::optional<Error> missed =
@@ -192,7 +192,7 @@ int begin_served(const Served& call, const Asked& asked, void* request) {
     if (code == 0) call.state->begin(operation);
     return code;
   } catch (const std::exception& caught) {
-    return report(asked.comm, caught);
+    return report(args.comm, caught);
   }
 }
 
@@ -293,8 +293,8 @@ std::size_t complete_part(std::size_t from, std::size_t to) {
 }  // namespace
 
 void complete_asked() {
-  static thread_local unsigned asked = 0;
-  complete_ended(++asked % 4 == 0 ? Sweep::all : Sweep::some);
+  static thread_local unsigned calls = 0;
+  complete_ended(++calls % 4 == 0 ? Sweep::all : Sweep::some);
 }
 
 void complete_ended(Sweep sweep) {

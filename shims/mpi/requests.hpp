@@ -86,8 +86,8 @@ void let_go(Begun* one);
 /// Such a call of plait's that its state has yet to begin. Where this rank cannot stage it, it
 /// refuses in its turn. Throws where there is not even memory for that: then this rank has left the
 /// state's communicator.
-std::unique_ptr<Operation> operation_of(const Served& call, const Asked& asked);
-int begin_served(const Served& call, const Asked& asked, void* request);
+std::unique_ptr<Operation> operation_of(const Served& call, const CollectiveArgs& args);
+int begin_served(const Served& call, const CollectiveArgs& args, void* request);
 /// A request of the MPI's own has begun with twins for buffers; what the program gets for it.
 int begin_native(Handle comm, Handle native, Staging staging, void* request);
 /// Whether the MPI can call complete_ended() in all its functions, and from now on it does.

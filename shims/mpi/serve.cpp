@@ -91,11 +91,11 @@ Known* known_of(Handle comm) {
   return recent.known;
 }
 
-void remember_type(const Asked& asked) {
-  if (asked.in_type != asked.out_type || asked.in_type == recent.type) return;
-  const KnownType* const known = real().abi.type(asked.in_type);
-  if (known == nullptr || size_of(asked.in_type) != bytes_of(known->type)) return;
-  recent.type = asked.in_type;
+void remember_type(const CollectiveArgs& args) {
+  if (args.in_type != args.out_type || args.in_type == recent.type) return;
+  const KnownType* const known = real().abi.type(args.in_type);
+  if (known == nullptr || size_of(args.in_type) != bytes_of(known->type)) return;
+  recent.type = args.in_type;
   recent.element = bytes_of(known->type);
 }
 
@@ -117,10 +117,10 @@ bool ranks_use_gpus(Handle comm, Known& known) {
 
 /// Whether the call would be plait's for GPUs' memory alone, and none of the ranks uses any: known
 /// at little cost, since then it is made by a program that has nothing to do with GPUs.
-bool is_idle(const Asked& asked, Known& known) {
-  if (asked.own_counts || asked.counts || !may_be_idle(asked.collective, known)) return false;
-  const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(asked.collective)];
-  return even_bytes(asked, known.place) < least || !ranks_use_gpus(asked.comm, known);
+bool is_idle(const CollectiveArgs& args, Known& known) {
+  if (args.own_counts || args.counts || !may_be_idle(args.collective, known)) return false;
+  const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(args.collective)];
+  return even_bytes(args, known.place) < least || !ranks_use_gpus(args.comm, known);
 }
 
 /// An error that the MPI's own call would have too; of others a rank lacks what plait needs.
@@ -313,7 +313,8 @@ void State::carry_out(Job& job, bool all_on_gpu) {
     comm_->run(job.request(), job.input(), job.output());
 }
 
-std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call, Turn& turn) {
+std::optional<State::Lies> State::lies_of(const CollectiveArgs& args, const Served& call,
+                                          Turn& turn) {
   await_idle();
   Lies lies;
   if (call.shape.has_own_counts()) {
@@ -322,13 +323,13 @@ std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call
     int gpu = -1;
     Lie lie = Lie::on_host;
     turn.refusal = attempt([&] {
-      gpu = gpu_of_call(asked, call.shape, place_);
+      gpu = gpu_of_call(args, call.shape, place_);
       if (gpu >= 0)
         lie = lie_on(gpu);
-      else if (touches_gpu_memory(asked, place_))
+      else if (touches_gpu_memory(args, place_))
         lie = Lie::on_gpu_staged;
     });
-    if (!turn.refusal && gpu >= 0) turn.make(asked, call.shape, place_, gpu);
+    if (!turn.refusal && gpu >= 0) turn.make(args, call.shape, place_, gpu);
     lies = ask_all(turn.refusal ? Lie::on_gpu_staged : lie);
     lies.gpu = gpu;
   }
@@ -336,24 +337,24 @@ std::optional<State::Lies> State::lies_of(const Asked& asked, const Served& call
   return lies;
 }
 
-State* State::own_for(const Asked& asked, const Served& call) {
+State* State::own_for(const CollectiveArgs& args, const Served& call) {
   Turn untaken;
-  const std::optional<Lies> lies = lies_of(asked, call, untaken);
-  State* const own = lies ? attached(asked.comm, place_, kMostPersistent) : nullptr;
+  const std::optional<Lies> lies = lies_of(args, call, untaken);
+  State* const own = lies ? attached(args.comm, place_, kMostPersistent) : nullptr;
   if (own == nullptr || !lies->all_on_gpu) return own;
   if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<OnGpus>();
   persistent_gpus_->is_shared = true;
   own->gpus_ = persistent_gpus_;
-  own->use_gpus(asked.comm, lies->gpu);
+  own->use_gpus(args.comm, lies->gpu);
   return own;
 }
 
-bool State::run(const Asked& asked, const Served& call) {
+bool State::run(const CollectiveArgs& args, const Served& call) {
   Turn turn;
-  const std::optional<Lies> lies = lies_of(asked, call, turn);
+  const std::optional<Lies> lies = lies_of(args, call, turn);
   if (!lies) return false;
-  if (lies->all_on_gpu) use_gpus(asked.comm, lies->gpu);
-  if (!turn.job && !turn.refusal) turn.make(asked, call.shape, place_, -1);
+  if (lies->all_on_gpu) use_gpus(args.comm, lies->gpu);
+  if (!turn.job && !turn.refusal) turn.make(args, call.shape, place_, -1);
   try {
     take(turn, lies->all_on_gpu);
   } catch (const AgreedError& refused) {
@@ -432,34 +433,34 @@ void State::close() {
   changed_.notify_all();
 }
 
-bool may_serve(const Asked& asked) {
-  const std::uint64_t least = bars.any[static_cast<std::size_t>(asked.collective)];
+bool may_serve(const CollectiveArgs& args) {
+  const std::uint64_t least = bars.any[static_cast<std::size_t>(args.collective)];
   if (least == kNever) return false;
-  remember_type(asked);
-  return most_bytes(asked) >= least;
+  remember_type(args);
+  return most_bytes(args) >= least;
 }
 
-Served served(const Asked& asked, bool may_attach) {
+Served served(const CollectiveArgs& args, bool may_attach) {
   const Abi& abi = real().abi;
-  if (abi.key(asked.comm) == abi.no_comm) return {};
-  Known* const known = known_of(asked.comm);
+  if (abi.key(args.comm) == abi.no_comm) return {};
+  Known* const known = known_of(args.comm);
   if (known == nullptr || (!may_attach && known->state == nullptr)) return {};
   const Place place = known->place;
-  if (is_idle(asked, *known)) return {};
-  const std::optional<Shape> shape = shape_of(asked, place);
+  if (is_idle(args, *known)) return {};
+  const std::optional<Shape> shape = shape_of(args, place);
   if (!shape) return {};
   if (place.nodes > 1 && !may_attach) return {};  // its thread would have to call the MPI
   const Wanted wanted = wanted_of(*shape, place);
   // Whose GPUs, and where buffers lie, ranks ask each other in blocking calls alone.
   bool on_gpus = wanted.on_gpus;
-  if (on_gpus && may_attach) on_gpus = ranks_use_gpus(asked.comm, *known);
+  if (on_gpus && may_attach) on_gpus = ranks_use_gpus(args.comm, *known);
   if (on_gpus && !may_attach) on_gpus = known->state->has_gpus();
   if (!wanted.on_host && !on_gpus) return {};
   const bool asks = known->uses_gpus && place.nodes == 1;
   if (known->state == nullptr) {
-    State* const made = attached(asked.comm, place, kMostAttached);
+    State* const made = attached(args.comm, place, kMostAttached);
     if (made == nullptr) {
-      real().Comm_set_attr(asked.comm, keyval, &passes_on);  // ends what is known of it
+      real().Comm_set_attr(args.comm, keyval, &passes_on);  // ends what is known of it
       return {};
     }
     known->state = made;
@@ -467,25 +468,25 @@ Served served(const Asked& asked, bool may_attach) {
   return {known->state, *shape, wanted.on_host, asks};
 }
 
-Served served_for_good(const Asked& asked) {
-  Served call = served(asked, true);
+Served served_for_good(const CollectiveArgs& args) {
+  Served call = served(args, true);
   if (call.state == nullptr || call.state->place().nodes > 1) return {};  // as non-blocking ones
-  const Revocable revocable(asked.comm, call.state);
-  refuse_revoked(asked.comm);
-  call.state = call.state->own_for(asked, call);
+  const Revocable revocable(args.comm, call.state);
+  refuse_revoked(args.comm);
+  call.state = call.state->own_for(args, call);
   return call;
 }
 
-std::optional<int> run_served(const Served& call, const Asked& asked) {
+std::optional<int> run_served(const Served& call, const CollectiveArgs& args) {
   const InProgram here;
-  const Revocable revocable(asked.comm, call.state);
+  const Revocable revocable(args.comm, call.state);
   try {
-    refuse_revoked(asked.comm);
-    if (!call.state->run(asked, call)) return std::nullopt;
+    refuse_revoked(args.comm);
+    if (!call.state->run(args, call)) return std::nullopt;
     calls_served.fetch_add(1, std::memory_order_relaxed);
     return 0;
   } catch (const std::exception& caught) {
-    return report(asked.comm, caught);
+    return report(args.comm, caught);
   }
 }
 

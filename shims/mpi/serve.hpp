@@ -39,8 +39,8 @@ struct Turn {
   std::optional<Job> job;
   std::optional<Error> refusal;
   /// Makes the job; gpu as Job has it. Throws nothing.
-  void make(const Asked& asked, const Shape& shape, const Place& place, int gpu) {
-    refusal = attempt([&] { job.emplace(asked, shape, place, gpu); });
+  void make(const CollectiveArgs& args, const Shape& shape, const Place& place, int gpu) {
+    refusal = attempt([&] { job.emplace(args, shape, place, gpu); });
   }
 };
 
@@ -69,10 +69,10 @@ class State : public std::enable_shared_from_this<State> {
   /// The call, after all that were begun before it; false on all ranks where it is the MPI's after
   /// all: no rank's buffers lie on a GPU, and it was not to serve such, or a rank cannot take part.
   /// Throws Error.
-  bool run(const Asked& asked, const Served& call);
+  bool run(const CollectiveArgs& args, const Served& call);
   /// One of its own for a persistent call on the same communicator: ranks may start such calls in
   /// any order. Null where the call is the MPI's after all. Throws Error.
-  State* own_for(const Asked& asked, const Served& call);
+  State* own_for(const CollectiveArgs& args, const Served& call);
   /// Puts the call behind those begun before it; its thread runs it.
   void begin(Operation& operation);
   /// All its calls end with Error(aborted), on all ranks. Any thread.
@@ -102,7 +102,7 @@ class State : public std::enable_shared_from_this<State> {
   /// Ranks tell each other what they must know before a call; nothing where it is the MPI's then.
   /// Where this rank's buffers lie as plait's engines want them, its job is made first: once all
   /// ranks go by the engines, none can refuse.
-  std::optional<Lies> lies_of(const Asked& asked, const Served& call, Turn& turn);
+  std::optional<Lies> lies_of(const CollectiveArgs& args, const Served& call, Turn& turn);
   /// Where only own counts are known: whether the call is large enough on one of the ranks.
   bool is_large(const Shape& shape);
   void use_gpus(Handle comm, int gpu);
@@ -133,17 +133,17 @@ class State : public std::enable_shared_from_this<State> {
 };
 
 /// False where plait takes no call with such a message: asked first, since most calls are small.
-bool may_serve(const Asked& asked);
+bool may_serve(const CollectiveArgs& args);
 /// Of a call that may be. may_attach: the call is blocking, so ranks may meet in it.
-Served served(const Asked& asked, bool may_attach);
+Served served(const CollectiveArgs& args, bool may_attach);
 
 /// Of a persistent call that may be: in the function that makes its request, which ranks may meet
 /// in. The state is the request's own, until it is given up.
-Served served_for_good(const Asked& asked);
+Served served_for_good(const CollectiveArgs& args);
 void give_up(State* state);
 
 /// Serves a blocking call; what the function returns, or nothing where the MPI is to do it.
-std::optional<int> run_served(const Served& call, const Asked& asked);
+std::optional<int> run_served(const Served& call, const CollectiveArgs& args);
 
 /// How many calls plait has served in this process.
 extern constinit std::atomic<std::uint64_t> calls_served;

@@ -19,15 +19,16 @@ bool saturates(const KnownType& type, const KnownOp& op) {
 }
 
 /// plait's type and operation of a reduction; false where it is the MPI's.
-bool set_reduction(const Asked& asked, Request& request) {
-  const KnownType* type = real().abi.type(asked.out_type);
-  const KnownOp* op = real().abi.op(asked.op);
+bool set_reduction(const CollectiveArgs& args, Request& request) {
+  const KnownType* type = real().abi.type(args.out_type);
+  const KnownOp* op = real().abi.op(args.op);
   if (type == nullptr || op == nullptr || type->kind == TypeClass::moved) return false;
   if (saturates(*type, *op)) return false;
-  const bool floats = type->kind == TypeClass::floating || type->kind == TypeClass::asked_floating;
+  const bool floats =
+      type->kind == TypeClass::floating || type->kind == TypeClass::queried_floating;
   if (floats && !op->on_floats) return false;
   if (type->kind == TypeClass::byte && op->on_floats) return false;
-  if (type->kind >= TypeClass::asked_integer && size_of(asked.out_type) != bytes_of(type->type))
+  if (type->kind >= TypeClass::queried_integer && size_of(args.out_type) != bytes_of(type->type))
     return false;
   request.type = type->type;
   request.op = op->op;
@@ -35,10 +36,10 @@ bool set_reduction(const Asked& asked, Request& request) {
 }
 
 /// Of a call whose parts have a count each; false where one is negative.
-bool set_counts(const Asked& asked, const Place& place, Part& part, Request& request) {
+bool set_counts(const CollectiveArgs& args, const Place& place, Part& part, Request& request) {
   part.count = 0;
   for (int rank = 0; rank < place.ranks; ++rank) {
-    const Count one = asked.counts[rank];
+    const Count one = args.counts[rank];
     if (one < 0) return false;
     part.count = std::max(part.count, one);
     request.counts.push_back(static_cast<std::uint64_t>(one));
@@ -71,7 +72,7 @@ struct Known {
     sizes[static_cast<std::size_t>(rank)] = static_cast<std::uint64_t>(count) * bytes;
     return true;
   }
-  bool set_all(const Numbers& counts, int ranks, Handle type) {
+  bool set_all(const CountArray& counts, int ranks, Handle type) {
     if (!counts) return false;
     for (int rank = 0; rank < ranks; ++rank)
       if (!set(rank, counts[rank], type)) return false;
@@ -79,97 +80,96 @@ struct Known {
   }
 };
 
-bool set_sends(const Asked& asked, const Place& place, Known known) {
-  const bool in_place = is_in_place(asked.in);
-  const Handle type = in_place ? asked.out_type : asked.in_type;
-  const bool all = asked.collective == Collective::all_to_all;
-  if (all || (asked.collective == Collective::scatter && asked.root == place.rank))
-    return known.set_all(in_place ? asked.counts : asked.in_counts, place.ranks, type);
-  if (asked.collective == Collective::scatter) return true;
-  if (in_place && (asked.root != place.rank || !asked.counts)) return false;
-  return known.set(asked.root, in_place ? asked.counts[place.rank] : asked.in_count, type);
+bool set_sends(const CollectiveArgs& args, const Place& place, Known known) {
+  const bool in_place = is_in_place(args.in);
+  const Handle type = in_place ? args.out_type : args.in_type;
+  const bool all = args.collective == Collective::all_to_all;
+  if (all || (args.collective == Collective::scatter && args.root == place.rank))
+    return known.set_all(in_place ? args.counts : args.in_counts, place.ranks, type);
+  if (args.collective == Collective::scatter) return true;
+  if (in_place && (args.root != place.rank || !args.counts)) return false;
+  return known.set(args.root, in_place ? args.counts[place.rank] : args.in_count, type);
 }
 
-bool set_gets(const Asked& asked, const Place& place, Known known) {
-  const bool in_place = is_in_place(asked.out);
-  const Handle type = in_place ? asked.in_type : asked.out_type;
-  const bool all = asked.collective == Collective::all_to_all;
-  if (all || (asked.collective == Collective::gather && asked.root == place.rank))
-    return known.set_all(asked.counts, place.ranks, type);
-  if (asked.collective == Collective::gather) return true;
-  if (in_place && (asked.root != place.rank || !asked.in_counts)) return false;
-  return known.set(asked.root, in_place ? asked.in_counts[place.rank] : asked.out_count, type);
+bool set_gets(const CollectiveArgs& args, const Place& place, Known known) {
+  const bool in_place = is_in_place(args.out);
+  const Handle type = in_place ? args.in_type : args.out_type;
+  const bool all = args.collective == Collective::all_to_all;
+  if (all || (args.collective == Collective::gather && args.root == place.rank))
+    return known.set_all(args.counts, place.ranks, type);
+  if (args.collective == Collective::gather) return true;
+  if (in_place && (args.root != place.rank || !args.in_counts)) return false;
+  return known.set(args.root, in_place ? args.in_counts[place.rank] : args.out_count, type);
 }
 
 /// Of what only two ranks know, this rank's part; false where something is wrong with it.
-bool set_own_counts(const Asked& asked, const Place& place, Shape& shape) {
+bool set_own_counts(const CollectiveArgs& args, const Place& place, Shape& shape) {
   const auto ranks = static_cast<std::size_t>(place.ranks);
   shape.own = {std::vector<std::uint64_t>(ranks), std::vector<std::uint64_t>(ranks)};
-  if (!set_sends(asked, place, {shape.own.sends})) return false;
-  if (!set_gets(asked, place, {shape.own.gets})) return false;
+  if (!set_sends(args, place, {shape.own.sends})) return false;
+  if (!set_gets(args, place, {shape.own.gets})) return false;
   const std::uint64_t sent = sum_of(shape.own.sends), got = sum_of(shape.own.gets);
-  shape.part_bytes = asked.collective == Collective::scatter ? got : sent;
+  shape.part_bytes = args.collective == Collective::scatter ? got : sent;
   shape.request.type = DataType::uint8;
   const auto lacks = [](const void* buffer, std::uint64_t bytes, Handle type) {
     return buffer == nullptr && bytes > 0 && real().abi.type(type) != nullptr;
   };
-  return !lacks(asked.in, sent, asked.in_type) && !lacks(asked.out, got, asked.out_type);
+  return !lacks(args.in, sent, args.in_type) && !lacks(args.out, got, args.out_type);
 }
 
 /// Whether this rank's pointers can be meant; the MPI says what is wrong with others.
-bool has_buffers(const Asked& asked, const Place& place) {
-  const bool is_root = asked.root == place.rank;
+bool has_buffers(const CollectiveArgs& args, const Place& place) {
+  const bool is_root = args.root == place.rank;
   const auto lacks = [](const void* buffer, Handle type) {
     return buffer == nullptr && real().abi.type(type) != nullptr;
   };
-  const bool no_part = asked.counts && asked.counts[place.rank] == 0;
-  const bool gives = !no_part || asked.collective != Collective::all_gather;
-  const bool takes = !no_part || asked.collective != Collective::reduce_scatter;
-  if (gives && reads_input(asked.collective, is_root) && lacks(asked.in, asked.in_type))
-    return false;
-  return !takes || !writes_output(asked.collective, is_root) || !lacks(asked.out, asked.out_type);
+  const bool no_part = args.counts && args.counts[place.rank] == 0;
+  const bool gives = !no_part || args.collective != Collective::all_gather;
+  const bool takes = !no_part || args.collective != Collective::reduce_scatter;
+  if (gives && reads_input(args.collective, is_root) && lacks(args.in, args.in_type)) return false;
+  return !takes || !writes_output(args.collective, is_root) || !lacks(args.out, args.out_type);
 }
 
 }  // namespace
 
-std::uint64_t most_bytes(const Asked& asked) {
-  const KnownType* in = real().abi.type(asked.in_type);
-  const KnownType* out = asked.out_type == asked.in_type ? in : real().abi.type(asked.out_type);
-  const Count count = std::max(asked.in_count, asked.out_count);
+std::uint64_t most_bytes(const CollectiveArgs& args) {
+  const KnownType* in = real().abi.type(args.in_type);
+  const KnownType* out = args.out_type == args.in_type ? in : real().abi.type(args.out_type);
+  const Count count = std::max(args.in_count, args.out_count);
   // An IN_PLACE call leaves one side's arguments open, which may be anything.
-  if (asked.own_counts || asked.counts || in == nullptr || out == nullptr || count < 0 ||
+  if (args.own_counts || args.counts || in == nullptr || out == nullptr || count < 0 ||
       count > 1 << 30)
     return ~std::uint64_t{0};
   const std::uint64_t element = std::max(bytes_of(in->type), bytes_of(out->type));
-  return message_of(asked.collective, count, element, kMaxRanks);
+  return message_of(args.collective, count, element, kMaxRanks);
 }
 
-std::uint64_t even_bytes(const Asked& asked, const Place& place) {
-  const Part part = part_of(asked, place);
+std::uint64_t even_bytes(const CollectiveArgs& args, const Place& place) {
+  const Part part = part_of(args, place);
   const std::uint64_t bytes = size_of(part.type).value_or(0);
   if (part.count <= 0 || bytes == 0) return 0;
   const auto count = static_cast<std::uint64_t>(part.count);
   if (count > (std::uint64_t{1} << 62) / bytes / kMaxRanks) return 0;
-  return message_of(asked.collective, part.count, bytes, place.ranks);
+  return message_of(args.collective, part.count, bytes, place.ranks);
 }
 
 std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
 }
 
-std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
+std::optional<Shape> shape_of(const CollectiveArgs& args, const Place& place) {
   Shape shape;
   Request& request = shape.request;
-  request.collective = asked.collective;
+  request.collective = args.collective;
   request.ranks = place.ranks;
-  if (is_rooted(asked.collective)) {
-    if (asked.root < 0 || asked.root >= place.ranks) return std::nullopt;
-    request.root = asked.root;
+  if (is_rooted(args.collective)) {
+    if (args.root < 0 || args.root >= place.ranks) return std::nullopt;
+    request.root = args.root;
   }
-  if (asked.own_counts)
-    return set_own_counts(asked, place, shape) ? std::optional(shape) : std::nullopt;
-  Part part = part_of(asked, place);
-  if (asked.counts && !set_counts(asked, place, part, request)) return std::nullopt;
+  if (args.own_counts)
+    return set_own_counts(args, place, shape) ? std::optional(shape) : std::nullopt;
+  Part part = part_of(args, place);
+  if (args.counts && !set_counts(args, place, part, request)) return std::nullopt;
   const std::optional<std::uint64_t> bytes = size_of(part.type);
   if (!bytes || *bytes == 0 || part.count <= 0) return std::nullopt;
   const auto count = static_cast<std::uint64_t>(part.count);
@@ -177,34 +177,32 @@ std::optional<Shape> shape_of(const Asked& asked, const Place& place) {
     return std::nullopt;
   shape.part_bytes = count * *bytes;
   request.count = count;
-  if (reduces(asked.collective)) {
-    if (!set_reduction(asked, request)) return std::nullopt;
+  if (reduces(args.collective)) {
+    if (!set_reduction(args, request)) return std::nullopt;
   } else {
     request.type = DataType::uint8;
     request.count = shape.part_bytes;
     for (std::uint64_t& one : request.counts) one *= *bytes;
   }
   request = normal(std::move(request));
-  if (!has_buffers(asked, place)) return std::nullopt;
+  if (!has_buffers(args, place)) return std::nullopt;
   return shape;
 }
 
-bool touches_gpu_memory(const Asked& asked, const Place& place) {
-  const bool is_root = asked.root == place.rank;
+bool touches_gpu_memory(const CollectiveArgs& args, const Place& place) {
+  const bool is_root = args.root == place.rank;
   const auto lies = [&](const void* buffer, Handle type, Count count) {
-    return !is_in_place(buffer) && is_on_gpu(buffer, type, asked.counts ? 1 : count);
+    return !is_in_place(buffer) && is_on_gpu(buffer, type, args.counts ? 1 : count);
   };
-  return (reads_input(asked.collective, is_root) &&
-          lies(asked.in, asked.in_type, asked.in_count)) ||
-         (writes_output(asked.collective, is_root) &&
-          lies(asked.out, asked.out_type, asked.out_count));
+  return (reads_input(args.collective, is_root) && lies(args.in, args.in_type, args.in_count)) ||
+         (writes_output(args.collective, is_root) && lies(args.out, args.out_type, args.out_count));
 }
 
 /// Engines take parts of one size, which normal() has found, behind each other.
-int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place) {
-  if (asked.own_counts || !shape.request.counts.empty() || is_in_place(asked.out)) return -1;
-  if (asked.places && !lie_in_a_row(asked.counts, asked.places, place.ranks)) return -1;
-  const bool is_root = asked.root == place.rank;
+int gpu_of_call(const CollectiveArgs& args, const Shape& shape, const Place& place) {
+  if (args.own_counts || !shape.request.counts.empty() || is_in_place(args.out)) return -1;
+  if (args.displs && !are_contiguous(args.counts, args.displs, place.ranks)) return -1;
+  const bool is_root = args.root == place.rank;
   int gpu = -1;
   const auto lies_right = [&](const void* buffer, Handle type) {
     const int found = layout_of(type).contiguous ? gpu_of(buffer) : -1;
@@ -212,10 +210,10 @@ int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place) {
     gpu = found;
     return right;
   };
-  const bool reads = reads_input(asked.collective, is_root) && !is_in_place(asked.in);
-  const bool writes = writes_output(asked.collective, is_root);
-  if (reads && !lies_right(asked.in, asked.in_type)) return -1;
-  if (writes && !lies_right(asked.out, asked.out_type)) return -1;
+  const bool reads = reads_input(args.collective, is_root) && !is_in_place(args.in);
+  const bool writes = writes_output(args.collective, is_root);
+  if (reads && !lies_right(args.in, args.in_type)) return -1;
+  if (writes && !lies_right(args.out, args.out_type)) return -1;
   return gpu;
 }
 

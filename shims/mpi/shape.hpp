@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "plait/communicator.hpp"
-#include "shims/mpi/asked.hpp"
+#include "shims/mpi/collective_args.hpp"
 #include "shims/mpi/layout.hpp"
 
 namespace plait::mpi {
@@ -41,25 +41,25 @@ struct Part {
   Handle type;
   Count count;
 };
-[[gnu::always_inline]] inline Part part_of(const Asked& asked, const Place& place) {
-  const bool is_root = asked.root == place.rank;
-  const bool by_input = asked.collective == Collective::gather    ? !is_root
-                        : asked.collective == Collective::scatter ? is_root
-                                                                  : false;
-  return by_input ? Part{asked.in_type, asked.in_count} : Part{asked.out_type, asked.out_count};
+[[gnu::always_inline]] inline Part part_of(const CollectiveArgs& args, const Place& place) {
+  const bool is_root = args.root == place.rank;
+  const bool by_input = args.collective == Collective::gather    ? !is_root
+                        : args.collective == Collective::scatter ? is_root
+                                                                 : false;
+  return by_input ? Part{args.in_type, args.in_count} : Part{args.out_type, args.out_count};
 }
 
 /// No message of the call is larger; ~0 where that takes a closer look.
-std::uint64_t most_bytes(const Asked& asked);
+std::uint64_t most_bytes(const CollectiveArgs& args);
 /// The message of a call whose parts are alike, as all ranks find it; 0 where it is wrong.
-std::uint64_t even_bytes(const Asked& asked, const Place& place);
+std::uint64_t even_bytes(const CollectiveArgs& args, const Place& place);
 /// Nothing where the call must pass on: it is empty, wrong, or not plait's. By own counts a rank's
 /// part may be empty, and the call is not.
-std::optional<Shape> shape_of(const Asked& asked, const Place& place);
+std::optional<Shape> shape_of(const CollectiveArgs& args, const Place& place);
 
 /// Whether any of the data that this rank reads or writes lie on a GPU.
-bool touches_gpu_memory(const Asked& asked, const Place& place);
+bool touches_gpu_memory(const CollectiveArgs& args, const Place& place);
 /// The GPU that all buffers of this rank lie on, each as plait wants it; -1 where one does not.
-int gpu_of_call(const Asked& asked, const Shape& shape, const Place& place);
+int gpu_of_call(const CollectiveArgs& args, const Shape& shape, const Place& place);
 
 }  // namespace plait::mpi

@@ -10,15 +10,15 @@ namespace plait::mpi {
 namespace {
 
 /// Between groups, the parts are the other group's, and the root is told by what it passes for it.
-Seat seat_in(const Asked& asked) {
+Seat seat_in(const CollectiveArgs& args) {
   int inter = 0;
   Seat seat;
-  real().Comm_test_inter(asked.comm, &inter);
-  real().Comm_rank(asked.comm, &seat.rank);
-  seat.ranks = ranks_in(asked.comm).in;
-  seat.is_root = inter != 0 ? asked.root < 0 : asked.root == seat.rank;
-  if (inter != 0 && asked.collective == Collective::reduce_scatter)
-    real().Comm_size(asked.comm, &seat.ranks);
+  real().Comm_test_inter(args.comm, &inter);
+  real().Comm_rank(args.comm, &seat.rank);
+  seat.ranks = ranks_in(args.comm).in;
+  seat.is_root = inter != 0 ? args.root < 0 : args.root == seat.rank;
+  if (inter != 0 && args.collective == Collective::reduce_scatter)
+    real().Comm_size(args.comm, &seat.ranks);
   return seat;
 }
 
@@ -143,7 +143,7 @@ std::vector<Row> Parts::rows(int ranks) const {
   std::vector<Row> found;
   for (int rank = 0; rank < ranks; ++rank)
     found.push_back(
-        {places[rank] * unit, counts[rank], types == nullptr ? type : real().abi.at(types, rank)});
+        {displs[rank] * unit, counts[rank], types == nullptr ? type : real().abi.at(types, rank)});
   return found;
 }
 
@@ -176,45 +176,45 @@ void Staging::add_of_neighbours(Handle comm, const Parts& in, const Parts& out) 
   add_outputs(out, neighbours.out, !may_lack_neighbours(comm));
 }
 
-void Staging::add(const Asked& asked) {
-  if (may_reach_gpu(asked.in, asked.in_type) || may_reach_gpu(asked.out, asked.out_type))
-    add(asked, seat_in(asked));
+void Staging::add(const CollectiveArgs& args) {
+  if (may_reach_gpu(args.in, args.in_type) || may_reach_gpu(args.out, args.out_type))
+    add(args, seat_in(args));
 }
 
-void Staging::add(const Asked& asked, const Seat& seat) {
-  if (!may_reach_gpu(asked.in, asked.in_type) && !may_reach_gpu(asked.out, asked.out_type)) return;
-  const bool whole = !is_in_place(asked.in);
+void Staging::add(const CollectiveArgs& args, const Seat& seat) {
+  if (!may_reach_gpu(args.in, args.in_type) && !may_reach_gpu(args.out, args.out_type)) return;
+  const bool whole = !is_in_place(args.in);
   const auto all = [&](Count one) { return one * seat.ranks; };
-  const Parts inputs{asked.in, asked.in_count, asked.in_type, asked.in_counts, asked.in_places};
-  const Parts outputs{asked.out, asked.out_count, asked.out_type, asked.counts, asked.places};
-  switch (asked.collective) {
+  const Parts inputs{args.in, args.in_count, args.in_type, args.in_counts, args.in_displs};
+  const Parts outputs{args.out, args.out_count, args.out_type, args.counts, args.displs};
+  switch (args.collective) {
     case Collective::broadcast:
-      if (seat.is_root) return add_input(asked.in, asked.in_type, asked.in_count);
-      return add_output(asked.out, asked.out_type, asked.out_count, true);
+      if (seat.is_root) return add_input(args.in, args.in_type, args.in_count);
+      return add_output(args.out, args.out_type, args.out_count, true);
     case Collective::all_reduce:
     case Collective::reduce:
-      add_input(asked.in, asked.in_type, asked.in_count);
-      if (asked.collective == Collective::all_reduce || seat.is_root)
-        add_output(asked.out, asked.out_type, asked.out_count, whole);
+      add_input(args.in, args.in_type, args.in_count);
+      if (args.collective == Collective::all_reduce || seat.is_root)
+        add_output(args.out, args.out_type, args.out_count, whole);
       return;
     case Collective::reduce_scatter: {
-      const Count sum = asked.counts ? sum_of(asked.counts, seat.ranks) : all(asked.in_count);
-      const Count mine = asked.counts ? asked.counts[seat.rank] : asked.out_count;
-      add_input(asked.in, asked.in_type, sum);
-      return add_output(asked.out, asked.out_type, whole ? mine : sum, whole);
+      const Count sum = args.counts ? sum_of(args.counts, seat.ranks) : all(args.in_count);
+      const Count mine = args.counts ? args.counts[seat.rank] : args.out_count;
+      add_input(args.in, args.in_type, sum);
+      return add_output(args.out, args.out_type, whole ? mine : sum, whole);
     }
     case Collective::scatter:
       if (seat.is_root) add_inputs(inputs, seat.ranks);
-      return add_output(asked.out, asked.out_type, asked.out_count, true);
+      return add_output(args.out, args.out_type, args.out_count, true);
     case Collective::gather:
-      add_input(asked.in, asked.in_type, asked.in_count);
+      add_input(args.in, args.in_type, args.in_count);
       if (seat.is_root) add_outputs(outputs, seat.ranks, whole);
       return;
     default:
-      if (asked.collective == Collective::all_to_all)
+      if (args.collective == Collective::all_to_all)
         add_inputs(inputs, seat.ranks);
       else
-        add_input(asked.in, asked.in_type, asked.in_count);
+        add_input(args.in, args.in_type, args.in_count);
       add_outputs(outputs, seat.ranks, whole);
   }
 }

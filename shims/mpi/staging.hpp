@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "shims/mpi/asked.hpp"
+#include "shims/mpi/collective_args.hpp"
 #include "shims/mpi/layout.hpp"
 
 namespace plait::mpi {
@@ -22,18 +22,18 @@ struct Parts {
   const void* buffer;
   Count count;  ///< of each, where `counts` is empty
   Handle type;
-  Numbers counts{}, places{};   ///< of each; places by the type's extent, with `types` by bytes
-  const void* types = nullptr;  ///< of each, where `type` is not that of all
-  bool is_one = false;          ///< the same part is for all
+  CountArray counts{}, displs{};  ///< of each; places by the type's extent, with `types` by bytes
+  const void* types = nullptr;    ///< of each, where `type` is not that of all
+  bool is_one = false;            ///< the same part is for all
   static Parts one(const void* buffer, Count count, Handle type) {
     return {buffer, count, type, {}, {}, nullptr, true};
   }
   static Parts alike(const void* buffer, Count count, Handle type) { return {buffer, count, type}; }
-  static Parts unlike(const void* buffer, Numbers counts, Numbers places, Handle type) {
-    return {buffer, 0, type, counts, places};
+  static Parts unlike(const void* buffer, CountArray counts, CountArray displs, Handle type) {
+    return {buffer, 0, type, counts, displs};
   }
-  static Parts mixed(const void* buffer, Numbers counts, Numbers places, const void* types) {
-    return {buffer, 0, 0, counts, places, types};
+  static Parts mixed(const void* buffer, CountArray counts, CountArray displs, const void* types) {
+    return {buffer, 0, 0, counts, displs, types};
   }
   std::vector<Row> rows(int ranks) const;
 };
@@ -62,8 +62,8 @@ class Staging {
   std::byte* add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads, Piece written);
   /// Those of a collective that this rank's part in it reads and writes. Without `seat` the MPI is
   /// asked about the communicator, which the program may have freed where the call is persistent.
-  void add(const Asked& asked);
-  void add(const Asked& asked, const Seat& seat);
+  void add(const CollectiveArgs& args);
+  void add(const CollectiveArgs& args, const Seat& seat);
 
   bool is_empty() const { return twins_.empty(); }
   /// The same arguments, with twins' memory in the place of the GPU's; others as they are.

@@ -21,8 +21,8 @@ enum class TypeClass : std::uint8_t {
   floating,
   byte,
   moved,
-  asked_integer,
-  asked_floating
+  queried_integer,
+  queried_floating
 };
 
 struct KnownType {
