@@ -196,7 +196,7 @@ std::vector<std::intptr_t> places_in(Handle type) {
 }
 
 /// A type that was made of others may reach from any buffer to anywhere, by absolute addresses.
-Lying found_lying(const void* buffer, Handle type, Count count) {
+DataLocation find_data_location(const void* buffer, Handle type, Count count) {
   if (!uses_gpus()) return {};
   if (real().abi.type(type) != nullptr) return {gpu_of(buffer)};
   // What CUDA reserves for GPUs begins and ends at multiples of this: of host addresses that are
@@ -205,7 +205,7 @@ Lying found_lying(const void* buffer, Handle type, Count count) {
   const Piece span = span_of(type, count);
   if (span.bytes == 0) return {};
   const auto holding = [&](std::intptr_t at) { return gpu_holding(bytes_at(buffer, at)); };
-  Lying found{holding(span.at)};
+  DataLocation found{holding(span.at)};
   found.is_split = holding(span.at + static_cast<std::intptr_t>(span.bytes) - 1) != found.gpu;
   if (found.is_split || (found.gpu < 0 && span.bytes < kUnit)) return found;
   const std::vector<std::intptr_t> places = places_in(type);
@@ -312,14 +312,14 @@ Error split_data() {
                "elsewhere by a derived datatype: pass what lies on a GPU by a call of its own");
 }
 
-Lying lying(const void* buffer, Handle type, Count count) {
-  const Lying found = found_lying(buffer, type, count);
+DataLocation data_location(const void* buffer, Handle type, Count count) {
+  const DataLocation found = find_data_location(buffer, type, count);
   if (found.is_split) throw split_data();
   return found;
 }
 
 bool is_on_gpu(const void* buffer, Handle type, Count count) {
-  const Lying found = found_lying(buffer, type, count);
+  const DataLocation found = find_data_location(buffer, type, count);
   return found.gpu >= 0 || found.is_split;
 }
 

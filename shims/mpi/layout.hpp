@@ -29,13 +29,13 @@ void unpack(const std::byte* from, Count count, const Layout& layout, void* to);
 /// From the first to the last byte of `count` elements, holes and all.
 Piece span_of(Handle type, Count count);
 /// Where data lie that a buffer and a datatype say: by a derived one that may be anywhere.
-struct Lying {
+struct DataLocation {
   int gpu = -1;           ///< -1 = host memory
   bool is_split = false;  ///< some lie elsewhere
   bool in_parts = false;  ///< each of which may be an allocation of its own
 };
 /// Of `count` elements. Throws split_data() where they are that.
-Lying lying(const void* buffer, Handle type, Count count);
+DataLocation data_location(const void* buffer, Handle type, Count count);
 Error split_data();
 /// Whether any of them lie on a GPU.
 bool is_on_gpu(const void* buffer, Handle type, Count count);

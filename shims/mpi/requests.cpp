@@ -164,7 +164,7 @@ std::unique_ptr<Operation> operation_of(const Served& call, const CollectiveArgs
   State& state = *call.state;
   try {
     auto made = std::make_unique<Operation>(state.shared_from_this(),
-                                            call.asks && !call.shape.has_own_counts());
+                                            call.agrees && !call.shape.has_own_counts());
     Turn& turn = made->turn;
     turn.refusal = attempt([&] {
       const int gpu = state.has_gpus() ? gpu_of_call(args, call.shape, state.place()) : -1;

@@ -34,8 +34,8 @@ struct Begun {
 };
 
 struct Operation : Begun {
-  Operation(std::shared_ptr<State> in, bool ranks_ask)
-      : state(std::move(in)), abortable(state), asks(ranks_ask) {
+  Operation(std::shared_ptr<State> in, bool ranks_agree)
+      : state(std::move(in)), abortable(state), agrees(ranks_agree) {
     comm = state->kept();
   }
   bool has_ended() override;
@@ -43,7 +43,7 @@ struct Operation : Begun {
   bool must_end() const override { return true; }
   std::shared_ptr<State> state;    ///< until it has run
   std::weak_ptr<State> abortable;  ///< the same
-  bool asks;                       ///< ranks tell each other first where their buffers lie
+  bool agrees;                     ///< ranks tell each other first where their buffers lie
   Turn turn;
   Operation* next = nullptr;   ///< in its state
   std::optional<Error> error;  ///< written before `ended`

@@ -224,12 +224,13 @@ Request State::one_of_each(std::uint64_t bytes) const {
   return request;
 }
 
-State::Lies State::ask_all(Lie mine) {
-  std::array<Lie, kMostRanks> all{};
+State::AgreedLocations State::agree_locations(BufferLocation mine) {
+  std::array<BufferLocation, kMostRanks> all{};
   comm_->run(one_of_each(sizeof mine), &mine, all.data());
   const auto end = all.begin() + place_.ranks;
-  return {std::any_of(all.begin(), end, [](Lie one) { return one != Lie::on_host; }),
-          std::all_of(all.begin(), end, [](Lie one) { return one == Lie::on_gpu; })};
+  return {
+      std::any_of(all.begin(), end, [](BufferLocation one) { return one != BufferLocation::host; }),
+      std::all_of(all.begin(), end, [](BufferLocation one) { return one == BufferLocation::gpu; })};
 }
 
 bool State::is_large(const Shape& shape) {
@@ -256,8 +257,9 @@ void State::use_gpus(Handle comm, int gpu) {
 }
 
 /// The communicator on GPUs has one of this rank's; what lies on another goes by the host.
-State::Lie State::lie_on(int gpu) const {
-  return !has_gpus() || gpus_->comm->device() == gpu ? Lie::on_gpu : Lie::on_gpu_staged;
+State::BufferLocation State::location_on(int gpu) const {
+  return !has_gpus() || gpus_->comm->device() == gpu ? BufferLocation::gpu
+                                                     : BufferLocation::gpu_staged;
 }
 
 void State::await_stream() {
@@ -285,9 +287,9 @@ void State::run_on_gpus(const Job& job) {
 void State::run_in_turn(const Job& job) {
   std::unique_lock turn(gpus_->turn, std::defer_lock);
   if (place_.rank == 0) turn.lock();
-  ask_all(Lie::on_gpu);
+  agree_locations(BufferLocation::gpu);
   const std::optional<Error> failure = attempt([&] { run_on_gpus(job); });
-  ask_all(Lie::on_gpu);
+  agree_locations(BufferLocation::gpu);
   if (failure) throw *failure;
 }
 
@@ -313,53 +315,53 @@ void State::carry_out(Job& job, bool all_on_gpu) {
     comm_->run(job.request(), job.input(), job.output());
 }
 
-std::optional<State::Lies> State::lies_of(const CollectiveArgs& args, const Served& call,
-                                          Turn& turn) {
+std::optional<State::AgreedLocations> State::negotiate(const CollectiveArgs& args,
+                                                       const Served& call, Turn& turn) {
   await_idle();
-  Lies lies;
+  AgreedLocations locations;
   if (call.shape.has_own_counts()) {
     if (!is_large(call.shape)) return std::nullopt;
-  } else if (call.asks) {
+  } else if (call.agrees) {
     int gpu = -1;
-    Lie lie = Lie::on_host;
+    BufferLocation location = BufferLocation::host;
     turn.refusal = attempt([&] {
       gpu = gpu_of_call(args, call.shape, place_);
       if (gpu >= 0)
-        lie = lie_on(gpu);
+        location = location_on(gpu);
       else if (touches_gpu_memory(args, place_))
-        lie = Lie::on_gpu_staged;
+        location = BufferLocation::gpu_staged;
     });
     if (!turn.refusal && gpu >= 0) turn.make(args, call.shape, place_, gpu);
-    lies = ask_all(turn.refusal ? Lie::on_gpu_staged : lie);
-    lies.gpu = gpu;
+    locations = agree_locations(turn.refusal ? BufferLocation::gpu_staged : location);
+    locations.gpu = gpu;
   }
-  if (!lies.any_on_gpu && !call.on_host) return std::nullopt;
-  return lies;
+  if (!locations.any_on_gpu && !call.on_host) return std::nullopt;
+  return locations;
 }
 
 State* State::own_for(const CollectiveArgs& args, const Served& call) {
   Turn untaken;
-  const std::optional<Lies> lies = lies_of(args, call, untaken);
-  State* const own = lies ? attached(args.comm, place_, kMostPersistent) : nullptr;
-  if (own == nullptr || !lies->all_on_gpu) return own;
+  const std::optional<AgreedLocations> locations = negotiate(args, call, untaken);
+  State* const own = locations ? attached(args.comm, place_, kMostPersistent) : nullptr;
+  if (own == nullptr || !locations->all_on_gpu) return own;
   if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<OnGpus>();
   persistent_gpus_->is_shared = true;
   own->gpus_ = persistent_gpus_;
-  own->use_gpus(args.comm, lies->gpu);
+  own->use_gpus(args.comm, locations->gpu);
   return own;
 }
 
 bool State::run(const CollectiveArgs& args, const Served& call) {
   Turn turn;
-  const std::optional<Lies> lies = lies_of(args, call, turn);
-  if (!lies) return false;
-  if (lies->all_on_gpu) use_gpus(args.comm, lies->gpu);
+  const std::optional<AgreedLocations> locations = negotiate(args, call, turn);
+  if (!locations) return false;
+  if (locations->all_on_gpu) use_gpus(args.comm, locations->gpu);
   if (!turn.job && !turn.refusal) turn.make(args, call.shape, place_, -1);
   try {
-    take(turn, lies->all_on_gpu);
+    take(turn, locations->all_on_gpu);
   } catch (const AgreedError& refused) {
     // All ranks throw it, and no data has moved yet.
-    if (lies->any_on_gpu || is_of_the_program(refused)) throw;
+    if (locations->any_on_gpu || is_of_the_program(refused)) throw;
     log(LogLevel::warn, place_.rank, text("a call is the MPI's: ", refused.what()));
     return false;
   }
@@ -407,10 +409,12 @@ void State::work() {
     lock.unlock();
     Turn& turn = operation.turn;
     operation.error = attempt([&] {
-      Lies lies;
+      AgreedLocations locations;
       const bool is_on_gpu = !turn.refusal && turn.job->is_on_gpu();
-      if (operation.asks) lies = ask_all(is_on_gpu ? lie_on(turn.job->gpu()) : Lie::on_host);
-      take(turn, lies.all_on_gpu);
+      if (operation.agrees)
+        locations =
+            agree_locations(is_on_gpu ? location_on(turn.job->gpu()) : BufferLocation::host);
+      take(turn, locations.all_on_gpu);
     });
     const std::shared_ptr<State> kept = std::move(operation.state);  // its end may come at once
     operation_ended(operation);
@@ -456,7 +460,7 @@ Served served(const CollectiveArgs& args, bool may_attach) {
   if (on_gpus && may_attach) on_gpus = ranks_use_gpus(args.comm, *known);
   if (on_gpus && !may_attach) on_gpus = known->state->has_gpus();
   if (!wanted.on_host && !on_gpus) return {};
-  const bool asks = known->uses_gpus && place.nodes == 1;
+  const bool agrees = known->uses_gpus && place.nodes == 1;
   if (known->state == nullptr) {
     State* const made = attached(args.comm, place, kMostAttached);
     if (made == nullptr) {
@@ -465,7 +469,7 @@ Served served(const CollectiveArgs& args, bool may_attach) {
     }
     known->state = made;
   }
-  return {known->state, *shape, wanted.on_host, asks};
+  return {known->state, *shape, wanted.on_host, agrees};
 }
 
 Served served_for_good(const CollectiveArgs& args) {

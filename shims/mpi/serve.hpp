@@ -49,7 +49,7 @@ struct Served {
   State* state = nullptr;
   Shape shape;
   bool on_host = true;  ///< also where all ranks' buffers are host memory
-  bool asks = false;    ///< ranks tell each other first where their buffers lie
+  bool agrees = false;  ///< ranks tell each other first where their buffers lie
 };
 
 /// This rank in one communicator that plait serves.
@@ -82,8 +82,8 @@ class State : public std::enable_shared_from_this<State> {
 
  private:
   /// Where ranks' buffers of a call lie. Ranks of one call each choose that for themselves.
-  enum class Lie : std::uint8_t { on_host, on_gpu_staged, on_gpu };
-  struct Lies {
+  enum class BufferLocation : std::uint8_t { host, gpu_staged, gpu };
+  struct AgreedLocations {
     bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
     int gpu = -1;                                 ///< of this rank's
   };
@@ -98,15 +98,16 @@ class State : public std::enable_shared_from_this<State> {
     std::mutex turn;         ///< among these, on rank 0
   };
   Request one_of_each(std::uint64_t bytes) const;
-  Lies ask_all(Lie mine);
+  AgreedLocations agree_locations(BufferLocation mine);
   /// Ranks tell each other what they must know before a call; nothing where it is the MPI's then.
   /// Where this rank's buffers lie as plait's engines want them, its job is made first: once all
   /// ranks go by the engines, none can refuse.
-  std::optional<Lies> lies_of(const CollectiveArgs& args, const Served& call, Turn& turn);
+  std::optional<AgreedLocations> negotiate(const CollectiveArgs& args, const Served& call,
+                                           Turn& turn);
   /// Where only own counts are known: whether the call is large enough on one of the ranks.
   bool is_large(const Shape& shape);
   void use_gpus(Handle comm, int gpu);
-  Lie lie_on(int gpu) const;
+  BufferLocation location_on(int gpu) const;
   /// In any thread.
   void take(Turn& turn, bool all_on_gpu);
   void carry_out(Job& job, bool all_on_gpu);

@@ -191,11 +191,13 @@ std::optional<Shape> shape_of(const CollectiveArgs& args, const Place& place) {
 
 bool touches_gpu_memory(const CollectiveArgs& args, const Place& place) {
   const bool is_root = args.root == place.rank;
-  const auto lies = [&](const void* buffer, Handle type, Count count) {
+  const auto is_device_data = [&](const void* buffer, Handle type, Count count) {
     return !is_in_place(buffer) && is_on_gpu(buffer, type, args.counts ? 1 : count);
   };
-  return (reads_input(args.collective, is_root) && lies(args.in, args.in_type, args.in_count)) ||
-         (writes_output(args.collective, is_root) && lies(args.out, args.out_type, args.out_count));
+  return (reads_input(args.collective, is_root) &&
+          is_device_data(args.in, args.in_type, args.in_count)) ||
+         (writes_output(args.collective, is_root) &&
+          is_device_data(args.out, args.out_type, args.out_count));
 }
 
 /// Engines take parts of one size, which normal() has found, behind each other.
@@ -204,7 +206,7 @@ int gpu_of_call(const CollectiveArgs& args, const Shape& shape, const Place& pla
   if (args.displs && !are_contiguous(args.counts, args.displs, place.ranks)) return -1;
   const bool is_root = args.root == place.rank;
   int gpu = -1;
-  const auto lies_right = [&](const void* buffer, Handle type) {
+  const auto fits = [&](const void* buffer, Handle type) {
     const int found = layout_of(type).contiguous ? gpu_of(buffer) : -1;
     const bool right = found >= 0 && (gpu < 0 || found == gpu) && shape.part_bytes > 0;
     gpu = found;
@@ -212,8 +214,8 @@ int gpu_of_call(const CollectiveArgs& args, const Shape& shape, const Place& pla
   };
   const bool reads = reads_input(args.collective, is_root) && !is_in_place(args.in);
   const bool writes = writes_output(args.collective, is_root);
-  if (reads && !lies_right(args.in, args.in_type)) return -1;
-  if (writes && !lies_right(args.out, args.out_type)) return -1;
+  if (reads && !fits(args.in, args.in_type)) return -1;
+  if (writes && !fits(args.out, args.out_type)) return -1;
   return gpu;
 }
 

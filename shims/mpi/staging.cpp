@@ -52,20 +52,20 @@ bool may_reach_gpu(const Parts& parts) {
 }
 
 /// Where all parts lie. Throws as that of one.
-Lying lying(const Parts& parts, const std::vector<Row>& rows) {
+DataLocation data_location(const Parts& parts, const std::vector<Row>& rows) {
   if (!may_reach_gpu(parts)) return {};
-  std::optional<Lying> all;
+  std::optional<DataLocation> all;
   for (const Row& row : rows) {
     if (mpi::span_of(row.type, row.count).bytes == 0) continue;
     const auto at = reinterpret_cast<std::uintptr_t>(parts.buffer);
     const auto* const begin =
         reinterpret_cast<const void*>(at + static_cast<std::uintptr_t>(row.at));
-    const Lying one = mpi::lying(begin, row.type, row.count);
+    const DataLocation one = mpi::data_location(begin, row.type, row.count);
     if (all && all->gpu != one.gpu) throw split_data();
     const bool in_parts = one.in_parts || (all && parts.types != nullptr);
-    all = Lying{one.gpu, false, in_parts || (all && all->in_parts)};
+    all = DataLocation{one.gpu, false, in_parts || (all && all->in_parts)};
   }
-  return all.value_or(Lying{});
+  return all.value_or(DataLocation{});
 }
 
 void add_pieces(std::vector<Piece>& pieces, const std::vector<Row>& rows) {
@@ -83,8 +83,8 @@ const void* Staging::found(const void* argument, bool is_input) const {
 }
 
 template <class Pieces>
-Staging::One* Staging::one_of(const Lying& where, const void* buffer, Piece span, bool is_input,
-                              bool read, const Pieces& pieces, bool is_pinned) {
+Staging::One* Staging::one_of(const DataLocation& where, const void* buffer, Piece span,
+                              bool is_input, bool read, const Pieces& pieces, bool is_pinned) {
   // Nothing is read or written there: the place may be another buffer's, with a twin of its own.
   if (where.gpu < 0 || span.bytes == 0) return nullptr;
   // Between parts there may be much, which is not to be pinned.
@@ -112,7 +112,7 @@ std::byte* Staging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, 
 
 void Staging::add_input(const void* buffer, Handle type, Count count) {
   if (is_in_place(buffer)) return;
-  one_of(lying(buffer, type, count), buffer, span_of(type, count), true, true,
+  one_of(data_location(buffer, type, count), buffer, span_of(type, count), true, true,
          [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); });
 }
 
@@ -120,13 +120,13 @@ void Staging::add_output(void* buffer, Handle type, Count count, bool whole) {
   if (is_in_place(buffer)) return;
   const auto add = [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); };
   One* const one =
-      one_of(lying(buffer, type, count), buffer, span_of(type, count), false, !whole, add);
+      one_of(data_location(buffer, type, count), buffer, span_of(type, count), false, !whole, add);
   if (one != nullptr) add(one->written);
 }
 
 void Staging::add_received(void* buffer, Handle type, Count count, bool is_pinned) {
   One* const one = one_of(
-      lying(buffer, type, count), buffer, span_of(type, count), false, false, [](auto&) {},
+      data_location(buffer, type, count), buffer, span_of(type, count), false, false, [](auto&) {},
       is_pinned);
   if (one != nullptr) one->received.emplace(Received{KeptLayout(layout_of(type)), count});
 }
@@ -150,7 +150,7 @@ std::vector<Row> Parts::rows(int ranks) const {
 void Staging::add_inputs(const Parts& parts, int ranks) {
   if (is_in_place(parts.buffer)) return;
   const std::vector<Row> rows = parts.rows(ranks);
-  one_of(lying(parts, rows), parts.buffer, span_of(rows), true, true,
+  one_of(data_location(parts, rows), parts.buffer, span_of(rows), true, true,
          [&](auto& pieces) { add_pieces(pieces, rows); });
 }
 
@@ -158,7 +158,8 @@ void Staging::add_outputs(const Parts& parts, int ranks, bool whole) {
   if (is_in_place(parts.buffer)) return;
   const std::vector<Row> rows = parts.rows(ranks);
   const auto add = [&](auto& pieces) { add_pieces(pieces, rows); };
-  One* const one = one_of(lying(parts, rows), parts.buffer, span_of(rows), false, !whole, add);
+  One* const one =
+      one_of(data_location(parts, rows), parts.buffer, span_of(rows), false, !whole, add);
   if (one != nullptr) add(one->written);
 }
 

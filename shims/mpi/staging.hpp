@@ -98,7 +98,7 @@ class Staging {
   /// A new twin of what lies on a GPU, which pieces(list) adds the data of to a list; null where
   /// all lie in host memory.
   template <class Pieces>
-  One* one_of(const Lying& where, const void* buffer, Piece span, bool is_input, bool read,
+  One* one_of(const DataLocation& where, const void* buffer, Piece span, bool is_input, bool read,
               const Pieces& pieces, bool is_pinned = true);
   static void fetch(One& one);
   void add_inputs(const Parts& parts, int ranks);
