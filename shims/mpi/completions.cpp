@@ -24,7 +24,7 @@ class Ending {
  public:
   Ending(const void* requests, int count, void* statuses, int most_statuses)
       : count_(requests == nullptr ? 0 : std::max(count, 0)),
-        asks_(has_persistent() || has_standing() || moves_messages()),
+        asks_(has_persistent() || has_standing() || uses_rendezvous()),
         statuses_(statuses, most_statuses, asks_) {
     if (!asks_) return;
     forget_faults();
@@ -60,7 +60,8 @@ class Ending {
     if (error_class(code) == real().abi.err_in_status) code = error_in(status);
     const int found = error_class(code);
     if (found == real().abi.err_pending) return 0;
-    if (moves_messages() && found == real().abi.err_truncate) let_sender_go(status, nullptr, 0);
+    if (uses_rendezvous() && found == real().abi.err_truncate)
+      complete_truncated_send(status, nullptr, 0);
     if (const int error = end_persistent(request, code, status, is_over)) return error;
     return fault_of(request);
   }

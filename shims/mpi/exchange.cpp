@@ -35,18 +35,18 @@ struct Own {
   static int send(const void* buffer, N count, Handle type, int to, int tag, Handle comm,
                   void* request) {
     if constexpr (sizeof(N) == 4)
-      return real().small_passed.Isend(buffer, count, type, to, tag, comm, request);
+      return real().small_p2p.Isend(buffer, count, type, to, tag, comm, request);
     else
-      return large_or_small(real().large_passed.Isend, real().small_passed.Isend, comm, buffer,
-                            count, type, to, tag, comm, request);
+      return large_or_small(real().large_p2p.Isend, real().small_p2p.Isend, comm, buffer, count,
+                            type, to, tag, comm, request);
   }
   static int receive(void* buffer, N count, Handle type, int from, int tag, Handle comm,
                      void* request) {
     if constexpr (sizeof(N) == 4)
-      return real().small_passed.Irecv(buffer, count, type, from, tag, comm, request);
+      return real().small_p2p.Irecv(buffer, count, type, from, tag, comm, request);
     else
-      return large_or_small(real().large_passed.Irecv, real().small_passed.Irecv, comm, buffer,
-                            count, type, from, tag, comm, request);
+      return large_or_small(real().large_p2p.Irecv, real().small_p2p.Irecv, comm, buffer, count,
+                            type, from, tag, comm, request);
   }
 };
 
@@ -55,15 +55,16 @@ std::unique_ptr<Begun> begun_send_of_rows(const void* buffer, Count rows, std::u
                                           const Ends& ends, int& code) {
   const Handle byte = real().abi.byte;
   const Count bytes = rows * static_cast<Count>(row);
-  if (bytes <= INT_MAX || real().large_passed.Isend != nullptr || row > INT_MAX)
+  if (bytes <= INT_MAX || real().large_p2p.Isend != nullptr || row > INT_MAX)
     return begun_send<Large>(buffer, bytes, byte, ends.to, ends.out_tag, ends.comm, code);
-  if (auto one = offered({buffer, bytes, byte}, ends.to, ends.out_tag, ends.comm)) return one;
+  if (auto one = start_rendezvous_send({buffer, bytes, byte}, ends.to, ends.out_tag, ends.comm))
+    return one;
   Handle type = 0, native = 0;
   code = real().Type_contiguous(static_cast<int>(row), byte, &type);
   if (code == 0) code = real().Type_commit(&type);
   if (code != 0) return nullptr;
-  code = real().small_passed.Isend(buffer, static_cast<int>(rows), real().abi.at(&type, 0), ends.to,
-                                   ends.out_tag, ends.comm, &native);
+  code = real().small_p2p.Isend(buffer, static_cast<int>(rows), real().abi.at(&type, 0), ends.to,
+                                ends.out_tag, ends.comm, &native);
   real().Type_free(&type);
   return code == 0 ? begun_native(real().abi.at(&native, 0), Staging()) : nullptr;
 }
@@ -78,7 +79,7 @@ void give_up(Begun& receive) {
 template <class Width>
 std::unique_ptr<Begun> begun_send(const void* buffer, typename Width::N count, Handle type, int to,
                                   int tag, Handle comm, int& code) {
-  if (auto one = offered({buffer, count, type}, to, tag, comm)) return one;
+  if (auto one = start_rendezvous_send({buffer, count, type}, to, tag, comm)) return one;
   Staging staging;
   if (job_uses_gpus()) staging.add_input(buffer, type, count);
   Handle native = 0;
@@ -89,10 +90,10 @@ std::unique_ptr<Begun> begun_send(const void* buffer, typename Width::N count, H
 template <class Width>
 std::unique_ptr<Begun> begun_receive(void* buffer, typename Width::N count, Handle type, int from,
                                      int tag, Handle comm, int& code) {
-  auto delivery = std::make_unique<Delivery>(Letter{buffer, count, type});
+  auto recv = std::make_unique<RendezvousRecv>(P2PArgs{buffer, count, type});
   Handle native = 0;
-  code = Own<Width>::receive(delivery->posted(), count, type, from, tag, comm, &native);
-  return code == 0 ? arriving(real().abi.at(&native, 0), std::move(delivery)) : nullptr;
+  code = Own<Width>::receive(recv->posted(), count, type, from, tag, comm, &native);
+  return code == 0 ? make_recv_request(real().abi.at(&native, 0), std::move(recv)) : nullptr;
 }
 
 /// The receive first, so that a message to oneself finds it.
@@ -169,12 +170,12 @@ struct Functions {
 
 void add_exchanges(Real& table) {
   const bool tells = table.abi.family == Family::open_mpi;
-  if (tells && table.small_passed.Isendrecv != nullptr) return;
-  table.small_passed.Isendrecv = Functions<Small>::both;
-  table.small_passed.Isendrecv_replace = Functions<Small>::in_place;
-  if (table.large_passed.Isendrecv == nullptr) return;  // of wide counts are made narrow ones
-  table.large_passed.Isendrecv = Functions<Large>::both;
-  table.large_passed.Isendrecv_replace = Functions<Large>::in_place;
+  if (tells && table.small_p2p.Isendrecv != nullptr) return;
+  table.small_p2p.Isendrecv = Functions<Small>::both;
+  table.small_p2p.Isendrecv_replace = Functions<Small>::in_place;
+  if (table.large_p2p.Isendrecv == nullptr) return;  // of wide counts are made narrow ones
+  table.large_p2p.Isendrecv = Functions<Large>::both;
+  table.large_p2p.Isendrecv_replace = Functions<Large>::in_place;
 }
 
 }  // namespace plait::mpi

@@ -3,8 +3,8 @@
 #pragma once
 #include <memory>
 
-#include "shims/mpi/messages.hpp"
 #include "shims/mpi/native.hpp"
+#include "shims/mpi/rendezvous.hpp"
 
 namespace plait::mpi {
 

@@ -91,11 +91,11 @@ class Made {
     std::vector<int> integers(static_cast<std::size_t>(numbers_.integers));
     std::vector<std::intptr_t> addresses(static_cast<std::size_t>(numbers_.addresses));
     std::vector<Count> large(static_cast<std::size_t>(numbers_.large));
-    const bool is_shown = ask_for_contents(type, integers, addresses, large);
-    if (!is_shown) types_.clear();
+    const bool is_exported = ask_for_contents(type, integers, addresses, large);
+    if (!is_exported) types_.clear();
     for (std::size_t at = types_.size(); at-- > 0;)  // they may be narrower than a Handle
       types_[at] = real().abi.at(types_.data(), static_cast<int>(at));
-    if (is_shown) set_parts(integers, addresses, large);
+    if (is_exported) set_parts(integers, addresses, large);
   }
   /// Of types that were made of others the question made copies.
   ~Made() {

@@ -2,7 +2,7 @@
 // that it serves, and the MPI's own on twins of device memory. A start brings what is sent into
 // twins; the end that the program hears of takes what was received out of them.
 #pragma once
-#include "shims/mpi/messages.hpp"
+#include "shims/mpi/rendezvous.hpp"
 
 namespace plait::mpi {
 

@@ -65,7 +65,7 @@ void make_room(std::uint64_t bytes) {
 }
 
 /// The GPU's context is current.
-Opened* open(int process, const OnGpu& from, int gpu) {
+Opened* open(int process, const ExportedMemory& from, int gpu) {
   const std::lock_guard lock(all().mutex);
   const auto key =
       std::tuple(process, gpu, std::string(from.handle.bytes, sizeof from.handle.bytes));
@@ -111,21 +111,21 @@ bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes
   return true;
 }
 
-bool show(int gpu, const void* memory, OnGpu& shown) {
+bool export_memory(int gpu, const void* memory, ExportedMemory& exported) {
   const cuda::Current current(context_of(gpu));
   std::uint64_t base = 0;
   int attributes[] = {cuda::kPointerBufferId, cuda::kPointerRangeStart, cuda::kPointerRangeBytes};
-  void* values[] = {&shown.allocation, &base, &shown.bytes};
+  void* values[] = {&exported.allocation, &base, &exported.bytes};
   const auto address = reinterpret_cast<cuda::DevicePointer>(memory);
   if (cuda::api().pointer_attributes(3, attributes, values, address) != cuda::kSuccess)
     return false;
   if (base == 0 || base > address) return false;
-  shown.at = address - base;
-  shown.address = address;
-  return cuda::api().ipc_get(&shown.handle, base) == cuda::kSuccess;
+  exported.at = address - base;
+  exported.address = address;
+  return cuda::api().ipc_get(&exported.handle, base) == cuda::kSuccess;
 }
 
-std::unique_ptr<Pull> Pull::begin(int process, const OnGpu& from, int gpu, void* to,
+std::unique_ptr<Pull> Pull::begin(int process, const ExportedMemory& from, int gpu, void* to,
                                   std::uint64_t bytes) {
   const cuda::Stream stream = copy_stream(gpu);
   const cuda::Current current(context_of(gpu));

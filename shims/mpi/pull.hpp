@@ -13,7 +13,7 @@ namespace plait::mpi {
 bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
 
 /// Part of an allocation of a process's.
-struct OnGpu {
+struct ExportedMemory {
   cuda::IpcHandle handle;
   std::uint64_t allocation;  ///< a number that no other of its process's ever has
   std::uint64_t bytes;       ///< of the allocation
@@ -21,13 +21,13 @@ struct OnGpu {
   std::uint64_t address;  ///< for that process itself
 };
 /// False where the driver cannot show such memory to others (pools, virtual memory).
-bool show(int gpu, const void* memory, OnGpu& shown);
+bool export_memory(int gpu, const void* memory, ExportedMemory& exported);
 
 /// A copy from shown memory that is on its way to memory of this process's GPU.
 class Pull {
  public:
   /// Null where that memory cannot be opened here. Throws driver_error.
-  static std::unique_ptr<Pull> begin(int process, const OnGpu& from, int gpu, void* to,
+  static std::unique_ptr<Pull> begin(int process, const ExportedMemory& from, int gpu, void* to,
                                      std::uint64_t bytes);
   ~Pull();
   Pull(const Pull&) = delete;

@@ -66,10 +66,10 @@ const Real* load() {
 #include "shims/mpi/others.def"
 #undef PLAIT_MPI_OTHER
 #undef PLAIT_MPI_COLLECTIVE
-#define PLAIT_MPI_TRANSFER(name, ...)                                                  \
-  look_up_new(found.library, "PMPI_" #name, "PMPIX_" #name, table->small_passed.name); \
-  look_up(found.library, "PMPI_" #name "_c", table->large_passed.name);
-#include "shims/mpi/passed.def"
+#define PLAIT_MPI_TRANSFER(name, ...)                                               \
+  look_up_new(found.library, "PMPI_" #name, "PMPIX_" #name, table->small_p2p.name); \
+  look_up(found.library, "PMPI_" #name "_c", table->large_p2p.name);
+#include "shims/mpi/p2p.def"
   look_up(found.library, "opal_progress_register", table->progress_register);
   look_up(found.library, "PMPIX_Async_start", table->Async_start);
   add_exchanges(*table);

@@ -46,14 +46,14 @@ struct Collectives {
 };
 
 template <class Width>
-struct Passed {
+struct P2PFunctions {
   using N = typename Width::N;
 #define PLAIT_MPI_TRANSFER(name, comm, parameters, ...) int(*name) parameters = nullptr;
-#define PLAIT_MPI_RECEIVED(name, comm, parameters, ...) \
+#define PLAIT_MPI_RECV(name, comm, parameters, ...) \
   int (*name)(PLAIT_MPI_UNPACKED parameters, void* status) = nullptr;
-#define PLAIT_MPI_BEGUN_TRANSFER(name, comm, parameters, ...) \
+#define PLAIT_MPI_ITRANSFER(name, comm, parameters, ...) \
   int (*name)(PLAIT_MPI_UNPACKED parameters, void* request) = nullptr;
-#include "shims/mpi/passed.def"
+#include "shims/mpi/p2p.def"
 };
 
 struct Real {
@@ -62,8 +62,8 @@ struct Real {
 #undef PLAIT_MPI_FUNCTION
   Collectives<Small> small;
   Collectives<Large> large;
-  Passed<Small> small_passed;
-  Passed<Large> large_passed;
+  P2PFunctions<Small> small_p2p;
+  P2PFunctions<Large> large_p2p;
   int (*Query_cuda_support)() = nullptr;          ///< of MPIX_; null where the MPI does not say
   int (*progress_register)(int (*)()) = nullptr;  ///< Open MPI's hook
   int (*Async_start)(int (*)(void*), void*, int) = nullptr;  ///< MPICH's

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "shims/mpi/slots.hpp"
+#include "shims/mpi/rendezvous_slots.hpp"
 #include "shims/mpi/status.hpp"
 
 namespace plait::mpi {
@@ -376,7 +376,7 @@ void end_requests() {
   const Unheard unheard;
   Handle request = 0;
   const Handle world = real().abi.world;
-  const bool needs_barrier = (moves_messages() || job_uses_gpus()) && fault_in(world) == 0;
+  const bool needs_barrier = (uses_rendezvous() || job_uses_gpus()) && fault_in(world) == 0;
   if (needs_barrier && real().Ibarrier(world, &request) == 0)
     go_on_until([&] {  // which may not end once a rank is lost
       int flag = 0;

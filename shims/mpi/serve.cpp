@@ -19,8 +19,8 @@
 #include "shims/mpi/counting.hpp"
 #include "shims/mpi/passing.hpp"
 #include "shims/mpi/pull.hpp"
+#include "shims/mpi/rendezvous_slots.hpp"
 #include "shims/mpi/requests.hpp"
-#include "shims/mpi/slots.hpp"
 
 namespace plait::mpi {
 
@@ -177,9 +177,9 @@ void begin_serving() {
   begin_kept_comms();
   set_bars();
   begin_progress();
-  begin_messages(has_hook());
+  begin_rendezvous(has_hook());
   serving.store(true);
-  if (moves_messages()) begin_hook();
+  if (uses_rendezvous()) begin_hook();
 }
 
 void end_serving() {
@@ -197,7 +197,7 @@ void end_serving() {
     nap(round);
   }
   end_requests();
-  end_messages();  // until here a receive may still get a header
+  end_rendezvous();  // until here a receive may still get a header
   close_opened();
   // Those over nodes free communicators of the MPI's: in one order on all ranks.
   for (std::shared_ptr<State>& state : all) state.reset();

@@ -1,5 +1,5 @@
 // One piece of memory a node, of the node's first rank: from each rank to each other so many slots.
-#include "shims/mpi/slots.hpp"
+#include "shims/mpi/rendezvous_slots.hpp"
 
 #include <signal.h>
 #include <unistd.h>
@@ -25,40 +25,41 @@
 
 namespace plait::mpi {
 
-constinit std::atomic<bool> messaging{false};
+constinit std::atomic<bool> rendezvous_enabled{false};
 
 namespace {
 
-constexpr int kMostNear = 64;
+constexpr int kMaxNodeRanks = 64;
 
-struct Node {
+struct NodeState {
   std::array<std::uint64_t, 2> job{};
   int rank = 0, ranks = 0;
   Mapping memory;
-  std::vector<int> processes;      ///< by rank of the node
-  std::vector<int> near_of_world;  ///< by rank in MPI_COMM_WORLD; -1 = on another node
+  std::vector<int> processes;           ///< by rank of the node
+  std::vector<int> node_rank_of_world;  ///< by rank in MPI_COMM_WORLD; -1 = on another node
   std::mutex mutex;
   std::vector<std::bitset<kSlots>> in_use, retired;  ///< by rank of the node
   std::uint64_t made = 0;
 };
 
-Node& node() {
-  static auto* const one = new Node;
+NodeState& node_state() {
+  static auto* const one = new NodeState;
   return *one;
 }
 
 int keyval = 0;  ///< of a communicator's ranks as those of the node
 
-Slot& slot_between(int from, int to, unsigned slot) {
-  const auto at = (static_cast<std::size_t>(from) * static_cast<std::size_t>(node().ranks) +
+MessageSlot& slot_between(int from, int to, unsigned slot) {
+  const auto at = (static_cast<std::size_t>(from) * static_cast<std::size_t>(node_state().ranks) +
                    static_cast<std::size_t>(to)) *
                       kSlots +
                   slot;
-  return reinterpret_cast<Slot*>(node().memory.base())[at];
+  return reinterpret_cast<MessageSlot*>(node_state().memory.base())[at];
 }
 
-Header header_between(int from, int to, unsigned slot) {
-  return {slot_between(from, to, slot).number, {node().job[0], node().job[1]}, from, slot};
+RtsHeader header_between(int from, int to, unsigned slot) {
+  return {
+      slot_between(from, to, slot).number, {node_state().job[0], node_state().job[1]}, from, slot};
 }
 
 bool all_can(bool mine, Handle comm) {
@@ -83,29 +84,30 @@ std::vector<std::string> exchange(const std::string& mine, Handle comm, int rank
 }
 
 /// What a rank tells those of its node.
-struct Told {
-  std::uint64_t host, word_at, word;
+struct ReachProbe {
+  std::uint64_t host, cookie_at, cookie;
   std::int32_t process, world_rank;
 };
 
 /// Whether each can read all others' memory, which containers and Yama may forbid.
-bool can_reach(const std::vector<Told>& all, int rank) {
-  return std::all_of(all.begin(), all.end(), [&](const Told& one) {
-    std::uint64_t word = 0;
+bool can_reach(const std::vector<ReachProbe>& all, int rank) {
+  return std::all_of(all.begin(), all.end(), [&](const ReachProbe& one) {
+    std::uint64_t cookie = 0;
     return one.host == all[0].host &&
            (&one == &all[static_cast<std::size_t>(rank)] ||
-            (pull_from(one.process, one.word_at, &word, sizeof word) && word == one.word));
+            (pull_from(one.process, one.cookie_at, &cookie, sizeof cookie) &&
+             cookie == one.cookie));
   });
 }
 
 bool bootstrap_node(Handle comm, int world_rank) {
-  Node& here = node();
+  NodeState& here = node_state();
   real().Comm_rank(comm, &here.rank);
   real().Comm_size(comm, &here.ranks);
-  if (here.ranks < 2 || here.ranks > kMostNear) return false;
-  const auto word_at = reinterpret_cast<std::uint64_t>(here.job.data());
-  const Told mine{host_id(), word_at, here.job[0], ::getpid(), world_rank};
-  std::vector<Told> all(static_cast<std::size_t>(here.ranks));
+  if (here.ranks < 2 || here.ranks > kMaxNodeRanks) return false;
+  const auto cookie_at = reinterpret_cast<std::uint64_t>(here.job.data());
+  const ReachProbe mine{host_id(), cookie_at, here.job[0], ::getpid(), world_rank};
+  std::vector<ReachProbe> all(static_cast<std::size_t>(here.ranks));
   real().small.Allgather(&mine, sizeof mine, real().abi.byte, all.data(), sizeof mine,
                          real().abi.byte, comm);
   if (!all_can(can_reach(all, here.rank), comm)) return false;
@@ -113,11 +115,12 @@ bool bootstrap_node(Handle comm, int world_rank) {
       static_cast<std::uint64_t>(here.ranks) * static_cast<std::uint64_t>(here.ranks);
   here.memory =
       memory_of_rank_0([&](const std::string& shown) { return exchange(shown, comm, here.ranks); },
-                       here.rank, pairs * kSlots * sizeof(Slot));
+                       here.rank, pairs * kSlots * sizeof(MessageSlot));
   if (here.memory.base() == nullptr) return false;
-  for (std::size_t near = 0; near < all.size(); ++near)
-    here.near_of_world[static_cast<std::size_t>(all[near].world_rank)] = static_cast<int>(near);
-  for (const Told& one : all) here.processes.push_back(one.process);
+  for (std::size_t node_rank = 0; node_rank < all.size(); ++node_rank)
+    here.node_rank_of_world[static_cast<std::size_t>(all[node_rank].world_rank)] =
+        static_cast<int>(node_rank);
+  for (const ReachProbe& one : all) here.processes.push_back(one.process);
   here.in_use.assign(all.size(), {});
   here.retired.assign(all.size(), {});
   return true;
@@ -133,7 +136,7 @@ int communicator_freed(Handle, int, void* value, void*) {
   return 0;
 }
 
-std::vector<int>* known_ranks(Handle comm) {
+std::vector<int>* cached_node_ranks(Handle comm) {
   void* value = nullptr;
   int flag = 0;
   const int code = real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag);
@@ -141,10 +144,10 @@ std::vector<int>* known_ranks(Handle comm) {
 }
 
 /// Empty where it joins two groups. Threads may ask for the first time at once.
-std::vector<int>* near_ranks(Handle comm) {
+std::vector<int>* node_ranks(Handle comm) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (auto* const known = known_ranks(comm)) return known;
+  if (auto* const cached = cached_node_ranks(comm)) return cached;
   auto made = std::make_unique<std::vector<int>>();
   int inter = 0, ranks = 0;
   Handle group = 0, of_world = 0;
@@ -158,10 +161,11 @@ std::vector<int>* near_ranks(Handle comm) {
                                  real().abi.at(&of_world, 0), world.data());
     real().Group_free(&group);
     real().Group_free(&of_world);
-    const auto known = static_cast<int>(node().near_of_world.size());
+    const auto cached = static_cast<int>(node_state().node_rank_of_world.size());
     for (const int rank : world)  // UNDEFINED is negative
-      made->push_back(
-          rank >= 0 && rank < known ? node().near_of_world[static_cast<std::size_t>(rank)] : -1);
+      made->push_back(rank >= 0 && rank < cached
+                          ? node_state().node_rank_of_world[static_cast<std::size_t>(rank)]
+                          : -1);
   }
   if (real().Comm_set_attr(comm, keyval, made.get()) != 0) return nullptr;
   return made.release();
@@ -169,7 +173,7 @@ std::vector<int>* near_ranks(Handle comm) {
 
 }  // namespace
 
-void begin_messages(bool can) {
+void begin_rendezvous(bool can) {
   const Handle world = real().abi.world;
   const std::uint64_t host = least_on_host(Collective::send_recv);
   const std::uint64_t gpus = job_uses_gpus() ? least_on_gpus(Collective::send_recv) : kNever;
@@ -177,56 +181,58 @@ void begin_messages(bool can) {
   int rank = 0, ranks = 0;
   real().Comm_rank(world, &rank);
   real().Comm_size(world, &ranks);
-  Node& here = node();
-  here.near_of_world.assign(static_cast<std::size_t>(ranks), -1);
+  NodeState& here = node_state();
+  here.node_rank_of_world.assign(static_cast<std::size_t>(ranks), -1);
   std::random_device random;
-  for (std::uint64_t& word : here.job) word = std::uint64_t{random()} << 32 | random();
+  for (std::uint64_t& cookie : here.job) cookie = std::uint64_t{random()} << 32 | random();
   real().small.Bcast(here.job.data(), sizeof here.job, real().abi.byte, 0, world);
-  Handle near = 0;
-  if (real().Comm_split_type(world, real().abi.shared_kind, rank, real().abi.no_info, &near) != 0)
+  Handle node_comm = 0;
+  if (real().Comm_split_type(world, real().abi.shared_kind, rank, real().abi.no_info, &node_comm) !=
+      0)
     return;
-  near = real().abi.at(&near, 0);
-  if (!bootstrap_node(near, rank))
+  node_comm = real().abi.at(&node_comm, 0);
+  if (!bootstrap_node(node_comm, rank))
     log(LogLevel::info, rank, "messages between the ranks of this node are the MPI's");
-  real().Comm_free(&near);
+  real().Comm_free(&node_comm);
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
-  messaging.store(true);
+  rendezvous_enabled.store(true);
 }
 
-void end_messages() { messaging.store(false); }
+void end_rendezvous() { rendezvous_enabled.store(false); }
 
 bool is_one_node() {
-  return static_cast<std::size_t>(node().ranks) == node().near_of_world.size() &&
-         node().memory.base() != nullptr;
+  return static_cast<std::size_t>(node_state().ranks) == node_state().node_rank_of_world.size() &&
+         node_state().memory.base() != nullptr;
 }
 
-std::optional<int> near_rank(Handle comm, int rank) {
+std::optional<int> rank_in_node(Handle comm, int rank) {
   if (rank < 0 || real().abi.key(comm) == real().abi.no_comm) return std::nullopt;
-  const auto* ranks = known_ranks(comm);
+  const auto* ranks = cached_node_ranks(comm);
   // Without memory for a list of ranks the message is the MPI's, as one between nodes is.
-  if (ranks == nullptr && attempt([&] { ranks = near_ranks(comm); })) return std::nullopt;
+  if (ranks == nullptr && attempt([&] { ranks = node_ranks(comm); })) return std::nullopt;
   if (ranks == nullptr || static_cast<std::size_t>(rank) >= ranks->size()) return std::nullopt;
   const int found = (*ranks)[static_cast<std::size_t>(rank)];
   return found < 0 ? std::nullopt : std::optional(found);
 }
 
-bool is_this_rank(int near) { return near == node().rank; }
+bool is_this_rank(int node_rank) { return node_rank == node_state().rank; }
 
-bool has_ended(int near) {
-  return ::kill(node().processes[static_cast<std::size_t>(near)], 0) != 0 && errno == ESRCH;
+bool has_ended(int node_rank) {
+  return ::kill(node_state().processes[static_cast<std::size_t>(node_rank)], 0) != 0 &&
+         errno == ESRCH;
 }
 
 namespace {
 
 /// The first that is free of `slots` from `first` on, in that order or, with step -1, the other.
 std::optional<unsigned> claim(int to, unsigned first, unsigned slots, int step) {
-  const std::lock_guard lock(node().mutex);
-  std::bitset<kSlots>& in_use = node().in_use[static_cast<std::size_t>(to)];
-  const std::bitset<kSlots> taken = in_use | node().retired[static_cast<std::size_t>(to)];
+  const std::lock_guard lock(node_state().mutex);
+  std::bitset<kSlots>& in_use = node_state().in_use[static_cast<std::size_t>(to)];
+  const std::bitset<kSlots> taken = in_use | node_state().retired[static_cast<std::size_t>(to)];
   for (unsigned slot = first; slots > 0; --slots, slot += static_cast<unsigned>(step)) {
     if (taken[slot]) continue;
     in_use.set(slot);
-    slot_between(node().rank, to, slot).number = ++node().made;
+    slot_between(node_state().rank, to, slot).number = ++node_state().made;
     return slot;
   }
   return std::nullopt;
@@ -244,69 +250,70 @@ std::optional<unsigned> claim_slot_below(int to, unsigned below) {
 }
 
 void release_slot(int to, unsigned slot) {
-  std::atomic<Sent>& state = slot_of(to, slot).state;
-  if (state.load() != Sent::given_up) state.store(Sent::nothing);
-  const std::lock_guard lock(node().mutex);
-  node().in_use[static_cast<std::size_t>(to)].reset(slot);
+  std::atomic<SlotState>& state = slot_of(to, slot).state;
+  if (state.load() != SlotState::abandoned) state.store(SlotState::free);
+  const std::lock_guard lock(node_state().mutex);
+  node_state().in_use[static_cast<std::size_t>(to)].reset(slot);
 }
 
 bool retire_slot(int to, std::uint64_t bytes) {
   const unsigned slot = slot_of_length(bytes);
-  const std::lock_guard lock(node().mutex);
-  if (node().in_use[static_cast<std::size_t>(to)][slot]) return false;
-  node().retired[static_cast<std::size_t>(to)].set(slot);
+  const std::lock_guard lock(node_state().mutex);
+  if (node_state().in_use[static_cast<std::size_t>(to)][slot]) return false;
+  node_state().retired[static_cast<std::size_t>(to)].set(slot);
   return true;
 }
 
-Slot& slot_of(int to, unsigned slot) { return slot_between(node().rank, to, slot); }
+MessageSlot& slot_of(int to, unsigned slot) { return slot_between(node_state().rank, to, slot); }
 
-Header header_of(int to, unsigned slot) { return header_between(node().rank, to, slot); }
+RtsHeader rts_header(int to, unsigned slot) { return header_between(node_state().rank, to, slot); }
 
-Error given_up(int from) {
+Error abandoned_error(int from) {
   return Error(ErrorCode::aborted, text("wanted a message of rank ", from,
                                         " of this node, found that the rank has given it up, "
                                         "since the communicator has been revoked"));
 }
 
-Slot* slot_named(const Header& header) {
-  const Node& here = node();
+MessageSlot* find_slot(const RtsHeader& header) {
+  const NodeState& here = node_state();
   if (header.job[0] != here.job[0] || header.job[1] != here.job[1]) return nullptr;
   if (here.memory.base() == nullptr || header.from < 0 || header.from >= here.ranks) return nullptr;
   if (header.slot >= kSlots) return nullptr;
-  Slot& slot = slot_between(header.from, here.rank, header.slot);
-  const Sent state = slot.state.load();
+  MessageSlot& slot = slot_between(header.from, here.rank, header.slot);
+  const SlotState state = slot.state.load();
   if (slot.number != header.number) return nullptr;
-  if (state != Sent::given_up) return state == Sent::offered ? &slot : nullptr;
-  throw given_up(header.from);
+  if (state != SlotState::abandoned) return state == SlotState::offered ? &slot : nullptr;
+  throw abandoned_error(header.from);
 }
 
-void let_sender_go(const void* status, const std::byte* first, std::size_t bytes) {
-  const Node& here = node();
+void complete_truncated_send(const void* status, const std::byte* first, std::size_t bytes) {
+  const NodeState& here = node_state();
   if (here.memory.base() == nullptr) return;
   const auto* const source =
       reinterpret_cast<const int*>(static_cast<const std::byte*>(status) + real().abi.source_at);
   const std::uint64_t length = received_bytes(status);
-  Slot* found = nullptr;
+  MessageSlot* found = nullptr;
   for (int from = 0; from < here.ranks; ++from)
     for (unsigned at = 0; at < kSlots; ++at) {
-      Slot& slot = slot_between(from, here.rank, at);
-      if (slot.state.load() != Sent::offered || slot.source != source[0] || slot.tag != source[1])
+      MessageSlot& slot = slot_between(from, here.rank, at);
+      if (slot.state.load() != SlotState::offered || slot.source != source[0] ||
+          slot.tag != source[1])
         continue;
       if (is_header_length(length) && slot_of_length(length) != at) continue;
-      const Header header = header_between(from, here.rank, at);
+      const RtsHeader header = header_between(from, here.rank, at);
       if (bytes != 0 && std::memcmp(&header, first, std::min(bytes, sizeof header)) != 0) continue;
       if (found != nullptr) return;
       found = &slot;
     }
-  if (found != nullptr) found->state.store(Sent::taken);
+  if (found != nullptr) found->state.store(SlotState::taken);
 }
 
-std::uint64_t real_bytes(Handle comm, int source, int tag, std::uint64_t bytes) {
+std::uint64_t probed_bytes(Handle comm, int source, int tag, std::uint64_t bytes) {
   if (!is_header_length(bytes)) return bytes;
-  const std::optional<int> from = near_rank(comm, source);
+  const std::optional<int> from = rank_in_node(comm, source);
   if (!from) return bytes;
-  const Slot& slot = slot_between(*from, node().rank, slot_of_length(bytes));
-  return slot.state.load() == Sent::offered && slot.tag == tag ? slot.bytes : bytes;
+  const MessageSlot& slot = slot_between(*from, node_state().rank, slot_of_length(bytes));
+  return slot.state.load() == SlotState::offered && slot.tag == tag ? slot.bytes : bytes;
 }
 
 }  // namespace plait::mpi

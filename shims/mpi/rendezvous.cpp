@@ -1,5 +1,5 @@
 // A letter -> a header that the MPI matches, and the bytes that its receiver pulls.
-#include "shims/mpi/messages.hpp"
+#include "shims/mpi/rendezvous.hpp"
 
 #include <sched.h>
 #include <unistd.h>
@@ -31,21 +31,21 @@ std::uint64_t bytes_of(Count count, Handle type) {
 }
 
 /// Why nothing more comes from a rank of the node, or is taken by it, on a communicator.
-std::optional<Error> lost(int near, const KeptComm& comm) {
+std::optional<Error> lost(int node_rank, const KeptComm& comm) {
   if (comm.is_revoked())
     return Error(ErrorCode::aborted,
                  "wanted a message's end, found that the program has revoked its communicator");
-  if (!has_ended(near)) return std::nullopt;
+  if (!has_ended(node_rank)) return std::nullopt;
   return Error(ErrorCode::peer_lost, text("wanted a message's end, found that the process of rank ",
-                                          near, " of this node has ended"));
+                                          node_rank, " of this node has ended"));
 }
 
 /// The sender's end: it has ended when its header is sent and the receiver has taken the message.
-struct Offered : Begun {
-  Offered(int peer, unsigned in) : to(peer), at(in), slot(slot_of(peer, in)) {}
-  ~Offered() override { release_slot(to, at); }
-  Offered(const Offered&) = delete;
-  Offered& operator=(const Offered&) = delete;
+struct RendezvousSend : Begun {
+  RendezvousSend(int peer, unsigned in) : to(peer), at(in), slot(slot_of(peer, in)) {}
+  ~RendezvousSend() override { release_slot(to, at); }
+  RendezvousSend(const RendezvousSend&) = delete;
+  RendezvousSend& operator=(const RendezvousSend&) = delete;
 
   bool has_ended() override {
     const bool unwanted = is_unwanted.exchange(false);
@@ -57,9 +57,9 @@ struct Offered : Begun {
       is_heard = code != 0;
       if (code != 0 || cancelled != 0) return true;
     }
-    if (slot.state.load(std::memory_order_acquire) == Sent::wanted) bring_to_host();
+    if (slot.state.load(std::memory_order_acquire) == SlotState::host_requested) bring_to_host();
     if (header_sent == 0) return false;
-    return slot.state.load(std::memory_order_acquire) == Sent::taken || is_given_up();
+    return slot.state.load(std::memory_order_acquire) == SlotState::taken || is_abandoned();
   }
   void fill(void* wanted) const override {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
@@ -67,29 +67,29 @@ struct Offered : Begun {
 
   int to;  ///< of the node's ranks
   unsigned at;
-  Slot& slot;
+  MessageSlot& slot;
   int to_in_comm = 0;
   int gpu = -1;
   const void* buffer = nullptr;
   Handle header = 0;
   int header_sent = 0;
   std::optional<Twin> twin;
-  std::optional<Copied> fetched;  ///< what the twin stands for
-  std::vector<std::byte> words;   ///< the header's message
-  std::vector<std::byte> packed;  ///< of a buffer that is not left to the program
+  std::optional<Copied> fetched;          ///< what the twin stands for
+  std::vector<std::byte> header_message;  ///< the header's message
+  std::vector<std::byte> packed;          ///< of a buffer that is not left to the program
   alignas(8) std::array<std::byte, 32> status{};
   Polled polled;
 
  private:
   /// Nobody takes it any more.
-  bool is_given_up() {
+  bool is_abandoned() {
     if (!seldom.is_due()) return false;
     if (!cause) cause = lost(to, comm);
     if (!cause) return false;
     const std::optional<int> found = comm.code_of(*cause, failed_ns);
     if (!found) return false;
     code = *found;
-    slot.state.store(Sent::given_up, std::memory_order_release);
+    slot.state.store(SlotState::abandoned, std::memory_order_release);
     return true;
   }
   Seldom seldom;
@@ -110,24 +110,24 @@ struct Offered : Begun {
     } catch (const std::exception& error) {
       code = error_code(error);
     }
-    slot.state.store(Sent::at_host, std::memory_order_release);
+    slot.state.store(SlotState::on_host, std::memory_order_release);
   }
 };
 
-struct Arriving : Begun {
-  Arriving(Handle native, std::unique_ptr<Delivery> to)
-      : request_of_mpi(native), delivery(std::move(to)) {}
+struct RecvRequest : Begun {
+  RecvRequest(Handle native, std::unique_ptr<RendezvousRecv> to)
+      : request_of_mpi(native), recv(std::move(to)) {}
   bool has_ended() override {
     const bool unwanted = is_unwanted.exchange(false);
     if (received == 0) {
       if (unwanted) real().Cancel(&request_of_mpi);
       code = real().Test(&request_of_mpi, &received, status.data());
       is_heard = code != 0;
-      if (error_class(code) == real().abi.err_truncate) delivery->cut_short(status.data());
+      if (error_class(code) == real().abi.err_truncate) recv->on_truncated(status.data());
       if (code != 0) return true;
       if (received == 0) return false;
     }
-    return delivery->has_arrived(status.data(), code);
+    return recv->has_arrived(status.data(), code);
   }
   void fill(void* wanted) const override {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
@@ -135,7 +135,7 @@ struct Arriving : Begun {
   bool must_end() const override { return received != 0; }
 
   Handle request_of_mpi;
-  std::unique_ptr<Delivery> delivery;
+  std::unique_ptr<RendezvousRecv> recv;
   int received = 0;
   alignas(8) std::array<std::byte, 32> status{};
   Polled polled;
@@ -167,7 +167,7 @@ class Tokens {
   Handle receive(int tag) const {
     Handle request = 0;
     const Abi& abi = real().abi;
-    if (real().small_passed.Recv_init(nullptr, 0, abi.byte, 0, tag, comm_, &request) != 0)
+    if (real().small_p2p.Recv_init(nullptr, 0, abi.byte, 0, tag, comm_, &request) != 0)
       throw Error(ErrorCode::unsupported,
                   text("wanted one more persistent receive, found that the MPI refuses it: ", tag,
                        " others exist; free some"));
@@ -175,7 +175,7 @@ class Tokens {
   }
   void send(int tag) const {
     Handle request = 0;
-    real().small_passed.Isend(nullptr, 0, real().abi.byte, 0, tag, comm_, &request);
+    real().small_p2p.Isend(nullptr, 0, real().abi.byte, 0, tag, comm_, &request);
     real().Request_free(&request);
   }
 
@@ -217,9 +217,9 @@ struct Shown : Repeated {
   bool is_refused = false;  ///< the MPI began nothing
 };
 
-struct RepeatedDelivery final : Arriving, Shown {
-  RepeatedDelivery(Handle native, std::unique_ptr<Delivery> to, Handle in)
-      : Arriving(native, std::move(to)) {
+struct RepeatedDelivery final : RecvRequest, Shown {
+  RepeatedDelivery(Handle native, std::unique_ptr<RendezvousRecv> to, Handle in)
+      : RecvRequest(native, std::move(to)) {
     holders.store(1);
     comm = KeptComm(in);
   }
@@ -236,7 +236,7 @@ struct RepeatedDelivery final : Arriving, Shown {
     is_refused = code != 0;
     watch(*this);
   }
-  bool has_ended() override { return is_refused || Arriving::has_ended(); }
+  bool has_ended() override { return is_refused || RecvRequest::has_ended(); }
   void tell_mpi() override { token.end(); }
   int end(void* given) override { return end_of(*this, given); }
   void cancel_message() override { cancel(); }
@@ -295,7 +295,7 @@ Error cannot_read(int process) {
 
 }  // namespace
 
-struct Target {
+struct RecvBuffer {
   int count = 0;  ///< of receives
   std::atomic<bool> waits_for_first{true};
 };
@@ -305,36 +305,36 @@ namespace {
 /// Buffers in host memory that receives are under way to. MPI allows one at a time, but there are
 /// programs with several (OSU's osu_bw): what comes must not overwrite a header. So the later ones
 /// receive elsewhere, and are not put into the buffer before the first has been.
-class Targets {
+class RecvBuffers {
  public:
-  static Targets& all() {
-    static auto* const one = new Targets;
+  static RecvBuffers& all() {
+    static auto* const one = new RecvBuffers;
     return *one;
   }
   /// One more receive; is_first: the MPI receives that one into the buffer itself.
-  Target* add(const void* buffer, bool& is_first) {
+  RecvBuffer* add(const void* buffer, bool& is_first) {
     const std::lock_guard lock(mutex_);
-    if (all_.size() > kMostIdle)
+    if (all_.size() > kMaxUnused)
       std::erase_if(all_, [](const auto& one) { return one.second.count == 0; });
-    Target& found = all_[buffer];
+    RecvBuffer& found = all_[buffer];
     is_first = found.count++ == 0;
     if (is_first) found.waits_for_first.store(true, std::memory_order_relaxed);
     return &found;
   }
-  void remove(Target& one) {
+  void remove(RecvBuffer& one) {
     const std::lock_guard lock(mutex_);
     --one.count;
   }
 
  private:
-  static constexpr std::size_t kMostIdle = 1024;  ///< kept for the next receives into them
+  static constexpr std::size_t kMaxUnused = 1024;  ///< kept for the next receives into them
   std::mutex mutex_;
-  std::unordered_map<const void*, Target> all_;
+  std::unordered_map<const void*, RecvBuffer> all_;
 };
 
 }  // namespace
 
-Delivery::Delivery(const Letter& to)
+RendezvousRecv::RendezvousRecv(const P2PArgs& to)
     : buffer_(const_cast<void*>(to.buffer)), count_(to.count), layout_(layout_of(to.type)) {
   const std::uint64_t bytes = bytes_of_elements(count_, layout_->bytes);
   if (job_uses_gpus()) {
@@ -346,36 +346,37 @@ Delivery::Delivery(const Letter& to)
     staging_.add_received(buffer_, to.type, to.count, !is_for_header);
   }
   posted_ = staging_.twin(buffer_);
-  if (posted_ != buffer_ || !moves_messages() || bytes == 0) return;
+  if (posted_ != buffer_ || !uses_rendezvous() || bytes == 0) return;
   bool is_first = false;
-  target_ = Targets::all().add(buffer_, is_first);
+  recv_buffer_ = RecvBuffers::all().add(buffer_, is_first);
   if (is_first || !layout_->contiguous) return;
-  aside_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  posted_ = aside_.get();
+  side_buffer_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  posted_ = side_buffer_.get();
 }
 
-Delivery::~Delivery() {
-  if (target_ == nullptr) return;
-  if (aside_ == nullptr) target_->waits_for_first.store(false, std::memory_order_release);
-  Targets::all().remove(*target_);
+RendezvousRecv::~RendezvousRecv() {
+  if (recv_buffer_ == nullptr) return;
+  if (side_buffer_ == nullptr)
+    recv_buffer_->waits_for_first.store(false, std::memory_order_release);
+  RecvBuffers::all().remove(*recv_buffer_);
 }
 
 /// The first may be for a message that comes much later. But what came before this one is seen
 /// when all have been asked again, which is sooner than it gives up.
-bool Delivery::must_wait() {
+bool RendezvousRecv::must_wait() {
   constexpr int kMost = 64;
-  return aside_ != nullptr && waited_ < kMost &&
-         target_->waits_for_first.load(std::memory_order_acquire) && ++waited_ > 0;
+  return side_buffer_ != nullptr && waited_ < kMost &&
+         recv_buffer_->waits_for_first.load(std::memory_order_acquire) && ++waited_ > 0;
 }
 
 /// What the MPI has received to where the program wants it.
-void Delivery::put_back(std::uint64_t bytes) {
+void RendezvousRecv::put_back(std::uint64_t bytes) {
   staging_.put_back(bytes);
-  if (aside_ != nullptr) std::memcpy(buffer_, posted_, bytes);
+  if (side_buffer_ != nullptr) std::memcpy(buffer_, posted_, bytes);
 }
 
 /// What the message begins with: so many bytes, or all that there is room for.
-std::vector<std::byte> Delivery::first_bytes(std::size_t bytes) const {
+std::vector<std::byte> RendezvousRecv::first_bytes(std::size_t bytes) const {
   if (layout_->bytes == 0 || count_ <= 0) return {};
   const auto elements =
       std::min(count_, static_cast<Count>((bytes + layout_->bytes - 1) / layout_->bytes));
@@ -385,8 +386,8 @@ std::vector<std::byte> Delivery::first_bytes(std::size_t bytes) const {
   return first;
 }
 
-std::optional<Header> Delivery::header() const {
-  Header found{};
+std::optional<RtsHeader> RendezvousRecv::header() const {
+  RtsHeader found{};
   if (layout_->contiguous) {
     std::memcpy(&found, posted_, sizeof found);
     return found;
@@ -397,20 +398,20 @@ std::optional<Header> Delivery::header() const {
   return found;
 }
 
-bool Delivery::has_arrived(void* status, int& code) {
-  if (must_wait() || !is_here(status, code)) return false;
-  if (target_ != nullptr && aside_ == nullptr)
-    target_->waits_for_first.store(false, std::memory_order_release);
+bool RendezvousRecv::has_arrived(void* status, int& code) {
+  if (must_wait() || !try_complete(status, code)) return false;
+  if (recv_buffer_ != nullptr && side_buffer_ == nullptr)
+    recv_buffer_->waits_for_first.store(false, std::memory_order_release);
   return true;
 }
 
-bool Delivery::is_here(void* status, int& code) {
+bool RendezvousRecv::try_complete(void* status, int& code) {
   try {
     if (slot_ == nullptr) {
       const std::uint64_t bytes = received_bytes(status);
-      if (moves_messages() && is_header_length(bytes))
-        if (const std::optional<Header> found = header()) {
-          slot_ = slot_named(*found);
+      if (uses_rendezvous() && is_header_length(bytes))
+        if (const std::optional<RtsHeader> found = header()) {
+          slot_ = find_slot(*found);
           header_ = *found;
         }
       if (slot_ == nullptr) {
@@ -418,14 +419,14 @@ bool Delivery::is_here(void* status, int& code) {
         return true;
       }
     }
-    if (!has_come(code)) return false;
-    if (is_given_up()) throw given_up(header_.from);
-    if (code == 0) leave(status);
+    if (!try_pull(code)) return false;
+    if (is_abandoned()) throw abandoned_error(header_.from);
+    if (code == 0) finish(status);
   } catch (const std::exception& error) {
     code = error_code(error);
   }
-  if (slot_ != nullptr && !is_given_up())
-    slot_->state.store(Sent::taken, std::memory_order_release);
+  if (slot_ != nullptr && !is_abandoned())
+    slot_->state.store(SlotState::taken, std::memory_order_release);
   slot_ = nullptr;
   pull_.reset();
   is_in_place_ = false;
@@ -434,30 +435,30 @@ bool Delivery::is_here(void* status, int& code) {
 }
 
 /// Since then the slot may be another message's.
-bool Delivery::is_given_up() const {
-  return slot_->state.load(std::memory_order_acquire) == Sent::given_up ||
+bool RendezvousRecv::is_abandoned() const {
+  return slot_->state.load(std::memory_order_acquire) == SlotState::abandoned ||
          slot_->number != header_.number;
 }
 
 /// True once the bytes are here, or cannot be.
-bool Delivery::has_come(int& code) {
+bool RendezvousRecv::try_pull(int& code) {
   if (pull_ != nullptr) return pull_->has_ended();
-  const Sent state = slot_->state.load(std::memory_order_acquire);
-  if (state == Sent::wanted) {
+  const SlotState state = slot_->state.load(std::memory_order_acquire);
+  if (state == SlotState::host_requested) {
     if (!seldom_.is_due() || !has_ended(header_.from)) return false;
     throw cannot_read(slot_->process);
   }
-  const bool on_gpu = slot_->host == 0 && state == Sent::offered;
+  const bool on_gpu = slot_->host == 0 && state == SlotState::offered;
   if (slot_->bytes > static_cast<std::uint64_t>(count_) * layout_->bytes) {
     code = real().abi.err_truncate;
     return true;
   }
-  if (on_gpu && slot_->is_shown != 0 && gpu_ >= 0 && layout_->contiguous) {
-    pull_ = Pull::begin(slot_->process, slot_->on_gpu, gpu_, buffer_, slot_->bytes);
+  if (on_gpu && slot_->is_exported != 0 && gpu_ >= 0 && layout_->contiguous) {
+    pull_ = Pull::begin(slot_->process, slot_->exported, gpu_, buffer_, slot_->bytes);
     if (pull_ != nullptr) return false;
   }
   if (on_gpu) {
-    slot_->state.store(Sent::wanted, std::memory_order_release);
+    slot_->state.store(SlotState::host_requested, std::memory_order_release);
     return false;
   }
   pull_to_host(code);
@@ -465,7 +466,7 @@ bool Delivery::has_come(int& code) {
 }
 
 /// Out of host memory of the sender, to where it belongs: on a GPU by way of a pinned twin.
-void Delivery::pull_to_host(int& code) {
+void RendezvousRecv::pull_to_host(int& code) {
   const std::uint64_t bytes = slot_->bytes;
   const auto pull = [&](void* to) {
     if (slot_->host == 0 || !pull_from(slot_->process, slot_->host, to, bytes))
@@ -478,7 +479,7 @@ void Delivery::pull_to_host(int& code) {
     is_in_place_ = true;
     return;
   }
-  if (layout_->contiguous) return pull(aside_ != nullptr ? buffer_ : posted_);
+  if (layout_->contiguous) return pull(side_buffer_ != nullptr ? buffer_ : posted_);
   const std::uint64_t each = layout_->bytes, rest = bytes % each;
   const auto whole = static_cast<Count>(bytes / each);
   std::vector<std::byte> packed(bytes - rest + (rest != 0 ? each : 0));
@@ -489,35 +490,35 @@ void Delivery::pull_to_host(int& code) {
   if (code == 0) unpack(packed.data(), whole + (rest != 0 ? 1 : 0), *layout_, posted_);
 }
 
-void Delivery::leave(void* status) {
+void RendezvousRecv::finish(void* status) {
   const std::uint64_t bytes = slot_->bytes;
   set_received_bytes(status, bytes);
   if (pull_ == nullptr && !is_in_place_) staging_.put_back(bytes);
 }
 
-void Delivery::cut_short(const void* status) {
-  if (!moves_messages()) return;
+void RendezvousRecv::on_truncated(const void* status) {
+  if (!uses_rendezvous()) return;
   try {
-    const std::vector<std::byte> first = first_bytes(sizeof(Header));
-    let_sender_go(status, first.data(), first.size());
+    const std::vector<std::byte> first = first_bytes(sizeof(RtsHeader));
+    complete_truncated_send(status, first.data(), first.size());
   } catch (const std::exception&) {
     // The MPI does not pack this receive's type, so the bytes that came cannot be read.
   }
 }
 
 /// MPICH says of a short message that came before its receive that it fits.
-int heard_of_cut(Handle comm, const Letter& to, const void* status, int code) {
+int check_truncation(Handle comm, const P2PArgs& to, const void* status, int code) {
   const bool fits = code == 0 && (real().abi.family == Family::open_mpi ||
                                   received_bytes(status) <= bytes_of(to.count, to.type));
   if (fits || (code != 0 && error_class(code) != real().abi.err_truncate)) return code;
   try {
-    Delivery(to).cut_short(status);
+    RendezvousRecv(to).on_truncated(status);
   } catch (const std::exception&) {  // no memory to look at what came
   }
   return code != 0 ? code : told(comm, real().abi.err_truncate);
 }
 
-int Delivery::end(void* status) {
+int RendezvousRecv::end(void* status) {
   const InProgram here;
   int code = 0;
   for (int round = 0; !has_arrived(status, code); ++round) {
@@ -531,87 +532,88 @@ int Delivery::end(void* status) {
 namespace {
 
 /// Shows the message in its slot, and sends its header. Null where the MPI refuses that.
-std::unique_ptr<Begun> sent(std::unique_ptr<Offered> made, std::uint64_t bytes, int tag,
-                            Handle comm) {
-  Slot& slot = made->slot;
+std::unique_ptr<Begun> send_header(std::unique_ptr<RendezvousSend> made, std::uint64_t bytes,
+                                   int tag, Handle comm) {
+  MessageSlot& slot = made->slot;
   made->comm = KeptComm(comm);
   slot.tag = tag;
   real().Comm_rank(comm, &slot.source);
   slot.bytes = bytes;
   slot.process = ::getpid();
   slot.host = made->gpu < 0 ? reinterpret_cast<std::uint64_t>(made->buffer) : 0;
-  slot.is_shown = made->gpu >= 0 && show(made->gpu, made->buffer, slot.on_gpu) ? 1 : 0;
-  slot.state.store(Sent::offered, std::memory_order_release);
-  made->words.resize(header_bytes(made->at));
-  const Header header = header_of(made->to, made->at);
-  std::memcpy(made->words.data(), &header, sizeof header);
-  made->code =
-      real().small_passed.Isend(made->words.data(), static_cast<int>(made->words.size()),
-                                real().abi.byte, made->to_in_comm, tag, comm, &made->header);
+  slot.is_exported =
+      made->gpu >= 0 && export_memory(made->gpu, made->buffer, slot.exported) ? 1 : 0;
+  slot.state.store(SlotState::offered, std::memory_order_release);
+  made->header_message.resize(header_bytes(made->at));
+  const RtsHeader header = rts_header(made->to, made->at);
+  std::memcpy(made->header_message.data(), &header, sizeof header);
+  made->code = real().small_p2p.Isend(made->header_message.data(),
+                                      static_cast<int>(made->header_message.size()),
+                                      real().abi.byte, made->to_in_comm, tag, comm, &made->header);
   return made->code == 0 ? std::move(made) : nullptr;
 }
 
 /// A message as long as a header: the MPI's own, unless there is a header under way that it could
 /// be taken for.
-std::unique_ptr<Begun> of_header_length(const Letter& letter, std::uint64_t bytes, int to, int tag,
-                                        Handle comm) {
-  const std::optional<int> near = near_rank(comm, to);
-  if (!near || retire_slot(*near, bytes)) return nullptr;
-  const std::optional<unsigned> at = claim_slot_below(*near, slot_of_length(bytes));
+std::unique_ptr<Begun> send_of_header_length(const P2PArgs& args, std::uint64_t bytes, int to,
+                                             int tag, Handle comm) {
+  const std::optional<int> node_rank = rank_in_node(comm, to);
+  if (!node_rank || retire_slot(*node_rank, bytes)) return nullptr;
+  const std::optional<unsigned> at = claim_slot_below(*node_rank, slot_of_length(bytes));
   if (!at) return nullptr;
-  auto made = std::make_unique<Offered>(*near, *at);
+  auto made = std::make_unique<RendezvousSend>(*node_rank, *at);
   Staging staging;
-  if (job_uses_gpus()) staging.add_input(letter.buffer, letter.type, letter.count);
+  if (job_uses_gpus()) staging.add_input(args.buffer, args.type, args.count);
   made->packed.resize(bytes);
-  pack(staging.twin(letter.buffer), letter.count, layout_of(letter.type), made->packed.data());
+  pack(staging.twin(args.buffer), args.count, layout_of(args.type), made->packed.data());
   made->buffer = made->packed.data();
   made->to_in_comm = to;
-  return sent(std::move(made), bytes, tag, comm);
+  return send_header(std::move(made), bytes, tag, comm);
 }
 
 }  // namespace
 
-bool may_be_offered(const Letter& letter, int to, Handle comm) {
-  const std::uint64_t bytes = bytes_of(letter.count, letter.type);
-  if (!moves_messages() || bytes <= kMostHeader) return false;
+bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm) {
+  const std::uint64_t bytes = bytes_of(args.count, args.type);
+  if (!uses_rendezvous() || bytes <= kMaxHeader) return false;
   const Collective message = Collective::send_recv;
-  const bool on_gpu = job_uses_gpus() && gpu_of(letter.buffer) >= 0;
+  const bool on_gpu = job_uses_gpus() && gpu_of(args.buffer) >= 0;
   if (bytes < (on_gpu ? least_on_gpus(message) : least_on_host(message))) return false;
-  const std::optional<int> near = near_rank(comm, to);
-  if (!near || (is_this_rank(*near) && !on_gpu)) return false;
-  return layout_of(letter.type).contiguous;
+  const std::optional<int> node_rank = rank_in_node(comm, to);
+  if (!node_rank || (is_this_rank(*node_rank) && !on_gpu)) return false;
+  return layout_of(args.type).contiguous;
 }
 
-std::unique_ptr<Begun> offered(const Letter& letter, int to, int tag, Handle comm) {
-  if (!moves_messages() || tag < 0) return nullptr;
-  const std::uint64_t bytes = bytes_of(letter.count, letter.type);
-  if (bytes < kLeastHeader) return nullptr;
-  if (bytes <= kMostHeader)
-    return is_header_length(bytes) ? of_header_length(letter, bytes, to, tag, comm) : nullptr;
-  if (!may_be_offered(letter, to, comm)) return nullptr;
-  const std::optional<int> near = near_rank(comm, to);
-  const std::optional<unsigned> at = claim_slot(*near);
+std::unique_ptr<Begun> start_rendezvous_send(const P2PArgs& args, int to, int tag, Handle comm) {
+  if (!uses_rendezvous() || tag < 0) return nullptr;
+  const std::uint64_t bytes = bytes_of(args.count, args.type);
+  if (bytes < kMinHeader) return nullptr;
+  if (bytes <= kMaxHeader)
+    return is_header_length(bytes) ? send_of_header_length(args, bytes, to, tag, comm) : nullptr;
+  if (!may_use_rendezvous(args, to, comm)) return nullptr;
+  const std::optional<int> node_rank = rank_in_node(comm, to);
+  const std::optional<unsigned> at = claim_slot(*node_rank);
   if (!at) return nullptr;
-  auto made = std::make_unique<Offered>(*near, *at);
-  made->gpu = job_uses_gpus() ? gpu_of(letter.buffer) : -1;
-  made->buffer = letter.buffer;
+  auto made = std::make_unique<RendezvousSend>(*node_rank, *at);
+  made->gpu = job_uses_gpus() ? gpu_of(args.buffer) : -1;
+  made->buffer = args.buffer;
   made->to_in_comm = to;
-  return sent(std::move(made), bytes, tag, comm);
+  return send_header(std::move(made), bytes, tag, comm);
 }
 
-std::unique_ptr<Begun> arriving(Handle native, std::unique_ptr<Delivery> delivery) {
-  return std::make_unique<Arriving>(native, std::move(delivery));
+std::unique_ptr<Begun> make_recv_request(Handle native, std::unique_ptr<RendezvousRecv> recv) {
+  return std::make_unique<RecvRequest>(native, std::move(recv));
 }
 
-Repeated* repeatedly_arriving(Handle native, std::unique_ptr<Delivery> delivery, Handle comm) {
-  return new RepeatedDelivery(native, std::move(delivery), comm);
+Repeated* repeatedly_arriving(Handle native, std::unique_ptr<RendezvousRecv> recv, Handle comm) {
+  return new RepeatedDelivery(native, std::move(recv), comm);
 }
 
 Repeated* repeatedly_begun(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm) {
   return new RepeatedCall(std::move(begin), comm);
 }
 
-bool may_get_header(Handle type, Count count) { return bytes_of(count, type) >= kLeastHeader; }
+bool may_match_header(Handle type, Count count) { return bytes_of(count, type) >= kMinHeader; }
 
 int wait_for(Begun& one) {
   const InProgram here;
@@ -623,14 +625,14 @@ int wait_for(Begun& one) {
   return one.code;
 }
 
-void note_sent(const void*, Count count, Handle type, int to, int, Handle comm) {
+void note_native_send(const void*, Count count, Handle type, int to, int, Handle comm) {
   const std::uint64_t bytes = bytes_of(count, type);
   if (!is_header_length(bytes)) return;
-  if (const std::optional<int> near = near_rank(comm, to)) retire_slot(*near, bytes);
+  if (const std::optional<int> node_rank = rank_in_node(comm, to)) retire_slot(*node_rank, bytes);
 }
 
-void note_sent(const void* buffer, int count, Handle type, int to, int tag, Handle comm) {
-  note_sent(buffer, Count{count}, type, to, tag, comm);
+void note_native_send(const void* buffer, int count, Handle type, int to, int tag, Handle comm) {
+  note_native_send(buffer, Count{count}, type, to, tag, comm);
 }
 
 }  // namespace plait::mpi

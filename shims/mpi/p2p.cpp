@@ -1,0 +1,359 @@
+// Messages between two ranks, and scans: plait moves large messages, the rest is the MPI's, which
+// gets host memory for buffers on GPUs.
+#include "shims/mpi/exchange.hpp"
+#include "shims/mpi/exports.hpp"
+#include "shims/mpi/native.hpp"
+#include "shims/mpi/rendezvous.hpp"
+
+namespace plait::mpi {
+namespace {
+
+/// Nothing but the MPI's own call is wanted for such a buffer.
+bool is_native_only(const void* buffer, Count count, Handle type) {
+  return !(uses_rendezvous() && may_match_header(type, count)) &&
+         !(job_uses_gpus() && is_on_gpu(buffer, type, count));
+}
+bool is_native_only(const void* in, Count in_count, Handle in_type, const void* out,
+                    Count out_count, Handle out_type, const Ends&) {
+  return is_native_only(in, in_count, in_type) && is_native_only(out, out_count, out_type);
+}
+bool is_native_only(const void* buffer, Count count, Handle type, const Ends&) {
+  return is_native_only(buffer, count, type);
+}
+
+/// Where an exchange receives.
+P2PArgs recv_args(const void*, Count, Handle, const void* out, Count out_count, Handle out_type,
+                  const Ends&) {
+  return {out, out_count, out_type};
+}
+P2PArgs recv_args(const void* buffer, Count count, Handle type, const Ends&) {
+  return {buffer, count, type};
+}
+
+/// As received_plainly(), of a non-blocking call, whose end tells.
+template <class Call>
+int irecv_natively(Handle, const P2PArgs&, void* request, const Call& call) {
+  return call(request);
+}
+
+/// A blocking call, as what make(code) begins; nothing where that is nothing, and no error.
+template <class Make>
+std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
+  try {
+    int code = 0;
+    const std::unique_ptr<Begun> made = make(code);
+    if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
+    code = wait_for(*made);
+    if (status != nullptr && status != real().abi.status_ignore) {
+      const int error = error_in(status);  // stays as it is
+      made->fill(status);
+      error_in(status) = error;
+    }
+    return made->is_heard ? code : told(comm, code);
+  } catch (const std::exception& error) {
+    return report(comm, error);
+  }
+}
+
+/// function(posted, status) is the MPI's receive.
+template <class Function>
+int blocking_recv(Handle comm, const P2PArgs& to, void* status, const Function& function) {
+  try {
+    RendezvousRecv recv(to);
+    const Statuses filled(status, 1, true);
+    const int code = function(recv.posted(), filled.at(0));
+    if (error_class(code) == real().abi.err_truncate) recv.on_truncated(filled.at(0));
+    return code != 0 ? code : told(comm, recv.end(filled.at(0)));
+  } catch (const std::exception& error) {
+    return report(comm, error);
+  }
+}
+
+/// function(posted, request) is the MPI's receive; taken(native, delivery) makes what the program
+/// gets of it.
+template <class Function, class Taken>
+int start_recv_as(Handle comm, const P2PArgs& to, const Function& function,
+                  const Taken& make_result) {
+  try {
+    auto recv = std::make_unique<RendezvousRecv>(to);
+    Handle native = 0;
+    const int code = function(recv->posted(), static_cast<void*>(&native));
+    return code != 0 ? code : make_result(real().abi.at(&native, 0), std::move(recv));
+  } catch (const std::exception& error) {
+    return report(comm, error);
+  }
+}
+
+struct MakeRequest {
+  Handle comm;
+  void* request;
+  int operator()(Handle native, std::unique_ptr<RendezvousRecv> recv) const {
+    return start(make_recv_request(native, std::move(recv)), KeptComm(comm), request);
+  }
+};
+
+struct MakePersistent {
+  Handle comm;
+  void* request;
+  int operator()(Handle native, std::unique_ptr<RendezvousRecv> recv) const {
+    Repeated* const made = repeatedly_arriving(native, std::move(recv), comm);
+    keep_persistent(*made, request);
+    return 0;
+  }
+};
+
+/// A persistent send that plait may move. init(&request) is the MPI's own, which looks at the
+/// arguments; whether a slot is free, each start finds out.
+template <class Width, class Init>
+std::optional<int> init_send(const P2PArgs& args, int to, int tag, Handle comm, void* request,
+                             const Init& init) {
+  try {
+    if (tag < 0 || !may_use_rendezvous(args, to, comm)) return std::nullopt;
+    Handle native = 0;
+    if (const int code = init(static_cast<void*>(&native))) return code;
+    real().Request_free(&native);
+    using N = typename Width::N;
+    Repeated* const made = repeatedly_begun(
+        [=](int& code) {
+          return begun_send<Width>(args.buffer, static_cast<N>(args.count), args.type, to, tag,
+                                   comm, code);
+        },
+        comm);
+    keep_persistent(*made, request);
+    return 0;
+  } catch (const std::exception& error) {
+    return report(comm, error);
+  }
+}
+
+/// A call with other memory in the place of its first argument.
+template <class Function, class First, class... Rest>
+int with_buffer(void* posted, const Function& function, First, Rest... rest) {
+  return function(posted, rest...);
+}
+
+/// What a probe found may be a header.
+int fix_probe(int code, Handle comm, int found, void* status) {
+  const Abi& abi = real().abi;
+  if (code != 0 || found == 0 || !uses_rendezvous()) return code;
+  if (status == nullptr || status == abi.status_ignore) return code;
+  const std::uint64_t bytes = received_bytes(status);
+  const auto* const source =
+      reinterpret_cast<const int*>(static_cast<std::byte*>(status) + abi.source_at);
+  const std::uint64_t whole = probed_bytes(comm, source[0], source[1], bytes);
+  if (whole != bytes) set_received_bytes(status, whole);
+  return code;
+}
+
+}  // namespace
+
+/// In each of these NATIVE calls the MPI's own, and comm's handler hears where there is none; full
+/// and twin are the program's names for it.
+#define PLAIT_MPI_TRANSFER_AS(full, twin, name, comm_of, parameters, arguments, buffers) \
+  PLAIT_EXPORT full parameters {                                                         \
+    if (uses_rendezvous()) note_native_send(PLAIT_MPI_UNPACKED arguments);               \
+    return staged(                                                                       \
+        comm_of, [&](Staging& staging) { staging.buffers; },                             \
+        [&](auto... given) { return NATIVE(comm_of, name, given...); },                  \
+        PLAIT_MPI_UNPACKED arguments);                                                   \
+  }                                                                                      \
+  PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
+
+/// MAKE: begin_staged or persist_staged.
+#define PLAIT_MPI_REQUEST_AS(full, twin, MAKE, name, comm_of, parameters, arguments, buffers) \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
+    if (uses_rendezvous()) note_native_send(PLAIT_MPI_UNPACKED arguments);                    \
+    return MAKE(                                                                              \
+        comm_of, request, [&](Staging& staging) { staging.buffers; },                         \
+        [&](auto... given) { return NATIVE(comm_of, name, given...); },                       \
+        PLAIT_MPI_UNPACKED arguments);                                                        \
+  }                                                                                           \
+  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
+
+#define PLAIT_MPI_SEND_INIT_AS(full, twin, name, comm_of, parameters, arguments, buffers)         \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                               \
+    const auto init = [&](void* made) {                                                           \
+      return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, made);                           \
+    };                                                                                            \
+    if (uses_rendezvous()) {                                                                      \
+      const P2PArgs args{buffer, count, type};                                                    \
+      if (const std::optional<int> code = init_send<Width>(args, peer, tag, comm, request, init)) \
+        return *code;                                                                             \
+      note_native_send(PLAIT_MPI_UNPACKED arguments);                                             \
+    }                                                                                             \
+    return persist_staged(                                                                        \
+        comm_of, request, [&](Staging& staging) { staging.buffers; },                             \
+        [&](auto... given) { return NATIVE(comm_of, name, given...); },                           \
+        PLAIT_MPI_UNPACKED arguments);                                                            \
+  }                                                                                               \
+  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
+
+#define PLAIT_MPI_SEND_AS(full, twin, name, parameters, arguments)                          \
+  PLAIT_APART name##_apart parameters {                                                     \
+    const auto offer = [&](int&) {                                                          \
+      return start_rendezvous_send({buffer, count, type}, peer, tag, comm);                 \
+    };                                                                                      \
+    if (uses_rendezvous())                                                                  \
+      if (const std::optional<int> code = run_blocking(comm, nullptr, offer)) return *code; \
+    return staged(                                                                          \
+        comm, [&](Staging& staging) { staging.add_input(buffer, type, count); },            \
+        [&](auto... given) { return NATIVE(comm, name, given...); },                        \
+        PLAIT_MPI_UNPACKED arguments);                                                      \
+  }                                                                                         \
+  PLAIT_EXPORT full parameters {                                                            \
+    if (uses_rendezvous() || may_hold_gpu_memory()) return name##_apart arguments;          \
+    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments);                                \
+  }                                                                                         \
+  PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
+
+#define PLAIT_MPI_ISEND_AS(full, twin, name, parameters, arguments)                       \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                \
+    const auto offer = [&](int&) {                                                        \
+      return start_rendezvous_send({buffer, count, type}, peer, tag, comm);               \
+    };                                                                                    \
+    if (uses_rendezvous())                                                                \
+      if (const std::optional<int> code = begun(comm, request, offer)) return *code;      \
+    return begin_staged(                                                                  \
+        comm, request, [&](Staging& staging) { staging.add_input(buffer, type, count); }, \
+        [&](auto... given) { return NATIVE(comm, name, given...); },                      \
+        PLAIT_MPI_UNPACKED arguments);                                                    \
+  }                                                                                       \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
+    if (uses_rendezvous() || may_hold_gpu_memory())                                       \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                         \
+    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, request);                     \
+  }                                                                                       \
+  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
+
+#define PLAIT_MPI_WITH_BUFFER(comm_of, name, arguments)                               \
+  [&](void* posted, void* last) {                                                     \
+    return with_buffer(                                                               \
+        posted, [&](auto... given) { return NATIVE(comm_of, name, given..., last); }, \
+        PLAIT_MPI_UNPACKED arguments);                                                \
+  }
+
+#define PLAIT_MPI_RECV_AS(full, twin, name, comm_of, parameters, arguments)   \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* status) {     \
+    if (is_native_only(buffer, count, type)) {                                \
+      const auto natively = [&](void* told) {                                 \
+        return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, told);     \
+      };                                                                      \
+      return recv_natively(comm_of, {buffer, count, type}, status, natively); \
+    }                                                                         \
+    return blocking_recv(comm_of, {buffer, count, type}, status,              \
+                         PLAIT_MPI_WITH_BUFFER(comm_of, name, arguments));    \
+  }                                                                           \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {            \
+    if (uses_rendezvous() || may_hold_gpu_memory())                           \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, status);              \
+    return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, status);       \
+  }                                                                           \
+  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_TWIN(full);
+
+/// TAKEN: AsRequest or AsPersistent.
+#define PLAIT_MPI_IRECV_AS(full, twin, MAKE_RESULT, name, comm_of, parameters, arguments) \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                \
+    if (is_native_only(buffer, count, type))                                              \
+      return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, request);                \
+    return start_recv_as(comm_of, {buffer, count, type},                                  \
+                         PLAIT_MPI_WITH_BUFFER(comm_of, name, arguments),                 \
+                         MAKE_RESULT{comm_of, request});                                  \
+  }                                                                                       \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
+    if (uses_rendezvous() || may_hold_gpu_memory())                                       \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                         \
+    return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, request);                  \
+  }                                                                                       \
+  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
+
+/// WAITED: waited or begun, with where its result goes; PLAINLY: the same of the MPI's own.
+#define PLAIT_MPI_SENDRECV_AS(full, twin, RUN, NATIVELY, name, result, parameters, arguments, \
+                              make, ends)                                                     \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* result) {                     \
+    const auto natively = [&](void* given) {                                                  \
+      return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, given);                         \
+    };                                                                                        \
+    if (is_native_only ends) return NATIVELY(comm, recv_args ends, result, natively);         \
+    const auto made = [&](int& code) { return make<Width>(PLAIT_MPI_UNPACKED ends, code); };  \
+    return RUN(comm, result, made).value_or(0);                                               \
+  }                                                                                           \
+  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* result) {                            \
+    if (uses_rendezvous() || may_hold_gpu_memory())                                           \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, result);                              \
+    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, result);                          \
+  }                                                                                           \
+  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* result) PLAIT_TWIN(full);
+
+#define PLAIT_MPI_TRANSFER(name, ...) \
+  PLAIT_MPI_TRANSFER_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
+#define PLAIT_MPI_ITRANSFER(name, ...) \
+  PLAIT_MPI_REQUEST_AS(MPI_NAME(name), PMPI_NAME(name), begin_staged, name, __VA_ARGS__)
+#define PLAIT_MPI_TRANSFER_INIT(name, ...) \
+  PLAIT_MPI_REQUEST_AS(MPI_NAME(name), PMPI_NAME(name), persist_staged, name, __VA_ARGS__)
+#define PLAIT_MPI_SEND_INIT(name, ...) \
+  PLAIT_MPI_SEND_INIT_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
+#define PLAIT_MPI_SEND(name, comm, ...) \
+  PLAIT_MPI_SEND_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
+#define PLAIT_MPI_ISEND(name, comm, ...) \
+  PLAIT_MPI_ISEND_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
+#define PLAIT_MPI_RECV(name, ...) \
+  PLAIT_MPI_RECV_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
+#define PLAIT_MPI_IRECV(name, ...) \
+  PLAIT_MPI_IRECV_AS(MPI_NAME(name), PMPI_NAME(name), MakeRequest, name, __VA_ARGS__)
+#define PLAIT_MPI_RECV_INIT(name, ...) \
+  PLAIT_MPI_IRECV_AS(MPI_NAME(name), PMPI_NAME(name), MakePersistent, name, __VA_ARGS__)
+#define PLAIT_MPI_SENDRECV(name, comm, ...)                                                 \
+  PLAIT_MPI_SENDRECV_AS(MPI_NAME(name), PMPI_NAME(name), run_blocking, recv_natively, name, \
+                        status, __VA_ARGS__)
+#define PLAIT_MPI_ISENDRECV(name, comm, ...)                                                   \
+  PLAIT_MPI_SENDRECV_AS(MPI_NAME(name), PMPI_NAME(name), begun, irecv_natively, name, request, \
+                        __VA_ARGS__)
+
+namespace small_counts {
+#define PLAIT_MPI_KEEP_MACROS  // below, for wide counts
+using Width = Small;
+using N = Width::N;
+#define MPI_NAME(name) MPI_##name
+#define PMPI_NAME(name) PMPI_##name
+#define NATIVE(comm, function, ...) if_there(real().small_p2p.function, comm, __VA_ARGS__)
+#include "shims/mpi/p2p.def"
+#undef NATIVE
+#undef MPI_NAME
+#undef PMPI_NAME
+}  // namespace small_counts
+
+namespace large_counts {
+using Width = Large;
+using N = Width::N;
+#define MPI_NAME(name) MPI_##name##_c
+#define PMPI_NAME(name) PMPI_##name##_c
+#define NATIVE(comm, function, ...) \
+  large_or_small(real().large_p2p.function, real().small_p2p.function, comm, __VA_ARGS__)
+#include "shims/mpi/p2p.def"
+#undef NATIVE
+#undef MPI_NAME
+#undef PMPI_NAME
+}  // namespace large_counts
+
+PLAIT_EXPORT MPI_Probe(int source, int tag, Handle comm, void* status) {
+  return fix_probe(real().Probe(source, tag, comm, status), comm, 1, status);
+}
+PLAIT_EXPORT MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* status) {
+  complete_ended();  // not every MPI calls it by itself
+  const int code = real().Iprobe(source, tag, comm, flag, status);
+  return fix_probe(code, comm, *flag, status);
+}
+PLAIT_EXPORT MPI_Mprobe(int source, int tag, Handle comm, void* message, void* status) {
+  return fix_probe(real().Mprobe(source, tag, comm, message, status), comm, 1, status);
+}
+PLAIT_EXPORT MPI_Improbe(int source, int tag, Handle comm, int* flag, void* message, void* status) {
+  complete_ended();
+  const int code = real().Improbe(source, tag, comm, flag, message, status);
+  return fix_probe(code, comm, *flag, status);
+}
+PLAIT_EXPORT PMPI_Probe(int, int, Handle, void*) PLAIT_TWIN(MPI_Probe);
+PLAIT_EXPORT PMPI_Iprobe(int, int, Handle, int*, void*) PLAIT_TWIN(MPI_Iprobe);
+PLAIT_EXPORT PMPI_Mprobe(int, int, Handle, void*, void*) PLAIT_TWIN(MPI_Mprobe);
+PLAIT_EXPORT PMPI_Improbe(int, int, Handle, int*, void*, void*) PLAIT_TWIN(MPI_Improbe);
+
+}  // namespace plait::mpi
