@@ -319,28 +319,28 @@ PLAIT_EXPORT MPI_Cancel(void* request) {
   });
 }
 
-PLAIT_EXPORT PMPI_Init(int*, char***) PLAIT_TWIN(MPI_Init);
-PLAIT_EXPORT PMPI_Init_thread(int*, char***, int, int*) PLAIT_TWIN(MPI_Init_thread);
-PLAIT_EXPORT PMPI_Finalize() PLAIT_TWIN(MPI_Finalize);
-PLAIT_EXPORT PMPI_Wait(void*, void*) PLAIT_TWIN(MPI_Wait);
-PLAIT_EXPORT PMPI_Waitall(int, void*, void*) PLAIT_TWIN(MPI_Waitall);
-PLAIT_EXPORT PMPI_Waitany(int, void*, int*, void*) PLAIT_TWIN(MPI_Waitany);
-PLAIT_EXPORT PMPI_Waitsome(int, void*, int*, int*, void*) PLAIT_TWIN(MPI_Waitsome);
-PLAIT_EXPORT PMPI_Test(void*, int*, void*) PLAIT_TWIN(MPI_Test);
-PLAIT_EXPORT PMPI_Testall(int, void*, int*, void*) PLAIT_TWIN(MPI_Testall);
-PLAIT_EXPORT PMPI_Testany(int, void*, int*, int*, void*) PLAIT_TWIN(MPI_Testany);
-PLAIT_EXPORT PMPI_Testsome(int, void*, int*, int*, void*) PLAIT_TWIN(MPI_Testsome);
-PLAIT_EXPORT PMPI_Start(void*) PLAIT_TWIN(MPI_Start);
-PLAIT_EXPORT PMPI_Startall(int, void*) PLAIT_TWIN(MPI_Startall);
-PLAIT_EXPORT PMPI_Request_free(void*) PLAIT_TWIN(MPI_Request_free);
-PLAIT_EXPORT PMPI_Cancel(void*) PLAIT_TWIN(MPI_Cancel);
-PLAIT_EXPORT PMPI_Request_get_status(Handle, int*, void*) PLAIT_TWIN(MPI_Request_get_status);
+PLAIT_EXPORT PMPI_Init(int*, char***) PLAIT_ALIAS(MPI_Init);
+PLAIT_EXPORT PMPI_Init_thread(int*, char***, int, int*) PLAIT_ALIAS(MPI_Init_thread);
+PLAIT_EXPORT PMPI_Finalize() PLAIT_ALIAS(MPI_Finalize);
+PLAIT_EXPORT PMPI_Wait(void*, void*) PLAIT_ALIAS(MPI_Wait);
+PLAIT_EXPORT PMPI_Waitall(int, void*, void*) PLAIT_ALIAS(MPI_Waitall);
+PLAIT_EXPORT PMPI_Waitany(int, void*, int*, void*) PLAIT_ALIAS(MPI_Waitany);
+PLAIT_EXPORT PMPI_Waitsome(int, void*, int*, int*, void*) PLAIT_ALIAS(MPI_Waitsome);
+PLAIT_EXPORT PMPI_Test(void*, int*, void*) PLAIT_ALIAS(MPI_Test);
+PLAIT_EXPORT PMPI_Testall(int, void*, int*, void*) PLAIT_ALIAS(MPI_Testall);
+PLAIT_EXPORT PMPI_Testany(int, void*, int*, int*, void*) PLAIT_ALIAS(MPI_Testany);
+PLAIT_EXPORT PMPI_Testsome(int, void*, int*, int*, void*) PLAIT_ALIAS(MPI_Testsome);
+PLAIT_EXPORT PMPI_Start(void*) PLAIT_ALIAS(MPI_Start);
+PLAIT_EXPORT PMPI_Startall(int, void*) PLAIT_ALIAS(MPI_Startall);
+PLAIT_EXPORT PMPI_Request_free(void*) PLAIT_ALIAS(MPI_Request_free);
+PLAIT_EXPORT PMPI_Cancel(void*) PLAIT_ALIAS(MPI_Cancel);
+PLAIT_EXPORT PMPI_Request_get_status(Handle, int*, void*) PLAIT_ALIAS(MPI_Request_get_status);
 PLAIT_EXPORT PMPI_Request_get_status_all(int, const void*, int*, void*)
-    PLAIT_TWIN(MPI_Request_get_status_all);
+    PLAIT_ALIAS(MPI_Request_get_status_all);
 PLAIT_EXPORT PMPI_Request_get_status_any(int, const void*, int*, int*, void*)
-    PLAIT_TWIN(MPI_Request_get_status_any);
+    PLAIT_ALIAS(MPI_Request_get_status_any);
 PLAIT_EXPORT PMPI_Request_get_status_some(int, const void*, int*, int*, void*)
-    PLAIT_TWIN(MPI_Request_get_status_some);
+    PLAIT_ALIAS(MPI_Request_get_status_some);
 
 /// Programs pass device memory where an MPI says that it takes such.
 PLAIT_EXPORT MPIX_Query_cuda_support() {

@@ -83,7 +83,7 @@ std::unique_ptr<Begun> begun_send(const void* buffer, typename Width::N count, H
   Staging staging;
   if (job_uses_gpus()) staging.add_input(buffer, type, count);
   Handle native = 0;
-  code = Own<Width>::send(staging.twin(buffer), count, type, to, tag, comm, &native);
+  code = Own<Width>::send(staging.substitute(buffer), count, type, to, tag, comm, &native);
   return code == 0 ? begun_native(real().abi.at(&native, 0), std::move(staging)) : nullptr;
 }
 
@@ -120,7 +120,7 @@ std::unique_ptr<Begun> begun_exchange_in_place(void* buffer, typename Width::N c
   Staging staging;
   if (job_uses_gpus()) staging.add_input(buffer, type, count);
   made->kept.resize(bytes);
-  pack(staging.twin(static_cast<const void*>(buffer)), bytes > 0 ? count : 0, layout,
+  pack(staging.substitute(static_cast<const void*>(buffer)), bytes > 0 ? count : 0, layout,
        made->kept.data());
   made->receive =
       begun_receive<Width>(buffer, count, type, ends.from, ends.in_tag, ends.comm, code);

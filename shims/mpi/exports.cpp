@@ -8,87 +8,87 @@
 
 namespace plait::mpi {
 
-#define PLAIT_MPI_TWINS(parameters, full, full_begin, full_init)                                   \
-  PLAIT_EXPORT P##full parameters PLAIT_TWIN(full);                                                \
-  PLAIT_EXPORT P##full_begin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full_begin); \
-  PLAIT_EXPORT P##full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request)             \
-      PLAIT_TWIN(full_init);
+#define PLAIT_MPI_ALIASES(parameters, mpi_name, mpi_begin, mpi_init)                              \
+  PLAIT_EXPORT P##mpi_name parameters PLAIT_ALIAS(mpi_name);                                      \
+  PLAIT_EXPORT P##mpi_begin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_begin); \
+  PLAIT_EXPORT P##mpi_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request)             \
+      PLAIT_ALIAS(mpi_init);
 
 /// The MPI's own function. NATIVE_OF is told of which lengths its arrays are.
 #define NATIVE(function, ...) NATIVE_OF(function, ranks_in(comm), __VA_ARGS__)
 
 /// One collective, blocking, not, and persistent.
-#define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, full, full_begin, full_init)  \
-  PLAIT_APART name##_apart parameters {                                                          \
-    return guarded(comm, [&]() -> int {                                                          \
-      const CollectiveArgs args = args_of::name arguments;                                       \
-      if (is_serving() && may_serve(args))                                                       \
-        if (const Served call = served(args, true); call.state != nullptr)                       \
-          if (const std::optional<int> code = run_served(call, args)) return *code;              \
-      const CountedNative counted(args);                                                         \
-      return staged(                                                                             \
-          comm, [&](Staging& staging) { staging.add(args); },                                    \
-          [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);  \
-    });                                                                                          \
-  }                                                                                              \
-  PLAIT_EXPORT full parameters {                                                                 \
-    if (!is_awake() || passes(args_of::name arguments, true))                                    \
-      return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                         \
-    return name##_apart arguments;                                                               \
-  }                                                                                              \
-  PLAIT_APART begin##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                      \
-    return guarded(comm, [&]() -> int {                                                          \
-      const CollectiveArgs args = args_of::name arguments;                                       \
-      if (is_serving() && may_serve(args))                                                       \
-        if (const Served call = served(args, false); call.state != nullptr)                      \
-          return begin_served(call, args, request);                                              \
-      const CountedNative counted(args);                                                         \
-      return begin_staged(                                                                       \
-          comm, request, [&](Staging& staging) { staging.add(args); },                           \
-          [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments); \
-    });                                                                                          \
-  }                                                                                              \
-  PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                        \
-    if (!is_awake() || passes(args_of::name arguments, false))                                   \
-      return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                               \
-    return begin##_apart(PLAIT_MPI_UNPACKED arguments, request);                                 \
-  }                                                                                              \
-  PLAIT_EXPORT full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {            \
-    if (!is_serving()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);         \
-    return guarded(comm, [&]() -> int {                                                          \
-      const CollectiveArgs args = args_of::name arguments;                                       \
-      if (may_serve(args))                                                                       \
-        if (const std::optional<int> code = persist_served(args, request)) return *code;         \
-      return persist_staged(                                                                     \
-          comm, request, [&](Staging& staging) { staging.add(args); },                           \
-          [&](auto... given) { return NATIVE(init, given...); }, PLAIT_MPI_UNPACKED arguments,   \
-          info);                                                                                 \
-    });                                                                                          \
-  }                                                                                              \
-  PLAIT_MPI_TWINS(parameters, full, full_begin, full_init)
+#define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, mpi_name, mpi_begin, mpi_init) \
+  PLAIT_APART name##_apart parameters {                                                           \
+    return guarded(comm, [&]() -> int {                                                           \
+      const CollectiveArgs args = args_of::name arguments;                                        \
+      if (is_serving() && may_serve(args))                                                        \
+        if (const Served call = served(args, true); call.state != nullptr)                        \
+          if (const std::optional<int> code = run_served(call, args)) return *code;               \
+      const CountedNative counted(args);                                                          \
+      return staged(                                                                              \
+          comm, [&](Staging& staging) { staging.add(args); },                                     \
+          [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);   \
+    });                                                                                           \
+  }                                                                                               \
+  PLAIT_EXPORT mpi_name parameters {                                                              \
+    if (!is_awake() || passes(args_of::name arguments, true))                                     \
+      return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                          \
+    return name##_apart arguments;                                                                \
+  }                                                                                               \
+  PLAIT_APART begin##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
+    return guarded(comm, [&]() -> int {                                                           \
+      const CollectiveArgs args = args_of::name arguments;                                        \
+      if (is_serving() && may_serve(args))                                                        \
+        if (const Served call = served(args, false); call.state != nullptr)                       \
+          return begin_served(call, args, request);                                               \
+      const CountedNative counted(args);                                                          \
+      return begin_staged(                                                                        \
+          comm, request, [&](Staging& staging) { staging.add(args); },                            \
+          [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments);  \
+    });                                                                                           \
+  }                                                                                               \
+  PLAIT_EXPORT mpi_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                          \
+    if (!is_awake() || passes(args_of::name arguments, false))                                    \
+      return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                                \
+    return begin##_apart(PLAIT_MPI_UNPACKED arguments, request);                                  \
+  }                                                                                               \
+  PLAIT_EXPORT mpi_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {              \
+    if (!is_serving()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);          \
+    return guarded(comm, [&]() -> int {                                                           \
+      const CollectiveArgs args = args_of::name arguments;                                        \
+      if (may_serve(args))                                                                        \
+        if (const std::optional<int> code = persist_served(args, request)) return *code;          \
+      return persist_staged(                                                                      \
+          comm, request, [&](Staging& staging) { staging.add(args); },                            \
+          [&](auto... given) { return NATIVE(init, given...); }, PLAIT_MPI_UNPACKED arguments,    \
+          info);                                                                                  \
+    });                                                                                           \
+  }                                                                                               \
+  PLAIT_MPI_ALIASES(parameters, mpi_name, mpi_begin, mpi_init)
 
 /// The same of one that plait does not take; buffers: the function of Staging that names them.
-#define PLAIT_MPI_STAGED(name, begin, init, parameters, arguments, lengths, buffers, full, \
-                         full_begin, full_init)                                            \
-  PLAIT_EXPORT full parameters {                                                           \
-    return staged(                                                                         \
-        comm, [&](Staging& staging) { staging.buffers; },                                  \
-        [&](auto... given) { return NATIVE_OF(name, lengths, given...); },                 \
-        PLAIT_MPI_UNPACKED arguments);                                                     \
-  }                                                                                        \
-  PLAIT_EXPORT full_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                  \
-    return begin_staged(                                                                   \
-        comm, request, [&](Staging& staging) { staging.buffers; },                         \
-        [&](auto... given) { return NATIVE_OF(begin, lengths, given...); },                \
-        PLAIT_MPI_UNPACKED arguments);                                                     \
-  }                                                                                        \
-  PLAIT_EXPORT full_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {      \
-    return persist_staged(                                                                 \
-        comm, request, [&](Staging& staging) { staging.buffers; },                         \
-        [&](auto... given) { return NATIVE_OF(init, lengths, given...); },                 \
-        PLAIT_MPI_UNPACKED arguments, info);                                               \
-  }                                                                                        \
-  PLAIT_MPI_TWINS(parameters, full, full_begin, full_init)
+#define PLAIT_MPI_STAGED(name, begin, init, parameters, arguments, lengths, buffers, mpi_name, \
+                         mpi_begin, mpi_init)                                                  \
+  PLAIT_EXPORT mpi_name parameters {                                                           \
+    return staged(                                                                             \
+        comm, [&](Staging& staging) { staging.buffers; },                                      \
+        [&](auto... given) { return NATIVE_OF(name, lengths, given...); },                     \
+        PLAIT_MPI_UNPACKED arguments);                                                         \
+  }                                                                                            \
+  PLAIT_EXPORT mpi_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
+    return begin_staged(                                                                       \
+        comm, request, [&](Staging& staging) { staging.buffers; },                             \
+        [&](auto... given) { return NATIVE_OF(begin, lengths, given...); },                    \
+        PLAIT_MPI_UNPACKED arguments);                                                         \
+  }                                                                                            \
+  PLAIT_EXPORT mpi_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {           \
+    return persist_staged(                                                                     \
+        comm, request, [&](Staging& staging) { staging.buffers; },                             \
+        [&](auto... given) { return NATIVE_OF(init, lengths, given...); },                     \
+        PLAIT_MPI_UNPACKED arguments, info);                                                   \
+  }                                                                                            \
+  PLAIT_MPI_ALIASES(parameters, mpi_name, mpi_begin, mpi_init)
 
 namespace small_counts {
 using N = Small::N;

@@ -3,7 +3,7 @@
 #pragma once
 
 #define PLAIT_EXPORT extern "C" [[gnu::visibility("default")]] int
-#define PLAIT_TWIN(name) __attribute__((alias(#name)))
+#define PLAIT_ALIAS(name) __attribute__((alias(#name)))
 
 /// What is done where a call does not pass on at once: a function of its own, so that one that does
 /// is a few steps and a jump, and leaves its arguments in their registers.

@@ -28,31 +28,31 @@ constexpr std::uint64_t kPage = 4096;
 
 void* loaded_driver() { return ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY); }
 
-struct OfGpu {
+struct GpuState {
   std::mutex mutex;
   cuda::Context context = nullptr;
   std::unique_ptr<OwnStream> copies;
 };
 
-OfGpu& of_gpu(int gpu) {
-  static auto* const all = new std::array<OfGpu, kMostGpus>;
+GpuState& gpu_state(int gpu) {
+  static auto* const all = new std::array<GpuState, kMostGpus>;
   return (*all)[static_cast<std::size_t>(gpu)];
 }
 
 /// Memory between its uses, for the process's life: to pin memory takes longer than most calls.
-struct Kept {
+struct BlockPool {
   std::mutex mutex;
-  std::vector<Block> blocks;
+  std::vector<HostBlock> blocks;
   std::size_t made = 0;  ///< with those in use
 };
 
-Kept& kept() {
-  static auto* const all = new Kept;
+BlockPool& block_pool() {
+  static auto* const all = new BlockPool;
   return *all;
 }
 
 /// Of a power of two, so that calls of many sizes share blocks.
-Block new_block(std::uint64_t bytes, bool is_pinned) {
+HostBlock new_block(std::uint64_t bytes, bool is_pinned) {
   const std::uint64_t whole = std::bit_ceil(std::max(bytes, kPage));
   void* const memory = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -66,29 +66,29 @@ Block new_block(std::uint64_t bytes, bool is_pinned) {
   return {static_cast<std::byte*>(memory), whole, is_pinned};
 }
 
-Block take_block(std::uint64_t bytes, bool is_pinned) {
+HostBlock take_block(std::uint64_t bytes, bool is_pinned) {
   {
-    const std::lock_guard lock(kept().mutex);
-    auto& blocks = kept().blocks;
+    const std::lock_guard lock(block_pool().mutex);
+    auto& blocks = block_pool().blocks;
     auto best = blocks.end();
     for (auto at = blocks.begin(); at != blocks.end(); ++at)
       if (at->is_pinned == is_pinned && at->bytes >= bytes &&
           (best == blocks.end() || at->bytes < best->bytes))
         best = at;
     if (best != blocks.end()) {
-      const Block found = *best;
+      const HostBlock found = *best;
       blocks.erase(best);
       return found;
     }
     blocks.reserve(
-        ++kept().made);  // here, where an error is heard: give_block() is for destructors
+        ++block_pool().made);  // here, where an error is heard: give_block() is for destructors
   }
   return new_block(bytes, is_pinned);
 }
 
-void give_block(Block block) {
-  const std::lock_guard lock(kept().mutex);
-  kept().blocks.push_back(block);
+void return_block(HostBlock block) {
+  const std::lock_guard lock(block_pool().mutex);
+  block_pool().blocks.push_back(block);
 }
 
 cuda::DevicePointer address(const void* pointer, std::intptr_t at) {
@@ -141,7 +141,7 @@ int gpu_holding(const void* pointer) {
 }
 
 cuda::Context context_of(int gpu) {
-  OfGpu& one = of_gpu(gpu);
+  GpuState& one = gpu_state(gpu);
   const std::lock_guard lock(one.mutex);
   if (one.context == nullptr) {
     cuda::Device device = 0;
@@ -162,7 +162,7 @@ OwnStream::~OwnStream() {
 }
 
 cuda::Stream copy_stream(int gpu) {
-  OfGpu& one = of_gpu(gpu);
+  GpuState& one = gpu_state(gpu);
   static std::mutex making;
   const std::lock_guard lock(making);
   if (one.copies == nullptr) one.copies = std::make_unique<OwnStream>(gpu);
@@ -191,30 +191,30 @@ bool Copied::has_ended() const {
   return true;
 }
 
-Twin::Twin(int gpu, const void* buffer, Piece whole, bool is_pinned)
+StagingBuffer::StagingBuffer(int gpu, const void* buffer, Piece whole, bool is_pinned)
     : gpu_(gpu), buffer_(buffer), whole_(whole) {
   const cuda::Current current(context_of(gpu));
   block_ = take_block(std::max<std::uint64_t>(whole.bytes, 1), is_pinned);
 }
 
-Twin::Twin(Twin&& other) noexcept
+StagingBuffer::StagingBuffer(StagingBuffer&& other) noexcept
     : gpu_(other.gpu_),
       buffer_(other.buffer_),
       whole_(other.whole_),
       block_(std::exchange(other.block_, {})) {}
 
-Twin::~Twin() {
-  if (block_.memory != nullptr) give_block(block_);
+StagingBuffer::~StagingBuffer() {
+  if (block_.memory != nullptr) return_block(block_);
 }
 
-void Twin::fetch() {
+void StagingBuffer::fetch() {
   if (whole_.bytes == 0) return;
   const cuda::Current current(context_of(gpu_));
   PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<cuda::DevicePointer>(block_.memory),
                   address(buffer_, whole_.at), whole_.bytes);
 }
 
-void Twin::fetch(const std::vector<Piece>& pieces) {
+void StagingBuffer::fetch(const std::vector<Piece>& pieces) {
   const cuda::Stream stream = copy_stream(gpu_);
   const cuda::Current current(context_of(gpu_));
   for (const Piece& piece : pieces)
@@ -223,7 +223,7 @@ void Twin::fetch(const std::vector<Piece>& pieces) {
   PLAIT_CUDA_CALL(stream_synchronize, stream);
 }
 
-void Twin::begin_fetch() {
+void StagingBuffer::begin_fetch() {
   if (whole_.bytes == 0) return;
   const cuda::Stream stream = copy_stream(gpu_);
   const cuda::Current current(context_of(gpu_));
@@ -231,7 +231,7 @@ void Twin::begin_fetch() {
                   address(buffer_, whole_.at), whole_.bytes, stream);
 }
 
-void Twin::put(const std::vector<Piece>& pieces) {
+void StagingBuffer::put(const std::vector<Piece>& pieces) {
   const cuda::Stream stream = copy_stream(gpu_);
   const cuda::Current current(context_of(gpu_));
   for (const Piece& piece : pieces)

@@ -68,22 +68,22 @@ struct Piece {
 
 /// Host memory that stands in for GPUs'. Pinned, it is taken for good; else a page is taken when it
 /// is first written to, and copies are slower.
-struct Block {
+struct HostBlock {
   std::byte* memory = nullptr;
   std::uint64_t bytes = 0;
   bool is_pinned = true;
 };
 
 /// Host memory that stands in for a piece of a GPU's. Throws out_of_memory, driver_error.
-class Twin {
+class StagingBuffer {
  public:
   /// Of [at, at + bytes) from `buffer` on.
-  Twin(int gpu, const void* buffer, Piece whole, bool is_pinned = true);
-  ~Twin();
-  Twin(Twin&& other) noexcept;
-  Twin(const Twin&) = delete;
-  Twin& operator=(const Twin&) = delete;
-  Twin& operator=(Twin&&) = delete;
+  StagingBuffer(int gpu, const void* buffer, Piece whole, bool is_pinned = true);
+  ~StagingBuffer();
+  StagingBuffer(StagingBuffer&& other) noexcept;
+  StagingBuffer(const StagingBuffer&) = delete;
+  StagingBuffer& operator=(const StagingBuffer&) = delete;
+  StagingBuffer& operator=(StagingBuffer&&) = delete;
 
   const void* buffer() const { return buffer_; }
   /// What to pass instead of `buffer`.
@@ -101,7 +101,7 @@ class Twin {
   int gpu_;
   const void* buffer_;
   Piece whole_;
-  Block block_;
+  HostBlock block_;
 };
 
 }  // namespace plait::mpi

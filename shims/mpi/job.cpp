@@ -37,8 +37,8 @@ Job::Job(CollectiveArgs args, const Shape& shape, const Place& place, int gpu)
     : request_(shape.request), own_(shape.own), bytes_(counted_bytes(shape)), gpu_(gpu) {
   if (gpu < 0 && job_uses_gpus()) {
     staging_.add(args, {place.ranks, place.rank, args.root == place.rank});
-    args.in = staging_.twin(args.in);
-    args.out = staging_.twin(args.out);
+    args.in = staging_.substitute(args.in);
+    args.out = staging_.substitute(args.out);
   }
   set_buffers(args, shape, place);
 }

@@ -106,7 +106,7 @@ int staged(Handle comm, const Add& add, const Function& function, Arguments... a
   return guarded(comm, [&] {
     Staging staging;
     add(staging);
-    const int code = function(staging.twin(arguments)...);
+    const int code = function(staging.substitute(arguments)...);
     if (code == 0) staging.put_back();
     return code;
   });
@@ -123,7 +123,7 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
     add(staging);
     if (staging.is_empty()) return function(arguments..., request);
     Handle native = 0;
-    const int code = function(staging.twin(arguments)..., static_cast<void*>(&native));
+    const int code = function(staging.substitute(arguments)..., static_cast<void*>(&native));
     if (code != 0) return code;
     return taken(real().abi.at(&native, 0), std::move(staging));
   });

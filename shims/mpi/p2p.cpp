@@ -149,46 +149,47 @@ int fix_probe(int code, Handle comm, int found, void* status) {
 
 /// In each of these NATIVE calls the MPI's own, and comm's handler hears where there is none; full
 /// and twin are the program's names for it.
-#define PLAIT_MPI_TRANSFER_AS(full, twin, name, comm_of, parameters, arguments, buffers) \
-  PLAIT_EXPORT full parameters {                                                         \
-    if (uses_rendezvous()) note_native_send(PLAIT_MPI_UNPACKED arguments);               \
-    return staged(                                                                       \
-        comm_of, [&](Staging& staging) { staging.buffers; },                             \
-        [&](auto... given) { return NATIVE(comm_of, name, given...); },                  \
-        PLAIT_MPI_UNPACKED arguments);                                                   \
-  }                                                                                      \
-  PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
+#define PLAIT_MPI_TRANSFER_AS(mpi_name, pmpi_name, name, comm_of, parameters, arguments, buffers) \
+  PLAIT_EXPORT mpi_name parameters {                                                              \
+    if (uses_rendezvous()) note_native_send(PLAIT_MPI_UNPACKED arguments);                        \
+    return staged(                                                                                \
+        comm_of, [&](Staging& staging) { staging.buffers; },                                      \
+        [&](auto... given) { return NATIVE(comm_of, name, given...); },                           \
+        PLAIT_MPI_UNPACKED arguments);                                                            \
+  }                                                                                               \
+  PLAIT_EXPORT pmpi_name parameters PLAIT_ALIAS(mpi_name);
 
 /// MAKE: begin_staged or persist_staged.
-#define PLAIT_MPI_REQUEST_AS(full, twin, MAKE, name, comm_of, parameters, arguments, buffers) \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                           \
+#define PLAIT_MPI_REQUEST_AS(mpi_name, pmpi_name, MAKE, name, comm_of, parameters, arguments, \
+                             buffers)                                                         \
+  PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
     if (uses_rendezvous()) note_native_send(PLAIT_MPI_UNPACKED arguments);                    \
     return MAKE(                                                                              \
         comm_of, request, [&](Staging& staging) { staging.buffers; },                         \
         [&](auto... given) { return NATIVE(comm_of, name, given...); },                       \
         PLAIT_MPI_UNPACKED arguments);                                                        \
   }                                                                                           \
-  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
+  PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
 
-#define PLAIT_MPI_SEND_INIT_AS(full, twin, name, comm_of, parameters, arguments, buffers)         \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                               \
-    const auto init = [&](void* made) {                                                           \
-      return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, made);                           \
-    };                                                                                            \
-    if (uses_rendezvous()) {                                                                      \
-      const P2PArgs args{buffer, count, type};                                                    \
-      if (const std::optional<int> code = init_send<Width>(args, peer, tag, comm, request, init)) \
-        return *code;                                                                             \
-      note_native_send(PLAIT_MPI_UNPACKED arguments);                                             \
-    }                                                                                             \
-    return persist_staged(                                                                        \
-        comm_of, request, [&](Staging& staging) { staging.buffers; },                             \
-        [&](auto... given) { return NATIVE(comm_of, name, given...); },                           \
-        PLAIT_MPI_UNPACKED arguments);                                                            \
-  }                                                                                               \
-  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
+#define PLAIT_MPI_SEND_INIT_AS(mpi_name, pmpi_name, name, comm_of, parameters, arguments, buffers) \
+  PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                            \
+    const auto init = [&](void* made) {                                                            \
+      return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, made);                            \
+    };                                                                                             \
+    if (uses_rendezvous()) {                                                                       \
+      const P2PArgs args{buffer, count, type};                                                     \
+      if (const std::optional<int> code = init_send<Width>(args, peer, tag, comm, request, init))  \
+        return *code;                                                                              \
+      note_native_send(PLAIT_MPI_UNPACKED arguments);                                              \
+    }                                                                                              \
+    return persist_staged(                                                                         \
+        comm_of, request, [&](Staging& staging) { staging.buffers; },                              \
+        [&](auto... given) { return NATIVE(comm_of, name, given...); },                            \
+        PLAIT_MPI_UNPACKED arguments);                                                             \
+  }                                                                                                \
+  PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
 
-#define PLAIT_MPI_SEND_AS(full, twin, name, parameters, arguments)                          \
+#define PLAIT_MPI_SEND_AS(mpi_name, pmpi_name, name, parameters, arguments)                 \
   PLAIT_APART name##_apart parameters {                                                     \
     const auto offer = [&](int&) {                                                          \
       return start_rendezvous_send({buffer, count, type}, peer, tag, comm);                 \
@@ -200,13 +201,13 @@ int fix_probe(int code, Handle comm, int found, void* status) {
         [&](auto... given) { return NATIVE(comm, name, given...); },                        \
         PLAIT_MPI_UNPACKED arguments);                                                      \
   }                                                                                         \
-  PLAIT_EXPORT full parameters {                                                            \
+  PLAIT_EXPORT mpi_name parameters {                                                        \
     if (uses_rendezvous() || may_hold_gpu_memory()) return name##_apart arguments;          \
     return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments);                                \
   }                                                                                         \
-  PLAIT_EXPORT twin parameters PLAIT_TWIN(full);
+  PLAIT_EXPORT pmpi_name parameters PLAIT_ALIAS(mpi_name);
 
-#define PLAIT_MPI_ISEND_AS(full, twin, name, parameters, arguments)                       \
+#define PLAIT_MPI_ISEND_AS(mpi_name, pmpi_name, name, parameters, arguments)              \
   PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                \
     const auto offer = [&](int&) {                                                        \
       return start_rendezvous_send({buffer, count, type}, peer, tag, comm);               \
@@ -218,12 +219,12 @@ int fix_probe(int code, Handle comm, int found, void* status) {
         [&](auto... given) { return NATIVE(comm, name, given...); },                      \
         PLAIT_MPI_UNPACKED arguments);                                                    \
   }                                                                                       \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
+  PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                   \
     if (uses_rendezvous() || may_hold_gpu_memory())                                       \
       return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                         \
     return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, request);                     \
   }                                                                                       \
-  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
+  PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
 
 #define PLAIT_MPI_WITH_BUFFER(comm_of, name, arguments)                               \
   [&](void* posted, void* last) {                                                     \
@@ -232,57 +233,57 @@ int fix_probe(int code, Handle comm, int found, void* status) {
         PLAIT_MPI_UNPACKED arguments);                                                \
   }
 
-#define PLAIT_MPI_RECV_AS(full, twin, name, comm_of, parameters, arguments)   \
-  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* status) {     \
-    if (is_native_only(buffer, count, type)) {                                \
-      const auto natively = [&](void* told) {                                 \
-        return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, told);     \
-      };                                                                      \
-      return recv_natively(comm_of, {buffer, count, type}, status, natively); \
-    }                                                                         \
-    return blocking_recv(comm_of, {buffer, count, type}, status,              \
-                         PLAIT_MPI_WITH_BUFFER(comm_of, name, arguments));    \
-  }                                                                           \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* status) {            \
-    if (uses_rendezvous() || may_hold_gpu_memory())                           \
-      return name##_apart(PLAIT_MPI_UNPACKED arguments, status);              \
-    return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, status);       \
-  }                                                                           \
-  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_TWIN(full);
+#define PLAIT_MPI_RECV_AS(mpi_name, pmpi_name, name, comm_of, parameters, arguments) \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* status) {            \
+    if (is_native_only(buffer, count, type)) {                                       \
+      const auto natively = [&](void* told) {                                        \
+        return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, told);            \
+      };                                                                             \
+      return recv_natively(comm_of, {buffer, count, type}, status, natively);        \
+    }                                                                                \
+    return blocking_recv(comm_of, {buffer, count, type}, status,                     \
+                         PLAIT_MPI_WITH_BUFFER(comm_of, name, arguments));           \
+  }                                                                                  \
+  PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* status) {               \
+    if (uses_rendezvous() || may_hold_gpu_memory())                                  \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, status);                     \
+    return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, status);              \
+  }                                                                                  \
+  PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_ALIAS(mpi_name);
 
 /// TAKEN: AsRequest or AsPersistent.
-#define PLAIT_MPI_IRECV_AS(full, twin, MAKE_RESULT, name, comm_of, parameters, arguments) \
-  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                \
-    if (is_native_only(buffer, count, type))                                              \
-      return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, request);                \
-    return start_recv_as(comm_of, {buffer, count, type},                                  \
-                         PLAIT_MPI_WITH_BUFFER(comm_of, name, arguments),                 \
-                         MAKE_RESULT{comm_of, request});                                  \
-  }                                                                                       \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
-    if (uses_rendezvous() || may_hold_gpu_memory())                                       \
-      return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                         \
-    return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, request);                  \
-  }                                                                                       \
-  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_TWIN(full);
+#define PLAIT_MPI_IRECV_AS(mpi_name, pmpi_name, MAKE_RESULT, name, comm_of, parameters, arguments) \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                         \
+    if (is_native_only(buffer, count, type))                                                       \
+      return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, request);                         \
+    return start_recv_as(comm_of, {buffer, count, type},                                           \
+                         PLAIT_MPI_WITH_BUFFER(comm_of, name, arguments),                          \
+                         MAKE_RESULT{comm_of, request});                                           \
+  }                                                                                                \
+  PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                            \
+    if (uses_rendezvous() || may_hold_gpu_memory())                                                \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                                  \
+    return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, request);                           \
+  }                                                                                                \
+  PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
 
 /// WAITED: waited or begun, with where its result goes; PLAINLY: the same of the MPI's own.
-#define PLAIT_MPI_SENDRECV_AS(full, twin, RUN, NATIVELY, name, result, parameters, arguments, \
-                              make, ends)                                                     \
-  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* result) {                     \
-    const auto natively = [&](void* given) {                                                  \
-      return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, given);                         \
-    };                                                                                        \
-    if (is_native_only ends) return NATIVELY(comm, recv_args ends, result, natively);         \
-    const auto made = [&](int& code) { return make<Width>(PLAIT_MPI_UNPACKED ends, code); };  \
-    return RUN(comm, result, made).value_or(0);                                               \
-  }                                                                                           \
-  PLAIT_EXPORT full(PLAIT_MPI_UNPACKED parameters, void* result) {                            \
-    if (uses_rendezvous() || may_hold_gpu_memory())                                           \
-      return name##_apart(PLAIT_MPI_UNPACKED arguments, result);                              \
-    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, result);                          \
-  }                                                                                           \
-  PLAIT_EXPORT twin(PLAIT_MPI_UNPACKED parameters, void* result) PLAIT_TWIN(full);
+#define PLAIT_MPI_SENDRECV_AS(mpi_name, pmpi_name, RUN, NATIVELY, name, result, parameters,  \
+                              arguments, make, ends)                                         \
+  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* result) {                    \
+    const auto natively = [&](void* given) {                                                 \
+      return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, given);                        \
+    };                                                                                       \
+    if (is_native_only ends) return NATIVELY(comm, recv_args ends, result, natively);        \
+    const auto made = [&](int& code) { return make<Width>(PLAIT_MPI_UNPACKED ends, code); }; \
+    return RUN(comm, result, made).value_or(0);                                              \
+  }                                                                                          \
+  PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* result) {                       \
+    if (uses_rendezvous() || may_hold_gpu_memory())                                          \
+      return name##_apart(PLAIT_MPI_UNPACKED arguments, result);                             \
+    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, result);                         \
+  }                                                                                          \
+  PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* result) PLAIT_ALIAS(mpi_name);
 
 #define PLAIT_MPI_TRANSFER(name, ...) \
   PLAIT_MPI_TRANSFER_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
@@ -351,9 +352,9 @@ PLAIT_EXPORT MPI_Improbe(int source, int tag, Handle comm, int* flag, void* mess
   const int code = real().Improbe(source, tag, comm, flag, message, status);
   return fix_probe(code, comm, *flag, status);
 }
-PLAIT_EXPORT PMPI_Probe(int, int, Handle, void*) PLAIT_TWIN(MPI_Probe);
-PLAIT_EXPORT PMPI_Iprobe(int, int, Handle, int*, void*) PLAIT_TWIN(MPI_Iprobe);
-PLAIT_EXPORT PMPI_Mprobe(int, int, Handle, void*, void*) PLAIT_TWIN(MPI_Mprobe);
-PLAIT_EXPORT PMPI_Improbe(int, int, Handle, int*, void*, void*) PLAIT_TWIN(MPI_Improbe);
+PLAIT_EXPORT PMPI_Probe(int, int, Handle, void*) PLAIT_ALIAS(MPI_Probe);
+PLAIT_EXPORT PMPI_Iprobe(int, int, Handle, int*, void*) PLAIT_ALIAS(MPI_Iprobe);
+PLAIT_EXPORT PMPI_Mprobe(int, int, Handle, void*, void*) PLAIT_ALIAS(MPI_Mprobe);
+PLAIT_EXPORT PMPI_Improbe(int, int, Handle, int*, void*, void*) PLAIT_ALIAS(MPI_Improbe);
 
 }  // namespace plait::mpi

@@ -73,7 +73,7 @@ struct RendezvousSend : Begun {
   const void* buffer = nullptr;
   Handle header = 0;
   int header_sent = 0;
-  std::optional<Twin> twin;
+  std::optional<StagingBuffer> staging_buffer;
   std::optional<Copied> fetched;          ///< what the twin stands for
   std::vector<std::byte> header_message;  ///< the header's message
   std::vector<std::byte> packed;          ///< of a buffer that is not left to the program
@@ -100,13 +100,13 @@ struct RendezvousSend : Begun {
   /// receiver finds address 0, and says so.
   void bring_to_host() {
     try {
-      if (!twin) {
-        twin.emplace(gpu, buffer, Piece{0, slot.bytes});
-        twin->begin_fetch();
+      if (!staging_buffer) {
+        staging_buffer.emplace(gpu, buffer, Piece{0, slot.bytes});
+        staging_buffer->begin_fetch();
         fetched.emplace(gpu);
       }
       if (!fetched->has_ended()) return;
-      slot.host = reinterpret_cast<std::uint64_t>(twin->host());
+      slot.host = reinterpret_cast<std::uint64_t>(staging_buffer->host());
     } catch (const std::exception& error) {
       code = error_code(error);
     }
@@ -345,7 +345,7 @@ RendezvousRecv::RendezvousRecv(const P2PArgs& to)
     const bool is_for_header = bytes >= kLarge && layout_->contiguous && is_one_node();
     staging_.add_received(buffer_, to.type, to.count, !is_for_header);
   }
-  posted_ = staging_.twin(buffer_);
+  posted_ = staging_.substitute(buffer_);
   if (posted_ != buffer_ || !uses_rendezvous() || bytes == 0) return;
   bool is_first = false;
   recv_buffer_ = RecvBuffers::all().add(buffer_, is_first);
@@ -473,9 +473,9 @@ void RendezvousRecv::pull_to_host(int& code) {
       code = error_code(cannot_read(slot_->process));
   };
   if (layout_->contiguous && gpu_ >= 0) {  // what the header came into may not be pinned
-    Twin twin(gpu_, buffer_, {0, bytes});
-    pull(twin.host());
-    if (code == 0) twin.put({{0, bytes}});
+    StagingBuffer staging_buffer(gpu_, buffer_, {0, bytes});
+    pull(staging_buffer.host());
+    if (code == 0) staging_buffer.put({{0, bytes}});
     is_in_place_ = true;
     return;
   }
@@ -565,7 +565,7 @@ std::unique_ptr<Begun> send_of_header_length(const P2PArgs& args, std::uint64_t 
   Staging staging;
   if (job_uses_gpus()) staging.add_input(args.buffer, args.type, args.count);
   made->packed.resize(bytes);
-  pack(staging.twin(args.buffer), args.count, layout_of(args.type), made->packed.data());
+  pack(staging.substitute(args.buffer), args.count, layout_of(args.type), made->packed.data());
   made->buffer = made->packed.data();
   made->to_in_comm = to;
   return send_header(std::move(made), bytes, tag, comm);

@@ -38,7 +38,7 @@ UnderWay& under_way() {
 
 /// The MPI's own request, and its status once it has ended.
 struct Native : Begun {
-  Native(Handle of_mpi, Staging twins) : native(of_mpi), staging(std::move(twins)) {}
+  Native(Handle of_mpi, Staging buffers) : native(of_mpi), staging(std::move(buffers)) {}
 
   bool has_ended() override {
     int flag = 0;

@@ -76,56 +76,60 @@ void add_pieces(std::vector<Piece>& pieces, const std::vector<Row>& rows) {
 }  // namespace
 
 const void* Staging::found(const void* argument, bool is_input) const {
-  const One* best = nullptr;
-  for (const One& one : twins_)
-    if (one.twin.buffer() == argument && (best == nullptr || one.is_input == is_input)) best = &one;
-  return best != nullptr ? best->twin.host() : argument;
+  const StagedArgument* best = nullptr;
+  for (const StagedArgument& one : buffers_)
+    if (one.staging_buffer.buffer() == argument && (best == nullptr || one.is_input == is_input))
+      best = &one;
+  return best != nullptr ? best->staging_buffer.host() : argument;
 }
 
 template <class Pieces>
-Staging::One* Staging::one_of(const DataLocation& where, const void* buffer, Piece span,
-                              bool is_input, bool read, const Pieces& pieces, bool is_pinned) {
+Staging::StagedArgument* Staging::stage_argument(const DataLocation& where, const void* buffer,
+                                                 Piece span, bool is_input, bool read,
+                                                 const Pieces& pieces, bool is_pinned) {
   // Nothing is read or written there: the place may be another buffer's, with a twin of its own.
   if (where.gpu < 0 || span.bytes == 0) return nullptr;
   // Between parts there may be much, which is not to be pinned.
-  Twin twin(where.gpu, buffer, span, is_pinned && !where.in_parts);
-  One& one = twins_.emplace_back(One{std::move(twin), is_input, read, {}, {}, {}});
+  StagingBuffer staging_buffer(where.gpu, buffer, span, is_pinned && !where.in_parts);
+  StagedArgument& one =
+      buffers_.emplace_back(StagedArgument{std::move(staging_buffer), is_input, read, {}, {}, {}});
   if (read && where.in_parts) pieces(one.parts);
   if (read) fetch(one);
   return &one;
 }
 
-void Staging::fetch(One& one) {
+void Staging::fetch(StagedArgument& one) {
   if (one.parts.empty())
-    one.twin.fetch();
+    one.staging_buffer.fetch();
   else
-    one.twin.fetch(one.parts);
+    one.staging_buffer.fetch(one.parts);
 }
 
 std::byte* Staging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
                               Piece written) {
-  One& one = twins_.emplace_back(One{Twin(gpu, buffer, {0, bytes}), reads, reads, {}, {}, {}});
-  if (reads) one.twin.fetch();
+  StagedArgument& one = buffers_.emplace_back(
+      StagedArgument{StagingBuffer(gpu, buffer, {0, bytes}), reads, reads, {}, {}, {}});
+  if (reads) one.staging_buffer.fetch();
   if (written.bytes != 0) one.written.push_back(written);
-  return one.twin.host();
+  return one.staging_buffer.host();
 }
 
 void Staging::add_input(const void* buffer, Handle type, Count count) {
   if (is_in_place(buffer)) return;
-  one_of(data_location(buffer, type, count), buffer, span_of(type, count), true, true,
-         [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); });
+  stage_argument(data_location(buffer, type, count), buffer, span_of(type, count), true, true,
+                 [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); });
 }
 
 void Staging::add_output(void* buffer, Handle type, Count count, bool whole) {
   if (is_in_place(buffer)) return;
   const auto add = [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); };
-  One* const one =
-      one_of(data_location(buffer, type, count), buffer, span_of(type, count), false, !whole, add);
+  StagedArgument* const one = stage_argument(data_location(buffer, type, count), buffer,
+                                             span_of(type, count), false, !whole, add);
   if (one != nullptr) add(one->written);
 }
 
 void Staging::add_received(void* buffer, Handle type, Count count, bool is_pinned) {
-  One* const one = one_of(
+  StagedArgument* const one = stage_argument(
       data_location(buffer, type, count), buffer, span_of(type, count), false, false, [](auto&) {},
       is_pinned);
   if (one != nullptr) one->received.emplace(Received{KeptLayout(layout_of(type)), count});
@@ -150,16 +154,16 @@ std::vector<Row> Parts::rows(int ranks) const {
 void Staging::add_inputs(const Parts& parts, int ranks) {
   if (is_in_place(parts.buffer)) return;
   const std::vector<Row> rows = parts.rows(ranks);
-  one_of(data_location(parts, rows), parts.buffer, span_of(rows), true, true,
-         [&](auto& pieces) { add_pieces(pieces, rows); });
+  stage_argument(data_location(parts, rows), parts.buffer, span_of(rows), true, true,
+                 [&](auto& pieces) { add_pieces(pieces, rows); });
 }
 
 void Staging::add_outputs(const Parts& parts, int ranks, bool whole) {
   if (is_in_place(parts.buffer)) return;
   const std::vector<Row> rows = parts.rows(ranks);
   const auto add = [&](auto& pieces) { add_pieces(pieces, rows); };
-  One* const one =
-      one_of(data_location(parts, rows), parts.buffer, span_of(rows), false, !whole, add);
+  StagedArgument* const one =
+      stage_argument(data_location(parts, rows), parts.buffer, span_of(rows), false, !whole, add);
   if (one != nullptr) add(one->written);
 }
 
@@ -221,15 +225,15 @@ void Staging::add(const CollectiveArgs& args, const Seat& seat) {
 }
 
 void Staging::fetch() {
-  for (One& one : twins_)
+  for (StagedArgument& one : buffers_)
     if (one.read) fetch(one);
 }
 
 void Staging::put_back(std::uint64_t received) {
-  for (One& one : twins_) {
+  for (StagedArgument& one : buffers_) {
     if (one.received)
       one.written = first_pieces(*one.received->layout, one.received->count, received);
-    if (!one.written.empty()) one.twin.put(one.written);
+    if (!one.written.empty()) one.staging_buffer.put(one.written);
   }
 }
 

@@ -65,10 +65,10 @@ class Staging {
   void add(const CollectiveArgs& args);
   void add(const CollectiveArgs& args, const Seat& seat);
 
-  bool is_empty() const { return twins_.empty(); }
+  bool is_empty() const { return buffers_.empty(); }
   /// The same arguments, with twins' memory in the place of the GPU's; others as they are.
   template <class T>
-  T twin(T argument) const {
+  T substitute(T argument) const {
     if constexpr (std::is_same_v<T, const void*> || std::is_same_v<T, void*>)
       return const_cast<T>(found(argument, std::is_same_v<T, const void*>));
     else
@@ -85,8 +85,8 @@ class Staging {
     KeptLayout layout;
     Count count;
   };
-  struct One {
-    Twin twin;
+  struct StagedArgument {
+    StagingBuffer staging_buffer;
     bool is_input;
     bool read;                 ///< before the call
     std::vector<Piece> parts;  ///< what is read where that lies in parts; else all of it
@@ -98,12 +98,13 @@ class Staging {
   /// A new twin of what lies on a GPU, which pieces(list) adds the data of to a list; null where
   /// all lie in host memory.
   template <class Pieces>
-  One* one_of(const DataLocation& where, const void* buffer, Piece span, bool is_input, bool read,
-              const Pieces& pieces, bool is_pinned = true);
-  static void fetch(One& one);
+  StagedArgument* stage_argument(const DataLocation& where, const void* buffer, Piece span,
+                                 bool is_input, bool read, const Pieces& pieces,
+                                 bool is_pinned = true);
+  static void fetch(StagedArgument& one);
   void add_inputs(const Parts& parts, int ranks);
   void add_outputs(const Parts& parts, int ranks, bool whole);
-  std::vector<One> twins_;
+  std::vector<StagedArgument> buffers_;
 };
 
 }  // namespace plait::mpi
