@@ -58,7 +58,7 @@ int communicator_freed(Handle comm, int, void* value, void*) {
 }
 
 /// Threads may ask for the first time at once.
-std::shared_ptr<CommRecord> looked_up(Handle comm) {
+std::shared_ptr<CommRecord> find_or_add_record(Handle comm) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   void* value = nullptr;
@@ -110,9 +110,9 @@ int code_of(const Error& error) {
   const std::string words = text("plait: ", error.what()).substr(0, 250);
   const std::lock_guard lock(codes->mutex);
   auto& all = codes->all;
-  const auto known =
+  const auto found =
       std::find_if(all.begin(), all.end(), [&](const Said& one) { return one.words == words; });
-  if (known != all.end()) return known->code;
+  if (found != all.end()) return found->code;
   if (codes->error_class == 0) real().Add_error_class(&codes->error_class);
   const bool is_new = all.size() < kMost;
   Said& one = is_new ? all.emplace_back() : all[codes->oldest++ % kMost];
@@ -183,7 +183,7 @@ KeptComm::KeptComm(Handle comm) {
   const Abi& abi = real().abi;
   if (keyval == 0 || abi.key(comm) == abi.no_comm) return;
   if (last == nullptr || last->is_freed.load() || abi.key(last->comm) != abi.key(comm))
-    last = looked_up(comm);
+    last = find_or_add_record(comm);
   record_ = last;
 }
 

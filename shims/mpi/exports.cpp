@@ -3,8 +3,8 @@
 #include "shims/mpi/exports.hpp"
 
 #include "shims/mpi/counting.hpp"
+#include "shims/mpi/fast_path.hpp"
 #include "shims/mpi/native.hpp"
-#include "shims/mpi/passing.hpp"
 
 namespace plait::mpi {
 
@@ -19,7 +19,7 @@ namespace plait::mpi {
 
 /// One collective, blocking, not, and persistent.
 #define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, mpi_name, mpi_begin, mpi_init) \
-  PLAIT_APART name##_apart parameters {                                                           \
+  PLAIT_SLOW_PATH name##_slow parameters {                                                        \
     return guarded(comm, [&]() -> int {                                                           \
       const CollectiveArgs args = args_of::name arguments;                                        \
       if (is_serving() && may_serve(args))                                                        \
@@ -32,11 +32,11 @@ namespace plait::mpi {
     });                                                                                           \
   }                                                                                               \
   PLAIT_EXPORT mpi_name parameters {                                                              \
-    if (!is_awake() || passes(args_of::name arguments, true))                                     \
+    if (!is_intercepting() || is_forwarded(args_of::name arguments, true))                        \
       return NATIVE(name, PLAIT_MPI_UNPACKED arguments);                                          \
-    return name##_apart arguments;                                                                \
+    return name##_slow arguments;                                                                 \
   }                                                                                               \
-  PLAIT_APART begin##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
+  PLAIT_SLOW_PATH begin##_slow(PLAIT_MPI_UNPACKED parameters, void* request) {                    \
     return guarded(comm, [&]() -> int {                                                           \
       const CollectiveArgs args = args_of::name arguments;                                        \
       if (is_serving() && may_serve(args))                                                        \
@@ -49,9 +49,9 @@ namespace plait::mpi {
     });                                                                                           \
   }                                                                                               \
   PLAIT_EXPORT mpi_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                          \
-    if (!is_awake() || passes(args_of::name arguments, false))                                    \
+    if (!is_intercepting() || is_forwarded(args_of::name arguments, false))                       \
       return NATIVE(begin, PLAIT_MPI_UNPACKED arguments, request);                                \
-    return begin##_apart(PLAIT_MPI_UNPACKED arguments, request);                                  \
+    return begin##_slow(PLAIT_MPI_UNPACKED arguments, request);                                   \
   }                                                                                               \
   PLAIT_EXPORT mpi_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {              \
     if (!is_serving()) return NATIVE(init, PLAIT_MPI_UNPACKED arguments, info, request);          \

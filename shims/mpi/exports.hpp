@@ -7,4 +7,4 @@
 
 /// What is done where a call does not pass on at once: a function of its own, so that one that does
 /// is a few steps and a jump, and leaves its arguments in their registers.
-#define PLAIT_APART [[gnu::noinline]] static int
+#define PLAIT_SLOW_PATH [[gnu::noinline]] static int

@@ -271,7 +271,7 @@ std::vector<Piece> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
 }  // namespace
 
 std::optional<std::uint64_t> size_of(Handle type) {
-  if (const KnownType* known = real().abi.type(type);
+  if (const MpiType* known = real().abi.type(type);
       known != nullptr && known->kind < TypeClass::queried_integer)
     return bytes_of(known->type);
   const Abi& abi = real().abi;

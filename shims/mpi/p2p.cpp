@@ -190,7 +190,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
 
 #define PLAIT_MPI_SEND_AS(mpi_name, pmpi_name, name, parameters, arguments)                 \
-  PLAIT_APART name##_apart parameters {                                                     \
+  PLAIT_SLOW_PATH name##_slow parameters {                                                  \
     const auto offer = [&](int&) {                                                          \
       return start_rendezvous_send({buffer, count, type}, peer, tag, comm);                 \
     };                                                                                      \
@@ -202,13 +202,13 @@ int fix_probe(int code, Handle comm, int found, void* status) {
         PLAIT_MPI_UNPACKED arguments);                                                      \
   }                                                                                         \
   PLAIT_EXPORT mpi_name parameters {                                                        \
-    if (uses_rendezvous() || may_hold_gpu_memory()) return name##_apart arguments;          \
+    if (uses_rendezvous() || may_hold_gpu_memory()) return name##_slow arguments;           \
     return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments);                                \
   }                                                                                         \
   PLAIT_EXPORT pmpi_name parameters PLAIT_ALIAS(mpi_name);
 
 #define PLAIT_MPI_ISEND_AS(mpi_name, pmpi_name, name, parameters, arguments)              \
-  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                \
+  PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* request) {             \
     const auto offer = [&](int&) {                                                        \
       return start_rendezvous_send({buffer, count, type}, peer, tag, comm);               \
     };                                                                                    \
@@ -221,7 +221,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }                                                                                       \
   PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                   \
     if (uses_rendezvous() || may_hold_gpu_memory())                                       \
-      return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                         \
+      return name##_slow(PLAIT_MPI_UNPACKED arguments, request);                          \
     return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, request);                     \
   }                                                                                       \
   PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
@@ -234,7 +234,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }
 
 #define PLAIT_MPI_RECV_AS(mpi_name, pmpi_name, name, comm_of, parameters, arguments) \
-  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* status) {            \
+  PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* status) {         \
     if (is_native_only(buffer, count, type)) {                                       \
       const auto natively = [&](void* told) {                                        \
         return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, told);            \
@@ -246,14 +246,14 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }                                                                                  \
   PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* status) {               \
     if (uses_rendezvous() || may_hold_gpu_memory())                                  \
-      return name##_apart(PLAIT_MPI_UNPACKED arguments, status);                     \
+      return name##_slow(PLAIT_MPI_UNPACKED arguments, status);                      \
     return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, status);              \
   }                                                                                  \
   PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_ALIAS(mpi_name);
 
 /// TAKEN: AsRequest or AsPersistent.
 #define PLAIT_MPI_IRECV_AS(mpi_name, pmpi_name, MAKE_RESULT, name, comm_of, parameters, arguments) \
-  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* request) {                         \
+  PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* request) {                      \
     if (is_native_only(buffer, count, type))                                                       \
       return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, request);                         \
     return start_recv_as(comm_of, {buffer, count, type},                                           \
@@ -262,7 +262,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }                                                                                                \
   PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                            \
     if (uses_rendezvous() || may_hold_gpu_memory())                                                \
-      return name##_apart(PLAIT_MPI_UNPACKED arguments, request);                                  \
+      return name##_slow(PLAIT_MPI_UNPACKED arguments, request);                                   \
     return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, request);                           \
   }                                                                                                \
   PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
@@ -270,7 +270,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
 /// WAITED: waited or begun, with where its result goes; PLAINLY: the same of the MPI's own.
 #define PLAIT_MPI_SENDRECV_AS(mpi_name, pmpi_name, RUN, NATIVELY, name, result, parameters,  \
                               arguments, make, ends)                                         \
-  PLAIT_APART name##_apart(PLAIT_MPI_UNPACKED parameters, void* result) {                    \
+  PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* result) {                 \
     const auto natively = [&](void* given) {                                                 \
       return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, given);                        \
     };                                                                                       \
@@ -280,7 +280,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }                                                                                          \
   PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* result) {                       \
     if (uses_rendezvous() || may_hold_gpu_memory())                                          \
-      return name##_apart(PLAIT_MPI_UNPACKED arguments, result);                             \
+      return name##_slow(PLAIT_MPI_UNPACKED arguments, result);                              \
     return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, result);                         \
   }                                                                                          \
   PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* result) PLAIT_ALIAS(mpi_name);

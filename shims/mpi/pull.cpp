@@ -52,14 +52,14 @@ void close(At at) {
 
 /// The longest unused, until there is room.
 void make_room(std::uint64_t bytes) {
-  auto& known = all().by_handle;
-  while (known.size() >= kMostOpened || all().bytes + bytes > kMostOpenedBytes) {
-    At oldest = known.end();
-    for (At at = known.begin(); at != known.end(); ++at)
+  auto& opened = all().by_handle;
+  while (opened.size() >= kMostOpened || all().bytes + bytes > kMostOpenedBytes) {
+    At oldest = opened.end();
+    for (At at = opened.begin(); at != opened.end(); ++at)
       if (at->second.users == 0 &&
-          (oldest == known.end() || at->second.last_use < oldest->second.last_use))
+          (oldest == opened.end() || at->second.last_use < oldest->second.last_use))
         oldest = at;
-    if (oldest == known.end()) return;
+    if (oldest == opened.end()) return;
     close(oldest);
   }
 }
@@ -151,8 +151,8 @@ bool Pull::has_ended() { return copied_->has_ended(); }
 
 void close_opened() {
   const std::lock_guard lock(all().mutex);
-  auto& known = all().by_handle;
-  for (At at = known.begin(); at != known.end();) {
+  auto& opened = all().by_handle;
+  for (At at = opened.begin(); at != opened.end();) {
     const At next = std::next(at);
     if (at->second.users == 0) close(at);
     at = next;

@@ -17,7 +17,7 @@
 #include "comm/choice/descriptor.hpp"
 #include "shims/mpi/attach.hpp"
 #include "shims/mpi/counting.hpp"
-#include "shims/mpi/passing.hpp"
+#include "shims/mpi/fast_path.hpp"
 #include "shims/mpi/pull.hpp"
 #include "shims/mpi/rendezvous_slots.hpp"
 #include "shims/mpi/requests.hpp"
@@ -25,11 +25,11 @@
 namespace plait::mpi {
 
 constinit std::atomic<bool> serving{false};
-constinit std::atomic<bool> awake{false};
+constinit std::atomic<bool> intercepting{false};
 constinit std::atomic<std::uint64_t> calls_served{0};
-constinit std::atomic<std::uint64_t> ends{1};
-constinit Bars bars;
-constinit thread_local Recent recent;
+constinit std::atomic<std::uint64_t> comm_generation{1};
+constinit Thresholds thresholds;
+constinit thread_local LookupCache lookup_cache;
 
 namespace {
 
@@ -46,7 +46,7 @@ States& states() {
 }
 
 int keyval = 0;
-char passes_on;  ///< its address marks a communicator that is the MPI's for good
+char forward_mark;  ///< its address marks a communicator that is the MPI's for good
 
 int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
   *flag = 0;
@@ -55,72 +55,73 @@ int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
 
 /// May run inside any call that ends the communicator's last operation: it waits for nothing.
 int communicator_freed(Handle, int, void* value, void*) {
-  ends.fetch_add(1, std::memory_order_release);
-  if (value == &passes_on) return 0;
-  const std::unique_ptr<Known> known(static_cast<Known*>(value));
-  if (known->state != nullptr) give_up(known->state);
+  comm_generation.fetch_add(1, std::memory_order_release);
+  if (value == &forward_mark) return 0;
+  const std::unique_ptr<CommEntry> entry(static_cast<CommEntry*>(value));
+  if (entry->state != nullptr) give_up(entry->state);
   return 0;
 }
 
 /// What is known of it, and made known where nothing was; null where it is the MPI's for good.
 /// Nothing of what the MPI does not take for a communicator.
-std::optional<Known*> looked_up(Handle comm) {
+std::optional<CommEntry*> find_or_add(Handle comm) {
   void* value = nullptr;
   int flag = 0;
   if (real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return {};
-  if (flag != 0) return value == &passes_on ? nullptr : static_cast<Known*>(value);
-  auto known = std::make_unique<Known>();
-  if (!can_attach(comm, known->place)) {
-    real().Comm_set_attr(comm, keyval, &passes_on);
+  if (flag != 0) return value == &forward_mark ? nullptr : static_cast<CommEntry*>(value);
+  auto entry = std::make_unique<CommEntry>();
+  if (!can_attach(comm, entry->place)) {
+    real().Comm_set_attr(comm, keyval, &forward_mark);
     return nullptr;
   }
-  real().Comm_set_attr(comm, keyval, known.get());
-  return known.release();
+  real().Comm_set_attr(comm, keyval, entry.get());
+  return entry.release();
 }
 
 /// Most calls are on the communicator of the call before: MPIs take a lock to look an attribute up.
-Known* known_of(Handle comm) {
-  const std::uint64_t now = ends.load(std::memory_order_acquire);
-  if (recent.ends != now || real().abi.key(recent.comm) != real().abi.key(comm)) {
-    const std::optional<Known*> found = looked_up(comm);
+CommEntry* entry_of(Handle comm) {
+  const std::uint64_t now = comm_generation.load(std::memory_order_acquire);
+  if (lookup_cache.comm_generation != now ||
+      real().abi.key(lookup_cache.comm) != real().abi.key(comm)) {
+    const std::optional<CommEntry*> found = find_or_add(comm);
     if (!found) return nullptr;
-    recent.known = *found;
-    recent.ends = now;
+    lookup_cache.entry = *found;
+    lookup_cache.comm_generation = now;
   }
-  recent.comm = comm;
-  return recent.known;
+  lookup_cache.comm = comm;
+  return lookup_cache.entry;
 }
 
-void remember_type(const CollectiveArgs& args) {
-  if (args.in_type != args.out_type || args.in_type == recent.type) return;
-  const KnownType* const known = real().abi.type(args.in_type);
-  if (known == nullptr || size_of(args.in_type) != bytes_of(known->type)) return;
-  recent.type = args.in_type;
-  recent.element = bytes_of(known->type);
+void cache_type(const CollectiveArgs& args) {
+  if (args.in_type != args.out_type || args.in_type == lookup_cache.type) return;
+  const MpiType* const predefined = real().abi.type(args.in_type);
+  if (predefined == nullptr || size_of(args.in_type) != bytes_of(predefined->type)) return;
+  lookup_cache.type = args.in_type;
+  lookup_cache.element = bytes_of(predefined->type);
 }
 
-void set_bars() {
-  for (std::size_t at = 0; at < bars.any.size(); ++at) {
+void set_thresholds() {
+  for (std::size_t at = 0; at < thresholds.any.size(); ++at) {
     const auto collective = static_cast<Collective>(at);
     const std::uint64_t host = least_on_host(collective);
     const std::uint64_t gpus = job_uses_gpus() ? least_on_gpus(collective) : kNever;
-    bars.any[at] = std::min({host, least_over_nodes(collective), gpus});
-    bars.gpus_alone[at] = host == kNever ? gpus : kNever;
+    thresholds.any[at] = std::min({host, least_over_nodes(collective), gpus});
+    thresholds.gpu_only[at] = host == kNever ? gpus : kNever;
   }
 }
 
-bool ranks_use_gpus(Handle comm, Known& known) {
-  if (known.uses_gpus) return true;
-  if (is_asking_time(++known.calls)) known.uses_gpus = any_uses_gpus(comm);
-  return known.uses_gpus;
+bool ranks_use_gpus(Handle comm, CommEntry& entry) {
+  if (entry.uses_gpus) return true;
+  if (is_vote_call(++entry.calls)) entry.uses_gpus = any_uses_gpus(comm);
+  return entry.uses_gpus;
 }
 
 /// Whether the call would be plait's for GPUs' memory alone, and none of the ranks uses any: known
 /// at little cost, since then it is made by a program that has nothing to do with GPUs.
-bool is_idle(const CollectiveArgs& args, Known& known) {
-  if (args.own_counts || args.counts || !may_be_idle(args.collective, known)) return false;
-  const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(args.collective)];
-  return even_bytes(args, known.place) < least || !ranks_use_gpus(args.comm, known);
+bool is_unserved(const CollectiveArgs& args, CommEntry& entry) {
+  if (args.own_counts || args.counts || !may_be_unserved(args.collective, entry)) return false;
+  const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];
+  return even_bytes(args, entry.place) < least || !ranks_use_gpus(args.comm, entry);
 }
 
 /// An error that the MPI's own call would have too; of others a rank lacks what plait needs.
@@ -171,11 +172,11 @@ void give_up(State* state) {
 
 void begin_serving() {
   const bool serves = agreed_to_serve();
-  awake.store(serves || is_counting());
+  intercepting.store(serves || is_counting());
   if (!serves) return;
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
   begin_kept_comms();
-  set_bars();
+  set_thresholds();
   begin_progress();
   begin_rendezvous(has_hook());
   serving.store(true);
@@ -438,38 +439,38 @@ void State::close() {
 }
 
 bool may_serve(const CollectiveArgs& args) {
-  const std::uint64_t least = bars.any[static_cast<std::size_t>(args.collective)];
+  const std::uint64_t least = thresholds.any[static_cast<std::size_t>(args.collective)];
   if (least == kNever) return false;
-  remember_type(args);
+  cache_type(args);
   return most_bytes(args) >= least;
 }
 
 Served served(const CollectiveArgs& args, bool may_attach) {
   const Abi& abi = real().abi;
   if (abi.key(args.comm) == abi.no_comm) return {};
-  Known* const known = known_of(args.comm);
-  if (known == nullptr || (!may_attach && known->state == nullptr)) return {};
-  const Place place = known->place;
-  if (is_idle(args, *known)) return {};
+  CommEntry* const entry = entry_of(args.comm);
+  if (entry == nullptr || (!may_attach && entry->state == nullptr)) return {};
+  const Place place = entry->place;
+  if (is_unserved(args, *entry)) return {};
   const std::optional<Shape> shape = shape_of(args, place);
   if (!shape) return {};
   if (place.nodes > 1 && !may_attach) return {};  // its thread would have to call the MPI
   const Wanted wanted = wanted_of(*shape, place);
   // Whose GPUs, and where buffers lie, ranks ask each other in blocking calls alone.
   bool on_gpus = wanted.on_gpus;
-  if (on_gpus && may_attach) on_gpus = ranks_use_gpus(args.comm, *known);
-  if (on_gpus && !may_attach) on_gpus = known->state->has_gpus();
+  if (on_gpus && may_attach) on_gpus = ranks_use_gpus(args.comm, *entry);
+  if (on_gpus && !may_attach) on_gpus = entry->state->has_gpus();
   if (!wanted.on_host && !on_gpus) return {};
-  const bool agrees = known->uses_gpus && place.nodes == 1;
-  if (known->state == nullptr) {
+  const bool agrees = entry->uses_gpus && place.nodes == 1;
+  if (entry->state == nullptr) {
     State* const made = attached(args.comm, place, kMostAttached);
     if (made == nullptr) {
-      real().Comm_set_attr(args.comm, keyval, &passes_on);  // ends what is known of it
+      real().Comm_set_attr(args.comm, keyval, &forward_mark);  // ends what is known of it
       return {};
     }
-    known->state = made;
+    entry->state = made;
   }
-  return {known->state, *shape, wanted.on_host, agrees};
+  return {entry->state, *shape, wanted.on_host, agrees};
 }
 
 Served served_for_good(const CollectiveArgs& args) {

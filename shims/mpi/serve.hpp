@@ -18,8 +18,8 @@ namespace plait::mpi {
 /// Since MPI_Init, on all ranks of the job alike.
 extern constinit std::atomic<bool> serving;
 /// It serves, or the book has the MPI's own calls (counting.hpp): collectives are looked at.
-extern constinit std::atomic<bool> awake;
-inline bool is_awake() { return awake.load(std::memory_order_relaxed); }
+extern constinit std::atomic<bool> intercepting;
+inline bool is_intercepting() { return intercepting.load(std::memory_order_relaxed); }
 inline bool is_serving() { return serving.load(std::memory_order_relaxed); }
 
 /// After a successful MPI_Init of the program; collective over MPI_COMM_WORLD where this process

@@ -13,15 +13,15 @@ namespace {
 
 /// Open MPI's vector code saturates sums of short integers, and what is left over behind vectors
 /// wraps, as plait's do. Its small sums and its large ones are then to come from the same hand.
-bool saturates(const KnownType& type, const KnownOp& op) {
+bool saturates(const MpiType& type, const MpiOp& op) {
   return real().abi.family == Family::open_mpi && op.op == ReduceOp::sum &&
          type.kind == TypeClass::integer && bytes_of(type.type) <= 2;
 }
 
 /// plait's type and operation of a reduction; false where it is the MPI's.
 bool set_reduction(const CollectiveArgs& args, Request& request) {
-  const KnownType* type = real().abi.type(args.out_type);
-  const KnownOp* op = real().abi.op(args.op);
+  const MpiType* type = real().abi.type(args.out_type);
+  const MpiOp* op = real().abi.op(args.op);
   if (type == nullptr || op == nullptr || type->kind == TypeClass::moved) return false;
   if (saturates(*type, *op)) return false;
   const bool floats =
@@ -61,15 +61,15 @@ bool writes_output(Collective collective, bool is_root) {
 }
 
 /// Parts' sizes that this rank knows, in bytes, by rank.
-struct Known {
-  std::vector<std::uint64_t>& sizes;
+struct PartSizes {
+  std::vector<std::uint64_t>& bytes_by_rank;
   /// False where it is negative, or of a type that the MPI does not know.
   bool set(int rank, Count count, Handle type) {
     const std::uint64_t bytes = count == 0 ? 0 : size_of(type).value_or(~std::uint64_t{0});
     if (count < 0 || bytes == ~std::uint64_t{0}) return false;
     const auto most = (std::uint64_t{1} << 62) / kMostRanks;
     if (bytes > 0 && static_cast<std::uint64_t>(count) > most / bytes) return false;
-    sizes[static_cast<std::size_t>(rank)] = static_cast<std::uint64_t>(count) * bytes;
+    bytes_by_rank[static_cast<std::size_t>(rank)] = static_cast<std::uint64_t>(count) * bytes;
     return true;
   }
   bool set_all(const CountArray& counts, int ranks, Handle type) {
@@ -80,26 +80,26 @@ struct Known {
   }
 };
 
-bool set_sends(const CollectiveArgs& args, const Place& place, Known known) {
+bool set_sends(const CollectiveArgs& args, const Place& place, PartSizes sizes) {
   const bool in_place = is_in_place(args.in);
   const Handle type = in_place ? args.out_type : args.in_type;
   const bool all = args.collective == Collective::all_to_all;
   if (all || (args.collective == Collective::scatter && args.root == place.rank))
-    return known.set_all(in_place ? args.counts : args.in_counts, place.ranks, type);
+    return sizes.set_all(in_place ? args.counts : args.in_counts, place.ranks, type);
   if (args.collective == Collective::scatter) return true;
   if (in_place && (args.root != place.rank || !args.counts)) return false;
-  return known.set(args.root, in_place ? args.counts[place.rank] : args.in_count, type);
+  return sizes.set(args.root, in_place ? args.counts[place.rank] : args.in_count, type);
 }
 
-bool set_gets(const CollectiveArgs& args, const Place& place, Known known) {
+bool set_gets(const CollectiveArgs& args, const Place& place, PartSizes sizes) {
   const bool in_place = is_in_place(args.out);
   const Handle type = in_place ? args.in_type : args.out_type;
   const bool all = args.collective == Collective::all_to_all;
   if (all || (args.collective == Collective::gather && args.root == place.rank))
-    return known.set_all(args.counts, place.ranks, type);
+    return sizes.set_all(args.counts, place.ranks, type);
   if (args.collective == Collective::gather) return true;
   if (in_place && (args.root != place.rank || !args.in_counts)) return false;
-  return known.set(args.root, in_place ? args.in_counts[place.rank] : args.out_count, type);
+  return sizes.set(args.root, in_place ? args.in_counts[place.rank] : args.out_count, type);
 }
 
 /// Of what only two ranks know, this rank's part; false where something is wrong with it.
@@ -133,8 +133,8 @@ bool has_buffers(const CollectiveArgs& args, const Place& place) {
 }  // namespace
 
 std::uint64_t most_bytes(const CollectiveArgs& args) {
-  const KnownType* in = real().abi.type(args.in_type);
-  const KnownType* out = args.out_type == args.in_type ? in : real().abi.type(args.out_type);
+  const MpiType* in = real().abi.type(args.in_type);
+  const MpiType* out = args.out_type == args.in_type ? in : real().abi.type(args.out_type);
   const Count count = std::max(args.in_count, args.out_count);
   // An IN_PLACE call leaves one side's arguments open, which may be anything.
   if (args.own_counts || args.counts || in == nullptr || out == nullptr || count < 0 ||

@@ -10,7 +10,7 @@
 
 namespace plait::cuda {
 
-#define PLAIT_APART inline
+#define PLAIT_NOINLINE inline
 #define PLAIT_SM_90 1
 #define PLAIT_DYNAMIC_SHARED(name) char* const name = nullptr  // none needs it
 #define PLAIT_SHARED(Type, name) Type& name = plait_test::block_shared->at<Type>([] {})

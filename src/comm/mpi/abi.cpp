@@ -46,7 +46,7 @@ void fill(Abi& abi, const By& by) {
 
 }  // namespace
 
-const KnownType* Abi::type(Handle handle) const {
+const MpiType* Abi::type(Handle handle) const {
   const Handle wanted = key(handle);
   for (std::size_t at = slot(wanted);; at = (at + 1) % kTypeSlots) {
     if (types[at].handle == 0) return nullptr;
@@ -54,9 +54,9 @@ const KnownType* Abi::type(Handle handle) const {
   }
 }
 
-const KnownOp* Abi::op(Handle handle) const {
+const MpiOp* Abi::op(Handle handle) const {
   const Handle wanted = key(handle);
-  for (const KnownOp& one : ops)
+  for (const MpiOp& one : ops)
     if (one.handle == wanted && wanted != 0) return &one;
   return nullptr;
 }

@@ -25,13 +25,13 @@ enum class TypeClass : std::uint8_t {
   queried_floating
 };
 
-struct KnownType {
+struct MpiType {
   Handle handle = 0;
   TypeClass kind = TypeClass::moved;
   DataType type = DataType::uint8;
 };
 
-struct KnownOp {
+struct MpiOp {
   Handle handle = 0;
   ReduceOp op = ReduceOp::sum;
   bool on_floats = false;
@@ -57,12 +57,12 @@ struct Abi {
     return handle_bytes == 4 ? static_cast<const std::uint32_t*>(handles)[index]
                              : static_cast<const Handle*>(handles)[index];
   }
-  const KnownType* type(Handle handle) const;
-  const KnownOp* op(Handle handle) const;
+  const MpiType* type(Handle handle) const;
+  const MpiOp* op(Handle handle) const;
 
   static constexpr std::size_t kTypeSlots = 128;  ///< a power of 2, and well over all types
-  std::array<KnownType, kTypeSlots> types{};      ///< by slot(); handle 0 = free
-  std::array<KnownOp, 8> ops{};
+  std::array<MpiType, kTypeSlots> types{};        ///< by slot(); handle 0 = free
+  std::array<MpiOp, 8> ops{};
   static std::size_t slot(Handle key) { return (key * 0x9e3779b97f4a7c15ull) >> 57; }
 };
 

@@ -5,7 +5,7 @@
 #include "exec/cuda/device/numbers.cuh"
 
 /// A function of its own in device code, so that loops that call it stay small.
-#define PLAIT_APART __noinline__
+#define PLAIT_NOINLINE __noinline__
 /// What the threads of a block share.
 #define PLAIT_SHARED(Type, name) __shared__ Type name
 /// The shared memory that a launch asks for.

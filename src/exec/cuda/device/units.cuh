@@ -12,8 +12,8 @@ struct Team {
 };
 
 /// Up to 16 bytes, an element at a time; functions of their own, so that loops stay small.
-__device__ PLAIT_APART Unit load_elements(const char* at, unsigned long long bytes,
-                                          unsigned element) {
+__device__ PLAIT_NOINLINE Unit load_elements(const char* at, unsigned long long bytes,
+                                             unsigned element) {
   unsigned long long words[2] = {0, 0};
 #pragma unroll 1
   for (unsigned offset = 0; offset < bytes; offset += element) {
@@ -28,8 +28,8 @@ __device__ PLAIT_APART Unit load_elements(const char* at, unsigned long long byt
   }
   return {words[0], words[1]};
 }
-__device__ PLAIT_APART void store_elements(char* at, unsigned long long bytes, unsigned element,
-                                           unsigned long long lo, unsigned long long hi) {
+__device__ PLAIT_NOINLINE void store_elements(char* at, unsigned long long bytes, unsigned element,
+                                              unsigned long long lo, unsigned long long hi) {
 #pragma unroll 1
   for (unsigned offset = 0; offset < bytes; offset += element) {
     const unsigned long long part = (offset < 8 ? lo : hi) >> offset % 8 * 8;

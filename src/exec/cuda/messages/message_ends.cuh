@@ -37,14 +37,14 @@ __device__ inline bool are_ends_left(const MessageFlags* mine) {
 }
 /// Whether a team that has waited since then should leave its end. What the other side of its block
 /// has left counts too, as that team waits for this one before it goes on.
-__device__ PLAIT_APART bool should_leave(const MessageFlags* mine, unsigned blocks,
-                                         unsigned long long began_ns) {
+__device__ PLAIT_NOINLINE bool should_leave(const MessageFlags* mine, unsigned blocks,
+                                            unsigned long long began_ns) {
   if (have_all_begun(peek_flag(&mine->begun), blocks)) return are_ends_left(mine);
   return static_cast<long long>(now_ns() - began_ns) >= kYieldAfterNs;
 }
 /// True where a block that has not begun yet will see to it; else the caller must.
-__device__ PLAIT_APART bool leave_end(MessageFlags* mine, unsigned side, unsigned block,
-                                      unsigned blocks) {
+__device__ PLAIT_NOINLINE bool leave_end(MessageFlags* mine, unsigned side, unsigned block,
+                                         unsigned blocks) {
   __threadfence_system();
   atomicOr(&mine->left[side], 1ull << block);
   __threadfence_system();
@@ -58,12 +58,13 @@ __device__ PLAIT_APART bool leave_end(MessageFlags* mine, unsigned side, unsigne
 }
 /// Whether the caller's block, which sees to ends that were left, has to go on. While others have
 /// not begun it makes room, and these do.
-__device__ PLAIT_APART bool must_go_on(const MessageFlags* mine, unsigned blocks) {
+__device__ PLAIT_NOINLINE bool must_go_on(const MessageFlags* mine, unsigned blocks) {
   __threadfence_system();
   return have_all_begun(peek_flag(&mine->begun), blocks) && are_ends_left(mine);
 }
 /// Of the ends left the next behind `block`, in turn, nobody else's from now on; or kNoBlock.
-__device__ PLAIT_APART unsigned take_left_end(MessageFlags* mine, unsigned side, unsigned block) {
+__device__ PLAIT_NOINLINE unsigned take_left_end(MessageFlags* mine, unsigned side,
+                                                 unsigned block) {
   unsigned long long left = load_word(&mine->left[side]);
   while (left != 0) {
     const unsigned long long behind = left & ~0ull << block % kMessageBlocks << 1;

@@ -196,7 +196,7 @@ class BulkCollect {
   unsigned put_ = 0, taken_ = 0, ended_ = 0, relayed_ = 0;
 };
 
-__device__ PLAIT_APART void tile_collect(TileRoles work, const Team team, char* room) {
+__device__ PLAIT_NOINLINE void tile_collect(TileRoles work, const Team team, char* room) {
   const unsigned owners = work.owners_i_read();
   const bool stays = work.args.own_bytes != 0 && work.own_src() != work.own_dst();
   if (stays && work.stays_in_bulk() && team.lane == 0) work.copy_own_in_bulk(room);

@@ -80,7 +80,7 @@ struct RingReduce {
 
 /// Apart, so that it takes no registers from the rest.
 template <class Sum, unsigned kThreads>
-__device__ PLAIT_APART void ring_reduce(TileRoles work, const Team team) {
+__device__ PLAIT_NOINLINE void ring_reduce(TileRoles work, const Team team) {
   RingReduce<Sum, kThreads>{work}.run(team);
 }
 

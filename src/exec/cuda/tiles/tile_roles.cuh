@@ -604,7 +604,7 @@ struct TileRoles {
   }
 };
 
-__device__ PLAIT_APART void tile_push(TileRoles work, const Team team, char* room) {
+__device__ PLAIT_NOINLINE void tile_push(TileRoles work, const Team team, char* room) {
   if (work.args.ring != 0) return;  // the handle role does it
   const unsigned to = work.owners_of_mine();
   const bool bulk = is_aligned(work.args.input) && work.args.part_stride % 16 == 0;
@@ -613,7 +613,7 @@ __device__ PLAIT_APART void tile_push(TileRoles work, const Team team, char* roo
   else if (team.lane == 0)
     work.push_in_bulk(room, to);
 }
-__device__ PLAIT_APART void tile_clerk(TileRoles work, unsigned warp, unsigned lane) {
+__device__ PLAIT_NOINLINE void tile_clerk(TileRoles work, unsigned warp, unsigned lane) {
   if (warp == 0 && !work.broken && lane < static_cast<unsigned>(work.args.ranks) &&
       lane != static_cast<unsigned>(work.args.rank))
     work.tell_who_does_not_wait(static_cast<int>(lane));
@@ -623,16 +623,16 @@ __device__ PLAIT_APART void tile_clerk(TileRoles work, unsigned warp, unsigned l
   else
     work.watch_room();
 }
-__device__ PLAIT_APART void tile_pass(TileRoles work, const Team team, unsigned tile,
-                                      unsigned from) {
+__device__ PLAIT_NOINLINE void tile_pass(TileRoles work, const Team team, unsigned tile,
+                                         unsigned from) {
   work.pass(team, tile, from);
 }
-__device__ PLAIT_APART void tile_place(TileRoles work, const Team team, unsigned tile,
-                                       unsigned from) {
+__device__ PLAIT_NOINLINE void tile_place(TileRoles work, const Team team, unsigned tile,
+                                          unsigned from) {
   work.place(team, tile, from);
 }
 /// Before all else, by all threads: what the collector cannot copy in bulk.
-__device__ PLAIT_APART void tile_copy_own(TileRoles work) {
+__device__ PLAIT_NOINLINE void tile_copy_own(TileRoles work) {
   if (work.own_src() != work.own_dst() && !work.stays_in_bulk()) work.copy_own_by_threads();
 }
 

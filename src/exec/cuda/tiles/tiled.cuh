@@ -141,8 +141,9 @@ struct TiledBlock : TileRoles {
     for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, finishes(), args.ranks);
   }
   /// Units that are not aligned, or cut short; apart, so that it takes no registers from the rest.
-  __device__ PLAIT_APART static void reduce_slowly(TiledBlock work, const Team team, unsigned tile,
-                                                   unsigned begin, unsigned limit) {
+  __device__ PLAIT_NOINLINE static void reduce_slowly(TiledBlock work, const Team team,
+                                                      unsigned tile, unsigned begin,
+                                                      unsigned limit) {
     const TiledArgs& args = work.args;
     const unsigned long long bytes = work.part_bytes(args.rank), first = work.first(tile);
     for (unsigned i = begin + team.lane; i < limit; i += Threads::kHandle) {

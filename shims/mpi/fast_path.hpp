@@ -15,7 +15,7 @@ namespace plait::mpi {
 class State;
 
 /// What this rank knows of a communicator: an attribute of it.
-struct alignas(64) Known {
+struct alignas(64) CommEntry {
   Place place;
   State* state = nullptr;   ///< once attached
   bool uses_gpus = false;   ///< a rank of it does, as all its ranks have found
@@ -23,56 +23,56 @@ struct alignas(64) Known {
 };
 
 /// How often what was known of a communicator has ended, from 1 on: its handle may come back.
-extern constinit std::atomic<std::uint64_t> ends;
+extern constinit std::atomic<std::uint64_t> comm_generation;
 
 /// By Collective: the message from which on a call may be plait's, wherever its buffers lie, and
 /// from which on GPUs' memory makes it so, in calls that host memory does not. Since MPI_Init.
-struct alignas(64) Bars {
+struct alignas(64) Thresholds {
   std::array<std::uint64_t, 16> any{};
-  std::array<std::uint64_t, 16> gpus_alone{};  ///< kNever where host memory does too
+  std::array<std::uint64_t, 16> gpu_only{};  ///< kNever where host memory does too
 };
-extern constinit Bars bars;
+extern constinit Thresholds thresholds;
 
 /// The last communicator and type of this thread's calls that were looked up; handles as they came.
-struct alignas(64) Recent {
+struct alignas(64) LookupCache {
   Handle comm = 0;
-  std::uint64_t ends = 0;  ///< when it was looked up
-  Known* known = nullptr;  ///< null where it is the MPI's for good
-  Handle type = 0;         ///< a predefined one
+  std::uint64_t comm_generation = 0;  ///< when it was looked up
+  CommEntry* entry = nullptr;         ///< null where it is the MPI's for good
+  Handle type = 0;                    ///< a predefined one
   std::uint64_t element = 0;
 };
-extern constinit thread_local Recent recent __attribute__((tls_model("initial-exec")));
+extern constinit thread_local LookupCache lookup_cache __attribute__((tls_model("initial-exec")));
 
 /// Ranks ask each other in the first such call of a communicator, the second, the fourth, and so
 /// on: a program that uses no GPU then pays next to nothing, and one that begins to use them late
 /// is heard of before it has made as many calls again. Until then its buffers are staged.
-inline bool is_asking_time(std::uint64_t calls) { return (calls & (calls - 1)) == 0; }
+inline bool is_vote_call(std::uint64_t calls) { return (calls & (calls - 1)) == 0; }
 
 /// Whether GPUs' memory alone would make such a call plait's, and no rank is known to use any. Only
 /// such blocking calls are counted, by all ranks alike.
-inline bool may_be_idle(Collective collective, const Known& known) {
-  return !known.uses_gpus && known.state == nullptr && known.place.nodes <= 1 &&
-         bars.gpus_alone[static_cast<std::size_t>(collective)] != kNever;
+inline bool may_be_unserved(Collective collective, const CommEntry& entry) {
+  return !entry.uses_gpus && entry.state == nullptr && entry.place.nodes <= 1 &&
+         thresholds.gpu_only[static_cast<std::size_t>(collective)] != kNever;
 }
 
 /// Whether a blocking call stays the MPI's, and no rank asks; counts it where it is large enough.
-[[gnu::always_inline]] inline bool stays_idle(const CollectiveArgs& args, Known& known,
-                                              std::uint64_t element) {
-  if (!may_be_idle(args.collective, known)) return false;
-  const std::uint64_t least = bars.gpus_alone[static_cast<std::size_t>(args.collective)];
-  const Count count = part_of(args, known.place).count;
-  if (message_of(args.collective, count, element, known.place.ranks) < least) return true;
-  if (is_asking_time(known.calls + 1)) return false;
-  ++known.calls;
+[[gnu::always_inline]] inline bool stays_unserved(const CollectiveArgs& args, CommEntry& entry,
+                                                  std::uint64_t element) {
+  if (!may_be_unserved(args.collective, entry)) return false;
+  const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];
+  const Count count = part_of(args, entry.place).count;
+  if (message_of(args.collective, count, element, entry.place.ranks) < least) return true;
+  if (is_vote_call(entry.calls + 1)) return false;
+  ++entry.calls;
   return true;
 }
 
 /// Whether a call is the MPI's, and none of its buffers on this rank lie on a GPU. False where that
 /// takes a closer look: a call of another communicator or type than the last, for example.
-[[gnu::always_inline]] inline bool passes(const CollectiveArgs& args, bool is_blocking) {
+[[gnu::always_inline]] inline bool is_forwarded(const CollectiveArgs& args, bool is_blocking) {
   if (is_counting() || may_hold_gpu_memory()) return false;
-  const std::uint64_t least = bars.any[static_cast<std::size_t>(args.collective)];
-  const Recent& last = recent;
+  const std::uint64_t least = thresholds.any[static_cast<std::size_t>(args.collective)];
+  const LookupCache& last = lookup_cache;
   if (least != kNever) {
     if (args.own_counts || args.counts) return false;
     if (args.in_type != last.type || args.out_type != last.type) return false;
@@ -80,10 +80,10 @@ inline bool may_be_idle(Collective collective, const Known& known) {
     if (args.in_count < 0 || args.out_count < 0 || count > 1 << 30) return false;
     if (message_of(args.collective, count, last.element, kMaxRanks) >= least) {
       if (args.comm != last.comm) return false;
-      if (last.ends != ends.load(std::memory_order_acquire)) return false;
-      if (last.known == nullptr) return true;
-      return is_blocking ? stays_idle(args, *last.known, last.element)
-                         : last.known->state == nullptr;
+      if (last.comm_generation != comm_generation.load(std::memory_order_acquire)) return false;
+      if (last.entry == nullptr) return true;
+      return is_blocking ? stays_unserved(args, *last.entry, last.element)
+                         : last.entry->state == nullptr;
     }
   }
   return true;
