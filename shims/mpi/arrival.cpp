@@ -16,7 +16,7 @@ void await_all_ranks(Handle comm, double patience_s) {
   int flag = 0;
   for (int round = 0;; ++round) {
     if (real().Test(&request, &flag, real().abi.status_ignore) != 0 || flag != 0) return;
-    nap(round);
+    backoff_sleep(round);
     if (has_warned || now_ns() < warn_ns) continue;
     int rank = -1;
     real().Comm_rank(comm, &rank);

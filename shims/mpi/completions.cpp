@@ -20,59 +20,59 @@ void* status_at(void* statuses, int index) { return Statuses(statuses, 0, false)
 /// Requests and statuses of one completion function (Wait, Testall ...). Keeps the handles as the
 /// program passed them, since the MPI sets the handle of a completed request to null. Keeps nothing
 /// while plait has no request under way.
-class Ending {
+class Completion {
  public:
-  Ending(const void* requests, int count, void* statuses, int most_statuses)
+  Completion(const void* requests, int count, void* statuses, int most_statuses)
       : count_(requests == nullptr ? 0 : std::max(count, 0)),
-        asks_(has_persistent() || has_standing() || uses_rendezvous()),
-        statuses_(statuses, most_statuses, asks_) {
-    if (!asks_) return;
-    forget_faults();
+        is_tracked_(has_persistent() || has_open_grequests() || uses_rendezvous()),
+        statuses_(statuses, most_statuses, is_tracked_) {
+    if (!is_tracked_) return;
+    clear_errors();
     if (count_ > kFew) many_.resize(static_cast<std::size_t>(count_));
-    for (int at = 0; at < count_; ++at) kept()[at] = real().abi.at(requests, at);
+    for (int at = 0; at < count_; ++at) handles()[at] = real().abi.at(requests, at);
   }
-  Ending(const Ending&) = delete;
-  Ending& operator=(const Ending&) = delete;
+  Completion(const Completion&) = delete;
+  Completion& operator=(const Completion&) = delete;
   const Statuses& statuses() const { return statuses_; }
 
   /// The code for the program after a function for one request returned `code`. is_over: the
   /// function completed the request, and did not only ask for its state.
   int one(int code, int at = 0, bool is_over = true) {
-    if (!asks_ || at < 0 || at >= count_ || statuses_.are_ignored()) return code;
-    const int error = ended(code, kept()[at], statuses_.at(0), is_over);
+    if (!is_tracked_ || at < 0 || at >= count_ || statuses_.are_ignored()) return code;
+    const int error = error_of(code, handles()[at], statuses_.at(0), is_over);
     return code != 0 ? code : error;
   }
   int all(int code) {
     return several(code, count_, [](int at) { return at; });
   }
   /// The same for the `some` requests at `indices`; `some` may be MPI_UNDEFINED.
-  int those(int code, int some, const int* indices) {
+  int indexed(int code, int some, const int* indices) {
     return several(code, some, [&](int at) { return indices[at]; });
   }
 
  private:
   static constexpr int kFew = 16;
-  Handle* kept() { return count_ > kFew ? many_.data() : few_.data(); }
+  Handle* handles() { return count_ > kFew ? many_.data() : few_.data(); }
 
   /// The error of one request after its function returned `code`. `status` holds the request's own
   /// code where the function says MPI_ERR_IN_STATUS.
-  static int ended(int code, Handle request, void* status, bool is_over) {
+  static int error_of(int code, Handle request, void* status, bool is_over) {
     if (error_class(code) == real().abi.err_in_status) code = error_in(status);
     const int found = error_class(code);
     if (found == real().abi.err_pending) return 0;
     if (uses_rendezvous() && found == real().abi.err_truncate)
       complete_truncated_send(status, nullptr, 0);
-    if (const int error = end_persistent(request, code, status, is_over)) return error;
-    return fault_of(request);
+    if (const int error = complete_persistent(request, code, status, is_over)) return error;
+    return take_error(request);
   }
 
   /// Each of them has a status.
   template <class Index>
   int several(int code, int count, const Index& index) {
-    if (!asks_ || statuses_.are_ignored()) return code;
+    if (!is_tracked_ || statuses_.are_ignored()) return code;
     bool fails = code != 0;
     for (int at = 0; at < count; ++at) {
-      const int error = ended(code, kept()[index(at)], statuses_.at(at), true);
+      const int error = error_of(code, handles()[index(at)], statuses_.at(at), true);
       if (error == 0) continue;
       for (int other = 0; !fails && other < count; ++other) error_in(statuses_.at(other)) = 0;
       error_in(statuses_.at(at)) = error;
@@ -82,7 +82,7 @@ class Ending {
   }
 
   int count_;
-  bool asks_;
+  bool is_tracked_;
   Statuses statuses_;
   std::array<Handle, kFew> few_;  // not set where nothing is kept: most calls keep nothing
   std::vector<Handle> many_;
@@ -94,8 +94,8 @@ int wait_in_turn(int count, void* requests, const Statuses& statuses) {
   for (int at = 0; at < count; ++at) {
     void* const request = static_cast<std::byte*>(requests) + at * real().abi.handle_bytes;
     void* const status = statuses.at(at);
-    codes.push_back(until([&](int* flag) { return real().Test(request, flag, status); },
-                          [&] { return real().Wait(request, status); }));
+    codes.push_back(wait_until([&](int* flag) { return real().Test(request, flag, status); },
+                               [&] { return real().Wait(request, status); }));
   }
   if (std::all_of(codes.begin(), codes.end(), [](int code) { return code == 0; })) return 0;
   for (int at = 0; !statuses.are_ignored() && at < count; ++at)
@@ -106,14 +106,15 @@ int wait_in_turn(int count, void* requests, const Statuses& statuses) {
 int wait_all(int count, void* requests, const Statuses& statuses) {
   if (real().abi.family != Family::open_mpi && pending.load() != 0)
     return wait_in_turn(count, requests, statuses);
-  return until([&](int* flag) { return real().Testall(count, requests, flag, statuses.all()); },
-               [&] { return real().Waitall(count, requests, statuses.all()); });
+  return wait_until(
+      [&](int* flag) { return real().Testall(count, requests, flag, statuses.all()); },
+      [&] { return real().Waitall(count, requests, statuses.all()); });
 }
 
 int status_of(Handle request, int* flag, void* status) {
-  Ending ending(&request, 1, status, 1);
-  const int code = real().Request_get_status(request, flag, ending.statuses().at(0));
-  return code != 0 || *flag == 0 ? code : ending.one(code, 0, false);
+  Completion completion(&request, 1, status, 1);
+  const int code = real().Request_get_status(request, flag, completion.statuses().at(0));
+  return code != 0 || *flag == 0 ? code : completion.one(code, 0, false);
 }
 
 /// Into one of several, whose error is set too.
@@ -161,7 +162,7 @@ int status_of_all(int count, const void* requests, int* flag, void* statuses) {
   return 0;
 }
 
-int begun_serving() {
+int serve_after_init() {
   return guarded(real().abi.world, [] {
     begin_serving();
     return 0;
@@ -172,11 +173,11 @@ int begun_serving() {
 
 PLAIT_EXPORT MPI_Init(int* argc, char*** argv) {
   const int code = real().Init(argc, argv);
-  return code != 0 ? code : begun_serving();
+  return code != 0 ? code : serve_after_init();
 }
 PLAIT_EXPORT MPI_Init_thread(int* argc, char*** argv, int wanted, int* given) {
   const int code = real().Init_thread(argc, argv, wanted, given);
-  return code != 0 ? code : begun_serving();
+  return code != 0 ? code : serve_after_init();
 }
 PLAIT_EXPORT MPI_Finalize() {
   const int code = guarded(real().abi.world, [] {
@@ -189,88 +190,88 @@ PLAIT_EXPORT MPI_Finalize() {
 
 PLAIT_EXPORT MPI_Wait(void* request, void* status) {
   return guarded(real().abi.world, [&] {
-    Ending ending(request, 1, status, 1);
-    void* const told = ending.statuses().all();
-    return ending.one(until([&](int* flag) { return real().Test(request, flag, told); },
-                            [&] { return real().Wait(request, told); }));
+    Completion completion(request, 1, status, 1);
+    void* const filled = completion.statuses().all();
+    return completion.one(wait_until([&](int* flag) { return real().Test(request, flag, filled); },
+                                     [&] { return real().Wait(request, filled); }));
   });
 }
 PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
   return guarded(real().abi.world, [&] {
-    Ending ending(requests, count, statuses, count);
-    return ending.all(wait_all(count, requests, ending.statuses()));
+    Completion completion(requests, count, statuses, count);
+    return completion.all(wait_all(count, requests, completion.statuses()));
   });
 }
 PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
   return guarded(real().abi.world, [&] {
-    Ending ending(requests, count, status, 1);
-    void* const told = ending.statuses().all();
+    Completion completion(requests, count, status, 1);
+    void* const filled = completion.statuses().all();
     *index = kUndefined;
     const int code =
-        until([&](int* flag) { return real().Testany(count, requests, index, flag, told); },
-              [&] { return real().Waitany(count, requests, index, told); });
-    return ending.one(code, *index);
+        wait_until([&](int* flag) { return real().Testany(count, requests, index, flag, filled); },
+                   [&] { return real().Waitany(count, requests, index, filled); });
+    return completion.one(code, *index);
   });
 }
 PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
   return guarded(real().abi.world, [&] {
-    Ending ending(requests, count, statuses, count);
-    void* const told = ending.statuses().all();
+    Completion completion(requests, count, statuses, count);
+    void* const filled = completion.statuses().all();
     *some = kUndefined;
-    const int code = until(
+    const int code = wait_until(
         [&](int* flag) {
-          const int tested = real().Testsome(count, requests, some, indices, told);
+          const int tested = real().Testsome(count, requests, some, indices, filled);
           *flag = tested == 0 && *some != 0 ? 1 : 0;
           return tested;
         },
-        [&] { return real().Waitsome(count, requests, some, indices, told); });
-    return ending.those(code, *some, indices);
+        [&] { return real().Waitsome(count, requests, some, indices, filled); });
+    return completion.indexed(code, *some, indices);
   });
 }
 PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
   return guarded(real().abi.world, [&] {
-    complete_asked();
-    Ending ending(request, 1, status, 1);
-    const int code = real().Test(request, flag, ending.statuses().all());
-    return code != 0 || *flag != 0 ? ending.one(code) : code;
+    complete_in_test();
+    Completion completion(request, 1, status, 1);
+    const int code = real().Test(request, flag, completion.statuses().all());
+    return code != 0 || *flag != 0 ? completion.one(code) : code;
   });
 }
 PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
   return guarded(real().abi.world, [&] {
-    complete_asked();
-    Ending ending(requests, count, statuses, count);
-    const int code = real().Testall(count, requests, flag, ending.statuses().all());
-    return code != 0 || *flag != 0 ? ending.all(code) : code;
+    complete_in_test();
+    Completion completion(requests, count, statuses, count);
+    const int code = real().Testall(count, requests, flag, completion.statuses().all());
+    return code != 0 || *flag != 0 ? completion.all(code) : code;
   });
 }
 PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
   return guarded(real().abi.world, [&] {
-    complete_asked();
-    Ending ending(requests, count, status, 1);
+    complete_in_test();
+    Completion completion(requests, count, status, 1);
     *index = kUndefined;
-    const int code = real().Testany(count, requests, index, flag, ending.statuses().all());
-    return code != 0 || *flag != 0 ? ending.one(code, *index) : code;
+    const int code = real().Testany(count, requests, index, flag, completion.statuses().all());
+    return code != 0 || *flag != 0 ? completion.one(code, *index) : code;
   });
 }
 PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
   return guarded(real().abi.world, [&] {
-    complete_asked();
-    Ending ending(requests, count, statuses, count);
+    complete_in_test();
+    Completion completion(requests, count, statuses, count);
     *some = kUndefined;
-    const int code = real().Testsome(count, requests, some, indices, ending.statuses().all());
-    return ending.those(code, *some, indices);
+    const int code = real().Testsome(count, requests, some, indices, completion.statuses().all());
+    return completion.indexed(code, *some, indices);
   });
 }
 PLAIT_EXPORT MPI_Request_get_status(Handle request, int* flag, void* status) {
   return guarded(real().abi.world, [&] {
-    complete_asked();
+    complete_in_test();
     return status_of(request, flag, status);
   });
 }
 PLAIT_EXPORT MPI_Request_get_status_all(int count, const void* requests, int* flag,
                                         void* statuses) {
   return guarded(real().abi.world, [&] {
-    complete_asked();
+    complete_in_test();
     const auto native = real().Request_get_status_all;
     const bool mine = native == nullptr || has_persistent();
     return (mine ? status_of_all : native)(count, requests, flag, statuses);
@@ -279,7 +280,7 @@ PLAIT_EXPORT MPI_Request_get_status_all(int count, const void* requests, int* fl
 PLAIT_EXPORT MPI_Request_get_status_any(int count, const void* requests, int* index, int* flag,
                                         void* status) {
   return guarded(real().abi.world, [&] {
-    complete_asked();
+    complete_in_test();
     const auto native = real().Request_get_status_any;
     const bool mine = native == nullptr || has_persistent();
     return (mine ? status_of_any : native)(count, requests, index, flag, status);
@@ -288,7 +289,7 @@ PLAIT_EXPORT MPI_Request_get_status_any(int count, const void* requests, int* in
 PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* some, int* indices,
                                          void* statuses) {
   return guarded(real().abi.world, [&] {
-    complete_asked();
+    complete_in_test();
     const auto native = real().Request_get_status_some;
     const bool mine = native == nullptr || has_persistent();
     return (mine ? status_of_some : native)(count, requests, some, indices, statuses);
@@ -298,17 +299,17 @@ PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* s
 PLAIT_EXPORT MPI_Startall(int count, void* requests) {
   return guarded(real().abi.world, [&] {
     for (int at = 0; has_persistent() && at < count; ++at)
-      if (const int code = fetch_persistent(real().abi.at(requests, at))) return code;
+      if (const int code = stage_persistent(real().abi.at(requests, at))) return code;
     const int code = real().Startall(count, requests);
     for (int at = 0; has_persistent() && at < count; ++at)
-      if (code == 0) started_persistent(real().abi.at(requests, at));
+      if (code == 0) start_persistent(real().abi.at(requests, at));
     return code;
   });
 }
 PLAIT_EXPORT MPI_Start(void* request) { return MPI_Startall(1, request); }
 PLAIT_EXPORT MPI_Request_free(void* request) {
   return guarded(real().abi.world, [&] {
-    if (has_persistent()) forget_persistent(real().abi.at(request, 0));
+    if (has_persistent()) free_persistent(real().abi.at(request, 0));
     return real().Request_free(request);
   });
 }

@@ -148,7 +148,7 @@ int report(Handle comm, const std::exception& caught) {
   return is_fault ? KeptComm(comm).report(caught) : told(comm, error_code(caught));
 }
 
-bool Seldom::is_due() {
+bool RateLimit::is_due() {
   const std::int64_t now = now_ns();
   if (now < next_ns_) return false;
   const bool is_first = next_ns_ == 0;
@@ -237,7 +237,7 @@ Revocable::~Revocable() {
 }
 
 void Revocable::look() {
-  if (innermost == nullptr || !innermost->seldom_.is_due()) return;
+  if (innermost == nullptr || !innermost->rate_limit_.is_due()) return;
   if (innermost->state_ == nullptr) return refuse_revoked(innermost->comm_);
   if (is_revoked(innermost->comm_)) innermost->state_->abort();
 }

@@ -32,7 +32,7 @@ template <class Body>
 }
 
 /// True every 10 ms from the first look on, for questions that each look is too often for.
-class Seldom {
+class RateLimit {
  public:
   bool is_due();
 
@@ -88,7 +88,7 @@ class Revocable {
  private:
   Handle comm_;
   State* state_;
-  Seldom seldom_;
+  RateLimit rate_limit_;
   Revocable* outer_;
 };
 

@@ -41,9 +41,9 @@ namespace plait::mpi {
       const CollectiveArgs args = args_of::name arguments;                                        \
       if (is_serving() && may_serve(args))                                                        \
         if (const Served call = served(args, false); call.state != nullptr)                       \
-          return begin_served(call, args, request);                                               \
+          return start_served(call, args, request);                                               \
       const CountedNative counted(args);                                                          \
-      return begin_staged(                                                                        \
+      return start_staged(                                                                        \
           comm, request, [&](Staging& staging) { staging.add(args); },                            \
           [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments);  \
     });                                                                                           \
@@ -58,8 +58,8 @@ namespace plait::mpi {
     return guarded(comm, [&]() -> int {                                                           \
       const CollectiveArgs args = args_of::name arguments;                                        \
       if (may_serve(args))                                                                        \
-        if (const std::optional<int> code = persist_served(args, request)) return *code;          \
-      return persist_staged(                                                                      \
+        if (const std::optional<int> code = init_served(args, request)) return *code;             \
+      return init_staged(                                                                         \
           comm, request, [&](Staging& staging) { staging.add(args); },                            \
           [&](auto... given) { return NATIVE(init, given...); }, PLAIT_MPI_UNPACKED arguments,    \
           info);                                                                                  \
@@ -77,13 +77,13 @@ namespace plait::mpi {
         PLAIT_MPI_UNPACKED arguments);                                                         \
   }                                                                                            \
   PLAIT_EXPORT mpi_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
-    return begin_staged(                                                                       \
+    return start_staged(                                                                       \
         comm, request, [&](Staging& staging) { staging.buffers; },                             \
         [&](auto... given) { return NATIVE_OF(begin, lengths, given...); },                    \
         PLAIT_MPI_UNPACKED arguments);                                                         \
   }                                                                                            \
   PLAIT_EXPORT mpi_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {           \
-    return persist_staged(                                                                     \
+    return init_staged(                                                                        \
         comm, request, [&](Staging& staging) { staging.buffers; },                             \
         [&](auto... given) { return NATIVE_OF(init, lengths, given...); },                     \
         PLAIT_MPI_UNPACKED arguments, info);                                                   \

@@ -131,18 +131,18 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
 
 /// A non-blocking function.
 template <class... Rest>
-int begin_staged(Handle comm, void* request, const Rest&... rest) {
+int start_staged(Handle comm, void* request, const Rest&... rest) {
   const auto taken = [&](Handle native, Staging staging) {
-    return begin_native(comm, native, std::move(staging), request);
+    return start_native(comm, native, std::move(staging), request);
   };
   return request_staged(comm, request, taken, rest...);
 }
 
 /// One that makes a persistent request.
 template <class... Rest>
-int persist_staged(Handle comm, void* request, const Rest&... rest) {
+int init_staged(Handle comm, void* request, const Rest&... rest) {
   const auto taken = [&](Handle native, Staging staging) {
-    keep_persistent(comm, native, std::move(staging));
+    add_persistent(comm, native, std::move(staging));
     std::memcpy(request, &native, static_cast<std::size_t>(real().abi.handle_bytes));
     return 0;
   };

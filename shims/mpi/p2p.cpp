@@ -1,9 +1,9 @@
 // Messages between two ranks, and scans: plait moves large messages, the rest is the MPI's, which
 // gets host memory for buffers on GPUs.
-#include "shims/mpi/exchange.hpp"
 #include "shims/mpi/exports.hpp"
 #include "shims/mpi/native.hpp"
 #include "shims/mpi/rendezvous.hpp"
+#include "shims/mpi/sendrecv.hpp"
 
 namespace plait::mpi {
 namespace {
@@ -14,19 +14,19 @@ bool is_native_only(const void* buffer, Count count, Handle type) {
          !(job_uses_gpus() && is_on_gpu(buffer, type, count));
 }
 bool is_native_only(const void* in, Count in_count, Handle in_type, const void* out,
-                    Count out_count, Handle out_type, const Ends&) {
+                    Count out_count, Handle out_type, const SendrecvPeers&) {
   return is_native_only(in, in_count, in_type) && is_native_only(out, out_count, out_type);
 }
-bool is_native_only(const void* buffer, Count count, Handle type, const Ends&) {
+bool is_native_only(const void* buffer, Count count, Handle type, const SendrecvPeers&) {
   return is_native_only(buffer, count, type);
 }
 
 /// Where an exchange receives.
 P2PArgs recv_args(const void*, Count, Handle, const void* out, Count out_count, Handle out_type,
-                  const Ends&) {
+                  const SendrecvPeers&) {
   return {out, out_count, out_type};
 }
-P2PArgs recv_args(const void* buffer, Count count, Handle type, const Ends&) {
+P2PArgs recv_args(const void* buffer, Count count, Handle type, const SendrecvPeers&) {
   return {buffer, count, type};
 }
 
@@ -41,7 +41,7 @@ template <class Make>
 std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
   try {
     int code = 0;
-    const std::unique_ptr<Begun> made = make(code);
+    const std::unique_ptr<PendingRequest> made = make(code);
     if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
     code = wait_for(*made);
     if (status != nullptr && status != real().abi.status_ignore) {
@@ -49,7 +49,7 @@ std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
       made->fill(status);
       error_in(status) = error;
     }
-    return made->is_heard ? code : told(comm, code);
+    return made->is_reported ? code : told(comm, code);
   } catch (const std::exception& error) {
     return report(comm, error);
   }
@@ -88,7 +88,7 @@ struct MakeRequest {
   Handle comm;
   void* request;
   int operator()(Handle native, std::unique_ptr<RendezvousRecv> recv) const {
-    return start(make_recv_request(native, std::move(recv)), KeptComm(comm), request);
+    return start_grequest(make_recv_request(native, std::move(recv)), KeptComm(comm), request);
   }
 };
 
@@ -96,8 +96,8 @@ struct MakePersistent {
   Handle comm;
   void* request;
   int operator()(Handle native, std::unique_ptr<RendezvousRecv> recv) const {
-    Repeated* const made = repeatedly_arriving(native, std::move(recv), comm);
-    keep_persistent(*made, request);
+    PersistentOp* const made = make_persistent_recv(native, std::move(recv), comm);
+    add_persistent(*made, request);
     return 0;
   }
 };
@@ -113,13 +113,13 @@ std::optional<int> init_send(const P2PArgs& args, int to, int tag, Handle comm, 
     if (const int code = init(static_cast<void*>(&native))) return code;
     real().Request_free(&native);
     using N = typename Width::N;
-    Repeated* const made = repeatedly_begun(
+    PersistentOp* const made = make_persistent_call(
         [=](int& code) {
-          return begun_send<Width>(args.buffer, static_cast<N>(args.count), args.type, to, tag,
+          return start_send<Width>(args.buffer, static_cast<N>(args.count), args.type, to, tag,
                                    comm, code);
         },
         comm);
-    keep_persistent(*made, request);
+    add_persistent(*made, request);
     return 0;
   } catch (const std::exception& error) {
     return report(comm, error);
@@ -182,7 +182,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
         return *code;                                                                              \
       note_native_send(PLAIT_MPI_UNPACKED arguments);                                              \
     }                                                                                              \
-    return persist_staged(                                                                         \
+    return init_staged(                                                                            \
         comm_of, request, [&](Staging& staging) { staging.buffers; },                              \
         [&](auto... given) { return NATIVE(comm_of, name, given...); },                            \
         PLAIT_MPI_UNPACKED arguments);                                                             \
@@ -207,23 +207,23 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }                                                                                         \
   PLAIT_EXPORT pmpi_name parameters PLAIT_ALIAS(mpi_name);
 
-#define PLAIT_MPI_ISEND_AS(mpi_name, pmpi_name, name, parameters, arguments)              \
-  PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* request) {             \
-    const auto offer = [&](int&) {                                                        \
-      return start_rendezvous_send({buffer, count, type}, peer, tag, comm);               \
-    };                                                                                    \
-    if (uses_rendezvous())                                                                \
-      if (const std::optional<int> code = begun(comm, request, offer)) return *code;      \
-    return begin_staged(                                                                  \
-        comm, request, [&](Staging& staging) { staging.add_input(buffer, type, count); }, \
-        [&](auto... given) { return NATIVE(comm, name, given...); },                      \
-        PLAIT_MPI_UNPACKED arguments);                                                    \
-  }                                                                                       \
-  PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                   \
-    if (uses_rendezvous() || may_hold_gpu_memory())                                       \
-      return name##_slow(PLAIT_MPI_UNPACKED arguments, request);                          \
-    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, request);                     \
-  }                                                                                       \
+#define PLAIT_MPI_ISEND_AS(mpi_name, pmpi_name, name, parameters, arguments)                 \
+  PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* request) {                \
+    const auto offer = [&](int&) {                                                           \
+      return start_rendezvous_send({buffer, count, type}, peer, tag, comm);                  \
+    };                                                                                       \
+    if (uses_rendezvous())                                                                   \
+      if (const std::optional<int> code = start_request(comm, request, offer)) return *code; \
+    return start_staged(                                                                     \
+        comm, request, [&](Staging& staging) { staging.add_input(buffer, type, count); },    \
+        [&](auto... given) { return NATIVE(comm, name, given...); },                         \
+        PLAIT_MPI_UNPACKED arguments);                                                       \
+  }                                                                                          \
+  PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                      \
+    if (uses_rendezvous() || may_hold_gpu_memory())                                          \
+      return name##_slow(PLAIT_MPI_UNPACKED arguments, request);                             \
+    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, request);                        \
+  }                                                                                          \
   PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
 
 #define PLAIT_MPI_WITH_BUFFER(comm_of, name, arguments)                               \
@@ -288,9 +288,9 @@ int fix_probe(int code, Handle comm, int found, void* status) {
 #define PLAIT_MPI_TRANSFER(name, ...) \
   PLAIT_MPI_TRANSFER_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
 #define PLAIT_MPI_ITRANSFER(name, ...) \
-  PLAIT_MPI_REQUEST_AS(MPI_NAME(name), PMPI_NAME(name), begin_staged, name, __VA_ARGS__)
+  PLAIT_MPI_REQUEST_AS(MPI_NAME(name), PMPI_NAME(name), start_staged, name, __VA_ARGS__)
 #define PLAIT_MPI_TRANSFER_INIT(name, ...) \
-  PLAIT_MPI_REQUEST_AS(MPI_NAME(name), PMPI_NAME(name), persist_staged, name, __VA_ARGS__)
+  PLAIT_MPI_REQUEST_AS(MPI_NAME(name), PMPI_NAME(name), init_staged, name, __VA_ARGS__)
 #define PLAIT_MPI_SEND_INIT(name, ...) \
   PLAIT_MPI_SEND_INIT_AS(MPI_NAME(name), PMPI_NAME(name), name, __VA_ARGS__)
 #define PLAIT_MPI_SEND(name, comm, ...) \
@@ -306,9 +306,9 @@ int fix_probe(int code, Handle comm, int found, void* status) {
 #define PLAIT_MPI_SENDRECV(name, comm, ...)                                                 \
   PLAIT_MPI_SENDRECV_AS(MPI_NAME(name), PMPI_NAME(name), run_blocking, recv_natively, name, \
                         status, __VA_ARGS__)
-#define PLAIT_MPI_ISENDRECV(name, comm, ...)                                                   \
-  PLAIT_MPI_SENDRECV_AS(MPI_NAME(name), PMPI_NAME(name), begun, irecv_natively, name, request, \
-                        __VA_ARGS__)
+#define PLAIT_MPI_ISENDRECV(name, comm, ...)                                                  \
+  PLAIT_MPI_SENDRECV_AS(MPI_NAME(name), PMPI_NAME(name), start_request, irecv_natively, name, \
+                        request, __VA_ARGS__)
 
 namespace small_counts {
 #define PLAIT_MPI_KEEP_MACROS  // below, for wide counts

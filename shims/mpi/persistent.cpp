@@ -16,38 +16,39 @@ constinit std::atomic<int> persistent{0};
 
 namespace {
 
-struct Kept {
+struct PersistentEntry {
   Staging staging;
   KeptComm comm;  ///< of what is the MPI's
-  Repeated* plaits = nullptr;
+  PersistentOp* op = nullptr;
   bool runs = false;
-  bool is_back = false;  ///< what it wrote is in the GPUs' memory
+  bool is_put_back = false;  ///< what it wrote is in the GPUs' memory
 };
 
-struct Table {
+struct PersistentTable {
   std::mutex mutex;
-  std::map<Handle, Kept> all;  ///< by Abi::key
+  std::map<Handle, PersistentEntry> all;  ///< by Abi::key
 };
 
-Table& table() {
-  static auto* const one = new Table;
+PersistentTable& table() {
+  static auto* const one = new PersistentTable;
   return *one;
 }
 
-void keep(Handle request, Kept kept) {
+void add_entry(Handle request, PersistentEntry entry) {
   const std::lock_guard lock(table().mutex);
-  table().all.insert_or_assign(real().abi.key(request), std::move(kept));
+  table().all.insert_or_assign(real().abi.key(request), std::move(entry));
   persistent.store(static_cast<int>(table().all.size()));
 }
 
 /// A collective that is started again and again: the program may free its types and its arrays of
 /// counts, and the request itself while the call is under way.
-struct Lasting {
+struct PersistentCollective {
   /// Where a buffer means nothing on this rank, its type and its arrays may be anything.
-  Lasting(const CollectiveArgs& from, const Served& by, std::shared_ptr<State> until_then)
+  PersistentCollective(const CollectiveArgs& from, const Served& by,
+                       std::shared_ptr<State> until_freed)
       : args(from),
         call(by),
-        state(std::move(until_then)),
+        state(std::move(until_freed)),
         in_type(reads() ? args.in_type : 0),
         out_type(writes() ? args.out_type : 0) {
     args.in_type = in_type.type();
@@ -55,8 +56,8 @@ struct Lasting {
     if (writes()) args.counts = copied(args.counts), args.displs = copied(args.displs);
     if (reads()) args.in_counts = copied(args.in_counts), args.in_displs = copied(args.in_displs);
   }
-  Lasting(const Lasting&) = delete;
-  Lasting& operator=(const Lasting&) = delete;
+  PersistentCollective(const PersistentCollective&) = delete;
+  PersistentCollective& operator=(const PersistentCollective&) = delete;
 
   CountArray copied(const CountArray& numbers) {
     if (!numbers) return numbers;
@@ -80,7 +81,7 @@ struct Lasting {
 };
 
 /// Null where it is none of these. Nobody frees it meanwhile: that would be the program's mistake.
-Kept* kept_of(Handle request) {
+PersistentEntry* find_entry(Handle request) {
   if (!has_persistent()) return nullptr;
   const std::lock_guard lock(table().mutex);
   const auto at = table().all.find(real().abi.key(request));
@@ -89,83 +90,84 @@ Kept* kept_of(Handle request) {
 
 }  // namespace
 
-void keep_persistent(Handle comm, Handle request, Staging staging) {
-  keep(request, {std::move(staging), KeptComm(comm)});
+void add_persistent(Handle comm, Handle request, Staging staging) {
+  add_entry(request, {std::move(staging), KeptComm(comm)});
 }
 
-void keep_persistent(Repeated& one, void* request) {
+void add_persistent(PersistentOp& one, void* request) {
   const Handle shown = one.handle();
-  keep(shown, {Staging(), KeptComm(), &one});
+  add_entry(shown, {Staging(), KeptComm(), &one});
   std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
 }
 
-std::optional<int> persist_served(const CollectiveArgs& args, void* request) {
+std::optional<int> init_served(const CollectiveArgs& args, void* request) {
   const InProgram here;
   try {
     const Served call = served_for_good(args);
     if (call.state == nullptr) return std::nullopt;
-    const std::shared_ptr<State> kept(call.state, give_up);  // also where there is no request
-    const auto each = [lasting = std::make_shared<Lasting>(args, call, kept)](int&) {
-      std::unique_ptr<Operation> made = operation_of(lasting->call, lasting->args);
-      lasting->call.state->begin(*made);
+    const std::shared_ptr<State> entry(call.state, give_up);  // also where there is no request
+    const auto each = [retained = std::make_shared<PersistentCollective>(args, call, entry)](int&) {
+      std::unique_ptr<CollectiveRequest> made =
+          make_collective_request(retained->call, retained->args);
+      retained->call.state->begin(*made);
       return made;
     };
-    keep_persistent(*repeatedly_begun(each, args.comm), request);
+    add_persistent(*make_persistent_call(each, args.comm), request);
     return 0;
   } catch (const std::exception& error) {
     return report(args.comm, error);
   }
 }
 
-int fetch_persistent(Handle request) {
-  Kept* const kept = kept_of(request);
-  if (kept == nullptr) return 0;
+int stage_persistent(Handle request) {
+  PersistentEntry* const entry = find_entry(request);
+  if (entry == nullptr) return 0;
   try {
-    kept->staging.fetch();
+    entry->staging.fetch();
     return 0;
   } catch (const std::exception& error) {
-    return kept->comm.report(error);
+    return entry->comm.report(error);
   }
 }
 
-void started_persistent(Handle request) {
-  Kept* const kept = kept_of(request);
-  if (kept == nullptr) return;
-  kept->runs = true;
-  kept->is_back = false;
-  if (kept->plaits != nullptr) kept->plaits->started();
+void start_persistent(Handle request) {
+  PersistentEntry* const entry = find_entry(request);
+  if (entry == nullptr) return;
+  entry->runs = true;
+  entry->is_put_back = false;
+  if (entry->op != nullptr) entry->op->started();
 }
 
-int end_persistent(Handle request, int code, void* status, bool is_over) {
-  Kept* const kept = kept_of(request);
-  if (kept == nullptr || !kept->runs) return 0;
-  kept->runs = !is_over;
+int complete_persistent(Handle request, int code, void* status, bool is_over) {
+  PersistentEntry* const entry = find_entry(request);
+  if (entry == nullptr || !entry->runs) return 0;
+  entry->runs = !is_over;
   try {
-    if (kept->plaits != nullptr) return kept->plaits->end(status);
-    if (code == 0 && !kept->is_back) kept->staging.put_back(received_bytes(status));
-    kept->is_back = true;
+    if (entry->op != nullptr) return entry->op->end(status);
+    if (code == 0 && !entry->is_put_back) entry->staging.put_back(received_bytes(status));
+    entry->is_put_back = true;
     return 0;
   } catch (const std::exception& error) {
-    return kept->comm.report(error);
+    return entry->comm.report(error);
   }
 }
 
 bool cancel_persistent(Handle request) {
-  Kept* const kept = kept_of(request);
-  if (kept == nullptr || kept->plaits == nullptr) return false;
-  kept->plaits->cancel_message();
+  PersistentEntry* const entry = find_entry(request);
+  if (entry == nullptr || entry->op == nullptr) return false;
+  entry->op->cancel_message();
   return true;
 }
 
-void forget_persistent(Handle request) {
+void free_persistent(Handle request) {
   const std::lock_guard lock(table().mutex);
   const auto at = table().all.find(real().abi.key(request));
   if (at == table().all.end()) return;
-  Kept& kept = at->second;
-  if (kept.plaits != nullptr)
-    kept.plaits->freed();
-  else if (kept.runs)  // nobody hears the end: its twins stay the MPI's
-    new Kept(std::move(kept));
+  PersistentEntry& entry = at->second;
+  if (entry.op != nullptr)
+    entry.op->freed();
+  else if (entry.runs)  // nobody hears the end: its twins stay the MPI's
+    new PersistentEntry(std::move(entry));
   table().all.erase(at);
   persistent.store(static_cast<int>(table().all.size()));
 }

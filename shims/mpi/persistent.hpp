@@ -11,22 +11,22 @@ extern constinit std::atomic<int> persistent;
 inline bool has_persistent() { return persistent.load(std::memory_order_relaxed) != 0; }
 
 /// comm: whose handler hears of errors.
-void keep_persistent(Handle comm, Handle request, Staging staging);
+void add_persistent(Handle comm, Handle request, Staging staging);
 /// One of plait's, which stages for itself; the program's request for it.
-void keep_persistent(Repeated& one, void* request);
+void add_persistent(PersistentOp& one, void* request);
 /// A collective's request; nothing where it is the MPI's. Collective, as the program's call is.
-std::optional<int> persist_served(const CollectiveArgs& args, void* request);
+std::optional<int> init_served(const CollectiveArgs& args, void* request);
 /// Before the MPI starts it; nothing where the request is none of these. Its error, of which the
 /// handler has heard.
-int fetch_persistent(Handle request);
+int stage_persistent(Handle request);
 /// After that.
-void started_persistent(Handle request);
+void start_persistent(Handle request);
 /// Its present operation has ended with `code`, as the status tells; puts what was received where
 /// it belongs. is_over: the request is inactive now. Nothing where it is none of these, or did not
 /// run. An error that the MPI does not know of.
-int end_persistent(Handle request, int code, void* status, bool is_over);
+int complete_persistent(Handle request, int code, void* status, bool is_over);
 /// False where it is none of plait's.
 bool cancel_persistent(Handle request);
-void forget_persistent(Handle request);
+void free_persistent(Handle request);
 
 }  // namespace plait::mpi

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "comm/mpi/loaded.hpp"
-#include "shims/mpi/exchange.hpp"
+#include "shims/mpi/sendrecv.hpp"
 
 namespace plait::mpi {
 
@@ -72,7 +72,7 @@ const Real* load() {
 #include "shims/mpi/p2p.def"
   look_up(found.library, "opal_progress_register", table->progress_register);
   look_up(found.library, "PMPIX_Async_start", table->Async_start);
-  add_exchanges(*table);
+  add_isendrecv(*table);
   look_up(found.library, "MPIX_Query_cuda_support", table->Query_cuda_support);
   look_up_ulfm(found.library, *table);
   return table;

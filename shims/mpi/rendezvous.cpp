@@ -41,20 +41,20 @@ std::optional<Error> lost(int node_rank, const KeptComm& comm) {
 }
 
 /// The sender's end: it has ended when its header is sent and the receiver has taken the message.
-struct RendezvousSend : Begun {
+struct RendezvousSend : PendingRequest {
   RendezvousSend(int peer, unsigned in) : to(peer), at(in), slot(slot_of(peer, in)) {}
   ~RendezvousSend() override { release_slot(to, at); }
   RendezvousSend(const RendezvousSend&) = delete;
   RendezvousSend& operator=(const RendezvousSend&) = delete;
 
   bool has_ended() override {
-    const bool unwanted = is_unwanted.exchange(false);
+    const bool cancel_now = cancel_requested.exchange(false);
     if (header_sent == 0) {
-      if (unwanted) real().Cancel(&header);
+      if (cancel_now) real().Cancel(&header);
       code = real().Test(&header, &header_sent, status.data());
       int cancelled = 0;
       if (code == 0 && header_sent != 0) real().Test_cancelled(status.data(), &cancelled);
-      is_heard = code != 0;
+      is_reported = code != 0;
       if (code != 0 || cancelled != 0) return true;
     }
     if (slot.state.load(std::memory_order_acquire) == SlotState::host_requested) bring_to_host();
@@ -83,7 +83,7 @@ struct RendezvousSend : Begun {
  private:
   /// Nobody takes it any more.
   bool is_abandoned() {
-    if (!seldom.is_due()) return false;
+    if (!rate_limit.is_due()) return false;
     if (!cause) cause = lost(to, comm);
     if (!cause) return false;
     const std::optional<int> found = comm.code_of(*cause, failed_ns);
@@ -92,7 +92,7 @@ struct RendezvousSend : Begun {
     slot.state.store(SlotState::abandoned, std::memory_order_release);
     return true;
   }
-  Seldom seldom;
+  RateLimit rate_limit;
   std::optional<Error> cause;
   std::int64_t failed_ns = 0;
 
@@ -114,15 +114,15 @@ struct RendezvousSend : Begun {
   }
 };
 
-struct RecvRequest : Begun {
+struct RecvRequest : PendingRequest {
   RecvRequest(Handle native, std::unique_ptr<RendezvousRecv> to)
       : request_of_mpi(native), recv(std::move(to)) {}
   bool has_ended() override {
-    const bool unwanted = is_unwanted.exchange(false);
+    const bool cancel_now = cancel_requested.exchange(false);
     if (received == 0) {
-      if (unwanted) real().Cancel(&request_of_mpi);
+      if (cancel_now) real().Cancel(&request_of_mpi);
       code = real().Test(&request_of_mpi, &received, status.data());
-      is_heard = code != 0;
+      is_reported = code != 0;
       if (error_class(code) == real().abi.err_truncate) recv->on_truncated(status.data());
       if (code != 0) return true;
       if (received == 0) return false;
@@ -202,73 +202,73 @@ class Token {
 };
 
 /// What the program has a token's request for.
-struct Shown : Repeated {
+struct TokenRequest : PersistentOp {
   Handle handle() const override { return token.request(); }
-  int end_of(const Begun& one, void* given) {
+  int end_of(const PendingRequest& one, void* given) {
     const int error = error_in(given);  // the function's own
     if (!is_refused) one.fill(given);
     error_in(given) = error;
-    if (!std::exchange(is_told, true) && !one.is_heard) one.comm.told(one.code);
+    if (!std::exchange(has_told_handler, true) && !one.is_reported) one.comm.told(one.code);
     return one.code;
   }
 
   Token token;
-  bool is_told = false;
+  bool has_told_handler = false;
   bool is_refused = false;  ///< the MPI began nothing
 };
 
-struct RepeatedDelivery final : RecvRequest, Shown {
-  RepeatedDelivery(Handle native, std::unique_ptr<RendezvousRecv> to, Handle in)
+struct PersistentRecv final : RecvRequest, TokenRequest {
+  PersistentRecv(Handle native, std::unique_ptr<RendezvousRecv> to, Handle in)
       : RecvRequest(native, std::move(to)) {
-    holders.store(1);
+    references.store(1);
     comm = KeptComm(in);
   }
-  ~RepeatedDelivery() override { real().Request_free(&request_of_mpi); }
-  RepeatedDelivery(const RepeatedDelivery&) = delete;
-  RepeatedDelivery& operator=(const RepeatedDelivery&) = delete;
+  ~PersistentRecv() override { real().Request_free(&request_of_mpi); }
+  PersistentRecv(const PersistentRecv&) = delete;
+  PersistentRecv& operator=(const PersistentRecv&) = delete;
 
   void started() override {
     received = 0;
-    is_told = false;
-    is_unwanted.store(false);
+    has_told_handler = false;
+    cancel_requested.store(false);
     code = real().Start(&request_of_mpi);
-    is_heard = code != 0;
+    is_reported = code != 0;
     is_refused = code != 0;
     watch(*this);
   }
   bool has_ended() override { return is_refused || RecvRequest::has_ended(); }
-  void tell_mpi() override { token.end(); }
+  void complete_in_mpi() override { token.end(); }
   int end(void* given) override { return end_of(*this, given); }
   void cancel_message() override { cancel(); }
-  void freed() override { let_go(this); }
+  void freed() override { release_request(this); }
 };
 
-struct RepeatedCall final : Begun, Shown {
-  RepeatedCall(std::function<std::unique_ptr<Begun>(int&)> each, Handle in)
+struct PersistentCall final : PendingRequest, TokenRequest {
+  PersistentCall(std::function<std::unique_ptr<PendingRequest>(int&)> each, Handle in)
       : begin(std::move(each)) {
-    holders.store(1);
+    references.store(1);
     comm = KeptComm(in);
   }
   void started() override {
     code = 0;
-    is_told = is_refused = false;
-    is_unwanted.store(false);
+    has_told_handler = is_refused = false;
+    cancel_requested.store(false);
     try {
       one = begin(code);
-      is_heard = one == nullptr;
+      is_reported = one == nullptr;
     } catch (const std::exception& error) {
       code = error_code(error);
-      is_heard = false;
+      is_reported = false;
     }
     is_refused = one == nullptr;
     watch(*this);
   }
   bool has_ended() override {
     if (is_refused) return true;
-    if (is_unwanted.exchange(false)) one->cancel();
+    if (cancel_requested.exchange(false)) one->cancel();
     if (!one->has_ended()) return false;
     code = one->code;
-    is_heard = one->is_heard;
+    is_reported = one->is_reported;
     one->fill(status.data());
     one.reset();  // what it used is free for others
     return true;
@@ -277,13 +277,13 @@ struct RepeatedCall final : Begun, Shown {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
   }
   bool must_end() const override { return one != nullptr && one->must_end(); }
-  void tell_mpi() override { token.end(); }
+  void complete_in_mpi() override { token.end(); }
   int end(void* given) override { return end_of(*this, given); }
   void cancel_message() override { cancel(); }
-  void freed() override { let_go(this); }
+  void freed() override { release_request(this); }
 
-  std::function<std::unique_ptr<Begun>(int&)> begin;
-  std::unique_ptr<Begun> one;
+  std::function<std::unique_ptr<PendingRequest>(int&)> begin;
+  std::unique_ptr<PendingRequest> one;
   alignas(8) std::array<std::byte, 32> status{};
 };
 
@@ -445,7 +445,7 @@ bool RendezvousRecv::try_pull(int& code) {
   if (pull_ != nullptr) return pull_->has_ended();
   const SlotState state = slot_->state.load(std::memory_order_acquire);
   if (state == SlotState::host_requested) {
-    if (!seldom_.is_due() || !has_ended(header_.from)) return false;
+    if (!rate_limit_.is_due() || !has_ended(header_.from)) return false;
     throw cannot_read(slot_->process);
   }
   const bool on_gpu = slot_->host == 0 && state == SlotState::offered;
@@ -532,8 +532,8 @@ int RendezvousRecv::end(void* status) {
 namespace {
 
 /// Shows the message in its slot, and sends its header. Null where the MPI refuses that.
-std::unique_ptr<Begun> send_header(std::unique_ptr<RendezvousSend> made, std::uint64_t bytes,
-                                   int tag, Handle comm) {
+std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made,
+                                            std::uint64_t bytes, int tag, Handle comm) {
   MessageSlot& slot = made->slot;
   made->comm = KeptComm(comm);
   slot.tag = tag;
@@ -555,8 +555,8 @@ std::unique_ptr<Begun> send_header(std::unique_ptr<RendezvousSend> made, std::ui
 
 /// A message as long as a header: the MPI's own, unless there is a header under way that it could
 /// be taken for.
-std::unique_ptr<Begun> send_of_header_length(const P2PArgs& args, std::uint64_t bytes, int to,
-                                             int tag, Handle comm) {
+std::unique_ptr<PendingRequest> send_of_header_length(const P2PArgs& args, std::uint64_t bytes,
+                                                      int to, int tag, Handle comm) {
   const std::optional<int> node_rank = rank_in_node(comm, to);
   if (!node_rank || retire_slot(*node_rank, bytes)) return nullptr;
   const std::optional<unsigned> at = claim_slot_below(*node_rank, slot_of_length(bytes));
@@ -584,7 +584,8 @@ bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm) {
   return layout_of(args.type).contiguous;
 }
 
-std::unique_ptr<Begun> start_rendezvous_send(const P2PArgs& args, int to, int tag, Handle comm) {
+std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int to, int tag,
+                                                      Handle comm) {
   if (!uses_rendezvous() || tag < 0) return nullptr;
   const std::uint64_t bytes = bytes_of(args.count, args.type);
   if (bytes < kMinHeader) return nullptr;
@@ -601,21 +602,24 @@ std::unique_ptr<Begun> start_rendezvous_send(const P2PArgs& args, int to, int ta
   return send_header(std::move(made), bytes, tag, comm);
 }
 
-std::unique_ptr<Begun> make_recv_request(Handle native, std::unique_ptr<RendezvousRecv> recv) {
+std::unique_ptr<PendingRequest> make_recv_request(Handle native,
+                                                  std::unique_ptr<RendezvousRecv> recv) {
   return std::make_unique<RecvRequest>(native, std::move(recv));
 }
 
-Repeated* repeatedly_arriving(Handle native, std::unique_ptr<RendezvousRecv> recv, Handle comm) {
-  return new RepeatedDelivery(native, std::move(recv), comm);
+PersistentOp* make_persistent_recv(Handle native, std::unique_ptr<RendezvousRecv> recv,
+                                   Handle comm) {
+  return new PersistentRecv(native, std::move(recv), comm);
 }
 
-Repeated* repeatedly_begun(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm) {
-  return new RepeatedCall(std::move(begin), comm);
+PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>(int&)> begin,
+                                   Handle comm) {
+  return new PersistentCall(std::move(begin), comm);
 }
 
 bool may_match_header(Handle type, Count count) { return bytes_of(count, type) >= kMinHeader; }
 
-int wait_for(Begun& one) {
+int wait_for(PendingRequest& one) {
   const InProgram here;
   for (int round = 0; !one.has_ended(); ++round) {
     complete_ended();

@@ -66,21 +66,23 @@ class RendezvousRecv {
   std::unique_ptr<std::byte[]> side_buffer_;  ///< for a buffer that another receive is under way to
   MessageSlot* slot_ = nullptr;
   RtsHeader header_{};  ///< where there is a slot
-  Seldom seldom_;
+  RateLimit rate_limit_;
   std::unique_ptr<Pull> pull_;
   bool is_in_place_ = false;  ///< what was pulled through the host
 };
 
 /// A message that plait moves, offered to its receiver; null where it is the MPI's.
-std::unique_ptr<Begun> start_rendezvous_send(const P2PArgs& args, int to, int tag, Handle comm);
+std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int to, int tag,
+                                                      Handle comm);
 /// A receive that the MPI has begun into the delivery's memory.
-std::unique_ptr<Begun> make_recv_request(Handle native, std::unique_ptr<RendezvousRecv> recv);
+std::unique_ptr<PendingRequest> make_recv_request(Handle native,
+                                                  std::unique_ptr<RendezvousRecv> recv);
 /// A persistent request's messages, of which this is one end, or its collective. From each start on
 /// it is asked for its end as all is that is under way, so that it goes on in whatever function the
 /// program is. The program's request is another than the one that sends or receives: the MPI ends
 /// it once the message is there, or the collective has ended, so a function that finds it ended
 /// never waits.
-class Repeated {
+class PersistentOp {
  public:
   /// The program's request.
   virtual Handle handle() const = 0;
@@ -94,14 +96,16 @@ class Repeated {
   virtual void freed() = 0;
 
  protected:
-  ~Repeated() = default;
+  ~PersistentOp() = default;
 };
 /// native: the MPI's persistent request that receives. Throws unsupported, where the MPI refuses
 /// another.
-Repeated* repeatedly_arriving(Handle native, std::unique_ptr<RendezvousRecv> recv, Handle comm);
+PersistentOp* make_persistent_recv(Handle native, std::unique_ptr<RendezvousRecv> recv,
+                                   Handle comm);
 /// Of a send, or of a collective. begin(code): at each start; null where the MPI refuses it, with
 /// its error. Throws as that one.
-Repeated* repeatedly_begun(std::function<std::unique_ptr<Begun>(int&)> begin, Handle comm);
+PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>(int&)> begin,
+                                   Handle comm);
 /// Whether plait takes such a message, if a slot is free.
 bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm);
 /// Such a receive has ended so: where a header was cut, its sender goes on.
@@ -119,18 +123,18 @@ bool may_match_header(Handle type, Count count);
 /// Gives what make(code) begins a request; nothing where that is nothing, and no error. Errors that
 /// it throws are reported.
 template <class Make>
-std::optional<int> begun(Handle comm, void* request, const Make& make) {
+std::optional<int> start_request(Handle comm, void* request, const Make& make) {
   try {
     int code = 0;
-    std::unique_ptr<Begun> made = make(code);
+    std::unique_ptr<PendingRequest> made = make(code);
     if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
-    return start(std::move(made), KeptComm(comm), request);
+    return start_grequest(std::move(made), KeptComm(comm), request);
   } catch (const std::exception& error) {
     return report(comm, error);
   }
 }
 /// Waits, while the MPI's other work goes on; its error.
-int wait_for(Begun& one);
+int wait_for(PendingRequest& one);
 
 /// A message that the MPI sends by itself. Other functions' arguments are none.
 template <class... Arguments>

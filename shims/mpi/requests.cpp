@@ -17,34 +17,34 @@
 namespace plait::mpi {
 
 constinit std::atomic<int> pending{0};
-constinit std::atomic<int> standing{0};
+constinit std::atomic<int> open_grequests{0};
 constinit thread_local int InProgram::depth [[gnu::tls_model("initial-exec")]] = 0;
 
 namespace {
 
-struct UnderWay {
+struct PendingList {
   std::mutex mutex;
-  std::vector<Begun*> all;  ///< in the order of their beginning
-  std::size_t turn = 0;     ///< the next of them to ask
+  std::vector<PendingRequest*> all;  ///< in the order of their beginning
+  std::size_t turn = 0;              ///< the next of them to ask
   std::mutex sleeping;
   std::condition_variable ended;
   std::atomic<int> polled{0};  ///< of these those whose end wakes nobody
 };
 
-UnderWay& under_way() {
-  static auto* const one = new UnderWay;
+PendingList& pending_list() {
+  static auto* const one = new PendingList;
   return *one;
 }
 
 /// The MPI's own request, and its status once it has ended.
-struct Native : Begun {
-  Native(Handle of_mpi, Staging buffers) : native(of_mpi), staging(std::move(buffers)) {}
+struct NativeRequest : PendingRequest {
+  NativeRequest(Handle of_mpi, Staging buffers) : native(of_mpi), staging(std::move(buffers)) {}
 
   bool has_ended() override {
     int flag = 0;
-    if (is_unwanted.exchange(false)) real().Cancel(&native);
+    if (cancel_requested.exchange(false)) real().Cancel(&native);
     code = real().Test(&native, &flag, status.data());
-    is_heard = code != 0;
+    is_reported = code != 0;
     if (code == 0 && flag == 0) return false;
     if (code != 0) return true;
     try {
@@ -66,83 +66,84 @@ struct Native : Begun {
 
 /// Whoever asks for the state of a request that has not ended lets all of the MPI's work go on;
 /// probing for messages does not: MPICH's non-blocking collectives stand still.
-Handle never_ends = 0;
+Handle progress_request = 0;
 
 int query(void* extra, void* status) {
-  const auto& one = *static_cast<const Begun*>(extra);
+  const auto& one = *static_cast<const PendingRequest*>(extra);
   if (status != nullptr && status != real().abi.status_ignore) one.fill(status);
   return 0;
 }
 
-struct Fault {
+struct RequestError {
   Handle request;
   KeptComm comm;
   int code;
-  bool is_heard;
+  bool is_reported;
 };
 
-thread_local std::vector<Fault> faults;
+thread_local std::vector<RequestError> request_errors;
 
 /// In the thread that ends the request, or frees it.
 int end(void* extra) {
-  auto* const one = static_cast<Begun*>(extra);
+  auto* const one = static_cast<PendingRequest*>(extra);
   if (one->code != 0)
-    static_cast<void>(
-        attempt([&] { faults.push_back({one->request, one->comm, one->code, one->is_heard}); }));
-  standing.fetch_sub(1);
-  let_go(one);
+    static_cast<void>(attempt(
+        [&] { request_errors.push_back({one->request, one->comm, one->code, one->is_reported}); }));
+  open_grequests.fetch_sub(1);
+  release_request(one);
   return 0;
 }
 
 int cancel(void* extra, int complete) {
-  if (extra != nullptr && complete == 0) static_cast<Begun*>(extra)->cancel();
+  if (extra != nullptr && complete == 0) static_cast<PendingRequest*>(extra)->cancel();
   return 0;
 }
 
 }  // namespace
 
-void let_go(Begun* one) {
-  if (one->holders.fetch_sub(1) == 1) delete one;
+void release_request(PendingRequest* one) {
+  if (one->references.fetch_sub(1) == 1) delete one;
 }
 
-void watch(Begun& one) {
-  const std::lock_guard lock(under_way().mutex);
-  under_way().all.push_back(&one);
-  one.holders.fetch_add(1);
+void watch(PendingRequest& one) {
+  const std::lock_guard lock(pending_list().mutex);
+  pending_list().all.push_back(&one);
+  one.references.fetch_add(1);
   pending.fetch_add(1);
 }
 
-int start(std::unique_ptr<Begun> one, KeptComm comm, void* request) {
-  const std::lock_guard lock(under_way().mutex);
-  under_way().all.push_back(one.get());  // first: a request of the MPI's cannot be taken back
+int start_grequest(std::unique_ptr<PendingRequest> one, KeptComm comm, void* request) {
+  const std::lock_guard lock(pending_list().mutex);
+  pending_list().all.push_back(one.get());  // first: a request of the MPI's cannot be taken back
   const int code = real().Grequest_start(query, end, cancel, one.get(), request);
   if (code != 0) {
-    under_way().all.pop_back();
+    pending_list().all.pop_back();
     return code;
   }
-  standing.fetch_add(1);
+  open_grequests.fetch_add(1);
   one->comm = std::move(comm);
   one.release()->request = real().abi.at(request, 0);
   pending.fetch_add(1);
   return 0;
 }
 
-void forget_faults() { faults.clear(); }
+void clear_errors() { request_errors.clear(); }
 
-int fault_of(Handle request) {
-  const auto at = std::find_if(faults.begin(), faults.end(), [&](const Fault& one) {
-    return real().abi.key(one.request) == real().abi.key(request);
-  });
-  if (at == faults.end()) return 0;
-  const Fault found = std::move(*at);
-  faults.erase(at);  // before the handler runs, which may call the MPI
-  return found.is_heard ? found.code : found.comm.told(found.code);
+int take_error(Handle request) {
+  const auto at =
+      std::find_if(request_errors.begin(), request_errors.end(), [&](const RequestError& one) {
+        return real().abi.key(one.request) == real().abi.key(request);
+      });
+  if (at == request_errors.end()) return 0;
+  const RequestError found = std::move(*at);
+  request_errors.erase(at);  // before the handler runs, which may call the MPI
+  return found.is_reported ? found.code : found.comm.told(found.code);
 }
 
 bool let_mpi_progress() {
   if (InProgram::depth == 0) return false;
   int flag = 0;
-  real().Request_get_status(never_ends, &flag, real().abi.status_ignore);
+  real().Request_get_status(progress_request, &flag, real().abi.status_ignore);
   Revocable::look();
   return true;
 }
@@ -151,20 +152,21 @@ void begin_progress() {
   Handle request = 0;
   real().Grequest_start([](void*, void*) { return 0; }, [](void*) { return 0; }, cancel, nullptr,
                         &request);
-  never_ends = real().abi.at(&request, 0);
+  progress_request = real().abi.at(&request, 0);
 }
 
 void end_progress() {
-  Handle request = never_ends;
-  real().Grequest_complete(never_ends);
+  Handle request = progress_request;
+  real().Grequest_complete(progress_request);
   real().Wait(&request, real().abi.status_ignore);
 }
 
-std::unique_ptr<Operation> operation_of(const Served& call, const CollectiveArgs& args) {
+std::unique_ptr<CollectiveRequest> make_collective_request(const Served& call,
+                                                           const CollectiveArgs& args) {
   State& state = *call.state;
   try {
-    auto made = std::make_unique<Operation>(state.shared_from_this(),
-                                            call.agrees && !call.shape.has_own_counts());
+    auto made = std::make_unique<CollectiveRequest>(state.shared_from_this(),
+                                                    call.agrees && !call.shape.has_own_counts());
     Turn& turn = made->turn;
     turn.refusal = attempt([&] {
       const int gpu = state.has_gpus() ? gpu_of_call(args, call.shape, state.place()) : -1;
@@ -178,15 +180,15 @@ std::unique_ptr<Operation> operation_of(const Served& call, const CollectiveArgs
   }
 }
 
-int begin_served(const Served& call, const CollectiveArgs& args, void* request) {
+int start_served(const Served& call, const CollectiveArgs& args, void* request) {
   const InProgram here;
   try {
     refuse_revoked(args.comm);
-    std::unique_ptr<Operation> made = operation_of(call, args);
-    Operation& operation = *made;
+    std::unique_ptr<CollectiveRequest> made = make_collective_request(call, args);
+    CollectiveRequest& operation = *made;
     int code = 0;
     const std::optional<Error> missed =
-        attempt([&] { code = start(std::move(made), call.state->kept(), request); });
+        attempt([&] { code = start_grequest(std::move(made), call.state->kept(), request); });
     if (missed || code != 0) call.state->abort();
     if (missed) throw Error(*missed);
     if (code == 0) call.state->begin(operation);
@@ -196,21 +198,21 @@ int begin_served(const Served& call, const CollectiveArgs& args, void* request) 
   }
 }
 
-Polled::Polled() { under_way().polled.fetch_add(1); }
-Polled::~Polled() { under_way().polled.fetch_sub(1); }
+Polled::Polled() { pending_list().polled.fetch_add(1); }
+Polled::~Polled() { pending_list().polled.fetch_sub(1); }
 
-std::unique_ptr<Begun> begun_native(Handle native, Staging staging) {
-  return std::make_unique<Native>(native, std::move(staging));
+std::unique_ptr<PendingRequest> make_native_request(Handle native, Staging staging) {
+  return std::make_unique<NativeRequest>(native, std::move(staging));
 }
 
-int begin_native(Handle comm, Handle native, Staging staging, void* request) {
-  return start(begun_native(native, std::move(staging)), KeptComm(comm), request);
+int start_native(Handle comm, Handle native, Staging staging, void* request) {
+  return start_grequest(make_native_request(native, std::move(staging)), KeptComm(comm), request);
 }
 
 /// plait's thread calls no MPI, so a revocation is heard here.
-bool Operation::has_ended() {
+bool CollectiveRequest::has_ended() {
   if (!ended.load(std::memory_order_acquire)) {
-    if (hears_revocations() && seldom_.is_due() && comm.is_revoked())
+    if (hears_revocations() && rate_limit_.is_due() && comm.is_revoked())
       if (const std::shared_ptr<State> at = abortable.lock()) at->abort();
     return false;
   }
@@ -222,7 +224,7 @@ bool Operation::has_ended() {
   return found.has_value();
 }
 
-void Operation::fill(void* status) const {
+void CollectiveRequest::fill(void* status) const {
   const Abi& abi = real().abi;
   real().Status_set_elements(status, abi.byte, 0);
   real().Status_set_cancelled(status, 0);
@@ -231,12 +233,12 @@ void Operation::fill(void* status) const {
   source[1] = abi.any_tag;
 }
 
-void operation_ended(Operation& operation) {
+void on_collective_ended(CollectiveRequest& operation) {
   operation.ended.store(true, std::memory_order_release);
   {
-    const std::lock_guard lock(under_way().sleeping);
+    const std::lock_guard lock(pending_list().sleeping);
   }
-  under_way().ended.notify_all();
+  pending_list().ended.notify_all();
 }
 
 /// MPICH's way lets no function be called from it where threads call at once.
@@ -269,21 +271,21 @@ void begin_hook() {
 
 namespace {
 
-constexpr std::size_t kPart = 16;
+constexpr std::size_t kSweep = 16;
 
 /// Of [from, to) those that have ended; where the next begin after that.
-std::size_t complete_part(std::size_t from, std::size_t to) {
-  auto& all = under_way().all;
+std::size_t complete_range(std::size_t from, std::size_t to) {
+  auto& all = pending_list().all;
   std::size_t kept = from;
   for (std::size_t at = from; at < to; ++at) {
-    Begun& one = *all[at];
+    PendingRequest& one = *all[at];
     if (!one.has_ended()) {
       all[kept++] = &one;
       continue;
     }
     pending.fetch_sub(1);
-    one.tell_mpi();
-    let_go(&one);
+    one.complete_in_mpi();
+    release_request(&one);
   }
   all.erase(all.begin() + static_cast<std::ptrdiff_t>(kept),
             all.begin() + static_cast<std::ptrdiff_t>(to));
@@ -292,7 +294,7 @@ std::size_t complete_part(std::size_t from, std::size_t to) {
 
 }  // namespace
 
-void complete_asked() {
+void complete_in_test() {
   static thread_local unsigned calls = 0;
   complete_ended(++calls % 4 == 0 ? Sweep::all : Sweep::some);
 }
@@ -305,53 +307,54 @@ void complete_ended(Sweep sweep) {
     Inside() { inside = true; }
     ~Inside() { inside = false; }
   } const here;
-  const std::unique_lock lock(under_way().mutex, std::try_to_lock);
+  const std::unique_lock lock(pending_list().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return;  // another thread is at it
-  auto& all = under_way().all;
-  std::size_t& turn = under_way().turn;
+  auto& all = pending_list().all;
+  std::size_t& turn = pending_list().turn;
   const std::size_t whole = all.size();
-  const bool few = sweep == Sweep::all || whole <= 2 * kPart;
-  if (!few) complete_part(whole - kPart, whole);
-  const std::size_t others = few ? whole : whole - kPart;
+  const bool few = sweep == Sweep::all || whole <= 2 * kSweep;
+  if (!few) complete_range(whole - kSweep, whole);
+  const std::size_t others = few ? whole : whole - kSweep;
   if (few || turn >= others) turn = 0;
-  turn = complete_part(turn, few ? others : std::min(others, turn + kPart));
+  turn = complete_range(turn, few ? others : std::min(others, turn + kSweep));
 }
 
 namespace {
 
-bool one_must_end() {
-  const std::lock_guard lock(under_way().mutex);
-  const auto& all = under_way().all;
-  return std::any_of(all.begin(), all.end(), [](const Begun* one) { return one->must_end(); });
+bool any_must_end() {
+  const std::lock_guard lock(pending_list().mutex);
+  const auto& all = pending_list().all;
+  return std::any_of(all.begin(), all.end(),
+                     [](const PendingRequest* one) { return one->must_end(); });
 }
 
 template <class Condition>
-void go_on_until(const Condition& condition) {
+void progress_until(const Condition& condition) {
   for (int round = 0; !condition(); ++round) {
     complete_ended();
     let_mpi_progress();
-    nap(round);
+    backoff_sleep(round);
   }
 }
 
-void hear_nothing(void*, int*, ...) {}
+void ignore_error(void*, int*, ...) {}
 
 /// While the ranks end, nobody hears of errors that lost ranks cause.
-class Unheard {
+class SilencedErrors {
  public:
-  Unheard() {
-    Handle deaf = 0;
+  SilencedErrors() {
+    Handle silent = 0;
     real().Comm_get_errhandler(real().abi.world, &handler_);
-    real().Comm_create_errhandler(hear_nothing, &deaf);
-    real().Comm_set_errhandler(real().abi.world, real().abi.at(&deaf, 0));
-    real().Errhandler_free(&deaf);
+    real().Comm_create_errhandler(ignore_error, &silent);
+    real().Comm_set_errhandler(real().abi.world, real().abi.at(&silent, 0));
+    real().Errhandler_free(&silent);
   }
-  ~Unheard() {
+  ~SilencedErrors() {
     real().Comm_set_errhandler(real().abi.world, real().abi.at(&handler_, 0));
     real().Errhandler_free(&handler_);
   }
-  Unheard(const Unheard&) = delete;
-  Unheard& operator=(const Unheard&) = delete;
+  SilencedErrors(const SilencedErrors&) = delete;
+  SilencedErrors& operator=(const SilencedErrors&) = delete;
 
  private:
   Handle handler_ = 0;
@@ -359,7 +362,7 @@ class Unheard {
 
 /// What has come by now, and was received into a request that the program has freed: the MPI may
 /// find it only after some steps.
-void put_back_what_came() {
+void put_back_arrived() {
   constexpr int kSteps = 50;
   for (int step = 0; pending.load() != 0 && step < kSteps; ++step) {
     complete_ended(Sweep::all);
@@ -370,34 +373,34 @@ void put_back_what_came() {
 }  // namespace
 
 void end_requests() {
-  go_on_until([] { return !one_must_end(); });
+  progress_until([] { return !any_must_end(); });
   // A rank that is not here yet may still receive what another sent and forgot, or send what
   // another receives into device memory.
-  const Unheard unheard;
+  const SilencedErrors silenced;
   Handle request = 0;
   const Handle world = real().abi.world;
   const bool needs_barrier = (uses_rendezvous() || job_uses_gpus()) && fault_in(world) == 0;
   if (needs_barrier && real().Ibarrier(world, &request) == 0)
-    go_on_until([&] {  // which may not end once a rank is lost
+    progress_until([&] {  // which may not end once a rank is lost
       int flag = 0;
       return real().Test(&request, &flag, real().abi.status_ignore) != 0 || flag != 0 ||
              fault_in(world) != 0;
     });
-  put_back_what_came();
-  go_on_until([] { return !one_must_end(); });
-  const std::lock_guard lock(under_way().mutex);
-  under_way().all.clear();
+  put_back_arrived();
+  progress_until([] { return !any_must_end(); });
+  const std::lock_guard lock(pending_list().mutex);
+  pending_list().all.clear();
   pending.store(0);
 }
 
-void nap(int round) {
+void backoff_sleep(int round) {
   if (round < 50) return;
-  if (round < 100 || under_way().polled.load() != 0) {
+  if (round < 100 || pending_list().polled.load() != 0) {
     ::sched_yield();
     return;
   }
-  std::unique_lock lock(under_way().sleeping);
-  under_way().ended.wait_for(lock, std::chrono::microseconds(std::min(round / 2, 500)));
+  std::unique_lock lock(pending_list().sleeping);
+  pending_list().ended.wait_for(lock, std::chrono::microseconds(std::min(round / 2, 500)));
 }
 
 }  // namespace plait::mpi

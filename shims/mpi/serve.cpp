@@ -195,7 +195,7 @@ void end_serving() {
   for (int round = 0; states().threads.load() != 0; ++round) {
     complete_ended();
     let_mpi_progress();
-    nap(round);
+    backoff_sleep(round);
   }
   end_requests();
   end_rendezvous();  // until here a receive may still get a header
@@ -388,7 +388,7 @@ bool State::begin_thread() {
   return false;
 }
 
-void State::begin(Operation& operation) {
+void State::begin(CollectiveRequest& operation) {
   calls_served.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
@@ -403,7 +403,7 @@ void State::work() {
   while (true) {
     changed_.wait(lock, [&] { return first_ != nullptr || closed_; });
     if (first_ == nullptr) return;
-    Operation& operation = *first_;
+    CollectiveRequest& operation = *first_;
     first_ = operation.next;
     if (first_ == nullptr) last_ = nullptr;
     working_ = true;
@@ -418,7 +418,7 @@ void State::work() {
       take(turn, locations.all_on_gpu);
     });
     const std::shared_ptr<State> kept = std::move(operation.state);  // its end may come at once
-    operation_ended(operation);
+    on_collective_ended(operation);
     lock.lock();
     working_ = false;
     changed_.notify_all();

@@ -29,7 +29,7 @@ void begin_serving();
 void end_serving();
 
 /// A non-blocking call of the program's.
-struct Operation;
+struct CollectiveRequest;
 
 class State;
 
@@ -74,7 +74,7 @@ class State : public std::enable_shared_from_this<State> {
   /// any order. Null where the call is the MPI's after all. Throws Error.
   State* own_for(const CollectiveArgs& args, const Served& call);
   /// Puts the call behind those begun before it; its thread runs it.
-  void begin(Operation& operation);
+  void begin(CollectiveRequest& operation);
   /// All its calls end with Error(aborted), on all ranks. Any thread.
   void abort();
   /// No call comes any more: ends once those begun have run.
@@ -127,8 +127,8 @@ class State : public std::enable_shared_from_this<State> {
   std::shared_ptr<OnGpus> persistent_gpus_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  Operation* first_ = nullptr;  ///< of those that wait for their turn
-  Operation* last_ = nullptr;
+  CollectiveRequest* first_ = nullptr;  ///< of those that wait for their turn
+  CollectiveRequest* last_ = nullptr;
   bool working_ = false;  ///< an operation runs
   bool closed_ = false;
 };
