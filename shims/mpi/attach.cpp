@@ -64,8 +64,8 @@ struct Settings {
   bool host = false;    ///< host memory is served
   bool broken = false;  ///< a variable was wrong: all ranks hear of it
   Least on_host{}, on_gpus{}, over_nodes{};
-  bool told_bytes = false;  ///< PLAIT_MIN_BYTES is set
-  int node_size = 0;        ///< PLAIT_NODE_SIZE
+  bool min_bytes_is_set = false;  ///< PLAIT_MIN_BYTES is set
+  int node_size = 0;              ///< PLAIT_NODE_SIZE
   std::string topology;
   double arrive_s = kForeverS, deadline_s = kForeverS;
   int node = 0;            ///< world rank of this node's first rank
@@ -84,10 +84,10 @@ void set_least(const Env& env, Settings& found) {
   found.on_gpus.fill(kNever);
   found.over_nodes.fill(kNever);
   const auto set = [&](Collective collective, std::uint64_t host, std::uint64_t over_nodes) {
-    const bool told = env.has("PLAIT_MIN_BYTES");
+    const bool is_set = env.has("PLAIT_MIN_BYTES");
     const auto at = static_cast<std::size_t>(collective);
     const auto least = [&](std::uint64_t usual) {
-      return told && usual != kNever ? env.min_bytes : usual;
+      return is_set && usual != kNever ? env.min_bytes : usual;
     };
     if (found.host) found.on_host[at] = least(host);
     if (found.host) found.over_nodes[at] = least(over_nodes);
@@ -120,7 +120,7 @@ void read_settings(Settings& found) {
     if (env.has("PLAIT_DEADLINE_S")) found.deadline_s = env.deadline_s;
     found.topology = env.topology;
     found.node_size = env.node_size;
-    found.told_bytes = env.has("PLAIT_MIN_BYTES");
+    found.min_bytes_is_set = env.has("PLAIT_MIN_BYTES");
   } catch (const std::exception& error) {
     warn_unasked(-1, text("MPI calls pass on: ", error.what()));
     found.broken = true;
@@ -253,8 +253,8 @@ std::unique_ptr<Communicator> attach_over_nodes(Handle comm, const Place& place,
 }
 
 /// Over the communicator itself (links.hpp).
-std::string tell(Handle comm, const Place& place, std::optional<Error> failure,
-                 const std::string& word) {
+std::string exchange_path(Handle comm, const Place& place, std::optional<Error> failure,
+                          const std::string& word) {
   std::array<char, 128> shown{};  // a socket's path has at most 107 bytes
   if (word.size() < shown.size())
     std::memcpy(shown.data(), word.data(), word.size());
@@ -278,7 +278,7 @@ std::unique_ptr<Communicator> attach_in_node(Handle comm, const Place& place, bo
   Links links;
   try {
     links = link_ranks(place.rank, place.ranks, [&](const auto& failure, const std::string& word) {
-      return tell(comm, place, failure, word);
+      return exchange_path(comm, place, failure, word);
     });
   } catch (const AgreedError&) {  // each rank has said why
     return nullptr;
@@ -318,7 +318,7 @@ bool agreed_to_serve() {
                            mine.deadline_s, ' ', mine.host, ' ', mine.disabled);
   for (const Least* least : {&mine.on_host, &mine.on_gpus, &mine.over_nodes})
     for (const std::uint64_t bytes : *least) shown += text(' ', bytes);
-  shown += text(' ', mine.node_size, ' ', mine.told_bytes);
+  shown += text(' ', mine.node_size, ' ', mine.min_bytes_is_set);
   const int word = static_cast<int>(hash_bytes(shown.data(), shown.size()) >> 33);
   const auto [lowest, least_negated, whole, blind] =
       least(std::array{word, -word, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, world);
@@ -363,7 +363,7 @@ Wanted wanted_of(const Shape& shape, const Place& place) {
   const auto at = static_cast<std::size_t>(shape.request.collective);
   if (place.nodes > 1) {
     // One rank a node leaves nothing to do in a node: then only who asks for it by size gets it.
-    if (place.nodes == place.ranks && !mine.told_bytes) return {};
+    if (place.nodes == place.ranks && !mine.min_bytes_is_set) return {};
     const bool even = !shape.has_own_counts() && shape.request.counts.empty();
     return {even && mine.over_nodes[at] != kNever &&
                 message_bytes(shape.request) >= mine.over_nodes[at],
@@ -376,8 +376,8 @@ Wanted wanted_of(const Shape& shape, const Place& place) {
 }
 
 std::unique_ptr<Communicator> attach(Handle comm, const Place& place, bool can, int device) {
-  const InProgram here;
-  const Revocable revocable(comm, nullptr);
+  const ProgramThreadScope here;
+  const RevocationScope revocable(comm, nullptr);
   std::unique_ptr<Communicator> one = place.nodes > 1 ? attach_over_nodes(comm, place, can)
                                                       : attach_in_node(comm, place, can, device);
   if (!all_of(one != nullptr, comm)) return nullptr;

@@ -34,7 +34,7 @@ struct CommRecord {
 
 namespace {
 
-constexpr std::int64_t kSeldomNs = 10'000'000, kHearsNs = 1'000'000'000;
+constexpr std::int64_t kRateLimitNs = 10'000'000, kMaxFaultWaitNs = 1'000'000'000;
 
 std::int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -82,11 +82,10 @@ void call_handler(Handle handler, int code) {
 
 /// What may be a lost rank's or a revocation's doing: a rank that hears of one aborts the others.
 bool may_be_a_fault(const Error& error) {
-  return hears_revocations() &&
-         (error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::aborted);
+  return has_ulfm() && (error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::aborted);
 }
 
-constinit thread_local Revocable* innermost = nullptr;
+constinit thread_local RevocationScope* innermost = nullptr;
 
 /// Programs keep codes and ask for their words later, so each error's words have a code of their
 /// own, as long as there are not too many.
@@ -94,14 +93,14 @@ int code_of(const Error& error) {
   // Programs compare these with the codes that they get.
   if (error.code() == ErrorCode::peer_lost && real().err_proc_failed != 0)
     return real().err_proc_failed;
-  if (error.code() == ErrorCode::aborted && hears_revocations()) return real().err_revoked;
-  struct Said {
+  if (error.code() == ErrorCode::aborted && has_ulfm()) return real().err_revoked;
+  struct ErrorText {
     std::string words;
     int code = 0;
   };
   struct Codes {
     std::mutex mutex;
-    std::vector<Said> all;
+    std::vector<ErrorText> all;
     std::size_t oldest = 0;
     int error_class = 0;
   };
@@ -110,12 +109,12 @@ int code_of(const Error& error) {
   const std::string words = text("plait: ", error.what()).substr(0, 250);
   const std::lock_guard lock(codes->mutex);
   auto& all = codes->all;
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const Said& one) { return one.words == words; });
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const ErrorText& one) { return one.words == words; });
   if (found != all.end()) return found->code;
   if (codes->error_class == 0) real().Add_error_class(&codes->error_class);
   const bool is_new = all.size() < kMost;
-  Said& one = is_new ? all.emplace_back() : all[codes->oldest++ % kMost];
+  ErrorText& one = is_new ? all.emplace_back() : all[codes->oldest++ % kMost];
   if (is_new) real().Add_error_code(codes->error_class, &one.code);
   one.words = words;
   real().Add_error_string(one.code, words.c_str());
@@ -132,7 +131,7 @@ int error_code(const std::exception& caught) {
   }
 }
 
-int told(Handle comm, int code) {
+int call_errhandler(Handle comm, int code) {
   if (code != 0) real().Comm_call_errhandler(comm, code);
   return code;
 }
@@ -145,40 +144,40 @@ int report(Handle comm, const std::exception& caught) {
     if (!is_fault) log(LogLevel::warn, -1, error.what());
   } catch (const std::exception&) {  // no memory for words: the handler hears of it all the same
   }
-  return is_fault ? KeptComm(comm).report(caught) : told(comm, error_code(caught));
+  return is_fault ? RetainedComm(comm).report(caught) : call_errhandler(comm, error_code(caught));
 }
 
 bool RateLimit::is_due() {
   const std::int64_t now = now_ns();
   if (now < next_ns_) return false;
   const bool is_first = next_ns_ == 0;
-  next_ns_ = now + kSeldomNs;
+  next_ns_ = now + kRateLimitNs;
   return !is_first;
 }
 
 bool is_revoked(Handle comm) {
   int flag = 0;
-  return hears_revocations() && real().Comm_is_revoked(comm, &flag) == 0 && flag != 0;
+  return has_ulfm() && real().Comm_is_revoked(comm, &flag) == 0 && flag != 0;
 }
 
 int fault_in(Handle comm) {
   if (is_revoked(comm)) return real().err_revoked;
   Handle group = 0;
   int failed = 0;
-  if (!hears_revocations() || real().Comm_get_failed(comm, &group) != 0) return 0;
+  if (!has_ulfm() || real().Comm_get_failed(comm, &group) != 0) return 0;
   real().Group_size(real().abi.at(&group, 0), &failed);
   real().Group_free(&group);
   return failed > 0 ? real().err_proc_failed : 0;
 }
 
-void refuse_revoked(Handle comm) {
+void throw_if_revoked(Handle comm) {
   if (!is_revoked(comm)) return;
   throw Error(ErrorCode::aborted,
               "wanted a communicator for this call, found that the program has revoked it "
               "(MPIX_Comm_revoke); go on with one of MPIX_Comm_shrink");
 }
 
-KeptComm::KeptComm(Handle comm) {
+RetainedComm::RetainedComm(Handle comm) {
   static thread_local std::shared_ptr<CommRecord> last;
   const Abi& abi = real().abi;
   if (keyval == 0 || abi.key(comm) == abi.no_comm) return;
@@ -187,32 +186,32 @@ KeptComm::KeptComm(Handle comm) {
   record_ = last;
 }
 
-int KeptComm::told(int code) const {
-  if (record_ == nullptr) return mpi::told(real().abi.world, code);
-  if (!record_->is_freed.load()) return mpi::told(record_->comm, code);
+int RetainedComm::call_errhandler(int code) const {
+  if (record_ == nullptr) return mpi::call_errhandler(real().abi.world, code);
+  if (!record_->is_freed.load()) return mpi::call_errhandler(record_->comm, code);
   if (code != 0) call_handler(record_->handler, code);
   return code;
 }
 
-int KeptComm::report(const std::exception& caught) const {
+int RetainedComm::report(const std::exception& caught) const {
   const Error error = as_error(caught);
   log(LogLevel::warn, -1, error.what());
-  const InProgram here;
+  const ProgramThreadScope here;
   std::int64_t since_ns = 0;
   while (true) {
-    if (const std::optional<int> code = code_of(error, since_ns)) return told(*code);
+    if (const std::optional<int> code = code_of(error, since_ns)) return call_errhandler(*code);
     let_mpi_progress();
     ::sched_yield();
   }
 }
 
-bool KeptComm::is_revoked() const {
-  if (record_ == nullptr || !hears_revocations()) return false;
+bool RetainedComm::is_revoked() const {
+  if (record_ == nullptr || !has_ulfm()) return false;
   const std::lock_guard lock(record_->mutex);
   return !record_->is_freed.load() && mpi::is_revoked(record_->comm);
 }
 
-std::optional<int> KeptComm::code_of(const Error& error, std::int64_t& since_ns) const {
+std::optional<int> RetainedComm::code_of(const Error& error, std::int64_t& since_ns) const {
   if (!may_be_a_fault(error) || record_ == nullptr) return error_code(error);
   {
     const std::lock_guard lock(record_->mutex);
@@ -220,25 +219,26 @@ std::optional<int> KeptComm::code_of(const Error& error, std::int64_t& since_ns)
     if (found != 0) return found;
   }
   if (since_ns == 0) since_ns = now_ns();
-  if (now_ns() - since_ns < kHearsNs) return std::nullopt;
+  if (now_ns() - since_ns < kMaxFaultWaitNs) return std::nullopt;
   return real().err_proc_failed;
 }
 
-void begin_kept_comms() {
+void begin_retained_comms() {
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
 }
 
-Revocable::Revocable(Handle comm, State* state) : comm_(comm), state_(state), outer_(innermost) {
-  if (hears_revocations()) innermost = this;
+RevocationScope::RevocationScope(Handle comm, State* state)
+    : comm_(comm), state_(state), outer_(innermost) {
+  if (has_ulfm()) innermost = this;
 }
 
-Revocable::~Revocable() {
-  if (hears_revocations()) innermost = outer_;
+RevocationScope::~RevocationScope() {
+  if (has_ulfm()) innermost = outer_;
 }
 
-void Revocable::look() {
+void RevocationScope::look() {
   if (innermost == nullptr || !innermost->rate_limit_.is_due()) return;
-  if (innermost->state_ == nullptr) return refuse_revoked(innermost->comm_);
+  if (innermost->state_ == nullptr) return throw_if_revoked(innermost->comm_);
   if (is_revoked(innermost->comm_)) innermost->state_->abort();
 }
 

@@ -16,7 +16,7 @@ class State;
 /// plait's own code for it; of a lost rank and a revoked communicator the MPI's, where it has one.
 int error_code(const std::exception& caught);
 /// The error handler of the communicator hears of a code that the MPI has not raised; 0 is none.
-int told(Handle comm, int code);
+int call_errhandler(Handle comm, int code);
 /// The same of an error; its code. Under ULFM that waits a second at most for the MPI to hear of
 /// the lost rank or the revocation, which the program may ask it for next.
 int report(Handle comm, const std::exception& caught);
@@ -41,25 +41,25 @@ class RateLimit {
 };
 
 /// Whether the MPI says which communicators the program has revoked (ULFM, in Open MPI 5).
-inline bool hears_revocations() { return real().Comm_is_revoked != nullptr; }
+inline bool has_ulfm() { return real().Comm_is_revoked != nullptr; }
 bool is_revoked(Handle comm);
 /// Throws Error(aborted) where it is.
-void refuse_revoked(Handle comm);
+void throw_if_revoked(Handle comm);
 /// The MPI's code where ULFM says that it is, or that it has lost ranks; 0 = neither yet.
 int fault_in(Handle comm);
 
 struct CommRecord;
 
 /// A program's communicator for a call that ends later.
-class KeptComm {
+class RetainedComm {
  public:
   /// None: MPI_COMM_WORLD's handler hears of errors.
-  KeptComm() = default;
+  RetainedComm() = default;
   /// Of a handle that the MPI has taken for a call.
-  explicit KeptComm(Handle comm);
+  explicit RetainedComm(Handle comm);
   /// As told() and report(). Where the program has freed it, its handler is called with a
   /// communicator of this rank alone.
-  int told(int code) const;
+  int call_errhandler(int code) const;
   int report(const std::exception& caught) const;
   bool is_revoked() const;
   /// The code of an error that a call ended with. Nothing while the MPI may yet hear of its cause;
@@ -71,17 +71,17 @@ class KeptComm {
 };
 
 /// In MPI_Init, before any is made.
-void begin_kept_comms();
+void begin_retained_comms();
 
 /// A blocking call of plait's, while the program may revoke its communicator: let_mpi_progress()
 /// then ends the call, by aborting its state, or where ranks are only about to meet (null), by
 /// Error(aborted).
-class Revocable {
+class RevocationScope {
  public:
-  Revocable(Handle comm, State* state);
-  ~Revocable();
-  Revocable(const Revocable&) = delete;
-  Revocable& operator=(const Revocable&) = delete;
+  RevocationScope(Handle comm, State* state);
+  ~RevocationScope();
+  RevocationScope(const RevocationScope&) = delete;
+  RevocationScope& operator=(const RevocationScope&) = delete;
   /// At this thread's innermost. May throw.
   static void look();
 
@@ -89,7 +89,7 @@ class Revocable {
   Handle comm_;
   State* state_;
   RateLimit rate_limit_;
-  Revocable* outer_;
+  RevocationScope* outer_;
 };
 
 }  // namespace plait::mpi

@@ -196,17 +196,17 @@ void Job::take_parts(const CollectiveArgs& args, const Place& place) {
   }
 }
 
-void Job::keep_types() {
+void Job::retain_types() {
   for (Staged& one : staged_) {
     if (one.layout.contiguous) continue;
-    one.layout.type = kept_.emplace_back(one.layout.type).type();
+    one.layout.type = retained_types_.emplace_back(one.layout.type).type();
   }
 }
 
 void Job::end() {
   for (const Staged& one : staged_) unpack(one.from, one.count, one.layout, one.to);
   staging_.put_back();
-  kept_.clear();
+  retained_types_.clear();
   staged_.clear();
   rooms_.clear();
 }

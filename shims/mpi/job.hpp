@@ -28,7 +28,7 @@ class Job {
   const void* input() const { return input_; }
   void* output() const { return output_; }
   /// For a call that ends later: the program may free its datatypes before.
-  void keep_types();
+  void retain_types();
   /// Puts what was staged to its places, once the call has run.
   void end();
 
@@ -58,7 +58,7 @@ class Job {
   void* output_ = nullptr;
   std::vector<std::unique_ptr<std::byte[]>> rooms_;
   std::vector<Staged> staged_;
-  std::vector<KeptType> kept_;
+  std::vector<RetainedType> retained_types_;
 };
 
 }  // namespace plait::mpi

@@ -386,22 +386,22 @@ std::vector<Piece> first_pieces(const Layout& layout, Count count, std::uint64_t
   return pieces;
 }
 
-KeptType::KeptType(Handle type) : type_(type) {
+RetainedType::RetainedType(Handle type) : type_(type) {
   if (real().abi.type(type) != nullptr || !size_of(type)) return;
   if (real().Type_dup(type, &made_) != 0) return;
   type_ = made_ = real().abi.at(&made_, 0);
 }
 
-KeptType::KeptType(KeptType&& other) noexcept
+RetainedType::RetainedType(RetainedType&& other) noexcept
     : type_(other.type_), made_(std::exchange(other.made_, 0)) {}
 
-KeptType::~KeptType() {
+RetainedType::~RetainedType() {
   if (made_ != 0) real().Type_free(&made_);
 }
 
-KeptLayout::KeptLayout(const Layout& layout)
-    : layout_(layout), kept_(layout.contiguous || layout.bytes == 0 ? 0 : layout.type) {
-  if (kept_.type() != 0) layout_.type = kept_.type();
+RetainedLayout::RetainedLayout(const Layout& layout)
+    : layout_(layout), retained_(layout.contiguous || layout.bytes == 0 ? 0 : layout.type) {
+  if (retained_.type() != 0) layout_.type = retained_.type();
 }
 
 }  // namespace plait::mpi

@@ -45,14 +45,14 @@ void add_pieces(std::vector<Piece>& pieces, const Layout& layout, std::intptr_t 
 std::vector<Piece> first_pieces(const Layout& layout, Count count, std::uint64_t bytes);
 
 /// A type that outlives the program's, which it may free while a call is under way.
-class KeptType {
+class RetainedType {
  public:
-  explicit KeptType(Handle type);
-  ~KeptType();
-  KeptType(KeptType&& other) noexcept;
-  KeptType(const KeptType&) = delete;
-  KeptType& operator=(const KeptType&) = delete;
-  KeptType& operator=(KeptType&&) = delete;
+  explicit RetainedType(Handle type);
+  ~RetainedType();
+  RetainedType(RetainedType&& other) noexcept;
+  RetainedType(const RetainedType&) = delete;
+  RetainedType& operator=(const RetainedType&) = delete;
+  RetainedType& operator=(RetainedType&&) = delete;
   Handle type() const { return type_; }
 
  private:
@@ -61,15 +61,15 @@ class KeptType {
 };
 
 /// A layout that outlives its type.
-class KeptLayout {
+class RetainedLayout {
  public:
-  explicit KeptLayout(const Layout& layout);
+  explicit RetainedLayout(const Layout& layout);
   const Layout& operator*() const { return layout_; }
   const Layout* operator->() const { return &layout_; }
 
  private:
   Layout layout_;
-  KeptType kept_;
+  RetainedType retained_;
 };
 
 }  // namespace plait::mpi

@@ -31,7 +31,7 @@ class Narrowed {
   const int* operator()(const Count* values) {
     const int numbers = 2 * seen_++ < arrays_ ? lengths_.in : lengths_.out;
     if (values == nullptr) return nullptr;
-    std::vector<int>& made = kept_.emplace_back();
+    std::vector<int>& made = narrowed_.emplace_back();
     made.reserve(static_cast<std::size_t>(numbers));
     for (int at = 0; at < numbers; ++at) made.push_back((*this)(values[at]));
     return made.data();
@@ -42,7 +42,7 @@ class Narrowed {
   Lengths lengths_;
   int arrays_, seen_ = 0;
   bool fits_ = true;
-  std::vector<std::vector<int>> kept_;
+  std::vector<std::vector<int>> narrowed_;
 };
 
 /// What means something at the root alone, and elsewhere may point anywhere: null there.

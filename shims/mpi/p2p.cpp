@@ -49,7 +49,7 @@ std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
       made->fill(status);
       error_in(status) = error;
     }
-    return made->is_reported ? code : told(comm, code);
+    return made->is_reported ? code : call_errhandler(comm, code);
   } catch (const std::exception& error) {
     return report(comm, error);
   }
@@ -63,7 +63,7 @@ int blocking_recv(Handle comm, const P2PArgs& to, void* status, const Function& 
     const Statuses filled(status, 1, true);
     const int code = function(recv.posted(), filled.at(0));
     if (error_class(code) == real().abi.err_truncate) recv.on_truncated(filled.at(0));
-    return code != 0 ? code : told(comm, recv.end(filled.at(0)));
+    return code != 0 ? code : call_errhandler(comm, recv.end(filled.at(0)));
   } catch (const std::exception& error) {
     return report(comm, error);
   }
@@ -88,7 +88,7 @@ struct MakeRequest {
   Handle comm;
   void* request;
   int operator()(Handle native, std::unique_ptr<RendezvousRecv> recv) const {
-    return start_grequest(make_recv_request(native, std::move(recv)), KeptComm(comm), request);
+    return start_grequest(make_recv_request(native, std::move(recv)), RetainedComm(comm), request);
   }
 };
 
@@ -236,8 +236,8 @@ int fix_probe(int code, Handle comm, int found, void* status) {
 #define PLAIT_MPI_RECV_AS(mpi_name, pmpi_name, name, comm_of, parameters, arguments) \
   PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* status) {         \
     if (is_native_only(buffer, count, type)) {                                       \
-      const auto natively = [&](void* told) {                                        \
-        return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, told);            \
+      const auto natively = [&](void* filled) {                                      \
+        return NATIVE(comm_of, name, PLAIT_MPI_UNPACKED arguments, filled);          \
       };                                                                             \
       return recv_natively(comm_of, {buffer, count, type}, status, natively);        \
     }                                                                                \

@@ -18,7 +18,7 @@ namespace {
 
 struct PersistentEntry {
   Staging staging;
-  KeptComm comm;  ///< of what is the MPI's
+  RetainedComm comm;  ///< of what is the MPI's
   PersistentOp* op = nullptr;
   bool runs = false;
   bool is_put_back = false;  ///< what it wrote is in the GPUs' memory
@@ -76,7 +76,7 @@ struct PersistentCollective {
   CollectiveArgs args;
   Served call;
   std::shared_ptr<State> state;  ///< given up with this
-  KeptType in_type, out_type;
+  RetainedType in_type, out_type;
   std::list<std::vector<Count>> arrays;
 };
 
@@ -91,17 +91,17 @@ PersistentEntry* find_entry(Handle request) {
 }  // namespace
 
 void add_persistent(Handle comm, Handle request, Staging staging) {
-  add_entry(request, {std::move(staging), KeptComm(comm)});
+  add_entry(request, {std::move(staging), RetainedComm(comm)});
 }
 
 void add_persistent(PersistentOp& one, void* request) {
   const Handle shown = one.handle();
-  add_entry(shown, {Staging(), KeptComm(), &one});
+  add_entry(shown, {Staging(), RetainedComm(), &one});
   std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
 }
 
 std::optional<int> init_served(const CollectiveArgs& args, void* request) {
-  const InProgram here;
+  const ProgramThreadScope here;
   try {
     const Served call = served_for_good(args);
     if (call.state == nullptr) return std::nullopt;

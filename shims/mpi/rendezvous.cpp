@@ -31,7 +31,7 @@ std::uint64_t bytes_of(Count count, Handle type) {
 }
 
 /// Why nothing more comes from a rank of the node, or is taken by it, on a communicator.
-std::optional<Error> lost(int node_rank, const KeptComm& comm) {
+std::optional<Error> lost(int node_rank, const RetainedComm& comm) {
   if (comm.is_revoked())
     return Error(ErrorCode::aborted,
                  "wanted a message's end, found that the program has revoked its communicator");
@@ -208,7 +208,8 @@ struct TokenRequest : PersistentOp {
     const int error = error_in(given);  // the function's own
     if (!is_refused) one.fill(given);
     error_in(given) = error;
-    if (!std::exchange(has_told_handler, true) && !one.is_reported) one.comm.told(one.code);
+    if (!std::exchange(has_told_handler, true) && !one.is_reported)
+      one.comm.call_errhandler(one.code);
     return one.code;
   }
 
@@ -221,7 +222,7 @@ struct PersistentRecv final : RecvRequest, TokenRequest {
   PersistentRecv(Handle native, std::unique_ptr<RendezvousRecv> to, Handle in)
       : RecvRequest(native, std::move(to)) {
     references.store(1);
-    comm = KeptComm(in);
+    comm = RetainedComm(in);
   }
   ~PersistentRecv() override { real().Request_free(&request_of_mpi); }
   PersistentRecv(const PersistentRecv&) = delete;
@@ -247,7 +248,7 @@ struct PersistentCall final : PendingRequest, TokenRequest {
   PersistentCall(std::function<std::unique_ptr<PendingRequest>(int&)> each, Handle in)
       : begin(std::move(each)) {
     references.store(1);
-    comm = KeptComm(in);
+    comm = RetainedComm(in);
   }
   void started() override {
     code = 0;
@@ -515,11 +516,11 @@ int check_truncation(Handle comm, const P2PArgs& to, const void* status, int cod
     RendezvousRecv(to).on_truncated(status);
   } catch (const std::exception&) {  // no memory to look at what came
   }
-  return code != 0 ? code : told(comm, real().abi.err_truncate);
+  return code != 0 ? code : call_errhandler(comm, real().abi.err_truncate);
 }
 
 int RendezvousRecv::end(void* status) {
-  const InProgram here;
+  const ProgramThreadScope here;
   int code = 0;
   for (int round = 0; !has_arrived(status, code); ++round) {
     complete_ended();
@@ -535,7 +536,7 @@ namespace {
 std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made,
                                             std::uint64_t bytes, int tag, Handle comm) {
   MessageSlot& slot = made->slot;
-  made->comm = KeptComm(comm);
+  made->comm = RetainedComm(comm);
   slot.tag = tag;
   real().Comm_rank(comm, &slot.source);
   slot.bytes = bytes;
@@ -620,7 +621,7 @@ PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>
 bool may_match_header(Handle type, Count count) { return bytes_of(count, type) >= kMinHeader; }
 
 int wait_for(PendingRequest& one) {
-  const InProgram here;
+  const ProgramThreadScope here;
   for (int round = 0; !one.has_ended(); ++round) {
     complete_ended();
     let_mpi_progress();

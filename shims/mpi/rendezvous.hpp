@@ -57,7 +57,7 @@ class RendezvousRecv {
   void put_back(std::uint64_t bytes);
   void* buffer_;
   Count count_;
-  KeptLayout layout_;
+  RetainedLayout layout_;
   Staging staging_;
   int gpu_ = -1;
   void* posted_;
@@ -128,7 +128,7 @@ std::optional<int> start_request(Handle comm, void* request, const Make& make) {
     int code = 0;
     std::unique_ptr<PendingRequest> made = make(code);
     if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
-    return start_grequest(std::move(made), KeptComm(comm), request);
+    return start_grequest(std::move(made), RetainedComm(comm), request);
   } catch (const std::exception& error) {
     return report(comm, error);
   }

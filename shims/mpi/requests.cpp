@@ -18,7 +18,7 @@ namespace plait::mpi {
 
 constinit std::atomic<int> pending{0};
 constinit std::atomic<int> open_grequests{0};
-constinit thread_local int InProgram::depth [[gnu::tls_model("initial-exec")]] = 0;
+constinit thread_local int ProgramThreadScope::depth [[gnu::tls_model("initial-exec")]] = 0;
 
 namespace {
 
@@ -76,7 +76,7 @@ int query(void* extra, void* status) {
 
 struct RequestError {
   Handle request;
-  KeptComm comm;
+  RetainedComm comm;
   int code;
   bool is_reported;
 };
@@ -112,7 +112,7 @@ void watch(PendingRequest& one) {
   pending.fetch_add(1);
 }
 
-int start_grequest(std::unique_ptr<PendingRequest> one, KeptComm comm, void* request) {
+int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request) {
   const std::lock_guard lock(pending_list().mutex);
   pending_list().all.push_back(one.get());  // first: a request of the MPI's cannot be taken back
   const int code = real().Grequest_start(query, end, cancel, one.get(), request);
@@ -137,14 +137,14 @@ int take_error(Handle request) {
   if (at == request_errors.end()) return 0;
   const RequestError found = std::move(*at);
   request_errors.erase(at);  // before the handler runs, which may call the MPI
-  return found.is_reported ? found.code : found.comm.told(found.code);
+  return found.is_reported ? found.code : found.comm.call_errhandler(found.code);
 }
 
 bool let_mpi_progress() {
-  if (InProgram::depth == 0) return false;
+  if (ProgramThreadScope::depth == 0) return false;
   int flag = 0;
   real().Request_get_status(progress_request, &flag, real().abi.status_ignore);
-  Revocable::look();
+  RevocationScope::look();
   return true;
 }
 
@@ -171,7 +171,7 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const Served& call,
     turn.refusal = attempt([&] {
       const int gpu = state.has_gpus() ? gpu_of_call(args, call.shape, state.place()) : -1;
       turn.job.emplace(args, call.shape, state.place(), gpu);
-      turn.job->keep_types();
+      turn.job->retain_types();
     });
     return made;
   } catch (...) {
@@ -181,14 +181,14 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const Served& call,
 }
 
 int start_served(const Served& call, const CollectiveArgs& args, void* request) {
-  const InProgram here;
+  const ProgramThreadScope here;
   try {
-    refuse_revoked(args.comm);
+    throw_if_revoked(args.comm);
     std::unique_ptr<CollectiveRequest> made = make_collective_request(call, args);
     CollectiveRequest& operation = *made;
     int code = 0;
-    const std::optional<Error> missed =
-        attempt([&] { code = start_grequest(std::move(made), call.state->kept(), request); });
+    const std::optional<Error> missed = attempt(
+        [&] { code = start_grequest(std::move(made), call.state->retained_comm(), request); });
     if (missed || code != 0) call.state->abort();
     if (missed) throw Error(*missed);
     if (code == 0) call.state->begin(operation);
@@ -206,13 +206,14 @@ std::unique_ptr<PendingRequest> make_native_request(Handle native, Staging stagi
 }
 
 int start_native(Handle comm, Handle native, Staging staging, void* request) {
-  return start_grequest(make_native_request(native, std::move(staging)), KeptComm(comm), request);
+  return start_grequest(make_native_request(native, std::move(staging)), RetainedComm(comm),
+                        request);
 }
 
 /// plait's thread calls no MPI, so a revocation is heard here.
 bool CollectiveRequest::has_ended() {
   if (!ended.load(std::memory_order_acquire)) {
-    if (hears_revocations() && rate_limit_.is_due() && comm.is_revoked())
+    if (has_ulfm() && rate_limit_.is_due() && comm.is_revoked())
       if (const std::shared_ptr<State> at = abortable.lock()) at->abort();
     return false;
   }
@@ -276,20 +277,20 @@ constexpr std::size_t kSweep = 16;
 /// Of [from, to) those that have ended; where the next begin after that.
 std::size_t complete_range(std::size_t from, std::size_t to) {
   auto& all = pending_list().all;
-  std::size_t kept = from;
+  std::size_t remaining = from;
   for (std::size_t at = from; at < to; ++at) {
     PendingRequest& one = *all[at];
     if (!one.has_ended()) {
-      all[kept++] = &one;
+      all[remaining++] = &one;
       continue;
     }
     pending.fetch_sub(1);
     one.complete_in_mpi();
     release_request(&one);
   }
-  all.erase(all.begin() + static_cast<std::ptrdiff_t>(kept),
+  all.erase(all.begin() + static_cast<std::ptrdiff_t>(remaining),
             all.begin() + static_cast<std::ptrdiff_t>(to));
-  return kept;
+  return remaining;
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ struct PendingRequest {
   /// To the MPI, so that the program hears of the end.
   virtual void complete_in_mpi() { real().Grequest_complete(request); }
   Handle request = 0;
-  int code = 0;   ///< of its error
-  KeptComm comm;  ///< whose handler hears of that
+  int code = 0;       ///< of its error
+  RetainedComm comm;  ///< whose handler hears of that
   /// The MPI's request, and the list of what is under way: MPICH lets go of a request that a
   /// program frees before it has ended. Of one that is watched: its owner, and the list.
   std::atomic<int> references{2};
@@ -36,7 +36,7 @@ struct PendingRequest {
 struct CollectiveRequest : PendingRequest {
   CollectiveRequest(std::shared_ptr<State> in, bool ranks_agree)
       : state(std::move(in)), abortable(state), agrees(ranks_agree) {
-    comm = state->kept();
+    comm = state->retained_comm();
   }
   bool has_ended() override;
   void fill(void* status) const override;
@@ -73,7 +73,7 @@ class Polled {
 std::unique_ptr<PendingRequest> make_native_request(Handle native, Staging staging);
 /// Gives it a request of the MPI's own; what has begun is ended with that. comm: whose handler
 /// hears of its error.
-int start_grequest(std::unique_ptr<PendingRequest> one, KeptComm comm, void* request);
+int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request);
 /// The error of a request that this thread has ended since forget_faults(), of which the handler
 /// has heard when this returns; 0 = it ended well, or stands for none of plait's. The MPI knows
 /// nothing of these errors: it would tell MPI_COMM_WORLD's handler.
@@ -117,12 +117,12 @@ void begin_progress();
 void end_progress();
 
 /// The program's thread, while a wrapped call runs.
-class InProgram {
+class ProgramThreadScope {
  public:
-  InProgram() { ++depth; }
-  ~InProgram() { --depth; }
-  InProgram(const InProgram&) = delete;
-  InProgram& operator=(const InProgram&) = delete;
+  ProgramThreadScope() { ++depth; }
+  ~ProgramThreadScope() { --depth; }
+  ProgramThreadScope(const ProgramThreadScope&) = delete;
+  ProgramThreadScope& operator=(const ProgramThreadScope&) = delete;
   static constinit thread_local int depth;
 };
 

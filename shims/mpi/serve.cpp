@@ -157,17 +157,17 @@ State* attached(Handle comm, const Place& place, std::size_t most) {
 }  // namespace
 
 void give_up(State* state) {
-  std::shared_ptr<State> kept;
+  std::shared_ptr<State> owned;
   {
     const std::lock_guard lock(states().mutex);
     auto& all = states().all;
     const auto at =
         std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == state; });
     if (at == all.end()) return;
-    kept = std::move(*at);
+    owned = std::move(*at);
     all.erase(at);
   }
-  kept->close();
+  owned->close();
 }
 
 void begin_serving() {
@@ -175,7 +175,7 @@ void begin_serving() {
   intercepting.store(serves || is_counting());
   if (!serves) return;
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
-  begin_kept_comms();
+  begin_retained_comms();
   set_thresholds();
   begin_progress();
   begin_rendezvous(has_hook());
@@ -185,7 +185,7 @@ void begin_serving() {
 
 void end_serving() {
   if (!serving.exchange(false)) return;
-  const InProgram here;
+  const ProgramThreadScope here;
   std::vector<std::shared_ptr<State>> all;
   {
     const std::lock_guard lock(states().mutex);
@@ -417,7 +417,7 @@ void State::work() {
             agree_locations(is_on_gpu ? location_on(turn.job->gpu()) : BufferLocation::host);
       take(turn, locations.all_on_gpu);
     });
-    const std::shared_ptr<State> kept = std::move(operation.state);  // its end may come at once
+    const std::shared_ptr<State> owned = std::move(operation.state);  // its end may come at once
     on_collective_ended(operation);
     lock.lock();
     working_ = false;
@@ -476,17 +476,17 @@ Served served(const CollectiveArgs& args, bool may_attach) {
 Served served_for_good(const CollectiveArgs& args) {
   Served call = served(args, true);
   if (call.state == nullptr || call.state->place().nodes > 1) return {};  // as non-blocking ones
-  const Revocable revocable(args.comm, call.state);
-  refuse_revoked(args.comm);
+  const RevocationScope revocable(args.comm, call.state);
+  throw_if_revoked(args.comm);
   call.state = call.state->own_for(args, call);
   return call;
 }
 
 std::optional<int> run_served(const Served& call, const CollectiveArgs& args) {
-  const InProgram here;
-  const Revocable revocable(args.comm, call.state);
+  const ProgramThreadScope here;
+  const RevocationScope revocable(args.comm, call.state);
   try {
-    refuse_revoked(args.comm);
+    throw_if_revoked(args.comm);
     if (!call.state->run(args, call)) return std::nullopt;
     calls_served.fetch_add(1, std::memory_order_relaxed);
     return 0;

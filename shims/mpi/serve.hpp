@@ -55,9 +55,9 @@ struct Served {
 /// This rank in one communicator that plait serves.
 class State : public std::enable_shared_from_this<State> {
  public:
-  State(Handle kept, Place place) : kept_(kept), place_(place) {}
+  State(Handle comm, Place place) : retained_comm_(comm), place_(place) {}
   /// The program's communicator.
-  const KeptComm& kept() const { return kept_; }
+  const RetainedComm& retained_comm() const { return retained_comm_; }
   /// Before ranks vote on serving: has a thread for calls that are begun, on one node. False, and
   /// said why, where none can be had: such a call could end in no other way.
   bool begin_thread();
@@ -120,7 +120,7 @@ class State : public std::enable_shared_from_this<State> {
   void await_stream();
   void work();
   void await_idle();
-  KeptComm kept_;
+  RetainedComm retained_comm_;
   Place place_;
   std::unique_ptr<Communicator> comm_;
   std::shared_ptr<OnGpus> gpus_ = std::make_shared<OnGpus>();

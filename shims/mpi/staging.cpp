@@ -132,7 +132,7 @@ void Staging::add_received(void* buffer, Handle type, Count count, bool is_pinne
   StagedArgument* const one = stage_argument(
       data_location(buffer, type, count), buffer, span_of(type, count), false, false, [](auto&) {},
       is_pinned);
-  if (one != nullptr) one->received.emplace(Received{KeptLayout(layout_of(type)), count});
+  if (one != nullptr) one->received.emplace(Received{RetainedLayout(layout_of(type)), count});
 }
 
 /// The first rank's output of some scans is nobody's.

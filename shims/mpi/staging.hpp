@@ -82,7 +82,7 @@ class Staging {
 
  private:
   struct Received {
-    KeptLayout layout;
+    RetainedLayout layout;
     Count count;
   };
   struct StagedArgument {
