@@ -8,10 +8,10 @@
 
 namespace plait::mpi {
 
-void await_all_ranks(Handle comm, double patience_s) {
+void wait_for_all_ranks(Handle comm, double warn_after_s) {
   Handle request = 0;
   if (real().Ibarrier(comm, &request) != 0) return;
-  const std::int64_t warn_ns = deadline_in(patience_s);
+  const std::int64_t warn_ns = deadline_in(warn_after_s);
   bool has_warned = false;
   int flag = 0;
   for (int round = 0;; ++round) {
@@ -20,7 +20,7 @@ void await_all_ranks(Handle comm, double patience_s) {
     if (has_warned || now_ns() < warn_ns) continue;
     int rank = -1;
     real().Comm_rank(comm, &rank);
-    warn_unasked(rank, text("MPI_Init has waited ", patience_s,
+    warn_unasked(rank, text("MPI_Init has waited ", warn_after_s,
                             " s for ranks that have not come to libplait_mpi.so: does each rank of "
                             "this job run with the drop-in? One without it (a container that lacks "
                             "the file: \"cannot be preloaded: ignored\") never comes, and the job "

@@ -28,16 +28,16 @@ namespace plait::mpi {
 namespace {
 
 /// MPI waits for a rank as long as it takes; a rank that ends is noticed at once.
-constexpr double kForeverS = 1e8;
+constexpr double kUnlimitedS = 1e8;
 /// From when on MPI_Init says what it waits for.
-constexpr double kPatienceS = 10;
+constexpr double kWarnAfterS = 10;
 /// Smaller messages in device memory are staged and are the MPI's: ranks need not agree then.
-constexpr std::uint64_t kLeastOnGpus = 16 << 10;
-constexpr std::uint64_t kLeastOverNodes = 4 << 20;
+constexpr std::uint64_t kMinOnGpus = 16 << 10;
+constexpr std::uint64_t kMinOverNodes = 4 << 20;
 
 /// The least message of each collective that plait takes unless told otherwise: from where on it
 /// was faster than Open MPI and MPICH on two ranks (docs/mpi.md).
-std::uint64_t usual_least(Collective collective) {
+std::uint64_t default_min_bytes(Collective collective) {
   switch (collective) {
     case Collective::all_reduce:
     case Collective::reduce_scatter: return 64 << 10;
@@ -47,39 +47,39 @@ std::uint64_t usual_least(Collective collective) {
 }
 
 /// The same of ranks on several nodes, where a node has more than one (docs/mpi.md).
-std::uint64_t usual_least_over_nodes(Collective collective) {
+std::uint64_t default_min_bytes_over_nodes(Collective collective) {
   switch (collective) {
     case Collective::all_reduce:
     case Collective::reduce_scatter:
-    case Collective::reduce: return kLeastOverNodes;
+    case Collective::reduce: return kMinOverNodes;
     default: return kNever;
   }
 }
 
 /// Message that is served, by Collective.
-using Least = std::array<std::uint64_t, 16>;
+using MinBytes = std::array<std::uint64_t, 16>;
 
-struct Settings {
+struct MpiSettings {
   bool disabled = false;
   bool host = false;    ///< host memory is served
   bool broken = false;  ///< a variable was wrong: all ranks hear of it
-  Least on_host{}, on_gpus{}, over_nodes{};
+  MinBytes on_host{}, on_gpus{}, over_nodes{};
   bool min_bytes_is_set = false;  ///< PLAIT_MIN_BYTES is set
   int node_size = 0;              ///< PLAIT_NODE_SIZE
   std::string topology;
-  double arrive_s = kForeverS, deadline_s = kForeverS;
+  double arrive_s = kUnlimitedS, deadline_s = kUnlimitedS;
   int node = 0;            ///< world rank of this node's first rank
   std::vector<int> nodes;  ///< that of each rank of MPI_COMM_WORLD
   Handle world_group = 0;
 };
 
-Settings& settings() {
-  static auto* const one = new Settings;
+MpiSettings& settings() {
+  static auto* const one = new MpiSettings;
   return *one;
 }
 
 /// From PLAIT_OPS and PLAIT_MIN_BYTES: the former names collectives, the latter is for all served.
-void set_least(const Env& env, Settings& found) {
+void set_min_bytes(const Env& env, MpiSettings& found) {
   found.on_host.fill(kNever);
   found.on_gpus.fill(kNever);
   found.over_nodes.fill(kNever);
@@ -91,15 +91,16 @@ void set_least(const Env& env, Settings& found) {
     };
     if (found.host) found.on_host[at] = least(host);
     if (found.host) found.over_nodes[at] = least(over_nodes);
-    found.on_gpus[at] = least(kLeastOnGpus);
+    found.on_gpus[at] = least(kMinOnGpus);
   };
   if (!env.ops.empty()) {
     for (const std::string& name : split(env.ops, ','))
-      set(parse_collective(name), 64 << 10, kLeastOverNodes);
+      set(parse_collective(name), 64 << 10, kMinOverNodes);
     return;
   }
-#define PLAIT_COLLECTIVE(name, input, output, busbw) \
-  set(Collective::name, usual_least(Collective::name), usual_least_over_nodes(Collective::name));
+#define PLAIT_COLLECTIVE(name, input, output, busbw)         \
+  set(Collective::name, default_min_bytes(Collective::name), \
+      default_min_bytes_over_nodes(Collective::name));
 #include "plait/collectives.def"
 #undef PLAIT_COLLECTIVE
   // Messages of two ranks by name alone: they have not run on GPUs, and a started receive of a
@@ -108,14 +109,14 @@ void set_least(const Env& env, Settings& found) {
 }
 
 /// A bad value is no reason to end somebody's program: it is this rank's reason to pass on.
-void read_settings(Settings& found) {
+void read_settings(MpiSettings& found) {
   try {
     const Env env = read_env();
     counting.store(!env.profile.empty());
     found.disabled = env.disable;
     found.host = env.mpi_host;
     set_log(env.debug, env.debug_file);
-    set_least(env, found);
+    set_min_bytes(env, found);
     if (env.has("PLAIT_ARRIVE_S")) found.arrive_s = env.arrive_s;
     if (env.has("PLAIT_DEADLINE_S")) found.deadline_s = env.deadline_s;
     found.topology = env.topology;
@@ -129,7 +130,7 @@ void read_settings(Settings& found) {
 
 /// The least of each over all ranks of a communicator.
 template <std::size_t kNumbers>
-std::array<int, kNumbers> least(const std::array<int, kNumbers>& mine, Handle comm) {
+std::array<int, kNumbers> min_over_ranks(const std::array<int, kNumbers>& mine, Handle comm) {
   const Abi& abi = real().abi;
   std::array<int, kNumbers> all{};
   const int code =
@@ -137,7 +138,9 @@ std::array<int, kNumbers> least(const std::array<int, kNumbers>& mine, Handle co
   return code == 0 ? all : std::array<int, kNumbers>{};
 }
 
-bool all_of(bool mine, Handle comm) { return least(std::array{mine ? 1 : 0}, comm)[0] == 1; }
+bool all_of(bool mine, Handle comm) {
+  return min_over_ranks(std::array{mine ? 1 : 0}, comm)[0] == 1;
+}
 
 /// All ranks that this launcher started have the drop-in. Open MPI hands its environment on to
 /// other nodes only by name.
@@ -156,26 +159,26 @@ int node_of(Handle world) {
   real().Comm_rank(world, &me);
   if (real().Comm_split_type(world, abi.shared_kind, me, abi.no_info, &shared) != 0) return -1;
   real().Comm_size(shared, &ranks);
-  struct Word {
+  struct NodeRecord {
     std::uint64_t host;
     int rank;
-    int played;
+    int emulated;
   };
   const int size = settings().node_size;
-  const Word mine{host_id(), me, size > 0 ? me / size : 0};
-  std::vector<Word> all(static_cast<std::size_t>(ranks), mine);
+  const NodeRecord mine{host_id(), me, size > 0 ? me / size : 0};
+  std::vector<NodeRecord> all(static_cast<std::size_t>(ranks), mine);
   real().small.Allgather(&mine, sizeof mine, abi.byte, all.data(), sizeof mine, abi.byte, shared);
   real().Comm_free(&shared);
-  const auto first = std::find_if(all.begin(), all.end(), [&](const Word& one) {
-    return one.host == mine.host && one.played == mine.played;
+  const auto first = std::find_if(all.begin(), all.end(), [&](const NodeRecord& one) {
+    return one.host == mine.host && one.emulated == mine.emulated;
   });
   return first->rank;
 }
 
 /// Which node each rank of the world is on: what a communicator spans, its ranks then know alike
 /// and without a word.
-void learn_nodes(Handle world, int ranks) {
-  Settings& mine = settings();
+void exchange_nodes(Handle world, int ranks) {
+  MpiSettings& mine = settings();
   const Abi& abi = real().abi;
   mine.node = node_of(world);
   mine.nodes.assign(static_cast<std::size_t>(ranks), mine.node);
@@ -188,7 +191,7 @@ void learn_nodes(Handle world, int ranks) {
 /// communicator is the MPI's. All its ranks find that alike: each has ranks of another world beside
 /// it.
 int nodes_of(Handle comm, int ranks) {
-  const Settings& mine = settings();
+  const MpiSettings& mine = settings();
   Handle group = 0;
   if (real().Comm_group(comm, &group) != 0) return 0;
   std::vector<int> here(static_cast<std::size_t>(ranks)), there(here);
@@ -205,10 +208,10 @@ int nodes_of(Handle comm, int ranks) {
   return static_cast<int>(nodes.size());
 }
 
-CommunicatorOptions options_for(const Place& place, int device) {
+CommunicatorOptions options_for(const RankPosition& position, int device) {
   CommunicatorOptions options;
-  options.rank = place.rank;
-  options.ranks = place.ranks;
+  options.rank = position.rank;
+  options.ranks = position.ranks;
   options.topology = settings().topology;
   options.arrive_s = settings().arrive_s;
   options.deadline_s = settings().deadline_s;
@@ -218,7 +221,7 @@ CommunicatorOptions options_for(const Place& place, int device) {
 }
 
 /// Null, and said why, where this rank cannot.
-std::unique_ptr<Communicator> made(const CommunicatorOptions& options) {
+std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options) {
   try {
     return Communicator::create(options);
   } catch (const std::exception& error) {
@@ -233,35 +236,37 @@ std::unique_ptr<Communicator> made(const CommunicatorOptions& options) {
 
 /// Its ranks are on several nodes: what goes between these is the MPI's to carry, on a communicator
 /// that is kept as long as plait's.
-std::unique_ptr<Communicator> attach_over_nodes(Handle comm, const Place& place, bool can) {
-  CommunicatorOptions options = options_for(place, kNoDevice);
+std::unique_ptr<Communicator> attach_over_nodes(Handle comm, const RankPosition& position,
+                                                bool can) {
+  CommunicatorOptions options = options_for(position, kNoDevice);
   // Once ranks of the job are lost, messages of a new communicator between nodes are not sure to be
   // its own.
   const bool lost = fault_in(real().abi.world) != 0;
   if (lost)
-    log(LogLevel::warn, place.rank,
+    log(LogLevel::warn, position.rank,
         "a communicator over nodes stays with the MPI: the job has lost ranks");
   if (!all_of(can && !lost, comm)) return nullptr;
   try {
-    options.carrier = carrier_on(comm, place.rank, place.ranks);
+    options.carrier = carrier_on(comm, position.rank, position.ranks);
   } catch (const std::exception& error) {
-    log(LogLevel::warn, place.rank, text("a communicator stays with the MPI: ", error.what()));
+    log(LogLevel::warn, position.rank, text("a communicator stays with the MPI: ", error.what()));
   }
   if (!all_of(options.carrier != nullptr, comm)) return nullptr;
   options.node = text(settings().node);
-  return made(options);
+  return create_or_null(options);
 }
 
 /// Over the communicator itself (links.hpp).
-std::string exchange_path(Handle comm, const Place& place, std::optional<Error> failure,
-                          const std::string& word) {
+std::string exchange_path(Handle comm, const RankPosition& position, std::optional<Error> failure,
+                          const std::string& hash) {
   std::array<char, 128> shown{};  // a socket's path has at most 107 bytes
-  if (word.size() < shown.size())
-    std::memcpy(shown.data(), word.data(), word.size());
+  if (hash.size() < shown.size())
+    std::memcpy(shown.data(), hash.data(), hash.size());
   else if (!failure)
-    failure = Error(ErrorCode::invalid_argument, text("a path too long for a socket: ", word));
+    failure = Error(ErrorCode::invalid_argument, text("a path too long for a socket: ", hash));
   if (failure)
-    log(LogLevel::warn, place.rank, text("a communicator stays with the MPI: ", failure->what()));
+    log(LogLevel::warn, position.rank,
+        text("a communicator stays with the MPI: ", failure->what()));
   const bool all_can = all_of(!failure, comm);
   if (!all_can && failure) throw AgreedError(failure->code(), reason_of(*failure));
   if (!all_can) throw AgreedError(ErrorCode::aborted, "another rank cannot meet the others");
@@ -271,20 +276,21 @@ std::string exchange_path(Handle comm, const Place& place, std::optional<Error> 
 }
 
 /// All its ranks are on one node, in one MPI_COMM_WORLD (can_attach).
-std::unique_ptr<Communicator> attach_in_node(Handle comm, const Place& place, bool can,
+std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& position, bool can,
                                              int device) {
   if (!all_of(can, comm)) return nullptr;
-  CommunicatorOptions options = options_for(place, device);
+  CommunicatorOptions options = options_for(position, device);
   Links links;
   try {
-    links = link_ranks(place.rank, place.ranks, [&](const auto& failure, const std::string& word) {
-      return exchange_path(comm, place, failure, word);
-    });
+    links = link_ranks(position.rank, position.ranks,
+                       [&](const auto& failure, const std::string& hash) {
+                         return exchange_path(comm, position, failure, hash);
+                       });
   } catch (const AgreedError&) {  // each rank has said why
     return nullptr;
   }
   options.rendezvous = links.rendezvous();
-  return made(options);
+  return create_or_null(options);
 }
 
 }  // namespace
@@ -300,7 +306,7 @@ std::uint64_t host_id() {
 }
 
 bool agreed_to_serve() {
-  Settings& mine = settings();
+  MpiSettings& mine = settings();
   read_settings(mine);
   if (!is_everywhere()) {
     if (mine.disabled || (!mine.host && !sees_gpus())) return false;
@@ -311,17 +317,17 @@ bool agreed_to_serve() {
     return false;
   }
   const Handle world = real().abi.world;
-  await_all_ranks(world, std::min(kPatienceS, mine.arrive_s));
+  wait_for_all_ranks(world, std::min(kWarnAfterS, mine.arrive_s));
   int ranks = 0;
   real().Comm_size(world, &ranks);
   std::string shown = text(PLAIT_VERSION, ' ', mine.topology, ' ', mine.arrive_s, ' ',
                            mine.deadline_s, ' ', mine.host, ' ', mine.disabled);
-  for (const Least* least : {&mine.on_host, &mine.on_gpus, &mine.over_nodes})
+  for (const MinBytes* least : {&mine.on_host, &mine.on_gpus, &mine.over_nodes})
     for (const std::uint64_t bytes : *least) shown += text(' ', bytes);
   shown += text(' ', mine.node_size, ' ', mine.min_bytes_is_set);
-  const int word = static_cast<int>(hash_bytes(shown.data(), shown.size()) >> 33);
+  const int hash = static_cast<int>(hash_bytes(shown.data(), shown.size()) >> 33);
   const auto [lowest, least_negated, whole, blind] =
-      least(std::array{word, -word, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, world);
+      min_over_ranks(std::array{hash, -hash, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, world);
   if (lowest != -least_negated || whole == 0) {
     warn_unasked(-1, "MPI calls pass on: PLAIT_ variables differ between ranks, or are wrong");
     return false;
@@ -330,40 +336,40 @@ bool agreed_to_serve() {
   const bool gpus = blind == 0;
   if (!gpus && (!mine.host || ranks < 2)) return false;  // alone there is nothing but to stage
   gpus_in_job.store(gpus);
-  learn_nodes(world, ranks);
+  exchange_nodes(world, ranks);
   return true;
 }
 
-bool can_attach(Handle comm, Place& place) {
+bool can_attach(Handle comm, RankPosition& position) {
   int inter = 0;
   if (real().Comm_test_inter(comm, &inter) != 0 || inter != 0) return false;
-  real().Comm_size(comm, &place.ranks);
-  real().Comm_rank(comm, &place.rank);
-  if (place.ranks < 2 || place.ranks > kMaxRanks) return false;
-  place.nodes = nodes_of(comm, place.ranks);
-  return place.nodes > 1 || (place.nodes == 1 && place.ranks <= kMostRanks);
+  real().Comm_size(comm, &position.ranks);
+  real().Comm_rank(comm, &position.rank);
+  if (position.ranks < 2 || position.ranks > kMaxRanks) return false;
+  position.nodes = nodes_of(comm, position.ranks);
+  return position.nodes > 1 || (position.nodes == 1 && position.ranks <= kMostRanks);
 }
 
 bool any_uses_gpus(Handle comm) { return !all_of(!uses_gpus(), comm); }
 
-std::uint64_t least_on_host(Collective collective) {
+std::uint64_t min_bytes_on_host(Collective collective) {
   return settings().on_host[static_cast<std::size_t>(collective)];
 }
 
-std::uint64_t least_over_nodes(Collective collective) {
+std::uint64_t min_bytes_over_nodes(Collective collective) {
   return settings().over_nodes[static_cast<std::size_t>(collective)];
 }
 
-std::uint64_t least_on_gpus(Collective collective) {
+std::uint64_t min_bytes_on_gpus(Collective collective) {
   return settings().on_gpus[static_cast<std::size_t>(collective)];
 }
 
-Wanted wanted_of(const Shape& shape, const Place& place) {
-  const Settings& mine = settings();
+ServedLocations served_locations_of(const CallShape& shape, const RankPosition& position) {
+  const MpiSettings& mine = settings();
   const auto at = static_cast<std::size_t>(shape.request.collective);
-  if (place.nodes > 1) {
+  if (position.nodes > 1) {
     // One rank a node leaves nothing to do in a node: then only who asks for it by size gets it.
-    if (place.nodes == place.ranks && !mine.min_bytes_is_set) return {};
+    if (position.nodes == position.ranks && !mine.min_bytes_is_set) return {};
     const bool even = !shape.has_own_counts() && shape.request.counts.empty();
     return {even && mine.over_nodes[at] != kNever &&
                 message_bytes(shape.request) >= mine.over_nodes[at],
@@ -375,11 +381,13 @@ Wanted wanted_of(const Shape& shape, const Place& place) {
           job_uses_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};
 }
 
-std::unique_ptr<Communicator> attach(Handle comm, const Place& place, bool can, int device) {
+std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can,
+                                     int device) {
   const ProgramThreadScope here;
   const RevocationScope revocable(comm, nullptr);
-  std::unique_ptr<Communicator> one = place.nodes > 1 ? attach_over_nodes(comm, place, can)
-                                                      : attach_in_node(comm, place, can, device);
+  std::unique_ptr<Communicator> one = position.nodes > 1
+                                          ? attach_over_nodes(comm, position, can)
+                                          : attach_in_node(comm, position, can, device);
   if (!all_of(one != nullptr, comm)) return nullptr;
   return one;
 }

@@ -12,19 +12,19 @@ constinit std::atomic<bool> counting{false};
 namespace {
 
 /// What no shape says: the type or operation is none of plait's, or the call is wrong.
-std::uint64_t bytes_by_type(const CollectiveArgs& args, const Place& place) {
+std::uint64_t bytes_by_type(const CollectiveArgs& args, const RankPosition& position) {
   const Abi& abi = real().abi;
   if (abi.key(args.in_type) == abi.no_type || args.in_count < 0) return 0;
   const Count each = args.in_count * static_cast<Count>(layout_of(args.in_type).bytes);
   const bool of_all =
       args.collective == Collective::all_gather || args.collective == Collective::all_to_all ||
       args.collective == Collective::gather || args.collective == Collective::scatter;
-  return static_cast<std::uint64_t>(each) * static_cast<std::uint64_t>(of_all ? place.ranks : 1);
+  return static_cast<std::uint64_t>(each) * static_cast<std::uint64_t>(of_all ? position.ranks : 1);
 }
 
 }  // namespace
 
-std::uint64_t counted_bytes(const Shape& shape) {
+std::uint64_t counted_bytes(const CallShape& shape) {
   if (!shape.has_own_counts()) return message_bytes(shape.request);
   return std::max(sum_of(shape.own.sends), sum_of(shape.own.gets));
 }
@@ -32,13 +32,13 @@ std::uint64_t counted_bytes(const Shape& shape) {
 void CountedNative::begin(const CollectiveArgs& args) {
   const Abi& abi = real().abi;
   int inter = 0;
-  Place place;
+  RankPosition position;
   if (abi.key(args.comm) == abi.no_comm) return;
   if (real().Comm_test_inter(args.comm, &inter) != 0) return;
-  real().Comm_size(args.comm, &place.ranks);
-  real().Comm_rank(args.comm, &place.rank);
-  const std::optional<Shape> shape = inter != 0 ? std::nullopt : shape_of(args, place);
-  counted_.emplace(args.collective, shape ? counted_bytes(*shape) : bytes_by_type(args, place),
+  real().Comm_size(args.comm, &position.ranks);
+  real().Comm_rank(args.comm, &position.rank);
+  const std::optional<CallShape> shape = inter != 0 ? std::nullopt : shape_of(args, position);
+  counted_.emplace(args.collective, shape ? counted_bytes(*shape) : bytes_by_type(args, position),
                    kByMpi);
 }
 

@@ -26,6 +26,6 @@ class CountedNative {
 };
 
 /// Bytes of a call that plait serves, as the book has them.
-std::uint64_t counted_bytes(const Shape& shape);
+std::uint64_t counted_bytes(const CallShape& shape);
 
 }  // namespace plait::mpi

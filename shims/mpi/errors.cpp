@@ -48,9 +48,9 @@ int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
 }
 
 int communicator_freed(Handle comm, int, void* value, void*) {
-  const std::unique_ptr<std::shared_ptr<CommRecord>> held(
+  const std::unique_ptr<std::shared_ptr<CommRecord>> mark_library(
       static_cast<std::shared_ptr<CommRecord>*>(value));
-  CommRecord& record = **held;
+  CommRecord& record = **mark_library;
   if (is_serving()) real().Comm_get_errhandler(comm, &record.handler);
   const std::lock_guard lock(record.mutex);
   record.is_freed.store(true);
@@ -227,7 +227,7 @@ void begin_retained_comms() {
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
 }
 
-RevocationScope::RevocationScope(Handle comm, State* state)
+RevocationScope::RevocationScope(Handle comm, CommState* state)
     : comm_(comm), state_(state), outer_(innermost) {
   if (has_ulfm()) innermost = this;
 }

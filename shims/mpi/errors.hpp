@@ -11,7 +11,7 @@
 
 namespace plait::mpi {
 
-class State;
+class CommState;
 
 /// plait's own code for it; of a lost rank and a revoked communicator the MPI's, where it has one.
 int error_code(const std::exception& caught);
@@ -78,7 +78,7 @@ void begin_retained_comms();
 /// Error(aborted).
 class RevocationScope {
  public:
-  RevocationScope(Handle comm, State* state);
+  RevocationScope(Handle comm, CommState* state);
   ~RevocationScope();
   RevocationScope(const RevocationScope&) = delete;
   RevocationScope& operator=(const RevocationScope&) = delete;
@@ -87,7 +87,7 @@ class RevocationScope {
 
  private:
   Handle comm_;
-  State* state_;
+  CommState* state_;
   RateLimit rate_limit_;
   RevocationScope* outer_;
 };

@@ -23,11 +23,11 @@ namespace plait::mpi {
     return guarded(comm, [&]() -> int {                                                           \
       const CollectiveArgs args = args_of::name arguments;                                        \
       if (is_serving() && may_serve(args))                                                        \
-        if (const Served call = served(args, true); call.state != nullptr)                        \
+        if (const ServedCall call = served_call(args, true); call.state != nullptr)               \
           if (const std::optional<int> code = run_served(call, args)) return *code;               \
       const CountedNative counted(args);                                                          \
       return staged(                                                                              \
-          comm, [&](Staging& staging) { staging.add(args); },                                     \
+          comm, [&](HostStaging& staging) { staging.add(args); },                                 \
           [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);   \
     });                                                                                           \
   }                                                                                               \
@@ -40,11 +40,11 @@ namespace plait::mpi {
     return guarded(comm, [&]() -> int {                                                           \
       const CollectiveArgs args = args_of::name arguments;                                        \
       if (is_serving() && may_serve(args))                                                        \
-        if (const Served call = served(args, false); call.state != nullptr)                       \
+        if (const ServedCall call = served_call(args, false); call.state != nullptr)              \
           return start_served(call, args, request);                                               \
       const CountedNative counted(args);                                                          \
       return start_staged(                                                                        \
-          comm, request, [&](Staging& staging) { staging.add(args); },                            \
+          comm, request, [&](HostStaging& staging) { staging.add(args); },                        \
           [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments);  \
     });                                                                                           \
   }                                                                                               \
@@ -60,7 +60,7 @@ namespace plait::mpi {
       if (may_serve(args))                                                                        \
         if (const std::optional<int> code = init_served(args, request)) return *code;             \
       return init_staged(                                                                         \
-          comm, request, [&](Staging& staging) { staging.add(args); },                            \
+          comm, request, [&](HostStaging& staging) { staging.add(args); },                        \
           [&](auto... given) { return NATIVE(init, given...); }, PLAIT_MPI_UNPACKED arguments,    \
           info);                                                                                  \
     });                                                                                           \
@@ -72,29 +72,29 @@ namespace plait::mpi {
                          mpi_begin, mpi_init)                                                  \
   PLAIT_EXPORT mpi_name parameters {                                                           \
     return staged(                                                                             \
-        comm, [&](Staging& staging) { staging.buffers; },                                      \
+        comm, [&](HostStaging& staging) { staging.buffers; },                                  \
         [&](auto... given) { return NATIVE_OF(name, lengths, given...); },                     \
         PLAIT_MPI_UNPACKED arguments);                                                         \
   }                                                                                            \
   PLAIT_EXPORT mpi_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
     return start_staged(                                                                       \
-        comm, request, [&](Staging& staging) { staging.buffers; },                             \
+        comm, request, [&](HostStaging& staging) { staging.buffers; },                         \
         [&](auto... given) { return NATIVE_OF(begin, lengths, given...); },                    \
         PLAIT_MPI_UNPACKED arguments);                                                         \
   }                                                                                            \
   PLAIT_EXPORT mpi_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {           \
     return init_staged(                                                                        \
-        comm, request, [&](Staging& staging) { staging.buffers; },                             \
+        comm, request, [&](HostStaging& staging) { staging.buffers; },                         \
         [&](auto... given) { return NATIVE_OF(init, lengths, given...); },                     \
         PLAIT_MPI_UNPACKED arguments, info);                                                   \
   }                                                                                            \
   PLAIT_MPI_ALIASES(parameters, mpi_name, mpi_begin, mpi_init)
 
 namespace small_counts {
-using N = Small::N;
-using D = Small::D;
+using N = IntCounts::N;
+using D = IntCounts::D;
 const N* at_root(const N* numbers, int, Handle) { return numbers; }
-#define NATIVE_OF(function, lengths, ...) if_there(real().small.function, comm, __VA_ARGS__)
+#define NATIVE_OF(function, lengths, ...) call_or_report(real().small.function, comm, __VA_ARGS__)
 #define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                             \
   PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name, MPI_##begin, \
                    MPI_##name##_init)
@@ -109,8 +109,8 @@ const N* at_root(const N* numbers, int, Handle) { return numbers; }
 }  // namespace small_counts
 
 namespace large_counts {
-using N = Large::N;
-using D = Large::D;
+using N = LargeCounts::N;
+using D = LargeCounts::D;
 /// The MPI that has no such function gets them narrowed, and so all of them are read.
 const N* at_root(const N* numbers, int root, Handle comm) {
   return real().large.Gatherv != nullptr ? numbers : only_at_root(numbers, root, comm);

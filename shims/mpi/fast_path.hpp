@@ -12,14 +12,14 @@
 
 namespace plait::mpi {
 
-class State;
+class CommState;
 
 /// What this rank knows of a communicator: an attribute of it.
 struct alignas(64) CommEntry {
-  Place place;
-  State* state = nullptr;   ///< once attached
-  bool uses_gpus = false;   ///< a rank of it does, as all its ranks have found
-  std::uint64_t calls = 0;  ///< blocking ones, before that, that GPUs' memory would make plait's
+  RankPosition position;
+  CommState* state = nullptr;  ///< once attached
+  bool uses_gpus = false;      ///< a rank of it does, as all its ranks have found
+  std::uint64_t calls = 0;     ///< blocking ones, before that, that GPUs' memory would make plait's
 };
 
 /// How often what was known of a communicator has ended, from 1 on: its handle may come back.
@@ -51,7 +51,7 @@ inline bool is_vote_call(std::uint64_t calls) { return (calls & (calls - 1)) == 
 /// Whether GPUs' memory alone would make such a call plait's, and no rank is known to use any. Only
 /// such blocking calls are counted, by all ranks alike.
 inline bool may_be_unserved(Collective collective, const CommEntry& entry) {
-  return !entry.uses_gpus && entry.state == nullptr && entry.place.nodes <= 1 &&
+  return !entry.uses_gpus && entry.state == nullptr && entry.position.nodes <= 1 &&
          thresholds.gpu_only[static_cast<std::size_t>(collective)] != kNever;
 }
 
@@ -60,8 +60,8 @@ inline bool may_be_unserved(Collective collective, const CommEntry& entry) {
                                                   std::uint64_t element) {
   if (!may_be_unserved(args.collective, entry)) return false;
   const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];
-  const Count count = part_of(args, entry.place).count;
-  if (message_of(args.collective, count, element, entry.place.ranks) < least) return true;
+  const Count count = part_of(args, entry.position).count;
+  if (message_of(args.collective, count, element, entry.position.ranks) < least) return true;
   if (is_vote_call(entry.calls + 1)) return false;
   ++entry.calls;
   return true;

@@ -31,7 +31,7 @@ void* loaded_driver() { return ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY)
 struct GpuState {
   std::mutex mutex;
   cuda::Context context = nullptr;
-  std::unique_ptr<OwnStream> copies;
+  std::unique_ptr<GpuStream> copies;
 };
 
 GpuState& gpu_state(int gpu) {
@@ -102,7 +102,7 @@ bool sees_gpus() {
          loaded_driver() != nullptr;
 }
 
-bool uses_gpus_after_a_look() {
+bool detect_gpu_use() {
   static std::atomic<bool> in_use{false};
   static std::atomic<std::uint64_t> seen{
       0};  // libraries at the last look, of which none was CUDA's
@@ -110,7 +110,7 @@ bool uses_gpus_after_a_look() {
   if (in_use.load(std::memory_order_acquire)) return true;
   if (count_devices.load() == nullptr) {
     if (seen.load() == libraries_loaded()) return false;
-    const link_map* const last = put_last();
+    const link_map* const last = move_mark_last();
     const std::uint64_t now = libraries_loaded();
     void* const driver = loaded_driver();
     if (driver != nullptr)
@@ -151,12 +151,12 @@ cuda::Context context_of(int gpu) {
   return one.context;
 }
 
-OwnStream::OwnStream(int gpu) : gpu_(gpu) {
+GpuStream::GpuStream(int gpu) : gpu_(gpu) {
   const cuda::Current current(context_of(gpu));
   PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
 }
 
-OwnStream::~OwnStream() {
+GpuStream::~GpuStream() {
   const cuda::Current current(context_of(gpu_));
   cuda::api().stream_destroy(stream_);
 }
@@ -165,11 +165,11 @@ cuda::Stream copy_stream(int gpu) {
   GpuState& one = gpu_state(gpu);
   static std::mutex making;
   const std::lock_guard lock(making);
-  if (one.copies == nullptr) one.copies = std::make_unique<OwnStream>(gpu);
+  if (one.copies == nullptr) one.copies = std::make_unique<GpuStream>(gpu);
   return one.copies->stream();
 }
 
-Copied::Copied(int gpu) : gpu_(gpu) {
+CopyEvent::CopyEvent(int gpu) : gpu_(gpu) {
   const cuda::Stream stream = copy_stream(gpu);
   const cuda::Current current(context_of(gpu));
   PLAIT_CUDA_CALL(event_create, &event_, cuda::kEventDisableTiming);
@@ -178,12 +178,12 @@ Copied::Copied(int gpu) : gpu_(gpu) {
   cuda::require(result, "event_record");
 }
 
-Copied::~Copied() {
+CopyEvent::~CopyEvent() {
   const cuda::Current current(context_of(gpu_));
   cuda::api().event_destroy(event_);
 }
 
-bool Copied::has_ended() const {
+bool CopyEvent::has_ended() const {
   const cuda::Current current(context_of(gpu_));
   const cuda::Result result = cuda::api().event_query(event_);
   if (result == cuda::kNotReady) return false;
@@ -191,7 +191,7 @@ bool Copied::has_ended() const {
   return true;
 }
 
-StagingBuffer::StagingBuffer(int gpu, const void* buffer, Piece whole, bool is_pinned)
+StagingBuffer::StagingBuffer(int gpu, const void* buffer, ByteRange whole, bool is_pinned)
     : gpu_(gpu), buffer_(buffer), whole_(whole) {
   const cuda::Current current(context_of(gpu));
   block_ = take_block(std::max<std::uint64_t>(whole.bytes, 1), is_pinned);
@@ -214,10 +214,10 @@ void StagingBuffer::fetch() {
                   address(buffer_, whole_.at), whole_.bytes);
 }
 
-void StagingBuffer::fetch(const std::vector<Piece>& pieces) {
+void StagingBuffer::fetch(const std::vector<ByteRange>& pieces) {
   const cuda::Stream stream = copy_stream(gpu_);
   const cuda::Current current(context_of(gpu_));
-  for (const Piece& piece : pieces)
+  for (const ByteRange& piece : pieces)
     PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(host() + piece.at),
                     address(buffer_, piece.at), piece.bytes, stream);
   PLAIT_CUDA_CALL(stream_synchronize, stream);
@@ -231,10 +231,10 @@ void StagingBuffer::begin_fetch() {
                   address(buffer_, whole_.at), whole_.bytes, stream);
 }
 
-void StagingBuffer::put(const std::vector<Piece>& pieces) {
+void StagingBuffer::put(const std::vector<ByteRange>& pieces) {
   const cuda::Stream stream = copy_stream(gpu_);
   const cuda::Current current(context_of(gpu_));
-  for (const Piece& piece : pieces)
+  for (const ByteRange& piece : pieces)
     PLAIT_CUDA_CALL(memory_copy_async, address(buffer_, piece.at),
                     reinterpret_cast<cuda::DevicePointer>(host() + piece.at), piece.bytes, stream);
   PLAIT_CUDA_CALL(stream_synchronize, stream);

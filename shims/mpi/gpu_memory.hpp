@@ -17,9 +17,9 @@ inline bool job_uses_gpus() { return gpus_in_job.load(std::memory_order_relaxed)
 
 /// This process's own part of that: it has loaded CUDA's driver, or the node has one.
 bool sees_gpus();
-bool uses_gpus_after_a_look();
+bool detect_gpu_use();
 /// The program has initialised CUDA in this process, so that a buffer of its may lie on a GPU.
-inline bool uses_gpus() { return may_have_loaded_more() && uses_gpus_after_a_look(); }
+inline bool uses_gpus() { return may_have_loaded_more() && detect_gpu_use(); }
 /// This rank's own part of a call may lie on one.
 inline bool may_hold_gpu_memory() { return job_uses_gpus() && uses_gpus(); }
 /// Ordinal of the GPU whose memory it is, or -1. The first asks the driver, once that is in use.
@@ -31,12 +31,12 @@ inline int gpu_of(const void* pointer) {
 /// The GPU's primary context, which CUDA's runtime and those who build on it use.
 cuda::Context context_of(int gpu);
 /// A non-blocking stream on that GPU. Throws driver_error.
-class OwnStream {
+class GpuStream {
  public:
-  explicit OwnStream(int gpu);
-  ~OwnStream();
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
+  explicit GpuStream(int gpu);
+  ~GpuStream();
+  GpuStream(const GpuStream&) = delete;
+  GpuStream& operator=(const GpuStream&) = delete;
   cuda::Stream stream() const { return stream_; }
 
  private:
@@ -47,12 +47,12 @@ class OwnStream {
 cuda::Stream copy_stream(int gpu);
 
 /// Tells when all copies that were put on that stream so far have ended. Throws driver_error.
-class Copied {
+class CopyEvent {
  public:
-  explicit Copied(int gpu);
-  ~Copied();
-  Copied(const Copied&) = delete;
-  Copied& operator=(const Copied&) = delete;
+  explicit CopyEvent(int gpu);
+  ~CopyEvent();
+  CopyEvent(const CopyEvent&) = delete;
+  CopyEvent& operator=(const CopyEvent&) = delete;
   bool has_ended() const;
 
  private:
@@ -61,7 +61,7 @@ class Copied {
 };
 
 /// Part of a buffer, in bytes from its begin.
-struct Piece {
+struct ByteRange {
   std::intptr_t at = 0;
   std::uint64_t bytes = 0;
 };
@@ -78,7 +78,7 @@ struct HostBlock {
 class StagingBuffer {
  public:
   /// Of [at, at + bytes) from `buffer` on.
-  StagingBuffer(int gpu, const void* buffer, Piece whole, bool is_pinned = true);
+  StagingBuffer(int gpu, const void* buffer, ByteRange whole, bool is_pinned = true);
   ~StagingBuffer();
   StagingBuffer(StagingBuffer&& other) noexcept;
   StagingBuffer(const StagingBuffer&) = delete;
@@ -91,16 +91,16 @@ class StagingBuffer {
   /// Waits until the twin holds what the GPU's memory does.
   void fetch();
   /// The same of these pieces alone, which may lie in several allocations.
-  void fetch(const std::vector<Piece>& pieces);
+  void fetch(const std::vector<ByteRange>& pieces);
   /// Begins that, on the copy stream.
   void begin_fetch();
   /// Waits until these pieces of the GPU's memory hold what the twin does; others stay untouched.
-  void put(const std::vector<Piece>& pieces);
+  void put(const std::vector<ByteRange>& pieces);
 
  private:
   int gpu_;
   const void* buffer_;
-  Piece whole_;
+  ByteRange whole_;
   HostBlock block_;
 };
 

@@ -83,47 +83,47 @@ std::byte* bytes_at(const void* base, std::intptr_t offset) {
 
 /// What a type was made of. One that a function for large counts has made, an MPI shows by its
 /// _c functions alone.
-class Made {
+class TypeContents {
  public:
-  explicit Made(Handle type) {
-    if (!ask_for_numbers(type) || is_predefined()) return;
-    types_.resize(static_cast<std::size_t>(numbers_.types));
-    std::vector<int> integers(static_cast<std::size_t>(numbers_.integers));
-    std::vector<std::intptr_t> addresses(static_cast<std::size_t>(numbers_.addresses));
-    std::vector<Count> large(static_cast<std::size_t>(numbers_.large));
-    const bool is_exported = ask_for_contents(type, integers, addresses, large);
+  explicit TypeContents(Handle type) {
+    if (!read_envelope(type) || is_predefined()) return;
+    types_.resize(static_cast<std::size_t>(sizes_.types));
+    std::vector<int> integers(static_cast<std::size_t>(sizes_.integers));
+    std::vector<std::intptr_t> addresses(static_cast<std::size_t>(sizes_.addresses));
+    std::vector<Count> large(static_cast<std::size_t>(sizes_.large));
+    const bool is_exported = read_contents(type, integers, addresses, large);
     if (!is_exported) types_.clear();
     for (std::size_t at = types_.size(); at-- > 0;)  // they may be narrower than a Handle
       types_[at] = real().abi.at(types_.data(), static_cast<int>(at));
     if (is_exported) set_parts(integers, addresses, large);
   }
   /// Of types that were made of others the question made copies.
-  ~Made() {
+  ~TypeContents() {
     for (Handle& one : types_)
       if (!is_named(one)) real().Type_free(&one);
   }
-  Made(const Made&) = delete;
-  Made& operator=(const Made&) = delete;
+  TypeContents(const TypeContents&) = delete;
+  TypeContents& operator=(const TypeContents&) = delete;
 
   /// MPI_COMBINER_...; -1 where the MPI does not say.
   int combiner() const { return combiner_; }
-  bool is_predefined() const { return combiner_ < 0 || numbers_.types == 0; }
+  bool is_predefined() const { return combiner_ < 0 || sizes_.types == 0; }
   const std::vector<Handle>& types() const { return types_; }
   /// Of a type that has a list of places, or one part, those that hold something: where, and how
   /// much.
-  struct Part {
+  struct TypePart {
     std::intptr_t at;
     Count count;
     Handle type;
   };
-  const std::vector<Part>& parts() const { return parts_; }
+  const std::vector<TypePart>& parts() const { return parts_; }
 
  private:
   struct EnvelopeSizes {
     Count integers = 0, addresses = 0, large = 0, types = 0;
   };
-  bool ask_for_numbers(Handle type) {
-    EnvelopeSizes& of = numbers_;
+  bool read_envelope(Handle type) {
+    EnvelopeSizes& of = sizes_;
     int code = 0, combiner = 0;
     if (real().Type_get_envelope_c != nullptr) {
       code = real().Type_get_envelope_c(type, &of.integers, &of.addresses, &of.large, &of.types,
@@ -136,9 +136,9 @@ class Made {
     if (code == 0) combiner_ = combiner;
     return code == 0;
   }
-  bool ask_for_contents(Handle type, std::vector<int>& integers,
-                        std::vector<std::intptr_t>& addresses, std::vector<Count>& large) {
-    const EnvelopeSizes& of = numbers_;
+  bool read_contents(Handle type, std::vector<int>& integers, std::vector<std::intptr_t>& addresses,
+                     std::vector<Count>& large) {
+    const EnvelopeSizes& of = sizes_;
     if (real().Type_get_contents_c != nullptr)
       return real().Type_get_contents_c(type, of.integers, of.addresses, of.large, of.types,
                                         integers.data(), addresses.data(), large.data(),
@@ -169,25 +169,25 @@ class Made {
     }
   }
   static bool is_named(Handle type) {
-    return real().abi.type(type) != nullptr || Made(type, false).is_predefined();
+    return real().abi.type(type) != nullptr || TypeContents(type, false).is_predefined();
   }
-  Made(Handle type, bool) { ask_for_numbers(type); }
+  TypeContents(Handle type, bool) { read_envelope(type); }
 
   int combiner_ = -1;
-  EnvelopeSizes numbers_;
+  EnvelopeSizes sizes_;
   std::vector<Handle> types_;
-  std::vector<Part> parts_;
+  std::vector<TypePart> parts_;
 };
 
 /// Where parts of an element begin that may lie in allocations of their own.
 std::vector<std::intptr_t> places_in(Handle type) {
   if (real().abi.type(type) != nullptr) return {0};
-  const Made made(type);
+  const TypeContents made(type);
   if (made.types().empty()) return {0};
   if (made.parts().empty()) return places_in(made.types()[0]);
   std::vector<std::intptr_t> all, inner;
   Handle last = 0;
-  for (const Made::Part& part : made.parts()) {
+  for (const TypeContents::TypePart& part : made.parts()) {
     if (last != part.type) inner = places_in(part.type);
     last = part.type;
     for (const std::intptr_t at : inner) all.push_back(part.at + at);
@@ -202,7 +202,7 @@ DataLocation find_data_location(const void* buffer, Handle type, Count count) {
   // What CUDA reserves for GPUs begins and ends at multiples of this: of host addresses that are
   // nearer to each other, no GPU's memory lies between.
   constexpr std::uint64_t kUnit = 2 << 20;
-  const Piece span = span_of(type, count);
+  const ByteRange span = span_of(type, count);
   if (span.bytes == 0) return {};
   const auto holding = [&](std::intptr_t at) { return gpu_holding(bytes_at(buffer, at)); };
   DataLocation found{holding(span.at)};
@@ -219,9 +219,9 @@ DataLocation find_data_location(const void* buffer, Handle type, Count count) {
   return found;
 }
 
-void append(std::vector<Piece>& pieces, Piece piece) {
+void append(std::vector<ByteRange>& pieces, ByteRange piece) {
   if (!pieces.empty()) {
-    Piece& last = pieces.back();
+    ByteRange& last = pieces.back();
     if (last.at + static_cast<std::intptr_t>(last.bytes) == piece.at) {
       last.bytes += piece.bytes;
       return;
@@ -231,20 +231,20 @@ void append(std::vector<Piece>& pieces, Piece piece) {
 }
 
 /// Of one element, the first `bytes` of its data.
-std::vector<Piece> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
+std::vector<ByteRange> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
   if (layout.contiguous) return {{0, bytes}};
-  std::vector<Piece> pieces;
-  const Made made(layout.type);
-  for (const Made::Part& part : made.parts()) {  // which may lie far from each other
+  std::vector<ByteRange> pieces;
+  const TypeContents made(layout.type);
+  for (const TypeContents::TypePart& part : made.parts()) {  // which may lie far from each other
     const Layout inner = layout_of(part.type);
     const std::uint64_t of_part =
         std::min(bytes, inner.bytes * static_cast<std::uint64_t>(part.count));
-    for (const Piece& piece : first_pieces(inner, part.count, of_part))
+    for (const ByteRange& piece : first_pieces(inner, part.count, of_part))
       append(pieces, {part.at + piece.at, piece.bytes});
     bytes -= of_part;
   }
   if (!made.parts().empty()) return pieces;
-  const Piece span = span_of(layout.type, 1);
+  const ByteRange span = span_of(layout.type, 1);
   std::vector<std::byte> marks, map;
   try {
     marks.resize(layout.bytes, std::byte{2});
@@ -296,7 +296,7 @@ Layout layout_of(Handle type) {
   std::intptr_t low = 0;
   real().Type_get_extent(type, &low, &layout.extent);
   if (low != 0 || layout.extent != static_cast<std::intptr_t>(layout.bytes)) return layout;
-  const Made made(type);
+  const TypeContents made(type);
   const Abi& abi = real().abi;
   const bool is_row =
       made.combiner() == abi.combiner_dup || made.combiner() == abi.combiner_contiguous;
@@ -323,7 +323,7 @@ bool is_on_gpu(const void* buffer, Handle type, Count count) {
   return found.gpu >= 0 || found.is_split;
 }
 
-Piece span_of(Handle type, Count count) {
+ByteRange span_of(Handle type, Count count) {
   if (count <= 0) return {};
   const std::optional<std::uint64_t> bytes = size_of(type);
   if (!bytes || *bytes == 0) return {};
@@ -364,24 +364,25 @@ void unpack(const std::byte* from, Count count, const Layout& layout, void* to) 
       });
 }
 
-void add_pieces(std::vector<Piece>& pieces, const Layout& layout, std::intptr_t at, Count count) {
+void add_pieces(std::vector<ByteRange>& pieces, const Layout& layout, std::intptr_t at,
+                Count count) {
   if (count <= 0 || layout.bytes == 0) return;
   if (layout.contiguous)
     return append(pieces, {at, layout.bytes * static_cast<std::uint64_t>(count)});
-  const std::vector<Piece> one = pieces_of_one(layout, layout.bytes);
+  const std::vector<ByteRange> one = pieces_of_one(layout, layout.bytes);
   for (Count element = 0; element < count; ++element)
-    for (const Piece& piece : one)
+    for (const ByteRange& piece : one)
       append(pieces, {at + element * layout.extent + piece.at, piece.bytes});
 }
 
-std::vector<Piece> first_pieces(const Layout& layout, Count count, std::uint64_t bytes) {
+std::vector<ByteRange> first_pieces(const Layout& layout, Count count, std::uint64_t bytes) {
   if (layout.bytes == 0 || count <= 0) return {};
   const Count whole = std::min(count, static_cast<Count>(bytes / layout.bytes));
-  std::vector<Piece> pieces;
+  std::vector<ByteRange> pieces;
   add_pieces(pieces, layout, 0, whole);
   const std::uint64_t rest = bytes % layout.bytes;
   if (whole == count || rest == 0) return pieces;
-  for (const Piece& piece : pieces_of_one(layout, rest))
+  for (const ByteRange& piece : pieces_of_one(layout, rest))
     append(pieces, {whole * layout.extent + piece.at, piece.bytes});
   return pieces;
 }

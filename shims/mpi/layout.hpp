@@ -27,7 +27,7 @@ void pack(const void* from, Count count, const Layout& layout, std::byte* to);
 void unpack(const std::byte* from, Count count, const Layout& layout, void* to);
 
 /// From the first to the last byte of `count` elements, holes and all.
-Piece span_of(Handle type, Count count);
+ByteRange span_of(Handle type, Count count);
 /// Where data lie that a buffer and a datatype say: by a derived one that may be anywhere.
 struct DataLocation {
   int gpu = -1;           ///< -1 = host memory
@@ -40,9 +40,10 @@ Error split_data();
 /// Whether any of them lie on a GPU.
 bool is_on_gpu(const void* buffer, Handle type, Count count);
 /// The data alone: appends the pieces of `count` elements that begin at `at`. Throws out_of_memory.
-void add_pieces(std::vector<Piece>& pieces, const Layout& layout, std::intptr_t at, Count count);
+void add_pieces(std::vector<ByteRange>& pieces, const Layout& layout, std::intptr_t at,
+                Count count);
 /// The first `bytes` of the data of `count` elements, in the order in which a message has them.
-std::vector<Piece> first_pieces(const Layout& layout, Count count, std::uint64_t bytes);
+std::vector<ByteRange> first_pieces(const Layout& layout, Count count, std::uint64_t bytes);
 
 /// A type that outlives the program's, which it may free while a call is under way.
 class RetainedType {

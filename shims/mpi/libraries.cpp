@@ -18,13 +18,13 @@ namespace {
 
 constexpr char kName[] = "libplait_mark.so";
 
-struct Held {
+struct MarkLibrary {
   std::mutex mutex;
   void* library = nullptr;
 };
 
-Held& held() {
-  static auto* const one = new Held;
+MarkLibrary& mark_library() {
+  static auto* const one = new MarkLibrary;
   return *one;
 }
 
@@ -35,11 +35,11 @@ const std::string& path() {
 
 }  // namespace
 
-const link_map* put_last() {
+const link_map* move_mark_last() {
   // Another thread may hold it, and wait for the loader's lock, which this one may hold.
-  const std::unique_lock lock(held().mutex, std::try_to_lock);
+  const std::unique_lock lock(mark_library().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
-  void*& library = held().library;
+  void*& library = mark_library().library;
   if (library != nullptr) {
     if (threads_may_call_at_once()) return nullptr;
     mark.store(nullptr);

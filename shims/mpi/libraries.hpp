@@ -22,7 +22,7 @@ inline bool may_have_loaded_more() {
 /// then behind it. Where threads may call the MPI at once it stays where it was put first, since
 /// others may be reading it; every call looks, then, once more has been loaded. What it returns is
 /// for set_mark(), once the look has found no CUDA.
-const link_map* put_last();
+const link_map* move_mark_last();
 void set_mark(const link_map* found);
 void remove_mark();
 

@@ -16,10 +16,10 @@
 namespace plait::mpi {
 
 /// Counts for an MPI that has no _c functions; programs ask by such a name whether it has.
-class Narrowed {
+class NarrowedCounts {
  public:
   /// The first half of the arrays are of what the rank gives, the others of what it gets.
-  Narrowed(Lengths lengths, int arrays) : lengths_(lengths), arrays_(arrays) {}
+  NarrowedCounts(Lengths lengths, int arrays) : lengths_(lengths), arrays_(arrays) {}
   template <class T>
   T operator()(T value) {
     return value;
@@ -57,15 +57,16 @@ const T* only_at_root(const T* numbers, int root, Handle comm) {
 }
 
 /// Reports that the MPI has no such function.
-[[gnu::cold, gnu::noinline]] inline int not_there(Handle comm) {
+[[gnu::cold, gnu::noinline]] inline int report_missing(Handle comm) {
   return report(comm, Error(ErrorCode::unsupported, text("wanted an MPI with this function, and ",
                                                          real().path, " has none of this name")));
 }
 
 /// A function that not every MPI has. Where it is the last that is done, a jump.
 template <class Function, class... Arguments>
-[[gnu::always_inline]] inline int if_there(Function function, Handle comm, Arguments... arguments) {
-  return function != nullptr ? function(arguments...) : not_there(comm);
+[[gnu::always_inline]] inline int call_or_report(Function function, Handle comm,
+                                                 Arguments... arguments) {
+  return function != nullptr ? function(arguments...) : report_missing(comm);
 }
 
 /// The function for large counts, or where the MPI has none, the other one. lengths(): of arrays.
@@ -75,11 +76,12 @@ int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf
   if (large != nullptr) return large(arguments...);
   return guarded(comm, [&] {
     constexpr int kArrays = (0 + ... + (std::is_same_v<Arguments, const Count*> ? 1 : 0));
-    Narrowed narrowed(kArrays > 0 ? lengths() : Lengths{}, kArrays);
+    NarrowedCounts narrowed(kArrays > 0 ? lengths() : Lengths{}, kArrays);
     // In braces, since arrays are told apart by their order.
     const auto converted = std::tuple{narrowed(arguments)...};
     if (narrowed.fits())
-      return std::apply([&](auto... given) { return if_there(small, comm, given...); }, converted);
+      return std::apply([&](auto... given) { return call_or_report(small, comm, given...); },
+                        converted);
     return report(comm, Error(ErrorCode::unsupported,
                               text("wanted counts that fit into an int, since ", real().path,
                                    " has no functions for larger ones")));
@@ -104,7 +106,7 @@ template <class Add, class Function, class... Arguments>
 int staged(Handle comm, const Add& add, const Function& function, Arguments... arguments) {
   if (!may_hold_gpu_memory()) return function(arguments...);
   return guarded(comm, [&] {
-    Staging staging;
+    HostStaging staging;
     add(staging);
     const int code = function(staging.substitute(arguments)...);
     if (code == 0) staging.put_back();
@@ -119,7 +121,7 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
                    const Function& function, Arguments... arguments) {
   if (!may_hold_gpu_memory()) return function(arguments..., request);
   return guarded(comm, [&] {
-    Staging staging;
+    HostStaging staging;
     add(staging);
     if (staging.is_empty()) return function(arguments..., request);
     Handle native = 0;
@@ -132,7 +134,7 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
 /// A non-blocking function.
 template <class... Rest>
 int start_staged(Handle comm, void* request, const Rest&... rest) {
-  const auto taken = [&](Handle native, Staging staging) {
+  const auto taken = [&](Handle native, HostStaging staging) {
     return start_native(comm, native, std::move(staging), request);
   };
   return request_staged(comm, request, taken, rest...);
@@ -141,7 +143,7 @@ int start_staged(Handle comm, void* request, const Rest&... rest) {
 /// One that makes a persistent request.
 template <class... Rest>
 int init_staged(Handle comm, void* request, const Rest&... rest) {
-  const auto taken = [&](Handle native, Staging staging) {
+  const auto taken = [&](Handle native, HostStaging staging) {
     add_persistent(comm, native, std::move(staging));
     std::memcpy(request, &native, static_cast<std::size_t>(real().abi.handle_bytes));
     return 0;

@@ -153,7 +153,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   PLAIT_EXPORT mpi_name parameters {                                                              \
     if (uses_rendezvous()) note_native_send(PLAIT_MPI_UNPACKED arguments);                        \
     return staged(                                                                                \
-        comm_of, [&](Staging& staging) { staging.buffers; },                                      \
+        comm_of, [&](HostStaging& staging) { staging.buffers; },                                  \
         [&](auto... given) { return NATIVE(comm_of, name, given...); },                           \
         PLAIT_MPI_UNPACKED arguments);                                                            \
   }                                                                                               \
@@ -165,7 +165,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
     if (uses_rendezvous()) note_native_send(PLAIT_MPI_UNPACKED arguments);                    \
     return MAKE(                                                                              \
-        comm_of, request, [&](Staging& staging) { staging.buffers; },                         \
+        comm_of, request, [&](HostStaging& staging) { staging.buffers; },                     \
         [&](auto... given) { return NATIVE(comm_of, name, given...); },                       \
         PLAIT_MPI_UNPACKED arguments);                                                        \
   }                                                                                           \
@@ -183,7 +183,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
       note_native_send(PLAIT_MPI_UNPACKED arguments);                                              \
     }                                                                                              \
     return init_staged(                                                                            \
-        comm_of, request, [&](Staging& staging) { staging.buffers; },                              \
+        comm_of, request, [&](HostStaging& staging) { staging.buffers; },                          \
         [&](auto... given) { return NATIVE(comm_of, name, given...); },                            \
         PLAIT_MPI_UNPACKED arguments);                                                             \
   }                                                                                                \
@@ -197,7 +197,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
     if (uses_rendezvous())                                                                  \
       if (const std::optional<int> code = run_blocking(comm, nullptr, offer)) return *code; \
     return staged(                                                                          \
-        comm, [&](Staging& staging) { staging.add_input(buffer, type, count); },            \
+        comm, [&](HostStaging& staging) { staging.add_input(buffer, type, count); },        \
         [&](auto... given) { return NATIVE(comm, name, given...); },                        \
         PLAIT_MPI_UNPACKED arguments);                                                      \
   }                                                                                         \
@@ -207,23 +207,23 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }                                                                                         \
   PLAIT_EXPORT pmpi_name parameters PLAIT_ALIAS(mpi_name);
 
-#define PLAIT_MPI_ISEND_AS(mpi_name, pmpi_name, name, parameters, arguments)                 \
-  PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* request) {                \
-    const auto offer = [&](int&) {                                                           \
-      return start_rendezvous_send({buffer, count, type}, peer, tag, comm);                  \
-    };                                                                                       \
-    if (uses_rendezvous())                                                                   \
-      if (const std::optional<int> code = start_request(comm, request, offer)) return *code; \
-    return start_staged(                                                                     \
-        comm, request, [&](Staging& staging) { staging.add_input(buffer, type, count); },    \
-        [&](auto... given) { return NATIVE(comm, name, given...); },                         \
-        PLAIT_MPI_UNPACKED arguments);                                                       \
-  }                                                                                          \
-  PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                      \
-    if (uses_rendezvous() || may_hold_gpu_memory())                                          \
-      return name##_slow(PLAIT_MPI_UNPACKED arguments, request);                             \
-    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, request);                        \
-  }                                                                                          \
+#define PLAIT_MPI_ISEND_AS(mpi_name, pmpi_name, name, parameters, arguments)                  \
+  PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* request) {                 \
+    const auto offer = [&](int&) {                                                            \
+      return start_rendezvous_send({buffer, count, type}, peer, tag, comm);                   \
+    };                                                                                        \
+    if (uses_rendezvous())                                                                    \
+      if (const std::optional<int> code = start_request(comm, request, offer)) return *code;  \
+    return start_staged(                                                                      \
+        comm, request, [&](HostStaging& staging) { staging.add_input(buffer, type, count); }, \
+        [&](auto... given) { return NATIVE(comm, name, given...); },                          \
+        PLAIT_MPI_UNPACKED arguments);                                                        \
+  }                                                                                           \
+  PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
+    if (uses_rendezvous() || may_hold_gpu_memory())                                           \
+      return name##_slow(PLAIT_MPI_UNPACKED arguments, request);                              \
+    return NATIVE(comm, name, PLAIT_MPI_UNPACKED arguments, request);                         \
+  }                                                                                           \
   PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
 
 #define PLAIT_MPI_WITH_BUFFER(comm_of, name, arguments)                               \
@@ -312,11 +312,11 @@ int fix_probe(int code, Handle comm, int found, void* status) {
 
 namespace small_counts {
 #define PLAIT_MPI_KEEP_MACROS  // below, for wide counts
-using Width = Small;
+using Width = IntCounts;
 using N = Width::N;
 #define MPI_NAME(name) MPI_##name
 #define PMPI_NAME(name) PMPI_##name
-#define NATIVE(comm, function, ...) if_there(real().small_p2p.function, comm, __VA_ARGS__)
+#define NATIVE(comm, function, ...) call_or_report(real().small_p2p.function, comm, __VA_ARGS__)
 #include "shims/mpi/p2p.def"
 #undef NATIVE
 #undef MPI_NAME
@@ -324,7 +324,7 @@ using N = Width::N;
 }  // namespace small_counts
 
 namespace large_counts {
-using Width = Large;
+using Width = LargeCounts;
 using N = Width::N;
 #define MPI_NAME(name) MPI_##name##_c
 #define PMPI_NAME(name) PMPI_##name##_c

@@ -17,7 +17,7 @@ constinit std::atomic<int> persistent{0};
 namespace {
 
 struct PersistentEntry {
-  Staging staging;
+  HostStaging staging;
   RetainedComm comm;  ///< of what is the MPI's
   PersistentOp* op = nullptr;
   bool runs = false;
@@ -44,8 +44,8 @@ void add_entry(Handle request, PersistentEntry entry) {
 /// counts, and the request itself while the call is under way.
 struct PersistentCollective {
   /// Where a buffer means nothing on this rank, its type and its arrays may be anything.
-  PersistentCollective(const CollectiveArgs& from, const Served& by,
-                       std::shared_ptr<State> until_freed)
+  PersistentCollective(const CollectiveArgs& from, const ServedCall& by,
+                       std::shared_ptr<CommState> until_freed)
       : args(from),
         call(by),
         state(std::move(until_freed)),
@@ -62,10 +62,10 @@ struct PersistentCollective {
   CountArray copied(const CountArray& numbers) {
     if (!numbers) return numbers;
     std::vector<Count>& copy = arrays.emplace_back();
-    for (int rank = 0; rank < call.state->place().ranks; ++rank) copy.push_back(numbers[rank]);
+    for (int rank = 0; rank < call.state->position().ranks; ++rank) copy.push_back(numbers[rank]);
     return CountArray(copy.data());
   }
-  bool is_root() const { return args.root == call.state->place().rank; }
+  bool is_root() const { return args.root == call.state->position().rank; }
   bool reads() const {
     return !is_in_place(args.in) && (args.collective != Collective::scatter || is_root());
   }
@@ -74,8 +74,8 @@ struct PersistentCollective {
   }
 
   CollectiveArgs args;
-  Served call;
-  std::shared_ptr<State> state;  ///< given up with this
+  ServedCall call;
+  std::shared_ptr<CommState> state;  ///< given up with this
   RetainedType in_type, out_type;
   std::list<std::vector<Count>> arrays;
 };
@@ -90,22 +90,23 @@ PersistentEntry* find_entry(Handle request) {
 
 }  // namespace
 
-void add_persistent(Handle comm, Handle request, Staging staging) {
+void add_persistent(Handle comm, Handle request, HostStaging staging) {
   add_entry(request, {std::move(staging), RetainedComm(comm)});
 }
 
 void add_persistent(PersistentOp& one, void* request) {
   const Handle shown = one.handle();
-  add_entry(shown, {Staging(), RetainedComm(), &one});
+  add_entry(shown, {HostStaging(), RetainedComm(), &one});
   std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
 }
 
 std::optional<int> init_served(const CollectiveArgs& args, void* request) {
   const ProgramThreadScope here;
   try {
-    const Served call = served_for_good(args);
+    const ServedCall call = persistent_served_call(args);
     if (call.state == nullptr) return std::nullopt;
-    const std::shared_ptr<State> entry(call.state, give_up);  // also where there is no request
+    const std::shared_ptr<CommState> entry(call.state,
+                                           release_state);  // also where there is no request
     const auto each = [retained = std::make_shared<PersistentCollective>(args, call, entry)](int&) {
       std::unique_ptr<CollectiveRequest> made =
           make_collective_request(retained->call, retained->args);

@@ -19,7 +19,7 @@
 namespace plait::mpi {
 
 /// Another process's allocation in this one's addresses.
-struct Opened {
+struct OpenedAllocation {
   cuda::DevicePointer base = 0;
   std::uint64_t allocation = 0, bytes = 0;
   int users = 0;
@@ -31,29 +31,30 @@ namespace {
 constexpr std::size_t kMostOpened = 64;
 constexpr std::uint64_t kMostOpenedBytes = std::uint64_t{4} << 30;  ///< or one allocation
 
-struct All {
+struct OpenedTable {
   std::mutex mutex;
-  std::map<std::tuple<int, int, std::string>, Opened> by_handle;  ///< process, GPU here, handle
+  std::map<std::tuple<int, int, std::string>, OpenedAllocation>
+      by_handle;  ///< process, GPU here, handle
   std::uint64_t uses = 0, bytes = 0;
 };
-using At = decltype(All::by_handle)::iterator;
+using At = decltype(OpenedTable::by_handle)::iterator;
 
-All& all() {
-  static auto* const one = new All;
+OpenedTable& opened_table() {
+  static auto* const one = new OpenedTable;
   return *one;
 }
 
 void close(At at) {
   const cuda::Current current(context_of(std::get<1>(at->first)));
   cuda::api().ipc_close(at->second.base);
-  all().bytes -= at->second.bytes;
-  all().by_handle.erase(at);
+  opened_table().bytes -= at->second.bytes;
+  opened_table().by_handle.erase(at);
 }
 
 /// The longest unused, until there is room.
-void make_room(std::uint64_t bytes) {
-  auto& opened = all().by_handle;
-  while (opened.size() >= kMostOpened || all().bytes + bytes > kMostOpenedBytes) {
+void evict(std::uint64_t bytes) {
+  auto& opened = opened_table().by_handle;
+  while (opened.size() >= kMostOpened || opened_table().bytes + bytes > kMostOpenedBytes) {
     At oldest = opened.end();
     for (At at = opened.begin(); at != opened.end(); ++at)
       if (at->second.users == 0 &&
@@ -65,33 +66,33 @@ void make_room(std::uint64_t bytes) {
 }
 
 /// The GPU's context is current.
-Opened* open(int process, const ExportedMemory& from, int gpu) {
-  const std::lock_guard lock(all().mutex);
+OpenedAllocation* open(int process, const ExportedMemory& from, int gpu) {
+  const std::lock_guard lock(opened_table().mutex);
   const auto key =
       std::tuple(process, gpu, std::string(from.handle.bytes, sizeof from.handle.bytes));
-  auto at = all().by_handle.find(key);
-  if (at != all().by_handle.end() && at->second.allocation != from.allocation) {
+  auto at = opened_table().by_handle.find(key);
+  if (at != opened_table().by_handle.end() && at->second.allocation != from.allocation) {
     if (at->second.users != 0) return nullptr;
     close(at);
-    at = all().by_handle.end();
+    at = opened_table().by_handle.end();
   }
-  if (at == all().by_handle.end()) {
-    make_room(from.bytes);
-    Opened made;
+  if (at == opened_table().by_handle.end()) {
+    evict(from.bytes);
+    OpenedAllocation made;
     made.allocation = from.allocation;
     made.bytes = from.bytes;
     const auto opened = cuda::api().ipc_open(&made.base, from.handle, cuda::kIpcLazyPeerAccess);
     if (opened != cuda::kSuccess) return nullptr;
-    at = all().by_handle.emplace(key, made).first;
-    all().bytes += made.bytes;
+    at = opened_table().by_handle.emplace(key, made).first;
+    opened_table().bytes += made.bytes;
   }
   ++at->second.users;
-  at->second.last_use = ++all().uses;
+  at->second.last_use = ++opened_table().uses;
   return &at->second;
 }
 
-void give_up(Opened* opened) {
-  const std::lock_guard lock(all().mutex);
+void release_opened(OpenedAllocation* opened) {
+  const std::lock_guard lock(opened_table().mutex);
   --opened->users;
 }
 
@@ -144,14 +145,14 @@ std::unique_ptr<Pull> Pull::begin(int process, const ExportedMemory& from, int g
 
 Pull::~Pull() {
   copied_.reset();
-  if (opened_ != nullptr) give_up(opened_);
+  if (opened_ != nullptr) release_opened(opened_);
 }
 
 bool Pull::has_ended() { return copied_->has_ended(); }
 
 void close_opened() {
-  const std::lock_guard lock(all().mutex);
-  auto& opened = all().by_handle;
+  const std::lock_guard lock(opened_table().mutex);
+  auto& opened = opened_table().by_handle;
   for (At at = opened.begin(); at != opened.end();) {
     const At next = std::next(at);
     if (at->second.users == 0) close(at);

@@ -37,8 +37,8 @@ class Pull {
 
  private:
   Pull() = default;
-  std::optional<Copied> copied_;
-  struct Opened* opened_ = nullptr;
+  std::optional<CopyEvent> copied_;
+  struct OpenedAllocation* opened_ = nullptr;
 };
 
 /// What others have shown is closed here, but for what a copy still reads: their owners can then

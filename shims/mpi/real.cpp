@@ -12,7 +12,7 @@
 
 namespace plait::mpi {
 
-constinit std::atomic<const Real*> found_real{nullptr};
+constinit std::atomic<const RealMpi*> found_real{nullptr};
 
 namespace {
 
@@ -29,7 +29,7 @@ void look_up_new(void* library, const char* name, const char* early_name, Functi
 }
 
 /// MPICH has the codes, and no function that says what has been revoked.
-void look_up_ulfm(void* library, Real& table) {
+void look_up_ulfm(void* library, RealMpi& table) {
   look_up(library, "PMPIX_Comm_is_revoked", table.Comm_is_revoked);
   look_up(library, "PMPIX_Comm_get_failed", table.Comm_get_failed);
   if (table.Comm_get_failed == nullptr || table.abi.family == Family::standard) return;
@@ -38,7 +38,7 @@ void look_up_ulfm(void* library, Real& table) {
   table.err_revoked = is_mpich ? 103 : 77;
 }
 
-const Real* load() {
+const RealMpi* load() {
   Loaded found = find_loaded();
   if (found.library == nullptr) {
     std::fputs(
@@ -47,7 +47,7 @@ const Real* load() {
         stderr);
     std::abort();
   }
-  auto* table = new Real;  // kept for the life of the process: calls may come while it ends
+  auto* table = new RealMpi;  // kept for the life of the process: calls may come while it ends
   table->path = std::move(found.path);
   table->abi = found.abi;
 #define PLAIT_MPI_FUNCTION(name, parameters) look_up(found.library, "PMPI_" #name, table->name);
@@ -80,7 +80,7 @@ const Real* load() {
 
 }  // namespace
 
-const Real& find_real() {
+const RealMpi& find_real() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (found_real.load() == nullptr) found_real.store(load());

@@ -17,11 +17,11 @@ using FreeRequest = int(void* extra);
 using CancelRequest = int(void* extra, int complete);
 
 /// Types of counts and displacements: of MPI_X, and of MPI_X_c.
-struct Small {
+struct IntCounts {
   using N = int;
   using D = int;
 };
-struct Large {
+struct LargeCounts {
   using N = Count;
   using D = std::intptr_t;
 };
@@ -56,14 +56,14 @@ struct P2PFunctions {
 #include "shims/mpi/p2p.def"
 };
 
-struct Real {
+struct RealMpi {
 #define PLAIT_MPI_FUNCTION(name, parameters) int(*name) parameters = nullptr;
 #include "shims/mpi/functions.def"
 #undef PLAIT_MPI_FUNCTION
-  Collectives<Small> small;
-  Collectives<Large> large;
-  P2PFunctions<Small> small_p2p;
-  P2PFunctions<Large> large_p2p;
+  Collectives<IntCounts> small;
+  Collectives<LargeCounts> large;
+  P2PFunctions<IntCounts> small_p2p;
+  P2PFunctions<LargeCounts> large_p2p;
   int (*Query_cuda_support)() = nullptr;          ///< of MPIX_; null where the MPI does not say
   int (*progress_register)(int (*)()) = nullptr;  ///< Open MPI's hook
   int (*Async_start)(int (*)(void*), void*, int) = nullptr;  ///< MPICH's
@@ -75,13 +75,13 @@ struct Real {
   std::string path;  ///< the file it came from
 };
 
-extern constinit std::atomic<const Real*> found_real;
+extern constinit std::atomic<const RealMpi*> found_real;
 /// Ends the process where there is no MPI: then nobody can have called it but by mistake.
-[[gnu::cold]] const Real& find_real();
+[[gnu::cold]] const RealMpi& find_real();
 
 /// Found at the first call, any thread.
-inline const Real& real() {
-  const Real* const found = found_real.load(std::memory_order_acquire);
+inline const RealMpi& real() {
+  const RealMpi* const found = found_real.load(std::memory_order_acquire);
   return found != nullptr ? *found : find_real();
 }
 

@@ -74,7 +74,7 @@ struct RendezvousSend : PendingRequest {
   Handle header = 0;
   int header_sent = 0;
   std::optional<StagingBuffer> staging_buffer;
-  std::optional<Copied> fetched;          ///< what the twin stands for
+  std::optional<CopyEvent> fetched;       ///< what the twin stands for
   std::vector<std::byte> header_message;  ///< the header's message
   std::vector<std::byte> packed;          ///< of a buffer that is not left to the program
   alignas(8) std::array<std::byte, 32> status{};
@@ -101,7 +101,7 @@ struct RendezvousSend : PendingRequest {
   void bring_to_host() {
     try {
       if (!staging_buffer) {
-        staging_buffer.emplace(gpu, buffer, Piece{0, slot.bytes});
+        staging_buffer.emplace(gpu, buffer, ByteRange{0, slot.bytes});
         staging_buffer->begin_fetch();
         fetched.emplace(gpu);
       }
@@ -563,7 +563,7 @@ std::unique_ptr<PendingRequest> send_of_header_length(const P2PArgs& args, std::
   const std::optional<unsigned> at = claim_slot_below(*node_rank, slot_of_length(bytes));
   if (!at) return nullptr;
   auto made = std::make_unique<RendezvousSend>(*node_rank, *at);
-  Staging staging;
+  HostStaging staging;
   if (job_uses_gpus()) staging.add_input(args.buffer, args.type, args.count);
   made->packed.resize(bytes);
   pack(staging.substitute(args.buffer), args.count, layout_of(args.type), made->packed.data());
@@ -579,7 +579,7 @@ bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm) {
   if (!uses_rendezvous() || bytes <= kMaxHeader) return false;
   const Collective message = Collective::send_recv;
   const bool on_gpu = job_uses_gpus() && gpu_of(args.buffer) >= 0;
-  if (bytes < (on_gpu ? least_on_gpus(message) : least_on_host(message))) return false;
+  if (bytes < (on_gpu ? min_bytes_on_gpus(message) : min_bytes_on_host(message))) return false;
   const std::optional<int> node_rank = rank_in_node(comm, to);
   if (!node_rank || (is_this_rank(*node_rank) && !on_gpu)) return false;
   return layout_of(args.type).contiguous;

@@ -175,8 +175,8 @@ std::vector<int>* node_ranks(Handle comm) {
 
 void begin_rendezvous(bool can) {
   const Handle world = real().abi.world;
-  const std::uint64_t host = least_on_host(Collective::send_recv);
-  const std::uint64_t gpus = job_uses_gpus() ? least_on_gpus(Collective::send_recv) : kNever;
+  const std::uint64_t host = min_bytes_on_host(Collective::send_recv);
+  const std::uint64_t gpus = job_uses_gpus() ? min_bytes_on_gpus(Collective::send_recv) : kNever;
   if (std::min(host, gpus) == kNever || !all_can(can, world)) return;
   int rank = 0, ranks = 0;
   real().Comm_rank(world, &rank);

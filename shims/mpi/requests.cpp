@@ -25,7 +25,7 @@ namespace {
 struct PendingList {
   std::mutex mutex;
   std::vector<PendingRequest*> all;  ///< in the order of their beginning
-  std::size_t turn = 0;              ///< the next of them to ask
+  std::size_t next = 0;              ///< the next of them to ask
   std::mutex sleeping;
   std::condition_variable ended;
   std::atomic<int> polled{0};  ///< of these those whose end wakes nobody
@@ -38,7 +38,7 @@ PendingList& pending_list() {
 
 /// The MPI's own request, and its status once it has ended.
 struct NativeRequest : PendingRequest {
-  NativeRequest(Handle of_mpi, Staging buffers) : native(of_mpi), staging(std::move(buffers)) {}
+  NativeRequest(Handle of_mpi, HostStaging buffers) : native(of_mpi), staging(std::move(buffers)) {}
 
   bool has_ended() override {
     int flag = 0;
@@ -59,7 +59,7 @@ struct NativeRequest : PendingRequest {
   }
 
   Handle native;
-  Staging staging;
+  HostStaging staging;
   Polled polled;
   alignas(8) std::array<std::byte, 32> status{};
 };
@@ -161,17 +161,17 @@ void end_progress() {
   real().Wait(&request, real().abi.status_ignore);
 }
 
-std::unique_ptr<CollectiveRequest> make_collective_request(const Served& call,
+std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& call,
                                                            const CollectiveArgs& args) {
-  State& state = *call.state;
+  CommState& state = *call.state;
   try {
     auto made = std::make_unique<CollectiveRequest>(state.shared_from_this(),
                                                     call.agrees && !call.shape.has_own_counts());
-    Turn& turn = made->turn;
-    turn.refusal = attempt([&] {
-      const int gpu = state.has_gpus() ? gpu_of_call(args, call.shape, state.place()) : -1;
-      turn.job.emplace(args, call.shape, state.place(), gpu);
-      turn.job->retain_types();
+    Participation& participation = made->participation;
+    participation.refusal = attempt([&] {
+      const int gpu = state.has_gpus() ? gpu_of_call(args, call.shape, state.position()) : -1;
+      participation.packed.emplace(args, call.shape, state.position(), gpu);
+      participation.packed->retain_types();
     });
     return made;
   } catch (...) {
@@ -180,7 +180,7 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const Served& call,
   }
 }
 
-int start_served(const Served& call, const CollectiveArgs& args, void* request) {
+int start_served(const ServedCall& call, const CollectiveArgs& args, void* request) {
   const ProgramThreadScope here;
   try {
     throw_if_revoked(args.comm);
@@ -201,11 +201,11 @@ int start_served(const Served& call, const CollectiveArgs& args, void* request) 
 Polled::Polled() { pending_list().polled.fetch_add(1); }
 Polled::~Polled() { pending_list().polled.fetch_sub(1); }
 
-std::unique_ptr<PendingRequest> make_native_request(Handle native, Staging staging) {
+std::unique_ptr<PendingRequest> make_native_request(Handle native, HostStaging staging) {
   return std::make_unique<NativeRequest>(native, std::move(staging));
 }
 
-int start_native(Handle comm, Handle native, Staging staging, void* request) {
+int start_native(Handle comm, Handle native, HostStaging staging, void* request) {
   return start_grequest(make_native_request(native, std::move(staging)), RetainedComm(comm),
                         request);
 }
@@ -214,11 +214,11 @@ int start_native(Handle comm, Handle native, Staging staging, void* request) {
 bool CollectiveRequest::has_ended() {
   if (!ended.load(std::memory_order_acquire)) {
     if (has_ulfm() && rate_limit_.is_due() && comm.is_revoked())
-      if (const std::shared_ptr<State> at = abortable.lock()) at->abort();
+      if (const std::shared_ptr<CommState> at = abortable.lock()) at->abort();
     return false;
   }
-  if (!error) error = attempt([&] { turn.job->end(); });
-  turn.job.reset();  // here, where the MPI's types may be freed
+  if (!error) error = attempt([&] { participation.packed->end(); });
+  participation.packed.reset();  // here, where the MPI's types may be freed
   if (!error) return true;
   const std::optional<int> found = comm.code_of(*error, failed_ns_);
   code = found.value_or(0);
@@ -311,13 +311,13 @@ void complete_ended(Sweep sweep) {
   const std::unique_lock lock(pending_list().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return;  // another thread is at it
   auto& all = pending_list().all;
-  std::size_t& turn = pending_list().turn;
+  std::size_t& next = pending_list().next;
   const std::size_t whole = all.size();
   const bool few = sweep == Sweep::all || whole <= 2 * kSweep;
   if (!few) complete_range(whole - kSweep, whole);
   const std::size_t others = few ? whole : whole - kSweep;
-  if (few || turn >= others) turn = 0;
-  turn = complete_range(turn, few ? others : std::min(others, turn + kSweep));
+  if (few || next >= others) next = 0;
+  next = complete_range(next, few ? others : std::min(others, next + kSweep));
 }
 
 namespace {

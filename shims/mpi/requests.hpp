@@ -34,17 +34,17 @@ struct PendingRequest {
 };
 
 struct CollectiveRequest : PendingRequest {
-  CollectiveRequest(std::shared_ptr<State> in, bool ranks_agree)
+  CollectiveRequest(std::shared_ptr<CommState> in, bool ranks_agree)
       : state(std::move(in)), abortable(state), agrees(ranks_agree) {
     comm = state->retained_comm();
   }
   bool has_ended() override;
   void fill(void* status) const override;
   bool must_end() const override { return true; }
-  std::shared_ptr<State> state;    ///< until it has run
-  std::weak_ptr<State> abortable;  ///< the same
-  bool agrees;                     ///< ranks tell each other first where their buffers lie
-  Turn turn;
+  std::shared_ptr<CommState> state;    ///< until it has run
+  std::weak_ptr<CommState> abortable;  ///< the same
+  bool agrees;                         ///< ranks tell each other first where their buffers lie
+  Participation participation;
   CollectiveRequest* next = nullptr;  ///< in its state
   std::optional<Error> error;         ///< written before `ended`
   std::atomic<bool> ended{false};
@@ -70,7 +70,7 @@ class Polled {
 };
 
 /// A request of the MPI's own, with twins for buffers.
-std::unique_ptr<PendingRequest> make_native_request(Handle native, Staging staging);
+std::unique_ptr<PendingRequest> make_native_request(Handle native, HostStaging staging);
 /// Gives it a request of the MPI's own; what has begun is ended with that. comm: whose handler
 /// hears of its error.
 int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request);
@@ -86,11 +86,11 @@ void release_request(PendingRequest* one);
 /// Such a call of plait's that its state has yet to begin. Where this rank cannot stage it, it
 /// refuses in its turn. Throws where there is not even memory for that: then this rank has left the
 /// state's communicator.
-std::unique_ptr<CollectiveRequest> make_collective_request(const Served& call,
+std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& call,
                                                            const CollectiveArgs& args);
-int start_served(const Served& call, const CollectiveArgs& args, void* request);
+int start_served(const ServedCall& call, const CollectiveArgs& args, void* request);
 /// A request of the MPI's own has begun with twins for buffers; what the program gets for it.
-int start_native(Handle comm, Handle native, Staging staging, void* request);
+int start_native(Handle comm, Handle native, HostStaging staging, void* request);
 /// Whether the MPI can call complete_ended() in all its functions, and from now on it does.
 bool has_hook();
 void begin_hook();

@@ -56,7 +56,7 @@ std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows
   const Handle byte = real().abi.byte;
   const Count bytes = rows * static_cast<Count>(row);
   if (bytes <= INT_MAX || real().large_p2p.Isend != nullptr || row > INT_MAX)
-    return start_send<Large>(buffer, bytes, byte, ends.to, ends.out_tag, ends.comm, code);
+    return start_send<LargeCounts>(buffer, bytes, byte, ends.to, ends.out_tag, ends.comm, code);
   if (auto one = start_rendezvous_send({buffer, bytes, byte}, ends.to, ends.out_tag, ends.comm))
     return one;
   Handle type = 0, native = 0;
@@ -66,7 +66,7 @@ std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows
   code = real().small_p2p.Isend(buffer, static_cast<int>(rows), real().abi.at(&type, 0), ends.to,
                                 ends.out_tag, ends.comm, &native);
   real().Type_free(&type);
-  return code == 0 ? make_native_request(real().abi.at(&native, 0), Staging()) : nullptr;
+  return code == 0 ? make_native_request(real().abi.at(&native, 0), HostStaging()) : nullptr;
 }
 
 void cancel_and_wait(PendingRequest& receive) {
@@ -80,7 +80,7 @@ template <class Width>
 std::unique_ptr<PendingRequest> start_send(const void* buffer, typename Width::N count, Handle type,
                                            int to, int tag, Handle comm, int& code) {
   if (auto one = start_rendezvous_send({buffer, count, type}, to, tag, comm)) return one;
-  Staging staging;
+  HostStaging staging;
   if (job_uses_gpus()) staging.add_input(buffer, type, count);
   Handle native = 0;
   code = NativeP2P<Width>::send(staging.substitute(buffer), count, type, to, tag, comm, &native);
@@ -119,7 +119,7 @@ std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Wi
   auto made = std::make_unique<SendrecvRequest>();
   const Layout layout = layout_of(type);
   const std::uint64_t bytes = layout.bytes * static_cast<std::uint64_t>(count < 0 ? 0 : count);
-  Staging staging;
+  HostStaging staging;
   if (job_uses_gpus()) staging.add_input(buffer, type, count);
   made->packed.resize(bytes);
   pack(staging.substitute(static_cast<const void*>(buffer)), bytes > 0 ? count : 0, layout,
@@ -141,8 +141,8 @@ std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Wi
       const void*, Width::N, Handle, void*, Width::N, Handle, const SendrecvPeers&, int&);       \
   template std::unique_ptr<PendingRequest> start_sendrecv_replace<Width>(                        \
       void*, Width::N, Handle, const SendrecvPeers&, int&);
-PLAIT_MPI_WIDTH(Small)
-PLAIT_MPI_WIDTH(Large)
+PLAIT_MPI_WIDTH(IntCounts)
+PLAIT_MPI_WIDTH(LargeCounts)
 #undef PLAIT_MPI_WIDTH
 
 namespace {
@@ -169,14 +169,14 @@ struct IsendrecvFunctions {
 
 }  // namespace
 
-void add_isendrecv(Real& table) {
+void add_isendrecv(RealMpi& table) {
   const bool has_counts = table.abi.family == Family::open_mpi;
   if (has_counts && table.small_p2p.Isendrecv != nullptr) return;
-  table.small_p2p.Isendrecv = IsendrecvFunctions<Small>::both;
-  table.small_p2p.Isendrecv_replace = IsendrecvFunctions<Small>::in_place;
+  table.small_p2p.Isendrecv = IsendrecvFunctions<IntCounts>::both;
+  table.small_p2p.Isendrecv_replace = IsendrecvFunctions<IntCounts>::in_place;
   if (table.large_p2p.Isendrecv == nullptr) return;  // of wide counts are made narrow ones
-  table.large_p2p.Isendrecv = IsendrecvFunctions<Large>::both;
-  table.large_p2p.Isendrecv_replace = IsendrecvFunctions<Large>::in_place;
+  table.large_p2p.Isendrecv = IsendrecvFunctions<LargeCounts>::both;
+  table.large_p2p.Isendrecv_replace = IsendrecvFunctions<LargeCounts>::in_place;
 }
 
 }  // namespace plait::mpi

@@ -32,6 +32,6 @@ std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Wi
                                                        int& code);
 
 /// Puts exchanges by the MPI's own messages into the table where they are wanted.
-void add_isendrecv(Real& table);
+void add_isendrecv(RealMpi& table);
 
 }  // namespace plait::mpi

@@ -34,14 +34,14 @@ constinit thread_local LookupCache lookup_cache;
 namespace {
 
 /// All states of the process, in the order of their making; an attribute holds the bare pointer.
-struct States {
+struct CommStates {
   std::mutex mutex;
-  std::vector<std::shared_ptr<State>> all;
+  std::vector<std::shared_ptr<CommState>> all;
   std::atomic<int> threads{0};  ///< that still run what was begun
 };
 
-States& states() {
-  static auto* const one = new States;
+CommStates& comm_states() {
+  static auto* const one = new CommStates;
   return *one;
 }
 
@@ -58,7 +58,7 @@ int communicator_freed(Handle, int, void* value, void*) {
   comm_generation.fetch_add(1, std::memory_order_release);
   if (value == &forward_mark) return 0;
   const std::unique_ptr<CommEntry> entry(static_cast<CommEntry*>(value));
-  if (entry->state != nullptr) give_up(entry->state);
+  if (entry->state != nullptr) release_state(entry->state);
   return 0;
 }
 
@@ -70,7 +70,7 @@ std::optional<CommEntry*> find_or_add(Handle comm) {
   if (real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return {};
   if (flag != 0) return value == &forward_mark ? nullptr : static_cast<CommEntry*>(value);
   auto entry = std::make_unique<CommEntry>();
-  if (!can_attach(comm, entry->place)) {
+  if (!can_attach(comm, entry->position)) {
     real().Comm_set_attr(comm, keyval, &forward_mark);
     return nullptr;
   }
@@ -103,9 +103,9 @@ void cache_type(const CollectiveArgs& args) {
 void set_thresholds() {
   for (std::size_t at = 0; at < thresholds.any.size(); ++at) {
     const auto collective = static_cast<Collective>(at);
-    const std::uint64_t host = least_on_host(collective);
-    const std::uint64_t gpus = job_uses_gpus() ? least_on_gpus(collective) : kNever;
-    thresholds.any[at] = std::min({host, least_over_nodes(collective), gpus});
+    const std::uint64_t host = min_bytes_on_host(collective);
+    const std::uint64_t gpus = job_uses_gpus() ? min_bytes_on_gpus(collective) : kNever;
+    thresholds.any[at] = std::min({host, min_bytes_over_nodes(collective), gpus});
     thresholds.gpu_only[at] = host == kNever ? gpus : kNever;
   }
 }
@@ -121,46 +121,46 @@ bool ranks_use_gpus(Handle comm, CommEntry& entry) {
 bool is_unserved(const CollectiveArgs& args, CommEntry& entry) {
   if (args.own_counts || args.counts || !may_be_unserved(args.collective, entry)) return false;
   const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];
-  return even_bytes(args, entry.place) < least || !ranks_use_gpus(args.comm, entry);
+  return even_bytes(args, entry.position) < least || !ranks_use_gpus(args.comm, entry);
 }
 
 /// An error that the MPI's own call would have too; of others a rank lacks what plait needs.
-bool is_of_the_program(const Error& error) {
+bool is_program_error(const Error& error) {
   return error.code() == ErrorCode::mismatch || error.code() == ErrorCode::invalid_argument;
 }
 
 /// False where there are as many as there may be.
-bool add(const std::shared_ptr<State>& state, std::size_t most) {
-  const std::lock_guard lock(states().mutex);
-  if (states().all.size() >= most) return false;
-  states().all.push_back(state);
+bool add(const std::shared_ptr<CommState>& state, std::size_t most) {
+  const std::lock_guard lock(comm_states().mutex);
+  if (comm_states().all.size() >= most) return false;
+  comm_states().all.push_back(state);
   return true;
 }
 
 /// Null on all ranks where one of them cannot, or holds as many as it may.
-State* attached(Handle comm, const Place& place, std::size_t most) {
-  std::shared_ptr<State> state;
+CommState* attach_state(Handle comm, const RankPosition& position, std::size_t most) {
+  std::shared_ptr<CommState> state;
   bool can = false;
   const std::optional<Error> missed = attempt([&] {
-    state = std::make_shared<State>(comm, place);
-    can = add(state, most) && (place.nodes > 1 || state->begin_thread());
+    state = std::make_shared<CommState>(comm, position);
+    can = add(state, most) && (position.nodes > 1 || state->begin_thread());
   });
-  if (missed) log(LogLevel::warn, place.rank, missed->what());
-  if (std::unique_ptr<Communicator> made = attach(comm, place, can, kNoDevice)) {
+  if (missed) log(LogLevel::warn, position.rank, missed->what());
+  if (std::unique_ptr<Communicator> made = attach(comm, position, can, kNoDevice)) {
     state->serve(std::move(made));
     return state.get();
   }
-  if (state != nullptr) give_up(state.get());
+  if (state != nullptr) release_state(state.get());
   return nullptr;
 }
 
 }  // namespace
 
-void give_up(State* state) {
-  std::shared_ptr<State> owned;
+void release_state(CommState* state) {
+  std::shared_ptr<CommState> owned;
   {
-    const std::lock_guard lock(states().mutex);
-    auto& all = states().all;
+    const std::lock_guard lock(comm_states().mutex);
+    auto& all = comm_states().all;
     const auto at =
         std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == state; });
     if (at == all.end()) return;
@@ -186,13 +186,13 @@ void begin_serving() {
 void end_serving() {
   if (!serving.exchange(false)) return;
   const ProgramThreadScope here;
-  std::vector<std::shared_ptr<State>> all;
+  std::vector<std::shared_ptr<CommState>> all;
   {
-    const std::lock_guard lock(states().mutex);
-    all.swap(states().all);
+    const std::lock_guard lock(comm_states().mutex);
+    all.swap(comm_states().all);
   }
   for (const auto& state : all) state->close();
-  for (int round = 0; states().threads.load() != 0; ++round) {
+  for (int round = 0; comm_states().threads.load() != 0; ++round) {
     complete_ended();
     let_mpi_progress();
     backoff_sleep(round);
@@ -201,11 +201,11 @@ void end_serving() {
   end_rendezvous();  // until here a receive may still get a header
   close_opened();
   // Those over nodes free communicators of the MPI's: in one order on all ranks.
-  for (std::shared_ptr<State>& state : all) state.reset();
+  for (std::shared_ptr<CommState>& state : all) state.reset();
   end_progress();
 }
 
-void State::await_idle() {
+void CommState::wait_until_idle() {
   std::unique_lock lock(mutex_);
   while (first_ != nullptr || working_) {
     lock.unlock();
@@ -216,26 +216,26 @@ void State::await_idle() {
 }
 
 /// What lets each rank hear a word of all others.
-Request State::one_of_each(std::uint64_t bytes) const {
+Request CommState::one_of_each(std::uint64_t bytes) const {
   Request request;
   request.collective = Collective::all_gather;
   request.type = DataType::uint8;
-  request.ranks = place_.ranks;
+  request.ranks = position_.ranks;
   request.count = bytes;
   return request;
 }
 
-State::AgreedLocations State::agree_locations(BufferLocation mine) {
+CommState::AgreedLocations CommState::agree_locations(BufferLocation mine) {
   std::array<BufferLocation, kMostRanks> all{};
   comm_->run(one_of_each(sizeof mine), &mine, all.data());
-  const auto end = all.begin() + place_.ranks;
+  const auto end = all.begin() + position_.ranks;
   return {
       std::any_of(all.begin(), end, [](BufferLocation one) { return one != BufferLocation::host; }),
       std::all_of(all.begin(), end, [](BufferLocation one) { return one == BufferLocation::gpu; })};
 }
 
-bool State::is_large(const Shape& shape) {
-  const std::uint64_t least = least_on_host(shape.request.collective);
+bool CommState::is_large(const CallShape& shape) {
+  const std::uint64_t least = min_bytes_on_host(shape.request.collective);
   if (least == 0) return true;
   std::array<std::uint64_t, kMostRanks> all{};
   const std::uint64_t mine = std::max(sum_of(shape.own.sends), sum_of(shape.own.gets));
@@ -244,26 +244,26 @@ bool State::is_large(const Shape& shape) {
 }
 
 /// Collective over the communicator, as attach() is.
-void State::use_gpus(Handle comm, int gpu) {
+void CommState::use_gpus(Handle comm, int gpu) {
   if (std::exchange(gpus_->tried, true)) return;
-  std::unique_ptr<OwnStream>& stream = gpus_->stream;
+  std::unique_ptr<GpuStream>& stream = gpus_->stream;
   try {
-    stream = std::make_unique<OwnStream>(gpu);
+    stream = std::make_unique<GpuStream>(gpu);
   } catch (const std::exception& caught) {
-    log(LogLevel::warn, place_.rank,
+    log(LogLevel::warn, position_.rank,
         text("device memory of a communicator is staged: ", as_error(caught).what()));
   }
-  gpus_->comm = attach(comm, place_, stream != nullptr, gpu);
+  gpus_->comm = attach(comm, position_, stream != nullptr, gpu);
   if (!has_gpus()) stream.reset();
 }
 
 /// The communicator on GPUs has one of this rank's; what lies on another goes by the host.
-State::BufferLocation State::location_on(int gpu) const {
+CommState::BufferLocation CommState::location_on(int gpu) const {
   return !has_gpus() || gpus_->comm->device() == gpu ? BufferLocation::gpu
                                                      : BufferLocation::gpu_staged;
 }
 
-void State::await_stream() {
+void CommState::await_stream() {
   Communicator& comm = *gpus_->comm;
   for (int round = 0;; ++round) {
     const cuda::Result result = cuda::api().stream_query(gpus_->stream->stream());
@@ -278,117 +278,120 @@ void State::await_stream() {
   comm.check();
 }
 
-void State::run_on_gpus(const Job& job) {
-  const cuda::Current current(context_of(job.gpu()));
-  gpus_->comm->enqueue(job.request(), job.input(), job.output(), gpus_->stream->stream());
+void CommState::run_on_gpus(const PackedCall& packed) {
+  const cuda::Current current(context_of(packed.gpu()));
+  gpus_->comm->enqueue(packed.request(), packed.input(), packed.output(), gpus_->stream->stream());
   await_stream();
 }
 
 /// All ranks are in the call: rank 0 lets it go on, and the next once it has ended on all.
-void State::run_in_turn(const Job& job) {
-  std::unique_lock turn(gpus_->turn, std::defer_lock);
-  if (place_.rank == 0) turn.lock();
+void CommState::run_serialized(const PackedCall& packed) {
+  std::unique_lock order(gpus_->order, std::defer_lock);
+  if (position_.rank == 0) order.lock();
   agree_locations(BufferLocation::gpu);
-  const std::optional<Error> failure = attempt([&] { run_on_gpus(job); });
+  const std::optional<Error> failure = attempt([&] { run_on_gpus(packed); });
   agree_locations(BufferLocation::gpu);
   if (failure) throw *failure;
 }
 
-void State::refuse(const Error& why) {
+void CommState::refuse(const Error& why) {
   if (const std::optional<Error> agreed = comm_->refuse(why.code(), reason_of(why)))
     throw AgreedError(agreed->code(), reason_of(*agreed));
   throw Error(why);
 }
 
-void State::take(Turn& turn, bool all_on_gpu) {
-  if (turn.refusal) refuse(*turn.refusal);
-  carry_out(*turn.job, all_on_gpu);
+void CommState::run_or_refuse(Participation& participation, bool all_on_gpu) {
+  if (participation.refusal) refuse(*participation.refusal);
+  execute(*participation.packed, all_on_gpu);
 }
 
-void State::carry_out(Job& job, bool all_on_gpu) {
-  if (all_on_gpu && has_gpus()) return gpus_->is_shared ? run_in_turn(job) : run_on_gpus(job);
-  if (job.is_on_gpu())
-    if (const auto missed = attempt([&] { job.bring_to_host(place_.rank); })) refuse(*missed);
-  const CountedCall counted(job.request().collective, job.bytes(), kByPlait);
-  if (job.own() != nullptr)
-    comm_->run(job.request(), *job.own(), job.input(), job.output());
+void CommState::execute(PackedCall& packed, bool all_on_gpu) {
+  if (all_on_gpu && has_gpus())
+    return gpus_->is_shared ? run_serialized(packed) : run_on_gpus(packed);
+  if (packed.is_on_gpu())
+    if (const auto missed = attempt([&] { packed.bring_to_host(position_.rank); })) refuse(*missed);
+  const CountedCall counted(packed.request().collective, packed.bytes(), kByPlait);
+  if (packed.own() != nullptr)
+    comm_->run(packed.request(), *packed.own(), packed.input(), packed.output());
   else
-    comm_->run(job.request(), job.input(), job.output());
+    comm_->run(packed.request(), packed.input(), packed.output());
 }
 
-std::optional<State::AgreedLocations> State::negotiate(const CollectiveArgs& args,
-                                                       const Served& call, Turn& turn) {
-  await_idle();
+std::optional<CommState::AgreedLocations> CommState::negotiate(const CollectiveArgs& args,
+                                                               const ServedCall& call,
+                                                               Participation& participation) {
+  wait_until_idle();
   AgreedLocations locations;
   if (call.shape.has_own_counts()) {
     if (!is_large(call.shape)) return std::nullopt;
   } else if (call.agrees) {
     int gpu = -1;
     BufferLocation location = BufferLocation::host;
-    turn.refusal = attempt([&] {
-      gpu = gpu_of_call(args, call.shape, place_);
+    participation.refusal = attempt([&] {
+      gpu = gpu_of_call(args, call.shape, position_);
       if (gpu >= 0)
         location = location_on(gpu);
-      else if (touches_gpu_memory(args, place_))
+      else if (touches_gpu_memory(args, position_))
         location = BufferLocation::gpu_staged;
     });
-    if (!turn.refusal && gpu >= 0) turn.make(args, call.shape, place_, gpu);
-    locations = agree_locations(turn.refusal ? BufferLocation::gpu_staged : location);
+    if (!participation.refusal && gpu >= 0) participation.make(args, call.shape, position_, gpu);
+    locations = agree_locations(participation.refusal ? BufferLocation::gpu_staged : location);
     locations.gpu = gpu;
   }
   if (!locations.any_on_gpu && !call.on_host) return std::nullopt;
   return locations;
 }
 
-State* State::own_for(const CollectiveArgs& args, const Served& call) {
-  Turn untaken;
-  const std::optional<AgreedLocations> locations = negotiate(args, call, untaken);
-  State* const own = locations ? attached(args.comm, place_, kMostPersistent) : nullptr;
+CommState* CommState::make_persistent_state(const CollectiveArgs& args, const ServedCall& call) {
+  Participation participation;
+  const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
+  CommState* const own = locations ? attach_state(args.comm, position_, kMaxPersistent) : nullptr;
   if (own == nullptr || !locations->all_on_gpu) return own;
-  if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<OnGpus>();
+  if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<GpuEngines>();
   persistent_gpus_->is_shared = true;
   own->gpus_ = persistent_gpus_;
   own->use_gpus(args.comm, locations->gpu);
   return own;
 }
 
-bool State::run(const CollectiveArgs& args, const Served& call) {
-  Turn turn;
-  const std::optional<AgreedLocations> locations = negotiate(args, call, turn);
+bool CommState::run(const CollectiveArgs& args, const ServedCall& call) {
+  Participation participation;
+  const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
   if (!locations) return false;
   if (locations->all_on_gpu) use_gpus(args.comm, locations->gpu);
-  if (!turn.job && !turn.refusal) turn.make(args, call.shape, place_, -1);
+  if (!participation.packed && !participation.refusal)
+    participation.make(args, call.shape, position_, -1);
   try {
-    take(turn, locations->all_on_gpu);
+    run_or_refuse(participation, locations->all_on_gpu);
   } catch (const AgreedError& refused) {
     // All ranks throw it, and no data has moved yet.
-    if (locations->any_on_gpu || is_of_the_program(refused)) throw;
-    log(LogLevel::warn, place_.rank, text("a call is the MPI's: ", refused.what()));
+    if (locations->any_on_gpu || is_program_error(refused)) throw;
+    log(LogLevel::warn, position_.rank, text("a call is the MPI's: ", refused.what()));
     return false;
   }
-  turn.job->end();
+  participation.packed->end();
   return true;
 }
 
-bool State::begin_thread() {
-  states().threads.fetch_add(1);
+bool CommState::begin_thread() {
+  comm_states().threads.fetch_add(1);
   const std::optional<Error> missed = attempt([&] {
     quiet_thread([self = shared_from_this()]() mutable {
       self->work();
       self.reset();
-      states().threads.fetch_sub(1);
+      comm_states().threads.fetch_sub(1);
     }).detach();
   });
   if (!missed) return true;
-  states().threads.fetch_sub(1);
-  log(LogLevel::warn, place_.rank,
+  comm_states().threads.fetch_sub(1);
+  log(LogLevel::warn, position_.rank,
       text("a communicator stays with the MPI: wanted a thread for non-blocking calls, found that "
            "none can be had (",
            reason_of(*missed), "); raise the limit of processes or memory (ulimit -u, -v)"));
   return false;
 }
 
-void State::begin(CollectiveRequest& operation) {
+void CommState::begin(CollectiveRequest& operation) {
   calls_served.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
@@ -398,7 +401,7 @@ void State::begin(CollectiveRequest& operation) {
   changed_.notify_all();
 }
 
-void State::work() {
+void CommState::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return first_ != nullptr || closed_; });
@@ -408,16 +411,17 @@ void State::work() {
     if (first_ == nullptr) last_ = nullptr;
     working_ = true;
     lock.unlock();
-    Turn& turn = operation.turn;
+    Participation& participation = operation.participation;
     operation.error = attempt([&] {
       AgreedLocations locations;
-      const bool is_on_gpu = !turn.refusal && turn.job->is_on_gpu();
+      const bool is_on_gpu = !participation.refusal && participation.packed->is_on_gpu();
       if (operation.agrees)
-        locations =
-            agree_locations(is_on_gpu ? location_on(turn.job->gpu()) : BufferLocation::host);
-      take(turn, locations.all_on_gpu);
+        locations = agree_locations(is_on_gpu ? location_on(participation.packed->gpu())
+                                              : BufferLocation::host);
+      run_or_refuse(participation, locations.all_on_gpu);
     });
-    const std::shared_ptr<State> owned = std::move(operation.state);  // its end may come at once
+    const std::shared_ptr<CommState> owned =
+        std::move(operation.state);  // its end may come at once
     on_collective_ended(operation);
     lock.lock();
     working_ = false;
@@ -425,12 +429,12 @@ void State::work() {
   }
 }
 
-void State::abort() {
+void CommState::abort() {
   comm_->abort();
   if (has_gpus()) gpus_->comm->abort();
 }
 
-void State::close() {
+void CommState::close() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -445,44 +449,44 @@ bool may_serve(const CollectiveArgs& args) {
   return most_bytes(args) >= least;
 }
 
-Served served(const CollectiveArgs& args, bool may_attach) {
+ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
   const Abi& abi = real().abi;
   if (abi.key(args.comm) == abi.no_comm) return {};
   CommEntry* const entry = entry_of(args.comm);
   if (entry == nullptr || (!may_attach && entry->state == nullptr)) return {};
-  const Place place = entry->place;
+  const RankPosition position = entry->position;
   if (is_unserved(args, *entry)) return {};
-  const std::optional<Shape> shape = shape_of(args, place);
+  const std::optional<CallShape> shape = shape_of(args, position);
   if (!shape) return {};
-  if (place.nodes > 1 && !may_attach) return {};  // its thread would have to call the MPI
-  const Wanted wanted = wanted_of(*shape, place);
+  if (position.nodes > 1 && !may_attach) return {};  // its thread would have to call the MPI
+  const ServedLocations locations = served_locations_of(*shape, position);
   // Whose GPUs, and where buffers lie, ranks ask each other in blocking calls alone.
-  bool on_gpus = wanted.on_gpus;
+  bool on_gpus = locations.on_gpus;
   if (on_gpus && may_attach) on_gpus = ranks_use_gpus(args.comm, *entry);
   if (on_gpus && !may_attach) on_gpus = entry->state->has_gpus();
-  if (!wanted.on_host && !on_gpus) return {};
-  const bool agrees = entry->uses_gpus && place.nodes == 1;
+  if (!locations.on_host && !on_gpus) return {};
+  const bool agrees = entry->uses_gpus && position.nodes == 1;
   if (entry->state == nullptr) {
-    State* const made = attached(args.comm, place, kMostAttached);
+    CommState* const made = attach_state(args.comm, position, kMaxAttached);
     if (made == nullptr) {
       real().Comm_set_attr(args.comm, keyval, &forward_mark);  // ends what is known of it
       return {};
     }
     entry->state = made;
   }
-  return {entry->state, *shape, wanted.on_host, agrees};
+  return {entry->state, *shape, locations.on_host, agrees};
 }
 
-Served served_for_good(const CollectiveArgs& args) {
-  Served call = served(args, true);
-  if (call.state == nullptr || call.state->place().nodes > 1) return {};  // as non-blocking ones
+ServedCall persistent_served_call(const CollectiveArgs& args) {
+  ServedCall call = served_call(args, true);
+  if (call.state == nullptr || call.state->position().nodes > 1) return {};  // as non-blocking ones
   const RevocationScope revocable(args.comm, call.state);
   throw_if_revoked(args.comm);
-  call.state = call.state->own_for(args, call);
+  call.state = call.state->make_persistent_state(args, call);
   return call;
 }
 
-std::optional<int> run_served(const Served& call, const CollectiveArgs& args) {
+std::optional<int> run_served(const ServedCall& call, const CollectiveArgs& args) {
   const ProgramThreadScope here;
   const RevocationScope revocable(args.comm, call.state);
   try {

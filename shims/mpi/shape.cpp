@@ -36,9 +36,10 @@ bool set_reduction(const CollectiveArgs& args, Request& request) {
 }
 
 /// Of a call whose parts have a count each; false where one is negative.
-bool set_counts(const CollectiveArgs& args, const Place& place, Part& part, Request& request) {
+bool set_counts(const CollectiveArgs& args, const RankPosition& position, RankPart& part,
+                Request& request) {
   part.count = 0;
-  for (int rank = 0; rank < place.ranks; ++rank) {
+  for (int rank = 0; rank < position.ranks; ++rank) {
     const Count one = args.counts[rank];
     if (one < 0) return false;
     part.count = std::max(part.count, one);
@@ -80,34 +81,34 @@ struct PartSizes {
   }
 };
 
-bool set_sends(const CollectiveArgs& args, const Place& place, PartSizes sizes) {
+bool set_sends(const CollectiveArgs& args, const RankPosition& position, PartSizes sizes) {
   const bool in_place = is_in_place(args.in);
   const Handle type = in_place ? args.out_type : args.in_type;
   const bool all = args.collective == Collective::all_to_all;
-  if (all || (args.collective == Collective::scatter && args.root == place.rank))
-    return sizes.set_all(in_place ? args.counts : args.in_counts, place.ranks, type);
+  if (all || (args.collective == Collective::scatter && args.root == position.rank))
+    return sizes.set_all(in_place ? args.counts : args.in_counts, position.ranks, type);
   if (args.collective == Collective::scatter) return true;
-  if (in_place && (args.root != place.rank || !args.counts)) return false;
-  return sizes.set(args.root, in_place ? args.counts[place.rank] : args.in_count, type);
+  if (in_place && (args.root != position.rank || !args.counts)) return false;
+  return sizes.set(args.root, in_place ? args.counts[position.rank] : args.in_count, type);
 }
 
-bool set_gets(const CollectiveArgs& args, const Place& place, PartSizes sizes) {
+bool set_gets(const CollectiveArgs& args, const RankPosition& position, PartSizes sizes) {
   const bool in_place = is_in_place(args.out);
   const Handle type = in_place ? args.in_type : args.out_type;
   const bool all = args.collective == Collective::all_to_all;
-  if (all || (args.collective == Collective::gather && args.root == place.rank))
-    return sizes.set_all(args.counts, place.ranks, type);
+  if (all || (args.collective == Collective::gather && args.root == position.rank))
+    return sizes.set_all(args.counts, position.ranks, type);
   if (args.collective == Collective::gather) return true;
-  if (in_place && (args.root != place.rank || !args.in_counts)) return false;
-  return sizes.set(args.root, in_place ? args.in_counts[place.rank] : args.out_count, type);
+  if (in_place && (args.root != position.rank || !args.in_counts)) return false;
+  return sizes.set(args.root, in_place ? args.in_counts[position.rank] : args.out_count, type);
 }
 
 /// Of what only two ranks know, this rank's part; false where something is wrong with it.
-bool set_own_counts(const CollectiveArgs& args, const Place& place, Shape& shape) {
-  const auto ranks = static_cast<std::size_t>(place.ranks);
+bool set_own_counts(const CollectiveArgs& args, const RankPosition& position, CallShape& shape) {
+  const auto ranks = static_cast<std::size_t>(position.ranks);
   shape.own = {std::vector<std::uint64_t>(ranks), std::vector<std::uint64_t>(ranks)};
-  if (!set_sends(args, place, {shape.own.sends})) return false;
-  if (!set_gets(args, place, {shape.own.gets})) return false;
+  if (!set_sends(args, position, {shape.own.sends})) return false;
+  if (!set_gets(args, position, {shape.own.gets})) return false;
   const std::uint64_t sent = sum_of(shape.own.sends), got = sum_of(shape.own.gets);
   shape.part_bytes = args.collective == Collective::scatter ? got : sent;
   shape.request.type = DataType::uint8;
@@ -118,12 +119,12 @@ bool set_own_counts(const CollectiveArgs& args, const Place& place, Shape& shape
 }
 
 /// Whether this rank's pointers can be meant; the MPI says what is wrong with others.
-bool has_buffers(const CollectiveArgs& args, const Place& place) {
-  const bool is_root = args.root == place.rank;
+bool has_buffers(const CollectiveArgs& args, const RankPosition& position) {
+  const bool is_root = args.root == position.rank;
   const auto lacks = [](const void* buffer, Handle type) {
     return buffer == nullptr && real().abi.type(type) != nullptr;
   };
-  const bool no_part = args.counts && args.counts[place.rank] == 0;
+  const bool no_part = args.counts && args.counts[position.rank] == 0;
   const bool gives = !no_part || args.collective != Collective::all_gather;
   const bool takes = !no_part || args.collective != Collective::reduce_scatter;
   if (gives && reads_input(args.collective, is_root) && lacks(args.in, args.in_type)) return false;
@@ -144,36 +145,36 @@ std::uint64_t most_bytes(const CollectiveArgs& args) {
   return message_of(args.collective, count, element, kMaxRanks);
 }
 
-std::uint64_t even_bytes(const CollectiveArgs& args, const Place& place) {
-  const Part part = part_of(args, place);
+std::uint64_t even_bytes(const CollectiveArgs& args, const RankPosition& position) {
+  const RankPart part = part_of(args, position);
   const std::uint64_t bytes = size_of(part.type).value_or(0);
   if (part.count <= 0 || bytes == 0) return 0;
   const auto count = static_cast<std::uint64_t>(part.count);
   if (count > (std::uint64_t{1} << 62) / bytes / kMaxRanks) return 0;
-  return message_of(args.collective, part.count, bytes, place.ranks);
+  return message_of(args.collective, part.count, bytes, position.ranks);
 }
 
 std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
 }
 
-std::optional<Shape> shape_of(const CollectiveArgs& args, const Place& place) {
-  Shape shape;
+std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition& position) {
+  CallShape shape;
   Request& request = shape.request;
   request.collective = args.collective;
-  request.ranks = place.ranks;
+  request.ranks = position.ranks;
   if (is_rooted(args.collective)) {
-    if (args.root < 0 || args.root >= place.ranks) return std::nullopt;
+    if (args.root < 0 || args.root >= position.ranks) return std::nullopt;
     request.root = args.root;
   }
   if (args.own_counts)
-    return set_own_counts(args, place, shape) ? std::optional(shape) : std::nullopt;
-  Part part = part_of(args, place);
-  if (args.counts && !set_counts(args, place, part, request)) return std::nullopt;
+    return set_own_counts(args, position, shape) ? std::optional(shape) : std::nullopt;
+  RankPart part = part_of(args, position);
+  if (args.counts && !set_counts(args, position, part, request)) return std::nullopt;
   const std::optional<std::uint64_t> bytes = size_of(part.type);
   if (!bytes || *bytes == 0 || part.count <= 0) return std::nullopt;
   const auto count = static_cast<std::uint64_t>(part.count);
-  if (count > (std::uint64_t{1} << 62) / *bytes / static_cast<std::uint64_t>(place.ranks))
+  if (count > (std::uint64_t{1} << 62) / *bytes / static_cast<std::uint64_t>(position.ranks))
     return std::nullopt;
   shape.part_bytes = count * *bytes;
   request.count = count;
@@ -185,12 +186,12 @@ std::optional<Shape> shape_of(const CollectiveArgs& args, const Place& place) {
     for (std::uint64_t& one : request.counts) one *= *bytes;
   }
   request = normal(std::move(request));
-  if (!has_buffers(args, place)) return std::nullopt;
+  if (!has_buffers(args, position)) return std::nullopt;
   return shape;
 }
 
-bool touches_gpu_memory(const CollectiveArgs& args, const Place& place) {
-  const bool is_root = args.root == place.rank;
+bool touches_gpu_memory(const CollectiveArgs& args, const RankPosition& position) {
+  const bool is_root = args.root == position.rank;
   const auto is_device_data = [&](const void* buffer, Handle type, Count count) {
     return !is_in_place(buffer) && is_on_gpu(buffer, type, args.counts ? 1 : count);
   };
@@ -201,10 +202,10 @@ bool touches_gpu_memory(const CollectiveArgs& args, const Place& place) {
 }
 
 /// Engines take parts of one size, which normal() has found, behind each other.
-int gpu_of_call(const CollectiveArgs& args, const Shape& shape, const Place& place) {
+int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position) {
   if (args.own_counts || !shape.request.counts.empty() || is_in_place(args.out)) return -1;
-  if (args.displs && !are_contiguous(args.counts, args.displs, place.ranks)) return -1;
-  const bool is_root = args.root == place.rank;
+  if (args.displs && !are_contiguous(args.counts, args.displs, position.ranks)) return -1;
+  const bool is_root = args.root == position.rank;
   int gpu = -1;
   const auto fits = [&](const void* buffer, Handle type) {
     const int found = layout_of(type).contiguous ? gpu_of(buffer) : -1;

@@ -10,31 +10,31 @@ namespace plait::mpi {
 namespace {
 
 /// Between groups, the parts are the other group's, and the root is told by what it passes for it.
-Seat seat_in(const CollectiveArgs& args) {
+StagingRank staging_rank_of(const CollectiveArgs& args) {
   int inter = 0;
-  Seat seat;
+  StagingRank rank_here;
   real().Comm_test_inter(args.comm, &inter);
-  real().Comm_rank(args.comm, &seat.rank);
-  seat.ranks = ranks_in(args.comm).in;
-  seat.is_root = inter != 0 ? args.root < 0 : args.root == seat.rank;
+  real().Comm_rank(args.comm, &rank_here.rank);
+  rank_here.ranks = ranks_in(args.comm).in;
+  rank_here.is_root = inter != 0 ? args.root < 0 : args.root == rank_here.rank;
   if (inter != 0 && args.collective == Collective::reduce_scatter)
-    real().Comm_size(args.comm, &seat.ranks);
-  return seat;
+    real().Comm_size(args.comm, &rank_here.ranks);
+  return rank_here;
 }
 
-Piece joined(Piece a, Piece b) {
+ByteRange joined(ByteRange a, ByteRange b) {
   if (a.bytes == 0) return b;
   if (b.bytes == 0) return a;
-  const auto end = [](Piece one) { return one.at + static_cast<std::intptr_t>(one.bytes); };
+  const auto end = [](ByteRange one) { return one.at + static_cast<std::intptr_t>(one.bytes); };
   const std::intptr_t first = std::min(a.at, b.at);
   return {first, static_cast<std::uint64_t>(std::max(end(a), end(b)) - first)};
 }
 
-Piece span_of(const std::vector<Row>& rows) {
-  Piece span;
-  for (const Row& row : rows) {
-    Piece part = mpi::span_of(row.type, row.count);
-    part.at += row.at;
+ByteRange span_of(const std::vector<TypedRange>& ranges) {
+  ByteRange span;
+  for (const TypedRange& range : ranges) {
+    ByteRange part = mpi::span_of(range.type, range.count);
+    part.at += range.at;
     span = joined(span, part);
   }
   return span;
@@ -46,21 +46,21 @@ bool may_reach_gpu(const void* buffer, Handle type) {
   return gpu_of(buffer) >= 0 || (uses_gpus() && real().abi.type(type) == nullptr);
 }
 
-bool may_reach_gpu(const Parts& parts) {
+bool may_reach_gpu(const PartsBuffer& parts) {
   if (parts.types == nullptr) return may_reach_gpu(parts.buffer, parts.type);
   return !is_in_place(parts.buffer) && uses_gpus();
 }
 
 /// Where all parts lie. Throws as that of one.
-DataLocation data_location(const Parts& parts, const std::vector<Row>& rows) {
+DataLocation data_location(const PartsBuffer& parts, const std::vector<TypedRange>& ranges) {
   if (!may_reach_gpu(parts)) return {};
   std::optional<DataLocation> all;
-  for (const Row& row : rows) {
-    if (mpi::span_of(row.type, row.count).bytes == 0) continue;
+  for (const TypedRange& range : ranges) {
+    if (mpi::span_of(range.type, range.count).bytes == 0) continue;
     const auto at = reinterpret_cast<std::uintptr_t>(parts.buffer);
     const auto* const begin =
-        reinterpret_cast<const void*>(at + static_cast<std::uintptr_t>(row.at));
-    const DataLocation one = mpi::data_location(begin, row.type, row.count);
+        reinterpret_cast<const void*>(at + static_cast<std::uintptr_t>(range.at));
+    const DataLocation one = mpi::data_location(begin, range.type, range.count);
     if (all && all->gpu != one.gpu) throw split_data();
     const bool in_parts = one.in_parts || (all && parts.types != nullptr);
     all = DataLocation{one.gpu, false, in_parts || (all && all->in_parts)};
@@ -68,14 +68,14 @@ DataLocation data_location(const Parts& parts, const std::vector<Row>& rows) {
   return all.value_or(DataLocation{});
 }
 
-void add_pieces(std::vector<Piece>& pieces, const std::vector<Row>& rows) {
-  for (const Row& row : rows)
-    if (row.count > 0) mpi::add_pieces(pieces, layout_of(row.type), row.at, row.count);
+void add_pieces(std::vector<ByteRange>& pieces, const std::vector<TypedRange>& ranges) {
+  for (const TypedRange& range : ranges)
+    if (range.count > 0) mpi::add_pieces(pieces, layout_of(range.type), range.at, range.count);
 }
 
 }  // namespace
 
-const void* Staging::found(const void* argument, bool is_input) const {
+const void* HostStaging::found(const void* argument, bool is_input) const {
   const StagedArgument* best = nullptr;
   for (const StagedArgument& one : buffers_)
     if (one.staging_buffer.buffer() == argument && (best == nullptr || one.is_input == is_input))
@@ -84,9 +84,10 @@ const void* Staging::found(const void* argument, bool is_input) const {
 }
 
 template <class Pieces>
-Staging::StagedArgument* Staging::stage_argument(const DataLocation& where, const void* buffer,
-                                                 Piece span, bool is_input, bool read,
-                                                 const Pieces& pieces, bool is_pinned) {
+HostStaging::StagedArgument* HostStaging::stage_argument(const DataLocation& where,
+                                                         const void* buffer, ByteRange span,
+                                                         bool is_input, bool read,
+                                                         const Pieces& pieces, bool is_pinned) {
   // Nothing is read or written there: the place may be another buffer's, with a twin of its own.
   if (where.gpu < 0 || span.bytes == 0) return nullptr;
   // Between parts there may be much, which is not to be pinned.
@@ -98,15 +99,15 @@ Staging::StagedArgument* Staging::stage_argument(const DataLocation& where, cons
   return &one;
 }
 
-void Staging::fetch(StagedArgument& one) {
+void HostStaging::fetch(StagedArgument& one) {
   if (one.parts.empty())
     one.staging_buffer.fetch();
   else
     one.staging_buffer.fetch(one.parts);
 }
 
-std::byte* Staging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
-                              Piece written) {
+std::byte* HostStaging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
+                                  ByteRange written) {
   StagedArgument& one = buffers_.emplace_back(
       StagedArgument{StagingBuffer(gpu, buffer, {0, bytes}), reads, reads, {}, {}, {}});
   if (reads) one.staging_buffer.fetch();
@@ -114,13 +115,13 @@ std::byte* Staging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, 
   return one.staging_buffer.host();
 }
 
-void Staging::add_input(const void* buffer, Handle type, Count count) {
+void HostStaging::add_input(const void* buffer, Handle type, Count count) {
   if (is_in_place(buffer)) return;
   stage_argument(data_location(buffer, type, count), buffer, span_of(type, count), true, true,
                  [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); });
 }
 
-void Staging::add_output(void* buffer, Handle type, Count count, bool whole) {
+void HostStaging::add_output(void* buffer, Handle type, Count count, bool whole) {
   if (is_in_place(buffer)) return;
   const auto add = [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); };
   StagedArgument* const one = stage_argument(data_location(buffer, type, count), buffer,
@@ -128,7 +129,7 @@ void Staging::add_output(void* buffer, Handle type, Count count, bool whole) {
   if (one != nullptr) add(one->written);
 }
 
-void Staging::add_received(void* buffer, Handle type, Count count, bool is_pinned) {
+void HostStaging::add_received(void* buffer, Handle type, Count count, bool is_pinned) {
   StagedArgument* const one = stage_argument(
       data_location(buffer, type, count), buffer, span_of(type, count), false, false, [](auto&) {},
       is_pinned);
@@ -136,100 +137,100 @@ void Staging::add_received(void* buffer, Handle type, Count count, bool is_pinne
 }
 
 /// The first rank's output of some scans is nobody's.
-void Staging::add_scan(const void* in, void* out, Handle type, Count count) {
+void HostStaging::add_scan(const void* in, void* out, Handle type, Count count) {
   add_input(in, type, count);
   add_output(out, type, count, false);
 }
 
-std::vector<Row> Parts::rows(int ranks) const {
+std::vector<TypedRange> PartsBuffer::ranges(int ranks) const {
   if (!counts) return {{0, is_one ? count : count * ranks, type}};
   const std::intptr_t unit = types == nullptr ? layout_of(type).extent : 1;
-  std::vector<Row> found;
+  std::vector<TypedRange> found;
   for (int rank = 0; rank < ranks; ++rank)
     found.push_back(
         {displs[rank] * unit, counts[rank], types == nullptr ? type : real().abi.at(types, rank)});
   return found;
 }
 
-void Staging::add_inputs(const Parts& parts, int ranks) {
+void HostStaging::add_inputs(const PartsBuffer& parts, int ranks) {
   if (is_in_place(parts.buffer)) return;
-  const std::vector<Row> rows = parts.rows(ranks);
-  stage_argument(data_location(parts, rows), parts.buffer, span_of(rows), true, true,
-                 [&](auto& pieces) { add_pieces(pieces, rows); });
+  const std::vector<TypedRange> ranges = parts.ranges(ranks);
+  stage_argument(data_location(parts, ranges), parts.buffer, span_of(ranges), true, true,
+                 [&](auto& pieces) { add_pieces(pieces, ranges); });
 }
 
-void Staging::add_outputs(const Parts& parts, int ranks, bool whole) {
+void HostStaging::add_outputs(const PartsBuffer& parts, int ranks, bool whole) {
   if (is_in_place(parts.buffer)) return;
-  const std::vector<Row> rows = parts.rows(ranks);
-  const auto add = [&](auto& pieces) { add_pieces(pieces, rows); };
-  StagedArgument* const one =
-      stage_argument(data_location(parts, rows), parts.buffer, span_of(rows), false, !whole, add);
+  const std::vector<TypedRange> ranges = parts.ranges(ranks);
+  const auto add = [&](auto& pieces) { add_pieces(pieces, ranges); };
+  StagedArgument* const one = stage_argument(data_location(parts, ranges), parts.buffer,
+                                             span_of(ranges), false, !whole, add);
   if (one != nullptr) add(one->written);
 }
 
-void Staging::add_of_ranks(Handle comm, const Parts& in, const Parts& out) {
+void HostStaging::add_of_ranks(Handle comm, const PartsBuffer& in, const PartsBuffer& out) {
   if (!may_reach_gpu(in) && !may_reach_gpu(out)) return;
   const int ranks = ranks_in(comm).in;
   add_inputs(in, ranks);
   add_outputs(out, ranks, !is_in_place(in.buffer));
 }
 
-void Staging::add_of_neighbours(Handle comm, const Parts& in, const Parts& out) {
+void HostStaging::add_of_neighbours(Handle comm, const PartsBuffer& in, const PartsBuffer& out) {
   if (!may_reach_gpu(in) && !may_reach_gpu(out)) return;
   const Lengths neighbours = neighbours_in(comm);
   add_inputs(in, neighbours.in);
   add_outputs(out, neighbours.out, !may_lack_neighbours(comm));
 }
 
-void Staging::add(const CollectiveArgs& args) {
+void HostStaging::add(const CollectiveArgs& args) {
   if (may_reach_gpu(args.in, args.in_type) || may_reach_gpu(args.out, args.out_type))
-    add(args, seat_in(args));
+    add(args, staging_rank_of(args));
 }
 
-void Staging::add(const CollectiveArgs& args, const Seat& seat) {
+void HostStaging::add(const CollectiveArgs& args, const StagingRank& rank_here) {
   if (!may_reach_gpu(args.in, args.in_type) && !may_reach_gpu(args.out, args.out_type)) return;
   const bool whole = !is_in_place(args.in);
-  const auto all = [&](Count one) { return one * seat.ranks; };
-  const Parts inputs{args.in, args.in_count, args.in_type, args.in_counts, args.in_displs};
-  const Parts outputs{args.out, args.out_count, args.out_type, args.counts, args.displs};
+  const auto all = [&](Count one) { return one * rank_here.ranks; };
+  const PartsBuffer inputs{args.in, args.in_count, args.in_type, args.in_counts, args.in_displs};
+  const PartsBuffer outputs{args.out, args.out_count, args.out_type, args.counts, args.displs};
   switch (args.collective) {
     case Collective::broadcast:
-      if (seat.is_root) return add_input(args.in, args.in_type, args.in_count);
+      if (rank_here.is_root) return add_input(args.in, args.in_type, args.in_count);
       return add_output(args.out, args.out_type, args.out_count, true);
     case Collective::all_reduce:
     case Collective::reduce:
       add_input(args.in, args.in_type, args.in_count);
-      if (args.collective == Collective::all_reduce || seat.is_root)
+      if (args.collective == Collective::all_reduce || rank_here.is_root)
         add_output(args.out, args.out_type, args.out_count, whole);
       return;
     case Collective::reduce_scatter: {
-      const Count sum = args.counts ? sum_of(args.counts, seat.ranks) : all(args.in_count);
-      const Count mine = args.counts ? args.counts[seat.rank] : args.out_count;
+      const Count sum = args.counts ? sum_of(args.counts, rank_here.ranks) : all(args.in_count);
+      const Count mine = args.counts ? args.counts[rank_here.rank] : args.out_count;
       add_input(args.in, args.in_type, sum);
       return add_output(args.out, args.out_type, whole ? mine : sum, whole);
     }
     case Collective::scatter:
-      if (seat.is_root) add_inputs(inputs, seat.ranks);
+      if (rank_here.is_root) add_inputs(inputs, rank_here.ranks);
       return add_output(args.out, args.out_type, args.out_count, true);
     case Collective::gather:
       add_input(args.in, args.in_type, args.in_count);
-      if (seat.is_root) add_outputs(outputs, seat.ranks, whole);
+      if (rank_here.is_root) add_outputs(outputs, rank_here.ranks, whole);
       return;
     default:
       if (args.collective == Collective::all_to_all)
-        add_inputs(inputs, seat.ranks);
+        add_inputs(inputs, rank_here.ranks);
       else
         add_input(args.in, args.in_type, args.in_count);
-      add_outputs(outputs, seat.ranks, whole);
+      add_outputs(outputs, rank_here.ranks, whole);
   }
 }
 
-void Staging::fetch() {
+void HostStaging::fetch() {
   for (StagedArgument& one : buffers_)
     if (one.read) fetch(one);
 }
 
-void Staging::put_back(std::uint64_t received) {
+void HostStaging::put_back(std::uint64_t received) {
   for (StagedArgument& one : buffers_) {
     if (one.received)
       one.written = first_pieces(*one.received->layout, one.received->count, received);

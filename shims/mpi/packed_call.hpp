@@ -11,11 +11,11 @@
 namespace plait::mpi {
 
 /// One rank's part in a call, with what it stages. Made and ended in a thread that may call MPI.
-class Job {
+class PackedCall {
  public:
   /// gpu: what gpu_of_call() says; -1 = input() and output() are to be host memory. Throws
   /// Error(out_of_memory) where this rank cannot stage.
-  Job(CollectiveArgs args, const Shape& shape, const Place& place, int gpu);
+  PackedCall(CollectiveArgs args, const CallShape& shape, const RankPosition& position, int gpu);
   bool is_on_gpu() const { return gpu_ >= 0; }
   int gpu() const { return gpu_; }
   /// Puts host memory in the place of the GPU's, in any thread: other ranks' buffers lie elsewhere.
@@ -33,31 +33,32 @@ class Job {
   void end();
 
  private:
-  struct Staged {
+  struct StagedOutput {
     const std::byte* from;
     std::byte* to;
     Count count;
     Layout layout;
   };
-  void set_buffers(const CollectiveArgs& args, const Shape& shape, const Place& place);
-  std::byte* room(std::uint64_t bytes);
+  void set_buffers(const CollectiveArgs& args, const CallShape& shape,
+                   const RankPosition& position);
+  std::byte* allocate(std::uint64_t bytes);
   const void* packed(const void* from, Count count, const Layout& layout, std::uint64_t at_least);
   const void* packed_parts(const void* from, const CountArray& counts, const CountArray& displs,
                            Handle type, int ranks);
-  void broadcast(const CollectiveArgs& args, const Shape& shape, const Place& place);
-  void give(const CollectiveArgs& args, const Place& place);
-  void take(const CollectiveArgs& args, const Shape& shape, const Place& place);
-  void take_parts(const CollectiveArgs& args, const Place& place);
+  void broadcast(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position);
+  void set_input(const CollectiveArgs& args, const RankPosition& position);
+  void set_output(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position);
+  void set_output_parts(const CollectiveArgs& args, const RankPosition& position);
 
   Request request_;
   OwnCounts own_;
   std::uint64_t bytes_;
   int gpu_;
-  Staging staging_;
+  HostStaging staging_;
   const void* input_ = nullptr;
   void* output_ = nullptr;
-  std::vector<std::unique_ptr<std::byte[]>> rooms_;
-  std::vector<Staged> staged_;
+  std::vector<std::unique_ptr<std::byte[]>> buffers_;
+  std::vector<StagedOutput> outputs_;
   std::vector<RetainedType> retained_types_;
 };
 

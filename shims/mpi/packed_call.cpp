@@ -1,5 +1,5 @@
 // A layout that is not contiguous is packed and unpacked by the MPI itself.
-#include "shims/mpi/job.hpp"
+#include "shims/mpi/packed_call.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -33,36 +33,38 @@ bool is_writable(const void* buffer, std::uint64_t bytes) {
 
 }  // namespace
 
-Job::Job(CollectiveArgs args, const Shape& shape, const Place& place, int gpu)
+PackedCall::PackedCall(CollectiveArgs args, const CallShape& shape, const RankPosition& position,
+                       int gpu)
     : request_(shape.request), own_(shape.own), bytes_(counted_bytes(shape)), gpu_(gpu) {
   if (gpu < 0 && job_uses_gpus()) {
-    staging_.add(args, {place.ranks, place.rank, args.root == place.rank});
+    staging_.add(args, {position.ranks, position.rank, args.root == position.rank});
     args.in = staging_.substitute(args.in);
     args.out = staging_.substitute(args.out);
   }
-  set_buffers(args, shape, place);
+  set_buffers(args, shape, position);
 }
 
-void Job::set_buffers(const CollectiveArgs& args, const Shape& shape, const Place& place) {
+void PackedCall::set_buffers(const CollectiveArgs& args, const CallShape& shape,
+                             const RankPosition& position) {
   try {
     switch (args.collective) {
-      case Collective::broadcast: broadcast(args, shape, place); break;
+      case Collective::broadcast: broadcast(args, shape, position); break;
       case Collective::all_reduce:
       case Collective::reduce:
       case Collective::reduce_scatter:  // in place the result comes first in the input's memory
         input_ = is_in_place(args.in) ? args.out : args.in;
         output_ = args.out;
         break;
-      default: give(args, place); take(args, shape, place);
+      default: set_input(args, position); set_output(args, shape, position);
     }
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::out_of_memory,
-                text("wanted ", shape.part_bytes * static_cast<std::uint64_t>(place.ranks),
+                text("wanted ", shape.part_bytes * static_cast<std::uint64_t>(position.ranks),
                      " bytes to stage a call in, found no such memory"));
   }
 }
 
-void Job::bring_to_host(int rank) {
+void PackedCall::bring_to_host(int rank) {
   const std::uint64_t in_bytes = input_bytes(request_, rank);
   const std::uint64_t out_bytes = output_bytes(request_, rank);
   const auto in = reinterpret_cast<std::uintptr_t>(input_);
@@ -70,7 +72,7 @@ void Job::bring_to_host(int rank) {
   if (in < out + out_bytes && out < in + in_bytes) {  // in place: one twin for both
     const std::uintptr_t first = std::min(in, out);
     const std::uint64_t bytes = std::max(in + in_bytes, out + out_bytes) - first;
-    const Piece written{static_cast<std::intptr_t>(out - first), out_bytes};
+    const ByteRange written{static_cast<std::intptr_t>(out - first), out_bytes};
     std::byte* const host =
         staging_.add_bytes(gpu_, reinterpret_cast<const void*>(first), bytes, true, written);
     input_ = host + (in - first);
@@ -83,25 +85,26 @@ void Job::bring_to_host(int rank) {
   gpu_ = -1;
 }
 
-std::byte* Job::room(std::uint64_t bytes) {
-  rooms_.emplace_back(new std::byte[bytes]);
-  return rooms_.back().get();
+std::byte* PackedCall::allocate(std::uint64_t bytes) {
+  buffers_.emplace_back(new std::byte[bytes]);
+  return buffers_.back().get();
 }
 
-const void* Job::packed(const void* from, Count count, const Layout& layout,
-                        std::uint64_t at_least) {
+const void* PackedCall::packed(const void* from, Count count, const Layout& layout,
+                               std::uint64_t at_least) {
   const std::uint64_t bytes = static_cast<std::uint64_t>(count) * layout.bytes;
   if (layout.contiguous && bytes >= at_least) return from;
-  std::byte* const stage = room(std::max(bytes, at_least));
+  std::byte* const stage = allocate(std::max(bytes, at_least));
   pack(from, count, layout, stage);
   return stage;
 }
 
-const void* Job::packed_parts(const void* from, const CountArray& counts, const CountArray& displs,
-                              Handle type, int ranks) {
+const void* PackedCall::packed_parts(const void* from, const CountArray& counts,
+                                     const CountArray& displs, Handle type, int ranks) {
   const Layout layout = layout_of(type);
   if (layout.contiguous && are_contiguous(counts, displs, ranks)) return from;
-  std::byte* const stage = room(static_cast<std::uint64_t>(sum_of(counts, ranks)) * layout.bytes);
+  std::byte* const stage =
+      allocate(static_cast<std::uint64_t>(sum_of(counts, ranks)) * layout.bytes);
   std::byte* at = stage;
   for (int rank = 0; rank < ranks; ++rank) {
     pack(bytes_at(from, displs[rank] * layout.extent), counts[rank], layout, at);
@@ -110,105 +113,110 @@ const void* Job::packed_parts(const void* from, const CountArray& counts, const 
   return stage;
 }
 
-void Job::broadcast(const CollectiveArgs& args, const Shape& shape, const Place& place) {
+void PackedCall::broadcast(const CollectiveArgs& args, const CallShape& shape,
+                           const RankPosition& position) {
   const Layout layout = layout_of(args.out_type);
   if (layout.contiguous) {
     input_ = output_ = args.out;
-    const bool is_host_root = place.rank == args.root && !is_on_gpu();
-    if (is_host_root && !is_writable(args.out, shape.part_bytes)) output_ = room(shape.part_bytes);
+    const bool is_host_root = position.rank == args.root && !is_on_gpu();
+    if (is_host_root && !is_writable(args.out, shape.part_bytes))
+      output_ = allocate(shape.part_bytes);
     return;
   }
-  if (place.rank == args.root) {
+  if (position.rank == args.root) {
     input_ = packed(args.in, args.in_count, layout, 0);
     output_ = const_cast<void*>(input_);
     return;
   }
-  std::byte* const stage = room(shape.part_bytes);
+  std::byte* const stage = allocate(shape.part_bytes);
   output_ = stage;
-  staged_.push_back({stage, bytes_at(args.out, 0), args.out_count, layout});
+  outputs_.push_back({stage, bytes_at(args.out, 0), args.out_count, layout});
 }
 
 /// This rank's input of a gathering, scattering or exchanging call.
-void Job::give(const CollectiveArgs& args, const Place& place) {
+void PackedCall::set_input(const CollectiveArgs& args, const RankPosition& position) {
   if (args.own_counts && sum_of(own_.sends) == 0) return;
-  const bool is_root = args.root == place.rank;
+  const bool is_root = args.root == position.rank;
   const bool all = args.collective == Collective::all_to_all;
-  const std::uint64_t own = input_bytes(request_, place.rank);
+  const std::uint64_t own = input_bytes(request_, position.rank);
   if (args.own_counts && (all || args.collective == Collective::scatter)) {
     if (!all && !is_root) return;
     if (is_in_place(args.in))
-      input_ = packed_parts(args.out, args.counts, args.displs, args.out_type, place.ranks);
+      input_ = packed_parts(args.out, args.counts, args.displs, args.out_type, position.ranks);
     else
-      input_ = packed_parts(args.in, args.in_counts, args.in_displs, args.in_type, place.ranks);
+      input_ = packed_parts(args.in, args.in_counts, args.in_displs, args.in_type, position.ranks);
     return;
   }
   if (args.collective == Collective::scatter) {
-    if (is_root) input_ = packed(args.in, args.in_count * place.ranks, layout_of(args.in_type), 0);
+    if (is_root)
+      input_ = packed(args.in, args.in_count * position.ranks, layout_of(args.in_type), 0);
     return;
   }
   if (!is_in_place(args.in)) {
-    const Count count = all ? args.in_count * place.ranks : args.in_count;
+    const Count count = all ? args.in_count * position.ranks : args.in_count;
     input_ = packed(args.in, count, layout_of(args.in_type), all ? 0 : own);
     return;
   }
   const Layout layout = layout_of(args.out_type);
   if (all) {
-    input_ = packed(args.out, args.out_count * place.ranks, layout, 0);
+    input_ = packed(args.out, args.out_count * position.ranks, layout, 0);
     return;
   }
-  const Count mine = args.counts ? args.counts[place.rank] : args.out_count;
-  const Count at = args.counts ? args.displs[place.rank] : args.out_count * place.rank;
+  const Count mine = args.counts ? args.counts[position.rank] : args.out_count;
+  const Count at = args.counts ? args.displs[position.rank] : args.out_count * position.rank;
   input_ = packed(bytes_at(args.out, at * layout.extent), mine, layout, own);
 }
 
 /// This rank's output of such a call.
-void Job::take(const CollectiveArgs& args, const Shape& shape, const Place& place) {
+void PackedCall::set_output(const CollectiveArgs& args, const CallShape& shape,
+                            const RankPosition& position) {
   if (args.own_counts && sum_of(own_.gets) == 0) return;
-  const bool is_root = args.root == place.rank;
-  const auto ranks = static_cast<std::uint64_t>(place.ranks);
+  const bool is_root = args.root == position.rank;
+  const auto ranks = static_cast<std::uint64_t>(position.ranks);
   if (args.collective == Collective::gather && !is_root) return;
   if (args.collective == Collective::scatter && is_in_place(args.out)) {
-    output_ = room(shape.part_bytes);  // the root's part stays where it is, which may be read-only
+    output_ =
+        allocate(shape.part_bytes);  // the root's part stays where it is, which may be read-only
     return;
   }
-  if (args.counts) return take_parts(args, place);
+  if (args.counts) return set_output_parts(args, position);
   const Layout layout = layout_of(args.out_type);
   output_ = args.out;
   if (layout.contiguous) return;
   const bool one = args.collective == Collective::scatter;
-  std::byte* const stage = room(shape.part_bytes * (one ? 1 : ranks));
+  std::byte* const stage = allocate(shape.part_bytes * (one ? 1 : ranks));
   output_ = stage;
-  staged_.push_back(
-      {stage, bytes_at(args.out, 0), one ? args.out_count : args.out_count * place.ranks, layout});
+  outputs_.push_back({stage, bytes_at(args.out, 0),
+                      one ? args.out_count : args.out_count * position.ranks, layout});
 }
 
-void Job::take_parts(const CollectiveArgs& args, const Place& place) {
+void PackedCall::set_output_parts(const CollectiveArgs& args, const RankPosition& position) {
   const Layout layout = layout_of(args.out_type);
   output_ = args.out;
-  if (layout.contiguous && are_contiguous(args.counts, args.displs, place.ranks)) return;
-  const auto elements = static_cast<std::uint64_t>(sum_of(args.counts, place.ranks));
-  std::byte* at = room(elements * layout.bytes);
+  if (layout.contiguous && are_contiguous(args.counts, args.displs, position.ranks)) return;
+  const auto elements = static_cast<std::uint64_t>(sum_of(args.counts, position.ranks));
+  std::byte* at = allocate(elements * layout.bytes);
   output_ = at;
-  for (int rank = 0; rank < place.ranks; ++rank) {
-    staged_.push_back(
+  for (int rank = 0; rank < position.ranks; ++rank) {
+    outputs_.push_back(
         {at, bytes_at(args.out, args.displs[rank] * layout.extent), args.counts[rank], layout});
     at += static_cast<std::uint64_t>(args.counts[rank]) * layout.bytes;
   }
 }
 
-void Job::retain_types() {
-  for (Staged& one : staged_) {
+void PackedCall::retain_types() {
+  for (StagedOutput& one : outputs_) {
     if (one.layout.contiguous) continue;
     one.layout.type = retained_types_.emplace_back(one.layout.type).type();
   }
 }
 
-void Job::end() {
-  for (const Staged& one : staged_) unpack(one.from, one.count, one.layout, one.to);
+void PackedCall::end() {
+  for (const StagedOutput& one : outputs_) unpack(one.from, one.count, one.layout, one.to);
   staging_.put_back();
   retained_types_.clear();
-  staged_.clear();
-  rooms_.clear();
+  outputs_.clear();
+  buffers_.clear();
 }
 
 }  // namespace plait::mpi
