@@ -118,7 +118,7 @@ def run_messages(mpi, drop_in, folder, played_gpu):
     [
         ("started", 2),
         ("rings", 4),
-        ("asked_twice", 2),
+        ("queried_twice", 2),
         ("left", 2),
         ("freed", 2),
         ("one_buffer", 2),
@@ -130,7 +130,7 @@ def run_messages(mpi, drop_in, folder, played_gpu):
     ],
 )
 def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
-    if name == "asked_twice" and not on_gpus and mpi.name.startswith("mpich abi"):
+    if name == "queried_twice" and not on_gpus and mpi.name.startswith("mpich abi"):
         pytest.skip("MPICH 5.0's own get_status ends a persistent request")
     if name == "threads" and mpi.name == "openmpi of make":
         pytest.skip("Open MPI 5.0's own cancel beside another thread loses messages, or crashes")
@@ -306,12 +306,12 @@ def test_without_being_told_all_is_the_mpis(mpi, drop_in, folder):
     "name",
     [
         "progress",
-        "native_beside",
+        "native_alongside",
         "freed_early",
         "persistent_left",
         "persistent_orders",
         "mismatch",
-        "kept_codes",
+        "retained_codes",
         "corners",
         "threads",
     ],
@@ -462,7 +462,7 @@ LACKING = [
     "grow",
     "staged",
     "staged_uneven",
-    "staged_begun",
+    "staged_nonblocking",
     "staged_started",
 ]
 
@@ -573,7 +573,7 @@ def test_plait_run_sees_mpi(mpi, drop_in, folder):
 def test_plait_profile_counts_the_mpis_calls_and_plaits(mpi, drop_in, folder, tmp_path, host):
     profile = pytest.importorskip("plait.profile")
     program = compiled(mpi, folder, "cases", ["cases.cpp"])
-    command = [mpi.launcher, "-n", "2", str(program), "native_beside"]
+    command = [mpi.launcher, "-n", "2", str(program), "native_alongside"]
     options = ["--drop-in", str(drop_in), "--folder", str(tmp_path)]
     done = subprocess.run(
         plait_command("profile", *options, "--", *command),

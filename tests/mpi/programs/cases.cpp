@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "held.hpp"
-#include "somewhere.hpp"
+#include "expect.hpp"
+#include "host_or_gpu.hpp"
 
 namespace {
 
@@ -32,20 +32,20 @@ int expected_sum(MPI_Comm comm) {
 /// A large message is under way while its sender waits in a collective: MPI moves it on.
 void progress() {
   const int rank = rank_in(MPI_COMM_WORLD);
-  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the first sum");
+  expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the first sum");
   std::vector<int> data(kMany * 40, rank);
   MPI_Request request = MPI_REQUEST_NULL;
   if (rank == 0) MPI_Isend(data.data(), kMany * 40, MPI_INT, 1, 7, MPI_COMM_WORLD, &request);
   if (rank == 1) {
     MPI_Recv(data.data(), kMany * 40, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    hold(data[0] == 0 && data[kMany * 40 - 1] == 0, "what was received");
+    expect(data[0] == 0 && data[kMany * 40 - 1] == 0, "what was received");
   }
-  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum");
+  expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum");
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
 /// A native non-blocking call ends at one rank while the others are in a call of plait's.
-void native_beside() {
+void native_alongside() {
   MPI_Comm other;
   MPI_Comm_dup(MPI_COMM_WORLD, &other);
   sum_of_ranks(MPI_COMM_WORLD);
@@ -53,9 +53,9 @@ void native_beside() {
   MPI_Request request;
   MPI_Iallreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, other, &request);
   if (rank_in(MPI_COMM_WORLD) == 0) MPI_Wait(&request, MPI_STATUS_IGNORE);
-  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum beside it");
+  expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum beside it");
   if (rank_in(MPI_COMM_WORLD) != 0) MPI_Wait(&request, MPI_STATUS_IGNORE);
-  hold(out[kMany - 1] == ranks_of(MPI_COMM_WORLD), "its result");
+  expect(out[kMany - 1] == ranks_of(MPI_COMM_WORLD), "its result");
   MPI_Comm_free(&other);
 }
 
@@ -64,7 +64,7 @@ void freed_early() {
   for (int round = 0; round < 20; ++round) {
     MPI_Comm comm;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    hold(sum_of_ranks(comm) == expected_sum(comm), "a sum on a dup");
+    expect(sum_of_ranks(comm) == expected_sum(comm), "a sum on a dup");
     MPI_Datatype holes;
     MPI_Type_vector(kMany / 10, 1, 2, MPI_INT, &holes);
     MPI_Type_commit(&holes);
@@ -75,7 +75,7 @@ void freed_early() {
     MPI_Type_free(&holes);
     if (calls_served() > 0) MPI_Comm_free(&comm);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    hold(data[0] == round && data[kMany / 5 - 2] == round, "what was broadcast");
+    expect(data[0] == round && data[kMany / 5 - 2] == round, "what was broadcast");
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
   }
 }
@@ -85,24 +85,24 @@ void mismatch() {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-  hold(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
+  expect(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
   std::vector<int> in(20, 1), out(20);
   const int count = rank_in(comm) == 0 ? 10 : 20;
   const int code = MPI_Allreduce(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm);
   char words[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   if (code != MPI_SUCCESS) MPI_Error_string(code, words, &length);
-  hold(std::strstr(words, "plait: ranks disagree") != nullptr, "the error's words");
-  hold(sum_of_ranks(comm) == expected_sum(comm), "the sum after an error");
+  expect(std::strstr(words, "plait: ranks disagree") != nullptr, "the error's words");
+  expect(sum_of_ranks(comm) == expected_sum(comm), "the sum after an error");
   MPI_Comm_free(&comm);
 }
 
 /// The words of a code that a program has kept stay as they were when later errors come.
-void kept_codes() {
+void retained_codes() {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-  hold(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
+  expect(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
   const std::vector<int> in(400, 1);
   std::vector<int> out(400), codes;
   std::vector<std::string> words;
@@ -116,11 +116,11 @@ void kept_codes() {
     const int mine = rank_in(comm) == 0 ? count : 400;
     codes.push_back(MPI_Allreduce(in.data(), out.data(), mine, MPI_INT, MPI_SUM, comm));
     words.push_back(words_of(codes.back()));
-    hold(words.back().find("plait: ranks disagree") != std::string::npos, "an error's words");
-    hold(count == 1 || words.back() != words[0], "that errors differ");
+    expect(words.back().find("plait: ranks disagree") != std::string::npos, "an error's words");
+    expect(count == 1 || words.back() != words[0], "that errors differ");
     const std::size_t first = codes.size() > 200 ? codes.size() - 200 : 0;
     for (std::size_t at = first; at < codes.size(); at += 13)
-      hold(words_of(codes[at]) == words[at], "the words of a code that was kept");
+      expect(words_of(codes[at]) == words[at], "the words of a code that was kept");
   }
   MPI_Comm_free(&comm);
 }
@@ -139,16 +139,16 @@ void corners() {
   int got[4] = {1, 2, 3, 4};
   const bool is_root = rank_in(MPI_COMM_WORLD) == 0;
   void* const buffer = is_root ? const_cast<int*>(constant) : got;
-  hold(MPI_Bcast(buffer, 4, MPI_INT, 0, MPI_COMM_WORLD) == MPI_SUCCESS && got[3] == 4,
-       "a broadcast of constants");
-  hold(sum_of_ranks(MPI_COMM_SELF) == 1, "a sum of one rank");
+  expect(MPI_Bcast(buffer, 4, MPI_INT, 0, MPI_COMM_WORLD) == MPI_SUCCESS && got[3] == 4,
+         "a broadcast of constants");
+  expect(sum_of_ranks(MPI_COMM_SELF) == 1, "a sum of one rank");
   MPI_Allreduce(nullptr, nullptr, 0, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   struct {
     double value;
     int place;
   } in{1.0 + rank_in(MPI_COMM_WORLD), rank_in(MPI_COMM_WORLD)}, out{0, 0};
   MPI_Allreduce(&in, &out, 1, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD);
-  hold(out.place == ranks_of(MPI_COMM_WORLD) - 1, "the place of the largest");
+  expect(out.place == ranks_of(MPI_COMM_WORLD) - 1, "the place of the largest");
   MPI_Op made;
   MPI_Op_create(
       [](void* a, void* b, int* count, MPI_Datatype*) {
@@ -157,11 +157,11 @@ void corners() {
       1, &made);
   int one = 1, all = 0;
   MPI_Allreduce(&one, &all, 1, MPI_INT, made, MPI_COMM_WORLD);
-  hold(all == ranks_of(MPI_COMM_WORLD), "a sum by an operation of the program's own");
+  expect(all == ranks_of(MPI_COMM_WORLD), "a sum by an operation of the program's own");
   MPI_Op_free(&made);
   all = 0;
   PMPI_Allreduce(&one, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  hold(all == ranks_of(MPI_COMM_WORLD), "a sum by its PMPI name");
+  expect(all == ranks_of(MPI_COMM_WORLD), "a sum by its PMPI name");
 }
 
 /// Parts whose sizes only two ranks know: all ranks find alike whether such a call is large enough,
@@ -177,12 +177,13 @@ void uneven() {
     const long before = calls_served();
     MPI_Alltoallv(in.data(), sent.data(), places.data(), MPI_INT, out.data(), got.data(),
                   places.data(), MPI_INT, MPI_COMM_WORLD);
-    hold(calls_served() == before + (part == kMany ? 1 : 0), "that large calls alone are plait's");
+    expect(calls_served() == before + (part == kMany ? 1 : 0),
+           "that large calls alone are plait's");
     for (int peer = 0; peer < ranks; ++peer) {
       const int* const first = out.data() + peer * kMany;
       const int count = got[static_cast<std::size_t>(peer)];
-      hold(count == 0 || (first[0] == peer + 1 && first[count - 1] == peer + 1), "a part");
-      hold(count == kMany || first[count] == 0, "what lies behind a part");
+      expect(count == 0 || (first[0] == peer + 1 && first[count - 1] == peer + 1), "a part");
+      expect(count == kMany || first[count] == 0, "what lies behind a part");
     }
   }
   std::vector<int> counts(static_cast<std::size_t>(ranks), 0), places(counts), out(kMany);
@@ -190,7 +191,7 @@ void uneven() {
   std::vector<int> in(kMany, 7);
   MPI_Allgatherv(rank == 1 ? in.data() : nullptr, rank == 1 ? kMany : 0, MPI_INT, out.data(),
                  counts.data(), places.data(), MPI_INT, MPI_COMM_WORLD);
-  hold(out[0] == 7 && out[kMany - 1] == 7, "the one part that was gathered");
+  expect(out[0] == 7 && out[kMany - 1] == 7, "the one part that was gathered");
 }
 
 /// Two threads, each with a communicator of its own.
@@ -206,7 +207,7 @@ void threads() {
       else
         MPI_Allreduce(in.data(), out.data(), 1000, MPI_INT, MPI_SUM, comm);
       MPI_Wait(&request, MPI_STATUS_IGNORE);
-      hold(out[999] == round * ranks_of(comm), "a sum in a thread");
+      expect(out[999] == round * ranks_of(comm), "a sum in a thread");
     }
   };
   std::thread second(work, comms[1]);
@@ -231,20 +232,20 @@ void nodes() {
   MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &turned);
   for (const MPI_Comm comm : {MPI_COMM_WORLD, turned}) {
     long before = calls_served();
-    hold(sum_of_ranks(comm) == expected_sum(comm), "the sum of all");
-    hold(calls_served() == before + 1, "that the sum of all was plait's");
+    expect(sum_of_ranks(comm) == expected_sum(comm), "the sum of all");
+    expect(calls_served() == before + 1, "that the sum of all was plait's");
     before = calls_served();
     std::vector<int> in(kMany, 1), out(kMany);
     MPI_Request request;
     MPI_Iallreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    hold(out[kMany - 1] == ranks_of(comm), "a sum that was begun");
-    hold(calls_served() == before, "that the sum that was begun was the MPI's");
+    expect(out[kMany - 1] == ranks_of(comm), "a sum that was begun");
+    expect(calls_served() == before, "that the sum that was begun was the MPI's");
     in.assign(kMany * 60, rank + 1);
     out.assign(in.size(), 0);
     MPI_Allreduce(in.data(), out.data(), kMany * 60, MPI_INT, MPI_SUM, comm);
     for (const int one : out)
-      if (one != expected_sum(comm)) return hold(false, "a long sum");
+      if (one != expected_sum(comm)) return expect(false, "a long sum");
   }
   MPI_Comm_free(&turned);
 }
@@ -253,15 +254,15 @@ void nodes() {
 /// that are in it.
 void nodes_progress() {
   const int rank = rank_in(MPI_COMM_WORLD), last = ranks_of(MPI_COMM_WORLD) - 1;
-  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the first sum");
+  expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the first sum");
   std::vector<int> data(kMany * 40, rank);
   MPI_Request request = MPI_REQUEST_NULL;
   if (rank == 0) MPI_Isend(data.data(), kMany * 40, MPI_INT, last, 7, MPI_COMM_WORLD, &request);
   if (rank == last) {
     MPI_Recv(data.data(), kMany * 40, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    hold(data[0] == 0 && data[kMany * 40 - 1] == 0, "what was received");
+    expect(data[0] == 0 && data[kMany * 40 - 1] == 0, "what was received");
   }
-  hold(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum");
+  expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum");
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
@@ -271,7 +272,7 @@ void nodes_many() {
     MPI_Comm comms[3];
     for (MPI_Comm& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     for (const MPI_Comm comm : comms)
-      hold(sum_of_ranks(comm) == expected_sum(comm), "a sum of one of many");
+      expect(sum_of_ranks(comm) == expected_sum(comm), "a sum of one of many");
     for (int at = 0; at < (round % 3 == 0 ? 2 : 3); ++at) MPI_Comm_free(&comms[at]);
   }
 }
@@ -281,9 +282,9 @@ void without_gpus() {
   std::vector<int> in(kMany, 1), out(kMany);
   for (int round = 0; round < 20; ++round) {
     MPI_Allreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    hold(out[kMany - 1] == ranks_of(MPI_COMM_WORLD), "a sum without GPUs");
+    expect(out[kMany - 1] == ranks_of(MPI_COMM_WORLD), "a sum without GPUs");
   }
-  hold(calls_served() == 0, "that plait has served none");
+  expect(calls_served() == 0, "that plait has served none");
 }
 
 /// Persistent calls outlive their communicator's handle. Two requests are never freed, and the last
@@ -301,7 +302,7 @@ void persistent_left() {
     in.assign(in.size(), round);
     MPI_Start(&started);
     MPI_Wait(&started, MPI_STATUS_IGNORE);
-    hold(out[kMany - 1] == round * ranks_of(MPI_COMM_WORLD), "a persistent sum");
+    expect(out[kMany - 1] == round * ranks_of(MPI_COMM_WORLD), "a persistent sum");
   }
   static std::vector<int> last_in(kMany), last_out(kMany);
   MPI_Request last;
@@ -334,7 +335,7 @@ void persistent_orders() {
     MPI_Waitall(kRequests, requests, MPI_STATUSES_IGNORE);
     for (int at = 0; at < kRequests; ++at)
       for (const int sum : {out[at].front(), out[at].back()})
-        hold(sum == ranks * (100 * round + at), "a sum of its own request's data");
+        expect(sum == ranks * (100 * round + at), "a sum of its own request's data");
   }
   for (MPI_Request& request : requests) MPI_Request_free(&request);
 }
@@ -344,15 +345,15 @@ void persistent_orders() {
 void gpus_late() {
   without_gpus();
   const bool uses = rank_in(MPI_COMM_WORLD) == 0;
-  if (uses) PlayedGpu::now().use();
+  if (uses) EmulatedCuda::now().use();
   for (int round = 0; round < 40; ++round) {
-    auto* in = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
+    auto* in = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
     std::vector<int> out(kMany);
     std::fill(in, in + kMany, round);
-    MPI_Allreduce(uses ? passed(in) : in, out.data(), kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    hold(out[kMany - 1] == round * ranks_of(MPI_COMM_WORLD), "a sum with a GPU's memory");
+    MPI_Allreduce(uses ? device_ptr(in) : in, out.data(), kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    expect(out[kMany - 1] == round * ranks_of(MPI_COMM_WORLD), "a sum with a GPU's memory");
   }
-  hold(calls_served() > 20, "that plait has served the latter half");
+  expect(calls_served() > 20, "that plait has served the latter half");
 }
 
 /// Floats of which one order of adding gives another sum than the next: all calls give one.
@@ -364,10 +365,10 @@ void one_order() {
     std::vector<float> out(4), least(4), most(4);
     MPI_Allreduce(in.data(), out.data(), 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     if (round == 0) first = out;
-    hold(out == first, "that a sum is what it was in the first call");
+    expect(out == first, "that a sum is what it was in the first call");
     MPI_Allreduce(out.data(), least.data(), 4, MPI_FLOAT, MPI_MIN, MPI_COMM_WORLD);
     MPI_Allreduce(out.data(), most.data(), 4, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
-    hold(least == most, "that ranks have one sum");
+    expect(least == most, "that ranks have one sum");
   }
 }
 
@@ -388,7 +389,7 @@ void nans_of(MPI_Datatype type) {
             const T got = out[static_cast<std::size_t>(one)];
             right = right && (one == at ? std::isnan(got) : got == wanted);
           }
-          hold(right, "that a NaN is the result");
+          expect(right, "that a NaN is the result");
         }
 }
 
@@ -407,7 +408,7 @@ void narrow(MPI_Datatype type, MPI_Op op, int mine, const char* what) {
     std::vector<T> out(in.size());
     MPI_Allreduce(in.data(), out.data(), count, type, op, MPI_COMM_WORLD);
     if (count == 64) first = static_cast<long>(out[0]);
-    hold(
+    expect(
         std::all_of(out.begin(), out.end(), [&](T one) { return static_cast<long>(one) == first; }),
         what);
   }
@@ -433,15 +434,15 @@ void narrow_integers() {
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   int given = 0;
-  PlayedGpu::now().begin(1);
+  EmulatedCuda::now().begin(1);
   if (name == "threads")
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
   else
     MPI_Init(&argc, &argv);
   if (name == "progress")
     progress();
-  else if (name == "native_beside")
-    native_beside();
+  else if (name == "native_alongside")
+    native_alongside();
   else if (name == "freed_early")
     freed_early();
   else if (name == "persistent_left")
@@ -456,8 +457,8 @@ int main(int argc, char** argv) {
     uneven();
   else if (name == "threads")
     threads();
-  else if (name == "kept_codes")
-    kept_codes();
+  else if (name == "retained_codes")
+    retained_codes();
   else if (name == "without_it")
     without_it();
   else if (name == "one_order")

@@ -23,8 +23,8 @@ std::intptr_t number(T value) {
   return (std::intptr_t)value;  // a handle is a number, an enumerator or a pointer
 }
 
-void hold(const char* name, std::intptr_t is, std::intptr_t open_mpi, std::intptr_t mpich,
-          std::intptr_t standard) {
+void expect(const char* name, std::intptr_t is, std::intptr_t open_mpi, std::intptr_t mpich,
+            std::intptr_t standard) {
   const std::intptr_t built_in = kFamily == 0 ? open_mpi : kFamily == 1 ? mpich : standard;
   if (is == built_in) return;
   ++wrong;
@@ -37,8 +37,8 @@ template <class T>
 void hold_handle(const char* name, T is, std::intptr_t mpich, std::intptr_t standard,
                  const void* symbol) {
   const std::intptr_t value = number(is);
-  hold(name, kFamily == 1 ? static_cast<std::int32_t>(value) : value, number(symbol), mpich,
-       standard);
+  expect(name, kFamily == 1 ? static_cast<std::int32_t>(value) : value, number(symbol), mpich,
+         standard);
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ int main() {
 #define PLAIT_MPI_HANDLE(field, name, symbol, mpich, standard) \
   hold_handle(#name, name, mpich, standard, SYMBOL(symbol));
 #define PLAIT_MPI_NUMBER(field, name, open_mpi, mpich, standard) \
-  hold(#name, number(name), open_mpi, mpich, standard);
+  expect(#name, number(name), open_mpi, mpich, standard);
 #define PLAIT_MPI_ADDRESS PLAIT_MPI_NUMBER
 #include "../../../src/comm/mpi/constants.def"
   return wrong == 0 ? 0 : 1;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "held.hpp"
+#include "expect.hpp"
 #include "program.hpp"
 
 namespace {
@@ -42,7 +42,7 @@ MPI_Comm counted_comm() {
   MPI_Comm_create_errhandler(count_call, &handler);
   MPI_Comm_set_errhandler(comm, handler);
   MPI_Errhandler_free(&handler);
-  hold(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
+  expect(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
   calls_of_handler = 0;
   return comm;
 }
@@ -71,10 +71,10 @@ void own_handler() {
   MPI_Status statuses[2];
   int code = 0, flag = 0, index = 0, some = 0, indices[2], ended = 0;
   const auto told_once = [&](const char* what, bool right) {
-    hold(right, what);
-    hold(calls_of_handler == 1, "that the handler hears once");
+    expect(right, what);
+    expect(calls_of_handler == 1, "that the handler hears once");
     calls_of_handler = 0;
-    hold(requests[0] == MPI_REQUEST_NULL && requests[1] == MPI_REQUEST_NULL, "that both ended");
+    expect(requests[0] == MPI_REQUEST_NULL && requests[1] == MPI_REQUEST_NULL, "that both ended");
   };
   begin_two(comm, requests);
   MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
@@ -148,8 +148,8 @@ void persistent_handler() {
   MPI_Comm_dup(MPI_COMM_SELF, &next);
   for (int round = 0; round < 2; ++round) {
     MPI_Start(&request);
-    hold(says_that_ranks_disagree(MPI_Wait(&request, MPI_STATUS_IGNORE)), "a persistent code");
-    hold(calls_of_handler == 1, "that the handler hears once of each start");
+    expect(says_that_ranks_disagree(MPI_Wait(&request, MPI_STATUS_IGNORE)), "a persistent code");
+    expect(calls_of_handler == 1, "that the handler hears once of each start");
     calls_of_handler = 0;
   }
   MPI_Request_free(&request);
@@ -180,23 +180,23 @@ void status() {
   int flag = 0;
   mark(), begin();
   MPI_Wait(&request, &found);
-  hold(is_empty(found, 12345), "an empty status by MPI_Wait");
+  expect(is_empty(found, 12345), "an empty status by MPI_Wait");
   mark(), begin();
   for (flag = 0; flag == 0;) MPI_Test(&request, &flag, &found);
-  hold(is_empty(found, 12345), "an empty status by MPI_Test");
+  expect(is_empty(found, 12345), "an empty status by MPI_Test");
   mark(), begin();
   for (flag = 0; flag == 0;) MPI_Request_get_status(request, &flag, &found);
-  hold(is_empty(found, 12345), "an empty status by MPI_Request_get_status");
+  expect(is_empty(found, 12345), "an empty status by MPI_Request_get_status");
   mark();
   MPI_Waitall(1, &request, &found);
-  hold(is_empty(found, found.MPI_ERROR == 12345 ? 12345 : 0), "an empty status by MPI_Waitall");
+  expect(is_empty(found, found.MPI_ERROR == 12345 ? 12345 : 0), "an empty status by MPI_Waitall");
   make("MPI_Allreduce_init", &request, static_cast<const void*>(in.data()),
        static_cast<void*>(out.data()), static_cast<int>(kMany), MPI_INT, MPI_SUM, comm);
   for (int round = 0; round < 2; ++round) {
     mark();
     MPI_Start(&request);
     MPI_Wait(&request, &found);
-    hold(is_empty(found, 12345), "an empty status of a persistent call");
+    expect(is_empty(found, 12345), "an empty status of a persistent call");
   }
   MPI_Request_free(&request);
   MPI_Comm_free(&comm);
@@ -211,12 +211,13 @@ void wide_counts() {
   auto* const reduce = reinterpret_cast<Reduce*>(dlsym(RTLD_DEFAULT, "MPI_Reduce_local_c"));
   MPI_Comm comm = counted_comm();
   const MPI_Count wide = MPI_Count{1} << 32;
-  hold(send(in.data(), wide, MPI_INT, MPI_PROC_NULL, 0, comm) != MPI_SUCCESS, "the code of a send");
-  hold(calls_of_handler == 1, "that the communicator's handler hears");
+  expect(send(in.data(), wide, MPI_INT, MPI_PROC_NULL, 0, comm) != MPI_SUCCESS,
+         "the code of a send");
+  expect(calls_of_handler == 1, "that the communicator's handler hears");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
-  hold(reduce(in.data(), out.data(), wide, MPI_INT, MPI_SUM) != MPI_SUCCESS,
-       "the code of a call without a communicator");
+  expect(reduce(in.data(), out.data(), wide, MPI_INT, MPI_SUM) != MPI_SUCCESS,
+         "the code of a call without a communicator");
   MPI_Comm_free(&comm);
 }
 
@@ -241,8 +242,9 @@ void recover(MPI_Comm comm, int ranks, bool is_served) {
   MPI_Comm next;
   ulfm("MPIX_Comm_shrink", comm, &next);
   const long before = calls_served();
-  hold(ranks_of(next) == ranks && sum_of_ranks(next) == expected_sum(next), "a sum of those left");
-  hold(calls_served() == before + (is_served ? 1 : 0), "who serves those left");
+  expect(ranks_of(next) == ranks && sum_of_ranks(next) == expected_sum(next),
+         "a sum of those left");
+  expect(calls_served() == before + (is_served ? 1 : 0), "who serves those left");
   MPI_Comm_free(&next);
 }
 
@@ -251,7 +253,7 @@ MPI_Comm returning_comm() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-  hold(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
+  expect(sum_of_ranks(comm) == expected_sum(comm), "the first sum");
   return comm;
 }
 
@@ -287,12 +289,13 @@ void revoked(const std::string& how) {
     ::usleep(200000);
     ulfm("MPIX_Comm_revoke", comm);
   } else {
-    hold(class_of(waited_for(how, comm)) == kRevoked, "that a waiting rank hears of a revocation");
+    expect(class_of(waited_for(how, comm)) == kRevoked,
+           "that a waiting rank hears of a revocation");
   }
   const auto before = std::chrono::steady_clock::now();
-  hold(class_of(MPI_Allreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm)) == kRevoked,
-       "that the next call fails");
-  hold(std::chrono::steady_clock::now() - before < std::chrono::seconds(5), "that it fails soon");
+  expect(class_of(MPI_Allreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm)) == kRevoked,
+         "that the next call fails");
+  expect(std::chrono::steady_clock::now() - before < std::chrono::seconds(5), "that it fails soon");
   recover(comm, ranks_of(comm), true);
 }
 
@@ -305,12 +308,12 @@ void killed(const std::string& how) {
     ::usleep(200000);
     ::raise(SIGKILL);
   }
-  hold(class_of(waited_for(how, comm)) == kProcFailed, "that a waiting rank hears of a lost one");
+  expect(class_of(waited_for(how, comm)) == kProcFailed, "that a waiting rank hears of a lost one");
   MPI_Group failed;
   int lost = 0;
   ulfm("MPIX_Comm_get_failed", comm, &failed);
   MPI_Group_size(failed, &lost);
-  hold(lost == 1, "that the MPI names the lost rank");
+  expect(lost == 1, "that the MPI names the lost rank");
   MPI_Group_free(&failed);
   recover(comm, last, std::getenv("PLAIT_NODE_SIZE") == nullptr);
 }

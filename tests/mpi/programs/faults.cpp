@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "held.hpp"
-#include "somewhere.hpp"
+#include "expect.hpp"
+#include "host_or_gpu.hpp"
 
 namespace {
 
@@ -92,8 +92,8 @@ void sum(MPI_Comm comm, int count, bool begins, bool by_plait, const char* what)
   else
     MPI_Allreduce(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
-  hold(out.front() == ranks * (ranks + 1) / 2 && out.back() == out.front(), what);
-  if (before >= 0) hold(calls_served() == before + (by_plait ? 1 : 0), "who does it");
+  expect(out.front() == ranks * (ranks + 1) / 2 && out.back() == out.front(), what);
+  if (before >= 0) expect(calls_served() == before + (by_plait ? 1 : 0), "who does it");
 }
 
 /// Calls that meet those of another turn give sums of other calls.
@@ -101,7 +101,7 @@ void hold_in_step(MPI_Comm comm) {
   for (int round = 1; round < 4; ++round) {
     int all = 0;
     MPI_Allreduce(&round, &all, 1, MPI_INT, MPI_SUM, comm);
-    hold(all == round * ranks_of(comm), "that later calls are in step");
+    expect(all == round * ranks_of(comm), "that later calls are in step");
   }
 }
 
@@ -113,7 +113,7 @@ void unattached(std::atomic<bool>& fault) {
   for (const bool begins : {false, true}) sum(comm, 1000, begins, false, "a sum by the MPI");
   sigset_t blocked;
   pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
-  hold(sigismember(&blocked, SIGUSR1) == 0, "that the program still gets its signals");
+  expect(sigismember(&blocked, SIGUSR1) == 0, "that the program still gets its signals");
   fault = false;
   MPI_Barrier(MPI_COMM_WORLD);
   sum(comm, 1000, false, false, "a later sum by the MPI");
@@ -154,15 +154,15 @@ void hold_refused(int code) {
   char words[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   if (code != MPI_SUCCESS) MPI_Error_string(code, words, &length);
-  hold(std::strstr(words, "plait: out of memory") != nullptr, "an error of all ranks");
+  expect(std::strstr(words, "plait: out of memory") != nullptr, "an error of all ranks");
 }
 
 /// There is no memory to pack what a strided type has: the MPI does the call.
 void staged() {
   Strided strided;
   const int code = MPI_Bcast(strided.data.data(), 1, strided.type, 0, MPI_COMM_WORLD);
-  hold(code == MPI_SUCCESS && strided.has(7), "a broadcast by the MPI");
-  hold(no_room == 0, "that the memory was wanted");
+  expect(code == MPI_SUCCESS && strided.has(7), "a broadcast by the MPI");
+  expect(no_room == 0, "that the memory was wanted");
   hold_in_step(MPI_COMM_WORLD);
 }
 
@@ -176,19 +176,20 @@ void staged_uneven() {
   for (int peer = 0; peer < ranks; ++peer) places.push_back(peer * kMany);
   const int code = MPI_Gatherv(strided.data.data(), 1, strided.type, got.data(), counts.data(),
                                places.data(), MPI_INT, 0, MPI_COMM_WORLD);
-  hold(code == MPI_SUCCESS && (rank != 0 || got.back() == ranks - 1), "a gather by the MPI");
-  hold(no_room == 0, "that the memory was wanted");
+  expect(code == MPI_SUCCESS && (rank != 0 || got.back() == ranks - 1), "a gather by the MPI");
+  expect(no_room == 0, "that the memory was wanted");
   hold_in_step(MPI_COMM_WORLD);
 }
 
 /// A call that is begun cannot be given to the MPI any more: it is an error on all ranks.
-void staged_begun() {
+void staged_nonblocking() {
   Strided strided;
   MPI_Request request = MPI_REQUEST_NULL;
-  hold(MPI_Ibcast(strided.data.data(), 1, strided.type, 0, MPI_COMM_WORLD, &request) == MPI_SUCCESS,
-       "that the call begins");
+  expect(
+      MPI_Ibcast(strided.data.data(), 1, strided.type, 0, MPI_COMM_WORLD, &request) == MPI_SUCCESS,
+      "that the call begins");
   hold_refused(MPI_Wait(&request, MPI_STATUS_IGNORE));
-  hold(strided.has(rank_in(MPI_COMM_WORLD) == 0 ? 7 : -1), "that buffers stay as they are");
+  expect(strided.has(rank_in(MPI_COMM_WORLD) == 0 ? 7 : -1), "that buffers stay as they are");
   hold_in_step(MPI_COMM_WORLD);
 }
 
@@ -198,10 +199,10 @@ void staged_started() {
   MPI_Request request = MPI_REQUEST_NULL;
   make("MPI_Bcast_init", &request, static_cast<void*>(strided.data.data()), 1, strided.type, 0,
        MPI_COMM_WORLD);
-  hold(MPI_Start(&request) == MPI_SUCCESS, "that the call starts");
+  expect(MPI_Start(&request) == MPI_SUCCESS, "that the call starts");
   hold_refused(MPI_Wait(&request, MPI_STATUS_IGNORE));
   MPI_Start(&request);
-  hold(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS && strided.has(7), "the next start");
+  expect(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS && strided.has(7), "the next start");
   MPI_Request_free(&request);
   hold_in_step(MPI_COMM_WORLD);
 }
@@ -209,20 +210,21 @@ void staged_started() {
 /// There is no host memory for the twin of a buffer on a GPU, which all ranks' calls are staged by.
 void staged_device() {
   constexpr int kPages = 1 << 19;  // ints, whose twin has 2 MiB
-  PlayedGpu& gpu = PlayedGpu::now();
+  EmulatedCuda& gpu = EmulatedCuda::now();
   auto* const in = static_cast<int*>(gpu.content(kPages * sizeof(int)));
   auto* const out = static_cast<int*>(gpu.content(kPages * sizeof(int)));
   const auto call = [&](int count) {
-    return MPI_Allreduce(passed(in), passed(out), count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    return MPI_Allreduce(device_ptr(in), device_ptr(out), count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   };
   in[0] = in[kPages - 1] = 1;
-  hold(call(1000) == MPI_SUCCESS && out[0] == ranks_of(MPI_COMM_WORLD), "a sum on GPUs");
+  expect(call(1000) == MPI_SUCCESS && out[0] == ranks_of(MPI_COMM_WORLD), "a sum on GPUs");
   out[0] = -1;
   if (is_at_fault()) no_pages = kPages * sizeof(int);
   hold_refused(call(kPages));
-  hold(no_pages == 0, "that the memory was wanted");
-  hold(out[0] == -1, "that buffers stay as they are");
-  hold(call(kPages) == MPI_SUCCESS && out[kPages - 1] == ranks_of(MPI_COMM_WORLD), "the next sum");
+  expect(no_pages == 0, "that the memory was wanted");
+  expect(out[0] == -1, "that buffers stay as they are");
+  expect(call(kPages) == MPI_SUCCESS && out[kPages - 1] == ranks_of(MPI_COMM_WORLD),
+         "the next sum");
   hold_in_step(MPI_COMM_WORLD);
 }
 
@@ -235,9 +237,9 @@ void place_taken() {
   const std::string path = folder + "/mpi-" + std::to_string(::getpid()) + "-0";
   std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
   const int other = ::socket(AF_UNIX, SOCK_STREAM, 0);
-  hold(::bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-           ::listen(other, 8) == 0,
-       "that the other listens");
+  expect(::bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+             ::listen(other, 8) == 0,
+         "that the other listens");
   sum(MPI_COMM_WORLD, 1000, false, true, "a sum beside another job");
   ::close(other);
 }
@@ -248,7 +250,7 @@ int main(int argc, char** argv) {
   ::alarm(30);  // a rank that stands still ends the job
   const std::string name = argc > 1 ? argv[1] : "";
   if (argc > 2) at_rank = std::atoi(argv[2]);
-  PlayedGpu::now().begin(1);
+  EmulatedCuda::now().begin(1);
   MPI_Init(&argc, &argv);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (name == "thread")
@@ -263,8 +265,8 @@ int main(int argc, char** argv) {
     staged();
   else if (name == "staged_uneven")
     staged_uneven();
-  else if (name == "staged_begun")
-    staged_begun();
+  else if (name == "staged_nonblocking")
+    staged_nonblocking();
   else if (name == "staged_started")
     staged_started();
   else if (name == "staged_device")

@@ -39,31 +39,31 @@ int new_file() {
   return ftruncate(file, static_cast<off_t>(kBytes)) == 0 ? file : -1;
 }
 
-struct Memory {
+struct DeviceMemory {
   int file = new_file();
   Address device = reserve(), content = mapped(file);
   std::atomic<Address> used{0};
 };
 
 /// Another process's, which this one has opened.
-struct Opened {
+struct OpenedMemory {
   int process;
   Address device, content;
 };
-std::vector<Opened>& opened() {
-  static auto* const all = new std::vector<Opened>;
+std::vector<OpenedMemory>& opened() {
+  static auto* const all = new std::vector<OpenedMemory>;
   return *all;
 }
 
-Memory& memory() {
-  static auto* const one = new Memory;
+DeviceMemory& memory() {
+  static auto* const one = new DeviceMemory;
   return *one;
 }
 
 bool is_device(Address at) { return at - memory().device < kBytes; }
 
 void* content_of(Address at) {
-  for (const Opened& one : opened())
+  for (const OpenedMemory& one : opened())
     if (at - one.device < kBytes) return reinterpret_cast<void*>(at - one.device + one.content);
   return reinterpret_cast<void*>(is_device(at) ? at - memory().device + memory().content : at);
 }
@@ -74,16 +74,16 @@ std::atomic<bool>& is_begun() {
 }
 
 bool fails(const char* what) {
-  const char* const told = std::getenv("TEST_LIBCUDA_IPC");
-  return told != nullptr && std::strcmp(told, what) == 0;
+  const char* const setting = std::getenv("TEST_LIBCUDA_IPC");
+  return setting != nullptr && std::strcmp(setting, what) == 0;
 }
 
-struct Handle {
+struct FakeIpcHandle {
   int process, file;
   char rest[56];
 };
 
-int ipc_get(Handle* handle, Address base) {
+int ipc_get(FakeIpcHandle* handle, Address base) {
   if (base != memory().device || fails("unshown")) return kUnsupported;
   *handle = {getpid(), memory().file, {}};
   return kSuccess;
@@ -91,7 +91,7 @@ int ipc_get(Handle* handle, Address base) {
 
 std::atomic<std::uint64_t> opens{0}, open_now{0};
 
-int ipc_open(Address* device, Handle handle, unsigned) {
+int ipc_open(Address* device, FakeIpcHandle handle, unsigned) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.process, handle.file);
   const int file = fails("unopened") ? -1 : open(path, O_RDWR | O_CLOEXEC);
@@ -110,8 +110,8 @@ int ipc_close(Address) {
 }
 
 int event_query(void*) {
-  static std::atomic<unsigned> asked{0};
-  return ++asked % 2 == 0 ? kSuccess : kNotReady;
+  static std::atomic<unsigned> calls{0};
+  return ++calls % 2 == 0 ? kSuccess : kNotReady;
 }
 
 int unsupported(...) { return kUnsupported; }
@@ -124,8 +124,8 @@ int name_of(int, const char** name) { return *name = "played", kSuccess; }
 
 /// How large all device memory of a process is said to be.
 Address shown_bytes() {
-  const char* const told = std::getenv("TEST_LIBCUDA_BYTES");
-  return told != nullptr ? std::strtoull(told, nullptr, 10) : Address{1} << 20;
+  const char* const setting = std::getenv("TEST_LIBCUDA_BYTES");
+  return setting != nullptr ? std::strtoull(setting, nullptr, 10) : Address{1} << 20;
 }
 
 int pointer_attributes(unsigned count, int* attributes, void** values, Address at) {
@@ -186,11 +186,11 @@ void* shown(Function* function) {
 }
 
 void* find(const char* symbol) {
-  struct Known {
+  struct DriverFunction {
     const char* symbol;
     void* function;
   };
-  static const Known known[] = {
+  static const DriverFunction functions[] = {
       {"cuDeviceGetCount", shown(one_device)},
       {"cuPointerGetAttributes", shown(pointer_attributes)},
       {"cuMemcpy", shown(copy_now)},
@@ -214,7 +214,7 @@ void* find(const char* symbol) {
       {"cuStreamSynchronize", shown(succeeds)},
       {"cuThreadExchangeStreamCaptureMode", shown(succeeds)},
   };
-  for (const Known& one : known)
+  for (const DriverFunction& one : functions)
     if (std::strcmp(one.symbol, symbol) == 0) return one.function;
   return shown(unsupported);
 }

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "held.hpp"
-#include "somewhere.hpp"
+#include "expect.hpp"
+#include "host_or_gpu.hpp"
 
 namespace {
 
@@ -20,11 +20,11 @@ constexpr int kMany = 50000, kTag = 3;
 
 int me() { return rank_in(MPI_COMM_WORLD); }
 
-Memory<int> filled(int count, int value) {
-  return Memory<int>(static_cast<std::size_t>(count), value);
+HostOrGpuVector<int> filled(int count, int value) {
+  return HostOrGpuVector<int>(static_cast<std::size_t>(count), value);
 }
 
-bool holds(const Memory<int>& memory, int value) {
+bool holds(const HostOrGpuVector<int>& memory, int value) {
   for (const int one : memory)
     if (one != value) return false;
   return true;
@@ -39,20 +39,20 @@ int count_of(const MPI_Status& status) {
 /// A started persistent receive is served in whatever function the program is: a blocking send to
 /// it ends before the receiver asks for it.
 void started() {
-  Memory<int> data = filled(kMany, me() == 0 ? 7 : -1);
+  HostOrGpuVector<int> data = filled(kMany, me() == 0 ? 7 : -1);
   int token = 0;
   if (me() == 0) {
-    MPI_Send(passed(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
+    MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
     MPI_Send(&token, 1, MPI_INT, 1, kTag + 1, MPI_COMM_WORLD);
     return;
   }
   MPI_Request request;
-  MPI_Recv_init(passed(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, &request);
+  MPI_Recv_init(device_ptr(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, &request);
   MPI_Start(&request);
   MPI_Recv(&token, 1, MPI_INT, 0, kTag + 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   MPI_Status status;
   MPI_Wait(&request, &status);
-  hold(count_of(status) == kMany && holds(data, 7), "what came while the rank was elsewhere");
+  expect(count_of(status) == kMany && holds(data, 7), "what came while the rank was elsewhere");
   MPI_Request_free(&request);
 }
 
@@ -63,22 +63,23 @@ void rings() {
             last = (me() + ranks - 1) % ranks;
   constexpr int kEach = 3;
   for (int round = 0; round < 30; ++round) {
-    std::vector<Memory<int>> in, out;
+    std::vector<HostOrGpuVector<int>> in, out;
     MPI_Request requests[2 * kEach];
     for (int at = 0; at < kEach; ++at) {
       in.push_back(filled(kMany, 100 * round + 10 * at + me()));
       out.push_back(filled(kMany, -1));
     }
     for (int at = 0; at < kEach; ++at) {
-      MPI_Send_init(passed(in[at].data()), kMany, MPI_INT, next, at, MPI_COMM_WORLD, &requests[at]);
-      MPI_Recv_init(passed(out[at].data()), kMany, MPI_INT, last, at, MPI_COMM_WORLD,
+      MPI_Send_init(device_ptr(in[at].data()), kMany, MPI_INT, next, at, MPI_COMM_WORLD,
+                    &requests[at]);
+      MPI_Recv_init(device_ptr(out[at].data()), kMany, MPI_INT, last, at, MPI_COMM_WORLD,
                     &requests[kEach + at]);
     }
     const bool by_isend = round % 2 == 1;
     if (by_isend) MPI_Startall(kEach, requests + kEach);
     for (int at = 0; by_isend && at < kEach; ++at) {
       MPI_Request_free(&requests[at]);
-      MPI_Isend(passed(in[at].data()), kMany, MPI_INT, next, at, MPI_COMM_WORLD, &requests[at]);
+      MPI_Isend(device_ptr(in[at].data()), kMany, MPI_INT, next, at, MPI_COMM_WORLD, &requests[at]);
     }
     if (!by_isend) MPI_Startall(2 * kEach, requests);
     int some = 0, indices[2 * kEach];
@@ -87,55 +88,56 @@ void rings() {
       (round % 3 == 1 ? MPI_Waitsome : MPI_Testsome)(2 * kEach, requests, &some, indices,
                                                      MPI_STATUSES_IGNORE);
     for (int at = 0; at < kEach; ++at)
-      hold(holds(out[at], 100 * round + 10 * at + last), "what came round the ring");
+      expect(holds(out[at], 100 * round + 10 * at + last), "what came round the ring");
     for (MPI_Request& request : requests)
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }
 }
 
 /// MPI_Request_get_status says the message's size, and so does what ends the request after it.
-void asked_twice() {
+void queried_twice() {
   if (me() == 0) {
-    const Memory<int> data = filled(kMany, 4);
+    const HostOrGpuVector<int> data = filled(kMany, 4);
     for (int round = 0; round < 2; ++round)
-      MPI_Send(passed(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
+      MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
     return;
   }
-  Memory<int> data = filled(kMany + 5, -1);
+  HostOrGpuVector<int> data = filled(kMany + 5, -1);
   MPI_Request request;
-  MPI_Recv_init(passed(data.data()), kMany + 5, MPI_INT, 0, kTag, MPI_COMM_WORLD, &request);
+  MPI_Recv_init(device_ptr(data.data()), kMany + 5, MPI_INT, 0, kTag, MPI_COMM_WORLD, &request);
   for (int round = 0; round < 2; ++round) {
     MPI_Start(&request);
     MPI_Status status;
     int flag = 0;
     while (flag == 0) MPI_Request_get_status(request, &flag, &status);
-    hold(count_of(status) == kMany, "the size that is asked for");
+    expect(count_of(status) == kMany, "the size that is asked for");
     MPI_Request_get_status(request, &flag, &status);
-    hold(flag != 0 && count_of(status) == kMany, "the size that is asked for again");
+    expect(flag != 0 && count_of(status) == kMany, "the size that is asked for again");
     MPI_Wait(&request, &status);
-    hold(count_of(status) == kMany && status.MPI_SOURCE == 0, "the size that the end says");
-    hold(data[0] == 4 && data[kMany - 1] == 4 && data[kMany] == -1, "what came");
+    expect(count_of(status) == kMany && status.MPI_SOURCE == 0, "the size that the end says");
+    expect(data[0] == 4 && data[kMany - 1] == 4 && data[kMany] == -1, "what came");
     MPI_Wait(&request, &status);
-    hold(count_of(status) == 0, "that an inactive request has received nothing");
+    expect(count_of(status) == 0, "that an inactive request has received nothing");
   }
   MPI_Request_free(&request);
 }
 
 /// Receives that nothing is sent to do not keep a program from its end.
 void left() {
-  static Memory<int> out[3] = {filled(kMany, -1), filled(kMany, -1), filled(300, -1)};
+  static HostOrGpuVector<int> out[3] = {filled(kMany, -1), filled(kMany, -1), filled(300, -1)};
   static MPI_Request requests[3];
-  MPI_Irecv(passed(out[0].data()), kMany, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD,
+  MPI_Irecv(device_ptr(out[0].data()), kMany, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD,
             &requests[0]);
-  MPI_Recv_init(passed(out[1].data()), kMany, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD,
+  MPI_Recv_init(device_ptr(out[1].data()), kMany, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD,
                 &requests[1]);
   MPI_Start(&requests[1]);
-  MPI_Irecv(passed(out[2].data()), 300, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD, &requests[2]);
+  MPI_Irecv(device_ptr(out[2].data()), 300, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD,
+            &requests[2]);
   // What is served all the same.
-  Memory<int> data = filled(kMany, 1);
-  if (me() == 0) MPI_Send(passed(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
+  HostOrGpuVector<int> data = filled(kMany, 1);
+  if (me() == 0) MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
   if (me() == 1)
-    MPI_Recv(passed(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Recv(device_ptr(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
 /// Receives into one buffer at once, which MPI does not allow and OSU's osu_bw does, come to an end
@@ -145,34 +147,35 @@ void one_buffer() {
   std::array<MPI_Request, kMost> requests;
   std::array<MPI_Status, kMost> statuses;
   for (int round = 0; round < 20; ++round) {
-    std::array<Memory<int>, kMost> data;
+    std::array<HostOrGpuVector<int>, kMost> data;
     data[0] = filled(kMany, -1);
     for (int at = 0; at < kMost; ++at) {
       const auto slot = static_cast<std::size_t>(at);
       if (me() == 0) {
         data[slot] = filled(kMany, at + 1);
-        MPI_Isend(passed(data[slot].data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD,
+        MPI_Isend(device_ptr(data[slot].data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD,
                   &requests[slot]);
       } else {
-        MPI_Irecv(passed(data[0].data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, &requests[slot]);
+        MPI_Irecv(device_ptr(data[0].data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD,
+                  &requests[slot]);
       }
     }
     MPI_Waitall(kMost, requests.data(), statuses.data());
     MPI_Barrier(MPI_COMM_WORLD);
     if (me() == 0) continue;
-    for (const MPI_Status& status : statuses) hold(count_of(status) == kMany, "a message's size");
+    for (const MPI_Status& status : statuses) expect(count_of(status) == kMany, "a message's size");
     const int found = data[0][0];
-    hold(found >= 1 && found <= kMost && holds(data[0], found), "one of the messages, whole");
+    expect(found >= 1 && found <= kMost && holds(data[0], found), "one of the messages, whole");
   }
 }
 
 /// A request that is freed while it runs does its work all the same: a send, and receives.
 void freed() {
-  static Memory<int> data[4];
+  static HostOrGpuVector<int> data[4];
   MPI_Request request;
   for (int at = 0; at < 3; ++at) {
     data[at] = filled(kMany, me() == 0 ? at + 1 : -1);
-    int* const buffer = passed(data[at].data());
+    int* const buffer = device_ptr(data[at].data());
     if (me() == 0) {
       if (at < 2) MPI_Isend(buffer, kMany, MPI_INT, 1, at, MPI_COMM_WORLD, &request);
       if (at == 2) MPI_Send_init(buffer, kMany, MPI_INT, 1, at, MPI_COMM_WORLD, &request);
@@ -193,18 +196,18 @@ void freed() {
   const auto* const last = static_cast<const volatile int*>(data[2].data() + kMany - 1);
   while (me() == 1 && (data[1][kMany - 1] != 2 || *last != 3))
     MPI_Iprobe(0, 99, MPI_COMM_WORLD, &token, MPI_STATUS_IGNORE);
-  hold(holds(data[0], 1) && holds(data[1], 2) && holds(data[2], 3), "what freed requests moved");
+  expect(holds(data[0], 1) && holds(data[1], 2) && holds(data[2], 3), "what freed requests moved");
   MPI_Barrier(MPI_COMM_WORLD);
   // Its sender may be in MPI_Finalize when it is received.
   data[3] = filled(kMany, me() == 0 ? 9 : -1);
   if (me() == 0) {
-    MPI_Isend(passed(data[3].data()), kMany, MPI_INT, 1, 5, MPI_COMM_WORLD, &request);
+    MPI_Isend(device_ptr(data[3].data()), kMany, MPI_INT, 1, 5, MPI_COMM_WORLD, &request);
     MPI_Request_free(&request);
     return;
   }
   ::usleep(300000);
-  MPI_Recv(passed(data[3].data()), kMany, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  hold(holds(data[3], 9), "what came from a rank that is at its end");
+  MPI_Recv(device_ptr(data[3].data()), kMany, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  expect(holds(data[3], 9), "what came from a rank that is at its end");
 }
 
 /// What the played driver counts; 0 without it.
@@ -216,15 +219,15 @@ long played(const char* name) {
 /// Device memory of each rank goes to all others, which open it.
 void opened() {
   const int ranks = ranks_of(MPI_COMM_WORLD);
-  auto* const in = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
-  auto* const out = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
+  auto* const in = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
+  auto* const out = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
   for (int round = 1; round < 3; ++round)
     for (int step = 1; step < ranks; ++step) {
       const int to = (me() + step) % ranks, from = (me() + ranks - step) % ranks;
       in[kMany - 1] = 100 * round + me();
-      MPI_Sendrecv(passed(in), kMany, MPI_INT, to, kTag, passed(out), kMany, MPI_INT, from, kTag,
-                   MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      hold(out[kMany - 1] == 100 * round + from, "what came from another's GPU");
+      MPI_Sendrecv(device_ptr(in), kMany, MPI_INT, to, kTag, device_ptr(out), kMany, MPI_INT, from,
+                   kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      expect(out[kMany - 1] == 100 * round + from, "what came from another's GPU");
     }
 }
 
@@ -243,55 +246,55 @@ long most_memory_mb() {
 /// receives takes host memory of its size.
 void window() {
   constexpr int kWindow = 64, kCount = 4 << 20;
-  auto* const data = static_cast<int*>(PlayedGpu::now().content(kCount * sizeof(int)));
+  auto* const data = static_cast<int*>(EmulatedCuda::now().content(kCount * sizeof(int)));
   const long before = most_memory_mb();
   std::array<MPI_Request, kWindow> requests;
   for (int at = 0; at < kWindow; ++at)
     if (me() == 0)
-      MPI_Isend(passed(data), kCount, MPI_INT, 1, at, MPI_COMM_WORLD,
+      MPI_Isend(device_ptr(data), kCount, MPI_INT, 1, at, MPI_COMM_WORLD,
                 &requests[static_cast<std::size_t>(at)]);
     else
-      MPI_Irecv(passed(data), kCount, MPI_INT, 0, at, MPI_COMM_WORLD,
+      MPI_Irecv(device_ptr(data), kCount, MPI_INT, 0, at, MPI_COMM_WORLD,
                 &requests[static_cast<std::size_t>(at)]);
   MPI_Waitall(kWindow, requests.data(), MPI_STATUSES_IGNORE);
-  hold(most_memory_mb() - before < 300, "little host memory for 1 GiB of messages");
+  expect(most_memory_mb() - before < 300, "little host memory for 1 GiB of messages");
 }
 
 /// What a rank sends itself from GPU to GPU, as a periodic halo exchange does, goes there without
 /// the host: received before it is sent, probed for, there and back at once, and by persistent
 /// requests.
 void to_itself() {
-  auto* const in = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
-  auto* const out = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
+  auto* const in = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
+  auto* const out = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
   const auto fill = [&](int value) {
     for (int at = 0; at < kMany; ++at) in[at] = value, out[at] = -1;
   };
   const auto hold_all = [&](int value, const char* what) {
     bool same = true;
     for (int at = 0; at < kMany; ++at) same = same && out[at] == value;
-    hold(same, what);
+    expect(same, what);
   };
   MPI_Request requests[2];
   MPI_Status statuses[2];
   fill(1);
-  MPI_Irecv(passed(out), kMany, MPI_INT, me(), kTag, MPI_COMM_WORLD, &requests[0]);
-  MPI_Isend(passed(in), kMany, MPI_INT, me(), kTag, MPI_COMM_WORLD, &requests[1]);
+  MPI_Irecv(device_ptr(out), kMany, MPI_INT, me(), kTag, MPI_COMM_WORLD, &requests[0]);
+  MPI_Isend(device_ptr(in), kMany, MPI_INT, me(), kTag, MPI_COMM_WORLD, &requests[1]);
   MPI_Waitall(2, requests, statuses);
   hold_all(1, "what a rank has sent itself");
-  hold(count_of(statuses[0]) == kMany, "its size");
+  expect(count_of(statuses[0]) == kMany, "its size");
   fill(2);
-  MPI_Isend(passed(in), kMany, MPI_INT, me(), kTag, MPI_COMM_WORLD, &requests[0]);
+  MPI_Isend(device_ptr(in), kMany, MPI_INT, me(), kTag, MPI_COMM_WORLD, &requests[0]);
   MPI_Probe(MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD, &statuses[0]);
-  hold(count_of(statuses[0]) == kMany && statuses[0].MPI_SOURCE == me(), "what a probe says");
-  MPI_Recv(passed(out), kMany, MPI_INT, MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD, &statuses[1]);
+  expect(count_of(statuses[0]) == kMany && statuses[0].MPI_SOURCE == me(), "what a probe says");
+  MPI_Recv(device_ptr(out), kMany, MPI_INT, MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD, &statuses[1]);
   MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
   hold_all(2, "what was probed for");
   fill(3);
-  MPI_Sendrecv(passed(in), kMany, MPI_INT, me(), 1, passed(out), kMany, MPI_INT, me(), 1,
+  MPI_Sendrecv(device_ptr(in), kMany, MPI_INT, me(), 1, device_ptr(out), kMany, MPI_INT, me(), 1,
                MPI_COMM_WORLD, &statuses[0]);
   hold_all(3, "what went there and back at once");
-  MPI_Recv_init(passed(out), kMany, MPI_INT, me(), 2, MPI_COMM_WORLD, &requests[0]);
-  MPI_Send_init(passed(in), kMany, MPI_INT, me(), 2, MPI_COMM_WORLD, &requests[1]);
+  MPI_Recv_init(device_ptr(out), kMany, MPI_INT, me(), 2, MPI_COMM_WORLD, &requests[0]);
+  MPI_Send_init(device_ptr(in), kMany, MPI_INT, me(), 2, MPI_COMM_WORLD, &requests[1]);
   for (int round = 4; round < 7; ++round) {
     fill(round);
     MPI_Startall(2, requests);
@@ -300,30 +303,33 @@ void to_itself() {
   }
   MPI_Request_free(&requests[0]);
   MPI_Request_free(&requests[1]);
-  if (calls_served() > 0) hold(played("played_copies_to_host") == 0, "nothing by way of the host");
+  if (calls_served() > 0)
+    expect(played("played_copies_to_host") == 0, "nothing by way of the host");
 }
 
 /// What its receiver cannot open is brought to the host, and nobody waits for the copy meanwhile.
 void brought() {
-  auto* const data = static_cast<int*>(PlayedGpu::now().content(kMany * sizeof(int)));
+  auto* const data = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
   data[kMany - 1] = me() == 0 ? 5 : -1;
   const long before = played("played_waits"), copies = played("played_copies_to_host");
   MPI_Request request = MPI_REQUEST_NULL;
-  if (me() == 0) MPI_Isend(passed(data), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD, &request);
-  if (me() == 1) MPI_Recv(passed(data), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  if (me() == 0) MPI_Isend(device_ptr(data), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD, &request);
+  if (me() == 1)
+    MPI_Recv(device_ptr(data), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
-  hold(data[kMany - 1] == 5, "what was brought to the host");
-  hold(me() == 1 || played("played_copies_to_host") == copies + 1, "that it was brought there");
-  hold(played("played_waits") == before, "that nobody waited for the copy");
+  expect(data[kMany - 1] == 5, "what was brought to the host");
+  expect(me() == 1 || played("played_copies_to_host") == copies + 1, "that it was brought there");
+  expect(played("played_waits") == before, "that nobody waited for the copy");
 }
 
 /// One thread cancels receives while another lets them end.
 void threads() {
   constexpr int kMessages = 300;
   if (me() == 0) {
-    Memory<int> data = filled(kMany, 6);
+    HostOrGpuVector<int> data = filled(kMany, 6);
     for (int at = 0; at < kMessages; ++at)
-      MPI_Send(passed(data.data()), at % 2 == 0 ? kMany : 400, MPI_INT, 1, kTag, MPI_COMM_WORLD);
+      MPI_Send(device_ptr(data.data()), at % 2 == 0 ? kMany : 400, MPI_INT, 1, kTag,
+               MPI_COMM_WORLD);
     return MPI_Barrier(MPI_COMM_WORLD), void();
   }
   std::atomic<bool> ends{false};
@@ -332,17 +338,17 @@ void threads() {
     while (!ends) MPI_Iprobe(0, 99, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
   });
   for (int got = 0; got < kMessages;) {
-    Memory<int> data = filled(kMany, -1);
+    HostOrGpuVector<int> data = filled(kMany, -1);
     MPI_Request request;
     MPI_Status status;
     int cancelled = 0;
-    MPI_Irecv(passed(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, &request);
+    MPI_Irecv(device_ptr(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, &request);
     MPI_Cancel(&request);
     MPI_Wait(&request, &status);
     MPI_Test_cancelled(&status, &cancelled);
     if (cancelled != 0) continue;
-    hold(data[0] == 6 && data[399] == 6 && count_of(status) == (got % 2 == 0 ? kMany : 400),
-         "what came although it was not wanted");
+    expect(data[0] == 6 && data[399] == 6 && count_of(status) == (got % 2 == 0 ? kMany : 400),
+           "what came although it was not wanted");
     ++got;
   }
   ends = true;
@@ -362,28 +368,30 @@ void same_length() {
   constexpr int kEach = 6;
   const auto count_at = [](int at) { return 264 + 48 * (8 + at); };
   constexpr int kShortest = 264;
-  std::vector<Memory<int>> large(kEach, filled(kMany, me() == 0 ? 8 : -1)), small;
+  std::vector<HostOrGpuVector<int>> large(kEach, filled(kMany, me() == 0 ? 8 : -1)), small;
   for (int at = 0; at < kEach; ++at) small.push_back(filled(4000, 9));
   MPI_Request requests[2 * kEach + 2];
   int begun = 0;
   if (me() == 0) {
-    for (Memory<int>& one : large)
-      MPI_Isend(passed(one.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD, &requests[begun++]);
-    for (int at = 0; at < kEach; ++at)
-      MPI_Isend(passed(small[at].data()), count_at(at), MPI_INT, 1, kTag, other,
+    for (HostOrGpuVector<int>& one : large)
+      MPI_Isend(device_ptr(one.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD,
                 &requests[begun++]);
-    MPI_Isend(passed(small[0].data()), count_at(3) / 2, column, 1, kTag, MPI_COMM_WORLD,
+    for (int at = 0; at < kEach; ++at)
+      MPI_Isend(device_ptr(small[at].data()), count_at(at), MPI_INT, 1, kTag, other,
+                &requests[begun++]);
+    MPI_Isend(device_ptr(small[0].data()), count_at(3) / 2, column, 1, kTag, MPI_COMM_WORLD,
               &requests[begun++]);
-    MPI_Isend(passed(small[1].data()), kShortest, MPI_INT, 1, kTag, other, &requests[begun++]);
+    MPI_Isend(device_ptr(small[1].data()), kShortest, MPI_INT, 1, kTag, other, &requests[begun++]);
   }
   MPI_Barrier(MPI_COMM_WORLD);
   const auto receive = [&](MPI_Comm comm, int count, int value) {
     MPI_Status status;
-    Memory<int> out = filled(count, -1);
+    HostOrGpuVector<int> out = filled(count, -1);
     MPI_Probe(0, kTag, comm, &status);
-    hold(count_of(status) == count, "the size that a probe tells");
-    MPI_Recv(passed(out.data()), count, MPI_INT, 0, kTag, comm, &status);
-    hold(count_of(status) == count && holds(out, value), "a message beside headers of its length");
+    expect(count_of(status) == count, "the size that a probe tells");
+    MPI_Recv(device_ptr(out.data()), count, MPI_INT, 0, kTag, comm, &status);
+    expect(count_of(status) == count && holds(out, value),
+           "a message beside headers of its length");
   };
   if (me() == 1) {
     for (int at = 0; at < kEach; ++at) receive(other, count_at(at), 9);
@@ -394,7 +402,8 @@ void same_length() {
   }
   MPI_Waitall(begun, requests, MPI_STATUSES_IGNORE);
   // With its slot free, the MPI sends it.
-  if (me() == 0) MPI_Send(passed(small[0].data()), count_at(3), MPI_INT, 1, kTag, MPI_COMM_WORLD);
+  if (me() == 0)
+    MPI_Send(device_ptr(small[0].data()), count_at(3), MPI_INT, 1, kTag, MPI_COMM_WORLD);
   MPI_Type_free(&column);
   MPI_Comm_free(&other);
 }
@@ -404,10 +413,10 @@ void short_room() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   constexpr int kEach = 9;
   MPI_Request requests[kEach];
-  std::vector<Memory<int>> data(kEach, filled(kMany, me() == 0 ? 5 : -1));
+  std::vector<HostOrGpuVector<int>> data(kEach, filled(kMany, me() == 0 ? 5 : -1));
   if (me() == 0)
     for (int at = 0; at < kEach; ++at)
-      MPI_Isend(passed(data[at].data()), kMany, MPI_INT, 1, at, MPI_COMM_WORLD, &requests[at]);
+      MPI_Isend(device_ptr(data[at].data()), kMany, MPI_INT, 1, at, MPI_COMM_WORLD, &requests[at]);
   for (int at = 0; me() == 1 && at < kEach; ++at) {
     const int room = at % 3 == 0 ? 100 : 270;  // the header has more than 1056 bytes
     int code = MPI_SUCCESS, kind = MPI_SUCCESS;
@@ -419,14 +428,14 @@ void short_room() {
       code = MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
     MPI_Error_class(code, &kind);
-    hold(kind == MPI_ERR_TRUNCATE, "that there was no room for a header");
+    expect(kind == MPI_ERR_TRUNCATE, "that there was no room for a header");
   }
   if (me() == 0) MPI_Waitall(kEach, requests, MPI_STATUSES_IGNORE);
   MPI_Barrier(MPI_COMM_WORLD);
-  if (me() == 0) MPI_Send(passed(data[0].data()), kMany, MPI_INT, 1, 1, MPI_COMM_WORLD);
+  if (me() == 0) MPI_Send(device_ptr(data[0].data()), kMany, MPI_INT, 1, 1, MPI_COMM_WORLD);
   if (me() == 1) {
-    MPI_Recv(passed(data[0].data()), kMany, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    hold(holds(data[0], 5), "the message after those without room");
+    MPI_Recv(device_ptr(data[0].data()), kMany, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    expect(holds(data[0], 5), "the message after those without room");
   }
 }
 
@@ -434,7 +443,7 @@ void short_room() {
 /// receive: its sender goes on, and later messages come.
 void tiny_room() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  Memory<int> data = filled(kMany, me() == 0 ? 5 : -1);
+  HostOrGpuVector<int> data = filled(kMany, me() == 0 ? 5 : -1);
   char small[64] = "";
   constexpr int kWays = 6;
   for (int room = 0; room <= 40; room += 20)
@@ -449,7 +458,7 @@ void tiny_room() {
         MPI_Start(&request);
       }
       if (waits) MPI_Barrier(MPI_COMM_WORLD);  // MPICH tells the truth of a receive that waits
-      if (me() == 0) MPI_Send(passed(data.data()), kMany, MPI_INT, 1, way, MPI_COMM_WORLD);
+      if (me() == 0) MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, way, MPI_COMM_WORLD);
       int code = MPI_SUCCESS, kind = MPI_SUCCESS;
       MPI_Message message;
       if (me() == 1 && way == 0)
@@ -457,35 +466,35 @@ void tiny_room() {
       if (me() == 1 && (way == 1 || way == 3)) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
       if (me() == 1 && way == 2) {
         code = MPI_Waitall(1, &request, &status);
-        hold(code == MPI_ERR_IN_STATUS, "that one of several requests failed");
+        expect(code == MPI_ERR_IN_STATUS, "that one of several requests failed");
         code = status.MPI_ERROR;
       }
       if (me() == 1 && way == 4) {
         MPI_Mprobe(MPI_ANY_SOURCE, way, MPI_COMM_WORLD, &message, &status);
-        hold(count_of(status) == kMany, "the size that a probe tells");
+        expect(count_of(status) == kMany, "the size that a probe tells");
         code = MPI_Mrecv(small, room, MPI_CHAR, &message, MPI_STATUS_IGNORE);
       }
       if (me() == 1 && way == 5)
         code = MPI_Sendrecv(nullptr, 0, MPI_CHAR, MPI_PROC_NULL, 0, small, room, MPI_CHAR,
                             MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       MPI_Error_class(code, &kind);
-      hold(me() == 0 || kind == MPI_ERR_TRUNCATE, "that there was no room");
-      hold(small[room] == 0, "what lies behind the room");
+      expect(me() == 0 || kind == MPI_ERR_TRUNCATE, "that there was no room");
+      expect(small[room] == 0, "what lies behind the room");
       std::memset(small, 0, sizeof small);
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     }
   MPI_Barrier(MPI_COMM_WORLD);
-  if (me() == 0) MPI_Send(passed(data.data()), kMany, MPI_INT, 1, 1, MPI_COMM_WORLD);
+  if (me() == 0) MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, 1, MPI_COMM_WORLD);
   if (me() == 1) {
-    MPI_Recv(passed(data.data()), kMany, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    hold(holds(data, 5), "the message after those without room");
+    MPI_Recv(device_ptr(data.data()), kMany, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    expect(holds(data, 5), "the message after those without room");
   }
 }
 
 /// Many receives stand open; what comes meanwhile, in any order, is found, and so are they all.
 void standing() {
   constexpr int kStanding = 600;
-  std::vector<Memory<int>> out(kStanding, filled(400, -1));
+  std::vector<HostOrGpuVector<int>> out(kStanding, filled(400, -1));
   std::vector<MPI_Request> requests(kStanding);
   int order[kStanding];
   Dice all(12);
@@ -495,19 +504,20 @@ void standing() {
   }
   const int other = 1 - me();
   for (int at = 0; at < kStanding; ++at)
-    MPI_Irecv(passed(out[at].data()), 400, MPI_INT, other, at, MPI_COMM_WORLD, &requests[at]);
-  Memory<int> in = filled(400, me() + 1), small = filled(2, -1);
+    MPI_Irecv(device_ptr(out[at].data()), 400, MPI_INT, other, at, MPI_COMM_WORLD, &requests[at]);
+  HostOrGpuVector<int> in = filled(400, me() + 1), small = filled(2, -1);
   for (int at = 0; at < kStanding; ++at) {
-    MPI_Send(passed(in.data()), 400, MPI_INT, other, order[at], MPI_COMM_WORLD);
-    MPI_Sendrecv(passed(in.data()), 2, MPI_INT, other, kStanding, passed(small.data()), 2, MPI_INT,
-                 other, kStanding, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    hold(holds(small, other + 1), "what came beside standing receives");
+    MPI_Send(device_ptr(in.data()), 400, MPI_INT, other, order[at], MPI_COMM_WORLD);
+    MPI_Sendrecv(device_ptr(in.data()), 2, MPI_INT, other, kStanding, device_ptr(small.data()), 2,
+                 MPI_INT, other, kStanding, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    expect(holds(small, other + 1), "what came beside standing receives");
     int flag = 0;
     if (at % 3 == 0) MPI_Wait(&requests[order[at]], MPI_STATUS_IGNORE);
     while (at % 3 == 1 && flag == 0) MPI_Test(&requests[order[at]], &flag, MPI_STATUS_IGNORE);
   }
   MPI_Waitall(kStanding, requests.data(), MPI_STATUSES_IGNORE);
-  for (const Memory<int>& one : out) hold(holds(one, other + 1), "what came to a standing receive");
+  for (const HostOrGpuVector<int>& one : out)
+    expect(holds(one, other + 1), "what came to a standing receive");
 }
 
 /// More bytes than an int counts go and come in place, from a rank to itself.
@@ -517,13 +527,13 @@ void in_place() {
   std::vector<int> data(kHuge, 3);
   MPI_Status status;
   MPI_Sendrecv_replace(data.data(), kHuge, MPI_INT, 0, 1, 0, 1, MPI_COMM_WORLD, &status);
-  hold(count_of(status) == kHuge && data[0] == 3 && data[kHuge - 1] == 3, "2 GiB in place");
+  expect(count_of(status) == kHuge && data[0] == 3 && data[kHuge - 1] == 3, "2 GiB in place");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  PlayedGpu::now().begin(1);
+  EmulatedCuda::now().begin(1);
   int given = 0;
   const std::string name = argc > 1 ? argv[1] : "";
   if (name == "threads")
@@ -534,8 +544,8 @@ int main(int argc, char** argv) {
     started();
   else if (name == "rings")
     rings();
-  else if (name == "asked_twice")
-    asked_twice();
+  else if (name == "queried_twice")
+    queried_twice();
   else if (name == "left")
     left();
   else if (name == "freed")

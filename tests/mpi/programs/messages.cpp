@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "held.hpp"
-#include "somewhere.hpp"
+#include "expect.hpp"
+#include "host_or_gpu.hpp"
 
 namespace {
 
@@ -21,13 +21,13 @@ int word(std::uint64_t seed, int from, int at) {
       mixed(seed, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(at)));
 }
 
-Memory<int> filled(std::uint64_t seed, int from, int count) {
-  Memory<int> made(static_cast<std::size_t>(count));
+HostOrGpuVector<int> filled(std::uint64_t seed, int from, int count) {
+  HostOrGpuVector<int> made(static_cast<std::size_t>(count));
   for (int at = 0; at < count; ++at) made[static_cast<std::size_t>(at)] = word(seed, from, at);
   return made;
 }
 
-bool holds(const Memory<int>& memory, std::uint64_t seed, int from, int count) {
+bool holds(const HostOrGpuVector<int>& memory, std::uint64_t seed, int from, int count) {
   for (int at = 0; at < count; ++at)
     if (memory[static_cast<std::size_t>(at)] != word(seed, from, at)) return false;
   return true;
@@ -36,7 +36,7 @@ bool holds(const Memory<int>& memory, std::uint64_t seed, int from, int count) {
 void check_status(const MPI_Status& status, int from, int tag, int count) {
   int got = -1;
   MPI_Get_count(&status, MPI_INT, &got);
-  hold(status.MPI_SOURCE == from && status.MPI_TAG == tag && got == count, "what a status says");
+  expect(status.MPI_SOURCE == from && status.MPI_TAG == tag && got == count, "what a status says");
 }
 
 /// One way, in each of MPI's ways to send and to receive; the receiver has room for more.
@@ -47,8 +47,8 @@ void one_way(int round, std::uint64_t seed, Dice& all, Dice& own) {
             tag = 100 + round;  // of this message alone
   const int how = all.below(6);
   if (rank == from) {
-    const Memory<int> in = filled(seed, from, count + 1);
-    const int* const data = passed(in.data());
+    const HostOrGpuVector<int> in = filled(seed, from, count + 1);
+    const int* const data = device_ptr(in.data());
     MPI_Request request = MPI_REQUEST_NULL;
     switch (how) {
       case 0: MPI_Send(data, count, MPI_INT, to, tag, MPI_COMM_WORLD); break;
@@ -57,45 +57,46 @@ void one_way(int round, std::uint64_t seed, Dice& all, Dice& own) {
       default: MPI_Isend(data, count, MPI_INT, to, tag, MPI_COMM_WORLD, &request);
     }
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    hold(holds(in, seed, from, count + 1), "that a send leaves its buffer");
+    expect(holds(in, seed, from, count + 1), "that a send leaves its buffer");
   }
   if (rank != to) return;
   constexpr int kRoom = 100;
-  Memory<int> out(static_cast<std::size_t>(count + kRoom), -1);
+  HostOrGpuVector<int> out(static_cast<std::size_t>(count + kRoom), -1);
   const int source = own.one_in(2) ? MPI_ANY_SOURCE : from;
   const int any_tag = source == from && own.one_in(2) ? MPI_ANY_TAG : tag;
   MPI_Status status;
   if (own.one_in(2)) {
-    MPI_Recv(passed(out.data()), count + kRoom, MPI_INT, source, any_tag, MPI_COMM_WORLD, &status);
+    MPI_Recv(device_ptr(out.data()), count + kRoom, MPI_INT, source, any_tag, MPI_COMM_WORLD,
+             &status);
   } else {
     MPI_Request request;
-    MPI_Irecv(passed(out.data()), count + kRoom, MPI_INT, source, any_tag, MPI_COMM_WORLD,
+    MPI_Irecv(device_ptr(out.data()), count + kRoom, MPI_INT, source, any_tag, MPI_COMM_WORLD,
               &request);
     int flag = 0;
     while (own.one_in(2) && flag == 0) MPI_Test(&request, &flag, &status);
     if (flag == 0) MPI_Wait(&request, &status);
   }
   check_status(status, from, tag, count);
-  hold(holds(out, seed, from, count), "what was received");
+  expect(holds(out, seed, from, count), "what was received");
   for (int at = count; at < count + kRoom; ++at)
-    hold(out[static_cast<std::size_t>(at)] == -1, "that room left over stays as it was");
+    expect(out[static_cast<std::size_t>(at)] == -1, "that room left over stays as it was");
 }
 
 /// All ranks round a ring, by one call.
 void ring(std::uint64_t seed, int count, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
-  Memory<int> data = filled(seed, rank, count);
-  Memory<int> out(static_cast<std::size_t>(count));
+  HostOrGpuVector<int> data = filled(seed, rank, count);
+  HostOrGpuVector<int> out(static_cast<std::size_t>(count));
   MPI_Status status;
   if (all.one_in(2)) {
-    MPI_Sendrecv_replace(passed(data.data()), count, MPI_INT, next, kTag, last, kTag,
+    MPI_Sendrecv_replace(device_ptr(data.data()), count, MPI_INT, next, kTag, last, kTag,
                          MPI_COMM_WORLD, &status);
-    hold(holds(data, seed, last, count), "what came round the ring in place");
+    expect(holds(data, seed, last, count), "what came round the ring in place");
   } else {
-    MPI_Sendrecv(passed(data.data()), count, MPI_INT, next, kTag, passed(out.data()), count,
+    MPI_Sendrecv(device_ptr(data.data()), count, MPI_INT, next, kTag, device_ptr(out.data()), count,
                  MPI_INT, last, kTag, MPI_COMM_WORLD, &status);
-    hold(holds(out, seed, last, count), "what came round the ring");
+    expect(holds(out, seed, last, count), "what came round the ring");
   }
   check_status(status, last, kTag, count);
 }
@@ -108,15 +109,15 @@ void halo(std::uint64_t seed, Dice& all) {
   MPI_Datatype column;
   MPI_Type_vector(rows, 1, width, MPI_INT, &column);
   MPI_Type_commit(&column);
-  Memory<int> grid(static_cast<std::size_t>(rows * width), -7);
-  const Memory<int> mine = filled(seed, rank, rows);
+  HostOrGpuVector<int> grid(static_cast<std::size_t>(rows * width), -7);
+  const HostOrGpuVector<int> mine = filled(seed, rank, rows);
   std::vector<MPI_Request> requests;
   for (int from = 0; from < ranks; ++from)
-    MPI_Irecv(passed(grid.data() + from), 1, column, from, kTag, MPI_COMM_WORLD,
+    MPI_Irecv(device_ptr(grid.data() + from), 1, column, from, kTag, MPI_COMM_WORLD,
               &requests.emplace_back());
   for (int row = 0; row < rows; ++row) grid[static_cast<std::size_t>(row * width + ranks)] = row;
   for (int to = 0; to < ranks; ++to)
-    MPI_Isend(passed(mine.data()), rows, MPI_INT, to, kTag, MPI_COMM_WORLD,
+    MPI_Isend(device_ptr(mine.data()), rows, MPI_INT, to, kTag, MPI_COMM_WORLD,
               &requests.emplace_back());
   MPI_Type_free(&column);
   MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
@@ -126,7 +127,7 @@ void halo(std::uint64_t seed, Dice& all) {
     for (int from = 0; from < ranks; ++from) right = right && line[from] == word(seed, from, row);
     right = right && line[ranks] == row;
   }
-  hold(right, "what halos brought, and what lies between them");
+  expect(right, "what halos brought, and what lies between them");
 }
 
 /// The same messages again and again; what is sent and where it goes is fixed, what it holds is
@@ -135,10 +136,10 @@ void persistent(std::uint64_t seed, Dice& all, Dice& own) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int count = 1 + all.below(9000), next = (rank + 1) % ranks,
             last = (rank + ranks - 1) % ranks;
-  Memory<int> in(static_cast<std::size_t>(count)), out(static_cast<std::size_t>(count));
+  HostOrGpuVector<int> in(static_cast<std::size_t>(count)), out(static_cast<std::size_t>(count));
   MPI_Request requests[2];
-  MPI_Recv_init(passed(out.data()), count, MPI_INT, last, kTag, MPI_COMM_WORLD, &requests[0]);
-  MPI_Send_init(passed(in.data()), count, MPI_INT, next, kTag, MPI_COMM_WORLD, &requests[1]);
+  MPI_Recv_init(device_ptr(out.data()), count, MPI_INT, last, kTag, MPI_COMM_WORLD, &requests[0]);
+  MPI_Send_init(device_ptr(in.data()), count, MPI_INT, next, kTag, MPI_COMM_WORLD, &requests[1]);
   for (std::uint64_t turn = 0; turn < 4; ++turn) {
     for (int at = 0; at < count; ++at) {
       in[static_cast<std::size_t>(at)] = word(seed + turn, rank, at);
@@ -166,7 +167,7 @@ void persistent(std::uint64_t seed, Dice& all, Dice& own) {
       default:
         while (flag == 0) MPI_Testall(2, requests, &flag, MPI_STATUSES_IGNORE);
     }
-    hold(holds(out, seed + turn, last, count), "what a persistent request brought");
+    expect(holds(out, seed + turn, last, count), "what a persistent request brought");
   }
   for (MPI_Request& one : requests) MPI_Request_free(&one);
 }
@@ -174,14 +175,14 @@ void persistent(std::uint64_t seed, Dice& all, Dice& own) {
 void scan(std::uint64_t seed, Dice& all) {
   const int rank = rank_in(MPI_COMM_WORLD), count = 1 + all.below(3000);
   const bool in_place = all.one_in(3), blocking = all.one_in(2);
-  Memory<int> in = filled(seed, rank, count), out(static_cast<std::size_t>(count));
+  HostOrGpuVector<int> in = filled(seed, rank, count), out(static_cast<std::size_t>(count));
   if (in_place) std::copy(in.begin(), in.end(), out.begin());
-  const void* const from = in_place ? MPI_IN_PLACE : passed(in.data());
+  const void* const from = in_place ? MPI_IN_PLACE : device_ptr(in.data());
   MPI_Request request = MPI_REQUEST_NULL;
   if (blocking)
-    MPI_Scan(from, passed(out.data()), count, MPI_INT, MPI_BXOR, MPI_COMM_WORLD);
+    MPI_Scan(from, device_ptr(out.data()), count, MPI_INT, MPI_BXOR, MPI_COMM_WORLD);
   else
-    MPI_Iscan(from, passed(out.data()), count, MPI_INT, MPI_BXOR, MPI_COMM_WORLD, &request);
+    MPI_Iscan(from, device_ptr(out.data()), count, MPI_INT, MPI_BXOR, MPI_COMM_WORLD, &request);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   bool right = true;
   for (int at = 0; at < count; ++at) {
@@ -189,7 +190,7 @@ void scan(std::uint64_t seed, Dice& all) {
     for (int before = 0; before <= rank; ++before) wanted ^= word(seed, before, at);
     right = right && out[static_cast<std::size_t>(at)] == wanted;
   }
-  hold(right, "a scan");
+  expect(right, "a scan");
 }
 
 /// A message is taken by what a probe found, in each of MPI's ways.
@@ -202,26 +203,26 @@ void take_probed(int from, int tag, std::uint64_t seed, int count, Dice& own) {
   if (way == 0) MPI_Probe(source, tag, MPI_COMM_WORLD, &status);
   while (way == 1 && flag == 0) MPI_Iprobe(source, tag, MPI_COMM_WORLD, &flag, &status);
   if (way == 2) MPI_Mprobe(source, tag, MPI_COMM_WORLD, &message, &status);
-  while (way == 3 && flag == 0)
-    MPI_Improbe(source, tag, MPI_COMM_WORLD, &flag, &message, &status);
+  while (way == 3 && flag == 0) MPI_Improbe(source, tag, MPI_COMM_WORLD, &flag, &message, &status);
   check_status(status, from, tag, count);
-  Memory<int> out(static_cast<std::size_t>(count + 1));
+  HostOrGpuVector<int> out(static_cast<std::size_t>(count + 1));
   if (way < 2)
-    MPI_Irecv(passed(out.data()), count, MPI_INT, from, tag, MPI_COMM_WORLD, &request);
+    MPI_Irecv(device_ptr(out.data()), count, MPI_INT, from, tag, MPI_COMM_WORLD, &request);
   else if (own.one_in(2))
-    MPI_Imrecv(passed(out.data()), count, MPI_INT, &message, &request);
+    MPI_Imrecv(device_ptr(out.data()), count, MPI_INT, &message, &request);
   else
-    MPI_Mrecv(passed(out.data()), count, MPI_INT, &message, &status);
+    MPI_Mrecv(device_ptr(out.data()), count, MPI_INT, &message, &status);
   if (request != MPI_REQUEST_NULL) MPI_Wait(&request, &status);
   check_status(status, from, tag, count);
-  hold(holds(out, seed, from, count), "what a probe found");
+  expect(holds(out, seed, from, count), "what a probe found");
 }
 
 void probed(int round, std::uint64_t seed, Dice& all, Dice& own) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int from = all.below(ranks), to = (from + 1) % ranks, count = all.below(2000);
-  const Memory<int> in = filled(seed, from, count + 1);
-  if (rank == from) MPI_Send(passed(in.data()), count, MPI_INT, to, 100 + round, MPI_COMM_WORLD);
+  const HostOrGpuVector<int> in = filled(seed, from, count + 1);
+  if (rank == from)
+    MPI_Send(device_ptr(in.data()), count, MPI_INT, to, 100 + round, MPI_COMM_WORLD);
   if (rank == to) take_probed(from, 100 + round, seed, count, own);
 }
 
@@ -232,12 +233,12 @@ void lengths(int round, Dice& all) {
   const int from = all.below(ranks), to = (from + 1) % ranks, tag = 100 + round;
   std::vector<int> sizes(6);
   for (int& size : sizes) size = all.one_in(2) ? 96 * (9 + all.below(70)) : 8000 + all.below(9000);
-  std::vector<Memory<char>> in;
+  std::vector<HostOrGpuVector<char>> in;
   std::vector<MPI_Request> requests;
   for (const int size : sizes) {
     if (rank != from) break;
     in.emplace_back(static_cast<std::size_t>(size), static_cast<char>(size));
-    MPI_Isend(passed(in.back().data()), size, MPI_CHAR, to, tag, MPI_COMM_WORLD,
+    MPI_Isend(device_ptr(in.back().data()), size, MPI_CHAR, to, tag, MPI_COMM_WORLD,
               &requests.emplace_back());
   }
   for (const int size : sizes) {
@@ -246,11 +247,11 @@ void lengths(int round, Dice& all) {
     int count = 0;
     MPI_Probe(from, tag, MPI_COMM_WORLD, &status);
     MPI_Get_count(&status, MPI_CHAR, &count);
-    hold(count == size, "a length that a probe tells");
-    Memory<char> out(static_cast<std::size_t>(size));
-    MPI_Recv(passed(out.data()), size, MPI_CHAR, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    expect(count == size, "a length that a probe tells");
+    HostOrGpuVector<char> out(static_cast<std::size_t>(size));
+    MPI_Recv(device_ptr(out.data()), size, MPI_CHAR, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     const auto right = [&](char one) { return one == static_cast<char>(size); };
-    hold(std::all_of(out.begin(), out.end(), right), "messages of many lengths");
+    expect(std::all_of(out.begin(), out.end(), right), "messages of many lengths");
   }
   MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
 }
@@ -262,37 +263,37 @@ void crowd(std::uint64_t seed, Dice& all, Dice& own) {
   const int each = 1 + all.below(5);
   std::vector<int> counts(static_cast<std::size_t>(each));
   for (int& count : counts) count = all.below(all.one_in(4) ? 60000 : 2000);
-  struct End {
+  struct ExchangePeer {
     bool sends;
     int peer;
   };
-  std::vector<End> ends;
+  std::vector<ExchangePeer> ends;
   for (int at = 0; at < each * ranks; ++at) ends.push_back({true, at % ranks});
   for (int at = 0; at < each * ranks; ++at) ends.push_back({false, at % ranks});
   for (std::size_t at = ends.size() - 1; at > 0; --at)
     std::swap(ends[at], ends[static_cast<std::size_t>(own.below(static_cast<int>(at) + 1))]);
   std::vector<int> sent(static_cast<std::size_t>(ranks)), got(sent);
-  std::vector<Memory<int>> memory;
+  std::vector<HostOrGpuVector<int>> memory;
   memory.reserve(ends.size());
   std::vector<MPI_Request> requests;
-  struct Wanted {
+  struct ExpectedMessage {
     std::size_t at;
     std::uint64_t seed;
     int from;
   };
-  std::vector<Wanted> wanted;
-  for (const End& end : ends) {
+  std::vector<ExpectedMessage> wanted;
+  for (const ExchangePeer& end : ends) {
     int& turn = (end.sends ? sent : got)[static_cast<std::size_t>(end.peer)];
     const int count = counts[static_cast<std::size_t>(turn)];
     const std::uint64_t salt = seed + static_cast<std::uint64_t>(turn++);
     if (end.sends) {
       memory.push_back(filled(salt, rank, count + 1));
-      MPI_Isend(passed(memory.back().data()), count, MPI_INT, end.peer, kTag, MPI_COMM_WORLD,
+      MPI_Isend(device_ptr(memory.back().data()), count, MPI_INT, end.peer, kTag, MPI_COMM_WORLD,
                 &requests.emplace_back());
     } else {
       wanted.push_back({memory.size(), salt, end.peer});
       memory.emplace_back(static_cast<std::size_t>(count + 1), -1);
-      MPI_Irecv(passed(memory.back().data()), count, MPI_INT, end.peer, kTag, MPI_COMM_WORLD,
+      MPI_Irecv(device_ptr(memory.back().data()), count, MPI_INT, end.peer, kTag, MPI_COMM_WORLD,
                 &requests.emplace_back());
     }
   }
@@ -302,10 +303,10 @@ void crowd(std::uint64_t seed, Dice& all, Dice& own) {
     MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
   while (index != MPI_UNDEFINED)
     MPI_Waitany(static_cast<int>(requests.size()), requests.data(), &index, MPI_STATUS_IGNORE);
-  for (const Wanted& one : wanted) {
-    const Memory<int>& out = memory[one.at];
+  for (const ExpectedMessage& one : wanted) {
+    const HostOrGpuVector<int>& out = memory[one.at];
     const auto count = static_cast<int>(out.size()) - 1;
-    hold(out.back() == -1 && holds(out, one.seed, one.from, count), "what came among many");
+    expect(out.back() == -1 && holds(out, one.seed, one.from, count), "what came among many");
   }
 }
 
@@ -314,46 +315,47 @@ void beside_others(std::uint64_t seed, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int from = all.below(ranks), to = (from + 1) % ranks, count = 30000 + all.below(50000);
   const bool by_message = all.one_in(2);
-  Memory<int> out(static_cast<std::size_t>(count));
+  HostOrGpuVector<int> out(static_cast<std::size_t>(count));
   MPI_Request request = MPI_REQUEST_NULL;
   int token = 0;
   const bool is_persistent = all.one_in(2);
   if (rank == to && is_persistent) {
-    MPI_Recv_init(passed(out.data()), count, MPI_INT, from, kTag, MPI_COMM_WORLD, &request);
+    MPI_Recv_init(device_ptr(out.data()), count, MPI_INT, from, kTag, MPI_COMM_WORLD, &request);
     MPI_Start(&request);
   } else if (rank == to) {
-    MPI_Irecv(passed(out.data()), count, MPI_INT, from, kTag, MPI_COMM_WORLD, &request);
+    MPI_Irecv(device_ptr(out.data()), count, MPI_INT, from, kTag, MPI_COMM_WORLD, &request);
   }
   if (rank == to && by_message)
     MPI_Recv(&token, 1, MPI_INT, from, kTag + 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   if (rank == from) {
-    const Memory<int> in = filled(seed, from, count);
-    MPI_Send(passed(in.data()), count, MPI_INT, to, kTag, MPI_COMM_WORLD);
+    const HostOrGpuVector<int> in = filled(seed, from, count);
+    MPI_Send(device_ptr(in.data()), count, MPI_INT, to, kTag, MPI_COMM_WORLD);
     if (by_message) MPI_Send(&token, 1, MPI_INT, to, kTag + 1, MPI_COMM_WORLD);
   }
   MPI_Barrier(MPI_COMM_WORLD);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
-  if (rank == to) hold(holds(out, seed, from, count), "what came beside other calls");
+  if (rank == to) expect(holds(out, seed, from, count), "what came beside other calls");
   if (rank == to && is_persistent) MPI_Request_free(&request);
 }
 
 /// A receive that nobody sends to is cancelled.
 void cancelled() {
-  Memory<int> out(10, 3);
+  HostOrGpuVector<int> out(10, 3);
   MPI_Request request;
-  MPI_Irecv(passed(out.data()), 10, MPI_INT, MPI_ANY_SOURCE, kTag + 1, MPI_COMM_WORLD, &request);
+  MPI_Irecv(device_ptr(out.data()), 10, MPI_INT, MPI_ANY_SOURCE, kTag + 1, MPI_COMM_WORLD,
+            &request);
   MPI_Cancel(&request);
   MPI_Status status;
   MPI_Wait(&request, &status);
   int flag = 0;
   MPI_Test_cancelled(&status, &flag);
-  hold(flag != 0 && out[9] == 3, "that a receive was cancelled");
+  expect(flag != 0 && out[9] == 3, "that a receive was cancelled");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  PlayedGpu::now().begin(static_cast<std::uint64_t>(::getpid()));
+  EmulatedCuda::now().begin(static_cast<std::uint64_t>(::getpid()));
   MPI_Init(&argc, &argv);
   const std::uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 100;

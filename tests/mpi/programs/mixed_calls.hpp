@@ -4,31 +4,31 @@
 #include <memory>
 #include <vector>
 
-#include "somewhere.hpp"
+#include "host_or_gpu.hpp"
 
 /// A call under way: its request, and whether its result is right once it has ended. What it uses
 /// lives as long as `right`.
-struct Begun {
+struct PendingCall {
   MPI_Request request = MPI_REQUEST_NULL;
   std::function<bool()> right;
 };
 
 /// Pairs of ints, either close together or with a hole in each, as this rank likes. Holes must stay
 /// as they are.
-class Pairs {
+class IntPairs {
  public:
   static constexpr std::int32_t kHole = 0x5eed5eed;
-  Pairs(int pairs, bool strided) : pairs_(pairs), strided_(strided) {
+  IntPairs(int pairs, bool strided) : pairs_(pairs), strided_(strided) {
     memory_.assign(static_cast<std::size_t>(pairs) * 3 + 1, kHole);
     if (!strided_) return;
     MPI_Type_vector(2, 1, 2, MPI_INT, &type_);
     MPI_Type_commit(&type_);
   }
-  Pairs(const Pairs&) = delete;
-  Pairs& operator=(const Pairs&) = delete;
-  ~Pairs() { free_type(); }
+  IntPairs(const IntPairs&) = delete;
+  IntPairs& operator=(const IntPairs&) = delete;
+  ~IntPairs() { free_type(); }
 
-  void* data() { return passed(memory_.data()); }
+  void* data() { return device_ptr(memory_.data()); }
   MPI_Datatype type() const { return strided_ ? type_ : MPI_INT; }
   int count(int pairs) const { return strided_ ? pairs : 2 * pairs; }
   /// A program may free a type while calls that use it are under way.
@@ -50,11 +50,11 @@ class Pairs {
   int pairs_;
   bool strided_;
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
-  Memory<std::int32_t> memory_;
+  HostOrGpuVector<std::int32_t> memory_;
 };
 
 /// What a call is made of that all its ranks know.
-struct Setting {
+struct CallSetting {
   MPI_Comm comm = MPI_COMM_NULL;
   std::uint64_t seed = 0;  ///< of this call on this communicator
   bool blocking = true;
@@ -81,7 +81,7 @@ void once(const char* name, Arguments... arguments) {
   else                                                \
     begin(__VA_ARGS__, (setting).comm, &(request))
 
-Begun mixed_reduction(const Setting& setting, Dice& common, Dice& own);
-Begun mixed_movement(const Setting& setting, Dice& common, Dice& own);
+PendingCall mixed_reduction(const CallSetting& setting, Dice& common, Dice& own);
+PendingCall mixed_movement(const CallSetting& setting, Dice& common, Dice& own);
 /// Of parts whose sizes only two ranks know: MPI_Alltoallv, MPI_Gatherv, MPI_Scatterv.
-Begun mixed_uneven(const Setting& setting, Dice& common, Dice& own);
+PendingCall mixed_uneven(const CallSetting& setting, Dice& common, Dice& own);

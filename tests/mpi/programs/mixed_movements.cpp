@@ -5,9 +5,9 @@
 namespace {
 
 struct Movement {
-  Setting setting;
+  CallSetting setting;
   int pairs = 0;  ///< of one rank's part
-  std::unique_ptr<Pairs> in, out;
+  std::unique_ptr<IntPairs> in, out;
   std::vector<int> counts, places;  ///< in the output's elements
   std::int32_t value(int from, int to, int word) const {
     return static_cast<std::int32_t>(mixed(setting.seed, static_cast<std::uint64_t>(from),
@@ -15,11 +15,11 @@ struct Movement {
                                            static_cast<std::uint64_t>(word)));
   }
   /// Writes the words of one part, or compares them.
-  void put(Pairs& where, int part, int from, int to) const {
+  void put(IntPairs& where, int part, int from, int to) const {
     for (int word = 0; word < 2 * pairs; ++word)
       where.at(2 * pairs * part + word) = value(from, to, word);
   }
-  bool has(Pairs& where, int part, int from, int to) const {
+  bool has(IntPairs& where, int part, int from, int to) const {
     for (int word = 0; word < 2 * pairs; ++word)
       if (where.at(2 * pairs * part + word) != value(from, to, word)) return false;
     return true;
@@ -28,48 +28,48 @@ struct Movement {
 
 using Shared = std::shared_ptr<Movement>;
 
-Begun broadcast(const Shared& call, int root, Dice& own) {
+PendingCall broadcast(const Shared& call, int root, Dice& own) {
   Movement& m = *call;
-  m.out = std::make_unique<Pairs>(m.pairs, own.one_in(3));
+  m.out = std::make_unique<IntPairs>(m.pairs, own.one_in(3));
   if (m.setting.rank == root) m.put(*m.out, 0, root, 0);
-  Begun begun;
-  EITHER(m.setting, begun.request, MPI_Bcast, MPI_Ibcast, m.out->data(), m.out->count(m.pairs),
+  PendingCall pending;
+  EITHER(m.setting, pending.request, MPI_Bcast, MPI_Ibcast, m.out->data(), m.out->count(m.pairs),
          m.out->type(), root);
-  begun.right = [call, root] {
+  pending.right = [call, root] {
     return call->has(*call->out, 0, root, 0) && call->out->holes_stand();
   };
-  return begun;
+  return pending;
 }
 
-Begun gather(const Shared& call, int root, bool to_all, bool in_place_all, Dice& own) {
+PendingCall gather(const Shared& call, int root, bool to_all, bool in_place_all, Dice& own) {
   Movement& m = *call;
   const int ranks = m.setting.ranks, rank = m.setting.rank;
   const bool receives = to_all || rank == root;
   const bool in_place = to_all ? in_place_all : receives && own.one_in(3);
-  m.in = std::make_unique<Pairs>(m.pairs, own.one_in(3));
-  m.out = std::make_unique<Pairs>(m.pairs * ranks, own.one_in(3));
+  m.in = std::make_unique<IntPairs>(m.pairs, own.one_in(3));
+  m.out = std::make_unique<IntPairs>(m.pairs * ranks, own.one_in(3));
   m.put(*m.in, 0, rank, 0);
   if (in_place) m.put(*m.out, rank, rank, 0);
   const void* const in = in_place ? MPI_IN_PLACE : m.in->data();
   const int in_count = m.in->count(m.pairs), out_count = m.out->count(m.pairs);
-  Begun begun;
+  PendingCall pending;
   if (to_all) {
-    EITHER(m.setting, begun.request, MPI_Allgather, MPI_Iallgather, in, in_count, m.in->type(),
+    EITHER(m.setting, pending.request, MPI_Allgather, MPI_Iallgather, in, in_count, m.in->type(),
            m.out->data(), out_count, m.out->type());
   } else {
-    EITHER(m.setting, begun.request, MPI_Gather, MPI_Igather, in, in_count, m.in->type(),
+    EITHER(m.setting, pending.request, MPI_Gather, MPI_Igather, in, in_count, m.in->type(),
            m.out->data(), out_count, m.out->type(), root);
   }
-  begun.right = [call, receives, ranks] {
+  pending.right = [call, receives, ranks] {
     for (int from = 0; receives && from < ranks; ++from)
       if (!call->has(*call->out, from, from, 0)) return false;
     return call->out->holes_stand();
   };
-  return begun;
+  return pending;
 }
 
 /// Each rank's part has a length of its own, and the parts lie in reverse order.
-Begun gather_uneven(const Shared& call, Dice& common, Dice& own) {
+PendingCall gather_uneven(const Shared& call, Dice& common, Dice& own) {
   Movement& m = *call;
   const int ranks = m.setting.ranks, rank = m.setting.rank, most = m.pairs;
   std::vector<int> pairs;
@@ -77,18 +77,18 @@ Begun gather_uneven(const Shared& call, Dice& common, Dice& own) {
   // Open MPI 5.0 works out the message's size from the counts received and the type sent, and with
   // it the algorithm: with two kinds of types its ranks disagree and hang.
   const bool strided = own.one_in(3);
-  m.in = std::make_unique<Pairs>(most, strided);
-  m.out = std::make_unique<Pairs>(most * ranks, strided);
+  m.in = std::make_unique<IntPairs>(most, strided);
+  m.out = std::make_unique<IntPairs>(most * ranks, strided);
   for (int one = 0; one < ranks; ++one) {
     m.counts.push_back(m.out->count(pairs[static_cast<std::size_t>(one)]));
     m.places.push_back(m.out->count(most * (ranks - 1 - one)));
   }
   m.put(*m.in, 0, rank, 0);
   const int mine = m.in->count(pairs[static_cast<std::size_t>(rank)]);
-  Begun begun;
-  EITHER(m.setting, begun.request, MPI_Allgatherv, MPI_Iallgatherv, m.in->data(), mine,
+  PendingCall pending;
+  EITHER(m.setting, pending.request, MPI_Allgatherv, MPI_Iallgatherv, m.in->data(), mine,
          m.in->type(), m.out->data(), m.counts.data(), m.places.data(), m.out->type());
-  begun.right = [call, ranks, pairs] {
+  pending.right = [call, ranks, pairs] {
     Movement& now = *call;
     for (int from = 0; from < ranks; ++from)
       for (int word = 0; word < 2 * pairs[static_cast<std::size_t>(from)]; ++word)
@@ -96,47 +96,47 @@ Begun gather_uneven(const Shared& call, Dice& common, Dice& own) {
           return false;
     return now.out->holes_stand();
   };
-  return begun;
+  return pending;
 }
 
-Begun scatter(const Shared& call, int root, Dice& own) {
+PendingCall scatter(const Shared& call, int root, Dice& own) {
   Movement& m = *call;
   const int ranks = m.setting.ranks, rank = m.setting.rank;
   const bool in_place = rank == root && own.one_in(3);
-  m.in = std::make_unique<Pairs>(m.pairs * ranks, own.one_in(3));
-  m.out = std::make_unique<Pairs>(m.pairs, own.one_in(3));
+  m.in = std::make_unique<IntPairs>(m.pairs * ranks, own.one_in(3));
+  m.out = std::make_unique<IntPairs>(m.pairs, own.one_in(3));
   for (int to = 0; to < ranks; ++to) m.put(*m.in, to, root, to);
   void* const out = in_place ? MPI_IN_PLACE : m.out->data();
-  Begun begun;
-  EITHER(m.setting, begun.request, MPI_Scatter, MPI_Iscatter, m.in->data(), m.in->count(m.pairs),
+  PendingCall pending;
+  EITHER(m.setting, pending.request, MPI_Scatter, MPI_Iscatter, m.in->data(), m.in->count(m.pairs),
          m.in->type(), out, m.out->count(m.pairs), m.out->type(), root);
-  begun.right = [call, root, rank, in_place] {
+  pending.right = [call, root, rank, in_place] {
     return (in_place || call->has(*call->out, 0, root, rank)) && call->out->holes_stand();
   };
-  return begun;
+  return pending;
 }
 
-Begun all_to_all(const Shared& call, bool in_place, Dice& own) {
+PendingCall all_to_all(const Shared& call, bool in_place, Dice& own) {
   Movement& m = *call;
   const int ranks = m.setting.ranks, rank = m.setting.rank;
-  m.in = std::make_unique<Pairs>(m.pairs * ranks, own.one_in(3));
-  m.out = std::make_unique<Pairs>(m.pairs * ranks, own.one_in(3));
+  m.in = std::make_unique<IntPairs>(m.pairs * ranks, own.one_in(3));
+  m.out = std::make_unique<IntPairs>(m.pairs * ranks, own.one_in(3));
   for (int to = 0; to < ranks; ++to) m.put(in_place ? *m.out : *m.in, to, rank, to);
   const void* const in = in_place ? MPI_IN_PLACE : m.in->data();
-  Begun begun;
-  EITHER(m.setting, begun.request, MPI_Alltoall, MPI_Ialltoall, in, m.in->count(m.pairs),
+  PendingCall pending;
+  EITHER(m.setting, pending.request, MPI_Alltoall, MPI_Ialltoall, in, m.in->count(m.pairs),
          m.in->type(), m.out->data(), m.out->count(m.pairs), m.out->type());
-  begun.right = [call, ranks, rank] {
+  pending.right = [call, ranks, rank] {
     for (int from = 0; from < ranks; ++from)
       if (!call->has(*call->out, from, from, rank)) return false;
     return call->out->holes_stand();
   };
-  return begun;
+  return pending;
 }
 
 }  // namespace
 
-Begun mixed_movement(const Setting& setting, Dice& common, Dice& own) {
+PendingCall mixed_movement(const CallSetting& setting, Dice& common, Dice& own) {
   auto call = std::make_shared<Movement>();
   call->setting = setting;
   call->pairs = 1 + common.below(common.one_in(8) ? 10000 : 500);
@@ -145,14 +145,14 @@ Begun mixed_movement(const Setting& setting, Dice& common, Dice& own) {
   if (kind > 5) return mixed_uneven(setting, common, own);
   // MPICH 4.0 takes MPI_IN_PLACE of its own non-blocking calls for an address now and then.
   const bool in_place = common.one_in(3) && setting.blocking;
-  Begun begun;
-  if (kind == 0) begun = broadcast(call, root, own);
-  if (kind == 1) begun = gather(call, root, false, in_place, own);
-  if (kind == 2) begun = gather(call, root, true, in_place, own);
-  if (kind == 3) begun = gather_uneven(call, common, own);
-  if (kind == 4) begun = scatter(call, root, own);
-  if (kind == 5) begun = all_to_all(call, in_place, own);
+  PendingCall pending;
+  if (kind == 0) pending = broadcast(call, root, own);
+  if (kind == 1) pending = gather(call, root, false, in_place, own);
+  if (kind == 2) pending = gather(call, root, true, in_place, own);
+  if (kind == 3) pending = gather_uneven(call, common, own);
+  if (kind == 4) pending = scatter(call, root, own);
+  if (kind == 5) pending = all_to_all(call, in_place, own);
   if (call->in && own.one_in(2)) call->in->free_type();
   if (call->out && own.one_in(2)) call->out->free_type();
-  return begun;
+  return pending;
 }

@@ -8,7 +8,7 @@
 
 namespace {
 
-struct Operation {
+struct NamedOp {
   MPI_Op op;
   int number;
 };
@@ -34,9 +34,9 @@ constexpr int kServedOps = 7;  ///< the first of them
 
 template <class T>
 struct Reduction {
-  Setting setting;
+  CallSetting setting;
   int number = 0;
-  Memory<T> in, out;
+  HostOrGpuVector<T> in, out;
   T value(int rank, int at) const {
     const auto wide =
         mixed(setting.seed, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(at));
@@ -60,7 +60,7 @@ template <class T>
 using Shared = std::shared_ptr<Reduction<T>>;
 
 template <class T>
-Begun whole(const Shared<T>& call, MPI_Datatype type, int count, Dice& common, Dice& own) {
+PendingCall whole(const Shared<T>& call, MPI_Datatype type, int count, Dice& common, Dice& own) {
   Reduction<T>& r = *call;
   const bool rooted = common.one_in(3);
   const int root = common.below(r.setting.ranks);
@@ -69,21 +69,21 @@ Begun whole(const Shared<T>& call, MPI_Datatype type, int count, Dice& common, D
   const bool may_be_rooted = r.setting.blocking && r.number < kServedOps && own.one_in(3);
   const bool in_place = has_result && (rooted ? may_be_rooted : common.one_in(3));
   if (in_place) r.out = r.in;
-  const void* const in = in_place ? MPI_IN_PLACE : passed(r.in.data());
-  void* const out = has_result ? passed(r.out.data()) : nullptr;
+  const void* const in = in_place ? MPI_IN_PLACE : device_ptr(r.in.data());
+  void* const out = has_result ? device_ptr(r.out.data()) : nullptr;
   const MPI_Op op = kOps[r.number];
-  Begun begun;
+  PendingCall pending;
   if (rooted) {
-    EITHER(r.setting, begun.request, MPI_Reduce, MPI_Ireduce, in, out, count, type, op, root);
+    EITHER(r.setting, pending.request, MPI_Reduce, MPI_Ireduce, in, out, count, type, op, root);
   } else {
-    EITHER(r.setting, begun.request, MPI_Allreduce, MPI_Iallreduce, in, out, count, type, op);
+    EITHER(r.setting, pending.request, MPI_Allreduce, MPI_Iallreduce, in, out, count, type, op);
   }
-  begun.right = [call, has_result, count] { return !has_result || call->right(0, count); };
-  return begun;
+  pending.right = [call, has_result, count] { return !has_result || call->right(0, count); };
+  return pending;
 }
 
 template <class T>
-Begun scattered(const Shared<T>& call, MPI_Datatype type, int count, Dice& common) {
+PendingCall scattered(const Shared<T>& call, MPI_Datatype type, int count, Dice& common) {
   Reduction<T>& r = *call;
   const int ranks = r.setting.ranks, rank = r.setting.rank;
   const bool even = common.one_in(2), in_place = common.one_in(3) && r.setting.blocking;
@@ -99,23 +99,23 @@ Begun scattered(const Shared<T>& call, MPI_Datatype type, int count, Dice& commo
   const int mine = (*counts)[static_cast<std::size_t>(rank)];
   r.out.resize(static_cast<std::size_t>(total) + 1);
   if (in_place) r.out = r.in;
-  const void* const in = in_place ? MPI_IN_PLACE : passed(r.in.data());
-  void* const out = passed(r.out.data());
+  const void* const in = in_place ? MPI_IN_PLACE : device_ptr(r.in.data());
+  void* const out = device_ptr(r.out.data());
   const MPI_Op op = kOps[r.number];
-  Begun begun;
+  PendingCall pending;
   if (even) {
-    EITHER(r.setting, begun.request, MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, in, out,
+    EITHER(r.setting, pending.request, MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, in, out,
            mine, type, op);
   } else {
-    EITHER(r.setting, begun.request, MPI_Reduce_scatter, MPI_Ireduce_scatter, in, out,
+    EITHER(r.setting, pending.request, MPI_Reduce_scatter, MPI_Ireduce_scatter, in, out,
            counts->data(), type, op);
   }
-  begun.right = [call, counts, first, mine] { return call->right(first, mine); };
-  return begun;
+  pending.right = [call, counts, first, mine] { return call->right(first, mine); };
+  return pending;
 }
 
 template <class T>
-Begun reduction(const Setting& setting, MPI_Datatype type, Dice& common, Dice& own) {
+PendingCall reduction(const CallSetting& setting, MPI_Datatype type, Dice& common, Dice& own) {
   auto call = std::make_shared<Reduction<T>>();
   call->setting = setting;
   call->number = common.below(std::is_integral_v<T> ? 8 : 4);
@@ -128,7 +128,7 @@ Begun reduction(const Setting& setting, MPI_Datatype type, Dice& common, Dice& o
 
 }  // namespace
 
-Begun mixed_reduction(const Setting& setting, Dice& common, Dice& own) {
+PendingCall mixed_reduction(const CallSetting& setting, Dice& common, Dice& own) {
   switch (common.below(10)) {
     case 0: return reduction<std::int8_t>(setting, MPI_INT8_T, common, own);
     case 1: return reduction<std::uint8_t>(setting, MPI_UNSIGNED_CHAR, common, own);

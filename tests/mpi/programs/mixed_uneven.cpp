@@ -7,8 +7,8 @@
 namespace {
 
 /// A rank's parts, one for each peer, in one buffer.
-struct Side {
-  std::unique_ptr<Pairs> memory;
+struct UnevenSide {
+  std::unique_ptr<IntPairs> memory;
   std::vector<int> pairs, first;    ///< of each part
   std::vector<int> counts, places;  ///< the same in elements
   int all = 0;                      ///< pairs, with those of no part
@@ -23,7 +23,7 @@ struct Side {
       first[part] = all;
       all += pairs[part] + gap();
     }
-    memory = std::make_unique<Pairs>(all, own.one_in(3));
+    memory = std::make_unique<IntPairs>(all, own.one_in(3));
     for (std::size_t part = 0; part < pairs.size(); ++part) {
       counts.push_back(memory->count(pairs[part]));
       places.push_back(memory->count(first[part]));
@@ -34,22 +34,22 @@ struct Side {
   /// Whether as many words as belong to no part are as they were.
   bool gaps_stand() const {
     int found = 0;
-    for (int word = 0; word < 2 * all; ++word) found += memory->at(word) == Pairs::kHole ? 1 : 0;
+    for (int word = 0; word < 2 * all; ++word) found += memory->at(word) == IntPairs::kHole ? 1 : 0;
     return found == 2 * (all - used()) && memory->holes_stand();
   }
 };
 
 struct Uneven {
-  Setting setting;
+  CallSetting setting;
   int most = 0;  ///< pairs of one part
   bool both_ways = false;
-  Side in, out;
+  UnevenSide in, out;
 
   std::int32_t value(int from, int to, int word) const {
     const auto found = static_cast<std::int32_t>(
         mixed(setting.seed, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to),
               static_cast<std::uint64_t>(word)));
-    return found == Pairs::kHole ? 0 : found;
+    return found == IntPairs::kHole ? 0 : found;
   }
   /// What `from` sends `to`; in place as much as that sends back.
   int pairs_of(int from, int to) const {
@@ -64,12 +64,12 @@ struct Uneven {
       found.push_back(sends ? pairs_of(setting.rank, peer) : pairs_of(peer, setting.rank));
     return found;
   }
-  void put(Side& side, int part, int from, int to) const {
+  void put(UnevenSide& side, int part, int from, int to) const {
     const auto at = static_cast<std::size_t>(part);
     for (int word = 0; word < 2 * side.pairs[at]; ++word)
       side.memory->at(2 * side.first[at] + word) = value(from, to, word);
   }
-  bool has(const Side& side, int part, int from, int to) const {
+  bool has(const UnevenSide& side, int part, int from, int to) const {
     const auto at = static_cast<std::size_t>(part);
     for (int word = 0; word < 2 * side.pairs[at]; ++word)
       if (side.memory->at(2 * side.first[at] + word) != value(from, to, word)) return false;
@@ -87,7 +87,7 @@ using Shared = std::shared_ptr<Uneven>;
 /// Where arguments mean something at the root alone.
 const int* const kAnything = reinterpret_cast<const int*>(16);
 
-Begun all_to_all(const Shared& call, bool in_place, Dice& own) {
+PendingCall all_to_all(const Shared& call, bool in_place, Dice& own) {
   Uneven& m = *call;
   m.both_ways = in_place;
   m.in.make(m.sizes(true), own.one_in(2), own);
@@ -95,15 +95,15 @@ Begun all_to_all(const Shared& call, bool in_place, Dice& own) {
   for (int to = 0; to < m.setting.ranks; ++to)
     m.put(in_place ? m.out : m.in, to, m.setting.rank, to);
   const void* const in = in_place ? MPI_IN_PLACE : m.in.data();
-  Begun begun;
-  EITHER(m.setting, begun.request, MPI_Alltoallv, MPI_Ialltoallv, in, m.in.counts.data(),
+  PendingCall pending;
+  EITHER(m.setting, pending.request, MPI_Alltoallv, MPI_Ialltoallv, in, m.in.counts.data(),
          m.in.places.data(), m.in.memory->type(), m.out.data(), m.out.counts.data(),
          m.out.places.data(), m.out.memory->type());
-  begun.right = [call] { return call->has_of_all(); };
-  return begun;
+  pending.right = [call] { return call->has_of_all(); };
+  return pending;
 }
 
-Begun gather(const Shared& call, int root, Dice& own) {
+PendingCall gather(const Shared& call, int root, Dice& own) {
   Uneven& m = *call;
   const int rank = m.setting.rank;
   const bool is_root = rank == root, in_place = is_root && own.one_in(3);
@@ -112,16 +112,16 @@ Begun gather(const Shared& call, int root, Dice& own) {
   if (is_root) m.out.make(m.sizes(false), own.one_in(2), own);
   if (in_place) m.put(m.out, rank, rank, root);
   const void* const in = in_place ? MPI_IN_PLACE : m.in.data();
-  Begun begun;
-  EITHER(m.setting, begun.request, MPI_Gatherv, MPI_Igatherv, in, m.in.counts[0],
+  PendingCall pending;
+  EITHER(m.setting, pending.request, MPI_Gatherv, MPI_Igatherv, in, m.in.counts[0],
          m.in.memory->type(), is_root ? m.out.data() : nullptr,
          is_root ? m.out.counts.data() : kAnything, is_root ? m.out.places.data() : kAnything,
          is_root ? m.out.memory->type() : MPI_INT, root);
-  begun.right = [call, is_root] { return !is_root || call->has_of_all(); };
-  return begun;
+  pending.right = [call, is_root] { return !is_root || call->has_of_all(); };
+  return pending;
 }
 
-Begun scatter(const Shared& call, int root, Dice& own) {
+PendingCall scatter(const Shared& call, int root, Dice& own) {
   Uneven& m = *call;
   const int rank = m.setting.rank;
   const bool is_root = rank == root, in_place = is_root && own.one_in(3);
@@ -129,30 +129,30 @@ Begun scatter(const Shared& call, int root, Dice& own) {
   for (int to = 0; is_root && to < m.setting.ranks; ++to) m.put(m.in, to, root, to);
   m.out.make({m.pairs_of(root, rank)}, true, own);
   void* const out = in_place ? MPI_IN_PLACE : m.out.data();
-  Begun begun;
-  EITHER(m.setting, begun.request, MPI_Scatterv, MPI_Iscatterv, is_root ? m.in.data() : nullptr,
+  PendingCall pending;
+  EITHER(m.setting, pending.request, MPI_Scatterv, MPI_Iscatterv, is_root ? m.in.data() : nullptr,
          is_root ? m.in.counts.data() : kAnything, is_root ? m.in.places.data() : kAnything,
          is_root ? m.in.memory->type() : MPI_INT, out, m.out.counts[0], m.out.memory->type(), root);
-  begun.right = [call, in_place, root, rank] {
+  pending.right = [call, in_place, root, rank] {
     return in_place || (call->has(call->out, 0, root, rank) && call->out.gaps_stand());
   };
-  return begun;
+  return pending;
 }
 
 }  // namespace
 
-Begun mixed_uneven(const Setting& setting, Dice& common, Dice& own) {
+PendingCall mixed_uneven(const CallSetting& setting, Dice& common, Dice& own) {
   auto call = std::make_shared<Uneven>();
   call->setting = setting;
   call->most = 1 + common.below(common.one_in(8) ? 8000 : 300);
   const int root = common.below(setting.ranks), kind = common.below(3);
   // MPICH 4.0 takes MPI_IN_PLACE of its own non-blocking calls for an address now and then.
   const bool in_place = common.one_in(3) && setting.blocking;
-  Begun begun;
-  if (kind == 0) begun = all_to_all(call, in_place, own);
-  if (kind == 1) begun = gather(call, root, own);
-  if (kind == 2) begun = scatter(call, root, own);
-  for (Side* side : {&call->in, &call->out})
+  PendingCall pending;
+  if (kind == 0) pending = all_to_all(call, in_place, own);
+  if (kind == 1) pending = gather(call, root, own);
+  if (kind == 2) pending = scatter(call, root, own);
+  for (UnevenSide* side : {&call->in, &call->out})
     if (side->memory && own.one_in(2)) side->memory->free_type();
-  return begun;
+  return pending;
 }

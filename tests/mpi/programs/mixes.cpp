@@ -14,21 +14,21 @@
 namespace {
 
 /// Communicators that together hold every rank once; this rank's one, and which part it is.
-struct Family {
+struct CommFamily {
   MPI_Comm comm;
   int part;
 };
 
-struct Run {
+struct MixedRun {
   std::uint64_t seed;
   Dice all;  ///< the same draws on every rank of the job
   Dice own;
-  std::vector<Family> families;
-  std::list<Begun> begun;
+  std::vector<CommFamily> families;
+  std::list<PendingCall> pending;
   long calls = 0, wrong = 0;
   int number_made = 0;
 
-  void check(Begun& one) {
+  void check(PendingCall& one) {
     if (!one.right()) ++wrong;
   }
 
@@ -55,9 +55,9 @@ struct Run {
     const int kind = all.below(5), parts = 2 + all.below(2);
     const auto salt = static_cast<std::uint64_t>(all.below(1 << 30));
     const int rank = rank_in(MPI_COMM_WORLD);
-    Family made{MPI_COMM_NULL, 0};
+    CommFamily made{MPI_COMM_NULL, 0};
     if (kind < 2) {
-      const Family& of =
+      const CommFamily& of =
           families[static_cast<std::size_t>(all.below(static_cast<int>(families.size())))];
       MPI_Request request = MPI_REQUEST_NULL;
       if (kind == 0)
@@ -79,9 +79,9 @@ struct Run {
   }
 
   void one_call(int round) {
-    const Family& family =
+    const CommFamily& family =
         families[static_cast<std::size_t>(all.below(static_cast<int>(families.size())))];
-    Setting setting;
+    CallSetting setting;
     setting.comm = family.comm;
     setting.rank = rank_in(family.comm);
     setting.ranks = ranks_of(family.comm);
@@ -91,28 +91,28 @@ struct Run {
     setting.blocking = !common.one_in(3);
     setting.persistent = !setting.blocking && common.one_in(3);
     ++calls;
-    Begun one = common.one_in(2) ? mixed_reduction(setting, common, own)
-                                 : mixed_movement(setting, common, own);
+    PendingCall one = common.one_in(2) ? mixed_reduction(setting, common, own)
+                                       : mixed_movement(setting, common, own);
     if (setting.blocking || setting.persistent)
       check(one);
     else
-      begun.push_back(std::move(one));
+      pending.push_back(std::move(one));
   }
 
   std::vector<MPI_Request> requests() {
     std::vector<MPI_Request> all_of_them;
-    for (Begun& one : begun) all_of_them.push_back(one.request);
+    for (PendingCall& one : pending) all_of_them.push_back(one.request);
     return all_of_them;
   }
 
   /// Takes out those that have ended: their requests have become null.
   void take_ended(const std::vector<MPI_Request>& now) {
-    auto at = begun.begin();
+    auto at = pending.begin();
     for (const MPI_Request request : now) {
       at->request = request;
       if (request == MPI_REQUEST_NULL) {
         check(*at);
-        at = begun.erase(at);
+        at = pending.erase(at);
       } else {
         ++at;
       }
@@ -145,36 +145,36 @@ struct Run {
     const int what = all.below(20);
     if (what == 0 && families.size() < 8) return new_family();
     if (what == 1 && families.size() > 2) {
-      while (!begun.empty()) end_some(8);  // Open MPI's own calls do not outlive a communicator
+      while (!pending.empty()) end_some(8);  // Open MPI's own calls do not outlive a communicator
       const auto at = 1 + all.below(static_cast<int>(families.size()) - 1);
       MPI_Comm_free(&families[static_cast<std::size_t>(at)].comm);
       families.erase(families.begin() + at);
       return;
     }
     one_call(number);
-    if (begun.size() > 12 || own.one_in(4)) end_some(own.below(10));
+    if (pending.size() > 12 || own.one_in(4)) end_some(own.below(10));
   }
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  PlayedGpu::now().begin(static_cast<std::uint64_t>(::getpid()));
+  EmulatedCuda::now().begin(static_cast<std::uint64_t>(::getpid()));
   MPI_Init(&argc, &argv);
   const std::uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 100;
   const int rank = rank_in(MPI_COMM_WORLD);
   const std::string ends = argc > 3 && rank == ranks_of(MPI_COMM_WORLD) - 1 ? argv[3] : "";
-  Run run{seed, Dice(seed), Dice(mixed(seed, static_cast<std::uint64_t>(rank), 99)), {}, {}};
+  MixedRun run{seed, Dice(seed), Dice(mixed(seed, static_cast<std::uint64_t>(rank), 99)), {}, {}};
   run.families.push_back({MPI_COMM_WORLD, 0});
   run.new_family();
   for (int number = 0; number < rounds; ++number) {
     run.round(number);
-    if (ends.empty() || number < rounds / 2 || run.begun.empty()) continue;
+    if (ends.empty() || number < rounds / 2 || run.pending.empty()) continue;
     if (ends == "abort") MPI_Abort(MPI_COMM_WORLD, 3);
     ::raise(SIGKILL);
   }
-  while (!run.begun.empty()) run.end_some(8);
+  while (!run.pending.empty()) run.end_some(8);
   const long served = calls_served();
   std::printf("{\"rank\": %d, \"calls\": %ld, \"wrong\": %ld, \"served\": %ld}\n", rank, run.calls,
               run.wrong, served);

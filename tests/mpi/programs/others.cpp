@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "on_gpu.hpp"
+#include "device_ints.hpp"
 
 namespace {
 
@@ -14,14 +14,14 @@ constexpr int kRoom = 400;  ///< ints of a buffer
 const char* const kForms[] = {"", "I", "_init"};
 
 /// A process's neighbours, in the order in which calls have them.
-struct Topology {
+struct ProcessTopology {
   const char* name;
   MPI_Comm comm;
   std::vector<int> sources, destinations;
 };
 
-Topology grid(const char* name, std::vector<int> sizes, std::vector<int> periods) {
-  Topology made{name, MPI_COMM_NULL, {}, {}};
+ProcessTopology grid(const char* name, std::vector<int> sizes, std::vector<int> periods) {
+  ProcessTopology made{name, MPI_COMM_NULL, {}, {}};
   const int dimensions = static_cast<int>(sizes.size());
   MPI_Cart_create(MPI_COMM_WORLD, dimensions, sizes.data(), periods.data(), 0, &made.comm);
   for (int at = 0; at < dimensions; ++at) {
@@ -33,14 +33,14 @@ Topology grid(const char* name, std::vector<int> sizes, std::vector<int> periods
   return made;
 }
 
-Topology ring_graph() {
+ProcessTopology ring_graph() {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   std::vector<int> ends, edges;
   for (int one = 0; one < ranks; ++one) {
     ends.push_back(one + 1);
     edges.push_back((one + 1) % ranks);
   }
-  Topology made{"a graph", MPI_COMM_NULL, {(rank + 1) % ranks}, {(rank + 1) % ranks}};
+  ProcessTopology made{"a graph", MPI_COMM_NULL, {(rank + 1) % ranks}, {(rank + 1) % ranks}};
   if (ranks > 2) {  // each edge is known to both its ends
     ends.clear();
     edges.clear();
@@ -57,16 +57,16 @@ Topology ring_graph() {
 
 /// Each rank gives to the next, and rank 0 also to the last: ranks get from more than they give to,
 /// or from fewer.
-Topology uneven_graph() {
+ProcessTopology uneven_graph() {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD), last = ranks - 1;
-  Topology made{"an uneven graph", MPI_COMM_NULL, {(rank + last) % ranks}, {(rank + 1) % ranks}};
+  ProcessTopology made{
+      "an uneven graph", MPI_COMM_NULL, {(rank + last) % ranks}, {(rank + 1) % ranks}};
   if (ranks > 2 && rank == 0) made.destinations.push_back(last);
   if (ranks > 2 && rank == last) made.sources.push_back(0);
-  MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, static_cast<int>(made.sources.size()),
-                                 made.sources.data(), MPI_UNWEIGHTED,
-                                 static_cast<int>(made.destinations.size()),
-                                 made.destinations.data(), MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
-                                 &made.comm);
+  MPI_Dist_graph_create_adjacent(
+      MPI_COMM_WORLD, static_cast<int>(made.sources.size()), made.sources.data(), MPI_UNWEIGHTED,
+      static_cast<int>(made.destinations.size()), made.destinations.data(), MPI_UNWEIGHTED,
+      MPI_INFO_NULL, 0, &made.comm);
   return made;
 }
 
@@ -78,8 +78,7 @@ void call(int form, std::string name, bool is_large, Arguments... arguments) {
   if (form == 0) named<int(Arguments...)>(("MPI_" + name + twin).c_str())(arguments...);
   if (form == 1) {
     name[0] = static_cast<char>(std::tolower(name[0]));
-    named<int(Arguments..., MPI_Request*)>(("MPI_I" + name + twin).c_str())(arguments...,
-                                                                            &request);
+    named<int(Arguments..., MPI_Request*)>(("MPI_I" + name + twin).c_str())(arguments..., &request);
   }
   if (form == 2) {
     make(("MPI_" + name + "_init" + twin).c_str(), &request, arguments...);
@@ -101,16 +100,16 @@ void compare(const std::string& what, const Function& function) {
     in[static_cast<std::size_t>(at)] =
         static_cast<int>(mixed(static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(at)));
   function(in.data(), expected.data());
-  const OnGpu gpu_in(kRoom, 0), gpu_out(kRoom, -1);
+  const DeviceInts gpu_in(kRoom, 0), gpu_out(kRoom, -1);
   std::copy(in.begin(), in.end(), gpu_in.content());
   for (const int where : {1, 2, 3}) {
     std::vector<int> out(kRoom, -1);
     gpu_out.fill(-1);
-    function((where & 1) != 0 ? gpu_in.passed() : in.data(),
-             (where & 2) != 0 ? gpu_out.passed() : out.data());
+    function((where & 1) != 0 ? gpu_in.device_ptr() : in.data(),
+             (where & 2) != 0 ? gpu_out.device_ptr() : out.data());
     if ((where & 2) != 0) std::copy_n(gpu_out.content(), kRoom, out.begin());
-    hold(out == expected, what.c_str());
-    hold(std::equal(in.begin(), in.end(), gpu_in.content()), "that a call leaves its input");
+    expect(out == expected, what.c_str());
+    expect(std::equal(in.begin(), in.end(), gpu_in.content()), "that a call leaves its input");
   }
 }
 
@@ -119,7 +118,7 @@ int length(int from, int to) { return from < 0 || to < 0 ? 2 : 2 + (from * 3 + t
 
 /// What a call is told of its parts on one side.
 template <class N, class D>
-struct Side {
+struct NeighborSide {
   std::vector<N> counts;
   std::vector<D> places;      ///< elements
   std::vector<D> addresses;   ///< bytes
@@ -137,9 +136,10 @@ struct Side {
 };
 
 template <class N, class D>
-void neighbours(const Topology& topology, bool is_large, MPI_Datatype column, MPI_Datatype pairs) {
+void neighbours(const ProcessTopology& topology, bool is_large, MPI_Datatype column,
+                MPI_Datatype pairs) {
   const int rank = rank_in(topology.comm);
-  Side<N, D> in, out, gathered;
+  NeighborSide<N, D> in, out, gathered;
   for (const int to : topology.destinations)
     in.add(length(rank, to), in.counts.size() % 2 == 0 ? MPI_INT : column);
   for (const int from : topology.sources) {
@@ -183,14 +183,14 @@ template <class N, class D>
 void all_to_all(bool is_large, MPI_Datatype column) {
   const MPI_Comm world = MPI_COMM_WORLD;
   const int rank = rank_in(world);
-  Side<N, D> in, out, both;
+  NeighborSide<N, D> in, out, both;
   for (int other = 0; other < ranks_of(world); ++other) {
     in.add(length(rank, other), other % 2 == 0 ? MPI_INT : column);
     out.add(length(other, rank), other % 2 == 0 ? column : MPI_INT);
     both.add(4, other % 2 == 0 ? column : MPI_INT);
   }
-  const auto run = [&](int form, const void* from, void* to, const Side<N, D>& given,
-                       const Side<N, D>& got) {
+  const auto run = [&](int form, const void* from, void* to, const NeighborSide<N, D>& given,
+                       const NeighborSide<N, D>& got) {
     call(form, "Alltoallw", is_large, from, static_cast<const N*>(given.counts.data()),
          static_cast<const D*>(given.addresses.data()),
          static_cast<const MPI_Datatype*>(given.types.data()), to,
@@ -207,9 +207,8 @@ void all_to_all(bool is_large, MPI_Datatype column) {
 }
 
 void of_one_rank() {
-  compare("Reduce_local", [](const void* from, void* to) {
-    MPI_Reduce_local(from, to, 300, MPI_INT, MPI_SUM);
-  });
+  compare("Reduce_local",
+          [](const void* from, void* to) { MPI_Reduce_local(from, to, 300, MPI_INT, MPI_SUM); });
   compare("Reduce_local, wide", [](const void* from, void* to) {
     named<int(const void*, void*, MPI_Count, MPI_Datatype, MPI_Op)>("MPI_Reduce_local_c")(
         from, to, 300, MPI_INT, MPI_SUM);
@@ -218,22 +217,22 @@ void of_one_rank() {
 
 /// As PETSc and E3SM find out whether an MPI takes device memory: by a call of one rank.
 void asked_by_a_call() {
-  const OnGpu sum(2, 0), sent(8, 3), got(8, 0);
+  const DeviceInts sum(2, 0), sent(8, 3), got(8, 0);
   sum.content()[0] = 1;
-  MPI_Allreduce(sum.passed(), sum.passed() + 1, 1, MPI_INT, MPI_SUM, MPI_COMM_SELF);
-  hold(sum.holds(1), "a sum of one element of one rank");
+  MPI_Allreduce(sum.device_ptr(), sum.device_ptr() + 1, 1, MPI_INT, MPI_SUM, MPI_COMM_SELF);
+  expect(sum.holds(1), "a sum of one element of one rank");
   MPI_Request request;
-  MPI_Isend(sent.passed(), 8, MPI_INT, 0, 0, MPI_COMM_SELF, &request);
-  MPI_Recv(got.passed(), 8, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+  MPI_Isend(sent.device_ptr(), 8, MPI_INT, 0, 0, MPI_COMM_SELF, &request);
+  MPI_Recv(got.device_ptr(), 8, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
-  hold(got.holds(3), "what a rank sent itself");
-  hold(named<int()>("MPIX_Query_cuda_support")() == 1, "that device memory is taken");
+  expect(got.holds(3), "what a rank sent itself");
+  expect(named<int()>("MPIX_Query_cuda_support")() == 1, "that device memory is taken");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  PlayedGpu::now().begin(1);
+  EmulatedCuda::now().begin(1);
   MPI_Init(&argc, &argv);
   asked_by_a_call();
   of_one_rank();
@@ -244,10 +243,10 @@ int main(int argc, char** argv) {
   MPI_Type_commit(&column);
   MPI_Type_commit(&pairs);
   const int ranks = ranks_of(MPI_COMM_WORLD);
-  std::vector<Topology> topologies = {grid("a ring", {ranks}, {1}),
-                                      grid("a strip", {ranks, 1}, {0, 1}), ring_graph(),
-                                      uneven_graph()};
-  for (Topology& one : topologies) {
+  std::vector<ProcessTopology> topologies = {grid("a ring", {ranks}, {1}),
+                                             grid("a strip", {ranks, 1}, {0, 1}), ring_graph(),
+                                             uneven_graph()};
+  for (ProcessTopology& one : topologies) {
     neighbours<int, int>(one, false, column, pairs);
     neighbours<MPI_Count, MPI_Aint>(one, true, column, pairs);
     MPI_Comm_free(&one.comm);

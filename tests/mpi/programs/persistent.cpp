@@ -7,7 +7,7 @@
 #include <functional>
 #include <list>
 
-#include "somewhere.hpp"
+#include "host_or_gpu.hpp"
 
 namespace {
 
@@ -18,20 +18,20 @@ int word(std::uint64_t seed, int a, int b, int at) {
 }
 
 /// One request, its memory, and what a start's data are and its results must be.
-struct Kept {
+struct PersistentSum {
   MPI_Request request = MPI_REQUEST_NULL;
-  Memory<int> in, out;
+  HostOrGpuVector<int> in, out;
   std::vector<int> counts, places;
   std::function<void(std::uint64_t seed)> fill;
   std::function<bool(std::uint64_t seed)> right;
 };
 
-void sum(Kept& one, bool of_those_before, int count) {
+void sum(PersistentSum& one, bool of_those_before, int count) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   one.in.resize(static_cast<std::size_t>(count));
   one.out.resize(one.in.size());
-  const void* const in = passed(one.in.data());
-  void* const out = passed(one.out.data());
+  const void* const in = device_ptr(one.in.data());
+  void* const out = device_ptr(one.out.data());
   make(of_those_before ? "MPI_Scan_init" : "MPI_Allreduce_init", &one.request, in, out, count,
        MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   one.fill = [&one, rank](std::uint64_t seed) {
@@ -50,13 +50,13 @@ void sum(Kept& one, bool of_those_before, int count) {
 }
 
 /// Odd ranks' pairs have a hole each. The type is freed while the request lives.
-void broadcast(Kept& one, int root, int pairs) {
+void broadcast(PersistentSum& one, int root, int pairs) {
   const int rank = rank_in(MPI_COMM_WORLD), each = rank % 2 == 1 ? 3 : 2;
   one.out.resize(static_cast<std::size_t>(each * pairs));
   MPI_Datatype type;
   MPI_Type_vector(2, 1, each - 1, MPI_INT, &type);
   MPI_Type_commit(&type);
-  make("MPI_Bcast_init", &one.request, static_cast<void*>(passed(one.out.data())), pairs, type,
+  make("MPI_Bcast_init", &one.request, static_cast<void*>(device_ptr(one.out.data())), pairs, type,
        root, MPI_COMM_WORLD);
   MPI_Type_free(&type);
   const auto at = [each](int word) {
@@ -78,15 +78,15 @@ void broadcast(Kept& one, int root, int pairs) {
 
 /// Rank r's parts have r elements less than the most; gaps between them stay as they are. While the
 /// request lives the arrays say other things, as mpi4py's do.
-void all_to_all(Kept& one, int most) {
+void all_to_all(PersistentSum& one, int most) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   one.in.resize(static_cast<std::size_t>(most * ranks));
   one.out.resize(one.in.size());
   one.counts.assign(static_cast<std::size_t>(ranks), most - rank);
   for (int peer = 0; peer < ranks; ++peer) one.places.push_back(peer * most);
   for (int peer = 0; peer < ranks; ++peer) one.counts.push_back(most - peer);
-  const void* const in = passed(one.in.data());
-  void* const out = passed(one.out.data());
+  const void* const in = device_ptr(one.in.data());
+  void* const out = device_ptr(one.out.data());
   const int *sent = one.counts.data(), *got = sent + ranks, *places = one.places.data();
   make("MPI_Alltoallv_init", &one.request, in, sent, places, MPI_INT, out, got, places, MPI_INT,
        MPI_COMM_WORLD);
@@ -153,9 +153,9 @@ void end(Requests& all, Dice& own) {
 }
 
 /// The same requests once more, with new data. How many results are wrong.
-long started(std::list<Kept>& kept, std::uint64_t seed, Dice& own) {
+long started(std::list<PersistentSum>& kept, std::uint64_t seed, Dice& own) {
   Requests requests;
-  for (Kept& one : kept) {
+  for (PersistentSum& one : kept) {
     one.fill(seed);
     requests.insert(requests.begin() + own.below(static_cast<int>(requests.size()) + 1),
                     one.request);
@@ -165,23 +165,23 @@ long started(std::list<Kept>& kept, std::uint64_t seed, Dice& own) {
   start(requests, own);
   if (!before && !blocking_sum_is_right()) ++wrong;
   end(requests, own);
-  for (Kept& one : kept) wrong += one.right(seed) && is_inactive(one.request) ? 0 : 1;
+  for (PersistentSum& one : kept) wrong += one.right(seed) && is_inactive(one.request) ? 0 : 1;
   return wrong;
 }
 
 /// More than plait takes at once.
 long many(std::uint64_t seed, Dice& own) {
-  std::list<Kept> kept(60);
-  for (Kept& one : kept) sum(one, false, 300);
+  std::list<PersistentSum> kept(60);
+  for (PersistentSum& one : kept) sum(one, false, 300);
   const long wrong = started(kept, seed, own);
-  for (Kept& one : kept) MPI_Request_free(&one.request);
+  for (PersistentSum& one : kept) MPI_Request_free(&one.request);
   return wrong;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  PlayedGpu::now().begin(static_cast<std::uint64_t>(::getpid()));
+  EmulatedCuda::now().begin(static_cast<std::uint64_t>(::getpid()));
   MPI_Init(&argc, &argv);
   const std::uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 10;
@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
   Dice all(seed), own(mixed(seed, static_cast<std::uint64_t>(rank_in(MPI_COMM_WORLD)), 99));
   long wrong = many(seed, own);
   for (int round = 0; round < rounds; ++round) {
-    std::list<Kept> kept(5);
+    std::list<PersistentSum> kept(5);
     auto at = kept.begin();
     sum(*at++, false, 1 + all.below(all.one_in(5) ? 500000 : 20000));
     sum(*at++, true, 1 + all.below(3000));
@@ -203,7 +203,7 @@ int main(int argc, char** argv) {
       const auto a = static_cast<std::uint64_t>(round), b = static_cast<std::uint64_t>(start);
       wrong += started(kept, mixed(seed, a, b), own);
     }
-    for (Kept& one : kept) MPI_Request_free(&one.request);
+    for (PersistentSum& one : kept) MPI_Request_free(&one.request);
   }
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
               calls_served());

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "somewhere.hpp"
+#include "host_or_gpu.hpp"
 
 namespace {
 
@@ -37,7 +37,7 @@ MPI_Comm spawn(char** argv) {
 
 int main(int argc, char** argv) {
   ::alarm(30);  // a rank that stands still ends the job
-  PlayedGpu::now().begin(1);
+  EmulatedCuda::now().begin(1);
   MPI_Init(&argc, &argv);
   MPI_Comm both = MPI_COMM_NULL, all = MPI_COMM_NULL, own = MPI_COMM_NULL;
   MPI_Comm_get_parent(&both);

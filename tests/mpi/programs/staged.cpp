@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "on_gpu.hpp"
+#include "device_ints.hpp"
 
 namespace {
 
@@ -17,32 +17,32 @@ void exchange_with(int to, int from) {
                    MPI_Comm, MPI_Request*);
   using InPlace = int(void*, int, MPI_Datatype, int, int, int, int, MPI_Comm, MPI_Request*);
   const int rank = rank_in(MPI_COMM_WORLD);
-  const OnGpu in(3000, rank), out(4000, -1), both(3000, rank);
+  const DeviceInts in(3000, rank), out(4000, -1), both(3000, rank);
   MPI_Request requests[2];
   MPI_Status statuses[2];
-  named<Both>("MPI_Isendrecv")(in.passed(), 3000, MPI_INT, to, 1, out.passed(), 4000, MPI_INT, from,
-                               1, MPI_COMM_WORLD, &requests[0]);
-  named<InPlace>("MPI_Isendrecv_replace")(both.passed(), 3000, MPI_INT, to, 2, from, 2,
+  named<Both>("MPI_Isendrecv")(in.device_ptr(), 3000, MPI_INT, to, 1, out.device_ptr(), 4000,
+                               MPI_INT, from, 1, MPI_COMM_WORLD, &requests[0]);
+  named<InPlace>("MPI_Isendrecv_replace")(both.device_ptr(), 3000, MPI_INT, to, 2, from, 2,
                                           MPI_COMM_WORLD, &requests[1]);
   MPI_Waitall(2, requests, statuses);
-  hold(in.holds(rank) && out.holds(from, 0, 3000) && out.holds(-1, 3000, 4000), "an exchange");
-  hold(both.holds(from), "an exchange in place");
+  expect(in.holds(rank) && out.holds(from, 0, 3000) && out.holds(-1, 3000, 4000), "an exchange");
+  expect(both.holds(from), "an exchange in place");
   for (const MPI_Status& status : statuses) {
     int count = 0;
     MPI_Get_count(&status, MPI_INT, &count);
-    hold(count == 3000 && status.MPI_SOURCE == from, "what the status of an exchange says");
+    expect(count == 3000 && status.MPI_SOURCE == from, "what the status of an exchange says");
   }
 }
 
 /// What a program of one rank does, and one that asks whether device memory may be passed.
 void alone() {
-  hold(named<int()>("MPIX_Query_cuda_support")() == 1, "that device memory is taken");
-  const OnGpu in(5000, 7), out(5000, 0), sum(5000, 0);
-  MPI_Sendrecv(in.passed(), 5000, MPI_INT, 0, 3, out.passed(), 5000, MPI_INT, 0, 3, MPI_COMM_SELF,
-               MPI_STATUS_IGNORE);
-  hold(out.holds(7), "what a rank sent itself");
-  MPI_Allreduce(in.passed(), sum.passed(), 5000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  hold(sum.holds(7), "a sum of one rank's");
+  expect(named<int()>("MPIX_Query_cuda_support")() == 1, "that device memory is taken");
+  const DeviceInts in(5000, 7), out(5000, 0), sum(5000, 0);
+  MPI_Sendrecv(in.device_ptr(), 5000, MPI_INT, 0, 3, out.device_ptr(), 5000, MPI_INT, 0, 3,
+               MPI_COMM_SELF, MPI_STATUS_IGNORE);
+  expect(out.holds(7), "what a rank sent itself");
+  MPI_Allreduce(in.device_ptr(), sum.device_ptr(), 5000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  expect(sum.holds(7), "a sum of one rank's");
   exchange_with(0, 0);
 }
 
@@ -58,14 +58,14 @@ void truncated() {
   for (const bool ignored : {false, true}) {
     if (rank == 0)
       for (int tag = 0; tag < 3; ++tag) {
-        const OnGpu in(100, tag + 1);
-        MPI_Send(in.passed(), 100, MPI_INT, 1, tag, MPI_COMM_WORLD);
+        const DeviceInts in(100, tag + 1);
+        MPI_Send(in.device_ptr(), 100, MPI_INT, 1, tag, MPI_COMM_WORLD);
       }
     if (rank != 1) continue;
-    const OnGpu out[3] = {OnGpu(100, -1), OnGpu(50, -1), OnGpu(100, -1)};
+    const DeviceInts out[3] = {DeviceInts(100, -1), DeviceInts(50, -1), DeviceInts(100, -1)};
     MPI_Request requests[3];
     for (int tag = 0; tag < 3; ++tag)
-      MPI_Recv_init(out[tag].passed(), tag == 1 ? 50 : 100, MPI_INT, 0, tag, MPI_COMM_WORLD,
+      MPI_Recv_init(out[tag].device_ptr(), tag == 1 ? 50 : 100, MPI_INT, 0, tag, MPI_COMM_WORLD,
                     &requests[tag]);
     MPI_Startall(3, requests);
     MPI_Status statuses[3];
@@ -85,14 +85,15 @@ void truncated() {
         pending = !out[0].holds(1) || !out[2].holds(3);
       }
     }
-    hold(truncated, "that a message was too long");
-    hold(out[0].holds(1) && out[2].holds(3), "what came beside a message that was too long");
-    for (const OnGpu& one : out) one.fill(9);
+    expect(truncated, "that a message was too long");
+    expect(out[0].holds(1) && out[2].holds(3), "what came beside a message that was too long");
+    for (const DeviceInts& one : out) one.fill(9);
     for (MPI_Request& request : requests) {
       int flag = 0;
       MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
     }
-    for (const OnGpu& one : out) hold(one.holds(9), "that an inactive request writes nothing");
+    for (const DeviceInts& one : out)
+      expect(one.holds(9), "that an inactive request writes nothing");
     for (MPI_Request& request : requests) MPI_Request_free(&request);
   }
   MPI_Barrier(MPI_COMM_WORLD);
@@ -104,15 +105,15 @@ void too_long() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const int rank = rank_in(MPI_COMM_WORLD);
   for (int way = 0; way < 6; ++way) {
-    const OnGpu in(40000, way + 1);
+    const DeviceInts in(40000, way + 1);
     std::vector<int> on_host(40000, way + 1);
-    int* const from = way % 2 == 0 ? in.passed() : on_host.data();
+    int* const from = way % 2 == 0 ? in.device_ptr() : on_host.data();
     if (rank == 0)
       for (const int count : {40000, 30000}) MPI_Send(from, count, MPI_INT, 1, way, MPI_COMM_WORLD);
     if (rank != 1) continue;
-    const OnGpu out(30000, -1);
+    const DeviceInts out(30000, -1);
     std::vector<int> host_out(30000, -1);
-    int* const to = way < 4 ? out.passed() : host_out.data();
+    int* const to = way < 4 ? out.device_ptr() : host_out.data();
     int code = MPI_SUCCESS, kind = MPI_SUCCESS;
     MPI_Request request;
     MPI_Status status;
@@ -129,10 +130,10 @@ void too_long() {
         MPI_Request_free(&request);
       }
       MPI_Error_class(code, &kind);
-      hold(kind == (fits ? MPI_SUCCESS : MPI_ERR_TRUNCATE), "that a message was too long");
+      expect(kind == (fits ? MPI_SUCCESS : MPI_ERR_TRUNCATE), "that a message was too long");
     }
     const int* const got = way < 4 ? out.content() : host_out.data();
-    hold(got[0] == way + 1 && got[29999] == way + 1, "the message after one that was too long");
+    expect(got[0] == way + 1 && got[29999] == way + 1, "the message after one that was too long");
   }
   MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -147,19 +148,20 @@ void untouched() {
   MPI_Type_commit(&backwards);
   MPI_Type_commit(&column);
   for (int way = 0; way < 4; ++way) {
-    const OnGpu in(40, 5);
+    const DeviceInts in(40, 5);
     if (rank == 0)
-      for (int tag = 0; tag < 3; ++tag) MPI_Send(in.passed(), 40, MPI_INT, 1, tag, MPI_COMM_WORLD);
+      for (int tag = 0; tag < 3; ++tag)
+        MPI_Send(in.device_ptr(), 40, MPI_INT, 1, tag, MPI_COMM_WORLD);
     if (rank != 1) continue;
-    const OnGpu plain(100, -1), holes(100, -1), turned(60, -1);
-    const OnGpu* const out[3] = {&plain, &holes, &turned};
+    const DeviceInts plain(100, -1), holes(100, -1), turned(60, -1);
+    const DeviceInts* const out[3] = {&plain, &holes, &turned};
     const MPI_Datatype types[3] = {MPI_INT, column, backwards};
     const int counts[3] = {100, 1, 20};
     const long before = copies_to_host();
     for (int tag = 0; tag < 3; ++tag) {
       MPI_Request request = MPI_REQUEST_NULL;
       MPI_Message message;
-      int* const buffer = out[tag]->passed();
+      int* const buffer = out[tag]->device_ptr();
       if (way == 0)
         MPI_Recv(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       if (way == 1) MPI_Irecv(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, &request);
@@ -174,14 +176,14 @@ void untouched() {
       MPI_Wait(&request, MPI_STATUS_IGNORE);
       if (way == 2) MPI_Request_free(&request);
     }
-    hold(copies_to_host() == before, "that a receive reads nothing");
-    hold(plain.holds(5, 0, 40) && plain.holds(-1, 40, 100), "a message shorter than its room");
+    expect(copies_to_host() == before, "that a receive reads nothing");
+    expect(plain.holds(5, 0, 40) && plain.holds(-1, 40, 100), "a message shorter than its room");
     bool right = true;
     for (int at = 0; at < 100; ++at)
       right = right && holes.content()[at] == (at % 2 == 0 && at < 80 ? 5 : -1);
-    hold(right, "a short message in a type with holes");
+    expect(right, "a short message in a type with holes");
     right = turned.holds(5, 0, 39) && turned.content()[39] == -1 && turned.content()[40] == 5;
-    hold(right && turned.holds(-1, 41, 60), "a short message in a type that turns round");
+    expect(right && turned.holds(-1, 41, 60), "a short message in a type that turns round");
   }
   MPI_Type_free(&backwards);
   MPI_Type_free(&column);
@@ -194,16 +196,16 @@ void persistent_freed() {
   constexpr int kCount = 2000;
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-  const OnGpu in(kCount, 0), sum(kCount, -1), all(kCount * ranks, -1), one(kCount, -1);
+  const DeviceInts in(kCount, 0), sum(kCount, -1), all(kCount * ranks, -1), one(kCount, -1);
   MPI_Request requests[3];
-  const void* const from = in.passed();
-  make("MPI_Allreduce_init", &requests[0], from, static_cast<void*>(sum.passed()),
+  const void* const from = in.device_ptr();
+  make("MPI_Allreduce_init", &requests[0], from, static_cast<void*>(sum.device_ptr()),
        static_cast<int>(kCount), MPI_INT, MPI_SUM, comm);
   make("MPI_Gather_init", &requests[1], from, static_cast<int>(kCount), MPI_INT,
-       static_cast<void*>(all.passed()), static_cast<int>(kCount), MPI_INT, static_cast<int>(root),
-       comm);
+       static_cast<void*>(all.device_ptr()), static_cast<int>(kCount), MPI_INT,
+       static_cast<int>(root), comm);
   const int each = kCount / ranks;
-  make("MPI_Reduce_scatter_block_init", &requests[2], from, static_cast<void*>(one.passed()),
+  make("MPI_Reduce_scatter_block_init", &requests[2], from, static_cast<void*>(one.device_ptr()),
        static_cast<int>(each), MPI_INT, MPI_SUM, comm);
   MPI_Comm_free(&comm);
   MPI_Comm next;
@@ -213,27 +215,27 @@ void persistent_freed() {
     MPI_Startall(3, requests);
     MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
     const int expected = round * ranks * (ranks + 1) / 2;
-    hold(sum.holds(expected), "a sum of a freed communicator");
-    hold(one.holds(expected, 0, each), "a part of a sum of a freed communicator");
+    expect(sum.holds(expected), "a sum of a freed communicator");
+    expect(one.holds(expected, 0, each), "a part of a sum of a freed communicator");
     for (int from_rank = 0; rank == root && from_rank < ranks; ++from_rank)
-      hold(all.holds(round * (from_rank + 1), from_rank * kCount, (from_rank + 1) * kCount),
-           "what was gathered in a freed communicator");
+      expect(all.holds(round * (from_rank + 1), from_rank * kCount, (from_rank + 1) * kCount),
+             "what was gathered in a freed communicator");
   }
   for (MPI_Request& request : requests) MPI_Request_free(&request);
   MPI_Comm_free(&next);
 }
 
-const OnGpu* forgotten_in = nullptr;
+const DeviceInts* forgotten_in = nullptr;
 
 /// A receive whose request the program frees, and asks nothing about until MPI_Finalize: after that
 /// its message is in forgotten_in.
 void forgotten() {
   const int rank = rank_in(MPI_COMM_WORLD);
-  static const OnGpu data(3000, rank == 0 ? 6 : -1);
-  if (rank == 0) MPI_Send(data.passed(), 3000, MPI_INT, 1, 4, MPI_COMM_WORLD);
+  static const DeviceInts data(3000, rank == 0 ? 6 : -1);
+  if (rank == 0) MPI_Send(data.device_ptr(), 3000, MPI_INT, 1, 4, MPI_COMM_WORLD);
   if (rank != 1) return;
   MPI_Request request;
-  MPI_Irecv(data.passed(), 3000, MPI_INT, 0, 4, MPI_COMM_WORLD, &request);
+  MPI_Irecv(data.device_ptr(), 3000, MPI_INT, 0, 4, MPI_COMM_WORLD, &request);
   MPI_Request_free(&request);
   forgotten_in = &data;
 }
@@ -257,31 +259,31 @@ void loaded_late() {
     for (int round = 0; round < rounds; ++round) {
       host.assign(100, round + rank);
       exchange_with_peer(host.data(), peer);
-      hold(host == std::vector<int>(100, round + peer), "an exchange before CUDA is loaded");
+      expect(host == std::vector<int>(100, round + peer), "an exchange before CUDA is loaded");
     }
   };
   exchange_host(20);
-  if (rank == 0) hold(!is_loaded("libcuda.so.1"), "that CUDA is not loaded yet");
+  if (rank == 0) expect(!is_loaded("libcuda.so.1"), "that CUDA is not loaded yet");
   if (rank == 0 && calls_served() >= 0)
-    hold(is_loaded("libplait_mark.so"), "that libraries are watched");
+    expect(is_loaded("libplait_mark.so"), "that libraries are watched");
   for (const char* other : {"libanl.so.1", "libBrokenLocale.so.1", "libanl.so.1"}) {
     void* const library = dlopen(other, RTLD_NOW);  // which glibc has, and nobody uses
-    hold(library != nullptr, "that another library is loaded");
+    expect(library != nullptr, "that another library is loaded");
     exchange_host(3);
     if (library != nullptr) dlclose(library);
     exchange_host(3);
   }
-  if (rank == 0) PlayedGpu::now().begin(1);
-  const OnGpu device(100, rank + 7);
-  exchange_with_peer(device.passed(), peer);
-  hold(device.holds(peer + 7), "an exchange of device memory once CUDA is loaded");
+  if (rank == 0) EmulatedCuda::now().begin(1);
+  const DeviceInts device(100, rank + 7);
+  exchange_with_peer(device.device_ptr(), peer);
+  expect(device.holds(peer + 7), "an exchange of device memory once CUDA is loaded");
 }
 
 /// The first calls of a program, of several threads at once, are on device memory.
 void first_of_threads() {
   constexpr int kThreads = 4;
   const int peer = 1 - rank_in(MPI_COMM_WORLD);
-  std::vector<OnGpu> buffers;
+  std::vector<DeviceInts> buffers;
   for (int tag = 0; tag < kThreads; ++tag) buffers.emplace_back(100, 10 * tag + 1 - peer);
   std::atomic<int> ready{0};
   std::vector<std::thread> threads;
@@ -289,31 +291,33 @@ void first_of_threads() {
     threads.emplace_back([&, tag] {
       for (++ready; ready < kThreads;) {
       }
-      MPI_Sendrecv_replace(buffers[static_cast<std::size_t>(tag)].passed(), 100, MPI_INT, peer, tag,
-                           peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Sendrecv_replace(buffers[static_cast<std::size_t>(tag)].device_ptr(), 100, MPI_INT, peer,
+                           tag, peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     });
   for (std::thread& thread : threads) thread.join();
   for (int tag = 0; tag < kThreads; ++tag)
-    hold(buffers[static_cast<std::size_t>(tag)].holds(10 * tag + peer), "an exchange of a thread");
+    expect(buffers[static_cast<std::size_t>(tag)].holds(10 * tag + peer),
+           "an exchange of a thread");
 }
 
 /// Parts of one size, which an array of counts says.
 void even_parts(bool reduces) {
   constexpr int kPart = 1 << 14;
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
-  const OnGpu in(reduces ? kPart * ranks : kPart, rank + 1);
-  const OnGpu out(reduces ? kPart : kPart * ranks, -1);
+  const DeviceInts in(reduces ? kPart * ranks : kPart, rank + 1);
+  const DeviceInts out(reduces ? kPart : kPart * ranks, -1);
   const std::vector<int> counts(static_cast<std::size_t>(ranks), kPart);
   std::vector<int> places;
   for (int one = 0; one < ranks; ++one) places.push_back(one * kPart);
   if (reduces)
-    MPI_Reduce_scatter(in.passed(), out.passed(), counts.data(), MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Reduce_scatter(in.device_ptr(), out.device_ptr(), counts.data(), MPI_INT, MPI_SUM,
+                       MPI_COMM_WORLD);
   else
-    MPI_Allgatherv(in.passed(), kPart, MPI_INT, out.passed(), counts.data(), places.data(), MPI_INT,
-                   MPI_COMM_WORLD);
-  if (reduces) hold(out.holds(ranks * (ranks + 1) / 2), "a part of a sum");
+    MPI_Allgatherv(in.device_ptr(), kPart, MPI_INT, out.device_ptr(), counts.data(), places.data(),
+                   MPI_INT, MPI_COMM_WORLD);
+  if (reduces) expect(out.holds(ranks * (ranks + 1) / 2), "a part of a sum");
   for (int one = 0; !reduces && one < ranks; ++one)
-    hold(out.holds(one + 1, one * kPart, (one + 1) * kPart), "a rank's part");
+    expect(out.holds(one + 1, one * kPart, (one + 1) * kPart), "a rank's part");
 }
 
 /// Before MPI_Init there is no other way to ask.
@@ -328,12 +332,12 @@ bool is_rank_0() {
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   const bool late = name == "loaded_late" || name == "loaded_late_threads";
-  if (!late || !is_rank_0()) PlayedGpu::now().begin(1);
+  if (!late || !is_rank_0()) EmulatedCuda::now().begin(1);
   const int wanted =
       name.find("threads") != std::string::npos ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
   int level = wanted;
   MPI_Init_thread(&argc, &argv, wanted, &level);
-  hold(level >= wanted, "that threads may call at once");
+  expect(level >= wanted, "that threads may call at once");
   if (name == "alone") alone();
   if (name == "exchanges") exchanges();
   if (name == "truncated") truncated();

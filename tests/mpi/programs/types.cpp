@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "on_gpu.hpp"
+#include "device_ints.hpp"
 
 namespace {
 
@@ -72,15 +72,15 @@ void made_c() {
     MPI_Type_commit(&type);
     for (const bool on_gpu : {false, true}) {
       std::vector<int> host(kMany, rank == 0 ? 7 : -1), got(kMany, -1);
-      const OnGpu gpu(kMany, rank == 0 ? 7 : -1), gpu_got(kMany, -1);
-      MPI_Bcast(on_gpu ? gpu.passed() : host.data(), 1, type, 0, MPI_COMM_WORLD);
+      const DeviceInts gpu(kMany, rank == 0 ? 7 : -1), gpu_got(kMany, -1);
+      MPI_Bcast(on_gpu ? gpu.device_ptr() : host.data(), 1, type, 0, MPI_COMM_WORLD);
       const int* const all = on_gpu ? gpu.content() : host.data();
-      hold(rank == 0 || is_there(all, kind.length, kind.step, 7), "what was broadcast");
-      MPI_Sendrecv(on_gpu ? gpu.passed() : host.data(), 1, type, peer, 1,
-                   on_gpu ? gpu_got.passed() : got.data(), 1, type, peer, 1, MPI_COMM_WORLD,
+      expect(rank == 0 || is_there(all, kind.length, kind.step, 7), "what was broadcast");
+      MPI_Sendrecv(on_gpu ? gpu.device_ptr() : host.data(), 1, type, peer, 1,
+                   on_gpu ? gpu_got.device_ptr() : got.data(), 1, type, peer, 1, MPI_COMM_WORLD,
                    MPI_STATUS_IGNORE);
       const int* const received = on_gpu ? gpu_got.content() : got.data();
-      hold(is_there(received, kind.length, kind.step, 7), "what was received");
+      expect(is_there(received, kind.length, kind.step, 7), "what was received");
     }
     MPI_Type_free(&type);
   }
@@ -103,7 +103,7 @@ MPI_Datatype two_parts(const int* from) {
   return made;
 }
 
-bool has_two_parts(const OnGpu& buffer, int value) {
+bool has_two_parts(const DeviceInts& buffer, int value) {
   return buffer.holds(value, 0, 100) && buffer.holds(-1, 100, 200) && buffer.holds(value, 200, 300);
 }
 
@@ -111,53 +111,55 @@ bool has_two_parts(const OnGpu& buffer, int value) {
 /// from a buffer of the host's on.
 void bottom() {
   const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
-  const OnGpu in(300, rank), out(300, -1);
-  MPI_Datatype from = two_parts(in.passed()), to = two_parts(out.passed());
+  const DeviceInts in(300, rank), out(300, -1);
+  MPI_Datatype from = two_parts(in.device_ptr()), to = two_parts(out.device_ptr());
   MPI_Sendrecv(MPI_BOTTOM, 1, from, peer, 0, MPI_BOTTOM, 1, to, peer, 0, MPI_COMM_WORLD,
                MPI_STATUS_IGNORE);
-  hold(has_two_parts(out, peer), "an exchange by absolute addresses");
+  expect(has_two_parts(out, peer), "an exchange by absolute addresses");
   out.fill(-1);
   MPI_Request requests[2];
   MPI_Irecv(MPI_BOTTOM, 1, to, peer, 0, MPI_COMM_WORLD, &requests[0]);
   MPI_Isend(MPI_BOTTOM, 1, from, peer, 0, MPI_COMM_WORLD, &requests[1]);
   MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
-  hold(has_two_parts(out, peer), "a message by absolute addresses");
+  expect(has_two_parts(out, peer), "a message by absolute addresses");
   out.fill(-1);
   MPI_Bcast(MPI_BOTTOM, 1, rank == 1 ? from : to, 1, MPI_COMM_WORLD);
-  hold(rank == 1 || has_two_parts(out, 1), "a broadcast by absolute addresses");
+  expect(rank == 1 || has_two_parts(out, 1), "a broadcast by absolute addresses");
   out.fill(-1);
   const int none[] = {0, 0};
   const int given[] = {rank == 0 ? 0 : 1, rank == 0 ? 1 : 0};  // to the other alone
   const MPI_Datatype froms[] = {from, from}, tos[] = {to, to};
   MPI_Alltoallw(MPI_BOTTOM, given, none, froms, MPI_BOTTOM, given, none, tos, MPI_COMM_WORLD);
-  hold(has_two_parts(out, peer), "an all-to-all by absolute addresses");
+  expect(has_two_parts(out, peer), "an all-to-all by absolute addresses");
   out.fill(-1);
   int here = 0;  // what is said to be the buffer lies in host memory
   MPI_Datatype reaching;
   const int lengths[] = {100};
-  const MPI_Aint places[] = {address_of(out.passed()) - address_of(&here)};
+  const MPI_Aint places[] = {address_of(out.device_ptr()) - address_of(&here)};
   MPI_Type_create_hindexed(1, lengths, places, MPI_INT, &reaching);
   MPI_Type_commit(&reaching);
-  MPI_Sendrecv(in.passed(), 100, MPI_INT, peer, 0, &here, 1, reaching, peer, 0, MPI_COMM_WORLD,
+  MPI_Sendrecv(in.device_ptr(), 100, MPI_INT, peer, 0, &here, 1, reaching, peer, 0, MPI_COMM_WORLD,
                MPI_STATUS_IGNORE);
-  hold(out.holds(peer, 0, 100) && out.holds(-1, 100, 300), "what a host's address reaches");
+  expect(out.holds(peer, 0, 100) && out.holds(-1, 100, 300), "what a host's address reaches");
   for (MPI_Datatype* one : {&from, &to, &reaching}) MPI_Type_free(one);
 }
 
 /// 100 ints of each of two allocations, a GiB apart, as one element.
 void apart() {
   const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
-  const OnGpu in(100, rank), out(100, -1);
-  PlayedGpu::now().content(std::size_t{1} << 30);
-  const OnGpu between(100, -1), in_too(100, rank + 10), out_too(100, -1);
-  const MPI_Datatype from = at_places(100, {address_of(in.passed()), address_of(in_too.passed())});
-  const MPI_Datatype to = at_places(100, {address_of(out.passed()), address_of(out_too.passed())});
+  const DeviceInts in(100, rank), out(100, -1);
+  EmulatedCuda::now().content(std::size_t{1} << 30);
+  const DeviceInts between(100, -1), in_too(100, rank + 10), out_too(100, -1);
+  const MPI_Datatype from =
+      at_places(100, {address_of(in.device_ptr()), address_of(in_too.device_ptr())});
+  const MPI_Datatype to =
+      at_places(100, {address_of(out.device_ptr()), address_of(out_too.device_ptr())});
   MPI_Datatype whole[2];
   MPI_Type_dup(from, &whole[0]);
   MPI_Type_create_resized(to, 0, 4, &whole[1]);
   for (MPI_Datatype& one : whole) MPI_Type_commit(&one);
   const auto check = [&](int value, const char* what) {
-    hold(out.holds(value) && out_too.holds(value + 10) && between.holds(-1), what);
+    expect(out.holds(value) && out_too.holds(value + 10) && between.holds(-1), what);
     out.fill(-1);
     out_too.fill(-1);
   };
@@ -186,13 +188,13 @@ void apart() {
 /// Parts in host memory on either side of one on the GPU: an error, and no crash.
 void split() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  const OnGpu there(100, 1);
+  const DeviceInts there(100, 1);
   std::vector<int> heap(100, 1);
   int stack[100] = {};
   for (const bool both : {false, true}) {
     MPI_Datatype type;
     const int lengths[] = {100, 100, 100};
-    const MPI_Aint places[] = {address_of(heap.data()), address_of(there.passed()),
+    const MPI_Aint places[] = {address_of(heap.data()), address_of(there.device_ptr()),
                                address_of(stack)};
     MPI_Type_create_hindexed(both ? 3 : 2, lengths, places, MPI_INT, &type);
     MPI_Type_commit(&type);
@@ -200,8 +202,8 @@ void split() {
     char words[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     if (code != MPI_SUCCESS) MPI_Error_string(code, words, &length);
-    hold(std::strstr(words, "all in host memory or all on one GPU") != nullptr,
-         "the error's words");
+    expect(std::strstr(words, "all in host memory or all on one GPU") != nullptr,
+           "the error's words");
     MPI_Type_free(&type);
   }
 }
@@ -216,9 +218,9 @@ void large() {
   std::vector<char> data(2 * std::size_t{kHalf} + kHole, is_root ? 1 : 0);
   if (is_root) data[kHalf - 1] = data[kHalf + kHole] = data.back() = 3;
   MPI_Bcast(data.data(), 1, type, 0, MPI_COMM_WORLD);
-  hold(data[0] == 1 && data[kHalf - 1] == 3 && data[kHalf + kHole] == 3 && data.back() == 3,
-       "a broadcast of more than 2 GiB");
-  hold(data[kHalf] == (is_root ? 1 : 0), "that a hole stays as it was");
+  expect(data[0] == 1 && data[kHalf - 1] == 3 && data[kHalf + kHole] == 3 && data.back() == 3,
+         "a broadcast of more than 2 GiB");
+  expect(data[kHalf] == (is_root ? 1 : 0), "that a hole stays as it was");
   MPI_Type_free(&type);
 }
 
@@ -226,7 +228,7 @@ void large() {
 
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
-  if (name != "large") PlayedGpu::now().begin(1);
+  if (name != "large") EmulatedCuda::now().begin(1);
   MPI_Init(&argc, &argv);
   if (name == "made_c") made_c();
   if (name == "bottom") bottom();

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True)
-class Case:
+class SuiteCase:
     name: str
     ranks: int = 1
     words: tuple[str, ...] = ()  # of its command
@@ -16,8 +16,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    passed: bool
+class SuiteOutcome:
+    device_ptr: bool
     word: str  # "passed", "failed", "not built", "too many ranks"
     said: str = ""
 
@@ -28,6 +28,6 @@ class Suite(Protocol):
     def why_not(self) -> str:
         """Why it cannot run at all; empty where it can."""
 
-    def cases(self) -> list[Case]: ...
+    def cases(self) -> list[SuiteCase]: ...
 
-    def run(self, case: Case, drop_in: Path | None) -> Outcome: ...
+    def run(self, case: SuiteCase, drop_in: Path | None) -> SuiteOutcome: ...

@@ -10,7 +10,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from cases import Case, Outcome
+from cases import SuiteCase, SuiteOutcome
 from mpi_programs import ROOT, Mpi, environment, launched
 
 WORK = ROOT / "build" / "mpi" / "suites"
@@ -60,23 +60,25 @@ class Mpi4pySuite:
             return "mpi4py's wheel wants an MPICH whose library is named libmpi.so.12"
         return "" if library_of(self.mpi) else "its library was not found"
 
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[SuiteCase]:
         modules = sorted(path.stem.removeprefix("test_") for path in fetched().glob("test_*.py"))
-        return [Case(name, self.ranks) for name in modules if name not in LEFT_OUT]
+        return [SuiteCase(name, self.ranks) for name in modules if name not in LEFT_OUT]
 
-    def run(self, case: Case, drop_in: Path | None) -> Outcome:
+    def run(self, case: SuiteCase, drop_in: Path | None) -> SuiteOutcome:
         only = f"^test_{case.name}\\.py$"
         command = [sys.executable, str(fetched() / "main.py"), "-q", "-i", only]
         env = environment(drop_in, MPI4PY_LIBMPI=library_of(self.mpi))
         try:
             done = launched(self.mpi, self.ranks, command, env, LIMIT_S)
         except subprocess.TimeoutExpired:
-            return Outcome(False, "late", f"not done after {LIMIT_S} s")
+            return SuiteOutcome(False, "late", f"not done after {LIMIT_S} s")
         ran = re.findall(r"Ran (\d+) tests?", done.stdout + done.stderr)
         if done.returncode == 0 and len(ran) == self.ranks and int(ran[0]) == 0:
-            return Outcome(False, "ran none", "it has no test of this name")
+            return SuiteOutcome(False, "ran none", "it has no test of this name")
         if done.returncode == 0 and len(ran) == self.ranks:
-            return Outcome(True, "passed", f"{ran[0]} tests")
+            return SuiteOutcome(True, "passed", f"{ran[0]} tests")
         said = re.findall(r"(?m)^(?:FAIL|ERROR): .*$", done.stdout + done.stderr)
         last = (done.stderr.splitlines() or [""])[-1]
-        return Outcome(False, "failed", f"status {done.returncode}: {(said or [last])[0][:150]}")
+        return SuiteOutcome(
+            False, "failed", f"status {done.returncode}: {(said or [last])[0][:150]}"
+        )

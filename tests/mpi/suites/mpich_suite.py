@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from cases import Case, Outcome
+from cases import SuiteCase, SuiteOutcome
 from mpi_programs import ROOT, Mpi, environment, launched
 
 FOLDERS = ("coll", "pt2pt", "comm", "attr", "topo", "threads/comm", "threads/pt2pt", "errhan")
@@ -84,7 +84,7 @@ class MpichSuite:
     def why_not(self) -> str:
         return "" if (self.folder / "testlist").exists() else f"no testlist in {self.folder}"
 
-    def cases(self) -> list[Case]:
+    def cases(self) -> list[SuiteCase]:
         found = []
         for line in (self.folder / "testlist").read_text().splitlines():
             words = line.split("#")[0].split()
@@ -103,25 +103,25 @@ class MpichSuite:
                     known = False
             if known:
                 name = " ".join([*arguments, str(ranks), *(word for word, _ in settings)])
-                found.append(Case(name, ranks, tuple(arguments), tuple(settings)))
+                found.append(SuiteCase(name, ranks, tuple(arguments), tuple(settings)))
         return found
 
-    def run(self, case: Case, drop_in: Path | None) -> Outcome:
+    def run(self, case: SuiteCase, drop_in: Path | None) -> SuiteOutcome:
         program = self.folder / case.words[0]
         if not program.exists():
-            return Outcome(True, "not built")
+            return SuiteOutcome(True, "not built")
         if case.ranks > self.most_ranks:
-            return Outcome(True, "too many ranks")
+            return SuiteOutcome(True, "too many ranks")
         env = environment(drop_in, **dict(case.settings))
         command = [str(program), *case.words[1:]]
         try:
             done = launched(self.mpi, case.ranks, command, env, self.limit_s)
         except subprocess.TimeoutExpired:
-            return Outcome(False, "late", f"not done after {self.limit_s:.0f} s")
+            return SuiteOutcome(False, "late", f"not done after {self.limit_s:.0f} s")
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         well = [re.match(r"(No [Ee]rrors|Test [Pp]assed)", line) for line in lines]
         if done.returncode == 0 and lines and all(well):
-            return Outcome(True, "passed")
+            return SuiteOutcome(True, "passed")
         others = [line for line, good in zip(lines, well, strict=True) if not good]
         said = (others + done.stderr.splitlines() + [""])[0]
-        return Outcome(False, "failed", f"status {done.returncode}: {said[:150]}")
+        return SuiteOutcome(False, "failed", f"status {done.returncode}: {said[:150]}")

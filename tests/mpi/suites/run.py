@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import mpi4py_suite
 import mpich_suite
-from cases import Case, Suite
+from cases import Suite, SuiteCase
 from mpi_programs import FOUND, ROOT, Mpi
 
 TABLE = Path(__file__).with_name("fails_bare.csv")
@@ -36,14 +36,14 @@ def known_failures(suite: str, mpi: str) -> set[str]:
     return {row["case"] for row in rows if (row["suite"], row["mpi"]) == (suite, mpi)}
 
 
-def is_worse(suite: Suite, case: Case, drop_in: Path) -> bool:
+def is_worse(suite: Suite, case: SuiteCase, drop_in: Path) -> bool:
     """Whether a case that passed bare and failed with the drop-in fails with it again, and again
     passes bare: on a busy machine some end late by turns."""
     for _ in range(2):
-        if suite.run(case, drop_in).passed:
+        if suite.run(case, drop_in).device_ptr:
             print(f"  by turns: {case.name} passed with the drop-in at a second try")
             return False
-        if not suite.run(case, None).passed:
+        if not suite.run(case, None).device_ptr:
             print(f"  by turns: {case.name} failed bare at a second try")
             return False
     return True
@@ -58,10 +58,10 @@ def compare(suite: Suite, mpi: str, drop_in: Path) -> bool:
         bare, dressed = suite.run(case, None), suite.run(case, drop_in)
         counts["bare"][bare.word] += 1
         counts["with the drop-in"][dressed.word] += 1
-        if not bare.passed:
+        if not bare.device_ptr:
             new = "" if case.name in known else " (not in fails_bare.csv)"
             print(f"  fails bare{new}: {case.name}: {bare.said}", flush=True)
-        elif not dressed.passed and is_worse(suite, case, drop_in):
+        elif not dressed.device_ptr and is_worse(suite, case, drop_in):
             worse.append(case)
             print(f"  fails with the drop-in alone: {case.name}: {dressed.said}", flush=True)
     for way, found in counts.items():

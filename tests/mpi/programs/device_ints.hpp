@@ -1,18 +1,18 @@
 // Device memory of a played GPU (libcuda.cpp) for tests of what becomes of it.
 #pragma once
-#include "held.hpp"
-#include "somewhere.hpp"
+#include "expect.hpp"
+#include "host_or_gpu.hpp"
 
 /// Device memory, which the test itself reaches by content().
-class OnGpu {
+class DeviceInts {
  public:
-  explicit OnGpu(int count, int value) : count_(count) {
+  explicit DeviceInts(int count, int value) : count_(count) {
     content_ = static_cast<int*>(
-        PlayedGpu::now().content(static_cast<std::size_t>(count) * sizeof(int)));
+        EmulatedCuda::now().content(static_cast<std::size_t>(count) * sizeof(int)));
     fill(value);
   }
   int* content() const { return content_; }
-  int* passed() const { return ::passed(content_); }
+  int* device_ptr() const { return ::device_ptr(content_); }
   void fill(int value) const {
     for (int at = 0; at < count_; ++at) content_[at] = value;
   }

@@ -11,7 +11,7 @@
 #include "program.hpp"
 
 /// The GPU that TEST_LIBCUDA names; without it, all memory is host memory.
-struct PlayedGpu {
+struct EmulatedCuda {
   void* (*content)(std::size_t) = nullptr;
   void* (*device)(const void*) = nullptr;
   int (*free)(void*, std::size_t) = nullptr;
@@ -19,8 +19,8 @@ struct PlayedGpu {
   Dice chance{0};
 
   /// Before MPI_Init, as a program that has initialised CUDA.
-  static PlayedGpu& now() {
-    static PlayedGpu gpu;
+  static EmulatedCuda& now() {
+    static EmulatedCuda gpu;
     return gpu;
   }
   void begin(std::uint64_t seed) {
@@ -37,31 +37,31 @@ struct PlayedGpu {
 };
 
 template <class T>
-struct Somewhere {
+struct HostOrGpuAllocator {
   using value_type = T;
-  Somewhere() = default;
+  HostOrGpuAllocator() = default;
   template <class U>
-  Somewhere(const Somewhere<U>&) {}
+  HostOrGpuAllocator(const HostOrGpuAllocator<U>&) {}
   T* allocate(std::size_t count) {
-    PlayedGpu& gpu = PlayedGpu::now();
+    EmulatedCuda& gpu = EmulatedCuda::now();
     if (gpu.content != nullptr && !gpu.chance.one_in(3))
       return static_cast<T*>(gpu.content(count * sizeof(T)));
     return static_cast<T*>(::operator new(count * sizeof(T)));
   }
   void deallocate(T* memory, std::size_t count) {
-    const PlayedGpu& gpu = PlayedGpu::now();
+    const EmulatedCuda& gpu = EmulatedCuda::now();
     if (gpu.free != nullptr && gpu.free(memory, count * sizeof(T)) != 0) return;
     ::operator delete(memory);
   }
-  bool operator==(const Somewhere&) const { return true; }
-  bool operator!=(const Somewhere&) const { return false; }
+  bool operator==(const HostOrGpuAllocator&) const { return true; }
+  bool operator!=(const HostOrGpuAllocator&) const { return false; }
 };
 
 template <class T>
-using Memory = std::vector<T, Somewhere<T>>;
+using HostOrGpuVector = std::vector<T, HostOrGpuAllocator<T>>;
 
 template <class T>
-T* passed(T* buffer) {
-  const PlayedGpu& gpu = PlayedGpu::now();
+T* device_ptr(T* buffer) {
+  const EmulatedCuda& gpu = EmulatedCuda::now();
   return gpu.device == nullptr || buffer == nullptr ? buffer : static_cast<T*>(gpu.device(buffer));
 }

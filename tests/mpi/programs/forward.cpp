@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "somewhere.hpp"
+#include "host_or_gpu.hpp"
 
 namespace {
 
@@ -61,7 +61,7 @@ void compare(const char* what, std::size_t bytes, MPI_Comm comm, int calls, cons
 }  // namespace
 
 int main(int argc, char** argv) {
-  PlayedGpu::now().begin(1);
+  EmulatedCuda::now().begin(1);
   MPI_Init(&argc, &argv);
   auto* const reduce = native<Allreduce>("PMPI_Allreduce");
   auto* const send = native<Send>("PMPI_Send");
