@@ -27,7 +27,7 @@ namespace plait::mpi {
           if (const std::optional<int> code = run_served(call, args)) return *code;               \
       const CountedNative counted(args);                                                          \
       return staged(                                                                              \
-          comm, [&](HostStaging& staging) { staging.add(args); },                                 \
+          comm, [&](CallStaging& staging) { staging.add(args); },                                 \
           [&](auto... given) { return NATIVE(name, given...); }, PLAIT_MPI_UNPACKED arguments);   \
     });                                                                                           \
   }                                                                                               \
@@ -44,7 +44,7 @@ namespace plait::mpi {
           return start_served(call, args, request);                                               \
       const CountedNative counted(args);                                                          \
       return start_staged(                                                                        \
-          comm, request, [&](HostStaging& staging) { staging.add(args); },                        \
+          comm, request, [&](CallStaging& staging) { staging.add(args); },                        \
           [&](auto... given) { return NATIVE(begin, given...); }, PLAIT_MPI_UNPACKED arguments);  \
     });                                                                                           \
   }                                                                                               \
@@ -60,7 +60,7 @@ namespace plait::mpi {
       if (may_serve(args))                                                                        \
         if (const std::optional<int> code = init_served(args, request)) return *code;             \
       return init_staged(                                                                         \
-          comm, request, [&](HostStaging& staging) { staging.add(args); },                        \
+          comm, request, [&](CallStaging& staging) { staging.add(args); },                        \
           [&](auto... given) { return NATIVE(init, given...); }, PLAIT_MPI_UNPACKED arguments,    \
           info);                                                                                  \
     });                                                                                           \
@@ -72,19 +72,19 @@ namespace plait::mpi {
                          mpi_begin, mpi_init)                                                  \
   PLAIT_EXPORT mpi_name parameters {                                                           \
     return staged(                                                                             \
-        comm, [&](HostStaging& staging) { staging.buffers; },                                  \
+        comm, [&](CallStaging& staging) { staging.buffers; },                                  \
         [&](auto... given) { return NATIVE_OF(name, lengths, given...); },                     \
         PLAIT_MPI_UNPACKED arguments);                                                         \
   }                                                                                            \
   PLAIT_EXPORT mpi_begin(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
     return start_staged(                                                                       \
-        comm, request, [&](HostStaging& staging) { staging.buffers; },                         \
+        comm, request, [&](CallStaging& staging) { staging.buffers; },                         \
         [&](auto... given) { return NATIVE_OF(begin, lengths, given...); },                    \
         PLAIT_MPI_UNPACKED arguments);                                                         \
   }                                                                                            \
   PLAIT_EXPORT mpi_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request) {           \
     return init_staged(                                                                        \
-        comm, request, [&](HostStaging& staging) { staging.buffers; },                         \
+        comm, request, [&](CallStaging& staging) { staging.buffers; },                         \
         [&](auto... given) { return NATIVE_OF(init, lengths, given...); },                     \
         PLAIT_MPI_UNPACKED arguments, info);                                                   \
   }                                                                                            \

@@ -106,7 +106,7 @@ template <class Add, class Function, class... Arguments>
 int staged(Handle comm, const Add& add, const Function& function, Arguments... arguments) {
   if (!may_hold_gpu_memory()) return function(arguments...);
   return guarded(comm, [&] {
-    HostStaging staging;
+    CallStaging staging;
     add(staging);
     const int code = function(staging.substitute(arguments)...);
     if (code == 0) staging.put_back();
@@ -121,7 +121,7 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
                    const Function& function, Arguments... arguments) {
   if (!may_hold_gpu_memory()) return function(arguments..., request);
   return guarded(comm, [&] {
-    HostStaging staging;
+    CallStaging staging;
     add(staging);
     if (staging.is_empty()) return function(arguments..., request);
     Handle native = 0;
@@ -134,7 +134,7 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
 /// A non-blocking function.
 template <class... Rest>
 int start_staged(Handle comm, void* request, const Rest&... rest) {
-  const auto taken = [&](Handle native, HostStaging staging) {
+  const auto taken = [&](Handle native, CallStaging staging) {
     return start_native(comm, native, std::move(staging), request);
   };
   return request_staged(comm, request, taken, rest...);
@@ -143,7 +143,7 @@ int start_staged(Handle comm, void* request, const Rest&... rest) {
 /// One that makes a persistent request.
 template <class... Rest>
 int init_staged(Handle comm, void* request, const Rest&... rest) {
-  const auto taken = [&](Handle native, HostStaging staging) {
+  const auto taken = [&](Handle native, CallStaging staging) {
     add_persistent(comm, native, std::move(staging));
     std::memcpy(request, &native, static_cast<std::size_t>(real().abi.handle_bytes));
     return 0;

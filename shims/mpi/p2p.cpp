@@ -153,7 +153,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   PLAIT_EXPORT mpi_name parameters {                                                              \
     if (uses_rendezvous()) note_native_send(PLAIT_MPI_UNPACKED arguments);                        \
     return staged(                                                                                \
-        comm_of, [&](HostStaging& staging) { staging.buffers; },                                  \
+        comm_of, [&](CallStaging& staging) { staging.buffers; },                                  \
         [&](auto... given) { return NATIVE(comm_of, name, given...); },                           \
         PLAIT_MPI_UNPACKED arguments);                                                            \
   }                                                                                               \
@@ -165,7 +165,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
     if (uses_rendezvous()) note_native_send(PLAIT_MPI_UNPACKED arguments);                    \
     return MAKE(                                                                              \
-        comm_of, request, [&](HostStaging& staging) { staging.buffers; },                     \
+        comm_of, request, [&](CallStaging& staging) { staging.buffers; },                     \
         [&](auto... given) { return NATIVE(comm_of, name, given...); },                       \
         PLAIT_MPI_UNPACKED arguments);                                                        \
   }                                                                                           \
@@ -183,7 +183,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
       note_native_send(PLAIT_MPI_UNPACKED arguments);                                              \
     }                                                                                              \
     return init_staged(                                                                            \
-        comm_of, request, [&](HostStaging& staging) { staging.buffers; },                          \
+        comm_of, request, [&](CallStaging& staging) { staging.buffers; },                          \
         [&](auto... given) { return NATIVE(comm_of, name, given...); },                            \
         PLAIT_MPI_UNPACKED arguments);                                                             \
   }                                                                                                \
@@ -197,7 +197,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
     if (uses_rendezvous())                                                                  \
       if (const std::optional<int> code = run_blocking(comm, nullptr, offer)) return *code; \
     return staged(                                                                          \
-        comm, [&](HostStaging& staging) { staging.add_input(buffer, type, count); },        \
+        comm, [&](CallStaging& staging) { staging.add_input(buffer, type, count); },        \
         [&](auto... given) { return NATIVE(comm, name, given...); },                        \
         PLAIT_MPI_UNPACKED arguments);                                                      \
   }                                                                                         \
@@ -215,7 +215,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
     if (uses_rendezvous())                                                                    \
       if (const std::optional<int> code = start_request(comm, request, offer)) return *code;  \
     return start_staged(                                                                      \
-        comm, request, [&](HostStaging& staging) { staging.add_input(buffer, type, count); }, \
+        comm, request, [&](CallStaging& staging) { staging.add_input(buffer, type, count); }, \
         [&](auto... given) { return NATIVE(comm, name, given...); },                          \
         PLAIT_MPI_UNPACKED arguments);                                                        \
   }                                                                                           \

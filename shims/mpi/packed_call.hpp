@@ -54,7 +54,7 @@ class PackedCall {
   OwnCounts own_;
   std::uint64_t bytes_;
   int gpu_;
-  HostStaging staging_;
+  CallStaging staging_;
   const void* input_ = nullptr;
   void* output_ = nullptr;
   std::vector<std::unique_ptr<std::byte[]>> buffers_;

@@ -17,7 +17,7 @@ constinit std::atomic<int> persistent{0};
 namespace {
 
 struct PersistentEntry {
-  HostStaging staging;
+  CallStaging staging;
   RetainedComm comm;  ///< of what is the MPI's
   PersistentOp* op = nullptr;
   bool runs = false;
@@ -90,13 +90,13 @@ PersistentEntry* find_entry(Handle request) {
 
 }  // namespace
 
-void add_persistent(Handle comm, Handle request, HostStaging staging) {
+void add_persistent(Handle comm, Handle request, CallStaging staging) {
   add_entry(request, {std::move(staging), RetainedComm(comm)});
 }
 
 void add_persistent(PersistentOp& one, void* request) {
   const Handle shown = one.handle();
-  add_entry(shown, {HostStaging(), RetainedComm(), &one});
+  add_entry(shown, {CallStaging(), RetainedComm(), &one});
   std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
 }
 

@@ -11,7 +11,7 @@ extern constinit std::atomic<int> persistent;
 inline bool has_persistent() { return persistent.load(std::memory_order_relaxed) != 0; }
 
 /// comm: whose handler hears of errors.
-void add_persistent(Handle comm, Handle request, HostStaging staging);
+void add_persistent(Handle comm, Handle request, CallStaging staging);
 /// One of plait's, which stages for itself; the program's request for it.
 void add_persistent(PersistentOp& one, void* request);
 /// A collective's request; nothing where it is the MPI's. Collective, as the program's call is.

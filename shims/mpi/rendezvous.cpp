@@ -563,7 +563,7 @@ std::unique_ptr<PendingRequest> send_of_header_length(const P2PArgs& args, std::
   const std::optional<unsigned> at = claim_slot_below(*node_rank, slot_of_length(bytes));
   if (!at) return nullptr;
   auto made = std::make_unique<RendezvousSend>(*node_rank, *at);
-  HostStaging staging;
+  CallStaging staging;
   if (job_uses_gpus()) staging.add_input(args.buffer, args.type, args.count);
   made->packed.resize(bytes);
   pack(staging.substitute(args.buffer), args.count, layout_of(args.type), made->packed.data());

@@ -58,7 +58,7 @@ class RendezvousRecv {
   void* buffer_;
   Count count_;
   RetainedLayout layout_;
-  HostStaging staging_;
+  CallStaging staging_;
   int gpu_ = -1;
   void* posted_;
   RecvBuffer* recv_buffer_ = nullptr;  ///< of host memory that may get a header

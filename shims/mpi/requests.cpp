@@ -38,7 +38,7 @@ PendingList& pending_list() {
 
 /// The MPI's own request, and its status once it has ended.
 struct NativeRequest : PendingRequest {
-  NativeRequest(Handle of_mpi, HostStaging buffers) : native(of_mpi), staging(std::move(buffers)) {}
+  NativeRequest(Handle of_mpi, CallStaging buffers) : native(of_mpi), staging(std::move(buffers)) {}
 
   bool has_ended() override {
     int flag = 0;
@@ -59,7 +59,7 @@ struct NativeRequest : PendingRequest {
   }
 
   Handle native;
-  HostStaging staging;
+  CallStaging staging;
   Polled polled;
   alignas(8) std::array<std::byte, 32> status{};
 };
@@ -201,11 +201,11 @@ int start_served(const ServedCall& call, const CollectiveArgs& args, void* reque
 Polled::Polled() { pending_list().polled.fetch_add(1); }
 Polled::~Polled() { pending_list().polled.fetch_sub(1); }
 
-std::unique_ptr<PendingRequest> make_native_request(Handle native, HostStaging staging) {
+std::unique_ptr<PendingRequest> make_native_request(Handle native, CallStaging staging) {
   return std::make_unique<NativeRequest>(native, std::move(staging));
 }
 
-int start_native(Handle comm, Handle native, HostStaging staging, void* request) {
+int start_native(Handle comm, Handle native, CallStaging staging, void* request) {
   return start_grequest(make_native_request(native, std::move(staging)), RetainedComm(comm),
                         request);
 }

@@ -70,7 +70,7 @@ class Polled {
 };
 
 /// A request of the MPI's own, with twins for buffers.
-std::unique_ptr<PendingRequest> make_native_request(Handle native, HostStaging staging);
+std::unique_ptr<PendingRequest> make_native_request(Handle native, CallStaging staging);
 /// Gives it a request of the MPI's own; what has begun is ended with that. comm: whose handler
 /// hears of its error.
 int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request);
@@ -90,7 +90,7 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& cal
                                                            const CollectiveArgs& args);
 int start_served(const ServedCall& call, const CollectiveArgs& args, void* request);
 /// A request of the MPI's own has begun with twins for buffers; what the program gets for it.
-int start_native(Handle comm, Handle native, HostStaging staging, void* request);
+int start_native(Handle comm, Handle native, CallStaging staging, void* request);
 /// Whether the MPI can call complete_ended() in all its functions, and from now on it does.
 bool has_hook();
 void begin_hook();

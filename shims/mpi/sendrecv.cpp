@@ -66,7 +66,7 @@ std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows
   code = real().small_p2p.Isend(buffer, static_cast<int>(rows), real().abi.at(&type, 0), ends.to,
                                 ends.out_tag, ends.comm, &native);
   real().Type_free(&type);
-  return code == 0 ? make_native_request(real().abi.at(&native, 0), HostStaging()) : nullptr;
+  return code == 0 ? make_native_request(real().abi.at(&native, 0), CallStaging()) : nullptr;
 }
 
 void cancel_and_wait(PendingRequest& receive) {
@@ -80,7 +80,7 @@ template <class Width>
 std::unique_ptr<PendingRequest> start_send(const void* buffer, typename Width::N count, Handle type,
                                            int to, int tag, Handle comm, int& code) {
   if (auto one = start_rendezvous_send({buffer, count, type}, to, tag, comm)) return one;
-  HostStaging staging;
+  CallStaging staging;
   if (job_uses_gpus()) staging.add_input(buffer, type, count);
   Handle native = 0;
   code = NativeP2P<Width>::send(staging.substitute(buffer), count, type, to, tag, comm, &native);
@@ -119,7 +119,7 @@ std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Wi
   auto made = std::make_unique<SendrecvRequest>();
   const Layout layout = layout_of(type);
   const std::uint64_t bytes = layout.bytes * static_cast<std::uint64_t>(count < 0 ? 0 : count);
-  HostStaging staging;
+  CallStaging staging;
   if (job_uses_gpus()) staging.add_input(buffer, type, count);
   made->packed.resize(bytes);
   pack(staging.substitute(static_cast<const void*>(buffer)), bytes > 0 ? count : 0, layout,

@@ -75,7 +75,7 @@ void add_pieces(std::vector<ByteRange>& pieces, const std::vector<TypedRange>& r
 
 }  // namespace
 
-const void* HostStaging::found(const void* argument, bool is_input) const {
+const void* CallStaging::found(const void* argument, bool is_input) const {
   const StagedArgument* best = nullptr;
   for (const StagedArgument& one : buffers_)
     if (one.staging_buffer.buffer() == argument && (best == nullptr || one.is_input == is_input))
@@ -84,7 +84,7 @@ const void* HostStaging::found(const void* argument, bool is_input) const {
 }
 
 template <class Pieces>
-HostStaging::StagedArgument* HostStaging::stage_argument(const DataLocation& where,
+CallStaging::StagedArgument* CallStaging::stage_argument(const DataLocation& where,
                                                          const void* buffer, ByteRange span,
                                                          bool is_input, bool read,
                                                          const Pieces& pieces, bool is_pinned) {
@@ -99,14 +99,14 @@ HostStaging::StagedArgument* HostStaging::stage_argument(const DataLocation& whe
   return &one;
 }
 
-void HostStaging::fetch(StagedArgument& one) {
+void CallStaging::fetch(StagedArgument& one) {
   if (one.parts.empty())
     one.staging_buffer.fetch();
   else
     one.staging_buffer.fetch(one.parts);
 }
 
-std::byte* HostStaging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
+std::byte* CallStaging::add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
                                   ByteRange written) {
   StagedArgument& one = buffers_.emplace_back(
       StagedArgument{StagingBuffer(gpu, buffer, {0, bytes}), reads, reads, {}, {}, {}});
@@ -115,13 +115,13 @@ std::byte* HostStaging::add_bytes(int gpu, const void* buffer, std::uint64_t byt
   return one.staging_buffer.host();
 }
 
-void HostStaging::add_input(const void* buffer, Handle type, Count count) {
+void CallStaging::add_input(const void* buffer, Handle type, Count count) {
   if (is_in_place(buffer)) return;
   stage_argument(data_location(buffer, type, count), buffer, span_of(type, count), true, true,
                  [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); });
 }
 
-void HostStaging::add_output(void* buffer, Handle type, Count count, bool whole) {
+void CallStaging::add_output(void* buffer, Handle type, Count count, bool whole) {
   if (is_in_place(buffer)) return;
   const auto add = [&](auto& pieces) { mpi::add_pieces(pieces, layout_of(type), 0, count); };
   StagedArgument* const one = stage_argument(data_location(buffer, type, count), buffer,
@@ -129,7 +129,7 @@ void HostStaging::add_output(void* buffer, Handle type, Count count, bool whole)
   if (one != nullptr) add(one->written);
 }
 
-void HostStaging::add_received(void* buffer, Handle type, Count count, bool is_pinned) {
+void CallStaging::add_received(void* buffer, Handle type, Count count, bool is_pinned) {
   StagedArgument* const one = stage_argument(
       data_location(buffer, type, count), buffer, span_of(type, count), false, false, [](auto&) {},
       is_pinned);
@@ -137,7 +137,7 @@ void HostStaging::add_received(void* buffer, Handle type, Count count, bool is_p
 }
 
 /// The first rank's output of some scans is nobody's.
-void HostStaging::add_scan(const void* in, void* out, Handle type, Count count) {
+void CallStaging::add_scan(const void* in, void* out, Handle type, Count count) {
   add_input(in, type, count);
   add_output(out, type, count, false);
 }
@@ -152,14 +152,14 @@ std::vector<TypedRange> PartsBuffer::ranges(int ranks) const {
   return found;
 }
 
-void HostStaging::add_inputs(const PartsBuffer& parts, int ranks) {
+void CallStaging::add_inputs(const PartsBuffer& parts, int ranks) {
   if (is_in_place(parts.buffer)) return;
   const std::vector<TypedRange> ranges = parts.ranges(ranks);
   stage_argument(data_location(parts, ranges), parts.buffer, span_of(ranges), true, true,
                  [&](auto& pieces) { add_pieces(pieces, ranges); });
 }
 
-void HostStaging::add_outputs(const PartsBuffer& parts, int ranks, bool whole) {
+void CallStaging::add_outputs(const PartsBuffer& parts, int ranks, bool whole) {
   if (is_in_place(parts.buffer)) return;
   const std::vector<TypedRange> ranges = parts.ranges(ranks);
   const auto add = [&](auto& pieces) { add_pieces(pieces, ranges); };
@@ -168,26 +168,26 @@ void HostStaging::add_outputs(const PartsBuffer& parts, int ranks, bool whole) {
   if (one != nullptr) add(one->written);
 }
 
-void HostStaging::add_of_ranks(Handle comm, const PartsBuffer& in, const PartsBuffer& out) {
+void CallStaging::add_of_ranks(Handle comm, const PartsBuffer& in, const PartsBuffer& out) {
   if (!may_reach_gpu(in) && !may_reach_gpu(out)) return;
   const int ranks = ranks_in(comm).in;
   add_inputs(in, ranks);
   add_outputs(out, ranks, !is_in_place(in.buffer));
 }
 
-void HostStaging::add_of_neighbours(Handle comm, const PartsBuffer& in, const PartsBuffer& out) {
+void CallStaging::add_of_neighbours(Handle comm, const PartsBuffer& in, const PartsBuffer& out) {
   if (!may_reach_gpu(in) && !may_reach_gpu(out)) return;
   const Lengths neighbours = neighbours_in(comm);
   add_inputs(in, neighbours.in);
   add_outputs(out, neighbours.out, !may_lack_neighbours(comm));
 }
 
-void HostStaging::add(const CollectiveArgs& args) {
+void CallStaging::add(const CollectiveArgs& args) {
   if (may_reach_gpu(args.in, args.in_type) || may_reach_gpu(args.out, args.out_type))
     add(args, staging_rank_of(args));
 }
 
-void HostStaging::add(const CollectiveArgs& args, const StagingRank& rank_here) {
+void CallStaging::add(const CollectiveArgs& args, const StagingRank& rank_here) {
   if (!may_reach_gpu(args.in, args.in_type) && !may_reach_gpu(args.out, args.out_type)) return;
   const bool whole = !is_in_place(args.in);
   const auto all = [&](Count one) { return one * rank_here.ranks; };
@@ -225,12 +225,12 @@ void HostStaging::add(const CollectiveArgs& args, const StagingRank& rank_here) 
   }
 }
 
-void HostStaging::fetch() {
+void CallStaging::fetch() {
   for (StagedArgument& one : buffers_)
     if (one.read) fetch(one);
 }
 
-void HostStaging::put_back(std::uint64_t received) {
+void CallStaging::put_back(std::uint64_t received) {
   for (StagedArgument& one : buffers_) {
     if (one.received)
       one.written = first_pieces(*one.received->layout, one.received->count, received);

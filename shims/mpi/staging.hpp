@@ -48,7 +48,7 @@ struct StagingRank {
   bool is_root = false;
 };
 
-class HostStaging {
+class CallStaging {
  public:
   /// A buffer that the call reads `count` elements of; a twin of it is made where it lies on a GPU.
   void add_input(const void* buffer, Handle type, Count count);
