@@ -20,9 +20,9 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # the same bits fro
 
 import torch
 import torch.distributed as dist
-from arms import start, timed
 from drop_in import served
 from torch import nn
+from variants import start, timed
 
 
 class Block(nn.Module):
@@ -129,19 +129,21 @@ def compare(
     args: argparse.Namespace,
     groups: dict[str, dist.ProcessGroup],
 ) -> dict[str, object]:
-    """Speed of each arm, and what can be said of their losses."""
+    """Speed of each variant, and what can be said of their losses."""
     data = data_of(name, batch, torch.device("cuda", torch.cuda.current_device()))
-    runs = {arm: Training(initial, group, args.wrap) for arm, group in groups.items()}
+    runs = {variant: Training(initial, group, args.wrap) for variant, group in groups.items()}
     for run in runs.values():
         run.steps(data, args.warmup)
-    arms = {arm: lambda run=run: run.steps(data, args.steps) for arm, run in runs.items()}
-    took = timed(arms, args.rounds)
+    variants = {
+        variant: lambda run=run: run.steps(data, args.steps) for variant, run in runs.items()
+    }
+    took = timed(variants, args.rounds)
     samples = batch * dist.get_world_size() * args.steps
     row: dict[str, object] = {"program": args.wrap, "model": name, "batch": batch}
     row["gpus"] = dist.get_world_size()
-    for arm, seconds in took.items():
-        row[f"{arm}_ms"] = seconds * 1e3 / args.steps
-        row[f"{arm}_per_s"] = samples / seconds
+    for variant, seconds in took.items():
+        row[f"{variant}_ms"] = seconds * 1e3 / args.steps
+        row[f"{variant}_per_s"] = samples / seconds
     compared = args.warmup + args.steps
     row["losses"] = runs["nccl"].bits(compared)
     if "plait" in groups:
@@ -169,7 +171,7 @@ def main() -> None:
     parser.add_argument("--wrap", choices=("ddp", "fsdp"), default="ddp")
     args = parser.parse_args()
     groups = start()
-    gc.disable()  # a collection falls into the same round of the same arm each time
+    gc.disable()  # a collection falls into the same round of the same variant each time
     torch.utils.deterministic.fill_uninitialized_memory = False  # a kernel for every new tensor
     for name in args.models.split(","):
         # Pooling in VGG has no deterministic gradient by name, but one by its shape; attention has

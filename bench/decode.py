@@ -15,8 +15,8 @@ import json
 
 import torch
 import torch.distributed as dist
-from arms import start, timed
 from drop_in import served
+from variants import start, timed
 
 
 class Layers:
@@ -77,17 +77,19 @@ class Step:
 def compare(
     layers: Layers, x: torch.Tensor, args: argparse.Namespace, groups: dict[str, dist.ProcessGroup]
 ) -> dict[str, object]:
-    """Tokens a second of each arm."""
-    steps = {arm: Step(layers, x, group) for arm, group in groups.items()}
-    arms = {arm: lambda step=step: step.replay(args.replays) for arm, step in steps.items()}
-    took = timed(arms, args.rounds)
+    """Tokens a second of each variant."""
+    steps = {variant: Step(layers, x, group) for variant, group in groups.items()}
+    variants = {
+        variant: lambda step=step: step.replay(args.replays) for variant, step in steps.items()
+    }
+    took = timed(variants, args.rounds)
     batch, hidden = x.shape
     row: dict[str, object] = {"program": "decode", "hidden": hidden, "layers": layers.count}
     row |= {"batch": batch, "gpus": dist.get_world_size()}
-    for arm, seconds in took.items():
-        row[f"{arm}_step_us"] = seconds * 1e6 / args.replays
-        row[f"{arm}_tokens_per_s"] = batch * args.replays / seconds
-        row[f"{arm}_output"] = steps[arm].output()
+    for variant, seconds in took.items():
+        row[f"{variant}_step_us"] = seconds * 1e6 / args.replays
+        row[f"{variant}_tokens_per_s"] = batch * args.replays / seconds
+        row[f"{variant}_output"] = steps[variant].output()
     if "plait" in took:
         row["ratio"] = took["nccl"] / took["plait"]
     return row

@@ -255,11 +255,15 @@ def rows_of(found: list[dict], commit: str) -> list[dict[str, object]]:
         one: dict[str, object] = {key: row.get(key, "") for key in COLUMNS}
         if decodes:
             one["model"] = f"hidden {row['hidden']}, {row['layers']} layers"
-        for arm in ("nccl", "plait"):
-            if f"{arm}_ms" not in row and f"{arm}_step_us" not in row:
+        for variant in ("nccl", "plait"):
+            if f"{variant}_ms" not in row and f"{variant}_step_us" not in row:
                 continue
-            one[f"{arm}_ms"] = row[f"{arm}_step_us"] / 1e3 if decodes else row[f"{arm}_ms"]
-            one[f"{arm}_per_s"] = row[f"{arm}_tokens_per_s" if decodes else f"{arm}_per_s"]
+            one[f"{variant}_ms"] = (
+                row[f"{variant}_step_us"] / 1e3 if decodes else row[f"{variant}_ms"]
+            )
+            one[f"{variant}_per_s"] = row[
+                f"{variant}_tokens_per_s" if decodes else f"{variant}_per_s"
+            ]
         if decodes and "plait_output" in row:
             one["same_bits_as_nccl"] = row["plait_output"] == row["nccl_output"]
         counts = row.get("served") or ["", ""]

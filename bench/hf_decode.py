@@ -5,7 +5,7 @@
 
 Two all_reduces a layer, of each row-wise product. A step is captured into a CUDA graph and
 replayed. Rank 0 prints a JSON line a batch size: microseconds a step, tokens a second, a hash of
-the tokens, whether it is the same on all ranks. bench/same_bits.sh has the arms to compare.
+the tokens, whether it is the same on all ranks. bench/same_bits.sh has the variants to compare.
 Wants transformers 5.17.
 """
 
@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--eager", action="store_true", help="no CUDA graph")
     parser.add_argument("--backend", default="")
-    parser.add_argument("--arm", default="", help="a name for the lines")
+    parser.add_argument("--variant", default="", help="a name for the lines")
     words = parser.parse_args()
     device = torch.device("cpu")
     if not words.cpu:
@@ -164,7 +164,7 @@ def main() -> None:
         digests: list[str | None] = [None] * dist.get_world_size()
         dist.all_gather_object(digests, digest)
         row = {
-            "arm": words.arm,
+            "variant": words.variant,
             "model": words.model,
             "ranks": len(digests),
             "batch": batch,

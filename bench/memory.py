@@ -30,7 +30,7 @@ def used_mb() -> float:
 
 
 def main() -> None:
-    """Both arms; NCCL's first."""
+    """Both variants; NCCL's first."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--groups", type=int, default=10)
     wanted = parser.parse_args().groups
@@ -40,12 +40,12 @@ def main() -> None:
     dist.init_process_group("nccl", device_id=device)
     small, large = (torch.zeros(mib * MIB // 4, device=device) for mib in (1, 256))
     dist.all_reduce(small)
-    for arm in ("nccl", "plait"):
-        leave_new(arm == "nccl")
+    for variant in ("nccl", "plait"):
+        leave_new(variant == "nccl")
         before, groups = used_mb(), []
 
-        def say(step: str, arm: str = arm, before: float = before) -> None:
-            row = {"arm": arm, "step": step, "mb": round(used_mb() - before, 1)}
+        def say(step: str, variant: str = variant, before: float = before) -> None:
+            row = {"variant": variant, "step": step, "mb": round(used_mb() - before, 1)}
             if dist.get_rank() == 0:
                 print(json.dumps(row | {"served": served()}), flush=True)
 

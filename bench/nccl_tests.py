@@ -86,24 +86,26 @@ def run(command: list[str], lane: str, drop_in: str, limit_s: float) -> tuple[Fo
 
 
 class Table:
-    """Timings of all runs, by program, mode and arm."""
+    """Timings of all runs, by program, mode and variant."""
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
         self.found: dict[tuple[str, str, str], Found] = {}
         self.failures = 0
 
-    def add(self, program: str, mode: str, arm: str, found: Found, why: str, took_s: float) -> None:
+    def add(
+        self, program: str, mode: str, variant: str, found: Found, why: str, took_s: float
+    ) -> None:
         """One run."""
         with self.guard:
-            kept = self.found.setdefault((program, mode, arm), defaultdict(list))
+            kept = self.found.setdefault((program, mode, variant), defaultdict(list))
             for key, timings in found.items():
                 kept[key] += timings
-            self.failures += bool(why) and arm == "plait"
-            print(f"# {program} {mode} {arm}: {took_s:.1f} s {why}", flush=True)
+            self.failures += bool(why) and variant == "plait"
+            print(f"# {program} {mode} {variant}: {took_s:.1f} s {why}", flush=True)
 
     def rows(self, program: str, mode: str, gpus: int) -> list[dict[str, object]]:
-        """A row a size that both arms have."""
+        """A row a size that both variants have."""
         plain = self.found.get((program, mode, "nccl"), {})
         ours = self.found.get((program, mode, "plait"), {})
         made = []
@@ -129,11 +131,11 @@ def work(
         except queue.Empty:
             return
         command = command_of(args, program, mode, len(lane.split(",")))
-        arms = {"nccl": "", "plait": args.drop_in}
-        for arm in sorted(arms, reverse=number % 2 == 1):
+        variants = {"nccl": "", "plait": args.drop_in}
+        for variant in sorted(variants, reverse=number % 2 == 1):
             begin = time.monotonic()
-            found, why = run(command, lane, arms[arm], args.limit)
-            table.add(program, mode, arm, found, why, time.monotonic() - begin)
+            found, why = run(command, lane, variants[variant], args.limit)
+            table.add(program, mode, variant, found, why, time.monotonic() - begin)
 
 
 def arguments() -> argparse.Namespace:

@@ -2,7 +2,7 @@
 # What the same bits cost and give on GPUs, beside NCCL as it is and as serving programs pin it.
 # Usage: bench/same_bits.sh GPUS STEP...   (steps: decode all_reduce train; all = each of them)
 # plait must be importable by python3. Lines of JSON and logs go to $OUT; MODEL, BATCHES, STEPS say
-# how much. Exits 1 where an arm failed, or where two runs of a bitwise arm differ.
+# how much. Exits 1 where a variant failed, or where two runs of a bitwise variant differ.
 set -u
 gpus=$1; shift
 OUT=${OUT:-bench/results}
@@ -18,29 +18,29 @@ bitwise=("${plait[@]}" --bitwise --)
 sglang=(env NCCL_ALGO=allreduce:tree NCCL_MIN_NCHANNELS=8 NCCL_MAX_NCHANNELS=8)
 vllm=(env NCCL_LAUNCH_MODE=GROUP NCCL_COLLNET_ENABLE=0 NCCL_P2P_NET_DISABLE=1 NCCL_MIN_NCHANNELS=1
   NCCL_MAX_NCHANNELS=1 NCCL_PROTO=Simple "NCCL_ALGO=ring,tree;allreduce:tree" NCCL_NTHREADS=1)
-arm() {  # FILE NAME COMMAND...: appends its lines of JSON to the file
+variant() {  # FILE NAME COMMAND...: appends its lines of JSON to the file
   local file=$1 name=$2; shift 2
-  timeout -k 10 "${LIMIT_S:-300}" "$@" --arm "$name" > "$OUT/$name.log" 2> "$OUT/$name.err"
+  timeout -k 10 "${LIMIT_S:-300}" "$@" --variant "$name" > "$OUT/$name.log" 2> "$OUT/$name.err"
   local status=$?
   grep '^{' "$OUT/$name.log" | tee -a "$file"
   echo "## $name: status $status"
   [ $status -eq 0 ] || { tail -n 5 "$OUT/$name.err"; failed=1; }
 }
-arms() {  # FILE PREFIX SCRIPT...: the four arms, bitwise twice
+variants() {  # FILE PREFIX SCRIPT...: the four variants, bitwise twice
   local file=$1 prefix=$2; shift 2
-  arm "$file" "${prefix}_nccl" "${launch[@]}" "$@"
-  arm "$file" "${prefix}_plait" "${plait[@]}" -- "${launch[@]}" "$@"
-  arm "$file" "${prefix}_bitwise" "${bitwise[@]}" "${launch[@]}" "$@"
-  arm "$file" "${prefix}_bitwise_again" "${bitwise[@]}" "${launch[@]}" "$@"
-  arm "$file" "${prefix}_sglang" "${sglang[@]}" "${launch[@]}" "$@"
-  arm "$file" "${prefix}_vllm" "${vllm[@]}" "${launch[@]}" "$@"
+  variant "$file" "${prefix}_nccl" "${launch[@]}" "$@"
+  variant "$file" "${prefix}_plait" "${plait[@]}" -- "${launch[@]}" "$@"
+  variant "$file" "${prefix}_bitwise" "${bitwise[@]}" "${launch[@]}" "$@"
+  variant "$file" "${prefix}_bitwise_again" "${bitwise[@]}" "${launch[@]}" "$@"
+  variant "$file" "${prefix}_sglang" "${sglang[@]}" "${launch[@]}" "$@"
+  variant "$file" "${prefix}_vllm" "${vllm[@]}" "${launch[@]}" "$@"
   python3 "$here/same_lines.py" "$file" "${prefix}_bitwise" "${prefix}_bitwise_again" || failed=1
 }
 one() {
   case $1 in
-    decode) arms "$OUT/gpu_decode_${gpus}gpus.jsonl" "decode_${gpus}gpus" "$here/hf_decode.py" \
+    decode) variants "$OUT/gpu_decode_${gpus}gpus.jsonl" "decode_${gpus}gpus" "$here/hf_decode.py" \
       --model "${MODEL:-8b}" --batches "${BATCHES:-1,3,8,64}" --steps "${STEPS:-128}" ;;
-    train) arms "$OUT/gpu_train_${gpus}gpus.jsonl" "train_${gpus}gpus" "$here/train_twice.py" \
+    train) variants "$OUT/gpu_train_${gpus}gpus.jsonl" "train_${gpus}gpus" "$here/train_twice.py" \
       --steps "${STEPS:-50}" ;;
     all_reduce)
       for pins in none sglang vllm; do

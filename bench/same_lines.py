@@ -1,4 +1,4 @@
-"""Whether two arms of a file of JSON lines have the same hashes.
+"""Whether two variants of a file of JSON lines have the same hashes.
 
 python bench/same_lines.py FILE ONE OTHER
 """
@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 
-def hashes(file: Path, arm: str) -> list[str]:
+def hashes(file: Path, variant: str) -> list[str]:
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    return [row["hash"] for row in rows if row["arm"] == arm]
+    return [row["hash"] for row in rows if row["variant"] == variant]
 
 
 def main() -> int:

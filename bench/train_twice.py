@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--backend", default="")
-    parser.add_argument("--arm", default="", help="a name for the lines")
+    parser.add_argument("--variant", default="", help="a name for the lines")
     words = parser.parse_args()
     torch.use_deterministic_algorithms(True)
     device = torch.device("cpu")
@@ -74,7 +74,7 @@ def main() -> None:
         dist.all_gather_object(told, (losses, weights))
         if dist.get_rank() == 0:
             bits = hashlib.sha256(repr(told).encode()).hexdigest()[:12]
-            row = {"arm": words.arm, "way": way, "ranks": len(told), "hash": bits}
+            row = {"variant": words.variant, "way": way, "ranks": len(told), "hash": bits}
             print(json.dumps(row | {"last_loss": losses[-1]}), flush=True)
     dist.destroy_process_group()
 

@@ -17,7 +17,7 @@ from drop_in import drop_in, leave_new
 
 
 def start() -> dict[str, dist.ProcessGroup]:
-    """Joins the job under torchrun; the groups by arm, their communicators made."""
+    """Joins the job under torchrun; the groups by variant, their communicators made."""
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     leave_new(True)
@@ -36,18 +36,20 @@ def _group() -> dist.ProcessGroup:
     return group
 
 
-def timed(arms: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Seconds of each arm: the median of rounds taken in turn, of the slowest rank."""
-    found: dict[str, list[float]] = {arm: [] for arm in arms}
+def timed(variants: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Seconds of each variant: the median of rounds taken in turn, of the slowest rank."""
+    found: dict[str, list[float]] = {variant: [] for variant in variants}
     for number in range(rounds):
-        for arm in sorted(arms, reverse=number % 2 == 1):
+        for variant in sorted(variants, reverse=number % 2 == 1):
             torch.cuda.synchronize()
             dist.barrier()
             torch.cuda.synchronize()
             begin = time.perf_counter()
-            arms[arm]()
+            variants[variant]()
             torch.cuda.synchronize()
-            found[arm].append(time.perf_counter() - begin)
-    slowest = torch.tensor([statistics.median(found[arm]) for arm in sorted(arms)], device="cuda")
+            found[variant].append(time.perf_counter() - begin)
+    slowest = torch.tensor(
+        [statistics.median(found[variant]) for variant in sorted(variants)], device="cuda"
+    )
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    return dict(zip(sorted(arms), slowest.tolist(), strict=True))
+    return dict(zip(sorted(variants), slowest.tolist(), strict=True))
