@@ -217,8 +217,9 @@ class LinePlay {
   /// All pieces in one launch, with clerks behind the threads of a block.
   void run_long(int rank) {
     if (rank == run_.late) await_others(0);
-    const unsigned clerks = run_.is_long_shot() ? static_cast<unsigned>(run_.request.ranks) : 1;
-    launch({run_.blocks, run_.threads + clerks, {}, nullptr, run_.resident}, [&] {
+    const unsigned signal_threads =
+        run_.is_long_shot() ? static_cast<unsigned>(run_.request.ranks) : 1;
+    launch({run_.blocks, run_.threads + signal_threads, {}, nullptr, run_.resident}, [&] {
       share_out(rank, traced(rank, [&] {
                   if (run_.is_long_shot())
                     run_long_shot(rank);

@@ -11,9 +11,9 @@ struct FewThreads {
 };
 
 inline Grid tiled_grid(unsigned blocks, std::atomic<bool>* failed) {
-  constexpr unsigned kClerks = 32 + 1;  // of the last warp one
+  constexpr unsigned kSignalThreads = 32 + 1;  // of the last warp one
   return {blocks,
-          FewThreads::kHandle + FewThreads::kPush + FewThreads::kCollect + kClerks,
+          FewThreads::kHandle + FewThreads::kPush + FewThreads::kCollect + kSignalThreads,
           {0, FewThreads::kHandle, FewThreads::kPush, FewThreads::kCollect},
           failed};
 }

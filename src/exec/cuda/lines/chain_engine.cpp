@@ -45,7 +45,7 @@ struct Launch {
   LineStep step;  ///< of several pieces
   LineCut cut;
   bool is_long() const { return cut.pieces > 1; }
-  unsigned workers() const { return spread.threads - kLongChainClerks; }
+  unsigned workers() const { return spread.threads - kLongChainSignalThreads; }
 };
 
 /// Units that a thread passes in a step.
@@ -62,7 +62,7 @@ Launch launch_of(const Request& request, const Tuning& tuning, const Group& grou
   if (made.is_long()) most_blocks = std::min(most_blocks, kLongChainBlocks);
   made.spread = line_spread(made.cut.units, is_lean_chain(request), most_blocks, tuning, group);
   if (!made.is_long()) return made;
-  made.spread.threads = std::max(made.spread.threads, 2 * kLongChainClerks);
+  made.spread.threads = std::max(made.spread.threads, 2 * kLongChainSignalThreads);
   made.step.units =
       std::uint64_t{made.spread.blocks} * made.workers() * static_cast<unsigned>(together(request));
   if (reduces(request.collective) && tuning.tile_units == 0)

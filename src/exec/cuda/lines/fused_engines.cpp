@@ -30,7 +30,7 @@ struct FusedLaunch {
   int ahead = 0;
   bool fits = false;     ///< half an inbox is large enough
   bool is_long = false;  ///< its lines are used again
-  unsigned workers() const { return spread.threads - (is_long ? kLongShotClerks : 0); }
+  unsigned workers() const { return spread.threads - (is_long ? kLongShotSignalThreads : 0); }
 };
 
 /// Bytes that a rank has under way to others, at least, where long_two_shot is worth it: links are
@@ -156,10 +156,10 @@ class FusedEngine : public Engine {
     const unsigned most_blocks = std::min(group.blocks(tuning), kLongShotBlocks);
     const unsigned most_threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
                                                       : group.most_threads(is_lean(request));
-    const auto workers = static_cast<unsigned>(
-        std::clamp<std::uint64_t>((threads / most_blocks + 31) / 32 * 32, 32,
-                                  std::max(most_threads, 2 * kLongShotClerks) - kLongShotClerks));
-    made.spread.threads = workers + kLongShotClerks;
+    const auto workers = static_cast<unsigned>(std::clamp<std::uint64_t>(
+        (threads / most_blocks + 31) / 32 * 32, 32,
+        std::max(most_threads, 2 * kLongShotSignalThreads) - kLongShotSignalThreads));
+    made.spread.threads = workers + kLongShotSignalThreads;
     made.spread.blocks =
         static_cast<unsigned>(std::min<std::uint64_t>(most_blocks, threads / workers));
     made.spread.programmatic = true;

@@ -25,7 +25,7 @@ constexpr int shot_ring(int ahead) { return 2 * ahead + 2; }
 inline constexpr int kMostShotRing = shot_ring(kMostShotAhead);
 /// In a block of it, behind the threads that pass units: a warp, of which a thread tells and one a
 /// peer hears.
-inline constexpr unsigned kLongShotClerks = 32;
+inline constexpr unsigned kLongShotSignalThreads = 32;
 
 /// The words of long_two_shot, in each rank's memory: by block and writer, steps that the writer's
 /// block is through with; 0 between calls.
@@ -124,7 +124,7 @@ struct ChainArgs : CallArgs {
 /// Blocks of long_chain, at most.
 inline constexpr unsigned kLongChainBlocks = 256;
 /// In a block of long_chain, behind the threads that pass units: a warp, of which one thread works.
-inline constexpr unsigned kLongChainClerks = 32;
+inline constexpr unsigned kLongChainSignalThreads = 32;
 
 /// The words of long_chain, in each rank's memory.
 struct ChainWords {

@@ -119,14 +119,14 @@ __device__ void long_two_shot(const LongShotArgs& args) {
   wait_for_grid_before();
   if (args.state->has_neighbour == 0) let_next_grid_start();  // as in two_shot
   LongTwoShot<kType, kOp, kRanks, Line> shot(args, shared);
-  const int clerk = static_cast<int>(threadIdx.x) - static_cast<int>(args.workers);
+  const int signaller = static_cast<int>(threadIdx.x) - static_cast<int>(args.workers);
   if (!shot.call.broken) {
-    if (clerk < 0)
+    if (signaller < 0)
       shot.work();
-    else if (clerk == 0)
+    else if (signaller == 0)
       shot.tell();
-    else if (clerk < shot.call.ranks())
-      shot.hear(clerk);
+    else if (signaller < shot.call.ranks())
+      shot.hear(signaller);
   }
   if (shot.call.broken) fail_stream_at_end(args.state);
   end_fused_call(args.state, shot.call.number);

@@ -13,9 +13,10 @@ inline constexpr int kTileSlots = 4;     ///< tiles of a block under way to each
 // way.
 inline constexpr int kPushThreads = 32;
 inline constexpr int kCollectThreads = 32;
-inline constexpr int kClerkThreads = 2 * 32;
+inline constexpr int kSignalThreads = 2 * 32;
 inline constexpr int kHandleThreads = 3 * 128;
-inline constexpr int kTileThreads = kHandleThreads + kPushThreads + kCollectThreads + kClerkThreads;
+inline constexpr int kTileThreads =
+    kHandleThreads + kPushThreads + kCollectThreads + kSignalThreads;
 inline constexpr unsigned kBulkBytes = 16 << 10;  ///< of one bulk copy, at most
 // Bulk copies under way through a block's shared memory.
 inline constexpr int kPushStages = 7;

@@ -220,14 +220,14 @@ class TilePlan {
   }
   /// Ranks, if there are any, once a tile has come so far.
   template <class Which>
-  void tell_when(const char* clerk, TileWord so_far, std::uint32_t tile, TileWord told,
+  void tell_when(const char* signaller, TileWord so_far, std::uint32_t tile, TileWord told,
                  const Which& which) {
     bool waited = false;
     for (int step = 1; step < n_; ++step) {
       if (!which(peer(step))) continue;
-      if (!waited) b_.await(lane(clerk), inside(so_far), tile + 1);
+      if (!waited) b_.await(lane(signaller), inside(so_far), tile + 1);
       waited = true;
-      b_.raise(lane(clerk), word(told, peer(step), me_), tile + 1);
+      b_.raise(lane(signaller), word(told, peer(step), me_), tile + 1);
     }
   }
 

@@ -613,7 +613,7 @@ __device__ PLAIT_NOINLINE void tile_push(TileRoles work, const Team team, char* 
   else if (team.lane == 0)
     work.push_in_bulk(room, to);
 }
-__device__ PLAIT_NOINLINE void tile_clerk(TileRoles work, unsigned warp, unsigned lane) {
+__device__ PLAIT_NOINLINE void tile_signal_warps(TileRoles work, unsigned warp, unsigned lane) {
   if (warp == 0 && !work.broken && lane < static_cast<unsigned>(work.args.ranks) &&
       lane != static_cast<unsigned>(work.args.rank))
     work.tell_who_does_not_wait(static_cast<int>(lane));

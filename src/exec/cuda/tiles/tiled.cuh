@@ -179,8 +179,8 @@ struct TiledBlock : TileRoles {
       tile_collect(*this, {3, Threads::kCollect, threadIdx.x - kPushers},
                    room + kPushStages * kBulkBytes);
     } else {
-      const unsigned clerk = threadIdx.x - kCollectors;
-      tile_clerk(*this, clerk / 32, clerk % 32);
+      const unsigned signaller = threadIdx.x - kCollectors;
+      tile_signal_warps(*this, signaller / 32, signaller % 32);
     }
   }
 };
