@@ -85,7 +85,7 @@ class PlayedPaths : public cuda::PathSide {
     if (view_ != nullptr) args_.words[owner] = view_->words();
   }
   ~PlayedPaths() override {
-    tell(cuda::kPathStop);
+    command(cuda::kPathStop);
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -111,7 +111,9 @@ class PlayedPaths : public cuda::PathSide {
       if (std::atomic_ref(signal_.resident[block]).load() == 0) return false;
     return true;
   }
-  void tell(cuda::PathWord word) noexcept override { std::atomic_ref(signal_.word).store(word); }
+  void set_command(cuda::PathCommand command) noexcept override {
+    std::atomic_ref(signal_.command).store(command);
+  }
   void copy(unsigned round) override {
     for (int peer = 0; peer < args_.ranks; ++peer) {
       if (peer == args_.rank) continue;

@@ -118,7 +118,7 @@ void CudaRank::open(const Exchange& exchange) {
   open_message_slots();
   if (options_.rings)
     agreed_share_.open(options_.share_words, options_.rank, options_.ranks, options_.wait_s);
-  neighbours().join(device_, arena_->state(), upload());
+  neighbours().add(device_, arena_->state(), upload());
   small_group_ = small_arena_group_of(full_group_);
   if (!options_.memory.two_tiers) {
     make_rings(exchange);
@@ -311,7 +311,7 @@ void CudaRank::close() noexcept {
   const BesideCaptures beside;
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
-    if (arena_ != nullptr) neighbours().leave(device_, arena_->state(), upload());
+    if (arena_ != nullptr) neighbours().remove(device_, arena_->state(), upload());
     for (const auto* streams : {&upload_, &engine_streams_, &large_arena_streams_, &lane_streams_})
       for (Stream stream : *streams) api().stream_destroy(stream);
     for (Event mark : marks_)
@@ -339,7 +339,7 @@ void CudaRank::close() noexcept {
 }
 
 void CudaRank::fill_call(CallArgs& args, const Request& request) const {
-  tell_of_waits(args);
+  set_wait_args(args);
   set_scalars(args, {});
   args.rank = options_.rank;
   args.ranks = options_.ranks;
@@ -389,7 +389,7 @@ void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
 }
 
 void CudaRank::launch_messages(MessageArgs args, Stream stream) {
-  tell_of_waits(args);
+  set_wait_args(args);
   args.rank = options_.rank;
   args.ranks = options_.ranks;
   for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -458,7 +458,7 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   args.sources = bound.sources();
   args.counters = bound.counters();
   args.inbox_half_bytes = full_group_.sizes.inbox_bytes;
-  tell_of_waits(args);
+  set_wait_args(args);
   args.ranks = options_.ranks;
   args.rank = options_.rank;
   if (options_.ranks == 2)  // of more, all copies go by kernels

@@ -178,7 +178,7 @@ class CudaRank : public EngineRank {
   void run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args, std::size_t first);
   /// What every kernel that waits is told.
   template <class Args>
-  void tell_of_waits(Args& args) const {
+  void set_wait_args(Args& args) const {
     args.state = arena_->state();
     args.stop_page = reinterpret_cast<StopPage*>(device_stop_page_);
     args.wait_ns = static_cast<std::uint64_t>(options_.wait_s * 1e9);

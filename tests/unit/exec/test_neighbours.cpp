@@ -47,14 +47,14 @@ TEST_CASE("a rank is alone on its GPU while this process has no other one there"
   Neighbours neighbours(driver);
   mps = {{0, 0}, {1, 0}};
   DeviceState first{}, second{}, elsewhere{};
-  neighbours.join(0, &first, nullptr);
-  neighbours.join(1, &elsewhere, nullptr);
+  neighbours.add(0, &first, nullptr);
+  neighbours.add(1, &elsewhere, nullptr);
   CHECK(!has_neighbour(first));
-  neighbours.join(0, &second, nullptr);
+  neighbours.add(0, &second, nullptr);
   CHECK(has_neighbour(first));
   CHECK(has_neighbour(second));
   CHECK(!has_neighbour(elsewhere));
-  neighbours.leave(0, &first, nullptr);
+  neighbours.remove(0, &first, nullptr);
   CHECK(!has_neighbour(second));
 }
 
@@ -63,10 +63,10 @@ TEST_CASE("under MPS no rank is alone: other processes' kernels run beside its o
   Neighbours neighbours(driver);
   mps = {{0, 1}};
   DeviceState first{}, second{};
-  neighbours.join(0, &first, nullptr);
+  neighbours.add(0, &first, nullptr);
   CHECK(has_neighbour(first));
-  neighbours.join(0, &second, nullptr);
-  neighbours.leave(0, &first, nullptr);
+  neighbours.add(0, &second, nullptr);
+  neighbours.remove(0, &first, nullptr);
   CHECK(has_neighbour(second));
 }
 
@@ -76,10 +76,10 @@ TEST_CASE("where the driver does not know MPS, its variable counts") {
   mps = {{0, -1}};
   DeviceState state{};
   unsetenv("CUDA_MPS_PIPE_DIRECTORY");
-  neighbours.join(0, &state, nullptr);
+  neighbours.add(0, &state, nullptr);
   CHECK(!has_neighbour(state));
   setenv("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps", 1);
-  neighbours.join(0, &state, nullptr);
+  neighbours.add(0, &state, nullptr);
   CHECK(has_neighbour(state));
   unsetenv("CUDA_MPS_PIPE_DIRECTORY");
 }

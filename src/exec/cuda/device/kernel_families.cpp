@@ -20,11 +20,11 @@ constexpr const char* kNames[kFamilies] = {
 constexpr std::size_t kMostArgumentBytes = 4096;  // of a kernel; compute capabilities before 9.0
 
 /// The most that a launch asks for.
-struct Use {
+struct KernelUse {
   unsigned threads = 512;
   unsigned shared_bytes = 0;
 };
-using Uses = std::map<std::string, Use>;  // by the kernel's name
+using KernelUses = std::map<std::string, KernelUse>;  // by the kernel's name
 
 /// Requests such that every kernel of a communicator of so many ranks serves some.
 std::vector<Request> requests_of(int ranks) {
@@ -47,7 +47,7 @@ std::vector<Request> requests_of(int ranks) {
   return requests;
 }
 
-void add_lines(Uses& uses, const Request& request) {
+void add_lines(KernelUses& uses, const Request& request) {
   if (has_two_shot_to_root(request)) uses[lines_kernel("two_shot", request, true)] = {};
   if (request.collective != Collective::all_reduce) return;
   for (const char* const kernel : {"one_shot", "two_shot", "long_two_shot"})
@@ -55,13 +55,13 @@ void add_lines(Uses& uses, const Request& request) {
       if (!bare || is_float(request.type)) uses[lines_kernel(kernel, request, bare)] = {};
 }
 
-void add_pieces(Uses& uses, const Request& request) {
+void add_pieces(KernelUses& uses, const Request& request) {
   for (const int sources : {1, 2, request.ranks})
     uses[piece_kernel(request.type, request.op, sources)] = {};
 }
 
-Uses uses_of(Family family, int ranks) {
-  Uses uses;
+KernelUses uses_of(Family family, int ranks) {
+  KernelUses uses;
   switch (family) {
     case Family::messages: uses["plait_messages"] = {2 * kMessageTeamThreads, 0}; break;
     case Family::bulk_messages:
@@ -90,29 +90,29 @@ Uses uses_of(Family family, int ranks) {
 }
 
 /// What a GPU told of one family.
-struct Told {
+struct FamilyProbe {
   unsigned blocks_at_once;
   char why_not[240];
 };
 
-class Trial {
+class KernelTrial {
  public:
-  Trial(Kernels& kernels, Device device, Stream stream) : kernels_(kernels), stream_(stream) {
+  KernelTrial(Kernels& kernels, Device device, Stream stream) : kernels_(kernels), stream_(stream) {
     multiprocessors_ = attribute(device, kAttributeMultiprocessors);
     shared_bytes_ = attribute(device, kAttributeMostSharedBytes);
   }
 
-  Told told_of(const Uses& uses) {
-    Told told{~0u, ""};
+  FamilyProbe probe(const KernelUses& uses) {
+    FamilyProbe probed{~0u, ""};
     for (const auto& [name, use] : uses) {
       std::string why_not;
       const unsigned blocks = blocks_at_once(name, use, why_not);
-      told.blocks_at_once = std::min(told.blocks_at_once, blocks);
+      probed.blocks_at_once = std::min(probed.blocks_at_once, blocks);
       if (blocks != 0) continue;
-      why_not.copy(told.why_not, sizeof told.why_not - 1);
+      why_not.copy(probed.why_not, sizeof probed.why_not - 1);
       break;
     }
-    return told;
+    return probed;
   }
 
  private:
@@ -123,7 +123,7 @@ class Trial {
   }
 
   /// 0 where it cannot run. A launch without a state is empty.
-  unsigned blocks_at_once(const std::string& name, const Use& use, std::string& why_not) {
+  unsigned blocks_at_once(const std::string& name, const KernelUse& use, std::string& why_not) {
     if (!kernels_.has(name)) {
       why_not = text("the device code for it has no ", name);
       return 0;
@@ -159,24 +159,24 @@ class Trial {
 
 KernelFamilies::KernelFamilies(Kernels& kernels, Device device, int rank, int ranks, Stream stream,
                                const Exchange& exchange) {
-  Trial trial(kernels, device, stream);
-  Told mine[kFamilies];
+  KernelTrial trial(kernels, device, stream);
+  FamilyProbe mine[kFamilies];
   for (std::size_t i = 0; i < kFamilies; ++i)
-    mine[i] = trial.told_of(uses_of(static_cast<Family>(i), ranks));
+    mine[i] = trial.probe(uses_of(static_cast<Family>(i), ranks));
   PLAIT_CUDA_CALL(stream_synchronize, stream);
   const std::vector<std::string> shown =
       exchange(std::string(reinterpret_cast<const char*>(mine), sizeof mine));
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
-    Told told[kFamilies];
-    if (shown[peer].size() != sizeof told)
+    FamilyProbe probed[kFamilies];
+    if (shown[peer].size() != sizeof probed)
       throw Error(ErrorCode::mismatch, text("rank ", peer, " shows ", shown[peer].size(),
-                                            " bytes for its kernels, wanted ", sizeof told));
-    std::memcpy(told, shown[peer].data(), sizeof told);
+                                            " bytes for its kernels, wanted ", sizeof probed));
+    std::memcpy(probed, shown[peer].data(), sizeof probed);
     for (std::size_t i = 0; i < kFamilies; ++i) {
-      Found& found = found_[i];
-      found.blocks_at_once = std::min(found.blocks_at_once, told[i].blocks_at_once);
-      if (told[i].blocks_at_once == 0 && found.why_not.empty())
-        found.why_not = text("rank ", peer, "'s GPU: ", told[i].why_not);
+      FamilySupport& found = found_[i];
+      found.blocks_at_once = std::min(found.blocks_at_once, probed[i].blocks_at_once);
+      if (probed[i].blocks_at_once == 0 && found.why_not.empty())
+        found.why_not = text("rank ", peer, "'s GPU: ", probed[i].why_not);
     }
   }
   for (std::size_t i = 0; rank == 0 && i < kFamilies; ++i)

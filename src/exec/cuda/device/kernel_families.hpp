@@ -28,12 +28,12 @@ class KernelFamilies {
   const std::string& why_not(Family family) const { return of(family).why_not; }
 
  private:
-  struct Found {
+  struct FamilySupport {
     unsigned blocks_at_once = ~0u;
     std::string why_not;
   };
-  const Found& of(Family family) const { return found_[static_cast<std::size_t>(family)]; }
-  std::array<Found, kFamilies> found_;
+  const FamilySupport& of(Family family) const { return found_[static_cast<std::size_t>(family)]; }
+  std::array<FamilySupport, kFamilies> found_;
 };
 
 }  // namespace plait::cuda

@@ -19,18 +19,19 @@ bool Neighbours::shares_with_processes(Device device) const noexcept {
   return !foreign_env("CUDA_MPS_PIPE_DIRECTORY").empty();  // an older driver does not say
 }
 
-void Neighbours::join(Device device, DeviceState* state, Stream stream) {
+void Neighbours::add(Device device, DeviceState* state, Stream stream) {
   const std::lock_guard<std::mutex> hold(guard_);
   on_[device].insert(state);
-  require(tell(device, stream), "memory_set_async");
+  require(publish(device, stream), "memory_set_async");
 }
 
-void Neighbours::leave(Device device, DeviceState* state, Stream stream) noexcept {
+void Neighbours::remove(Device device, DeviceState* state, Stream stream) noexcept {
   const std::lock_guard<std::mutex> hold(guard_);
-  if (on_[device].erase(state) != 0) (void)tell(device, stream);  // to count as having one is safe
+  if (on_[device].erase(state) != 0)
+    (void)publish(device, stream);  // to count as having one is safe
 }
 
-Result Neighbours::tell(Device device, Stream stream) noexcept {
+Result Neighbours::publish(Device device, Stream stream) noexcept {
   const std::set<DeviceState*>& all = on_[device];
   const bool has_neighbour = all.size() > 1 || shares_with_processes(device);
   const BesideCaptures beside;

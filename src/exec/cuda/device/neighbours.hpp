@@ -16,12 +16,12 @@ class Neighbours {
  public:
   explicit Neighbours(const Api& driver) : driver_(driver) {}
   /// In the GPU's context; the stream is the caller's own.
-  void join(Device device, DeviceState* state, Stream stream);
-  void leave(Device device, DeviceState* state, Stream stream) noexcept;
+  void add(Device device, DeviceState* state, Stream stream);
+  void remove(Device device, DeviceState* state, Stream stream) noexcept;
 
  private:
   bool shares_with_processes(Device device) const noexcept;
-  Result tell(Device device, Stream stream) noexcept;
+  Result publish(Device device, Stream stream) noexcept;
 
   const Api& driver_;
   std::mutex guard_;

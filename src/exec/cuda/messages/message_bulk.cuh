@@ -44,7 +44,7 @@ struct MessageBulk {
   }
 
   /// One thread: how many tiles may be moved, as the peer's word has it.
-  __device__ void watch() {
+  __device__ void watch_peer() {
     const bool sends = end.side == kSend;
     const unsigned* const word = sends ? &end.mine().taken[end.channel][end.peer]
                                        : &end.mine().arrived[end.channel][end.peer];
@@ -71,28 +71,29 @@ struct MessageBulk {
   }
   /// One thread: what has been moved, in order. Slots that were read are free without a fence, as
   /// only loads come before.
-  __device__ void tell() {
+  __device__ void signal_peer() {
     const bool sends = end.side == kSend;
     MessageFlags& theirs = end.theirs();
     unsigned* const word = sends ? &theirs.arrived[end.channel][end.args.rank]
                                  : &theirs.taken[end.channel][end.args.rank];
-    for (unsigned told = end.moved; told < count;) {
-      unsigned next = told;
+    for (unsigned signalled = end.moved; signalled < count;) {
+      unsigned next = signalled;
       while (next < count && end.shared.done[next % kMessageMovers] > next) ++next;
-      const bool all_told = next == told && end.shared.limit <= told;  // looked at once
+      const bool all_signalled =
+          next == signalled && end.shared.limit <= signalled;  // looked at once
       __threadfence_block();  // numbers were there before, and whether the message is over
-      const bool is_over = all_told && end.shared.over != 0;
-      if (next == told && !is_over) {
-        if (all_told || end.timeout.failed_elsewhere(end.args.state)) return;
+      const bool is_over = all_signalled && end.shared.over != 0;
+      if (next == signalled && !is_over) {
+        if (all_signalled || end.timeout.failed_elsewhere(end.args.state)) return;
         continue;
       }
       // The end of a shared message takes a slot as a tile does.
-      for (unsigned tile = told; sends && work.shared != 0 && tile < next; ++tile)
-        end.tell_number(tile, end.number(work, tile));
-      if (sends && is_over) end.tell_number(told, kNoTile);
+      for (unsigned tile = signalled; sends && work.shared != 0 && tile < next; ++tile)
+        end.publish_number(tile, end.number(work, tile));
+      if (sends && is_over) end.publish_number(signalled, kNoTile);
       if (sends) fence_before_flags();
-      told = is_over ? told + 1 : next;
-      store_flag_relaxed(word, end.tiles + told);
+      signalled = is_over ? signalled + 1 : next;
+      store_flag_relaxed(word, end.tiles + signalled);
       if (is_over) return;
     }
   }
@@ -165,9 +166,9 @@ struct MessageBulk {
       else if (warp < kMessageMovers)
         move<false>(warp);
       else if (warp == kMessageMovers)
-        watch();
+        watch_peer();
       else if (warp == kMessageMovers + 1)
-        tell();
+        signal_peer();
     }
     end.broken = end.team.any(end.broken);
     const unsigned limit = end.shared.limit;

@@ -246,7 +246,7 @@ struct MessageTeam {
     return side == kSend ? take_to_send(work, have, most) : take_to_receive(have, most);
   }
   /// Before the peer is told that the tile is there.
-  __device__ void tell_number(unsigned tile, unsigned number) const {
+  __device__ void publish_number(unsigned tile, unsigned number) const {
     store_flag_relaxed(&theirs().numbers[channel][args.rank][(tiles + tile) % slots()], number);
   }
   /// Of a tile that is open; of a message that is not shared, of any.
@@ -274,7 +274,7 @@ struct MessageTeam {
                   length(work, number), work.element);
       team.meet();
       if (team.lane != 0) continue;
-      if (work.shared != 0) tell_number(moved, number);
+      if (work.shared != 0) publish_number(moved, number);
       store_flag(&theirs().arrived[channel][args.rank], tiles + moved + 1);
     }
   }

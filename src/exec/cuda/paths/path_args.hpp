@@ -47,10 +47,10 @@ enum PathFault : std::uint32_t {
 /// A round of a peer that goes no further, as this rank's words did not come to it.
 inline constexpr std::uint32_t kPathGivenUp = 1u << 30;
 
-enum PathWord : std::uint32_t { kPathWait = 0, kPathGo = 1, kPathStop = 2 };
+enum PathCommand : std::uint32_t { kPathWait = 0, kPathGo = 1, kPathStop = 2 };
 /// Host memory by which kernels and the host meet: no deadline begins before all are in place.
 struct PathSignal {
-  std::uint32_t word;                     ///< PathWord, by the host
+  std::uint32_t command;                  ///< PathCommand, by the host
   std::uint32_t resident[kMaxCudaRanks];  ///< by each block
 };
 

@@ -67,7 +67,7 @@ void require_whole(const PathWords& words, int rank, int ranks, std::uint64_t no
 class Stopping {
  public:
   explicit Stopping(PathSide& side) : side_(side) {}
-  ~Stopping() { side_.tell(kPathStop); }
+  ~Stopping() { side_.set_command(kPathStop); }
   Stopping(const Stopping&) = delete;
   Stopping& operator=(const Stopping&) = delete;
 
@@ -109,7 +109,9 @@ class CudaPathSide : public PathSide {
       if (std::atomic_ref(place_.signal->resident[block]).load() == 0) return false;
     return true;
   }
-  void tell(PathWord word) noexcept override { std::atomic_ref(place_.signal->word).store(word); }
+  void set_command(PathCommand command) noexcept override {
+    std::atomic_ref(place_.signal->command).store(command);
+  }
   void copy(unsigned) override {
     for (int peer = 0; peer < place_.ranks; ++peer) {
       if (peer == place_.rank) continue;
@@ -165,7 +167,7 @@ void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, 
     throw Error(ErrorCode::timeout, text("rank ", rank, "'s GPU was busy for ", timeouts.start_s,
                                          " s, so that no path could be proved"));
   exchange("resident");
-  side.tell(kPathGo);
+  side.set_command(kPathGo);
   finish("kernels", timeouts.wait_s * (kPathRounds + 1) + timeouts.copy_s);
   for (unsigned round = 0; round < kPathCopyRounds; ++round) {
     if (round > 0) {

@@ -26,8 +26,8 @@ __device__ inline bool path_host_says_go(const PathArgs& args, unsigned peer) {
   __threadfence_system();
   unsigned long long began_ns = now_ns();
   for (;;) {
-    const unsigned word = signal->word;
-    if (word != kPathWait) return word == kPathGo;
+    const unsigned command = signal->command;
+    if (command != kPathWait) return command == kPathGo;
     if (path_waited_ns(began_ns) > args.start_ns) return false;
   }
 }

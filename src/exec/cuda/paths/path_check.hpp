@@ -20,7 +20,7 @@ class PathSide {
   virtual void start() = 0;        ///< the kernel is launched
   virtual bool is_resident() = 0;  ///< all of it runs
   /// kPathGo: all ranks' kernels run. kPathStop: what still runs ends.
-  virtual void tell(PathWord word) noexcept = 0;
+  virtual void set_command(PathCommand command) noexcept = 0;
   virtual void copy(unsigned round) = 0;  ///< to and from every peer
   virtual bool is_done() = 0;             ///< all that was begun has ended
   virtual PathWords read() = 0;           ///< this rank's own memory, by its own GPU
