@@ -237,14 +237,14 @@ class FakeQueue : public cuda::EngineQueue {
                  {[=] { return is_over() || holds(); },
                   [=] {
                     if (is_over()) return poison();
-                    if (step.tells_first != 0) tell(step);
+                    if (step.signals_first != 0) signal(step);
                   },
                   poison});
     engines_.put(rank_, stream,
                  {[=] { return is_over() || (has_come(step) && holds()); },
                   [=] {
                     if (is_over()) return poison();
-                    if (step.tells_first == 0) tell(step);
+                    if (step.signals_first == 0) signal(step);
                   },
                   poison});
   }
@@ -320,9 +320,9 @@ class FakeQueue : public cuda::EngineQueue {
     for (int rank = 0; rank < step.ranks; ++rank)
       if (rank != step.rank) step.flags[rank]->poisoned = static_cast<std::uint32_t>(step.rank) + 1;
   }
-  static void tell(const cuda::EngineStep& step) {
-    for (std::uint32_t* word : step.tell)
-      if (word != nullptr) *word = *step.counted + step.told;
+  static void signal(const cuda::EngineStep& step) {
+    for (std::uint32_t* word : step.signal)
+      if (word != nullptr) *word = *step.counted + step.signal_value;
   }
 
   FakeEngines& engines_;

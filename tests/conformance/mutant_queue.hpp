@@ -17,28 +17,28 @@ namespace cuda = plait::cuda;
 /// What is wrong.
 enum class Slip {
   none,
-  no_wait,       ///< a step does not wait for a word
-  one_unheard,   ///< it waits for one rank less
-  wait_less,     ///< it is content with two less: the piece before in the same slot
-  no_tell,       ///< it tells nobody
-  one_untold,    ///< it tells one rank less
-  tell_early,    ///< it tells before the copy or reduction that it follows
-  tell_late,     ///< it tells after it has waited
-  tell_other,    ///< it tells the next rank's word instead
-  tell_even,     ///< of odd pieces, it tells the word of the even ones
-  no_follow,     ///< a stream does not follow an event
-  follow_once,   ///< it follows but the first of such events, by which it begins
-  old_event,     ///< an event is not recorded a second time: it stands where it stood
-  skip_copy,     ///< a copy is left out
-  short_copy,    ///< a copy leaves out its last 16 bytes
-  other_owner,   ///< what goes to one rank's slots goes to the next one's
-  other_slot,    ///< what goes to the upper half of slots goes to the lower one
-  swap_sources,  ///< sums are made in another order
-  drop_source,   ///< of one part less
-  count_less,    ///< the end of a call counts two less
-  no_count,      ///< it counts nothing
-  no_end_wait,   ///< the last step waits for nobody
-  no_job,        ///< cores hear nothing of the call
+  no_wait,          ///< a step does not wait for a word
+  one_unheard,      ///< it waits for one rank less
+  wait_less,        ///< it is content with two less: the piece before in the same slot
+  no_signal,        ///< it tells nobody
+  one_unsignalled,  ///< it tells one rank less
+  signal_early,     ///< it tells before the copy or reduction that it follows
+  signal_late,      ///< it tells after it has waited
+  signal_other,     ///< it tells the next rank's word instead
+  signal_even,      ///< of odd pieces, it tells the word of the even ones
+  no_follow,        ///< a stream does not follow an event
+  follow_once,      ///< it follows but the first of such events, by which it begins
+  old_event,        ///< an event is not recorded a second time: it stands where it stood
+  skip_copy,        ///< a copy is left out
+  short_copy,       ///< a copy leaves out its last 16 bytes
+  other_owner,      ///< what goes to one rank's slots goes to the next one's
+  other_slot,       ///< what goes to the upper half of slots goes to the lower one
+  swap_sources,     ///< sums are made in another order
+  drop_source,      ///< of one part less
+  count_less,       ///< the end of a call counts two less
+  no_count,         ///< it counts nothing
+  no_end_wait,      ///< the last step waits for nobody
+  no_job,           ///< cores hear nothing of the call
 };
 
 struct Mutant {
@@ -71,15 +71,15 @@ class MutantQueue : public cuda::EngineQueue {
   }
   void step(cuda::Stream stream, const cuda::EngineStep& given) override {
     cuda::EngineStep step = given;
-    const bool is_told_early = damage(stream, step);
+    const bool is_signalled_early = damage(stream, step);
     const Work work = [=, this] { queue_.step(stream, step); };
-    if (!is_told_early && is(Slip::tell_early, stream) && !held_.empty())
+    if (!is_signalled_early && is(Slip::signal_early, stream) && !held_.empty())
       return held_.push_back(work);
-    if (!is_told_early) return put(work);
-    cuda::EngineStep tells = step;  // first, then what was held, then what is awaited
-    for (cuda::EngineWait& wait : tells.waits) wait.ranks = 0;
-    queue_.step(stream, tells);
-    std::fill(std::begin(step.tell), std::end(step.tell), nullptr);
+    if (!is_signalled_early) return put(work);
+    cuda::EngineStep signalling = step;  // first, then what was held, then what is awaited
+    for (cuda::EngineWait& wait : signalling.waits) wait.ranks = 0;
+    queue_.step(stream, signalling);
+    std::fill(std::begin(step.signal), std::end(step.signal), nullptr);
     put([=, this] { queue_.step(stream, step); });
   }
   void end(cuda::Stream stream, const cuda::EngineEnd& given) override {
@@ -147,18 +147,20 @@ class MutantQueue : public cuda::EngineQueue {
       if (is(Slip::one_unheard, stream)) wait.ranks &= wait.ranks - 1;
       if (is(Slip::wait_less, stream)) wait.value -= 2;
     }
-    bool tells = false;
+    bool signalling = false;
     for (int rank = 0; rank < cuda::kMaxCudaRanks; ++rank) {
-      std::uint32_t*& told = step.tell[rank];
-      if (told == nullptr || !is_word(told, rank_)) continue;
-      const bool is_first = !tells;
-      tells = true;
-      if (is(Slip::no_tell, stream) || (is(Slip::one_untold, stream) && is_first)) told = nullptr;
-      if (is(Slip::tell_even, stream) && step.told % 2 == 0) told -= cuda::kMaxCudaRanks;
-      if (is(Slip::tell_other, stream)) told = next_rank_of(told, rank);
+      std::uint32_t*& signal_value = step.signal[rank];
+      if (signal_value == nullptr || !is_word(signal_value, rank_)) continue;
+      const bool is_first = !signalling;
+      signalling = true;
+      if (is(Slip::no_signal, stream) || (is(Slip::one_unsignalled, stream) && is_first))
+        signal_value = nullptr;
+      if (is(Slip::signal_even, stream) && step.signal_value % 2 == 0)
+        signal_value -= cuda::kMaxCudaRanks;
+      if (is(Slip::signal_other, stream)) signal_value = next_rank_of(signal_value, rank);
     }
-    if (tells && is(Slip::tell_late, stream)) step.tells_first = 0;
-    return tells && is(Slip::tell_early, stream);
+    if (signalling && is(Slip::signal_late, stream)) step.signals_first = 0;
+    return signalling && is(Slip::signal_early, stream);
   }
   std::uint32_t* next_rank_of(std::uint32_t* word, int rank) const {
     const auto next = static_cast<std::size_t>(rank + 1) % path_.flags.size();
@@ -211,7 +213,7 @@ class MutantQueue : public cuda::EngineQueue {
 
   /// Copies and reductions wait for the next work, so that a step can come before them.
   void hold(Work work) {
-    if (mutant_.slip != Slip::tell_early) flush();
+    if (mutant_.slip != Slip::signal_early) flush();
     held_.push_back(std::move(work));
   }
   void put(const Work& work) {

@@ -63,26 +63,26 @@ struct Pair {
   void send_all(double wait_s) {
     for (std::uint32_t number = 1; number <= kNumbers; ++number) {
       await_turn(0, number, wait_s);
-      EngineStep waits = blank(0, wait_s), tells = waits;
+      EngineStep waits = blank(0, wait_s), signalling = waits;
       waits.waits[0] = {gpus[0].flags.link_handled, 1u << 1, number - 1};
-      tells.tell[1] = &gpus[1].flags.link_arrived[0];
-      tells.told = number;
+      signalling.signal[1] = &gpus[1].flags.link_arrived[0];
+      signalling.signal_value = number;
       if (!launch(0, waits)) return;
       slot = number;  // by an engine
-      if (!launch(0, tells)) return;
+      if (!launch(0, signalling)) return;
     }
   }
   void take_all(double wait_s) {
     for (std::uint32_t number = 1; number <= kNumbers; ++number) {
       await_turn(1, number, wait_s);
-      EngineStep waits = blank(1, wait_s), tells = waits;
+      EngineStep waits = blank(1, wait_s), signalling = waits;
       waits.waits[0] = {gpus[1].flags.link_arrived, 1u << 0, number};
-      tells.tell[0] = &gpus[0].flags.link_handled[1];
-      tells.told = number;
+      signalling.signal[0] = &gpus[0].flags.link_handled[1];
+      signalling.signal_value = number;
       if (!launch(1, waits)) return;
       std::this_thread::yield();
       const std::uint32_t got = slot;
-      if (!launch(1, tells)) return;
+      if (!launch(1, signalling)) return;
       if (gpus[1].state.failed == kNoFault) read.push_back(got);
     }
   }

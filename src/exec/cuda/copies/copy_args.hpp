@@ -47,9 +47,9 @@ struct EngineStep {
   std::uint64_t wait_ns;
   const std::uint32_t* counted;  ///< which of my own counts
   EngineWait waits[2];
-  std::uint32_t* tell[kMaxCudaRanks];
-  std::uint32_t told;
-  std::uint32_t tells_first;
+  std::uint32_t* signal[kMaxCudaRanks];
+  std::uint32_t signal_value;
+  std::uint32_t signals_first;
   EngineFlags* flags[kMaxCudaRanks];  ///< every rank's
   std::int32_t rank;
   std::int32_t ranks;

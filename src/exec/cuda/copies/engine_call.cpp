@@ -20,12 +20,12 @@ EngineStep EngineCall::blank_step(std::uint32_t EngineFlags::* counted) const {
 EngineStep EngineCall::meeting(std::uint32_t EngineFlags::* counted, Word word,
                                std::uint32_t value) const {
   EngineStep step = blank_step(counted);
-  step.tells_first = 1;
-  step.told = value;
+  step.signals_first = 1;
+  step.signal_value = value;
   step.waits[0] = {flags_of(call_.rank).*word, 0, value};
   for (int rank = 0; rank < call_.ranks; ++rank) {
     if (rank == call_.rank) continue;
-    step.tell[rank] = &(flags_of(rank).*word)[call_.rank];
+    step.signal[rank] = &(flags_of(rank).*word)[call_.rank];
     step.waits[0].ranks |= 1u << rank;
   }
   return step;

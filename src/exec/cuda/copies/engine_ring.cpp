@@ -37,12 +37,12 @@ void EngineRing::meet(std::uint32_t step) {
   if (step >= 2 && takes(step - 2)) follow(stream(kMeet), taken(step - 2));
   const std::uint32_t value = kBegun + step + 1, filled = std::min(step + 2, cut_.steps - 1);
   EngineStep meeting = blank_step(&EngineFlags::ring_meetings);
-  meeting.tells_first = 1;
-  meeting.told = value;
+  meeting.signals_first = 1;
+  meeting.signal_value = value;
   meeting.waits[0] = {flags_of(call_.rank).ring_met, 1u << before(step) | 1u << after(filled),
                       value};
   for (const int rank : {after(step), before(filled)})
-    meeting.tell[rank] = &flags_of(rank).ring_met[call_.rank];
+    meeting.signal[rank] = &flags_of(rank).ring_met[call_.rank];
   launch(stream(kMeet), meeting);
   record(met(value), stream(kMeet));
 }

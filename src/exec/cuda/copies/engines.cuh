@@ -37,10 +37,10 @@ __device__ inline bool engine_wait(const EngineStep& step) {
 }
 
 /// What this stream has copied and written is seen by a peer that sees the word.
-__device__ inline void engine_tell(const EngineStep& step) {
+__device__ inline void engine_signal(const EngineStep& step) {
   __threadfence_system();
-  if (threadIdx.x < kMaxCudaRanks && step.tell[threadIdx.x] != nullptr)
-    store_flag(step.tell[threadIdx.x], *step.counted + step.told);
+  if (threadIdx.x < kMaxCudaRanks && step.signal[threadIdx.x] != nullptr)
+    store_flag(step.signal[threadIdx.x], *step.counted + step.signal_value);
 }
 
 /// Waits and tells. Copies cannot be called back: where a wait is given up, those that follow may
@@ -48,10 +48,10 @@ __device__ inline void engine_tell(const EngineStep& step) {
 /// stream fails here, and the peer ends no call either.
 __device__ inline void engine_step(const EngineStep& step) {
   bool broken = engine_is_broken(step);
-  if (!broken && step.tells_first != 0) engine_tell(step);
+  if (!broken && step.signals_first != 0) engine_signal(step);
   if (!broken) broken = !engine_wait(step);
   broken = engine_is_broken(step) || broken;
-  if (!broken && step.tells_first == 0) engine_tell(step);
+  if (!broken && step.signals_first == 0) engine_signal(step);
   if (!broken) return;
   __threadfence_system();
   const unsigned rank = threadIdx.x;

@@ -245,19 +245,19 @@ void PlanBook::await(std::size_t lane, const Word& row, int writer, int counter,
 void PlanBook::step(int rank, Stream stream, const EngineStep& step) {
   const std::size_t at = lane(rank, stream);
   const int counter = counter_of(step.counted);
-  const auto tell = [&] {
-    for (const std::uint32_t* const told : step.tell) {
-      if (told == nullptr) continue;
-      Word row = word(told);
+  const auto signal = [&] {
+    for (const std::uint32_t* const signal_value : step.signal) {
+      if (signal_value == nullptr) continue;
+      Word row = word(signal_value);
       row.index -= rank;  // words of a row are by writer
-      raise(at, row, counter, step.told);
+      raise(at, row, counter, step.signal_value);
     }
   };
-  if (step.tells_first != 0) tell();
+  if (step.signals_first != 0) signal();
   for (const EngineWait& wait : step.waits)
     for (int writer = 0; writer < plan_.request.ranks; ++writer)
       if ((wait.ranks >> writer & 1) != 0) await(at, word(wait.words), writer, counter, wait.value);
-  if (step.tells_first == 0) tell();
+  if (step.signals_first == 0) signal();
 }
 
 void PlanQueue::step(Stream stream, const EngineStep& step) { book_.step(rank_, stream, step); }

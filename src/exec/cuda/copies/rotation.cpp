@@ -65,8 +65,8 @@ void Rotation::begin(Stream stream, const EngineWait& wait, Event after) {
 void Rotation::finish(Role role, std::uint32_t piece, Words words) {
   EngineStep step = blank_step(&EngineFlags::pieces);
   for (int k = 1; k < shape_.ranks; ++k)
-    step.tell[peer(k)] = &(flags_of(peer(k)).*words)[piece % kRotationSlots][shape_.rank];
-  step.told = piece + 1;
+    step.signal[peer(k)] = &(flags_of(peer(k)).*words)[piece % kRotationSlots][shape_.rank];
+  step.signal_value = piece + 1;
   launch(stream(role), step);
   record(event(role, piece), stream(role));
 }
@@ -93,9 +93,9 @@ void Rotation::pass_port(Role role, int steps) {
   const bool is_last = steps == shape_.ranks - 1;
   const int next = is_last ? peer(-2) : peer(-1), next_step = is_last ? 1 : steps + 1;
   EngineStep step = blank_step(&EngineFlags::sweeps);
-  step.tells_first = 1;
-  step.tell[next] = &flags_of(next).ports[next_step][shape_.rank];
-  step.told = sweeps_ + 1;
+  step.signals_first = 1;
+  step.signal[next] = &flags_of(next).ports[next_step][shape_.rank];
+  step.signal_value = sweeps_ + 1;
   if (is_last)
     ++sweeps_;
   else

@@ -46,15 +46,15 @@ struct HostJob {
 /// what it owns, and tell, at the end how far the whole job is. False where it was given up.
 template <class Await, class Reduce, class Tell>
 bool play_job(const HostJob& job, int rank, const Await& await_chunk, const Reduce& reduce,
-              const Tell& tell) {
-  std::uint32_t told = 0;
+              const Tell& signal) {
+  std::uint32_t signal_value = 0;
   for (std::uint32_t chunk = 0; chunk < job.cut.chunks; ++chunk) {
     if (job.owner(chunk) != rank) continue;
     if (!await_chunk(chunk + 1)) return false;
     reduce(chunk);
-    tell(told = chunk + 1);
+    signal(signal_value = chunk + 1);
   }
-  if (told != job.cut.chunks) tell(job.cut.chunks);
+  if (signal_value != job.cut.chunks) signal(job.cut.chunks);
   return true;
 }
 

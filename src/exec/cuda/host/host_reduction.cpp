@@ -31,11 +31,11 @@ void HostReduction::await(Stream stream, const std::uint32_t* words, std::uint32
   launch(stream, waits);
 }
 
-void HostReduction::tell(Stream stream, std::uint32_t* words, std::uint32_t chunk) {
-  EngineStep tells = step();
-  tells.tell[call_.rank] = &words[call_.rank];
-  tells.told = chunk + 1;
-  launch(stream, tells);
+void HostReduction::signal(Stream stream, std::uint32_t* words, std::uint32_t chunk) {
+  EngineStep signalling = step();
+  signalling.signal[call_.rank] = &words[call_.rank];
+  signalling.signal_value = chunk + 1;
+  launch(stream, signalling);
 }
 
 /// A slot is free when what it held has come up here, so it has been reduced; and where the result
@@ -48,7 +48,7 @@ void HostReduction::bring_down(std::uint32_t chunk) {
   }
   copy(stream(kDown), ring(call_.rank, chunk),
        static_cast<const char*>(call_.input) + cut_.chunk_from(chunk), cut_.length_of(chunk));
-  tell(stream(kDown), path_.host_words->arrived, chunk);
+  signal(stream(kDown), path_.host_words->arrived, chunk);
 }
 
 void HostReduction::bring_up(std::uint32_t chunk) {
@@ -59,7 +59,7 @@ void HostReduction::bring_up(std::uint32_t chunk) {
   launch(stream(kUp), waits);
   copy(stream(kUp), static_cast<char*>(call_.output) + cut_.chunk_from(chunk), ring(owner, chunk),
        cut_.length_of(chunk));
-  tell(stream(kUp), path_.host_words->taken, chunk);
+  signal(stream(kUp), path_.host_words->taken, chunk);
   record(has_come_up(chunk), stream(kUp));
 }
 

@@ -37,7 +37,7 @@ class HostReduction : private EngineCall {
   char* ring(int rank, std::uint32_t chunk) const;  // as the GPU sees it
   EngineStep step() const { return blank_step(&EngineFlags::host_chunks); }
   void await(Stream stream, const std::uint32_t* words, std::uint32_t ranks, std::uint32_t chunk);
-  void tell(Stream stream, std::uint32_t* words, std::uint32_t chunk);
+  void signal(Stream stream, std::uint32_t* words, std::uint32_t chunk);
   void bring_down(std::uint32_t chunk);
   void bring_up(std::uint32_t chunk);
 

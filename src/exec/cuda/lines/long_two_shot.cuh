@@ -81,7 +81,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Line, false> {
   __device__ bool has_stopped() {
     return shared.stopped != 0 || call.timeout.failed_elsewhere(call.args.state);
   }
-  __device__ void tell() {
+  __device__ void signal() {
     for (int s = 0; s < steps - ring; ++s) {
       while (!all_are_through(s))
         if (has_stopped()) return;
@@ -124,7 +124,7 @@ __device__ void long_two_shot(const LongShotArgs& args) {
     if (signaller < 0)
       shot.work();
     else if (signaller == 0)
-      shot.tell();
+      shot.signal();
     else if (signaller < shot.call.ranks())
       shot.hear(signaller);
   }

@@ -91,8 +91,8 @@ class BulkCollect {
     const TileShared::Move move = shared_.collect_queue[taken_++ % kQueue];
     if (move.bytes == 0) {
       // No fence: only loads come before, and these have ended when their bytes are on the way out.
-      work_.tell(&TileFlags::results_taken, move.relayed ? from_ : owners_,
-                 work_.base + move.tile + 1);
+      work_.signal(&TileFlags::results_taken, move.relayed ? from_ : owners_,
+                   work_.base + move.tile + 1);
       if (move.relayed) shared_.relay_ends[ended_++ % kQueue] = ring_.stored();
       return see_relayed(kLag);
     }

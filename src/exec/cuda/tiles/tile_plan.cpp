@@ -32,7 +32,7 @@ class TilePlan {
   Plan write() {
     for (me_ = 0; me_ < n_; ++me_) {
       begin();
-      tell();
+      signal();
       if (mine().ring != 0) {
         add_round();
         if (readers_of(mine(), me_) != 0) go_round();
@@ -195,39 +195,39 @@ class TilePlan {
   }
 
   /// One clerk sees to all in whatever order they come: a lane each.
-  void tell() {
+  void signal() {
     for (std::uint32_t tile = 0; tile < count_; ++tile) {
-      tell_when("tell_arrived", kTileArrived, tile, kTileParts,
-                [this](int rank) { return pushes(rank); });
-      tell_when("tell_handled", kTileHandled, tile, kTileParts,
-                [this](int rank) { return goes_on(rank); });
-      tell_when("tell_handled", kTileHandled, tile, kTileResults,
-                [this](int rank) { return !relays() && is_read_by(rank); });
-      tell_when("tell_relayed", kTileRelayed, tile, kTileResults,
-                [this](int rank) { return relays() && is_read_by(rank); });
+      signal_when("signal_arrived", kTileArrived, tile, kTileParts,
+                  [this](int rank) { return pushes(rank); });
+      signal_when("signal_handled", kTileHandled, tile, kTileParts,
+                  [this](int rank) { return goes_on(rank); });
+      signal_when("signal_handled", kTileHandled, tile, kTileResults,
+                  [this](int rank) { return !relays() && is_read_by(rank); });
+      signal_when("signal_relayed", kTileRelayed, tile, kTileResults,
+                  [this](int rank) { return relays() && is_read_by(rank); });
     }
     // Who does not wait in this call is told of all its tiles at once.
     for (int step = 1; step < n_; ++step) {
       const int rank = peer(step);
-      const auto tell_all = [&](bool waits, TileWord index) {
-        if (!waits) b_.raise(lane("tell_others"), word(index, rank, me_), count_);
+      const auto signal_all = [&](bool waits, TileWord index) {
+        if (!waits) b_.raise(lane("signal_others"), word(index, rank, me_), count_);
       };
-      tell_all(pushes(rank) || goes_on(rank), kTileParts);
-      tell_all(takes_from(rank), kTilePartsTaken);
-      tell_all(is_read_by(rank), kTileResults);
-      tell_all(reads_from(rank), kTileResultsTaken);
+      signal_all(pushes(rank) || goes_on(rank), kTileParts);
+      signal_all(takes_from(rank), kTilePartsTaken);
+      signal_all(is_read_by(rank), kTileResults);
+      signal_all(reads_from(rank), kTileResultsTaken);
     }
   }
   /// Ranks, if there are any, once a tile has come so far.
   template <class Which>
-  void tell_when(const char* signaller, TileWord so_far, std::uint32_t tile, TileWord told,
-                 const Which& which) {
+  void signal_when(const char* signaller, TileWord so_far, std::uint32_t tile,
+                   TileWord signal_value, const Which& which) {
     bool waited = false;
     for (int step = 1; step < n_; ++step) {
       if (!which(peer(step))) continue;
       if (!waited) b_.await(lane(signaller), inside(so_far), tile + 1);
       waited = true;
-      b_.raise(lane(signaller), word(told, peer(step), me_), tile + 1);
+      b_.raise(lane(signaller), word(signal_value, peer(step), me_), tile + 1);
     }
   }
 

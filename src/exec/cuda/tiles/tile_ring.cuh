@@ -30,7 +30,7 @@ struct RingReduce {
         if (work.broken) return;
         add(team, tile, turn, step, came);
         team.meet();
-        if (takes) work.tell_taken(team, 1u << ring_before(args), came);
+        if (takes) work.signal_taken(team, 1u << ring_before(args), came);
         if (team.lane != 0) continue;
         __threadfence_block();
         if (sends) work.shared.arrived = step + 1;

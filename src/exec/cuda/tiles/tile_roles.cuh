@@ -188,7 +188,7 @@ struct TileRoles {
     return !broken;
   }
   /// One thread a peer, behind all roles. No fence: only loads come before.
-  __device__ void tell_ended(unsigned rank) const {
+  __device__ void signal_ended(unsigned rank) const {
     if (is_peer(rank))
       store_flag_relaxed(&args.flags[rank]->ended[blockIdx.x][args.rank], base + count);
   }
@@ -202,20 +202,20 @@ struct TileRoles {
   }
   /// The handle role, once all of it has read the tile out of its slots. No fence: only loads come
   /// before, and these have ended when what they brought is stored.
-  __device__ void tell_taken(const Team& team, unsigned from, unsigned tile) const {
+  __device__ void signal_taken(const Team& team, unsigned from, unsigned tile) const {
     if (team.lane < kMaxCudaRanks && in(from, static_cast<int>(team.lane)))
       store_flag_relaxed(&args.flags[team.lane]->parts_taken[blockIdx.x][args.rank],
                          base + tile + 1);
   }
   /// One thread, after fence_before_flags().
-  __device__ void tell(Words words, unsigned ranks, unsigned value) const {
+  __device__ void signal(Words words, unsigned ranks, unsigned value) const {
     for (int k = 1; k < args.ranks; ++k)
       if (in(ranks, peer(k)))
         store_flag_relaxed(&(args.flags[peer(k)]->*words)[blockIdx.x][args.rank], value);
   }
   /// Words count the tiles of all calls, so who does not wait in this call is told of all its tiles
   /// at once.
-  __device__ void tell_who_does_not_wait(int rank) const {
+  __device__ void signal_idle_peers(int rank) const {
     const unsigned end = base + count;
     TileFlags& theirs = *args.flags[rank];
     if (!in(owners_of_mine() | onward(), rank))
@@ -416,7 +416,7 @@ struct TileRoles {
   /// What has arrived, or been handled and so become a result: one fence for all that is new. That
   /// bulk stores have ended is not enough: with no fence, peers took elements that were not there
   /// yet (E-0306).
-  __device__ void tell_all() {
+  __device__ void signal_all() {
     const unsigned to = owners_of_mine(), on = onward(), handed_to = hands_to(),
                    relayed_to = relays_to();
     unsigned arrived = to != 0 ? 0 : count, handled = handed_to != 0 ? 0 : count,
@@ -431,12 +431,12 @@ struct TileRoles {
         continue;
       }
       fence_before_flags();
-      if (sent != arrived) tell(&TileFlags::parts, to, base + sent);
+      if (sent != arrived) signal(&TileFlags::parts, to, base + sent);
       if (taken != handled) {
-        tell(&TileFlags::parts, on, base + taken);
-        tell(&TileFlags::results, handed_to & ~on, base + taken);
+        signal(&TileFlags::parts, on, base + taken);
+        signal(&TileFlags::results, handed_to & ~on, base + taken);
       }
-      if (gone != relayed) tell(&TileFlags::results, relayed_to, base + gone);
+      if (gone != relayed) signal(&TileFlags::results, relayed_to, base + gone);
       arrived = sent;
       handled = taken;
       relayed = gone;
@@ -546,7 +546,7 @@ struct TileRoles {
     team.meet();
     if (team.lane != 0) return;
     fence_before_flags();
-    tell(&TileFlags::results_taken, owners, base + tile + 1);
+    signal(&TileFlags::results_taken, owners, base + tile + 1);
   }
   /// Of a ring, as in bulk.
   __device__ void go_round_by_threads(const Team& team) {
@@ -573,7 +573,7 @@ struct TileRoles {
         team.meet();
         if (team.lane != 0) continue;
         fence_before_flags();
-        if (turn > 0) tell(&TileFlags::results_taken, from, base + step);
+        if (turn > 0) signal(&TileFlags::results_taken, from, base + step);
         if (turn < turns) shared.relayed = step + 1;
       }
   }
@@ -616,10 +616,10 @@ __device__ PLAIT_NOINLINE void tile_push(TileRoles work, const Team team, char* 
 __device__ PLAIT_NOINLINE void tile_signal_warps(TileRoles work, unsigned warp, unsigned lane) {
   if (warp == 0 && !work.broken && lane < static_cast<unsigned>(work.args.ranks) &&
       lane != static_cast<unsigned>(work.args.rank))
-    work.tell_who_does_not_wait(static_cast<int>(lane));
+    work.signal_idle_peers(static_cast<int>(lane));
   if (lane != 0) return;
   if (warp == 0)
-    work.tell_all();
+    work.signal_all();
   else
     work.watch_room();
 }

@@ -54,7 +54,7 @@ struct TiledBlock : TileRoles {
       if (broken) return;
       if (owns()) handle(team, tile, from);
       team.meet();
-      tell_taken(team, from, tile);
+      signal_taken(team, from, tile);
       if (team.lane != 0) continue;
       __threadfence_block();
       shared.handled = tile + 1;
@@ -216,7 +216,7 @@ __device__ void tiled(const TiledArgs& args) {
   if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
   block.run(room);
   __syncthreads();
-  block.tell_ended(k);
+  block.signal_ended(k);
   let_next_grid_start();  // as in end_fused_call
   if (threadIdx.x != 0) return;
   block.mine().tiles[blockIdx.x] = block.base + block.count;
