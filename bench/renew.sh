@@ -1,8 +1,8 @@
 #!/bin/bash
 # What a run's rows change in the repository. Build and install plait between both calls, since what
 # it chooses is compiled; scipy is there for PYTHON (python3).
-#   bench/renew.sh OUT GPUS     results, choices, README, the simulator's parameters
-#   bench/renew.sh --docs       docs/: tables made from lists, the evidence, what less memory costs
+#   bench/renew.sh OUT GPUS     results, choices, the simulator's parameters
+#   bench/renew.sh --docs       docs/: tables made from lists and results, the evidence, memory
 # Run the tests afterwards, and add an experiment to bench/notes by hand.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,10 +1,10 @@
 """The tables of a run, from its rows; and what is made of them in the repository.
 
     python bench/run_tables.py OUT --gpus 8             # tables
-    python bench/run_tables.py OUT --gpus 8 --write     # rows, choices, the README's figures
+    python bench/run_tables.py OUT --gpus 8 --write     # rows and choices
 
---write copies the run's files to bench/results, puts its rows into src/exec/cuda/choices.def and
-the figures into README.md; bench/renew.sh goes on from there.
+--write copies the run's files to bench/results and puts its rows into src/exec/cuda/choices.def;
+bench/renew.sh goes on from there, docs/performance.md included.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import math
 import re
 import shutil
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -34,7 +33,6 @@ from plait.outputs import human_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 CHOICES = ROOT / "src" / "exec" / "cuda" / "choices.def"
-README = ROOT / "README.md"
 
 
 def wrong_rows(folder: Path) -> Iterator[str]:
@@ -258,46 +256,6 @@ def with_choices(text: str, made: list[Choice]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# --- the README's figures.
-
-MARKED = re.compile(
-    r"(<!-- figures of (\d+) GPUs, by bench/run_tables\.py -->\n).*?(<!-- end -->)", re.S
-)
-
-
-def sentence(calls: Calls, ranks: int) -> str:
-    """How plait's all_reduce of fp32 stands to NCCL's, in graphs, by size."""
-    found = sorted(
-        (size, ways.ratio(0))
-        for (name, kind, size), ways in calls.items()
-        if (name, kind) == ("all_reduce", "fp32") and ways.ratio(0)
-    )
-    behind = [(size, ratio) for size, ratio in found if ratio < 1]
-    whole = f"geometric mean {mean([ratio for _, ratio in found]):.2f}"
-    if not behind:
-        return f"On {ranks} GPUs NCCL takes longer at every size ({whole} times plait's time)."
-    least, most = min(one for _, one in behind), max(one for _, one in behind)
-    sizes = "at " + ", ".join(human_bytes(size) for size, _ in behind)
-    if behind == found[-len(behind) :]:
-        sizes = f"from {human_bytes(behind[0][0])} on"
-    return textwrap.fill(
-        f"On {ranks} GPUs NCCL takes {least:.2f} to {most:.2f} of plait's time {sizes}, and longer "
-        f"elsewhere ({whole} over all sizes).",
-        100,
-    )
-
-
-def with_figures(text: str, calls: Calls, ranks: int) -> str:
-    def renewed(found: re.Match[str]) -> str:
-        return (
-            f"{found[1]}{sentence(calls, ranks)}\n{found[3]}"
-            if int(found[2]) == ranks
-            else found[0]
-        )
-
-    return MARKED.sub(renewed, text)
-
-
 def measured_kinds() -> list[str]:
     """The kinds of GPUs that choices.def speaks of, wherever all numbers of ranks were measured."""
     found = re.findall(r'^PLAIT_MEASURED_ON\("(.*)", (\d+)\)$', CHOICES.read_text(), re.M)
@@ -360,7 +318,6 @@ def write(folder: Path, ranks: int) -> None:
         shutil.copy(file, ROOT / "bench" / "results" / file.name)
     table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
     CHOICES.write_text(with_choices(CHOICES.read_text(), choices(of_both(table, swept), ranks)))
-    README.write_text(with_figures(README.read_text(), table, ranks))
 
 
 def main() -> None:

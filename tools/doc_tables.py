@@ -1,4 +1,7 @@
-"""The tables of docs/ that are made from lists in the code, each between two marks on its page.
+"""The tables of docs/ that are made from lists in the code and from bench/results.
+
+Each table lies between two marks on its page. performance_tables.py makes those of
+docs/performance.md.
 
     python tools/doc_tables.py            # writes them anew
     python tools/doc_tables.py --check    # names the pages that are not up to date
@@ -16,6 +19,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import performance_tables  # noqa: E402
+
 FOLDERS = ("include", "src", "shims", "tests")
 ARGUMENT = re.compile(r'\s*("(?:\\.|[^"\\])*"|[^,"]*)\s*(?:,|$)')
 Row = dict[str, str]
@@ -306,6 +312,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "environment": environment,
     "mutants": mutants,
     "parameters": parameters,
+    **performance_tables.TABLES,
 }
 MARKED = re.compile(r"(<!-- table: ([^>]+), by tools/doc_tables\.py -->\n).*?(<!-- end -->)", re.S)
 

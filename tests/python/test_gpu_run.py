@@ -484,9 +484,7 @@ def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
 
 
 def test_rows_of_other_gpus_are_not_written(made_up, tmp_path, monkeypatch):
-    for name in ("CHOICES", "README"):
-        copied = shutil.copy(getattr(run_tables, name), tmp_path)
-        monkeypatch.setattr(run_tables, name, Path(copied))
+    monkeypatch.setattr(run_tables, "CHOICES", Path(shutil.copy(run_tables.CHOICES, tmp_path)))
     monkeypatch.setattr(run_tables, "ROOT", tmp_path)
     (tmp_path / "bench" / "results").mkdir(parents=True)
     with pytest.raises(SystemExit, match=r"wanted rows measured on one of NVIDIA H200.* on none"):
@@ -511,15 +509,6 @@ def test_a_choice_ends_where_nccl_may_be_ahead():
     assert run_tables.between(MIB, 4 * MIB, (True, False)) == MIB
     assert run_tables.between(MIB, 4 * MIB, (False, True)) == 4 * MIB - KIB
     assert run_tables.between(MIB, 4 * MIB, (True, True)) == 2 * MIB
-
-
-def test_figures_of_the_readme_are_renewed(made_up):
-    calls = run_tables.calls_of(made_up, "table")
-    old = run_tables.README.read_text()
-    new = run_tables.with_figures(old, calls, 8)
-    assert new != old
-    assert run_tables.sentence(calls, 8) in new
-    assert "On 4 GPUs" in new
 
 
 def test_a_run_on_another_number_of_gpus_is_not_taken_for_this_one(made_up):
