@@ -42,7 +42,7 @@ std::shared_ptr<State> CommTable::insert(std::unique_ptr<State> state) {
     Slot& slot = slots_[at];
     const Comm there = slot.comm.load();
     if ((there != nullptr && there != gone()) || slot.users.load() != 0 ||
-        slot.left.load() != Left::no)
+        slot.handover.load() != Handover::no)
       continue;
     const std::shared_ptr<State> entered(state.release(), end);
     slot.state = entered;
@@ -53,10 +53,10 @@ std::shared_ptr<State> CommTable::insert(std::unique_ptr<State> state) {
 }
 
 std::shared_ptr<State> CommTable::take(Slot& slot) noexcept {
-  Left expected = Left::to_last_user;
-  if (!slot.left.compare_exchange_strong(expected, Left::taken)) return nullptr;
+  Handover expected = Handover::to_last_user;
+  if (!slot.handover.compare_exchange_strong(expected, Handover::taken)) return nullptr;
   std::shared_ptr<State> state = std::move(slot.state);
-  slot.left.store(Left::no);
+  slot.handover.store(Handover::no);
   return state;
 }
 
@@ -71,7 +71,7 @@ std::shared_ptr<State> CommTable::remove(Comm comm, double wait_s) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
     while (slot.users.load() != 0 && std::chrono::steady_clock::now() < end)
       std::this_thread::yield();
-    slot.left.store(Left::to_last_user);
+    slot.handover.store(Handover::to_last_user);
     return slot.users.load() == 0 ? take(slot) : nullptr;
   }
   return nullptr;

@@ -112,17 +112,17 @@ class CommTable {
   std::shared_ptr<State> remove(Comm comm, double wait_s);
 
  private:
-  enum class Left : int { no, to_last_user, taken };
+  enum class Handover : int { no, to_last_user, taken };
   struct Slot {
     std::atomic<Comm> comm{nullptr};
     std::atomic<int> users{0};
-    std::atomic<Left> left{Left::no};
+    std::atomic<Handover> handover{Handover::no};
     std::shared_ptr<State> state;
   };
   /// The state of a slot that was left to its last user; null where another takes it.
   static std::shared_ptr<State> take(Slot& slot) noexcept;
   static void release(Slot& slot) noexcept {
-    if (slot.users.fetch_sub(1) == 1 && slot.left.load() == Left::to_last_user) take(slot);
+    if (slot.users.fetch_sub(1) == 1 && slot.handover.load() == Handover::to_last_user) take(slot);
   }
 
  public:

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "base/departures.hpp"
+#include "base/deferred_teardown.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "shims/nccl/attach.hpp"
@@ -21,17 +21,17 @@ constexpr double kGraceSeconds = 5;
 constexpr double kAbortSeconds = 0.5;
 static_assert(LifePage::kPlaces >= CommTable::kSlots, "a place for every communicator");
 
-Departure departure_of(const std::shared_ptr<State>& state) {
-  Departure made;
+DeferredTeardown teardown_of(const std::shared_ptr<State>& state) {
+  DeferredTeardown made;
   made.has_ended = [state] {
     return !state->marker->is_ahead() && state->engine->has_ended(state->order.knows_end());
   };
-  made.show = [state](Left left) {
-    if (left == Left::work_ended) unwatch(*state);
-    show_left(state->place, left);
+  made.publish = [state](DetachStage left) {
+    if (left == DetachStage::work_ended) unwatch(*state);
+    publish_detach(state->place, left);
   };
-  made.have_left = [state](Left left, bool elsewhere) {
-    return state->peers->have_left(left, elsewhere);
+  made.peers_reached = [state](DetachStage left, bool elsewhere) {
+    return state->peers->peers_reached(left, elsewhere);
   };
   made.unmap = [state] { state->engine->unmap_peers(); };
   made.free = [state] { state->engine.reset(); };
@@ -62,7 +62,7 @@ void let_go(std::unique_ptr<State> given) {
     return keep(std::move(given));
   }
   if (given->peers == nullptr) {  // never attached: no rank has anything of another's
-    show_left(given->place, Left::unmapped);
+    publish_detach(given->place, DetachStage::unmapped);
     if (given->engine != nullptr) keep(std::move(given));  // but for one that broke off on the way
     return;
   }
@@ -70,9 +70,9 @@ void let_go(std::unique_ptr<State> given) {
   if (state->has_lost.load() && state->phase.load() != Phase::aborted) state->engine->fail();
   state->engine->end_nccl();
   const bool is_broken = state->phase.load() == Phase::aborted || state->has_lost.load();
-  DepartureWaits waits;
-  if (is_broken) waits.for_others = 0;  // who aborts, or has lost a rank, waits for no other
-  depart(departure_of(state), waits);
+  TeardownTimeouts waits;
+  if (is_broken) waits.peers_work_s = 0;  // who aborts, or has lost a rank, waits for no other
+  defer_teardown(teardown_of(state), waits);
 }
 
 }  // namespace plait::nccl

@@ -1,5 +1,5 @@
 // What plait has beside a communicator, once the program has ended that one: told to the other
-// ranks, and freed when none of them can store into it any more (base/departures.hpp).
+// ranks, and freed when none of them can store into it any more (base/deferred_teardown.hpp).
 #pragma once
 #include <memory>
 

@@ -153,9 +153,9 @@ Fd connect_to(const std::string& path, const Patience& patience) {
         check_peer_uid(fd.get(), geteuid());
         return fd;
       }
-      const bool not_yet =
+      const bool attached =
           errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
-      if (!not_yet)
+      if (!attached)
         throw Error(ErrorCode::io_error, text("connect '", path, "': ", std::strerror(errno)));
     }
     if (now_ns() >= patience.deadline_ns)

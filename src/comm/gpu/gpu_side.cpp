@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/departures.hpp"
+#include "base/deferred_teardown.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "comm/choice/descriptor.hpp"
@@ -236,25 +236,25 @@ void GpuSide::end_work() {
     usleep(100);
     ended = calls_->rank().has_ended();
   }
-  if (ended) show_left(place_.number, Left::work_ended);
+  if (ended) publish_detach(place_.number, DetachStage::work_ended);
   has_ended_ = true;
 }
 
 void GpuSide::leave() {
   const auto left = std::make_shared<std::unique_ptr<GpuCalls>>(std::move(calls_));
-  const auto have_left = [peers = peers_](Left how_far, bool elsewhere) {
-    return peers == nullptr || peers->have_left(how_far, elsewhere);
+  const auto peers_reached = [peers = peers_](DetachStage stage, bool elsewhere) {
+    return peers == nullptr || peers->peers_reached(stage, elsewhere);
   };
-  Departure departure;
-  departure.has_ended = [left] { return (*left)->rank().has_ended(); };
-  departure.show = [place = std::exchange(place_.number, -1)](Left how_far) {
-    show_left(place, how_far);
+  DeferredTeardown teardown;
+  teardown.has_ended = [left] { return (*left)->rank().has_ended(); };
+  teardown.publish = [place = std::exchange(place_.number, -1)](DetachStage stage) {
+    publish_detach(place, stage);
   };
-  departure.have_left = have_left;
-  departure.unmap = [left] { (*left)->rank().unmap_peers(); };
-  departure.free = [left] { left->reset(); };
-  depart(std::move(departure), {.for_own = 0.1, .for_others = kGoodbyeS});
-  if (!have_left(Left::work_ended, true))
+  teardown.peers_reached = peers_reached;
+  teardown.unmap = [left] { (*left)->rank().unmap_peers(); };
+  teardown.free = [left] { left->reset(); };
+  defer_teardown(std::move(teardown), {.own_work_s = 0.1, .peers_work_s = kGoodbyeS});
+  if (!peers_reached(DetachStage::work_ended, true))
     log(LogLevel::warn, options_.rank,
         "device arena kept until all ranks have closed their communicator");
 }

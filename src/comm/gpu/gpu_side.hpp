@@ -27,7 +27,7 @@ class GpuSide : private Watched {
   static std::unique_ptr<GpuSide> create(const CommunicatorOptions& options, Joined& joined,
                                          const PairOf* pair, std::string& why_not);
   /// What the others may still write into is freed when they are through: now, where that takes no
-  /// longer than a moment, or later by a thread (base/departures.hpp).
+  /// longer than a moment, or later by a thread (base/deferred_teardown.hpp).
   ~GpuSide() override;
   /// Before several are destroyed: own work is awaited for a moment from now on, then all ranks are
   /// told that this one is through; so their waits do not add up.
@@ -77,7 +77,7 @@ class GpuSide : private Watched {
   /// This rank's on its process's page, given back where nobody leaves by it.
   struct Place {
     int number = -1;
-    ~Place() { show_left(number, Left::unmapped); }
+    ~Place() { publish_detach(number, DetachStage::unmapped); }
   } place_;
 };
 

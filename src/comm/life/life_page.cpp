@@ -60,13 +60,13 @@ std::string LifePage::show(int& place) {
   return text(owner_, ' ', file_.get(), ' ', place, ' ', read(page_of(memory_).turns[place]));
 }
 
-void LifePage::leave(int place, Left left) noexcept {
+void LifePage::leave(int place, DetachStage left) noexcept {
   if (place < 0 || !is_mine()) return;
   Word turn(page_of(memory_).turns[place]);
   const std::uint32_t now = turn.load();
   const std::uint32_t begun = now & ~1u;  // turns begin at even numbers
   turn.store(begun + static_cast<std::uint32_t>(left));
-  if (left != Left::unmapped) return;
+  if (left != DetachStage::unmapped) return;
   const std::lock_guard<std::mutex> hold(guard_);
   free_.push_back(place);
 }
@@ -110,7 +110,7 @@ bool ShownLife::ended_by_itself() const { return read(page_of(memory_).ended) !=
 
 bool ShownLife::has_failed() const { return read(page_of(memory_).failed[place_]) == turn_ + 1; }
 
-bool ShownLife::has_left(Left left) const {
+bool ShownLife::has_reached(DetachStage left) const {
   return read(page_of(memory_).turns[place_]) - turn_ >= static_cast<std::uint32_t>(left);
 }
 

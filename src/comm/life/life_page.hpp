@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/departures.hpp"
+#include "base/deferred_teardown.hpp"
 #include "comm/memory/memory.hpp"
 
 namespace plait {
@@ -28,7 +28,7 @@ class LifePage {
   /// A free place, and what others open it by; "" where none is free.
   std::string show(int& place);
   /// Of the rank that holds the place. From `unmapped` on, the place is free for another one.
-  void leave(int place, Left left) noexcept;
+  void leave(int place, DetachStage left) noexcept;
   /// Publishes that the rank at `place` has failed although its process lives.
   void fail(int place) noexcept;
   /// The process ends by itself. Takes no lock.
@@ -59,7 +59,7 @@ class ShownLife {
   /// True once the thread that held the process's LifeWord has died with it.
   bool has_died() const;
   bool ended_by_itself() const;
-  bool has_left(Left left) const;
+  bool has_reached(DetachStage left) const;
   bool has_failed() const;
 
  private:

@@ -45,10 +45,10 @@ void WatchedPeers::add(int rank, std::optional<ShownLife> life, Fd process) {
     unknown_ = true;
 }
 
-bool WatchedPeers::have_left(Left left, bool elsewhere) const {
+bool WatchedPeers::peers_reached(DetachStage left, bool elsewhere) const {
   return !unknown_ && std::all_of(list_.begin(), list_.end(), [&](const Peer& peer) {
     if (elsewhere && !peer.process.valid()) return true;
-    return peer.life.has_left(left) || peer.is_gone();
+    return peer.life.has_reached(left) || peer.is_gone();
   });
 }
 
@@ -155,7 +155,7 @@ class PeerWatch {
       }
       if (!peer.life.has_died() && !peer.is_gone()) continue;
       if (peer.ended_s == 0) peer.ended_s = now_s();
-      const bool left = peer.life.has_left(Left::work_ended);
+      const bool left = peer.life.has_reached(DetachStage::work_ended);
       const bool by_itself = peer.life.ended_by_itself();
       if (!left && by_itself && now_s() - peer.ended_s < by.grace_s_) continue;
       peer.settled = true;
@@ -220,7 +220,7 @@ int shown_page() {
   return page == nullptr ? -1 : page->file();
 }
 
-void show_left(int place, Left left) noexcept {
+void publish_detach(int place, DetachStage left) noexcept {
   PeerWatch* const mine = PeerWatch::existing();
   if (mine != nullptr && mine->page() != nullptr) mine->page()->leave(place, left);
 }

@@ -21,7 +21,7 @@ std::string show_life(int& place);
 /// The page itself, for others that are handed it; -1 where there is none.
 int shown_page();
 /// How far the rank that holds the place has come in leaving. From `unmapped` on it holds none.
-void show_left(int place, Left left) noexcept;
+void publish_detach(int place, DetachStage left) noexcept;
 /// The rank that holds the place has failed though its process lives: its peers lose it now.
 void show_failed(int place) noexcept;
 
@@ -32,7 +32,7 @@ class WatchedPeers {
   void add(int rank, std::optional<ShownLife> life, Fd process);
   /// True once each of them has come so far in leaving, or its process is gone with all it had on
   /// GPUs. elsewhere: of those in other processes alone.
-  bool have_left(Left left, bool elsewhere) const;
+  bool peers_reached(DetachStage left, bool elsewhere) const;
   /// True once the rank's process has died: before all that it held is torn down.
   bool has_died(int rank) const;
   /// A rank whose process is there no more; -1 = none is known of.

@@ -33,19 +33,19 @@ TEST_CASE("a place is one rank's until it has left, however often it is given ou
     REQUIRE(!shown.empty());
     CHECK(place == 0);
     if (round % 1000 != 0) {
-      page.leave(place, Left::unmapped);
+      page.leave(place, DetachStage::unmapped);
       continue;
     }
     const std::optional<ShownLife> life = ShownLife::open(shown);
     REQUIRE(life);
     CHECK(life->process() == getpid());
-    CHECK(!life->has_left(Left::work_ended));
-    page.leave(place, Left::work_ended);
-    CHECK(life->has_left(Left::work_ended));
-    CHECK(!life->has_left(Left::unmapped));
-    page.leave(place, Left::unmapped);
-    CHECK(life->has_left(Left::unmapped));
-    if (earlier) CHECK(earlier->has_left(Left::unmapped));
+    CHECK(!life->has_reached(DetachStage::work_ended));
+    page.leave(place, DetachStage::work_ended);
+    CHECK(life->has_reached(DetachStage::work_ended));
+    CHECK(!life->has_reached(DetachStage::unmapped));
+    page.leave(place, DetachStage::unmapped);
+    CHECK(life->has_reached(DetachStage::unmapped));
+    if (earlier) CHECK(earlier->has_reached(DetachStage::unmapped));
     earlier = ShownLife::open(shown);
   }
 }
@@ -61,7 +61,7 @@ TEST_CASE("as many ranks as there are places have one each, and no more") {
   CHECK(places.size() == LifePage::kPlaces);
   CHECK(page.show(place).empty());
   CHECK(place == -1);
-  page.leave(7, Left::unmapped);
+  page.leave(7, DetachStage::unmapped);
   CHECK(!page.show(place).empty());
   CHECK(place == 7);
 }
@@ -99,14 +99,14 @@ TEST_CASE("a child made by fork shows nothing and leaves nothing of its parent's
   if (child == 0) {
     int mine = -1;
     const bool shows = !page.show(mine).empty();
-    page.leave(place, Left::unmapped);
+    page.leave(place, DetachStage::unmapped);
     page.end();
     _exit(shows ? 1 : 0);
   }
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(status == 0);
-  CHECK(!life->has_left(Left::work_ended));
+  CHECK(!life->has_reached(DetachStage::work_ended));
   CHECK(!life->ended_by_itself());
   page.end();
   CHECK(life->ended_by_itself());

@@ -96,7 +96,7 @@ TEST_CASE("a peer that is killed is told of at once, and streams fail when they 
   CHECK(told.process_ == other.pid());
   CHECK(told.how_ == Loss::killed);
   CHECK(within(2, [&] { return told.failures > 0; }));
-  CHECK(other.peers->have_left(Left::unmapped, true));  // with all it had
+  CHECK(other.peers->peers_reached(DetachStage::unmapped, true));  // with all it had
   unwatch(told);
   CHECK(told.losses == 1);
   CHECK(told.failures == 1);
@@ -106,7 +106,7 @@ TEST_CASE("a peer that fails while its process lives is lost at once, the next o
   Neighbour other([](int place) {
     ::usleep(200'000);
     show_failed(place);
-    show_left(place, Left::unmapped);
+    publish_detach(place, DetachStage::unmapped);
     int next = -1;
     if (show_life(next).empty() || next != place) ::_exit(1);
     wait_for_ever(place);
@@ -139,13 +139,14 @@ TEST_CASE("a peer that ends by itself is told of after the time of grace") {
 
 TEST_CASE("a peer that has left may end") {
   Neighbour other([](int place) {
-    show_left(place, Left::work_ended);
+    publish_detach(place, DetachStage::work_ended);
     ::usleep(200'000);
     ::_exit(0);
   });
   Told told(0);
   watch(other.peers, told, Wants::looks);
-  CHECK(within(2, [&] { return other.peers->have_left(Left::unmapped, true); }));  // it is gone
+  CHECK(within(
+      2, [&] { return other.peers->peers_reached(DetachStage::unmapped, true); }));  // it is gone
   const int looks = told.looks;
   CHECK(within(2, [&] { return told.looks > looks + 3; }));
   CHECK(told.losses == 0);
@@ -211,5 +212,5 @@ TEST_CASE("who waits for a library's answer holds up nobody that watches") {
 TEST_CASE("of a rank whose page cannot be opened nothing is said, and it never has left") {
   const auto peers = open_peers({std::nullopt, std::string("1 999 0 0")}, 0);
   CHECK(!peers->has_died(1));
-  CHECK(!peers->have_left(Left::work_ended, true));
+  CHECK(!peers->peers_reached(DetachStage::work_ended, true));
 }

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/departures.hpp"
+#include "base/deferred_teardown.hpp"
 
 using namespace plait;
 
@@ -29,10 +29,10 @@ bool await(Done done) {
 }
 
 /// Ranks that see how far each other has come; outlive the test's departures.
-struct Company {
-  explicit Company(int count) : left(static_cast<std::size_t>(count)) {}
-  struct Rank {
-    std::atomic<Left> left{Left::not_yet};
+struct TestRanks {
+  explicit TestRanks(int count) : left(static_cast<std::size_t>(count)) {}
+  struct Member {
+    std::atomic<DetachStage> left{DetachStage::attached};
     std::atomic<bool> works{false};
     std::atomic<bool> elsewhere{true};
     std::atomic<bool> gpu_is_busy{false};
@@ -40,31 +40,31 @@ struct Company {
     std::atomic<bool> freed{false};
     std::atomic<bool> early{false};  ///< it let go of something before all others had come so far
   };
-  std::vector<Rank> left;
+  std::vector<Member> left;
 
-  bool others(const Rank& mine, Left wanted, bool elsewhere) {
-    for (const Rank& one : left)
+  bool others(const Member& mine, DetachStage wanted, bool elsewhere) {
+    for (const Member& one : left)
       if (&one != &mine && (!elsewhere || one.elsewhere) && one.left.load() < wanted) return false;
     return true;
   }
 };
-using Shared = std::shared_ptr<Company>;
+using Shared = std::shared_ptr<TestRanks>;
 
-Departure leaving(const Shared& all, std::size_t rank) {
-  Company::Rank& mine = all->left[rank];
-  Departure made;
+DeferredTeardown teardown_for(const Shared& all, std::size_t rank) {
+  TestRanks::Member& mine = all->left[rank];
+  DeferredTeardown made;
   made.has_ended = [all, &mine] { return !mine.works; };
-  made.show = [all, &mine](Left left) { mine.left.store(left); };
-  made.have_left = [all, &mine](Left left, bool elsewhere) {
+  made.publish = [all, &mine](DetachStage left) { mine.left.store(left); };
+  made.peers_reached = [all, &mine](DetachStage left, bool elsewhere) {
     return all->others(mine, left, elsewhere);
   };
-  const auto let_go = [all, &mine](Left wanted, std::atomic<bool>& what) {
+  const auto release = [all, &mine](DetachStage wanted, std::atomic<bool>& what) {
     while (mine.gpu_is_busy) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (!all->others(mine, wanted, false)) mine.early = true;
     what = true;
   };
-  made.unmap = [&mine, let_go] { let_go(Left::work_ended, mine.unmapped); };
-  made.free = [&mine, let_go] { let_go(Left::unmapped, mine.freed); };
+  made.unmap = [&mine, release] { release(DetachStage::work_ended, mine.unmapped); };
+  made.free = [&mine, release] { release(DetachStage::unmapped, mine.freed); };
   return made;
 }
 
@@ -72,17 +72,17 @@ Departure leaving(const Shared& all, std::size_t rank) {
 
 TEST_CASE("ranks that leave at about the same time free all, each after the others' last words") {
   for (int round = 0; round < 20; ++round) {
-    const auto all = std::make_shared<Company>(3);
+    const auto all = std::make_shared<TestRanks>(3);
     std::vector<std::thread> threads;
     std::atomic<int> freed{0};
     for (std::size_t rank = 0; rank < 3; ++rank)
       threads.emplace_back([&, rank] {
         std::this_thread::sleep_for(std::chrono::milliseconds(5 * ((rank + round) % 3)));
-        freed += depart(leaving(all, rank), {10, 10, 10}) ? 1 : 0;
+        freed += defer_teardown(teardown_for(all, rank), {10, 10, 10}) ? 1 : 0;
       });
     for (std::thread& thread : threads) thread.join();
     CHECK(freed == 3);
-    for (const Company::Rank& rank : all->left) {
+    for (const TestRanks::Member& rank : all->left) {
       CHECK(rank.freed);
       CHECK(!rank.early);
     }
@@ -90,48 +90,48 @@ TEST_CASE("ranks that leave at about the same time free all, each after the othe
 }
 
 TEST_CASE("who leaves first waits no longer than it should, and all is freed later") {
-  const auto all = std::make_shared<Company>(2);
+  const auto all = std::make_shared<TestRanks>(2);
   const auto start = Clock::now();
-  CHECK(!depart(leaving(all, 0), {1, 0.2, 1}));
+  CHECK(!defer_teardown(teardown_for(all, 0), {1, 0.2, 1}));
   CHECK(s_since(start) >= 0.2);
   CHECK(s_since(start) < 5);
-  CHECK(all->left[0].left.load() == Left::work_ended);
+  CHECK(all->left[0].left.load() == DetachStage::work_ended);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   CHECK(!all->left[0].unmapped);
-  CHECK(depart(leaving(all, 1), {10, 10, 10}));
+  CHECK(defer_teardown(teardown_for(all, 1), {10, 10, 10}));
   CHECK(await([&] { return all->left[0].freed.load(); }));
   CHECK(!all->left[0].early);
 }
 
 TEST_CASE("ranks of the same process are not awaited") {
-  const auto all = std::make_shared<Company>(2);
-  for (Company::Rank& rank : all->left) rank.elsewhere = false;
+  const auto all = std::make_shared<TestRanks>(2);
+  for (TestRanks::Member& rank : all->left) rank.elsewhere = false;
   const auto start = Clock::now();
-  CHECK(!depart(leaving(all, 0), {10, 10, 10}));
+  CHECK(!defer_teardown(teardown_for(all, 0), {10, 10, 10}));
   CHECK(s_since(start) < 5);
   CHECK(!all->left[0].unmapped);
-  CHECK(depart(leaving(all, 1), {10, 10, 10}));
+  CHECK(defer_teardown(teardown_for(all, 1), {10, 10, 10}));
   CHECK(await([&] { return all->left[0].freed.load(); }));
 }
 
 TEST_CASE("a rank whose work goes on says nothing, and keeps what it has until that ends") {
-  const auto all = std::make_shared<Company>(2);
+  const auto all = std::make_shared<TestRanks>(2);
   all->left[0].works = true;
-  CHECK(!depart(leaving(all, 0), {0.1, 10, 10}));
-  CHECK(all->left[0].left.load() == Left::not_yet);
-  CHECK(!depart(leaving(all, 1), {1, 0.1, 1}));
+  CHECK(!defer_teardown(teardown_for(all, 0), {0.1, 10, 10}));
+  CHECK(all->left[0].left.load() == DetachStage::attached);
+  CHECK(!defer_teardown(teardown_for(all, 1), {1, 0.1, 1}));
   CHECK(!all->left[1].unmapped);
   all->left[0].works = false;
   CHECK(await([&] { return all->left[0].freed && all->left[1].freed; }));
 }
 
 TEST_CASE("a GPU that others keep busy holds up neither who leaves nor other departures") {
-  const auto held = std::make_shared<Company>(1);
+  const auto held = std::make_shared<TestRanks>(1);
   held->left[0].gpu_is_busy = true;
   const auto start = Clock::now();
-  CHECK(!depart(leaving(held, 0), {10, 10, 0.1}));
-  const auto other = std::make_shared<Company>(1);
-  CHECK(depart(leaving(other, 0), {10, 10, 10}));
+  CHECK(!defer_teardown(teardown_for(held, 0), {10, 10, 0.1}));
+  const auto other = std::make_shared<TestRanks>(1);
+  CHECK(defer_teardown(teardown_for(other, 0), {10, 10, 10}));
   CHECK(s_since(start) < 5);
   CHECK(!held->left[0].freed);
   held->left[0].gpu_is_busy = false;

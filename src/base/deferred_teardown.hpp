@@ -8,33 +8,33 @@
 namespace plait {
 
 /// How far a rank has come in leaving its communicator; others see it.
-enum class Left : std::uint32_t {
-  not_yet = 0,
+enum class DetachStage : std::uint32_t {
+  attached = 0,
   work_ended = 1,  ///< nothing of it is queued or runs any more: it stores into no peer's memory
   unmapped = 2,    ///< and it has let go of the peers' memory
 };
 
 /// One rank's. Nothing of it throws; all but have_left is called by one thread at a time.
-struct Departure {
-  std::function<bool()> has_ended;  ///< this rank's own work; asks, and never waits
-  std::function<void(Left)> show;   ///< to the others
+struct DeferredTeardown {
+  std::function<bool()> has_ended;           ///< this rank's own work; asks, and never waits
+  std::function<void(DetachStage)> publish;  ///< to the others
   /// Whether each of them has come so far, or is gone with its process. elsewhere: of those in
   /// other processes alone.
-  std::function<bool(Left, bool elsewhere)> have_left;
+  std::function<bool(DetachStage, bool elsewhere)> peers_reached;
   std::function<void()> unmap;  ///< the others' memory; may wait for all that runs on the GPU
   std::function<void()> free;   ///< this rank's own; likewise
 };
 
 /// How long who departs waits, in seconds.
-struct DepartureWaits {
-  double for_own = 2;      ///< until this rank's work has ended
-  double for_others = 2;   ///< then until theirs has, in other processes
-  double for_quiet = 0.2;  ///< then until all is freed, which has to wait for others' work here
+struct TeardownTimeouts {
+  double own_work_s = 2;    ///< until this rank's work has ended
+  double peers_work_s = 2;  ///< then until theirs has, in other processes
+  double freed_s = 0.2;     ///< then until all is freed, which has to wait for others' work here
 };
 
 /// Returns as soon as all is freed, or waiting is over; then a thread goes on with it as long as
 /// the process lives. Ranks of this process are not awaited: the caller may be the one that ends
 /// them next. True where all was freed.
-bool depart(Departure departure, const DepartureWaits& waits);
+bool defer_teardown(DeferredTeardown teardown, const TeardownTimeouts& waits);
 
 }  // namespace plait

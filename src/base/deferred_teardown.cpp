@@ -1,6 +1,6 @@
 // One thread looks after all departures of the process and ends with the last one. What may wait
 // for the GPU runs in a thread of its own, so that no departure holds up another.
-#include "base/departures.hpp"
+#include "base/deferred_teardown.hpp"
 
 #include <unistd.h>
 
@@ -24,21 +24,21 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLookOften = std::chrono::microseconds(200);
 constexpr auto kLookSeldom = std::chrono::milliseconds(20);
 constexpr auto kSoon = std::chrono::seconds(3);  // looked after often from the beginning on
-constexpr auto kExitPatience = std::chrono::seconds(1);
+constexpr auto kExitTimeout = std::chrono::seconds(1);
 
-enum class Stage { works, awaits_ends, unmaps, awaits_unmapped, frees, done };
+enum class TeardownStep { works, awaits_ends, unmaps, awaits_unmapped, frees, done };
 
-struct Leaving {
-  explicit Leaving(Departure given) : departure(std::move(given)) {}
-  Departure departure;
-  const Clock::time_point begun = Clock::now();
-  std::atomic<Stage> stage{Stage::works};
+struct PendingTeardown {
+  explicit PendingTeardown(DeferredTeardown given) : teardown(std::move(given)) {}
+  DeferredTeardown teardown;
+  const Clock::time_point started = Clock::now();
+  std::atomic<TeardownStep> stage{TeardownStep::works};
 };
-using Shared = std::shared_ptr<Leaving>;
+using Shared = std::shared_ptr<PendingTeardown>;
 
-class Departures {
+class TeardownQueue {
  public:
-  bool add(const Shared& mine, const DepartureWaits& waits) {
+  bool add(const Shared& mine, const TeardownTimeouts& waits) {
     {
       const std::lock_guard<std::mutex> hold(guard_);
       if (is_exiting_) return false;
@@ -46,19 +46,20 @@ class Departures {
       if (!runs_ && !start()) return false;  // the next one to leave tries again
     }
     wake_.notify_one();
-    const Departure& departure = mine->departure;
-    const auto is_past = [&](Stage stage) { return mine->stage.load() > stage; };
-    if (!await(waits.for_own, [&] { return is_past(Stage::works); })) return false;
-    await(waits.for_others, [&] { return departure.have_left(Left::work_ended, true); });
-    if (!departure.have_left(Left::work_ended, false)) return false;
-    return await(waits.for_quiet, [&] { return is_past(Stage::frees); });
+    const DeferredTeardown& teardown = mine->teardown;
+    const auto is_past = [&](TeardownStep stage) { return mine->stage.load() > stage; };
+    if (!await(waits.own_work_s, [&] { return is_past(TeardownStep::works); })) return false;
+    await(waits.peers_work_s,
+          [&] { return teardown.peers_reached(DetachStage::work_ended, true); });
+    if (!teardown.peers_reached(DetachStage::work_ended, false)) return false;
+    return await(waits.freed_s, [&] { return is_past(TeardownStep::frees); });
   }
 
   /// The program ends: nothing more is begun, and what was begun may end.
   void exit() {
     std::unique_lock<std::mutex> hold(guard_);
     is_exiting_ = true;
-    moved_.wait_for(hold, kExitPatience, [&] { return busy_ == 0; });
+    moved_.wait_for(hold, kExitTimeout, [&] { return busy_ == 0; });
   }
 
   bool is_this_process() const { return owner_ == ::getpid(); }
@@ -91,10 +92,11 @@ class Departures {
       bool is_soon = false;
       for (const Shared& one : now) {
         step(one);
-        is_soon |= Clock::now() - one->begun < kSoon;
+        is_soon |= Clock::now() - one->started < kSoon;
       }
       hold.lock();
-      std::erase_if(all_, [](const Shared& one) { return one->stage.load() == Stage::done; });
+      std::erase_if(all_,
+                    [](const Shared& one) { return one->stage.load() == TeardownStep::done; });
       moved_.notify_all();
       if (!all_.empty()) wake_.wait_for(hold, is_soon ? Clock::duration(kLookOften) : kLookSeldom);
     }
@@ -103,23 +105,25 @@ class Departures {
 
   /// As far as it can go now.
   void step(const Shared& one) {
-    const Departure& departure = one->departure;
-    if (one->stage.load() == Stage::works && departure.has_ended()) {
-      departure.show(Left::work_ended);
-      one->stage.store(Stage::awaits_ends);
+    const DeferredTeardown& teardown = one->teardown;
+    if (one->stage.load() == TeardownStep::works && teardown.has_ended()) {
+      teardown.publish(DetachStage::work_ended);
+      one->stage.store(TeardownStep::awaits_ends);
     }
-    if (one->stage.load() == Stage::awaits_ends && departure.have_left(Left::work_ended, false))
-      begin(one, Stage::unmaps, Stage::awaits_unmapped, [one] {
-        one->departure.unmap();
-        one->departure.show(Left::unmapped);
+    if (one->stage.load() == TeardownStep::awaits_ends &&
+        teardown.peers_reached(DetachStage::work_ended, false))
+      begin(one, TeardownStep::unmaps, TeardownStep::awaits_unmapped, [one] {
+        one->teardown.unmap();
+        one->teardown.publish(DetachStage::unmapped);
       });
-    if (one->stage.load() == Stage::awaits_unmapped && departure.have_left(Left::unmapped, false))
-      begin(one, Stage::frees, Stage::done, [one] { one->departure.free(); });
+    if (one->stage.load() == TeardownStep::awaits_unmapped &&
+        teardown.peers_reached(DetachStage::unmapped, false))
+      begin(one, TeardownStep::frees, TeardownStep::done, [one] { one->teardown.free(); });
   }
 
   /// Where no thread can be had it is tried again at the next look.
   template <class Work>
-  void begin(const Shared& one, Stage now, Stage then, Work work) {
+  void begin(const Shared& one, TeardownStep now, TeardownStep then, Work work) {
     const std::lock_guard<std::mutex> hold(guard_);
     if (is_exiting_) return;
     try {
@@ -148,27 +152,27 @@ class Departures {
   bool is_exiting_ = false;
 };
 
-std::atomic<Departures*> current{nullptr};
+std::atomic<TeardownQueue*> current{nullptr};
 
 /// Never destroyed, since its thread may still run. A child made by fork has none of its parent's.
-Departures& departures() {
-  Departures* known = current.load();
-  if (known != nullptr && known->is_this_process()) return *known;
-  auto* const made = new Departures;
-  if (current.compare_exchange_strong(known, made)) return *made;
+TeardownQueue& teardowns() {
+  TeardownQueue* existing = current.load();
+  if (existing != nullptr && existing->is_this_process()) return *existing;
+  auto* const made = new TeardownQueue;
+  if (current.compare_exchange_strong(existing, made)) return *made;
   delete made;
-  return *known;
+  return *existing;
 }
 
-[[gnu::destructor]] void end_departures() {
-  Departures* const all = current.load();
+[[gnu::destructor]] void finish_teardowns() {
+  TeardownQueue* const all = current.load();
   if (all != nullptr && all->is_this_process()) all->exit();
 }
 
 }  // namespace
 
-bool depart(Departure departure, const DepartureWaits& waits) {
-  return departures().add(std::make_shared<Leaving>(std::move(departure)), waits);
+bool defer_teardown(DeferredTeardown teardown, const TeardownTimeouts& waits) {
+  return teardowns().add(std::make_shared<PendingTeardown>(std::move(teardown)), waits);
 }
 
 }  // namespace plait
