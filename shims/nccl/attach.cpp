@@ -49,7 +49,7 @@ struct Introduced {
   std::string host, device, settings;
   std::string process;       ///< on that host
   std::string word;          ///< that no other call has
-  std::string life;          ///< what shows that it lives
+  std::string liveness;      ///< what shows that it lives
   unsigned most_blocks = 0;  ///< of a call; 0 = as many as are fastest
 };
 
@@ -71,7 +71,7 @@ std::vector<Introduced> introduce(State& state, const Allgather& carry) {
   for (const std::string& card :
        vote(carry, failure,
             pack({place.host, place.device, settings().shared, text(::getpid()), unique_word(),
-                  show_life(state.place), text(most_blocks(state.configured.most_ctas))}))) {
+                  publish_liveness(state.place), text(most_blocks(state.configured.most_ctas))}))) {
     std::vector<std::string> parts = unpack(card);
     if (parts.size() != 7) throw AgreedError(ErrorCode::mismatch, "a malformed first card");
     all.push_back({parts[0], parts[1], parts[2], parts[0] + ' ' + parts[3], parts[4], parts[5],
@@ -251,10 +251,10 @@ void agree(State& state) {
   const Nodes nodes = nodes_of(state, all);
   if (const std::string why = why_not(nodes, all); !why.empty())
     throw AgreedError(ErrorCode::unsupported, why);
-  std::vector<std::optional<std::string>> lives;
+  std::vector<std::optional<std::string>> liveness;
   for (const Introduced& one : all)
-    lives.push_back(one.host == mine.host ? std::optional(one.life) : std::nullopt);
-  std::shared_ptr<WatchedPeers> peers = open_peers(lives, state.rank);
+    liveness.push_back(one.host == mine.host ? std::optional(one.liveness) : std::nullopt);
+  std::shared_ptr<WatchedPeers> peers = open_peer_pages(liveness, state.rank);
   cards.watch_for(peers);
   const Agreed agreed = agreed_on(all);
   state.most_blocks = agreed.most_blocks;

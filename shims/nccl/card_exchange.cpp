@@ -111,7 +111,7 @@ std::vector<std::string> CardExchange::allgather(const std::string& mine) {
   const auto give_up = [this, until_ns = deadline_in(kRoundSeconds)] {
     ask(state_);
     give_up_if_late(until_ns);
-    const int gone = peers_ == nullptr ? -1 : peers_->gone_rank();
+    const int gone = peers_ == nullptr ? -1 : peers_->first_dead_rank();
     if (gone >= 0)
       throw Error(ErrorCode::peer_lost, text("rank ", gone, " has died while plait was attaching"));
   };

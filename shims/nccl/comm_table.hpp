@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "comm/life/peer_watch.hpp"
+#include "comm/liveness/peer_watch.hpp"
 #include "shims/nccl/engine.hpp"
 #include "shims/nccl/late_handle.hpp"
 #include "shims/nccl/launch_order.hpp"
@@ -57,7 +57,7 @@ class LateLaunches {
 };
 
 /// One rank of one communicator, from creation to destruction.
-struct State : Watched {
+struct State : PeerObserver {
   State();
   void lost(int rank, int process, Loss how) override;
   void fail_streams() noexcept override { engine->fail(); }

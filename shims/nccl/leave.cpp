@@ -19,7 +19,7 @@ constexpr double kGraceSeconds = 5;
 /// For the program to abort the communicator once ncclCommGetAsyncError says that a rank is lost:
 /// PyTorch's watchdog asks ten times a second.
 constexpr double kAbortSeconds = 0.5;
-static_assert(LifePage::kPlaces >= CommTable::kSlots, "a place for every communicator");
+static_assert(LivenessPage::kSlots >= CommTable::kSlots, "a place for every communicator");
 
 DeferredTeardown teardown_of(const std::shared_ptr<State>& state) {
   DeferredTeardown made;
@@ -40,7 +40,7 @@ DeferredTeardown teardown_of(const std::shared_ptr<State>& state) {
 
 }  // namespace
 
-State::State() : Watched(kGraceSeconds) {}
+State::State() : PeerObserver(kGraceSeconds) {}
 
 void State::lost(int peer, int process, Loss how) {
   const std::string who = text("rank ", peer, " (process ", process, ")");

@@ -71,7 +71,7 @@ Result broke_off(const State& state, const char* what, Stream stream, const std:
                                                known->code() == ErrorCode::unsupported);
   const bool is_over = state.phase.load() == Phase::aborted || state.killed.load();
   if (!is_refused && !is_over) state.engine->break_off(stream, error);
-  if (state.engine->has_broken_off() && !is_over) show_failed(state.place);
+  if (state.engine->has_broken_off() && !is_over) publish_failed(state.place);
   return failed(state, what, error);
 }
 

@@ -16,7 +16,7 @@
 #include "comm/choice/choose.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/gpu/gpu_side.hpp"
-#include "comm/life/interrupt.hpp"
+#include "comm/liveness/interrupt.hpp"
 #include "comm/memory/buffers.hpp"
 #include "comm/nodes/gpu_over_nodes.hpp"
 #include "comm/nodes/over_nodes.hpp"

@@ -5,8 +5,8 @@
 #include <chrono>
 
 #include "base/threads.hpp"
-#include "comm/life/interrupt.hpp"
-#include "comm/life/overdue.hpp"
+#include "comm/liveness/interrupt.hpp"
+#include "comm/liveness/wait_warning.hpp"
 
 namespace plait {
 namespace {
@@ -76,12 +76,12 @@ Communicator& Pairs::get(int peer) {
     forget(peer, started.number);  // of an earlier meeting, in which only the peer asked
     started = start(peer);
   }
-  Overdue overdue;
+  WaitWarning warning;
   const std::function<void()> ask = now_and_then(interrupt_);
   while (started.result.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
     pair_with_askers();
     if (ask) ask();
-    overdue.look(controls_.rank(), [&] {
+    warning.look(controls_.rank(), [&] {
       return text("rank ", controls_.rank(), " waits for rank ", peer,
                   " to come to its end of a send, receive or exchange");
     });

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/life/control.hpp"
+#include "comm/liveness/control.hpp"
 #include "plait/communicator.hpp"
 
 namespace plait {

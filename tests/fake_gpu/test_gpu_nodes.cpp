@@ -12,7 +12,7 @@
 
 #include "base/text.hpp"
 #include "comm/bootstrap/setup.hpp"
-#include "comm/life/peer_watch.hpp"
+#include "comm/liveness/peer_watch.hpp"
 #include "comm/nodes/gpu_nodes.hpp"
 #include "comm/nodes/gpu_over_nodes.hpp"
 #include "exec/cuda/choices.hpp"
@@ -545,9 +545,9 @@ TEST_CASE("a driver that does not answer holds up neither errors nor who asks") 
 }
 
 TEST_CASE("check() ends by itself where the watch is held up") {
-  class Holding : public Watched {
+  class Holding : public PeerObserver {
    public:
-    Holding() : Watched(0) {}
+    Holding() : PeerObserver(0) {}
     void lost(int, int, Loss) override {}
     void fail_streams() noexcept override {}
     void look() override {
@@ -558,7 +558,7 @@ TEST_CASE("check() ends by itself where the watch is held up") {
   };
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           Holding holding;
-          watch(std::make_shared<WatchedPeers>(), holding, Wants::looks);
+          watch(std::make_shared<WatchedPeers>(), holding, ObserverCalls::look);
           await("not held", [&] { return holding.is_looking.load(); });
           fake_cuda().nccl.call_result = 6;
           std::thread release([&] {

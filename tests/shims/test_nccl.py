@@ -618,7 +618,7 @@ def test_communicators_that_do_not_block_destroyed_unseen(run_case):
 @pytest.mark.alone
 def test_a_death_is_noticed_after_a_thousand_communicators(run_case):
     """A long life does not make plait deaf. A page's thousands of places are not used up here: that
-    they are given back is test_life_page.cpp's."""
+    they are given back is test_liveness_page.cpp's."""
     for row in run_case("many_lives", 2):
         assert row["wrong"] == 0 and row["heard"] == 1 and row["noticed_ms"] < 3000
 

@@ -31,12 +31,12 @@ Patience within(const Patience& patience, std::int64_t extra_ns) {
 }
 
 /// The same patience, which says what it waits for when that is overdue.
-Patience saying(const Patience& patience, Overdue& overdue, int rank,
+Patience saying(const Patience& patience, WaitWarning& warning, int rank,
                 std::function<std::string()> sentence) {
   return {patience.deadline_ns,
-          [check = patience.check, &overdue, rank, sentence = std::move(sentence)] {
+          [check = patience.check, &warning, rank, sentence = std::move(sentence)] {
             if (check) check();
-            overdue.look(rank, sentence);
+            warning.look(rank, sentence);
           }};
 }
 
@@ -75,8 +75,8 @@ class Solo : public Rendezvous {
 class Star : public Rendezvous {
  public:
   /// links: rank 0 has one a rank (its own is invalid), others one to rank 0.
-  Star(int rank, int ranks, std::vector<Fd> links, double overdue_s)
-      : rank_(rank), ranks_(ranks), links_(std::move(links)), overdue_(overdue_s) {}
+  Star(int rank, int ranks, std::vector<Fd> links, double warn_after_s)
+      : rank_(rank), ranks_(ranks), links_(std::move(links)), warning_(warn_after_s) {}
 
   std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
                                       const Patience& patience) override {
@@ -106,8 +106,8 @@ class Star : public Rendezvous {
     all[0].bytes = bytes;
     for (int fd : fds) all[0].fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     for (int rank = 1; rank < ranks_; ++rank) {
-      overdue_.begin();
-      const Patience aloud = saying(patience, overdue_, 0, [rank] {
+      warning_.begin();
+      const Patience aloud = saying(patience, warning_, 0, [rank] {
         return text("rank 0 waits for ", rank_name(rank), " to hand in what all ranks exchange");
       });
       Frame frame = receive_good(links_[rank].get(), kMaxContributionBytes, kMaxContributionFds,
@@ -166,7 +166,7 @@ class Star : public Rendezvous {
   int rank_;
   int ranks_;
   std::vector<Fd> links_;
-  Overdue overdue_;
+  WaitWarning warning_;
 };
 
 constexpr std::size_t kMostJobBytes = 16384, kMostJoinBytes = kMostJobBytes + 4096;
@@ -322,13 +322,13 @@ std::string waits_for(const std::string& who, const std::string& whom, int ranks
 }
 
 std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const JobOf& job,
-                                    const Patience& patience, double overdue_s) {
+                                    const Patience& patience, double warn_after_s) {
   const Unlink unlink_after{path};
   const int ranks = job.ranks;
   Joining joining{job, std::vector<Fd>(ranks), {}, nullptr};
   std::vector<Fd> silent;
-  Overdue overdue(overdue_s);
-  Patience until = saying(patience, overdue, 0, [&] {
+  WaitWarning warning(warn_after_s);
+  Patience until = saying(patience, warning, 0, [&] {
     return waits_for(rank_name(0), text("rank ", joining.missing()), ranks, path);
   });
   while (joining.came() < ranks - 1) {
@@ -345,31 +345,31 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
     place(joining, std::move(speaker));
   }
   pronounce(joining);
-  return std::make_unique<Star>(0, ranks, std::move(joining.links), overdue_s);
+  return std::make_unique<Star>(0, ranks, std::move(joining.links), warn_after_s);
 }
 
 std::unique_ptr<Rendezvous> join_over(Fd link, int rank, const JobOf& job, const Patience& patience,
-                                      double overdue_s) {
+                                      double warn_after_s) {
   send_frame(link.get(), FrameKind::data, join_bytes(rank, job.ranks, job.words), {}, patience,
              rank_name(0));
   receive_good(link.get(), 4096, 0, within(patience, kGraceNs), rank_name(0));
   std::vector<Fd> links;
   links.push_back(std::move(link));
-  return std::make_unique<Star>(rank, job.ranks, std::move(links), overdue_s);
+  return std::make_unique<Star>(rank, job.ranks, std::move(links), warn_after_s);
 }
 
 std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank, const JobOf& job,
-                                              const Patience& patience, double overdue_s) {
+                                              const Patience& patience, double warn_after_s) {
   if (rank == 0) {
     Fd listener = listen_at(path, job.ranks + 16);
-    if (listener.valid()) return host_at(path, std::move(listener), job, patience, overdue_s);
+    if (listener.valid()) return host_at(path, std::move(listener), job, patience, warn_after_s);
     // Somebody is rank 0 there already: come as a member, be refused, and so tell all.
   }
-  Overdue overdue(overdue_s);
-  const Patience aloud = saying(patience, overdue, rank, [&] {
+  WaitWarning warning(warn_after_s);
+  const Patience aloud = saying(patience, warning, rank, [&] {
     return waits_for(rank_name(rank), rank_name(0), job.ranks, path);
   });
-  return join_over(connect_to(path, aloud), rank, job, patience, overdue_s);
+  return join_over(connect_to(path, aloud), rank, job, patience, warn_after_s);
 }
 
 /// Inherited sockets: copies are used, so that a later communicator can meet over them again.
@@ -387,7 +387,7 @@ std::vector<Fd> inherited(const std::string& list) {
 
 std::unique_ptr<Rendezvous> bootstrap_over_sockets(const std::string& list, int rank,
                                                    const JobOf& job, const Patience& patience,
-                                                   double overdue_s) {
+                                                   double warn_after_s) {
   const int ranks = job.ranks;
   std::vector<Fd> sockets = inherited(list);
   const std::size_t wanted = rank == 0 ? static_cast<std::size_t>(ranks) - 1 : 1;
@@ -395,13 +395,13 @@ std::unique_ptr<Rendezvous> bootstrap_over_sockets(const std::string& list, int 
     throw Error(ErrorCode::invalid_argument,
                 text("rendezvous fd:", list, ": wanted ", wanted, " sockets for rank ", rank,
                      " of ", ranks, ", found ", sockets.size()));
-  if (rank != 0) return join_over(std::move(sockets[0]), rank, job, patience, overdue_s);
-  Overdue overdue(overdue_s);
+  if (rank != 0) return join_over(std::move(sockets[0]), rank, job, patience, warn_after_s);
+  WaitWarning warning(warn_after_s);
   Joining joining{job, std::vector<Fd>(ranks), {}, nullptr};
   for (int peer = 1; peer < ranks; ++peer) {
     Fd& socket = sockets[peer - 1];
-    overdue.begin();
-    const Patience aloud = saying(patience, overdue, 0, [&] {
+    warning.begin();
+    const Patience aloud = saying(patience, warning, 0, [&] {
       return waits_for(rank_name(0), rank_name(peer), ranks, "fd:" + list);
     });
     try {
@@ -414,19 +414,19 @@ std::unique_ptr<Rendezvous> bootstrap_over_sockets(const std::string& list, int 
     }
   }
   pronounce(joining);
-  return std::make_unique<Star>(0, ranks, std::move(joining.links), overdue_s);
+  return std::make_unique<Star>(0, ranks, std::move(joining.links), warn_after_s);
 }
 
 }  // namespace
 
 std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ranks,
-                                      const Patience& patience, double overdue_s,
+                                      const Patience& patience, double warn_after_s,
                                       const std::string& job) {
   if (ranks == 1 && rank == 0) return std::make_unique<Solo>();
   if (where.rfind("unix:", 0) == 0)
-    return bootstrap_at_path(where.substr(5), rank, {ranks, job}, patience, overdue_s);
+    return bootstrap_at_path(where.substr(5), rank, {ranks, job}, patience, warn_after_s);
   if (where.rfind("fd:", 0) == 0)
-    return bootstrap_over_sockets(where.substr(3), rank, {ranks, job}, patience, overdue_s);
+    return bootstrap_over_sockets(where.substr(3), rank, {ranks, job}, patience, warn_after_s);
   throw Error(ErrorCode::invalid_argument,
               text("rendezvous: wanted unix:PATH or fd:N[,N...], found '", where, "'"));
 }

@@ -7,7 +7,7 @@
 
 #include "base/env.hpp"
 #include "comm/bootstrap/socket.hpp"
-#include "comm/life/overdue.hpp"
+#include "comm/liveness/wait_warning.hpp"
 
 namespace plait {
 
@@ -36,7 +36,7 @@ inline constexpr std::size_t kMaxContributionFds = 4;
 /// come. Says after `overdue_s` for whom it waits, if it is still waiting. job: what the launcher
 /// calls this rank's job (job_words); ranks of two jobs are a mismatch, and an empty one fits all.
 std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ranks,
-                                      const Patience& patience, double overdue_s = kOverdueS,
+                                      const Patience& patience, double warn_after_s = kWaitWarningS,
                                       const std::string& job = {});
 
 /// The names that launchers give to this process's job, "NAME=value" a line.

@@ -14,7 +14,7 @@
 #include "comm/bootstrap/unique_id.hpp"
 #include "comm/choice/choose.hpp"
 #include "comm/gpu/reach.hpp"
-#include "comm/life/interrupt.hpp"
+#include "comm/liveness/interrupt.hpp"
 #include "comm/nodes/nodes.hpp"
 #include "driver/cuda/api.hpp"
 #include "plait/error.hpp"
@@ -235,9 +235,10 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
     env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // where the others wait to be told
   Joined joined;
   // Two ranks of a larger communicator have other numbers there, and say so themselves (pairs.cpp).
-  const double overdue_s = pair == nullptr ? kOverdueS : std::numeric_limits<double>::infinity();
+  const double warn_after_s =
+      pair == nullptr ? kWaitWarningS : std::numeric_limits<double>::infinity();
   joined.rendezvous = bootstrap(rendezvous_address(options, env), options.rank, options.ranks,
-                                patience, overdue_s, job_shown(options, env));
+                                patience, warn_after_s, job_shown(options, env));
   Fd process;
   std::string topology;
   const std::optional<Error> trouble = attempt([&] {

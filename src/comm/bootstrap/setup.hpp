@@ -11,8 +11,8 @@
 #include "base/env.hpp"
 #include "comm/bootstrap/rendezvous.hpp"
 #include "comm/bootstrap/vote.hpp"
-#include "comm/life/control.hpp"
-#include "comm/life/peers.hpp"
+#include "comm/liveness/control.hpp"
+#include "comm/liveness/peers.hpp"
 #include "plait/communicator.hpp"
 
 namespace plait {

@@ -61,7 +61,7 @@ std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joi
 }
 
 GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairOf* pair)
-    : Watched(0),
+    : PeerObserver(0),
       options_(options),
       joined_(joined),
       pair_bytes_(pair == nullptr ? std::nullopt : std::optional(pair->device_bytes)),
@@ -85,17 +85,17 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
   });
   if (agreed) throw AgreedError(*agreed);
   vote(*joined_.rendezvous, failure, "", {}, patience);
-  if (options_.ranks > 1) watch(peers_, *this, Wants::looks);
+  if (options_.ranks > 1) watch(peers_, *this, ObserverCalls::look);
 }
 
 /// The pages and processes of all: handed over, so that nobody has to look them up.
 void GpuSide::bootstrap_peers(const Patience& patience) {
   if (options_.ranks == 1) return;
-  const std::string mine = show_life(place_.number);
+  const std::string mine = publish_liveness(place_.number);
   if (mine.empty())
     throw Error(ErrorCode::out_of_memory, "no memory to show other ranks that this one lives");
   const std::vector<Contribution> all =
-      vote(*joined_.rendezvous, std::nullopt, mine, {shown_page()}, patience);
+      vote(*joined_.rendezvous, std::nullopt, mine, {liveness_page_fd()}, patience);
   peers_ = std::make_shared<WatchedPeers>();
   for (const Peer& peer : joined_.peers) {
     const Contribution& shown = all[static_cast<std::size_t>(peer.rank)];
@@ -104,7 +104,7 @@ void GpuSide::bootstrap_peers(const Patience& patience) {
     if (peer.pid != getpid()) process = Fd(fcntl(peer.process.get(), F_DUPFD_CLOEXEC, 0));
     if (peer.pid != getpid() && !process.valid())
       throw Error(ErrorCode::io_error, "no file descriptor left to watch other ranks with");
-    peers_->add(peer.rank, ShownLife::open(shown.bytes, shown.fds[0]), std::move(process));
+    peers_->add(peer.rank, PeerLiveness::open(shown.bytes, shown.fds[0]), std::move(process));
   }
 }
 

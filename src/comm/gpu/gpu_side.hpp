@@ -14,11 +14,11 @@
 
 #include "comm/bootstrap/setup.hpp"
 #include "comm/gpu/gpu_calls.hpp"
-#include "comm/life/peer_watch.hpp"
+#include "comm/liveness/peer_watch.hpp"
 
 namespace plait {
 
-class GpuSide : private Watched {
+class GpuSide : private PeerObserver {
  public:
   /// All ranks together; null on all where the options ask for no device, or leave it to the
   /// launcher and some rank has none, or none that works: `why_not` says so. Throws AgreedError on

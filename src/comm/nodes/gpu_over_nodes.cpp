@@ -162,7 +162,7 @@ CallOptions over_nodes_alone(const CallOptions& forced) {
 
 GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
                            const cuda::Exchange& exchange, const Patience& patience)
-    : Watched(0),
+    : PeerObserver(0),
       side_(std::move(side)),
       options_(options),
       rank_(nodes.peers()[static_cast<std::size_t>(nodes.place)]),
@@ -196,7 +196,7 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
     over_->comms().abort();
     throw;
   }
-  watch(std::make_shared<WatchedPeers>(), *this, Wants::asks);
+  watch(std::make_shared<WatchedPeers>(), *this, ObserverCalls::look_and_query);
 }
 
 GpuOverNodes::~GpuOverNodes() {
@@ -415,7 +415,7 @@ void GpuOverNodes::look() {
   settle();
 }
 
-void GpuOverNodes::ask() {
+void GpuOverNodes::query() {
   if (side_.failure()) return;
   std::optional<Error> caught;
   if (const auto failed = over_->comms().failure())

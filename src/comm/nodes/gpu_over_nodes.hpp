@@ -13,7 +13,7 @@
 
 #include "comm/bootstrap/socket.hpp"
 #include "comm/gpu/gpu_calls.hpp"
-#include "comm/life/peer_watch.hpp"
+#include "comm/liveness/peer_watch.hpp"
 #include "comm/nodes/gpu_nodes.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 
@@ -38,7 +38,7 @@ struct OverNodesOptions {
   double arrive_s = 600;  ///< how long a call between nodes may stand still, or be inside NCCL
 };
 
-class GpuOverNodes : private Watched {
+class GpuOverNodes : private PeerObserver {
  public:
   /// All ranks of all nodes together. Throws on all of them alike: AgreedError(unsupported) where
   /// one has no NCCL, timeout where one does not come, peer_lost.
@@ -84,7 +84,7 @@ class GpuOverNodes : private Watched {
   void lost(int, int, Loss) override {}  // the node's side is told
   void fail_streams() noexcept override {}
   void look() override;
-  void ask() override;
+  void query() override;
   std::optional<Error> stuck_inside();
   std::optional<Error> standing_still();
   Error gone(ErrorCode code, const std::string& what, int peer) const;

@@ -13,7 +13,7 @@
 #include "comm/bootstrap/unique_id.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/gpu/reach.hpp"
-#include "comm/life/interrupt.hpp"
+#include "comm/liveness/interrupt.hpp"
 #include "plait/error.hpp"
 #include "topo/cluster.hpp"
 

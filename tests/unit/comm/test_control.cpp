@@ -10,7 +10,7 @@
 
 #include "base/forks.hpp"
 #include "base/text.hpp"
-#include "comm/life/control.hpp"
+#include "comm/liveness/control.hpp"
 #include "comm/memory/buffers.hpp"
 #include "comm/memory/memory.hpp"
 

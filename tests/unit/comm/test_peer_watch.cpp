@@ -11,15 +11,15 @@
 #include <thread>
 
 #include "base/text.hpp"
-#include "comm/life/peer_watch.hpp"
+#include "comm/liveness/peer_watch.hpp"
 
 using namespace plait;
 
 namespace {
 
-class Told : public Watched {
+class RecordingObserver : public PeerObserver {
  public:
-  explicit Told(double grace_s) : Watched(grace_s) {}
+  explicit RecordingObserver(double grace_s) : PeerObserver(grace_s) {}
   void lost(int rank, int process, Loss how) override {
     rank_ = rank;
     process_ = process;
@@ -53,10 +53,10 @@ class Neighbour {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(ends[0]);
-      Told nobody(0);
+      RecordingObserver nobody(0);
       watch(std::make_shared<WatchedPeers>(), nobody);  // so that it holds its life word
       int place = -1;
-      const std::string shown = show_life(place);
+      const std::string shown = publish_liveness(place);
       if (::write(ends[1], shown.c_str(), shown.size() + 1) < 0) ::_exit(1);
       work(place);
       ::_exit(0);
@@ -65,7 +65,7 @@ class Neighbour {
     char text[128] = {};
     REQUIRE(::read(ends[0], text, sizeof text) > 0);
     ::close(ends[0]);
-    peers = open_peers({std::nullopt, text}, 0);
+    peers = open_peer_pages({std::nullopt, text}, 0);
   }
   ~Neighbour() {
     ::kill(pid_, SIGKILL);
@@ -86,41 +86,41 @@ void wait_for_ever(int) {
 
 TEST_CASE("a peer that is killed is told of at once, and streams fail when they are asked to") {
   Neighbour other(wait_for_ever);
-  Told told(5);
-  watch(other.peers, told);
-  CHECK(!within(0.1, [&] { return told.losses > 0; }));
+  RecordingObserver observer(5);
+  watch(other.peers, observer);
+  CHECK(!within(0.1, [&] { return observer.losses > 0; }));
   CHECK(!other.peers->has_died(1));
   ::kill(other.pid(), SIGKILL);
-  CHECK(within(2, [&] { return told.losses > 0; }));
-  CHECK(told.rank_ == 1);
-  CHECK(told.process_ == other.pid());
-  CHECK(told.how_ == Loss::killed);
-  CHECK(within(2, [&] { return told.failures > 0; }));
+  CHECK(within(2, [&] { return observer.losses > 0; }));
+  CHECK(observer.rank_ == 1);
+  CHECK(observer.process_ == other.pid());
+  CHECK(observer.how_ == Loss::killed);
+  CHECK(within(2, [&] { return observer.failures > 0; }));
   CHECK(other.peers->peers_reached(DetachStage::unmapped, true));  // with all it had
-  unwatch(told);
-  CHECK(told.losses == 1);
-  CHECK(told.failures == 1);
+  unwatch(observer);
+  CHECK(observer.losses == 1);
+  CHECK(observer.failures == 1);
 }
 
 TEST_CASE("a peer that fails while its process lives is lost at once, the next one there is not") {
   Neighbour other([](int place) {
     ::usleep(200'000);
-    show_failed(place);
+    publish_failed(place);
     publish_detach(place, DetachStage::unmapped);
     int next = -1;
-    if (show_life(next).empty() || next != place) ::_exit(1);
+    if (publish_liveness(next).empty() || next != place) ::_exit(1);
     wait_for_ever(place);
   });
-  Told told(5);
-  watch(other.peers, told);
-  CHECK(!within(0.05, [&] { return told.losses > 0; }));
-  CHECK(within(2, [&] { return told.losses > 0; }));
-  CHECK(told.how_ == Loss::failed);
-  CHECK(told.rank_ == 1);
-  CHECK(told.process_ == other.pid());
-  CHECK(within(2, [&] { return told.failures > 0; }));
-  unwatch(told);
-  CHECK(told.losses == 1);
+  RecordingObserver observer(5);
+  watch(other.peers, observer);
+  CHECK(!within(0.05, [&] { return observer.losses > 0; }));
+  CHECK(within(2, [&] { return observer.losses > 0; }));
+  CHECK(observer.how_ == Loss::failed);
+  CHECK(observer.rank_ == 1);
+  CHECK(observer.process_ == other.pid());
+  CHECK(within(2, [&] { return observer.failures > 0; }));
+  unwatch(observer);
+  CHECK(observer.losses == 1);
 }
 
 TEST_CASE("a peer that ends by itself is told of after the time of grace") {
@@ -128,7 +128,7 @@ TEST_CASE("a peer that ends by itself is told of after the time of grace") {
     ::usleep(200'000);
     std::exit(0);
   });
-  Told patient(0.5);
+  RecordingObserver patient(0.5);
   const auto begun = std::chrono::steady_clock::now();
   watch(other.peers, patient);
   CHECK(within(5, [&] { return patient.losses > 0; }));
@@ -143,24 +143,24 @@ TEST_CASE("a peer that has left may end") {
     ::usleep(200'000);
     ::_exit(0);
   });
-  Told told(0);
-  watch(other.peers, told, Wants::looks);
+  RecordingObserver observer(0);
+  watch(other.peers, observer, ObserverCalls::look);
   CHECK(within(
       2, [&] { return other.peers->peers_reached(DetachStage::unmapped, true); }));  // it is gone
-  const int looks = told.looks;
-  CHECK(within(2, [&] { return told.looks > looks + 3; }));
-  CHECK(told.losses == 0);
-  unwatch(told);
+  const int looks = observer.looks;
+  CHECK(within(2, [&] { return observer.looks > looks + 3; }));
+  CHECK(observer.losses == 0);
+  unwatch(observer);
 }
 
 TEST_CASE("who does not watch any more is not told") {
   Neighbour other(wait_for_ever);
-  auto told = std::make_unique<Told>(0);
-  Told still(0);
-  watch(other.peers, *told, Wants::looks);
-  watch(open_peers({std::nullopt, std::nullopt}, 0), still, Wants::looks);
-  unwatch(*told);
-  told.reset();
+  auto observer = std::make_unique<RecordingObserver>(0);
+  RecordingObserver still(0);
+  watch(other.peers, *observer, ObserverCalls::look);
+  watch(open_peer_pages({std::nullopt, std::nullopt}, 0), still, ObserverCalls::look);
+  unwatch(*observer);
+  observer.reset();
   ::kill(other.pid(), SIGKILL);
   CHECK(within(2, [&] { return still.looks > 5; }));
   CHECK(still.losses == 0);
@@ -168,10 +168,10 @@ TEST_CASE("who does not watch any more is not told") {
 }
 
 TEST_CASE("who waits for a library's answer holds up nobody that watches") {
-  class Asking : public Told {
+  class Asking : public RecordingObserver {
    public:
-    Asking() : Told(0) {}
-    void ask() override {
+    Asking() : RecordingObserver(0) {}
+    void query() override {
       ++asks;
       while (is_held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       ++answers;
@@ -180,21 +180,21 @@ TEST_CASE("who waits for a library's answer holds up nobody that watches") {
     std::atomic<int> asks{0}, answers{0};
   };
   Neighbour other(wait_for_ever);
-  const auto nobody = [] { return open_peers({std::nullopt, std::nullopt}, 0); };
+  const auto nobody = [] { return open_peer_pages({std::nullopt, std::nullopt}, 0); };
   Asking asking, later;
   later.is_held = false;
-  Told told(0), passing(0);
-  watch(nobody(), asking, Wants::asks);
-  watch(nobody(), later, Wants::asks);
-  watch(other.peers, told, Wants::looks);
+  RecordingObserver observer(0), passing(0);
+  watch(nobody(), asking, ObserverCalls::look_and_query);
+  watch(nobody(), later, ObserverCalls::look_and_query);
+  watch(other.peers, observer, ObserverCalls::look);
   REQUIRE(within(2, [&] { return asking.asks > 0; }));
   const int looks = asking.looks;
   ::kill(other.pid(), SIGKILL);
-  CHECK(within(2, [&] { return told.losses > 0 && told.failures > 0; }));
+  CHECK(within(2, [&] { return observer.losses > 0 && observer.failures > 0; }));
   CHECK(within(2, [&] { return asking.looks > looks + 3; }));
-  watch(nobody(), passing, Wants::looks);
+  watch(nobody(), passing, ObserverCalls::look);
   unwatch(passing);
-  unwatch(told);
+  unwatch(observer);
   CHECK(asking.answers == 0);
   std::thread release([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -210,7 +210,7 @@ TEST_CASE("who waits for a library's answer holds up nobody that watches") {
 }
 
 TEST_CASE("of a rank whose page cannot be opened nothing is said, and it never has left") {
-  const auto peers = open_peers({std::nullopt, std::string("1 999 0 0")}, 0);
+  const auto peers = open_peer_pages({std::nullopt, std::string("1 999 0 0")}, 0);
   CHECK(!peers->has_died(1));
   CHECK(!peers->peers_reached(DetachStage::work_ended, true));
 }

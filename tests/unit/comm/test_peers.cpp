@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "comm/life/peers.hpp"
+#include "comm/liveness/peers.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;
@@ -31,13 +31,13 @@ std::vector<Peer> rank_one() {
 }
 
 /// Rank 1's page, which a test has die.
-struct Lives {
-  LifePage page;
+struct LivenessFixture {
+  LivenessPage page;
   std::shared_ptr<const WatchedPeers> watched = [this] {
     int place = -1;
     const std::string shown = page.show(place);
     auto made = std::make_shared<WatchedPeers>();
-    made->add(1, ShownLife::open(shown), own_pid_descriptor());
+    made->add(1, PeerLiveness::open(shown), own_pid_descriptor());
     return made;
   }();
 };
@@ -55,24 +55,24 @@ std::string said_by(Peers& peers) {
 
 TEST_CASE("a rank whose life word died is lost, though its process is still there") {
   const Controls controls = two_pages();
-  const Lives lives;
+  const LivenessFixture liveness;
   Peers peers(rank_one());
-  peers.use(&controls, lives.watched);
+  peers.use(&controls, liveness.watched);
   peers.begin_call(1);
-  lives.page.life() = 4242u;
+  liveness.page.liveness() = 4242u;
   CHECK(said_by(peers) == "");
   usleep(10'000);  // processes are looked at every few milliseconds
-  lives.page.life() = 4242 | FUTEX_OWNER_DIED;
+  liveness.page.liveness() = 4242 | FUTEX_OWNER_DIED;
   CHECK(said_by(peers).find("rank 1 (pid") != std::string::npos);
 }
 
 TEST_CASE("a rank that has come out of the call may die") {
   const Controls controls = two_pages();
-  const Lives lives;
+  const LivenessFixture liveness;
   Peers peers(rank_one());
-  peers.use(&controls, lives.watched);
+  peers.use(&controls, liveness.watched);
   peers.begin_call(1);
-  lives.page.life() = FUTEX_OWNER_DIED;
+  liveness.page.liveness() = FUTEX_OWNER_DIED;
   controls.of(1).finished = 1;
   CHECK(said_by(peers) == "");
 }

@@ -344,14 +344,15 @@ std::vector<std::string> lines_of(const std::string& file) {
 }
 
 /// What is logged while ranks meet, each as late as said, and wait `overdue_s` before they say so.
-std::vector<std::string> bootstrap_warnings(const std::vector<double>& late_s, double overdue_s) {
+std::vector<std::string> bootstrap_warnings(const std::vector<double>& late_s,
+                                            double warn_after_s) {
   TestFolder folder;
   const std::string file = folder.path() + "/lines";
   set_log("WARN", file);
   const auto thrown = as_threads(static_cast<int>(late_s.size()), [&](int rank) {
     std::this_thread::sleep_for(std::chrono::duration<double>(late_s[rank]));
     bootstrap("unix:" + folder.socket(), rank, static_cast<int>(late_s.size()), seconds(20),
-              overdue_s);
+              warn_after_s);
   });
   for (const std::string& one : thrown) CHECK(one == "");
   set_log("", "");

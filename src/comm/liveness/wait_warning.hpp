@@ -10,11 +10,11 @@
 
 namespace plait {
 
-inline constexpr double kOverdueS = 10;  ///< longer than ranks of one job start apart
+inline constexpr double kWaitWarningS = 10;  ///< longer than ranks of one job start apart
 
-class Overdue {
+class WaitWarning {
  public:
-  explicit Overdue(double after_s = kOverdueS) : after_s_(after_s) {}
+  explicit WaitWarning(double after_s = kWaitWarningS) : after_s_(after_s) {}
 
   /// Another wait, which begins with its first look.
   void begin() { since_ns_ = 0; }

@@ -1,7 +1,7 @@
-// One thread a process holds the LifeWord of its page as long as the process lives, and looks at
-// the pages and pidfds of all peers. What may keep a thread waiting is asked by a second one, which
-// holds no lock meanwhile.
-#include "comm/life/peer_watch.hpp"
+// One thread a process holds the LivenessFutex of its page as long as the process lives, and looks
+// at the pages and pidfds of all peers. What may keep a thread waiting is asked by a second one,
+// which holds no lock meanwhile.
+#include "comm/liveness/peer_watch.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -13,7 +13,7 @@
 #include <list>
 #include <mutex>
 
-#include "base/life_word.hpp"
+#include "base/liveness_futex.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/threads.hpp"
@@ -28,39 +28,39 @@ double now_s() { return static_cast<double>(now_ns()) * 1e-9; }
 
 }  // namespace
 
-void Watched::fail_streams_in(double seconds) {
+void PeerObserver::fail_streams_in(double seconds) {
   std::int64_t none = 0;
   fails_ns_.compare_exchange_strong(none, deadline_in(seconds));
 }
 
-bool WatchedPeers::Peer::is_gone() const {
+bool WatchedPeers::Peer::has_exited() const {
   pollfd file{process.get(), POLLIN, 0};
   return process.valid() && ::poll(&file, 1, 0) > 0;
 }
 
-void WatchedPeers::add(int rank, std::optional<ShownLife> life, Fd process) {
-  if (life && (process.valid() || life->process() == ::getpid()))
-    list_.push_back({rank, std::move(*life), std::move(process)});
+void WatchedPeers::add(int rank, std::optional<PeerLiveness> liveness, Fd process) {
+  if (liveness && (process.valid() || liveness->process() == ::getpid()))
+    list_.push_back({rank, std::move(*liveness), std::move(process)});
   else
-    unknown_ = true;
+    has_unopened_page_ = true;
 }
 
 bool WatchedPeers::peers_reached(DetachStage left, bool elsewhere) const {
-  return !unknown_ && std::all_of(list_.begin(), list_.end(), [&](const Peer& peer) {
+  return !has_unopened_page_ && std::all_of(list_.begin(), list_.end(), [&](const Peer& peer) {
     if (elsewhere && !peer.process.valid()) return true;
-    return peer.life.has_reached(left) || peer.is_gone();
+    return peer.liveness.has_reached(left) || peer.has_exited();
   });
 }
 
 bool WatchedPeers::has_died(int rank) const {
   return std::any_of(list_.begin(), list_.end(), [&](const Peer& peer) {
-    return peer.rank == rank && peer.process.valid() && peer.life.has_died();
+    return peer.rank == rank && peer.process.valid() && peer.liveness.has_died();
   });
 }
 
-int WatchedPeers::gone_rank() const {
+int WatchedPeers::first_dead_rank() const {
   const auto gone = std::find_if(list_.begin(), list_.end(), [](const Peer& peer) {
-    return peer.process.valid() && (peer.life.has_died() || peer.is_gone());
+    return peer.process.valid() && (peer.liveness.has_died() || peer.has_exited());
   });
   return gone == list_.end() ? -1 : gone->rank;
 }
@@ -70,33 +70,34 @@ int WatchedPeers::gone_rank() const {
 class PeerWatch {
  public:
   static PeerWatch& mine() {
-    PeerWatch* known = current.load();
-    if (known != nullptr && known->owner_ == ::getpid()) return *known;
+    PeerWatch* found = current.load();
+    if (found != nullptr && found->owner_ == ::getpid()) return *found;
     auto* const made = new PeerWatch;
-    if (current.compare_exchange_strong(known, made)) return *made;
+    if (current.compare_exchange_strong(found, made)) return *made;
     delete made;
-    return *known;
+    return *found;
   }
   /// Null where this process has none.
   static PeerWatch* existing() {
-    PeerWatch* const known = current.load();
-    return known != nullptr && known->owner_ == ::getpid() ? known : nullptr;
+    PeerWatch* const found = current.load();
+    return found != nullptr && found->owner_ == ::getpid() ? found : nullptr;
   }
-  LifePage* page() const { return page_.get(); }
+  LivenessPage* page() const { return page_.get(); }
 
-  void add(std::shared_ptr<WatchedPeers> peers, Watched& by, Wants wants) {
+  void add(std::shared_ptr<WatchedPeers> peers, PeerObserver& by, ObserverCalls wants) {
     const std::lock_guard<std::mutex> hold(guard_);
     if (!runs_) quiet_thread([this] { run(); }).detach();
     runs_ = true;
-    if (wants == Wants::asks && !asks_) quiet_thread([this] { ask(); }).detach();
-    asks_ |= wants == Wants::asks;
+    if (wants == ObserverCalls::look_and_query && !queries_)
+      quiet_thread([this] { query(); }).detach();
+    queries_ |= wants == ObserverCalls::look_and_query;
     all_.push_back({std::move(peers), &by, wants});
     changed_.notify_all();
     wake();
   }
-  void remove(const Watched& by) {
+  void remove(const PeerObserver& by) {
     std::unique_lock<std::mutex> hold(guard_);
-    await(changed_, hold, [&] { return asked_ != &by; });
+    await(changed_, hold, [&] { return queried_ != &by; });
     all_.remove_if([&](const Entry& entry) { return entry.by == &by; });
     wake();
   }
@@ -104,13 +105,13 @@ class PeerWatch {
  private:
   struct Entry {
     std::shared_ptr<WatchedPeers> peers;
-    Watched* by;
-    Wants wants;
+    PeerObserver* by;
+    ObserverCalls wants;
   };
 
   PeerWatch() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     try {
-      page_ = std::make_unique<LifePage>();
+      page_ = std::make_unique<LivenessPage>();
     } catch (const Error& error) {
       log(LogLevel::warn, -1, text("a rank that dies will not be noticed: ", error.what()));
     }
@@ -120,15 +121,16 @@ class PeerWatch {
     [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
   }
   void run() {
-    std::optional<LifeWord> life;
-    if (page_ != nullptr) life.emplace(page_->life());
+    std::optional<LivenessFutex> liveness;
+    if (page_ != nullptr) liveness.emplace(page_->liveness());
     for (;;) {
       std::vector<pollfd> files{{wake_.get(), POLLIN, 0}};
       int timeout_ms = -1;
       {
         const std::lock_guard<std::mutex> hold(guard_);
         for (const Entry& entry : all_) {
-          if (entry.wants != Wants::ends || entry.by->fails_ns_.load() > 0) timeout_ms = kLookMs;
+          if (entry.wants != ObserverCalls::process_ends || entry.by->fails_ns_.load() > 0)
+            timeout_ms = kLookMs;
           for (const WatchedPeers::Peer& peer : entry.peers->list_) {
             if (!peer.is_open()) continue;
             timeout_ms = kLookMs;
@@ -145,23 +147,24 @@ class PeerWatch {
     }
   }
   static void look(const Entry& entry) {
-    Watched& by = *entry.by;
+    PeerObserver& by = *entry.by;
     for (WatchedPeers::Peer& peer : entry.peers->list_) {
       if (!peer.is_open()) continue;
-      if (peer.life.has_failed()) {
-        peer.settled = true;
-        by.lost(peer.rank, peer.life.process(), Loss::failed);
+      if (peer.liveness.has_failed()) {
+        peer.handled = true;
+        by.lost(peer.rank, peer.liveness.process(), Loss::failed);
         continue;
       }
-      if (!peer.life.has_died() && !peer.is_gone()) continue;
+      if (!peer.liveness.has_died() && !peer.has_exited()) continue;
       if (peer.ended_s == 0) peer.ended_s = now_s();
-      const bool left = peer.life.has_reached(DetachStage::work_ended);
-      const bool by_itself = peer.life.ended_by_itself();
+      const bool left = peer.liveness.has_reached(DetachStage::work_ended);
+      const bool by_itself = peer.liveness.ended_by_itself();
       if (!left && by_itself && now_s() - peer.ended_s < by.grace_s_) continue;
-      peer.settled = true;
-      if (!left) by.lost(peer.rank, peer.life.process(), by_itself ? Loss::ended : Loss::killed);
+      peer.handled = true;
+      if (!left)
+        by.lost(peer.rank, peer.liveness.process(), by_itself ? Loss::ended : Loss::killed);
     }
-    if (entry.wants != Wants::ends) by.look();
+    if (entry.wants != ObserverCalls::process_ends) by.look();
     const std::int64_t fails_ns = by.fails_ns_.load();
     if (fails_ns <= 0 || now_ns() < fails_ns) return;
     by.fails_ns_.store(-1);
@@ -169,19 +172,21 @@ class PeerWatch {
   }
 
   /// Whoever is asked stays listed until it has answered, and so does its place in the list.
-  void ask() {
+  void query() {
     std::unique_lock<std::mutex> hold(guard_);
-    const auto asks = [](const Entry& entry) { return entry.wants == Wants::asks; };
+    const auto is_queried = [](const Entry& entry) {
+      return entry.wants == ObserverCalls::look_and_query;
+    };
     for (;;) {
-      await(changed_, hold, [&] { return std::any_of(all_.begin(), all_.end(), asks); });
+      await(changed_, hold, [&] { return std::any_of(all_.begin(), all_.end(), is_queried); });
       changed_.wait_for(hold, std::chrono::milliseconds(kLookMs));
       for (const Entry& entry : all_) {
-        if (!asks(entry)) continue;
-        asked_ = entry.by;
+        if (!is_queried(entry)) continue;
+        queried_ = entry.by;
         hold.unlock();
-        asked_->ask();
+        queried_->query();
         hold.lock();
-        asked_ = nullptr;
+        queried_ = nullptr;
         changed_.notify_all();
       }
     }
@@ -190,12 +195,12 @@ class PeerWatch {
   static std::atomic<PeerWatch*> current;
   const pid_t owner_ = ::getpid();
   const Fd wake_;
-  std::unique_ptr<LifePage> page_;  ///< null where the system gives none
+  std::unique_ptr<LivenessPage> page_;  ///< null where the system gives none
   std::mutex guard_;
   std::list<Entry> all_;
-  bool runs_ = false, asks_ = false;  ///< the threads
-  Watched* asked_ = nullptr;          ///< just now
-  std::condition_variable changed_;   ///< who there is, or is asked
+  bool runs_ = false, queries_ = false;  ///< the threads
+  PeerObserver* queried_ = nullptr;      ///< just now
+  std::condition_variable changed_;      ///< who there is, or is asked
 };
 
 std::atomic<PeerWatch*> PeerWatch::current{nullptr};
@@ -209,14 +214,14 @@ namespace {
 
 }  // namespace
 
-std::string show_life(int& place) {
+std::string publish_liveness(int& place) {
   place = -1;
-  LifePage* const page = PeerWatch::mine().page();
+  LivenessPage* const page = PeerWatch::mine().page();
   return page == nullptr ? std::string() : page->show(place);
 }
 
-int shown_page() {
-  LifePage* const page = PeerWatch::mine().page();
+int liveness_page_fd() {
+  LivenessPage* const page = PeerWatch::mine().page();
   return page == nullptr ? -1 : page->file();
 }
 
@@ -225,31 +230,31 @@ void publish_detach(int place, DetachStage left) noexcept {
   if (mine != nullptr && mine->page() != nullptr) mine->page()->leave(place, left);
 }
 
-void show_failed(int place) noexcept {
+void publish_failed(int place) noexcept {
   PeerWatch* const mine = PeerWatch::existing();
   if (mine != nullptr && mine->page() != nullptr) mine->page()->fail(place);
 }
 
-std::shared_ptr<WatchedPeers> open_peers(const std::vector<std::optional<std::string>>& lives,
-                                         int mine) {
+std::shared_ptr<WatchedPeers> open_peer_pages(
+    const std::vector<std::optional<std::string>>& published, int mine) {
   auto opened = std::make_shared<WatchedPeers>();
-  for (int rank = 0; rank < static_cast<int>(lives.size()); ++rank) {
-    const std::optional<std::string>& shown = lives[static_cast<std::size_t>(rank)];
+  for (int rank = 0; rank < static_cast<int>(published.size()); ++rank) {
+    const std::optional<std::string>& shown = published[static_cast<std::size_t>(rank)];
     if (rank == mine || !shown) continue;
-    std::optional<ShownLife> life = ShownLife::open(*shown);
+    std::optional<PeerLiveness> liveness = PeerLiveness::open(*shown);
     Fd process;
-    if (life && life->process() != ::getpid())
-      process = Fd(static_cast<int>(::syscall(SYS_pidfd_open, life->process(), 0)));
-    opened->add(rank, std::move(life), std::move(process));
+    if (liveness && liveness->process() != ::getpid())
+      process = Fd(static_cast<int>(::syscall(SYS_pidfd_open, liveness->process(), 0)));
+    opened->add(rank, std::move(liveness), std::move(process));
   }
   return opened;
 }
 
-void watch(std::shared_ptr<WatchedPeers> peers, Watched& watched, Wants wants) {
+void watch(std::shared_ptr<WatchedPeers> peers, PeerObserver& watched, ObserverCalls wants) {
   PeerWatch::mine().add(std::move(peers), watched, wants);
 }
 
-void unwatch(const Watched& watched) noexcept {
+void unwatch(const PeerObserver& watched) noexcept {
   if (PeerWatch* const mine = PeerWatch::existing()) mine->remove(watched);
 }
 

@@ -1,6 +1,6 @@
 // Entering a call: descriptor first, then the call number (release), then the doorbells. Waiting is
 // a futex on this rank's own doorbell, so that one sleeper hears of all its peers.
-#include "comm/life/control.hpp"
+#include "comm/liveness/control.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 // Liveness. A dead process is named before any rank's report about it, so every survivor says who
 // died.
-#include "comm/life/peers.hpp"
+#include "comm/liveness/peers.hpp"
 
 #include <poll.h>
 #include <sys/syscall.h>
@@ -112,7 +112,7 @@ void Peers::check(const std::string& waiting_for) {
   check_processes(waiting_for);
   if (beyond_) beyond_();
   if (interrupt_) interrupt_();
-  if (controls_ != nullptr) overdue_.look(controls_->rank(), [&] { return waiting_for; });
+  if (controls_ != nullptr) warning_.look(controls_->rank(), [&] { return waiting_for; });
 }
 
 }  // namespace plait

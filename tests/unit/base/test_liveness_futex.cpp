@@ -13,7 +13,7 @@
 #include <cstring>
 #include <thread>
 
-#include "base/life_word.hpp"
+#include "base/liveness_futex.hpp"
 
 using namespace plait;
 
@@ -54,7 +54,7 @@ bool is_dead(std::uint32_t value) { return holder_died(value); }
   held = word;
   pthread_t thread;
   const auto hold = [](void*) -> void* {
-    const LifeWord life(*held);
+    const LivenessFutex futex(*held);
     for (;;) pause();
   };
   pthread_create(&thread, nullptr, hold, nullptr);
@@ -67,7 +67,7 @@ TEST_CASE("a word is taken, let go of, and taken again by one thread after the o
   std::uint32_t word = 0;
   for (int round = 0; round < 3; ++round) {
     std::thread holder([&] {
-      const LifeWord life(word);
+      const LivenessFutex futex(word);
       CHECK(word == static_cast<std::uint32_t>(syscall(SYS_gettid)));
       CHECK(!holder_died(word));
     });
@@ -79,8 +79,8 @@ TEST_CASE("a word is taken, let go of, and taken again by one thread after the o
 
 TEST_CASE("a thread that ends without letting go is dead to the others") {
   std::uint32_t* word = shared_word();
-  alignas(LifeWord) static std::byte place[sizeof(LifeWord)];
-  std::thread holder([&] { new (place) LifeWord(*word); });
+  alignas(LivenessFutex) static std::byte place[sizeof(LivenessFutex)];
+  std::thread holder([&] { new (place) LivenessFutex(*word); });
   holder.join();
   CHECK(await(word, is_dead));
 }

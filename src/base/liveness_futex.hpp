@@ -10,12 +10,12 @@ namespace plait {
 /// Held by the calling thread from construction to destruction, on the same thread. At most one a
 /// thread, and none on threads that lock robust mutexes. Where the kernel has no robust futexes the
 /// word stays 0 and tells nothing.
-class LifeWord {
+class LivenessFutex {
  public:
-  explicit LifeWord(std::uint32_t& word) noexcept;
-  ~LifeWord();
-  LifeWord(const LifeWord&) = delete;
-  LifeWord& operator=(const LifeWord&) = delete;
+  explicit LivenessFutex(std::uint32_t& word) noexcept;
+  ~LivenessFutex();
+  LivenessFutex(const LivenessFutex&) = delete;
+  LivenessFutex& operator=(const LivenessFutex&) = delete;
 
  private:
   /// The kernel's struct robust_list and robust_list_head.

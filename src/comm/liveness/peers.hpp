@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "comm/bootstrap/socket.hpp"
-#include "comm/life/control.hpp"
-#include "comm/life/interrupt.hpp"
-#include "comm/life/overdue.hpp"
-#include "comm/life/peer_watch.hpp"
+#include "comm/liveness/control.hpp"
+#include "comm/liveness/interrupt.hpp"
+#include "comm/liveness/peer_watch.hpp"
+#include "comm/liveness/wait_warning.hpp"
 #include "plait/error.hpp"
 
 namespace plait {
@@ -33,9 +33,9 @@ class Peers : public Watch {
   Peers(std::vector<Peer> peers) : peers_(std::move(peers)) {}
 
   /// lives: of ranks whose GPUs' memory their end takes down first; null = none.
-  void use(const Controls* controls, std::shared_ptr<const WatchedPeers> lives) {
+  void use(const Controls* controls, std::shared_ptr<const WatchedPeers> liveness) {
     controls_ = controls;
-    lives_ = std::move(lives);
+    liveness_ = std::move(liveness);
   }
   /// What ranks are called in errors, where that is not their numbers.
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
@@ -44,7 +44,7 @@ class Peers : public Watch {
   /// A peer that has come out of this call may end: nothing more is wanted of it.
   void begin_call(std::uint32_t call) {
     call_ = call;
-    overdue_.begin();
+    warning_.begin();
   }
   void check(const std::string& waiting_for) override;
   bool meanwhile() override { return meanwhile_ && meanwhile_(); }
@@ -63,7 +63,7 @@ class Peers : public Watch {
 
  private:
   bool wanted(int rank) const;
-  bool has_died(int rank) const { return lives_ != nullptr && lives_->has_died(rank); }
+  bool has_died(int rank) const { return liveness_ != nullptr && liveness_->has_died(rank); }
   std::string name_of(int rank) const;
   Error relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const;
   void check_processes(const std::string& waiting_for) const;
@@ -71,10 +71,10 @@ class Peers : public Watch {
 
   std::vector<Peer> peers_;
   const Controls* controls_ = nullptr;
-  std::shared_ptr<const WatchedPeers> lives_;
+  std::shared_ptr<const WatchedPeers> liveness_;
   std::uint32_t call_ = 0;
   std::int64_t next_poll_ns_ = 0;
-  Overdue overdue_;
+  WaitWarning warning_;
   std::atomic<bool> aborted_{false};
   std::function<bool()> meanwhile_;
   std::function<void()> interrupt_;

@@ -17,13 +17,13 @@ namespace plait {
 
 /// This process's own page. A child made by fork shows nothing and changes nothing: the page is its
 /// parent's.
-class LifePage {
+class LivenessPage {
  public:
   /// Ranks that can have a place at the same time.
-  static constexpr int kPlaces = 5000;
+  static constexpr int kSlots = 5000;
 
   /// Error where the system gives no such memory.
-  LifePage();
+  LivenessPage();
 
   /// A free place, and what others open it by; "" where none is free.
   std::string show(int& place);
@@ -35,8 +35,8 @@ class LifePage {
   void end() noexcept;
   /// The page as a file, for others that are handed it.
   int file() const { return file_.get(); }
-  /// The LifeWord's place.
-  std::uint32_t& life() const;
+  /// The LivenessFutex's place.
+  std::uint32_t& liveness() const;
 
  private:
   bool is_mine() const noexcept;
@@ -49,14 +49,14 @@ class LifePage {
 };
 
 /// One rank's place on a page that a process showed.
-class ShownLife {
+class PeerLiveness {
  public:
   /// Empty where the page cannot be opened, or is none.
-  static std::optional<ShownLife> open(const std::string& shown);
+  static std::optional<PeerLiveness> open(const std::string& shown);
   /// The same, by the page that was handed over.
-  static std::optional<ShownLife> open(const std::string& shown, const Fd& page);
+  static std::optional<PeerLiveness> open(const std::string& shown, const Fd& page);
   int process() const { return process_; }
-  /// True once the thread that held the process's LifeWord has died with it.
+  /// True once the thread that held the process's LivenessFutex has died with it.
   bool has_died() const;
   bool ended_by_itself() const;
   bool has_reached(DetachStage left) const;

@@ -1,13 +1,13 @@
 // A place's word only grows: each rank that holds the place adds 2 in all, so whoever still looks
 // for an earlier rank sees that it has left, whoever holds the place since.
-#include "comm/life/life_page.hpp"
+#include "comm/liveness/liveness_page.hpp"
 
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 
-#include "base/life_word.hpp"
+#include "base/liveness_futex.hpp"
 #include "base/text.hpp"
 #include "plait/error.hpp"
 
@@ -20,10 +20,11 @@ constexpr std::uint32_t kVersion = 2;
 struct Page {
   std::uint32_t magic;
   std::uint32_t version;
-  std::uint32_t ended;  ///< 1 = the process ended by itself
-  std::uint32_t life;   ///< its watching thread's LifeWord
-  std::uint32_t turns[LifePage::kPlaces];
-  std::uint32_t failed[LifePage::kPlaces];  ///< 1 + the turn in which a rank has failed; 0 = none
+  std::uint32_t ended;     ///< 1 = the process ended by itself
+  std::uint32_t liveness;  ///< its watching thread's LivenessFutex
+  std::uint32_t turns[LivenessPage::kSlots];
+  std::uint32_t
+      failed[LivenessPage::kSlots];  ///< 1 + the turn in which a rank has failed; 0 = none
 };
 constexpr std::uint64_t kPageBytes = (sizeof(Page) + 4095) / 4096 * 4096;
 
@@ -36,22 +37,22 @@ std::uint32_t read(std::uint32_t& word) { return Word(word).load(); }
 
 }  // namespace
 
-LifePage::LifePage() : owner_(::getpid()), file_(make_shared_memory(kPageBytes, 0)) {
+LivenessPage::LivenessPage() : owner_(::getpid()), file_(make_shared_memory(kPageBytes, 0)) {
   memory_ = map_shared_memory(file_, kPageBytes);
   page_of(memory_).version = kVersion;
   Word(page_of(memory_).magic).store(kMagic);
 }
 
-bool LifePage::is_mine() const noexcept { return owner_ == ::getpid(); }
+bool LivenessPage::is_mine() const noexcept { return owner_ == ::getpid(); }
 
-std::string LifePage::show(int& place) {
+std::string LivenessPage::show(int& place) {
   place = -1;
   if (!is_mine()) return {};
   const std::lock_guard<std::mutex> hold(guard_);
   if (!free_.empty()) {
     place = free_.back();
     free_.pop_back();
-  } else if (used_ < kPlaces) {
+  } else if (used_ < kSlots) {
     free_.reserve(static_cast<std::size_t>(used_) + 1);  // giving back must not fail
     place = used_++;
   } else {
@@ -60,7 +61,7 @@ std::string LifePage::show(int& place) {
   return text(owner_, ' ', file_.get(), ' ', place, ' ', read(page_of(memory_).turns[place]));
 }
 
-void LifePage::leave(int place, DetachStage left) noexcept {
+void LivenessPage::leave(int place, DetachStage left) noexcept {
   if (place < 0 || !is_mine()) return;
   Word turn(page_of(memory_).turns[place]);
   const std::uint32_t now = turn.load();
@@ -71,46 +72,47 @@ void LifePage::leave(int place, DetachStage left) noexcept {
   free_.push_back(place);
 }
 
-void LifePage::fail(int place) noexcept {
+void LivenessPage::fail(int place) noexcept {
   if (place < 0 || !is_mine()) return;
   Page& page = page_of(memory_);
   Word(page.failed[place]).store((Word(page.turns[place]).load() & ~1u) + 1);
 }
 
-void LifePage::end() noexcept {
+void LivenessPage::end() noexcept {
   if (is_mine()) Word(page_of(memory_).ended).store(1);
 }
 
-std::uint32_t& LifePage::life() const { return page_of(memory_).life; }
+std::uint32_t& LivenessPage::liveness() const { return page_of(memory_).liveness; }
 
-std::optional<ShownLife> ShownLife::open(const std::string& shown) {
+std::optional<PeerLiveness> PeerLiveness::open(const std::string& shown) {
   int process = 0, file = -1;
   if (std::sscanf(shown.c_str(), "%d %d", &process, &file) != 2) return std::nullopt;
   return open(shown, open_of_process(process, file, Access::read));
 }
 
-std::optional<ShownLife> ShownLife::open(const std::string& shown, const Fd& page_file) {
-  ShownLife life;
-  if (std::sscanf(shown.c_str(), "%d %*d %d %u", &life.process_, &life.place_, &life.turn_) != 3)
+std::optional<PeerLiveness> PeerLiveness::open(const std::string& shown, const Fd& page_file) {
+  PeerLiveness liveness;
+  if (std::sscanf(shown.c_str(), "%d %*d %d %u", &liveness.process_, &liveness.place_,
+                  &liveness.turn_) != 3)
     return std::nullopt;
-  if (life.place_ < 0 || life.place_ >= LifePage::kPlaces || !page_file.valid())
+  if (liveness.place_ < 0 || liveness.place_ >= LivenessPage::kSlots || !page_file.valid())
     return std::nullopt;
   try {
-    life.memory_ = map_shared_memory(page_file, kPageBytes, Access::read);
+    liveness.memory_ = map_shared_memory(page_file, kPageBytes, Access::read);
   } catch (const Error&) {  // not a page, or one that could shrink under us
     return std::nullopt;
   }
-  const Page& page = page_of(life.memory_);
+  const Page& page = page_of(liveness.memory_);
   if (page.magic != kMagic || page.version != kVersion) return std::nullopt;
-  return life;
+  return liveness;
 }
 
-bool ShownLife::has_died() const { return holder_died(page_of(memory_).life); }
-bool ShownLife::ended_by_itself() const { return read(page_of(memory_).ended) != 0; }
+bool PeerLiveness::has_died() const { return holder_died(page_of(memory_).liveness); }
+bool PeerLiveness::ended_by_itself() const { return read(page_of(memory_).ended) != 0; }
 
-bool ShownLife::has_failed() const { return read(page_of(memory_).failed[place_]) == turn_ + 1; }
+bool PeerLiveness::has_failed() const { return read(page_of(memory_).failed[place_]) == turn_ + 1; }
 
-bool ShownLife::has_reached(DetachStage left) const {
+bool PeerLiveness::has_reached(DetachStage left) const {
   return read(page_of(memory_).turns[place_]) - turn_ >= static_cast<std::uint32_t>(left);
 }
 

@@ -1,6 +1,6 @@
 // The robust list of one thread, with one entry. As the thread exits, however that comes, the
 // kernel walks the list and puts FUTEX_OWNER_DIED into words that hold this thread's number.
-#include "base/life_word.hpp"
+#include "base/liveness_futex.hpp"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -10,7 +10,7 @@
 
 namespace plait {
 
-LifeWord::LifeWord(std::uint32_t& word) noexcept : word_(word) {
+LivenessFutex::LivenessFutex(std::uint32_t& word) noexcept : word_(word) {
   entry_.next = reinterpret_cast<Entry*>(&head_);
   head_.first = &entry_;
   head_.offset = reinterpret_cast<const char*>(&word) - reinterpret_cast<const char*>(&entry_);
@@ -22,7 +22,7 @@ LifeWord::LifeWord(std::uint32_t& word) noexcept : word_(word) {
   if (!held_) std::atomic_ref<std::uint32_t>(word_).store(0);
 }
 
-LifeWord::~LifeWord() {
+LivenessFutex::~LivenessFutex() {
   if (!held_) return;
   syscall(SYS_set_robust_list, before_, before_bytes_);
   std::atomic_ref<std::uint32_t>(word_).store(0);

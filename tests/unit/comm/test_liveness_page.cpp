@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/text.hpp"
-#include "comm/life/life_page.hpp"
+#include "comm/liveness/liveness_page.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;
@@ -25,10 +25,10 @@ std::string shown_as(int file, int place = 0) {
 }  // namespace
 
 TEST_CASE("a place is one rank's until it has left, however often it is given out") {
-  LifePage page;
+  LivenessPage page;
   int place = -1;
-  std::optional<ShownLife> earlier;
-  for (int round = 0; round < 3 * LifePage::kPlaces; ++round) {
+  std::optional<PeerLiveness> earlier;
+  for (int round = 0; round < 3 * LivenessPage::kSlots; ++round) {
     const std::string shown = page.show(place);
     REQUIRE(!shown.empty());
     CHECK(place == 0);
@@ -36,29 +36,29 @@ TEST_CASE("a place is one rank's until it has left, however often it is given ou
       page.leave(place, DetachStage::unmapped);
       continue;
     }
-    const std::optional<ShownLife> life = ShownLife::open(shown);
-    REQUIRE(life);
-    CHECK(life->process() == getpid());
-    CHECK(!life->has_reached(DetachStage::work_ended));
+    const std::optional<PeerLiveness> liveness = PeerLiveness::open(shown);
+    REQUIRE(liveness);
+    CHECK(liveness->process() == getpid());
+    CHECK(!liveness->has_reached(DetachStage::work_ended));
     page.leave(place, DetachStage::work_ended);
-    CHECK(life->has_reached(DetachStage::work_ended));
-    CHECK(!life->has_reached(DetachStage::unmapped));
+    CHECK(liveness->has_reached(DetachStage::work_ended));
+    CHECK(!liveness->has_reached(DetachStage::unmapped));
     page.leave(place, DetachStage::unmapped);
-    CHECK(life->has_reached(DetachStage::unmapped));
+    CHECK(liveness->has_reached(DetachStage::unmapped));
     if (earlier) CHECK(earlier->has_reached(DetachStage::unmapped));
-    earlier = ShownLife::open(shown);
+    earlier = PeerLiveness::open(shown);
   }
 }
 
 TEST_CASE("as many ranks as there are places have one each, and no more") {
-  LifePage page;
+  LivenessPage page;
   std::set<int> places;
   int place = -1;
-  for (int i = 0; i < LifePage::kPlaces; ++i) {
+  for (int i = 0; i < LivenessPage::kSlots; ++i) {
     REQUIRE(!page.show(place).empty());
     places.insert(place);
   }
-  CHECK(places.size() == LifePage::kPlaces);
+  CHECK(places.size() == LivenessPage::kSlots);
   CHECK(page.show(place).empty());
   CHECK(place == -1);
   page.leave(7, DetachStage::unmapped);
@@ -76,25 +76,25 @@ TEST_CASE("what is no page of full size, sealed, is refused") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   for (const int file : {grows, little, zeros.get(), ends[0], ends[1], 1 << 20})
-    CHECK(!ShownLife::open(shown_as(file)));
-  for (const char* shown : {"", "1", "1 2 3", "x y z w"}) CHECK(!ShownLife::open(shown));
+    CHECK(!PeerLiveness::open(shown_as(file)));
+  for (const char* shown : {"", "1", "1 2 3", "x y z w"}) CHECK(!PeerLiveness::open(shown));
   for (const int file : {grows, little, ends[0], ends[1]}) close(file);
-  LifePage page;
+  LivenessPage page;
   int place = -1;
   int process = 0, file = 0;
   REQUIRE(std::sscanf(page.show(place).c_str(), "%d %d", &process, &file) == 2);
-  CHECK(ShownLife::open(shown_as(file)));
-  CHECK(!ShownLife::open(shown_as(file, -1)));
-  CHECK(!ShownLife::open(shown_as(file, LifePage::kPlaces)));
+  CHECK(PeerLiveness::open(shown_as(file)));
+  CHECK(!PeerLiveness::open(shown_as(file, -1)));
+  CHECK(!PeerLiveness::open(shown_as(file, LivenessPage::kSlots)));
   CHECK(ftruncate(file, 0) != 0);  // nobody can take it away from who has it mapped
 }
 
 #if !defined(__SANITIZE_THREAD__)
 TEST_CASE("a child made by fork shows nothing and leaves nothing of its parent's") {
-  LifePage page;
+  LivenessPage page;
   int place = -1;
-  const std::optional<ShownLife> life = ShownLife::open(page.show(place));
-  REQUIRE(life);
+  const std::optional<PeerLiveness> liveness = PeerLiveness::open(page.show(place));
+  REQUIRE(liveness);
   const pid_t child = fork();
   if (child == 0) {
     int mine = -1;
@@ -106,9 +106,9 @@ TEST_CASE("a child made by fork shows nothing and leaves nothing of its parent's
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(status == 0);
-  CHECK(!life->has_reached(DetachStage::work_ended));
-  CHECK(!life->ended_by_itself());
+  CHECK(!liveness->has_reached(DetachStage::work_ended));
+  CHECK(!liveness->ended_by_itself());
   page.end();
-  CHECK(life->ended_by_itself());
+  CHECK(liveness->ended_by_itself());
 }
 #endif
