@@ -230,7 +230,7 @@ class Rank {
     OverNodesOptions options;
     options.arrive_s = 30;
     over_ = std::make_unique<GpuOverNodes>(nodes_, side, options, all,
-                                           Patience{deadline_in(60), nullptr});
+                                           Deadline{deadline_in(60), nullptr});
   }
   /// Ranks of a node that share a GPU: no communicator of all ranks.
   void make_rails_alone(const cuda::Exchange& all) {

@@ -69,7 +69,7 @@ Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair,
       text("plait ", PLAIT_VERSION, ": ", ranks(), " ranks on ", joined.topology.name));
 }
 
-Patience Communicator::State::patience(double seconds) {
+Deadline Communicator::State::deadline_after(double seconds) {
   return {deadline_in(seconds), [this] {
             peers.check("a call between nodes");
             peers.meanwhile();
@@ -96,13 +96,13 @@ std::unique_ptr<GpuSide> Communicator::State::device_over_nodes(const PairOf* pa
   const std::optional<Error> missed =
       attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
   joined.forced = forced;
-  const Patience waits{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
-  plait::agree(*over.world, missed, waits);
+  const Deadline arrival_deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
+  plait::agree(*over.world, missed, arrival_deadline);
   const std::string word = made != nullptr      ? ""
                            : why_no_gpu.empty() ? "it was asked for none"
                                                 : why_no_gpu;
   int rank = 0;
-  for (const std::string& why : over.world->exchange(word, waits)) {
+  for (const std::string& why : over.world->exchange(word, arrival_deadline)) {
     if (!why.empty()) why_no_gpu = text("rank ", rank, " has none: ", why);
     if (!why.empty()) return nullptr;
     ++rank;
@@ -127,8 +127,8 @@ NodeSide Communicator::State::node_side() {
 /// NCCL between the nodes. Where the launcher alone chose GPUs, ranks may do without.
 void Communicator::State::join_rails() {
   constexpr double kAnswerS = 2.0;  // who has waited for NCCL in vain still hears who else has
-  const Patience waits = patience(options.arrive_s),
-                 answers = patience(options.arrive_s + kAnswerS);
+  const Deadline arrival_deadline = deadline_after(options.arrive_s),
+                 answers = deadline_after(options.arrive_s + kAnswerS);
   const cuda::Exchange exchange = [&](const std::string& mine) {
     return over.world->exchange(mine, answers);
   };
@@ -136,7 +136,7 @@ void Communicator::State::join_rails() {
     rails = std::make_unique<GpuOverNodes>(
         over.nodes, node_side(),
         OverNodesOptions{joined.forced, joined.bitwise, options.graph_mixing, options.arrive_s},
-        exchange, waits);
+        exchange, arrival_deadline);
   } catch (const AgreedError& error) {
     if (options.device != kDeviceByLauncher) throw;
     why_no_gpu = reason_of(error);
@@ -151,12 +151,12 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   CommunicatorOptions here = in_node();
   here.device = kNoDevice;
   Joined made;
-  const Patience waits{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
+  const Deadline arrival_deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
   Links links;
   if (pair == nullptr) {
     links = link_ranks(here.rank, here.ranks, [&](const auto& wrong, const std::string& word) {
       std::vector<std::string> words;
-      plait::agree(*over.world, wrong, waits, word, &words);
+      plait::agree(*over.world, wrong, arrival_deadline, word, &words);
       return words[static_cast<std::size_t>(over.nodes.peers()[0])];
     });
     here.rendezvous = links.rendezvous();
@@ -164,8 +164,8 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
   links = {};  // before any rank waits for another: those that are still in join() see the end
   if (pair != nullptr && missed) throw Error(*missed);
-  if (pair == nullptr) plait::agree(*over.world, missed, waits);
-  made.topology = pair == nullptr ? topology_of(over, waits) : pair->topology;
+  if (pair == nullptr) plait::agree(*over.world, missed, arrival_deadline);
+  made.topology = pair == nullptr ? topology_of(over, arrival_deadline) : pair->topology;
   for (const int rank : over.nodes.peers()) made.names.push_back(over.world->name_of_rank(rank));
   return made;
 }
@@ -272,7 +272,7 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body,
   const auto steps = [&] {
     refused = agree(mine, counts);
     if (over.world != nullptr)
-      refused = verdict_over(*over.world, mine, refused, patience(options.arrive_s));
+      refused = verdict_over(*over.world, mine, refused, deadline_after(options.arrive_s));
     if (refused) return;
     try {
       body();
@@ -304,19 +304,19 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
   // Memory is committed here, at 100 MB/s or faster however busy the machine.
   const double allowed_s =
       options.deadline_s + static_cast<double>(arena_bytes(sizes)) * ranks() / 1e8;
-  const Patience patience{deadline_in(allowed_s), [this] {
+  const Deadline deadline{deadline_in(allowed_s), [this] {
                             peers.check(text("rank ", rank(), " waits for the others' arenas"));
                             peers.meanwhile();
                           }};
   std::vector<Mapping> fresh;
   const auto share = [&] {
     fresh =
-        share_memory(*joined.rendezvous, local_rank(), local_ranks(), arena_bytes(sizes), patience);
+        share_memory(*joined.rendezvous, local_rank(), local_ranks(), arena_bytes(sizes), deadline);
   };
   if (over.world == nullptr)
     share();
   else
-    plait::agree(*over.world, attempt(share), patience);
+    plait::agree(*over.world, attempt(share), deadline);
   arena_memory = std::move(fresh);
   arenas.sizes = sizes;
   arenas.base.assign(static_cast<std::size_t>(ranks()), nullptr);
@@ -341,7 +341,7 @@ std::vector<double> Communicator::State::scalars_of(const ProvedPlan& plan) {
   const double mine = joined.controls.scalar_of(local_rank(), call);
   for (const std::string& card :
        over.world->exchange(std::string(reinterpret_cast<const char*>(&mine), sizeof mine),
-                            patience(options.arrive_s)))
+                            deadline_after(options.arrive_s)))
     std::memcpy(&scalars.emplace_back(), card.data(), sizeof mine);
   return scalars;
 }
@@ -589,14 +589,14 @@ std::vector<std::string> Communicator::exchange(const std::string& mine) {
                     text("exchange: wanted at most ", kMost, " bytes, found ", mine.size())));
   std::vector<std::string> all;
   state.in_call(descriptor, [&] {
-    const Patience patience{deadline_in(state.options.deadline_s), [&] {
+    const Deadline deadline{deadline_in(state.options.deadline_s), [&] {
                               state.peers.check(text("rank ", rank(), " waits in exchange"));
                             }};
     if (state.over.world != nullptr) {
-      all = state.over.world->exchange(mine, patience);
+      all = state.over.world->exchange(mine, deadline);
       return;
     }
-    for (Contribution& one : state.joined.rendezvous->allgather(mine, {}, patience))
+    for (Contribution& one : state.joined.rendezvous->allgather(mine, {}, deadline))
       all.push_back(std::move(one.bytes));
   });
   return all;

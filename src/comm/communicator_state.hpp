@@ -80,7 +80,7 @@ struct Communicator::State {
   int ranks() const { return options.ranks; }
   int local_rank() const { return joined.controls.rank(); }
   int local_ranks() const { return joined.controls.ranks(); }
-  Patience patience(double seconds);
+  Deadline deadline_after(double seconds);
   Joined join_nodes(const PairOf* pair);
   CommunicatorOptions in_node() const;
   std::unique_ptr<GpuSide> device_over_nodes(const PairOf* pair);

@@ -89,7 +89,7 @@ struct Side {
       return text("rank ", peer, " on host ", hosts[static_cast<std::size_t>(peer)]);
     };
     over = std::make_unique<GpuOverNodes>(nodes, side, how, all,
-                                          Patience{deadline_in(init_s), nullptr});
+                                          Deadline{deadline_in(init_s), nullptr});
   }
   void fail(const Error& error) {
     const std::lock_guard lock(guard);
@@ -624,7 +624,7 @@ TEST_CASE("one thread of the process watches, however many communicators there a
             const GpuOverNodes another(
                 side.nodes, {side.calls.get(), [] { return std::nullopt; }, [](const Error&) {}},
                 {}, [&](const std::string& mine) { return side.board->exchange(rank, mine); },
-                Patience{deadline_in(60), nullptr});
+                Deadline{deadline_in(60), nullptr});
             const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
             while (threads_of_process() > before && std::chrono::steady_clock::now() < until)
               std::this_thread::sleep_for(std::chrono::milliseconds(1));  // errands end

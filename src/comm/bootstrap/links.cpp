@@ -14,18 +14,18 @@ namespace {
 constexpr std::int64_t kStepNs = 10'000'000'000;  ///< a rank that listens is there already
 
 /// Rank 0's socket, and its path as long as ranks come.
-struct Door {
+struct Listener {
   Fd listener;
   std::string path;
-  Door() = default;
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
-  ~Door() {
+  Listener() = default;
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  ~Listener() {
     if (listener.valid()) ::unlink(path.c_str());
   }
 };
 
-Patience soon() { return {now_ns() + kStepNs, nullptr}; }
+Deadline step_deadline() { return {now_ns() + kStepNs, nullptr}; }
 
 }  // namespace
 
@@ -37,7 +37,7 @@ std::string Links::rendezvous() const {
 
 Links link_ranks(int rank, int ranks, const Tell& tell) {
   Links links;
-  Door door;
+  Listener door;
   std::optional<Error> failure = attempt([&] {
     if (rank != 0 || ranks < 2) return;
     // Random: ranks 0 in two containers that share this folder may have one process id.
@@ -48,12 +48,12 @@ Links link_ranks(int rank, int ranks, const Tell& tell) {
   });
   const std::string path = tell(failure, door.path);
   failure = attempt([&] {
-    if (rank != 0) links.sockets.push_back(connect_to(path, soon()));
+    if (rank != 0) links.sockets.push_back(connect_to(path, step_deadline()));
   });
   tell(failure, "");
   failure = attempt([&] {
     for (int peer = 1; rank == 0 && peer < ranks; ++peer) {
-      Fd socket = accept_from(door.listener.get(), soon());
+      Fd socket = accept_from(door.listener.get(), step_deadline());
       if (!socket.valid())
         throw Error(ErrorCode::timeout, text("a rank did not come to '", door.path, "'"));
       check_peer_uid(socket.get(), ::geteuid());

@@ -139,11 +139,11 @@ Fd listen_at(const std::string& path, int backlog) {
               text("bind '", path, "': the path is taken by a file that is no socket"));
 }
 
-Fd connect_to(const std::string& path, const Patience& patience) {
+Fd connect_to(const std::string& path, const Deadline& deadline) {
   const sockaddr_un address = address_of(path);
   Fd fd = new_socket();
   for (;;) {
-    if (patience.check) patience.check();
+    if (deadline.check) deadline.check();
     // The folder may not exist yet; once it does it must be this user's alone.
     if (access(folder_of(path).c_str(), F_OK) == 0) {
       if (!is_private_folder(folder_of(path)))
@@ -158,21 +158,21 @@ Fd connect_to(const std::string& path, const Patience& patience) {
       if (!attached)
         throw Error(ErrorCode::io_error, text("connect '", path, "': ", std::strerror(errno)));
     }
-    if (now_ns() >= patience.deadline_ns)
+    if (now_ns() >= deadline.at_ns)
       throw Error(ErrorCode::timeout,
                   text("rank 0 did not come to '", path, "' before the deadline"));
     poll(nullptr, 0, 2);
   }
 }
 
-Fd accept_from(int listener, const Patience& patience) {
+Fd accept_from(int listener, const Deadline& deadline) {
   for (;;) {
     Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.valid()) return fd;
     const bool later =
         errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
     if (!later) throw call_failed(ErrorCode::io_error, "accept4", errno);
-    if (!wait_socket(listener, POLLIN, patience)) return Fd();
+    if (!wait_socket(listener, POLLIN, deadline)) return Fd();
   }
 }
 

@@ -26,15 +26,14 @@ constexpr std::int64_t kGraceNs =
 
 std::string rank_name(int rank) { return text("rank ", rank); }
 
-Patience within(const Patience& patience, std::int64_t extra_ns) {
-  return {patience.deadline_ns + extra_ns, patience.check};
+Deadline extended(const Deadline& deadline, std::int64_t extra_ns) {
+  return {deadline.at_ns + extra_ns, deadline.check};
 }
 
-/// The same patience, which says what it waits for when that is overdue.
-Patience saying(const Patience& patience, WaitWarning& warning, int rank,
-                std::function<std::string()> sentence) {
-  return {patience.deadline_ns,
-          [check = patience.check, &warning, rank, sentence = std::move(sentence)] {
+/// The same deadline, which says what it waits for when that is overdue.
+Deadline with_warning(const Deadline& deadline, WaitWarning& warning, int rank,
+                      std::function<std::string()> sentence) {
+  return {deadline.at_ns, [check = deadline.check, &warning, rank, sentence = std::move(sentence)] {
             if (check) check();
             warning.look(rank, sentence);
           }};
@@ -50,8 +49,8 @@ void send_failure(int socket, const Error& error, const std::string& peer) {
 
 /// A frame, or the failure that it reports.
 Frame receive_good(int socket, std::uint64_t max_bytes, std::size_t max_fds,
-                   const Patience& patience, const std::string& peer) {
-  Frame frame = receive_frame(socket, max_bytes, max_fds, patience, peer);
+                   const Deadline& deadline, const std::string& peer) {
+  Frame frame = receive_frame(socket, max_bytes, max_fds, deadline, peer);
   if (frame.kind == FrameKind::data) return frame;
   const std::vector<std::string> parts = unpack(frame.bytes);
   if (parts.size() != 2)
@@ -63,7 +62,7 @@ Frame receive_good(int socket, std::uint64_t max_bytes, std::size_t max_fds,
 class Solo : public Rendezvous {
  public:
   std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
-                                      const Patience&) override {
+                                      const Deadline&) override {
     std::vector<Contribution> all(1);
     all[0].bytes = bytes;
     for (int fd : fds) all[0].fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
@@ -79,11 +78,11 @@ class Star : public Rendezvous {
       : rank_(rank), ranks_(ranks), links_(std::move(links)), warning_(warn_after_s) {}
 
   std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
-                                      const Patience& patience) override {
-    if (rank_ != 0) return ask(bytes, fds, patience);
+                                      const Deadline& deadline) override {
+    if (rank_ != 0) return ask(bytes, fds, deadline);
     try {
-      std::vector<Contribution> all = gather(bytes, fds, patience);
-      hand_out(all, patience);
+      std::vector<Contribution> all = gather(bytes, fds, deadline);
+      hand_out(all, deadline);
       return all;
     } catch (const Error& error) {
       for (int rank = 1; rank < ranks_; ++rank)
@@ -101,24 +100,24 @@ class Star : public Rendezvous {
 
  private:
   std::vector<Contribution> gather(const std::string& bytes, const std::vector<int>& fds,
-                                   const Patience& patience) {
+                                   const Deadline& deadline) {
     std::vector<Contribution> all(ranks_);
     all[0].bytes = bytes;
     for (int fd : fds) all[0].fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     for (int rank = 1; rank < ranks_; ++rank) {
       warning_.begin();
-      const Patience aloud = saying(patience, warning_, 0, [rank] {
+      const Deadline warned = with_warning(deadline, warning_, 0, [rank] {
         return text("rank 0 waits for ", rank_name(rank), " to hand in what all ranks exchange");
       });
       Frame frame = receive_good(links_[rank].get(), kMaxContributionBytes, kMaxContributionFds,
-                                 aloud, rank_name(rank));
+                                 warned, rank_name(rank));
       all[rank] = {std::move(frame.bytes), std::move(frame.fds)};
     }
     return all;
   }
 
   /// Everyone gets all bytes, the number of descriptors of each rank, and all descriptors.
-  void hand_out(const std::vector<Contribution>& all, const Patience& patience) {
+  void hand_out(const std::vector<Contribution>& all, const Deadline& deadline) {
     std::vector<std::string> parts;
     std::vector<int> fds;
     for (const Contribution& one : all) {
@@ -129,7 +128,7 @@ class Star : public Rendezvous {
     const std::string bytes = pack(parts);
     for (int rank = 1; rank < ranks_; ++rank) {
       try {
-        send_frame(links_[rank].get(), FrameKind::data, bytes, fds, patience, rank_name(rank));
+        send_frame(links_[rank].get(), FrameKind::data, bytes, fds, deadline, rank_name(rank));
       } catch (const Error& error) {
         // Some have their answer already, so this step stands; the next one finds the rank gone.
         if (error.code() != ErrorCode::peer_lost) throw;
@@ -138,15 +137,15 @@ class Star : public Rendezvous {
   }
 
   std::vector<Contribution> ask(const std::string& bytes, const std::vector<int>& fds,
-                                const Patience& patience) {
+                                const Deadline& deadline) {
     try {
-      send_frame(links_[0].get(), FrameKind::data, bytes, fds, patience, rank_name(0));
+      send_frame(links_[0].get(), FrameKind::data, bytes, fds, deadline, rank_name(0));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost) throw;
       // Rank 0 is gone, but its reason may lie in the socket: the read below tells either.
     }
     Frame frame = receive_good(links_[0].get(), kMaxFrameBytes, kMaxFrameFds,
-                               within(patience, kGraceNs), rank_name(0));
+                               extended(deadline, kGraceNs), rank_name(0));
     const std::vector<std::string> parts = unpack(frame.bytes);
     if (parts.size() != 2 * static_cast<std::size_t>(ranks_))
       throw Error(ErrorCode::parse_error, "rank 0 handed out a malformed allgather");
@@ -267,9 +266,9 @@ void place(Joining& joining, Fd connection) {
 
 /// One connection that has something to say, taken out of `silent`; invalid at the deadline. New
 /// connections go to `silent` first, so that one that never speaks holds up nobody.
-Fd next_speaker(int listener, std::vector<Fd>& silent, const Patience& patience) {
+Fd next_speaker(int listener, std::vector<Fd>& silent, const Deadline& deadline) {
   for (;;) {
-    if (patience.check) patience.check();
+    if (deadline.check) deadline.check();
     std::vector<pollfd> entries{{listener, POLLIN, 0}};
     for (const Fd& fd : silent) entries.push_back({fd.get(), POLLIN, 0});
     if (poll(entries.data(), entries.size(), 10) < 0 && errno != EINTR)
@@ -285,7 +284,7 @@ Fd next_speaker(int listener, std::vector<Fd>& silent, const Patience& patience)
       Fd fd = accept_from(listener, {now_ns(), {}});
       if (fd.valid()) silent.push_back(std::move(fd));
     }
-    if (now_ns() >= patience.deadline_ns) return Fd();
+    if (now_ns() >= deadline.at_ns) return Fd();
   }
 }
 
@@ -316,24 +315,24 @@ void pronounce(Joining& joining) {
   throw Error(*joining.failure);
 }
 
-std::string waits_for(const std::string& who, const std::string& whom, int ranks,
-                      const std::string& place) {
+std::string sentence_about_wait(const std::string& who, const std::string& whom, int ranks,
+                                const std::string& place) {
   return text(who, " waits for ", whom, " of ", ranks, " to come to rendezvous '", place, "'");
 }
 
 std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const JobOf& job,
-                                    const Patience& patience, double warn_after_s) {
+                                    const Deadline& deadline, double warn_after_s) {
   const Unlink unlink_after{path};
   const int ranks = job.ranks;
   Joining joining{job, std::vector<Fd>(ranks), {}, nullptr};
   std::vector<Fd> silent;
   WaitWarning warning(warn_after_s);
-  Patience until = saying(patience, warning, 0, [&] {
-    return waits_for(rank_name(0), text("rank ", joining.missing()), ranks, path);
+  Deadline until = with_warning(deadline, warning, 0, [&] {
+    return sentence_about_wait(rank_name(0), text("rank ", joining.missing()), ranks, path);
   });
   while (joining.came() < ranks - 1) {
     // Once the job cannot be, those who still come are waited for a little, to be told so too.
-    if (joining.failure) until.deadline_ns = std::min(until.deadline_ns, now_ns() + 2'000'000'000);
+    if (joining.failure) until.at_ns = std::min(until.at_ns, now_ns() + 2'000'000'000);
     Fd speaker = next_speaker(listener.get(), silent, until);
     if (!speaker.valid()) {
       if (!joining.failure)
@@ -348,28 +347,28 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
   return std::make_unique<Star>(0, ranks, std::move(joining.links), warn_after_s);
 }
 
-std::unique_ptr<Rendezvous> join_over(Fd link, int rank, const JobOf& job, const Patience& patience,
+std::unique_ptr<Rendezvous> join_over(Fd link, int rank, const JobOf& job, const Deadline& deadline,
                                       double warn_after_s) {
-  send_frame(link.get(), FrameKind::data, join_bytes(rank, job.ranks, job.words), {}, patience,
+  send_frame(link.get(), FrameKind::data, join_bytes(rank, job.ranks, job.words), {}, deadline,
              rank_name(0));
-  receive_good(link.get(), 4096, 0, within(patience, kGraceNs), rank_name(0));
+  receive_good(link.get(), 4096, 0, extended(deadline, kGraceNs), rank_name(0));
   std::vector<Fd> links;
   links.push_back(std::move(link));
   return std::make_unique<Star>(rank, job.ranks, std::move(links), warn_after_s);
 }
 
 std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank, const JobOf& job,
-                                              const Patience& patience, double warn_after_s) {
+                                              const Deadline& deadline, double warn_after_s) {
   if (rank == 0) {
     Fd listener = listen_at(path, job.ranks + 16);
-    if (listener.valid()) return host_at(path, std::move(listener), job, patience, warn_after_s);
+    if (listener.valid()) return host_at(path, std::move(listener), job, deadline, warn_after_s);
     // Somebody is rank 0 there already: come as a member, be refused, and so tell all.
   }
   WaitWarning warning(warn_after_s);
-  const Patience aloud = saying(patience, warning, rank, [&] {
-    return waits_for(rank_name(rank), rank_name(0), job.ranks, path);
+  const Deadline warned = with_warning(deadline, warning, rank, [&] {
+    return sentence_about_wait(rank_name(rank), rank_name(0), job.ranks, path);
   });
-  return join_over(connect_to(path, aloud), rank, job, patience, warn_after_s);
+  return join_over(connect_to(path, warned), rank, job, deadline, warn_after_s);
 }
 
 /// Inherited sockets: copies are used, so that a later communicator can meet over them again.
@@ -386,7 +385,7 @@ std::vector<Fd> inherited(const std::string& list) {
 }
 
 std::unique_ptr<Rendezvous> bootstrap_over_sockets(const std::string& list, int rank,
-                                                   const JobOf& job, const Patience& patience,
+                                                   const JobOf& job, const Deadline& deadline,
                                                    double warn_after_s) {
   const int ranks = job.ranks;
   std::vector<Fd> sockets = inherited(list);
@@ -395,17 +394,17 @@ std::unique_ptr<Rendezvous> bootstrap_over_sockets(const std::string& list, int 
     throw Error(ErrorCode::invalid_argument,
                 text("rendezvous fd:", list, ": wanted ", wanted, " sockets for rank ", rank,
                      " of ", ranks, ", found ", sockets.size()));
-  if (rank != 0) return join_over(std::move(sockets[0]), rank, job, patience, warn_after_s);
+  if (rank != 0) return join_over(std::move(sockets[0]), rank, job, deadline, warn_after_s);
   WaitWarning warning(warn_after_s);
   Joining joining{job, std::vector<Fd>(ranks), {}, nullptr};
   for (int peer = 1; peer < ranks; ++peer) {
     Fd& socket = sockets[peer - 1];
     warning.begin();
-    const Patience aloud = saying(patience, warning, 0, [&] {
-      return waits_for(rank_name(0), rank_name(peer), ranks, "fd:" + list);
+    const Deadline warned = with_warning(deadline, warning, 0, [&] {
+      return sentence_about_wait(rank_name(0), rank_name(peer), ranks, "fd:" + list);
     });
     try {
-      const Frame frame = receive_frame(socket.get(), kMostJoinBytes, 0, aloud, rank_name(peer));
+      const Frame frame = receive_frame(socket.get(), kMostJoinBytes, 0, warned, rank_name(peer));
       const int named = check_join(frame.bytes, job, joining.links);
       joining.links[named] = std::move(socket);
     } catch (const Error& error) {
@@ -420,13 +419,13 @@ std::unique_ptr<Rendezvous> bootstrap_over_sockets(const std::string& list, int 
 }  // namespace
 
 std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ranks,
-                                      const Patience& patience, double warn_after_s,
+                                      const Deadline& deadline, double warn_after_s,
                                       const std::string& job) {
   if (ranks == 1 && rank == 0) return std::make_unique<Solo>();
   if (where.rfind("unix:", 0) == 0)
-    return bootstrap_at_path(where.substr(5), rank, {ranks, job}, patience, warn_after_s);
+    return bootstrap_at_path(where.substr(5), rank, {ranks, job}, deadline, warn_after_s);
   if (where.rfind("fd:", 0) == 0)
-    return bootstrap_over_sockets(where.substr(3), rank, {ranks, job}, patience, warn_after_s);
+    return bootstrap_over_sockets(where.substr(3), rank, {ranks, job}, deadline, warn_after_s);
   throw Error(ErrorCode::invalid_argument,
               text("rendezvous: wanted unix:PATH or fd:N[,N...], found '", where, "'"));
 }

@@ -23,7 +23,7 @@ class Rendezvous {
   /// Every rank's contribution, in rank order. The descriptors sent stay the caller's. Fails alike
   /// on all ranks that rank 0 can still reach.
   virtual std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
-                                              const Patience& patience) = 0;
+                                              const Deadline& deadline) = 0;
   /// Sockets whose end of file means that a rank is gone: (rank, descriptor).
   virtual std::vector<std::pair<int, int>> sockets() const = 0;
 };
@@ -36,7 +36,7 @@ inline constexpr std::size_t kMaxContributionFds = 4;
 /// come. Says after `overdue_s` for whom it waits, if it is still waiting. job: what the launcher
 /// calls this rank's job (job_words); ranks of two jobs are a mismatch, and an empty one fits all.
 std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ranks,
-                                      const Patience& patience, double warn_after_s = kWaitWarningS,
+                                      const Deadline& deadline, double warn_after_s = kWaitWarningS,
                                       const std::string& job = {});
 
 /// The names that launchers give to this process's job, "NAME=value" a line.

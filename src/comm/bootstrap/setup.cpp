@@ -175,20 +175,20 @@ void set_log_once(const Env& env) {
 
 std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error>& failure,
                                const std::string& bytes, const std::vector<int>& fds,
-                               const Patience& patience) {
-  std::vector<Contribution> all = rendezvous.allgather(card_of(failure, bytes), fds, patience);
+                               const Deadline& deadline) {
+  std::vector<Contribution> all = rendezvous.allgather(card_of(failure, bytes), fds, deadline);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     all[rank].bytes = bytes_on(all[rank].bytes, text("rank ", rank));
   return all;
 }
 
 std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, std::uint64_t bytes,
-                                  const Patience& patience) {
+                                  const Deadline& deadline) {
   Fd mine;
   std::optional<Error> failure = attempt([&] { mine = make_shared_memory(bytes, ranks - 1); });
   std::vector<int> fds;
   if (mine.valid()) fds.push_back(mine.get());
-  const std::vector<Contribution> all = vote(rendezvous, failure, "", fds, patience);
+  const std::vector<Contribution> all = vote(rendezvous, failure, "", fds, deadline);
   std::vector<Mapping> mappings(ranks);
   failure = attempt([&] {
     for (int peer = 0; peer < ranks; ++peer) {
@@ -198,7 +198,7 @@ std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, s
       mappings[peer] = map_shared_memory(peer == rank ? mine : all[peer].fds[0], bytes);
     }
   });
-  vote(rendezvous, failure, "", {}, patience);
+  vote(rendezvous, failure, "", {}, deadline);
   return mappings;
 }
 
@@ -222,7 +222,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
       if (options.meanwhile) options.meanwhile();
       if (ask) ask();
     };
-  const Patience patience{deadline_in(options.arrive_s > 0 ? options.arrive_s : 1.0), look};
+  const Deadline deadline{deadline_in(options.arrive_s > 0 ? options.arrive_s : 1.0), look};
   Env env;
   std::optional<Error> failure = attempt([&] {
     env = read_env();
@@ -238,7 +238,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   const double warn_after_s =
       pair == nullptr ? kWaitWarningS : std::numeric_limits<double>::infinity();
   joined.rendezvous = bootstrap(rendezvous_address(options, env), options.rank, options.ranks,
-                                patience, warn_after_s, job_shown(options, env));
+                                deadline, warn_after_s, job_shown(options, env));
   Fd process;
   std::string topology;
   const std::optional<Error> trouble = attempt([&] {
@@ -249,7 +249,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   std::vector<int> fds;
   if (process.valid()) fds.push_back(process.get());
   std::vector<Contribution> hello =
-      vote(*joined.rendezvous, trouble, pack(settings(options, env)), fds, patience);
+      vote(*joined.rendezvous, trouble, pack(settings(options, env)), fds, deadline);
   const std::vector<int> pids = compare_settings(hello);
   for (int rank = 0; rank < options.ranks; ++rank) {
     if (hello[rank].fds.size() != 1)
@@ -262,7 +262,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
     topology = pair == nullptr ? topology_json(options, env) : to_json(pair->topology);
   });
   const std::string shown =
-      vote(*joined.rendezvous, failure, pack({topology, unique_word()}), {}, patience)[0].bytes;
+      vote(*joined.rendezvous, failure, pack({topology, unique_word()}), {}, deadline)[0].bytes;
   const std::vector<std::string> of_rank_0 = unpack(shown);
   if (of_rank_0.size() != 2)
     throw Error(ErrorCode::parse_error, "rank 0 sent no topology and name");
@@ -270,10 +270,10 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   joined.name = of_rank_0[1];
   joined.bitwise = env.bitwise || options.bitwise;
   std::vector<Mapping> pages =
-      share_memory(*joined.rendezvous, options.rank, options.ranks, kControlBytes, patience);
+      share_memory(*joined.rendezvous, options.rank, options.ranks, kControlBytes, deadline);
   Controls::prepare(pages[options.rank], options.rank);
   vote(*joined.rendezvous, std::nullopt, "", {},
-       patience);  // every header stands before it is read
+       deadline);  // every header stands before it is read
   for (int rank = 0; rank < options.ranks; ++rank) Controls::check(pages[rank], rank);
   joined.controls = Controls(options.rank, std::move(pages));
   return joined;

@@ -20,7 +20,7 @@ namespace plait {
 /// A vote that carries descriptors too.
 std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error>& failure,
                                const std::string& bytes, const std::vector<int>& fds,
-                               const Patience& patience);
+                               const Deadline& deadline);
 
 /// What a communicator needs from the others.
 struct Joined {
@@ -52,6 +52,6 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair);
 /// Makes, exchanges and maps one piece of shared memory a rank. AgreedError(out_of_memory) on all
 /// ranks where one cannot.
 std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, std::uint64_t bytes,
-                                  const Patience& patience);
+                                  const Deadline& deadline);
 
 }  // namespace plait

@@ -34,8 +34,8 @@ struct FrameHeader {
   throw Error(ErrorCode::peer_lost, text(peer, " ", how));
 }
 
-void wait_or_throw(int socket, short events, const Patience& patience, const std::string& peer) {
-  if (!wait_socket(socket, events, patience))
+void wait_or_throw(int socket, short events, const Deadline& deadline, const std::string& peer) {
+  if (!wait_socket(socket, events, deadline))
     throw Error(ErrorCode::timeout,
                 text(peer, (events & POLLIN) != 0 ? " sent nothing" : " took nothing",
                      " before the deadline"));
@@ -43,7 +43,7 @@ void wait_or_throw(int socket, short events, const Patience& patience, const std
 
 /// sendmsg until all is gone; descriptors travel with the first byte.
 void send_all(int socket, const char* data, std::size_t bytes, const std::vector<int>& fds,
-              const Patience& patience, const std::string& peer) {
+              const Deadline& deadline, const std::string& peer) {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFrameFds)] = {};
   bool fds_gone = fds.empty();
   while (bytes > 0) {
@@ -64,7 +64,7 @@ void send_all(int socket, const char* data, std::size_t bytes, const std::vector
     if (sent > 0) {
       data += sent, bytes -= static_cast<std::size_t>(sent), fds_gone = true;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait_or_throw(socket, POLLOUT, patience, peer);
+      wait_or_throw(socket, POLLOUT, deadline, peer);
     } else if (errno == EPIPE || errno == ECONNRESET) {
       lost(peer, "closed its socket");
     } else if (errno != EINTR) {
@@ -87,7 +87,7 @@ void take_fds(msghdr& message, std::vector<Fd>& fds) {
 }
 
 void receive_all(int socket, char* data, std::size_t bytes, std::vector<Fd>& fds,
-                 const Patience& patience, const std::string& peer) {
+                 const Deadline& deadline, const std::string& peer) {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFrameFds)];
   while (bytes > 0) {
     iovec part{data, bytes};
@@ -105,7 +105,7 @@ void receive_all(int socket, char* data, std::size_t bytes, std::vector<Fd>& fds
     } else if (got == 0) {
       lost(peer, "closed its socket");
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait_or_throw(socket, POLLIN, patience, peer);
+      wait_or_throw(socket, POLLIN, deadline, peer);
     } else if (errno == ECONNRESET) {
       lost(peer, "closed its socket");
     } else if (errno != EINTR) {
@@ -136,10 +136,10 @@ std::int64_t deadline_in(double seconds) {
   return now_ns() + static_cast<std::int64_t>(std::clamp(seconds, 0.0, kLongest) * 1e9);
 }
 
-bool wait_socket(int socket, short events, const Patience& patience) {
+bool wait_socket(int socket, short events, const Deadline& deadline) {
   for (;;) {
-    if (patience.check) patience.check();
-    const std::int64_t left_ns = patience.deadline_ns - now_ns();
+    if (deadline.check) deadline.check();
+    const std::int64_t left_ns = deadline.at_ns - now_ns();
     const std::int64_t left_ms =
         std::clamp<std::int64_t>(left_ns / 1'000'000 + 1, 0, kCheckEveryMs);
     pollfd entry{socket, events, 0};
@@ -152,7 +152,7 @@ bool wait_socket(int socket, short events, const Patience& patience) {
 }
 
 void send_frame(int socket, FrameKind kind, const std::string& bytes, const std::vector<int>& fds,
-                const Patience& patience, const std::string& peer) {
+                const Deadline& deadline, const std::string& peer) {
   if (bytes.size() > kMaxFrameBytes || fds.size() > kMaxFrameFds)
     throw Error(ErrorCode::invalid_argument, text("frame to ", peer, ": wanted at most ",
                                                   kMaxFrameBytes, " bytes, found ", bytes.size()));
@@ -160,15 +160,15 @@ void send_frame(int socket, FrameKind kind, const std::string& bytes, const std:
   header.kind = static_cast<std::uint32_t>(kind);
   header.bytes = bytes.size();
   header.fds = fds.size();
-  send_all(socket, reinterpret_cast<const char*>(&header), sizeof(header), fds, patience, peer);
-  send_all(socket, bytes.data(), bytes.size(), {}, patience, peer);
+  send_all(socket, reinterpret_cast<const char*>(&header), sizeof(header), fds, deadline, peer);
+  send_all(socket, bytes.data(), bytes.size(), {}, deadline, peer);
 }
 
 Frame receive_frame(int socket, std::uint64_t max_bytes, std::size_t max_fds,
-                    const Patience& patience, const std::string& peer) {
+                    const Deadline& deadline, const std::string& peer) {
   FrameHeader header;
   Frame frame;
-  receive_all(socket, reinterpret_cast<char*>(&header), sizeof(header), frame.fds, patience, peer);
+  receive_all(socket, reinterpret_cast<char*>(&header), sizeof(header), frame.fds, deadline, peer);
   const bool known_kind = header.kind == 1 || header.kind == 2;
   if (header.magic != kFrameMagic || !known_kind)
     throw Error(ErrorCode::parse_error, text(peer, " does not speak plait's rendezvous protocol"));
@@ -180,7 +180,7 @@ Frame receive_frame(int socket, std::uint64_t max_bytes, std::size_t max_fds,
   frame.kind = static_cast<FrameKind>(header.kind);
   frame.bytes.resize(header.bytes);
   std::vector<Fd> extra;
-  receive_all(socket, frame.bytes.data(), frame.bytes.size(), extra, patience, peer);
+  receive_all(socket, frame.bytes.data(), frame.bytes.size(), extra, deadline, peer);
   if (!extra.empty()) throw Error(ErrorCode::parse_error, text(peer, " sent stray descriptors"));
   return frame;
 }

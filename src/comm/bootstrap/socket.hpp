@@ -32,8 +32,8 @@ std::int64_t now_ns();
 std::int64_t deadline_in(double seconds);
 
 /// How long to wait, and whom to ask meanwhile (at least every 10 ms); the question may throw.
-struct Patience {
-  std::int64_t deadline_ns = 0;
+struct Deadline {
+  std::int64_t at_ns = 0;
   std::function<void()> check;
 };
 
@@ -50,13 +50,13 @@ inline constexpr std::size_t kMaxFrameFds = 128;
 
 /// Error(timeout), Error(peer_lost) or Error(io_error); `peer` names the other end in the message.
 void send_frame(int socket, FrameKind kind, const std::string& bytes, const std::vector<int>& fds,
-                const Patience& patience, const std::string& peer);
+                const Deadline& deadline, const std::string& peer);
 /// Also Error(parse_error) where what comes is no frame, too long, or carries other than `fds`
 /// descriptors.
 Frame receive_frame(int socket, std::uint64_t max_bytes, std::size_t max_fds,
-                    const Patience& patience, const std::string& peer);
+                    const Deadline& deadline, const std::string& peer);
 /// Waits until the socket has one of `events` (poll's) or the deadline passes (false).
-bool wait_socket(int socket, short events, const Patience& patience);
+bool wait_socket(int socket, short events, const Deadline& deadline);
 
 /// Throws Error(permission) unless the user at the other end is `uid`.
 void check_peer_uid(int socket, uid_t uid);
@@ -73,9 +73,9 @@ bool is_private_folder(const std::string& path);
 /// that nobody answers at is replaced if its folder is private.
 Fd listen_at(const std::string& path, int backlog);
 /// Tries until the deadline. Error(timeout) where nobody listens at the path by then.
-Fd connect_to(const std::string& path, const Patience& patience);
+Fd connect_to(const std::string& path, const Deadline& deadline);
 /// One connection, or an invalid Fd at the deadline.
-Fd accept_from(int listener, const Patience& patience);
+Fd accept_from(int listener, const Deadline& deadline);
 
 /// Strings as one string and back; unpack throws Error(parse_error) on anything pack did not make.
 std::string pack(const std::vector<std::string>& parts);

@@ -66,11 +66,11 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
       joined_(joined),
       pair_bytes_(pair == nullptr ? std::nullopt : std::optional(pair->device_bytes)),
       owner_(getpid()) {
-  const Patience patience{deadline_in(options.arrive_s),
+  const Deadline deadline{deadline_in(options.arrive_s),
                           pair == nullptr ? now_and_then(options.interrupt) : pair->check};
   const cuda::Exchange exchange = [&](const std::string& mine) {
     std::vector<std::string> cards;
-    for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, patience))
+    for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, deadline))
       cards.push_back(std::move(one.bytes));
     return cards;
   };
@@ -78,24 +78,24 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
   const std::optional<Error> failure = attempt([&] {
     try {
       set_up(exchange);
-      bootstrap_peers(patience);
+      bootstrap_peers(deadline);
     } catch (const AgreedError& error) {
       agreed = error;
     }
   });
   if (agreed) throw AgreedError(*agreed);
-  vote(*joined_.rendezvous, failure, "", {}, patience);
+  vote(*joined_.rendezvous, failure, "", {}, deadline);
   if (options_.ranks > 1) watch(peers_, *this, ObserverCalls::look);
 }
 
 /// The pages and processes of all: handed over, so that nobody has to look them up.
-void GpuSide::bootstrap_peers(const Patience& patience) {
+void GpuSide::bootstrap_peers(const Deadline& deadline) {
   if (options_.ranks == 1) return;
   const std::string mine = publish_liveness(place_.number);
   if (mine.empty())
     throw Error(ErrorCode::out_of_memory, "no memory to show other ranks that this one lives");
   const std::vector<Contribution> all =
-      vote(*joined_.rendezvous, std::nullopt, mine, {liveness_page_fd()}, patience);
+      vote(*joined_.rendezvous, std::nullopt, mine, {liveness_page_fd()}, deadline);
   peers_ = std::make_shared<WatchedPeers>();
   for (const Peer& peer : joined_.peers) {
     const Contribution& shown = all[static_cast<std::size_t>(peer.rank)];

@@ -56,7 +56,7 @@ class GpuSide : private PeerObserver {
   GpuSide(const CommunicatorOptions& options, Joined& joined, const PairOf* pair);
   void set_up(const cuda::Exchange& exchange);
   GpuCallsOptions calls_options(const Env& env, const GpuGroup& group) const;
-  void bootstrap_peers(const Patience& patience);
+  void bootstrap_peers(const Deadline& deadline);
   void lost(int rank, int process, Loss how) override;
   void look() override;
   void fail_streams() noexcept override { calls_->rank().fail(); }

@@ -9,7 +9,7 @@
 
 namespace plait {
 
-/// For a Patience or a watch that is asked more often than the program wants to be: asks it every
+/// For a Deadline or a watch that is asked more often than the program wants to be: asks it every
 /// 0.1 s. Null where there is nothing to ask.
 inline std::function<void()> now_and_then(std::function<void()> interrupt) {
   if (!interrupt) return nullptr;

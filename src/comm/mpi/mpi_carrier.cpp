@@ -68,14 +68,14 @@ class MpiCarrier : public Carrier {
     let_errors_return();
   }
   /// All ranks of MPI_COMM_WORLD together.
-  MpiCarrier(mpi::Loaded loaded, int rank, int ranks, const Patience& patience, double arrive_s)
+  MpiCarrier(mpi::Loaded loaded, int rank, int ranks, const Deadline& deadline, double arrive_s)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
     Handle request = 0;
     call(mpi_.Comm_idup(loaded_.abi.world, &comm_, &request), "MPI_Comm_idup");
     for (int turn = 1; !test(request); ++turn) {
       ::usleep(turn < 100 ? 10 : 500);
-      if (turn % 16 == 0 && patience.check) patience.check();
-      if (now_ns() > patience.deadline_ns || (turn % 16 == 0 && somebody_gave_up()))
+      if (turn % 16 == 0 && deadline.check) deadline.check();
+      if (now_ns() > deadline.at_ns || (turn % 16 == 0 && somebody_gave_up()))
         throw Error(ErrorCode::timeout, who_is_missing(arrive_s));
     }
     let_errors_return();
@@ -254,7 +254,7 @@ std::shared_ptr<Carrier> mpi::carrier_on(Handle comm, int rank, int ranks) {
   return std::make_shared<MpiCarrier>(find_loaded(), comm, rank, ranks);
 }
 
-std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Patience& patience, double arrive_s,
+std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Deadline& deadline, double arrive_s,
                                      bool may_be_some) {
   mpi::Loaded loaded = mpi::find_loaded();
   if (loaded.library == nullptr) return nullptr;
@@ -273,13 +273,13 @@ std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Patience& patien
     if (its_ranks == ranks) {  // the others wait for it
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);
-      World(std::make_shared<MpiCarrier>(std::move(loaded), its_rank, ranks, patience, arrive_s),
+      World(std::make_shared<MpiCarrier>(std::move(loaded), its_rank, ranks, deadline, arrive_s),
             std::move(members), its_rank)
           .tell(wrong);
     }
     throw Error(wrong);
   }
-  return std::make_unique<MpiCarrier>(std::move(loaded), rank, ranks, patience, arrive_s);
+  return std::make_unique<MpiCarrier>(std::move(loaded), rank, ranks, deadline, arrive_s);
 }
 
 }  // namespace plait

@@ -55,8 +55,8 @@ struct Errand {
   Comm comm = nullptr;
 };
 
-/// Runs it with the GPU current. Error(timeout), what patience.check throws, or peer_lost.
-Comm in_time(cuda::Context context, const Patience& patience, const std::string& what,
+/// Runs it with the GPU current. Error(timeout), what deadline.check throws, or peer_lost.
+Comm in_time(cuda::Context context, const Deadline& deadline, const std::string& what,
              const std::function<Result(Comm*)>& work) {
   const auto errand = std::make_shared<Errand>();
   quiet_thread([errand, context, work] {
@@ -81,8 +81,8 @@ Comm in_time(cuda::Context context, const Patience& patience, const std::string&
     errand->done.wait_for(lock, std::chrono::milliseconds(10));
     if (errand->is_done) break;
     std::optional<Error> missed;
-    if (patience.check) missed = attempt(patience.check);
-    if (!missed && now_ns() > patience.deadline_ns)
+    if (deadline.check) missed = attempt(deadline.check);
+    if (!missed && now_ns() > deadline.at_ns)
       missed = Error(ErrorCode::timeout, text(what, ": NCCL has not come back by the deadline"));
     if (!missed) continue;
     errand->is_given_up = true;  // what comes of it later is aborted
@@ -133,13 +133,13 @@ Ids agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchange) {
 }
 
 Comm made_by(const std::string& bytes, int ranks, int rank, cuda::Context context,
-             const Patience& patience, const std::string& what) {
+             const Deadline& deadline, const std::string& what) {
   UniqueId id{};
   if (bytes.size() != sizeof id.bytes)
     throw Error(ErrorCode::parse_error,
                 text(what, ": wanted an id of NCCL, found ", bytes.size(), " bytes"));
   std::memcpy(id.bytes, bytes.data(), sizeof id.bytes);
-  return in_time(context, patience, what, [id, ranks, rank](Comm* comm) {
+  return in_time(context, deadline, what, [id, ranks, rank](Comm* comm) {
     return nccl::real().init_rank(comm, ranks, id, rank);
   });
 }
@@ -161,7 +161,7 @@ CallOptions over_nodes_alone(const CallOptions& forced) {
 }  // namespace
 
 GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
-                           const cuda::Exchange& exchange, const Patience& patience)
+                           const cuda::Exchange& exchange, const Deadline& deadline)
     : PeerObserver(0),
       side_(std::move(side)),
       options_(options),
@@ -173,10 +173,10 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
   Comm whole = nullptr, rail = nullptr;
   std::unique_ptr<nccl::SideStream> aside;
   const auto missed = attempt([&] {
-    whole = made_by(ids.whole, ranks_, rank_, context, patience, "NCCL among all ranks");
+    whole = made_by(ids.whole, ranks_, rank_, context, deadline, "NCCL among all ranks");
     if (nodes.place < rails_of(nodes) && ranks_ > nodes.count())
       rail = made_by(ids.rails[static_cast<std::size_t>(nodes.place)], nodes.count(), nodes.mine,
-                     context, patience, text("NCCL on rail ", nodes.place));
+                     context, deadline, text("NCCL on rail ", nodes.place));
     aside = nccl::cuda_side_stream(side_.calls->ordinal());
     const cuda::Current current(context);
     marker_.open();

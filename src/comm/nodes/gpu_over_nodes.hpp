@@ -43,7 +43,7 @@ class GpuOverNodes : private PeerObserver {
   /// All ranks of all nodes together. Throws on all of them alike: AgreedError(unsupported) where
   /// one has no NCCL, timeout where one does not come, peer_lost.
   GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
-               const cuda::Exchange& exchange, const Patience& patience);
+               const cuda::Exchange& exchange, const Deadline& deadline);
   /// Waits a moment for what is under way; what stands still is aborted.
   ~GpuOverNodes() override;
   GpuOverNodes(const GpuOverNodes&) = delete;

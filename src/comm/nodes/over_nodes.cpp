@@ -34,7 +34,7 @@ std::vector<int> everybody(const World& world) {
 }
 
 double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t bytes,
-              const Patience& patience) {
+              const Deadline& deadline) {
   auto memory = std::make_unique<std::vector<char>>(bytes);
   Request request;
   request.collective = Collective::copy;
@@ -45,7 +45,7 @@ double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t byt
   for (int way = 0; way < 2; ++way) {  // there and back
     request.root = way;
     request.peer = 1 - way;
-    world.run(request, pair, sends ? 0 : 1, memory->data(), memory->data(), memory, patience,
+    world.run(request, pair, sends ? 0 : 1, memory->data(), memory->data(), memory, deadline,
               "a first message between nodes");
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
@@ -79,15 +79,15 @@ Network network_from(const std::string& words, int nodes) {
 }
 
 /// Between the first ranks of the first two nodes: both measure, and rank 0 tells.
-Network measured(OverNodes& over, const Patience& patience) {
+Network measured(OverNodes& over, const Deadline& deadline) {
   constexpr std::uint64_t kLong = 8 << 20;  // more than a shaped link lets through at once
   const int first = over.nodes.members[0][0], second = over.nodes.members[1][0];
   const int me = over.nodes.peers()[static_cast<std::size_t>(over.nodes.place)];
   double short_s = 0, long_s = 0;
   if (me == first || me == second) {
-    static_cast<void>(copy_s(*over.world, {first, second}, me == first, 8, patience));
-    short_s = copy_s(*over.world, {first, second}, me == first, 8, patience);
-    long_s = copy_s(*over.world, {first, second}, me == first, kLong, patience);
+    static_cast<void>(copy_s(*over.world, {first, second}, me == first, 8, deadline));
+    short_s = copy_s(*over.world, {first, second}, me == first, 8, deadline);
+    long_s = copy_s(*over.world, {first, second}, me == first, kLong, deadline);
   }
   Network network;
   network.nodes = over.nodes.count();
@@ -174,9 +174,9 @@ std::unique_ptr<World> world_of(const CommunicatorOptions& options, const Env& e
 /// The error of the first rank that has one; all ranks together. shown, where wanted: what each
 /// gives besides.
 std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
-                                 const Patience& patience, const std::string& bytes = {},
+                                 const Deadline& deadline, const std::string& bytes = {},
                                  std::vector<std::string>* shown = nullptr) {
-  const std::vector<std::string> cards = world.exchange(card_of(mine, bytes), patience);
+  const std::vector<std::string> cards = world.exchange(card_of(mine, bytes), deadline);
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     const std::optional<Error> first = attempt([&] {
       std::string one = bytes_on(cards[rank], world.name_of_rank(static_cast<int>(rank)));
@@ -189,12 +189,12 @@ std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
 
 /// Who is where, by cards that go round. wrong: what this rank has against it.
 void bootstrap_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& env,
-                     const std::optional<Error>& wrong, const Patience& patience) {
+                     const std::optional<Error>& wrong, const Deadline& deadline) {
   std::vector<std::string> cards;
   const bool named = !options.node.empty();
   const std::string card = pack(
       {named ? options.node : host_name(), settings_of(options, env), called(), network_words()});
-  or_tell(*over.world, [&] { agree(*over.world, wrong, patience, card, &cards); });
+  or_tell(*over.world, [&] { agree(*over.world, wrong, deadline, card, &cards); });
   std::vector<std::string> hosts, names;
   for (const std::string& shown : cards) {
     const std::vector<std::string> parts = unpack(shown);
@@ -234,19 +234,19 @@ OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
     throw;
   }
   if (over.world == nullptr) return {};
-  const Patience patience{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
-  bootstrap_nodes(over, options, env, wrong, patience);
+  const Deadline deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
+  bootstrap_nodes(over, options, env, wrong, deadline);
   if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
   if (known == Hosts::not_known)
     or_tell(*over.world,
-            [&] { agree(*over.world, attempt([&] { check_over(options, env); }), patience); });
+            [&] { agree(*over.world, attempt([&] { check_over(options, env); }), deadline); });
   return over;
 }
 
-Topology topology_of(OverNodes& over, const Patience& patience) {
+Topology topology_of(OverNodes& over, const Deadline& deadline) {
   std::size_t most = 0;
   for (const std::vector<int>& members : over.nodes.members) most = std::max(most, members.size());
-  Network network = over.network.empty() ? measured(over, patience)
+  Network network = over.network.empty() ? measured(over, deadline)
                                          : network_from(over.network, over.nodes.count());
   std::string shape;
   const std::optional<Error> missed = attempt([&] {
@@ -260,7 +260,7 @@ Topology topology_of(OverNodes& over, const Patience& patience) {
         pack({to_json(cluster_of(node, network)), text(network.latency_ns, ' ', network.gb_per_s)});
   });
   std::vector<std::string> shown;
-  agree(*over.world, missed, patience, shape, &shown);
+  agree(*over.world, missed, deadline, shape, &shown);
   const std::vector<std::string> parts =
       unpack(shown[static_cast<std::size_t>(over.nodes.members[0][0])]);
   if (parts.size() != 2) throw Error(ErrorCode::parse_error, "rank 0 sent no topology");
@@ -279,14 +279,14 @@ std::vector<int> devices_of(const Topology& topology, const Nodes& nodes) {
   return devices;
 }
 
-void agree(World& world, const std::optional<Error>& mine, const Patience& patience,
+void agree(World& world, const std::optional<Error>& mine, const Deadline& deadline,
            const std::string& bytes, std::vector<std::string>* shown) {
-  if (const auto first = first_error(world, mine, patience, bytes, shown))
+  if (const auto first = first_error(world, mine, deadline, bytes, shown))
     throw AgreedError(first->code(), reason_of(*first));
 }
 
 std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
-                                  const std::optional<Error>& refused, const Patience& patience) {
+                                  const std::optional<Error>& refused, const Deadline& deadline) {
   const std::string said = print(mine);
   const std::uint64_t hash = hash_bytes(said.data(), said.size(), mine.plan_hash);
   auto kept = std::make_unique<std::array<std::uint64_t, 3>>();
@@ -298,12 +298,12 @@ std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
   request.op = ReduceOp::max;
   request.count = words.size();
   request.ranks = world.ranks();
-  world.run(request, everybody(world), world.rank(), words.data(), words.data(), kept, patience,
+  world.run(request, everybody(world), world.rank(), words.data(), words.data(), kept, deadline,
             "a call that the ranks of all nodes make");
   if (words[0] == 0 && words[1] == ~words[2]) return std::nullopt;
-  if (words[0] != 0) return first_error(world, refused, patience);
+  if (words[0] != 0) return first_error(world, refused, deadline);
   const std::vector<std::string> all =
-      world.exchange(text(said, ", by plan ", mine.plan_hash), patience);
+      world.exchange(text(said, ", by plan ", mine.plan_hash), deadline);
   const auto other =
       std::find_if(all.begin(), all.end(), [&](const std::string& one) { return one != all[0]; });
   return Error(ErrorCode::mismatch, text("rank 0 calls ", all[0], ", rank ", other - all.begin(),

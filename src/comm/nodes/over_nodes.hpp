@@ -19,7 +19,7 @@ namespace plait {
 /// all ranks together. Null where there is none, and where it has more ranks and they may_be_some
 /// of them; Error(mismatch) where it has others, Error(timeout) where one does not come, which
 /// names it.
-std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Patience& patience, double arrive_s,
+std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Deadline& deadline, double arrive_s,
                                      bool may_be_some);
 
 /// A communicator's ranks where these are on several nodes; no world = all are on one.
@@ -35,12 +35,12 @@ struct OverNodes {
 OverNodes over_nodes(const CommunicatorOptions& options, const Env& env);
 /// The machine as plans over nodes see it: CPU ranks of each node, joined by links of the speed
 /// that messages have between the first two nodes. All ranks together; the same on all.
-Topology topology_of(OverNodes& over, const Patience& patience);
+Topology topology_of(OverNodes& over, const Deadline& deadline);
 /// The topology's device of each rank.
 std::vector<int> devices_of(const Topology& topology, const Nodes& nodes);
 /// All throw the error of the first rank that has one, as an AgreedError; all ranks together.
 /// shown, where wanted: what each gives besides.
-void agree(World& world, const std::optional<Error>& mine, const Patience& patience,
+void agree(World& world, const std::optional<Error>& mine, const Deadline& deadline,
            const std::string& bytes = {}, std::vector<std::string>* shown = nullptr);
 /// What a step throws on this rank alone is told to the others, who wait for it.
 template <class Step>
@@ -57,6 +57,6 @@ auto or_tell(World& world, const Step& step) {
 /// What all ranks of all nodes throw for this call: refused is my node's verdict. Nothing where all
 /// make the same.
 std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
-                                  const std::optional<Error>& refused, const Patience& patience);
+                                  const std::optional<Error>& refused, const Deadline& deadline);
 
 }  // namespace plait

@@ -345,16 +345,16 @@ std::string World::awaits(int begun) const {
   return names.empty() ? "nobody" : names;
 }
 
-void World::await(int begun, const Patience& patience, const std::string& waiting) {
+void World::await(int begun, const Deadline& deadline, const std::string& waiting) {
   std::int64_t looked_ns = now_ns();
   for (int turn = 0; !is_done(begun); ++turn) {
     turn < kYields ? static_cast<void>(::sched_yield()) : static_cast<void>(::usleep(kSleepUs));
     const std::int64_t at_ns = now_ns();
     if (at_ns - looked_ns < kLookEveryNs) continue;
     looked_ns = at_ns;
-    if (patience.check) patience.check();
+    if (deadline.check) deadline.check();
     check();
-    if (at_ns > patience.deadline_ns)
+    if (at_ns > deadline.at_ns)
       throw Error(ErrorCode::timeout, text(waiting, ": the deadline has passed without ",
                                            awaits(begun), " (", carrier_->name(), ")"));
   }
@@ -418,7 +418,7 @@ void World::check() const {
 }
 
 std::vector<std::string> World::gathered(const std::string& mine, std::size_t each,
-                                         const Patience& patience) {
+                                         const Deadline& deadline) {
   Request request;
   request.collective = Collective::all_gather;
   request.type = DataType::uint8;
@@ -429,7 +429,7 @@ std::vector<std::string> World::gathered(const std::string& mine, std::size_t ea
   kept->second.resize(each * members_.size());
   std::vector<int> everybody(members_.size());
   std::iota(everybody.begin(), everybody.end(), 0);
-  run(request, everybody, me_, kept->first.data(), kept->second.data(), kept, patience,
+  run(request, everybody, me_, kept->first.data(), kept->second.data(), kept, deadline,
       "an exchange between nodes");
   std::vector<std::string> cards;
   for (std::size_t rank = 0; rank < members_.size(); ++rank)
@@ -437,16 +437,16 @@ std::vector<std::string> World::gathered(const std::string& mine, std::size_t ea
   return cards;
 }
 
-std::vector<std::string> World::exchange(const std::string& mine, const Patience& patience) {
+std::vector<std::string> World::exchange(const std::string& mine, const Deadline& deadline) {
   std::uint64_t size = mine.size(), most = 0;
   std::vector<std::uint64_t> sizes;
   for (const std::string& one :
-       gathered({reinterpret_cast<const char*>(&size), sizeof size}, sizeof size, patience)) {
+       gathered({reinterpret_cast<const char*>(&size), sizeof size}, sizeof size, deadline)) {
     std::memcpy(&size, one.data(), sizeof size);
     sizes.push_back(size);
     most = std::max(most, size);
   }
-  std::vector<std::string> cards = gathered(mine, most, patience);
+  std::vector<std::string> cards = gathered(mine, most, deadline);
   for (std::size_t rank = 0; rank < cards.size(); ++rank) cards[rank].resize(sizes[rank]);
   return cards;
 }

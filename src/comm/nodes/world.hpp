@@ -35,8 +35,8 @@ class World : public NodeLibrary {
   /// "rank 2 on host b"
   std::string name_of_rank(int rank) const;
   /// Every rank's bytes in rank order; all ranks together. Error(timeout) past the deadline, and
-  /// what patience.check throws.
-  std::vector<std::string> exchange(const std::string& mine, const Patience& patience);
+  /// what deadline.check throws.
+  std::vector<std::string> exchange(const std::string& mine, const Deadline& deadline);
   /// This rank and another, by the same carrier.
   std::unique_ptr<World> between(int peer) const;
 
@@ -45,16 +45,16 @@ class World : public NodeLibrary {
   bool is_done(int begun) override;
   void end(int begun) override;
   std::string awaits(int begun) const override;
-  /// A whole call, from begin() to end(): asks patience.check meanwhile, and whether another rank
+  /// A whole call, from begin() to end(): asks deadline.check meanwhile, and whether another rank
   /// has failed. Error(timeout), whose words begin with `waiting`. buffers: what the call reads and
   /// writes; they outlive an error where the library may still use them.
   template <class Buffers>
   void run(const Request& request, const std::vector<int>& ranks, int member, const void* src,
-           void* dst, std::unique_ptr<Buffers>& buffers, const Patience& patience,
+           void* dst, std::unique_ptr<Buffers>& buffers, const Deadline& deadline,
            const std::string& waiting) {
     try {
       const int begun = begin(request, ranks, member, src, dst);
-      await(begun, patience, waiting);
+      await(begun, deadline, waiting);
       end(begun);
     } catch (...) {
       if (!drop_all()) static_cast<void>(buffers.release());
@@ -100,14 +100,14 @@ class World : public NodeLibrary {
   };
   class Making;
 
-  void await(int begun, const Patience& patience, const std::string& waiting);
+  void await(int begun, const Deadline& deadline, const std::string& waiting);
   bool drop(int begun) noexcept;
   void number(Call& call, const std::vector<int>& ranks);
   void open_round(Call& call);
   template <class Step>
   auto with(int rank, const Step& step);
   std::vector<std::string> gathered(const std::string& mine, std::size_t each,
-                                    const Patience& patience);
+                                    const Deadline& deadline);
 
   const std::shared_ptr<Carrier> carrier_;
   const std::vector<int> members_;

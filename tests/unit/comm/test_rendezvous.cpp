@@ -32,7 +32,7 @@ using namespace plait;
 
 namespace {
 
-Patience seconds(double s) { return {deadline_in(s), {}}; }
+Deadline seconds(double s) { return {deadline_in(s), {}}; }
 
 void allgather_twice(Rendezvous& rendezvous, int rank, int ranks) {
   for (int round = 0; round < 2; ++round) {
