@@ -182,7 +182,7 @@ class Rank {
   void end() {
     board_->barrier();
     over_.reset();
-    if (alone_ != nullptr) alone_->comms().end();
+    if (alone_ != nullptr) alone_->nccl_transport().end();
     board_->barrier();
     cuda::api().memory_free(input_);
     cuda::api().memory_free(output_);
@@ -249,7 +249,7 @@ class Rank {
       calls_->enqueue(request, from, to, static_cast<cuda::Stream>(stream), {});
     };
     alone_ = std::make_unique<GpuNodes>(nodes_, inside, nccl::cuda_side_stream(device_),
-                                        std::make_unique<nccl::Comms>(nullptr, false, rail),
+                                        std::make_unique<nccl::NcclTransport>(nullptr, false, rail),
                                         CallOptions{}, false);
   }
 

@@ -167,17 +167,17 @@ void bind_device(nb::class_<Communicator>& type) {
           nb::arg("scalars") = std::vector<double>{})
       .def("check", &Communicator::check, release())
       .def_prop_ro("device", &Communicator::device)
-      .def_prop_ro("carrier", &Communicator::carrier)
+      .def_prop_ro("transport", &Communicator::transport)
       .def_prop_ro("device_topology",
                    [](const Communicator& comm) { return comm.device_topology(); });
 }
 
 }  // namespace
 
-void bind_carrier(nb::module_& module);
+void bind_transport(nb::module_& module);
 
 void bind_communicator(nb::module_& module) {
-  bind_carrier(module);
+  bind_transport(module);
   module.attr("MOST_RANKS") = kMostRanks;
   bind_options(module);
   bind_ranked(module);

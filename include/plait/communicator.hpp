@@ -28,7 +28,7 @@ std::vector<RankedPlan> ranked(const Topology& topology, const Request& request,
                                std::uint64_t budget_ops = 200'000,
                                std::vector<Refusal>* refusals = nullptr);
 
-class Carrier;
+class Transport;
 
 inline constexpr int kMostRanks = 16;  ///< of a communicator, all on one host
 inline constexpr int kNoDevice = -1;
@@ -66,10 +66,10 @@ struct CommunicatorOptions {
   /// communicator too. What it throws ends the wait, and with it the communicator. For programs
   /// whose signals must be heard, as Python's.
   std::function<void()> interrupt;
-  /// What carries messages between nodes, where the caller has it: among these ranks, with the same
-  /// numbers. Null = it is looked for (docs/nodes.md).
-  std::shared_ptr<Carrier> carrier;
-  /// With a carrier: this rank's node, by any name; all ranks say theirs, or none. Ranks of one
+  /// Carries messages between nodes, among these ranks with the same numbers. Null = plait looks
+  /// for an MPI or torch.distributed (docs/nodes.md).
+  std::shared_ptr<Transport> transport;
+  /// With a transport: this rank's node, by any name; all ranks say theirs, or none. Ranks of one
   /// name share memory.
   std::string node;
 };
@@ -154,8 +154,10 @@ class Communicator {
   void check();
   /// CUDA ordinal of this rank's GPU, or kNoDevice.
   int device() const;
-  /// What carries messages between nodes, for people; empty = all ranks are on one.
-  std::string carrier() const;
+  /// Name of the library that carries messages between nodes; empty = all ranks are on one node.
+  std::string transport() const;
+  /// Older name of transport().
+  std::string carrier() const { return transport(); }
   /// What joins the GPUs, which enqueue() makes plans for; topology() where there is no device.
   const Topology& device_topology() const;
   /// True where the pointer is device memory that CUDA knows and this communicator has a device.

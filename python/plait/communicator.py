@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from plait import _core, torch_carrier
+from plait import _core, torch_transport
 from plait._core import (
     Error,
     InvalidArgumentError,
@@ -64,7 +64,7 @@ class _Kind(NamedTuple):
     has_output: bool
 
 
-_core.set_carrier_maker(torch_carrier.make)
+_core.set_transport_factory(torch_transport.make)
 _MOST_KINDS = 4096
 _USUAL = _How()
 
@@ -157,9 +157,14 @@ class Communicator:
         return self._core.device
 
     @property
+    def transport(self) -> str:
+        """Name of the library that carries messages between nodes; empty = all on one node."""
+        return self._core.transport
+
+    @property
     def carrier(self) -> str:
-        """What carries messages between nodes; empty = all ranks are on one."""
-        return self._core.carrier
+        """Older name of `transport`."""
+        return self.transport
 
     @property
     def topology(self) -> Topology:

@@ -19,7 +19,7 @@
 #include "comm/bootstrap/links.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/mpi/carrier.hpp"
+#include "comm/mpi/transport.hpp"
 #include "shims/mpi/arrival.hpp"
 #include "shims/mpi/counting.hpp"
 #include "shims/mpi/requests.hpp"
@@ -247,11 +247,11 @@ std::unique_ptr<Communicator> attach_over_nodes(Handle comm, const RankPosition&
         "a communicator over nodes stays with the MPI: the job has lost ranks");
   if (!all_of(can && !lost, comm)) return nullptr;
   try {
-    options.carrier = carrier_on(comm, position.rank, position.ranks);
+    options.transport = transport_on(comm, position.rank, position.ranks);
   } catch (const std::exception& error) {
     log(LogLevel::warn, position.rank, text("a communicator stays with the MPI: ", error.what()));
   }
-  if (!all_of(options.carrier != nullptr, comm)) return nullptr;
+  if (!all_of(options.transport != nullptr, comm)) return nullptr;
   options.node = text(settings().node);
   return create_or_null(options);
 }

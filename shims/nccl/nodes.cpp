@@ -24,8 +24,8 @@ class NodeEngine : public Engine {
                  inside_->enqueue(request, input, output, stream);
                }},
               platform().side_stream(device),
-              std::make_unique<Comms>(whole, false, across,
-                                      [] { return std::make_shared<InReal>(); }),
+              std::make_unique<NcclTransport>(whole, false, across,
+                                              [] { return std::make_shared<InReal>(); }),
               algo_over_nodes(settings().env.algo), settings().env.bitwise) {}
   bool uses_nccl() const override { return true; }
   /// What the library would do all of is NCCL's as it is; so are, in its order, sums that must be
@@ -71,17 +71,19 @@ class NodeEngine : public Engine {
   bool has_broken_off() const noexcept override { return inside_->has_broken_off(); }
   void fail() noexcept override {
     inside_->fail();
-    over_.comms().abort();
+    over_.nccl_transport().abort();
   }
   void fail_if_peer_lost(Stream stream) override { inside_->fail_if_peer_lost(stream); }
   void abort() noexcept override {
     inside_->abort();
-    over_.comms().abort();
+    over_.nccl_transport().abort();
   }
-  void end_nccl() noexcept override { over_.comms().end(); }
+  void end_nccl() noexcept override { over_.nccl_transport().end(); }
   bool has_ended(bool knows_calls) noexcept override { return inside_->has_ended(knows_calls); }
   void unmap_peers() noexcept override { inside_->unmap_peers(); }
-  void await_abort(double wait_s) const noexcept override { over_.comms().await_abort(wait_s); }
+  void await_abort(double wait_s) const noexcept override {
+    over_.nccl_transport().await_abort(wait_s);
+  }
 
  private:
   std::unique_ptr<Engine> inside_;

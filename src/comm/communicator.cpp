@@ -48,19 +48,21 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t before) {
 Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair, OverNodes nodes)
     : options(given),
       over(std::move(nodes)),
-      joined(over.world == nullptr ? join(given, pair)
-                                   : or_tell(*over.world, [&] { return join_nodes(pair); })),
-      device(over.world != nullptr ? or_tell(*over.world, [&] { return device_over_nodes(pair); })
-                                   : GpuSide::create(given, joined, pair, why_no_gpu)),
+      joined(over.transport_comm == nullptr
+                 ? join(given, pair)
+                 : or_tell(*over.transport_comm, [&] { return join_nodes(pair); })),
+      device(over.transport_comm != nullptr
+                 ? or_tell(*over.transport_comm, [&] { return device_over_nodes(pair); })
+                 : GpuSide::create(given, joined, pair, why_no_gpu)),
       peers(std::move(joined.peers)),
-      chooser(joined.topology, joined.forced, joined.bitwise, {}, over.world != nullptr) {
+      chooser(joined.topology, joined.forced, joined.bitwise, {}, over.transport_comm != nullptr) {
   peers.use(&joined.controls, device == nullptr ? nullptr : device->peers());
   peers.set_meanwhile(given.meanwhile);
   peers.set_interrupt(given.interrupt);
   pairs = std::make_unique<Pairs>(
       joined.controls, [this](int peer) { return make_pair(peer); }, given.interrupt);
-  if (over.world != nullptr) name_peers();
-  if (over.world != nullptr && device != nullptr) join_rails();
+  if (over.transport_comm != nullptr) name_peers();
+  if (over.transport_comm != nullptr && device != nullptr) join_rails();
   if (pair == nullptr) return;
   about = text("ranks ", pair->ranks[0], " and ", pair->ranks[1], ", here 0 and 1: ");
   devices = pair->devices;
@@ -97,12 +99,12 @@ std::unique_ptr<GpuSide> Communicator::State::device_over_nodes(const PairOf* pa
       attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
   joined.forced = forced;
   const Deadline arrival_deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
-  plait::agree(*over.world, missed, arrival_deadline);
+  plait::agree(*over.transport_comm, missed, arrival_deadline);
   const std::string word = made != nullptr      ? ""
                            : why_no_gpu.empty() ? "it was asked for none"
                                                 : why_no_gpu;
   int rank = 0;
-  for (const std::string& why : over.world->exchange(word, arrival_deadline)) {
+  for (const std::string& why : over.transport_comm->exchange(word, arrival_deadline)) {
     if (!why.empty()) why_no_gpu = text("rank ", rank, " has none: ", why);
     if (!why.empty()) return nullptr;
     ++rank;
@@ -117,10 +119,10 @@ NodeSide Communicator::State::node_side() {
   side.failure = [this] { return device->cause(); };
   side.fail = [this](const Error& error) { device->fail(error); };
   side.hear = [this] {
-    if (const auto told = attempt([&] { over.world->check(); })) device->fail(*told);
+    if (const auto told = attempt([&] { over.transport_comm->check(); })) device->fail(*told);
   };
-  side.tell = [this](const Error& cause) { over.world->tell(cause); };
-  side.name = [this](int rank) { return over.world->name_of_rank(rank); };
+  side.tell = [this](const Error& cause) { over.transport_comm->tell(cause); };
+  side.name = [this](int rank) { return over.transport_comm->name_of_rank(rank); };
   return side;
 }
 
@@ -130,7 +132,7 @@ void Communicator::State::join_rails() {
   const Deadline arrival_deadline = deadline_after(options.arrive_s),
                  answers = deadline_after(options.arrive_s + kAnswerS);
   const cuda::Exchange exchange = [&](const std::string& mine) {
-    return over.world->exchange(mine, answers);
+    return over.transport_comm->exchange(mine, answers);
   };
   try {
     rails = std::make_unique<GpuOverNodes>(
@@ -156,7 +158,7 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   if (pair == nullptr) {
     links = link_ranks(here.rank, here.ranks, [&](const auto& wrong, const std::string& word) {
       std::vector<std::string> words;
-      plait::agree(*over.world, wrong, arrival_deadline, word, &words);
+      plait::agree(*over.transport_comm, wrong, arrival_deadline, word, &words);
       return words[static_cast<std::size_t>(over.nodes.peers()[0])];
     });
     here.rendezvous = links.rendezvous();
@@ -164,9 +166,10 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
   links = {};  // before any rank waits for another: those that are still in join() see the end
   if (pair != nullptr && missed) throw Error(*missed);
-  if (pair == nullptr) plait::agree(*over.world, missed, arrival_deadline);
+  if (pair == nullptr) plait::agree(*over.transport_comm, missed, arrival_deadline);
   made.topology = pair == nullptr ? topology_of(over, arrival_deadline) : pair->topology;
-  for (const int rank : over.nodes.peers()) made.names.push_back(over.world->name_of_rank(rank));
+  for (const int rank : over.nodes.peers())
+    made.names.push_back(over.transport_comm->name_of_rank(rank));
   return made;
 }
 
@@ -174,7 +177,7 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
 void Communicator::State::name_peers() {
   if (devices.empty()) devices = devices_of(joined.topology, over.nodes);
   peers.set_names(joined.names);
-  peers.set_beyond([this] { over.world->check(); });
+  peers.set_beyond([this] { over.transport_comm->check(); });
 }
 
 Communicator::State::~State() {
@@ -188,9 +191,9 @@ Communicator::State::~State() {
   if (getpid() != owner) static_cast<void>(rails.release());
   rails.reset();
   device.reset();  // while the others can still see this rank
-  if (over.world != nullptr && (getpid() != owner || !over.world->drop_all())) {
+  if (over.transport_comm != nullptr && (getpid() != owner || !over.transport_comm->drop_all())) {
     // A child must not call its parent's MPI, and what is under way may still write.
-    static_cast<void>(over.world.release());
+    static_cast<void>(over.transport_comm.release());
     static_cast<void>(new std::vector<Mapping>(std::move(arena_memory)));
   }
   if (getpid() == owner) joined.controls.leave();
@@ -214,9 +217,9 @@ void Communicator::State::fail(const Error& error) {
   const std::lock_guard lock(guard);
   if (!failure) failure = error;
   joined.controls.raise_failure(error.code(), reason_of(error));
-  if (over.world != nullptr) {
-    static_cast<void>(over.world->drop_all());   // first: what is told makes messages go on
-    if (about.empty()) over.world->tell(error);  // two ranks' failure is theirs alone
+  if (over.transport_comm != nullptr) {
+    static_cast<void>(over.transport_comm->drop_all());  // first: what is told makes messages go on
+    if (about.empty()) over.transport_comm->tell(error);  // two ranks' failure is theirs alone
   }
   log(LogLevel::warn, rank(), text("communicator failed: ", error.what()));
 }
@@ -240,7 +243,7 @@ std::optional<Error> Communicator::State::agree(const CallDescriptor& mine,
   if (controls.ask_alike(call)) return std::nullopt;
   std::vector<CallDescriptor> all;
   for (int peer = 0; peer < local_ranks(); ++peer) all.push_back(controls.of(peer).calls[call % 2]);
-  return verdict(all, over.world == nullptr ? std::vector<int>{} : over.nodes.peers());
+  return verdict(all, over.transport_comm == nullptr ? std::vector<int>{} : over.nodes.peers());
 }
 
 /// What every call asks first: this process, one thread, no failure before.
@@ -271,8 +274,8 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body,
   std::optional<Error> refused;
   const auto steps = [&] {
     refused = agree(mine, counts);
-    if (over.world != nullptr)
-      refused = verdict_over(*over.world, mine, refused, deadline_after(options.arrive_s));
+    if (over.transport_comm != nullptr)
+      refused = verdict_over(*over.transport_comm, mine, refused, deadline_after(options.arrive_s));
     if (refused) return;
     try {
       body();
@@ -313,16 +316,17 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
     fresh =
         share_memory(*joined.rendezvous, local_rank(), local_ranks(), arena_bytes(sizes), deadline);
   };
-  if (over.world == nullptr)
+  if (over.transport_comm == nullptr)
     share();
   else
-    plait::agree(*over.world, attempt(share), deadline);
+    plait::agree(*over.transport_comm, attempt(share), deadline);
   arena_memory = std::move(fresh);
   arenas.sizes = sizes;
   arenas.base.assign(static_cast<std::size_t>(ranks()), nullptr);
   for (std::size_t place = 0; place < arena_memory.size(); ++place) {
-    const std::size_t rank =
-        over.world == nullptr ? place : static_cast<std::size_t>(over.nodes.peers()[place]);
+    const std::size_t rank = over.transport_comm == nullptr
+                                 ? place
+                                 : static_cast<std::size_t>(over.nodes.peers()[place]);
     arenas.base[rank] = arena_memory[place].base();
   }
   epoch = 0;  // fresh flags start at 0
@@ -333,15 +337,15 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
 std::vector<double> Communicator::State::scalars_of(const ProvedPlan& plan) {
   if (plan.plan.request.op != ReduceOp::premul_sum) return {};
   std::vector<double> scalars;
-  if (over.world == nullptr) {
+  if (over.transport_comm == nullptr) {
     for (int rank = 0; rank < ranks(); ++rank)
       scalars.push_back(joined.controls.scalar_of(rank, call));
     return scalars;
   }
   const double mine = joined.controls.scalar_of(local_rank(), call);
   for (const std::string& card :
-       over.world->exchange(std::string(reinterpret_cast<const char*>(&mine), sizeof mine),
-                            deadline_after(options.arrive_s)))
+       over.transport_comm->exchange(std::string(reinterpret_cast<const char*>(&mine), sizeof mine),
+                                     deadline_after(options.arrive_s)))
     std::memcpy(&scalars.emplace_back(), card.data(), sizeof mine);
   return scalars;
 }
@@ -355,14 +359,14 @@ void Communicator::State::run(const std::shared_ptr<const ProvedPlan>& proved, c
   now.input = usable_input(plan.plan.request, rank(), input, output, stage);
   now.output = output;
   now.scalars = scalars_of(plan);
-  now.library = over.world.get();
+  now.library = over.transport_comm.get();
   now.epoch = epoch;
   now.parity = parity;
   now.deadline_ns = deadline_in(options.deadline_s + allowance_s(plan.plan.request));
   try {
     run_cpu(plan.plan, rank(), arenas, now, peers);
   } catch (...) {  // what is under way may still be read
-    if (over.world != nullptr && !over.world->drop_all())
+    if (over.transport_comm != nullptr && !over.transport_comm->drop_all())
       static_cast<void>(new std::vector<std::byte>(std::move(stage)));
     throw;
   }
@@ -419,7 +423,7 @@ std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   int mode = cuda::kCaptureRelaxed;
   if (device != nullptr) cuda::api().exchange_capture_mode(&mode);
   PairOf pair = pair_of(joined, local_rank(), peer);
-  if (over.world != nullptr) rename(pair);
+  if (over.transport_comm != nullptr) rename(pair);
   if (device != nullptr) {
     const cuda::ArenaTiers& tiers = device->calls().rank().full_group().tiers;
     pair.device_bytes = tiers.pair_bytes;
@@ -455,7 +459,7 @@ Communicator& Communicator::State::far_pair(int peer) {
   const CommunicatorOptions two = pair_options(pair);
   made = make([&] {
     return std::make_unique<State>(
-        two, &pair, OverNodes{over.world->between(peer), {{{0}, {1}}, two.rank, 0}, ""});
+        two, &pair, OverNodes{over.transport_comm->between(peer), {{{0}, {1}}, two.rank, 0}, ""});
   });
   if (rails != nullptr) made->state_->beyond = {this, peer};
   return *made;
@@ -473,7 +477,7 @@ void Communicator::State::send_beyond(const Request& request, const void* input,
 }
 
 Communicator& Communicator::State::pair_with(int peer) {
-  if (over.world == nullptr) return pairs->get(peer);
+  if (over.transport_comm == nullptr) return pairs->get(peer);
   const std::vector<int>& here = over.nodes.peers();
   const auto at = std::find(here.begin(), here.end(), peer);
   return at == here.end() ? far_pair(peer) : pairs->get(static_cast<int>(at - here.begin()));
@@ -506,8 +510,9 @@ std::unique_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
 
 int Communicator::rank() const { return state_->rank(); }
 int Communicator::ranks() const { return state_->ranks(); }
-std::string Communicator::carrier() const {
-  return state_->over.world == nullptr ? "" : state_->over.world->carrier().name();
+std::string Communicator::transport() const {
+  return state_->over.transport_comm == nullptr ? ""
+                                                : state_->over.transport_comm->transport().name();
 }
 const Topology& Communicator::topology() const { return state_->joined.topology; }
 
@@ -562,7 +567,7 @@ void Communicator::run(const Plan& given, const void* input, void* output, doubl
     if (given.request.ranks != ranks())
       throw Error(ErrorCode::invalid_argument,
                   text("plan for ", given.request.ranks, " ranks, communicator of ", ranks()));
-    if (state.over.world != nullptr && given.request.devices != state.devices)
+    if (state.over.transport_comm != nullptr && given.request.devices != state.devices)
       throw Error(
           ErrorCode::invalid_argument,
           "plan: wanted one for this communicator's devices (plan_for), since its ranks are "
@@ -592,8 +597,8 @@ std::vector<std::string> Communicator::exchange(const std::string& mine) {
     const Deadline deadline{deadline_in(state.options.deadline_s), [&] {
                               state.peers.check(text("rank ", rank(), " waits in exchange"));
                             }};
-    if (state.over.world != nullptr) {
-      all = state.over.world->exchange(mine, deadline);
+    if (state.over.transport_comm != nullptr) {
+      all = state.over.transport_comm->exchange(mine, deadline);
       return;
     }
     for (Contribution& one : state.joined.rendezvous->allgather(mine, {}, deadline))

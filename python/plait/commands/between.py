@@ -78,7 +78,7 @@ def place_of(comm: plait.Communicator) -> str:
     nodes = nodes_of(comm)
     if len(nodes) == 1:
         return f"{comm.ranks} ranks on one node"
-    return f"{shape_of(nodes)}, {comm.carrier} between them"
+    return f"{shape_of(nodes)}, {comm.transport} between them"
 
 
 def shape_of(nodes: list[list[int]]) -> str:

@@ -301,7 +301,7 @@ def examine_nodes() -> list[Check]:
     try:
         comm = between.join()
         nodes = between.nodes_of(comm)
-        if not comm.carrier:
+        if not comm.transport:
             return [Check("nodes", "ok", f"{comm.ranks} ranks on one node")]
         said = between.measured(comm, nodes)
     except ImportError as error:
@@ -311,7 +311,7 @@ def examine_nodes() -> list[Check]:
         return [Check("between nodes", "broken", str(error), "docs/nodes.md")]
     return [
         Check("nodes", "ok", between.shape_of(nodes)),
-        Check("between nodes", "ok", f"{comm.carrier}: {said}"),
+        Check("between nodes", "ok", f"{comm.transport}: {said}"),
     ]
 
 

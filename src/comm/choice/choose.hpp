@@ -41,7 +41,7 @@ class Chooser {
   Chooser() = default;
   /// Why a plan cannot run where these run; empty where it can. The same on all ranks.
   using WhyNot = std::function<std::string(const Plan&)>;
-  /// over_nodes: a World carries what goes between nodes.
+  /// over_nodes: a TransportComm carries what goes between nodes.
   Chooser(const Topology& topology, CallOptions forced, bool bitwise, WhyNot why_not = {},
           bool over_nodes = false)
       : topology_(&topology),

@@ -9,11 +9,12 @@
 namespace plait {
 
 GpuNodes::GpuNodes(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
-                   std::unique_ptr<nccl::Comms> comms, CallOptions forced, bool bitwise)
+                   std::unique_ptr<nccl::NcclTransport> nccl_transport, CallOptions forced,
+                   bool bitwise)
     : nodes_(std::move(nodes)),
       inside_(std::move(inside)),
       side_(std::move(side)),
-      comms_(std::move(comms)),
+      nccl_transport_(std::move(nccl_transport)),
       forced_(std::move(forced)),
       bitwise_(bitwise) {}
 
@@ -99,8 +100,8 @@ void GpuNodes::enqueue(const NodeProgram& program, const void* input, void* outp
       case NodeStep::Kind::inside: inside_.enqueue(step.request, src, dst, stream); break;
       case NodeStep::Kind::across:
         side_->fork(stream);
-        comms_->call(step.request, step.whole, step.whole ? rank : nodes_.mine, src, dst,
-                     side_->stream(), scalar);
+        nccl_transport_->call(step.request, step.whole, step.whole ? rank : nodes_.mine, src, dst,
+                              side_->stream(), scalar);
         side_->mark(step.call);
         break;
       case NodeStep::Kind::await: side_->join(stream, step.call); break;

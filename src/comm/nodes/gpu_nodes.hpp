@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "base/recent.hpp"
-#include "comm/nccl/comms.hpp"
+#include "comm/nccl/nccl_transport.hpp"
 #include "comm/nccl/side_stream.hpp"
 #include "comm/nodes/node_program.hpp"
 
@@ -27,7 +27,7 @@ class GpuNodes {
   /// forced: PLAIT_ALGO, where it is a strategy over nodes. bitwise: sums in rank order where that
   /// can be had.
   GpuNodes(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
-           std::unique_ptr<nccl::Comms> comms, CallOptions forced, bool bitwise);
+           std::unique_ptr<nccl::NcclTransport> nccl_transport, CallOptions forced, bool bitwise);
 
   /// How the request goes; made once, any thread. Error(unsupported) where a strategy that is
   /// asked for by name cannot do it.
@@ -35,7 +35,7 @@ class GpuNodes {
   /// In stream order. Memory is not looked at.
   void enqueue(const NodeProgram& program, const void* input, void* output, cuda::Stream stream,
                double scalar = 1.0);
-  nccl::Comms& comms() { return *comms_; }
+  nccl::NcclTransport& nccl_transport() { return *nccl_transport_; }
   const Nodes& nodes() const { return nodes_; }
 
  private:
@@ -44,7 +44,7 @@ class GpuNodes {
   const Nodes nodes_;
   InNode inside_;
   std::unique_ptr<nccl::SideStream> side_;
-  std::unique_ptr<nccl::Comms> comms_;
+  std::unique_ptr<nccl::NcclTransport> nccl_transport_;
   const CallOptions forced_;
   const bool bitwise_;
   using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,

@@ -187,13 +187,13 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
                         side_.calls->enqueue(request, input, output, stream, {});
                       }};
   over_ = std::make_unique<GpuNodes>(nodes, inside, std::move(aside),
-                                     std::make_unique<nccl::Comms>(whole, true, rail),
+                                     std::make_unique<nccl::NcclTransport>(whole, true, rail),
                                      over_nodes_alone(options.forced), options.bitwise);
   try {
     for (const std::string& why : heard(exchange, missed))
       if (!why.empty()) throw AgreedError(missed ? missed->code() : ErrorCode::peer_lost, why);
   } catch (...) {
-    over_->comms().abort();
+    over_->nccl_transport().abort();
     throw;
   }
   watch(std::make_shared<WatchedPeers>(), *this, ObserverCalls::look_and_query);
@@ -205,16 +205,16 @@ GpuOverNodes::~GpuOverNodes() {
   const auto is_over = [&] { return order_.knows_end() && !marker_.is_ahead(); };
   while (!is_over() && now_ns() < until_ns && !side_.failure())
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-  nccl::Comms& comms = over_->comms();
+  nccl::NcclTransport& nccl_transport = over_->nccl_transport();
   if (side_.failure() || !is_over()) {
     side_.calls->rank().fail();  // what NCCL cuts short must not look done
-    comms.abort();
+    nccl_transport.abort();
   }
   const auto ended = attempt([&] {
     in_time(side_.calls->rank().context(), {deadline_in(kEndS), nullptr}, "NCCL's end",
-            [&comms](Comm*) { return comms.end(), nccl::ncclSuccess; });
+            [&nccl_transport](Comm*) { return nccl_transport.end(), nccl::ncclSuccess; });
   });
-  comms.await_abort(kEndS);
+  nccl_transport.await_abort(kEndS);
   if (ended) {  // the thread still uses them
     log(LogLevel::warn, rank_, reason_of(*ended));
     static_cast<void>(over_.release());
@@ -271,7 +271,7 @@ void GpuOverNodes::message(int peer, const Request& request, int me, const void*
   const auto on = static_cast<cuda::Stream>(stream);
   put(on, peer, hears, [&] {
     aside_->fork(on);
-    over_->comms().message(peer, sent, received, bytes, aside_->stream());
+    over_->nccl_transport().message(peer, sent, received, bytes, aside_->stream());
     aside_->mark(0);
     aside_->join(on, 0);
   });
@@ -358,7 +358,7 @@ Error GpuOverNodes::gone(ErrorCode code, const std::string& what, int peer) cons
 
 /// As a rank that does not come keeps a call, where NCCL connects at first use.
 std::optional<Error> GpuOverNodes::stuck_inside() {
-  const std::int64_t since_ns = over_->comms().inside_since_ns();
+  const std::int64_t since_ns = over_->nccl_transport().inside_since_ns();
   if (since_ns == 0 || static_cast<double>(now_ns() - since_ns) <= options_.arrive_s * 1e9)
     return std::nullopt;
   return gone(ErrorCode::timeout,
@@ -395,7 +395,7 @@ std::optional<Error> GpuOverNodes::standing_still() {
 /// At once: what NCCL cuts short must not look done.
 void GpuOverNodes::end_between() noexcept {
   side_.calls->rank().fail();
-  over_->comms().abort();
+  over_->nccl_transport().abort();
 }
 
 void GpuOverNodes::cut_short(const Error& said) {
@@ -418,7 +418,7 @@ void GpuOverNodes::look() {
 void GpuOverNodes::query() {
   if (side_.failure()) return;
   std::optional<Error> caught;
-  if (const auto failed = over_->comms().failure())
+  if (const auto failed = over_->nccl_transport().failure())
     caught = gone(failed->code(), reason_of(*failed), kAll);
   else
     caught = standing_still();

@@ -62,7 +62,7 @@ class GpuOverNodes : private PeerObserver {
   /// why has a moment to tell. hears: this is the thread that makes this rank's calls.
   void check(bool hears);
   /// What waits between nodes ends. Any thread.
-  void abort() noexcept { over_->comms().abort(); }
+  void abort() noexcept { over_->nccl_transport().abort(); }
   std::string explain(const Request& request);
   /// Calls of all nodes, and bytes by path; "nccl" is what went between nodes.
   void add_to(Counters& counters) const;

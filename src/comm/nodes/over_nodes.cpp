@@ -27,13 +27,13 @@ std::string called() {
   return name;
 }
 
-std::vector<int> everybody(const World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.ranks()));
+std::vector<int> everybody(const TransportComm& transport_comm) {
+  std::vector<int> ranks(static_cast<std::size_t>(transport_comm.ranks()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
 
-double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t bytes,
+double copy_s(TransportComm& transport_comm, std::vector<int> pair, bool sends, std::uint64_t bytes,
               const Deadline& deadline) {
   auto memory = std::make_unique<std::vector<char>>(bytes);
   Request request;
@@ -45,8 +45,8 @@ double copy_s(World& world, std::vector<int> pair, bool sends, std::uint64_t byt
   for (int way = 0; way < 2; ++way) {  // there and back
     request.root = way;
     request.peer = 1 - way;
-    world.run(request, pair, sends ? 0 : 1, memory->data(), memory->data(), memory, deadline,
-              "a first message between nodes");
+    transport_comm.run(request, pair, sends ? 0 : 1, memory->data(), memory->data(), memory,
+                       deadline, "a first message between nodes");
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
 }
@@ -85,9 +85,9 @@ Network measured(OverNodes& over, const Deadline& deadline) {
   const int me = over.nodes.peers()[static_cast<std::size_t>(over.nodes.place)];
   double short_s = 0, long_s = 0;
   if (me == first || me == second) {
-    static_cast<void>(copy_s(*over.world, {first, second}, me == first, 8, deadline));
-    short_s = copy_s(*over.world, {first, second}, me == first, 8, deadline);
-    long_s = copy_s(*over.world, {first, second}, me == first, kLong, deadline);
+    static_cast<void>(copy_s(*over.transport_comm, {first, second}, me == first, 8, deadline));
+    short_s = copy_s(*over.transport_comm, {first, second}, me == first, 8, deadline);
+    long_s = copy_s(*over.transport_comm, {first, second}, me == first, kLong, deadline);
   }
   Network network;
   network.nodes = over.nodes.count();
@@ -109,7 +109,7 @@ enum class Hosts { one, several, not_known };
 /// By an id come also ranks that no launcher knows of, or some of its ranks: their hosts are known
 /// once they have met.
 Hosts hosts_of(const CommunicatorOptions& options, const Env& env) {
-  if (options.carrier != nullptr) return Hosts::several;
+  if (options.transport != nullptr) return Hosts::several;
   const bool by_id = !options.unique_id.empty();
   if (options.ranks < 2 || !options.rendezvous.empty()) return Hosts::one;
   if (!by_id && !env.rendezvous.empty()) return Hosts::one;
@@ -129,14 +129,14 @@ void check_over(const CommunicatorOptions& options, const Env& env) {
                 "topologies by name and masks are of one host; these ranks are on several");
 }
 
-CarrierMaker& carrier_maker() {
-  static CarrierMaker maker;
+TransportFactory& transport_factory() {
+  static TransportFactory maker;
   return maker;
 }
 
 /// What is to be done where nothing carries bytes between these ranks' hosts; empty where they may
 /// all be on this one.
-std::string why_no_world(const CommunicatorOptions& options, const Env& env) {
+std::string why_no_transport(const CommunicatorOptions& options, const Env& env) {
   const std::string remedy = text(
       "nothing carries bytes between nodes: initialise MPI first (pip install mpich mpi4py; "
       "MPI_Init, or from mpi4py import MPI), with ",
@@ -153,33 +153,35 @@ std::string why_no_world(const CommunicatorOptions& options, const Env& env) {
 }
 
 /// Null where there is no carrier, and these ranks may all be on this host.
-std::unique_ptr<World> world_of(const CommunicatorOptions& options, const Env& env) {
-  std::shared_ptr<Carrier> carrier = options.carrier;
-  if (carrier == nullptr)
-    carrier = mpi_carrier(options.rank, options.ranks,
-                          {deadline_in(options.arrive_s), now_and_then(options.interrupt)},
-                          options.arrive_s, !options.unique_id.empty());
-  if (carrier == nullptr && carrier_maker())
-    carrier = carrier_maker()(options.rank, options.ranks, options.arrive_s, options.unique_id);
-  if (carrier == nullptr) {
-    if (const std::string why = why_no_world(options, env); !why.empty())
+std::unique_ptr<TransportComm> transport_comm_of(const CommunicatorOptions& options,
+                                                 const Env& env) {
+  std::shared_ptr<Transport> transport = options.transport;
+  if (transport == nullptr)
+    transport = mpi_transport(options.rank, options.ranks,
+                              {deadline_in(options.arrive_s), now_and_then(options.interrupt)},
+                              options.arrive_s, !options.unique_id.empty());
+  if (transport == nullptr && transport_factory())
+    transport =
+        transport_factory()(options.rank, options.ranks, options.arrive_s, options.unique_id);
+  if (transport == nullptr) {
+    if (const std::string why = why_no_transport(options, env); !why.empty())
       throw Error(ErrorCode::unsupported, why);
     return nullptr;
   }
   std::vector<int> members(static_cast<std::size_t>(options.ranks));
   std::iota(members.begin(), members.end(), 0);
-  return std::make_unique<World>(std::move(carrier), std::move(members), options.rank);
+  return std::make_unique<TransportComm>(std::move(transport), std::move(members), options.rank);
 }
 
 /// The error of the first rank that has one; all ranks together. shown, where wanted: what each
 /// gives besides.
-std::optional<Error> first_error(World& world, const std::optional<Error>& mine,
+std::optional<Error> first_error(TransportComm& transport_comm, const std::optional<Error>& mine,
                                  const Deadline& deadline, const std::string& bytes = {},
                                  std::vector<std::string>* shown = nullptr) {
-  const std::vector<std::string> cards = world.exchange(card_of(mine, bytes), deadline);
+  const std::vector<std::string> cards = transport_comm.exchange(card_of(mine, bytes), deadline);
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     const std::optional<Error> first = attempt([&] {
-      std::string one = bytes_on(cards[rank], world.name_of_rank(static_cast<int>(rank)));
+      std::string one = bytes_on(cards[rank], transport_comm.name_of_rank(static_cast<int>(rank)));
       if (shown != nullptr) shown->push_back(std::move(one));
     });
     if (first) return first;
@@ -194,7 +196,8 @@ void bootstrap_nodes(OverNodes& over, const CommunicatorOptions& options, const 
   const bool named = !options.node.empty();
   const std::string card = pack(
       {named ? options.node : host_name(), settings_of(options, env), called(), network_words()});
-  or_tell(*over.world, [&] { agree(*over.world, wrong, deadline, card, &cards); });
+  or_tell(*over.transport_comm,
+          [&] { agree(*over.transport_comm, wrong, deadline, card, &cards); });
   std::vector<std::string> hosts, names;
   for (const std::string& shown : cards) {
     const std::vector<std::string> parts = unpack(shown);
@@ -208,16 +211,16 @@ void bootstrap_nodes(OverNodes& over, const CommunicatorOptions& options, const 
     if (over.network.empty()) over.network = parts[3];
   }
   over.nodes = nodes_of(hosts, named ? 0 : env.node_size, options.rank);
-  std::vector<World::Place> places(names.size());
+  std::vector<TransportComm::Place> places(names.size());
   for (int node = 0; node < over.nodes.count(); ++node)
     for (const int rank : over.nodes.members[static_cast<std::size_t>(node)])
       places[static_cast<std::size_t>(rank)] = {names[static_cast<std::size_t>(rank)], node};
-  over.world->set_places(std::move(places));
+  over.transport_comm->set_places(std::move(places));
 }
 
 }  // namespace
 
-void set_carrier_maker(CarrierMaker maker) { carrier_maker() = std::move(maker); }
+void set_transport_factory(TransportFactory maker) { transport_factory() = std::move(maker); }
 
 OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
   const Hosts known = hosts_of(options, env);
@@ -228,18 +231,19 @@ OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
   });
   OverNodes over;
   try {
-    over.world = world_of(options, env);
+    over.transport_comm = transport_comm_of(options, env);
   } catch (const Error&) {
     if (wrong) throw Error(*wrong);
     throw;
   }
-  if (over.world == nullptr) return {};
+  if (over.transport_comm == nullptr) return {};
   const Deadline deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
   bootstrap_nodes(over, options, env, wrong, deadline);
   if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
   if (known == Hosts::not_known)
-    or_tell(*over.world,
-            [&] { agree(*over.world, attempt([&] { check_over(options, env); }), deadline); });
+    or_tell(*over.transport_comm, [&] {
+      agree(*over.transport_comm, attempt([&] { check_over(options, env); }), deadline);
+    });
   return over;
 }
 
@@ -260,7 +264,7 @@ Topology topology_of(OverNodes& over, const Deadline& deadline) {
         pack({to_json(cluster_of(node, network)), text(network.latency_ns, ' ', network.gb_per_s)});
   });
   std::vector<std::string> shown;
-  agree(*over.world, missed, deadline, shape, &shown);
+  agree(*over.transport_comm, missed, deadline, shape, &shown);
   const std::vector<std::string> parts =
       unpack(shown[static_cast<std::size_t>(over.nodes.members[0][0])]);
   if (parts.size() != 2) throw Error(ErrorCode::parse_error, "rank 0 sent no topology");
@@ -279,13 +283,13 @@ std::vector<int> devices_of(const Topology& topology, const Nodes& nodes) {
   return devices;
 }
 
-void agree(World& world, const std::optional<Error>& mine, const Deadline& deadline,
-           const std::string& bytes, std::vector<std::string>* shown) {
-  if (const auto first = first_error(world, mine, deadline, bytes, shown))
+void agree(TransportComm& transport_comm, const std::optional<Error>& mine,
+           const Deadline& deadline, const std::string& bytes, std::vector<std::string>* shown) {
+  if (const auto first = first_error(transport_comm, mine, deadline, bytes, shown))
     throw AgreedError(first->code(), reason_of(*first));
 }
 
-std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
+std::optional<Error> verdict_over(TransportComm& transport_comm, const CallDescriptor& mine,
                                   const std::optional<Error>& refused, const Deadline& deadline) {
   const std::string said = print(mine);
   const std::uint64_t hash = hash_bytes(said.data(), said.size(), mine.plan_hash);
@@ -297,13 +301,13 @@ std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
   request.type = DataType::uint64;
   request.op = ReduceOp::max;
   request.count = words.size();
-  request.ranks = world.ranks();
-  world.run(request, everybody(world), world.rank(), words.data(), words.data(), kept, deadline,
-            "a call that the ranks of all nodes make");
+  request.ranks = transport_comm.ranks();
+  transport_comm.run(request, everybody(transport_comm), transport_comm.rank(), words.data(),
+                     words.data(), kept, deadline, "a call that the ranks of all nodes make");
   if (words[0] == 0 && words[1] == ~words[2]) return std::nullopt;
-  if (words[0] != 0) return first_error(world, refused, deadline);
+  if (words[0] != 0) return first_error(transport_comm, refused, deadline);
   const std::vector<std::string> all =
-      world.exchange(text(said, ", by plan ", mine.plan_hash), deadline);
+      transport_comm.exchange(text(said, ", by plan ", mine.plan_hash), deadline);
   const auto other =
       std::find_if(all.begin(), all.end(), [&](const std::string& one) { return one != all[0]; });
   return Error(ErrorCode::mismatch, text("rank 0 calls ", all[0], ", rank ", other - all.begin(),

@@ -10,7 +10,7 @@
 #include "comm/bootstrap/setup.hpp"
 #include "comm/choice/descriptor.hpp"
 #include "comm/nodes/nodes.hpp"
-#include "comm/nodes/world.hpp"
+#include "comm/nodes/transport_comm.hpp"
 #include "plait/communicator.hpp"
 
 namespace plait {
@@ -19,12 +19,12 @@ namespace plait {
 /// all ranks together. Null where there is none, and where it has more ranks and they may_be_some
 /// of them; Error(mismatch) where it has others, Error(timeout) where one does not come, which
 /// names it.
-std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Deadline& deadline, double arrive_s,
-                                     bool may_be_some);
+std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& deadline,
+                                         double arrive_s, bool may_be_some);
 
 /// A communicator's ranks where these are on several nodes; no world = all are on one.
 struct OverNodes {
-  std::unique_ptr<World> world;
+  std::unique_ptr<TransportComm> transport_comm;
   Nodes nodes;
   std::string network;  ///< what a rank knows of it already; the same on all; empty = nothing
 };
@@ -40,23 +40,24 @@ Topology topology_of(OverNodes& over, const Deadline& deadline);
 std::vector<int> devices_of(const Topology& topology, const Nodes& nodes);
 /// All throw the error of the first rank that has one, as an AgreedError; all ranks together.
 /// shown, where wanted: what each gives besides.
-void agree(World& world, const std::optional<Error>& mine, const Deadline& deadline,
-           const std::string& bytes = {}, std::vector<std::string>* shown = nullptr);
+void agree(TransportComm& transport_comm, const std::optional<Error>& mine,
+           const Deadline& deadline, const std::string& bytes = {},
+           std::vector<std::string>* shown = nullptr);
 /// What a step throws on this rank alone is told to the others, who wait for it.
 template <class Step>
-auto or_tell(World& world, const Step& step) {
+auto or_tell(TransportComm& transport_comm, const Step& step) {
   try {
     return step();
   } catch (const AgreedError&) {
     throw;
   } catch (const Error& error) {
-    world.tell(error);
+    transport_comm.tell(error);
     throw;
   }
 }
 /// What all ranks of all nodes throw for this call: refused is my node's verdict. Nothing where all
 /// make the same.
-std::optional<Error> verdict_over(World& world, const CallDescriptor& mine,
+std::optional<Error> verdict_over(TransportComm& transport_comm, const CallDescriptor& mine,
                                   const std::optional<Error>& refused, const Deadline& deadline);
 
 }  // namespace plait

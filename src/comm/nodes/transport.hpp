@@ -1,5 +1,5 @@
 // What carries messages between the ranks of several nodes: a library that the program has already.
-// A World makes exchanges and collectives of them.
+// A TransportComm makes exchanges and collectives of them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace plait {
 
-class Carrier {
+class Transport {
  public:
-  virtual ~Carrier() = default;
+  virtual ~Transport() = default;
   virtual int ranks() const = 0;
   /// What it is, for people: "MPI (/usr/lib/libmpi.so.12)".
   virtual std::string name() const = 0;
@@ -32,16 +32,16 @@ class Carrier {
   /// What one of them has shown, and which; the same from then on.
   virtual std::optional<std::pair<int, std::string>> told() = 0;
 
-  static constexpr std::size_t kMostBytes = 1u << 30;
-  static constexpr std::size_t kMostTold = 1024;
-  static constexpr int kMostTag = 32765;  ///< an MPI may know tags up to 32767 alone
+  static constexpr std::size_t kMaxMessageBytes = 1u << 30;
+  static constexpr std::size_t kMaxFailureBytes = 1024;
+  static constexpr int kMaxTag = 32765;  ///< an MPI may know tags up to 32767 alone
 };
 
 /// Makes a carrier of the program's own where it has one; all ranks together. unique_id: of the
 /// communicator, whose ranks may then be some of the program's; empty = they are all of them.
-using CarrierMaker = std::function<std::shared_ptr<Carrier>(int rank, int ranks, double arrive_s,
-                                                            const std::string& unique_id)>;
+using TransportFactory = std::function<std::shared_ptr<Transport>(
+    int rank, int ranks, double arrive_s, const std::string& unique_id)>;
 /// Asked where no MPI is; Python's is that over torch.distributed.
-void set_carrier_maker(CarrierMaker maker);
+void set_transport_factory(TransportFactory maker);
 
 }  // namespace plait

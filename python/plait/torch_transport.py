@@ -65,7 +65,7 @@ class _Waiters:
                 self._free += 1
 
 
-class TorchCarrier:
+class TorchTransport:
     """What plait's core asks of a carrier; all ranks of a communicator make one together.
 
     These are the default group's. With a unique id they may be some of them, in another order.
@@ -210,7 +210,7 @@ class TorchCarrier:
         return self._told
 
 
-def make(rank: int, ranks: int, arrive_s: float, unique_id: str) -> TorchCarrier | None:
+def make(rank: int, ranks: int, arrive_s: float, unique_id: str) -> TorchTransport | None:
     """Where the program has a default group of torch.distributed; None where it has not."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
@@ -221,4 +221,4 @@ def make(rank: int, ranks: int, arrive_s: float, unique_id: str) -> TorchCarrier
             f"this is rank {rank} of {ranks}; torch.distributed says {here} of {all_}: both must "
             "be the same, or with a unique_id ranks be some of these"
         )
-    return TorchCarrier(rank, ranks, arrive_s, unique_id)
+    return TorchTransport(rank, ranks, arrive_s, unique_id)

@@ -16,13 +16,13 @@ namespace plait::nccl {
 /// "" where NCCL has what the request takes between nodes; else why not.
 std::string why_no_call(const Request& request);
 
-class Comms {
+class NcclTransport {
  public:
   /// Held around what is asked of NCCL when ending: a drop-in must not take it for the program's.
   using Guard = std::function<std::shared_ptr<void>()>;
   /// whole: of all ranks; it may be another's, and none. rail: of the ranks at this one's place;
   /// none = this place has no rail, or each node one rank, so that it is the whole.
-  Comms(Comm whole, bool owns_whole, Comm rail, Guard guard = nullptr)
+  NcclTransport(Comm whole, bool owns_whole, Comm rail, Guard guard = nullptr)
       : whole_(whole), rail_(rail), owns_whole_(owns_whole), guard_(std::move(guard)) {}
 
   /// This rank's part, as number `member` of the communicator's ranks; scalar: premul_sum. May wait

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "comm/mpi/carrier.hpp"
 #include "comm/mpi/loaded.hpp"
+#include "comm/mpi/transport.hpp"
 #include "comm/nodes/over_nodes.hpp"
 #include "plait/error.hpp"
 
@@ -58,17 +58,17 @@ Functions functions_of(const mpi::Loaded& loaded) {
 /// A handler of errors that lets a function return its own.
 void let_return(void*, int*, ...) {}
 
-class MpiCarrier : public Carrier {
+class MpiTransport : public Transport {
  public:
   /// Of a communicator of the program's, whose attributes are not copied; all its ranks together,
   /// each of which comes.
-  MpiCarrier(mpi::Loaded loaded, Handle comm, int rank, int ranks)
+  MpiTransport(mpi::Loaded loaded, Handle comm, int rank, int ranks)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
     call(mpi_.Comm_split(comm, 0, rank, &comm_), "MPI_Comm_split");
     let_errors_return();
   }
   /// All ranks of MPI_COMM_WORLD together.
-  MpiCarrier(mpi::Loaded loaded, int rank, int ranks, const Deadline& deadline, double arrive_s)
+  MpiTransport(mpi::Loaded loaded, int rank, int ranks, const Deadline& deadline, double arrive_s)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
     Handle request = 0;
     call(mpi_.Comm_idup(loaded_.abi.world, &comm_, &request), "MPI_Comm_idup");
@@ -80,7 +80,7 @@ class MpiCarrier : public Carrier {
     }
     let_errors_return();
   }
-  ~MpiCarrier() override {
+  ~MpiTransport() override {
     int is_over = 1;
     if (mpi_.Finalized(&is_over) == 0 && is_over == 0 && !has_failed_) mpi_.Comm_free(&comm_);
   }
@@ -122,10 +122,12 @@ class MpiCarrier : public Carrier {
     static std::vector<std::unique_ptr<Told>> kept;
     const std::lock_guard lock(mutex);
     kept.push_back(std::make_unique<Told>());
-    std::memcpy(kept.back()->data(), failure.data(), std::min(failure.size(), kMostTold - 1));
+    std::memcpy(kept.back()->data(), failure.data(),
+                std::min(failure.size(), kMaxFailureBytes - 1));
     Handle request = 0;
     for (const int peer : ranks)
-      mpi_.Isend(kept.back()->data(), kMostTold, loaded_.abi.byte, peer, kTellTag, comm_, &request);
+      mpi_.Isend(kept.back()->data(), kMaxFailureBytes, loaded_.abi.byte, peer, kTellTag, comm_,
+                 &request);
   }
   std::optional<std::pair<int, std::string>> told() override {
     const std::lock_guard lock(mutex_);
@@ -133,7 +135,7 @@ class MpiCarrier : public Carrier {
       const int peer = probe(comm_, loaded_.abi.any_source, kTellTag).peer;
       if (peer < 0) return std::nullopt;
       Told words{};
-      call(mpi_.Recv(words.data(), kMostTold, loaded_.abi.byte, peer, kTellTag, comm_,
+      call(mpi_.Recv(words.data(), kMaxFailureBytes, loaded_.abi.byte, peer, kTellTag, comm_,
                      loaded_.abi.status_ignore),
            "MPI_Recv");
       told_ = {peer, words.data()};
@@ -142,7 +144,7 @@ class MpiCarrier : public Carrier {
   }
 
  private:
-  using Told = std::array<char, kMostTold>;
+  using Told = std::array<char, kMaxFailureBytes>;
 
   /// By a handler of its own: libraries with MPI 5's ABI differ in what MPI_ERRORS_RETURN is.
   void let_errors_return() {
@@ -250,12 +252,12 @@ class MpiCarrier : public Carrier {
 
 }  // namespace
 
-std::shared_ptr<Carrier> mpi::carrier_on(Handle comm, int rank, int ranks) {
-  return std::make_shared<MpiCarrier>(find_loaded(), comm, rank, ranks);
+std::shared_ptr<Transport> mpi::transport_on(Handle comm, int rank, int ranks) {
+  return std::make_shared<MpiTransport>(find_loaded(), comm, rank, ranks);
 }
 
-std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Deadline& deadline, double arrive_s,
-                                     bool may_be_some) {
+std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& deadline,
+                                         double arrive_s, bool may_be_some) {
   mpi::Loaded loaded = mpi::find_loaded();
   if (loaded.library == nullptr) return nullptr;
   const Functions functions = functions_of(loaded);
@@ -273,13 +275,14 @@ std::unique_ptr<Carrier> mpi_carrier(int rank, int ranks, const Deadline& deadli
     if (its_ranks == ranks) {  // the others wait for it
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);
-      World(std::make_shared<MpiCarrier>(std::move(loaded), its_rank, ranks, deadline, arrive_s),
-            std::move(members), its_rank)
+      TransportComm(
+          std::make_shared<MpiTransport>(std::move(loaded), its_rank, ranks, deadline, arrive_s),
+          std::move(members), its_rank)
           .tell(wrong);
     }
     throw Error(wrong);
   }
-  return std::make_unique<MpiCarrier>(std::move(loaded), rank, ranks, deadline, arrive_s);
+  return std::make_unique<MpiTransport>(std::move(loaded), rank, ranks, deadline, arrive_s);
 }
 
 }  // namespace plait

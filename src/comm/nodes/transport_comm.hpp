@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/bootstrap/socket.hpp"
-#include "comm/nodes/carrier.hpp"
+#include "comm/nodes/transport.hpp"
 #include "exec/cpu/node_library.hpp"
 #include "plait/error.hpp"
 
@@ -17,15 +17,16 @@ namespace plait {
 /// Every rank sends to every other by itself, in one round or two: so an error can say who has not
 /// come, sums have the bits of members' order where one round makes them, and no call needs a
 /// group to be made for it.
-class World : public NodeLibrary {
+class TransportComm : public NodeLibrary {
  public:
   /// members: the carrier's ranks that are this world's 0, 1, ...; this one is `me` of them. Two
   /// worlds of one carrier have unlike `series`, 0 or 1.
-  World(std::shared_ptr<Carrier> carrier, std::vector<int> members, int me, int series = 0);
+  TransportComm(std::shared_ptr<Transport> transport, std::vector<int> members, int me,
+                int series = 0);
 
   int ranks() const { return static_cast<int>(members_.size()); }
   int rank() const { return me_; }
-  const Carrier& carrier() const { return *carrier_; }
+  const Transport& transport() const { return *transport_; }
   /// Where a rank is: the host by a name for people, and its node.
   struct Place {
     std::string host;
@@ -38,7 +39,7 @@ class World : public NodeLibrary {
   /// what deadline.check throws.
   std::vector<std::string> exchange(const std::string& mine, const Deadline& deadline);
   /// This rank and another, by the same carrier.
-  std::unique_ptr<World> between(int peer) const;
+  std::unique_ptr<TransportComm> between(int peer) const;
 
   int begin(const Request& request, const std::vector<int>& ranks, int member, const void* src,
             void* dst) override;
@@ -109,7 +110,7 @@ class World : public NodeLibrary {
   std::vector<std::string> gathered(const std::string& mine, std::size_t each,
                                     const Deadline& deadline);
 
-  const std::shared_ptr<Carrier> carrier_;
+  const std::shared_ptr<Transport> transport_;
   const std::vector<int> members_;
   const int me_, series_;
   std::vector<Place> places_;

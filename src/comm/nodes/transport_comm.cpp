@@ -1,5 +1,5 @@
 // Calls between nodes as rounds of messages: what each member sends to whom, then what is summed.
-#include "comm/nodes/world.hpp"
+#include "comm/nodes/transport_comm.hpp"
 
 #include <sched.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ bool overlap(const char* a, std::uint64_t a_bytes, const char* b, std::uint64_t 
 
 }  // namespace
 
-char* World::Room::of(std::size_t wanted) {
+char* TransportComm::Room::of(std::size_t wanted) {
   if (wanted > size) {
     bytes.reset(new char[wanted]);  // not filled: it is written before it is read
     size = wanted;
@@ -38,7 +38,7 @@ char* World::Room::of(std::size_t wanted) {
 }
 
 /// The rounds of one member's part of a collective.
-class World::Making {
+class TransportComm::Making {
  public:
   Making(Call& call, const Request& request, int member, const void* src, void* dst)
       : call_(call),
@@ -223,8 +223,9 @@ class World::Making {
   const std::uint64_t size_, block_;
 };
 
-World::World(std::shared_ptr<Carrier> carrier, std::vector<int> members, int me, int series)
-    : carrier_(std::move(carrier)),
+TransportComm::TransportComm(std::shared_ptr<Transport> transport, std::vector<int> members, int me,
+                             int series)
+    : transport_(std::move(transport)),
       members_(std::move(members)),
       me_(me),
       series_(series),
@@ -232,15 +233,16 @@ World::World(std::shared_ptr<Carrier> carrier, std::vector<int> members, int me,
       sent_(members_.size()),
       received_(members_.size()) {}
 
-std::string World::name_of_rank(int rank) const {
+std::string TransportComm::name_of_rank(int rank) const {
   const auto at = static_cast<std::size_t>(rank);
   return at < places_.size() ? text("rank ", rank, " on host ", places_[at].host)
                              : text("rank ", rank);
 }
 
-std::unique_ptr<World> World::between(int peer) const {
+std::unique_ptr<TransportComm> TransportComm::between(int peer) const {
   const int lower = std::min(me_, peer), upper = std::max(me_, peer);
-  auto made = std::make_unique<World>(carrier_,
+  auto made =
+      std::make_unique<TransportComm>(transport_,
                                       std::vector{members_.at(static_cast<std::size_t>(lower)),
                                                   members_.at(static_cast<std::size_t>(upper))},
                                       me_ == lower ? 0 : 1, 1);
@@ -250,8 +252,8 @@ std::unique_ptr<World> World::between(int peer) const {
   return made;
 }
 
-int World::begin(const Request& request, const std::vector<int>& ranks, int member, const void* src,
-                 void* dst) {
+int TransportComm::begin(const Request& request, const std::vector<int>& ranks, int member,
+                         const void* src, void* dst) {
   const auto free =
       std::find_if(calls_.begin(), calls_.end(), [](const auto& one) { return !one->is_taken; });
   const auto begun = static_cast<std::size_t>(free - calls_.begin());
@@ -268,7 +270,7 @@ int World::begin(const Request& request, const std::vector<int>& ranks, int memb
 
 /// Messages are cut to what a carrier takes, named by rank, and numbered by the pair that they go
 /// between: calls of a pair begin in one order on both ends, though their rounds may not.
-void World::number(Call& call, const std::vector<int>& ranks) {
+void TransportComm::number(Call& call, const std::vector<int>& ranks) {
   for (Round& round : call.rounds) {
     std::vector<Part> cut;
     for (Part part : round.parts) {
@@ -276,9 +278,9 @@ void World::number(Call& call, const std::vector<int>& ranks) {
       int& count = (part.is_sent ? sent_ : received_)[static_cast<std::size_t>(part.member)];
       while (part.bytes > 0) {
         Part piece = part;
-        piece.bytes = std::min<std::uint64_t>(part.bytes, Carrier::kMostBytes);
+        piece.bytes = std::min<std::uint64_t>(part.bytes, Transport::kMaxMessageBytes);
         piece.tag = 2 * count + series_;
-        count = (count + 1) % (Carrier::kMostTag / 2);
+        count = (count + 1) % (Transport::kMaxTag / 2);
         part.at += piece.bytes;
         part.bytes -= piece.bytes;
         cut.push_back(piece);
@@ -290,7 +292,7 @@ void World::number(Call& call, const std::vector<int>& ranks) {
 
 /// What the library throws about a rank; from then on it is left alone.
 template <class Step>
-auto World::with(int rank, const Step& step) {
+auto TransportComm::with(int rank, const Step& step) {
   try {
     return step();
   } catch (const Error& error) {
@@ -299,23 +301,23 @@ auto World::with(int rank, const Step& step) {
   }
 }
 
-void World::open_round(Call& call) {
+void TransportComm::open_round(Call& call) {
   for (const Part& part : call.rounds[call.round].parts) {
     const int there = members_[static_cast<std::size_t>(part.member)];
     const std::uint64_t message = with(part.member, [&] {
-      return part.is_sent ? carrier_->send(there, part.tag, part.at, part.bytes)
-                          : carrier_->receive(there, part.tag, part.at, part.bytes);
+      return part.is_sent ? transport_->send(there, part.tag, part.at, part.bytes)
+                          : transport_->receive(there, part.tag, part.at, part.bytes);
     });
     if (message != 0) call.open.push_back({message, part.member, part.is_sent});
   }
 }
 
-bool World::is_done(int begun) {
+bool TransportComm::is_done(int begun) {
   Call& call = *calls_[static_cast<std::size_t>(begun)];
   while (call.round < call.rounds.size()) {
     for (std::size_t i = 0; i < call.open.size();) {
       Open& one = call.open[i];
-      if (!with(one.rank, [&] { return carrier_->is_done(one.message); })) {
+      if (!with(one.rank, [&] { return transport_->is_done(one.message); })) {
         ++i;
         continue;
       }
@@ -329,9 +331,9 @@ bool World::is_done(int begun) {
   return true;
 }
 
-void World::end(int begun) { calls_[static_cast<std::size_t>(begun)]->is_taken = false; }
+void TransportComm::end(int begun) { calls_[static_cast<std::size_t>(begun)]->is_taken = false; }
 
-std::string World::awaits(int begun) const {
+std::string TransportComm::awaits(int begun) const {
   std::string names;
   for (const bool sent : {false, true}) {
     std::vector<int> ranks;
@@ -345,7 +347,7 @@ std::string World::awaits(int begun) const {
   return names.empty() ? "nobody" : names;
 }
 
-void World::await(int begun, const Deadline& deadline, const std::string& waiting) {
+void TransportComm::await(int begun, const Deadline& deadline, const std::string& waiting) {
   std::int64_t looked_ns = now_ns();
   for (int turn = 0; !is_done(begun); ++turn) {
     turn < kYields ? static_cast<void>(::sched_yield()) : static_cast<void>(::usleep(kSleepUs));
@@ -356,21 +358,21 @@ void World::await(int begun, const Deadline& deadline, const std::string& waitin
     check();
     if (at_ns > deadline.at_ns)
       throw Error(ErrorCode::timeout, text(waiting, ": the deadline has passed without ",
-                                           awaits(begun), " (", carrier_->name(), ")"));
+                                           awaits(begun), " (", transport_->name(), ")"));
   }
 }
 
-bool World::drop(int begun) noexcept {
+bool TransportComm::drop(int begun) noexcept {
   Call& call = *calls_[static_cast<std::size_t>(begun)];
   for (const Open& one : call.open) given_up_.insert(one.rank);
-  std::erase_if(call.open, [&](Open& one) { return carrier_->drop(one.message); });
+  std::erase_if(call.open, [&](Open& one) { return transport_->drop(one.message); });
   call.round = call.rounds.size();
   // One that may still be written to stays taken, so that its room stays as it is.
   if (call.open.empty()) call.is_taken = false;
   return call.open.empty();
 }
 
-bool World::drop_all() noexcept {
+bool TransportComm::drop_all() noexcept {
   bool all = true;
   for (std::size_t begun = 0; begun < calls_.size(); ++begun)
     if (calls_[begun]->is_taken) all = drop(static_cast<int>(begun)) && all;
@@ -380,7 +382,7 @@ bool World::drop_all() noexcept {
 /// Nothing is sent to nodes that may be gone, since an MPI may crash at that: those of a rank that
 /// the library has given up, or that has been waited for in vain. Who lives there finds out by
 /// itself, as do all who heard it from another.
-void World::tell(const Error& error) noexcept {
+void TransportComm::tell(const Error& error) noexcept {
   try {
     const bool is_relayed = is_told(reason_of(error));
     // An abort is told by who is beside: its own rank may be in no call that could tell.
@@ -398,13 +400,13 @@ void World::tell(const Error& error) noexcept {
     std::vector<int> others;
     for (std::size_t rank = 0; rank < members_.size(); ++rank)
       if (is_left(rank)) others.push_back(members_[rank]);
-    carrier_->tell(others, text(static_cast<int>(error.code()), ' ', reason_of(error)));
+    transport_->tell(others, text(static_cast<int>(error.code()), ' ', reason_of(error)));
   } catch (...) {  // no memory for the words: the others have their deadlines
   }
 }
 
-void World::check() const {
-  const auto told = carrier_->told();
+void TransportComm::check() const {
+  const auto told = transport_->told();
   if (!told) return;
   const std::size_t space = told->second.find(' ');
   const auto code =
@@ -417,8 +419,8 @@ void World::check() const {
   throw told_by(who, code, reason);
 }
 
-std::vector<std::string> World::gathered(const std::string& mine, std::size_t each,
-                                         const Deadline& deadline) {
+std::vector<std::string> TransportComm::gathered(const std::string& mine, std::size_t each,
+                                                 const Deadline& deadline) {
   Request request;
   request.collective = Collective::all_gather;
   request.type = DataType::uint8;
@@ -437,7 +439,8 @@ std::vector<std::string> World::gathered(const std::string& mine, std::size_t ea
   return cards;
 }
 
-std::vector<std::string> World::exchange(const std::string& mine, const Deadline& deadline) {
+std::vector<std::string> TransportComm::exchange(const std::string& mine,
+                                                 const Deadline& deadline) {
   std::uint64_t size = mine.size(), most = 0;
   std::vector<std::uint64_t> sizes;
   for (const std::string& one :

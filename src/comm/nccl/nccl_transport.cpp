@@ -1,6 +1,6 @@
 // What NCCL has a call for it does by that; the rest goes as one group of sends and receives, which
 // every NCCL has.
-#include "comm/nccl/comms.hpp"
+#include "comm/nccl/nccl_transport.hpp"
 
 #include <chrono>
 #include <thread>
@@ -81,7 +81,7 @@ std::string why_no_call(const Request& request) {
   return text("factors of ", name_of(request.type), " between nodes: wanted fp32 or fp64");
 }
 
-class Comms::Caller {
+class NcclTransport::Caller {
  public:
   /// since: of a call, which NCCL may keep.
   explicit Caller(std::atomic<int>& all, std::atomic<std::int64_t>* since = nullptr)
@@ -101,8 +101,8 @@ class Comms::Caller {
   std::atomic<std::int64_t>* const since_;
 };
 
-void Comms::call(const Request& request, bool whole, int member, const void* src, void* dst,
-                 Stream stream, double scalar) {
+void NcclTransport::call(const Request& request, bool whole, int member, const void* src, void* dst,
+                         Stream stream, double scalar) {
   const Caller caller(*callers_, &inside_since_ns_);  // before it looks
   const std::lock_guard<std::mutex> alone(asking_);
   require_usable(request);
@@ -115,15 +115,15 @@ void Comms::call(const Request& request, bool whole, int member, const void* src
     messages(request, comm, member, src, dst, stream);
 }
 
-void Comms::require_usable(const Request& request) const {
+void NcclTransport::require_usable(const Request& request) const {
   if (aborted_.load())
     throw Error(ErrorCode::aborted, "the communicators between nodes were aborted");
   if (const std::string why = why_no_call(request); !why.empty())
     throw Error(ErrorCode::unsupported, why);
 }
 
-void Comms::message(int peer, const void* sent, void* received, std::uint64_t bytes,
-                    Stream stream) {
+void NcclTransport::message(int peer, const void* sent, void* received, std::uint64_t bytes,
+                            Stream stream) {
   const Caller caller(*callers_, &inside_since_ns_);
   const std::lock_guard<std::mutex> alone(asking_);
   Request request;
@@ -140,7 +140,7 @@ void Comms::message(int peer, const void* sent, void* received, std::uint64_t by
   require_launched(worst, whole_, "a send or a receive");
 }
 
-void Comms::require_launched(Result result, Comm comm, const char* what) const {
+void NcclTransport::require_launched(Result result, Comm comm, const char* what) const {
   if (result == ncclInProgress) is_late_.store(true);
   while (result == ncclInProgress) {
     if (aborted_.load())
@@ -153,8 +153,8 @@ void Comms::require_launched(Result result, Comm comm, const char* what) const {
   require(result, what);
 }
 
-void Comms::pass(const Request& r, Comm comm, const void* src, void* dst, Stream stream,
-                 double scalar) const {
+void NcclTransport::pass(const Request& r, Comm comm, const void* src, void* dst, Stream stream,
+                         double scalar) const {
   const Elements elements = elements_of(r);
   const std::size_t count = r.count * elements.each;
   const int type = elements.type;
@@ -176,8 +176,8 @@ void Comms::pass(const Request& r, Comm comm, const void* src, void* dst, Stream
                      "ncclReduce");
 }
 
-void Comms::messages(const Request& r, Comm comm, int member, const void* src, void* dst,
-                     Stream stream) const {
+void NcclTransport::messages(const Request& r, Comm comm, int member, const void* src, void* dst,
+                             Stream stream) const {
   const std::uint64_t block = r.count * bytes_of(r.type);
   Result worst = ncclSuccess;
   const auto keep = [&](Result result) {
@@ -216,7 +216,7 @@ void Comms::messages(const Request& r, Comm comm, int member, const void* src, v
   require_launched(worst, comm, "a group of sends and receives");
 }
 
-std::optional<Error> Comms::failure() {
+std::optional<Error> NcclTransport::failure() {
   const Caller caller(*callers_);
   if (aborted_.load()) return std::nullopt;
   // One that does not block may be asked by one thread at a time: a call that is inside hears of
@@ -234,7 +234,7 @@ std::optional<Error> Comms::failure() {
   return std::nullopt;
 }
 
-void Comms::abort() noexcept {
+void NcclTransport::abort() noexcept {
   if (aborted_.exchange(true)) return;
   try {
     quiet_thread([whole = owns_whole_ ? whole_ : nullptr, rail = rail_, guard = guard_,
@@ -253,13 +253,13 @@ void Comms::abort() noexcept {
   }
 }
 
-void Comms::await_abort(double wait_s) const noexcept {
+void NcclTransport::await_abort(double wait_s) const noexcept {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
   while (aborted_.load() && !ended_->load() && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
-void Comms::end() noexcept {
+void NcclTransport::end() noexcept {
   if (aborted_.exchange(true)) return;
   const std::shared_ptr<void> held = guard_ ? guard_() : nullptr;
   for (const Comm comm : {rail_, owns_whole_ ? whole_ : nullptr})

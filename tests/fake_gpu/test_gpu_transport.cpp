@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "comm/bootstrap/vote.hpp"
-#include "comm/nodes/carrier.hpp"
+#include "comm/nodes/transport.hpp"
 #include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "plait/communicator.hpp"
@@ -39,13 +39,13 @@ struct Mail {
   } sent[kRanks][kRanks];  ///< by sender, receiver
   struct Told {
     std::atomic<int> by{-1};
-    char words[Carrier::kMostTold];
+    char words[Transport::kMaxFailureBytes];
   } told[kRanks];  ///< by receiver
 };
 
-class MailCarrier : public Carrier {
+class MailTransport : public Transport {
  public:
-  MailCarrier(Mail& mail, int rank, int ranks) : mail_(mail), rank_(rank), ranks_(ranks) {}
+  MailTransport(Mail& mail, int rank, int ranks) : mail_(mail), rank_(rank), ranks_(ranks) {}
   int ranks() const override { return ranks_; }
   std::string name() const override { return "memory"; }
   std::uint64_t send(int peer, int tag, const void* src, std::size_t bytes) override {
@@ -82,7 +82,7 @@ class MailCarrier : public Carrier {
   bool drop(std::uint64_t& message) noexcept override { return awaited_.erase(message) != 0; }
   void tell(const std::vector<int>& ranks, const std::string& failure) override {
     for (const int rank : ranks) {
-      std::strncpy(mail_.told[rank].words, failure.c_str(), kMostTold - 1);
+      std::strncpy(mail_.told[rank].words, failure.c_str(), kMaxFailureBytes - 1);
       mail_.told[rank].by.store(rank_);
     }
   }
@@ -135,8 +135,8 @@ int run_each(int ranks,
   ::setenv("PLAIT_NCCL_LIB", FAKE_NCCL, 1);
   ::setenv("PLAIT_NODE_SIZE", std::to_string(ranks / 2).c_str(), 1);
   Mail* const mail = new (bench::shared_memory(sizeof(Mail))) Mail;
-  set_carrier_maker([&](int rank, int all, double, const std::string&) {
-    return std::make_shared<MailCarrier>(*mail, rank, all);
+  set_transport_factory([&](int rank, int all, double, const std::string&) {
+    return std::make_shared<MailTransport>(*mail, rank, all);
   });
   bench::Board* const board = bench::make_board(ranks);
   const int failed = bench::run_ranks(board, true, [&](int rank) {
@@ -148,7 +148,7 @@ int run_each(int ranks,
     options.arrive_s = 30;
     body(options, *board);
   });
-  set_carrier_maker(nullptr);
+  set_transport_factory(nullptr);
   ::unsetenv("PLAIT_NODE_SIZE");
   return failed;
 }

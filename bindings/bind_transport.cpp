@@ -4,7 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
-#include "comm/nodes/carrier.hpp"
+#include "comm/nodes/transport.hpp"
 #include "plait/error.hpp"
 
 using namespace plait;
@@ -23,10 +23,10 @@ auto in_python(const Call& call) {
   }
 }
 
-class PythonCarrier : public Carrier {
+class PythonTransport : public Transport {
  public:
-  explicit PythonCarrier(nb::object object) : object_(std::move(object)) {}
-  ~PythonCarrier() override {
+  explicit PythonTransport(nb::object object) : object_(std::move(object)) {}
+  ~PythonTransport() override {
     if (Py_IsInitialized() == 0) {
       static_cast<void>(object_.release());
       return;
@@ -77,14 +77,14 @@ class PythonCarrier : public Carrier {
 
 }  // namespace
 
-void bind_carrier(nb::module_& module) {
+void bind_transport(nb::module_& module) {
   module.def(
-      "set_carrier_maker",
+      "set_transport_factory",
       [](const nb::object& maker) {
         // Kept for good: communicators may be made as long as there is a process.
         auto* const kept = new nb::object(maker);
-        set_carrier_maker([kept](int rank, int ranks, double arrive_s,
-                                 const std::string& unique_id) -> std::shared_ptr<Carrier> {
+        set_transport_factory([kept](int rank, int ranks, double arrive_s,
+                                     const std::string& unique_id) -> std::shared_ptr<Transport> {
           const nb::gil_scoped_acquire locked;
           nb::object made;
           try {
@@ -96,7 +96,7 @@ void bind_carrier(nb::module_& module) {
                 nb::cast<std::string>(nb::str(error.value())));
           }
           if (made.is_none()) return nullptr;
-          return std::make_shared<PythonCarrier>(std::move(made));
+          return std::make_shared<PythonTransport>(std::move(made));
         });
       },
       nb::arg("maker"),
