@@ -15,7 +15,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/setup.hpp"
 #include "comm/nccl/real.hpp"
-#include "comm/nodes/gpu_over_nodes.hpp"
+#include "comm/nodes/gpu_multinode.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/error.hpp"
@@ -107,8 +107,8 @@ class Rank {
 
   void enqueue(const Request& request, const CallOptions& options, bool in_place = false) {
     const void* const from = reinterpret_cast<const void*>(in_place ? output_ : input_);
-    if (over_ != nullptr)
-      over_->enqueue(request, from, reinterpret_cast<void*>(output_), stream_, options);
+    if (multinode_ != nullptr)
+      multinode_->enqueue(request, from, reinterpret_cast<void*>(output_), stream_, options);
     else
       alone_->enqueue(*alone_->program(request, options), from, reinterpret_cast<void*>(output_),
                       stream_);
@@ -117,7 +117,7 @@ class Rank {
     const auto start = Clock::now();
     cuda::Result result = cuda::kNotReady;
     while ((result = cuda::api().stream_query(stream_)) == cuda::kNotReady) {
-      if (over_ != nullptr) over_->check(true);
+      if (multinode_ != nullptr) multinode_->check(true);
       if (ms_since(start) > 60e3) throw std::runtime_error("a call did not end in 60 s");
       ::usleep(50);
     }
@@ -177,11 +177,11 @@ class Rank {
     return board_->largest(rank_, ms / kCalls);
   }
   std::string explain(const Request& request) {
-    return over_ != nullptr ? over_->explain(request) : "";
+    return multinode_ != nullptr ? multinode_->explain(request) : "";
   }
   void end() {
     board_->barrier();
-    over_.reset();
+    multinode_.reset();
     if (alone_ != nullptr) alone_->nccl_transport().end();
     board_->barrier();
     cuda::api().memory_free(input_);
@@ -227,10 +227,10 @@ class Rank {
                           if (!failure_) failure_ = error;
                           calls_->rank().fail();
                         }};
-    OverNodesOptions options;
+    GpuMultinodeOptions options;
     options.arrive_s = 30;
-    over_ = std::make_unique<GpuOverNodes>(nodes_, side, options, all,
-                                           Deadline{deadline_in(60), nullptr});
+    multinode_ = std::make_unique<GpuMultinode>(nodes_, side, options, all,
+                                                Deadline{deadline_in(60), nullptr});
   }
   /// Ranks of a node that share a GPU: no communicator of all ranks.
   void make_rails_alone(const cuda::Exchange& all) {
@@ -248,9 +248,9 @@ class Rank {
     inside.enqueue = [this](const Request& request, const void* from, void* to, void* stream) {
       calls_->enqueue(request, from, to, static_cast<cuda::Stream>(stream), {});
     };
-    alone_ = std::make_unique<GpuNodes>(nodes_, inside, nccl::cuda_side_stream(device_),
-                                        std::make_unique<nccl::NcclTransport>(nullptr, false, rail),
-                                        CallOptions{}, false);
+    alone_ = std::make_unique<NodeProgramRunner>(
+        nodes_, inside, nccl::cuda_side_stream(device_),
+        std::make_unique<nccl::NcclTransport>(nullptr, false, rail), CallOptions{}, false);
   }
 
   Board* board_;
@@ -262,8 +262,8 @@ class Rank {
   std::optional<Error> failure_;
   std::unique_ptr<GpuCalls> calls_;
   std::unique_ptr<cuda::Current> current_;
-  std::unique_ptr<GpuOverNodes> over_;
-  std::unique_ptr<GpuNodes> alone_;
+  std::unique_ptr<GpuMultinode> multinode_;
+  std::unique_ptr<NodeProgramRunner> alone_;
   cuda::Stream stream_ = nullptr;
   cuda::DevicePointer input_ = 0, output_ = 0;
   cuda::Event events_[2]{};

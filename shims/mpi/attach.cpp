@@ -63,7 +63,7 @@ struct MpiSettings {
   bool disabled = false;
   bool host = false;    ///< host memory is served
   bool broken = false;  ///< a variable was wrong: all ranks hear of it
-  MinBytes on_host{}, on_gpus{}, over_nodes{};
+  MinBytes on_host{}, on_gpus{}, multinode{};
   bool min_bytes_is_set = false;  ///< PLAIT_MIN_BYTES is set
   int node_size = 0;              ///< PLAIT_NODE_SIZE
   std::string topology;
@@ -82,15 +82,15 @@ MpiSettings& settings() {
 void set_min_bytes(const Env& env, MpiSettings& found) {
   found.on_host.fill(kNever);
   found.on_gpus.fill(kNever);
-  found.over_nodes.fill(kNever);
-  const auto set = [&](Collective collective, std::uint64_t host, std::uint64_t over_nodes) {
+  found.multinode.fill(kNever);
+  const auto set = [&](Collective collective, std::uint64_t host, std::uint64_t multinode) {
     const bool is_set = env.has("PLAIT_MIN_BYTES");
     const auto at = static_cast<std::size_t>(collective);
     const auto least = [&](std::uint64_t usual) {
       return is_set && usual != kNever ? env.min_bytes : usual;
     };
     if (found.host) found.on_host[at] = least(host);
-    if (found.host) found.over_nodes[at] = least(over_nodes);
+    if (found.host) found.multinode[at] = least(multinode);
     found.on_gpus[at] = least(kMinOnGpus);
   };
   if (!env.ops.empty()) {
@@ -236,8 +236,8 @@ std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options)
 
 /// Its ranks are on several nodes: what goes between these is the MPI's to carry, on a communicator
 /// that is kept as long as plait's.
-std::unique_ptr<Communicator> attach_over_nodes(Handle comm, const RankPosition& position,
-                                                bool can) {
+std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& position,
+                                               bool can) {
   CommunicatorOptions options = options_for(position, kNoDevice);
   // Once ranks of the job are lost, messages of a new communicator between nodes are not sure to be
   // its own.
@@ -322,7 +322,7 @@ bool agreed_to_serve() {
   real().Comm_size(world, &ranks);
   std::string shown = text(PLAIT_VERSION, ' ', mine.topology, ' ', mine.arrive_s, ' ',
                            mine.deadline_s, ' ', mine.host, ' ', mine.disabled);
-  for (const MinBytes* least : {&mine.on_host, &mine.on_gpus, &mine.over_nodes})
+  for (const MinBytes* least : {&mine.on_host, &mine.on_gpus, &mine.multinode})
     for (const std::uint64_t bytes : *least) shown += text(' ', bytes);
   shown += text(' ', mine.node_size, ' ', mine.min_bytes_is_set);
   const int hash = static_cast<int>(hash_bytes(shown.data(), shown.size()) >> 33);
@@ -357,7 +357,7 @@ std::uint64_t min_bytes_on_host(Collective collective) {
 }
 
 std::uint64_t min_bytes_over_nodes(Collective collective) {
-  return settings().over_nodes[static_cast<std::size_t>(collective)];
+  return settings().multinode[static_cast<std::size_t>(collective)];
 }
 
 std::uint64_t min_bytes_on_gpus(Collective collective) {
@@ -371,9 +371,9 @@ ServedLocations served_locations_of(const CallShape& shape, const RankPosition& 
     // One rank a node leaves nothing to do in a node: then only who asks for it by size gets it.
     if (position.nodes == position.ranks && !mine.min_bytes_is_set) return {};
     const bool even = !shape.has_own_counts() && shape.request.counts.empty();
-    return {even && mine.over_nodes[at] != kNever &&
-                message_bytes(shape.request) >= mine.over_nodes[at],
-            false};
+    return {
+        even && mine.multinode[at] != kNever && message_bytes(shape.request) >= mine.multinode[at],
+        false};
   }
   if (shape.has_own_counts()) return {mine.on_host[at] != kNever, false};  // ranks ask each other
   const std::uint64_t bytes = message_bytes(shape.request);
@@ -386,7 +386,7 @@ std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, 
   const ProgramThreadScope here;
   const RevocationScope revocable(comm, nullptr);
   std::unique_ptr<Communicator> one = position.nodes > 1
-                                          ? attach_over_nodes(comm, position, can)
+                                          ? attach_multinode(comm, position, can)
                                           : attach_in_node(comm, position, can, device);
   if (!all_of(one != nullptr, comm)) return nullptr;
   return one;

@@ -166,7 +166,7 @@ GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agr
   const Env& env = settings().env;
   const bool one_node = nodes.count() == 1;
   GpuCallsOptions made;
-  if (one_node || algo_over_nodes(env.algo).strategy.empty())
+  if (one_node || multinode_algo(env.algo).strategy.empty())
     made.forced = parse_algo("PLAIT_ALGO", env.algo);
   made.bitwise = env.bitwise;
   made.beats_nccl = !env.bitwise;

@@ -1,11 +1,11 @@
-// GpuNodes over the node's engine and the program's own communicator.
+// NodeProgramRunner over the node's engine and the program's own communicator.
 #include "shims/nccl/nodes.hpp"
 
 #include <atomic>
 
 #include "base/text.hpp"
 #include "comm/bootstrap/setup.hpp"
-#include "comm/nodes/gpu_nodes.hpp"
+#include "comm/nodes/node_program_runner.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/group.hpp"
 #include "shims/nccl/settings.hpp"
@@ -18,15 +18,15 @@ class NodeEngine : public Engine {
   NodeEngine(const Nodes& nodes, int device, std::unique_ptr<Engine> inside, Comm whole,
              Comm across)
       : inside_(std::move(inside)),
-        over_(nodes,
-              {[this](const Request& request) { return inside_->takes(request); },
-               [this](const Request& request, const void* input, void* output, Stream stream) {
-                 inside_->enqueue(request, input, output, stream);
-               }},
-              platform().side_stream(device),
-              std::make_unique<NcclTransport>(whole, false, across,
-                                              [] { return std::make_shared<InReal>(); }),
-              algo_over_nodes(settings().env.algo), settings().env.bitwise) {}
+        runner_(nodes,
+                {[this](const Request& request) { return inside_->takes(request); },
+                 [this](const Request& request, const void* input, void* output, Stream stream) {
+                   inside_->enqueue(request, input, output, stream);
+                 }},
+                platform().side_stream(device),
+                std::make_unique<NcclTransport>(whole, false, across,
+                                                [] { return std::make_shared<InReal>(); }),
+                multinode_algo(settings().env.algo), settings().env.bitwise) {}
   bool uses_nccl() const override { return true; }
   /// What the library would do all of is NCCL's as it is; so are, in its order, sums that must be
   /// in rank order and cannot be.
@@ -35,7 +35,7 @@ class NodeEngine : public Engine {
                            request.op != ReduceOp::min && request.op != ReduceOp::max;
     bool is_taken = false;
     const auto failure = attempt([&] {
-      const auto program = over_.program(request, {});
+      const auto program = runner_.program(request, {});
       is_taken =
           !program->is_library() && (program->rank_order || !has_order || !settings().strict);
     });
@@ -43,20 +43,20 @@ class NodeEngine : public Engine {
   }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     const InReal in_real;
-    const std::shared_ptr<const NodeProgram> program = over_.program(request, {});
-    over_.enqueue(*program, input, output, stream);
+    const std::shared_ptr<const NodeProgram> program = runner_.program(request, {});
+    runner_.enqueue(*program, input, output, stream);
     inside_->fail_if_peer_lost(stream);
     sent_ += program->bytes_between;
     return kByPlait;
   }
   std::string how(const Request& request) const override {
-    return text(over_.program(request, {})->label, ", NCCL between ", over_.nodes().count(),
+    return text(runner_.program(request, {})->label, ", NCCL between ", runner_.nodes().count(),
                 " nodes");
   }
   std::string why_not(const Request& request) const override {
     std::string why;
     const auto failure = attempt([&] {
-      const auto program = over_.program(request, {});
+      const auto program = runner_.program(request, {});
       why = program->why;
       if (why.empty())
         why = program->is_library() ? text("PLAIT_ALGO=", settings().env.algo, " leaves it whole")
@@ -71,23 +71,23 @@ class NodeEngine : public Engine {
   bool has_broken_off() const noexcept override { return inside_->has_broken_off(); }
   void fail() noexcept override {
     inside_->fail();
-    over_.nccl_transport().abort();
+    runner_.nccl_transport().abort();
   }
   void fail_if_peer_lost(Stream stream) override { inside_->fail_if_peer_lost(stream); }
   void abort() noexcept override {
     inside_->abort();
-    over_.nccl_transport().abort();
+    runner_.nccl_transport().abort();
   }
-  void end_nccl() noexcept override { over_.nccl_transport().end(); }
+  void end_nccl() noexcept override { runner_.nccl_transport().end(); }
   bool has_ended(bool knows_calls) noexcept override { return inside_->has_ended(knows_calls); }
   void unmap_peers() noexcept override { inside_->unmap_peers(); }
   void await_abort(double wait_s) const noexcept override {
-    over_.nccl_transport().await_abort(wait_s);
+    runner_.nccl_transport().await_abort(wait_s);
   }
 
  private:
   std::unique_ptr<Engine> inside_;
-  mutable GpuNodes over_;  // it remembers how requests go
+  mutable NodeProgramRunner runner_;  // it remembers how requests go
   std::atomic<std::uint64_t> sent_{0};
   const CountedPaths paths_{
       [this] { return std::map<std::string, std::uint64_t>{{"nccl", sent_.load()}}; }};

@@ -1,5 +1,5 @@
 // Collectives over several nodes under the drop-in: plait in a node, NCCL between nodes on a
-// communicator of those with the same place in theirs (comm/nodes/gpu_nodes.hpp).
+// communicator of those with the same place in theirs (comm/nodes/node_program_runner.hpp).
 #pragma once
 #include <memory>
 

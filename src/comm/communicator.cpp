@@ -18,8 +18,8 @@
 #include "comm/gpu/gpu_side.hpp"
 #include "comm/liveness/interrupt.hpp"
 #include "comm/memory/buffers.hpp"
-#include "comm/nodes/gpu_over_nodes.hpp"
-#include "comm/nodes/over_nodes.hpp"
+#include "comm/nodes/gpu_multinode.hpp"
+#include "comm/nodes/multinode.hpp"
 #include "comm/pairs.hpp"
 
 namespace plait {
@@ -45,24 +45,25 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t before) {
 
 }  // namespace
 
-Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair, OverNodes nodes)
+Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair, Multinode nodes)
     : options(given),
-      over(std::move(nodes)),
-      joined(over.transport_comm == nullptr
+      multinode(std::move(nodes)),
+      joined(multinode.transport_comm == nullptr
                  ? join(given, pair)
-                 : or_tell(*over.transport_comm, [&] { return join_nodes(pair); })),
-      device(over.transport_comm != nullptr
-                 ? or_tell(*over.transport_comm, [&] { return device_over_nodes(pair); })
+                 : or_tell(*multinode.transport_comm, [&] { return join_nodes(pair); })),
+      device(multinode.transport_comm != nullptr
+                 ? or_tell(*multinode.transport_comm, [&] { return multinode_device(pair); })
                  : GpuSide::create(given, joined, pair, why_no_gpu)),
       peers(std::move(joined.peers)),
-      chooser(joined.topology, joined.forced, joined.bitwise, {}, over.transport_comm != nullptr) {
+      chooser(joined.topology, joined.forced, joined.bitwise, {},
+              multinode.transport_comm != nullptr) {
   peers.use(&joined.controls, device == nullptr ? nullptr : device->peers());
   peers.set_meanwhile(given.meanwhile);
   peers.set_interrupt(given.interrupt);
   pairs = std::make_unique<Pairs>(
       joined.controls, [this](int peer) { return make_pair(peer); }, given.interrupt);
-  if (over.transport_comm != nullptr) name_peers();
-  if (over.transport_comm != nullptr && device != nullptr) join_rails();
+  if (multinode.transport_comm != nullptr) name_peers();
+  if (multinode.transport_comm != nullptr && device != nullptr) join_rails();
   if (pair == nullptr) return;
   about = text("ranks ", pair->ranks[0], " and ", pair->ranks[1], ", here 0 and 1: ");
   devices = pair->devices;
@@ -80,8 +81,8 @@ Deadline Communicator::State::deadline_after(double seconds) {
 
 CommunicatorOptions Communicator::State::in_node() const {
   CommunicatorOptions here = options;
-  here.rank = over.nodes.place;
-  here.ranks = over.nodes.size();
+  here.rank = multinode.nodes.place;
+  here.ranks = multinode.nodes.size();
   here.rendezvous.clear();
   here.unique_id.clear();
   here.topology.clear();
@@ -89,22 +90,22 @@ CommunicatorOptions Communicator::State::in_node() const {
 }
 
 /// All ranks of all nodes have a GPU, or none. Pairs have none.
-std::unique_ptr<GpuSide> Communicator::State::device_over_nodes(const PairOf* pair) {
+std::unique_ptr<GpuSide> Communicator::State::multinode_device(const PairOf* pair) {
   if (pair != nullptr) return nullptr;
   std::unique_ptr<GpuSide> made;
   const CallOptions forced = joined.forced;
   // Steps of a plan over nodes are calls in a node, where its name serves nothing.
-  if (!algo_over_nodes(forced.strategy).strategy.empty()) joined.forced = {};
+  if (!multinode_algo(forced.strategy).strategy.empty()) joined.forced = {};
   const std::optional<Error> missed =
       attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
   joined.forced = forced;
   const Deadline arrival_deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
-  plait::agree(*over.transport_comm, missed, arrival_deadline);
+  plait::agree(*multinode.transport_comm, missed, arrival_deadline);
   const std::string word = made != nullptr      ? ""
                            : why_no_gpu.empty() ? "it was asked for none"
                                                 : why_no_gpu;
   int rank = 0;
-  for (const std::string& why : over.transport_comm->exchange(word, arrival_deadline)) {
+  for (const std::string& why : multinode.transport_comm->exchange(word, arrival_deadline)) {
     if (!why.empty()) why_no_gpu = text("rank ", rank, " has none: ", why);
     if (!why.empty()) return nullptr;
     ++rank;
@@ -119,10 +120,10 @@ NodeSide Communicator::State::node_side() {
   side.failure = [this] { return device->cause(); };
   side.fail = [this](const Error& error) { device->fail(error); };
   side.hear = [this] {
-    if (const auto told = attempt([&] { over.transport_comm->check(); })) device->fail(*told);
+    if (const auto told = attempt([&] { multinode.transport_comm->check(); })) device->fail(*told);
   };
-  side.tell = [this](const Error& cause) { over.transport_comm->tell(cause); };
-  side.name = [this](int rank) { return over.transport_comm->name_of_rank(rank); };
+  side.tell = [this](const Error& cause) { multinode.transport_comm->tell(cause); };
+  side.name = [this](int rank) { return multinode.transport_comm->name_of_rank(rank); };
   return side;
 }
 
@@ -132,12 +133,12 @@ void Communicator::State::join_rails() {
   const Deadline arrival_deadline = deadline_after(options.arrive_s),
                  answers = deadline_after(options.arrive_s + kAnswerS);
   const cuda::Exchange exchange = [&](const std::string& mine) {
-    return over.transport_comm->exchange(mine, answers);
+    return multinode.transport_comm->exchange(mine, answers);
   };
   try {
-    rails = std::make_unique<GpuOverNodes>(
-        over.nodes, node_side(),
-        OverNodesOptions{joined.forced, joined.bitwise, options.graph_mixing, options.arrive_s},
+    rails = std::make_unique<GpuMultinode>(
+        multinode.nodes, node_side(),
+        GpuMultinodeOptions{joined.forced, joined.bitwise, options.graph_mixing, options.arrive_s},
         exchange, arrival_deadline);
   } catch (const AgreedError& error) {
     if (options.device != kDeviceByLauncher) throw;
@@ -158,26 +159,26 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   if (pair == nullptr) {
     links = link_ranks(here.rank, here.ranks, [&](const auto& wrong, const std::string& word) {
       std::vector<std::string> words;
-      plait::agree(*over.transport_comm, wrong, arrival_deadline, word, &words);
-      return words[static_cast<std::size_t>(over.nodes.peers()[0])];
+      plait::agree(*multinode.transport_comm, wrong, arrival_deadline, word, &words);
+      return words[static_cast<std::size_t>(multinode.nodes.peers()[0])];
     });
     here.rendezvous = links.rendezvous();
   }
   const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
   links = {};  // before any rank waits for another: those that are still in join() see the end
   if (pair != nullptr && missed) throw Error(*missed);
-  if (pair == nullptr) plait::agree(*over.transport_comm, missed, arrival_deadline);
-  made.topology = pair == nullptr ? topology_of(over, arrival_deadline) : pair->topology;
-  for (const int rank : over.nodes.peers())
-    made.names.push_back(over.transport_comm->name_of_rank(rank));
+  if (pair == nullptr) plait::agree(*multinode.transport_comm, missed, arrival_deadline);
+  made.topology = pair == nullptr ? topology_of(multinode, arrival_deadline) : pair->topology;
+  for (const int rank : multinode.nodes.peers())
+    made.names.push_back(multinode.transport_comm->name_of_rank(rank));
   return made;
 }
 
 /// Ranks of my node by the names that all nodes know, and words of the others.
 void Communicator::State::name_peers() {
-  if (devices.empty()) devices = devices_of(joined.topology, over.nodes);
+  if (devices.empty()) devices = devices_of(joined.topology, multinode.nodes);
   peers.set_names(joined.names);
-  peers.set_beyond([this] { over.transport_comm->check(); });
+  peers.set_remote_check([this] { multinode.transport_comm->check(); });
 }
 
 Communicator::State::~State() {
@@ -185,15 +186,16 @@ Communicator::State::~State() {
   if (getpid() != owner) (void)pairs.release();  // a forked child has not their threads
   if (pairs != nullptr) end_device_work();
   if (getpid() != owner)
-    for (auto& [peer, one] : far) static_cast<void>(one.release());
-  far.clear();
+    for (auto& [peer, one] : remote_pairs) static_cast<void>(one.release());
+  remote_pairs.clear();
   pairs.reset();
   if (getpid() != owner) static_cast<void>(rails.release());
   rails.reset();
   device.reset();  // while the others can still see this rank
-  if (over.transport_comm != nullptr && (getpid() != owner || !over.transport_comm->drop_all())) {
+  if (multinode.transport_comm != nullptr &&
+      (getpid() != owner || !multinode.transport_comm->drop_all())) {
     // A child must not call its parent's MPI, and what is under way may still write.
-    static_cast<void>(over.transport_comm.release());
+    static_cast<void>(multinode.transport_comm.release());
     static_cast<void>(new std::vector<Mapping>(std::move(arena_memory)));
   }
   if (getpid() == owner) joined.controls.leave();
@@ -217,9 +219,10 @@ void Communicator::State::fail(const Error& error) {
   const std::lock_guard lock(guard);
   if (!failure) failure = error;
   joined.controls.raise_failure(error.code(), reason_of(error));
-  if (over.transport_comm != nullptr) {
-    static_cast<void>(over.transport_comm->drop_all());  // first: what is told makes messages go on
-    if (about.empty()) over.transport_comm->tell(error);  // two ranks' failure is theirs alone
+  if (multinode.transport_comm != nullptr) {
+    static_cast<void>(
+        multinode.transport_comm->drop_all());  // first: what is told makes messages go on
+    if (about.empty()) multinode.transport_comm->tell(error);  // two ranks' failure is theirs alone
   }
   log(LogLevel::warn, rank(), text("communicator failed: ", error.what()));
 }
@@ -243,7 +246,8 @@ std::optional<Error> Communicator::State::agree(const CallDescriptor& mine,
   if (controls.ask_alike(call)) return std::nullopt;
   std::vector<CallDescriptor> all;
   for (int peer = 0; peer < local_ranks(); ++peer) all.push_back(controls.of(peer).calls[call % 2]);
-  return verdict(all, over.transport_comm == nullptr ? std::vector<int>{} : over.nodes.peers());
+  return verdict(
+      all, multinode.transport_comm == nullptr ? std::vector<int>{} : multinode.nodes.peers());
 }
 
 /// What every call asks first: this process, one thread, no failure before.
@@ -274,8 +278,9 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body,
   std::optional<Error> refused;
   const auto steps = [&] {
     refused = agree(mine, counts);
-    if (over.transport_comm != nullptr)
-      refused = verdict_over(*over.transport_comm, mine, refused, deadline_after(options.arrive_s));
+    if (multinode.transport_comm != nullptr)
+      refused =
+          verdict_over(*multinode.transport_comm, mine, refused, deadline_after(options.arrive_s));
     if (refused) return;
     try {
       body();
@@ -316,17 +321,17 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
     fresh =
         share_memory(*joined.rendezvous, local_rank(), local_ranks(), arena_bytes(sizes), deadline);
   };
-  if (over.transport_comm == nullptr)
+  if (multinode.transport_comm == nullptr)
     share();
   else
-    plait::agree(*over.transport_comm, attempt(share), deadline);
+    plait::agree(*multinode.transport_comm, attempt(share), deadline);
   arena_memory = std::move(fresh);
   arenas.sizes = sizes;
   arenas.base.assign(static_cast<std::size_t>(ranks()), nullptr);
   for (std::size_t place = 0; place < arena_memory.size(); ++place) {
-    const std::size_t rank = over.transport_comm == nullptr
+    const std::size_t rank = multinode.transport_comm == nullptr
                                  ? place
-                                 : static_cast<std::size_t>(over.nodes.peers()[place]);
+                                 : static_cast<std::size_t>(multinode.nodes.peers()[place]);
     arenas.base[rank] = arena_memory[place].base();
   }
   epoch = 0;  // fresh flags start at 0
@@ -337,15 +342,15 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
 std::vector<double> Communicator::State::scalars_of(const ProvedPlan& plan) {
   if (plan.plan.request.op != ReduceOp::premul_sum) return {};
   std::vector<double> scalars;
-  if (over.transport_comm == nullptr) {
+  if (multinode.transport_comm == nullptr) {
     for (int rank = 0; rank < ranks(); ++rank)
       scalars.push_back(joined.controls.scalar_of(rank, call));
     return scalars;
   }
   const double mine = joined.controls.scalar_of(local_rank(), call);
-  for (const std::string& card :
-       over.transport_comm->exchange(std::string(reinterpret_cast<const char*>(&mine), sizeof mine),
-                                     deadline_after(options.arrive_s)))
+  for (const std::string& card : multinode.transport_comm->exchange(
+           std::string(reinterpret_cast<const char*>(&mine), sizeof mine),
+           deadline_after(options.arrive_s)))
     std::memcpy(&scalars.emplace_back(), card.data(), sizeof mine);
   return scalars;
 }
@@ -359,14 +364,14 @@ void Communicator::State::run(const std::shared_ptr<const ProvedPlan>& proved, c
   now.input = usable_input(plan.plan.request, rank(), input, output, stage);
   now.output = output;
   now.scalars = scalars_of(plan);
-  now.library = over.transport_comm.get();
+  now.library = multinode.transport_comm.get();
   now.epoch = epoch;
   now.parity = parity;
   now.deadline_ns = deadline_in(options.deadline_s + allowance_s(plan.plan.request));
   try {
     run_cpu(plan.plan, rank(), arenas, now, peers);
   } catch (...) {  // what is under way may still be read
-    if (over.transport_comm != nullptr && !over.transport_comm->drop_all())
+    if (multinode.transport_comm != nullptr && !multinode.transport_comm->drop_all())
       static_cast<void>(new std::vector<std::byte>(std::move(stage)));
     throw;
   }
@@ -423,7 +428,7 @@ std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   int mode = cuda::kCaptureRelaxed;
   if (device != nullptr) cuda::api().exchange_capture_mode(&mode);
   PairOf pair = pair_of(joined, local_rank(), peer);
-  if (over.transport_comm != nullptr) rename(pair);
+  if (multinode.transport_comm != nullptr) rename(pair);
   if (device != nullptr) {
     const cuda::ArenaTiers& tiers = device->calls().rank().full_group().tiers;
     pair.device_bytes = tiers.pair_bytes;
@@ -434,23 +439,23 @@ std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   }
   const std::string waiting = text("rank ", rank(), " waits for it to send or receive");
   pair.check = [this, peer, waiting] { peers.check_one(peer, waiting); };
-  return make([&] { return std::make_unique<State>(pair_options(pair), &pair, OverNodes{}); });
+  return make([&] { return std::make_unique<State>(pair_options(pair), &pair, Multinode{}); });
 }
 
 /// Of two ranks of my node, from their numbers there to those of all nodes.
 void Communicator::State::rename(PairOf& pair) const {
   pair.devices.clear();
   for (int& one : pair.ranks) {
-    one = over.nodes.peers()[static_cast<std::size_t>(one)];
+    one = multinode.nodes.peers()[static_cast<std::size_t>(one)];
     pair.devices.push_back(devices[static_cast<std::size_t>(one)]);
   }
 }
 
 /// With a rank of another node: made by this rank alone, since the two have met already. Each call
 /// begins with a word from the other.
-Communicator& Communicator::State::far_pair(int peer) {
+Communicator& Communicator::State::remote_pair(int peer) {
   const std::lock_guard lock(guard);
-  std::unique_ptr<Communicator>& made = far[peer];
+  std::unique_ptr<Communicator>& made = remote_pairs[peer];
   if (made != nullptr) return *made;
   PairOf pair;
   pair.ranks = {std::min(rank(), peer), std::max(rank(), peer)};
@@ -459,34 +464,35 @@ Communicator& Communicator::State::far_pair(int peer) {
   const CommunicatorOptions two = pair_options(pair);
   made = make([&] {
     return std::make_unique<State>(
-        two, &pair, OverNodes{over.transport_comm->between(peer), {{{0}, {1}}, two.rank, 0}, ""});
+        two, &pair,
+        Multinode{multinode.transport_comm->between(peer), {{{0}, {1}}, two.rank, 0}, ""});
   });
-  if (rails != nullptr) made->state_->beyond = {this, peer};
+  if (rails != nullptr) made->state_->remote_link = {this, peer};
   return *made;
 }
 
 /// Of a pair with a rank of another node, whose GPUs are the large communicator's.
-void Communicator::State::send_beyond(const Request& request, const void* input, void* output,
+void Communicator::State::send_remote(const Request& request, const void* input, void* output,
                                       void* stream, const CallOptions& how) const {
   const bool is_message = request.collective == Collective::copy && request.root != request.peer;
   if ((!is_message && request.collective != Collective::send_recv) || request.ranks != 2 ||
       !how.strategy.empty())
     throw Error(ErrorCode::unsupported, kFarPair);
-  beyond.whole->rails->message(beyond.peer, request, rank(), input, output, stream,
-                               beyond.whole->is_caller());
+  remote_link.whole->rails->message(remote_link.peer, request, rank(), input, output, stream,
+                                    remote_link.whole->is_caller());
 }
 
 Communicator& Communicator::State::pair_with(int peer) {
-  if (over.transport_comm == nullptr) return pairs->get(peer);
-  const std::vector<int>& here = over.nodes.peers();
+  if (multinode.transport_comm == nullptr) return pairs->get(peer);
+  const std::vector<int>& here = multinode.nodes.peers();
   const auto at = std::find(here.begin(), here.end(), peer);
-  return at == here.end() ? far_pair(peer) : pairs->get(static_cast<int>(at - here.begin()));
+  return at == here.end() ? remote_pair(peer) : pairs->get(static_cast<int>(at - here.begin()));
 }
 
 std::vector<Communicator*> Communicator::State::all_pairs() {
   std::vector<Communicator*> all = pairs->made();
   const std::lock_guard lock(guard);
-  for (const auto& [peer, one] : far)
+  for (const auto& [peer, one] : remote_pairs)
     if (one != nullptr) all.push_back(one.get());
   return all;
 }
@@ -504,15 +510,17 @@ std::unique_ptr<Communicator> Communicator::make(
 }
 
 std::unique_ptr<Communicator> Communicator::create(const CommunicatorOptions& options) {
-  return make(
-      [&] { return std::make_unique<State>(options, nullptr, over_nodes(options, read_env())); });
+  return make([&] {
+    return std::make_unique<State>(options, nullptr, join_multinode(options, read_env()));
+  });
 }
 
 int Communicator::rank() const { return state_->rank(); }
 int Communicator::ranks() const { return state_->ranks(); }
 std::string Communicator::transport() const {
-  return state_->over.transport_comm == nullptr ? ""
-                                                : state_->over.transport_comm->transport().name();
+  return state_->multinode.transport_comm == nullptr
+             ? ""
+             : state_->multinode.transport_comm->transport().name();
 }
 const Topology& Communicator::topology() const { return state_->joined.topology; }
 
@@ -525,22 +533,22 @@ void Communicator::enqueue(const Request& given, const void* input, void* output
     const std::unique_lock<std::mutex> lock = state_->begin();
     if (state_->rails != nullptr)
       state_->rails->enqueue(request, input, output, stream, options);
-    else if (state_->beyond.whole != nullptr)
-      state_->send_beyond(request, input, output, stream, options);
+    else if (state_->remote_link.whole != nullptr)
+      state_->send_remote(request, input, output, stream, options);
     else
       state_->gpu().enqueue(request, input, output, stream, options);
   });
 }
 
 void Communicator::check() {
-  if (const State* const whole = state_->beyond.whole)
+  if (const State* const whole = state_->remote_link.whole)
     return whole->rails->check(whole->is_caller());
   if (state_->rails != nullptr)
     state_->rails->check(state_->is_caller());
   else
     state_->with_context([&] { state_->gpu().check(); });
   for (Communicator* pair : state_->all_pairs())  // those with ranks of other nodes go by rails
-    if (pair->device() != kNoDevice && pair->state_->beyond.whole == nullptr) pair->check();
+    if (pair->device() != kNoDevice && pair->state_->remote_link.whole == nullptr) pair->check();
 }
 
 int Communicator::device() const {
@@ -567,7 +575,7 @@ void Communicator::run(const Plan& given, const void* input, void* output, doubl
     if (given.request.ranks != ranks())
       throw Error(ErrorCode::invalid_argument,
                   text("plan for ", given.request.ranks, " ranks, communicator of ", ranks()));
-    if (state.over.transport_comm != nullptr && given.request.devices != state.devices)
+    if (state.multinode.transport_comm != nullptr && given.request.devices != state.devices)
       throw Error(
           ErrorCode::invalid_argument,
           "plan: wanted one for this communicator's devices (plan_for), since its ranks are "
@@ -597,8 +605,8 @@ std::vector<std::string> Communicator::exchange(const std::string& mine) {
     const Deadline deadline{deadline_in(state.options.deadline_s), [&] {
                               state.peers.check(text("rank ", rank(), " waits in exchange"));
                             }};
-    if (state.over.transport_comm != nullptr) {
-      all = state.over.transport_comm->exchange(mine, deadline);
+    if (state.multinode.transport_comm != nullptr) {
+      all = state.multinode.transport_comm->exchange(mine, deadline);
       return;
     }
     for (Contribution& one : state.joined.rendezvous->allgather(mine, {}, deadline))
@@ -668,7 +676,7 @@ void Communicator::abort() noexcept {
   state_->pairs->abort();
   {
     const std::lock_guard lock(state_->guard);
-    for (const auto& [peer, one] : state_->far)
+    for (const auto& [peer, one] : state_->remote_pairs)
       if (one != nullptr) one->abort();
   }
   if (state_->device != nullptr) state_->device->abort();

@@ -14,7 +14,7 @@ Request Communicator::State::completed(const Request& given, const OwnCounts& mi
     if (request.ranks != ranks())
       throw Error(ErrorCode::invalid_argument,
                   text("request for ", request.ranks, " ranks, communicator of ", ranks()));
-    if (over.transport_comm != nullptr)
+    if (multinode.transport_comm != nullptr)
       throw Error(ErrorCode::unsupported, text(name_of(request.collective),
                                                "_v: ranks on several nodes have no plan for "
                                                "blocks that have a count each"));

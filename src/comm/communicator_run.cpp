@@ -22,7 +22,7 @@ std::shared_ptr<const KnownCall> Communicator::State::call_of(const Request& giv
   if (request.ranks != ranks())
     throw Error(ErrorCode::invalid_argument,
                 text("request for ", request.ranks, " ranks, communicator of ", ranks()));
-  if (over.transport_comm != nullptr && request.devices != devices)
+  if (multinode.transport_comm != nullptr && request.devices != devices)
     throw Error(ErrorCode::invalid_argument,
                 "devices: ranks on several nodes are where their launcher put them");
   auto made = std::make_shared<KnownCall>();

@@ -18,8 +18,8 @@
 #include "comm/choice/choose.hpp"
 #include "comm/gpu/gpu_side.hpp"
 #include "comm/memory/buffers.hpp"
-#include "comm/nodes/gpu_over_nodes.hpp"
-#include "comm/nodes/over_nodes.hpp"
+#include "comm/nodes/gpu_multinode.hpp"
+#include "comm/nodes/multinode.hpp"
 #include "comm/pairs.hpp"
 #include "plait/communicator.hpp"
 
@@ -39,11 +39,11 @@ struct KnownCall {
 
 struct Communicator::State {
   CommunicatorOptions options;
-  OverNodes over;  ///< no world = all ranks are on one host
-  Joined joined;   ///< the ranks of my node
+  Multinode multinode;  ///< no world = all ranks are on one host
+  Joined joined;        ///< the ranks of my node
   std::string why_no_gpu;
   std::unique_ptr<GpuSide> device;      ///< null = host memory alone
-  std::unique_ptr<GpuOverNodes> rails;  ///< of several nodes with GPUs
+  std::unique_ptr<GpuMultinode> rails;  ///< of several nodes with GPUs
   Peers peers;
   Chooser chooser;
   std::vector<Mapping> arena_memory;
@@ -62,18 +62,18 @@ struct Communicator::State {
   Counters counters;  ///< but for the last calls of one plan:
   std::shared_ptr<const ProvedPlan> counted;
   std::uint64_t counted_calls = 0;
-  std::unique_ptr<Pairs> pairs;                      ///< with ranks of my node
-  std::map<int, std::unique_ptr<Communicator>> far;  ///< with those of others, by rank
+  std::unique_ptr<Pairs> pairs;                               ///< with ranks of my node
+  std::map<int, std::unique_ptr<Communicator>> remote_pairs;  ///< with those of others, by rank
 
   /// Of a pair with a rank of another node: the communicator that has GPUs for it.
-  struct Beyond {
+  struct RemoteLink {
     const State* whole = nullptr;  ///< null = it is none, or there are no GPUs
     int peer = 0;                  ///< there
-  } beyond;
+  } remote_link;
   std::string about;         ///< of a pair: how its errors begin
   std::vector<int> devices;  ///< of a pair, in the topology
 
-  State(const CommunicatorOptions& given, const PairOf* pair, OverNodes nodes);
+  State(const CommunicatorOptions& given, const PairOf* pair, Multinode nodes);
   ~State();
   bool is_caller() const { return caller.load() == std::this_thread::get_id(); }
   int rank() const { return options.rank; }
@@ -83,7 +83,7 @@ struct Communicator::State {
   Deadline deadline_after(double seconds);
   Joined join_nodes(const PairOf* pair);
   CommunicatorOptions in_node() const;
-  std::unique_ptr<GpuSide> device_over_nodes(const PairOf* pair);
+  std::unique_ptr<GpuSide> multinode_device(const PairOf* pair);
   NodeSide node_side();
   void join_rails();
   void name_peers();
@@ -95,9 +95,9 @@ struct Communicator::State {
   GpuSide& gpu() const;
   /// Whose GPU this one's arrays may be on; null = no GPU.
   const GpuSide* gpu_side() const {
-    return beyond.whole != nullptr ? beyond.whole->device.get() : device.get();
+    return remote_link.whole != nullptr ? remote_link.whole->device.get() : device.get();
   }
-  void send_beyond(const Request& request, const void* input, void* output, void* stream,
+  void send_remote(const Request& request, const void* input, void* output, void* stream,
                    const CallOptions& how) const;
   void run(const std::shared_ptr<const ProvedPlan>& plan, const void* input, void* output);
   std::shared_ptr<const KnownCall> call_of(const Request& given, const CallOptions& how);
@@ -115,7 +115,7 @@ struct Communicator::State {
   CommunicatorOptions pair_options(const PairOf& pair) const;
   std::unique_ptr<Communicator> make_pair(int peer);
   void rename(PairOf& pair) const;
-  Communicator& far_pair(int peer);
+  Communicator& remote_pair(int peer);
   Communicator& pair_with(int peer);
   std::vector<Communicator*> all_pairs();
 };

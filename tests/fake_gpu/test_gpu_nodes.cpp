@@ -13,8 +13,8 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/setup.hpp"
 #include "comm/liveness/peer_watch.hpp"
-#include "comm/nodes/gpu_nodes.hpp"
-#include "comm/nodes/gpu_over_nodes.hpp"
+#include "comm/nodes/gpu_multinode.hpp"
+#include "comm/nodes/node_program_runner.hpp"
 #include "exec/cuda/choices.hpp"
 #include "exec/cuda/device/call_args.hpp"
 #include "fake_gpu/fake_gpu.hpp"
@@ -47,10 +47,10 @@ struct Side {
   std::vector<std::string> told;  ///< by this rank
   std::function<void()> at_hearing, at_failure;  ///< what happens meanwhile in the test's threads
   const std::thread::id test = std::this_thread::get_id();
-  std::unique_ptr<GpuOverNodes> over;
+  std::unique_ptr<GpuMultinode> multinode;
 
-  Side(bench::Board* where, const std::vector<std::string>& hosts, int rank, OverNodesOptions how,
-       double init_s = 60)
+  Side(bench::Board* where, const std::vector<std::string>& hosts, int rank,
+       GpuMultinodeOptions how, double init_s = 60)
       : board(where), nodes(nodes_of(hosts, 0, rank)) {
     const cuda::Exchange all = [this, rank](const std::string& mine) {
       return board->exchange(rank, mine);
@@ -88,8 +88,8 @@ struct Side {
     side.name = [hosts](int peer) {
       return text("rank ", peer, " on host ", hosts[static_cast<std::size_t>(peer)]);
     };
-    over = std::make_unique<GpuOverNodes>(nodes, side, how, all,
-                                          Deadline{deadline_in(init_s), nullptr});
+    multinode = std::make_unique<GpuMultinode>(nodes, side, how, all,
+                                               Deadline{deadline_in(init_s), nullptr});
   }
   void fail(const Error& error) {
     const std::lock_guard lock(guard);
@@ -103,7 +103,8 @@ struct Side {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     };
     while (took() < 10) {
-      const auto thrown = attempt([&] { over->enqueue(request, kMemory, kOther, nullptr, {}); });
+      const auto thrown =
+          attempt([&] { multinode->enqueue(request, kMemory, kOther, nullptr, {}); });
       if (thrown) return {thrown->what(), took()};
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -118,7 +119,7 @@ std::ptrdiff_t threads_of_process() {
   return std::distance(begin(tasks), end(tasks));
 }
 
-int run(const std::vector<std::string>& hosts, const OverNodesOptions& how, const Body& body) {
+int run(const std::vector<std::string>& hosts, const GpuMultinodeOptions& how, const Body& body) {
   fake_cuda().gpu = {};
   ::setenv("PLAIT_NCCL_LIB", FAKE_NCCL, 1);
   const int ranks = static_cast<int>(hosts.size());
@@ -128,7 +129,7 @@ int run(const std::vector<std::string>& hosts, const OverNodesOptions& how, cons
       Side side(board, hosts, rank, how);
       body(side);
       board->barrier();
-      side.over.reset();
+      side.multinode.reset();
       board->barrier();
     }
     const auto& nccl = fake_cuda().nccl;
@@ -159,7 +160,7 @@ Order order_of(Side& side, const Request& request, const CallOptions& options = 
                cuda::Stream stream = nullptr) {
   for (int turn = 0; turn < 2; ++turn) {
     fake_cuda().notes.clear();
-    side.over->enqueue(request, kMemory, kOther, stream, options);
+    side.multinode->enqueue(request, kMemory, kOther, stream, options);
   }
   return Order(notes());
 }
@@ -231,7 +232,7 @@ TEST_CASE("every collective by rails, and by NCCL among all ranks") {
           }();
           require(order_of(side, average).count("ncclAllReduce 1024 of 4") == 1, "an average");
           Counters counters;
-          side.over->add_to(counters);
+          side.multinode->add_to(counters);
           require(counters.calls_of["all_reduce/multi_node(pieces=1)"] == 2 &&
                       counters.calls_of["all_reduce/library"] == 4 &&
                       counters.bytes_of_path["nccl"] > 0,
@@ -240,7 +241,7 @@ TEST_CASE("every collective by rails, and by NCCL among all ranks") {
 }
 
 TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the bits are named") {
-  OverNodesOptions named, bitwise;
+  GpuMultinodeOptions named, bitwise;
   named.forced = in_pieces(1);
   bitwise.bitwise = true;
   const Request least = request_of(Collective::all_reduce, 64 << 10);
@@ -249,17 +250,17 @@ TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the 
           const Order whole = order_of(side, shorter);
           require(whole.count("plait_") == 0 && whole.count("ncclAllReduce 65534 of 4") == 1,
                   whole.all());
-          require(side.over->explain(shorter).find(
+          require(side.multinode->explain(shorter).find(
                       "on GPUs of 2 nodes: library (over nodes NCCL is faster below 256 KiB), "
                       "NCCL 22809 between nodes, sums in NCCL's order\n"
                       "  all_reduce of 65534 by NCCL among all ranks\n") == 0,
-                  side.over->explain(shorter));
+                  side.multinode->explain(shorter));
           const Order rails = order_of(side, least);
           require(rails.count("plait_") == 2 && rails.count("ncclAllReduce 32768 of 2") == 1,
                   rails.all());
-          require(side.over->explain(least).find("nodes: multi_node(pieces=1), NCCL") !=
+          require(side.multinode->explain(least).find("nodes: multi_node(pieces=1), NCCL") !=
                       std::string::npos,
-                  side.over->explain(least));
+                  side.multinode->explain(least));
           Request narrow = least;  // as many elements, half of the bytes
           narrow.type = DataType::bf16;
           require(order_of(side, narrow).count("ncclAllReduce 65536 of 4") == 1, "bf16");
@@ -277,16 +278,17 @@ TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the 
           whole_numbers.type = DataType::int32;
           const Order rails = order_of(side, whole_numbers);
           require(rails.count("ncclAllReduce 32767 of 2") == 1, rails.all());
-          require(side.over->explain(shorter).find("node_order") != std::string::npos &&
-                      side.over->explain(shorter).find("sums in rank order") != std::string::npos,
-                  side.over->explain(shorter));
+          require(
+              side.multinode->explain(shorter).find("node_order") != std::string::npos &&
+                  side.multinode->explain(shorter).find("sums in rank order") != std::string::npos,
+              side.multinode->explain(shorter));
         }) == 0);
 }
 
 TEST_CASE("what a node's engines leave is NCCL's whole, and people are told that it was they") {
   const InNode takes_none{[](const Request&) { return false; }, nullptr};
-  GpuNodes over(nodes_of(kTwoOfTwo, 0, 0), takes_none, nullptr, nullptr, {}, false);
-  const auto program = over.program(request_of(Collective::all_reduce, 1 << 20), {});
+  NodeProgramRunner multinode(nodes_of(kTwoOfTwo, 0, 0), takes_none, nullptr, nullptr, {}, false);
+  const auto program = multinode.program(request_of(Collective::all_reduce, 1 << 20), {});
   CHECK(program->is_library());
   CHECK(program->why == "in a node nothing serves multi_node(pieces=1), or NCCL is faster");
 }
@@ -308,11 +310,11 @@ TEST_CASE("odd counts, unlike nodes and several streams") {
           const cuda::Current current(side.calls->rank().context());
           PLAIT_CUDA_CALL(stream_create, &stream, 0, 0);
           fake_cuda().notes.clear();
-          side.over->enqueue(request_of(Collective::all_reduce, 1000, 2), kMemory, kOther, nullptr,
-                             {});
+          side.multinode->enqueue(request_of(Collective::all_reduce, 1000, 2), kMemory, kOther,
+                                  nullptr, {});
           const std::size_t first = notes().size();
-          side.over->enqueue(request_of(Collective::all_reduce, 1000, 2), kMemory, kOther, stream,
-                             {});
+          side.multinode->enqueue(request_of(Collective::all_reduce, 1000, 2), kMemory, kOther,
+                                  stream, {});
           const Order both(notes());
           require(both.is_behind(both.find("ncclAllReduce", 1), both.find("ncclAllReduce")),
                   both.all());
@@ -324,19 +326,19 @@ TEST_CASE("two ranks of unlike nodes send and receive behind and before calls of
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const int rank = side.rank();
           const Request all = request_of(Collective::all_reduce, 1 << 17);
-          side.over->enqueue(all, kMemory, kOther, nullptr, {});
+          side.multinode->enqueue(all, kMemory, kOther, nullptr, {});
           cuda::Stream stream = nullptr;
           const cuda::Current current(side.calls->rank().context());
           PLAIT_CUDA_CALL(stream_create, &stream, 0, 0);
           fake_cuda().notes.clear();
-          side.over->enqueue(all, kMemory, kOther, nullptr, {});
+          side.multinode->enqueue(all, kMemory, kOther, nullptr, {});
           Request copy = request_of(Collective::copy, 1024, 2);
           copy.peer = 1;
           const bool sends = rank == 0, takes_part = rank == 0 || rank == 3;
           if (takes_part)
-            side.over->message(3 - rank, copy, sends ? 0 : 1, sends ? kMemory : nullptr,
-                               sends ? nullptr : kOther, stream, true);
-          side.over->enqueue(all, kMemory, kOther, nullptr, {});
+            side.multinode->message(3 - rank, copy, sends ? 0 : 1, sends ? kMemory : nullptr,
+                                    sends ? nullptr : kOther, stream, true);
+          side.multinode->enqueue(all, kMemory, kOther, nullptr, {});
           const Order order(notes());
           require(order.count("ncclSend") == (sends ? 1u : 0u) &&
                       order.count("ncclRecv") == (rank == 3 ? 1u : 0u),
@@ -352,8 +354,8 @@ TEST_CASE("two ranks of unlike nodes send and receive behind and before calls of
 TEST_CASE("what NCCL reports ends the communicator, and what waits between nodes") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
-          side.over->enqueue(request, kMemory, kOther, nullptr, {});
-          side.over->check(true);
+          side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
+          side.multinode->check(true);
           fake_cuda().nccl.async_error = 6;  // a rank of another node is gone
           const auto [said, took_s] = side.run_caught(request);
           const std::string others = side.nodes.mine == 0 ? "rank 2 on host b, rank 3 on host b?"
@@ -375,7 +377,7 @@ TEST_CASE("a rank of another node says why NCCL has failed, and is told what end
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           const Error died(ErrorCode::peer_lost, "rank 1 on host a (pid 7) ended");
-          side.over->enqueue(request, kMemory, kOther, nullptr, {});
+          side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
           if (side.nodes.mine == 0) {
             side.fail(died);
             for (int turn = 0; turn < 2; ++turn) {
@@ -399,7 +401,7 @@ TEST_CASE("a rank of another node says why NCCL has failed, and is told what end
 TEST_CASE("a call that NCCL refuses has the cause that another rank tells") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
-          side.over->enqueue(request, kMemory, kOther, nullptr, {});
+          side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
           fake_cuda().nccl.call_result = 6;
           std::thread later([&] {
             std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -434,7 +436,7 @@ std::string why(const std::function<void()>& work) {
 TEST_CASE("a call that the driver refuses half way ends the communicator, and others are told") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
-          const auto call = [&] { side.over->enqueue(request, kMemory, kOther, nullptr, {}); };
+          const auto call = [&] { side.multinode->enqueue(request, kMemory, kOther, nullptr, {}); };
           call();
           if (side.rank() != 0) return;
           fake_cuda().refuses.of("event_record", 4);
@@ -447,7 +449,7 @@ TEST_CASE("a call that the driver refuses half way ends the communicator, and ot
 }
 
 TEST_CASE("a call that NCCL keeps is an error at the deadline, which names whom it is with") {
-  OverNodesOptions how;
+  GpuMultinodeOptions how;
   how.arrive_s = 0.3;
   CHECK(run(kTwoOfTwo, how, [](Side& side) {
           fake_cuda().nccl.holds_calls = true;
@@ -457,9 +459,10 @@ TEST_CASE("a call that NCCL keeps is an error at the deadline, which names whom 
           std::string said;
           const double took_s = seconds_of([&] {
             said = why([&] {
-              if (is_pair) return side.over->message(3, copy, 0, kMemory, nullptr, nullptr, true);
-              side.over->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther,
-                                 nullptr, {});
+              if (is_pair)
+                return side.multinode->message(3, copy, 0, kMemory, nullptr, nullptr, true);
+              side.multinode->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther,
+                                      nullptr, {});
             });
           });
           const std::string whom =
@@ -474,12 +477,12 @@ TEST_CASE("a call that NCCL keeps is an error at the deadline, which names whom 
 }
 
 TEST_CASE("a thread whose turn does not come, since NCCL keeps another's call, hears why") {
-  OverNodesOptions how;
+  GpuMultinodeOptions how;
   how.arrive_s = 0.3;
   CHECK(run(kTwoOfTwo, how, [](Side& side) {
           fake_cuda().nccl.holds_calls = true;
           const Request request = request_of(Collective::all_reduce, 1 << 20);
-          const auto call = [&] { side.over->enqueue(request, kMemory, kOther, nullptr, {}); };
+          const auto call = [&] { side.multinode->enqueue(request, kMemory, kOther, nullptr, {}); };
           std::string first;
           std::thread other([&] { first = why(call); });
           await("no call inside", [] { return !notes().empty(); });
@@ -492,16 +495,16 @@ TEST_CASE("a thread whose turn does not come, since NCCL keeps another's call, h
 }
 
 TEST_CASE("a receive that stands still names its peer") {
-  OverNodesOptions how;
+  GpuMultinodeOptions how;
   how.arrive_s = 0.3;
   CHECK(run(kTwoOfTwo, how, [](Side& side) {
           if (side.rank() != 3) return;
           fake_cuda().still.is_wanted = true;
           Request copy = request_of(Collective::copy, 1024, 2);
           copy.peer = 1;
-          side.over->message(0, copy, 1, nullptr, kOther, nullptr, true);
+          side.multinode->message(0, copy, 1, nullptr, kOther, nullptr, true);
           await("not aborted", [] { return fake_cuda().nccl.aborted == 2; });
-          const std::string said = why([&] { side.over->check(true); });
+          const std::string said = why([&] { side.multinode->check(true); });
           require(
               said == "a call between nodes has stood still for 0.3 s; is rank 0 on host a gone?",
               said);
@@ -525,17 +528,17 @@ TEST_CASE("a communicator that NCCL does not make in time fails all ranks, and i
 
 TEST_CASE("a driver that does not answer holds up neither errors nor who asks") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
-          side.over->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther, nullptr,
-                             {});
+          side.multinode->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther,
+                                  nullptr, {});
           fake_cuda().still.is_wanted = true;  // so that there is a call to ask about
-          side.over->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther, nullptr,
-                             {});
+          side.multinode->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther,
+                                  nullptr, {});
           fake_cuda().holds_queries = true;
           await("nobody asks", [] { return fake_cuda().held_queries > 0; });
           const double took_s = seconds_of([&] {
-            side.over->check(true);
+            side.multinode->check(true);
             Counters counters;
-            side.over->add_to(counters);
+            side.multinode->add_to(counters);
           });
           require(took_s < 1, text("check() took ", took_s, " s"));
           side.fail(Error(ErrorCode::peer_lost, "rank 1 on host a (pid 7) ended"));
@@ -582,9 +585,9 @@ TEST_CASE("what a stream meets because NCCL was cut short is not taken for the c
             side.calls->rank().fail_if_peer_lost(nullptr);
           };
           side.others = std::nullopt;
-          const std::string first = why([&] { side.over->check(true); });
+          const std::string first = why([&] { side.multinode->check(true); });
           side.others = Error(ErrorCode::peer_lost, "rank 0 on host a reports: it is over");
-          const std::string then = why([&] { side.over->check(true); });
+          const std::string then = why([&] { side.multinode->check(true); });
           require(then == reason_of(*side.others), first + ", then " + then);
           require(side.failure && reason_of(*side.failure) == then, side.failure->what());
         }) == 0);
@@ -600,7 +603,7 @@ TEST_CASE("threads of a communicator and its pairs hear and tell one at a time, 
           };
           const auto look = [&] {
             for (int turn = 0; turn < 50; ++turn) {
-              static_cast<void>(attempt([&] { side.over->check(true); }));
+              static_cast<void>(attempt([&] { side.multinode->check(true); }));
               std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
           };
@@ -621,7 +624,7 @@ TEST_CASE("one thread of the process watches, however many communicators there a
           const std::ptrdiff_t before = threads_of_process();
           const int rank = side.rank();
           for (int more = 0; more < 3; ++more) {
-            const GpuOverNodes another(
+            const GpuMultinode another(
                 side.nodes, {side.calls.get(), [] { return std::nullopt; }, [](const Error&) {}},
                 {}, [&](const std::string& mine) { return side.board->exchange(rank, mine); },
                 Deadline{deadline_in(60), nullptr});
@@ -643,7 +646,7 @@ TEST_CASE("a rank of the node that dies aborts what lies between nodes") {
           while (fake_cuda().nccl.aborted < 2 && std::chrono::steady_clock::now() < until)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           require(fake_cuda().nccl.aborted == 2, "not aborted");
-          const auto caught = attempt([&] { side.over->check(true); });
+          const auto caught = attempt([&] { side.multinode->check(true); });
           require(caught && caught->code() == ErrorCode::peer_lost, "no error");
         }) == 0);
 }
@@ -663,7 +666,7 @@ TEST_CASE("a rail that cannot be made fails all ranks, and nothing is kept") {
 }
 
 TEST_CASE("the bits of rank order, or an error where NCCL adds, and people are told") {
-  OverNodesOptions bitwise;
+  GpuMultinodeOptions bitwise;
   bitwise.bitwise = true;
   CHECK(run(kTwoOfTwo, bitwise, [](Side& side) {
           Request request = request_of(Collective::all_reduce, 1 << 20);
@@ -673,16 +676,16 @@ TEST_CASE("the bits of rank order, or an error where NCCL adds, and people are t
                   order.all());
           require(order.is_behind(order.find("ncclBroadcast"), order.find("ncclReduce")),
                   order.all());
-          require(side.over->explain(request).find("sums in rank order") != std::string::npos,
-                  side.over->explain(request));
+          require(side.multinode->explain(request).find("sums in rank order") != std::string::npos,
+                  side.multinode->explain(request));
           request.type = DataType::bf16;  // a sum so far would be rounded
           const auto caught =
-              attempt([&] { side.over->enqueue(request, kMemory, kOther, nullptr, {}); });
+              attempt([&] { side.multinode->enqueue(request, kMemory, kOther, nullptr, {}); });
           require(caught && std::string(caught->what()).find("PLAIT_BITWISE") != std::string::npos,
                   "no error");
           request.type = DataType::int32;  // any order gives the same
-          side.over->enqueue(request, kMemory, kOther, nullptr, {});
-          const std::string said = side.over->explain(request);
+          side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
+          const std::string said = side.multinode->explain(request);
           require(said.find("on GPUs of 2 nodes: multi_node(pieces=1), NCCL 22809") !=
                           std::string::npos &&
                       said.find("reduce_scatter of 524288 in the node, chosen: ") !=
@@ -691,7 +694,7 @@ TEST_CASE("the bits of rank order, or an error where NCCL adds, and people are t
                   said);
           const auto odd = attempt([&] {
             request.type = DataType::int16;
-            side.over->enqueue(request, kMemory, kOther, nullptr, {});
+            side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
           });
           require(odd && std::string(odd->what()).find("reduces no int16") != std::string::npos,
                   odd ? odd->what() : "no error");

@@ -71,7 +71,7 @@ int Ancestors::depth(const char* name) const {
   const std::string entry = text(name, '=', foreign_env(name));
   for (std::size_t above = 0; above < environments_.size(); ++above)
     if (!holds(environments_[above], entry)) return static_cast<int>(above);
-  return kBeyond;
+  return kUnseen;
 }
 
 }  // namespace plait

@@ -15,7 +15,7 @@ class Ancestors {
   /// How many of these processes in a row, from this one on, began with NAME=its value here:
   /// 0 = this process has set it itself; kBeyond = all that can be seen began with it.
   int depth(const char* name) const;
-  static constexpr int kBeyond = std::numeric_limits<int>::max();
+  static constexpr int kUnseen = std::numeric_limits<int>::max();
 
  private:
   std::vector<std::string> environments_;  ///< each "\0NAME=value\0NAME=value\0"

@@ -91,7 +91,7 @@ bool agree(const Launcher& one, const Launcher& other) {
 
 /// How near to this process the launcher's words were set: 0 = by the process itself.
 int depth_of(const Launcher& launcher, const Ancestors& ancestors) {
-  int nearest = Ancestors::kBeyond;
+  int nearest = Ancestors::kUnseen;
   for (const char* const name :
        {launcher.rank, launcher.ranks, launcher.local_ranks, launcher.local_rank[0]})
     if (is_set(name)) nearest = std::min(nearest, ancestors.depth(name));
@@ -130,7 +130,7 @@ StartedBy started_by() {
   };
   if (all_agree()) return {found.front(), ""};
   const Ancestors ancestors;
-  int nearest = Ancestors::kBeyond;
+  int nearest = Ancestors::kUnseen;
   for (const Launcher* one : found) nearest = std::min(nearest, depth_of(*one, ancestors));
   std::erase_if(found, [&](const Launcher* one) { return depth_of(*one, ancestors) > nearest; });
   const std::vector<const Launcher*> together = found;

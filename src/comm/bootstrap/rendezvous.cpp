@@ -176,7 +176,7 @@ std::string join_bytes(int rank, int ranks, const std::string& job) {
 }
 
 /// The first line of one text that the other has not.
-std::string line_beyond(const std::string& one, const std::string& other) {
+std::string line_not_in(const std::string& one, const std::string& other) {
   const std::vector<std::string> lines = split(one, '\n'), others = split(other, '\n');
   for (const std::string& line : lines)
     if (std::find(others.begin(), others.end(), line) == others.end()) return line.substr(0, 200);
@@ -187,8 +187,8 @@ std::string line_beyond(const std::string& one, const std::string& other) {
 void check_job(const std::string& mine, int rank, const std::string& theirs) {
   if (mine.empty() || theirs.empty() || mine == theirs) return;
   throw Error(ErrorCode::mismatch,
-              text("job: rank 0 is of the job with ", line_beyond(mine, theirs), ", rank ", rank,
-                   " of the one with ", line_beyond(theirs, mine),
+              text("job: rank 0 is of the job with ", line_not_in(mine, theirs), ", rank ", rank,
+                   " of the one with ", line_not_in(theirs, mine),
                    "; two jobs have come to one meeting place: give each a PLAIT_RENDEZVOUS of its "
                    "own, or unset it"));
 }
@@ -347,8 +347,8 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
   return std::make_unique<Star>(0, ranks, std::move(joining.links), warn_after_s);
 }
 
-std::unique_ptr<Rendezvous> join_over(Fd link, int rank, const JobOf& job, const Deadline& deadline,
-                                      double warn_after_s) {
+std::unique_ptr<Rendezvous> join_rank_0(Fd link, int rank, const JobOf& job,
+                                        const Deadline& deadline, double warn_after_s) {
   send_frame(link.get(), FrameKind::data, join_bytes(rank, job.ranks, job.words), {}, deadline,
              rank_name(0));
   receive_good(link.get(), 4096, 0, extended(deadline, kGraceNs), rank_name(0));
@@ -368,7 +368,7 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   const Deadline warned = with_warning(deadline, warning, rank, [&] {
     return sentence_about_wait(rank_name(rank), rank_name(0), job.ranks, path);
   });
-  return join_over(connect_to(path, warned), rank, job, deadline, warn_after_s);
+  return join_rank_0(connect_to(path, warned), rank, job, deadline, warn_after_s);
 }
 
 /// Inherited sockets: copies are used, so that a later communicator can meet over them again.
@@ -394,7 +394,7 @@ std::unique_ptr<Rendezvous> bootstrap_over_sockets(const std::string& list, int 
     throw Error(ErrorCode::invalid_argument,
                 text("rendezvous fd:", list, ": wanted ", wanted, " sockets for rank ", rank,
                      " of ", ranks, ", found ", sockets.size()));
-  if (rank != 0) return join_over(std::move(sockets[0]), rank, job, deadline, warn_after_s);
+  if (rank != 0) return join_rank_0(std::move(sockets[0]), rank, job, deadline, warn_after_s);
   WaitWarning warning(warn_after_s);
   Joining joining{job, std::vector<Fd>(ranks), {}, nullptr};
   for (int peer = 1; peer < ranks; ++peer) {

@@ -126,8 +126,8 @@ std::string wanted_label(const CallOptions& options) {
 }
 
 /// What of a plan over nodes nothing runs.
-std::string Chooser::why_not_over_nodes(const Plan& plan) const {
-  if (!over_nodes_) return {};
+std::string Chooser::why_not_multinode(const Plan& plan) const {
+  if (!is_multinode_) return {};
   if (std::any_of(plan.paths.begin(), plan.paths.end(),
                   [](const Path& path) { return path.kind == PathKind::net; }))
     return "copies between nodes by itself, which nothing runs";
@@ -138,9 +138,9 @@ std::string Chooser::why_not_over_nodes(const Plan& plan) const {
 std::string Chooser::refusal(const Plan& plan) const {
   // Peers cannot see the caller's buffers, which are ordinary memory of their own process.
   if (plan.symmetric) return "wants buffers that all ranks see";
-  if (!over_nodes_ && !plan.calls.empty())
+  if (!is_multinode_ && !plan.calls.empty())
     return "wants a library between nodes, and this communicator is of one node";
-  if (const std::string why = why_not_over_nodes(plan); !why.empty()) return why;
+  if (const std::string why = why_not_multinode(plan); !why.empty()) return why;
   if (bitwise_ && reduces(plan.request.collective) && plan.sum_order != SumOrder::rank_order)
     return "PLAIT_BITWISE=1 forbids its sum order";
   return why_not_ ? why_not_(plan) : "";
@@ -205,9 +205,9 @@ std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
     if (known->plan == plan) return known;
   if (plan.symmetric)
     throw Error(ErrorCode::unsupported, text(label(plan), ": wants buffers that all ranks see"));
-  if (const std::string why = why_not_over_nodes(plan); !why.empty())
+  if (const std::string why = why_not_multinode(plan); !why.empty())
     throw Error(ErrorCode::unsupported, text(label(plan), ": ", why));
-  if (!over_nodes_ && !plan.calls.empty())
+  if (!is_multinode_ && !plan.calls.empty())
     throw Error(ErrorCode::unsupported, text(label(plan), ": wants a library between nodes"));
   if (!plan.counts.empty())
     throw Error(ErrorCode::unsupported,

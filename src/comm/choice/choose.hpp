@@ -43,12 +43,12 @@ class Chooser {
   using WhyNot = std::function<std::string(const Plan&)>;
   /// over_nodes: a TransportComm carries what goes between nodes.
   Chooser(const Topology& topology, CallOptions forced, bool bitwise, WhyNot why_not = {},
-          bool over_nodes = false)
+          bool multinode = false)
       : topology_(&topology),
         forced_(std::move(forced)),
         bitwise_(bitwise),
         why_not_(std::move(why_not)),
-        over_nodes_(over_nodes) {}
+        is_multinode_(multinode) {}
 
   /// The plan of a request as a caller wrote it. Error(unsupported, invalid_argument) where there
   /// is none, with what each lacks.
@@ -65,13 +65,13 @@ class Chooser {
                  std::vector<std::uint64_t>, std::string, std::map<std::string, std::int64_t>>;
   bool allowed(const Plan& plan) const;
   std::string refusal(const Plan& plan) const;
-  std::string why_not_over_nodes(const Plan& plan) const;
+  std::string why_not_multinode(const Plan& plan) const;
 
   const Topology* topology_ = nullptr;
   CallOptions forced_;
   bool bitwise_ = false;
   WhyNot why_not_;
-  bool over_nodes_ = false;
+  bool is_multinode_ = false;
   std::mutex mutex_;
   static constexpr std::size_t kMostPlans = 512;  // of one communicator
   Recent<Key, std::shared_ptr<const ProvedPlan>> plan_of_{kMostPlans};

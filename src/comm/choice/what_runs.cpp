@@ -45,10 +45,10 @@ Plan taken_by_calls(const Topology& topology, const Request& asked) {
     on_gpus = on_gpus || one.kind == DeviceKind::gpu;
   }
   const Nodes nodes = nodes_of(hosts, 0, 0);
-  const bool over_nodes = nodes.count() > 1;
+  const bool multinode = nodes.count() > 1;
   CallOptions options;
-  if (over_nodes && on_gpus) options = options_over_nodes(nodes, request, false);
-  return Chooser(topology, {}, false, {}, over_nodes).pick(request, options);
+  if (multinode && on_gpus) options = multinode_options(nodes, request, false);
+  return Chooser(topology, {}, false, {}, multinode).pick(request, options);
 }
 
 Plan plan_as_launched(const cuda::Choice& choice, const Topology& topology, const Request& request,

@@ -110,7 +110,7 @@ void Peers::check(const std::string& waiting_for) {
   if (now_ns() < next_poll_ns_) return;
   next_poll_ns_ = now_ns() + kPollEveryNs;
   check_processes(waiting_for);
-  if (beyond_) beyond_();
+  if (remote_check_) remote_check_();
   if (interrupt_) interrupt_();
   if (controls_ != nullptr) warning_.look(controls_->rank(), [&] { return waiting_for; });
 }

@@ -40,7 +40,7 @@ class Peers : public Watch {
   /// What ranks are called in errors, where that is not their numbers.
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
   /// Asked as often as processes are; throws what is amiss beyond this host.
-  void set_beyond(std::function<void()> check) { beyond_ = std::move(check); }
+  void set_remote_check(std::function<void()> check) { remote_check_ = std::move(check); }
   /// A peer that has come out of this call may end: nothing more is wanted of it.
   void begin_call(std::uint32_t call) {
     call_ = call;
@@ -78,7 +78,7 @@ class Peers : public Watch {
   std::atomic<bool> aborted_{false};
   std::function<bool()> meanwhile_;
   std::function<void()> interrupt_;
-  std::function<void()> beyond_;
+  std::function<void()> remote_check_;
   std::vector<std::string> names_;
 };
 

@@ -15,7 +15,7 @@
 #include "base/text.hpp"
 #include "comm/mpi/loaded.hpp"
 #include "comm/mpi/transport.hpp"
-#include "comm/nodes/over_nodes.hpp"
+#include "comm/nodes/multinode.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -298,7 +298,7 @@ std::string why_library(const Nodes& nodes, const Request& request, bool bitwise
   return {};
 }
 
-CallOptions options_over_nodes(const Nodes& nodes, const Request& request, bool bitwise) {
+CallOptions multinode_options(const Nodes& nodes, const Request& request, bool bitwise) {
   CallOptions options;
   options.strategy = "library";
   if (!why_library(nodes, request, bitwise).empty()) return options;
@@ -311,7 +311,7 @@ CallOptions options_over_nodes(const Nodes& nodes, const Request& request, bool 
   return options;
 }
 
-CallOptions algo_over_nodes(const std::string& algo) {
+CallOptions multinode_algo(const std::string& algo) {
   CallOptions named = parse_algo("PLAIT_ALGO", algo);
   for (const Strategy* one : own_strategies())
     if (one->uses_library && one->info.name == named.strategy) return named;

@@ -42,9 +42,9 @@ inline constexpr std::uint64_t kLeastNodeBytes = 256ull << 10;
 std::string why_library(const Nodes& nodes, const Request& request, bool bitwise);
 /// The strategy where the caller names none: of the request and the nodes alone. bitwise: in rank
 /// order where that can be had.
-CallOptions options_over_nodes(const Nodes& nodes, const Request& request, bool bitwise);
+CallOptions multinode_options(const Nodes& nodes, const Request& request, bool bitwise);
 /// PLAIT_ALGO, where it names a strategy over nodes; else nothing.
-CallOptions algo_over_nodes(const std::string& algo);
+CallOptions multinode_algo(const std::string& algo);
 /// options: a strategy for several nodes and its parameters. Error(unsupported) where it wants what
 /// streams do not do, the same on all ranks.
 NodeProgram node_program(const Nodes& nodes, const Request& request, const CallOptions& options);

@@ -1,6 +1,6 @@
 // Ids of NCCL's communicators travel by the world that the ranks have anyway. NCCL may wait for
 // ever for a rank that does not come, so communicators are made in a thread that is waited for.
-#include "comm/nodes/gpu_over_nodes.hpp"
+#include "comm/nodes/gpu_multinode.hpp"
 
 #include <algorithm>
 #include <condition_variable>
@@ -154,13 +154,13 @@ std::vector<std::string> heard(const cuda::Exchange& exchange, const std::option
   }
 }
 
-CallOptions over_nodes_alone(const CallOptions& forced) {
-  return algo_over_nodes(forced.strategy).strategy.empty() ? CallOptions{} : forced;
+CallOptions multinode_only(const CallOptions& forced) {
+  return multinode_algo(forced.strategy).strategy.empty() ? CallOptions{} : forced;
 }
 
 }  // namespace
 
-GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
+GpuMultinode::GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinodeOptions& options,
                            const cuda::Exchange& exchange, const Deadline& deadline)
     : PeerObserver(0),
       side_(std::move(side)),
@@ -186,26 +186,26 @@ GpuOverNodes::GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOpt
                                       cuda::Stream stream) {
                         side_.calls->enqueue(request, input, output, stream, {});
                       }};
-  over_ = std::make_unique<GpuNodes>(nodes, inside, std::move(aside),
-                                     std::make_unique<nccl::NcclTransport>(whole, true, rail),
-                                     over_nodes_alone(options.forced), options.bitwise);
+  runner_ = std::make_unique<NodeProgramRunner>(
+      nodes, inside, std::move(aside), std::make_unique<nccl::NcclTransport>(whole, true, rail),
+      multinode_only(options.forced), options.bitwise);
   try {
     for (const std::string& why : heard(exchange, missed))
       if (!why.empty()) throw AgreedError(missed ? missed->code() : ErrorCode::peer_lost, why);
   } catch (...) {
-    over_->nccl_transport().abort();
+    runner_->nccl_transport().abort();
     throw;
   }
   watch(std::make_shared<WatchedPeers>(), *this, ObserverCalls::look_and_query);
 }
 
-GpuOverNodes::~GpuOverNodes() {
+GpuMultinode::~GpuMultinode() {
   unwatch(*this);
   const std::int64_t until_ns = deadline_in(kEndS);
   const auto is_over = [&] { return order_.knows_end() && !marker_.is_ahead(); };
   while (!is_over() && now_ns() < until_ns && !side_.failure())
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-  nccl::NcclTransport& nccl_transport = over_->nccl_transport();
+  nccl::NcclTransport& nccl_transport = runner_->nccl_transport();
   if (side_.failure() || !is_over()) {
     side_.calls->rank().fail();  // what NCCL cuts short must not look done
     nccl_transport.abort();
@@ -217,7 +217,7 @@ GpuOverNodes::~GpuOverNodes() {
   nccl_transport.await_abort(kEndS);
   if (ended) {  // the thread still uses them
     log(LogLevel::warn, rank_, reason_of(*ended));
-    static_cast<void>(over_.release());
+    static_cast<void>(runner_.release());
   }
   const cuda::BesideCaptures beside;
   for (const Crossing& one : crossings_)
@@ -227,7 +227,7 @@ GpuOverNodes::~GpuOverNodes() {
 }
 
 /// Sums whose bits depend on NCCL's order are refused where those of rank order are asked for.
-void GpuOverNodes::require_order(const Request& request, const NodeProgram& program) const {
+void GpuMultinode::require_order(const Request& request, const NodeProgram& program) const {
   const bool is_summed = request.op == ReduceOp::sum || request.op == ReduceOp::prod;
   const bool any_order = program.rank_order || !reduces(request.collective) ||
                          !is_float(request.type) ||
@@ -240,7 +240,7 @@ void GpuOverNodes::require_order(const Request& request, const NodeProgram& prog
                      "all_reduce of fp32 or fp64 over two nodes of as many ranks"));
 }
 
-void GpuOverNodes::enqueue(const Request& request, const void* input, void* output, void* stream,
+void GpuMultinode::enqueue(const Request& request, const void* input, void* output, void* stream,
                            const CallOptions& options) {
   check(true);
   if (request.ranks != ranks_)
@@ -248,17 +248,17 @@ void GpuOverNodes::enqueue(const Request& request, const void* input, void* outp
                 text("request for ", request.ranks, " ranks, communicator of ", ranks_));
   side_.calls->check_memory(request, rank_, input, output);
   if (request.count == 0) return;
-  const std::shared_ptr<const NodeProgram> program = over_->program(request, options);
+  const std::shared_ptr<const NodeProgram> program = runner_->program(request, options);
   require_order(request, *program);
   const cuda::Current current(side_.calls->rank().context());
   const std::vector<double> scalars = scalars_of(request, options);
   const double scalar = scalars.empty() ? 1.0 : scalars[static_cast<std::size_t>(rank_)];
   const auto on = static_cast<cuda::Stream>(stream);
-  put(on, kAll, true, [&] { over_->enqueue(*program, input, output, on, scalar); });
+  put(on, kAll, true, [&] { runner_->enqueue(*program, input, output, on, scalar); });
   count(text(name_of(request.collective), '/', program->label), program->bytes_between);
 }
 
-void GpuOverNodes::message(int peer, const Request& request, int me, const void* input,
+void GpuMultinode::message(int peer, const Request& request, int me, const void* input,
                            void* output, void* stream, bool hears) {
   check(hears);
   side_.calls->check_memory(request, me, input, output);
@@ -271,14 +271,14 @@ void GpuOverNodes::message(int peer, const Request& request, int me, const void*
   const auto on = static_cast<cuda::Stream>(stream);
   put(on, peer, hears, [&] {
     aside_->fork(on);
-    over_->nccl_transport().message(peer, sent, received, bytes, aside_->stream());
+    runner_->nccl_transport().message(peer, sent, received, bytes, aside_->stream());
     aside_->mark(0);
     aside_->join(on, 0);
   });
   count(text(name_of(request.collective), "/library"), sent == nullptr ? 0 : bytes);
 }
 
-void GpuOverNodes::count(const std::string& as, std::uint64_t bytes) {
+void GpuMultinode::count(const std::string& as, std::uint64_t bytes) {
   const std::lock_guard lock(guard_);
   ++counters_.calls;
   ++counters_.calls_of[as];
@@ -287,7 +287,7 @@ void GpuOverNodes::count(const std::string& as, std::uint64_t bytes) {
 
 /// Behind earlier calls on any stream, which use the same scratch. Where NCCL was aborted its
 /// kernels end early, so the stream fails behind them.
-void GpuOverNodes::put(cuda::Stream stream, int peer, bool hears,
+void GpuMultinode::put(cuda::Stream stream, int peer, bool hears,
                        const std::function<void()>& work) {
   std::unique_lock one_at_a_time(calling_, std::defer_lock);
   while (!one_at_a_time.try_lock()) {  // that one may be inside NCCL
@@ -310,7 +310,7 @@ void GpuOverNodes::put(cuda::Stream stream, int peer, bool hears,
   }
 }
 
-void GpuOverNodes::put_in_order(cuda::Stream stream, int peer, const std::function<void()>& work) {
+void GpuMultinode::put_in_order(cuda::Stream stream, int peer, const std::function<void()>& work) {
   const cuda::StreamPlace place = order_.before(marker_, stream);
   Crossing* const crossing = place.capture == 0 ? free_crossing() : nullptr;
   const cuda::Stream side = aside_->stream();
@@ -331,7 +331,7 @@ void GpuOverNodes::put_in_order(cuda::Stream stream, int peer, const std::functi
 }
 
 /// Null where thousands of calls are under way: those before them are watched.
-GpuOverNodes::Crossing* GpuOverNodes::free_crossing() {
+GpuMultinode::Crossing* GpuMultinode::free_crossing() {
   const std::lock_guard lock(guard_);
   for (Crossing& one : crossings_)
     if (!one.is_used) return &one;
@@ -343,12 +343,12 @@ GpuOverNodes::Crossing* GpuOverNodes::free_crossing() {
 }
 
 /// Whom it waits for: the rank that it is with, or any of other nodes.
-Error GpuOverNodes::gone(ErrorCode code, const std::string& what, int peer) const {
+Error GpuMultinode::gone(ErrorCode code, const std::string& what, int peer) const {
   const auto name = [this](int rank) {
     return side_.name ? side_.name(rank) : text("rank ", rank);
   };
   if (peer != kAll) return {code, text(what, "; is ", name(peer), " gone?")};
-  const std::vector<int>& here = over_->nodes().peers();
+  const std::vector<int>& here = runner_->nodes().peers();
   std::string names;
   for (int rank = 0; rank < ranks_; ++rank)
     if (std::find(here.begin(), here.end(), rank) == here.end())
@@ -357,8 +357,8 @@ Error GpuOverNodes::gone(ErrorCode code, const std::string& what, int peer) cons
 }
 
 /// As a rank that does not come keeps a call, where NCCL connects at first use.
-std::optional<Error> GpuOverNodes::stuck_inside() {
-  const std::int64_t since_ns = over_->nccl_transport().inside_since_ns();
+std::optional<Error> GpuMultinode::stuck_inside() {
+  const std::int64_t since_ns = runner_->nccl_transport().inside_since_ns();
   if (since_ns == 0 || static_cast<double>(now_ns() - since_ns) <= options_.arrive_s * 1e9)
     return std::nullopt;
   return gone(ErrorCode::timeout,
@@ -368,7 +368,7 @@ std::optional<Error> GpuOverNodes::stuck_inside() {
 
 /// Counted from when a call began on the GPU: before that the program's own work may take long.
 /// The driver may keep this waiting, so no lock is held meanwhile: what is used stays as it is.
-std::optional<Error> GpuOverNodes::standing_still() {
+std::optional<Error> GpuMultinode::standing_still() {
   const cuda::BesideCaptures beside;
   std::vector<Crossing*> under_way;
   {
@@ -393,12 +393,12 @@ std::optional<Error> GpuOverNodes::standing_still() {
 }
 
 /// At once: what NCCL cuts short must not look done.
-void GpuOverNodes::end_between() noexcept {
+void GpuMultinode::end_between() noexcept {
   side_.calls->rank().fail();
-  over_->nccl_transport().abort();
+  runner_->nccl_transport().abort();
 }
 
-void GpuOverNodes::cut_short(const Error& said) {
+void GpuMultinode::cut_short(const Error& said) {
   {
     const std::lock_guard lock(guard_);
     if (said_) return;
@@ -409,29 +409,29 @@ void GpuOverNodes::cut_short(const Error& said) {
 }
 
 /// Whoever sees first that its node has lost a rank names it, in the node and beyond.
-void GpuOverNodes::look() {
+void GpuMultinode::look() {
   if (side_.failure()) return end_between();
   if (const auto caught = stuck_inside()) cut_short(*caught);
   settle();
 }
 
-void GpuOverNodes::query() {
+void GpuMultinode::query() {
   if (side_.failure()) return;
   std::optional<Error> caught;
-  if (const auto failed = over_->nccl_transport().failure())
+  if (const auto failed = runner_->nccl_transport().failure())
     caught = gone(failed->code(), reason_of(*failed), kAll);
   else
     caught = standing_still();
   if (caught) cut_short(*caught);
 }
 
-bool GpuOverNodes::is_unexplained() {
+bool GpuMultinode::is_unexplained() {
   const std::lock_guard lock(guard_);
   return said_ && !side_.failure();
 }
 
 /// What was said is the cause once its time is over.
-void GpuOverNodes::settle() {
+void GpuMultinode::settle() {
   std::optional<Error> cause;
   {
     const std::lock_guard lock(guard_);
@@ -441,7 +441,7 @@ void GpuOverNodes::settle() {
 }
 
 /// By itself: the watch may have others to look after.
-void GpuOverNodes::await_explanation(bool hears) {
+void GpuMultinode::await_explanation(bool hears) {
   while (is_unexplained()) {
     if (hears) hear(true);
     settle();
@@ -449,7 +449,7 @@ void GpuOverNodes::await_explanation(bool hears) {
   }
 }
 
-void GpuOverNodes::hear(bool now) {
+void GpuMultinode::hear(bool now) {
   const std::unique_lock alone(hearing_, std::try_to_lock);
   if (!alone.owns_lock() || (!now && now_ns() <= next_hearing_ns_)) return;
   side_.hear();
@@ -458,7 +458,7 @@ void GpuOverNodes::hear(bool now) {
 
 /// What NCCL says all nodes hear from theirs, and some of them may be gone. Another thread that
 /// hears just now will meet the cause, and tell it.
-void GpuOverNodes::tell(const Error& cause) {
+void GpuMultinode::tell(const Error& cause) {
   {
     const std::lock_guard lock(guard_);
     if (said_ && reason_of(*said_) == reason_of(cause)) return;
@@ -469,7 +469,7 @@ void GpuOverNodes::tell(const Error& cause) {
 
 /// Streams fail after it is known why, or after NCCL has failed, which is to be explained: so what
 /// is met on a stream is the cause only where neither has come before.
-void GpuOverNodes::check(bool hears) {
+void GpuMultinode::check(bool hears) {
   hears &= side_.hear != nullptr;
   if (hears) hear(false);
   const auto caught = attempt([&] { side_.calls->rank().check(); });
@@ -481,9 +481,9 @@ void GpuOverNodes::check(bool hears) {
   throw Error(*cause);
 }
 
-std::string GpuOverNodes::explain(const Request& request) {
-  const std::shared_ptr<const NodeProgram> program = over_->program(request, {});
-  const Nodes& nodes = over_->nodes();
+std::string GpuMultinode::explain(const Request& request) {
+  const std::shared_ptr<const NodeProgram> program = runner_->program(request, {});
+  const Nodes& nodes = runner_->nodes();
   std::string lines = text("on GPUs of ", nodes.count(), " nodes: ", program->label,
                            program->why.empty() ? "" : text(" (", program->why, ")"), ", NCCL ",
                            nccl::real().version, " between nodes",
@@ -509,7 +509,7 @@ std::string GpuOverNodes::explain(const Request& request) {
   return lines;
 }
 
-void GpuOverNodes::add_to(Counters& counters) const {
+void GpuMultinode::add_to(Counters& counters) const {
   Counters in_node;
   side_.calls->add_to(in_node);
   const std::lock_guard lock(guard_);

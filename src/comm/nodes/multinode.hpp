@@ -23,7 +23,7 @@ std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& de
                                          double arrive_s, bool may_be_some);
 
 /// A communicator's ranks where these are on several nodes; no world = all are on one.
-struct OverNodes {
+struct Multinode {
   std::unique_ptr<TransportComm> transport_comm;
   Nodes nodes;
   std::string network;  ///< what a rank knows of it already; the same on all; empty = nothing
@@ -32,10 +32,10 @@ struct OverNodes {
 /// By the launcher's words, PLAIT_NODE_SIZE, or what ranks with a unique id say of their hosts; all
 /// ranks together. Error(unsupported) where there are several nodes and nothing carries bytes
 /// between them. What one rank finds wrong is an AgreedError on all that have a carrier.
-OverNodes over_nodes(const CommunicatorOptions& options, const Env& env);
+Multinode join_multinode(const CommunicatorOptions& options, const Env& env);
 /// The machine as plans over nodes see it: CPU ranks of each node, joined by links of the speed
 /// that messages have between the first two nodes. All ranks together; the same on all.
-Topology topology_of(OverNodes& over, const Deadline& deadline);
+Topology topology_of(Multinode& multinode, const Deadline& deadline);
 /// The topology's device of each rank.
 std::vector<int> devices_of(const Topology& topology, const Nodes& nodes);
 /// All throw the error of the first rank that has one, as an AgreedError; all ranks together.

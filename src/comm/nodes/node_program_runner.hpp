@@ -22,12 +22,13 @@ struct InNode {
   std::function<void(const Request&, const void* input, void* output, cuda::Stream stream)> enqueue;
 };
 
-class GpuNodes {
+class NodeProgramRunner {
  public:
   /// forced: PLAIT_ALGO, where it is a strategy over nodes. bitwise: sums in rank order where that
   /// can be had.
-  GpuNodes(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
-           std::unique_ptr<nccl::NcclTransport> nccl_transport, CallOptions forced, bool bitwise);
+  NodeProgramRunner(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
+                    std::unique_ptr<nccl::NcclTransport> nccl_transport, CallOptions forced,
+                    bool bitwise);
 
   /// How the request goes; made once, any thread. Error(unsupported) where a strategy that is
   /// asked for by name cannot do it.

@@ -14,7 +14,7 @@
 #include "comm/bootstrap/socket.hpp"
 #include "comm/gpu/gpu_calls.hpp"
 #include "comm/liveness/peer_watch.hpp"
-#include "comm/nodes/gpu_nodes.hpp"
+#include "comm/nodes/node_program_runner.hpp"
 #include "exec/cuda/device/event_marker.hpp"
 
 namespace plait {
@@ -31,23 +31,23 @@ struct NodeSide {
   std::function<std::string(int rank)> name = {};  ///< of any rank of all nodes, for people
 };
 
-struct OverNodesOptions {
+struct GpuMultinodeOptions {
   CallOptions forced;    ///< PLAIT_ALGO
   bool bitwise = false;  ///< sums in rank order alone
   bool mixes_graphs = true;
   double arrive_s = 600;  ///< how long a call between nodes may stand still, or be inside NCCL
 };
 
-class GpuOverNodes : private PeerObserver {
+class GpuMultinode : private PeerObserver {
  public:
   /// All ranks of all nodes together. Throws on all of them alike: AgreedError(unsupported) where
   /// one has no NCCL, timeout where one does not come, peer_lost.
-  GpuOverNodes(const Nodes& nodes, NodeSide side, const OverNodesOptions& options,
+  GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinodeOptions& options,
                const cuda::Exchange& exchange, const Deadline& deadline);
   /// Waits a moment for what is under way; what stands still is aborted.
-  ~GpuOverNodes() override;
-  GpuOverNodes(const GpuOverNodes&) = delete;
-  GpuOverNodes& operator=(const GpuOverNodes&) = delete;
+  ~GpuMultinode() override;
+  GpuMultinode(const GpuMultinode&) = delete;
+  GpuMultinode& operator=(const GpuMultinode&) = delete;
 
   /// As Communicator::enqueue. A call that stands still for arrive_s is an error (timeout), unless
   /// it was captured in a graph.
@@ -62,7 +62,7 @@ class GpuOverNodes : private PeerObserver {
   /// why has a moment to tell. hears: this is the thread that makes this rank's calls.
   void check(bool hears);
   /// What waits between nodes ends. Any thread.
-  void abort() noexcept { over_->nccl_transport().abort(); }
+  void abort() noexcept { runner_->nccl_transport().abort(); }
   std::string explain(const Request& request);
   /// Calls of all nodes, and bytes by path; "nccl" is what went between nodes.
   void add_to(Counters& counters) const;
@@ -97,10 +97,10 @@ class GpuOverNodes : private PeerObserver {
   void tell(const Error& cause);
 
   NodeSide side_;
-  OverNodesOptions options_;
+  GpuMultinodeOptions options_;
   int rank_ = 0, ranks_ = 0;
   nccl::SideStream* aside_ = nullptr;
-  std::unique_ptr<GpuNodes> over_;
+  std::unique_ptr<NodeProgramRunner> runner_;
   cuda::EventMarker marker_{cuda::api()};
   cuda::CallOrder<cuda::EventMarker, cuda::Stream> order_;
   std::mutex calling_;                  ///< the communicator's calls, and those of its pairs

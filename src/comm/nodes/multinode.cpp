@@ -1,5 +1,5 @@
 // Nodes that meet: cards go round before anything else, so that what one rank refuses all hear.
-#include "comm/nodes/over_nodes.hpp"
+#include "comm/nodes/multinode.hpp"
 
 #include <unistd.h>
 
@@ -79,18 +79,18 @@ Network network_from(const std::string& words, int nodes) {
 }
 
 /// Between the first ranks of the first two nodes: both measure, and rank 0 tells.
-Network measured(OverNodes& over, const Deadline& deadline) {
+Network measured(Multinode& multinode, const Deadline& deadline) {
   constexpr std::uint64_t kLong = 8 << 20;  // more than a shaped link lets through at once
-  const int first = over.nodes.members[0][0], second = over.nodes.members[1][0];
-  const int me = over.nodes.peers()[static_cast<std::size_t>(over.nodes.place)];
+  const int first = multinode.nodes.members[0][0], second = multinode.nodes.members[1][0];
+  const int me = multinode.nodes.peers()[static_cast<std::size_t>(multinode.nodes.place)];
   double short_s = 0, long_s = 0;
   if (me == first || me == second) {
-    static_cast<void>(copy_s(*over.transport_comm, {first, second}, me == first, 8, deadline));
-    short_s = copy_s(*over.transport_comm, {first, second}, me == first, 8, deadline);
-    long_s = copy_s(*over.transport_comm, {first, second}, me == first, kLong, deadline);
+    static_cast<void>(copy_s(*multinode.transport_comm, {first, second}, me == first, 8, deadline));
+    short_s = copy_s(*multinode.transport_comm, {first, second}, me == first, 8, deadline);
+    long_s = copy_s(*multinode.transport_comm, {first, second}, me == first, kLong, deadline);
   }
   Network network;
-  network.nodes = over.nodes.count();
+  network.nodes = multinode.nodes.count();
   network.latency_ns = std::clamp(short_s * 1e9, 500.0, 1e7);
   network.gb_per_s = std::clamp(kLong / std::max(long_s - short_s, 1e-6) / 1e9, 0.001, 1000.0);
   return network;
@@ -104,7 +104,7 @@ std::string settings_of(const CommunicatorOptions& options, const Env& env) {
               " node=", options.node.empty() ? "found" : "given");
 }
 
-enum class Hosts { one, several, not_known };
+enum class Hosts { one, several, unknown };
 
 /// By an id come also ranks that no launcher knows of, or some of its ranks: their hosts are known
 /// once they have met.
@@ -114,12 +114,12 @@ Hosts hosts_of(const CommunicatorOptions& options, const Env& env) {
   if (options.ranks < 2 || !options.rendezvous.empty()) return Hosts::one;
   if (!by_id && !env.rendezvous.empty()) return Hosts::one;
   if (env.node_size > 0 && env.node_size < options.ranks) return Hosts::several;
-  if (by_id) return launcher_has_one_host() ? Hosts::one : Hosts::not_known;
+  if (by_id) return launcher_has_one_host() ? Hosts::one : Hosts::unknown;
   return why_not_one_host(env, options.ranks).empty() ? Hosts::one : Hosts::several;
 }
 
 /// What a rank may find wrong with several hosts by itself.
-void check_over(const CommunicatorOptions& options, const Env& env) {
+void check_multinode(const CommunicatorOptions& options, const Env& env) {
   if (options.ranks > kMaxRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted at most ", kMaxRanks, " ranks over nodes, found ", options.ranks));
@@ -190,14 +190,14 @@ std::optional<Error> first_error(TransportComm& transport_comm, const std::optio
 }
 
 /// Who is where, by cards that go round. wrong: what this rank has against it.
-void bootstrap_nodes(OverNodes& over, const CommunicatorOptions& options, const Env& env,
+void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, const Env& env,
                      const std::optional<Error>& wrong, const Deadline& deadline) {
   std::vector<std::string> cards;
   const bool named = !options.node.empty();
   const std::string card = pack(
       {named ? options.node : host_name(), settings_of(options, env), called(), network_words()});
-  or_tell(*over.transport_comm,
-          [&] { agree(*over.transport_comm, wrong, deadline, card, &cards); });
+  or_tell(*multinode.transport_comm,
+          [&] { agree(*multinode.transport_comm, wrong, deadline, card, &cards); });
   std::vector<std::string> hosts, names;
   for (const std::string& shown : cards) {
     const std::vector<std::string> parts = unpack(shown);
@@ -208,53 +208,55 @@ void bootstrap_nodes(OverNodes& over, const CommunicatorOptions& options, const 
                              ") than rank 0 (", unpack(cards[0])[1], ")"));
     hosts.push_back(parts[0]);
     names.push_back(parts[2]);
-    if (over.network.empty()) over.network = parts[3];
+    if (multinode.network.empty()) multinode.network = parts[3];
   }
-  over.nodes = nodes_of(hosts, named ? 0 : env.node_size, options.rank);
+  multinode.nodes = nodes_of(hosts, named ? 0 : env.node_size, options.rank);
   std::vector<TransportComm::Place> places(names.size());
-  for (int node = 0; node < over.nodes.count(); ++node)
-    for (const int rank : over.nodes.members[static_cast<std::size_t>(node)])
+  for (int node = 0; node < multinode.nodes.count(); ++node)
+    for (const int rank : multinode.nodes.members[static_cast<std::size_t>(node)])
       places[static_cast<std::size_t>(rank)] = {names[static_cast<std::size_t>(rank)], node};
-  over.transport_comm->set_places(std::move(places));
+  multinode.transport_comm->set_places(std::move(places));
 }
 
 }  // namespace
 
 void set_transport_factory(TransportFactory maker) { transport_factory() = std::move(maker); }
 
-OverNodes over_nodes(const CommunicatorOptions& options, const Env& env) {
+Multinode join_multinode(const CommunicatorOptions& options, const Env& env) {
   const Hosts known = hosts_of(options, env);
   if (known == Hosts::one) return {};
   const std::optional<Error> wrong = attempt([&] {
     if (!options.unique_id.empty()) static_cast<void>(parse_unique_id(options.unique_id));
-    if (known == Hosts::several) check_over(options, env);
+    if (known == Hosts::several) check_multinode(options, env);
   });
-  OverNodes over;
+  Multinode multinode;
   try {
-    over.transport_comm = transport_comm_of(options, env);
+    multinode.transport_comm = transport_comm_of(options, env);
   } catch (const Error&) {
     if (wrong) throw Error(*wrong);
     throw;
   }
-  if (over.transport_comm == nullptr) return {};
+  if (multinode.transport_comm == nullptr) return {};
   const Deadline deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
-  bootstrap_nodes(over, options, env, wrong, deadline);
-  if (over.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
-  if (known == Hosts::not_known)
-    or_tell(*over.transport_comm, [&] {
-      agree(*over.transport_comm, attempt([&] { check_over(options, env); }), deadline);
+  bootstrap_nodes(multinode, options, env, wrong, deadline);
+  if (multinode.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
+  if (known == Hosts::unknown)
+    or_tell(*multinode.transport_comm, [&] {
+      agree(*multinode.transport_comm, attempt([&] { check_multinode(options, env); }), deadline);
     });
-  return over;
+  return multinode;
 }
 
-Topology topology_of(OverNodes& over, const Deadline& deadline) {
+Topology topology_of(Multinode& multinode, const Deadline& deadline) {
   std::size_t most = 0;
-  for (const std::vector<int>& members : over.nodes.members) most = std::max(most, members.size());
-  Network network = over.network.empty() ? measured(over, deadline)
-                                         : network_from(over.network, over.nodes.count());
+  for (const std::vector<int>& members : multinode.nodes.members)
+    most = std::max(most, members.size());
+  Network network = multinode.network.empty()
+                        ? measured(multinode, deadline)
+                        : network_from(multinode.network, multinode.nodes.count());
   std::string shape;
   const std::optional<Error> missed = attempt([&] {
-    if (over.nodes.mine != 0 || over.nodes.place != 0) return;
+    if (multinode.nodes.mine != 0 || multinode.nodes.place != 0) return;
     const Topology node = local_cpu(static_cast<int>(most));
     Nic nic;
     for (int device = 0; device < static_cast<int>(node.devices.size()); ++device)
@@ -264,9 +266,9 @@ Topology topology_of(OverNodes& over, const Deadline& deadline) {
         pack({to_json(cluster_of(node, network)), text(network.latency_ns, ' ', network.gb_per_s)});
   });
   std::vector<std::string> shown;
-  agree(*over.transport_comm, missed, deadline, shape, &shown);
+  agree(*multinode.transport_comm, missed, deadline, shape, &shown);
   const std::vector<std::string> parts =
-      unpack(shown[static_cast<std::size_t>(over.nodes.members[0][0])]);
+      unpack(shown[static_cast<std::size_t>(multinode.nodes.members[0][0])]);
   if (parts.size() != 2) throw Error(ErrorCode::parse_error, "rank 0 sent no topology");
   const std::lock_guard lock(network_guard());
   network_known() = parts[1];

@@ -1,5 +1,5 @@
 // RS0 | RS1, X0 | AG0, RS2, X1 | AG1, ... : the order is the program's; here it meets streams.
-#include "comm/nodes/gpu_nodes.hpp"
+#include "comm/nodes/node_program_runner.hpp"
 
 #include <algorithm>
 
@@ -8,9 +8,10 @@
 
 namespace plait {
 
-GpuNodes::GpuNodes(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
-                   std::unique_ptr<nccl::NcclTransport> nccl_transport, CallOptions forced,
-                   bool bitwise)
+NodeProgramRunner::NodeProgramRunner(Nodes nodes, InNode inside,
+                                     std::unique_ptr<nccl::SideStream> side,
+                                     std::unique_ptr<nccl::NcclTransport> nccl_transport,
+                                     CallOptions forced, bool bitwise)
     : nodes_(std::move(nodes)),
       inside_(std::move(inside)),
       side_(std::move(side)),
@@ -18,7 +19,7 @@ GpuNodes::GpuNodes(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream>
       forced_(std::move(forced)),
       bitwise_(bitwise) {}
 
-bool GpuNodes::is_served(const NodeProgram& program) const {
+bool NodeProgramRunner::is_served(const NodeProgram& program) const {
   return std::all_of(program.steps.begin(), program.steps.end(), [&](const auto& step) {
     return step.kind != NodeStep::Kind::inside || inside_.takes == nullptr ||
            inside_.takes(step.request);
@@ -45,8 +46,8 @@ bool is_librarys(const Request& request) {
 }  // namespace
 
 /// Where the nodes' own calls do not serve what would be chosen, the library does all of it.
-std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
-                                                     const CallOptions& options) {
+std::shared_ptr<const NodeProgram> NodeProgramRunner::program(const Request& request,
+                                                              const CallOptions& options) {
   if (!request.counts.empty())
     throw Error(ErrorCode::unsupported,
                 text(name_of(request),
@@ -64,8 +65,8 @@ std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
   const std::lock_guard lock(guard_);
   if (const auto* const found = programs_.find(key)) return *found;
   const bool is_chosen = named.strategy.empty();
-  NodeProgram made = node_program(
-      nodes_, request, is_chosen ? options_over_nodes(nodes_, request, bitwise_) : named);
+  NodeProgram made = node_program(nodes_, request,
+                                  is_chosen ? multinode_options(nodes_, request, bitwise_) : named);
   if (is_chosen) made.why = why_library(nodes_, request, bitwise_);
   if (!is_served(made)) {
     if (!options.strategy.empty())
@@ -81,8 +82,8 @@ std::shared_ptr<const NodeProgram> GpuNodes::program(const Request& request,
                        [](const auto&) {});
 }
 
-void GpuNodes::enqueue(const NodeProgram& program, const void* input, void* output,
-                       cuda::Stream stream, double scalar) {
+void NodeProgramRunner::enqueue(const NodeProgram& program, const void* input, void* output,
+                                cuda::Stream stream, double scalar) {
   char* const scratch = program.scratch_bytes == 0
                             ? nullptr
                             : static_cast<char*>(side_->scratch(program.scratch_bytes));
