@@ -1,6 +1,5 @@
-// Calls on GPUs of several nodes: four ranks, a process each, on two pretended nodes, over a driver
-// and a libnccl that note what they are given. What goes on which stream behind what, faults, and
-// what people are told.
+// Calls on GPUs of several nodes: four rank processes on two pretended nodes, over a fake driver
+// and libnccl that record their calls. Tests the order on streams, faults and messages to users.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -614,8 +613,7 @@ TEST_CASE("threads of a communicator and its pairs hear and tell one at a time, 
             other.join();
           }
           require(at_once == 0, text(at_once.load(), " heard while another did"));
-          require(side.told == std::vector<std::string>{"rank 1 ended"},
-                  "told otherwise than once");
+          require(side.told == std::vector<std::string>{"rank 1 ended"}, "not told once");
         }) == 0);
 }
 

@@ -54,7 +54,7 @@ class Neighbour {
     if (pid_ == 0) {
       ::close(ends[0]);
       RecordingObserver nobody(0);
-      watch(std::make_shared<WatchedPeers>(), nobody);  // so that it holds its life word
+      watch(std::make_shared<WatchedPeers>(), nobody);  // so that it holds its liveness futex
       int place = -1;
       const std::string shown = publish_liveness(place);
       if (::write(ends[1], shown.c_str(), shown.size() + 1) < 0) ::_exit(1);

@@ -1,4 +1,5 @@
-// Who is gone: by the life word of a process that is not torn down yet, ahead of its descriptor.
+// Peers names a lost rank by its liveness futex, before the process is torn down and its pidfd
+// becomes readable.
 #include <doctest/doctest.h>
 #include <linux/futex.h>
 #include <unistd.h>
@@ -53,7 +54,7 @@ std::string said_by(Peers& peers) {
 
 }  // namespace
 
-TEST_CASE("a rank whose life word died is lost, though its process is still there") {
+TEST_CASE("a rank whose liveness futex is marked is lost, though its process is still there") {
   const Controls controls = two_pages();
   const LivenessFixture liveness;
   Peers peers(rank_one());
