@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import options
 import result_rows
-from expected import POISON, Case, HostArrays, TorchArrays, size_of
+from expected import POISON, ExpectedCall, HostArrays, TorchArrays, size_of
 
 import plait
 from plait import launch
@@ -48,7 +48,7 @@ COLUMNS = (
 )
 
 
-class Nccl:
+class NcclAllReduce:
     """all_reduce by torch.distributed in these same processes."""
 
     def __init__(self, task: dict[str, Any], rank: int, ranks: int, on: TorchArrays) -> None:
@@ -73,7 +73,7 @@ class Nccl:
         self.dist.destroy_process_group()
 
 
-class Rank:
+class AccuracyRank:
     """One rank's data and communicators."""
 
     def __init__(self, task: dict[str, Any]) -> None:
@@ -81,10 +81,10 @@ class Rank:
         self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.on_gpu = not task["host"]
         self.on: HostArrays = HostArrays()
-        self.nccl: Nccl | None = None
+        self.nccl: NcclAllReduce | None = None
         if self.on_gpu:
             self.on = gpu = TorchArrays(f"cuda:{self.rank}")
-            self.nccl = Nccl(task, self.rank, self.ranks, gpu)
+            self.nccl = NcclAllReduce(task, self.rank, self.ranks, gpu)
         self.comm = plait.init(device=self.rank if self.on_gpu else -1)
 
     def replayed(self, source: Any, output: Any) -> None:
@@ -142,7 +142,7 @@ class Rank:
         """From the largest size down, so that the others can be compared with its first part."""
         size = self.task["most_bytes"]
         request = plait.Request("all_reduce", size // size_of(kind), kind, "sum", self.ranks)
-        case = Case(self.on, request, self.task["seed"])
+        case = ExpectedCall(self.on, request, self.task["seed"])
         inputs = [case.drawn(rank) for rank in range(self.ranks)]
         largest = b""
         while size >= self.task["least_bytes"]:
@@ -163,7 +163,7 @@ class Rank:
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
     """All types and sizes; rank 0 tells the rows, every rank what differs."""
-    rank = Rank(task)
+    rank = AccuracyRank(task)
     for kind in ("bf16", "fp16"):
         for row in rank.rows(kind):
             if rank.rank == 0 or row["differing"]:

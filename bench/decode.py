@@ -45,7 +45,7 @@ class Layers:
         return x
 
 
-class Step:
+class DecodeStep:
     """A captured step over one group."""
 
     def __init__(self, layers: Layers, x: torch.Tensor, group: dist.ProcessGroup) -> None:
@@ -78,7 +78,7 @@ def compare(
     layers: Layers, x: torch.Tensor, args: argparse.Namespace, groups: dict[str, dist.ProcessGroup]
 ) -> dict[str, object]:
     """Tokens a second of each variant."""
-    steps = {variant: Step(layers, x, group) for variant, group in groups.items()}
+    steps = {variant: DecodeStep(layers, x, group) for variant, group in groups.items()}
     variants = {
         variant: lambda step=step: step.replay(args.replays) for variant, step in steps.items()
     }

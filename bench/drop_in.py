@@ -6,7 +6,7 @@ import ctypes
 import os
 
 
-class Row(ctypes.Structure):
+class CounterRow(ctypes.Structure):
     """A line of the counters (shims/nccl/counters.hpp)."""
 
     _fields_ = (
@@ -37,7 +37,7 @@ def served() -> list[int]:
     library = drop_in()
     if library is None:
         return []
-    rows = (Row * 4096)()
+    rows = (CounterRow * 4096)()
     count = library.plait_nccl_counters(rows, len(rows))
     totals = [0, 0]
     for row in rows[:count]:

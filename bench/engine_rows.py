@@ -100,7 +100,7 @@ SOURCES = (
 
 
 @dataclass(frozen=True, order=True)
-class Call:
+class EngineCall:
     """What was timed."""
 
     engine: str
@@ -140,7 +140,7 @@ def asked_blocks(blocks: str | int) -> int:
     return int(blocks) if int(blocks) != 100 else 0
 
 
-def times_in(source: Source) -> Iterator[tuple[Call, float]]:
+def times_in(source: Source) -> Iterator[tuple[EngineCall, float]]:
     """All that one source says."""
     for row in rows_of(source.file):
         if any(not re.fullmatch(pattern, row[key]) for key, pattern in source.where.items()):
@@ -157,7 +157,7 @@ def times_in(source: Source) -> Iterator[tuple[Call, float]]:
         for launched in ("graph", "eager"):
             if (us := float(row[f"{launched}_us"])) > 0:
                 yield (
-                    Call(
+                    EngineCall(
                         engine_of(way, int(row["gpus"])),
                         row["collective"],
                         int(row["gpus"]),
@@ -172,19 +172,19 @@ def times_in(source: Source) -> Iterator[tuple[Call, float]]:
                 )
 
 
-def gathered(row: dict[str, str]) -> Call:
+def gathered(row: dict[str, str]) -> EngineCall:
     """An all_reduce of four ranks by tiles, its results through host memory in part."""
     chunk = min(2 * MIB, int(row["ring_mib"]) * MIB // 4)
     asked, host = asked_blocks(row["blocks"]), int(row["host_permille"])
     size = int(row["bytes"])
-    return Call("tiled", "all_reduce", 4, "fp32", size, "eager", 0, asked, host, chunk)
+    return EngineCall("tiled", "all_reduce", 4, "fp32", size, "eager", 0, asked, host, chunk)
 
 
 def ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def lines_launch(call: Call, build: str) -> dict[str, int]:
+def lines_launch(call: EngineCall, build: str) -> dict[str, int]:
     """Of one_shot and two_shot, as that build chose it."""
     if build == "lines used again" and call.bytes > 20 * MIB:
         together = 2 if call.ranks == 2 else 1
@@ -202,7 +202,7 @@ def lines_launch(call: Call, build: str) -> dict[str, int]:
     return {"blocks": blocks, "threads": threads, "together": together, "line_bytes": 16}
 
 
-def hop_launch(call: Call) -> dict[str, int]:
+def hop_launch(call: EngineCall) -> dict[str, int]:
     units = ceil(call.part_bytes(), 16)
     threads = 128 if units < 8192 else 256 if units < 65536 else 512
     most = 132
@@ -216,7 +216,7 @@ def hop_launch(call: Call) -> dict[str, int]:
     }
 
 
-def is_short(call: Call, build: str) -> bool:
+def is_short(call: EngineCall, build: str) -> bool:
     """Whether short_hop served the call."""
     units, made = ceil(call.part_bytes(), 16), hop_launch(call)
     before = 8192 if call.sums() else 16384
@@ -226,7 +226,7 @@ def is_short(call: Call, build: str) -> bool:
     return call.engine == "hop" and call.ranks <= 8 and has_threads and units <= most
 
 
-def chain_launch(call: Call) -> dict[str, int]:
+def chain_launch(call: EngineCall) -> dict[str, int]:
     """Of several pieces a warp of each block waits and tells for the others."""
     made = hop_launch(call)
     moves, sums = (24330240, 16220160) if call.ranks == 4 else (12165120, 12165120)
@@ -239,7 +239,7 @@ def chain_launch(call: Call) -> dict[str, int]:
     return made | {"threads": made["threads"] - 32, "piece_bytes": piece}
 
 
-def tiled_launch(call: Call, build: str) -> dict[str, int]:
+def tiled_launch(call: EngineCall, build: str) -> dict[str, int]:
     part = call.part_bytes()
     if call.collective in ("all_reduce", "reduce") and (call.ranks, call.collective) != (
         2,
@@ -263,7 +263,7 @@ def tiled_launch(call: Call, build: str) -> dict[str, int]:
     }
 
 
-def messages_launch(call: Call) -> dict[str, int]:
+def messages_launch(call: EngineCall) -> dict[str, int]:
     part = call.part_bytes()
     units, channels = ceil(part, 16), 32 if part < 512 * MIB else 16
     share = ceil(units, channels)
@@ -284,7 +284,7 @@ LAUNCHES = {
 }
 
 
-def launch_of(call: Call, build: str) -> dict[str, int]:
+def launch_of(call: EngineCall, build: str) -> dict[str, int]:
     """How a kernel was launched; zeros where it has no such thing."""
     made = {}
     if call.engine == "tiled":
@@ -296,7 +296,7 @@ def launch_of(call: Call, build: str) -> dict[str, int]:
     return {key: made.get(key, 0) for key in LAUNCHED}
 
 
-def shares_by_itself(call: Call) -> bool:
+def shares_by_itself(call: EngineCall) -> bool:
     """Eager calls that long choose a share through host memory, and no row says which."""
     if call.launched != "eager" or call.host > 0:
         return False
@@ -306,7 +306,7 @@ def shares_by_itself(call: Call) -> bool:
     return is_tiled_sum and call.bytes >= 120 * MIB
 
 
-def why_left_out(call: Call, build: str, times: list[float]) -> str:
+def why_left_out(call: EngineCall, build: str, times: list[float]) -> str:
     """Of the newest build's recordings; empty where they measure the call."""
     if build == "now" and is_short(call, SHORT_HOPS.build) and not is_short(call, build):
         return "by the longer kernel: short_hop serves it since"
@@ -330,7 +330,7 @@ def why_left_out(call: Call, build: str, times: list[float]) -> str:
 
 def gather() -> list[dict[str, object]]:
     """All calls, each with its time or the reason why it has none."""
-    found: dict[Call, tuple[Source, list[float]]] = {}
+    found: dict[EngineCall, tuple[Source, list[float]]] = {}
     sizes: dict[tuple[object, ...], dict[str, list[int]]] = {}  # of each build, newest first
     for source in SOURCES:
         for call, us in times_in(source):

@@ -210,7 +210,7 @@ class TorchReduction:
         return where(total < 0, -((-total) // ranks), total // ranks)
 
 
-class Case:
+class ExpectedCall:
     """One request with its data: inputs that a seed determines, and the outputs they must give."""
 
     def __init__(self, on: HostArrays, request: plait.Request, seed: int) -> None:

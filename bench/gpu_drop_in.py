@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 @dataclass
-class Job:
+class DropInJob:
     """One command on some GPUs; lines of JSON that it prints become rows."""
 
     name: str
@@ -43,7 +43,7 @@ class Job:
     env: dict[str, str] = field(default_factory=dict)
 
 
-class Runner:
+class DropInRunner:
     """Runs jobs and keeps their rows."""
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -52,7 +52,7 @@ class Runner:
         self.out = Path(args.out)
         self.out.mkdir(parents=True, exist_ok=True)
 
-    def run(self, job: Job) -> None:
+    def run(self, job: DropInJob) -> None:
         """One job to its end."""
         env = {**os.environ, **job.env, "CUDA_VISIBLE_DEVICES": job.lane}
         if job.drop_in:
@@ -64,7 +64,7 @@ class Runner:
         with self.guard:
             self.keep(job, output, errors, why, took_s)
 
-    def keep(self, job: Job, output: str, errors: str, why: str, took_s: float) -> None:
+    def keep(self, job: DropInJob, output: str, errors: str, why: str, took_s: float) -> None:
         """A job's rows, its log, and the end of what it said where it failed."""
         found = []
         for line in output.splitlines():
@@ -86,7 +86,7 @@ class Runner:
             self.failures.append(f"{job.name}: {why}")
             print(f"{output[-self.args.tail :]}\n{errors[-self.args.tail :]}", flush=True)
 
-    def lanes(self, *lanes: Sequence[Job]) -> None:
+    def lanes(self, *lanes: Sequence[DropInJob]) -> None:
         """Lanes side by side, each one's jobs in turn."""
         threads = [
             threading.Thread(target=lambda jobs=jobs: [self.run(job) for job in jobs])
@@ -120,7 +120,7 @@ def library_path() -> str:
 class Steps:
     """Each step's jobs."""
 
-    def __init__(self, runner: Runner, args: argparse.Namespace) -> None:
+    def __init__(self, runner: DropInRunner, args: argparse.Namespace) -> None:
         self.runner, self.args = runner, args
         self.all = ",".join(str(gpu) for gpu in range(args.gpus))
         self.pairs = [f"{gpu},{gpu + 1}" for gpu in range(0, args.gpus, 2)]
@@ -128,18 +128,20 @@ class Steps:
     def checks(self) -> None:
         """Every use of PyTorch; then on pretend nodes."""
         program = "tests/gpu/torch_drop_in.py"
-        self.runner.run(Job("checks", torchrun(program, self.args.gpus), self.all))
+        self.runner.run(DropInJob("checks", torchrun(program, self.args.gpus), self.all))
         order = "tests/gpu/ordered_calls.py"
-        self.runner.run(Job("order", torchrun(order, self.args.gpus), self.all))
+        self.runner.run(DropInJob("order", torchrun(order, self.args.gpus), self.all))
         native = torchrun(order, self.args.gpus, "--native")
-        self.runner.run(Job("order, plait itself", native, self.all, drop_in=False))
+        self.runner.run(DropInJob("order, plait itself", native, self.all, drop_in=False))
         if self.args.gpus >= 4:
             env = {"PLAIT_NODE_SIZE": "2"}
-            self.runner.run(Job("nodes", torchrun(program, self.args.gpus), self.all, env=env))
+            self.runner.run(
+                DropInJob("nodes", torchrun(program, self.args.gpus), self.all, env=env)
+            )
             timed = torchrun("tests/gpu/nodes_drop_in.py", self.args.gpus)
-            self.runner.run(Job("nodes beside NCCL's own", timed, self.all, env=env))
+            self.runner.run(DropInJob("nodes beside NCCL's own", timed, self.all, env=env))
             env = {**env, "PLAIT_ALGO": "multi_node"}
-            self.runner.run(Job("nodes, by name", timed, self.all, env=env))
+            self.runner.run(DropInJob("nodes, by name", timed, self.all, env=env))
 
     def tuned(self) -> None:
         """A tuning table decides."""
@@ -147,15 +149,15 @@ class Steps:
         file = str((self.runner.out / "made_up.json").resolve())
         write = [sys.executable, str(ROOT / program), "--write", file]
         write += ["--gpus", str(self.args.gpus)]
-        self.runner.run(Job("a table", write, self.all, drop_in=False))
+        self.runner.run(DropInJob("a table", write, self.all, drop_in=False))
         env = {"PLAIT_TUNING": file}
-        self.runner.run(Job("tuned", torchrun(program, self.args.gpus), self.all, env=env))
+        self.runner.run(DropInJob("tuned", torchrun(program, self.args.gpus), self.all, env=env))
 
     def training(self) -> None:
         """The papers' models and the transformer, on all GPUs."""
         words = ["--batches", self.args.batches, *self.args.training.split()]
         command = torchrun("bench/ddp.py", self.args.gpus, *words)
-        self.runner.run(Job("training", command, self.all, 110))
+        self.runner.run(DropInJob("training", command, self.all, 110))
 
     def training_pairs(self) -> None:
         """The same by two GPUs, the models shared out over the pairs."""
@@ -163,7 +165,7 @@ class Steps:
         shares = ["resnet50,vgg16,transformer", "resnet152,densenet201"]
         self.runner.lanes(
             *(
-                [Job("training by 2", torchrun("bench/ddp.py", 2, *words, share), pair, 110)]
+                [DropInJob("training by 2", torchrun("bench/ddp.py", 2, *words, share), pair, 110)]
                 for pair, share in zip(self.pairs, shares, strict=False)
             )
         )
@@ -172,10 +174,10 @@ class Steps:
         """Tensor-parallel decoding; two GPUs a hidden size."""
         if self.args.gpus > 2:
             command = torchrun("bench/decode.py", self.args.gpus)
-            self.runner.run(Job("decode", command, self.all))
+            self.runner.run(DropInJob("decode", command, self.all))
         self.runner.lanes(
             *(
-                [Job("decode by 2", torchrun("bench/decode.py", 2, "--hidden", size), pair)]
+                [DropInJob("decode by 2", torchrun("bench/decode.py", 2, "--hidden", size), pair)]
                 for pair, size in zip(self.pairs, ("8192", "4096"), strict=False)
             )
         )
@@ -184,27 +186,29 @@ class Steps:
         """FSDP of the transformer."""
         words = ["--wrap", "fsdp", "--models", "transformer", "--batches", "8,32"]
         command = torchrun("bench/ddp.py", self.args.gpus, *words, *self.args.training.split())
-        self.runner.run(Job("fsdp", command, self.all))
+        self.runner.run(DropInJob("fsdp", command, self.all))
 
     def killed(self) -> None:
         """A rank dies: with the drop-in on all GPUs, without it on two."""
         program = [sys.executable, str(ROOT / "tests/gpu/killed_rank.py")]
         words = ["--gpus", str(self.args.gpus), "--drop-in", self.args.drop_in]
-        self.runner.run(Job("killed", [*program, *words], self.all, drop_in=False))
+        self.runner.run(DropInJob("killed", [*program, *words], self.all, drop_in=False))
         alone = [*program, "--gpus", "2", "--limit", "8"]
-        self.runner.run(Job("killed, NCCL alone", alone, self.pairs[0], drop_in=False))
+        self.runner.run(DropInJob("killed, NCCL alone", alone, self.pairs[0], drop_in=False))
 
     def cupy(self) -> None:
         """CuPy's NCCL."""
         command = [sys.executable, str(ROOT / "tests/gpu/cupy_drop_in.py")]
-        self.runner.run(Job("cupy", command, self.pairs[-1], 60))
+        self.runner.run(DropInJob("cupy", command, self.pairs[-1], 60))
 
     def jax(self) -> None:
         """JAX's, by the doors that reach it: one process, and a process a GPU."""
         program = [sys.executable, str(ROOT / "tests/gpu/jax_drop_in.py")]
         for door, words in (("audit", []), ("library", []), ("audit", ["--processes", "2"])):
             run = [sys.executable, "-m", "plait.cli", "run", "--door", door, "--"]
-            job = Job(f"jax, {door}", [*run, *program, *words], self.pairs[-1], 60, drop_in=False)
+            job = DropInJob(
+                f"jax, {door}", [*run, *program, *words], self.pairs[-1], 60, drop_in=False
+            )
             self.runner.run(job)
 
     def alone(self) -> None:
@@ -212,8 +216,8 @@ class Steps:
         words = ["--batches", "32", "--models", "resnet50,transformer"]
         train = torchrun("bench/ddp.py", 2, *words, *self.args.training.split())
         decode = torchrun("bench/decode.py", 2, "--hidden", "8192")
-        jobs = [Job("alone", train, self.pairs[0], drop_in=False)]
-        more = [Job("alone", decode, self.pairs[-1], drop_in=False)]
+        jobs = [DropInJob("alone", train, self.pairs[0], drop_in=False)]
+        more = [DropInJob("alone", decode, self.pairs[-1], drop_in=False)]
         self.runner.lanes(jobs, more) if len(self.pairs) > 1 else self.runner.lanes([*jobs, *more])
 
     def budgets(self) -> None:
@@ -222,7 +226,7 @@ class Steps:
         command = torchrun("bench/ddp.py", 2, *words)
         self.runner.lanes(
             *(
-                [Job(f"budget {budget}", command, pair, env={"PLAIT_SM_BUDGET": budget})]
+                [DropInJob(f"budget {budget}", command, pair, env={"PLAIT_SM_BUDGET": budget})]
                 for pair, budget in zip(self.pairs, ("24", "48"), strict=False)
             )
         )
@@ -240,7 +244,7 @@ class Steps:
             words = ["--lanes", lanes, "--modes", modes, "--repeat", str(repeat), "--csv"]
             words += [str(self.runner.out / f"nccl_tests_{gpus}.csv"), "--seconds", f"{left_s}"]
             command = [*base, *words, "--options=" + self.args.options]
-            job = Job(f"nccl-tests by {gpus}", command, self.all, left_s + 30, drop_in=False)
+            job = DropInJob(f"nccl-tests by {gpus}", command, self.all, left_s + 30, drop_in=False)
             self.runner.run(job)
             left_s -= time.monotonic() - begin
 
@@ -332,7 +336,7 @@ def main() -> int:
     args = arguments()
     args.drop_in = str(Path(args.drop_in).resolve())
     os.environ["LD_LIBRARY_PATH"] = library_path()
-    runner = Runner(args)
+    runner = DropInRunner(args)
     steps = Steps(runner, args)
     for name in args.steps:
         begin = time.monotonic()

@@ -18,7 +18,7 @@ namespace {
 
 using namespace plait::cuda;
 
-struct Options {
+struct LinkOptions {
   int gpus = 2;
   double budget_s = 120;
   std::string csv;
@@ -26,14 +26,14 @@ struct Options {
 };
 
 /// A way to move bytes; blocks: of its kernel, 0 = copy engines.
-struct Way {
+struct TransferMethod {
   const char* name;
   const char* kernel;
   unsigned blocks, threads;
   bool pushes;
 };
 constexpr unsigned kBulkRoom = kPushStages * kBulkBytes;
-const Way kWays[] = {
+const TransferMethod kMethods[] = {
     {"copy engines", nullptr, 0, 0, true},      {"push", "push", 264, 512, true},
     {"pull", "pull", 264, 512, false},          {"bulk push", "push_bulk", 100, 32, true},
     {"bulk pull", "pull_bulk", 100, 32, false}, {"bulk push", "push_bulk", 32, 32, true},
@@ -42,12 +42,12 @@ const Way kWays[] = {
 
 /// Who sends to whom; in `parts` parts of what a rank has.
 struct Pattern {
-  enum Kind { shift, peers, one_to_all, all_to_one } kind;
+  enum Shape { shift, peers, one_to_all, all_to_one } shape;
   int k;  ///< of a shift the distance, else how many peers
-  int parts() const { return kind == shift ? 1 : k; }
+  int parts() const { return shape == shift ? 1 : k; }
   std::string name() const {
     const char* const names[] = {"shift", "peers", "one to all", "all to one"};
-    return names[kind];
+    return names[shape];
   }
 };
 
@@ -56,48 +56,48 @@ std::vector<Pattern> patterns(int ranks) {
   for (int k = 1; k < ranks; ++k) all.push_back({Pattern::shift, k});
   for (int k = 2; k < ranks; ++k) all.push_back({Pattern::peers, k});
   if (ranks > 2)
-    for (const auto kind : {Pattern::one_to_all, Pattern::all_to_one})
-      all.push_back({kind, ranks - 1});
+    for (const auto shape : {Pattern::one_to_all, Pattern::all_to_one})
+      all.push_back({shape, ranks - 1});
   return all;
 }
 
 /// One part on its way: the rank at the other end, and which part.
-struct Move {
+struct LinkTransfer {
   int other, part;
 };
 
 /// What a rank sends (or gets, is_sender false); parts that follow each other.
-std::vector<Move> moves_of(const Pattern& pattern, int rank, int ranks, bool is_sender) {
+std::vector<LinkTransfer> moves_of(const Pattern& pattern, int rank, int ranks, bool is_sender) {
   const int sign = is_sender ? 1 : -1;
   const auto at = [&](int distance) { return (rank + sign * distance + ranks) % ranks; };
-  if (pattern.kind == Pattern::shift) return {{at(pattern.k), 0}};
-  std::vector<Move> found;
+  if (pattern.shape == Pattern::shift) return {{at(pattern.k), 0}};
+  std::vector<LinkTransfer> found;
   for (int distance = 1; distance <= pattern.k; ++distance) {
     const int other = at(distance);
     const int sender = is_sender ? rank : other, taker = is_sender ? other : rank;
-    if (pattern.kind == Pattern::one_to_all && sender != 0) continue;
-    if (pattern.kind == Pattern::all_to_one && taker != 0) continue;
+    if (pattern.shape == Pattern::one_to_all && sender != 0) continue;
+    if (pattern.shape == Pattern::all_to_one && taker != 0) continue;
     found.push_back({other, distance - 1});
   }
   return found;
 }
 
-struct LinkArgs {
+struct LinkKernelArgs {
   DevicePointer remote[kMaxCudaRanks];
   DevicePointer local;
   unsigned long long units;
   int peers;
 };
-struct GateArgs {
+struct GateKernelArgs {
   DevicePointer word[kMaxCudaRanks];
   DevicePointer mine, late;
   unsigned count;
   int ranks;
 };
 
-class Links {
+class LinkTimer {
  public:
-  Links(const Options& options, Board* board, int rank)
+  LinkTimer(const LinkOptions& options, Board* board, int rank)
       : o_(options), board_(board), rank_(rank), began_(std::chrono::steady_clock::now()) {
     const int found = device_count();
     if (found == 0) throw std::runtime_error("wanted GPUs, found none");
@@ -122,10 +122,10 @@ class Links {
   void run() {
     for (const std::uint64_t mib : o_.mib)
       for (const Pattern& pattern : patterns(o_.gpus))
-        for (const Way& way : kWays) {
+        for (const TransferMethod& method : kMethods) {
           const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began_;
           if (board_->largest(rank_, spent.count()) > o_.budget_s) return;
-          one(mib << 20, pattern, way);
+          one(mib << 20, pattern, method);
         }
   }
 
@@ -158,7 +158,7 @@ class Links {
   static Function trial(const std::string& name) { return trial_kernels().find(name); }
 
   void gate() {
-    GateArgs args{};
+    GateKernelArgs args{};
     for (int r = 0; r < o_.gpus; ++r)
       args.word[r] = all_words_[static_cast<std::size_t>(r)] + 4 * static_cast<unsigned>(rank_);
     args.mine = words_;
@@ -169,24 +169,26 @@ class Links {
   }
 
   /// After the gate; all of it is behind end_.
-  void move(const std::vector<Move>& moves, std::uint64_t part_bytes, const Way& way) {
-    const auto place = [&](const Move& one) {
+  void move(const std::vector<LinkTransfer>& moves, std::uint64_t part_bytes,
+            const TransferMethod& method) {
+    const auto place = [&](const LinkTransfer& one) {
       return static_cast<unsigned>(one.part) * part_bytes;
     };
-    if (way.kernel == nullptr) return copy(moves, part_bytes);
+    if (method.kernel == nullptr) return copy(moves, part_bytes);
     if (moves.empty()) return;
-    LinkArgs args{};
-    args.local = (way.pushes ? input_ : output_) + place(moves.front());
+    LinkKernelArgs args{};
+    args.local = (method.pushes ? input_ : output_) + place(moves.front());
     args.units = part_bytes / 16;
     args.peers = static_cast<int>(moves.size());
     for (std::size_t i = 0; i < moves.size(); ++i)
-      args.remote[i] = (way.pushes ? outputs_ : inputs_)[static_cast<std::size_t>(moves[i].other)] +
-                       place(moves[i]);
-    const Spread spread{way.blocks, way.threads, false, way.threads == 32 ? kBulkRoom : 0};
-    launch(trial(std::string("plait_link_") + way.kernel), spread, stream(), {&args});
+      args.remote[i] =
+          (method.pushes ? outputs_ : inputs_)[static_cast<std::size_t>(moves[i].other)] +
+          place(moves[i]);
+    const Spread spread{method.blocks, method.threads, false, method.threads == 32 ? kBulkRoom : 0};
+    launch(trial(std::string("plait_link_") + method.kernel), spread, stream(), {&args});
   }
   /// A stream a peer, so that engines serve all at once.
-  void copy(const std::vector<Move>& moves, std::uint64_t part_bytes) {
+  void copy(const std::vector<LinkTransfer>& moves, std::uint64_t part_bytes) {
     for (std::size_t i = 0; i < moves.size(); ++i) {
       const Stream on = streams_[i];
       const std::uint64_t place = static_cast<unsigned>(moves[i].part) * part_bytes;
@@ -203,7 +205,7 @@ class Links {
   double wrong(const Pattern& pattern, std::uint64_t part_bytes) {
     DevicePointer counted = words_ + 2048;
     PLAIT_CUDA_CALL(memory_set_async, counted, 0, 8, stream());
-    for (const Move& one : moves_of(pattern, rank_, o_.gpus, false)) {
+    for (const LinkTransfer& one : moves_of(pattern, rank_, o_.gpus, false)) {
       DevicePointer data = output_ + static_cast<unsigned>(one.part) * part_bytes;
       std::uint64_t count = part_bytes / 4, from = static_cast<unsigned>(one.part) * count;
       int sender = one.other, ranks = 1;
@@ -230,17 +232,17 @@ class Links {
     PLAIT_CUDA_CALL(stream_synchronize, stream());
   }
 
-  void one(std::uint64_t bytes, const Pattern& pattern, const Way& way) {
+  void one(std::uint64_t bytes, const Pattern& pattern, const TransferMethod& method) {
     const std::uint64_t part_bytes =
         bytes / static_cast<unsigned>(pattern.parts()) / kBulkBytes * kBulkBytes;
-    const auto moves = moves_of(pattern, rank_, o_.gpus, way.pushes);
+    const auto moves = moves_of(pattern, rank_, o_.gpus, method.pushes);
     fill(bytes);
     std::vector<double> us;
     for (int round = 0; round <= kRounds; ++round) {
       board_->barrier();
       gate();
       PLAIT_CUDA_CALL(event_record, begin_, stream());
-      move(moves, part_bytes, way);
+      move(moves, part_bytes, method);
       PLAIT_CUDA_CALL(event_record, end_, stream());
       PLAIT_CUDA_CALL(stream_synchronize, stream());
       float ms = 0;
@@ -249,7 +251,7 @@ class Links {
       if (round != 0) us.push_back(slowest);  // the first one warms up
     }
     std::sort(us.begin(), us.end());
-    tell(pattern, way, part_bytes * static_cast<unsigned>(pattern.parts()), us,
+    tell(pattern, method, part_bytes * static_cast<unsigned>(pattern.parts()), us,
          wrong(pattern, part_bytes));
   }
 
@@ -260,13 +262,13 @@ class Links {
     std::fprintf(file, "pattern,k,way,blocks,gpus,bytes,us,least_us,gb_per_s,wrong\n");
     std::fclose(file);
   }
-  void tell(const Pattern& pattern, const Way& way, std::uint64_t bytes,
+  void tell(const Pattern& pattern, const TransferMethod& method, std::uint64_t bytes,
             const std::vector<double>& us, double bad) {
     if (rank_ != 0) return;
     const double median = us[us.size() / 2], speed = static_cast<double>(bytes) / median / 1e3;
     const std::string row =
-        text(pattern.name(), ",", pattern.k, ",", way.name, ",", way.blocks, ",", o_.gpus, ",",
-             bytes, ",", median, ",", us.front(), ",", speed, ",", bad, "\n");
+        text(pattern.name(), ",", pattern.k, ",", method.name, ",", method.blocks, ",", o_.gpus,
+             ",", bytes, ",", median, ",", us.front(), ",", speed, ",", bad, "\n");
     std::printf("%s", row.c_str());
     std::FILE* const file = o_.csv.empty() ? nullptr : std::fopen(o_.csv.c_str(), "a");
     if (file == nullptr) return;
@@ -274,7 +276,7 @@ class Links {
     std::fclose(file);
   }
 
-  const Options& o_;
+  const LinkOptions& o_;
   Board* board_;
   const int rank_;
   const std::chrono::steady_clock::time_point began_;
@@ -288,8 +290,8 @@ class Links {
   unsigned seed_ = 0, gates_ = 0;
 };
 
-Options parse(int count, char** arguments) {
-  Options options;
+LinkOptions parse(int count, char** arguments) {
+  LinkOptions options;
   for (int i = 1; i < count; i += 2) {
     const std::string name = arguments[i];
     if (i + 1 == count) throw std::runtime_error(name + ": wanted a value, found none");
@@ -320,9 +322,9 @@ int main(int count, char** arguments) {
   trace_crashes();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
-    const Options options = parse(count, arguments);
+    const LinkOptions options = parse(count, arguments);
     Board* board = make_board(options.gpus);
-    return run_ranks(board, false, [&](int rank) { Links(options, board, rank).run(); });
+    return run_ranks(board, false, [&](int rank) { LinkTimer(options, board, rank).run(); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

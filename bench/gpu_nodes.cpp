@@ -28,7 +28,7 @@ using bench::Board;
 using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
 
-struct Wanted {
+struct NodeRunOptions {
   int nodes = 2, ranks = 1;  ///< of a node
   int seconds = 240;         ///< for all of it: then every process ends
   bool kill = false;
@@ -75,11 +75,11 @@ std::vector<Bytes> expected(Request request) {
 }
 
 /// One rank: its GPU, its node, its rail.
-class Rank {
+class NodeRank {
  public:
   static constexpr std::uint64_t kBytes = 64ull << 20;
 
-  Rank(Board* board, const Wanted& wanted, int rank)
+  NodeRank(Board* board, const NodeRunOptions& wanted, int rank)
       : board_(board), wanted_(wanted), rank_(rank), device_(rank % cuda::device_count()) {
     std::vector<std::string> hosts;
     for (int peer = 0; peer < wanted.all(); ++peer) hosts.push_back(text(peer / wanted.ranks));
@@ -201,7 +201,7 @@ class Rank {
     group.in_processes = wanted_.ranks == 1;
     group.topology = load_topology("hgx-h200");
     GpuCallsOptions options;
-    options.grows = false;
+    options.has_lazy_arena = false;
     options.knows_links = false;  // so nothing goes by host memory
     options.checks = load_topology("hgx-h200");
     options.rank.proves_paths = wanted_.all() <= cuda::device_count();
@@ -254,7 +254,7 @@ class Rank {
   }
 
   Board* board_;
-  Wanted wanted_;
+  NodeRunOptions wanted_;
   int rank_, device_;
   bool shares_ = false;
   Nodes nodes_;
@@ -286,7 +286,7 @@ Request request_of(Collective collective, std::uint64_t count, DataType type, in
 }
 
 /// Every collective, by rails and by NCCL; returns wrong bytes.
-double check_all(Rank& mine, Board* board, int rank, int ranks) {
+double check_all(NodeRank& mine, Board* board, int rank, int ranks) {
   double all = 0;
   for (const char* strategy : {"multi_node", "library", "node_order"}) {
     if (!mine.has(strategy)) continue;
@@ -321,7 +321,7 @@ double check_all(Rank& mine, Board* board, int rank, int ranks) {
 }
 
 /// all_reduce by turns, in one run over the same nodes.
-void time_all(Rank& mine, int rank, int ranks) {
+void time_all(NodeRank& mine, int rank, int ranks) {
   for (const std::uint64_t bytes : {4096ull, 65536ull, 1048576ull, 16777216ull, 67108864ull}) {
     const Request request = request_of(Collective::all_reduce, bytes / 4, DataType::fp32, ranks);
     std::map<std::string, std::vector<double>> ms;
@@ -346,7 +346,7 @@ void time_all(Rank& mine, int rank, int ranks) {
 }
 
 /// The last node is gone: the others' call must end in an error.
-bool survives(Rank& mine, const Wanted& wanted, int rank) {
+bool survives(NodeRank& mine, const NodeRunOptions& wanted, int rank) {
   const Request request = request_of(Collective::all_reduce, 1 << 20, DataType::fp32, wanted.all());
   mine.enqueue(request, {});
   mine.finish();
@@ -372,8 +372,8 @@ bool survives(Rank& mine, const Wanted& wanted, int rank) {
   return false;
 }
 
-bool run_rank(Board* board, const Wanted& wanted, int rank) {
-  Rank mine(board, wanted, rank);
+bool run_rank(Board* board, const NodeRunOptions& wanted, int rank) {
+  NodeRank mine(board, wanted, rank);
   if (wanted.kill) {
     const bool heard = survives(mine, wanted, rank);
     std::fflush(nullptr);
@@ -392,7 +392,7 @@ bool run_rank(Board* board, const Wanted& wanted, int rank) {
 }
 
 /// One process, its ranks as threads.
-int run_node(Board* board, const Wanted& wanted, int node) {
+int run_node(Board* board, const NodeRunOptions& wanted, int node) {
   ::alarm(static_cast<unsigned>(wanted.seconds));
   ::setenv("NCCL_HOSTID", text("pretended-", node).c_str(), 1);
   ::setenv("NCCL_NVLS_ENABLE", "0", 1);
@@ -422,7 +422,7 @@ int run_node(Board* board, const Wanted& wanted, int node) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  Wanted wanted;
+  NodeRunOptions wanted;
   for (int i = 1; i < count; ++i) {
     const std::vector<std::string> parts = split(arguments[i], '=');
     const int value = parts.size() == 2 ? std::atoi(parts[1].c_str()) : -1;

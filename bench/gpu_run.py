@@ -47,7 +47,7 @@ LATE_S = 8.0  # until a job that should have ended is killed
 
 
 @dataclass(frozen=True)
-class Step:
+class RunStep:
     """One program of the run. {budget}: its own time budget; limit: until it is killed."""
 
     name: str
@@ -56,31 +56,33 @@ class Step:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def ranks_step(name: str, share: float, given: argparse.Namespace, env: Mapping[str, str]) -> Step:
+def ranks_step(
+    name: str, share: float, given: argparse.Namespace, env: Mapping[str, str]
+) -> RunStep:
     command = [sys.executable, str(HERE / "run_ranks.py"), "--section", name]
     command += ["--ranks", str(1 if given.one_gpu else given.gpus), "--budget-s", "{budget}"]
     command += ["--csv", str(given.out / f"gpu_run_{name}_{given.machine}.csv")]
     command += ["--most-mib", str(given.most_mib), "--commit", given.commit]
-    return Step(name, share, tuple(command), env)
+    return RunStep(name, share, tuple(command), env)
 
 
-def symmetric_step(given: argparse.Namespace) -> Step:
+def symmetric_step(given: argparse.Namespace) -> RunStep:
     csv = given.out / f"gpu_symmetric_{given.machine}.csv"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(1 if given.one_gpu else given.gpus)]
     command += [str(HERE / "symmetric.py"), "--csv", str(csv), "--budget-s", "{budget}"]
-    return Step("symmetric", 0.11, tuple(command))
+    return RunStep("symmetric", 0.11, tuple(command))
 
 
-def links_step(given: argparse.Namespace) -> Step:
+def links_step(given: argparse.Namespace) -> RunStep:
     csv = given.out / f"gpu_links_{given.machine}.csv"
     command = [str(given.build / "bench_links"), "--gpus", str(given.gpus)]
     mib = [str(one) for one in (1024, 4096, 256) if one <= given.most_mib] or [str(given.most_mib)]
     command += ["--mib", ",".join(mib), "--budget-s", "{budget}", "--csv", str(csv)]
-    return Step("links", 0.13, tuple(command))
+    return RunStep("links", 0.13, tuple(command))
 
 
-def steps(given: argparse.Namespace) -> list[Step]:
+def steps(given: argparse.Namespace) -> list[RunStep]:
     """In order of importance. Symmetric memory wants two GPUs."""
     return [
         ranks_step("table", 0.28, given, {}),
@@ -93,7 +95,7 @@ def steps(given: argparse.Namespace) -> list[Step]:
     ]
 
 
-class Run:
+class GpuRun:
     """The steps, one after the other, and what time is left."""
 
     def __init__(self, given: argparse.Namespace) -> None:
@@ -106,12 +108,12 @@ class Run:
     def left(self) -> float:
         return max(0.0, self.end - time.monotonic() - self.pretended)
 
-    def budgets(self, step: Step, later: list[Step]) -> tuple[float, float]:
+    def budgets(self, step: RunStep, later: list[RunStep]) -> tuple[float, float]:
         """(seconds it may measure, seconds until it is killed): its share of what is left."""
         share = self.left() * step.share / (step.share + sum(one.share for one in later))
         return max(5.0, share - START_S), min(share + LATE_S, self.left())
 
-    def one(self, step: Step, later: list[Step]) -> None:
+    def one(self, step: RunStep, later: list[RunStep]) -> None:
         budget, limit = self.budgets(step, later)
         command = [word.replace("{budget}", f"{budget:.0f}") for word in step.command]
         said = " ".join([*(f"{k}={v}" for k, v in step.env.items()), shlex.join(command)])
@@ -184,7 +186,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="plait-run-") as folder:
         given.out = given.out or Path(folder)
         given.out.mkdir(parents=True, exist_ok=True)
-        run = Run(given)
+        run = GpuRun(given)
         run.all()
         if given.dry:
             print("## rows made up from predictions, to try the tables with", flush=True)

@@ -60,7 +60,7 @@ COLUMNS = (
 )
 
 
-class OnGpu:
+class GpuWorkload:
     """A rank's buffers and stream on its GPU."""
 
     def __init__(self, task: dict[str, Any], rank: int) -> None:
@@ -104,7 +104,7 @@ class OnGpu:
         del self.comm
 
 
-class OnHost:
+class HostWorkload:
     """The same on host memory."""
 
     def __init__(self, task: dict[str, Any], rank: int) -> None:
@@ -131,7 +131,7 @@ class OnHost:
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
     """Collectives until an error comes; then everything is given back."""
     rank = int(os.environ["RANK"])
-    mine: Any = OnHost(task, rank) if task["host"] else OnGpu(task, rank)
+    mine: Any = HostWorkload(task, rank) if task["host"] else GpuWorkload(task, rank)
     try:
         for _ in range(3):
             mine.call()
@@ -151,7 +151,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
     emit({"rank": rank, "kind": "told", "told": told, "freed": freed, **said})
 
 
-class Round:
+class KillRound:
     """One job and its killed rank."""
 
     def __init__(self, given: argparse.Namespace, number: int, chance: random.Random) -> None:
@@ -223,7 +223,7 @@ class Round:
         times = [row[name] - self.killed for row in self.told.values() if name in row]
         return round(max(times, default=0.0) * 1e3, 2)
 
-    def row(self, first: Round) -> dict[str, Any]:
+    def row(self, first: KillRound) -> dict[str, Any]:
         """A line of the table. What rounds before it left behind is what GPUs have less than when
         the first one began."""
         lacks = [first.free[rank] - self.free.get(rank, 0) for rank in first.free]
@@ -253,12 +253,12 @@ def main() -> int:
     """All rounds; see the top."""
     given = arguments()
     chance, rows = random.Random(given.seed), []
-    first: Round | None = None
+    first: KillRound | None = None
     with given.csv.open("w", newline="") if given.csv else io.StringIO() as file:
         table = csv.DictWriter(file, COLUMNS)
         table.writeheader()
         for number in range(given.rounds):
-            one = Round(given, number, chance)
+            one = KillRound(given, number, chance)
             one.run()
             first = first or one
             rows.append(one.row(first))

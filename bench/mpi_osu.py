@@ -52,7 +52,7 @@ def parse(text: str) -> dict[int, tuple[float, bool]]:
 
 
 @dataclass(frozen=True)
-class Run:
+class OsuRun:
     """How one program is run."""
 
     with_plait: bool
@@ -61,7 +61,7 @@ class Run:
     checks: bool = True
 
 
-def command(asked: argparse.Namespace, program: Path, run: Run) -> list[str]:
+def command(asked: argparse.Namespace, program: Path, run: OsuRun) -> list[str]:
     """One run of one program."""
     words = [asked.mpirun, "-n", str(asked.ranks), *shlex.split(asked.mpirun_options)]
     words += [str(program), *["-c"] * run.checks, "-T", "mpi_float", "-i", str(run.rounds)]
@@ -93,10 +93,10 @@ def measure(asked: argparse.Namespace, name: str, program: Path) -> tuple[list[d
     wrong = []
     ways = (True,) if asked.device else (False, True)
     is_bandwidth = name in BANDWIDTHS
-    timed = [Run(way, asked.rounds, asked.most, not is_bandwidth) for way in ways]
+    timed = [OsuRun(way, asked.rounds, asked.most, not is_bandwidth) for way in ways]
     runs = [run for turn in range(asked.turns) for run in (timed if turn % 2 == 0 else timed[::-1])]
     if is_bandwidth:
-        runs += [Run(way, 2, min(asked.most, MOST_CHECKED)) for way in ways]
+        runs += [OsuRun(way, 2, min(asked.most, MOST_CHECKED)) for way in ways]
     for run in runs:
         words = command(asked, program, run)
         text, said, why = run_job(words, env, asked.limit_s)

@@ -85,7 +85,7 @@ def run(command: list[str], lane: str, drop_in: str, limit_s: float) -> tuple[Fo
     return parse(output), f"{why}: {errors[-400:]}" if why else ""
 
 
-class Table:
+class TimingTable:
     """Timings of all runs, by program, mode and variant."""
 
     def __init__(self) -> None:
@@ -122,7 +122,10 @@ class Table:
 
 
 def work(
-    args: argparse.Namespace, lane: str, tasks: queue.Queue[tuple[str, str, int]], table: Table
+    args: argparse.Namespace,
+    lane: str,
+    tasks: queue.Queue[tuple[str, str, int]],
+    table: TimingTable,
 ) -> None:
     """Takes runs until none is left or time is up."""
     while time.monotonic() < args.ends:
@@ -166,7 +169,7 @@ def main() -> int:
         for mode in modes:
             for program in names:
                 tasks.put((program, mode, number))
-    table, lanes = Table(), args.lanes.split("/")
+    table, lanes = TimingTable(), args.lanes.split("/")
     workers = [threading.Thread(target=work, args=(args, lane, tasks, table)) for lane in lanes]
     for worker in workers:
         worker.start()

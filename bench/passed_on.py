@@ -78,7 +78,7 @@ def make_communicator(
     return comm
 
 
-class Work:
+class SizedCalls:
     """Calls of one size: a message to each neighbour, or a sum."""
 
     def __init__(self, size: int, comm: ctypes.c_void_p, rank: int, ranks: int) -> None:
@@ -149,7 +149,7 @@ def main() -> None:
     comm = make_communicator(shim, real, rank, ranks)
     rows = []
     for size in (parse_bytes(word) for word in asked.sizes.split(",")):
-        work = Work(size, comm, rank, ranks)
+        work = SizedCalls(size, comm, rank, ranks)
         for name, call in (("sendrecv", work.exchange), ("all_reduce", work.reduce)):
             host, total = medians(doors, call, asked.rounds)
             rows.append(

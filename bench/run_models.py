@@ -14,7 +14,7 @@ US_PER_BYTE = 1e-3  # over GB/s
 
 
 @dataclass(frozen=True)
-class Protocol:
+class NcclProtocol:
     """us of the base and of each hop over NVLink, for tree and ring; GB/s of a channel, and what
     all channels carry at most."""
 
@@ -25,9 +25,9 @@ class Protocol:
 
 
 PROTOCOLS = (
-    Protocol((6.8, 0.6), (6.6, 0.6), 36.7 / 2, 141.0),  # LL: half of the bytes are flags
-    Protocol((14.0, 1.25), (14.0, 1.9), 36.7, 0.92 * LINK_GB_PER_S),  # LL128
-    Protocol((8.4, 4.0), (8.4, 3.4), 38.7),  # Simple
+    NcclProtocol((6.8, 0.6), (6.6, 0.6), 36.7 / 2, 141.0),  # LL: half of the bytes are flags
+    NcclProtocol((14.0, 1.25), (14.0, 1.9), 36.7, 0.92 * LINK_GB_PER_S),  # LL128
+    NcclProtocol((8.4, 4.0), (8.4, 3.4), 38.7),  # Simple
 )
 TREE_SHARE = 0.92  # of a ring's speed
 

@@ -33,8 +33,8 @@ from run_rows import (
     SYMMETRIC_SIZES,
     SYMMETRIC_TYPES,
     SYMMETRIC_WAYS,
-    Item,
-    Writer,
+    RowWriter,
+    RunItem,
     items,
 )
 
@@ -71,7 +71,7 @@ Times = list[tuple[str, float, float]]  # (what serves it, us in a graph, us eag
 
 
 @cache
-def times_us(item: Item, ranks: int) -> Times:
+def times_us(item: RunItem, ranks: int) -> Times:
     """Two where the call goes another way in graphs, each with a 0; none where the way refuses."""
     request = item.request(ranks)
     names = {info.name for info in plait.strategies()}
@@ -101,7 +101,7 @@ def times_us(item: Item, ranks: int) -> Times:
     return [(eagerly, 0.0, eager_us), (captured, graph_us, 0.0)]
 
 
-def _by_engine(item: Item, request: plait.Request) -> Times:
+def _by_engine(item: RunItem, request: plait.Request) -> Times:
     """By the engine that is named, with the memory that the section has."""
     with_slots = {"memory": MEMORY_BYTES, "sm_budget": SM_BUDGET}
     asked = with_slots if item.section == "slots" else {}
@@ -196,13 +196,13 @@ BY = (
 def write() -> None:
     for ranks in GPUS:
         runs, links = files(ranks)
-        made = Writer(runs, [SAID, BY], PREDICTED)
+        made = RowWriter(runs, [SAID, BY], PREDICTED)
         for section in SECTIONS:
             for row in predicted(section, ranks):
                 made.write(row)
         for row in predicted_symmetric(ranks):
             made.write(row)
-        out = Writer(links, [SAID, "GB/s by reasoning, E-0112"], LINKS)
+        out = RowWriter(links, [SAID, "GB/s by reasoning, E-0112"], LINKS)
         for row in predicted_links(ranks):
             out.write(row | {"gpus": ranks})
 
@@ -218,7 +218,7 @@ def make_up(folder: Path, ranks: int, name: str) -> None:
     rows = read(files(ranks)[0])
     for section in SECTIONS:
         of_section = [row for row in rows if row["section"] == section]
-        out = Writer(folder / f"gpu_run_{section}_{name}.csv", said, COLUMNS)
+        out = RowWriter(folder / f"gpu_run_{section}_{name}.csv", said, COLUMNS)
         for row in of_section:
             times = {
                 f"{how}_us": float(row[f"predicted_{how}_us"]) * drawn.uniform(0.9, 1.1)
@@ -231,11 +231,13 @@ def make_up(folder: Path, ranks: int, name: str) -> None:
                 alike = max(times.values())  # of a call that goes two ways one is 0
                 both = {key: (us or alike) * drawn.uniform(0.8, 1.8) for key, us in times.items()}
                 out.write(plain | both | more | {"way": "nccl", "params": ""})
-    _make_up_symmetric(Writer(folder / f"gpu_symmetric_{name}.csv", said, SYMMETRIC), ranks, drawn)
-    _make_up_links(Writer(folder / f"gpu_links_{name}.csv", said, LINK_ROWS), ranks, drawn)
+    _make_up_symmetric(
+        RowWriter(folder / f"gpu_symmetric_{name}.csv", said, SYMMETRIC), ranks, drawn
+    )
+    _make_up_links(RowWriter(folder / f"gpu_links_{name}.csv", said, LINK_ROWS), ranks, drawn)
 
 
-def _make_up_symmetric(out: Writer, ranks: int, drawn: random.Random) -> None:
+def _make_up_symmetric(out: RowWriter, ranks: int, drawn: random.Random) -> None:
     for named in SYMMETRIC_TYPES.values():
         for size in SYMMETRIC_SIZES:
             us = {
@@ -248,7 +250,7 @@ def _make_up_symmetric(out: Writer, ranks: int, drawn: random.Random) -> None:
             out.write(row | {"ratio": min(us.values()) / plait_us})
 
 
-def _make_up_links(out: Writer, ranks: int, drawn: random.Random) -> None:
+def _make_up_links(out: RowWriter, ranks: int, drawn: random.Random) -> None:
     for row in read(files(ranks)[1]):
         for size in (GIB, 4 * GIB):
             speed = float(row["predicted_gb_per_s"]) * drawn.uniform(0.9, 1.1)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import options
-from expected import POISON, Case, HostArrays, TorchArrays, size_of
+from expected import POISON, ExpectedCall, HostArrays, TorchArrays, size_of
 from result_rows import KIND
 from run_rows import (
     CHOSEN,
@@ -34,8 +34,8 @@ from run_rows import (
     SECTIONS,
     SM_BUDGET,
     TRIALS,
-    Item,
-    Writer,
+    RowWriter,
+    RunItem,
     items,
 )
 
@@ -56,7 +56,7 @@ def by_name(counted_as: str) -> str:
     return counted_as.partition("/")[2] or "nothing"
 
 
-class OnGpus:
+class GpuBackend:
     """A rank with a GPU, its arrays by torch and both libraries on one stream."""
 
     def __init__(self, task: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ class OnGpus:
     def buffers(self, sent: Any, output: Any) -> tuple[int, int]:
         return sent.data_ptr(), output.data_ptr()
 
-    def call(self, item: Item, request: plait.Request, at: tuple[int, int]) -> Call:
+    def call(self, item: RunItem, request: plait.Request, at: tuple[int, int]) -> Call:
         core, stream = self.comm._core, self.bay.stream
         return lambda: core.enqueue(request, *at, stream, item.way, dict(item.params))
 
@@ -106,7 +106,7 @@ class OnGpus:
         self.bay.close()
 
 
-class OnHost:
+class HostBackend:
     """The same over CPU ranks, which try the program where there is no GPU."""
 
     def __init__(self, task: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ class OnHost:
     def buffers(self, sent: Any, output: Any) -> tuple[int, int]:
         return sent.ctypes.data, output.ctypes.data
 
-    def call(self, item: Item, request: plait.Request, at: tuple[int, int]) -> Call:
+    def call(self, item: RunItem, request: plait.Request, at: tuple[int, int]) -> Call:
         core = self.comm._core
         return lambda: core.run_request(request, *at, item.way, dict(item.params), 1.0)
 
@@ -146,12 +146,12 @@ class OnHost:
         self.comm.barrier()
 
 
-class Rank:
+class SectionRank:
     """This rank's part of a section."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
-        self.side: Any = OnHost(task) if task["host"] else OnGpus(task)
+        self.side: Any = HostBackend(task) if task["host"] else GpuBackend(task)
         self.comm, self.on = self.side.comm, self.side.on
         self.began, self.seed = time.monotonic(), task["seed"]
 
@@ -162,7 +162,7 @@ class Rank:
         spent = self.over_all(time.monotonic() - self.began, max)
         return bool(spent > self.task["budget_s"])
 
-    def arrays(self, case: Case) -> tuple[Any, Any]:
+    def arrays(self, case: ExpectedCall) -> tuple[Any, Any]:
         """This rank's input, and its output with a tail that nobody may touch."""
         kind = case.request.type
         width = size_of(kind)
@@ -170,7 +170,7 @@ class Rank:
         slab = self.on.slab(max(1, case.gathered_count()) * width + 64)
         return sent, slab
 
-    def wrong(self, case: Case, slab: Any, call: Call, exact: bool) -> int:
+    def wrong(self, case: ExpectedCall, slab: Any, call: Call, exact: bool) -> int:
         """Elements that are not what they must be, over all ranks, from a poisoned output."""
         request, rank = case.request, self.comm.rank
         self.on.fill(slab, POISON)
@@ -184,7 +184,7 @@ class Rank:
         found += int(self.on.number((slab[count * width :] != POISON).sum()))
         return int(self.over_all(found, sum))
 
-    def far_off(self, case: Case, output: Any) -> int:
+    def far_off(self, case: ExpectedCall, output: Any) -> int:
         """Of a sum in another order: elements further off than its roundings can be."""
         request, expected = case.request, case.expected(self.comm.rank)
         if expected is None:
@@ -195,11 +195,11 @@ class Rank:
         off = abs(self.on.cast(expected, "fp64") - self.on.cast(output, "fp64"))
         return int(self.on.number((~(off <= most)).sum()))
 
-    def rows(self, item: Item) -> list[dict[str, Any]]:
+    def rows(self, item: RunItem) -> list[dict[str, Any]]:
         """plait's row and NCCL's; empty where the way asked for does not take it."""
         self.seed += 1
         request = item.request(self.comm.ranks)
-        case = Case(self.on, request, self.seed)
+        case = ExpectedCall(self.on, request, self.seed)
         sent, slab = self.arrays(case)
         self.on.finish()  # calls go by another stream, and memory of a draw is used again
         at = self.side.buffers(sent, slab)
@@ -224,11 +224,13 @@ class Rank:
             rows.append(self.row(item, case, slab, by_nccl, False) | named)
         return rows
 
-    def way_of(self, item: Item, done_by: str) -> dict[str, str]:
+    def way_of(self, item: RunItem, done_by: str) -> dict[str, str]:
         way = f"plait {item.asked() or engines.way_counted(done_by)}"
         return {"way": way, "params": done_by if item.way else CHOSEN}
 
-    def row(self, item: Item, case: Case, slab: Any, call: Call, exact: bool) -> dict[str, Any]:
+    def row(
+        self, item: RunItem, case: ExpectedCall, slab: Any, call: Call, exact: bool
+    ) -> dict[str, Any]:
         """Times of a call, and what was wrong of one before them and of one in a graph after."""
         alone = self.wrong(case, slab, call, exact)
         graph_us, eager_us = self.side.times_us(call, item.size)
@@ -250,7 +252,7 @@ class Rank:
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
     """Rank 0 emits facts, then rows."""
-    rank = Rank(task)
+    rank = SectionRank(task)
     if rank.comm.rank == 0:
         emit({"facts": rank.side.facts})
     for item in items(task["section"], rank.comm.ranks, task["most"], task["trials"]):
@@ -320,7 +322,7 @@ def main() -> int:
             print(f"rank {row['rank']}: {row['error']}", file=sys.stderr)
             failed = True
         elif "facts" in row:
-            writer = Writer(given.csv, comments(given, row["facts"]), COLUMNS)
+            writer = RowWriter(given.csv, comments(given, row["facts"]), COLUMNS)
         elif writer is not None:
             writer.write(row | {"commit": given.commit})
             wrong += row["wrong"]

@@ -74,7 +74,7 @@ STRATEGIES = ("fold", "phases", "ring", "direct")
 
 
 @dataclass(frozen=True)
-class Item:
+class RunItem:
     """One call to be timed, NCCL's beside it."""
 
     section: str
@@ -104,31 +104,31 @@ def powers(first: int, last: int, factor: int = 4) -> list[int]:
     return found
 
 
-def table(most: int) -> Iterator[Item]:
+def table(most: int) -> Iterator[RunItem]:
     """Today's table: first all_reduce, then the others by fours, then what lies between."""
     for size in powers(KIB, most, 2):
-        yield Item("table", "all_reduce", "fp32", size)
+        yield RunItem("table", "all_reduce", "fp32", size)
     coarse = powers(4 * KIB, most)
     for collective in OTHERS:
         for size in coarse:
-            yield Item("table", collective, "fp32", size)
+            yield RunItem("table", collective, "fp32", size)
     for size in powers(KIB, min(most, GIB)):
-        yield Item("table", "all_reduce", "bf16", size)
+        yield RunItem("table", "all_reduce", "bf16", size)
     for collective in OTHERS:
         for size in powers(KIB, most, 2):
             if size not in coarse:
-                yield Item("table", collective, "fp32", size)
+                yield RunItem("table", collective, "fp32", size)
 
 
-def pinned(section: str, most: int) -> Iterator[Item]:
+def pinned(section: str, most: int) -> Iterator[RunItem]:
     """all_reduce beside NCCL as engines that serve models pin it: fp32 by fours, then what lies
     between, then bf16."""
     coarse = powers(KIB, min(most, GIB))
     between = [size for size in powers(KIB, most, 2) if size not in coarse]
     for size in [*coarse, *between]:
-        yield Item(section, "all_reduce", "fp32", size)
+        yield RunItem(section, "all_reduce", "fp32", size)
     for size in powers(4 * KIB, min(most, 256 * MIB)):
-        yield Item(section, "all_reduce", "bf16", size)
+        yield RunItem(section, "all_reduce", "bf16", size)
 
 
 def ways(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]]:
@@ -142,18 +142,18 @@ def ways(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]]:
             yield name, {}
 
 
-def slots(most: int) -> Iterator[Item]:
+def slots(most: int) -> Iterator[RunItem]:
     """What larger slots, and copy engines under a budget, give large calls."""
     for size in (size for size in (GIB, 64 * MIB, 256 * MIB) if size <= most):
         for name in WITH_SLOTS:
             for params in ({}, *LARGER.get(name, TUNED.get(name, ()))):
-                yield Item("slots", "all_reduce", "fp32", size, name, tuple(params.items()))
+                yield RunItem("slots", "all_reduce", "fp32", size, name, tuple(params.items()))
         for collective in ("all_to_all", "all_gather"):
             for name in ("tiled", "copy_rotation"):
-                yield Item("slots", collective, "fp32", size, name)
+                yield RunItem("slots", collective, "fp32", size, name)
 
 
-def schedules(ranks: int, most: int) -> Iterator[Item]:
+def schedules(ranks: int, most: int) -> Iterator[RunItem]:
     """Each schedule at middle and large sizes, NCCL in turn."""
     sizes = [size for size in (64 * MIB, GIB, 256 * MIB, 16 * MIB, 4 * MIB, MIB) if size <= most]
     asked = [("all_reduce", "fp32", "sum", size) for size in sizes]
@@ -165,26 +165,26 @@ def schedules(ranks: int, most: int) -> Iterator[Item]:
         for name, params in ways(collective, ranks):
             if name in ("one_shot", "hop") and size > 4 * MIB:
                 continue
-            yield Item("schedules", collective, kind, size, name, tuple(params.items()), op)
+            yield RunItem("schedules", collective, kind, size, name, tuple(params.items()), op)
         if collective in RINGS and kind == "int32":
-            yield Item("schedules", collective, kind, size, "tiled", (("ring", 1),), op)
+            yield RunItem("schedules", collective, kind, size, "tiled", (("ring", 1),), op)
     for size in (size for size in (GIB, 256 * MIB) if size <= most and ranks > 2):
         for params in HOST_SHARES:
-            yield Item("schedules", "all_reduce", "fp32", size, "tiled", tuple(params.items()))
+            yield RunItem("schedules", "all_reduce", "fp32", size, "tiled", tuple(params.items()))
 
 
-def unfitted(most: int) -> Iterator[Item]:
+def unfitted(most: int) -> Iterator[RunItem]:
     """Sizes at which no parameter of the simulator is fitted, to hold its predictions against; by
     itself, since eight files come back from a run: run_ranks.py --section unfitted."""
     sizes = [size for size in (48 * MIB, 3 * MIB, 192 * MIB, 12 * MIB) if size <= most]
     for collective, kind in (("all_reduce", "fp32"), *((name, "fp32") for name in OTHERS)):
         for size in sizes:
-            yield Item("unfitted", collective, kind, size)
+            yield RunItem("unfitted", collective, kind, size)
     for size in sizes:
-        yield Item("unfitted", "all_reduce", "bf16", size)
+        yield RunItem("unfitted", "all_reduce", "bf16", size)
 
 
-def trials(text: str) -> Iterator[Item]:
+def trials(text: str) -> Iterator[RunItem]:
     """Of a file: a line "all_gather fp32 64M,1G chosen tiled:order=2,shift=1" asks for each way at
     each size; # begins a comment."""
     known = {one.name for one in (*plait.engines(), *plait.strategies())}
@@ -205,7 +205,7 @@ def trials(text: str) -> Iterator[Item]:
                 )
         for size in map(parse_bytes, words[2].split(",")):
             for name, params in asked:
-                yield Item(TRIALS, words[0], words[1], size, name, tuple(params.items()))
+                yield RunItem(TRIALS, words[0], words[1], size, name, tuple(params.items()))
 
 
 SECTIONS = ("table", "unfitted", "pinned_tree", "pinned_ring", "schedules", "slots")
@@ -215,9 +215,9 @@ SYMMETRIC_TYPES = {"fp32": "float32", "bf16": "bfloat16"}  # as its rows name th
 SYMMETRIC_WAYS = ("one_shot", "two_shot")
 
 
-def items(section: str, ranks: int, most: int, trials_text: str = "") -> list[Item]:
+def items(section: str, ranks: int, most: int, trials_text: str = "") -> list[RunItem]:
     """What a section asks for; elements there are. trials_text: of the file of trials."""
-    found: Iterable[Item]
+    found: Iterable[RunItem]
     if section == TRIALS:
         found = trials(trials_text)
     elif section == "table":
@@ -233,7 +233,7 @@ def items(section: str, ranks: int, most: int, trials_text: str = "") -> list[It
     return [item for item in found if item.request(ranks).count > 0]
 
 
-class Writer:
+class RowWriter:
     """A CSV file whose rows are there as soon as they are known."""
 
     def __init__(self, file: Path, comments: Iterable[str], columns: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ import run_goals
 import run_predictions
 from result_rows import kind_of, read
 from run_calls import HOW, Calls, Ways, busbw, calls_of, mean, of_both
-from run_rows import KIB, MIB, Item
+from run_rows import KIB, MIB, RunItem
 
 import plait
 from plait._core import engine_plan
@@ -107,7 +107,7 @@ def link_table(folder: Path) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChoiceRow:
     """A row: up to these bytes, or all that are larger (None). way: an engine, or engine:params."""
 
     collective: str
@@ -138,7 +138,7 @@ COMMON = ("fp32", "bf16", "fp64", "int32", THREADS)
 
 
 @dataclass(frozen=True)
-class Asked:
+class SizedRequest:
     """What rows of choices are about."""
 
     collective: str
@@ -153,13 +153,13 @@ class Asked:
 
 
 @cache
-def takes(asked: Asked, way: str, kind: str) -> bool:
+def takes(sized: SizedRequest, way: str, kind: str) -> bool:
     engine, params = parted(way)
-    if engine not in engines.names(asked.collective):
+    if engine not in engines.names(sized.collective):
         return False
-    item = Item("", asked.collective, kind, asked.size)
+    item = RunItem("", sized.collective, kind, sized.size)
     try:
-        engine_plan(run_predictions.machine(), item.request(asked.ranks), engine, params)
+        engine_plan(run_predictions.machine(), item.request(sized.ranks), engine, params)
     except plait.UnsupportedError:
         return False
     return True
@@ -192,23 +192,23 @@ def between(here: int, there: int, beats: tuple[bool, bool]) -> int:
     return max(here, middle // grain * grain)
 
 
-def best_for_all(asked: Asked, ways: Ways) -> tuple[tuple[str, bool], ...]:
+def best_for_all(sized: SizedRequest, ways: Ways) -> tuple[tuple[str, bool], ...]:
     """The best way for fp32, then the best for what that does not take, until all is taken."""
     found: list[tuple[str, bool]] = []
     left = list(COMMON)
     while left:
-        best = best_of(ways, partial(asked.is_taken, by=left[0]))
+        best = best_of(ways, partial(sized.is_taken, by=left[0]))
         if best is None or (best in found):
             left.pop(0)
             continue
         found.append(best)
-        left = [one for one in left if not asked.is_taken(best[0], one)]
+        left = [one for one in left if not sized.is_taken(best[0], one)]
     return tuple(found)
 
 
 def rows_of(
     collective: str, ranks: int, series: list[tuple[int, tuple[tuple[str, bool], ...]]]
-) -> Iterator[Choice]:
+) -> Iterator[ChoiceRow]:
     """The best ways at each size as rows, neighbours that are alike as one."""
     for number, (size, best) in enumerate(series):
         upto = None
@@ -218,19 +218,19 @@ def rows_of(
                 continue
             upto = between(size, following, (best[0][1], then[0][1]))
         for way, beats in best:
-            yield Choice(collective, ranks, upto, way, beats)
+            yield ChoiceRow(collective, ranks, upto, way, beats)
 
 
-def choices(calls: Calls, ranks: int) -> list[Choice]:
+def choices(calls: Calls, ranks: int) -> list[ChoiceRow]:
     """What the rows say of sums of fp32 and of moves; a row that the next one says too is left out,
     since the first row counts that takes a call."""
-    found: list[Choice] = []
+    found: list[ChoiceRow] = []
     for collective in dict.fromkeys(name for name, _, _ in sorted(calls) if " " not in name):
         series = [
             (size, best)
             for (name, kind, size), ways in sorted(calls.items())
             if (name, kind) == (collective, "fp32")
-            and (best := best_for_all(Asked(collective, ranks, size), ways))
+            and (best := best_for_all(SizedRequest(collective, ranks, size), ways))
         ]
         made = list(rows_of(collective, ranks, series))
         found += [
@@ -241,7 +241,7 @@ def choices(calls: Calls, ranks: int) -> list[Choice]:
     return found
 
 
-def with_choices(text: str, made: list[Choice]) -> str:
+def with_choices(text: str, made: list[ChoiceRow]) -> str:
     """choices.def with these rows instead of those of the same collectives and ranks."""
     lines = text.splitlines()
     for collective in dict.fromkeys(one.collective for one in made):

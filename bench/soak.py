@@ -37,7 +37,7 @@ from expected import (
     ON_INTEGERS,
     POISON,
     SCALARS,
-    Case,
+    ExpectedCall,
     HostArrays,
     TorchArrays,
     size_of,
@@ -78,10 +78,10 @@ MOST_GROWTH = {
 
 
 @dataclass
-class Call:
+class SoakCall:
     """A collective with its place in the slabs and on a communicator."""
 
-    case: Case
+    case: ExpectedCall
     comm: int
     strategy: str
     params: dict[str, int]
@@ -139,12 +139,12 @@ class Deck:
         how = self.random.choice((*parts, ""))
         return {how: self.random.choice(parts[how])} if how else {}
 
-    def batch(self, comms: int) -> list[Call]:
+    def batch(self, comms: int) -> list[SoakCall]:
         """Calls whose buffers lie apart in the slabs, at offsets of any alignment."""
-        calls: list[Call] = []
+        calls: list[SoakCall] = []
         at, longest = GAP_BYTES, self.random.choice((1, 4, 8, 16, 32))
         while len(calls) < longest:
-            case = Case(self.on, self.request(), next(self.numbers))
+            case = ExpectedCall(self.on, self.request(), next(self.numbers))
             size = size_of(case.request.type)
             span = max(case.input_count(), case.gathered_count()) * size
             start = at + self.random.choice((0, size * self.random.randrange(16)))
@@ -159,11 +159,11 @@ class Deck:
             comm, params = self.random.randrange(comms), self.beside(name, strategy)
             pairs = name == "copy" or (name == "send_recv" and self.ranks == 2)
             by_pair = pairs and self.random.random() < 0.7
-            calls.append(Call(case, comm, strategy, params, start, start, in_place, by_pair))
+            calls.append(SoakCall(case, comm, strategy, params, start, start, in_place, by_pair))
         return calls
 
 
-class Rank:
+class SoakRank:
     """One rank's memory, communicators and counts."""
 
     def __init__(self, task: dict[str, Any], emit: Emit) -> None:
@@ -213,7 +213,7 @@ class Rank:
         while self.comms:
             self.comms.pop(0)
 
-    def buffers(self, call: Call) -> tuple[Any, Any]:
+    def buffers(self, call: SoakCall) -> tuple[Any, Any]:
         """Input and output arrays of this rank; the latter is None where it has none."""
         case, kind = call.case, call.case.request.type
         count, size = case.request.count, size_of(kind)
@@ -229,7 +229,7 @@ class Rank:
         output = self.on.view(self.slabs[1], mine if parts else call.output_at, outputs, kind)
         return source, output if outputs else None
 
-    def prepare(self, calls: list[Call]) -> None:
+    def prepare(self, calls: list[SoakCall]) -> None:
         """Fresh inputs; outputs hold poison."""
         for call in calls:
             source, output = self.buffers(call)
@@ -238,7 +238,7 @@ class Rank:
             self.on.signed(source)[:] = self.on.signed(call.case.drawn(self.rank))
         self.on.finish()
 
-    def run(self, call: Call) -> None:
+    def run(self, call: SoakCall) -> None:
         """Enqueues the call; a kernel that does not take the request is left to plait's choice."""
         source, output = self.buffers(call)
         request = call.case.request
@@ -265,7 +265,7 @@ class Rank:
             call.strategy, call.params = "", {}
             self.run(call)
 
-    def run_pair(self, call: Call, source: Any, how: dict[str, Any]) -> None:
+    def run_pair(self, call: SoakCall, source: Any, how: dict[str, Any]) -> None:
         """This rank's end, where it has one."""
         comm, request = self.comms[call.comm], call.case.request
         how = {name: how[name] for name in how if name in ("strategy", "params", "stream")}
@@ -284,7 +284,7 @@ class Rank:
             if self.on_gpu:
                 comm.check()
 
-    def check(self, calls: list[Call], how: str) -> None:
+    def check(self, calls: list[SoakCall], how: str) -> None:
         """Compares every output with what it must be."""
         spoiled = self.spoiling.randrange(len(calls)) if self.task["break"] else -1
         for number, call in enumerate(calls):
@@ -325,7 +325,7 @@ class Rank:
             self.replay(calls)
         self.batches += 1
 
-    def replay(self, calls: list[Call]) -> None:
+    def replay(self, calls: list[SoakCall]) -> None:
         """Each communicator's calls as one graph, replayed some times."""
         torch, graphs = self.on.xp, []
         for number in range(len(self.comms)):
@@ -376,7 +376,7 @@ class Rank:
         for kind in (*FLOATS, *INTEGERS):
             for op in ON_FLOATS if kind in FLOATS else ON_INTEGERS:
                 request = plait.Request("all_reduce", 3, kind, op, self.ranks)
-                case = Case(self.on, request, 0)
+                case = ExpectedCall(self.on, request, 0)
                 drawn = [case.drawn(rank) for rank in range(self.ranks)]
                 case.wrong(self.rank, self.on.reduced(op, kind, drawn))
         self.on.finish()
@@ -421,7 +421,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
         with guard:
             emit(row)
 
-    rank = Rank(task, say)
+    rank = SoakRank(task, say)
 
     def pulse() -> None:
         while rank.doing != "done":

@@ -59,7 +59,7 @@ def load(ordinals: list[int]) -> None:
     print(f"{copied / (time.perf_counter() - start) / 1e9:.1f}", flush=True)
 
 
-class Load:
+class PcieLoad:
     """The child process that loads PCIe while this lives."""
 
     def __init__(self, ordinals: list[int]) -> None:
@@ -74,7 +74,7 @@ class Load:
         return self.child.communicate("", timeout=30)[0].strip()
 
 
-class Copies:
+class CopyWork:
     """plait.copy between two GPUs of this process. `fixed` is what the planner gives at first."""
 
     tells = True
@@ -139,7 +139,7 @@ class Copies:
         self.pair.close()
 
 
-class Sums:
+class ReduceWork:
     """all_reduces of the ranks of a torchrun job: of two by copy engines, of more by kernels."""
 
     def __init__(self, sizes: list[int]) -> None:
@@ -208,7 +208,7 @@ class Sums:
         self.dist.destroy_process_group()
 
 
-def phase_rows(work: Copies | Sums, name: str, seconds: float) -> Iterator[dict[str, Any]]:
+def phase_rows(work: CopyWork | ReduceWork, name: str, seconds: float) -> Iterator[dict[str, Any]]:
     """Rounds of all kinds and sizes in turn for so long."""
     took: dict[tuple[int, str], list[float]] = {}
     end = time.perf_counter() + seconds
@@ -250,14 +250,14 @@ def main() -> None:
         load([int(word) for word in asked.load.split(",")])
         return
     sizes = [parse_bytes(word) for word in asked.sizes.split(",")]
-    work: Copies | Sums
+    work: CopyWork | ReduceWork
     if "RANK" in os.environ:
-        work = Sums(sizes)
+        work = ReduceWork(sizes)
     else:
-        work = Copies(bench_copy.parse_pair(asked.pair), sizes, asked.both_ways)
+        work = CopyWork(bench_copy.parse_pair(asked.pair), sizes, asked.both_ways)
     rows: list[dict[str, Any]] = []
     for name, seconds in zip(PHASES, map(float, asked.seconds.split(",")), strict=True):
-        loader = Load(work.gpus) if name == "during" and work.tells else None
+        loader = PcieLoad(work.gpus) if name == "during" and work.tells else None
         work.barrier()
         rows += phase_rows(work, name, seconds)
         if loader is not None:

@@ -29,7 +29,7 @@ SUFFIXES_CPP = (".cpp", ".hpp", ".h", ".c", ".cu", ".cuh", ".def")
 
 
 @dataclass
-class Count:
+class WordCount:
     """Prose of one file or folder, counted."""
 
     words: int = 0
@@ -37,8 +37,8 @@ class Count:
     sentences: int = 0
     fragments: tuple[str, ...] = ()
 
-    def __add__(self, other: Count) -> Count:
-        return Count(
+    def __add__(self, other: WordCount) -> WordCount:
+        return WordCount(
             self.words + other.words,
             self.pointing + other.pointing,
             self.sentences + other.sentences,
@@ -101,9 +101,9 @@ def texts_of(path: Path) -> list[str]:
     return prose_of_page(source)
 
 
-def counted(texts: Iterable[str]) -> Count:
+def counted(texts: Iterable[str]) -> WordCount:
     """The prose of some texts; code between backticks is no word."""
-    made = Count()
+    made = WordCount()
     for text in texts:
         plain = re.sub(r"`[^`]*`", "code", text)
         for sentence in re.split(r"(?<=[.!?])\s+", plain):
@@ -112,21 +112,21 @@ def counted(texts: Iterable[str]) -> Count:
                 continue
             pointing = sum(word.lower() in POINTING for word in words)
             begins = (sentence.strip(),) if FRAGMENT.match(" ".join(words)) else ()
-            made += Count(len(words), pointing, 1, begins)
+            made += WordCount(len(words), pointing, 1, begins)
     return made
 
 
 def report(paths: Iterable[Path], root: Path, examples: int = 2) -> str:
     """A line a folder, then a line a file, worst first, with examples of fragments."""
     files = {path: counted(texts_of(path)) for path in paths}
-    folders: dict[str, Count] = {}
+    folders: dict[str, WordCount] = {}
     for path, count in files.items():
         parts = path.relative_to(root).parts
         name = "/".join(parts[: 2 if parts[0] == "src" else 1]) if len(parts) > 1 else "."
-        folders[name] = folders.get(name, Count()) + count
+        folders[name] = folders.get(name, WordCount()) + count
     lines = ["words of prose, % pointing words, % sentences that begin with a fragment"]
 
-    def row(name: str, count: Count) -> str:
+    def row(name: str, count: WordCount) -> str:
         shares = f"{count.pointing_percent:5.1f} {count.fragment_percent:5.1f}"
         return f"{count.words:7} {shares}  {name}"
 

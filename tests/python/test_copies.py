@@ -256,7 +256,7 @@ def test_rounds_under_load(on_host, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
     import under_load
 
-    work = under_load.Copies((0, 1), [4096, 300_000], both_ways=False)
+    work = under_load.CopyWork((0, 1), [4096, 300_000], both_ways=False)
     rows = list(under_load.phase_rows(work, "before", 0.02))
     work.close()
     assert [row["bytes"] for row in rows] == [4096, 300_000]

@@ -53,7 +53,7 @@ def given(tmp_path, gpus):
 
 @pytest.mark.parametrize("gpus", [2, 4, 8])
 def test_a_run_fits_into_its_time_with_the_most_important_first(tmp_path, gpus, capsys):
-    run = gpu_run.Run(given(tmp_path, gpus))
+    run = gpu_run.GpuRun(given(tmp_path, gpus))
     run.all()
     said = re.findall(r"^## (\w+): (\d+) s of (\d+): ", capsys.readouterr().out, re.M)
     names = [name for name, _, _ in said]
@@ -137,12 +137,12 @@ def test_comparing_predictions_finds_every_section(made_up):
 
 
 def test_a_prediction_is_what_the_simulator_says():
-    item = run_rows.Item("schedules", "all_reduce", "fp32", 64 * MIB, "tiled")
+    item = run_rows.RunItem("schedules", "all_reduce", "fp32", 64 * MIB, "tiled")
     ((name, graph_us, eager_us),) = run_predictions.times_us(item, 8)
     found = plait.what_would_run(run_predictions.machine(), item.request(8), "tiled")
     assert (name, graph_us) == ("tiled", pytest.approx(found.predicted_us, rel=0.05))
     assert eager_us > graph_us
-    both = run_predictions.times_us(run_rows.Item("table", "all_reduce", "fp32", GIB), 4)
+    both = run_predictions.times_us(run_rows.RunItem("table", "all_reduce", "fp32", GIB), 4)
     assert [(name, graph > 0, eager > 0) for name, graph, eager in both] == [
         ("tiled", False, True),
         ("scatter_ring:order=2,send_gb_per_s=350,shift=1", True, False),
@@ -226,7 +226,7 @@ def test_a_way_has_one_spelling():
     assert run_calls.spelled("copy_ring") == "copy_ring"
 
 
-class TwoWays(run_ranks.OnHost):
+class TwoWays(run_ranks.HostBackend):
     """A side whose captured calls go another way, and leave wrong elements."""
 
     def __init__(self, task):
@@ -251,9 +251,9 @@ class TwoWays(run_ranks.OnHost):
 
 
 def test_wrong_elements_stand_in_the_row_of_the_way_that_left_them(monkeypatch):
-    monkeypatch.setattr(run_ranks, "OnHost", TwoWays)
-    rank = run_ranks.Rank({"host": True, "seed": 1, "budget_s": 1})
-    eagerly, captured = rank.rows(run_rows.Item("table", "all_reduce", "fp32", 4 * KIB))
+    monkeypatch.setattr(run_ranks, "HostBackend", TwoWays)
+    rank = run_ranks.SectionRank({"host": True, "seed": 1, "budget_s": 1})
+    eagerly, captured = rank.rows(run_rows.RunItem("table", "all_reduce", "fp32", 4 * KIB))
     assert (eagerly["way"], eagerly["eager_us"], eagerly["graph_us"]) == ("plait tiled", 5, 0)
     assert (captured["way"], captured["eager_us"]) == ("plait scatter_ring:order=2", 0)
     assert captured["graph_us"] == 4
@@ -554,9 +554,9 @@ def test_trials_of_a_file(tmp_path):
 
 def test_a_call_that_does_nothing_is_found_wrong():
     task = {"host": True, "section": "table", "seed": 1, "budget_s": 1.0}
-    rank = run_ranks.Rank(task)
+    rank = run_ranks.SectionRank(task)
     request = plait.Request("all_reduce", 1000, "fp32", ranks=1)
-    case = run_ranks.Case(rank.on, request, 7)
+    case = run_ranks.ExpectedCall(rank.on, request, 7)
     _, slab = rank.arrays(case)
     for exact in (True, False):
         assert rank.wrong(case, slab, lambda: None, exact) == 1000

@@ -53,7 +53,7 @@ def test_torch_computes_what_numpy_does(monkeypatch):
     for kind in (*expected.FLOATS, *expected.INTEGERS):
         for op in expected.ON_FLOATS if kind in expected.FLOATS else expected.ON_INTEGERS:
             request = plait.Request("all_reduce", 3001, kind, op, 3)
-            case = expected.Case(on_host, request, 5)
+            case = expected.ExpectedCall(on_host, request, 5)
             drawn = [case.drawn(rank) for rank in range(3)]
             same = []
             for array in drawn:
@@ -73,7 +73,7 @@ def test_torch_draws_and_compares(monkeypatch):
     on = expected.TorchArrays("cpu")
     for kind in (*expected.FLOATS, *expected.INTEGERS):
         for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter"):
-            case = expected.Case(on, plait.Request(name, 1001, kind, "sum", 3, 1, 2), 9)
+            case = expected.ExpectedCall(on, plait.Request(name, 1001, kind, "sum", 3, 1, 2), 9)
             wanted = case.expected(2)
             assert case.wrong(2, wanted) == 0
             size = expected.size_of(kind)
