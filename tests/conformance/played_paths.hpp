@@ -85,7 +85,7 @@ class PlayedPaths : public cuda::PathSide {
     if (view_ != nullptr) args_.words[owner] = view_->words();
   }
   ~PlayedPaths() override {
-    command(cuda::kPathStop);
+    set_command(cuda::kPathStop);
     for (std::thread& thread : threads_) thread.join();
   }
 

@@ -38,7 +38,7 @@ __device__ inline unsigned path_await_flag(const PathArgs& args, const PathMail&
   unsigned long long began_ns = now_ns();
   while (!reached(peek_flag(&mine.round), round)) {
     if (path_waited_ns(began_ns) > args.wait_ns * round) return kPathNoFlag;
-    if (const_cast<volatile PathSignal*>(args.signal)->word == kPathStop) return kPathNoFlag;
+    if (const_cast<volatile PathSignal*>(args.signal)->command == kPathStop) return kPathNoFlag;
   }
   return load_flag(&mine.round) == kPathGivenUp ? kPathPeerGaveUp : kPathGoesOn;
 }
