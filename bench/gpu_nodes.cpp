@@ -14,7 +14,7 @@
 
 #include "base/text.hpp"
 #include "comm/bootstrap/setup.hpp"
-#include "comm/nccl/real.hpp"
+#include "comm/nccl/native.hpp"
 #include "comm/nodes/gpu_multinode.hpp"
 #include "exec/cuda/device/gpu_kind.hpp"
 #include "exec/reference/reference.hpp"
@@ -235,13 +235,13 @@ class NodeRank {
   /// Ranks of a node that share a GPU: no communicator of all ranks.
   void make_rails_alone(const cuda::Exchange& all) {
     nccl::UniqueId id{};
-    if (nodes_.mine == 0 && nccl::real().get_unique_id(&id) != nccl::ncclSuccess)
+    if (nodes_.mine == 0 && nccl::native().get_unique_id(&id) != nccl::ncclSuccess)
       throw std::runtime_error("ncclGetUniqueId");
     const auto shown = all({id.bytes, sizeof id.bytes});
     const int first = nodes_.members[0][static_cast<std::size_t>(nodes_.place)];
     std::memcpy(id.bytes, shown[static_cast<std::size_t>(first)].data(), sizeof id.bytes);
     nccl::Comm rail = nullptr;
-    const auto made = nccl::real().init_rank(&rail, nodes_.count(), id, nodes_.mine);
+    const auto made = nccl::native().init_rank(&rail, nodes_.count(), id, nodes_.mine);
     if (made != nccl::ncclSuccess)
       throw std::runtime_error(text("ncclCommInitRank returned ", static_cast<int>(made)));
     InNode inside;

@@ -19,7 +19,7 @@
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/nccl/real.hpp"
+#include "comm/nccl/native.hpp"
 #include "comm/nodes/node_program.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/card_exchange.hpp"
@@ -58,9 +58,9 @@ Place place_of(const State& state) {
   if (!settings().refusal.empty()) throw Error(ErrorCode::invalid_argument, settings().refusal);
   if (leaves_new.load())
     throw Error(ErrorCode::unsupported, "the program wants it so (plait_nccl_leave_new)");
-  if (major_of(real().version) != 2)
+  if (major_of(native().version) != 2)
     throw Error(ErrorCode::unsupported,
-                text("NCCL ", real().version, " is unknown to this plait: it knows version 2"));
+                text("NCCL ", native().version, " is unknown to this plait: it knows version 2"));
   return platform().place(state.device);
 }
 
@@ -113,7 +113,7 @@ std::string why_not(const Nodes& nodes, const std::vector<Introduced>& all) {
   if (const std::string why = nodes.why_unlike(); !why.empty()) return why;
   if (nodes.size() == 1) return text("each of the ", nodes.count(), " nodes has one rank only");
   if (!are_processes(all)) return text(nodes.count(), " nodes, and several ranks in one process");
-  return real().split == nullptr ? "several nodes, and no ncclCommSplit" : std::string();
+  return native().split == nullptr ? "several nodes, and no ncclCommSplit" : std::string();
 }
 
 /// Makes state.across, NCCL's communicator of the ranks with my place in their nodes, where there
@@ -121,7 +121,7 @@ std::string why_not(const Nodes& nodes, const std::vector<Introduced>& all) {
 void make_across(State& state, const Nodes& nodes) {
   if (nodes.count() == 1) return;
   const Result result =
-      real().split(state.comm, nodes.place, nodes.mine, state.across.place(), nullptr);
+      native().split(state.comm, nodes.place, nodes.mine, state.across.place(), nullptr);
   if (result != ncclSuccess && result != ncclInProgress) {
     state.across.stored();
     throw Error(ErrorCode::peer_lost, text("ncclCommSplit returned ", static_cast<int>(result)));
@@ -129,7 +129,7 @@ void make_across(State& state, const Nodes& nodes) {
   wait_ready(state);
   int ranks = 0;
   if (Comm across = state.across.stored();
-      across == nullptr || real().count(across, &ranks) != ncclSuccess || ranks != nodes.count())
+      across == nullptr || native().count(across, &ranks) != ncclSuccess || ranks != nodes.count())
     throw Error(ErrorCode::peer_lost, text("ncclCommSplit made a communicator of ", ranks,
                                            " ranks: wanted one of ", nodes.count(), " nodes"));
 }
@@ -234,7 +234,7 @@ void end_across(State& state) noexcept {
   if (state.engine != nullptr)
     state.engine->end_nccl();
   else if (Comm across = state.across.stored(); across != nullptr)
-    real().destroy(across);
+    native().destroy(across);
 }
 
 /// Fills state.engine on all ranks, or throws AgreedError on all.
@@ -272,13 +272,13 @@ void agree(State& state) {
 
 /// Asks NCCL who this rank is; false where there is nothing to attach to.
 bool identify(State& state) {
-  if (real().count(state.comm, &state.ranks) != ncclSuccess || state.ranks < 2) return false;
-  return real().user_rank(state.comm, &state.rank) == ncclSuccess &&
-         real().device(state.comm, &state.device) == ncclSuccess;
+  if (native().count(state.comm, &state.ranks) != ncclSuccess || state.ranks < 2) return false;
+  return native().user_rank(state.comm, &state.rank) == ncclSuccess &&
+         native().device(state.comm, &state.device) == ncclSuccess;
 }
 
 void attach(State* state, bool ready) noexcept {
-  const InReal inside;  // all that this thread asks of NCCL is NCCL's to answer
+  const InNative inside;  // all that this thread asks of NCCL is NCCL's to answer
   try {
     if (!ready) {
       wait_ready(*state);
@@ -297,7 +297,7 @@ void attach(State* state, bool ready) noexcept {
       log(LogLevel::info, state->rank,
           text("attached to communicator ", state->comm, " of ", state->ranks, " ranks; ",
                state->most_blocks == 0 ? "" : text("at most ", state->most_blocks, " blocks; "),
-               "pid ", ::getpid(), ", NCCL ", real().version, " from ", real().path));
+               "pid ", ::getpid(), ", NCCL ", native().version, " from ", native().path));
     else if (state->rank == 0)
       log(is_news(state->reason) ? LogLevel::warn : LogLevel::info, 0,
           text("communicator ", state->comm, " of ", state->ranks,
@@ -336,7 +336,7 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
                                    : options.rank.most_blocks != 0
                                        ? "tuning tables are for calls without a budget"
                                        : "";
-  const int now = real().version;
+  const int now = native().version;
   if (why_no_table.empty())
     load_tuning(group, exchange, settings().env,
                 text(now / 10000, '.', now / 100 % 100, '.', now % 100));
@@ -346,7 +346,7 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
 Prepared prepare(int ranks, int device, const Configured& configured) noexcept {
   Prepared prepared{nullptr, configured};
   try {
-    if (ranks < 2 || real().handle == nullptr) return prepared;
+    if (ranks < 2 || native().handle == nullptr) return prepared;
     if (device < 0) device = platform().current_device();
     if (device >= 0) prepared.staging = platform().staging(device, ranks, kCardBytes);
   } catch (const std::exception&) {  // attaching will meet it again, and say so
@@ -392,9 +392,9 @@ void attach_later(State& state, bool ready) {
 }
 
 Result state_of(Comm comm) {
-  const InReal inside;
+  const InNative inside;
   Result state = ncclSuccess;
-  const Result asked = real().async_error(comm, &state);
+  const Result asked = native().async_error(comm, &state);
   return asked == ncclSuccess ? state : asked;
 }
 
@@ -410,7 +410,7 @@ std::shared_ptr<State> hand_on(Made& made) {
 /// In a thread of plait's: children whose parents are not ready yet, one after the other, since all
 /// of them may be of one parent. A parent that has failed tells the program itself.
 void await_children(std::vector<Made>& children) noexcept {
-  const InReal inside;
+  const InNative inside;
   for (Made& child : children) {
     std::shared_ptr<State> state;
     try {

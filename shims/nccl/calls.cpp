@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "comm/nccl/real.hpp"
+#include "comm/nccl/native.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/exports.hpp"
 #include "shims/nccl/serve.hpp"
@@ -99,7 +99,7 @@ Result pass_in_order(const CommTable::Pin& pin, Stream stream, Pass pass) {
 template <class Pass>
 Result pass_only(Comm comm, Stream stream, Pass pass) noexcept {
   try {
-    if (here.in_real != 0) return pass();
+    if (here.in_native != 0) return pass();
     const CommTable::Pin pin = comms().pin(comm);
     if (!pin) return pass();
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
@@ -114,7 +114,7 @@ template <class Pass>
 Result serve_message(Message message, std::size_t count, int type, Comm comm, Stream stream,
                      Pass pass) noexcept {
   try {
-    if (here.in_real != 0) return pass();
+    if (here.in_native != 0) return pass();
     DataType known{};
     const bool is_known = translate_type(type, known);
     if (is_known) message.bytes = count * bytes_of(known);
@@ -137,7 +137,7 @@ Result serve_message(Message message, std::size_t count, int type, Comm comm, St
 template <class Pass>
 Result serve(const Asked& asked, Pass pass) noexcept {
   try {
-    if (here.in_real != 0) return pass();
+    if (here.in_native != 0) return pass();
     const CommTable::Pin pin = comms().pin(asked.comm);
     const auto would_pass = [&](const State* state) {
       return refused(asked.collective, asked.count, asked.type, asked.op, asked.comm, state,
@@ -288,7 +288,7 @@ bool await_launched(const Group& group) {
 Result end_group() noexcept {
   here.depth = 0;
   const EndedGroup ended(std::exchange(here.open, nullptr));
-  if (ended == nullptr) return pass_on(real().group_end);
+  if (ended == nullptr) return pass_on(native().group_end);
   try {
     Result result = join_streams(*ended);
     const std::vector<Noted*> calls = in_turns(ended->calls);
@@ -303,16 +303,16 @@ Result end_group() noexcept {
     const Result moved = enqueue_messages(ended->messages);
     if (result == ncclSuccess) result = moved;
     for (Passed& one : ended->passed) one.place = begin_passed(*one.state, one.stream);
-    const Result real_end = pass_on(real().group_end);
-    if (real_end != ncclSuccess && real_end != ncclInProgress) return real_end;
-    const bool is_late = real_end == ncclInProgress && !await_launched(*ended);
+    const Result native_end = pass_on(native().group_end);
+    if (native_end != ncclSuccess && native_end != ncclInProgress) return native_end;
+    const bool is_late = native_end == ncclInProgress && !await_launched(*ended);
     if (is_late) end_late(*ended);
     for (const Passed& one : ended->passed)
       if (!is_late) end_passed(*one.state, one.stream, one.place);
     enqueue_noted(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
     for (const GroupStreams& one : ended->streams)
       if (const Result gone = let_streams_go(one); result == ncclSuccess) result = gone;
-    const Result made = attach_made(ended->made, real_end);
+    const Result made = attach_made(ended->made, native_end);
     return result != ncclSuccess ? result : made;
   } catch (const std::exception& error) {
     return result_of(error);
@@ -328,61 +328,61 @@ using plait::Collective;
 Result ncclAllReduce(const void* input, void* output, std::size_t count, int type, int op,
                      Comm comm, Stream stream) {
   return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream}, [&] {
-    return pass_on(real().all_reduce, input, output, count, type, op, comm, stream);
+    return pass_on(native().all_reduce, input, output, count, type, op, comm, stream);
   });
 }
 
 Result ncclReduceScatter(const void* input, void* output, std::size_t count, int type, int op,
                          Comm comm, Stream stream) {
   return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream}, [&] {
-    return pass_on(real().reduce_scatter, input, output, count, type, op, comm, stream);
+    return pass_on(native().reduce_scatter, input, output, count, type, op, comm, stream);
   });
 }
 
 Result ncclAllGather(const void* input, void* output, std::size_t count, int type, Comm comm,
                      Stream stream) {
   return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream}, [&] {
-    return pass_on(real().all_gather, input, output, count, type, comm, stream);
+    return pass_on(native().all_gather, input, output, count, type, comm, stream);
   });
 }
 
 Result ncclBroadcast(const void* input, void* output, std::size_t count, int type, int root,
                      Comm comm, Stream stream) {
   return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream}, [&] {
-    return pass_on(real().broadcast, input, output, count, type, root, comm, stream);
+    return pass_on(native().broadcast, input, output, count, type, root, comm, stream);
   });
 }
 
 Result ncclBcast(void* buffer, std::size_t count, int type, int root, Comm comm, Stream stream) {
   return serve({Collective::broadcast, count, type, kSum, root, buffer, buffer, comm, stream},
-               [&] { return pass_on(real().bcast, buffer, count, type, root, comm, stream); });
+               [&] { return pass_on(native().bcast, buffer, count, type, root, comm, stream); });
 }
 
 Result ncclReduce(const void* input, void* output, std::size_t count, int type, int op, int root,
                   Comm comm, Stream stream) {
   return serve({Collective::reduce, count, type, op, root, input, output, comm, stream}, [&] {
-    return pass_on(real().reduce, input, output, count, type, op, root, comm, stream);
+    return pass_on(native().reduce, input, output, count, type, op, root, comm, stream);
   });
 }
 
 Result ncclAlltoAll(const void* input, void* output, std::size_t count, int type, Comm comm,
                     Stream stream) {
   return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream}, [&] {
-    return pass_on(real().all_to_all, input, output, count, type, comm, stream);
+    return pass_on(native().all_to_all, input, output, count, type, comm, stream);
   });
 }
 
 Result ncclGather(const void* input, void* output, std::size_t count, int type, int root, Comm comm,
                   Stream stream) {
   return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream}, [&] {
-    return pass_on(real().gather, input, output, count, type, root, comm, stream);
+    return pass_on(native().gather, input, output, count, type, root, comm, stream);
   });
 }
 
 Result ncclScatter(const void* input, void* output, std::size_t count, int type, int root,
                    Comm comm, Stream stream) {
   return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream}, [&] {
-    return pass_on(real().scatter, input, output, count, type, root, comm, stream);
+    return pass_on(native().scatter, input, output, count, type, root, comm, stream);
   });
 }
 
@@ -390,7 +390,7 @@ Result ncclAllReduceConfig(const void* input, void* output, std::size_t count, i
                            Comm comm, Stream stream, const void* config) {
   return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream, true},
                [&] {
-                 return pass_on(real().all_reduce_config, input, output, count, type, op, comm,
+                 return pass_on(native().all_reduce_config, input, output, count, type, op, comm,
                                 stream, config);
                });
 }
@@ -399,24 +399,25 @@ Result ncclReduceScatterConfig(const void* input, void* output, std::size_t coun
                                Comm comm, Stream stream, const void* config) {
   return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream, true},
                [&] {
-                 return pass_on(real().reduce_scatter_config, input, output, count, type, op, comm,
-                                stream, config);
+                 return pass_on(native().reduce_scatter_config, input, output, count, type, op,
+                                comm, stream, config);
                });
 }
 
 Result ncclAllGatherConfig(const void* input, void* output, std::size_t count, int type, Comm comm,
                            Stream stream, const void* config) {
-  return serve(
-      {Collective::all_gather, count, type, kSum, 0, input, output, comm, stream, true}, [&] {
-        return pass_on(real().all_gather_config, input, output, count, type, comm, stream, config);
-      });
+  return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream, true},
+               [&] {
+                 return pass_on(native().all_gather_config, input, output, count, type, comm,
+                                stream, config);
+               });
 }
 
 Result ncclBroadcastConfig(const void* input, void* output, std::size_t count, int type, int root,
                            Comm comm, Stream stream, const void* config) {
   return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream, true},
                [&] {
-                 return pass_on(real().broadcast_config, input, output, count, type, root, comm,
+                 return pass_on(native().broadcast_config, input, output, count, type, root, comm,
                                 stream, config);
                });
 }
@@ -424,24 +425,25 @@ Result ncclBroadcastConfig(const void* input, void* output, std::size_t count, i
 Result ncclReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
                         int root, Comm comm, Stream stream, const void* config) {
   return serve({Collective::reduce, count, type, op, root, input, output, comm, stream, true}, [&] {
-    return pass_on(real().reduce_config, input, output, count, type, op, root, comm, stream,
+    return pass_on(native().reduce_config, input, output, count, type, op, root, comm, stream,
                    config);
   });
 }
 
 Result ncclAlltoAllConfig(const void* input, void* output, std::size_t count, int type, Comm comm,
                           Stream stream, const void* config) {
-  return serve(
-      {Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream, true}, [&] {
-        return pass_on(real().all_to_all_config, input, output, count, type, comm, stream, config);
-      });
+  return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream, true},
+               [&] {
+                 return pass_on(native().all_to_all_config, input, output, count, type, comm,
+                                stream, config);
+               });
 }
 
 Result ncclGatherConfig(const void* input, void* output, std::size_t count, int type, int root,
                         Comm comm, Stream stream, const void* config) {
   return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream, true},
                [&] {
-                 return pass_on(real().gather_config, input, output, count, type, root, comm,
+                 return pass_on(native().gather_config, input, output, count, type, root, comm,
                                 stream, config);
                });
 }
@@ -450,7 +452,7 @@ Result ncclScatterConfig(const void* input, void* output, std::size_t count, int
                          Comm comm, Stream stream, const void* config) {
   return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream, true},
                [&] {
-                 return pass_on(real().scatter_config, input, output, count, type, root, comm,
+                 return pass_on(native().scatter_config, input, output, count, type, root, comm,
                                 stream, config);
                });
 }
@@ -459,47 +461,47 @@ Result ncclPutSignal(const void* input, std::size_t count, int type, int peer, v
                      std::size_t offset, int signal, int context, unsigned flags, Comm comm,
                      Stream stream) {
   return pass_only(comm, stream, [&] {
-    return pass_on(real().put_signal, input, count, type, peer, window, offset, signal, context,
+    return pass_on(native().put_signal, input, count, type, peer, window, offset, signal, context,
                    flags, comm, stream);
   });
 }
 
 Result ncclSignal(int peer, int signal, int context, unsigned flags, Comm comm, Stream stream) {
   return pass_only(comm, stream, [&] {
-    return pass_on(real().signal, peer, signal, context, flags, comm, stream);
+    return pass_on(native().signal, peer, signal, context, flags, comm, stream);
   });
 }
 
 Result ncclWaitSignal(int count, void* signals, Comm comm, Stream stream) {
   return pass_only(comm, stream,
-                   [&] { return pass_on(real().wait_signal, count, signals, comm, stream); });
+                   [&] { return pass_on(native().wait_signal, count, signals, comm, stream); });
 }
 
 Result ncclSend(const void* input, std::size_t count, int type, int peer, Comm comm,
                 Stream stream) {
   return serve_message({true, peer, const_cast<void*>(input), 0}, count, type, comm, stream, [&] {
-    return pass_on(real().send, input, count, type, peer, comm, stream);
+    return pass_on(native().send, input, count, type, peer, comm, stream);
   });
 }
 
 Result ncclRecv(void* output, std::size_t count, int type, int peer, Comm comm, Stream stream) {
   return serve_message({false, peer, output, 0}, count, type, comm, stream, [&] {
-    return pass_on(real().receive, output, count, type, peer, comm, stream);
+    return pass_on(native().receive, output, count, type, peer, comm, stream);
   });
 }
 
 Result ncclGroupStart() {
-  if (here.in_real != 0) return real().group_start();
-  const Result result = pass_on(real().group_start);
+  if (here.in_native != 0) return native().group_start();
+  const Result result = pass_on(native().group_start);
   if (result == ncclSuccess) ++here.depth;
   return result;
 }
 
 Result ncclGroupEnd() {
-  if (here.in_real != 0) return real().group_end();
+  if (here.in_native != 0) return native().group_end();
   if (here.depth == 1) return end_group();
   if (here.depth > 1) --here.depth;
-  return pass_on(real().group_end);
+  return pass_on(native().group_end);
 }
 
 Result ncclGroupSimulateEnd(void* info) {
@@ -510,7 +512,7 @@ Result ncclGroupSimulateEnd(void* info) {
       for (const std::shared_ptr<State>& asked : dropped->asked)
         asked->engine->cancel_reservation();
   }
-  return pass_on(real().group_simulate_end, info);
+  return pass_on(native().group_simulate_end, info);
 }
 
 int plait_nccl_counters(plait::CounterRow* rows, int capacity) {

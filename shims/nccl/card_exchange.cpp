@@ -12,7 +12,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap/socket.hpp"
 #include "comm/bootstrap/vote.hpp"
-#include "comm/nccl/real.hpp"
+#include "comm/nccl/native.hpp"
 #include "plait/error.hpp"
 
 namespace plait::nccl {
@@ -50,7 +50,7 @@ Result ask(const State& state) {
   if (state.cancelled.load())
     throw Error(ErrorCode::aborted, "the communicator was ended while plait was attaching");
   Result error = ncclSuccess;
-  require(real().async_error(state.comm, &error), "ncclCommGetAsyncError");
+  require(native().async_error(state.comm, &error), "ncclCommGetAsyncError");
   require(error, "ncclCommGetAsyncError");
   return error;
 }
@@ -104,7 +104,7 @@ std::vector<std::string> CardExchange::allgather(const std::string& mine) {
   card.bytes = static_cast<unsigned>(mine.size());
   mine.copy(card.body, mine.size());
   const auto gather = [&](const void* input, void* output, Stream stream) {
-    require(real().all_gather(input, output, kCardBytes, kUint8, state_.comm, stream),
+    require(native().all_gather(input, output, kCardBytes, kUint8, state_.comm, stream),
             "ncclAllGather");
     wait_ready(state_);
   };

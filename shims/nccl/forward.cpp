@@ -1,4 +1,4 @@
-// plait's own libnccl.so.2: names that the drop-in serves lead there, all others to the real
+// plait's own libnccl.so.2: names that the drop-in serves lead there, all others to the native
 // library, which PLAIT_NCCL_LIB names. Nothing is opened before the first call.
 #include <dlfcn.h>
 
@@ -26,7 +26,7 @@ constexpr Name kNames[] = {
 };
 constexpr std::size_t kNameCount = sizeof kNames / sizeof kNames[0];
 
-/// What a name does that the real library lacks: it was made before that name was.
+/// What a name does that the native library lacks: it was made before that name was.
 plait::nccl::Result absent() { return plait::nccl::ncclInvalidUsage; }
 
 void* in_drop_in(const char* name) {
@@ -40,7 +40,7 @@ void* in_drop_in(const char* name) {
 
 extern "C" {
 
-/// By this mark the drop-in knows that this is not the real library.
+/// By this mark the drop-in knows that this is not the native library.
 [[gnu::visibility("default")]] extern const char plait_nccl_forwarder[] = "plait";
 
 [[gnu::visibility("hidden")]] std::atomic<void*> plait_nccl_slots[kNameCount];

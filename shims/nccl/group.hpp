@@ -81,7 +81,7 @@ struct Group {
 /// at in every call of the program.
 struct CallPlace {
   int depth = 0;           ///< of groups
-  int in_real = 0;         ///< > 0: inside the real library, whose own calls of public names
+  int in_native = 0;       ///< > 0: inside the native library, whose own calls of public names
                            ///< (ncclBcast calls ncclBroadcast, ...) go straight on
   Group* open = nullptr;   ///< made when something is first noted
   Group* spare = nullptr;  ///< an empty one that was used before, with its room
@@ -96,18 +96,18 @@ struct GroupEnd {
 };
 using EndedGroup = std::unique_ptr<Group, GroupEnd>;
 
-class InReal {
+class InNative {
  public:
-  InReal() { ++here.in_real; }
-  ~InReal() { --here.in_real; }
-  InReal(const InReal&) = delete;
-  InReal& operator=(const InReal&) = delete;
+  InNative() { ++here.in_native; }
+  ~InNative() { --here.in_native; }
+  InNative(const InNative&) = delete;
+  InNative& operator=(const InNative&) = delete;
 };
 
 /// Passes on what nothing but NCCL can answer: a library without the function.
 template <class Function, class... Arguments>
 Result pass_on(Function function, Arguments... arguments) {
-  const InReal inside;
+  const InNative inside;
   return function == nullptr ? ncclInvalidUsage : function(arguments...);
 }
 

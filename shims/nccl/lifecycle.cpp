@@ -10,7 +10,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/nccl/real.hpp"
+#include "comm/nccl/native.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/exports.hpp"
 #include "shims/nccl/leave.hpp"
@@ -51,14 +51,14 @@ template <class Function, class... Arguments>
 Result make(const Family& family, Comm* made, Function function, Arguments... arguments) {
   if (function == nullptr || made == nullptr)
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
-  if (here.in_real != 0) return function(arguments...);
+  if (here.in_native != 0) return function(arguments...);
   Made one{made, prepare(family.ranks, family.device, family.configured), nullptr, {}};
   return attach(std::move(one), pass_on(function, arguments...));
 }
 
 void say_unknown(Comm parent) {
   int ranks = 0;
-  if (log_enabled(LogLevel::info) && real().count(parent, &ranks) == ncclSuccess && ranks > 1)
+  if (log_enabled(LogLevel::info) && native().count(parent, &ranks) == ncclSuccess && ranks > 1)
     log(LogLevel::info, -1,
         text("a child of communicator ", parent, ", which plait does not know, stays on NCCL"));
 }
@@ -67,14 +67,14 @@ void say_unknown(Comm parent) {
 template <class Call>
 Result make_child(Comm comm, const Family& family, Comm* child, const Call& call) {
   if (child == nullptr) return ncclInvalidArgument;
-  if (here.in_real != 0) return call(child);
+  if (here.in_native != 0) return call(child);
   Made one{child, {}, nullptr, {}};
   if (const CommTable::Pin pin = comms().pin(comm)) {
     if (pin->is_asked_about()) return ncclInvalidArgument;  // as NCCL has it of one in progress
     one.parent = pin.shared();
   }
   if (one.parent == nullptr) {
-    const InReal inside;
+    const InNative inside;
     say_unknown(comm);
     return call(child);
   }
@@ -82,7 +82,7 @@ Result make_child(Comm comm, const Family& family, Comm* child, const Call& call
   __atomic_store_n(child, nullptr, __ATOMIC_RELAXED);
   Result result = ncclSuccess;
   {
-    const InReal inside;
+    const InNative inside;
     result = call(one.handle.place());
   }
   if (result != ncclSuccess && result != ncclInProgress) one.handle.stored();
@@ -181,7 +181,7 @@ Result state_beside(State& state) {
 template <class Function>
 Result ask(Comm comm, Function function, int* answer) {
   if (function == nullptr) return ncclInvalidUsage;
-  if (here.in_real != 0) return function(comm, answer);
+  if (here.in_native != 0) return function(comm, answer);
   if (const CommTable::Pin pin = comms().pin(comm); pin && pin->is_asked_about())
     return ncclInvalidArgument;
   return pass_on(function, comm, answer);
@@ -193,28 +193,28 @@ Result ask(Comm comm, Function function, int* answer) {
 using namespace plait::nccl;
 
 Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
-  return make({ranks, -1, {}}, comm, real().init_rank, comm, ranks, id, rank);
+  return make({ranks, -1, {}}, comm, native().init_rank, comm, ranks, id, rank);
 }
 
 Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, void* config) {
-  return make({ranks, -1, configured_by(config)}, comm, real().init_rank_config, comm, ranks, id,
+  return make({ranks, -1, configured_by(config)}, comm, native().init_rank_config, comm, ranks, id,
               rank, config);
 }
 
 Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int id_count, UniqueId* ids,
                                 void* config) {
-  return make({ranks, -1, configured_by(config)}, comm, real().init_rank_scalable, comm, ranks,
+  return make({ranks, -1, configured_by(config)}, comm, native().init_rank_scalable, comm, ranks,
               rank, id_count, ids, config);
 }
 
 Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
-  if (real().init_all == nullptr) return ncclInvalidUsage;
-  if (here.in_real != 0) return real().init_all(comms, count, devices);
+  if (native().init_all == nullptr) return ncclInvalidUsage;
+  if (here.in_native != 0) return native().init_all(comms, count, devices);
   std::vector<Made> made;
   for (int i = 0; i < count; ++i)
     made.push_back(
         {comms + i, prepare(count, devices == nullptr ? i : devices[i], {}), nullptr, {}});
-  const Result result = pass_on(real().init_all, comms, count, devices);
+  const Result result = pass_on(native().init_all, comms, count, devices);
   if (result != ncclSuccess) return result;
   try {
     return attach_made(made, result);
@@ -224,16 +224,16 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
 }
 
 Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
-  if (real().split == nullptr) return ncclInvalidUsage;
+  if (native().split == nullptr) return ncclInvalidUsage;
   return make_child(comm, child_of(comm, config), child,
-                    [&](Comm* place) { return real().split(comm, color, key, place, config); });
+                    [&](Comm* place) { return native().split(comm, color, key, place, config); });
 }
 
 Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* config, int flags) {
-  if (real().shrink == nullptr) return ncclInvalidUsage;
+  if (native().shrink == nullptr) return ncclInvalidUsage;
   if ((flags & kShrinkAbort) != 0) interrupt(comm);
   return make_child(comm, child_of(comm, config), child, [&](Comm* place) {
-    return real().shrink(comm, excluded, count, place, config, flags);
+    return native().shrink(comm, excluded, count, place, config, flags);
   });
 }
 
@@ -241,20 +241,20 @@ Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* ch
   Family grown = child_of(comm, config);
   grown.ranks = ranks, grown.device = -1;
   if (comm == nullptr) grown.configured = configured_by(config);  // a rank that joins
-  return make(grown, child, real().grow, comm, ranks, id, rank, child, config);
+  return make(grown, child, native().grow, comm, ranks, id, rank, child, config);
 }
 
 /// NCCL's own calls have ended when this returns, or when a communicator that does not block is
 /// ready again: so have plait's.
 Result ncclCommFinalize(Comm comm) {
-  if (real().finalize == nullptr) return ncclInvalidUsage;
-  if (here.in_real != 0) return real().finalize(comm);
+  if (native().finalize == nullptr) return ncclInvalidUsage;
+  if (here.in_native != 0) return native().finalize(comm);
   std::shared_ptr<State> state;  // no pin: whoever aborts meanwhile waits for those
   if (const CommTable::Pin pin = comms().pin(comm)) {
     if (pin->is_asked_about()) return ncclInvalidArgument;
     state = pin.shared();
   }
-  const Result result = pass_on(real().finalize, comm);
+  const Result result = pass_on(native().finalize, comm);
   if (state == nullptr || (result != ncclSuccess && result != ncclInProgress)) return result;
   if (result == ncclInProgress)
     state->finalizing.store(true);
@@ -264,40 +264,40 @@ Result ncclCommFinalize(Comm comm) {
 }
 
 Result ncclCommDestroy(Comm comm) {
-  if (real().destroy == nullptr) return ncclInvalidUsage;
-  if (here.in_real != 0) return real().destroy(comm);
+  if (native().destroy == nullptr) return ncclInvalidUsage;
+  if (here.in_native != 0) return native().destroy(comm);
   removed(comm);  // what plait has beside the communicator goes before NCCL's own
-  return pass_on(real().destroy, comm);
+  return pass_on(native().destroy, comm);
 }
 
 Result ncclCommAbort(Comm comm) {
-  if (real().abort == nullptr) return ncclInvalidUsage;
-  if (here.in_real != 0) return real().abort(comm);
+  if (native().abort == nullptr) return ncclInvalidUsage;
+  if (here.in_native != 0) return native().abort(comm);
   stop(comm);
   await_stopped(comm);
   std::shared_ptr<State> state = removed(comm);
   // A helper that is kept inside NCCL, by ranks that do not come, ends by NCCL's abort alone.
   if (state != nullptr && state->phase.load() != Phase::attaching) state.reset();
-  return pass_on(real().abort, comm);
+  return pass_on(native().abort, comm);
 }
 
 Result ncclCommRevoke(Comm comm, int flags) {
-  if (real().revoke == nullptr) return ncclInvalidUsage;
+  if (native().revoke == nullptr) return ncclInvalidUsage;
   interrupt(comm);
-  return pass_on(real().revoke, comm, flags);
+  return pass_on(native().revoke, comm, flags);
 }
 
 Result ncclCommGetAsyncError(Comm comm, Result* error) {
-  if (real().async_error == nullptr) return ncclInvalidUsage;
+  if (native().async_error == nullptr) return ncclInvalidUsage;
   // NCCL asks itself by this name, before each call: it must hear its own answer.
-  if (here.in_real != 0 || real().is_caller(__builtin_return_address(0)))
-    return real().async_error(comm, error);
+  if (here.in_native != 0 || native().is_caller(__builtin_return_address(0)))
+    return native().async_error(comm, error);
   const CommTable::Pin pin = comms().pin(comm);
   if (pin && pin->is_asked_about() && error != nullptr) {
     *error = ncclInProgress;
     return ncclSuccess;
   }
-  const Result result = pass_on(real().async_error, comm, error);
+  const Result result = pass_on(native().async_error, comm, error);
   if (result != ncclSuccess || error == nullptr || *error != ncclSuccess || !pin) return result;
   try {
     *error = state_beside(*pin);
@@ -307,14 +307,14 @@ Result ncclCommGetAsyncError(Comm comm, Result* error) {
   return result;
 }
 
-Result ncclCommCount(Comm comm, int* count) { return ask(comm, real().count, count); }
+Result ncclCommCount(Comm comm, int* count) { return ask(comm, native().count, count); }
 
-Result ncclCommUserRank(Comm comm, int* rank) { return ask(comm, real().user_rank, rank); }
+Result ncclCommUserRank(Comm comm, int* rank) { return ask(comm, native().user_rank, rank); }
 
-Result ncclCommCuDevice(Comm comm, int* device) { return ask(comm, real().device, device); }
+Result ncclCommCuDevice(Comm comm, int* device) { return ask(comm, native().device, device); }
 
-/// For plait's forwarding libnccl.so.2: the real library's own definition, or null.
+/// For plait's forwarding libnccl.so.2: the native library's own definition, or null.
 extern "C" [[gnu::visibility("default")]] void* plait_nccl_real_symbol(const char* name) {
-  void* handle = real().handle;
+  void* handle = native().handle;
   return handle == nullptr ? nullptr : ::dlsym(handle, name);
 }

@@ -25,7 +25,7 @@ class NodeEngine : public Engine {
                  }},
                 platform().side_stream(device),
                 std::make_unique<NcclTransport>(whole, false, across,
-                                                [] { return std::make_shared<InReal>(); }),
+                                                [] { return std::make_shared<InNative>(); }),
                 multinode_algo(settings().env.algo), settings().env.bitwise) {}
   bool uses_nccl() const override { return true; }
   /// What the library would do all of is NCCL's as it is; so are, in its order, sums that must be
@@ -42,7 +42,7 @@ class NodeEngine : public Engine {
     return is_taken && !failure;
   }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
-    const InReal in_real;
+    const InNative in_native;
     const std::shared_ptr<const NodeProgram> program = runner_.program(request, {});
     runner_.enqueue(*program, input, output, stream);
     inside_->fail_if_peer_lost(stream);

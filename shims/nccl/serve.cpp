@@ -6,7 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "comm/nccl/real.hpp"
+#include "comm/nccl/native.hpp"
 #include "exec/cuda/device/call_buffers.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/attach.hpp"
@@ -198,9 +198,9 @@ Result release(const GroupStreams& streams) {
 namespace {
 
 Result state_of(const State& state) {
-  const InReal inside;
+  const InNative inside;
   Result said = ncclSuccess;
-  const Result asked = real().async_error(state.comm, &said);
+  const Result asked = native().async_error(state.comm, &said);
   return asked == ncclSuccess ? said : asked;
 }
 

@@ -5,8 +5,8 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "comm/nccl/native.hpp"
 #include "comm/nccl/numbers.hpp"
-#include "comm/nccl/real.hpp"
 #include "shims/nccl/news.hpp"
 #include "shims/nccl/settings.hpp"
 
@@ -24,7 +24,7 @@ bool depends_on_order(Collective collective, int type, int op) {
 int ranks_of(Comm comm, const State* state) {
   if (state != nullptr) return state->ranks;
   int ranks = 0;
-  return real().count != nullptr && real().count(comm, &ranks) == ncclSuccess ? ranks : 0;
+  return native().count != nullptr && native().count(comm, &ranks) == ncclSuccess ? ranks : 0;
 }
 
 std::string why(const State* state, bool is_configured) {

@@ -9,8 +9,8 @@
 #include "base/text.hpp"
 #include "base/threads.hpp"
 #include "comm/bootstrap/socket.hpp"
+#include "comm/nccl/native.hpp"
 #include "comm/nccl/numbers.hpp"
-#include "comm/nccl/real.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -41,12 +41,12 @@ class Op {
     if (number_ >= 0) return;
     float narrow = static_cast<float>(scalar);
     void* const factor = request.type == DataType::fp32 ? static_cast<void*>(&narrow) : &scalar;
-    require(real().make_scaled_sum(&number_, factor, type, kScalarHost, comm),
+    require(native().make_scaled_sum(&number_, factor, type, kScalarHost, comm),
             "ncclRedOpCreatePreMulSum");
     is_made_ = true;
   }
   ~Op() {
-    if (is_made_) real().end_scaled_sum(number_, comm_);  // calls that were made keep it
+    if (is_made_) native().end_scaled_sum(number_, comm_);  // calls that were made keep it
   }
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
@@ -69,13 +69,13 @@ std::string why_no_call(const Request& request) {
   constexpr const char* kBetween = "NCCL, which is what lies between nodes, ";
   const bool is_scaled = request.op == ReduceOp::premul_sum;
   if (!is_called(request.collective))
-    return real().send != nullptr && real().receive != nullptr
+    return native().send != nullptr && native().receive != nullptr
                ? ""
-               : text("ncclSend: ", real().path, " has none");
+               : text("ncclSend: ", native().path, " has none");
   if (!reduces(request.collective)) return "";
   if (nccl_type(request.type) < 0) return text(kBetween, "reduces no ", name_of(request.type));
   if (nccl_op(request.op) >= 0) return "";
-  if (!is_scaled || real().make_scaled_sum == nullptr)
+  if (!is_scaled || native().make_scaled_sum == nullptr)
     return text(kBetween, "has no reduction ", name_of(request.op));
   if (request.type == DataType::fp32 || request.type == DataType::fp64) return "";
   return text("factors of ", name_of(request.type), " between nodes: wanted fp32 or fp64");
@@ -129,14 +129,14 @@ void NcclTransport::message(int peer, const void* sent, void* received, std::uin
   Request request;
   request.collective = Collective::copy;
   require_usable(request);
-  require(real().group_start(), "ncclGroupStart");
+  require(native().group_start(), "ncclGroupStart");
   Result worst = ncclSuccess;
   const auto keep = [&](Result result) {
     if (result != ncclSuccess && (worst == ncclSuccess || worst == ncclInProgress)) worst = result;
   };
-  if (sent != nullptr) keep(real().send(sent, bytes, kUint8, peer, whole_, stream));
-  if (received != nullptr) keep(real().receive(received, bytes, kUint8, peer, whole_, stream));
-  keep(real().group_end());
+  if (sent != nullptr) keep(native().send(sent, bytes, kUint8, peer, whole_, stream));
+  if (received != nullptr) keep(native().receive(received, bytes, kUint8, peer, whole_, stream));
+  keep(native().group_end());
   require_launched(worst, whole_, "a send or a receive");
 }
 
@@ -147,7 +147,7 @@ void NcclTransport::require_launched(Result result, Comm comm, const char* what)
       throw Error(ErrorCode::aborted, "the communicators between nodes were aborted");
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     Result said = ncclSuccess;
-    const Result asked = real().async_error(comm, &said);
+    const Result asked = native().async_error(comm, &said);
     result = asked == ncclSuccess ? said : asked;
   }
   require(result, what);
@@ -159,21 +159,21 @@ void NcclTransport::pass(const Request& r, Comm comm, const void* src, void* dst
   const std::size_t count = r.count * elements.each;
   const int type = elements.type;
   if (r.collective == Collective::all_gather)
-    return require_launched(real().all_gather(src, dst, count, type, comm, stream), comm,
+    return require_launched(native().all_gather(src, dst, count, type, comm, stream), comm,
                             "ncclAllGather");
   if (r.collective == Collective::broadcast)
-    return require_launched(real().broadcast(src, dst, count, type, r.root, comm, stream), comm,
+    return require_launched(native().broadcast(src, dst, count, type, r.root, comm, stream), comm,
                             "ncclBroadcast");
   const Op op(r, scalar, type, comm);
   if (r.collective == Collective::all_reduce)
-    require_launched(real().all_reduce(src, dst, count, type, op.number(), comm, stream), comm,
+    require_launched(native().all_reduce(src, dst, count, type, op.number(), comm, stream), comm,
                      "ncclAllReduce");
   else if (r.collective == Collective::reduce_scatter)
-    require_launched(real().reduce_scatter(src, dst, count, type, op.number(), comm, stream), comm,
-                     "ncclReduceScatter");
+    require_launched(native().reduce_scatter(src, dst, count, type, op.number(), comm, stream),
+                     comm, "ncclReduceScatter");
   else
-    require_launched(real().reduce(src, dst, count, type, op.number(), r.root, comm, stream), comm,
-                     "ncclReduce");
+    require_launched(native().reduce(src, dst, count, type, op.number(), r.root, comm, stream),
+                     comm, "ncclReduce");
 }
 
 void NcclTransport::messages(const Request& r, Comm comm, int member, const void* src, void* dst,
@@ -184,14 +184,14 @@ void NcclTransport::messages(const Request& r, Comm comm, int member, const void
     if (result != ncclSuccess && (worst == ncclSuccess || worst == ncclInProgress)) worst = result;
   };
   const auto send = [&](int peer, int index) {
-    keep(real().send(static_cast<const char*>(src) + static_cast<std::uint64_t>(index) * block,
-                     block, kUint8, peer, comm, stream));
+    keep(native().send(static_cast<const char*>(src) + static_cast<std::uint64_t>(index) * block,
+                       block, kUint8, peer, comm, stream));
   };
   const auto receive = [&](int peer, int index) {
-    keep(real().receive(static_cast<char*>(dst) + static_cast<std::uint64_t>(index) * block, block,
-                        kUint8, peer, comm, stream));
+    keep(native().receive(static_cast<char*>(dst) + static_cast<std::uint64_t>(index) * block,
+                          block, kUint8, peer, comm, stream));
   };
-  require(real().group_start(), "ncclGroupStart");
+  require(native().group_start(), "ncclGroupStart");
   switch (r.collective) {
     case Collective::all_to_all:
       for (int peer = 0; peer < r.ranks; ++peer) send(peer, peer), receive(peer, peer);
@@ -212,7 +212,7 @@ void NcclTransport::messages(const Request& r, Comm comm, int member, const void
       send((member + 1) % r.ranks, 0);
       receive((member + r.ranks - 1) % r.ranks, 0);
   }
-  keep(real().group_end());
+  keep(native().group_end());
   require_launched(worst, comm, "a group of sends and receives");
 }
 
@@ -226,7 +226,7 @@ std::optional<Error> NcclTransport::failure() {
   for (const Comm comm : {owns_whole_ ? whole_ : nullptr, rail_}) {
     Result said = ncclSuccess;
     if (comm == nullptr) continue;
-    const Result asked = real().async_error(comm, &said);
+    const Result asked = native().async_error(comm, &said);
     if (asked == ncclSuccess && (said == ncclSuccess || said == ncclInProgress)) continue;
     return Error(ErrorCode::peer_lost, text("NCCL between nodes: error ",
                                             static_cast<int>(asked == ncclSuccess ? said : asked)));
@@ -244,7 +244,7 @@ void NcclTransport::abort() noexcept {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const std::shared_ptr<void> held = guard ? guard() : nullptr;
       for (const Comm comm : {rail, whole})
-        if (comm != nullptr) real().abort(comm);
+        if (comm != nullptr) native().abort(comm);
       ended->store(true);
     }).detach();
   } catch (const std::exception& error) {
@@ -263,7 +263,7 @@ void NcclTransport::end() noexcept {
   if (aborted_.exchange(true)) return;
   const std::shared_ptr<void> held = guard_ ? guard_() : nullptr;
   for (const Comm comm : {rail_, owns_whole_ ? whole_ : nullptr})
-    if (comm != nullptr) real().destroy(comm);
+    if (comm != nullptr) native().destroy(comm);
   ended_->store(true);
 }
 

@@ -13,7 +13,7 @@
 #include "base/threads.hpp"
 #include "comm/bootstrap/setup.hpp"
 #include "comm/choice/descriptor.hpp"
-#include "comm/nccl/real.hpp"
+#include "comm/nccl/native.hpp"
 #include "plait/error.hpp"
 
 namespace plait {

@@ -1,7 +1,7 @@
 // Order: a libnccl already in the process (also one loaded privately, as PyTorch and ctypes do);
 // the next definition in the program's scope; PLAIT_NCCL_LIB; libnccl.so.2 by name. plait's own
 // forwarding libnccl.so.2 has a mark and is passed over.
-#include "comm/nccl/real.hpp"
+#include "comm/nccl/native.hpp"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -86,11 +86,11 @@ Search find() {
 }
 
 /// The executable segments of the library that holds `symbol`, from the first to the last.
-void find_code(Real& table, const void* symbol) {
+void find_code(NativeNccl& table, const void* symbol) {
   Dl_info where{};
   if (symbol == nullptr || ::dladdr(symbol, &where) == 0) return;
   struct Wanted {
-    Real& table;
+    NativeNccl& table;
     std::uintptr_t symbol;
   } wanted{table, reinterpret_cast<std::uintptr_t>(symbol)};
   ::dl_iterate_phdr(
@@ -112,8 +112,8 @@ void find_code(Real& table, const void* symbol) {
       &wanted);
 }
 
-Real* load() {
-  auto* table = new Real;  // kept for the life of the process: calls may come while it ends
+NativeNccl* load() {
+  auto* table = new NativeNccl;  // kept for the life of the process: calls may come while it ends
   const Search found = find();
   if (found.handle == nullptr) {
     table->why_absent = "no libnccl found in the process, in PLAIT_NCCL_LIB or by name";
@@ -122,11 +122,11 @@ Real* load() {
   table->handle = found.handle;
   table->path = found.path;
   std::string missing;
-#define PLAIT_NCCL_REAL(field, symbol, needed, arguments)                               \
+#define PLAIT_NCCL_NATIVE(field, symbol, needed, arguments)                             \
   table->field = reinterpret_cast<Result(*) arguments>(::dlsym(found.handle, #symbol)); \
   if (table->field == nullptr && needed != 0) missing += " " #symbol;
 #include "comm/nccl/functions.def"
-#undef PLAIT_NCCL_REAL
+#undef PLAIT_NCCL_NATIVE
   if (!missing.empty()) {
     table->why_absent = text(found.path, " lacks", missing);
     return table;
@@ -138,8 +138,8 @@ Real* load() {
 
 }  // namespace
 
-const Real& real() {
-  static const Real* const table = load();
+const NativeNccl& native() {
+  static const NativeNccl* const table = load();
   return *table;
 }
 

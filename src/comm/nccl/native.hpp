@@ -8,10 +8,10 @@
 
 namespace plait::nccl {
 
-struct Real {
-#define PLAIT_NCCL_REAL(field, symbol, needed, arguments) Result(*field) arguments = nullptr;
+struct NativeNccl {
+#define PLAIT_NCCL_NATIVE(field, symbol, needed, arguments) Result(*field) arguments = nullptr;
 #include "comm/nccl/functions.def"
-#undef PLAIT_NCCL_REAL
+#undef PLAIT_NCCL_NATIVE
   int version = 0;
   std::string path;                              ///< the file it came from
   std::string why_absent;                        ///< empty where it is there
@@ -27,6 +27,6 @@ struct Real {
 
 /// Found at the first call, any thread. Where there is none, `why_absent` says so and every needed
 /// field is null.
-const Real& real();
+const NativeNccl& native();
 
 }  // namespace plait::nccl
