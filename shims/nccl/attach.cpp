@@ -394,8 +394,8 @@ void attach_later(State& state, bool ready) {
 Result state_of(Comm comm) {
   const InNative inside;
   Result state = ncclSuccess;
-  const Result asked = native().async_error(comm, &state);
-  return asked == ncclSuccess ? state : asked;
+  const Result queried = native().async_error(comm, &state);
+  return queried == ncclSuccess ? state : queried;
 }
 
 /// The child's handle goes to the program when plait knows the child.
@@ -445,16 +445,16 @@ Result attach_made(std::vector<Made>& made, Result result) {
   std::vector<Made> later;
   for (Made& one : made) {
     const bool is_child = one.parent != nullptr;
-    Comm asked = is_child ? one.parent->comm : *one.place;
-    if (asked == nullptr) continue;
-    const Result found = state_of(asked);
+    Comm queried_comm = is_child ? one.parent->comm : *one.place;
+    if (queried_comm == nullptr) continue;
+    const Result found = state_of(queried_comm);
     if (found == ncclInProgress && is_child) {
       later.push_back(std::move(one));
     } else if (found == ncclInProgress) {
-      if (const auto state = enter(asked, false, std::move(one.prepared)))
+      if (const auto state = enter(queried_comm, false, std::move(one.prepared)))
         attach_later(*state, false);
     } else if (const auto state =
-                   is_child ? hand_on(one) : enter(asked, true, std::move(one.prepared))) {
+                   is_child ? hand_on(one) : enter(queried_comm, true, std::move(one.prepared))) {
       state->background.store(false);
       now.push_back(state);
     }

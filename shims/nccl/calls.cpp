@@ -47,7 +47,7 @@ void GroupEnd::operator()(Group* ended) const {
 namespace {
 
 /// What the program handed in, before anything is known about it.
-struct Asked {
+struct NcclArgs {
   Collective collective;
   std::size_t count;
   int type;
@@ -60,17 +60,17 @@ struct Asked {
   bool is_configured = false;  ///< by a ...Config function: NCCL's, which heeds it
 };
 
-bool translated(const Asked& asked, const State& state, Call& call) {
+bool translated(const NcclArgs& args, const State& state, Call& call) {
   Request& request = call.request;
-  request.collective = asked.collective;
-  request.count = asked.count;
+  request.collective = args.collective;
+  request.count = args.count;
   request.ranks = state.ranks;
-  request.root = asked.root;
-  call.input = asked.input;
-  call.output = asked.output;
-  call.stream = asked.stream;
-  if (asked.root < 0 || asked.root >= state.ranks) return false;  // NCCL says what is wrong
-  return translate_type(asked.type, request.type) && translate_op(asked.op, request.op);
+  request.root = args.root;
+  call.input = args.input;
+  call.output = args.output;
+  call.stream = args.stream;
+  if (args.root < 0 || args.root >= state.ranks) return false;  // NCCL says what is wrong
+  return translate_type(args.type, request.type) && translate_op(args.op, request.op);
 }
 
 /// Passes a call of a known communicator on, in order with those that plait served.
@@ -135,13 +135,13 @@ Result serve_message(Message message, std::size_t count, int type, Comm comm, St
 }
 
 template <class Pass>
-Result serve(const Asked& asked, Pass pass) noexcept {
+Result serve(const NcclArgs& args, Pass pass) noexcept {
   try {
     if (here.in_native != 0) return pass();
-    const CommTable::Pin pin = comms().pin(asked.comm);
+    const CommTable::Pin pin = comms().pin(args.comm);
     const auto would_pass = [&](const State* state) {
-      return refused(asked.collective, asked.count, asked.type, asked.op, asked.comm, state,
-                     asked.is_configured);
+      return refused(args.collective, args.count, args.type, args.op, args.comm, state,
+                     args.is_configured);
     };
     if (!pin) {
       const Result result = would_pass(nullptr);
@@ -149,8 +149,8 @@ Result serve(const Asked& asked, Pass pass) noexcept {
     }
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     Call call;
-    const bool known = translated(asked, *pin, call);
-    if (known && !asked.is_configured && takes(*pin, call)) {
+    const bool known = translated(args, *pin, call);
+    if (known && !args.is_configured && takes(*pin, call)) {
       if (here.depth == 0) return enqueue(*pin, call);
       noted_group().calls.push_back({pin.shared(), call});
       return ncclSuccess;
@@ -158,7 +158,7 @@ Result serve(const Asked& asked, Pass pass) noexcept {
     if (const Result result = would_pass(&*pin); result != ncclSuccess) return result;
     std::optional<CountedCall> counted;
     if (known) counted.emplace(call.request, kByNccl, call.stream, here.depth == 0);
-    return pass_in_order(pin, asked.stream, pass);
+    return pass_in_order(pin, args.stream, pass);
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, error.what());
     return result_of(error);
@@ -509,8 +509,8 @@ Result ncclGroupSimulateEnd(void* info) {
   if (here.depth > 0 && --here.depth == 0) {
     const EndedGroup dropped(std::exchange(here.open, nullptr));
     if (dropped != nullptr)
-      for (const std::shared_ptr<State>& asked : dropped->asked)
-        asked->engine->cancel_reservation();
+      for (const std::shared_ptr<State>& state : dropped->reservations)
+        state->engine->cancel_reservation();
   }
   return pass_on(native().group_simulate_end, info);
 }

@@ -63,7 +63,7 @@ struct State : PeerObserver {
   void fail_streams() noexcept override { engine->fail(); }
   /// True while a thread of plait's asks NCCL about it. NCCL allows one thread a communicator: so
   /// the program is answered ncclInProgress, and nothing is passed on.
-  bool is_asked_about() const {
+  bool is_being_queried() const {
     return making.load() != 0 || (phase.load() == Phase::attaching && background.load());
   }
 

@@ -64,15 +64,16 @@ struct Group {
   std::vector<NotedMessage> messages;
   std::vector<Passed> passed;
   std::vector<Made> made;
-  std::vector<std::shared_ptr<State>> asked;  ///< Engine::reserve_large_arena, once for each call
-  std::vector<GroupStreams> streams;          ///< when the group ends
+  std::vector<std::shared_ptr<State>>
+      reservations;                   ///< Engine::reserve_large_arena, once for each call
+  std::vector<GroupStreams> streams;  ///< when the group ends
 
   void clear() {
     calls.clear();
     messages.clear();
     passed.clear();
     made.clear();
-    asked.clear();
+    reservations.clear();
     streams.clear();
   }
 };

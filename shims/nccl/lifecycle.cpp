@@ -70,7 +70,7 @@ Result make_child(Comm comm, const Family& family, Comm* child, const Call& call
   if (here.in_native != 0) return call(child);
   Made one{child, {}, nullptr, {}};
   if (const CommTable::Pin pin = comms().pin(comm)) {
-    if (pin->is_asked_about()) return ncclInvalidArgument;  // as NCCL has it of one in progress
+    if (pin->is_being_queried()) return ncclInvalidArgument;  // as NCCL has it of one in progress
     one.parent = pin.shared();
   }
   if (one.parent == nullptr) {
@@ -182,7 +182,7 @@ template <class Function>
 Result ask(Comm comm, Function function, int* answer) {
   if (function == nullptr) return ncclInvalidUsage;
   if (here.in_native != 0) return function(comm, answer);
-  if (const CommTable::Pin pin = comms().pin(comm); pin && pin->is_asked_about())
+  if (const CommTable::Pin pin = comms().pin(comm); pin && pin->is_being_queried())
     return ncclInvalidArgument;
   return pass_on(function, comm, answer);
 }
@@ -251,7 +251,7 @@ Result ncclCommFinalize(Comm comm) {
   if (here.in_native != 0) return native().finalize(comm);
   std::shared_ptr<State> state;  // no pin: whoever aborts meanwhile waits for those
   if (const CommTable::Pin pin = comms().pin(comm)) {
-    if (pin->is_asked_about()) return ncclInvalidArgument;
+    if (pin->is_being_queried()) return ncclInvalidArgument;
     state = pin.shared();
   }
   const Result result = pass_on(native().finalize, comm);
@@ -293,7 +293,7 @@ Result ncclCommGetAsyncError(Comm comm, Result* error) {
   if (here.in_native != 0 || native().is_caller(__builtin_return_address(0)))
     return native().async_error(comm, error);
   const CommTable::Pin pin = comms().pin(comm);
-  if (pin && pin->is_asked_about() && error != nullptr) {
+  if (pin && pin->is_being_queried() && error != nullptr) {
     *error = ncclInProgress;
     return ncclSuccess;
   }

@@ -82,7 +82,7 @@ bool reserve_large_arena(State& state, const Call& call) {
   cuda::check_alignment(call.request, state.rank, call.input, call.output);
   const bool in_group = here.depth != 0;
   if (const CommTable::Pin pin = in_group ? comms().pin(state.comm) : CommTable::Pin())
-    noted_group().asked.push_back(pin.shared());
+    noted_group().reservations.push_back(pin.shared());
   return state.engine->reserve_large_arena(call.stream, in_group);
 }
 
@@ -200,8 +200,8 @@ namespace {
 Result state_of(const State& state) {
   const InNative inside;
   Result said = ncclSuccess;
-  const Result asked = native().async_error(state.comm, &said);
-  return asked == ncclSuccess ? said : asked;
+  const Result queried = native().async_error(state.comm, &said);
+  return queried == ncclSuccess ? said : queried;
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct Edges {
   void* stream = nullptr;
 };
 
-struct Asked {
+struct BlockCallArgs {
   plaitComm_t comm = nullptr;
   Collective collective = Collective::all_gather;
   int type = plait_fp32;
@@ -31,7 +31,7 @@ struct Asked {
 
 /// What is wrong with a rank's own arguments is told to the others, where these meet on the host.
 template <class Body>
-void told(Communicator& communicator, bool exchanges, const Body& body) {
+void refuse_on_error(Communicator& communicator, bool exchanges, const Body& body) {
   try {
     body();
   } catch (const Error& error) {
@@ -58,20 +58,21 @@ std::vector<std::uint64_t> list_of(const std::size_t* counts, int ranks) {
 using Own = std::function<OwnCounts()>;
 
 /// `own`, where not every rank knows all counts; else `counts` has them.
-plaitResult_t call(const Asked& asked, Edges edges, const std::size_t* counts, const Own& own) {
-  return guarded(asked.comm, [&] {
-    Communicator& communicator = *wanted(asked.comm, "comm")->communicator;
+plaitResult_t call(const BlockCallArgs& args, Edges edges, const std::size_t* counts,
+                   const Own& own) {
+  return guarded(args.comm, [&] {
+    Communicator& communicator = *wanted(args.comm, "comm")->communicator;
     std::optional<OwnCounts> mine;
     if (own) mine = own();
     const bool device = on_device(communicator, edges.input, edges.output, edges.stream);
     const bool exchanges = !device || mine;  // ranks, on the host
-    Request request = request_of(communicator, !exchanges, asked.collective, 0, asked.type,
-                                 asked.op, asked.root, 0);
+    Request request =
+        request_of(communicator, !exchanges, args.collective, 0, args.type, args.op, args.root, 0);
     for (BlocksAt* blocks : {&edges.in, &edges.out}) {
       blocks->ranks = blocks->counts == nullptr ? 0 : request.ranks;
       blocks->element_bytes = bytes_of(request.type);
     }
-    told(communicator, exchanges, [&] {
+    refuse_on_error(communicator, exchanges, [&] {
       if (!mine) request.counts = list_of(wanted(counts, "counts"), request.ranks);
       check_edge(edges.in, "sendbuff", edges.input, device, false);
       check_edge(edges.out, "recvbuff", edges.output, device, true);
@@ -82,7 +83,7 @@ plaitResult_t call(const Asked& asked, Edges edges, const std::size_t* counts, c
     if (unpacks) output.resize(edges.out.bytes());
     const void* const from = packs ? input.data() : edges.input;
     void* const to = unpacks ? output.data() : edges.output;
-    const CallOptions& options = asked.comm->options;
+    const CallOptions& options = args.comm->options;
     if (device && mine)
       communicator.enqueue(request, *mine, from, to, edges.stream, options);
     else if (device)
