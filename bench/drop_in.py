@@ -33,7 +33,7 @@ def leave_new(leave: bool) -> None:
 
 
 def served() -> list[int]:
-    """Calls that plait served and passed on so far; empty where it is not there."""
+    """Calls that plait served and forwarded so far; empty where it is not there."""
     library = drop_in()
     if library is None:
         return []

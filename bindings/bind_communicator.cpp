@@ -187,7 +187,7 @@ void bind_communicator(nb::module_& module) {
   type.def_static(
           "create",
           [](CommunicatorOptions options) {
-            options.interrupt = hear_signals;
+            options.interrupt = check_signals;
             nb::gil_scoped_release unlocked;
             return Communicator::create(options);
           },
@@ -219,7 +219,7 @@ void bind_communicator(nb::module_& module) {
           "refuse",
           [](Communicator& comm, int code, const std::string& reason) {
             comm.refuse(static_cast<ErrorCode>(code), reason);
-            raise_heard();
+            throw_pending_interrupt();
           },
           nb::arg("code"), nb::arg("reason"), release())
       .def("pair", &Communicator::pair, nb::arg("peer"), nb::rv_policy::reference_internal,

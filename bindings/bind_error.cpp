@@ -39,7 +39,7 @@ void add_class(nb::module_& module, plait::ErrorCode code, const char* class_nam
 
 }  // namespace
 
-void hear_signals() {
+void check_signals() {
   if (syscall(SYS_gettid) != getpid() || Py_IsInitialized() == 0) return;
   const nb::gil_scoped_acquire locked;
   if (PyErr_CheckSignals() == 0) return;
@@ -47,13 +47,13 @@ void hear_signals() {
   throw interrupted();
 }
 
-void pass_on(const nb::python_error& error) {
+void throw_if_interrupt(const nb::python_error& error) {
   if (error.matches(PyExc_Exception)) return;
   raised = std::make_unique<nb::python_error>(error);
   throw interrupted();
 }
 
-void raise_heard() {
+void throw_pending_interrupt() {
   if (raised != nullptr) throw interrupted();
 }
 

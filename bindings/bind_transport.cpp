@@ -18,7 +18,7 @@ auto in_python(const Call& call) {
   try {
     return call();
   } catch (const nb::python_error& error) {
-    pass_on(error);
+    throw_if_interrupt(error);
     throw Error(ErrorCode::peer_lost, error.what());
   }
 }
@@ -90,7 +90,7 @@ void bind_transport(nb::module_& module) {
           try {
             made = (*kept)(rank, ranks, arrive_s, unique_id);
           } catch (const nb::python_error& error) {
-            pass_on(error);
+            throw_if_interrupt(error);
             throw Error(
                 error.matches(PyExc_TimeoutError) ? ErrorCode::timeout : ErrorCode::mismatch,
                 nb::cast<std::string>(nb::str(error.value())));

@@ -1,5 +1,5 @@
 // The collectives and groups as the program calls them: each becomes a Request, and is served or
-// passed on untouched. No exception leaves these functions.
+// forwarded untouched. No exception leaves these functions.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -73,48 +73,49 @@ bool translated(const NcclArgs& args, const State& state, Call& call) {
   return translate_type(args.type, request.type) && translate_op(args.op, request.op);
 }
 
-/// Passes a call of a known communicator on, in order with those that plait served.
-template <class Pass>
-Result pass_in_order(const CommTable::Pin& pin, Stream stream, Pass pass) {
+/// Forwards a call of a known communicator to NCCL, in order with calls that plait served.
+template <class NativeCall>
+Result forward_in_order(const CommTable::Pin& pin, Stream stream, NativeCall native_call) {
   if (pin->phase.load(std::memory_order_acquire) != Phase::attached && pin->launches == nullptr)
-    return pass();
+    return native_call();
   const bool is_alone = here.depth == 0;  // else NCCL launches it when the group ends
   std::optional<StreamOrder::Place> place;
-  if (is_alone) place = begin_passed(*pin, stream);
-  const Result result = pass();
+  if (is_alone) place = begin_forwarded(*pin, stream);
+  const Result result = native_call();
   if (result != ncclSuccess && result != ncclInProgress) return result;
   if (is_alone && result == ncclInProgress) {
     pin->late.add([state = &*pin, stream, place] { end_call(*state, stream, place); });
   } else if (is_alone) {
     end_call(*pin, stream, place);
   } else {
-    std::vector<Passed>& passed = noted_group().passed;
-    if (passed.empty() || passed.back().stream != stream || passed.back().state.get() != &*pin)
-      passed.push_back({pin.shared(), stream, {}});
+    std::vector<ForwardedStream>& forwarded = noted_group().forwarded;
+    if (forwarded.empty() || forwarded.back().stream != stream ||
+        forwarded.back().state.get() != &*pin)
+      forwarded.push_back({pin.shared(), stream, {}});
   }
   return result;
 }
 
 /// A call that plait never takes.
-template <class Pass>
-Result pass_only(Comm comm, Stream stream, Pass pass) noexcept {
+template <class NativeCall>
+Result forward_only(Comm comm, Stream stream, NativeCall native_call) noexcept {
   try {
-    if (here.in_native != 0) return pass();
+    if (here.in_native != 0) return native_call();
     const CommTable::Pin pin = comms().pin(comm);
-    if (!pin) return pass();
+    if (!pin) return native_call();
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
-    return pass_in_order(pin, stream, pass);
+    return forward_in_order(pin, stream, native_call);
   } catch (const std::exception& error) {
     return result_of(error);
   }
 }
 
 /// A send or a receive, of `count` elements. What is wrong with it NCCL says.
-template <class Pass>
+template <class NativeCall>
 Result serve_message(Message message, std::size_t count, int type, Comm comm, Stream stream,
-                     Pass pass) noexcept {
+                     NativeCall native_call) noexcept {
   try {
-    if (here.in_native != 0) return pass();
+    if (here.in_native != 0) return native_call();
     DataType known{};
     const bool is_known = translate_type(type, known);
     if (is_known) message.bytes = count * bytes_of(known);
@@ -124,8 +125,8 @@ Result serve_message(Message message, std::size_t count, int type, Comm comm, St
     const bool served =
         pin && is_known && message.peer >= 0 && message.peer < pin->ranks && takes_messages(*pin);
     if (is_known) count_message(message.sends, message.bytes, served);
-    if (!pin) return pass();
-    if (!served) return pass_in_order(pin, stream, pass);
+    if (!pin) return native_call();
+    if (!served) return forward_in_order(pin, stream, native_call);
     if (here.depth == 0) return enqueue(*pin, stream, {message});
     noted_group().messages.push_back({pin.shared(), {message, stream}});
     return ncclSuccess;
@@ -134,18 +135,18 @@ Result serve_message(Message message, std::size_t count, int type, Comm comm, St
   }
 }
 
-template <class Pass>
-Result serve(const NcclArgs& args, Pass pass) noexcept {
+template <class NativeCall>
+Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
   try {
-    if (here.in_native != 0) return pass();
+    if (here.in_native != 0) return native_call();
     const CommTable::Pin pin = comms().pin(args.comm);
-    const auto would_pass = [&](const State* state) {
+    const auto strict_result = [&](const State* state) {
       return refused(args.collective, args.count, args.type, args.op, args.comm, state,
                      args.is_configured);
     };
     if (!pin) {
-      const Result result = would_pass(nullptr);
-      return result != ncclSuccess ? result : pass();
+      const Result result = strict_result(nullptr);
+      return result != ncclSuccess ? result : native_call();
     }
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
     Call call;
@@ -155,10 +156,10 @@ Result serve(const NcclArgs& args, Pass pass) noexcept {
       noted_group().calls.push_back({pin.shared(), call});
       return ncclSuccess;
     }
-    if (const Result result = would_pass(&*pin); result != ncclSuccess) return result;
+    if (const Result result = strict_result(&*pin); result != ncclSuccess) return result;
     std::optional<CountedCall> counted;
     if (known) counted.emplace(call.request, kByNccl, call.stream, here.depth == 0);
-    return pass_in_order(pin, args.stream, pass);
+    return forward_in_order(pin, args.stream, native_call);
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, error.what());
     return result_of(error);
@@ -204,13 +205,13 @@ Stream main_of(const Group& group, const State* state, Stream stream) {
 Result join_streams(Group& group) {
   if (group.calls.empty() && group.messages.empty()) return ncclSuccess;
   for (const Noted& one : group.calls)
-    streams_of(group, one.state.get(), one.call.stream).serves = true;
+    streams_of(group, one.state.get(), one.call.stream).has_served = true;
   for (const NotedMessage& one : group.messages)
-    streams_of(group, one.state.get(), one.sent.stream).serves = true;
-  for (const Passed& one : group.passed)
-    streams_of(group, one.state.get(), one.stream).passes = true;
+    streams_of(group, one.state.get(), one.sent.stream).has_served = true;
+  for (const ForwardedStream& one : group.forwarded)
+    streams_of(group, one.state.get(), one.stream).has_forwarded = true;
   std::erase_if(group.streams,
-                [](const GroupStreams& one) { return !one.serves || one.others.empty(); });
+                [](const GroupStreams& one) { return !one.has_served || one.others.empty(); });
   if (group.streams.empty()) return ncclSuccess;
   for (Noted& one : group.calls) one.call.stream = main_of(group, one.state.get(), one.call.stream);
   for (NotedMessage& one : group.messages)
@@ -218,7 +219,7 @@ Result join_streams(Group& group) {
   Result result = ncclSuccess;
   for (const GroupStreams& one : group.streams) {
     Result joined = join(one);
-    if (joined == ncclSuccess && one.passes) joined = release(one);
+    if (joined == ncclSuccess && one.has_forwarded) joined = release(one);
     if (result == ncclSuccess) result = joined;
   }
   return result;
@@ -226,7 +227,7 @@ Result join_streams(Group& group) {
 
 /// All of the group is on its streams.
 Result let_streams_go(const GroupStreams& streams) {
-  const Result joined = streams.passes ? join(streams) : ncclSuccess;
+  const Result joined = streams.has_forwarded ? join(streams) : ncclSuccess;
   return joined != ncclSuccess ? joined : release(streams);
 }
 
@@ -256,22 +257,22 @@ Result enqueue_messages(const std::vector<NotedMessage>& noted) {
 }
 
 /// NCCL has put a call of its own on the stream.
-void end_passed(State& state, Stream stream, const std::optional<StreamOrder::Place>& place) {
+void end_forwarded(State& state, Stream stream, const std::optional<StreamOrder::Place>& place) {
   if (state.launches != nullptr) state.launches->before(stream);  // of this group too
   end_call(state, stream, place);
 }
 
 /// NCCL launches the group in a thread of its own: its communicators hear when that is done.
 void end_late(Group& group) {
-  for (const Passed& one : group.passed) {
+  for (const ForwardedStream& one : group.forwarded) {
     State* const state = one.state.get();
     state->late.add(
-        [state, stream = one.stream, place = one.place] { end_passed(*state, stream, place); });
+        [state, stream = one.stream, place = one.place] { end_forwarded(*state, stream, place); });
   }
   for (GroupStreams& one : group.streams)
-    if (one.passes)
+    if (one.has_forwarded)
       one.state->late.add([streams = one] { static_cast<void>(let_streams_go(streams)); });
-  std::erase_if(group.streams, [](const GroupStreams& one) { return one.passes; });
+  std::erase_if(group.streams, [](const GroupStreams& one) { return one.has_forwarded; });
 }
 
 /// Where noted calls go on with NCCL, between nodes, and the communicators do not block: waits
@@ -280,7 +281,7 @@ bool await_launched(const Group& group) {
   if (std::none_of(group.calls.begin(), group.calls.end(),
                    [](const Noted& one) { return one.state->engine->uses_nccl(); }))
     return false;
-  for (const Passed& one : group.passed) await_launched(*one.state);
+  for (const ForwardedStream& one : group.forwarded) await_launched(*one.state);
   return true;
 }
 
@@ -288,7 +289,7 @@ bool await_launched(const Group& group) {
 Result end_group() noexcept {
   here.depth = 0;
   const EndedGroup ended(std::exchange(here.open, nullptr));
-  if (ended == nullptr) return pass_on(native().group_end);
+  if (ended == nullptr) return forward(native().group_end);
   try {
     Result result = join_streams(*ended);
     const std::vector<Noted*> calls = in_turns(ended->calls);
@@ -302,13 +303,14 @@ Result end_group() noexcept {
     enqueue_noted(false);
     const Result moved = enqueue_messages(ended->messages);
     if (result == ncclSuccess) result = moved;
-    for (Passed& one : ended->passed) one.place = begin_passed(*one.state, one.stream);
-    const Result native_end = pass_on(native().group_end);
+    for (ForwardedStream& one : ended->forwarded)
+      one.place = begin_forwarded(*one.state, one.stream);
+    const Result native_end = forward(native().group_end);
     if (native_end != ncclSuccess && native_end != ncclInProgress) return native_end;
     const bool is_late = native_end == ncclInProgress && !await_launched(*ended);
     if (is_late) end_late(*ended);
-    for (const Passed& one : ended->passed)
-      if (!is_late) end_passed(*one.state, one.stream, one.place);
+    for (const ForwardedStream& one : ended->forwarded)
+      if (!is_late) end_forwarded(*one.state, one.stream, one.place);
     enqueue_noted(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
     for (const GroupStreams& one : ended->streams)
       if (const Result gone = let_streams_go(one); result == ncclSuccess) result = gone;
@@ -328,61 +330,61 @@ using plait::Collective;
 Result ncclAllReduce(const void* input, void* output, std::size_t count, int type, int op,
                      Comm comm, Stream stream) {
   return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream}, [&] {
-    return pass_on(native().all_reduce, input, output, count, type, op, comm, stream);
+    return forward(native().all_reduce, input, output, count, type, op, comm, stream);
   });
 }
 
 Result ncclReduceScatter(const void* input, void* output, std::size_t count, int type, int op,
                          Comm comm, Stream stream) {
   return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream}, [&] {
-    return pass_on(native().reduce_scatter, input, output, count, type, op, comm, stream);
+    return forward(native().reduce_scatter, input, output, count, type, op, comm, stream);
   });
 }
 
 Result ncclAllGather(const void* input, void* output, std::size_t count, int type, Comm comm,
                      Stream stream) {
   return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream}, [&] {
-    return pass_on(native().all_gather, input, output, count, type, comm, stream);
+    return forward(native().all_gather, input, output, count, type, comm, stream);
   });
 }
 
 Result ncclBroadcast(const void* input, void* output, std::size_t count, int type, int root,
                      Comm comm, Stream stream) {
   return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream}, [&] {
-    return pass_on(native().broadcast, input, output, count, type, root, comm, stream);
+    return forward(native().broadcast, input, output, count, type, root, comm, stream);
   });
 }
 
 Result ncclBcast(void* buffer, std::size_t count, int type, int root, Comm comm, Stream stream) {
   return serve({Collective::broadcast, count, type, kSum, root, buffer, buffer, comm, stream},
-               [&] { return pass_on(native().bcast, buffer, count, type, root, comm, stream); });
+               [&] { return forward(native().bcast, buffer, count, type, root, comm, stream); });
 }
 
 Result ncclReduce(const void* input, void* output, std::size_t count, int type, int op, int root,
                   Comm comm, Stream stream) {
   return serve({Collective::reduce, count, type, op, root, input, output, comm, stream}, [&] {
-    return pass_on(native().reduce, input, output, count, type, op, root, comm, stream);
+    return forward(native().reduce, input, output, count, type, op, root, comm, stream);
   });
 }
 
 Result ncclAlltoAll(const void* input, void* output, std::size_t count, int type, Comm comm,
                     Stream stream) {
   return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream}, [&] {
-    return pass_on(native().all_to_all, input, output, count, type, comm, stream);
+    return forward(native().all_to_all, input, output, count, type, comm, stream);
   });
 }
 
 Result ncclGather(const void* input, void* output, std::size_t count, int type, int root, Comm comm,
                   Stream stream) {
   return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream}, [&] {
-    return pass_on(native().gather, input, output, count, type, root, comm, stream);
+    return forward(native().gather, input, output, count, type, root, comm, stream);
   });
 }
 
 Result ncclScatter(const void* input, void* output, std::size_t count, int type, int root,
                    Comm comm, Stream stream) {
   return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream}, [&] {
-    return pass_on(native().scatter, input, output, count, type, root, comm, stream);
+    return forward(native().scatter, input, output, count, type, root, comm, stream);
   });
 }
 
@@ -390,7 +392,7 @@ Result ncclAllReduceConfig(const void* input, void* output, std::size_t count, i
                            Comm comm, Stream stream, const void* config) {
   return serve({Collective::all_reduce, count, type, op, 0, input, output, comm, stream, true},
                [&] {
-                 return pass_on(native().all_reduce_config, input, output, count, type, op, comm,
+                 return forward(native().all_reduce_config, input, output, count, type, op, comm,
                                 stream, config);
                });
 }
@@ -399,7 +401,7 @@ Result ncclReduceScatterConfig(const void* input, void* output, std::size_t coun
                                Comm comm, Stream stream, const void* config) {
   return serve({Collective::reduce_scatter, count, type, op, 0, input, output, comm, stream, true},
                [&] {
-                 return pass_on(native().reduce_scatter_config, input, output, count, type, op,
+                 return forward(native().reduce_scatter_config, input, output, count, type, op,
                                 comm, stream, config);
                });
 }
@@ -408,7 +410,7 @@ Result ncclAllGatherConfig(const void* input, void* output, std::size_t count, i
                            Stream stream, const void* config) {
   return serve({Collective::all_gather, count, type, kSum, 0, input, output, comm, stream, true},
                [&] {
-                 return pass_on(native().all_gather_config, input, output, count, type, comm,
+                 return forward(native().all_gather_config, input, output, count, type, comm,
                                 stream, config);
                });
 }
@@ -417,7 +419,7 @@ Result ncclBroadcastConfig(const void* input, void* output, std::size_t count, i
                            Comm comm, Stream stream, const void* config) {
   return serve({Collective::broadcast, count, type, kSum, root, input, output, comm, stream, true},
                [&] {
-                 return pass_on(native().broadcast_config, input, output, count, type, root, comm,
+                 return forward(native().broadcast_config, input, output, count, type, root, comm,
                                 stream, config);
                });
 }
@@ -425,7 +427,7 @@ Result ncclBroadcastConfig(const void* input, void* output, std::size_t count, i
 Result ncclReduceConfig(const void* input, void* output, std::size_t count, int type, int op,
                         int root, Comm comm, Stream stream, const void* config) {
   return serve({Collective::reduce, count, type, op, root, input, output, comm, stream, true}, [&] {
-    return pass_on(native().reduce_config, input, output, count, type, op, root, comm, stream,
+    return forward(native().reduce_config, input, output, count, type, op, root, comm, stream,
                    config);
   });
 }
@@ -434,7 +436,7 @@ Result ncclAlltoAllConfig(const void* input, void* output, std::size_t count, in
                           Stream stream, const void* config) {
   return serve({Collective::all_to_all, count, type, kSum, 0, input, output, comm, stream, true},
                [&] {
-                 return pass_on(native().all_to_all_config, input, output, count, type, comm,
+                 return forward(native().all_to_all_config, input, output, count, type, comm,
                                 stream, config);
                });
 }
@@ -443,7 +445,7 @@ Result ncclGatherConfig(const void* input, void* output, std::size_t count, int 
                         Comm comm, Stream stream, const void* config) {
   return serve({Collective::gather, count, type, kSum, root, input, output, comm, stream, true},
                [&] {
-                 return pass_on(native().gather_config, input, output, count, type, root, comm,
+                 return forward(native().gather_config, input, output, count, type, root, comm,
                                 stream, config);
                });
 }
@@ -452,7 +454,7 @@ Result ncclScatterConfig(const void* input, void* output, std::size_t count, int
                          Comm comm, Stream stream, const void* config) {
   return serve({Collective::scatter, count, type, kSum, root, input, output, comm, stream, true},
                [&] {
-                 return pass_on(native().scatter_config, input, output, count, type, root, comm,
+                 return forward(native().scatter_config, input, output, count, type, root, comm,
                                 stream, config);
                });
 }
@@ -460,39 +462,39 @@ Result ncclScatterConfig(const void* input, void* output, std::size_t count, int
 Result ncclPutSignal(const void* input, std::size_t count, int type, int peer, void* window,
                      std::size_t offset, int signal, int context, unsigned flags, Comm comm,
                      Stream stream) {
-  return pass_only(comm, stream, [&] {
-    return pass_on(native().put_signal, input, count, type, peer, window, offset, signal, context,
+  return forward_only(comm, stream, [&] {
+    return forward(native().put_signal, input, count, type, peer, window, offset, signal, context,
                    flags, comm, stream);
   });
 }
 
 Result ncclSignal(int peer, int signal, int context, unsigned flags, Comm comm, Stream stream) {
-  return pass_only(comm, stream, [&] {
-    return pass_on(native().signal, peer, signal, context, flags, comm, stream);
+  return forward_only(comm, stream, [&] {
+    return forward(native().signal, peer, signal, context, flags, comm, stream);
   });
 }
 
 Result ncclWaitSignal(int count, void* signals, Comm comm, Stream stream) {
-  return pass_only(comm, stream,
-                   [&] { return pass_on(native().wait_signal, count, signals, comm, stream); });
+  return forward_only(comm, stream,
+                      [&] { return forward(native().wait_signal, count, signals, comm, stream); });
 }
 
 Result ncclSend(const void* input, std::size_t count, int type, int peer, Comm comm,
                 Stream stream) {
   return serve_message({true, peer, const_cast<void*>(input), 0}, count, type, comm, stream, [&] {
-    return pass_on(native().send, input, count, type, peer, comm, stream);
+    return forward(native().send, input, count, type, peer, comm, stream);
   });
 }
 
 Result ncclRecv(void* output, std::size_t count, int type, int peer, Comm comm, Stream stream) {
   return serve_message({false, peer, output, 0}, count, type, comm, stream, [&] {
-    return pass_on(native().receive, output, count, type, peer, comm, stream);
+    return forward(native().receive, output, count, type, peer, comm, stream);
   });
 }
 
 Result ncclGroupStart() {
   if (here.in_native != 0) return native().group_start();
-  const Result result = pass_on(native().group_start);
+  const Result result = forward(native().group_start);
   if (result == ncclSuccess) ++here.depth;
   return result;
 }
@@ -501,7 +503,7 @@ Result ncclGroupEnd() {
   if (here.in_native != 0) return native().group_end();
   if (here.depth == 1) return end_group();
   if (here.depth > 1) --here.depth;
-  return pass_on(native().group_end);
+  return forward(native().group_end);
 }
 
 Result ncclGroupSimulateEnd(void* info) {
@@ -512,7 +514,7 @@ Result ncclGroupSimulateEnd(void* info) {
       for (const std::shared_ptr<State>& state : dropped->reservations)
         state->engine->cancel_reservation();
   }
-  return pass_on(native().group_simulate_end, info);
+  return forward(native().group_simulate_end, info);
 }
 
 int plait_nccl_counters(plait::CounterRow* rows, int capacity) {

@@ -23,7 +23,7 @@ namespace plait::nccl {
 enum class Phase : int {
   attaching,  ///< a helper thread is at it (communicators that do not block)
   attached,
-  on_nccl,  ///< agreed: all calls pass on
+  on_nccl,  ///< all ranks agreed: every call is forwarded to NCCL
   failed,   ///< attaching broke on the way; calls return `error`
   aborted,
 };
@@ -62,7 +62,7 @@ struct State : PeerObserver {
   void lost(int rank, int process, Loss how) override;
   void fail_streams() noexcept override { engine->fail(); }
   /// True while a thread of plait's asks NCCL about it. NCCL allows one thread a communicator: so
-  /// the program is answered ncclInProgress, and nothing is passed on.
+  /// the program is answered ncclInProgress, and nothing is forwarded.
   bool is_being_queried() const {
     return making.load() != 0 || (phase.load() == Phase::attaching && background.load());
   }
@@ -101,7 +101,7 @@ class CommTable {
  public:
   static constexpr std::size_t kSlots = 4096;
 
-  /// Null where the table is full: such a communicator passes everything on.
+  /// Null where the table is full: every call of such a communicator is forwarded.
   std::shared_ptr<State> insert(std::unique_ptr<State> state);
   /// Each communicator there is, pinned meanwhile.
   template <class Look>

@@ -43,7 +43,7 @@ struct Made {
 };
 
 /// A stream on which NCCL will run calls of a communicator.
-struct Passed {
+struct ForwardedStream {
   std::shared_ptr<State> state;
   Stream stream;
   std::optional<StreamOrder::Place> place;  ///< of the stream, when the group ends
@@ -54,15 +54,15 @@ struct GroupStreams {
   State* state = nullptr;
   Stream main = nullptr;
   std::vector<Stream> others;
-  bool serves = false;  ///< plait runs some of them
-  bool passes = false;  ///< NCCL does
+  bool has_served = false;     ///< plait runs some of them
+  bool has_forwarded = false;  ///< NCCL does
 };
 
 /// What waits for the end of the outermost group.
 struct Group {
   std::vector<Noted> calls;
   std::vector<NotedMessage> messages;
-  std::vector<Passed> passed;
+  std::vector<ForwardedStream> forwarded;
   std::vector<Made> made;
   std::vector<std::shared_ptr<State>>
       reservations;                   ///< Engine::reserve_large_arena, once for each call
@@ -71,7 +71,7 @@ struct Group {
   void clear() {
     calls.clear();
     messages.clear();
-    passed.clear();
+    forwarded.clear();
     made.clear();
     reservations.clear();
     streams.clear();
@@ -105,9 +105,9 @@ class InNative {
   InNative& operator=(const InNative&) = delete;
 };
 
-/// Passes on what nothing but NCCL can answer: a library without the function.
+/// Calls the native function; ncclInvalidUsage if the library lacks it.
 template <class Function, class... Arguments>
-Result pass_on(Function function, Arguments... arguments) {
+Result forward(Function function, Arguments... arguments) {
   const InNative inside;
   return function == nullptr ? ncclInvalidUsage : function(arguments...);
 }

@@ -53,7 +53,7 @@ Result make(const Family& family, Comm* made, Function function, Arguments... ar
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
   if (here.in_native != 0) return function(arguments...);
   Made one{made, prepare(family.ranks, family.device, family.configured), nullptr, {}};
-  return attach(std::move(one), pass_on(function, arguments...));
+  return attach(std::move(one), forward(function, arguments...));
 }
 
 void say_unknown(Comm parent) {
@@ -184,7 +184,7 @@ Result ask(Comm comm, Function function, int* answer) {
   if (here.in_native != 0) return function(comm, answer);
   if (const CommTable::Pin pin = comms().pin(comm); pin && pin->is_being_queried())
     return ncclInvalidArgument;
-  return pass_on(function, comm, answer);
+  return forward(function, comm, answer);
 }
 
 }  // namespace
@@ -214,7 +214,7 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   for (int i = 0; i < count; ++i)
     made.push_back(
         {comms + i, prepare(count, devices == nullptr ? i : devices[i], {}), nullptr, {}});
-  const Result result = pass_on(native().init_all, comms, count, devices);
+  const Result result = forward(native().init_all, comms, count, devices);
   if (result != ncclSuccess) return result;
   try {
     return attach_made(made, result);
@@ -254,7 +254,7 @@ Result ncclCommFinalize(Comm comm) {
     if (pin->is_being_queried()) return ncclInvalidArgument;
     state = pin.shared();
   }
-  const Result result = pass_on(native().finalize, comm);
+  const Result result = forward(native().finalize, comm);
   if (state == nullptr || (result != ncclSuccess && result != ncclInProgress)) return result;
   if (result == ncclInProgress)
     state->finalizing.store(true);
@@ -267,7 +267,7 @@ Result ncclCommDestroy(Comm comm) {
   if (native().destroy == nullptr) return ncclInvalidUsage;
   if (here.in_native != 0) return native().destroy(comm);
   removed(comm);  // what plait has beside the communicator goes before NCCL's own
-  return pass_on(native().destroy, comm);
+  return forward(native().destroy, comm);
 }
 
 Result ncclCommAbort(Comm comm) {
@@ -278,13 +278,13 @@ Result ncclCommAbort(Comm comm) {
   std::shared_ptr<State> state = removed(comm);
   // A helper that is kept inside NCCL, by ranks that do not come, ends by NCCL's abort alone.
   if (state != nullptr && state->phase.load() != Phase::attaching) state.reset();
-  return pass_on(native().abort, comm);
+  return forward(native().abort, comm);
 }
 
 Result ncclCommRevoke(Comm comm, int flags) {
   if (native().revoke == nullptr) return ncclInvalidUsage;
   interrupt(comm);
-  return pass_on(native().revoke, comm, flags);
+  return forward(native().revoke, comm, flags);
 }
 
 Result ncclCommGetAsyncError(Comm comm, Result* error) {
@@ -297,7 +297,7 @@ Result ncclCommGetAsyncError(Comm comm, Result* error) {
     *error = ncclInProgress;
     return ncclSuccess;
   }
-  const Result result = pass_on(native().async_error, comm, error);
+  const Result result = forward(native().async_error, comm, error);
   if (result != ncclSuccess || error == nullptr || *error != ncclSuccess || !pin) return result;
   try {
     *error = state_beside(*pin);

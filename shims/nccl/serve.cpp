@@ -121,10 +121,10 @@ bool takes_messages(const State& state) {
   return taken;
 }
 
-std::optional<StreamOrder::Place> begin_passed(State& state, Stream stream) {
+std::optional<StreamOrder::Place> begin_forwarded(State& state, Stream stream) {
   if (state.launches != nullptr) state.launches->before(stream);
   if (state.phase.load(std::memory_order_acquire) != Phase::attached) return std::nullopt;
-  return state.order.before_passed(*state.marker, stream);
+  return state.order.before_forwarded(*state.marker, stream);
 }
 
 void end_call(State& state, Stream stream, const std::optional<StreamOrder::Place>& place) {

@@ -28,9 +28,9 @@ Result release(const GroupStreams& streams);
 void await_launched(State& state);
 /// Around a call that NCCL runs, which is handed over between the two (in a group, at its end): it
 /// goes on behind the communicator's earlier calls, and others behind it.
-std::optional<StreamOrder::Place> begin_passed(State& state, Stream stream);
+std::optional<StreamOrder::Place> begin_forwarded(State& state, Stream stream);
 void end_call(State& state, Stream stream, const std::optional<StreamOrder::Place>& place);
-/// `state` cannot serve or pass on any more: what calls return then; ncclSuccess = it can.
+/// `state` cannot serve or forward any more: what calls return then; ncclSuccess = it can.
 Result blocked(State& state);
 
 }  // namespace plait::nccl

@@ -11,7 +11,8 @@
 namespace plait::nccl {
 
 /// A CallOrder, of which a communicator has one, and what only this door needs: a lock, since calls
-/// that pass hold none of the engine's, and no waits before the first call that plait serves.
+/// that are forwarded hold none of the engine's, and no waits before the first call that plait
+/// serves.
 class StreamOrder {
  public:
   using Place = cuda::StreamPlace;
@@ -25,7 +26,7 @@ class StreamOrder {
     return order_.before(marker, stream);
   }
   /// The same of a call that NCCL runs, now that it is handed over: in a group, at its end.
-  Place before_passed(Marker& marker, Stream stream) {
+  Place before_forwarded(Marker& marker, Stream stream) {
     const std::lock_guard<std::mutex> hold(guard_);
     return order_.before(marker, stream, has_served_);
   }

@@ -391,7 +391,9 @@ def _under_mpi() -> list[Check]:
     told = os.environ.get("PLAIT_MPI_HOST") == "1"
     # By the device nodes, as the drop-in looks for them: it asks no driver.
     has_gpus = any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
-    alone = "collectives on device memory alone are served" if has_gpus else "all calls pass on"
+    alone = (
+        "collectives on device memory alone are served" if has_gpus else "all calls are forwarded"
+    )
     return [
         Check("drop-in", "ok" if there else "missing", str(library), advice),
         Check(

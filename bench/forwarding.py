@@ -1,7 +1,7 @@
-"""What the drop-in costs where it passes calls on: its functions beside NCCL's own, by turns.
+"""Cost of a call that the drop-in forwards: its functions against NCCL's own, alternating.
 
     LD_PRELOAD=libplait_nccl.so PLAIT_NCCL_LIB=/.../libnccl.so.2 PLAIT_OPS=broadcast \\
-        torchrun --nproc-per-node 2 bench/passed_on.py --csv rows.csv
+        torchrun --nproc-per-node 2 bench/forwarding.py --csv rows.csv
 
 One communicator a rank, made through the drop-in. Blocks of calls go through the drop-in's
 functions and through the real library's by turns, in one process and on one stream, so that nothing
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--csv", default="")
     asked = parser.parse_args()
     if "all_reduce" in os.environ.get("PLAIT_OPS", "all_reduce"):
-        raise SystemExit("wanted all_reduces passed on: set PLAIT_OPS=broadcast")
+        raise SystemExit("wanted all_reduces forwarded: set PLAIT_OPS=broadcast")
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("gloo")
