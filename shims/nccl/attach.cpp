@@ -22,13 +22,13 @@
 #include "comm/nccl/native.hpp"
 #include "comm/nodes/node_program.hpp"
 #include "plait/error.hpp"
-#include "shims/nccl/card_exchange.hpp"
 #include "shims/nccl/group.hpp"
-#include "shims/nccl/keep.hpp"
-#include "shims/nccl/leave.hpp"
-#include "shims/nccl/news.hpp"
+#include "shims/nccl/log_once.hpp"
+#include "shims/nccl/never_free.hpp"
 #include "shims/nccl/nodes.hpp"
 #include "shims/nccl/settings.hpp"
+#include "shims/nccl/setup_exchange.hpp"
+#include "shims/nccl/teardown.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -45,7 +45,7 @@ unsigned most_blocks(unsigned configured) {
 }
 
 /// A rank's first card.
-struct Introduced {
+struct RankRecord {
   std::string host, device, settings;
   std::string process;       ///< on that host
   std::string word;          ///< that no other call has
@@ -54,24 +54,25 @@ struct Introduced {
 };
 
 /// Where this rank is. Error where it cannot take part.
-Place place_of(const State& state) {
+RankLocation location_of(const CommState& state) {
   if (!settings().refusal.empty()) throw Error(ErrorCode::invalid_argument, settings().refusal);
   if (leaves_new.load())
     throw Error(ErrorCode::unsupported, "the program wants it so (plait_nccl_leave_new)");
   if (major_of(native().version) != 2)
     throw Error(ErrorCode::unsupported,
                 text("NCCL ", native().version, " is unknown to this plait: it knows version 2"));
-  return platform().place(state.device);
+  return platform().location(state.device);
 }
 
-std::vector<Introduced> introduce(State& state, const Allgather& carry) {
-  Place place;
-  const std::optional<Error> failure = attempt([&] { place = place_of(state); });
-  std::vector<Introduced> all;
+std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carry) {
+  RankLocation location;
+  const std::optional<Error> failure = attempt([&] { location = location_of(state); });
+  std::vector<RankRecord> all;
   for (const std::string& card :
        vote(carry, failure,
-            pack({place.host, place.device, settings().shared, text(::getpid()), unique_word(),
-                  publish_liveness(state.place), text(most_blocks(state.configured.most_ctas))}))) {
+            pack({location.host, location.device, settings().shared, text(::getpid()),
+                  unique_word(), publish_liveness(state.liveness_index),
+                  text(most_blocks(state.configured.most_ctas))}))) {
     std::vector<std::string> parts = unpack(card);
     if (parts.size() != 7) throw AgreedError(ErrorCode::mismatch, "a malformed first card");
     all.push_back({parts[0], parts[1], parts[2], parts[0] + ' ' + parts[3], parts[4], parts[5],
@@ -81,7 +82,7 @@ std::vector<Introduced> introduce(State& state, const Allgather& carry) {
 }
 
 /// AgreedError where these ranks stay on NCCL. Of the cards alone.
-void require_alike(const std::vector<Introduced>& all) {
+void require_alike(const std::vector<RankRecord>& all) {
   std::set<std::string> devices;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].settings != all[0].settings)
@@ -94,21 +95,21 @@ void require_alike(const std::vector<Introduced>& all) {
   }
 }
 
-bool are_processes(const std::vector<Introduced>& all) {
+bool are_processes(const std::vector<RankRecord>& all) {
   std::set<std::string> processes;
-  for (const Introduced& one : all) processes.insert(one.process);
+  for (const RankRecord& one : all) processes.insert(one.process);
   return processes.size() == all.size();
 }
 
-Nodes nodes_of(const State& state, const std::vector<Introduced>& all) {
+Nodes nodes_of(const CommState& state, const std::vector<RankRecord>& all) {
   std::vector<std::string> hosts;
-  for (const Introduced& one : all) hosts.push_back(one.host);
+  for (const RankRecord& one : all) hosts.push_back(one.host);
   return plait::nodes_of(hosts, settings().env.node_size, state.rank);
 }
 
 /// Why nodes of these ranks stay on NCCL. A thread that drives several of them could not call NCCL
 /// between nodes for each in turn.
-std::string why_not(const Nodes& nodes, const std::vector<Introduced>& all) {
+std::string why_not(const Nodes& nodes, const std::vector<RankRecord>& all) {
   if (nodes.count() == 1) return {};
   if (const std::string why = nodes.why_unlike(); !why.empty()) return why;
   if (nodes.size() == 1) return text("each of the ", nodes.count(), " nodes has one rank only");
@@ -118,7 +119,7 @@ std::string why_not(const Nodes& nodes, const std::vector<Introduced>& all) {
 
 /// Makes state.across, NCCL's communicator of the ranks with my place in their nodes, where there
 /// are several. Before the engine: a rank whose engine fails could not come to it any more.
-void make_across(State& state, const Nodes& nodes) {
+void make_across(CommState& state, const Nodes& nodes) {
   if (nodes.count() == 1) return;
   const Result result =
       native().split(state.comm, nodes.place, nodes.mine, state.across.place(), nullptr);
@@ -135,16 +136,16 @@ void make_across(State& state, const Nodes& nodes) {
 }
 
 /// What all ranks' first cards agree on of an engine.
-struct Agreed {
+struct AgreedOptions {
   std::vector<std::string> devices;  // by rank
   unsigned most_blocks = 0;          // of a call; 0 = as many as are fastest
   bool in_processes = false;         // each rank in one of its own
 };
 
-Agreed agreed_on(const std::vector<Introduced>& all) {
-  Agreed agreed;
+AgreedOptions agreed_on(const std::vector<RankRecord>& all) {
+  AgreedOptions agreed;
   agreed.in_processes = are_processes(all);
-  for (const Introduced& one : all) {
+  for (const RankRecord& one : all) {
     agreed.devices.push_back(one.device);
     if (one.most_blocks != 0 && (agreed.most_blocks == 0 || one.most_blocks < agreed.most_blocks))
       agreed.most_blocks = one.most_blocks;
@@ -152,7 +153,7 @@ Agreed agreed_on(const std::vector<Introduced>& all) {
   return agreed;
 }
 
-void require_direct_access(const Nodes& nodes, const Agreed& agreed) {
+void require_direct_access(const Nodes& nodes, const AgreedOptions& agreed) {
   std::vector<std::string> devices;
   for (const int peer : nodes.peers())
     devices.push_back(agreed.devices[static_cast<std::size_t>(peer)]);
@@ -162,7 +163,8 @@ void require_direct_access(const Nodes& nodes, const Agreed& agreed) {
                               });
 }
 
-GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agreed& agreed) {
+GpuCallsOptions engine_options(const CommState& state, const Nodes& nodes,
+                               const AgreedOptions& agreed) {
   const Env& env = settings().env;
   const bool one_node = nodes.count() == 1;
   GpuCallsOptions made;
@@ -194,19 +196,21 @@ GpuCallsOptions engine_options(const State& state, const Nodes& nodes, const Agr
 }
 
 /// Of all ranks of the communicator, and of no others.
-std::unique_ptr<Engine> make_engine(State& state, const Nodes& nodes, const Agreed& agreed,
-                                    const Exchange& in_node) {
+std::unique_ptr<CommEngine> make_engine(CommState& state, const Nodes& nodes,
+                                        const AgreedOptions& agreed, const Exchange& in_node) {
   if (nodes.size() * nodes.count() != state.ranks)
     throw Error(ErrorCode::internal, text("an engine of ", nodes.count(), " nodes of ",
                                           nodes.size(), " for ", state.ranks, " ranks"));
-  std::unique_ptr<Engine> inside = platform().engine(engine_options(state, nodes, agreed), in_node);
+  std::unique_ptr<CommEngine> inside =
+      platform().engine(engine_options(state, nodes, agreed), in_node);
   if (nodes.count() == 1) return inside;
   return node_engine(nodes, state.device, std::move(inside), state.comm, state.across.stored());
 }
 
 /// Makes state.engine on all ranks. AgreedError where some rank has none; what only one node agrees
 /// on is told to the others too.
-void build(State& state, const Nodes& nodes, const Agreed& agreed, const Allgather& carry) {
+void build(CommState& state, const Nodes& nodes, const AgreedOptions& agreed,
+           const Allgather& carry) {
   std::optional<AgreedError> refused;  // by a vote of all
   const Exchange in_node = [&](const std::string& mine) {
     std::vector<std::string> all, found;
@@ -230,7 +234,7 @@ void build(State& state, const Nodes& nodes, const Agreed& agreed, const Allgath
 }
 
 /// What build() left of NCCL's, where it failed.
-void end_across(State& state) noexcept {
+void end_across(CommState& state) noexcept {
   if (state.engine != nullptr)
     state.engine->end_nccl();
   else if (Comm across = state.across.stored(); across != nullptr)
@@ -238,12 +242,12 @@ void end_across(State& state) noexcept {
 }
 
 /// Fills state.engine on all ranks, or throws AgreedError on all.
-void agree(State& state) {
-  CardExchange cards(state);
-  const Allgather carry = [&](const std::string& mine) { return cards.allgather(mine); };
-  const std::vector<Introduced> all = introduce(state, carry);
-  const Introduced& mine = all[static_cast<std::size_t>(state.rank)];
-  cards.synchronize_process(
+void agree(CommState& state) {
+  SetupExchange setup(state);
+  const Allgather carry = [&](const std::string& mine) { return setup.allgather(mine); };
+  const std::vector<RankRecord> all = exchange_records(state, carry);
+  const RankRecord& mine = all[static_cast<std::size_t>(state.rank)];
+  setup.synchronize_process(
       all[0].word, static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& one) {
         return one.process == mine.process;
       })));
@@ -252,11 +256,11 @@ void agree(State& state) {
   if (const std::string why = why_not(nodes, all); !why.empty())
     throw AgreedError(ErrorCode::unsupported, why);
   std::vector<std::optional<std::string>> liveness;
-  for (const Introduced& one : all)
+  for (const RankRecord& one : all)
     liveness.push_back(one.host == mine.host ? std::optional(one.liveness) : std::nullopt);
   std::shared_ptr<WatchedPeers> peers = open_peer_pages(liveness, state.rank);
-  cards.watch_for(peers);
-  const Agreed agreed = agreed_on(all);
+  setup.watch_for(peers);
+  const AgreedOptions agreed = agreed_on(all);
   state.most_blocks = agreed.most_blocks;
   try {
     if (nodes.count() > 1) vote(carry, attempt([&] { make_across(state, nodes); }), "");
@@ -271,18 +275,18 @@ void agree(State& state) {
 }
 
 /// Asks NCCL who this rank is; false where there is nothing to attach to.
-bool identify(State& state) {
+bool identify(CommState& state) {
   if (native().count(state.comm, &state.ranks) != ncclSuccess || state.ranks < 2) return false;
   return native().user_rank(state.comm, &state.rank) == ncclSuccess &&
          native().device(state.comm, &state.device) == ncclSuccess;
 }
 
-void attach(State* state, bool ready) noexcept {
+void attach(CommState* state, bool ready) noexcept {
   const InNative inside;  // all that this thread asks of NCCL is NCCL's to answer
   try {
     if (!ready) {
       wait_ready(*state);
-      if (!identify(*state)) return state->phase.store(Phase::on_nccl);
+      if (!identify(*state)) return state->phase.store(AttachPhase::on_nccl);
     }
     platform().enter_thread(state->device);
     try {
@@ -299,32 +303,32 @@ void attach(State* state, bool ready) noexcept {
                state->most_blocks == 0 ? "" : text("at most ", state->most_blocks, " blocks; "),
                "pid ", ::getpid(), ", NCCL ", native().version, " from ", native().path));
     else if (state->rank == 0)
-      log(is_news(state->reason) ? LogLevel::warn : LogLevel::info, 0,
+      log(first_time(state->reason) ? LogLevel::warn : LogLevel::info, 0,
           text("communicator ", state->comm, " of ", state->ranks,
                " ranks stays on NCCL: ", state->reason));
     state->staging.reset();
     state->launches = launch_order(state->device, state->configured.launches_in_order);
-    state->phase.store(attached ? Phase::attached : Phase::on_nccl);
+    state->phase.store(attached ? AttachPhase::attached : AttachPhase::on_nccl);
   } catch (const std::exception& error) {
     // A kernel may wait on it for ever, and freeing it would wait for that kernel.
-    if (state->staging != nullptr) keep(std::move(state->staging));
+    if (state->staging != nullptr) never_free(std::move(state->staging));
     state->reason = error.what();
     state->error = ncclRemoteError;
     log(LogLevel::warn, state->rank, text("attaching broke off: ", state->reason));
-    state->phase.store(Phase::failed);
+    state->phase.store(AttachPhase::failed);
   }
 }
 
 /// In a thread that nobody joins: it touches the state until that is no longer `attaching`, and who
 /// removes the state waits for that.
-void start_attaching(State* state, bool ready) {
+void start_attaching(CommState* state, bool ready) {
   try {
     quiet_thread([state, ready] { attach(state, ready); }).detach();
   } catch (const std::system_error& error) {
     state->reason = text("no thread to attach in: ", error.what());
     state->error = ncclSystemError;
     log(LogLevel::warn, state->rank, state->reason);
-    state->phase.store(Phase::failed);
+    state->phase.store(AttachPhase::failed);
   }
 }
 
@@ -343,12 +347,12 @@ void learn_what_beats_nccl(GpuGroup& group, const GpuCallsOptions& options,
   if (!options.bitwise) require_measured(group, why_no_table);
 }
 
-Prepared prepare(int ranks, int device, const Configured& configured) noexcept {
-  Prepared prepared{nullptr, configured};
+CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept {
+  CommSetup prepared{nullptr, configured};
   try {
     if (ranks < 2 || native().handle == nullptr) return prepared;
     if (device < 0) device = platform().current_device();
-    if (device >= 0) prepared.staging = platform().staging(device, ranks, kCardBytes);
+    if (device >= 0) prepared.staging = platform().staging(device, ranks, kSetupBytes);
   } catch (const std::exception&) {  // attaching will meet it again, and say so
   }
   return prepared;
@@ -359,16 +363,16 @@ namespace {
 /// Enters `comm` in the table and returns its state, not attached yet; null where plait keeps out
 /// of it: one rank, table full, no handle. ready = false: NCCL is still making it in the
 /// background.
-std::shared_ptr<State> enter(Comm comm, bool ready, Prepared prepared) {
+std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared) {
   if (comm == nullptr) return nullptr;
-  auto state = std::make_unique<State>();
+  auto state = std::make_unique<CommState>();
   state->comm = comm;
   state->staging = std::move(prepared.staging);
   state->configured = prepared.configured;
   state->order.mix_graphs(mixes_graphs(prepared.configured.mixes_graphs));
   if (ready && !identify(*state)) return nullptr;
   // Left over where it was destroyed by a call plait does not see.
-  if (const std::shared_ptr<State> left_over = comms().remove(comm, 0)) {
+  if (const std::shared_ptr<CommState> left_over = comms().remove(comm, 0)) {
     left_over->cancelled.store(true);
     left_over->attach_s = kUnseenSeconds;
   }
@@ -377,16 +381,16 @@ std::shared_ptr<State> enter(Comm comm, bool ready, Prepared prepared) {
 
 /// Attaches all of them, each in a helper thread of its own (one thread may drive several GPUs),
 /// and returns when they have. ncclSuccess unless the exchange itself broke.
-Result attach_now(const std::vector<std::shared_ptr<State>>& states) {
+Result attach_now(const std::vector<std::shared_ptr<CommState>>& states) {
   for (const auto& state : states) start_attaching(state.get(), true);
   for (const auto& state : states) await_attached(*state, kForEver);
   for (const auto& state : states)
-    if (state->phase.load() == Phase::failed) return state->error;
+    if (state->phase.load() == AttachPhase::failed) return state->error;
   return ncclSuccess;
 }
 
 /// Starts attaching and returns; ncclCommGetAsyncError says ncclInProgress until it has ended.
-void attach_later(State& state, bool ready) {
+void attach_later(CommState& state, bool ready) {
   state.background.store(true);
   start_attaching(&state, ready);
 }
@@ -399,26 +403,26 @@ Result state_of(Comm comm) {
 }
 
 /// The child's handle goes to the program when plait knows the child.
-std::shared_ptr<State> hand_on(Made& made) {
+std::shared_ptr<CommState> publish_child(NewComm& made) {
   Comm child = made.handle.stored();
-  std::shared_ptr<State> state = enter(child, true, std::move(made.prepared));
+  std::shared_ptr<CommState> state = enter_table(child, true, std::move(made.prepared));
   if (state != nullptr) state->background.store(true);
-  __atomic_store_n(made.place, child, __ATOMIC_RELEASE);
+  __atomic_store_n(made.handle_out, child, __ATOMIC_RELEASE);
   return state;
 }
 
 /// In a thread of plait's: children whose parents are not ready yet, one after the other, since all
 /// of them may be of one parent. A parent that has failed tells the program itself.
-void await_children(std::vector<Made>& children) noexcept {
+void await_children(std::vector<NewComm>& children) noexcept {
   const InNative inside;
-  for (Made& child : children) {
-    std::shared_ptr<State> state;
+  for (NewComm& child : children) {
+    std::shared_ptr<CommState> state;
     try {
       wait_ready(*child.parent);
-      state = hand_on(child);
+      state = publish_child(child);
     } catch (const std::exception& error) {
       if (!child.parent->cancelled.load())
-        __atomic_store_n(child.place, child.handle.stored(), __ATOMIC_RELEASE);
+        __atomic_store_n(child.handle_out, child.handle.stored(), __ATOMIC_RELEASE);
       log(LogLevel::info, child.parent->rank,
           text("a child of communicator ", child.parent->comm, " stays on NCCL: ", error.what()));
     }
@@ -427,10 +431,10 @@ void await_children(std::vector<Made>& children) noexcept {
   }
 }
 
-void hand_on_later(std::vector<Made> children) {
+void publish_children_later(std::vector<NewComm> children) {
   if (children.empty()) return;
-  for (const Made& child : children) child.parent->making.fetch_add(1);
-  const auto kept = std::make_shared<std::vector<Made>>(std::move(children));
+  for (const NewComm& child : children) child.parent->making.fetch_add(1);
+  const auto kept = std::make_shared<std::vector<NewComm>>(std::move(children));
   try {
     quiet_thread([kept] { await_children(*kept); }).detach();
   } catch (const std::system_error&) {  // the program waits instead
@@ -440,26 +444,27 @@ void hand_on_later(std::vector<Made> children) {
 
 }  // namespace
 
-Result attach_made(std::vector<Made>& made, Result result) {
-  std::vector<std::shared_ptr<State>> now;
-  std::vector<Made> later;
-  for (Made& one : made) {
+Result attach_new(std::vector<NewComm>& made, Result result) {
+  std::vector<std::shared_ptr<CommState>> now;
+  std::vector<NewComm> later;
+  for (NewComm& one : made) {
     const bool is_child = one.parent != nullptr;
-    Comm queried_comm = is_child ? one.parent->comm : *one.place;
+    Comm queried_comm = is_child ? one.parent->comm : *one.handle_out;
     if (queried_comm == nullptr) continue;
     const Result found = state_of(queried_comm);
     if (found == ncclInProgress && is_child) {
       later.push_back(std::move(one));
     } else if (found == ncclInProgress) {
-      if (const auto state = enter(queried_comm, false, std::move(one.prepared)))
+      if (const auto state = enter_table(queried_comm, false, std::move(one.prepared)))
         attach_later(*state, false);
-    } else if (const auto state =
-                   is_child ? hand_on(one) : enter(queried_comm, true, std::move(one.prepared))) {
+    } else if (const auto state = is_child
+                                      ? publish_child(one)
+                                      : enter_table(queried_comm, true, std::move(one.prepared))) {
       state->background.store(false);
       now.push_back(state);
     }
   }
-  hand_on_later(std::move(later));
+  publish_children_later(std::move(later));
   const Result attached = attach_now(now);
   return attached != ncclSuccess ? attached : result;
 }
@@ -478,11 +483,11 @@ bool wait_for(double wait_s, const Ready& is_ready) {
 
 }  // namespace
 
-bool await_attached(const State& state, double wait_s) {
-  return wait_for(wait_s, [&] { return state.phase.load() != Phase::attaching; });
+bool await_attached(const CommState& state, double wait_s) {
+  return wait_for(wait_s, [&] { return state.phase.load() != AttachPhase::attaching; });
 }
 
-bool await_children(const State& state, double wait_s) {
+bool await_children(const CommState& state, double wait_s) {
   return wait_for(wait_s, [&] { return state.making.load() == 0; });
 }
 

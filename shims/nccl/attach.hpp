@@ -11,17 +11,17 @@ namespace plait::nccl {
 /// every kernel of the process, so it must be over on all ranks before the first one exchanges.
 /// No staging where it cannot be made yet, or need not be. device: -1 = the thread's current one;
 /// configured: what the new communicator's configuration says.
-Prepared prepare(int ranks, int device, const Configured& configured) noexcept;
+CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept;
 /// After NCCL has made these communicators, or begun to: `result` is what it returned, success or
 /// ncclInProgress. Those that are ready are attached when this returns, each in a helper thread of
 /// its own, since one thread may drive several GPUs. The others attach in the background, and
 /// ncclCommGetAsyncError says ncclInProgress until that has ended: of a child whose parent does not
 /// block, the parent's first. Returns what the program's call returns.
-Result attach_made(std::vector<Made>& made, Result result);
+Result attach_new(std::vector<NewComm>& made, Result result);
 /// Waits until attaching has ended, at most `wait_s`; from then on only the caller knows the state.
-bool await_attached(const State& state, double wait_s);
+bool await_attached(const CommState& state, double wait_s);
 /// The same of children that a thread of plait's waits for.
-bool await_children(const State& state, double wait_s);
+bool await_children(const CommState& state, double wait_s);
 
 }  // namespace plait::nccl
 

@@ -14,32 +14,32 @@
 
 namespace plait::nccl {
 
-constinit thread_local CallPlace here [[gnu::tls_model("initial-exec")]];
+constinit thread_local CallContext call_context [[gnu::tls_model("initial-exec")]];
 
 namespace {
 
 /// Frees what a thread kept, when it ends.
 struct SpareGroup {
-  ~SpareGroup() { delete std::exchange(here.spare, nullptr); }
+  ~SpareGroup() { delete std::exchange(call_context.spare, nullptr); }
   void is_watched() const {}
 };
 
 }  // namespace
 
-Group& noted_group() {
-  if (here.open == nullptr) here.open = std::exchange(here.spare, nullptr);
-  if (here.open == nullptr) {
+Group& open_group() {
+  if (call_context.open == nullptr) call_context.open = std::exchange(call_context.spare, nullptr);
+  if (call_context.open == nullptr) {
     static thread_local const SpareGroup at_end;  // only here, since looking at it takes a call
     at_end.is_watched();
-    here.open = new Group;
+    call_context.open = new Group;
   }
-  return *here.open;
+  return *call_context.open;
 }
 
 void GroupEnd::operator()(Group* ended) const {
   ended->clear();
-  if (here.spare == nullptr)
-    here.spare = ended;
+  if (call_context.spare == nullptr)
+    call_context.spare = ended;
   else
     delete ended;
 }
@@ -60,7 +60,7 @@ struct NcclArgs {
   bool is_configured = false;  ///< by a ...Config function: NCCL's, which heeds it
 };
 
-bool translated(const NcclArgs& args, const State& state, Call& call) {
+bool translated(const NcclArgs& args, const CommState& state, CollectiveCall& call) {
   Request& request = call.request;
   request.collective = args.collective;
   request.count = args.count;
@@ -76,19 +76,20 @@ bool translated(const NcclArgs& args, const State& state, Call& call) {
 /// Forwards a call of a known communicator to NCCL, in order with calls that plait served.
 template <class NativeCall>
 Result forward_in_order(const CommTable::Pin& pin, Stream stream, NativeCall native_call) {
-  if (pin->phase.load(std::memory_order_acquire) != Phase::attached && pin->launches == nullptr)
+  if (pin->phase.load(std::memory_order_acquire) != AttachPhase::attached &&
+      pin->launches == nullptr)
     return native_call();
-  const bool is_alone = here.depth == 0;  // else NCCL launches it when the group ends
-  std::optional<StreamOrder::Place> place;
-  if (is_alone) place = begin_forwarded(*pin, stream);
+  const bool is_alone = call_context.depth == 0;  // else NCCL launches it when the group ends
+  std::optional<StreamOrder::Position> position;
+  if (is_alone) position = begin_forwarded(*pin, stream);
   const Result result = native_call();
   if (result != ncclSuccess && result != ncclInProgress) return result;
   if (is_alone && result == ncclInProgress) {
-    pin->late.add([state = &*pin, stream, place] { end_call(*state, stream, place); });
+    pin->late.add([state = &*pin, stream, position] { end_call(*state, stream, position); });
   } else if (is_alone) {
-    end_call(*pin, stream, place);
+    end_call(*pin, stream, position);
   } else {
-    std::vector<ForwardedStream>& forwarded = noted_group().forwarded;
+    std::vector<ForwardedStream>& forwarded = open_group().forwarded;
     if (forwarded.empty() || forwarded.back().stream != stream ||
         forwarded.back().state.get() != &*pin)
       forwarded.push_back({pin.shared(), stream, {}});
@@ -100,7 +101,7 @@ Result forward_in_order(const CommTable::Pin& pin, Stream stream, NativeCall nat
 template <class NativeCall>
 Result forward_only(Comm comm, Stream stream, NativeCall native_call) noexcept {
   try {
-    if (here.in_native != 0) return native_call();
+    if (call_context.in_native != 0) return native_call();
     const CommTable::Pin pin = comms().pin(comm);
     if (!pin) return native_call();
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
@@ -115,7 +116,7 @@ template <class NativeCall>
 Result serve_message(Message message, std::size_t count, int type, Comm comm, Stream stream,
                      NativeCall native_call) noexcept {
   try {
-    if (here.in_native != 0) return native_call();
+    if (call_context.in_native != 0) return native_call();
     DataType known{};
     const bool is_known = translate_type(type, known);
     if (is_known) message.bytes = count * bytes_of(known);
@@ -127,8 +128,8 @@ Result serve_message(Message message, std::size_t count, int type, Comm comm, St
     if (is_known) count_message(message.sends, message.bytes, served);
     if (!pin) return native_call();
     if (!served) return forward_in_order(pin, stream, native_call);
-    if (here.depth == 0) return enqueue(*pin, stream, {message});
-    noted_group().messages.push_back({pin.shared(), {message, stream}});
+    if (call_context.depth == 0) return enqueue(*pin, stream, {message});
+    open_group().messages.push_back({pin.shared(), {message, stream}});
     return ncclSuccess;
   } catch (const std::exception& error) {
     return result_of(error);
@@ -138,9 +139,9 @@ Result serve_message(Message message, std::size_t count, int type, Comm comm, St
 template <class NativeCall>
 Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
   try {
-    if (here.in_native != 0) return native_call();
+    if (call_context.in_native != 0) return native_call();
     const CommTable::Pin pin = comms().pin(args.comm);
-    const auto strict_result = [&](const State* state) {
+    const auto strict_result = [&](const CommState* state) {
       return refused(args.collective, args.count, args.type, args.op, args.comm, state,
                      args.is_configured);
     };
@@ -149,16 +150,16 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
       return result != ncclSuccess ? result : native_call();
     }
     if (const Result result = blocked(*pin); result != ncclSuccess) return result;
-    Call call;
+    CollectiveCall call;
     const bool known = translated(args, *pin, call);
     if (known && !args.is_configured && takes(*pin, call)) {
-      if (here.depth == 0) return enqueue(*pin, call);
-      noted_group().calls.push_back({pin.shared(), call});
+      if (call_context.depth == 0) return enqueue(*pin, call);
+      open_group().calls.push_back({pin.shared(), call});
       return ncclSuccess;
     }
     if (const Result result = strict_result(&*pin); result != ncclSuccess) return result;
     std::optional<CountedCall> counted;
-    if (known) counted.emplace(call.request, kByNccl, call.stream, here.depth == 0);
+    if (known) counted.emplace(call.request, kByNccl, call.stream, call_context.depth == 0);
     return forward_in_order(pin, args.stream, native_call);
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, error.what());
@@ -170,18 +171,18 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
 /// one's second. So a thread that drives several GPUs leaves none with kernels that wait for a peer
 /// whose own it has yet to launch, while launching here may have to load code first, which waits
 /// for all that runs on the GPU.
-std::vector<Noted*> in_turns(std::vector<Noted>& calls) {
-  std::map<const State*, std::size_t> made;
-  std::vector<std::pair<std::size_t, Noted*>> turns;
-  for (Noted& call : calls) turns.emplace_back(made[call.state.get()]++, &call);
+std::vector<GroupedCall*> in_turns(std::vector<GroupedCall>& calls) {
+  std::map<const CommState*, std::size_t> made;
+  std::vector<std::pair<std::size_t, GroupedCall*>> turns;
+  for (GroupedCall& call : calls) turns.emplace_back(made[call.state.get()]++, &call);
   std::stable_sort(turns.begin(), turns.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Noted*> ordered;
+  std::vector<GroupedCall*> ordered;
   for (const auto& turn : turns) ordered.push_back(turn.second);
   return ordered;
 }
 
-GroupStreams& streams_of(Group& group, State* state, Stream stream) {
+GroupStreams& streams_of(Group& group, CommState* state, Stream stream) {
   for (GroupStreams& one : group.streams) {
     if (one.state != state) continue;
     if (one.main != stream &&
@@ -192,7 +193,7 @@ GroupStreams& streams_of(Group& group, State* state, Stream stream) {
   return group.streams.emplace_back(GroupStreams{state, stream, {}, false, false});
 }
 
-Stream main_of(const Group& group, const State* state, Stream stream) {
+Stream main_of(const Group& group, const CommState* state, Stream stream) {
   for (const GroupStreams& one : group.streams)
     if (one.state == state) return one.main;
   return stream;
@@ -204,17 +205,18 @@ Stream main_of(const Group& group, const State* state, Stream stream) {
 /// the others join.
 Result join_streams(Group& group) {
   if (group.calls.empty() && group.messages.empty()) return ncclSuccess;
-  for (const Noted& one : group.calls)
+  for (const GroupedCall& one : group.calls)
     streams_of(group, one.state.get(), one.call.stream).has_served = true;
-  for (const NotedMessage& one : group.messages)
+  for (const GroupedMessage& one : group.messages)
     streams_of(group, one.state.get(), one.sent.stream).has_served = true;
   for (const ForwardedStream& one : group.forwarded)
     streams_of(group, one.state.get(), one.stream).has_forwarded = true;
   std::erase_if(group.streams,
                 [](const GroupStreams& one) { return !one.has_served || one.others.empty(); });
   if (group.streams.empty()) return ncclSuccess;
-  for (Noted& one : group.calls) one.call.stream = main_of(group, one.state.get(), one.call.stream);
-  for (NotedMessage& one : group.messages)
+  for (GroupedCall& one : group.calls)
+    one.call.stream = main_of(group, one.state.get(), one.call.stream);
+  for (GroupedMessage& one : group.messages)
     one.sent.stream = main_of(group, one.state.get(), one.sent.stream);
   Result result = ncclSuccess;
   for (const GroupStreams& one : group.streams) {
@@ -226,30 +228,31 @@ Result join_streams(Group& group) {
 }
 
 /// All of the group is on its streams.
-Result let_streams_go(const GroupStreams& streams) {
+Result finish_streams(const GroupStreams& streams) {
   const Result joined = streams.has_forwarded ? join(streams) : ncclSuccess;
   return joined != ncclSuccess ? joined : release(streams);
 }
 
 /// Each communicator's sends and receives, which move together.
-Result enqueue_messages(const std::vector<NotedMessage>& noted) {
-  struct Together {
-    State* state;
+Result enqueue_messages(const std::vector<GroupedMessage>& grouped) {
+  struct MessageGroup {
+    CommState* state;
     Stream stream;
     std::vector<Message> messages;
   };
-  std::vector<Together> groups;
-  for (const NotedMessage& one : noted) {
-    const auto found = std::find_if(groups.begin(), groups.end(), [&](const Together& group) {
+  std::vector<MessageGroup> groups;
+  for (const GroupedMessage& one : grouped) {
+    const auto found = std::find_if(groups.begin(), groups.end(), [&](const MessageGroup& group) {
       return group.state == one.state.get();
     });
-    Together& group = found != groups.end()
-                          ? *found
-                          : groups.emplace_back(Together{one.state.get(), one.sent.stream, {}});
+    MessageGroup& group =
+        found != groups.end()
+            ? *found
+            : groups.emplace_back(MessageGroup{one.state.get(), one.sent.stream, {}});
     group.messages.push_back(one.sent.message);
   }
   Result result = ncclSuccess;
-  for (const Together& group : groups)
+  for (const MessageGroup& group : groups)
     if (const Result one = enqueue(*group.state, group.stream, group.messages);
         result == ncclSuccess)
       result = one;
@@ -257,21 +260,23 @@ Result enqueue_messages(const std::vector<NotedMessage>& noted) {
 }
 
 /// NCCL has put a call of its own on the stream.
-void end_forwarded(State& state, Stream stream, const std::optional<StreamOrder::Place>& place) {
+void end_forwarded(CommState& state, Stream stream,
+                   const std::optional<StreamOrder::Position>& position) {
   if (state.launches != nullptr) state.launches->before(stream);  // of this group too
-  end_call(state, stream, place);
+  end_call(state, stream, position);
 }
 
 /// NCCL launches the group in a thread of its own: its communicators hear when that is done.
 void end_late(Group& group) {
   for (const ForwardedStream& one : group.forwarded) {
-    State* const state = one.state.get();
-    state->late.add(
-        [state, stream = one.stream, place = one.place] { end_forwarded(*state, stream, place); });
+    CommState* const state = one.state.get();
+    state->late.add([state, stream = one.stream, position = one.position] {
+      end_forwarded(*state, stream, position);
+    });
   }
   for (GroupStreams& one : group.streams)
     if (one.has_forwarded)
-      one.state->late.add([streams = one] { static_cast<void>(let_streams_go(streams)); });
+      one.state->late.add([streams = one] { static_cast<void>(finish_streams(streams)); });
   std::erase_if(group.streams, [](const GroupStreams& one) { return one.has_forwarded; });
 }
 
@@ -279,7 +284,7 @@ void end_late(Group& group) {
 /// until NCCL has launched the group. False where nothing waits for that.
 bool await_launched(const Group& group) {
   if (std::none_of(group.calls.begin(), group.calls.end(),
-                   [](const Noted& one) { return one.state->engine->uses_nccl(); }))
+                   [](const GroupedCall& one) { return one.state->engine->uses_nccl(); }))
     return false;
   for (const ForwardedStream& one : group.forwarded) await_launched(*one.state);
   return true;
@@ -287,34 +292,34 @@ bool await_launched(const Group& group) {
 
 /// The outermost end: what plait took goes first, in turns, then NCCL's own. All ranks alike.
 Result end_group() noexcept {
-  here.depth = 0;
-  const EndedGroup ended(std::exchange(here.open, nullptr));
+  call_context.depth = 0;
+  const EndedGroup ended(std::exchange(call_context.open, nullptr));
   if (ended == nullptr) return forward(native().group_end);
   try {
     Result result = join_streams(*ended);
-    const std::vector<Noted*> calls = in_turns(ended->calls);
-    const auto enqueue_noted = [&](bool using_nccl) {
-      for (Noted* noted : calls) {
-        if (noted->state->engine->uses_nccl() != using_nccl) continue;
-        const Result one = enqueue(*noted->state, noted->call);
+    const std::vector<GroupedCall*> calls = in_turns(ended->calls);
+    const auto enqueue_grouped = [&](bool using_nccl) {
+      for (GroupedCall* grouped : calls) {
+        if (grouped->state->engine->uses_nccl() != using_nccl) continue;
+        const Result one = enqueue(*grouped->state, grouped->call);
         if (result == ncclSuccess) result = one;
       }
     };
-    enqueue_noted(false);
+    enqueue_grouped(false);
     const Result moved = enqueue_messages(ended->messages);
     if (result == ncclSuccess) result = moved;
     for (ForwardedStream& one : ended->forwarded)
-      one.place = begin_forwarded(*one.state, one.stream);
+      one.position = begin_forwarded(*one.state, one.stream);
     const Result native_end = forward(native().group_end);
     if (native_end != ncclSuccess && native_end != ncclInProgress) return native_end;
     const bool is_late = native_end == ncclInProgress && !await_launched(*ended);
     if (is_late) end_late(*ended);
     for (const ForwardedStream& one : ended->forwarded)
-      if (!is_late) end_forwarded(*one.state, one.stream, one.place);
-    enqueue_noted(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
+      if (!is_late) end_forwarded(*one.state, one.stream, one.position);
+    enqueue_grouped(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
     for (const GroupStreams& one : ended->streams)
-      if (const Result gone = let_streams_go(one); result == ncclSuccess) result = gone;
-    const Result made = attach_made(ended->made, native_end);
+      if (const Result gone = finish_streams(one); result == ncclSuccess) result = gone;
+    const Result made = attach_new(ended->new_comms, native_end);
     return result != ncclSuccess ? result : made;
   } catch (const std::exception& error) {
     return result_of(error);
@@ -493,25 +498,25 @@ Result ncclRecv(void* output, std::size_t count, int type, int peer, Comm comm, 
 }
 
 Result ncclGroupStart() {
-  if (here.in_native != 0) return native().group_start();
+  if (call_context.in_native != 0) return native().group_start();
   const Result result = forward(native().group_start);
-  if (result == ncclSuccess) ++here.depth;
+  if (result == ncclSuccess) ++call_context.depth;
   return result;
 }
 
 Result ncclGroupEnd() {
-  if (here.in_native != 0) return native().group_end();
-  if (here.depth == 1) return end_group();
-  if (here.depth > 1) --here.depth;
+  if (call_context.in_native != 0) return native().group_end();
+  if (call_context.depth == 1) return end_group();
+  if (call_context.depth > 1) --call_context.depth;
   return forward(native().group_end);
 }
 
 Result ncclGroupSimulateEnd(void* info) {
   // Nothing is launched: what was noted is dropped with the group.
-  if (here.depth > 0 && --here.depth == 0) {
-    const EndedGroup dropped(std::exchange(here.open, nullptr));
+  if (call_context.depth > 0 && --call_context.depth == 0) {
+    const EndedGroup dropped(std::exchange(call_context.open, nullptr));
     if (dropped != nullptr)
-      for (const std::shared_ptr<State>& state : dropped->reservations)
+      for (const std::shared_ptr<CommState>& state : dropped->reservations)
         state->engine->cancel_reservation();
   }
   return forward(native().group_simulate_end, info);

@@ -5,16 +5,16 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "shims/nccl/leave.hpp"
+#include "shims/nccl/teardown.hpp"
 
 namespace plait::nccl {
 namespace {
 
 /// Nobody has a reference any more.
-void end(State* state) noexcept {
+void end(CommState* state) noexcept {
   const Comm comm = state->comm;
   try {
-    let_go(std::unique_ptr<State>(state));
+    tear_down(std::unique_ptr<CommState>(state));
   } catch (const std::exception& error) {
     log(LogLevel::warn, -1, text("letting go of communicator ", comm, ": ", error.what()));
   }
@@ -35,16 +35,16 @@ void LateLaunches::done() {
   for (const auto& step : std::exchange(then_, {})) step();
 }
 
-std::shared_ptr<State> CommTable::insert(std::unique_ptr<State> state) {
+std::shared_ptr<CommState> CommTable::insert(std::unique_ptr<CommState> state) {
   const std::lock_guard<std::mutex> hold(writing_);
   const Comm comm = state->comm;
   for (std::size_t i = 0, at = home(comm); i < kSlots; ++i, at = (at + 1) % kSlots) {
-    Slot& slot = slots_[at];
+    TableSlot& slot = slots_[at];
     const Comm there = slot.comm.load();
     if ((there != nullptr && there != gone()) || slot.users.load() != 0 ||
         slot.handover.load() != Handover::no)
       continue;
-    const std::shared_ptr<State> entered(state.release(), end);
+    const std::shared_ptr<CommState> entered(state.release(), end);
     slot.state = entered;
     slot.comm.store(comm);
     return entered;
@@ -52,18 +52,18 @@ std::shared_ptr<State> CommTable::insert(std::unique_ptr<State> state) {
   return nullptr;
 }
 
-std::shared_ptr<State> CommTable::take(Slot& slot) noexcept {
-  Handover expected = Handover::to_last_user;
+std::shared_ptr<CommState> CommTable::take(TableSlot& slot) noexcept {
+  Handover expected = Handover::by_last_user;
   if (!slot.handover.compare_exchange_strong(expected, Handover::taken)) return nullptr;
-  std::shared_ptr<State> state = std::move(slot.state);
+  std::shared_ptr<CommState> state = std::move(slot.state);
   slot.handover.store(Handover::no);
   return state;
 }
 
-std::shared_ptr<State> CommTable::remove(Comm comm, double wait_s) {
+std::shared_ptr<CommState> CommTable::remove(Comm comm, double wait_s) {
   const std::lock_guard<std::mutex> hold(writing_);
   for (std::size_t i = 0, at = home(comm); i < kSlots; ++i, at = (at + 1) % kSlots) {
-    Slot& slot = slots_[at];
+    TableSlot& slot = slots_[at];
     const Comm there = slot.comm.load();
     if (there == nullptr) return nullptr;
     if (there != comm) continue;
@@ -71,7 +71,7 @@ std::shared_ptr<State> CommTable::remove(Comm comm, double wait_s) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_s);
     while (slot.users.load() != 0 && std::chrono::steady_clock::now() < end)
       std::this_thread::yield();
-    slot.handover.store(Handover::to_last_user);
+    slot.handover.store(Handover::by_last_user);
     return slot.users.load() == 0 ? take(slot) : nullptr;
   }
   return nullptr;

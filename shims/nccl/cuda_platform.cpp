@@ -43,7 +43,7 @@ GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) 
   return group;
 }
 
-class CudaEngine : public Engine {
+class CudaEngine : public CommEngine {
  public:
   CudaEngine(GpuCallsOptions wanted, const Exchange& exchange) : primary_(wanted.rank.device) {
     GpuGroup group = agreed_group(wanted, exchange);
@@ -100,14 +100,14 @@ class CudaEngine : public Engine {
   std::unique_ptr<GpuCalls> calls_;
 };
 
-class CudaStaging : public Staging {
+class CudaStaging : public ExchangeStaging {
  public:
-  CudaStaging(int device, int ranks, std::uint64_t card_bytes)
-      : primary_(device), card_bytes_(card_bytes) {
+  CudaStaging(int device, int ranks, std::uint64_t record_bytes)
+      : primary_(device), record_bytes_(record_bytes) {
     const cuda::BesideCaptures beside;
     const cuda::Current current(primary_.context());
-    PLAIT_CUDA_CALL(memory_alloc, &input_, card_bytes * (static_cast<std::uint64_t>(ranks) + 1));
-    output_ = input_ + card_bytes;
+    PLAIT_CUDA_CALL(memory_alloc, &input_, record_bytes * (static_cast<std::uint64_t>(ranks) + 1));
+    output_ = input_ + record_bytes;
     PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
   }
   ~CudaStaging() override {
@@ -131,7 +131,7 @@ class CudaStaging : public Staging {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     cuda::require(result, "cuStreamQuery");
-    std::string all(card_bytes_ * static_cast<std::uint64_t>(ranks), '\0');
+    std::string all(record_bytes_ * static_cast<std::uint64_t>(ranks), '\0');
     PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(all.data()), output_,
                     all.size(), stream_);
     PLAIT_CUDA_CALL(stream_synchronize, stream_);
@@ -140,7 +140,7 @@ class CudaStaging : public Staging {
 
  private:
   cuda::Primary primary_;
-  std::uint64_t card_bytes_;
+  std::uint64_t record_bytes_;
   cuda::DevicePointer input_ = 0;
   cuda::DevicePointer output_ = 0;
   cuda::Stream stream_ = nullptr;
@@ -164,17 +164,18 @@ class CudaPlatform : public Platform {
     PLAIT_CUDA_CALL(context_push, context);
     cuda::api().primary_release(found);
   }
-  Place place(int device) override {
+  RankLocation location(int device) override {
     return {host_name(), cuda::uuid_of(device), cuda::gpu_kind(device)};
   }
   cuda::Distance distance(const std::string& device, const std::string& other) override {
     return cuda::distance_between(device, other);
   }
-  std::unique_ptr<Staging> staging(int device, int ranks, std::uint64_t card_bytes) override {
-    return std::make_unique<CudaStaging>(device, ranks, card_bytes);
+  std::unique_ptr<ExchangeStaging> staging(int device, int ranks,
+                                           std::uint64_t record_bytes) override {
+    return std::make_unique<CudaStaging>(device, ranks, record_bytes);
   }
-  std::unique_ptr<Engine> engine(const GpuCallsOptions& options,
-                                 const Exchange& exchange) override {
+  std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options,
+                                     const Exchange& exchange) override {
     return std::make_unique<CudaEngine>(options, exchange);
   }
   std::unique_ptr<Marker> marker(int device) override {

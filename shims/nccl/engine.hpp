@@ -21,9 +21,9 @@ using cuda::Marker;
 using cuda::Message;  ///< a send or a receive
 
 /// One rank of one communicator.
-class Engine {
+class CommEngine {
  public:
-  virtual ~Engine() = default;
+  virtual ~CommEngine() = default;
   /// The same answer on all ranks, from the request alone.
   virtual bool takes(const Request& request) const = 0;
   /// True of a request that wants more room than there is from the first call on.
@@ -83,9 +83,9 @@ class Engine {
 };
 
 /// Memory and a private stream on a communicator's device, for the exchange over NCCL itself.
-class Staging {
+class ExchangeStaging {
  public:
-  virtual ~Staging() = default;
+  virtual ~ExchangeStaging() = default;
   using Gather = std::function<void(const void* input, void* output, Stream stream)>;
   using GiveUp = std::function<void()>;  ///< throws when waiting is pointless
   /// Copies `mine` to the device, lets `gather` enqueue, waits, returns all ranks' bytes.
@@ -95,7 +95,7 @@ class Staging {
 
 /// Where a rank runs: ranks can share memory if `host` is equal and no `device` (NVML's word for
 /// the GPU) occurs twice.
-struct Place {
+struct RankLocation {
   std::string host;
   std::string device;
   std::string gpu;  ///< its kind (exec/cuda/device/gpu_kind.hpp)
@@ -110,13 +110,14 @@ class Platform {
   virtual int current_device() = 0;
   /// Helper threads call this first, so that what they do never breaks a capture elsewhere.
   virtual void enter_thread(int device) = 0;
-  virtual Place place(int device) = 0;
-  /// Of two GPUs of this machine, by what Place calls them.
+  virtual RankLocation location(int device) = 0;
+  /// Of two GPUs of this machine, by RankLocation::device.
   virtual cuda::Distance distance(const std::string& device, const std::string& other) = 0;
-  virtual std::unique_ptr<Staging> staging(int device, int ranks, std::uint64_t card_bytes) = 0;
+  virtual std::unique_ptr<ExchangeStaging> staging(int device, int ranks,
+                                                   std::uint64_t record_bytes) = 0;
   /// All ranks together.
-  virtual std::unique_ptr<Engine> engine(const GpuCallsOptions& options,
-                                         const Exchange& exchange) = 0;
+  virtual std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options,
+                                             const Exchange& exchange) = 0;
   virtual std::unique_ptr<Marker> marker(int device) = 0;
   virtual std::unique_ptr<SideStream> side_stream(int device) = 0;
 };

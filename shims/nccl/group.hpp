@@ -9,16 +9,16 @@
 namespace plait::nccl {
 
 /// A collective as the program asked for it.
-struct Call {
+struct CollectiveCall {
   Request request;
   const void* input = nullptr;
   void* output = nullptr;
   Stream stream = nullptr;
 };
 
-struct Noted {
-  std::shared_ptr<State> state;
-  Call call;
+struct GroupedCall {
+  std::shared_ptr<CommState> state;
+  CollectiveCall call;
 };
 
 /// A send or a receive that plait takes, and the stream that it is on.
@@ -27,31 +27,32 @@ struct StreamMessage {
   Stream stream = nullptr;
 };
 
-struct NotedMessage {
-  std::shared_ptr<State> state;
+struct GroupedMessage {
+  std::shared_ptr<CommState> state;
   StreamMessage sent;
 };
 
 /// A communicator being made: where the program wants its handle. Of a child by split or shrink
 /// NCCL stores the handle at a place of plait's first, and plait hands it on when it may attach:
 /// else a rank that looks late would attach alone.
-struct Made {
-  Comm* place = nullptr;
-  Prepared prepared;
-  std::shared_ptr<State> parent;  ///< of split and shrink; null = NCCL stores at `place` at once
-  LateHandle handle;              ///< likewise
+struct NewComm {
+  Comm* handle_out = nullptr;
+  CommSetup prepared;
+  std::shared_ptr<CommState>
+      parent;         ///< of split and shrink; null = NCCL stores at `handle_out` at once
+  LateHandle handle;  ///< likewise
 };
 
 /// A stream on which NCCL will run calls of a communicator.
 struct ForwardedStream {
-  std::shared_ptr<State> state;
+  std::shared_ptr<CommState> state;
   Stream stream;
-  std::optional<StreamOrder::Place> place;  ///< of the stream, when the group ends
+  std::optional<StreamOrder::Position> position;  ///< of the stream, when the group ends
 };
 
 /// The streams that a communicator's calls of one group are on: the first call's, and others.
 struct GroupStreams {
-  State* state = nullptr;
+  CommState* state = nullptr;
   Stream main = nullptr;
   std::vector<Stream> others;
   bool has_served = false;     ///< plait runs some of them
@@ -60,11 +61,11 @@ struct GroupStreams {
 
 /// What waits for the end of the outermost group.
 struct Group {
-  std::vector<Noted> calls;
-  std::vector<NotedMessage> messages;
+  std::vector<GroupedCall> calls;
+  std::vector<GroupedMessage> messages;
   std::vector<ForwardedStream> forwarded;
-  std::vector<Made> made;
-  std::vector<std::shared_ptr<State>>
+  std::vector<NewComm> new_comms;
+  std::vector<std::shared_ptr<CommState>>
       reservations;                   ///< Engine::reserve_large_arena, once for each call
   std::vector<GroupStreams> streams;  ///< when the group ends
 
@@ -72,7 +73,7 @@ struct Group {
     calls.clear();
     messages.clear();
     forwarded.clear();
-    made.clear();
+    new_comms.clear();
     reservations.clear();
     streams.clear();
   }
@@ -80,17 +81,17 @@ struct Group {
 
 /// This thread's place among groups and libraries. Plain data, found without a call: it is looked
 /// at in every call of the program.
-struct CallPlace {
+struct CallContext {
   int depth = 0;           ///< of groups
   int in_native = 0;       ///< > 0: inside the native library, whose own calls of public names
                            ///< (ncclBcast calls ncclBroadcast, ...) go straight on
   Group* open = nullptr;   ///< made when something is first noted
   Group* spare = nullptr;  ///< an empty one that was used before, with its room
 };
-extern constinit thread_local CallPlace here [[gnu::tls_model("initial-exec")]];
+extern constinit thread_local CallContext call_context [[gnu::tls_model("initial-exec")]];
 
 /// This thread's open group.
-Group& noted_group();
+Group& open_group();
 /// Empties a group that has ended, and keeps it for the next one.
 struct GroupEnd {
   void operator()(Group* ended) const;
@@ -99,8 +100,8 @@ using EndedGroup = std::unique_ptr<Group, GroupEnd>;
 
 class InNative {
  public:
-  InNative() { ++here.in_native; }
-  ~InNative() { --here.in_native; }
+  InNative() { ++call_context.in_native; }
+  ~InNative() { --call_context.in_native; }
   InNative(const InNative&) = delete;
   InNative& operator=(const InNative&) = delete;
 };

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "comm/nccl/abi.hpp"
-#include "shims/nccl/keep.hpp"
+#include "shims/nccl/never_free.hpp"
 
 namespace plait::nccl {
 
@@ -17,7 +17,7 @@ class LateHandle {
   LateHandle(LateHandle&&) = default;
   LateHandle& operator=(LateHandle&&) = default;
   ~LateHandle() {
-    if (place_ != nullptr && !is_stored_) keep(std::move(place_));
+    if (place_ != nullptr && !is_stored_) never_free(std::move(place_));
   }
   /// For NCCL's call.
   Comm* place() {

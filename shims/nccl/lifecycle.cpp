@@ -13,8 +13,8 @@
 #include "comm/nccl/native.hpp"
 #include "shims/nccl/attach.hpp"
 #include "shims/nccl/exports.hpp"
-#include "shims/nccl/leave.hpp"
 #include "shims/nccl/serve.hpp"
+#include "shims/nccl/teardown.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -24,23 +24,23 @@ constexpr double kHelperSeconds = 2;  // a helper that was told to stop does, un
 constexpr double kAbortSeconds = 10;  // NCCL's abort of what lies between nodes
 
 /// What is known of a communicator that is to be made.
-struct Family {
+struct NewCommInfo {
   int ranks = 0;    // at most; none where plait does not know it
   int device = -1;  // -1 = the current one
-  Configured configured;
+  CommConfig configured;
 };
 
 /// Now, or when the group ends.
-Result attach(Made made, Result result) noexcept {
+Result attach(NewComm made, Result result) noexcept {
   try {
     if (result != ncclSuccess && result != ncclInProgress) return result;
-    if (here.depth > 0) {
-      noted_group().made.push_back(std::move(made));
+    if (call_context.depth > 0) {
+      open_group().new_comms.push_back(std::move(made));
       return result;
     }
-    std::vector<Made> one;
+    std::vector<NewComm> one;
     one.push_back(std::move(made));
-    return attach_made(one, result);
+    return attach_new(one, result);
   } catch (const std::exception& error) {
     return result_of(error);
   }
@@ -48,15 +48,15 @@ Result attach(Made made, Result result) noexcept {
 
 /// A communicator whose handle NCCL stores before its function returns.
 template <class Function, class... Arguments>
-Result make(const Family& family, Comm* made, Function function, Arguments... arguments) {
+Result make(const NewCommInfo& info, Comm* made, Function function, Arguments... arguments) {
   if (function == nullptr || made == nullptr)
     return made == nullptr ? ncclInvalidArgument : ncclInvalidUsage;
-  if (here.in_native != 0) return function(arguments...);
-  Made one{made, prepare(family.ranks, family.device, family.configured), nullptr, {}};
+  if (call_context.in_native != 0) return function(arguments...);
+  NewComm one{made, prepare(info.ranks, info.device, info.configured), nullptr, {}};
   return attach(std::move(one), forward(function, arguments...));
 }
 
-void say_unknown(Comm parent) {
+void log_unknown_parent(Comm parent) {
   int ranks = 0;
   if (log_enabled(LogLevel::info) && native().count(parent, &ranks) == ncclSuccess && ranks > 1)
     log(LogLevel::info, -1,
@@ -64,21 +64,21 @@ void say_unknown(Comm parent) {
 }
 
 /// A child of which NCCL may store the handle later: `call` hands NCCL the place for it.
-template <class Call>
-Result make_child(Comm comm, const Family& family, Comm* child, const Call& call) {
+template <class NcclCall>
+Result make_child(Comm comm, const NewCommInfo& info, Comm* child, const NcclCall& call) {
   if (child == nullptr) return ncclInvalidArgument;
-  if (here.in_native != 0) return call(child);
-  Made one{child, {}, nullptr, {}};
+  if (call_context.in_native != 0) return call(child);
+  NewComm one{child, {}, nullptr, {}};
   if (const CommTable::Pin pin = comms().pin(comm)) {
     if (pin->is_being_queried()) return ncclInvalidArgument;  // as NCCL has it of one in progress
     one.parent = pin.shared();
   }
   if (one.parent == nullptr) {
     const InNative inside;
-    say_unknown(comm);
+    log_unknown_parent(comm);
     return call(child);
   }
-  one.prepared = prepare(family.ranks, family.device, family.configured);
+  one.prepared = prepare(info.ranks, info.device, info.configured);
   __atomic_store_n(child, nullptr, __ATOMIC_RELAXED);
   Result result = ncclSuccess;
   {
@@ -89,9 +89,9 @@ Result make_child(Comm comm, const Family& family, Comm* child, const Call& call
   return attach(std::move(one), result);
 }
 
-Configured configured_by(const void* config) {
+CommConfig parse_config(const void* config) {
   ConfigHead head{};
-  Configured found;
+  CommConfig found;
   if (config == nullptr) return found;
   std::memcpy(&head.size, config, sizeof head.size);
   if (head.size < sizeof head) return found;
@@ -111,10 +111,10 @@ Configured configured_by(const void* config) {
 }
 
 /// Of a child: without a configuration of its own it has its parent's.
-Family child_of(Comm comm, const void* config) {
+NewCommInfo info_of_child(Comm comm, const void* config) {
   const CommTable::Pin pin = comms().pin(comm);
   if (!pin) return {};
-  return {pin->ranks, pin->device, config == nullptr ? pin->configured : configured_by(config)};
+  return {pin->ranks, pin->device, config == nullptr ? pin->configured : parse_config(config)};
 }
 
 /// Stops what plait has in flight, so that NCCL's abort finds nothing of plait's waiting, and no
@@ -125,8 +125,8 @@ void stop(Comm comm) {
   pin->cancelled.store(true);
   await_children(*pin, kHelperSeconds);
   await_attached(*pin, kHelperSeconds);
-  if (pin->phase.load() == Phase::attached) {
-    pin->phase.store(Phase::aborted);
+  if (pin->phase.load() == AttachPhase::attached) {
+    pin->phase.store(AttachPhase::aborted);
     pin->engine->abort();
   }
 }
@@ -134,43 +134,44 @@ void stop(Comm comm) {
 /// The same of a communicator that goes on, and may have children.
 void interrupt(Comm comm) {
   stop(comm);
-  if (const CommTable::Pin pin = comms().pin(comm); pin && pin->phase.load() != Phase::attaching)
+  if (const CommTable::Pin pin = comms().pin(comm);
+      pin && pin->phase.load() != AttachPhase::attaching)
     pin->cancelled.store(false);
 }
 
 /// Takes the communicator out of the table. Calls of it that a group has noted end with an error;
 /// who gives up the last reference lets the state go.
-std::shared_ptr<State> removed(Comm comm) {
-  std::shared_ptr<State> state = comms().remove(comm, kPinSeconds);
+std::shared_ptr<CommState> remove_from_table(Comm comm) {
+  std::shared_ptr<CommState> state = comms().remove(comm, kPinSeconds);
   if (state == nullptr) return nullptr;
   if (state->making.load() != 0) state->cancelled.store(true);
   await_children(*state, kHelperSeconds);
-  Phase attached = Phase::attached;
-  if (state.use_count() > 1) state->phase.compare_exchange_strong(attached, Phase::aborted);
+  AttachPhase attached = AttachPhase::attached;
+  if (state.use_count() > 1) state->phase.compare_exchange_strong(attached, AttachPhase::aborted);
   return state;
 }
 
 /// Returns when what stop() has begun is over, or too late.
 void await_stopped(Comm comm) {
   const CommTable::Pin pin = comms().pin(comm);
-  if (pin && pin->phase.load() == Phase::aborted) pin->engine->await_abort(kAbortSeconds);
+  if (pin && pin->phase.load() == AttachPhase::aborted) pin->engine->await_abort(kAbortSeconds);
 }
 
 /// True once plait's calls have ended, and for a communicator that has none any more. Replays of
 /// graphs with no event behind them count as ended: only a wait for the whole GPU would tell, and
 /// another program's kernel could keep that wait for ever.
-bool has_ended(State& state) {
-  if (state.phase.load() != Phase::attached || state.has_lost.load()) return true;
+bool has_ended(CommState& state) {
+  if (state.phase.load() != AttachPhase::attached || state.has_lost.load()) return true;
   if (!state.order.knows_end()) return true;
   return !state.marker->is_ahead() && state.engine->has_ended(true);
 }
 
 /// What the program hears of a communicator that NCCL says is well. Throws Error.
-Result state_beside(State& state) {
+Result plait_async_error(CommState& state) {
   state.late.done();
-  const Phase phase = state.phase.load();
-  if (phase == Phase::failed) return state.error;
-  if (phase != Phase::attached) return ncclSuccess;
+  const AttachPhase phase = state.phase.load();
+  if (phase == AttachPhase::failed) return state.error;
+  if (phase != AttachPhase::attached) return ncclSuccess;
   if (state.killed.load()) return ncclRemoteError;
   state.engine->check();
   if (state.finalizing.load() && !has_ended(state)) return ncclInProgress;
@@ -179,9 +180,9 @@ Result state_beside(State& state) {
 
 /// A communicator that is still in progress says nothing of itself, as with NCCL.
 template <class Function>
-Result ask(Comm comm, Function function, int* answer) {
+Result query(Comm comm, Function function, int* answer) {
   if (function == nullptr) return ncclInvalidUsage;
-  if (here.in_native != 0) return function(comm, answer);
+  if (call_context.in_native != 0) return function(comm, answer);
   if (const CommTable::Pin pin = comms().pin(comm); pin && pin->is_being_queried())
     return ncclInvalidArgument;
   return forward(function, comm, answer);
@@ -197,27 +198,27 @@ Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
 }
 
 Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, void* config) {
-  return make({ranks, -1, configured_by(config)}, comm, native().init_rank_config, comm, ranks, id,
+  return make({ranks, -1, parse_config(config)}, comm, native().init_rank_config, comm, ranks, id,
               rank, config);
 }
 
 Result ncclCommInitRankScalable(Comm* comm, int ranks, int rank, int id_count, UniqueId* ids,
                                 void* config) {
-  return make({ranks, -1, configured_by(config)}, comm, native().init_rank_scalable, comm, ranks,
+  return make({ranks, -1, parse_config(config)}, comm, native().init_rank_scalable, comm, ranks,
               rank, id_count, ids, config);
 }
 
 Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
   if (native().init_all == nullptr) return ncclInvalidUsage;
-  if (here.in_native != 0) return native().init_all(comms, count, devices);
-  std::vector<Made> made;
+  if (call_context.in_native != 0) return native().init_all(comms, count, devices);
+  std::vector<NewComm> made;
   for (int i = 0; i < count; ++i)
     made.push_back(
         {comms + i, prepare(count, devices == nullptr ? i : devices[i], {}), nullptr, {}});
   const Result result = forward(native().init_all, comms, count, devices);
   if (result != ncclSuccess) return result;
   try {
-    return attach_made(made, result);
+    return attach_new(made, result);
   } catch (const std::exception& error) {
     return result_of(error);
   }
@@ -225,22 +226,22 @@ Result ncclCommInitAll(Comm* comms, int count, const int* devices) {
 
 Result ncclCommSplit(Comm comm, int color, int key, Comm* child, void* config) {
   if (native().split == nullptr) return ncclInvalidUsage;
-  return make_child(comm, child_of(comm, config), child,
+  return make_child(comm, info_of_child(comm, config), child,
                     [&](Comm* place) { return native().split(comm, color, key, place, config); });
 }
 
 Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* config, int flags) {
   if (native().shrink == nullptr) return ncclInvalidUsage;
   if ((flags & kShrinkAbort) != 0) interrupt(comm);
-  return make_child(comm, child_of(comm, config), child, [&](Comm* place) {
+  return make_child(comm, info_of_child(comm, config), child, [&](Comm* place) {
     return native().shrink(comm, excluded, count, place, config, flags);
   });
 }
 
 Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child, void* config) {
-  Family grown = child_of(comm, config);
+  NewCommInfo grown = info_of_child(comm, config);
   grown.ranks = ranks, grown.device = -1;
-  if (comm == nullptr) grown.configured = configured_by(config);  // a rank that joins
+  if (comm == nullptr) grown.configured = parse_config(config);  // a rank that joins
   return make(grown, child, native().grow, comm, ranks, id, rank, child, config);
 }
 
@@ -248,8 +249,8 @@ Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* ch
 /// ready again: so have plait's.
 Result ncclCommFinalize(Comm comm) {
   if (native().finalize == nullptr) return ncclInvalidUsage;
-  if (here.in_native != 0) return native().finalize(comm);
-  std::shared_ptr<State> state;  // no pin: whoever aborts meanwhile waits for those
+  if (call_context.in_native != 0) return native().finalize(comm);
+  std::shared_ptr<CommState> state;  // no pin: whoever aborts meanwhile waits for those
   if (const CommTable::Pin pin = comms().pin(comm)) {
     if (pin->is_being_queried()) return ncclInvalidArgument;
     state = pin.shared();
@@ -265,19 +266,19 @@ Result ncclCommFinalize(Comm comm) {
 
 Result ncclCommDestroy(Comm comm) {
   if (native().destroy == nullptr) return ncclInvalidUsage;
-  if (here.in_native != 0) return native().destroy(comm);
-  removed(comm);  // what plait has beside the communicator goes before NCCL's own
+  if (call_context.in_native != 0) return native().destroy(comm);
+  remove_from_table(comm);  // what plait has beside the communicator goes before NCCL's own
   return forward(native().destroy, comm);
 }
 
 Result ncclCommAbort(Comm comm) {
   if (native().abort == nullptr) return ncclInvalidUsage;
-  if (here.in_native != 0) return native().abort(comm);
+  if (call_context.in_native != 0) return native().abort(comm);
   stop(comm);
   await_stopped(comm);
-  std::shared_ptr<State> state = removed(comm);
+  std::shared_ptr<CommState> state = remove_from_table(comm);
   // A helper that is kept inside NCCL, by ranks that do not come, ends by NCCL's abort alone.
-  if (state != nullptr && state->phase.load() != Phase::attaching) state.reset();
+  if (state != nullptr && state->phase.load() != AttachPhase::attaching) state.reset();
   return forward(native().abort, comm);
 }
 
@@ -290,7 +291,7 @@ Result ncclCommRevoke(Comm comm, int flags) {
 Result ncclCommGetAsyncError(Comm comm, Result* error) {
   if (native().async_error == nullptr) return ncclInvalidUsage;
   // NCCL asks itself by this name, before each call: it must hear its own answer.
-  if (here.in_native != 0 || native().is_caller(__builtin_return_address(0)))
+  if (call_context.in_native != 0 || native().is_caller(__builtin_return_address(0)))
     return native().async_error(comm, error);
   const CommTable::Pin pin = comms().pin(comm);
   if (pin && pin->is_being_queried() && error != nullptr) {
@@ -300,18 +301,18 @@ Result ncclCommGetAsyncError(Comm comm, Result* error) {
   const Result result = forward(native().async_error, comm, error);
   if (result != ncclSuccess || error == nullptr || *error != ncclSuccess || !pin) return result;
   try {
-    *error = state_beside(*pin);
+    *error = plait_async_error(*pin);
   } catch (const std::exception& fault) {
     *error = pin->has_lost.load() ? ncclRemoteError : result_of(fault);
   }
   return result;
 }
 
-Result ncclCommCount(Comm comm, int* count) { return ask(comm, native().count, count); }
+Result ncclCommCount(Comm comm, int* count) { return query(comm, native().count, count); }
 
-Result ncclCommUserRank(Comm comm, int* rank) { return ask(comm, native().user_rank, rank); }
+Result ncclCommUserRank(Comm comm, int* rank) { return query(comm, native().user_rank, rank); }
 
-Result ncclCommCuDevice(Comm comm, int* device) { return ask(comm, native().device, device); }
+Result ncclCommCuDevice(Comm comm, int* device) { return query(comm, native().device, device); }
 
 /// For plait's forwarding libnccl.so.2: the native library's own definition, or null.
 extern "C" [[gnu::visibility("default")]] void* plait_nccl_real_symbol(const char* name) {

@@ -13,9 +13,9 @@
 namespace plait::nccl {
 namespace {
 
-class NodeEngine : public Engine {
+class NodeEngine : public CommEngine {
  public:
-  NodeEngine(const Nodes& nodes, int device, std::unique_ptr<Engine> inside, Comm whole,
+  NodeEngine(const Nodes& nodes, int device, std::unique_ptr<CommEngine> inside, Comm whole,
              Comm across)
       : inside_(std::move(inside)),
         runner_(nodes,
@@ -86,7 +86,7 @@ class NodeEngine : public Engine {
   }
 
  private:
-  std::unique_ptr<Engine> inside_;
+  std::unique_ptr<CommEngine> inside_;
   mutable NodeProgramRunner runner_;  // it remembers how requests go
   std::atomic<std::uint64_t> sent_{0};
   const CountedPaths paths_{
@@ -95,8 +95,9 @@ class NodeEngine : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> node_engine(const Nodes& nodes, int device, std::unique_ptr<Engine> inside,
-                                    Comm whole, Comm across) {
+std::unique_ptr<CommEngine> node_engine(const Nodes& nodes, int device,
+                                        std::unique_ptr<CommEngine> inside, Comm whole,
+                                        Comm across) {
   return std::make_unique<NodeEngine>(nodes, device, std::move(inside), whole, across);
 }
 

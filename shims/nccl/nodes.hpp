@@ -10,7 +10,8 @@ namespace plait::nccl {
 
 /// inside: this node's engine; across: NCCL's communicator of the same place in all nodes, which
 /// the engine then owns.
-std::unique_ptr<Engine> node_engine(const Nodes& nodes, int device, std::unique_ptr<Engine> inside,
-                                    Comm whole, Comm across);
+std::unique_ptr<CommEngine> node_engine(const Nodes& nodes, int device,
+                                        std::unique_ptr<CommEngine> inside, Comm whole,
+                                        Comm across);
 
 }  // namespace plait::nccl

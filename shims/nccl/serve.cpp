@@ -10,7 +10,7 @@
 #include "exec/cuda/device/call_buffers.hpp"
 #include "plait/error.hpp"
 #include "shims/nccl/attach.hpp"
-#include "shims/nccl/news.hpp"
+#include "shims/nccl/log_once.hpp"
 #include "shims/nccl/settings.hpp"
 
 namespace plait::nccl {
@@ -23,8 +23,8 @@ constexpr Result kResults[] = {
 #undef PLAIT_ERROR
 };
 
-std::string why_not(const State& state, const Request& request, bool lacks_large_arena) {
-  if (state.phase.load() != Phase::attached) return state.reason;
+std::string why_not(const CommState& state, const Request& request, bool lacks_large_arena) {
+  if (state.phase.load() != AttachPhase::attached) return state.reason;
   if ((state.served >> static_cast<unsigned>(request.collective) & 1u) == 0)
     return "not in PLAIT_OPS";
   if (message_bytes(request) < state.min_bytes) return "smaller than PLAIT_MIN_BYTES";
@@ -34,12 +34,12 @@ std::string why_not(const State& state, const Request& request, bool lacks_large
 }
 
 /// One line for each distinct call of a communicator.
-void explain(const State& state, const std::string& what) {
-  if (is_news(text(state.comm, what)))
+void explain(const CommState& state, const std::string& what) {
+  if (first_time(text(state.comm, what)))
     log(LogLevel::explain, state.rank, text("communicator ", state.comm, ": ", what));
 }
 
-void explain(const State& state, const Request& request, bool taken, bool lacks_large_arena) {
+void explain(const CommState& state, const Request& request, bool taken, bool lacks_large_arena) {
   const std::string why =
       taken ? state.engine->how(request) : why_not(state, request, lacks_large_arena);
   explain(state,
@@ -49,15 +49,15 @@ void explain(const State& state, const Request& request, bool taken, bool lacks_
 }
 
 /// Throws what calls of a communicator that has ended return.
-void require_alive(const State& state) {
-  if (state.phase.load() == Phase::aborted)
+void require_alive(const CommState& state) {
+  if (state.phase.load() == AttachPhase::aborted)
     throw Error(ErrorCode::aborted, "the communicator was aborted");
   if (state.killed.load()) throw Error(ErrorCode::peer_lost, "a rank of it has died or failed");
   state.engine->check();
 }
 
 /// What a call that was not enqueued returns.
-Result failed(const State& state, const char* what, const std::exception& error) {
+Result failed(const CommState& state, const char* what, const std::exception& error) {
   log(LogLevel::warn, state.rank,
       text(what, " on communicator ", state.comm, " failed: ", error.what()));
   return state.has_lost.load() ? ncclRemoteError : result_of(error);
@@ -65,28 +65,29 @@ Result failed(const State& state, const char* what, const std::exception& error)
 
 /// The same of one that may have been enqueued in part. The other ranks count it and hear of it,
 /// unless its arguments are wrong, it is refused on all ranks alike, or the communicator was over.
-Result broke_off(const State& state, const char* what, Stream stream, const std::exception& error) {
+Result broke_off(const CommState& state, const char* what, Stream stream,
+                 const std::exception& error) {
   const auto* const known = dynamic_cast<const Error*>(&error);
   const bool is_refused = known != nullptr && (known->code() == ErrorCode::invalid_argument ||
                                                known->code() == ErrorCode::unsupported);
-  const bool is_over = state.phase.load() == Phase::aborted || state.killed.load();
+  const bool is_over = state.phase.load() == AttachPhase::aborted || state.killed.load();
   if (!is_refused && !is_over) state.engine->break_off(stream, error);
-  if (state.engine->has_broken_off() && !is_over) publish_failed(state.place);
+  if (state.engine->has_broken_off() && !is_over) publish_failed(state.liveness_index);
   return failed(state, what, error);
 }
 
 /// Ranks count the calls that want room, so what may be wrong on one rank alone comes before. In a
 /// group the call is noted too, as it may be dropped with the group.
-bool reserve_large_arena(State& state, const Call& call) {
+bool reserve_large_arena(CommState& state, const CollectiveCall& call) {
   if (!state.engine->wants_large_arena(call.request)) return true;
   cuda::check_alignment(call.request, state.rank, call.input, call.output);
-  const bool in_group = here.depth != 0;
+  const bool in_group = call_context.depth != 0;
   if (const CommTable::Pin pin = in_group ? comms().pin(state.comm) : CommTable::Pin())
-    noted_group().reservations.push_back(pin.shared());
+    open_group().reservations.push_back(pin.shared());
   return state.engine->reserve_large_arena(call.stream, in_group);
 }
 
-StreamOrder::Place begin_served(State& state, Stream stream) {
+StreamOrder::Position begin_served(CommState& state, Stream stream) {
   if (state.launches != nullptr) state.launches->before(stream);
   return state.order.before_served(*state.marker, stream);
 }
@@ -98,9 +99,9 @@ Result result_of(const std::exception& error) {
   return known == nullptr ? ncclInternalError : kResults[static_cast<int>(known->code())];
 }
 
-bool takes(State& state, const Call& call) {
+bool takes(CommState& state, const CollectiveCall& call) {
   const Request& request = call.request;
-  const bool wanted = state.phase.load(std::memory_order_acquire) == Phase::attached &&
+  const bool wanted = state.phase.load(std::memory_order_acquire) == AttachPhase::attached &&
                       request.count != 0 &&
                       (state.served >> static_cast<unsigned>(request.collective) & 1u) != 0 &&
                       message_bytes(request) >= state.min_bytes && state.engine->takes(request);
@@ -109,8 +110,8 @@ bool takes(State& state, const Call& call) {
   return taken;
 }
 
-bool takes_messages(const State& state) {
-  const bool attached = state.phase.load(std::memory_order_acquire) == Phase::attached;
+bool takes_messages(const CommState& state) {
+  const bool attached = state.phase.load(std::memory_order_acquire) == AttachPhase::attached;
   const bool wanted = (state.served >> static_cast<unsigned>(Collective::send_recv) & 1u) != 0;
   const bool taken = attached && wanted && state.engine->takes_messages();
   if (log_enabled(LogLevel::explain))
@@ -121,14 +122,15 @@ bool takes_messages(const State& state) {
   return taken;
 }
 
-std::optional<StreamOrder::Place> begin_forwarded(State& state, Stream stream) {
+std::optional<StreamOrder::Position> begin_forwarded(CommState& state, Stream stream) {
   if (state.launches != nullptr) state.launches->before(stream);
-  if (state.phase.load(std::memory_order_acquire) != Phase::attached) return std::nullopt;
+  if (state.phase.load(std::memory_order_acquire) != AttachPhase::attached) return std::nullopt;
   return state.order.before_forwarded(*state.marker, stream);
 }
 
-void end_call(State& state, Stream stream, const std::optional<StreamOrder::Place>& place) {
-  if (place) state.order.after(*state.marker, stream, *place);
+void end_call(CommState& state, Stream stream,
+              const std::optional<StreamOrder::Position>& position) {
+  if (position) state.order.after(*state.marker, stream, *position);
   if (state.launches != nullptr) state.launches->after(stream);
 }
 
@@ -136,7 +138,7 @@ namespace {
 
 /// work puts a call on `stream`, of a communicator that is alive.
 template <class Work>
-Result put(State& state, const char* what, Stream stream, const Work& work) {
+Result put(CommState& state, const char* what, Stream stream, const Work& work) {
   try {
     require_alive(state);
   } catch (const std::exception& error) {
@@ -152,22 +154,22 @@ Result put(State& state, const char* what, Stream stream, const Work& work) {
 
 }  // namespace
 
-Result enqueue(State& state, const Call& call) {
+Result enqueue(CommState& state, const CollectiveCall& call) {
   return put(state, name_of(call.request.collective), call.stream, [&] {
-    const StreamOrder::Place place = begin_served(state, call.stream);
+    const StreamOrder::Position position = begin_served(state, call.stream);
     {
       CountedCall counted(call.request, kByPlait, call.stream);
       counted.done_by(state.engine->enqueue(call.request, call.input, call.output, call.stream));
     }
-    end_call(state, call.stream, place);
+    end_call(state, call.stream, position);
   });
 }
 
-Result enqueue(State& state, Stream stream, const std::vector<Message>& group) {
+Result enqueue(CommState& state, Stream stream, const std::vector<Message>& group) {
   return put(state, "a group of sends and receives", stream, [&] {
-    const StreamOrder::Place place = begin_served(state, stream);
+    const StreamOrder::Position position = begin_served(state, stream);
     state.engine->messages(group, stream);
-    end_call(state, stream, place);
+    end_call(state, stream, position);
   });
 }
 
@@ -197,7 +199,7 @@ Result release(const GroupStreams& streams) {
 
 namespace {
 
-Result state_of(const State& state) {
+Result state_of(const CommState& state) {
   const InNative inside;
   Result said = ncclSuccess;
   const Result queried = native().async_error(state.comm, &said);
@@ -206,15 +208,15 @@ Result state_of(const State& state) {
 
 }  // namespace
 
-void await_launched(State& state) {
+void await_launched(CommState& state) {
   while (!state.cancelled.load() && state_of(state) == ncclInProgress)
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   state.late.done();
 }
 
-Result blocked(State& state) {
-  const Phase phase = state.phase.load(std::memory_order_acquire);
-  if (phase == Phase::attaching && !await_attached(state, settings().env.arrive_s))
+Result blocked(CommState& state) {
+  const AttachPhase phase = state.phase.load(std::memory_order_acquire);
+  if (phase == AttachPhase::attaching && !await_attached(state, settings().env.arrive_s))
     return ncclInProgress;
   if (state.making.load(std::memory_order_acquire) != 0 &&
       !await_children(state, settings().env.arrive_s))
@@ -223,7 +225,7 @@ Result blocked(State& state) {
     if (state_of(state) == ncclInProgress) return ncclInvalidArgument;
     state.late.done();
   }
-  return state.phase.load() == Phase::failed ? state.error : ncclSuccess;
+  return state.phase.load() == AttachPhase::failed ? state.error : ncclSuccess;
 }
 
 }  // namespace plait::nccl

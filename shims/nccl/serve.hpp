@@ -11,13 +11,13 @@ Result result_of(const std::exception& error);
 
 /// True where this call goes to the engine. Asked once for each call of the program. Throws Error
 /// where its memory is not what a large call can use.
-bool takes(State& state, const Call& call);
+bool takes(CommState& state, const CollectiveCall& call);
 /// True where sends and receives go to the engine: all of a communicator's, or none.
-bool takes_messages(const State& state);
+bool takes_messages(const CommState& state);
 /// Hands a taken call to the engine; its errors become results.
-Result enqueue(State& state, const Call& call);
+Result enqueue(CommState& state, const CollectiveCall& call);
 /// The same of what one group sends and receives.
-Result enqueue(State& state, Stream stream, const std::vector<Message>& group);
+Result enqueue(CommState& state, Stream stream, const std::vector<Message>& group);
 /// What the group's main stream gets from then on comes after all that its other streams hold.
 /// Errors become results, and end the communicator's calls, since the other ranks make theirs.
 Result join(const GroupStreams& streams);
@@ -25,12 +25,13 @@ Result join(const GroupStreams& streams);
 Result release(const GroupStreams& streams);
 /// Returns when NCCL has put on their streams what it took in the background, or the communicator
 /// is at its end.
-void await_launched(State& state);
+void await_launched(CommState& state);
 /// Around a call that NCCL runs, which is handed over between the two (in a group, at its end): it
 /// goes on behind the communicator's earlier calls, and others behind it.
-std::optional<StreamOrder::Place> begin_forwarded(State& state, Stream stream);
-void end_call(State& state, Stream stream, const std::optional<StreamOrder::Place>& place);
+std::optional<StreamOrder::Position> begin_forwarded(CommState& state, Stream stream);
+void end_call(CommState& state, Stream stream,
+              const std::optional<StreamOrder::Position>& position);
 /// `state` cannot serve or forward any more: what calls return then; ncclSuccess = it can.
-Result blocked(State& state);
+Result blocked(CommState& state);
 
 }  // namespace plait::nccl

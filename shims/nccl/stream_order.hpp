@@ -15,25 +15,25 @@ namespace plait::nccl {
 /// serves.
 class StreamOrder {
  public:
-  using Place = cuda::StreamPlace;
+  using Position = cuda::StreamPlace;
   /// Before the first call.
   void mix_graphs(bool mixes) { order_.mix_graphs(mixes); }
 
   /// What plait puts on `stream` goes on behind the communicator's earlier calls.
-  Place before_served(Marker& marker, Stream stream) {
+  Position before_served(Marker& marker, Stream stream) {
     const std::lock_guard<std::mutex> hold(guard_);
     has_served_ = true;
     return order_.before(marker, stream);
   }
   /// The same of a call that NCCL runs, now that it is handed over: in a group, at its end.
-  Place before_forwarded(Marker& marker, Stream stream) {
+  Position before_forwarded(Marker& marker, Stream stream) {
     const std::lock_guard<std::mutex> hold(guard_);
     return order_.before(marker, stream, has_served_);
   }
   /// The call has been enqueued.
-  void after(Marker& marker, Stream stream, const Place& place) {
+  void after(Marker& marker, Stream stream, const Position& position) {
     const std::lock_guard<std::mutex> hold(guard_);
-    order_.after(marker, stream, place);
+    order_.after(marker, stream, position);
   }
   /// False where the marker does not say when all calls have ended.
   bool knows_end() {

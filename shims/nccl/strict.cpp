@@ -7,7 +7,7 @@
 #include "base/text.hpp"
 #include "comm/nccl/native.hpp"
 #include "comm/nccl/numbers.hpp"
-#include "shims/nccl/news.hpp"
+#include "shims/nccl/log_once.hpp"
 #include "shims/nccl/settings.hpp"
 
 namespace plait::nccl {
@@ -21,13 +21,13 @@ bool depends_on_order(Collective collective, int type, int op) {
   return !translate_op(op, how) || (how != ReduceOp::min && how != ReduceOp::max);
 }
 
-int ranks_of(Comm comm, const State* state) {
+int ranks_of(Comm comm, const CommState* state) {
   if (state != nullptr) return state->ranks;
   int ranks = 0;
   return native().count != nullptr && native().count(comm, &ranks) == ncclSuccess ? ranks : 0;
 }
 
-std::string why(const State* state, bool is_configured) {
+std::string why(const CommState* state, bool is_configured) {
   const Settings& now = settings();
   if (!now.refusal.empty()) return now.refusal;
   if (state == nullptr) return "plait does not know the communicator";
@@ -40,7 +40,7 @@ std::string why(const State* state, bool is_configured) {
 }  // namespace
 
 Result refused(Collective collective, std::size_t count, int type, int op, Comm comm,
-               const State* state, bool is_configured) {
+               const CommState* state, bool is_configured) {
   if (!settings().strict || comm == nullptr || count == 0) return ncclSuccess;
   if (!depends_on_order(collective, type, op)) return ncclSuccess;
   const int ranks = ranks_of(comm, state);
@@ -55,7 +55,7 @@ Result refused(Collective collective, std::size_t count, int type, int op, Comm 
            translate_op(op, how) ? name_of(how) : "a reduction of the program's own", ", over ",
            ranks, " ranks would be NCCL's, in an order of its own (", why(state, is_configured),
            "); PLAIT_BITWISE_STRICT=0 leaves it to NCCL");
-  if (is_news(line)) log(LogLevel::warn, state == nullptr ? -1 : state->rank, line);
+  if (first_time(line)) log(LogLevel::warn, state == nullptr ? -1 : state->rank, line);
   return ncclInvalidUsage;
 }
 

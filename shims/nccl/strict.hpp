@@ -13,6 +13,6 @@ namespace plait::nccl {
 /// order gives the same bits, and of whole numbers, least and largest any order does. `type` and
 /// `op` are NCCL's; `state` may be null. is_configured: by a ...Config function.
 Result refused(Collective collective, std::size_t count, int type, int op, Comm comm,
-               const State* state, bool is_configured);
+               const CommState* state, bool is_configured);
 
 }  // namespace plait::nccl

@@ -167,13 +167,13 @@ void move_all(Shared& shared, const std::vector<Message>& messages,
         stopped);
 }
 
-class HostEngine : public Engine {
+class HostEngine : public CommEngine {
  public:
   HostEngine(const GpuCallsOptions& options, const Exchange& exchange)
       : shared_(std::make_shared<Shared>()) {
     group_.rank = options.rank.rank;
     group_.ranks = options.rank.ranks;
-    group_.kind = cuda::common_kind(exchange(platform().place(options.rank.device).gpu));
+    group_.kind = cuda::common_kind(exchange(platform().location(options.rank.device).gpu));
     group_.topology = machine();
     learn_what_beats_nccl(group_, options, exchange);
     if (wished("STANDIN_DIES", options.rank.device)) ::kill(::getpid(), SIGKILL);
@@ -314,7 +314,7 @@ class HostEngine : public Engine {
   }};
 };
 
-class HostStaging : public Staging {
+class HostStaging : public ExchangeStaging {
  public:
   HostStaging() : stream_(standin_stream_create()) {}
   ~HostStaging() override { standin_stream_destroy(stream_); }
@@ -336,7 +336,7 @@ class HostStaging : public Staging {
 class HostMarker : public Marker {
  public:
   cuda::StreamPlace place(Stream stream) const override {
-    const standin::Place found = standin::place(stream);
+    const standin::StreamState found = standin::place(stream);
     return {found.stream, found.capture};
   }
   void record(Stream stream) override { standin::record(end_, stream, false); }
@@ -406,7 +406,7 @@ class HostPlatform : public Platform {
   bool has_kernels() const override { return true; }
   int current_device() override { return 0; }
   void enter_thread(int) override {}
-  Place place(int device) override {
+  RankLocation location(int device) override {
     if (wished("STANDIN_REFUSE", device))
       throw Error(ErrorCode::no_device, "the test wants no GPU here");
     const char* host = std::getenv("STANDIN_HOST");
@@ -421,11 +421,11 @@ class HostPlatform : public Platform {
     const bool joined = device != "device 2" && other != "device 2";
     return joined ? cuda::Distance::nvl : cuda::Distance::sys;
   }
-  std::unique_ptr<Staging> staging(int, int, std::uint64_t) override {
+  std::unique_ptr<ExchangeStaging> staging(int, int, std::uint64_t) override {
     return std::make_unique<HostStaging>();
   }
-  std::unique_ptr<Engine> engine(const GpuCallsOptions& options,
-                                 const Exchange& exchange) override {
+  std::unique_ptr<CommEngine> engine(const GpuCallsOptions& options,
+                                     const Exchange& exchange) override {
     return std::make_unique<HostEngine>(options, exchange);
   }
   std::unique_ptr<Marker> marker(int) override { return std::make_unique<HostMarker>(); }

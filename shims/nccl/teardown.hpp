@@ -11,6 +11,6 @@ namespace plait::nccl {
 /// ended, at most attach_s: a state that is attached to even then stays for good. Then until this
 /// rank's work has ended, and until the others have left, where none of them was lost and the
 /// communicator was not aborted; not long, and what is not freed by then is freed later.
-void let_go(std::unique_ptr<State> state);
+void tear_down(std::unique_ptr<CommState> state);
 
 }  // namespace plait::nccl

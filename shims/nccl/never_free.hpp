@@ -8,7 +8,7 @@ namespace plait::nccl {
 
 /// For good, and where tools that look for leaks see it.
 template <class T>
-void keep(std::unique_ptr<T> kept) {
+void never_free(std::unique_ptr<T> kept) {
   static std::mutex guard;
   static auto* const all = new std::vector<std::unique_ptr<T>>;
   const std::lock_guard<std::mutex> hold(guard);

@@ -8,15 +8,15 @@
 
 namespace plait::nccl {
 
-inline constexpr std::size_t kCardBytes = 4096;
+inline constexpr std::size_t kSetupBytes = 4096;
 
 /// Returns when NCCL has made the communicator or its child, or taken a call, in the background.
 /// Throws where it failed, was ended, or takes too long. By one thread a communicator at a time.
-void wait_ready(State& state);
+void wait_ready(CommState& state);
 
-class CardExchange {
+class SetupExchange {
  public:
-  explicit CardExchange(State& state);
+  explicit SetupExchange(CommState& state);
   /// From here on, the `count` ranks of this process meet before each exchange. Allocating may wait
   /// for every kernel of the process: a rank whose NCCL kernel already waits for a rank that still
   /// allocates would wait for ever.
@@ -29,7 +29,7 @@ class CardExchange {
   std::vector<std::string> allgather(const std::string& mine);
 
  private:
-  State& state_;
+  CommState& state_;
   std::shared_ptr<const WatchedPeers> peers_;
   std::string barrier_name_;
   int in_process_ = 1;

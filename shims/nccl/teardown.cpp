@@ -2,7 +2,7 @@
 // leaving. Killed, or failed in a call: what waits for it fails half a second later. Ended by
 // itself without leaving: after five seconds, since what it sent last may still be on its way
 // through queues here.
-#include "shims/nccl/leave.hpp"
+#include "shims/nccl/teardown.hpp"
 
 #include <utility>
 
@@ -10,7 +10,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "shims/nccl/attach.hpp"
-#include "shims/nccl/keep.hpp"
+#include "shims/nccl/never_free.hpp"
 
 namespace plait::nccl {
 namespace {
@@ -21,14 +21,14 @@ constexpr double kGraceSeconds = 5;
 constexpr double kAbortSeconds = 0.5;
 static_assert(LivenessPage::kSlots >= CommTable::kSlots, "a place for every communicator");
 
-DeferredTeardown teardown_of(const std::shared_ptr<State>& state) {
+DeferredTeardown teardown_of(const std::shared_ptr<CommState>& state) {
   DeferredTeardown made;
   made.has_ended = [state] {
     return !state->marker->is_ahead() && state->engine->has_ended(state->order.knows_end());
   };
   made.publish = [state](DetachStage left) {
     if (left == DetachStage::work_ended) unwatch(*state);
-    publish_detach(state->place, left);
+    publish_detach(state->liveness_index, left);
   };
   made.peers_reached = [state](DetachStage left, bool elsewhere) {
     return state->peers->peers_reached(left, elsewhere);
@@ -40,9 +40,9 @@ DeferredTeardown teardown_of(const std::shared_ptr<State>& state) {
 
 }  // namespace
 
-State::State() : PeerObserver(kGraceSeconds) {}
+CommState::CommState() : PeerObserver(kGraceSeconds) {}
 
-void State::lost(int peer, int process, Loss how) {
+void CommState::lost(int peer, int process, Loss how) {
   const std::string who = text("rank ", peer, " (process ", process, ")");
   if (how == Loss::ended)  // as programs end that never destroy what they made: no fault of theirs
     log(LogLevel::info, rank, text(who, " has ended, and communicator ", comm, " with it"));
@@ -55,21 +55,22 @@ void State::lost(int peer, int process, Loss how) {
   fail_streams_in(kAbortSeconds);
 }
 
-void let_go(std::unique_ptr<State> given) {
+void tear_down(std::unique_ptr<CommState> given) {
   if (!await_attached(*given, given->attach_s)) {
     log(LogLevel::warn, given->rank,
         text("communicator ", given->comm, " ended while plait was attaching to it"));
-    return keep(std::move(given));
+    return never_free(std::move(given));
   }
   if (given->peers == nullptr) {  // never attached: no rank has anything of another's
-    publish_detach(given->place, DetachStage::unmapped);
-    if (given->engine != nullptr) keep(std::move(given));  // but for one that broke off on the way
+    publish_detach(given->liveness_index, DetachStage::unmapped);
+    if (given->engine != nullptr)
+      never_free(std::move(given));  // but for one that broke off on the way
     return;
   }
-  const std::shared_ptr<State> state = std::move(given);
-  if (state->has_lost.load() && state->phase.load() != Phase::aborted) state->engine->fail();
+  const std::shared_ptr<CommState> state = std::move(given);
+  if (state->has_lost.load() && state->phase.load() != AttachPhase::aborted) state->engine->fail();
   state->engine->end_nccl();
-  const bool is_broken = state->phase.load() == Phase::aborted || state->has_lost.load();
+  const bool is_broken = state->phase.load() == AttachPhase::aborted || state->has_lost.load();
   TeardownTimeouts waits;
   if (is_broken) waits.peers_work_s = 0;  // who aborts, or has lost a rank, waits for no other
   defer_teardown(teardown_of(state), waits);

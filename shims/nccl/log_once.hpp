@@ -7,7 +7,7 @@
 namespace plait::nccl {
 
 /// True the first time a line is asked for, as far as these are remembered.
-inline bool is_news(const std::string& line) {
+inline bool first_time(const std::string& line) {
   static std::mutex guard;
   static auto* const said = new std::set<std::string>;  // kept: calls come until the process ends
   const std::lock_guard<std::mutex> hold(guard);

@@ -1,7 +1,7 @@
 // One round = meet, copy the card in, ncclAllGather on a private stream, wait with a deadline, read
 // all. Names of meetings are used once (a word and the number of the round), so a meeting is a
 // plain count.
-#include "shims/nccl/card_exchange.hpp"
+#include "shims/nccl/setup_exchange.hpp"
 
 #include <algorithm>
 #include <condition_variable>
@@ -21,21 +21,21 @@ namespace {
 constexpr char kMark[8] = {'p', 'l', 'a', 'i', 't', ' ', '0', '2'};
 constexpr double kRoundSeconds = 120;  // a rank may be loading its kernels meanwhile
 
-struct Card {
+struct ExchangeFrame {
   char mark[8];
   unsigned bytes;
-  char body[kCardBytes - 12];
+  char body[kSetupBytes - 12];
 };
-static_assert(sizeof(Card) == kCardBytes);
+static_assert(sizeof(ExchangeFrame) == kSetupBytes);
 
 struct Barriers {
   std::mutex guard;
-  std::condition_variable came;
-  struct Count {
-    int come = 0;
-    int gone = 0;
+  std::condition_variable all_arrived;
+  struct Arrivals {
+    int arrived = 0;
+    int departed = 0;
   };
-  std::map<std::string, Count> open;
+  std::map<std::string, Arrivals> open;
 };
 
 void require(Result result, const char* call) {
@@ -46,7 +46,7 @@ void require(Result result, const char* call) {
 
 /// What NCCL says of the communicator. Who has cancelled may end it next, so NCCL is not asked
 /// then.
-Result ask(const State& state) {
+Result poll_nccl(const CommState& state) {
   if (state.cancelled.load())
     throw Error(ErrorCode::aborted, "the communicator was ended while plait was attaching");
   Result error = ncclSuccess;
@@ -67,49 +67,49 @@ void barrier(const std::string& name, int count, const std::function<void()>& gi
   if (count < 2) return;
   static auto* const all = new Barriers;
   std::unique_lock<std::mutex> hold(all->guard);
-  Barriers::Count& mine = all->open[name];
-  if (++mine.come == count) all->came.notify_all();
-  while (mine.come < count) {
-    all->came.wait_for(hold, std::chrono::milliseconds(10));
-    if (mine.come < count) {
+  Barriers::Arrivals& mine = all->open[name];
+  if (++mine.arrived == count) all->all_arrived.notify_all();
+  while (mine.arrived < count) {
+    all->all_arrived.wait_for(hold, std::chrono::milliseconds(10));
+    if (mine.arrived < count) {
       hold.unlock();
       give_up();  // leaves the count behind: the name is never used again
       hold.lock();
     }
   }
-  if (++mine.gone == count) all->open.erase(name);
+  if (++mine.departed == count) all->open.erase(name);
 }
 
 }  // namespace
 
-void wait_ready(State& state) {
+void wait_ready(CommState& state) {
   const std::int64_t until_ns = deadline_in(kRoundSeconds);
-  while (ask(state) == ncclInProgress) {
+  while (poll_nccl(state) == ncclInProgress) {
     give_up_if_late(until_ns);
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
 
-CardExchange::CardExchange(State& state) : state_(state) {
+SetupExchange::SetupExchange(CommState& state) : state_(state) {
   if (state.staging == nullptr)
-    state.staging = platform().staging(state.device, state.ranks, kCardBytes);
+    state.staging = platform().staging(state.device, state.ranks, kSetupBytes);
 }
 
-std::vector<std::string> CardExchange::allgather(const std::string& mine) {
-  ask(state_);
-  Card card{};
-  if (mine.size() > sizeof card.body)
+std::vector<std::string> SetupExchange::allgather(const std::string& mine) {
+  poll_nccl(state_);
+  ExchangeFrame frame{};
+  if (mine.size() > sizeof frame.body)
     throw Error(ErrorCode::internal, text("a card of ", mine.size(), " bytes"));
-  std::memcpy(card.mark, kMark, sizeof kMark);
-  card.bytes = static_cast<unsigned>(mine.size());
-  mine.copy(card.body, mine.size());
+  std::memcpy(frame.mark, kMark, sizeof kMark);
+  frame.bytes = static_cast<unsigned>(mine.size());
+  mine.copy(frame.body, mine.size());
   const auto gather = [&](const void* input, void* output, Stream stream) {
-    require(native().all_gather(input, output, kCardBytes, kUint8, state_.comm, stream),
+    require(native().all_gather(input, output, kSetupBytes, kUint8, state_.comm, stream),
             "ncclAllGather");
     wait_ready(state_);
   };
   const auto give_up = [this, until_ns = deadline_in(kRoundSeconds)] {
-    ask(state_);
+    poll_nccl(state_);
     give_up_if_late(until_ns);
     const int gone = peers_ == nullptr ? -1 : peers_->first_dead_rank();
     if (gone >= 0)
@@ -117,15 +117,15 @@ std::vector<std::string> CardExchange::allgather(const std::string& mine) {
   };
   barrier(text(barrier_name_, ' ', ++round_), in_process_, give_up);
   const std::string all =
-      state_.staging->swap(std::string(reinterpret_cast<const char*>(&card), sizeof card),
+      state_.staging->swap(std::string(reinterpret_cast<const char*>(&frame), sizeof frame),
                            state_.ranks, gather, give_up);
   std::vector<std::string> shown;
   for (int rank = 0; rank < state_.ranks; ++rank) {
-    std::memcpy(&card, all.data() + static_cast<std::size_t>(rank) * sizeof card, sizeof card);
-    if (std::memcmp(card.mark, kMark, sizeof kMark) != 0 || card.bytes > sizeof card.body)
+    std::memcpy(&frame, all.data() + static_cast<std::size_t>(rank) * sizeof frame, sizeof frame);
+    if (std::memcmp(frame.mark, kMark, sizeof kMark) != 0 || frame.bytes > sizeof frame.body)
       throw AgreedError(ErrorCode::mismatch,
                         text("rank ", rank, " showed no card of this plait version"));
-    shown.emplace_back(card.body, card.bytes);
+    shown.emplace_back(frame.body, frame.bytes);
   }
   return shown;
 }
