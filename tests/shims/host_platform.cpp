@@ -34,14 +34,14 @@ bool wished(const char* name, int device) {
 }
 
 /// What tasks share; outlives the engine while tasks are still queued.
-struct Shared {
+struct TaskState {
   GpuCallsOptions options;
   standin::Segment* segment = nullptr;
   std::atomic<bool> aborted{false};  // by the program
   std::atomic<bool> failed{false};   // a rank is lost
   std::atomic<bool> late{false};     // a rank did not come in wait_s
   std::atomic<std::uint64_t> sent{0};
-  ~Shared() { ::munmap(segment, sizeof(standin::Segment)); }
+  ~TaskState() { ::munmap(segment, sizeof(standin::Segment)); }
 };
 
 /// One of the engine's seconds; STANDIN_SECOND makes deadlines short.
@@ -52,7 +52,7 @@ double second() {
 
 /// Runs a call's part in stream order. `stopped` says when its waits are over; then the stream
 /// fails, unless the program has aborted, as with kernels: what need not wait does not ask.
-void push_call(Stream stream, const std::shared_ptr<Shared>& shared,
+void push_call(Stream stream, const std::shared_ptr<TaskState>& shared,
                std::function<void(const std::function<bool()>& stopped)> call) {
   standin::push(stream, [stream, shared, call = std::move(call)] {
     using Clock = std::chrono::steady_clock;
@@ -72,7 +72,7 @@ void push_call(Stream stream, const std::shared_ptr<Shared>& shared,
 }
 
 /// Everybody's input, all as long as the longest.
-std::vector<char> inputs_of(Shared& shared, const Request& request, const void* input,
+std::vector<char> inputs_of(TaskState& shared, const Request& request, const void* input,
                             const std::function<bool()>& stopped) {
   std::uint64_t longest = 0;
   for (int rank = 0; rank < request.ranks; ++rank)
@@ -122,14 +122,14 @@ void compute(const Request& request, int rank, const std::vector<char>& all, voi
 }
 
 /// A message on its way through the segment's mail, a piece at a time.
-struct Moving {
+struct MessageProgress {
   Message message;
   std::uint64_t at = 0;
   /// Moves a piece if it can; true if it did.
-  bool step(Shared& shared) {
+  bool step(TaskState& shared) {
     const int me = shared.options.rank.rank, from = message.sends ? me : message.peer,
               to = message.sends ? message.peer : me;
-    standin::Mail& mail = shared.segment->mail[from][to];
+    standin::MessageSlot& mail = shared.segment->mail[from][to];
     const bool is_full = mail.written.load() != mail.read.load();
     if (is_full == message.sends) return false;
     const std::size_t piece = std::min<std::size_t>(standin::kMailBytes, message.bytes - at);
@@ -147,9 +147,9 @@ struct Moving {
 };
 
 /// All of a group's messages side by side; those between the same two ranks in order.
-void move_all(Shared& shared, const std::vector<Message>& messages,
+void move_all(TaskState& shared, const std::vector<Message>& messages,
               const std::function<bool()>& stopped) {
-  std::map<std::pair<int, bool>, std::deque<Moving>> queues;
+  std::map<std::pair<int, bool>, std::deque<MessageProgress>> queues;
   for (const Message& one : messages)
     if (one.bytes != 0) queues[{one.peer, one.sends}].push_back({one, 0});
   while (!queues.empty())
@@ -170,7 +170,7 @@ void move_all(Shared& shared, const std::vector<Message>& messages,
 class HostEngine : public CommEngine {
  public:
   HostEngine(const GpuCallsOptions& options, const Exchange& exchange)
-      : shared_(std::make_shared<Shared>()) {
+      : shared_(std::make_shared<TaskState>()) {
     group_.rank = options.rank.rank;
     group_.ranks = options.rank.ranks;
     group_.kind = cuda::common_kind(exchange(platform().location(options.rank.device).gpu));
@@ -179,7 +179,7 @@ class HostEngine : public CommEngine {
     if (wished("STANDIN_DIES", options.rank.device)) ::kill(::getpid(), SIGKILL);
     if (wished("STANDIN_FAIL_EARLY", options.rank.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no memory here");
-    standin::Where mine;
+    standin::SegmentHandle mine;
     if (options.rank.rank == 0) mine = standin::make_segment();
     std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
     const std::vector<std::string> shown = exchange(bytes);
@@ -206,7 +206,8 @@ class HostEngine : public CommEngine {
            message_bytes(request) > cuda::small_request_bytes(request.ranks, true);
   }
   bool reserve_large_arena(Stream stream, bool in_group) override {
-    if (standin::place(stream).capture != 0) return lazy_arena_->next(cuda::CallContext::captured);
+    if (standin::stream_state(stream).capture != 0)
+      return lazy_arena_->next(cuda::CallContext::captured);
     return lazy_arena_->next(in_group ? cuda::CallContext::grouped : cuda::CallContext::alone);
   }
   void cancel_reservation() noexcept override { lazy_arena_->take_back(); }
@@ -243,7 +244,7 @@ class HostEngine : public CommEngine {
     });
   }
   void break_off(Stream stream, const std::exception&) noexcept override {
-    if (standin::place(stream).capture != 0) return;
+    if (standin::stream_state(stream).capture != 0) return;
     has_broken_off_ = true;
     fail();
   }
@@ -304,7 +305,7 @@ class HostEngine : public CommEngine {
   }
 
   GpuGroup group_;
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<TaskState> shared_;
   Mapping page_;
   std::unique_ptr<cuda::LazyArena> lazy_arena_;
   std::atomic<bool> has_large_arena_{false}, has_broken_off_{false};
@@ -336,7 +337,7 @@ class HostStaging : public ExchangeStaging {
 class HostMarker : public Marker {
  public:
   cuda::StreamPlace place(Stream stream) const override {
-    const standin::StreamState found = standin::place(stream);
+    const standin::StreamState found = standin::stream_state(stream);
     return {found.stream, found.capture};
   }
   void record(Stream stream) override { standin::record(end_, stream, false); }
@@ -365,7 +366,7 @@ class HostMarker : public Marker {
   static std::size_t number_of(cuda::GraphNode node) {
     return reinterpret_cast<std::size_t>(node) - 1;
   }
-  standin::Event end_;
+  standin::StreamEvent end_;
 };
 
 class HostSideStream : public SideStream {
@@ -385,13 +386,13 @@ class HostSideStream : public SideStream {
 
  private:
   static void order(Stream first, Stream then) {
-    standin::Event reached;
+    standin::StreamEvent reached;
     standin::record(reached, first, false);
     standin::wait(then, reached, false);
   }
-  standin::Event& of(int call) { return marks_[static_cast<std::size_t>(call) % 8]; }
+  standin::StreamEvent& of(int call) { return marks_[static_cast<std::size_t>(call) % 8]; }
   std::deque<std::vector<char>> scratch_;
-  standin::Event marks_[8];
+  standin::StreamEvent marks_[8];
   Stream side_ = standin_stream_create();
 };
 

@@ -26,7 +26,7 @@ void begin(Result result, Comm comm) {
   MUST(settled(comm));
 }
 
-Comm made(const Job& job, int rank, Result& result) {
+Comm made(const TestJob& job, int rank, Result& result) {
   ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
   Comm comm = nullptr;
   result = nccl().ncclCommInitRankConfig(&comm, job.ranks, job.id, rank, &config);
@@ -50,7 +50,7 @@ std::string crowded() { return number("crowded", standin_calls("two threads insi
 }  // namespace
 
 /// A communicator, asked too early and then used.
-std::string nonblocking(const Job& job, int rank) {
+std::string nonblocking(const TestJob& job, int rank) {
   Result result = ncclSuccess;
   Comm comm = made(job, rank, result);
   int ranks = 0, mine = -1, device = -1;
@@ -72,7 +72,7 @@ std::string nonblocking(const Job& job, int rank) {
 
 /// Children: split, shrunk, grown, or two in a group. NCCL stores a handle when the child is made,
 /// by a thread (a grown one's at once).
-std::string child_later(const Job& job, int rank) {
+std::string child_later(const TestJob& job, int rank) {
   Result result = ncclSuccess;
   Comm parent = made(job, rank, result), children[2] = {};
   MUST(settled(parent));
@@ -105,8 +105,8 @@ std::string child_later(const Job& job, int rank) {
 }
 
 /// The last rank joins a communicator of the others.
-std::string grow_later(const Job& job, int rank) {
-  const Rank all(job, rank);
+std::string grow_later(const TestJob& job, int rank) {
+  const TestRank all(job, rank);
   const int joins = job.ranks - 1;
   ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
   Comm parent = nullptr, grown = nullptr;
@@ -127,7 +127,7 @@ std::string grow_later(const Job& job, int rank) {
 
 /// A call that NCCL puts on its stream later, alone or in a group; then one of plait's on another
 /// stream, which reads what the first one wrote.
-std::string order_later(const Job& job, int rank) {
+std::string order_later(const TestJob& job, int rank) {
   Result result = ncclSuccess;
   Comm comm = made(job, rank, result);
   MUST(settled(comm));

@@ -20,7 +20,8 @@ namespace program {
 namespace {
 
 template <class T>
-std::uint64_t all_reduce_once(const Rank& r, std::size_t count, int type, int op, bool in_place) {
+std::uint64_t all_reduce_once(const TestRank& r, std::size_t count, int type, int op,
+                              bool in_place) {
   std::vector<T> input = filled<T>(r.rank, count), output(count, T(77));
   T* to = in_place ? input.data() : output.data();
   MUST(nccl().ncclAllReduce(input.data(), to, count, type, op, r.comm, r.stream));
@@ -32,8 +33,8 @@ std::uint64_t all_reduce_once(const Rank& r, std::size_t count, int type, int op
   return wrong;
 }
 
-std::string all_reduce(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string all_reduce(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   std::uint64_t wrong = 0;
   for (const std::size_t count : {1, 7, 1000, 40000})
     for (const bool in_place : {false, true}) {
@@ -49,15 +50,15 @@ std::string all_reduce(const Job& job, int rank) {
 }
 
 /// Calls with nothing to do are NCCL's.
-std::string empty(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string empty(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   const std::uint64_t wrong = all_reduce_once<float>(r, 0, kFloat, kSum, false);
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
 /// What plait serves first comes behind what NCCL was handed before, elsewhere; in groups too.
-std::string served_late(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string served_late(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   constexpr std::size_t kCount = 250000;  // which wants no more room
   Stream passing = r.stream, serving = standin_stream_create(), other = standin_stream_create();
   const std::vector<std::int32_t> mine = filled<std::int32_t>(rank, kCount);
@@ -78,8 +79,8 @@ std::string served_late(const Job& job, int rank) {
 }
 
 /// Messages of several pieces, and of a rest that no rank's share holds.
-std::string big(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string big(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   std::uint64_t wrong = all_reduce_once<float>(r, (5u << 20) + 1, kFloat, kSum, false);
   wrong += all_reduce_once<float>(r, (5u << 20) + 5, kFloat, kSum, true);
   return number("wrong", wrong) + ", " + counted("all_reduce") + ", " +
@@ -87,8 +88,8 @@ std::string big(const Job& job, int rank) {
 }
 
 /// The stand-in reduces no bf16: only the drop-in can have done it. 1.0 = 0x3f80.
-std::string bf16(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string bf16(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   std::vector<std::uint16_t> values(100, 0x3f80);
   MUST(nccl().ncclAllReduce(values.data(), values.data(), 100, kBf16, kSum, r.comm, r.stream));
   r.wait();
@@ -111,8 +112,8 @@ std::vector<float> slice(const std::vector<float>& from, std::size_t first, std:
           from.begin() + static_cast<std::ptrdiff_t>(first + count)};
 }
 
-std::string others(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string others(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   const auto n = static_cast<std::size_t>(r.ranks), me = static_cast<std::size_t>(rank);
   const std::size_t count = 1000;
   const std::vector<float> mine = filled<float>(rank, count), wide = filled<float>(rank, count * n);
@@ -154,8 +155,8 @@ std::string others(const Job& job, int rank) {
 }
 
 /// A group of calls that plait takes and calls that it passes on; nested; and one only simulated.
-std::string groups(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string groups(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   const auto& api = nccl();
   const std::size_t count = 20000;
   const int next = (rank + 1) % r.ranks, last = (rank + r.ranks - 1) % r.ranks;
@@ -186,7 +187,7 @@ std::string groups(const Job& job, int rank) {
 }
 
 /// A child sums its members' ranks of before and is destroyed; null where this rank is in none.
-std::uint64_t wrong_in_child(const Rank& r, Comm child, int rank, int sum) {
+std::uint64_t wrong_in_child(const TestRank& r, Comm child, int rank, int sum) {
   if (child == nullptr) return 0;
   std::vector<std::int32_t> value{rank};
   MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
@@ -195,8 +196,8 @@ std::uint64_t wrong_in_child(const Rank& r, Comm child, int rank, int sum) {
   return value[0] != sum;
 }
 
-std::string split(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string split(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   const bool left_out = rank == r.ranks - 1;
   Comm child = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, left_out ? kSplitNoColor : 0, -rank, &child, nullptr));
@@ -206,8 +207,8 @@ std::string split(const Job& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-std::string shrink(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string shrink(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   int out = 0;
   Comm child = nullptr;
   if (rank != out) MUST(nccl().ncclCommShrink(r.comm, &out, 1, &child, nullptr, 0));
@@ -218,8 +219,8 @@ std::string shrink(const Job& job, int rank) {
 }
 
 /// Each rank its own factor, once in host memory and once where it is read late.
-std::string premul(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string premul(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   std::uint64_t wrong = 0;
   for (const int residence : {kScalarHost, kScalarDevice}) {
     float factor = static_cast<float>(rank + 1);
@@ -248,8 +249,8 @@ std::string failed(Stream stream) {
 }
 
 /// Rank 0 never calls; the others wait until another thread of theirs aborts.
-std::string abort_waiting(const Job& job, int rank) {
-  Rank r(job, rank);
+std::string abort_waiting(const TestJob& job, int rank) {
+  TestRank r(job, rank);
   std::vector<float> value(100, 1.f);
   const auto start = std::chrono::steady_clock::now();
   if (rank != 0) {
@@ -267,8 +268,8 @@ std::string abort_waiting(const Job& job, int rank) {
 }
 
 /// Rank 1 comes to three calls 1.5 s after the others.
-std::string comes_late(const Job& job, int rank) {
-  Rank r(job, rank);
+std::string comes_late(const TestJob& job, int rank) {
+  TestRank r(job, rank);
   if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   std::uint64_t wrong = 0;
   for (int call = 0; call < 3; ++call) {
@@ -286,8 +287,8 @@ std::string comes_late(const Job& job, int rank) {
 }
 
 /// The last rank ends without a word; the others must hear of it, in ncclCommGetAsyncError.
-std::string dies(const Job& job, int rank) {
-  Rank r(job, rank);
+std::string dies(const TestJob& job, int rank) {
+  TestRank r(job, rank);
   if (rank == r.ranks - 1) {  // when the others are in their call
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     ::kill(::getpid(), SIGKILL);
@@ -313,8 +314,8 @@ std::string dies(const Job& job, int rank) {
 
 /// The last rank's first call is refused on its way to the stream (STANDIN_BREAKS); the others wait
 /// in theirs.
-std::string breaks_off(const Job& job, int rank) {
-  Rank r(job, rank);
+std::string breaks_off(const TestJob& job, int rank) {
+  TestRank r(job, rank);
   const auto start = std::chrono::steady_clock::now();
   std::vector<float> value(100, 1.f);
   const auto call = [&] {
@@ -334,8 +335,8 @@ std::string breaks_off(const Job& job, int rank) {
 }
 
 /// The last rank is killed inside a call; the others ask for errors as watchdogs do, and abort.
-std::string dies_and_others_abort(const Job& job, int rank) {
-  Rank r(job, rank);
+std::string dies_and_others_abort(const TestJob& job, int rank) {
+  TestRank r(job, rank);
   if (rank == r.ranks - 1) {  // when the others are in their call
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     ::kill(::getpid(), SIGKILL);
@@ -357,8 +358,8 @@ std::string dies_and_others_abort(const Job& job, int rank) {
 }
 
 /// The last rank destroys its communicator and ends; the others have not, and nothing is wrong.
-std::string leaves(const Job& job, int rank) {
-  auto r = std::make_unique<Rank>(job, rank);
+std::string leaves(const TestJob& job, int rank) {
+  auto r = std::make_unique<TestRank>(job, rank);
   const std::uint64_t wrong = all_reduce_once<float>(*r, 100, kFloat, kSum, false);
   if (rank == r->ranks - 1) {
     r.reset();
@@ -371,8 +372,8 @@ std::string leaves(const Job& job, int rank) {
 }
 
 /// Four communicators at once, a thread each, in every rank.
-std::string many_threads(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string many_threads(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   constexpr int kComms = 4;
   Comm children[kComms] = {};
   for (Comm& child : children) MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
@@ -397,7 +398,7 @@ std::string many_threads(const Job& job, int rank) {
 }
 
 /// One thread drives all ranks; only the first "rank" of the job does it.
-std::string init_all(const Job& job, int rank) {
+std::string init_all(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
   std::vector<Comm> comms(n);
@@ -423,7 +424,7 @@ std::string init_all(const Job& job, int rank) {
 }
 
 /// One thread, one group: three different calls of the first rank, then those of the next.
-std::string several_each(const Job& job, int rank) {
+std::string several_each(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
   constexpr std::size_t kCount = 500;
@@ -460,16 +461,16 @@ std::string several_each(const Job& job, int rank) {
 }
 
 /// Rank 1 alone was told that GPUs may not address each other.
-std::string one_forbids(const Job& job, int rank) {
+std::string one_forbids(const TestJob& job, int rank) {
   if (rank == 1) ::setenv("NCCL_P2P_DISABLE", "1", 1);
-  const Rank r(job, rank);
+  const TestRank r(job, rank);
   return number("wrong", all_reduce_once<float>(r, 100, kFloat, kSum, false)) + ", " +
          counted("all_reduce");
 }
 
 /// Configurations that limit blocks: of a communicator (each rank another), a child that inherits
 /// it, and one with its own.
-std::string limited(const Job& job, int rank) {
+std::string limited(const TestJob& job, int rank) {
   ConfigHead config{sizeof(ConfigHead), kConfigMagic,     22809,    1,
                     kConfigUndefined,   kConfigUndefined, 16 - rank};
   Comm comm = nullptr, heir = nullptr, other = nullptr;
@@ -482,7 +483,7 @@ std::string limited(const Job& job, int rank) {
 }
 
 /// Communicators of all ranks made by one thread in a group.
-std::string init_in_group(const Job& job, int rank) {
+std::string init_in_group(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
   std::vector<Comm> comms(n);
@@ -507,8 +508,8 @@ std::string init_in_group(const Job& job, int rank) {
 }
 
 /// Arguments that NCCL refuses come back as NCCL refuses them.
-std::string errors(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string errors(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   float value[8] = {};
   const auto& api = nccl();
   const int bad_type = api.ncclAllReduce(value, value, 1, 99, kSum, r.comm, r.stream);
@@ -528,8 +529,8 @@ std::size_t open_files() {
 }
 
 /// Makes and ends communicators again and again: nothing may be left.
-std::string churn(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string churn(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   std::size_t before = 0;
   for (int round = 0; round < 60; ++round) {
     if (round == 10) before = open_files();
@@ -576,8 +577,8 @@ double cold_ns(const std::function<void()>& call) {
 
 /// Nanoseconds of calls that NCCL answers at once: a group pair, a call that it refuses, and a send
 /// that it refuses in a group of one and of eight; cold, a group of a send and a receive.
-std::string overhead(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string overhead(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   if (rank != 0) return "";
   const auto& api = nccl();
   float value = 0;
@@ -611,7 +612,7 @@ std::string overhead(const Job& job, int rank) {
          ", \"cold_group_ns\": " + std::to_string(cold_group);
 }
 
-using Cases = std::map<std::string, std::function<std::string(const Job&, int)>>;
+using Cases = std::map<std::string, std::function<std::string(const TestJob&, int)>>;
 
 const Cases kBackgroundAndGroups = {
     {"nonblocking", nonblocking},      {"split_later", child_later},
@@ -691,7 +692,7 @@ const Cases kCases = {
 
 }  // namespace
 
-std::string run_case(const Job& job, int rank) {
+std::string run_case(const TestJob& job, int rank) {
   const auto found = kBackgroundAndGroups.find(job.name);
   return (found == kBackgroundAndGroups.end() ? kCases.at(job.name) : found->second)(job, rank);
 }

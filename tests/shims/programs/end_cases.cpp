@@ -44,8 +44,8 @@ bool await_freed(std::uint64_t count) {
 
 /// The last rank ends a communicator of all of them soon after the others, or late: what it stores
 /// until then must find their memory.
-std::string leave_late(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string leave_late(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   Comm child = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
   const std::uint64_t wrong = wrong_sum(r, child, r.ranks);
@@ -60,8 +60,8 @@ std::string leave_late(const Job& job, int rank) {
 
 /// The others let go of a communicator whose call waits for the last rank, before it dies or after:
 /// the call ends, and its stream has failed.
-std::string let_go_and_die(const Job& job, int rank) {
-  Rank r(job, rank);
+std::string let_go_and_die(const TestJob& job, int rank) {
+  TestRank r(job, rank);
   if (rank == r.ranks - 1) {
     sleep_ms(job.name == "die_and_let_go" ? 200 : 1200);
     ::kill(::getpid(), SIGKILL);
@@ -79,14 +79,14 @@ std::string let_go_and_die(const Job& job, int rank) {
 }
 
 /// A communicator of the same ranks that was left to NCCL, between two that were not.
-std::string leave_new(const Job& job, int rank) {
+std::string leave_new(const TestJob& job, int rank) {
   void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
   const auto leave =
       drop_in == nullptr
           ? nullptr
           : reinterpret_cast<void (*)(int)>(::dlsym(drop_in, "plait_nccl_leave_new"));
   if (leave == nullptr) throw std::runtime_error("no plait_nccl_leave_new");
-  const Rank r(job, rank);
+  const TestRank r(job, rank);
   std::uint64_t wrong = 0;
   for (const int left : {1, 0}) {
     Comm child = nullptr;
@@ -103,8 +103,8 @@ std::string leave_new(const Job& job, int rank) {
 
 /// The last rank dies while plait attaches: what making the communicator returns to the others, and
 /// when.
-std::string dies_attaching(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string dies_attaching(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   ::setenv("STANDIN_DIES", std::to_string(r.ranks - 1).c_str(), 1);
   const auto start = Clock::now();
   Comm child = nullptr;
@@ -115,8 +115,8 @@ std::string dies_attaching(const Job& job, int rank) {
 
 /// All ranks abort a communicator, or those that are left when the last one has died: memory of it
 /// comes back.
-std::string abort_frees(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string abort_frees(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   Comm child = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
   const std::uint64_t wrong = wrong_sum(r, child, r.ranks);
@@ -133,8 +133,8 @@ std::string abort_frees(const Job& job, int rank) {
 
 /// Rank 1 dies, then rank 2, which shares another communicator with rank 0: what rank 0 hears, and
 /// how often it aborted NCCL's communicator between nodes.
-std::string node_deaths(const Job& job, int rank) {
-  Rank r(job, rank);
+std::string node_deaths(const TestJob& job, int rank) {
+  TestRank r(job, rank);
   Comm other = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, rank == 0 || rank == 2 ? 0 : kSplitNoColor, rank, &other,
                             nullptr));
@@ -163,8 +163,8 @@ std::string node_deaths(const Job& job, int rank) {
 
 /// Communicators that do not block, each destroyed by a call that plait does not see; NCCL gives
 /// out their handles anew.
-std::string unseen(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string unseen(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   void* const library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
   const auto destroy = reinterpret_cast<Result (*)(Comm)>(::dlsym(library, "ncclCommDestroy"));
   if (destroy == nullptr) throw std::runtime_error("no libnccl.so.2 behind the drop-in");
@@ -192,8 +192,8 @@ std::string unseen(const Job& job, int rank) {
 }
 
 /// A thousand communicators, one after the other; then the last rank dies.
-std::string many_lives(const Job& job, int rank) {
-  Rank r(job, rank);
+std::string many_lives(const TestJob& job, int rank) {
+  TestRank r(job, rank);
   std::uint64_t wrong = 0;
   for (int round = 0; round < 1030; ++round) {
     Comm child = nullptr;
@@ -217,8 +217,8 @@ std::string many_lives(const Job& job, int rank) {
 }
 
 /// Rank 0 shortens what its process shows to the others, where it can: they must not read past it.
-std::string short_page(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string short_page(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks), pages = 0;
   for (int file = 0; rank == 0 && file < 1024; ++file) {
     char name[64] = {};
@@ -239,8 +239,8 @@ std::string short_page(const Job& job, int rank) {
 
 /// Finalizes while a call waits for rank 1, which comes late: all calls have ended when
 /// ncclCommFinalize returns, or when a communicator that does not block is ready again.
-std::string finalize(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string finalize(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, job.name == "finalize"};
   Comm child = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, &config));
@@ -264,8 +264,8 @@ std::string finalize(const Job& job, int rank) {
 
 /// A communicator is ended while a group is open that has a call of it, by the thread of the group
 /// or beside it: at once, and its memory comes back when the group has ended.
-std::string abort_in_group(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string abort_in_group(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   Comm child = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
   const std::uint64_t wrong = wrong_sum(r, child, r.ranks);
@@ -289,8 +289,8 @@ std::string abort_in_group(const Job& job, int rank) {
 
 /// Plait attaches and is inside NCCL's first connection, which no rank leaves: how long
 /// ncclCommAbort of another thread takes, and what making the communicator returns.
-std::string abort_attaching(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string abort_attaching(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   ::setenv("STANDIN_STUCK", "1", 1);
   Comm child = nullptr;
   Result made = ncclSuccess;

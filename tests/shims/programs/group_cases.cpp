@@ -23,7 +23,7 @@ void settle(Comm comm) {
 }
 
 /// Goes on with a child that does not block.
-void stop_blocking(Rank& r) {
+void stop_blocking(TestRank& r) {
   ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
   Comm child = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, 0, r.rank, &child, &config));
@@ -57,8 +57,8 @@ class Look {
 /// follows on the first stream sees the second one's result. Both calls are sums; or the second is
 /// a broadcast, which PLAIT_OPS may leave to NCCL; or each is a send and a receive. "later": of a
 /// communicator that does not block.
-std::string group_streams(const Job& job, int rank) {
-  Rank r(job, rank);
+std::string group_streams(const TestJob& job, int rank) {
+  TestRank r(job, rank);
   const bool later = job.name == "group_mixed_later";
   if (later) stop_blocking(r);
   Stream s1 = r.stream, s2 = standin_stream_create();
@@ -104,8 +104,8 @@ std::string group_streams(const Job& job, int rank) {
 
 /// launchOrderImplicit of two communicators' configurations: a call of the first one on a slow
 /// stream, then one of the second on another. A child of the second inherits it.
-std::string launch_order(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string launch_order(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   char config[120];
   for (std::size_t at = 0; at < sizeof config; at += sizeof kConfigUndefined)
     std::memcpy(config + at, &kConfigUndefined, sizeof kConfigUndefined);
@@ -139,8 +139,8 @@ std::string launch_order(const Job& job, int rank) {
 
 /// Calls that are always NCCL's (...Config, signals), each behind slow work, and a sum of plait's
 /// after it on another stream.
-std::string always_nccls(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string always_nccls(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   const auto& api = nccl();
   Stream side = standin_stream_create();
   Values input(kCount, 1), sum(kCount, -1);

@@ -41,7 +41,7 @@ std::string counts(std::uint64_t wrong) {
 }
 
 /// Large calls until plait serves them, or for long enough.
-std::uint64_t call_until_served(const Rank& r, Comm comm, int most) {
+std::uint64_t call_until_served(const TestRank& r, Comm comm, int most) {
   std::uint64_t wrong = 0;
   for (int turn = 0; turn < most; ++turn) {
     Large large(r.rank, turn);
@@ -53,7 +53,7 @@ std::uint64_t call_until_served(const Rank& r, Comm comm, int most) {
 }
 
 /// One rank simulates a group, which the others know nothing of.
-void simulate_one(const Rank& r) {
+void simulate_one(const TestRank& r) {
   Large dropped(r.rank, 0);
   MUST(nccl().ncclGroupStart());
   dropped.enqueue(r.comm, r.stream);
@@ -61,7 +61,7 @@ void simulate_one(const Rank& r) {
 }
 
 /// One rank hands in memory that is not aligned, which is refused there and reaches nobody.
-void misalign_one(const Rank& r) {
+void misalign_one(const TestRank& r) {
   constexpr int kInvalidArgument = 4;
   std::vector<std::int32_t> sums(kLarge + 1);
   char* const between = reinterpret_cast<char*>(sums.data()) + 1;
@@ -73,8 +73,8 @@ void misalign_one(const Rank& r) {
 }  // namespace
 
 /// Small calls, then large ones, one of them after what only rank 0 simulates or gets wrong.
-std::string large_arena(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string large_arena(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
   const std::uint64_t early = standin_calls("large arena made");
   if (rank == 0 && job.name == "large_arena_simulated") simulate_one(r);
@@ -84,8 +84,8 @@ std::string large_arena(const Job& job, int rank) {
 }
 
 /// A capture before there is room, one after; both replayed by turns.
-std::string large_arena_captured(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string large_arena_captured(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   Large before(rank, 1), after(rank, 2);
   const auto capture = [&](Large& large) {
     standin_capture_begin(r.stream);
@@ -109,8 +109,8 @@ std::string large_arena_captured(const Job& job, int rank) {
 }
 
 /// Ranks come to two communicators in opposite orders, each on a stream of its own.
-std::string large_arena_crossed(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string large_arena_crossed(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   Comm other = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &other, nullptr));
   Stream side = standin_stream_create();
@@ -130,7 +130,7 @@ std::string large_arena_crossed(const Job& job, int rank) {
 }
 
 /// One thread drives all ranks, in groups.
-std::string large_arena_of_one_thread(const Job& job, int rank) {
+std::string large_arena_of_one_thread(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
   std::vector<Comm> comms(n);
@@ -153,9 +153,9 @@ std::string large_arena_of_one_thread(const Job& job, int rank) {
 }
 
 /// Rank 0 begins its room, and all close before the others have come to a large call.
-std::string large_arena_closed_early(const Job& job, int rank) {
+std::string large_arena_closed_early(const TestJob& job, int rank) {
   {
-    const Rank r(job, rank);
+    const TestRank r(job, rank);
     Large never(rank, 0);
     if (rank == 0) {
       MUST(nccl().ncclGroupStart());

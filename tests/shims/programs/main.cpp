@@ -25,8 +25,8 @@ namespace {
 
 std::string library = "libnccl.so.2";
 
-Nccl load() {
-  Nccl table;
+NcclTable load() {
+  NcclTable table;
 #ifdef PROGRAM_NCCL_LINKED
   // A call each, not an address: calls are bound the way programs' calls are.
 #define PROGRAM_CALL(name, arguments, names) \
@@ -47,7 +47,7 @@ Nccl load() {
   return table;
 }
 
-int guarded(const Job& job, int rank) {
+int guarded(const TestJob& job, int rank) {
   try {
     const std::string said = run_case(job, rank);
     const std::string line =
@@ -59,7 +59,7 @@ int guarded(const Job& job, int rank) {
   }
 }
 
-int run_threads(const Job& job) {
+int run_threads(const TestJob& job) {
   std::vector<std::thread> threads;
   std::vector<int> status(static_cast<std::size_t>(job.ranks));
   for (int rank = 0; rank < job.ranks; ++rank)
@@ -71,7 +71,7 @@ int run_threads(const Job& job) {
   return 0;
 }
 
-int run_processes(const Job& job) {
+int run_processes(const TestJob& job) {
   std::vector<pid_t> children;
   for (int rank = 0; rank < job.ranks; ++rank) {
     const pid_t child = ::fork();
@@ -90,8 +90,8 @@ int run_processes(const Job& job) {
 
 }  // namespace
 
-const Nccl& nccl() {
-  static const Nccl table = load();
+const NcclTable& nccl() {
+  static const NcclTable table = load();
   return table;
 }
 
@@ -99,7 +99,7 @@ const Nccl& nccl() {
 
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
-  program::Job job{argv[1], std::atoi(argv[2]), std::string(argv[3]) == "threads", {}};
+  program::TestJob job{argv[1], std::atoi(argv[2]), std::string(argv[3]) == "threads", {}};
   if (argc > 4) program::library = argv[4];
   if (program::nccl().ncclGetUniqueId(&job.id) != 0) return 1;
   return job.threads ? program::run_threads(job) : program::run_processes(job);

@@ -17,12 +17,12 @@ void pause_of(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(5))
 
 /// All ranks to all, itself too, of sizes that differ; what is sent lies on one stream, what comes
 /// on another, and a third is used before and after.
-std::uint64_t all_to_all_once(const Rank& r, Stream out, Stream in) {
-  struct Part {
+std::uint64_t all_to_all_once(const TestRank& r, Stream out, Stream in) {
+  struct PeerTraffic {
     int peer;
     std::vector<std::int32_t> mine, got, late;
   };
-  std::vector<Part> parts;
+  std::vector<PeerTraffic> parts;
   for (int peer = 0; peer < r.ranks; ++peer)
     for (int which = 0; which < (peer == r.rank ? 1 : 2); ++which) {
       const std::size_t gets = sent_count(peer, r.rank, which);
@@ -31,24 +31,24 @@ std::uint64_t all_to_all_once(const Rank& r, Stream out, Stream in) {
     }
   const auto wipe = [](void* part) {  // a pause before, so that who does not wait for it is seen
     pause_of(nullptr);
-    for (std::int32_t& one : static_cast<Part*>(part)->got) one = -2;
+    for (std::int32_t& one : static_cast<PeerTraffic*>(part)->got) one = -2;
   };
   const auto read = [](void* part) {
-    static_cast<Part*>(part)->late = static_cast<Part*>(part)->got;
+    static_cast<PeerTraffic*>(part)->late = static_cast<PeerTraffic*>(part)->got;
   };
-  for (Part& part : parts) standin_stream_push(in, wipe, &part);
+  for (PeerTraffic& part : parts) standin_stream_push(in, wipe, &part);
   MUST(nccl().ncclGroupStart());
-  for (Part& part : parts)
+  for (PeerTraffic& part : parts)
     MUST(nccl().ncclSend(part.mine.data(), part.mine.size(), kInt32, part.peer, r.comm, out));
-  for (Part& part : parts)
+  for (PeerTraffic& part : parts)
     MUST(nccl().ncclRecv(part.got.data(), part.got.size(), kInt32, part.peer, r.comm, in));
   MUST(nccl().ncclGroupEnd());
-  for (Part& part : parts) standin_stream_push(out, read, &part);
+  for (PeerTraffic& part : parts) standin_stream_push(out, read, &part);
   standin_stream_synchronize(out);
   standin_stream_synchronize(in);
   std::uint64_t wrong = 0;
   std::map<int, int> which;
-  for (const Part& part : parts)
+  for (const PeerTraffic& part : parts)
     wrong += part.late != filled<std::int32_t>(part.peer + which[part.peer]++, part.got.size());
   return wrong;
 }
@@ -57,8 +57,8 @@ std::uint64_t all_to_all_once(const Rank& r, Stream out, Stream in) {
 
 /// Sends and receives: in groups over several streams, in groups whose other ends lie in calls of
 /// their own, and between collectives.
-std::string messages(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string messages(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   const auto& api = nccl();
   Stream out = standin_stream_create(), in = standin_stream_create();
   std::uint64_t wrong = all_to_all_once(r, out, in) + all_to_all_once(r, in, out);

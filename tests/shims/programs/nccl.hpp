@@ -70,16 +70,16 @@ using namespace plait::nccl;
     (op, scalar, type, where, comm))                                                               \
   X(ncclRedOpDestroy, (int op, Comm comm), (op, comm))
 
-struct Nccl {
+struct NcclTable {
 #define PROGRAM_FIELD(name, arguments, names) Result(*name) arguments = nullptr;
   PROGRAM_FUNCTIONS(PROGRAM_FIELD)
 #undef PROGRAM_FIELD
 };
 
 /// The library that main.cpp opened.
-const Nccl& nccl();
+const NcclTable& nccl();
 
-struct Job {
+struct TestJob {
   std::string name;
   int ranks = 2;
   bool threads = false;
@@ -88,6 +88,6 @@ struct Job {
 
 /// Runs one rank of a case; returns what to print, as the inside of a JSON object. Throws where a
 /// call fails that must not.
-std::string run_case(const Job& job, int rank);
+std::string run_case(const TestJob& job, int rank);
 
 }  // namespace program

@@ -12,8 +12,8 @@
 namespace program {
 
 /// One communicator on three streams in turn, nothing awaited: NCCL's calls and plait's.
-std::string streams(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string streams(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   constexpr std::size_t kCalls = 60, kCount = 3000;
   Stream turns[3] = {standin_stream_create(), standin_stream_create(), standin_stream_create()};
   std::vector<std::vector<std::int32_t>> sums(kCalls), received(kCalls);
@@ -49,11 +49,11 @@ void dawdle(Stream stream, int rank, int turn) {
 }
 
 /// An all_reduce whose values are its number's and its own.
-struct Sum {
-  Sum(int rank, int number) : number_(number), input(filled<std::int32_t>(rank, kCount)) {
+struct NumberedSum {
+  NumberedSum(int rank, int number) : number_(number), input(filled<std::int32_t>(rank, kCount)) {
     for (std::int32_t& value : input) value += number;
   }
-  void enqueue(const Rank& r, Stream stream) {
+  void enqueue(const TestRank& r, Stream stream) {
     MUST(nccl().ncclAllReduce(input.data(), output.data(), kCount, kInt32, kSum, r.comm, stream));
   }
   std::uint64_t wrong(int ranks) const {
@@ -93,7 +93,7 @@ class Fork {
 };
 
 /// Goes on with a child whose configuration says so (graphUsageMode).
-void use_graphs_as(Rank& r, int usage) {
+void use_graphs_as(TestRank& r, int usage) {
   char config[kConfigGraphUsage + sizeof usage + 4] = {};
   ConfigHead head{sizeof config, kConfigMagic, 22900, 1};
   std::memcpy(config, &head, sizeof head);
@@ -111,7 +111,7 @@ void leave_new() {
 }
 
 /// Two calls on two streams of one capture.
-void* capture_two(const Rank& r, Sum& one, Sum& two, Stream s1, Stream s2) {
+void* capture_two(const TestRank& r, NumberedSum& one, NumberedSum& two, Stream s1, Stream s2) {
   Fork fork(r.stream);
   standin_capture_begin(r.stream);
   fork.out(s1);
@@ -128,10 +128,10 @@ void* capture_two(const Rank& r, Sum& one, Sum& two, Stream s1, Stream s2) {
 }  // namespace
 
 /// A stream of its own for each call, destroyed at once; "late": the first calls are NCCL's.
-std::string lost_streams(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string lost_streams(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   constexpr int kCalls = 60;
-  std::vector<Sum> sums;
+  std::vector<NumberedSum> sums;
   for (int i = 0; i < kCalls; ++i) sums.emplace_back(rank, i);
   std::vector<std::vector<std::int32_t>> received(kCalls, std::vector<std::int32_t>(kCount));
   const bool is_late = job.name == "lost_streams_late";
@@ -143,7 +143,7 @@ std::string lost_streams(const Job& job, int rank) {
     if (!is_late || i >= 20) sums[static_cast<std::size_t>(i)].enqueue(r, stream);
     standin_stream_let_go(stream);
   }
-  Sum last(rank, kCalls);
+  NumberedSum last(rank, kCalls);
   last.enqueue(r, r.stream);
   r.wait();  // it comes behind all others
   std::uint64_t wrong = last.wrong(r.ranks);
@@ -153,11 +153,11 @@ std::string lost_streams(const Job& job, int rank) {
 }
 
 /// Fork, a call on either stream, join; a thousand replays.
-std::string forked_capture(const Job& job, int rank) {
-  Rank r(job, rank);
+std::string forked_capture(const TestJob& job, int rank) {
+  TestRank r(job, rank);
   if (job.name != "forked_capture") use_graphs_as(r, job.name == "forked_capture_mixed" ? 2 : 1);
   Stream s1 = standin_stream_create(), s2 = standin_stream_create();
-  Sum one(rank, 1), two(rank, 2);
+  NumberedSum one(rank, 1), two(rank, 2);
   void* graph = capture_two(r, one, two, s1, s2);
   std::uint64_t wrong = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -176,16 +176,16 @@ std::string forked_capture(const Job& job, int rank) {
 }
 
 /// A capture has begun on the stream of the last call when the next one comes on another.
-std::string begun_capture(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string begun_capture(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   std::uint64_t wrong = 0;
   for (int turn = 0; turn < 20; ++turn) {
     Comm child = nullptr;
     MUST(nccl().ncclCommSplit(r.comm, 0, rank, &child, nullptr));
     Stream first = standin_stream_create(), second = standin_stream_create();
-    Sum eager(rank, 1), beside(rank, 2), captured(rank, 3);
+    NumberedSum eager(rank, 1), beside(rank, 2), captured(rank, 3);
     dawdle(first, rank, turn);
-    const auto enqueue = [&](Sum& sum, Stream stream) {
+    const auto enqueue = [&](NumberedSum& sum, Stream stream) {
       MUST(nccl().ncclAllReduce(sum.input.data(), sum.output.data(), kCount, kInt32, kSum, child,
                                 stream));
     };
@@ -207,12 +207,12 @@ std::string begun_capture(const Job& job, int rank) {
 }
 
 /// Two graphs and eager calls on three streams by turns.
-std::string mixed_graphs(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string mixed_graphs(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   constexpr int kTurns = 300;
   Stream turns[3] = {standin_stream_create(), standin_stream_create(), standin_stream_create()};
-  Sum one(rank, 1), two(rank, 2), three(rank, 3), four(rank, 4);
-  std::vector<Sum> eager;
+  NumberedSum one(rank, 1), two(rank, 2), three(rank, 3), four(rank, 4);
+  std::vector<NumberedSum> eager;
   for (int i = 0; i < kTurns; ++i) eager.emplace_back(rank, 10 + i);
   void* graphs[] = {capture_two(r, one, two, turns[0], turns[1]),
                     capture_two(r, three, four, turns[2], turns[0])};
@@ -235,15 +235,15 @@ std::string mixed_graphs(const Job& job, int rank) {
 
 /// Two communicators, a call of each on a stream of its own, the first of them late: does the
 /// second end before it? NEW_STAYS: NCCL keeps the second communicator.
-std::string two_communicators(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string two_communicators(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   if (std::getenv("NEW_STAYS") != nullptr) leave_new();
   Comm other = nullptr;
   MUST(nccl().ncclCommSplit(r.comm, 0, rank, &other, nullptr));
   Stream side = standin_stream_create();
   std::uint64_t wrong = 0, early = 0;
   for (const bool grouped : {false, true}) {
-    Sum sum(rank, 1);
+    NumberedSum sum(rank, 1);
     std::vector<std::int32_t> cast(kCount, rank == 0 ? 7 : 0);
     standin_stream_push(
         r.stream, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(150)); },

@@ -44,12 +44,12 @@ inline std::string number(const char* name, std::uint64_t value) {
 }
 
 /// A rank's communicator and stream.
-struct Rank {
-  explicit Rank(const Job& job, int rank_) : rank(rank_), ranks(job.ranks) {
+struct TestRank {
+  explicit TestRank(const TestJob& job, int rank_) : rank(rank_), ranks(job.ranks) {
     MUST(nccl().ncclCommInitRank(&comm, ranks, job.id, rank));
     stream = standin_stream_create();
   }
-  ~Rank() {
+  ~TestRank() {
     standin_stream_destroy(stream);
     if (comm != nullptr) nccl().ncclCommDestroy(comm);
   }
@@ -82,7 +82,7 @@ T expected(int op, int ranks, std::size_t i) {
 }
 
 /// To the next rank, from the last, as one group.
-inline void pass_around(const Rank& r, const std::vector<std::int32_t>& mine,
+inline void pass_around(const TestRank& r, const std::vector<std::int32_t>& mine,
                         std::vector<std::int32_t>& got, Stream stream) {
   MUST(nccl().ncclGroupStart());
   const int next = (r.rank + 1) % r.ranks, last = (r.rank + r.ranks - 1) % r.ranks;
@@ -92,7 +92,7 @@ inline void pass_around(const Rank& r, const std::vector<std::int32_t>& mine,
 }
 
 /// What a call of one number returned on the communicator; 1 where the sum was wrong.
-inline std::uint64_t wrong_sum(const Rank& r, Comm comm, int ranks) {
+inline std::uint64_t wrong_sum(const TestRank& r, Comm comm, int ranks) {
   std::vector<std::int32_t> value{1};
   MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, comm, r.stream));
   r.wait();
@@ -100,47 +100,47 @@ inline std::uint64_t wrong_sum(const Rank& r, Comm comm, int ranks) {
 }
 
 /// Cases of calls on several streams, destroyed ones, in graphs.
-std::string streams(const Job& job, int rank);
-std::string lost_streams(const Job& job, int rank);
-std::string forked_capture(const Job& job, int rank);
-std::string begun_capture(const Job& job, int rank);
-std::string mixed_graphs(const Job& job, int rank);
-std::string two_communicators(const Job& job, int rank);
+std::string streams(const TestJob& job, int rank);
+std::string lost_streams(const TestJob& job, int rank);
+std::string forked_capture(const TestJob& job, int rank);
+std::string begun_capture(const TestJob& job, int rank);
+std::string mixed_graphs(const TestJob& job, int rank);
+std::string two_communicators(const TestJob& job, int rank);
 
 /// Cases of communicators that do not block.
-std::string nonblocking(const Job& job, int rank);
-std::string child_later(const Job& job, int rank);
-std::string grow_later(const Job& job, int rank);
-std::string order_later(const Job& job, int rank);
+std::string nonblocking(const TestJob& job, int rank);
+std::string child_later(const TestJob& job, int rank);
+std::string grow_later(const TestJob& job, int rank);
+std::string order_later(const TestJob& job, int rank);
 
 /// Cases of groups on several streams, and of what NCCL orders by itself.
-std::string group_streams(const Job& job, int rank);
-std::string launch_order(const Job& job, int rank);
-std::string always_nccls(const Job& job, int rank);
+std::string group_streams(const TestJob& job, int rank);
+std::string launch_order(const TestJob& job, int rank);
+std::string always_nccls(const TestJob& job, int rank);
 
 /// Cases of room for large calls.
-std::string strict(const Job& job, int rank);
-std::string rank_order(const Job& job, int rank);
-std::string large_arena(const Job& job, int rank);
-std::string large_arena_captured(const Job& job, int rank);
-std::string large_arena_crossed(const Job& job, int rank);
-std::string large_arena_of_one_thread(const Job& job, int rank);
-std::string large_arena_closed_early(const Job& job, int rank);
+std::string strict(const TestJob& job, int rank);
+std::string rank_order(const TestJob& job, int rank);
+std::string large_arena(const TestJob& job, int rank);
+std::string large_arena_captured(const TestJob& job, int rank);
+std::string large_arena_crossed(const TestJob& job, int rank);
+std::string large_arena_of_one_thread(const TestJob& job, int rank);
+std::string large_arena_closed_early(const TestJob& job, int rank);
 
 /// Cases of sends and receives.
-std::string messages(const Job& job, int rank);
+std::string messages(const TestJob& job, int rank);
 /// Cases of communicators that end, and of ranks that die.
-std::string node_deaths(const Job& job, int rank);
-std::string let_go_and_die(const Job& job, int rank);
-std::string unseen(const Job& job, int rank);
-std::string many_lives(const Job& job, int rank);
-std::string leave_new(const Job& job, int rank);
-std::string dies_attaching(const Job& job, int rank);
-std::string short_page(const Job& job, int rank);
-std::string leave_late(const Job& job, int rank);
-std::string abort_frees(const Job& job, int rank);
-std::string finalize(const Job& job, int rank);
-std::string abort_in_group(const Job& job, int rank);
-std::string abort_attaching(const Job& job, int rank);
+std::string node_deaths(const TestJob& job, int rank);
+std::string let_go_and_die(const TestJob& job, int rank);
+std::string unseen(const TestJob& job, int rank);
+std::string many_lives(const TestJob& job, int rank);
+std::string leave_new(const TestJob& job, int rank);
+std::string dies_attaching(const TestJob& job, int rank);
+std::string short_page(const TestJob& job, int rank);
+std::string leave_late(const TestJob& job, int rank);
+std::string abort_frees(const TestJob& job, int rank);
+std::string finalize(const TestJob& job, int rank);
+std::string abort_in_group(const TestJob& job, int rank);
+std::string abort_attaching(const TestJob& job, int rank);
 
 }  // namespace program

@@ -5,8 +5,8 @@
 
 namespace program {
 
-std::string strict(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string strict(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   const auto& api = nccl();
   float value[8] = {1, 2, 3, 4, 5, 6, 7, 8}, result[64] = {};
   std::int32_t whole[8] = {};
@@ -42,7 +42,7 @@ T uneven(int rank, std::size_t i) {
 }
 
 template <class T>
-std::uint64_t wrong_bits(const Rank& r, std::size_t count, int type, int op, bool in_place) {
+std::uint64_t wrong_bits(const TestRank& r, std::size_t count, int type, int op, bool in_place) {
   std::vector<T> input(count), output(count, T(-1));
   for (std::size_t i = 0; i < count; ++i) input[i] = uneven<T>(r.rank, i);
   T* const to = in_place ? input.data() : output.data();
@@ -60,8 +60,8 @@ std::uint64_t wrong_bits(const Rank& r, std::size_t count, int type, int op, boo
 
 }  // namespace
 
-std::string rank_order(const Job& job, int rank) {
-  const Rank r(job, rank);
+std::string rank_order(const TestJob& job, int rank) {
+  const TestRank r(job, rank);
   std::uint64_t wrong = 0;
   for (const std::size_t count : {1, 2, 3, 7, 1000, 40001, 9 << 20})
     for (const bool in_place : {false, true}) {

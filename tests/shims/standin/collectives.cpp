@@ -65,12 +65,12 @@ bool reduce_any(CommTag* comm, const std::vector<char>& all, std::size_t stride,
 /// This rank's scalar of a user-defined op, read when the call runs if it lies in memory.
 double scalar_of(CommTag* comm, int op, int type) {
   const auto index = static_cast<std::size_t>(op - kBuiltInOps);
-  const void* place = comm->scalar_places.at(index);
-  if (place == nullptr) return comm->scalars.at(index);
+  const void* stream_state = comm->scalar_places.at(index);
+  if (stream_state == nullptr) return comm->scalars.at(index);
   double wide = 0;
   float narrow = 0;
-  if (type == 8) std::memcpy(&wide, place, sizeof wide);
-  if (type == 7) std::memcpy(&narrow, place, sizeof narrow);
+  if (type == 8) std::memcpy(&wide, stream_state, sizeof wide);
+  if (type == 7) std::memcpy(&narrow, stream_state, sizeof narrow);
   return type == 8 ? wide : static_cast<double>(narrow);
 }
 
@@ -227,7 +227,7 @@ STANDIN_API Result ncclSend(const void* input, std::size_t elements, int type, i
                             Stream stream) {
   count("ncclSend");
   STANDIN_CHECK(input, 0, peer);
-  Message message;
+  StandinMessage message;
   message.sends = true;
   message.peer = peer;
   message.input = input;
@@ -239,7 +239,7 @@ STANDIN_API Result ncclRecv(void* output, std::size_t elements, int type, int pe
                             Stream stream) {
   count("ncclRecv");
   STANDIN_CHECK(output, 0, peer);
-  Message message;
+  StandinMessage message;
   message.peer = peer;
   message.output = output;
   message.bytes = elements * bytes_of(type);

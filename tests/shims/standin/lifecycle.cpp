@@ -21,7 +21,7 @@ bool blocks(const void* config, const CommTag* parent) {
   return head.blocking != 0;
 }
 
-Result join(CommTag* comm, const Where& where) {
+Result join(CommTag* comm, const SegmentHandle& where) {
   try {
     comm->segment = map_segment(where);
     barrier(comm->segment->making, comm->rank, comm->ranks,
@@ -32,29 +32,29 @@ Result join(CommTag* comm, const Where& where) {
   }
 }
 
-struct Choice {
+struct SplitMember {
   int color, key, rank;
-  Where where;
+  SegmentHandle where;
 };
 
 /// All ranks of `parent` show their colour; the members of mine, in order of key.
 Result split_now(CommTag* parent, CommTag* child, int color, int key) {
   try {
-    Choice mine{color, key, parent->rank, make_segment()};
+    SplitMember mine{color, key, parent->rank, make_segment()};
     const std::vector<char> shown =
         gather(parent->segment->making, parent->rank, parent->ranks, &mine, sizeof mine,
                [parent] { return parent->aborted.load(); });
-    std::vector<Choice> members;
-    for (std::size_t at = 0; at < shown.size(); at += sizeof(Choice)) {
-      Choice choice;
-      std::memcpy(&choice, shown.data() + at, sizeof choice);
-      if (choice.color == color) members.push_back(choice);
+    std::vector<SplitMember> members;
+    for (std::size_t at = 0; at < shown.size(); at += sizeof(SplitMember)) {
+      SplitMember member;
+      std::memcpy(&member, shown.data() + at, sizeof member);
+      if (member.color == color) members.push_back(member);
     }
     if (child == nullptr) {
       ::close(mine.where.file);
       return ncclSuccess;
     }
-    std::sort(members.begin(), members.end(), [](const Choice& a, const Choice& b) {
+    std::sort(members.begin(), members.end(), [](const SplitMember& a, const SplitMember& b) {
       return std::tie(a.key, a.rank) < std::tie(b.key, b.rank);
     });
     child->ranks = static_cast<int>(members.size());
@@ -108,7 +108,7 @@ STANDIN_API Result ncclGetVersion(int* version) {
 STANDIN_API const char* ncclGetErrorString(Result) { return "an error of the stand-in"; }
 
 STANDIN_API Result ncclGetUniqueId(UniqueId* id) {
-  const Where where = make_segment();
+  const SegmentHandle where = make_segment();
   std::memset(id, 0, sizeof *id);
   std::memcpy(id->bytes, &where, sizeof where);
   return ncclSuccess;
@@ -121,7 +121,7 @@ STANDIN_API Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, in
                                           void* config) {
   count("ncclCommInitRank");
   if (ranks > kMaxRanks || rank < 0 || rank >= ranks) return ncclInvalidArgument;
-  Where where;
+  SegmentHandle where;
   std::memcpy(&where, id.bytes, sizeof where);
   CommTag* made = *comm = fresh(ranks, rank, rank, blocks(config, nullptr));
   const Result result = make_now_or_later(made, [made, where] { return join(made, where); });
@@ -168,10 +168,10 @@ STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, 
   CommTag* made = fresh(static_cast<int>(left.size()), static_cast<int>(mine - left.begin()),
                         comm->device, blocks(config, comm));
   return make_child(comm, made, child, [=] {
-    Where where;
+    SegmentHandle where;
     if (made->rank == 0) where = make_segment();
     for (std::size_t peer = 1; peer < left.size(); ++peer) {
-      Message message;
+      StandinMessage message;
       message.bytes = sizeof where;
       message.sends = made->rank == 0;
       message.peer = message.sends ? left[peer] : left[0];
@@ -203,7 +203,7 @@ STANDIN_API Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int ra
     return ncclInvalidArgument;
   CommTag* made = *child =
       fresh(ranks, joins ? rank : comm->rank, joins ? rank : comm->device, blocks(config, comm));
-  Where where;
+  SegmentHandle where;
   if (joins) std::memcpy(&where, id->bytes, sizeof where);
   return make_now_or_later(made, [=]() mutable {
     if (!joins) {

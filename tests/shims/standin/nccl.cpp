@@ -24,22 +24,22 @@ plait::nccl::CommTag::~CommTag() {
 namespace standin {
 namespace {
 
-struct Job {                     // something a group does at its end
+struct GroupTask {               // something a group does at its end
   std::function<Result()> make;  // set for communicators being made; comm is who waits for it
   std::shared_ptr<CommTag> comm;
   Stream stream = nullptr;
   bool point_to_point = false;
   std::function<void()> collective;
-  Message message;
+  StandinMessage message;
 };
 
-struct Group {
+struct StandinGroup {
   int depth = 0;
-  std::vector<Job> jobs;
+  std::vector<GroupTask> tasks;
 };
 
-Group& group() {
-  thread_local Group mine;
+StandinGroup& group() {
+  thread_local StandinGroup mine;
   return mine;
 }
 
@@ -53,24 +53,24 @@ void run_guarded(CommTag& comm, const std::function<void()>& task) {
 
 /// All messages of a communicator's group at once, a piece each in turn, so that none blocks
 /// another; those between the same two ranks in order.
-void run_messages(std::vector<Job>& jobs) {
-  const auto step = [](Job& job) { return job.message.step(*job.comm); };
+void run_messages(std::vector<GroupTask>& tasks) {
+  const auto step = [](GroupTask& task) { return task.message.step(*task.comm); };
   wait_for(
       [&] {
         std::set<std::pair<int, bool>> under_way;
-        for (Job& job : jobs) {
-          const std::pair<int, bool> end{job.message.peer, job.message.sends};
-          if (!under_way.contains(end) && !step(job)) under_way.insert(end);
+        for (GroupTask& task : tasks) {
+          const std::pair<int, bool> end{task.message.peer, task.message.sends};
+          if (!under_way.contains(end) && !step(task)) under_way.insert(end);
         }
         return under_way.empty();
       },
-      [&] { return jobs[0].comm->aborted.load(); });
+      [&] { return tasks[0].comm->aborted.load(); });
 }
 
 /// What `then` gets from now on comes after all that `first` holds.
 void order(Stream first, Stream then) {
   if (first == then) return;
-  Event reached;
+  StreamEvent reached;
   record(reached, first, false);
   wait(then, reached, false);
 }
@@ -78,15 +78,15 @@ void order(Stream first, Stream then) {
 /// As NCCL does, calls of one communicator run one after the other, whatever their streams; those
 /// in captures are ordered by the capture alone.
 void push_call(CommTag& comm, Stream stream, Task task) {
-  const bool is_eager = place(stream).capture == 0;
+  const bool is_eager = stream_state(stream).capture == 0;
   if (is_eager) wait(stream, comm.last, false);
   push(stream, std::move(task));
   if (is_eager) record(comm.last, stream, false);
 }
 
-void launch_messages(const std::vector<Job>& jobs) {
-  push_call(*jobs[0].comm, jobs[0].stream, [list = jobs] {
-    std::vector<Job> under_way = list;  // a graph does it again
+void launch_messages(const std::vector<GroupTask>& tasks) {
+  push_call(*tasks[0].comm, tasks[0].stream, [list = tasks] {
+    std::vector<GroupTask> under_way = list;  // a graph does it again
     run_guarded(*list[0].comm, [&] { run_messages(under_way); });
   });
 }
@@ -96,8 +96,8 @@ void launch_messages(const std::vector<Job>& jobs) {
 /// before all calls have.
 class JoinedStreams {
  public:
-  explicit JoinedStreams(const std::vector<Job>& jobs) {
-    for (const Job& job : jobs) streams_.insert(job.stream);
+  explicit JoinedStreams(const std::vector<GroupTask>& tasks) {
+    for (const GroupTask& task : tasks) streams_.insert(task.stream);
     barrier();
   }
   ~JoinedStreams() { barrier(); }
@@ -113,28 +113,28 @@ class JoinedStreams {
 };
 
 /// One communicator's calls of a group.
-void launch(const std::vector<Job>& jobs) {
-  const JoinedStreams joined(jobs);
-  std::vector<Job> messages;
-  for (const Job& job : jobs) {
-    if (job.point_to_point)
-      messages.push_back(job);
+void launch(const std::vector<GroupTask>& tasks) {
+  const JoinedStreams joined(tasks);
+  std::vector<GroupTask> messages;
+  for (const GroupTask& task : tasks) {
+    if (task.point_to_point)
+      messages.push_back(task);
     else
-      push_call(*job.comm, job.stream, [job] { run_guarded(*job.comm, job.collective); });
+      push_call(*task.comm, task.stream, [task] { run_guarded(*task.comm, task.collective); });
   }
   if (!messages.empty()) launch_messages(messages);
 }
 
 /// Communicators side by side, but those of one parent one after the other; then calls.
-Result run(const std::vector<Job>& jobs) {
-  std::map<CommTag*, std::vector<Job>> makes, calls;
-  for (const Job& job : jobs) (job.make ? makes : calls)[job.comm.get()].push_back(job);
+Result run(const std::vector<GroupTask>& tasks) {
+  std::map<CommTag*, std::vector<GroupTask>> makes, calls;
+  for (const GroupTask& task : tasks) (task.make ? makes : calls)[task.comm.get()].push_back(task);
   std::vector<std::thread> threads;
   std::atomic<Result> worst{ncclSuccess};
   for (const auto& [comm, list] : makes)
     threads.emplace_back([&worst, &mine = list] {
-      for (const Job& job : mine)
-        if (const Result result = job.make(); result != ncclSuccess) worst.store(result);
+      for (const GroupTask& task : mine)
+        if (const Result result = task.make(); result != ncclSuccess) worst.store(result);
     });
   for (std::thread& thread : threads) thread.join();
   for (const auto& [comm, list] : calls) launch(list);
@@ -142,30 +142,30 @@ Result run(const std::vector<Job>& jobs) {
 }
 
 /// All at once, or in a thread where the communicators do not block.
-Result run_now_or_later(std::vector<Job> jobs) {
-  if (jobs.empty()) return ncclSuccess;
-  for (const Job& job : jobs)
-    if (job.comm->blocks != jobs[0].comm->blocks) return ncclInvalidArgument;
-  if (jobs[0].comm->blocks) return run(jobs);
+Result run_now_or_later(std::vector<GroupTask> tasks) {
+  if (tasks.empty()) return ncclSuccess;
+  for (const GroupTask& task : tasks)
+    if (task.comm->blocks != tasks[0].comm->blocks) return ncclInvalidArgument;
+  if (tasks[0].comm->blocks) return run(tasks);
   const auto begun = std::make_shared<GroupJob>();
-  for (const Job& job : jobs) {
-    job.comm->error.store(ncclInProgress);
-    if (job.comm->job == nullptr) job.comm->job = begun;
+  for (const GroupTask& task : tasks) {
+    task.comm->error.store(ncclInProgress);
+    if (task.comm->job == nullptr) task.comm->job = begun;
   }
-  begun->thread = std::thread([jobs = std::move(jobs)] {
+  begun->thread = std::thread([tasks = std::move(tasks)] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    const Result result = run(jobs);
-    for (const Job& job : jobs) job.comm->error.store(result);
+    const Result result = run(tasks);
+    for (const GroupTask& task : tasks) task.comm->error.store(result);
   });
   return ncclInProgress;
 }
 
-Result end_group() { return run_now_or_later(std::exchange(group(), Group{}).jobs); }
+Result end_group() { return run_now_or_later(std::exchange(group(), StandinGroup{}).tasks); }
 
 /// In the open group, or at once.
-Result add(Job job) {
-  if (group().depth == 0) return run_now_or_later({std::move(job)});
-  group().jobs.push_back(std::move(job));
+Result add(GroupTask task) {
+  if (group().depth == 0) return run_now_or_later({std::move(task)});
+  group().tasks.push_back(std::move(task));
   return ncclSuccess;
 }
 
@@ -180,35 +180,35 @@ bool ready(CommTag* comm) {
 
 namespace {
 
-Result submit(CommTag* comm, Job job) {
+Result submit(CommTag* comm, GroupTask task) {
   if (!ready(comm)) return ncclInvalidArgument;
-  job.comm = comm->self;
-  const Result result = add(std::move(job));
+  task.comm = comm->self;
+  const Result result = add(std::move(task));
   return result == ncclInProgress ? state_of(comm) : result;
 }
 
 }  // namespace
 
 Result submit(CommTag* comm, Stream stream, std::function<void()> collective) {
-  Job job;
-  job.stream = stream;
-  job.collective = std::move(collective);
-  return submit(comm, std::move(job));
+  GroupTask task;
+  task.stream = stream;
+  task.collective = std::move(collective);
+  return submit(comm, std::move(task));
 }
 
-Result submit(CommTag* comm, Stream stream, const Message& message) {
-  Job job;
-  job.stream = stream;
-  job.point_to_point = true;
-  job.message = message;
-  return submit(comm, std::move(job));
+Result submit(CommTag* comm, Stream stream, const StandinMessage& message) {
+  GroupTask task;
+  task.stream = stream;
+  task.point_to_point = true;
+  task.message = message;
+  return submit(comm, std::move(task));
 }
 
 Result make_now_or_later(CommTag* waiting, std::function<Result()> make) {
-  Job job;
-  job.comm = waiting->self;
-  job.make = std::move(make);
-  const Result result = add(std::move(job));
+  GroupTask task;
+  task.comm = waiting->self;
+  task.make = std::move(make);
+  const Result result = add(std::move(task));
   return result == ncclInProgress ? ncclSuccess : result;
 }
 
@@ -223,9 +223,10 @@ Result state_of(CommTag* comm) {
   return state;
 }
 
-bool Message::step(CommTag& comm) {
+bool StandinMessage::step(CommTag& comm) {
   if (at == bytes && started) return true;
-  Mail& mail = sends ? comm.segment->mail[comm.rank][peer] : comm.segment->mail[peer][comm.rank];
+  MessageSlot& mail =
+      sends ? comm.segment->mail[comm.rank][peer] : comm.segment->mail[peer][comm.rank];
   const std::size_t piece = std::min(kMailBytes, bytes - at);
   if (sends) {
     if (mail.written.load() != mail.read.load()) return false;
@@ -260,6 +261,6 @@ STANDIN_API Result ncclGroupEnd() {
 
 STANDIN_API Result ncclGroupSimulateEnd(void*) {
   if (group().depth == 0) return ncclInvalidUsage;
-  if (--group().depth == 0) group() = Group{};
+  if (--group().depth == 0) group() = StandinGroup{};
   return ncclSuccess;
 }

@@ -29,15 +29,15 @@ struct CommTag {
   int device = 0;
   bool blocks = true;  ///< of its configuration; children without one inherit it
   std::shared_ptr<GroupJob> job;
-  std::atomic<int> inside{0};  ///< threads that look at the job now
-  standin::Where grown_at;     ///< where ncclCommGrow meets: the root's alone
+  std::atomic<int> inside{0};       ///< threads that look at the job now
+  standin::SegmentHandle grown_at;  ///< where ncclCommGrow meets: the root's alone
   standin::Segment* segment = nullptr;
   bool is_split = false;
   std::atomic<bool> aborted{false};
   std::atomic<Result> error{ncclSuccess};
   std::vector<double> scalars;  // of pre-multiplied sums; NaN = the scalar lies at `scalar_places`
   std::vector<const void*> scalar_places;
-  standin::Event last;            ///< end of the last call outside of captures
+  standin::StreamEvent last;      ///< end of the last call outside of captures
   std::shared_ptr<CommTag> self;  ///< until the program destroys it; calls under way have it too
   ~CommTag();
 };
@@ -49,7 +49,7 @@ namespace standin {
 using namespace plait::nccl;
 
 /// Half of a send/receive pair.
-struct Message {
+struct StandinMessage {
   bool sends = false;
   int peer = 0;
   const void* input = nullptr;
@@ -63,7 +63,7 @@ struct Message {
 
 inline void count(const char* name) { standin_count(name); }
 Result submit(CommTag* comm, Stream stream, std::function<void()> collective);
-Result submit(CommTag* comm, Stream stream, const Message& message);
+Result submit(CommTag* comm, Stream stream, const StandinMessage& message);
 /// At the end of the group, if there is one. Where `waiting` does not block, in a thread, and
 /// `waiting` is in progress meanwhile: a new communicator itself, the parent of a split or shrunk
 /// one. What NCCL's functions return, whatever the thread finds.

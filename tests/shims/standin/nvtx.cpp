@@ -6,7 +6,7 @@
 
 namespace {
 
-struct Attributes {
+struct NvtxAttributes {
   std::uint16_t version, size;
   std::uint32_t category;
   std::int32_t color_type, color, payload_type, reserved;
@@ -34,7 +34,7 @@ extern "C" {
   return &domain;
 }
 
-[[gnu::visibility("default")]] int nvtxDomainRangePushEx(void*, const Attributes* attributes) {
+[[gnu::visibility("default")]] int nvtxDomainRangePushEx(void*, const NvtxAttributes* attributes) {
   write("push", attributes->message, attributes->payload);
   return 0;
 }

@@ -27,22 +27,22 @@ inline double patience_s() {
   return given == nullptr ? 30 : std::atof(given);
 }
 
-struct Board {
+struct RankBoard {
   std::atomic<std::uint64_t> arrived[kMaxRanks];  // one writer a word, only ever counted up
   char slots[kMaxRanks][kSlotBytes];
 };
 
 /// From one rank to another: written and read counts, one message piece at a time.
-struct Mail {
+struct MessageSlot {
   std::atomic<std::uint64_t> written, read;
   std::size_t bytes;
   char body[kMailBytes];
 };
 
 struct Segment {
-  Board making;
-  Board streams;
-  Mail mail[kMaxRanks][kMaxRanks];
+  RankBoard making;
+  RankBoard streams;
+  MessageSlot mail[kMaxRanks][kMaxRanks];
   alignas(16) char paths[kMaxRanks][128 << 10];  // what ranks prove their paths by, if they do
 };
 
@@ -60,18 +60,18 @@ inline void wait_for(const std::function<bool()>& done, const std::function<bool
   }
 }
 
-struct Where {
+struct SegmentHandle {
   int process = 0;
   int file = -1;
 };
 
-inline Where make_segment() {
+inline SegmentHandle make_segment() {
   const int file = ::memfd_create("standin-nccl", 0);
   if (file < 0 || ::ftruncate(file, sizeof(Segment)) != 0) throw std::runtime_error("no memfd");
   return {::getpid(), file};
 }
 
-inline Segment* map_segment(const Where& where) {
+inline Segment* map_segment(const SegmentHandle& where) {
   const std::string path =
       "/proc/" + std::to_string(where.process) + "/fd/" + std::to_string(where.file);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -82,7 +82,7 @@ inline Segment* map_segment(const Where& where) {
   return static_cast<Segment*>(base);
 }
 
-inline void barrier(Board& board, int rank, int ranks, const std::function<bool()>& stopped) {
+inline void barrier(RankBoard& board, int rank, int ranks, const std::function<bool()>& stopped) {
   const std::uint64_t mine = board.arrived[rank].load() + 1;
   board.arrived[rank].store(mine);
   wait_for(
@@ -95,7 +95,7 @@ inline void barrier(Board& board, int rank, int ranks, const std::function<bool(
 }
 
 /// Every rank's `bytes`, one after the other; mine may be null for ranks that give nothing.
-inline std::vector<char> gather(Board& board, int rank, int ranks, const void* mine,
+inline std::vector<char> gather(RankBoard& board, int rank, int ranks, const void* mine,
                                 std::size_t bytes, const std::function<bool()>& stopped) {
   std::vector<char> all(bytes * static_cast<std::size_t>(ranks));
   for (std::size_t at = 0; at < bytes || at == 0; at += kSlotBytes) {

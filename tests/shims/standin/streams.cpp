@@ -113,8 +113,9 @@ void chain(Queue& stream, GraphNode node) {
 }
 
 /// As a GPU would: each node when what it comes after has ended.
-void run_nodes(const std::vector<GraphNode>& nodes, const std::vector<std::shared_ptr<Point>>& at) {
-  std::vector<Point> ended(nodes.size());
+void run_nodes(const std::vector<GraphNode>& nodes,
+               const std::vector<std::shared_ptr<Completion>>& at) {
+  std::vector<Completion> ended(nodes.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < nodes.size(); ++i)
     threads.emplace_back([&, i] {
@@ -147,7 +148,7 @@ void push(void* stream, Task task) {
   chain(found, std::move(node));
 }
 
-void record(Event& event, void* stream, bool at_replay) {
+void record(StreamEvent& event, void* stream, bool at_replay) {
   const std::lock_guard<std::mutex> hold(guard);
   Queue& found = stream_of(stream);
   if (at_replay) {
@@ -159,11 +160,11 @@ void record(Event& event, void* stream, bool at_replay) {
   event.capture = found.capture;
   event.ends = found.ends;
   if (found.capture != nullptr) return;
-  event.last = std::make_shared<Point>();
+  event.last = std::make_shared<Completion>();
   found.push([point = event.last] { point->reach(); });
 }
 
-void wait(void* stream, Event& event, bool at_replay) {
+void wait(void* stream, StreamEvent& event, bool at_replay) {
   const std::lock_guard<std::mutex> hold(guard);
   Queue& found = stream_of(stream);
   if (at_replay) {
@@ -183,7 +184,7 @@ void wait(void* stream, Event& event, bool at_replay) {
   }
 }
 
-Place place(void* stream) {
+StreamState stream_state(void* stream) {
   const std::lock_guard<std::mutex> hold(guard);
   const Queue& found = stream_of(stream);
   return {found.number(), found.capture == nullptr ? 0 : found.capture->number};
@@ -201,7 +202,7 @@ void go_behind(void* stream, const std::vector<std::size_t>& nodes) {
   found.ends.insert(found.ends.end(), nodes.begin(), nodes.end());
 }
 
-std::size_t add_record(void* stream, Event& event, const std::vector<std::size_t>& after) {
+std::size_t add_record(void* stream, StreamEvent& event, const std::vector<std::size_t>& after) {
   const std::lock_guard<std::mutex> hold(guard);
   Capture& capture = capture_of(stream_of(stream));
   GraphNode node;
@@ -250,13 +251,13 @@ int standin_stream_failed(void* stream) {
 }
 int standin_stream_idle(void* stream) { return checked_stream(stream).idle() ? 1 : 0; }
 
-void* standin_event_create() { return new Event; }
-void standin_event_destroy(void* event) { delete static_cast<Event*>(event); }
+void* standin_event_create() { return new StreamEvent; }
+void standin_event_destroy(void* event) { delete static_cast<StreamEvent*>(event); }
 void standin_event_record(void* event, void* stream) {
-  record(*static_cast<Event*>(event), stream, false);
+  record(*static_cast<StreamEvent*>(event), stream, false);
 }
 void standin_event_wait(void* stream, void* event) {
-  wait(stream, *static_cast<Event*>(event), false);
+  wait(stream, *static_cast<StreamEvent*>(event), false);
 }
 
 void standin_capture_begin(void* stream) {
@@ -284,13 +285,14 @@ std::size_t standin_graph_nodes(void* graph) { return static_cast<Graph*>(graph)
 void standin_graph_launch(void* given, void* stream) {
   auto* const graph = static_cast<Graph*>(given);
   const std::lock_guard<std::mutex> hold(guard);
-  std::vector<std::shared_ptr<Point>> at(graph->nodes.size());
+  std::vector<std::shared_ptr<Completion>> at(graph->nodes.size());
   for (std::size_t i = 0; i < at.size(); ++i)
     if (graph->nodes[i].event != nullptr && !graph->nodes[i].records)
       at[i] = graph->nodes[i].event->last;
   for (std::size_t i = 0; i < at.size(); ++i)
-    if (graph->nodes[i].records) at[i] = graph->nodes[i].event->last = std::make_shared<Point>();
-  const auto before = std::exchange(graph->last, std::make_shared<Point>());
+    if (graph->nodes[i].records)
+      at[i] = graph->nodes[i].event->last = std::make_shared<Completion>();
+  const auto before = std::exchange(graph->last, std::make_shared<Completion>());
   stream_of(stream).push([graph, at, before, ended = graph->last] {
     if (before != nullptr) before->wait();
     run_nodes(graph->nodes, at);
@@ -299,7 +301,7 @@ void standin_graph_launch(void* given, void* stream) {
 }
 
 void standin_graph_destroy(void* graph) {
-  const std::shared_ptr<Point> last = static_cast<Graph*>(graph)->last;
+  const std::shared_ptr<Completion> last = static_cast<Graph*>(graph)->last;
   if (last != nullptr) last->wait();
   delete static_cast<Graph*>(graph);
 }

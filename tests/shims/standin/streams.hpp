@@ -17,7 +17,7 @@ namespace standin {
 using Task = std::function<void()>;  ///< run once, or at each replay
 
 /// A moment that a stream comes to.
-class Point {
+class Completion {
  public:
   void reach() {
     const std::lock_guard<std::mutex> hold(guard_);
@@ -35,12 +35,12 @@ class Point {
   bool reached_ = false;
 };
 
-struct Event;
+struct StreamEvent;
 
 /// A task; or, where there is an event, a record of it or a wait for it.
 struct GraphNode {
   Task task;
-  Event* event = nullptr;
+  StreamEvent* event = nullptr;
   bool records = false;
   std::vector<std::size_t> after;
 };
@@ -50,15 +50,15 @@ struct Capture {
   std::vector<GraphNode> nodes;
 };
 
-struct Event {
-  std::shared_ptr<Point> last;       ///< recorded outside of captures, or by a replay
+struct StreamEvent {
+  std::shared_ptr<Completion> last;  ///< recorded outside of captures, or by a replay
   std::shared_ptr<Capture> capture;  ///< that it was last recorded in; null = in none
   std::vector<std::size_t> ends;     ///< there
 };
 
 struct Graph {
   std::vector<GraphNode> nodes;
-  std::shared_ptr<Point> last;  ///< end of its last replay
+  std::shared_ptr<Completion> last;  ///< end of its last replay
 };
 
 class Queue {
@@ -90,17 +90,17 @@ class Queue {
 /// failed: a kernel that traps takes with it all that its process has on the GPU.
 STANDIN_SHOWN void push(void* stream, Task task);
 /// at_replay: a node of the graph, which means the event outside of it.
-STANDIN_SHOWN void record(Event& event, void* stream, bool at_replay);
-STANDIN_SHOWN void wait(void* stream, Event& event, bool at_replay);
+STANDIN_SHOWN void record(StreamEvent& event, void* stream, bool at_replay);
+STANDIN_SHOWN void wait(void* stream, StreamEvent& event, bool at_replay);
 
-struct Place {
+struct StreamState {
   std::uint64_t stream, capture;  ///< no capture: 0
 };
-STANDIN_SHOWN Place place(void* stream);
+STANDIN_SHOWN StreamState stream_state(void* stream);
 STANDIN_SHOWN std::vector<std::size_t> capture_ends(void* stream);
 STANDIN_SHOWN void go_behind(void* stream, const std::vector<std::size_t>& nodes);
 /// Beside the stream, in its capture; returns the node.
-STANDIN_SHOWN std::size_t add_record(void* stream, Event& event,
+STANDIN_SHOWN std::size_t add_record(void* stream, StreamEvent& event,
                                      const std::vector<std::size_t>& after);
 STANDIN_SHOWN void move_behind(void* stream, std::size_t node,
                                const std::vector<std::size_t>& after);
