@@ -36,7 +36,7 @@ class UniqueId(ctypes.Structure):
     _fields_ = (("internal", ctypes.c_byte * 128),)
 
 
-class Door:
+class NcclLibrary:
     """NCCL's functions as one library has them."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -89,17 +89,17 @@ class SizedCalls:
         self.size, self.comm = size, comm
         self.to, self.source = (rank + 1) % ranks, (rank - 1) % ranks
 
-    def exchange(self, door: Door) -> None:
+    def exchange(self, nccl: NcclLibrary) -> None:
         """A group of one send and one receive."""
-        door.must(door.group_start())
-        door.must(door.send(self.at, self.size, UINT8, self.to, self.comm, self.on))
-        door.must(door.receive(self.into, self.size, UINT8, self.source, self.comm, self.on))
-        door.must(door.group_end())
+        nccl.must(nccl.group_start())
+        nccl.must(nccl.send(self.at, self.size, UINT8, self.to, self.comm, self.on))
+        nccl.must(nccl.receive(self.into, self.size, UINT8, self.source, self.comm, self.on))
+        nccl.must(nccl.group_end())
 
-    def reduce(self, door: Door) -> None:
+    def reduce(self, nccl: NcclLibrary) -> None:
         """One call."""
-        door.must(
-            door.all_reduce(self.at, self.into, self.size // 4, FP32, SUM, self.comm, self.on)
+        nccl.must(
+            nccl.all_reduce(self.at, self.into, self.size // 4, FP32, SUM, self.comm, self.on)
         )
 
 
@@ -115,17 +115,18 @@ def block_us(call: Callable[[], None]) -> tuple[float, float]:
 
 
 def medians(
-    doors: dict[str, Door], call: Callable[[Door], None], rounds: int
+    libraries: dict[str, NcclLibrary], call: Callable[[NcclLibrary], None], rounds: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """us a call by door: on the host, and all in all."""
-    took: dict[str, list[tuple[float, float]]] = {key: [] for key in doors}
+    """us a call by nccl: on the host, and all in all."""
+    took: dict[str, list[tuple[float, float]]] = {key: [] for key in libraries}
     for number in range(rounds + 5):
-        for key in sorted(doors, reverse=number % 2 == 1):
-            times = block_us(partial(call, doors[key]))
+        for key in sorted(libraries, reverse=number % 2 == 1):
+            times = block_us(partial(call, libraries[key]))
             if number >= 5:
                 took[key].append(times)
     host, total = (
-        {key: statistics.median(times[i] for times in took[key]) for key in doors} for i in (0, 1)
+        {key: statistics.median(times[i] for times in took[key]) for key in libraries}
+        for i in (0, 1)
     )
     return host, total
 
@@ -143,19 +144,19 @@ def main() -> None:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("gloo")
     shim, real = ctypes.CDLL(None), ctypes.CDLL(os.environ["PLAIT_NCCL_LIB"])
-    doors = {"drop_in": Door(shim), "nccl": Door(real)}
-    if doors["drop_in"].address() == doors["nccl"].address():
+    libraries = {"drop_in": NcclLibrary(shim), "nccl": NcclLibrary(real)}
+    if libraries["drop_in"].address() == libraries["nccl"].address():
         raise SystemExit("wanted the drop-in before NCCL (LD_PRELOAD), found NCCL alone")
     comm = make_communicator(shim, real, rank, ranks)
     rows = []
     for size in (parse_bytes(word) for word in asked.sizes.split(",")):
         work = SizedCalls(size, comm, rank, ranks)
         for name, call in (("sendrecv", work.exchange), ("all_reduce", work.reduce)):
-            host, total = medians(doors, call, asked.rounds)
+            host, total = medians(libraries, call, asked.rounds)
             rows.append(
                 {"call": name, "bytes": size, "rank": rank}
-                | {f"{key}_host_us": round(host[key], 3) for key in doors}
-                | {f"{key}_us": round(total[key], 3) for key in doors}
+                | {f"{key}_host_us": round(host[key], 3) for key in libraries}
+                | {f"{key}_us": round(total[key], 3) for key in libraries}
                 | {"ratio": round(total["nccl"] / total["drop_in"], 4)}
             )
     for one in range(ranks):

@@ -202,12 +202,12 @@ class Steps:
         self.runner.run(DropInJob("cupy", command, self.pairs[-1], 60))
 
     def jax(self) -> None:
-        """JAX's, by the doors that reach it: one process, and a process a GPU."""
+        """JAX by each entry point that reaches it: one process, and a process a GPU."""
         program = [sys.executable, str(ROOT / "tests/gpu/jax_drop_in.py")]
-        for door, words in (("audit", []), ("library", []), ("audit", ["--processes", "2"])):
-            run = [sys.executable, "-m", "plait.cli", "run", "--door", door, "--"]
+        for via, words in (("audit", []), ("library", []), ("audit", ["--processes", "2"])):
+            run = [sys.executable, "-m", "plait.cli", "run", "--via", via, "--"]
             job = DropInJob(
-                f"jax, {door}", [*run, *program, *words], self.pairs[-1], 60, drop_in=False
+                f"jax, {via}", [*run, *program, *words], self.pairs[-1], 60, drop_in=False
             )
             self.runner.run(job)
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Puts into RUN what a run carries to a machine with GPUs: the package, its libraries, the doors of
+# Puts into RUN what a run carries to a machine with GPUs: the package, its libraries, the drop_ins of
 # `plait run` and the programs, stripped, and the commit.
 # Usage: bench/gpu_stage.sh BUILD [SITE [RUN]]   RUN: build/run
 # BUILD: configured with PLAIT_PYTHON=ON for the machine's own Python and
@@ -19,10 +19,10 @@ if ! readelf -d "$build"/_core*.so | grep -q 'R.*PATH.*\$ORIGIN'; then
     "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON" >&2
   exit 1
 fi
-doors=(libplait_nccl.so libplait_audit.so libplait_mpi.so libplait_mark.so)
+drop_ins=(libplait_nccl.so libplait_audit.so libplait_mpi.so libplait_mark.so)
 programs=(bench_gpu bench_links bench_gpu_nodes test_gpu test_gpu_c_api)
 missing=()
-for file in libplait.so.0 libplait_kernels.so "${doors[@]/#/shims/}" shims/nccl/libnccl.so.2 \
+for file in libplait.so.0 libplait_kernels.so "${drop_ins[@]/#/shims/}" shims/nccl/libnccl.so.2 \
   "${programs[@]}"; do
   [ -e "$build/$file" ] || missing+=("$file")
 done
@@ -36,7 +36,7 @@ mkdir -p "$run"
 [ -z "$site" ] || cp -r "$site/." "$run/"
 cp -r "$here/python/plait" "$run/plait"
 cp "$build"/_core*.so "$build"/libplait.so.0 "$build"/libplait_kernels.so "$run/plait/"
-cp "${doors[@]/#/$build/shims/}" "$run/plait/"  # where `plait run` looks for them
+cp "${drop_ins[@]/#/$build/shims/}" "$run/plait/"  # where `plait run` looks for them
 mkdir "$run/plait/nccl"
 cp "$build/shims/nccl/libnccl.so.2" "$run/plait/nccl/"
 cp "${programs[@]/#/$build/}" "$run/"

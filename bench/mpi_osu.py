@@ -70,7 +70,7 @@ def command(asked: argparse.Namespace, program: Path, run: OsuRun) -> list[str]:
         words += ["-d", "cuda"]
         if program.name.removeprefix("osu_") in MESSAGES:
             words += ["D", "D"]  # else both ranks' buffers are in host memory
-    return [*shlex.split(asked.run), "--door", "mpi", "--", *words] if run.with_plait else words
+    return [*shlex.split(asked.run), "--via", "mpi", "--", *words] if run.with_plait else words
 
 
 def programs_in(folder: Path, only: Sequence[str]) -> dict[str, Path]:

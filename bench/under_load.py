@@ -89,7 +89,7 @@ class CopyWork:
 
     def _planned(self, size: int) -> plait.Plan:
         src, dst = self.gpus
-        return self.pair.door.plan_for(dst, src, size, self.way != "one way", {})
+        return self.pair.copier.plan_for(dst, src, size, self.way != "one way", {})
 
     def _kinds(self, size: int) -> dict[str, dict[str, int]]:
         plan = self._planned(size)

@@ -61,13 +61,13 @@ class CounterRow(ctypes.Structure):
 def counters() -> list[dict[str, Any]]:
     """This process's counters now; empty where no drop-in is loaded."""
     found = []
-    for door in ("nccl", "mpi"):
+    for shim in ("nccl", "mpi"):
         try:
-            library = ctypes.CDLL(f"libplait_{door}.so", mode=4)  # RTLD_NOLOAD
+            library = ctypes.CDLL(f"libplait_{shim}.so", mode=4)  # RTLD_NOLOAD
         except OSError:
             continue
         rows = (CounterRow * 4096)()
-        count = getattr(library, f"plait_{door}_counters")(rows, len(rows))
+        count = getattr(library, f"plait_{shim}_counters")(rows, len(rows))
         for row in rows[:count]:
             values = {name: getattr(row, name) for name, *_ in CounterRow._fields_}
             found.append({**values, "name": row.name.decode(), "by": DOERS[row.served]})
@@ -178,7 +178,7 @@ def plot(rows: Sequence[Row], path: str | Path) -> None:
 def profile(
     command: Sequence[str],
     out: str = "",
-    door: str = "",
+    via: str = "",
     drop_in: str = "",
     apart: bool = False,
 ) -> tuple[int, Path, list[Row]]:
@@ -191,7 +191,7 @@ def profile(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in folder.glob("plait-*.json"):
         old.unlink()
-    chosen = run.plan(command, door, drop_in)
+    chosen = run.plan(command, via, drop_in)
     print(f"plait: {chosen.said}", file=sys.stderr, flush=True)
     begin = time.monotonic()
     env = {**chosen.env, "PLAIT_PROFILE": str(folder.resolve())}

@@ -1,9 +1,9 @@
 """`plait run -- cmd`: the environment in which a program's NCCL or MPI calls reach plait.
 
-Three doors under NCCL: `preload` for programs that link libnccl (PyTorch, CuPy, nccl-tests),
-`audit` for those that open it and look functions up by handle (JAX, vLLM, ctypes), `library` for
-those that are told a path. `mpi` is the door under MPI (mpi_door.py). The drop-in itself decides,
-on all ranks alike, whether it serves a communicator.
+`plait run` has four entry points (--via): `preload` for programs that link libnccl (PyTorch, CuPy,
+nccl-tests), `audit` for programs that open it and look functions up by handle (JAX, vLLM, ctypes),
+`library` for programs that take a path to NCCL, and `mpi` for MPI programs (mpi_programs.py). The
+drop-in itself decides, the same on all ranks, whether it serves a communicator.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait import elf, gpu, mpi_door
+from plait import elf, gpu, mpi_programs
 
-DOORS = ("preload", "audit", "library", "mpi")
+ENTRY_POINTS = ("preload", "audit", "library", "mpi")
 # What opens libnccl by name or path instead of linking it.
 OPENS_BY_HANDLE = {
     "jax": "JAX looks NCCL up by handle",
@@ -35,10 +35,10 @@ NAME = "libnccl.so.2"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to run a command with. door is empty where it is run as it is; `said` tells why."""
+class RunPlan:
+    """How to run a command. via: the entry point, empty = run it unchanged; said: the reason."""
 
-    door: str
+    via: str
     env: dict[str, str]
     said: str
 
@@ -115,8 +115,8 @@ def imported(command: Sequence[str]) -> set[str]:
     return names
 
 
-def door_for(command: Sequence[str]) -> tuple[str, str]:
-    """(door, why) of a command: the lightest door that the program's look-ups pass through."""
+def entry_point_for(command: Sequence[str]) -> tuple[str, str]:
+    """Returns (entry point, why): the lightest one that reaches the command's NCCL or MPI calls."""
     for name in sorted(imported(command)):
         if name in OPENS_BY_HANDLE:
             return "audit", OPENS_BY_HANDLE[name]
@@ -129,65 +129,65 @@ def door_for(command: Sequence[str]) -> tuple[str, str]:
             return "preload", f"{Path(program).name} links NCCL"
         if b"libnccl.so" in Path(program).read_bytes():
             return "audit", f"{Path(program).name} opens NCCL by name"
-    if reason := mpi_door.why(command, imported(command)):
+    if reason := mpi_programs.why(command, imported(command)):
         return "mpi", reason
-    return "preload", "the usual door; --door audit serves programs that open NCCL by handle"
+    return "preload", "the default; --via audit serves programs that open NCCL by handle"
 
 
 def plan(
     command: Sequence[str],
-    door: str = "",
+    via: str = "",
     drop_in: str = "",
     environ: Mapping[str, str] = os.environ,
-) -> Plan:
+) -> RunPlan:
     """What `plait run` does with a command. drop_in: another library than plait's own."""
     env = dict(environ)
     why = "as asked"
-    if not door:
-        door, why = door_for(command)
-    name = mpi_door.NAME if door == "mpi" else "libplait_nccl.so"
+    if not via:
+        via, why = entry_point_for(command)
+    name = mpi_programs.LIBRARY if via == "mpi" else "libplait_nccl.so"
     library = Path(drop_in) if drop_in else drop_in_folder() / name
     if not library.exists():
         built_by = "" if drop_in else " (`make install` or `pip install .` builds it)"
-        return Plan("", env, f"no drop-in at {library}{built_by}: running without it")
-    if door == "mpi":
+        return RunPlan("", env, f"no drop-in at {library}{built_by}: running without it")
+    if via == "mpi":
         env["LD_PRELOAD"] = _before(library, env.get("LD_PRELOAD"))
-        return Plan(door, env, f"door {door} ({why}), {mpi_door.said(env)}")
+        return RunPlan(via, env, f"via {via} ({why}), {mpi_programs.said(env)}")
     if not has_kernels(library):
-        return Plan("", env, f"{library} was built without nvcc: running without it")
+        return RunPlan("", env, f"{library} was built without nvcc: running without it")
     if not drop_in and (reason := gpu.why_none()):
-        return Plan("", env, f"{reason}: running without the drop-in")
+        return RunPlan("", env, f"{reason}: running without the drop-in")
     nccl = find_nccl(command)
-    if door == "library" and nccl is None:
-        return Plan("", env, f"no {NAME} found (name it in PLAIT_NCCL_LIB): running without it")
+    if via == "library" and nccl is None:
+        return RunPlan("", env, f"no {NAME} found (name it in PLAIT_NCCL_LIB): running without it")
     env.setdefault("PLAIT_DEBUG", "WARN")
     first = library
-    if door == "audit":
+    if via == "audit":
         env["LD_AUDIT"] = _before(library.parent / "libplait_audit.so", env.get("LD_AUDIT"))
-    if door == "library":
+    if via == "library":
         first = library.parent / "nccl" / NAME
         env["LD_LIBRARY_PATH"] = _before(first.parent, env.get("LD_LIBRARY_PATH"))
         env["PLAIT_NCCL_LIB"] = str(nccl)
         env["VLLM_NCCL_SO_PATH"] = str(first)
-    missing = [path for path in (first, _audit_of(env, door)) if path and not path.exists()]
+    missing = [path for path in (first, _audit_of(env, via)) if path and not path.exists()]
     if missing:
-        return Plan("", dict(environ), f"no {missing[0]} in this build: running without it")
+        return RunPlan("", dict(environ), f"no {missing[0]} in this build: running without it")
     env["LD_PRELOAD"] = _before(first, env.get("LD_PRELOAD"))
     below = f"NCCL at {nccl}" if nccl else "the program's own NCCL"
-    return Plan(door, env, f"door {door} ({why}), before {below}")
+    return RunPlan(via, env, f"via {via} ({why}), before {below}")
 
 
-def _audit_of(env: Mapping[str, str], door: str) -> Path | None:
-    return Path(env["LD_AUDIT"].split(":")[0]) if door == "audit" else None
+def _audit_of(env: Mapping[str, str], via: str) -> Path | None:
+    return Path(env["LD_AUDIT"].split(":")[0]) if via == "audit" else None
 
 
 def _before(path: Path, rest: str | None) -> str:
     return f"{path}:{rest}" if rest else str(path)
 
 
-def run(command: Sequence[str], door: str = "", drop_in: str = "") -> None:
+def run(command: Sequence[str], via: str = "", drop_in: str = "") -> None:
     """Says in one line what it does, then becomes the command; returns only where that fails."""
-    chosen = plan(command, door, drop_in)
+    chosen = plan(command, via, drop_in)
     print(f"plait: {chosen.said}", file=sys.stderr, flush=True)
     os.execvpe(command[0], list(command), chosen.env)
 

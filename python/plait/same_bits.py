@@ -110,51 +110,51 @@ def _tensorrt_llm(command: Sequence[str], environ: Mapping[str, str]) -> Program
 
 def plan(
     command: Sequence[str],
-    door: str = "",
+    via: str = "",
     drop_in: str = "",
     environ: Mapping[str, str] = os.environ,
-) -> tuple[run.Plan, list[str]]:
+) -> tuple[run.RunPlan, list[str]]:
     """(what to run the command with, what to say); UnsupportedError where sums could be NCCL's."""
     if environ.get("PLAIT_DISABLE") == "1":
         raise plait.UnsupportedError(
             "--bitwise: wanted plait at work, found PLAIT_DISABLE=1; unset it"
         )
     program = program_of(command, environ)
-    chosen = run.plan(command, door, drop_in, {**environ, **program.env, **STRICT})
-    if chosen.door == "mpi":
+    chosen = run.plan(command, via, drop_in, {**environ, **program.env, **STRICT})
+    if chosen.via == "mpi":
         raise plait.UnsupportedError(
             "--bitwise: wanted a program of NCCL's or of plait's own communicators, found one of "
             "MPI, where some reductions stay the MPI's; PLAIT_MPI_HOST=1 PLAIT_BITWISE=1 serves "
             "those that docs/mpi.md names"
         )
-    if not chosen.door and not (reason := gpu.why_none()):
+    if not chosen.via and not (reason := gpu.why_none()):
         raise plait.UnsupportedError(
             f"--bitwise: wanted the drop-in under NCCL, found {chosen.said}"
         )
-    if not chosen.door:
+    if not chosen.via:
         env = {**environ, "PLAIT_BITWISE": "1"}
         said = (
             f"{reason}: plait's own communicators and its backend of PyTorch sum in rank order; "
             "gloo and MPI sum as they do"
         )
-        return run.Plan("", env, said), []
+        return run.RunPlan("", env, said), []
     claims = "sums over ranks are plait's in rank order, or errors; kernels are the program's"
     return chosen, [*program.said, claims]
 
 
-def execute(command: Sequence[str], door: str = "", drop_in: str = "") -> int:
+def execute(command: Sequence[str], via: str = "", drop_in: str = "") -> int:
     """Runs the command, and says first who sums, and last what was served; its exit status."""
-    chosen, said = plan(command, door, drop_in)
+    chosen, said = plan(command, via, drop_in)
     for line in (chosen.said, *said):
         print(f"plait: {line}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="plait-counts-") as folder:
-        env = {**chosen.env, "PLAIT_COUNTS": folder} if chosen.door else chosen.env
+        env = {**chosen.env, "PLAIT_COUNTS": folder} if chosen.via else chosen.env
         program = subprocess.Popen(list(command), env=env)
         keeper = Keeper()
         keeper.add(program)
         status = _wait_for(program)
         keeper.close()
-        if chosen.door:
+        if chosen.via:
             for line in served(folder):
                 print(f"plait: {line}", file=sys.stderr, flush=True)
     return status

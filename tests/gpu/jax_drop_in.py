@@ -1,4 +1,4 @@
-"""JAX's collectives over the drop-in, each result checked: run by `plait run`, with any door.
+"""JAX's collectives over the drop-in, each result checked, run by `plait run --via ...`.
 
 One process for two GPUs; with --processes, a process for each. Prints a JSON line each; status 1
 where a result was wrong. JAX looks NCCL up by handle, so LD_PRELOAD alone does not reach it.

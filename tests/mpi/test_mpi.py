@@ -566,7 +566,7 @@ def test_plait_run_sees_mpi(mpi, drop_in, folder):
         timeout=60,
     )
     assert all(row["wrong"] == 0 and row["served"] > 0 for row in rows(done))
-    assert f"door mpi ({Path(program).name} links MPI)" in done.stderr
+    assert f"via mpi ({Path(program).name} links MPI)" in done.stderr
 
 
 @pytest.mark.parametrize("host", ["0", "1"])

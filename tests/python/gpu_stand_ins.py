@@ -1,5 +1,5 @@
-"""What tests of GPU doors share on machines without one: an array that says it lies on a GPU, the
-command as a child, and the mark of tests that want no GPU."""
+"""Shared by tests of GPU entry points on machines without a GPU: an array that says it lies on a
+GPU, the command as a child process, and the mark of tests that want no GPU."""
 
 from __future__ import annotations
 

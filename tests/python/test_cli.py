@@ -249,13 +249,18 @@ def test_report_json_has_what_the_page_shows(tmp_path):
     assert done.returncode == 2 and "leave" in done.stderr and not list(tmp_path.iterdir())
 
 
-def test_run_json_says_how_and_runs_nothing(tmp_path):
+@pytest.mark.parametrize("option", ["--via", "--door"])  # --door: the old name
+def test_run_json_says_how_and_runs_nothing(tmp_path, option):
     program = f"open({str(tmp_path / 'ran')!r}, 'w')"
-    words = ("--json", "--door", "mpi", "--", sys.executable, "-c", program)
+    words = ("--json", option, "mpi", "--", sys.executable, "-c", program)
     done = plait_command("run", *words)
     assert (done.returncode, done.stderr) == (0, "")
     said = json.loads(done.stdout)
-    assert said["door"] == "mpi" and said["command"] == [sys.executable, "-c", program]
+    assert said["via"] == said["door"] == "mpi" and said["command"] == [
+        sys.executable,
+        "-c",
+        program,
+    ]
     assert said["env"]["LD_PRELOAD"].split(":")[0].endswith("libplait_mpi.so")
     assert not (tmp_path / "ran").exists()
 

@@ -164,7 +164,7 @@ class HostGpu:
         return lambda *_: 1
 
 
-class HostDoor:
+class HostCopies:
     """Copies of the shipped machine's plans, made at once; `spoils` puts one byte wrong."""
 
     def __init__(self, spoils: bool = False) -> None:
@@ -198,7 +198,7 @@ class HostTriad:
 
 @pytest.fixture
 def on_host(monkeypatch):
-    door = HostDoor()
+    copier = HostCopies()
     monkeypatch.setattr(gpu, "Gpu", HostGpu)
     monkeypatch.setattr(gpu, "count", lambda: 4)
     monkeypatch.setattr(gpu, "driver_version", lambda: 13000)
@@ -206,8 +206,8 @@ def on_host(monkeypatch):
     monkeypatch.setattr(bench_copy, "BUFFER_BYTES", 1 << 20)
     monkeypatch.setattr(bench_copy, "TIMED_S", 0.001)
     monkeypatch.setattr(bench_copy, "PERIOD", 40_009)
-    monkeypatch.setattr(bench_copy, "copies", lambda topology, masks: door)
-    yield door
+    monkeypatch.setattr(bench_copy, "copies", lambda topology, masks: copier)
+    yield copier
     assert HostGpu.areas == {}
 
 

@@ -389,14 +389,14 @@ def test_what_is_staged_has_every_door_and_program(build, tmp_path):
     words = [sys.executable, "-c", program]
     job = subprocess.run(words, capture_output=True, text=True, env=env, timeout=60)
     assert job.returncode == 0, job.stderr
-    doors = ["mpi", "nccl", "audit"]
+    shims = ["mpi", "nccl", "audit"]
     if not has_kernels(package / "libplait_nccl.so"):
-        doors = doors[:1]  # a build without nvcc serves no call of NCCL
-    found = job.stdout.splitlines()[: len(doors)]
-    assert found == [str(package / f"libplait_{door}.so") for door in doors]
+        shims = shims[:1]  # a build without nvcc serves no call of NCCL
+    found = job.stdout.splitlines()[: len(shims)]
+    assert found == [str(package / f"libplait_{shim}.so") for shim in shims]
 
 
-def test_a_build_that_lacks_a_door_is_not_staged(build, tmp_path):
+def test_a_build_that_lacks_a_drop_in_is_not_staged(build, tmp_path):
     (build / "shims" / "libplait_mpi.so").unlink()
     (build / "test_gpu_c_api").unlink()
     job = staged(build, tmp_path / "run")

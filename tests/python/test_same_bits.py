@@ -112,7 +112,7 @@ def test_with_gpus_and_no_drop_in_it_is_an_error(monkeypatch, tmp_path):
 
 def test_under_mpi_it_is_an_error():
     with pytest.raises(plait.UnsupportedError, match="some reductions stay the MPI's"):
-        same_bits.plan(["mpirun", "true"], door="mpi", drop_in=sys.executable)
+        same_bits.plan(["mpirun", "true"], via="mpi", drop_in=sys.executable)
 
 
 def test_what_was_served(tmp_path):

@@ -30,22 +30,22 @@ def _rows(done: subprocess.CompletedProcess[str]) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize("door", ["", "preload", "audit", "library"])
+@pytest.mark.parametrize("via", ["", "preload", "audit", "library"])
 @pytest.mark.parametrize("program", ["nccl_linked", "nccl_opened"])
-def test_run(built, door, program):
-    if door == "library" and not (built / "nccl").exists():
+def test_run(built, via, program):
+    if via == "library" and not (built / "nccl").exists():
         pytest.skip("no forwarding library on this processor")
-    options = ["--door", door] if door else []
+    options = ["--via", via] if via else []
     drop_in = str(built / "libplait_nccl.so")
     command = [str(built / program), "all_reduce", "2", "processes"]
     real = {"LD_LIBRARY_PATH": str(built / "standin")}
     done = _plait("run", *options, "--drop-in", drop_in, "--", *command, env=real)
-    seen = not (program == "nccl_opened" and door == "preload")  # looked up by handle
+    seen = not (program == "nccl_opened" and via == "preload")  # looked up by handle
     for row in _rows(done):
         assert row["wrong"] == 0
         assert (row["served"] > 0) == seen and (row["nccl"] == 0) == seen
     said = [line for line in done.stderr.splitlines() if line.startswith("plait:")]
-    assert len(said) == 1 and f"door {door or _needed(program)}" in said[0]
+    assert len(said) == 1 and f"via {via or _needed(program)}" in said[0]
 
 
 def _needed(program: str) -> str:
@@ -86,7 +86,7 @@ def test_an_unknown_nccl_is_left_alone(built):
 
 
 def test_bad_words_are_refused(built):
-    done = _plait("run", "--door", "window", "--", "true")
+    done = _plait("run", "--via", "window", "--", "true")
     assert done.returncode == 2 and "preload, audit, library" in done.stderr
     done = _plait("run", "--", "/no/such/program")
     assert done.returncode == 127 and "/no/such/program" in done.stderr
@@ -145,20 +145,20 @@ def test_table_adds_processes_up_and_takes_the_slowest():
 
 
 @pytest.mark.parametrize(
-    ("source", "door"),
+    ("source", "via"),
     [("import torch\n", "preload"), ("import jax\n", "audit"), ("from vllm import LLM\n", "audit")],
 )
-def test_door_of_python_programs(tmp_path, source, door):
+def test_entry_point_of_python_programs(tmp_path, source, via):
     script = tmp_path / "train.py"
     script.write_text(source)
-    assert plait_run.door_for(["python3", str(script)])[0] == door
-    assert plait_run.door_for(["torchrun", "--nproc-per-node", "2", str(script)])[0] == door
+    assert plait_run.entry_point_for(["python3", str(script)])[0] == via
+    assert plait_run.entry_point_for(["torchrun", "--nproc-per-node", "2", str(script)])[0] == via
 
 
 def test_doctor_of_a_program(built):
     done = _plait("doctor", "--json", "--", str(built / "nccl_opened"))
     checks = {check["what"]: check for check in json.loads(done.stdout)}
-    assert checks["door"]["found"].startswith("audit")
+    assert checks["entry point"]["found"].startswith("audit")
     assert _plait("doctor", "--", "no-such-program").returncode == 1
 
 

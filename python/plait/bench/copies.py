@@ -123,7 +123,7 @@ class Pair:
             raise plait.NoDeviceError(f"wanted GPUs {src} and {dst}, found {found}: {why}")
         self.task = task
         self.nccl = NcclPair((src, dst)) if task.get("against") else None
-        self.door = copies(task["topology"], task["masks"])
+        self.copier = copies(task["topology"], task["masks"])
         size = max(BUFFER_BYTES, max(task["sizes"]))
         self.src, self.dst = Side(src, size, task["seed"]), Side(dst, size, task["seed"] + 1)
         self.area = mmap.mmap(-1, 64 << 20)
@@ -152,14 +152,14 @@ class Pair:
             self.nccl.copy(moves, size, (src.stream, dst.stream))
             return
         if way == "one way":
-            self.door.copy(
+            self.copier.copy(
                 dst.output + offset, src.input + offset, size, dst.stream, src.stream, params
             )
             return
         here, there = (
             [side.output + offset, side.input + offset, side.stream] for side in (src, dst)
         )
-        self.door.exchange(here, there, size, params)
+        self.copier.exchange(here, there, size, params)
 
     def offsets(self, size: int) -> Iterator[int]:
         """Places in the buffers, round and round, none where the last one was."""
@@ -232,10 +232,10 @@ def _row(pair: Pair, size: int, way: str) -> dict[str, Any]:
     task = pair.task
     src, dst = task["pair"]
     both = way != "one way"
-    planned = paths_text(pair.door.plan_for(dst, src, size, both, task["params"]))
+    planned = paths_text(pair.copier.plan_for(dst, src, size, both, task["params"]))
     figures = _figures(pair, size, way, task["params"])
     # The host share follows what copies take: what is in use by now.
-    paths = paths_text(pair.door.plan_for(dst, src, size, both, task["params"]))
+    paths = paths_text(pair.copier.plan_for(dst, src, size, both, task["params"]))
     shown = paths if paths == planned else f"{paths} (began as {planned})"
     row: dict[str, Any] = {"bytes": size, "way": way, "paths": shown, **figures}
     short = min(pair.seconds(size, way, short_path(pair, size), task["iters"]))
@@ -266,7 +266,7 @@ def short_path(pair: Pair, size: int) -> dict[str, int]:
     """The pair's link alone, or the host alone where it has none."""
     src, dst = pair.task["pair"]
     try:
-        pair.door.plan_for(dst, src, size, False, {"host_permille": 0})
+        pair.copier.plan_for(dst, src, size, False, {"host_permille": 0})
     except plait.UnsupportedError:
         return {"host_permille": 1000}
     return {"host_permille": 0}

@@ -21,7 +21,7 @@ from typing import Annotated
 import typer
 
 import plait
-from plait import elf, gpu, mpi_door, run, same_bits
+from plait import elf, gpu, mpi_programs, run, same_bits
 from plait.bench import nccl
 from plait.commands import between
 from plait.commands.console import JsonOption, machine, out, table
@@ -345,12 +345,12 @@ def examine_command(command: Sequence[str]) -> list[Check]:
     program = shutil.which(command[0]) if command else None
     if program is None:
         return [Check("program", "broken", f"no {command[0]} on PATH", "check the spelling")]
-    door, why = run.door_for(command)
+    via, why = run.entry_point_for(command)
     checks = [
         Check("program", "ok", program),
-        Check("door", "ok", f"{door}: {why}", f"plait run --door {door} -- ..."),
+        Check("entry point", "ok", f"{via}: {why}", f"plait run --via {via} -- ..."),
     ]
-    if door == "mpi":
+    if via == "mpi":
         return [*checks, *_under_mpi()]
     program_known = same_bits.program_of(command)
     for said in program_known.said:
@@ -379,13 +379,13 @@ def examine_command(command: Sequence[str]) -> list[Check]:
         absent = sorted(_public(nccl) - _public(forwarded))
         said = f"all {len(_public(nccl))} functions" if not absent else f"lacks {', '.join(absent)}"
         state = "ok" if not absent else "missing"
-        checks.append(Check("door library", state, said, "" if not absent else "use audit"))
+        checks.append(Check("entry point library", state, said, "" if not absent else "use audit"))
     return checks
 
 
 def _under_mpi() -> list[Check]:
     """The drop-in under MPI, and whether it is told to serve."""
-    library = run.drop_in_folder() / mpi_door.NAME
+    library = run.drop_in_folder() / mpi_programs.LIBRARY
     there = library.exists()
     advice = "" if there else "install plait with its drop-ins: pip install ."
     told = os.environ.get("PLAIT_MPI_HOST") == "1"

@@ -30,16 +30,19 @@ def program(words: list[str] | None) -> list[str] | None:
 CommandArgument = Annotated[
     list[str], typer.Argument(help="The program and its arguments.", callback=program)
 ]
-DoorOption = Annotated[
+ViaOption = Annotated[
     str, typer.Option(help="preload, audit, library or mpi; default: what the program needs.")
 ]
+DoorOption = Annotated[str, typer.Option("--door", hidden=True, help="The old name of --via.")]
 DropInOption = Annotated[str, typer.Option(help="Another drop-in than plait's own.")]
 
 
-def _door(name: str) -> str:
-    if name and name not in run_module.DOORS:
+def _entry_point(via: str, door: str) -> str:
+    """The name given by --via, or by --door, its old name; empty = let `plait run` choose."""
+    name = via or door
+    if name and name not in run_module.ENTRY_POINTS:
         raise plait.InvalidArgumentError(
-            f"wanted a door out of {', '.join(run_module.DOORS)}, found {name!r}"
+            f"--via: wanted one of {', '.join(run_module.ENTRY_POINTS)}, found {name!r}"
         )
     return name
 
@@ -52,6 +55,7 @@ def cannot_run(command: list[str], error: OSError) -> NoReturn:
 
 def run(
     command: CommandArgument,
+    via: ViaOption = "",
     door: DoorOption = "",
     drop_in: DropInOption = "",
     bitwise: Annotated[
@@ -65,30 +69,34 @@ def run(
 
     plait run -- torchrun --nproc-per-node 2 train.py
     """
+    via = _entry_point(via, door)
     if as_json:
-        out.print(json.dumps(_how(command, _door(door), drop_in, bitwise), indent=1), markup=False)
+        out.print(json.dumps(_how(command, via, drop_in, bitwise), indent=1), markup=False)
         return
     try:
         if bitwise:
-            raise typer.Exit(same_bits.execute(command, _door(door), drop_in))
-        run_module.run(command, _door(door), drop_in)
+            raise typer.Exit(same_bits.execute(command, via, drop_in))
+        run_module.run(command, via, drop_in)
     except OSError as error:
         cannot_run(command, error)
 
 
-def _how(command: list[str], door: str, drop_in: str, bitwise: bool) -> dict[str, Any]:
-    """What run does with a command. door: empty where the program runs as it is; env: what it is
-    given beside this environment, or instead of what is there."""
+def _how(command: list[str], via: str, drop_in: str, bitwise: bool) -> dict[str, Any]:
+    """What `plait run` does with a command, as JSON. via: empty if the program runs unchanged; env:
+    the variables that differ from this environment."""
     if bitwise:
-        chosen, more = same_bits.plan(command, door, drop_in)
+        chosen, more = same_bits.plan(command, via, drop_in)
     else:
-        chosen, more = run_module.plan(command, door, drop_in), []
+        chosen, more = run_module.plan(command, via, drop_in), []
     env = {name: text for name, text in chosen.env.items() if os.environ.get(name) != text}
-    return {"command": command, "door": chosen.door, "said": [chosen.said, *more], "env": env}
+    said = [chosen.said, *more]
+    # "door" is the old name of "via".
+    return {"command": command, "via": chosen.via, "door": chosen.via, "said": said, "env": env}
 
 
 def profile(
     command: CommandArgument,
+    via: ViaOption = "",
     door: DoorOption = "",
     drop_in: DropInOption = "",
     folder: Annotated[str, typer.Option(help="For table, plot and trace.")] = "",
@@ -103,7 +111,7 @@ def profile(
 
     try:
         status, where, rows = profile_module.profile(
-            command, folder, _door(door), drop_in, apart=as_json
+            command, folder, _entry_point(via, door), drop_in, apart=as_json
         )
     except OSError as error:
         if error.filename == command[0]:

@@ -1,4 +1,4 @@
-"""The three doors, each with programs that link libnccl, open it by name, and open it by path."""
+"""Each entry point under programs that link libnccl, open it by name, or open it by path."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _run(built: Path, way: str, env: dict[str, str], library: str = "") -> list[
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _door(built: Path, door: str) -> dict[str, str]:
+def _entry(built: Path, via: str) -> dict[str, str]:
     real = built / "standin"
     env = {"LD_LIBRARY_PATH": str(real), "LD_PRELOAD": str(built / "libplait_nccl.so")}
-    if door == "audit":
+    if via == "audit":
         env["LD_AUDIT"] = str(built / "libplait_audit.so")
-    if door == "library":
+    if via == "library":
         env["LD_PRELOAD"] = str(built / "nccl" / "libnccl.so.2")
         env["LD_LIBRARY_PATH"] = f"{built / 'nccl'}:{real}"
         env["PLAIT_NCCL_LIB"] = str(real / "libnccl.so.2")
@@ -34,10 +34,10 @@ def _door(built: Path, door: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("door", "way", "served"),
+    ("via", "way", "served"),
     [
         ("preload", "linked", True),
-        ("preload", "name", False),  # looked up by handle: the other doors are for these
+        ("preload", "name", False),  # looked up by handle: the other entry points are for these
         ("preload", "path", False),
         ("audit", "linked", True),
         ("audit", "name", True),
@@ -47,12 +47,12 @@ def _door(built: Path, door: str) -> dict[str, str]:
         ("library", "path", True),  # the program is told plait's path
     ],
 )
-def test_door(built, door, way, served):
-    folder = built / "nccl" if door == "library" else built / "standin"
-    if door == "library" and not (built / "nccl").exists():
+def test_entry_point(built, via, way, served):
+    folder = built / "nccl" if via == "library" else built / "standin"
+    if via == "library" and not (built / "nccl").exists():
         pytest.skip("no forwarding library on this processor")
     library = str(folder / "libnccl.so.2") if way == "path" else ""
-    for row in _run(built, way, _door(built, door), library):
+    for row in _run(built, way, _entry(built, via), library):
         assert row["wrong"] == 0
         assert (row["served"] == 2 and row["nccl"] == 0) if served else row["nccl"] == 3
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plait import elf
 
-NAME = "libplait_mpi.so"
+LIBRARY = "libplait_mpi.so"
 LIBRARIES = ("libmpi.so", "libmpich.so", "libmpi_", "libmpifort", "libmpicxx")
 LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun", "srun"}
 

@@ -1,4 +1,4 @@
-"""What of the GPU doors shows on a machine without one: refusals, arrays, streams, expectations."""
+"""GPU entry points on a machine without a GPU: refusals, arrays, streams, expectations."""
 
 from __future__ import annotations
 
