@@ -36,7 +36,7 @@ struct CallTimerOptions {
 constexpr std::uint64_t kRingBytes = 16ull << 20;  // of host memory, of each rank
 /// Behind the rings lie words, and behind these, from a page on, slots of long messages.
 constexpr std::uint64_t kSlotsAfterWords =
-    (kHostWordsBytes + sizeof(AgreedNumber::Words) + 4095) / 4096 * 4096;
+    (kHostWordsBytes + sizeof(AgreedNumber::NumberPage) + 4095) / 4096 * 4096;
 
 class CallTimer {
  public:
@@ -65,7 +65,7 @@ class CallTimer {
     };
     std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * kRingBytes;
     given.host_words = reinterpret_cast<HostWords*>(words);
-    given.share_words = reinterpret_cast<AgreedNumber::Words*>(words + kHostWordsBytes);
+    given.share_page = reinterpret_cast<AgreedNumber::NumberPage*>(words + kHostWordsBytes);
     given.messages = options.kernel == "messages";
     if (options.gpus == 2) given.message_slots = words + kSlotsAfterWords;
     cuda_ = std::make_unique<CudaRank>(

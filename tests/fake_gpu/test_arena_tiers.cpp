@@ -66,15 +66,16 @@ class Peers {
 
  private:
   static void be(LazyArenaPage& page, int rank, int ranks) {
-    cuda::PageMeeting meeting(page.meeting, rank, ranks);
-    const auto& first = page.meeting.places[0];
+    cuda::PageExchange meeting(page.exchange, rank, ranks);
+    const auto& first = page.exchange.places[0];
     try {
       for (std::uint32_t round = 1; round <= 2; ++round) {
-        const std::uint32_t shown = cuda::PageMeeting::kMostRounds + round;  // of the first attempt
+        const std::uint32_t shown =
+            cuda::PageExchange::kMostRounds + round;  // of the first attempt
         while (first.round.load() < shown && meeting.failure().empty()) std::this_thread::yield();
         meeting.exchange(std::string(first.cards[round % 2], first.bytes[round % 2]), [] {});
       }
-      cuda::AgreedSwitch(page.switched, rank, ranks).say_ready();
+      cuda::AgreedSwitch(page.switched, rank, ranks).set_ready();
     } catch (const Error&) {  // rank 0 has none
     }
   }

@@ -55,8 +55,8 @@ class OneRank {
       for (int owner = 0; owner < ranks; ++owner) bases.push_back(all + owner * kBytes);
       return bases;
     };
-    shares_ = std::make_unique<cuda::AgreedNumber::Words>();
-    options.share_words = shares_.get();
+    shares_ = std::make_unique<cuda::AgreedNumber::NumberPage>();
+    options.share_page = shares_.get();
     fake_cuda().refuses.none();
     rank = std::make_unique<CudaRank>(options, [ranks](const std::string& mine) {
       std::vector<std::string> cards;
@@ -86,7 +86,7 @@ class OneRank {
     std::memcpy(card.data(), &process, sizeof process);
     return card;
   }
-  std::unique_ptr<cuda::AgreedNumber::Words> shares_;
+  std::unique_ptr<cuda::AgreedNumber::NumberPage> shares_;
 
  public:
   std::unique_ptr<CudaRank> rank;

@@ -91,7 +91,7 @@ class GpuFixture {
   /// words: for ranks that agree on a share of large calls through host memory, whose inbox is then
   /// large enough for one. beside_computing: as under NCCL.
   GpuFixture(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
-             AgreedNumber::Words* words = nullptr, bool beside_computing = false)
+             AgreedNumber::NumberPage* words = nullptr, bool beside_computing = false)
       : board(shared), rank(my_rank) {
     CudaRankOptions options;
     const int gpus = device_count(), ranks_a_gpu = (board->ranks + gpus - 1) / gpus;
@@ -109,7 +109,7 @@ class GpuFixture {
     options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
     options.sizes.copy_slots_bytes =
         words == nullptr ? rotation_slots(board->ranks) << 20 : kLeastSharingInbox;
-    options.share_words = words;
+    options.share_page = words;
     options.beside_computing = beside_computing;
     options.messages = true;
     std::byte* const behind = rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes;
@@ -242,7 +242,7 @@ inline bool skipped(int ranks, const std::string& why = "") {
 /// Runs body(gpu, findings) on every rank; fails where a rank does or has found anything.
 inline Findings* on_gpus(int ranks, bool processes,
                          const std::function<void(GpuFixture&, Findings&)>& body,
-                         AgreedNumber::Words* words = nullptr) {
+                         AgreedNumber::NumberPage* words = nullptr) {
   bench::Board* board = bench::make_board(ranks);
   std::byte* rings = shared_rings(ranks);
   Findings* findings = Findings::shared();

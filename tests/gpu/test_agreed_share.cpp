@@ -39,8 +39,8 @@ TEST_CASE("processes: ranks agree on the share through host memory, whoever come
   if (skipped(most)) return;
   for (const int ranks : {2, 4}) {
     if (ranks > most) continue;
-    auto* words =
-        reinterpret_cast<AgreedNumber::Words*>(bench::shared_memory(sizeof(AgreedNumber::Words)));
+    auto* words = reinterpret_cast<AgreedNumber::NumberPage*>(
+        bench::shared_memory(sizeof(AgreedNumber::NumberPage)));
     on_gpus(ranks, true, check_shares, words);
     std::map<std::uint64_t, int> levels;
     for (int call = 0; call < 60; ++call) ++levels[words->said[call] & 255];

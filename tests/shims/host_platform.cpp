@@ -210,7 +210,7 @@ class HostEngine : public CommEngine {
       return lazy_arena_->next(cuda::CallContext::captured);
     return lazy_arena_->next(in_group ? cuda::CallContext::grouped : cuda::CallContext::alone);
   }
-  void cancel_reservation() noexcept override { lazy_arena_->take_back(); }
+  void cancel_reservation() noexcept override { lazy_arena_->cancel_last(); }
   bool takes(const Request& request) const override {
     const cuda::TunedRow* const row = group_.tuning.find(request, cuda::Setting::beside_computing);
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))

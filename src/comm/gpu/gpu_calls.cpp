@@ -105,7 +105,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
     };
     if (group_.reach.host) {  // else no share of large calls goes there
       rank.host_words = reinterpret_cast<cuda::HostWords*>(words->host);
-      rank.share_words = &words->shares;
+      rank.share_page = &words->shares;
       if (with_slots) rank.message_slots = words->message_slots;
     }
   }

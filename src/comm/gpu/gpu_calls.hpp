@@ -33,7 +33,7 @@ void add(Counters& counters, const Counters& more);
 /// A piece of rank 0's host memory that all ranks map: zeros at first.
 struct GpuWords {
   alignas(4096) std::byte host[cuda::kHostWordsBytes];  ///< where GPUs and cores meet: HostWords
-  cuda::AgreedNumber::Words shares;                     ///< of large calls, as ranks agree on them
+  cuda::AgreedNumber::NumberPage shares;                ///< of large calls, as ranks agree on them
   cuda::LazyArenaPage lazy_arena;
   /// For a share of long messages, where there are any, of two ranks.
   alignas(4096) std::byte message_slots[cuda::kMessageHostBytes];

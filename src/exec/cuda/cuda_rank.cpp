@@ -117,7 +117,7 @@ void CudaRank::open(const Exchange& exchange) {
   open_engine_path();
   open_message_slots();
   if (options_.rings)
-    agreed_share_.open(options_.share_words, options_.rank, options_.ranks, options_.wait_s);
+    agreed_share_.open(options_.share_page, options_.rank, options_.ranks, options_.wait_s);
   neighbours().add(device_, arena_->state(), upload());
   small_group_ = small_arena_group_of(full_group_);
   if (!options_.memory.two_tiers) {

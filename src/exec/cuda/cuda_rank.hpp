@@ -44,8 +44,9 @@ struct CudaRankOptions {
                                           ///< CPU cores reduce; null = none
   std::byte* message_slots = nullptr;  ///< kMessageHostBytes that both ranks of two map, for long
                                        ///< messages' share through host memory; null = none
-  AgreedNumber::Words* share_words = nullptr;  ///< zeros that all ranks map, to agree on the share
-                                               ///< of large calls through host memory; null = none
+  AgreedNumber::NumberPage* share_page =
+      nullptr;                    ///< zeros that all ranks map, to agree on the share
+                                  ///< of large calls through host memory; null = none
   bool orders_calls = true;       ///< false = who calls sees to the order between streams
   bool mixes_graphs = true;       ///< graphs are ordered beside eager calls and each other
   double wait_s = 600.0;          ///< how long a kernel waits for a peer before it gives up
@@ -79,7 +80,7 @@ class CudaRank : public EngineRank {
   /// all ranks, which ask for the same calls.
   bool reserve_large_arena(CallContext call);
   /// The call asked for last was not made after all.
-  void cancel_reservation() { lazy_arena_->take_back(); }
+  void cancel_reservation() { lazy_arena_->cancel_last(); }
   /// Why reserve_large_arena() says no.
   std::string why_no_large_arena() const;
   /// True where some rank has begun to make it, so that this one should.

@@ -19,8 +19,8 @@ namespace {
 constexpr std::uint64_t kAbout = 512ull << 20;
 
 TEST_CASE("who comes first says what both take: the less of both wishes") {
-  const auto words = std::make_unique<AgreedNumber::Words>();
-  AgreedNumber first(*words, 0, 2, 1.0), second(*words, 1, 2, 1.0);
+  const auto page = std::make_unique<AgreedNumber::NumberPage>();
+  AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
   CHECK(first.next(7, kAbout) == 7);  // the other has wished nothing yet
   CHECK(first.next(255, kAbout) == 255);
   CHECK(second.next(3, kAbout) == 7);
@@ -34,18 +34,18 @@ TEST_CASE("who comes first says what both take: the less of both wishes") {
 /// What each of them got for each call.
 void check_many(int ranks) {
   constexpr std::size_t kMany = 8 * AgreedNumber::kCalls + 17;
-  const auto words = std::make_unique<AgreedNumber::Words>();
+  const auto page = std::make_unique<AgreedNumber::NumberPage>();
   const auto n = static_cast<std::size_t>(ranks);
   std::vector<std::vector<int>> wanted(n), got(n);
   for (std::size_t rank = 0; rank < n; ++rank) {
-    words->passed[rank] =
+    page->calls_done[rank] =
         (1ull << 32) - 3 * AgreedNumber::kCalls;  // past what a word has of numbers
     std::minstd_rand random(static_cast<unsigned>(rank) + 5);
     for (std::size_t i = 0; i < kMany; ++i) wanted[rank].push_back(static_cast<int>(random() % 13));
     got[rank].reserve(kMany);
   }
   const auto side = [&](std::size_t rank) {
-    AgreedNumber agreed(*words, static_cast<int>(rank), ranks, 60.0);
+    AgreedNumber agreed(*page, static_cast<int>(rank), ranks, 60.0);
     for (std::size_t i = 0; i < kMany; ++i) got[rank].push_back(agreed.next(wanted[rank][i], i));
   };
   std::vector<std::thread> others;
@@ -70,8 +70,8 @@ TEST_CASE("many at once settle the same numbers, over many times around") {
 }
 
 TEST_CASE("of more than two, the least of what all wished last") {
-  const auto words = std::make_unique<AgreedNumber::Words>();
-  AgreedNumber first(*words, 0, 3, 1.0), second(*words, 1, 3, 1.0), third(*words, 2, 3, 1.0);
+  const auto page = std::make_unique<AgreedNumber::NumberPage>();
+  AgreedNumber first(*page, 0, 3, 1.0), second(*page, 1, 3, 1.0), third(*page, 2, 3, 1.0);
   CHECK(third.next(9, kAbout) == 9);
   CHECK(first.next(4, kAbout) == 9);
   CHECK(third.next(9, kAbout) == 4);
@@ -85,8 +85,8 @@ TEST_CASE("of more than two, the least of what all wished last") {
 }
 
 TEST_CASE("judges alone decide, and what others wish is not remembered") {
-  const auto words = std::make_unique<AgreedNumber::Words>();
-  AgreedNumber first(*words, 0, 2, 1.0), second(*words, 1, 2, 1.0);
+  const auto page = std::make_unique<AgreedNumber::NumberPage>();
+  AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
   constexpr std::uint32_t kSecond = 2;
   CHECK(first.next(12, kAbout, kSecond) == 12);  // no judge has wished anything yet
   CHECK(second.next(3, kAbout, kSecond) == 12);
@@ -99,8 +99,8 @@ TEST_CASE("judges alone decide, and what others wish is not remembered") {
 }
 
 TEST_CASE("one far ahead waits, and says for whom") {
-  const auto words = std::make_unique<AgreedNumber::Words>();
-  AgreedNumber ahead(*words, 1, 2, 0.01), behind(*words, 0, 2, 0.01);
+  const auto page = std::make_unique<AgreedNumber::NumberPage>();
+  AgreedNumber ahead(*page, 1, 2, 0.01), behind(*page, 0, 2, 0.01);
   for (std::uint64_t i = 0; i < AgreedNumber::kCalls; ++i) REQUIRE(ahead.next(1, kAbout) == 1);
   try {
     ahead.next(1, kAbout);
@@ -114,8 +114,8 @@ TEST_CASE("one far ahead waits, and says for whom") {
 }
 
 TEST_CASE("two that make different calls are told so") {
-  const auto words = std::make_unique<AgreedNumber::Words>();
-  AgreedNumber first(*words, 0, 2, 1.0), second(*words, 1, 2, 1.0);
+  const auto page = std::make_unique<AgreedNumber::NumberPage>();
+  AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
   CHECK(first.next(5, 1000) == 5);
   try {
     second.next(5, 1001);
@@ -127,8 +127,8 @@ TEST_CASE("two that make different calls are told so") {
 }
 
 TEST_CASE("two that send each other a call each, of one size, are told so too") {
-  const auto words = std::make_unique<AgreedNumber::Words>();
-  AgreedNumber first(*words, 0, 2, 1.0), second(*words, 1, 2, 1.0);
+  const auto page = std::make_unique<AgreedNumber::NumberPage>();
+  AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
   CHECK(first.next(5, kAbout, 2) == 5);
   CHECK_THROWS_AS(second.next(5, kAbout, 1), Error);
 }

@@ -73,7 +73,7 @@ TEST_CASE("all ranks switch at the same call, in any order of coming") {
                             : call % 7 == 5 ? CallContext::grouped
                                             : CallContext::captured));
         if (random() % 16 == 0) {
-          lazy_arena.take_back();  // made again at once, it gets the answer that it had
+          lazy_arena.cancel_last();  // made again at once, it gets the answer that it had
           REQUIRE(lazy_arena.next(CallContext::captured) ==
                   answers[static_cast<std::size_t>(rank)].back());
         }

@@ -13,16 +13,17 @@ class AgreedNumber {
   static constexpr std::uint64_t kCalls = 4096;  ///< that one may be ahead of another
   static constexpr int kRanks = 16;              ///< at most
 
-  struct Words {
-    alignas(64) std::atomic<std::uint64_t> passed[kRanks];  ///< by rank: calls
-    std::atomic<std::uint32_t> wished[kRanks];  ///< by rank: 1 + the last wish; 0 = none yet
-    std::atomic<std::uint64_t> said[kCalls];    ///< call + 1 (32 bits), what about (24), the number
+  struct NumberPage {
+    alignas(64) std::atomic<std::uint64_t> calls_done[kRanks];  ///< by rank: calls
+    std::atomic<std::uint32_t> proposed[kRanks];  ///< by rank: 1 + the last wish; 0 = none yet
+    std::atomic<std::uint64_t>
+        decided[kCalls];  ///< call + 1 (32 bits), what about (24), the number
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
   /// words: zeros when the first of all begins; they outlive this.
-  AgreedNumber(Words& words, int rank, int ranks, double wait_s)
-      : words_(words), rank_(rank), ranks_(ranks), wait_s_(wait_s) {}
+  AgreedNumber(NumberPage& page, int rank, int ranks, double wait_s)
+      : page_(page), rank_(rank), ranks_(ranks), wait_s_(wait_s) {}
 
   static constexpr std::uint32_t kAll = ~0u;
   /// The number of the next call; wish: 0 to 255. about: what the call is, judges: the ranks (bits)
@@ -30,13 +31,13 @@ class AgreedNumber {
   /// anything yet, any rank's counts.
   /// Error(mismatch) where another rank's call is another one, timeout where one did not come to
   /// within kCalls of this one in wait_s.
-  int next(int wish, std::uint64_t about, std::uint32_t judges = kAll);
+  int next(int proposal, std::uint64_t about, std::uint32_t voters = kAll);
 
  private:
   void await_others(std::uint64_t call) const;
-  int least_wish(int mine, std::uint32_t judges) const;
+  int least_proposal(int mine, std::uint32_t voters) const;
 
-  Words& words_;
+  NumberPage& page_;
   const int rank_, ranks_;
   const double wait_s_;
 };

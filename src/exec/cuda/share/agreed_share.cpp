@@ -37,11 +37,11 @@ SharedSize AgreedShare::size_of(std::uint64_t bytes) const {
   return size;
 }
 
-void AgreedShare::open(AgreedNumber::Words* words, int rank, int ranks, double wait_s) {
-  if (words == nullptr) return;
+void AgreedShare::open(AgreedNumber::NumberPage* page, int rank, int ranks, double wait_s) {
+  if (page == nullptr) return;
   rank_ = rank;
   ranks_ = ranks;
-  agreed_.emplace(*words, rank, ranks, wait_s);
+  agreed_.emplace(*page, rank, ranks, wait_s);
   for (Event* event : {&marks_.begin, &marks_.link, &marks_.host})
     PLAIT_CUDA_CALL(event_create, event, 0);
 }
@@ -71,23 +71,23 @@ void AgreedShare::learn() {
 }
 
 std::uint32_t AgreedShare::next(std::uint64_t bytes, std::uint64_t chunk_bytes,
-                                std::uint32_t judges) {
+                                std::uint32_t voters) {
   level_ = 0;
-  judges_ = (judges >> rank_ & 1) != 0;
+  votes_ = (voters >> rank_ & 1) != 0;
   size_ = size_of(bytes);
   if (!agreed_ || size_.host_share <= 0.0) return 0;
   learn();
-  const int wish = judges_ ? share_.choose(size_, !sample_) : HostShare::kLevels;
-  level_ = agreed_->next(wish, bytes, judges);
-  if (judges_) share_.ran(level_);
+  const int proposal = votes_ ? share_.choose(size_, !sample_) : HostShare::kLevels;
+  level_ = agreed_->next(proposal, bytes, voters);
+  if (votes_) share_.ran(level_);
   if (level_ == 0) return 0;
-  if (judges_ && sample_) ++sample_->calls;
+  if (votes_ && sample_) ++sample_->calls;
   // Shares are cut to whole chunks.
   return permille_at(level_, size_, static_cast<double>(chunk_bytes) / static_cast<double>(bytes));
 }
 
 const PathMarks* AgreedShare::timed(std::uint64_t bytes, std::uint64_t share_bytes) {
-  if (level_ == 0 || share_bytes == 0 || !judges_ || sample_) return nullptr;
+  if (level_ == 0 || share_bytes == 0 || !votes_ || sample_) return nullptr;
   if (!is_warm_) {
     is_warm_ = true;
     return nullptr;

@@ -5,24 +5,24 @@
 namespace plait::cuda {
 
 bool AgreedSwitch::all_ready() const {
-  const std::uint32_t attempt = words_.ready[0].load(std::memory_order_acquire);
+  const std::uint32_t attempt = page_.ready[0].load(std::memory_order_acquire);
   for (int rank = 1; rank < ranks_; ++rank)
-    if (words_.ready[rank].load(std::memory_order_acquire) != attempt) return false;
+    if (page_.ready[rank].load(std::memory_order_acquire) != attempt) return false;
   return attempt != 0;
 }
 
 bool AgreedSwitch::next() {
   const std::uint64_t call = ++calls_;
-  std::uint64_t told = first_ != 0 ? kOn | first_ : words_.told.load(std::memory_order_acquire);
-  while ((told & kOn) == 0) {
-    if (call <= told) return false;
+  std::uint64_t state = first_ != 0 ? kOn | first_ : page_.state.load(std::memory_order_acquire);
+  while ((state & kOn) == 0) {
+    if (call <= state) return false;
     const std::uint64_t wanted = all_ready() ? kOn | call : call;
-    if (words_.told.compare_exchange_weak(told, wanted)) told = wanted;
+    if (page_.state.compare_exchange_weak(state, wanted)) state = wanted;
   }
-  first_ = told & ~kOn;
+  first_ = state & ~kOn;
   // Who told it has seen all ranks ready, so this rank sees what its own thread has made; through
   // its own word ThreadSanitizer sees that too, which does not look into other processes.
-  static_cast<void>(words_.ready[rank_].load(std::memory_order_acquire));
+  static_cast<void>(page_.ready[rank_].load(std::memory_order_acquire));
   return call >= first_;
 }
 

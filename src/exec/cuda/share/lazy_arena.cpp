@@ -23,14 +23,14 @@ std::int64_t steady_ns() {
 
 }  // namespace
 
-LazyArena::LazyArena(LazyArenaPage& page, int rank, int ranks, double patience_s,
+LazyArena::LazyArena(LazyArenaPage& page, int rank, int ranks, double wait_s,
                      std::function<void(const Exchange&)> make, double retry_s)
     : page_(page),
       make_(std::move(make)),
       owner_(::getpid()),
       agreed_(page.switched, rank, ranks),
-      meeting_(page.meeting, rank, ranks),
-      patience_s_(patience_s),
+      exchange_(page.exchange, rank, ranks),
+      wait_budget_s_(wait_s),
       retry_s_(retry_s) {}
 
 LazyArena::~LazyArena() {
@@ -57,13 +57,13 @@ void LazyArena::start(bool may_retry) {
   const std::uint32_t attempt = std::max(attempt_.load() + 1, wanted);
   while (wanted < attempt && !page_.wanted.compare_exchange_weak(wanted, attempt)) {
   }
-  meeting_.begin(attempt);
+  exchange_.begin(attempt);
   runs_.store(true);
   attempt_.store(attempt);
   try {
     thread_ = std::make_unique<std::thread>(quiet_thread([this] { run(); }));
   } catch (const std::system_error& error) {
-    meeting_.fail(text("no thread to make room in: ", error.what()));
+    exchange_.fail(text("no thread to make room in: ", error.what()));
     end_attempt();
   }
 }
@@ -73,10 +73,10 @@ void LazyArena::run() noexcept {
     if (stopping_.load()) throw Error(ErrorCode::aborted, "the communicator was closed");
   };
   try {
-    make_([&](const std::string& mine) { return meeting_.exchange(mine, give_up); });
-    agreed_.say_ready(attempt_.load());
+    make_([&](const std::string& mine) { return exchange_.exchange(mine, give_up); });
+    agreed_.set_ready(attempt_.load());
   } catch (const std::exception& error) {
-    meeting_.fail(error.what());
+    exchange_.fail(error.what());
   }
   end_attempt();
 }
@@ -88,20 +88,20 @@ void LazyArena::end_attempt() noexcept {
 }
 
 /// Until all have it, some rank has said that it will not, or patience is at its end.
-void LazyArena::wait_a_moment() {
+void LazyArena::wait_for_peers() {
   const auto began = std::chrono::steady_clock::now();
   std::chrono::duration<double> waited(0);
-  while (waited.count() < patience_s_ && !stopping_.load() && !agreed_.all_ready() &&
+  while (waited.count() < wait_budget_s_ && !stopping_.load() && !agreed_.all_ready() &&
          failure().empty()) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     waited = std::chrono::steady_clock::now() - began;
   }
-  patience_s_ -= waited.count();
+  wait_budget_s_ -= waited.count();
 }
 
 bool LazyArena::next(CallContext call) {
   if (call != CallContext::captured && !agreed_.is_on()) start(true);
-  if (call == CallContext::alone && !agreed_.is_on()) wait_a_moment();
+  if (call == CallContext::alone && !agreed_.is_on()) wait_for_peers();
   return agreed_.next();
 }
 

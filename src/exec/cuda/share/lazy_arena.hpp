@@ -26,14 +26,14 @@
 #include <vector>
 
 #include "exec/cuda/share/agreed_switch.hpp"
-#include "exec/cuda/share/page_meeting.hpp"
+#include "exec/cuda/share/page_exchange.hpp"
 
 namespace plait::cuda {
 
 /// In memory that all ranks map; zeros when the first of all begins.
 struct LazyArenaPage {
-  AgreedSwitch::Words switched;
-  PageMeeting::Words meeting;
+  AgreedSwitch::SwitchPage switched;
+  PageExchange::ExchangePage exchange;
   std::atomic<std::uint32_t> wanted;  ///< the last attempt that some rank has begun; 0 = none
 };
 
@@ -51,7 +51,7 @@ class LazyArena {
   /// make: allocates and maps this rank's, with exchanges that all ranks make alike; throws Error.
   /// After that it is called again, and goes on with what it has made. patience_s: how long all
   /// calls together wait for the others, at most. page outlives this.
-  LazyArena(LazyArenaPage& page, int rank, int ranks, double patience_s,
+  LazyArena(LazyArenaPage& page, int rank, int ranks, double wait_s,
             std::function<void(const Exchange&)> make, double retry_s = kRetryS);
   ~LazyArena();
   LazyArena(const LazyArena&) = delete;
@@ -66,7 +66,7 @@ class LazyArena {
   /// ask for the same calls.
   bool next(CallContext call);
   /// The call asked for last was not made after all.
-  void take_back() { agreed_.take_back(); }
+  void cancel_last() { agreed_.cancel_last(); }
   /// True once all calls from now on have it.
   bool is_on() const { return agreed_.is_on(); }
   /// Nothing is begun any more, and nobody waits. Any thread; returns at once.
@@ -74,21 +74,21 @@ class LazyArena {
   /// The same, and what was begun has ended when it returns.
   void stop() noexcept;
   /// Why the last attempt failed; "" where it may not, or has not.
-  std::string failure() const { return meeting_.failure(); }
+  std::string failure() const { return exchange_.failure(); }
 
  private:
   void start(bool may_retry);
   bool is_due(bool may_retry) const;
   void run() noexcept;
   void end_attempt() noexcept;
-  void wait_a_moment();
+  void wait_for_peers();
 
   LazyArenaPage& page_;
   const std::function<void(const Exchange&)> make_;
   const pid_t owner_;
   AgreedSwitch agreed_;
-  PageMeeting meeting_;
-  double patience_s_;
+  PageExchange exchange_;
+  double wait_budget_s_;
   double retry_s_;                         // until the next attempt; of who makes this one
   std::atomic<std::uint32_t> attempt_{0};  // that was begun last; 0 = none
   std::atomic<bool> runs_{false};          // it, in thread_

@@ -10,26 +10,26 @@
 
 namespace plait::cuda {
 
-class PageMeeting {
+class PageExchange {
  public:
   static constexpr int kRanks = 16;  ///< at most
-  static constexpr std::size_t kCardBytes = 960;
+  static constexpr std::size_t kRecordBytes = 960;
   static constexpr std::uint32_t kMostRounds = 256;  ///< of an attempt
 
-  struct Words {
-    struct Place {
+  struct ExchangePage {
+    struct RankSlot {
       alignas(
           64) std::atomic<std::uint32_t> round;  ///< that this rank has come to, of all attempts
       std::atomic<std::uint32_t> failed;         ///< the last attempt that it gave up, as
       std::atomic<char> reason[256];             ///< this says; 0 = none
       std::uint32_t bytes[2];                    ///< of rounds by turns
-      char cards[2][kCardBytes];
+      char records[2][kRecordBytes];
     };
-    Place places[kRanks];
+    RankSlot slots[kRanks];
   };
 
   /// words: zeros when the first of all begins; they outlive this.
-  PageMeeting(Words& words, int rank, int ranks) : words_(words), rank_(rank), ranks_(ranks) {}
+  PageExchange(ExchangePage& page, int rank, int ranks) : page_(page), rank_(rank), ranks_(ranks) {}
 
   /// From here on of that attempt, 1 or more; at first it is 1. A later one is begun only where the
   /// one before has failed on some rank.
@@ -44,7 +44,7 @@ class PageMeeting {
   std::string failure() const;
 
  private:
-  Words& words_;
+  ExchangePage& page_;
   const int rank_, ranks_;
   std::atomic<std::uint32_t> attempt_{1};
   std::uint32_t round_ = kMostRounds;  // of the attempt, and all rounds of those before it
