@@ -40,7 +40,7 @@ class PlayedRank : public EngineRank {
   int rank() const override { return rank_; }
   const Group& group() const override { return group_; }
   Kernels& kernels() override { refuse_kernels(); }
-  ArenaWords& words(int) const override { refuse_kernels(); }
+  ArenaHeader& header(int) const override { refuse_kernels(); }
   char* at(ArenaPart, int) const override { refuse_kernels(); }
   EngineQueue& queue() override { return queue_; }
   const EnginePath& engine_path() const override { return path_; }

@@ -134,8 +134,8 @@ class MutantQueue : public cuda::EngineQueue {
       if (index >= 0 && index < static_cast<std::ptrdiff_t>(sizeof *flags / sizeof *at))
         return index >= mutant_.from && index < mutant_.to;
     }
-    const auto index =
-        cuda::kHostWords + (at - reinterpret_cast<const std::uint32_t*>(path_.host_words)) - writer;
+    const auto index = cuda::kHostFlagsBase +
+                       (at - reinterpret_cast<const std::uint32_t*>(path_.host_words)) - writer;
     return index >= mutant_.from && index < mutant_.to;
   }
 

@@ -244,10 +244,15 @@ FAULTS = [
     (
         "escaped",
         "escaped: the word beside stays",
-        "store_word(at, EscapedLine",
-        "if (!({})) store_word(at, EscapedLine",
+        "store_relaxed_64(at, EscapedLine",
+        "if (!({})) store_relaxed_64(at, EscapedLine",
     ),
-    ("escaped", "escaped: no word beside", "store_word(beside,", "if (!({})) store_word(beside,"),
+    (
+        "escaped",
+        "escaped: no word beside",
+        "store_relaxed_64(beside,",
+        "if (!({})) store_relaxed_64(beside,",
+    ),
     (
         "escaped",
         "escaped: lines mixed by another's number",

@@ -33,7 +33,7 @@ struct PlayedTrouble {
 /// hands on what arrives.
 class TroubledView {
  public:
-  TroubledView(cuda::PathWords& owner, int writer, Trouble trouble)
+  TroubledView(cuda::PathInbox& owner, int writer, Trouble trouble)
       : owner_(owner.with[writer]), seen_(mine_->with[writer]), trouble_(trouble) {
     if (trouble_ != Trouble::mirror) hand_ = std::thread([this] { hand_on(); });
   }
@@ -43,7 +43,7 @@ class TroubledView {
   }
   TroubledView(const TroubledView&) = delete;
   TroubledView& operator=(const TroubledView&) = delete;
-  cuda::PathWords* words() { return mine_.get(); }
+  cuda::PathInbox* words() { return mine_.get(); }
 
  private:
   void hand_on() {
@@ -57,7 +57,7 @@ class TroubledView {
       std::atomic_ref(owner_.round).store(round, std::memory_order_release);
     }
   }
-  std::unique_ptr<cuda::PathWords> mine_ = std::make_unique<cuda::PathWords>();
+  std::unique_ptr<cuda::PathInbox> mine_ = std::make_unique<cuda::PathInbox>();
   cuda::PathMail& owner_;
   cuda::PathMail& seen_;
   Trouble trouble_;
@@ -68,7 +68,7 @@ class TroubledView {
 class PlayedPaths : public cuda::PathSide {
  public:
   /// words: every rank's. late_s: how long its GPU is busy before the kernel starts.
-  PlayedPaths(const std::vector<cuda::PathWords*>& words, int rank, std::uint64_t nonce,
+  PlayedPaths(const std::vector<cuda::PathInbox*>& words, int rank, std::uint64_t nonce,
               const cuda::PathTimeouts& timeouts, const PlayedTrouble& trouble, double late_s = 0)
       : words_(words), trouble_(trouble), late_s_(late_s) {
     args_.signal = &signal_;
@@ -125,10 +125,10 @@ class PlayedPaths : public cuda::PathSide {
     }
   }
   bool is_done() override { return running_.load() == 0; }
-  cuda::PathWords read() override { return mine(); }
+  cuda::PathInbox read() override { return mine(); }
 
  private:
-  cuda::PathWords& mine() { return *words_[static_cast<std::size_t>(args_.rank)]; }
+  cuda::PathInbox& mine() { return *words_[static_cast<std::size_t>(args_.rank)]; }
   void run(int block, int thread) {
     blockIdx = {static_cast<unsigned>(block)}, threadIdx = {static_cast<unsigned>(thread)};
     block_meets = meets_[static_cast<std::size_t>(block)].get();
@@ -143,7 +143,7 @@ class PlayedPaths : public cuda::PathSide {
     if (trouble == Trouble::flip) to[31].lo ^= 1;
   }
 
-  std::vector<cuda::PathWords*> words_;
+  std::vector<cuda::PathInbox*> words_;
   PlayedTrouble trouble_;
   double late_s_;
   cuda::PathArgs args_{};

@@ -77,17 +77,17 @@ inline void store_pair(void* at, unsigned long long lo, unsigned long long hi) {
   std::atomic_ref(words[1]).store(hi, std::memory_order_relaxed);
   std::atomic_ref(words[0]).store(lo, std::memory_order_relaxed);
 }
-inline void store_word(void* at, unsigned long long word) {
+inline void store_relaxed_64(void* at, unsigned long long word) {
   plait_test::note(plait_test::Touch::store, at, &word, sizeof word);
   std::atomic_ref(*static_cast<unsigned long long*>(at)).store(word, std::memory_order_relaxed);
 }
-inline unsigned long long load_word(const void* at) {
+inline unsigned long long load_relaxed_64(const void* at) {
   auto* const word = static_cast<unsigned long long*>(const_cast<void*>(at));
   const auto value = std::atomic_ref(*word).load(std::memory_order_relaxed);
   plait_test::note(plait_test::Touch::load, at, &value, sizeof value);
   return value;
 }
-inline void add_to_word(void* at, unsigned long long value) {
+inline void add_relaxed_64(void* at, unsigned long long value) {
   std::atomic_ref(*static_cast<unsigned long long*>(at)).fetch_add(value);
 }
 inline unsigned peek_flag(const unsigned* at) {

@@ -32,9 +32,9 @@ constexpr int word_at(std::size_t bytes) { return static_cast<int>(bytes / 4); }
 #define WORDS(field)                     \
   word_at(offsetof(EngineFlags, field)), \
       word_at(offsetof(EngineFlags, field) + sizeof EngineFlags::field)
-#define HOST_WORDS(field)                           \
-  kHostWords + word_at(offsetof(HostWords, field)), \
-      kHostWords + word_at(offsetof(HostWords, field) + sizeof HostWords::field)
+#define HOST_WORDS(field)                               \
+  kHostFlagsBase + word_at(offsetof(HostWords, field)), \
+      kHostFlagsBase + word_at(offsetof(HostWords, field) + sizeof HostWords::field)
 
 /// The calls, each in many pieces.
 enum CallKind {

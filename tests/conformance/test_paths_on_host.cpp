@@ -28,10 +28,10 @@ constexpr std::uint64_t kNonce = 0x1234567;
 Outcome prove_all(int ranks, const PlayedTrouble& trouble, const PathTimeouts& timeouts,
                   const std::vector<double>& late_s = {}) {
   const auto count = static_cast<std::size_t>(ranks);
-  std::vector<std::unique_ptr<PathWords>> memory;
-  std::vector<PathWords*> words;
+  std::vector<std::unique_ptr<PathInbox>> memory;
+  std::vector<PathInbox*> words;
   for (int rank = 0; rank < ranks; ++rank) {
-    memory.push_back(std::make_unique<PathWords>());
+    memory.push_back(std::make_unique<PathInbox>());
     words.push_back(memory.back().get());
   }
   std::atomic<bool> found{false};

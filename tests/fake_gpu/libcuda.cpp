@@ -84,7 +84,7 @@ void begin_proof(const PathArgs& args) {
 }
 
 /// What the rank's memory would hold after a round, where every path works.
-void read_proof(const FakeProof& proof, PathWords& words) {
+void read_proof(const FakeProof& proof, PathInbox& words) {
   const auto fill = [&](PathBody& body, int writer, PathWay way) {
     for (unsigned unit = 0; unit < kPathThreads; ++unit)
       body[unit] = path_unit(proof.args.nonce, writer, proof.args.rank, way, proof.round, unit);
@@ -173,8 +173,8 @@ void play_memory(Api& api) {
                              Stream stream) {
     const std::lock_guard<std::mutex> hold(proofs_guard);
     const auto proof = proofs.find(src);
-    if (proof == proofs.end() || bytes != sizeof(PathWords)) return copy(dst, src, bytes, stream);
-    read_proof(proof->second, *reinterpret_cast<PathWords*>(dst));
+    if (proof == proofs.end() || bytes != sizeof(PathInbox)) return copy(dst, src, bytes, stream);
+    read_proof(proof->second, *reinterpret_cast<PathInbox*>(dst));
     ++proof->second.round;
     return kSuccess;
   };

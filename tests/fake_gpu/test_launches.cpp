@@ -105,7 +105,7 @@ struct Launched {
 struct Gpus {
   explicit Gpus(const Group& all) : group(all) {
     for (int rank = 0; rank < group.ranks; ++rank) {
-      words.push_back(std::make_unique<ArenaWords>());
+      words.push_back(std::make_unique<ArenaHeader>());
       stop_pages.push_back(std::make_unique<StopPage>());
       flagged.emplace_back(group.sizes.flagged_bytes / 8, ulonglong2{0, 0});
       bare.emplace_back(group.sizes.bare_bytes / 8, ulonglong2{~0ull, ~0ull});
@@ -113,7 +113,7 @@ struct Gpus {
     }
   }
   const Group& group;
-  std::vector<std::unique_ptr<ArenaWords>> words;
+  std::vector<std::unique_ptr<ArenaHeader>> words;
   std::vector<std::unique_ptr<StopPage>> stop_pages;
   std::vector<Words> flagged, bare, tiles;
 };
@@ -127,7 +127,7 @@ class HostRank : public EngineRank {
   int rank() const override { return rank_; }
   const Group& group() const override { return gpus_.group; }
   cuda::Kernels& kernels() override { return kernels_; }
-  ArenaWords& words(int owner) const override { return *gpus_.words[index(owner)]; }
+  ArenaHeader& header(int owner) const override { return *gpus_.words[index(owner)]; }
   char* at(ArenaPart part, int owner) const override {
     Words& found = part == ArenaPart::flagged ? gpus_.flagged[index(owner)]
                    : part == ArenaPart::bare  ? gpus_.bare[index(owner)]

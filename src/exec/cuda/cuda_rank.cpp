@@ -148,7 +148,7 @@ void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
 
 void CudaRank::open_engine_path() {
   EnginePath& path = engine_path_;
-  for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(&words(rank).engines);
+  for (int rank = 0; rank < options_.ranks; ++rank) path.flags.push_back(&header(rank).engines);
   if (options_.rings && full_group_.has_copy_engines()) open_host_path();
   queue_ = std::make_unique<DriverQueue>(*kernels_, host_reducer_.get());
   path.events.assign(marks_.begin(), marks_.begin() + kEngineEvents);
@@ -393,7 +393,7 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
   args.rank = options_.rank;
   args.ranks = options_.ranks;
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    args.flags[rank] = &words(rank).messages;
+    args.flags[rank] = &header(rank).messages;
     args.slots[rank] = at(ArenaPart::message_slots, rank);
     args.lines[rank] = at(ArenaPart::message_lines, rank);
   }
@@ -463,7 +463,7 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   args.rank = options_.rank;
   if (options_.ranks == 2)  // of more, all copies go by kernels
     for (int rank = 0; rank < options_.ranks; ++rank)
-      args.poisoned[rank] = &words(rank).engines.poisoned;
+      args.poisoned[rank] = &header(rank).engines.poisoned;
   args.op = static_cast<std::int32_t>(plan.request.op);
   args.epochs = epochs_per_call(plan);
   args.inbox_calls = bound.uses_inbox() ? 1 : 0;

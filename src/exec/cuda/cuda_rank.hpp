@@ -118,7 +118,7 @@ class CudaRank : public EngineRank {
   const Group& group() const override {
     return tier_ == ArenaTier::full ? full_group_ : small_group_;
   }
-  ArenaWords& words(int owner) const override { return *arena_->words(owner); }
+  ArenaHeader& header(int owner) const override { return *arena_->header(owner); }
   char* at(ArenaPart part, int owner) const override;
   EngineQueue& queue() override { return *queue_; }
   const EnginePath& engine_path() const override { return engine_path_; }

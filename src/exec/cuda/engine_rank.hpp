@@ -10,7 +10,7 @@ struct Request;
 namespace plait::cuda {
 
 enum class ArenaPart : int;
-struct ArenaWords;
+struct ArenaHeader;
 struct CallArgs;
 struct EnginePath;
 struct Group;
@@ -29,7 +29,7 @@ class EngineRank {
   virtual const Group& group() const = 0;
   virtual Kernels& kernels() = 0;
   /// Of a rank's arena, as mapped here; but for the words, of the room that is prepared for.
-  virtual ArenaWords& words(int owner) const = 0;
+  virtual ArenaHeader& header(int owner) const = 0;
   virtual char* at(ArenaPart part, int owner) const = 0;
   /// Where copy engines put their work, and what it goes through.
   virtual EngineQueue& queue() = 0;

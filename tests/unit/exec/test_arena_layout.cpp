@@ -64,8 +64,8 @@ ArenaUse pair() {
   return use;
 }
 
-std::uint64_t bytes_of(const DeviceArenaSizes& sizes, bool has_words) {
-  return ArenaLayout(sizes, has_words ? sizeof(ArenaWords) : 0).total_bytes();
+std::uint64_t bytes_of(const DeviceArenaSizes& sizes, bool has_header) {
+  return ArenaLayout(sizes, has_header ? sizeof(ArenaHeader) : 0).total_bytes();
 }
 
 std::uint64_t bytes_of(const ArenaTiers& tiers, const ArenaUse& use) {
@@ -267,8 +267,8 @@ TEST_CASE("parts follow each other in their order, on pages, and none overlaps")
   for (const ArenaUse& use : uses()) {
     const ArenaTiers tiers = lay_out(use, 2 * kUsual);
     for (const DeviceArenaSizes& sizes : {tiers.small, tiers.large}) {
-      const ArenaLayout layout(sizes, sizeof(ArenaWords));
-      std::uint64_t end = sizeof(ArenaWords);
+      const ArenaLayout layout(sizes, sizeof(ArenaHeader));
+      std::uint64_t end = sizeof(ArenaHeader);
       for (const ArenaPartInfo& info : arena_parts()) {
         CHECK(layout.at(info.part) >= end);
         CHECK(layout.at(info.part) % 4096 == 0);

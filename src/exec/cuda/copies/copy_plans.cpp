@@ -26,7 +26,7 @@ std::string why_no_copies(const Group& group) {
 }
 
 Kernels& WritingRank::kernels() { refuse_kernels(); }
-ArenaWords& WritingRank::words(int) const { refuse_kernels(); }
+ArenaHeader& WritingRank::header(int) const { refuse_kernels(); }
 char* WritingRank::at(ArenaPart, int) const { refuse_kernels(); }
 
 void WritingRank::fill_call(CallArgs& args, const Request& request) const {

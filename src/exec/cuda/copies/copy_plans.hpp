@@ -27,7 +27,7 @@ class WritingRank : public EngineRank {
   int rank() const override { return rank_; }
   const Group& group() const override { return group_; }
   Kernels& kernels() override;
-  ArenaWords& words(int owner) const override;
+  ArenaHeader& header(int owner) const override;
   char* at(ArenaPart part, int owner) const override;
   EngineQueue& queue() override { return queue_; }
   const EnginePath& engine_path() const override { return book_.path(); }

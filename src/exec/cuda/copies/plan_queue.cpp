@@ -205,9 +205,9 @@ void PlanQueue::reduce(Stream stream, const PieceArgs& args, DataType, unsigned)
 PlanBook::Word PlanBook::word(const std::uint32_t* at) const {
   for (std::size_t rank = 0; rank < flags_.size(); ++rank)
     if (is_within(at, flags_[rank].get(), sizeof(EngineFlags)))
-      return {static_cast<int>(rank), kCopyWords + index_in(at, flags_[rank].get())};
+      return {static_cast<int>(rank), kCopyFlagsBase + index_in(at, flags_[rank].get())};
   if (is_within(at, &host_words_, sizeof host_words_))
-    return {-1, kHostWords + index_in(at, &host_words_)};
+    return {-1, kHostFlagsBase + index_in(at, &host_words_)};
   throw Error(ErrorCode::internal, "a step of copy engines tells or awaits a word of nobody's");
 }
 
@@ -283,7 +283,7 @@ void PlanBook::wait_self(std::size_t lane, int rank, int index) {
 }
 
 void PlanQueue::record(Event event, Stream stream) {
-  const int index = kEventWords + book_.events_[rank_]++;
+  const int index = kEventFlagsBase + book_.events_[rank_]++;
   book_.recorded_[{rank_, event}] = index;
   book_.signal_self(book_.lane(rank_, stream), rank_, index);
 }
@@ -296,7 +296,7 @@ void PlanQueue::follow(Stream stream, Event event) {
 }
 
 void PlanQueue::begin_on_host(Stream stream, const HostJob& job) {
-  const int begun = kEventWords + book_.events_[rank_]++;
+  const int begun = kEventFlagsBase + book_.events_[rank_]++;
   book_.signal_self(book_.lane(rank_, stream), rank_, begun);
   const std::size_t cores = book_.lane(rank_, "cores", LaneKind::cpu);
   book_.wait_self(cores, rank_, begun);
@@ -334,7 +334,7 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
     };
     return one.name == kHomeLane || std::none_of(part.lanes.begin(), part.lanes.end(), is_home);
   };
-  const int begun = kEventWords + events_[rank]++;
+  const int begun = kEventFlagsBase + events_[rank]++;
   signal_self(caller, rank, begun);
   std::vector<std::size_t> lanes(part.lanes.size());
   for (std::size_t i = 0; i < lanes.size(); ++i) {
@@ -350,7 +350,7 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
     for (Op op : from.ops) {
       parts_[rank].move(op);
       const bool has_flag = op.kind == OpKind::signal || op.kind == OpKind::wait;
-      if (has_flag && part.counts.empty()) op.flag.index += kPartWords;
+      if (has_flag && part.counts.empty()) op.flag.index += kPartFlagsBase;
       if (!op.srcs.empty()) move(op.dst);
       for (Region& src : op.srcs) move(src);
       if (op.kind == OpKind::copy && op.path >= 0)
@@ -364,7 +364,7 @@ void PlanBook::add(int rank, const Plan& part, std::uint64_t input_from,
           static_cast<int>(lanes[static_cast<std::size_t>(lane)]));
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     if (part.lanes[i].rank != rank || !is_gate(part.lanes[i])) continue;
-    const int ended = kEventWords + events_[rank]++;
+    const int ended = kEventFlagsBase + events_[rank]++;
     signal_self(lanes[i], rank, ended);
     wait_self(caller, rank, ended);
   }

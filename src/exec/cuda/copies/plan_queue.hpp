@@ -12,7 +12,7 @@
 
 #include "exec/cuda/copies/engine_call.hpp"
 #include "exec/cuda/group.hpp"
-#include "exec/cuda/traffic/plan_words.hpp"
+#include "exec/cuda/traffic/plan_flags.hpp"
 #include "plan/in_a_row.hpp"
 
 namespace plait::cuda {

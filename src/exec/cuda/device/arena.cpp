@@ -54,8 +54,8 @@ int connections_of_process() {
 
 }  // namespace
 
-DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_words)
-    : rank_(rank), sizes_(sizes), layout_(sizes, has_words ? sizeof(ArenaWords) : 0) {
+DeviceArena::DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_header)
+    : rank_(rank), sizes_(sizes), layout_(sizes, has_header ? sizeof(ArenaHeader) : 0) {
   PLAIT_CUDA_CALL(memory_alloc, &mine_, layout_.total_bytes());
   base_.assign(static_cast<std::size_t>(rank) + 1, mine_);
 }

@@ -20,7 +20,7 @@ using Exchange = std::function<std::vector<std::string>(const std::string& mine)
 
 /// What lies in front of all parts of an arena: the words in which ranks meet. Of device memory, so
 /// the host takes addresses of it and nothing else.
-struct ArenaWords {
+struct ArenaHeader {
   DeviceState state;                                                ///< a rank's own
   alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< of plans, by writer
   TileFlags tiles;
@@ -28,14 +28,14 @@ struct ArenaWords {
   ChainWords chains;
   alignas(64) ShotWords shots;
   MessageFlags messages;
-  alignas(alignof(PathUnit)) PathWords paths;  ///< for the proof of paths, and for nothing after it
+  alignas(alignof(PathUnit)) PathInbox paths;  ///< for the proof of paths, and for nothing after it
 };
 
 class DeviceArena {
  public:
-  /// Allocates in the current context. has_words: false of a later room, whose calls meet in the
+  /// Allocates in the current context. has_header: false of a later room, whose calls meet in the
   /// words of the first.
-  DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_words = true);
+  DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_header = true);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
@@ -62,15 +62,15 @@ class DeviceArena {
   void unmap_peers() noexcept;
   /// A random word that all ranks of this communicator know, and no other's.
   std::uint64_t nonce() const { return nonce_; }
-  ArenaWords* words(int owner) const { return reinterpret_cast<ArenaWords*>(base(owner)); }
+  ArenaHeader* header(int owner) const { return reinterpret_cast<ArenaHeader*>(base(owner)); }
   /// The first byte of a part; where it is in halves, of the first.
   char* at(ArenaPart part, int owner) const {
     return reinterpret_cast<char*>(base(owner) + layout_.at(part));
   }
-  DeviceState* state() const { return &words(rank_)->state; }
+  DeviceState* state() const { return &header(rank_)->state; }
   /// The word that `writer` raises in `owner`'s memory.
   std::uint32_t* flag(int owner, int writer, int index) const {
-    return &words(owner)->flags[writer][index];
+    return &header(owner)->flags[writer][index];
   }
   std::uint64_t bytes() const { return layout_.total_bytes(); }
 

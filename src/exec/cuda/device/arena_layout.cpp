@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kKib = 1ull << 10, kMib = 1ull << 20, kPage = 4096;
 /// Words and their padding (arena.hpp), generously.
-constexpr std::uint64_t kWordBytes = 320 * kKib;
+constexpr std::uint64_t kHeaderBytes = 320 * kKib;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -190,8 +190,8 @@ const std::vector<ArenaPartInfo>& arena_parts() {
   return parts;
 }
 
-ArenaLayout::ArenaLayout(const DeviceArenaSizes& sizes, std::uint64_t word_bytes) {
-  std::uint64_t end = rounded(word_bytes);
+ArenaLayout::ArenaLayout(const DeviceArenaSizes& sizes, std::uint64_t header_bytes) {
+  std::uint64_t end = rounded(header_bytes);
   for (const ArenaPartInfo& info : arena_parts()) {
     at_.push_back(end);
     end += info.halves * rounded(sizes.of(info.part));
@@ -213,7 +213,7 @@ ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
   tiers.budget = budget;
   // Each room ends at a grain.
   const std::uint64_t apart =
-      kWordBytes + bytes % kArenaGrainBytes + (use.two_tiers ? kArenaGrainBytes : 0);
+      kHeaderBytes + bytes % kArenaGrainBytes + (use.two_tiers ? kArenaGrainBytes : 0);
   std::uint64_t left = bytes > apart ? bytes - apart : 0;
   for (Wish& wish : wishes) {
     const std::uint64_t cost = wish.cost(wish.least);

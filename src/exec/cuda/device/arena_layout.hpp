@@ -40,8 +40,8 @@ inline constexpr std::uint64_t kArenaGrainBytes = 2ull << 20;
 /// Where each part lies in an arena, and how much the arena takes.
 class ArenaLayout {
  public:
-  /// word_bytes: of what lies in front of all parts.
-  ArenaLayout(const DeviceArenaSizes& sizes, std::uint64_t word_bytes);
+  /// header_bytes: of what lies in front of all parts.
+  ArenaLayout(const DeviceArenaSizes& sizes, std::uint64_t header_bytes);
   std::uint64_t at(ArenaPart part) const { return at_[static_cast<std::size_t>(part)]; }
   /// Of both halves, where there are two.
   std::uint64_t bytes_of(ArenaPart part) const;

@@ -96,16 +96,16 @@ __device__ inline Unit load_pair(const void* at) {
                : "memory");
   return unit;
 }
-__device__ inline void store_word(void* at, unsigned long long word) {
+__device__ inline void store_relaxed_64(void* at, unsigned long long word) {
   asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"(word) : "memory");
 }
-__device__ inline unsigned long long load_word(const void* at) {
+__device__ inline unsigned long long load_relaxed_64(const void* at) {
   unsigned long long word;
   asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
   return word;
 }
 /// Of this GPU's memory, with no answer to wait for.
-__device__ inline void add_to_word(void* at, unsigned long long value) {
+__device__ inline void add_relaxed_64(void* at, unsigned long long value) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 __device__ inline unsigned load_flag(const unsigned* at) {

@@ -80,7 +80,7 @@ class ChainReady : public Ready {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
       args_.inbox[peer] = rank.at(ArenaPart::bare, peer);
-      args_.words[peer] = &rank.words(peer).chains;
+      args_.words[peer] = &rank.header(peer).chains;
     }
     args_.half_bytes = rank.group().sizes.bare_bytes;
     args_.shape = chain_shape(request);

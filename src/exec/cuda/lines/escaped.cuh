@@ -35,7 +35,7 @@ struct EscapedLine {
   }
   static __device__ void send(char* at, char* beside, const Unit& unit) {
     if (is_special(unit.lo) || is_special(unit.hi)) {
-      store_word(beside, (unit.lo == kMissing ? 1 : 0) | (unit.hi == kMissing ? 2 : 0));
+      store_relaxed_64(beside, (unit.lo == kMissing ? 1 : 0) | (unit.hi == kMissing ? 2 : 0));
       store_pair(at, is_special(unit.lo) ? kStandIn : unit.lo,
                  is_special(unit.hi) ? kStandIn : unit.hi);
     } else {
@@ -156,9 +156,9 @@ struct EscapedCall {
   }
   __device__ unsigned long long take_word(int from, char* at, unsigned unit) {
     unsigned long long told;
-    do told = load_word(at);
+    do told = load_relaxed_64(at);
     while (told == EscapedLine::kMissing && !give_up(from, unit));
-    store_word(at, EscapedLine::kMissing);
+    store_relaxed_64(at, EscapedLine::kMissing);
     return told;
   }
 };

@@ -86,7 +86,7 @@ __device__ inline void end_fused_call(DeviceState* state, unsigned number) {
   if (gridDim.x == 1)
     state->fused_calls = number;
   else
-    add_to_word(&state->fused_done, blockIdx.x != 0 ? 1 : (1ull << 32) - (gridDim.x - 1));
+    add_relaxed_64(&state->fused_done, blockIdx.x != 0 ? 1 : (1ull << 32) - (gridDim.x - 1));
 }
 
 /// What the phases of both kernels share. kRanks = 0: known at run time only.

@@ -58,16 +58,16 @@ struct MessagePlace {
 /// Words of a rank's memory, by channel and rank. Peers raise the first three, one writer each;
 /// they count messages and tiles of all calls, so nothing is reset.
 struct MessageFlags {
-  using Words = std::uint32_t[kMessageRows][kMaxCudaRanks];
-  Words lines_taken;  ///< by receiver: my messages by lines that were taken out
-  Words arrived;      ///< by sender: tiles in my slots
-  Words taken;        ///< by receiver: my tiles that were taken out of its slots
+  using Counters = std::uint32_t[kMessageRows][kMaxCudaRanks];
+  Counters lines_taken;  ///< by receiver: my messages by lines that were taken out
+  Counters arrived;      ///< by sender: tiles in my slots
+  Counters taken;        ///< by receiver: my tiles that were taken out of its slots
   /// By sender: which tile of a shared message lies in the slot; or kNoTile.
   std::uint32_t numbers[kMessageRows][kMaxCudaRanks][kMessageSlots];
   // My own, of finished calls: messages by lines, and tiles, to and from each rank.
-  Words lines[2];
-  Words tiles[2];
-  Words shares[2];  ///< shared messages
+  Counters lines[2];
+  Counters tiles[2];
+  Counters shares[2];  ///< shared messages
   // My own, to each rank: tiles of a channel's shared message that no channel has taken
   // (message_share.cuh).
   unsigned long long claims[kMessageChannels][kMaxCudaRanks];

@@ -46,17 +46,17 @@ struct MessageBulk {
   /// One thread: how many tiles may be moved, as the peer's word has it.
   __device__ void watch_peer() {
     const bool sends = end.side == kSend;
-    const unsigned* const word = sends ? &end.mine().taken[end.channel][end.peer]
+    const unsigned* const flag = sends ? &end.mine().taken[end.channel][end.peer]
                                        : &end.mine().arrived[end.channel][end.peer];
     const unsigned ahead = sends ? end.slots() : 0;
     unsigned open = end.moved;
     while (open < count && !end.broken) {
-      const unsigned now = peek_flag(word) + ahead - end.tiles;
+      const unsigned now = peek_flag(flag) + ahead - end.tiles;
       if (static_cast<int>(now) <= static_cast<int>(open)) {
         end.give_up(open);
         continue;
       }
-      load_flag(word);
+      load_flag(flag);
       bulk_follows();
       open = work.shared == 0 ? now : end.take(work, open, now);
       __threadfence_block();
@@ -74,7 +74,7 @@ struct MessageBulk {
   __device__ void signal_peer() {
     const bool sends = end.side == kSend;
     MessageFlags& theirs = end.theirs();
-    unsigned* const word = sends ? &theirs.arrived[end.channel][end.args.rank]
+    unsigned* const flag = sends ? &theirs.arrived[end.channel][end.args.rank]
                                  : &theirs.taken[end.channel][end.args.rank];
     for (unsigned signalled = end.moved; signalled < count;) {
       unsigned next = signalled;
@@ -93,7 +93,7 @@ struct MessageBulk {
       if (sends && is_over) end.publish_number(signalled, kNoTile);
       if (sends) fence_before_flags();
       signalled = is_over ? signalled + 1 : next;
-      store_flag_relaxed(word, end.tiles + signalled);
+      store_flag_relaxed(flag, end.tiles + signalled);
       if (is_over) return;
     }
   }

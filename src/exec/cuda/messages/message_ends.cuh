@@ -33,7 +33,7 @@ __device__ inline bool have_all_begun(unsigned begun, unsigned blocks) {
 }
 /// Of either side.
 __device__ inline bool are_ends_left(const MessageFlags* mine) {
-  return (load_word(&mine->left[0]) | load_word(&mine->left[1])) != 0;
+  return (load_relaxed_64(&mine->left[0]) | load_relaxed_64(&mine->left[1])) != 0;
 }
 /// Whether a team that has waited since then should leave its end. What the other side of its block
 /// has left counts too, as that team waits for this one before it goes on.
@@ -65,7 +65,7 @@ __device__ PLAIT_NOINLINE bool must_go_on(const MessageFlags* mine, unsigned blo
 /// Of the ends left the next behind `block`, in turn, nobody else's from now on; or kNoBlock.
 __device__ PLAIT_NOINLINE unsigned take_left_end(MessageFlags* mine, unsigned side,
                                                  unsigned block) {
-  unsigned long long left = load_word(&mine->left[side]);
+  unsigned long long left = load_relaxed_64(&mine->left[side]);
   while (left != 0) {
     const unsigned long long behind = left & ~0ull << block % kMessageBlocks << 1;
     const unsigned long long from = behind != 0 ? behind : left, bit = from & (~from + 1);

@@ -7,7 +7,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/lines/line_cut.hpp"
-#include "exec/cuda/traffic/plan_words.hpp"
+#include "exec/cuda/traffic/plan_flags.hpp"
 #include "plait/builder.hpp"
 #include "plait/error.hpp"
 #include "plan/hop_shape.hpp"
@@ -17,9 +17,9 @@ namespace plait::cuda {
 namespace {
 
 /// Flag::index of a channel's words: of tiles, or of messages by lines.
-enum WordRow : int { kArrived, kTaken, kLinesArrived, kLinesTaken };
-int word_index(WordRow row, std::uint32_t channel) {
-  return kMessageWords + row * kMessageRows + static_cast<int>(channel);
+enum FlagRow : int { kArrived, kTaken, kLinesArrived, kLinesTaken };
+int flag_index(FlagRow row, std::uint32_t channel) {
+  return kMessageFlagsBase + row * kMessageRows + static_cast<int>(channel);
 }
 
 bool through_host(std::uint32_t channel) { return channel >= kMessageChannels; }
@@ -136,8 +136,8 @@ class MessagePlan {
       b_.wait(in, arrived);
       if (!is_end) put(in, b_.output(to, {place + at, bytes}), held, from, to);
       taken.push_back(b_.signal(in, from));
-      words_[arrived.flag] = word_index(cut_.by_lines ? kLinesArrived : kArrived, channel);
-      words_[taken.back().flag] = word_index(cut_.by_lines ? kLinesTaken : kTaken, channel);
+      flag_indices_[arrived.flag] = flag_index(cut_.by_lines ? kLinesArrived : kArrived, channel);
+      flag_indices_[taken.back().flag] = flag_index(cut_.by_lines ? kLinesTaken : kTaken, channel);
       taken_of_[{from, arrived.flag}] = {taken.back().flag, depth(channel)};
     }
   }
@@ -168,11 +168,11 @@ class MessagePlan {
     for (Lane& lane : plan.lanes)
       for (Op& op : lane.ops)
         if (op.kind == OpKind::signal || op.kind == OpKind::wait)
-          op.flag.index = words_.at(op.flag);
+          op.flag.index = flag_indices_.at(op.flag);
     for (const auto& [channel, tiles] : tiles_of_)
-      for (const WordRow row :
+      for (const FlagRow row :
            {cut_.by_lines ? kLinesArrived : kArrived, cut_.by_lines ? kLinesTaken : kTaken})
-        plan.counts[word_index(row, channel)] = taken_by(tiles);
+        plan.counts[flag_index(row, channel)] = taken_by(tiles);
   }
 
   Builder b_;
@@ -186,7 +186,7 @@ class MessagePlan {
   std::map<std::uint32_t, std::vector<std::uint32_t>> tiles_of_;  // by channel: their numbers
   std::vector<HopShape> shapes_;
   std::vector<Region> slots_, host_slots_;  // by rank
-  std::map<Flag, int> words_;               // as the builder numbers them -> index
+  std::map<Flag, int> flag_indices_;        // as the builder numbers them -> index
   struct Answer {
     Flag flag;
     std::uint32_t depth;  // tiles under way

@@ -40,7 +40,7 @@ __device__ inline MessageClaims claims_of(unsigned long long word, unsigned shar
 /// Returns how many it has now.
 __device__ inline unsigned claim_front(unsigned long long* at, unsigned share, unsigned tiles,
                                        unsigned have, unsigned most) {
-  unsigned long long seen = load_word(at);
+  unsigned long long seen = load_relaxed_64(at);
   while (true) {
     const MessageClaims now = claims_of(seen, share, tiles);
     const unsigned front = min(most, now.end);
@@ -54,7 +54,7 @@ __device__ inline unsigned claim_front(unsigned long long* at, unsigned share, u
 
 /// For a host channel: the last that is left; kNoTile where none is.
 __device__ inline unsigned claim_end(unsigned long long* at, unsigned share, unsigned tiles) {
-  unsigned long long seen = load_word(at);
+  unsigned long long seen = load_relaxed_64(at);
   while (true) {
     const MessageClaims now = claims_of(seen, share, tiles);
     if (now.front >= now.end) return kNoTile;

@@ -130,16 +130,16 @@ struct MessageTeam {
     return broken;
   }
   /// One thread. What was there before the word was raised can be read, or written, from here on.
-  __device__ void await_word(const unsigned* word, unsigned value) {
-    if (!reached(load_flag(word), value)) {  // most often one look is enough
-      while (!broken && !reached(peek_flag(word), value)) give_up(value);
-      load_flag(word);
+  __device__ void await_flag(const unsigned* flag, unsigned value) {
+    if (!reached(load_flag(flag), value)) {  // most often one look is enough
+      while (!broken && !reached(peek_flag(flag), value)) give_up(value);
+      load_flag(flag);
     }
     timeout.began_ns = 0;  // the next wait has its own deadline
   }
   /// All threads, of which one waits.
-  __device__ void await_together(const unsigned* word, unsigned value) {
-    if (team.lane == 0) await_word(word, value);
+  __device__ void await_together(const unsigned* flag, unsigned value) {
+    if (team.lane == 0) await_flag(flag, value);
     broken = team.any(broken);
   }
 
@@ -151,7 +151,7 @@ struct MessageTeam {
 
   __device__ void await_lines_taken(unsigned value) {
     if (team.lane == 0 && !reached(lines_taken, value))
-      await_word(&mine().lines_taken[channel][peer], value);
+      await_flag(&mine().lines_taken[channel][peer], value);
     broken = team.any(broken);
   }
   __device__ void send_lines(const MessageWork& work) {

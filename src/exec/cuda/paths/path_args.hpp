@@ -30,7 +30,7 @@ struct PathMail {
   std::uint32_t round;                ///< raised by the other's kernel: its bodies are here
   std::uint32_t found[kPathThreads];  ///< PathFault bits, by each thread of this rank
 };
-struct PathWords {
+struct PathInbox {
   PathMail with[kMaxCudaRanks];
 };
 
@@ -55,7 +55,7 @@ struct PathSignal {
 };
 
 struct PathArgs {
-  PathWords* words[kMaxCudaRanks];  ///< every rank's, as mapped here
+  PathInbox* words[kMaxCudaRanks];  ///< every rank's, as mapped here
   PathSignal* signal;
   unsigned long long nonce;
   unsigned long long start_ns;  ///< a kernel waits so long for its host's word

@@ -45,7 +45,7 @@ bool holds(const PathBody& body, std::uint64_t nonce, int writer, int reader, Pa
   return true;
 }
 
-void require_whole(const PathWords& words, int rank, int ranks, std::uint64_t nonce, unsigned round,
+void require_whole(const PathInbox& words, int rank, int ranks, std::uint64_t nonce, unsigned round,
                    double wait_s) {
   for (int peer = 0; peer < ranks; ++peer) {
     if (peer == rank) continue;
@@ -78,9 +78,9 @@ class Stopping {
 class CudaPathSide : public PathSide {
  public:
   CudaPathSide(const PathPlace& place, std::uint64_t nonce, const PathTimeouts& timeouts)
-      : place_(place), words_(std::make_unique<PathWords>()) {
+      : place_(place), words_(std::make_unique<PathInbox>()) {
     for (int rank = 0; rank < place.ranks; ++rank)
-      args_.words[rank] = &place.arena->words(rank)->paths;
+      args_.words[rank] = &place.arena->header(rank)->paths;
     args_.signal = reinterpret_cast<PathSignal*>(place.device_signal);
     args_.nonce = nonce;
     args_.start_ns = static_cast<unsigned long long>(timeouts.start_s * 2e9);
@@ -126,9 +126,9 @@ class CudaPathSide : public PathSide {
     if (result != kNotReady) require(result, "cuStreamQuery");
     return result != kNotReady;
   }
-  PathWords read() override {
+  PathInbox read() override {
     PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(words_.get()),
-                    reinterpret_cast<DevicePointer>(args_.words[place_.rank]), sizeof(PathWords),
+                    reinterpret_cast<DevicePointer>(args_.words[place_.rank]), sizeof(PathInbox),
                     place_.stream);
     PLAIT_CUDA_CALL(stream_synchronize, place_.stream);
     return *words_;
@@ -142,7 +142,7 @@ class CudaPathSide : public PathSide {
 
   PathPlace place_;
   PathArgs args_{};
-  std::unique_ptr<PathWords> words_;
+  std::unique_ptr<PathInbox> words_;
 };
 
 }  // namespace

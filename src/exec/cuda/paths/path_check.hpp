@@ -23,7 +23,7 @@ class PathSide {
   virtual void set_command(PathCommand command) noexcept = 0;
   virtual void copy(unsigned round) = 0;  ///< to and from every peer
   virtual bool is_done() = 0;             ///< all that was begun has ended
-  virtual PathWords read() = 0;           ///< this rank's own memory, by its own GPU
+  virtual PathInbox read() = 0;           ///< this rank's own memory, by its own GPU
 };
 
 struct PathTimeouts {

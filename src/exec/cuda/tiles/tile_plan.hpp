@@ -7,14 +7,14 @@
 // both at once.
 #pragma once
 #include "exec/cuda/group.hpp"
-#include "exec/cuda/traffic/plan_words.hpp"
+#include "exec/cuda/traffic/plan_flags.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 
 namespace plait::cuda {
 
 /// Flag::index of a block's words: those of TileFlags, then those between the roles of a block.
 enum TileWord : int {
-  kTileParts = kTileWords,
+  kTileParts = kTileFlagsBase,
   kTilePartsTaken,
   kTileResults,
   kTileResultsTaken,

@@ -19,11 +19,11 @@ class TiledReady : public Ready {
         args_(tiled_shape(request, rank.rank(), tile_wish(tuning, rank.group()))) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
-      args_.flags[peer] = &rank.words(peer).tiles;
+      args_.flags[peer] = &rank.header(peer).tiles;
       args_.slots[peer] = rank.at(ArenaPart::tiles, peer);
     }
     if (rank.group().borrowed_bytes() != 0)
-      args_.poisoned = &rank.words(rank.rank()).engines.poisoned;
+      args_.poisoned = &rank.header(rank.rank()).engines.poisoned;
     spread_.threads = kTileThreads;
     spread_.shared_bytes = kTileSharedBytes;
     spread_.blocks = spread_tiles(args_, tile_wish(tuning, rank.group()));
