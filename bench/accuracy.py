@@ -32,7 +32,7 @@ from plait import launch
 from plait.bench import engines
 from plait.launch import Emit
 
-WAYS = (*engines.names("all_reduce"), "direct")  # in rank order, all
+ENGINES = (*engines.names("all_reduce"), "direct")  # in rank order, all
 STRATEGIES = ("one_shot", "two_shot", "direct")  # on host memory
 COLUMNS = (
     "ranks",
@@ -104,13 +104,13 @@ class AccuracyRank:
         self.on.signed(output)[:] = self.on.signed(source)
         self.comm.all_reduce(output, out=output)
 
-    def ways(self) -> Iterator[tuple[str, Callable[[Any, Any], Any]]]:
+    def calls(self) -> Iterator[tuple[str, Callable[[Any, Any], Any]]]:
         """Names and calls that must all leave the same bits."""
         yield "eager", self.eager
         yield "in place", self.in_place
         if self.on_gpu:
             yield "graph", self.replayed
-        for name in WAYS if self.on_gpu else STRATEGIES:
+        for name in ENGINES if self.on_gpu else STRATEGIES:
             yield name, functools.partial(self.eager, strategy=name)
 
     def errors(self, output: Any, exact: Any) -> tuple[float, float]:
@@ -123,7 +123,7 @@ class AccuracyRank:
         """What each way leaves, and the first way's output."""
         found: dict[str, bytes] = {}
         first = None
-        for name, call in self.ways():
+        for name, call in self.calls():
             output = self.on.view(self.on.slab(len(source) * size_of(kind)), 0, len(source), kind)
             self.on.fill(output, POISON)
             try:
@@ -155,8 +155,8 @@ class AccuracyRank:
             ours = self.errors(output, exact)
             theirs = self.errors(self.nccl.all_reduce(source), exact) if self.nccl else (0.0, 0.0)
             ratio = ours[0] / theirs[0] if theirs[0] else 0.0
-            ways, wrong = " ".join(found), " ".join(differing)
-            values = (self.ranks, kind, size, *theirs, *ours, round(ratio, 4), ways, wrong)
+            calls, wrong = " ".join(found), " ".join(differing)
+            values = (self.ranks, kind, size, *theirs, *ours, round(ratio, 4), calls, wrong)
             yield dict(zip(COLUMNS, values, strict=True))
             size //= 4
 

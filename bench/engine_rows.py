@@ -100,7 +100,7 @@ SOURCES = (
 
 
 @dataclass(frozen=True, order=True)
-class EngineCall:
+class RecordedCall:
     """What was timed."""
 
     engine: str
@@ -129,10 +129,10 @@ def rows_of(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
-def engine_of(way: str, ranks: int) -> str:
+def engine_of(engine: str, ranks: int) -> str:
     """Copy engines' calls are three algorithms."""
     of_more = "copy_exchange" if ranks == 2 else "copy_rotation"
-    return of_more if way == "rotation" else way
+    return of_more if engine == "rotation" else engine
 
 
 def asked_blocks(blocks: str | int) -> int:
@@ -140,7 +140,7 @@ def asked_blocks(blocks: str | int) -> int:
     return int(blocks) if int(blocks) != 100 else 0
 
 
-def times_in(source: Source) -> Iterator[tuple[EngineCall, float]]:
+def times_in(source: Source) -> Iterator[tuple[RecordedCall, float]]:
     """All that one source says."""
     for row in rows_of(source.file):
         if any(not re.fullmatch(pattern, row[key]) for key, pattern in source.where.items()):
@@ -149,16 +149,16 @@ def times_in(source: Source) -> Iterator[tuple[EngineCall, float]]:
             yield gathered(row), float(row["eager_us"])
             continue
         words = row["way"].removeprefix("plait ").split(" ")
-        beside, way = words[0] == "beside", words[-1]
-        if way not in source.engines or len(words) > 1 + beside or row["wrong"] != "0":
+        beside, engine = words[0] == "beside", words[-1]
+        if engine not in source.engines or len(words) > 1 + beside or row["wrong"] != "0":
             continue
         share = re.search(r"\bhost=(\d+)", row["params"])
-        tiled = asked_blocks(row.get("tiled_blocks") or 0) if way == "tiled" else 0
+        tiled = asked_blocks(row.get("tiled_blocks") or 0) if engine == "tiled" else 0
         for launched in ("graph", "eager"):
             if (us := float(row[f"{launched}_us"])) > 0:
                 yield (
-                    EngineCall(
-                        engine_of(way, int(row["gpus"])),
+                    RecordedCall(
+                        engine_of(engine, int(row["gpus"])),
                         row["collective"],
                         int(row["gpus"]),
                         row["type"],
@@ -172,19 +172,19 @@ def times_in(source: Source) -> Iterator[tuple[EngineCall, float]]:
                 )
 
 
-def gathered(row: dict[str, str]) -> EngineCall:
+def gathered(row: dict[str, str]) -> RecordedCall:
     """An all_reduce of four ranks by tiles, its results through host memory in part."""
     chunk = min(2 * MIB, int(row["ring_mib"]) * MIB // 4)
     asked, host = asked_blocks(row["blocks"]), int(row["host_permille"])
     size = int(row["bytes"])
-    return EngineCall("tiled", "all_reduce", 4, "fp32", size, "eager", 0, asked, host, chunk)
+    return RecordedCall("tiled", "all_reduce", 4, "fp32", size, "eager", 0, asked, host, chunk)
 
 
 def ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def lines_launch(call: EngineCall, build: str) -> dict[str, int]:
+def lines_launch(call: RecordedCall, build: str) -> dict[str, int]:
     """Of one_shot and two_shot, as that build chose it."""
     if build == "lines used again" and call.bytes > 20 * MIB:
         together = 2 if call.ranks == 2 else 1
@@ -202,7 +202,7 @@ def lines_launch(call: EngineCall, build: str) -> dict[str, int]:
     return {"blocks": blocks, "threads": threads, "together": together, "line_bytes": 16}
 
 
-def hop_launch(call: EngineCall) -> dict[str, int]:
+def hop_launch(call: RecordedCall) -> dict[str, int]:
     units = ceil(call.part_bytes(), 16)
     threads = 128 if units < 8192 else 256 if units < 65536 else 512
     most = 132
@@ -216,7 +216,7 @@ def hop_launch(call: EngineCall) -> dict[str, int]:
     }
 
 
-def is_short(call: EngineCall, build: str) -> bool:
+def is_short(call: RecordedCall, build: str) -> bool:
     """Whether short_hop served the call."""
     units, made = ceil(call.part_bytes(), 16), hop_launch(call)
     before = 8192 if call.sums() else 16384
@@ -226,7 +226,7 @@ def is_short(call: EngineCall, build: str) -> bool:
     return call.engine == "hop" and call.ranks <= 8 and has_threads and units <= most
 
 
-def chain_launch(call: EngineCall) -> dict[str, int]:
+def chain_launch(call: RecordedCall) -> dict[str, int]:
     """Of several pieces a warp of each block waits and tells for the others."""
     made = hop_launch(call)
     moves, sums = (24330240, 16220160) if call.ranks == 4 else (12165120, 12165120)
@@ -239,7 +239,7 @@ def chain_launch(call: EngineCall) -> dict[str, int]:
     return made | {"threads": made["threads"] - 32, "piece_bytes": piece}
 
 
-def tiled_launch(call: EngineCall, build: str) -> dict[str, int]:
+def tiled_launch(call: RecordedCall, build: str) -> dict[str, int]:
     part = call.part_bytes()
     if call.collective in ("all_reduce", "reduce") and (call.ranks, call.collective) != (
         2,
@@ -263,7 +263,7 @@ def tiled_launch(call: EngineCall, build: str) -> dict[str, int]:
     }
 
 
-def messages_launch(call: EngineCall) -> dict[str, int]:
+def messages_launch(call: RecordedCall) -> dict[str, int]:
     part = call.part_bytes()
     units, channels = ceil(part, 16), 32 if part < 512 * MIB else 16
     share = ceil(units, channels)
@@ -284,7 +284,7 @@ LAUNCHES = {
 }
 
 
-def launch_of(call: EngineCall, build: str) -> dict[str, int]:
+def launch_of(call: RecordedCall, build: str) -> dict[str, int]:
     """How a kernel was launched; zeros where it has no such thing."""
     made = {}
     if call.engine == "tiled":
@@ -296,7 +296,7 @@ def launch_of(call: EngineCall, build: str) -> dict[str, int]:
     return {key: made.get(key, 0) for key in LAUNCHED}
 
 
-def shares_by_itself(call: EngineCall) -> bool:
+def shares_by_itself(call: RecordedCall) -> bool:
     """Eager calls that long choose a share through host memory, and no row says which."""
     if call.launched != "eager" or call.host > 0:
         return False
@@ -306,7 +306,7 @@ def shares_by_itself(call: EngineCall) -> bool:
     return is_tiled_sum and call.bytes >= 120 * MIB
 
 
-def why_left_out(call: EngineCall, build: str, times: list[float]) -> str:
+def why_left_out(call: RecordedCall, build: str, times: list[float]) -> str:
     """Of the newest build's recordings; empty where they measure the call."""
     if build == "now" and is_short(call, SHORT_HOPS.build) and not is_short(call, build):
         return "by the longer kernel: short_hop serves it since"
@@ -330,7 +330,7 @@ def why_left_out(call: EngineCall, build: str, times: list[float]) -> str:
 
 def gather() -> list[dict[str, object]]:
     """All calls, each with its time or the reason why it has none."""
-    found: dict[EngineCall, tuple[Source, list[float]]] = {}
+    found: dict[RecordedCall, tuple[Source, list[float]]] = {}
     sizes: dict[tuple[object, ...], dict[str, list[int]]] = {}  # of each build, newest first
     for source in SOURCES:
         for call, us in times_in(source):

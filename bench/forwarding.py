@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="4K,64K")
     parser.add_argument("--rounds", type=int, default=150)
     parser.add_argument("--csv", default="")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     if "all_reduce" in os.environ.get("PLAIT_OPS", "all_reduce"):
         raise SystemExit("wanted all_reduces forwarded: set PLAIT_OPS=broadcast")
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -149,10 +149,10 @@ def main() -> None:
         raise SystemExit("wanted the drop-in before NCCL (LD_PRELOAD), found NCCL alone")
     comm = make_communicator(shim, real, rank, ranks)
     rows = []
-    for size in (parse_bytes(word) for word in asked.sizes.split(",")):
+    for size in (parse_bytes(word) for word in args.sizes.split(",")):
         work = SizedCalls(size, comm, rank, ranks)
         for name, call in (("sendrecv", work.exchange), ("all_reduce", work.reduce)):
-            host, total = medians(libraries, call, asked.rounds)
+            host, total = medians(libraries, call, args.rounds)
             rows.append(
                 {"call": name, "bytes": size, "rank": rank}
                 | {f"{key}_host_us": round(host[key], 3) for key in libraries}
@@ -163,8 +163,8 @@ def main() -> None:
         dist.barrier()
         if one == rank:
             result_rows.show(rows)
-    if asked.csv and rank == 0:
-        result_rows.keep(asked.csv, rows)
+    if args.csv and rank == 0:
+        result_rows.keep(args.csv, rows)
     torch.cuda.synchronize()
     shim.ncclCommDestroy.argtypes = [ctypes.c_void_p]
     shim.ncclCommDestroy(comm)

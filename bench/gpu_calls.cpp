@@ -20,7 +20,7 @@ namespace {
 
 using namespace plait::cuda;
 
-struct CallTimerOptions {
+struct CallBenchOptions {
   int gpus = 2;
   bool processes = false, eager = false;
   std::string kernel, csv;
@@ -38,9 +38,9 @@ constexpr std::uint64_t kRingBytes = 16ull << 20;  // of host memory, of each ra
 constexpr std::uint64_t kSlotsAfterWords =
     (kHostWordsBytes + sizeof(AgreedNumber::NumberPage) + 4095) / 4096 * 4096;
 
-class CallTimer {
+class CallBench {
  public:
-  CallTimer(const CallTimerOptions& options, Board* board, int rank, std::byte* rings)
+  CallBench(const CallBenchOptions& options, Board* board, int rank, std::byte* rings)
       : o_(options), board_(board), rank_(rank) {
     if (device_count() == 0) throw std::runtime_error("wanted GPUs, found none");
     CudaRankOptions given;
@@ -277,7 +277,7 @@ class CallTimer {
     std::fclose(file);
   }
 
-  const CallTimerOptions& o_;
+  const CallBenchOptions& o_;
   Board* board_;
   int rank_;
   std::unique_ptr<CudaRank> cuda_;
@@ -298,8 +298,8 @@ std::map<std::string, std::int64_t> params_in(const std::string& words) {
   return found;
 }
 
-CallTimerOptions parse(int count, char** arguments) {
-  CallTimerOptions options;
+CallBenchOptions parse(int count, char** arguments) {
+  CallBenchOptions options;
   for (int i = 1; i < count; ++i) {
     const std::string name = arguments[i];
     if (name == "--processes") options.processes = true;
@@ -342,12 +342,12 @@ int main(int count, char** arguments) {
   trace_crashes();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
-    const CallTimerOptions options = parse(count, arguments);
+    const CallBenchOptions options = parse(count, arguments);
     std::byte* rings = shared_memory(kRingBytes * static_cast<std::uint64_t>(options.gpus) +
                                      kSlotsAfterWords + plait::cuda::kMessageHostBytes);
     Board* board = make_board(options.gpus);
     return run_ranks(board, options.processes,
-                     [&](int rank) { CallTimer(options, board, rank, rings).run(); });
+                     [&](int rank) { CallBench(options, board, rank, rings).run(); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -42,7 +42,7 @@ const TransferMethod kMethods[] = {
 
 /// Who sends to whom; in `parts` parts of what a rank has.
 struct Pattern {
-  enum Shape { shift, peers, one_to_all, all_to_one } shape;
+  enum PatternShape { shift, peers, one_to_all, all_to_one } shape;
   int k;  ///< of a shift the distance, else how many peers
   int parts() const { return shape == shift ? 1 : k; }
   std::string name() const {

@@ -61,16 +61,16 @@ class OsuRun:
     checks: bool = True
 
 
-def command(asked: argparse.Namespace, program: Path, run: OsuRun) -> list[str]:
+def command(args: argparse.Namespace, program: Path, run: OsuRun) -> list[str]:
     """One run of one program."""
-    words = [asked.mpirun, "-n", str(asked.ranks), *shlex.split(asked.mpirun_options)]
+    words = [args.mpirun, "-n", str(args.ranks), *shlex.split(args.mpirun_options)]
     words += [str(program), *["-c"] * run.checks, "-T", "mpi_float", "-i", str(run.rounds)]
-    words += ["-x", str(min(3, run.rounds)), "-m", f"{min(asked.least, run.most)}:{run.most}"]
-    if asked.device:
+    words += ["-x", str(min(3, run.rounds)), "-m", f"{min(args.least, run.most)}:{run.most}"]
+    if args.device:
         words += ["-d", "cuda"]
         if program.name.removeprefix("osu_") in MESSAGES:
             words += ["D", "D"]  # else both ranks' buffers are in host memory
-    return [*shlex.split(asked.run), "--via", "mpi", "--", *words] if run.with_plait else words
+    return [*shlex.split(args.run), "--via", "mpi", "--", *words] if run.with_plait else words
 
 
 def programs_in(folder: Path, only: Sequence[str]) -> dict[str, Path]:
@@ -84,27 +84,29 @@ def programs_in(folder: Path, only: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def measure(asked: argparse.Namespace, name: str, program: Path) -> tuple[list[dict], list[str]]:
+def measure(args: argparse.Namespace, name: str, program: Path) -> tuple[list[dict], list[str]]:
     """Rows of all sizes, and what went wrong."""
     env = {**os.environ, "PLAIT_OPS": EVERY}
-    if not asked.device:
+    if not args.device:
         env["PLAIT_MPI_HOST"] = "1"
     figures: dict[tuple[int, bool], list[float]] = defaultdict(list)
     wrong = []
-    ways = (True,) if asked.device else (False, True)
+    variants = (True,) if args.device else (False, True)
     is_bandwidth = name in BANDWIDTHS
-    timed = [OsuRun(way, asked.rounds, asked.most, not is_bandwidth) for way in ways]
-    runs = [run for turn in range(asked.turns) for run in (timed if turn % 2 == 0 else timed[::-1])]
+    timed = [
+        OsuRun(with_plait, args.rounds, args.most, not is_bandwidth) for with_plait in variants
+    ]
+    runs = [run for turn in range(args.turns) for run in (timed if turn % 2 == 0 else timed[::-1])]
     if is_bandwidth:
-        runs += [OsuRun(way, 2, min(asked.most, MOST_CHECKED)) for way in ways]
+        runs += [OsuRun(with_plait, 2, min(args.most, MOST_CHECKED)) for with_plait in variants]
     for run in runs:
-        words = command(asked, program, run)
-        text, said, why = run_job(words, env, asked.limit_s)
+        words = command(args, program, run)
+        text, said, why = run_job(words, env, args.limit_s)
         table = parse(text)
         if why or not table:
             wrong.append(f"{shlex.join(words)}: {why or 'no table'}: {said.strip()[-300:]}")
         for size, (figure, is_valid) in table.items():
-            if run.rounds == asked.rounds:
+            if run.rounds == args.rounds:
                 figures[size, run.with_plait].append(figure)
             if run.checks and not is_valid:
                 wrong.append(f"osu_{name} of {size} bytes: its validation did not pass")
@@ -112,12 +114,14 @@ def measure(asked: argparse.Namespace, name: str, program: Path) -> tuple[list[d
     for size in sorted({size for size, _ in figures}):
         scale = 1e-3 if is_bandwidth else 1.0  # MB/s
         bare, ours = (
-            scale * statistics.median(figures[size, way]) if figures[size, way] else 0.0
-            for way in (False, True)
+            scale * statistics.median(figures[size, with_plait])
+            if figures[size, with_plait]
+            else 0.0
+            for with_plait in (False, True)
         )
         ratio = (ours / bare if is_bandwidth else bare / ours) if bare and ours else ""
-        row = {"program": f"osu_{name}", "ranks": asked.ranks, "bytes": size}
-        row |= {"memory": "device" if asked.device else "host", "samples": asked.turns}
+        row = {"program": f"osu_{name}", "ranks": args.ranks, "bytes": size}
+        row |= {"memory": "device" if args.device else "host", "samples": args.turns}
         row |= {"unit": "GB/s" if is_bandwidth else "us", "ratio": ratio and f"{ratio:.2f}"}
         rows.append(row | {"bare": f"{bare:.2f}" if bare else "", "plait": f"{ours:.2f}"})
     return rows, wrong
@@ -151,19 +155,19 @@ def main() -> int:
     options.add_argument("--mpirun-options", default="--oversubscribe --bind-to none")
     options.add_argument("--run", default=f"{sys.executable} -m plait run")
     options.add_argument("--csv", default="")
-    asked = options.parse_args()
-    wanted = asked.only or [*MESSAGES[: 4 if asked.ranks % 2 == 0 else 0], *COLLECTIVES]
+    args = options.parse_args()
+    wanted = args.only or [*MESSAGES[: 4 if args.ranks % 2 == 0 else 0], *COLLECTIVES]
     rows: list[dict] = []
     wrong: list[str] = []
-    for name, program in programs_in(asked.programs, wanted).items():
-        made, faults = measure(asked, name, program)
+    for name, program in programs_in(args.programs, wanted).items():
+        made, faults = measure(args, name, program)
         show(made)
         rows += made
         wrong += faults
-    if asked.csv and rows:
-        keep(asked.csv, rows, COLUMNS)
-    if asked.goals:
-        wrong += missed(rows, asked.ranks)
+    if args.csv and rows:
+        keep(args.csv, rows, COLUMNS)
+    if args.goals:
+        wrong += missed(rows, args.ranks)
     for fault in dict.fromkeys(wrong):
         print(f"mpi_osu: {fault}", file=sys.stderr)
     return 1 if wrong else 0

@@ -21,8 +21,8 @@ from result_rows import keep, show
 import plait
 from plait import _core
 
-WAYS = [("multi_node", pieces) for pieces in (1, 4, 16, 64)]
-WAYS += [("node_order", pieces) for pieces in (1, 16)]
+VARIANTS = [("multi_node", pieces) for pieces in (1, 4, 16, 64)]
+VARIANTS += [("node_order", pieces) for pieces in (1, 16)]
 WORLD = MPI.COMM_WORLD
 
 
@@ -44,7 +44,7 @@ def measure(comm: plait.Communicator, mib: int, turns: int) -> list[dict[str, An
         wanted = np.empty_like(mine)
         taken = slowest_s(comm, WORLD.Allreduce, mine, wanted)
         times.setdefault("MPI_Allreduce", []).append(taken)
-        for strategy, pieces in WAYS:
+        for strategy, pieces in VARIANTS:
             found = np.full_like(mine, np.nan)
             how = {"strategy": strategy, "params": {"pieces": pieces}}
             taken = slowest_s(comm, comm.all_reduce, mine, out=found, **how)
@@ -52,13 +52,13 @@ def measure(comm: plait.Communicator, mib: int, turns: int) -> list[dict[str, An
             if not np.array_equal(found, wanted):
                 raise SystemExit(f"wrong sums by {strategy} in {pieces} pieces")
     rows = []
-    for way, seconds in times.items():
-        row = {"way": way, "ranks": comm.ranks, "MiB": mib}
+    for variant, seconds in times.items():
+        row = {"way": variant, "ranks": comm.ranks, "MiB": mib}
         row |= {"ms": round(1e3 * statistics.median(seconds[1:]), 1), "simulated_ms": ""}
-        if "pieces=" in way:
+        if "pieces=" in variant:
             request = plait.Request("all_reduce", count, "fp32", ranks=comm.ranks)
-            pieces = {"pieces": int(way.rpartition("=")[2])}
-            plan = comm.plan_for(request, way.partition(" ")[0], pieces)
+            pieces = {"pieces": int(variant.rpartition("=")[2])}
+            plan = comm.plan_for(request, variant.partition(" ")[0], pieces)
             row["simulated_ms"] = round(_core.predicted_ns(plan, comm.topology) / 1e6, 1)
         rows.append(row)
     return rows
@@ -69,14 +69,14 @@ def main() -> None:
     options.add_argument("--csv", default="")
     options.add_argument("--mib", type=int, default=64)
     options.add_argument("--turns", type=int, default=5)
-    asked = options.parse_args()
+    args = options.parse_args()
     comm = plait.init()
-    rows = measure(comm, asked.mib, asked.turns)
+    rows = measure(comm, args.mib, args.turns)
     if comm.rank != 0:
         return
     show(rows)
-    if asked.csv:
-        keep(asked.csv, rows)
+    if args.csv:
+        keep(args.csv, rows)
 
 
 main()

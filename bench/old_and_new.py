@@ -1,7 +1,7 @@
 """Two builds in turn on one machine: what a change costs calls, native and under NCCL.
 
     python3 bench/old_and_new.py --builds OLD NEW --gpus 2 [--collectives all_reduce,all_gather]
-        [--least 1K --most 1G] [--rounds 3] [--ways native,under-nccl] [--csv rows.csv]
+        [--least 1K --most 1G] [--rounds 3] [--variants native,under-nccl] [--csv rows.csv]
 
 OLD and NEW are build folders with `bench_gpu` and, for under-nccl, `shims/libplait_nccl.so`.
 Each round runs both, the order changing from round to round; a row's figure is the median of the
@@ -72,7 +72,7 @@ def under_nccl(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dic
             yield key, {name: row[name] for name in ("graph_us", "eager_us", "wrong")}
 
 
-WAYS = {"native": native, "under-nccl": under_nccl}
+VARIANTS = {"native": native, "under-nccl": under_nccl}
 
 
 def program(args: argparse.Namespace) -> None:
@@ -83,7 +83,7 @@ def program(args: argparse.Namespace) -> None:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    ways = {
+    variants = {
         "all_reduce": lambda whole, part: dist.all_reduce(whole),
         "all_gather": dist.all_gather_into_tensor,
         "reduce_scatter": lambda whole, part: dist.reduce_scatter_tensor(part, whole),
@@ -107,7 +107,7 @@ def program(args: argparse.Namespace) -> None:
         while nbytes <= parse_bytes(args.most):
             whole = torch.ones(nbytes // 2 // ranks * ranks, device="cuda", dtype=torch.bfloat16)
             part = torch.full((len(whole) // ranks,), rank + 1.0, device="cuda", dtype=whole.dtype)
-            call = partial(ways[collective], whole, part)
+            call = partial(variants[collective], whole, part)
             call()
             # Sums of ones, or each rank's own number.
             wanted = torch.full_like(whole, ranks).view(ranks, -1)
@@ -156,7 +156,7 @@ def compare(args: argparse.Namespace) -> int:
     builds = {"old": args.builds[0], "new": args.builds[1]}
     for turn in range(args.rounds):
         for name in sorted(builds, reverse=turn % 2 == 0):
-            for source in [WAYS[way] for way in args.ways.split(",")]:
+            for source in [VARIANTS[variant] for variant in args.variants.split(",")]:
                 for key, figures in source(builds[name], args):
                     for figure, value in figures.items():
                         found[key][f"{name}_{figure}"].append(value)
@@ -178,7 +178,9 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--threads", action="store_true", help="ranks as threads of a process")
     parser.add_argument(
-        "--ways", default="native", help="native, under-nccl (PyTorch over the drop-in), or both"
+        "--variants",
+        default="native",
+        help="native, under-nccl (PyTorch over the drop-in), or both",
     )
     parser.add_argument("--collectives", default="all_reduce,all_gather,reduce_scatter")
     parser.add_argument("--least", default="1K", help="bytes, as in 64K, 64M or 1G")
@@ -196,9 +198,9 @@ def main() -> int:
         parser.error("--builds: wanted two build folders, OLD and NEW")
     if args.rounds < 1:
         parser.error(f"--rounds: wanted 1 at least, found {args.rounds}")
-    for way in args.ways.split(","):
-        if way not in WAYS:
-            parser.error(f"--ways: wanted {' or '.join(WAYS)}, found {way!r}")
+    for variant in args.variants.split(","):
+        if variant not in VARIANTS:
+            parser.error(f"--variants: wanted {' or '.join(VARIANTS)}, found {variant!r}")
     return compare(args)
 
 

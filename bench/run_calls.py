@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Ways:
+class VariantTimes:
     """One call: microseconds by what made it, [in a graph, eagerly]."""
 
     by: dict[str, list[float]] = field(default_factory=dict)
@@ -28,13 +28,13 @@ class Ways:
         """Of plait's choice; 0 where it was not timed."""
         return self.by[self.chosen[how]][how] if self.chosen[how] in self.by else 0.0
 
-    def ratio(self, how: int, way: str = "") -> float:
+    def ratio(self, how: int, variant: str = "") -> float:
         """NCCL's time over that of plait's choice, or of a way; 0 where one lacks."""
-        ours, theirs = self.by.get(way or self.chosen[how]), self.by.get("nccl")
+        ours, theirs = self.by.get(variant or self.chosen[how]), self.by.get("nccl")
         return theirs[how] / ours[how] if ours and theirs and ours[how] > 0 else 0.0
 
 
-Calls = dict[tuple[str, str, int], Ways]  # (collective, type, bytes)
+Calls = dict[tuple[str, str, int], VariantTimes]  # (collective, type, bytes)
 
 
 def calls_of(folder: Path, section: str) -> Calls:
@@ -44,19 +44,21 @@ def calls_of(folder: Path, section: str) -> Calls:
         for row in read(file):
             if row["wrong"] != "0":
                 continue
-            ways = found.setdefault((row["collective"], row["type"], int(row["bytes"])), Ways())
-            way = row["way"].removeprefix("plait ")
-            name = "nccl" if way.startswith("nccl") else spelled(way)
-            ways.by[name] = [float(row[f"{how}_us"]) for how in HOW]
-            for how, us in enumerate(ways.by[name]):
+            variants = found.setdefault(
+                (row["collective"], row["type"], int(row["bytes"])), VariantTimes()
+            )
+            variant = row["way"].removeprefix("plait ")
+            name = "nccl" if variant.startswith("nccl") else spelled(variant)
+            variants.by[name] = [float(row[f"{how}_us"]) for how in HOW]
+            for how, us in enumerate(variants.by[name]):
                 if row["params"] == CHOSEN and us > 0:  # 0: in graphs, or eagerly, another way
-                    ways.chosen[how] = name
+                    variants.chosen[how] = name
     return found
 
 
-def spelled(way: str) -> str:
+def spelled(variant: str) -> str:
     """One spelling of a way, whoever wrote it: parameters by name."""
-    engine, params = engines.parted(way)
+    engine, params = engines.parted(variant)
     return engines.way_of(engine, dict(sorted(params.items())))
 
 
@@ -69,13 +71,13 @@ def of_both(one: Calls, two: Calls) -> Calls:
     """A call's ways in either section are the same call's; `one` counts where both have a way."""
     merged: Calls = {}
     for key in {*one, *two}:
-        first, second = one.get(key, Ways()), two.get(key, Ways())
+        first, second = one.get(key, VariantTimes()), two.get(key, VariantTimes())
         none = [0.0] * len(HOW)
         by = {
             name: either(first.by.get(name, none), second.by.get(name, none))
             for name in {**second.by, **first.by}
         }
-        merged[key] = Ways(by, either(first.chosen, second.chosen))
+        merged[key] = VariantTimes(by, either(first.chosen, second.chosen))
     return merged
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from result_rows import read
-from run_calls import HOW, Calls, Ways, busbw, calls_of, mean, of_both
+from run_calls import HOW, Calls, VariantTimes, busbw, calls_of, mean, of_both
 from run_rows import GIB, KIB, MIB, OTHERS, SYMMETRIC_SIZES, SYMMETRIC_TYPES, powers
 
 from plait.outputs import human_bytes
@@ -31,7 +31,7 @@ class Figure:
     collective: str = "all_reduce"
     how: int = GRAPH
     is_speed: bool = False
-    way: str = ""
+    variant: str = ""
 
 
 def times(ranks: int, bounds: dict[int, float]) -> list[Figure]:
@@ -45,7 +45,7 @@ def speeds(ranks: int, bounds: dict[int, float], how: int = GRAPH) -> list[Figur
 FIGURES = (
     *times(8, {KIB: 3.5, 64 * KIB: 4.8, MIB: 11.0, 4 * MIB: 27.0, 16 * MIB: 92.0}),
     *speeds(8, {64 * MIB: 324.0, 256 * MIB: 354.0, GIB: 362.0}),
-    Figure(8, GIB, 376.0, how=EAGER, is_speed=True, way="host_"),
+    Figure(8, GIB, 376.0, how=EAGER, is_speed=True, variant="host_"),
     Figure(8, GIB, 345.0, "all_to_all", is_speed=True),
     *speeds(4, {64 * MIB: 337.0, GIB: 363.0}),
     *speeds(4, {GIB: 378.0}, EAGER),
@@ -66,17 +66,17 @@ def verdict(text: str, met: bool | None) -> str:
     return f"{text}: {'not measured' if met is None else 'yes' if met else 'NO'}"
 
 
-def fastest_with(ways: Ways, word: str, how: int) -> float:
+def fastest_with(variants: VariantTimes, word: str, how: int) -> float:
     """us of the fastest way that has this word in its name; 0 where there is none."""
-    found = [us[how] for name, us in ways.by.items() if word in name and us[how] > 0]
+    found = [us[how] for name, us in variants.by.items() if word in name and us[how] > 0]
     return min(found, default=0.0)
 
 
 def figure(calls: Calls, one: Figure) -> str:
-    ways = calls.get((one.collective, "fp32", one.size), Ways())
-    us = fastest_with(ways, one.way, one.how) if one.way else ways.us(one.how)
+    variants = calls.get((one.collective, "fp32", one.size), VariantTimes())
+    us = fastest_with(variants, one.variant, one.how) if one.variant else variants.us(one.how)
     unit = "GB/s" if one.is_speed else "us"
-    by = f" by {one.way}*" if one.way else ""
+    by = f" by {one.variant}*" if one.variant else ""
     said = f"{one.collective} {human_bytes(one.size)} {HOW[one.how]}{by}"
     if us <= 0:
         return verdict(f"{said}, goal {one.bound} {unit}", None)
@@ -99,9 +99,9 @@ def at_every_size(said: str, ratios: dict[int, float], sizes: list[int], bound: 
 def ratios_of(calls: Calls, collective: str, kind: str, how: int) -> dict[int, float]:
     """NCCL's time over that of plait's choice, by size."""
     return {
-        size: ways.ratio(how)
-        for (name, of, size), ways in sorted(calls.items())
-        if (name, of) == (collective, kind) and ways.ratio(how)
+        size: variants.ratio(how)
+        for (name, of, size), variants in sorted(calls.items())
+        if (name, of) == (collective, kind) and variants.ratio(how)
     }
 
 
@@ -166,7 +166,7 @@ def goals(folder: Path, ranks: int) -> Iterator[str]:
     yield "### goals"
     for one in FIGURES:
         if one.ranks == ranks:
-            yield figure(swept if one.way else table, one)
+            yield figure(swept if one.variant else table, one)
     yield from beside_nccl(table)
     yield from beside_pinned(folder)
     yield from beside_symmetric(folder)

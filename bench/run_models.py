@@ -54,8 +54,8 @@ ONE_SHOT = {2: (6.9, 7.1, 174.0), 4: (8.2, 7.6, 312.0), 8: (9.4, 8.4, 312.0)}
 TWO_SHOT = {2: (7.2, 6.0, 325.0), 4: (9.0, 6.8, 303.0), 8: (11.5, 9.5, 287.0)}
 
 
-def symmetric_us(way: str, ranks: int, size: int) -> float:
+def symmetric_us(variant: str, ranks: int, size: int) -> float:
     """way: one_shot or two_shot."""
-    least, begins, speed = (ONE_SHOT if way == "one_shot" else TWO_SHOT)[ranks]
-    read = (ranks - 1) * size if way == "one_shot" else 2 * (ranks - 1) / ranks * size
+    least, begins, speed = (ONE_SHOT if variant == "one_shot" else TWO_SHOT)[ranks]
+    read = (ranks - 1) * size if variant == "one_shot" else 2 * (ranks - 1) / ranks * size
     return max(least, begins + read / speed * US_PER_BYTE)

@@ -27,12 +27,12 @@ from run_rows import (
     GIB,
     MEMORY_BYTES,
     MIB,
-    NCCL_WAYS,
+    NCCL_VARIANTS,
     SECTIONS,
     SM_BUDGET,
     SYMMETRIC_SIZES,
     SYMMETRIC_TYPES,
-    SYMMETRIC_WAYS,
+    SYMMETRIC_VARIANTS,
     RowWriter,
     RunItem,
     items,
@@ -75,19 +75,19 @@ def times_us(item: RunItem, ranks: int) -> Times:
     """Two where the call goes another way in graphs, each with a 0; none where the way refuses."""
     request = item.request(ranks)
     names = {info.name for info in plait.strategies()}
-    if item.way in names - {info.name for info in plait.engines()}:
+    if item.variant in names - {info.name for info in plait.engines()}:
         try:
-            plan = plait.propose_one(machine(), request, item.way, dict(item.params))
+            plan = plait.propose_one(machine(), request, item.variant, dict(item.params))
         except plait.UnsupportedError:
             return []
         times = [predicted_ns(plan, machine(), eager) / 1e3 for eager in (False, True)]
         return [(plan.label, times[0], times[1])]
-    if item.way:
+    if item.variant:
         return _by_engine(item, request)
     found = []
     for eager in (False, True):
         try:
-            runs = plait.what_would_run(machine(), request, item.way, dict(item.params), eager)
+            runs = plait.what_would_run(machine(), request, item.variant, dict(item.params), eager)
         except plait.UnsupportedError:
             return []
         if runs is None:
@@ -104,13 +104,13 @@ def times_us(item: RunItem, ranks: int) -> Times:
 def _by_engine(item: RunItem, request: plait.Request) -> Times:
     """By the engine that is named, with the memory that the section has."""
     with_slots = {"memory": MEMORY_BYTES, "sm_budget": SM_BUDGET}
-    asked = with_slots if item.section == "slots" else {}
+    memory = with_slots if item.section == "slots" else {}
     try:
-        plan = engine_plan(machine(), request, item.way, dict(item.params), **asked)
+        plan = engine_plan(machine(), request, item.variant, dict(item.params), **memory)
     except (plait.UnsupportedError, plait.InvalidArgumentError):
         return []
     times = [predicted_ns(plan, machine(), eager) / 1e3 for eager in (False, True)]
-    return [(item.way, times[0], times[1])]
+    return [(item.variant, times[0], times[1])]
 
 
 def predicted(section: str, ranks: int) -> Iterator[Row]:
@@ -126,19 +126,19 @@ def predicted(section: str, ranks: int) -> Iterator[Row]:
             "gpus": ranks,
             "type": item.type,
             "bytes": request.message_bytes(),
-            "params": "" if item.way else CHOSEN,
+            "params": "" if item.variant else CHOSEN,
         }
         for name, graph_us, eager_us in known:
             times = {"predicted_graph_us": graph_us, "predicted_eager_us": eager_us}
-            yield row | {"way": f"plait {item.asked() or name}"} | times
+            yield row | {"way": f"plait {item.requested() or name}"} | times
         if section == "table" and item.collective == "all_reduce" and item.size >= 64 * MIB:
             us = nccl_us(ranks, item.size // MIB)
             times = {"predicted_graph_us": us, "predicted_eager_us": us}
             yield row | {"way": "nccl", "params": ""} | times
-        if section in NCCL_WAYS:
+        if section in NCCL_VARIANTS:
             us = pinned_us(section, ranks, item.size)
             times = {"predicted_graph_us": us, "predicted_eager_us": us}
-            yield row | {"way": NCCL_WAYS[section], "params": ""} | times
+            yield row | {"way": NCCL_VARIANTS[section], "params": ""} | times
 
 
 def predicted_symmetric(ranks: int) -> Iterator[Row]:
@@ -146,29 +146,34 @@ def predicted_symmetric(ranks: int) -> Iterator[Row]:
     for kind in SYMMETRIC_TYPES:
         for size in SYMMETRIC_SIZES:
             row = {"section": "symmetric", "collective": "all_reduce", "gpus": ranks, "type": kind}
-            for way in SYMMETRIC_WAYS:
+            for variant in SYMMETRIC_VARIANTS:
                 times = {
-                    "predicted_graph_us": symmetric_us(way, ranks, size),
+                    "predicted_graph_us": symmetric_us(variant, ranks, size),
                     "predicted_eager_us": 0.0,
                 }
-                yield row | {"bytes": size, "way": f"symmetric {way}", "params": ""} | times
+                yield row | {"bytes": size, "way": f"symmetric {variant}", "params": ""} | times
 
 
 def predicted_links(ranks: int) -> Iterator[Row]:
     """What each pattern gives with 4 GiB out of each GPU; steps between what was measured."""
     to_many = {1: 364.0, 2: 360.0, 3: 355.0, 4: 351.0, 5: 348.0, 6: 345.0, 7: 343.0}
-    by_way = {"push": 1.0, "bulk push": 1.0, "pull": 334 / 364, "bulk pull": 352 / 364}
-    for way, share in by_way.items():
+    by_variant = {"push": 1.0, "bulk push": 1.0, "pull": 334 / 364, "bulk pull": 352 / 364}
+    for variant, share in by_variant.items():
         for k in range(1, ranks):
-            yield {"pattern": "shift", "k": k, "way": way, "predicted_gb_per_s": 364.0 * share}
+            yield {"pattern": "shift", "k": k, "way": variant, "predicted_gb_per_s": 364.0 * share}
         for k in range(2, ranks):
-            yield {"pattern": "peers", "k": k, "way": way, "predicted_gb_per_s": to_many[k] * share}
+            yield {
+                "pattern": "peers",
+                "k": k,
+                "way": variant,
+                "predicted_gb_per_s": to_many[k] * share,
+            }
         if ranks > 2:
             for name in ("one to all", "all to one"):
                 yield {
                     "pattern": name,
                     "k": ranks - 1,
-                    "way": way,
+                    "way": variant,
                     "predicted_gb_per_s": 362.0 * share,
                 }
     engines = [("shift", k, 391.0) for k in range(1, ranks)]
@@ -227,7 +232,7 @@ def make_up(folder: Path, ranks: int, name: str) -> None:
             plain = {key: row[key] for key in PREDICTED[1:7]}
             more = {"ranks_as": "processes", "wrong": 0, "commit": "none"}
             out.write(plain | times | more)
-            if section not in NCCL_WAYS and row["way"] != "nccl":
+            if section not in NCCL_VARIANTS and row["way"] != "nccl":
                 alike = max(times.values())  # of a call that goes two ways one is 0
                 both = {key: (us or alike) * drawn.uniform(0.8, 1.8) for key, us in times.items()}
                 out.write(plain | both | more | {"way": "nccl", "params": ""})
@@ -241,8 +246,8 @@ def _make_up_symmetric(out: RowWriter, ranks: int, drawn: random.Random) -> None
     for named in SYMMETRIC_TYPES.values():
         for size in SYMMETRIC_SIZES:
             us = {
-                f"{way}_us": symmetric_us(way, ranks, size) * drawn.uniform(0.9, 1.1)
-                for way in SYMMETRIC_WAYS
+                f"{variant}_us": symmetric_us(variant, ranks, size) * drawn.uniform(0.9, 1.1)
+                for variant in SYMMETRIC_VARIANTS
             }
             plait_us = min(us.values()) / drawn.uniform(0.9, 1.6)
             more = {"all_reduce_by": "nccl", "all_reduce_us": 2 * plait_us, "plait_us": plait_us}
@@ -278,9 +283,9 @@ def measured(folder: Path) -> dict[Key, Row]:
     for file in sorted(folder.glob("gpu_symmetric_*.csv")):
         for row in read(file):
             plain = {"collective": "all_reduce", "gpus": row["ranks"], "type": types[row["type"]]}
-            for way in SYMMETRIC_WAYS:
-                one = plain | {"bytes": row["bytes"], "way": f"symmetric {way}"}
-                times = {"graph_us": row[f"{way}_us"], "eager_us": "0"}
+            for variant in SYMMETRIC_VARIANTS:
+                one = plain | {"bytes": row["bytes"], "way": f"symmetric {variant}"}
+                times = {"graph_us": row[f"{variant}_us"], "eager_us": "0"}
                 found.setdefault(key_of("symmetric", one), times)
     return found
 
@@ -298,24 +303,24 @@ def compared(folder: Path, ranks: int) -> Iterator[tuple[Row, str, float, float]
 
 def errors(folder: Path, ranks: int) -> Iterator[str]:
     """How the predictions did: lines for people."""
-    by_way: dict[tuple[str, str, str], list[tuple[float, Row]]] = {}
+    by_variant: dict[tuple[str, str, str], list[tuple[float, Row]]] = {}
     for row, how, said, found in compared(folder, ranks):
-        way = row["way"].removeprefix("plait ")
-        by_way.setdefault((row["collective"], way, how), []).append((said / found - 1, row))
-    if not by_way:
+        variant = row["way"].removeprefix("plait ")
+        by_variant.setdefault((row["collective"], variant, how), []).append((said / found - 1, row))
+    if not by_variant:
         yield "no row of the run has a prediction"
         return
-    all_off = [abs(off) for rows in by_way.values() for off, _ in rows]
+    all_off = [abs(off) for rows in by_variant.values() for off, _ in rows]
     near = sum(off <= NEAR for off in all_off)
     middle = statistics.median(all_off)
     yield f"{len(all_off)} figures, {near} within {NEAR:.0%}, median off {middle:.1%}"
     yield "| collective | way | launched | rows | median off | furthest | at bytes |"
     yield "|---|---|---|---|---|---|---|"
-    for (collective, way, how), rows in sorted(by_way.items()):
+    for (collective, variant, how), rows in sorted(by_variant.items()):
         middle = statistics.median(abs(off) for off, _ in rows)
         worst, at = max(rows, key=lambda one: abs(one[0]))
         yield (
-            f"| {collective} | {way} | {how} | {len(rows)} | {middle:.1%} | {worst:+.1%} | "
+            f"| {collective} | {variant} | {how} | {len(rows)} | {middle:.1%} | {worst:+.1%} | "
             f"{at['bytes']} |"
         )
 

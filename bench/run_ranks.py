@@ -30,7 +30,7 @@ from run_rows import (
     CHOSEN,
     COLUMNS,
     FORMULA,
-    NCCL_WAYS,
+    NCCL_VARIANTS,
     SECTIONS,
     SM_BUDGET,
     TRIALS,
@@ -75,7 +75,7 @@ class GpuBackend:
 
     def call(self, item: RunItem, request: plait.Request, at: tuple[int, int]) -> Call:
         core, stream = self.comm._core, self.bay.stream
-        return lambda: core.enqueue(request, *at, stream, item.way, dict(item.params))
+        return lambda: core.enqueue(request, *at, stream, item.variant, dict(item.params))
 
     def by_nccl(self, request: plait.Request, at: tuple[int, int]) -> Call | None:
         nccl, stream = self.nccl, self.bay.stream
@@ -119,7 +119,7 @@ class HostBackend:
 
     def call(self, item: RunItem, request: plait.Request, at: tuple[int, int]) -> Call:
         core = self.comm._core
-        return lambda: core.run_request(request, *at, item.way, dict(item.params), 1.0)
+        return lambda: core.run_request(request, *at, item.variant, dict(item.params), 1.0)
 
     def by_nccl(self, request: plait.Request, at: tuple[int, int]) -> Call | None:
         return None
@@ -220,13 +220,13 @@ class SectionRank:
             ]
         by_nccl = self.side.by_nccl(request, at)
         if by_nccl is not None:
-            named = {"way": NCCL_WAYS.get(item.section, "nccl"), "params": ""}
+            named = {"way": NCCL_VARIANTS.get(item.section, "nccl"), "params": ""}
             rows.append(self.row(item, case, slab, by_nccl, False) | named)
         return rows
 
     def way_of(self, item: RunItem, done_by: str) -> dict[str, str]:
-        way = f"plait {item.asked() or engines.way_counted(done_by)}"
-        return {"way": way, "params": done_by if item.way else CHOSEN}
+        variant = f"plait {item.requested() or engines.way_counted(done_by)}"
+        return {"way": variant, "params": done_by if item.variant else CHOSEN}
 
     def row(
         self, item: RunItem, case: ExpectedCall, slab: Any, call: Call, exact: bool
@@ -280,9 +280,9 @@ def comments(given: argparse.Namespace, facts: dict[str, str]) -> list[str]:
 
 def arguments() -> argparse.Namespace:
     parser = options.parser(__doc__)
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--section", choices=SECTIONS)
-    asked.add_argument("--trials", type=Path, metavar="FILE")
+    chosen_rows = parser.add_mutually_exclusive_group(required=True)
+    chosen_rows.add_argument("--section", choices=SECTIONS)
+    chosen_rows.add_argument("--trials", type=Path, metavar="FILE")
     parser.add_argument("--beside-computing", action="store_true", help="leaving SMs to others")
     parser.add_argument("--budget-s", type=float, default=120.0)
     parser.add_argument("--most-mib", type=int, default=4096)

@@ -81,7 +81,7 @@ class RunItem:
     collective: str
     type: str
     size: int  # bytes of the message
-    way: str = ""  # an engine or a strategy; empty = plait's choice
+    variant: str = ""  # an engine or a strategy; empty = plait's choice
     params: tuple[tuple[str, int], ...] = ()
     op: str = "sum"
 
@@ -91,10 +91,10 @@ class RunItem:
             self.collective, count, self.type, self.op, ranks, 0, min(1, ranks - 1)
         )
 
-    def asked(self) -> str:
+    def requested(self) -> str:
         """'tiled:blocks=32'; empty for plait's choice."""
         said = ",".join(f"{name}={value}" for name, value in self.params)
-        return f"{self.way}:{said}" if said else self.way
+        return f"{self.variant}:{said}" if said else self.variant
 
 
 def powers(first: int, last: int, factor: int = 4) -> list[int]:
@@ -131,7 +131,7 @@ def pinned(section: str, most: int) -> Iterator[RunItem]:
         yield RunItem(section, "all_reduce", "bf16", size)
 
 
-def ways(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]]:
+def variants(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]]:
     """All that may serve it; who does not take a request says so itself."""
     for name in engines.names(collective):
         tuned = (TUNED if collective in ALL_TUNED else TUNED_OF_OTHERS).get(name, ())
@@ -156,13 +156,13 @@ def slots(most: int) -> Iterator[RunItem]:
 def schedules(ranks: int, most: int) -> Iterator[RunItem]:
     """Each schedule at middle and large sizes, NCCL in turn."""
     sizes = [size for size in (64 * MIB, GIB, 256 * MIB, 16 * MIB, 4 * MIB, MIB) if size <= most]
-    asked = [("all_reduce", "fp32", "sum", size) for size in sizes]
-    asked += [(name, "fp32", "sum", size) for size in sizes[:3] for name in OTHERS]
-    asked += [("all_reduce", "int32", "sum", size) for size in sizes[:3]]
-    asked += [("all_reduce", "bf16", "max", size) for size in sizes[:3]]
-    asked += [(name, "int32", "sum", size) for size in sizes[:2] for name in RINGS]
-    for collective, kind, op, size in asked:
-        for name, params in ways(collective, ranks):
+    requests = [("all_reduce", "fp32", "sum", size) for size in sizes]
+    requests += [(name, "fp32", "sum", size) for size in sizes[:3] for name in OTHERS]
+    requests += [("all_reduce", "int32", "sum", size) for size in sizes[:3]]
+    requests += [("all_reduce", "bf16", "max", size) for size in sizes[:3]]
+    requests += [(name, "int32", "sum", size) for size in sizes[:2] for name in RINGS]
+    for collective, kind, op, size in requests:
+        for name, params in variants(collective, ranks):
             if name in ("one_shot", "hop") and size > 4 * MIB:
                 continue
             yield RunItem("schedules", collective, kind, size, name, tuple(params.items()), op)
@@ -196,23 +196,23 @@ def trials(text: str) -> Iterator[RunItem]:
             raise plait.InvalidArgumentError(
                 f"line {number}: wanted a collective, a type, sizes and ways, found {line!r}"
             )
-        asked = [engines.parted("" if way == CHOSEN else way) for way in words[3:]]
-        for name, _ in asked:
+        requests = [engines.parted("" if variant == CHOSEN else variant) for variant in words[3:]]
+        for name, _ in requests:
             if name and name not in known:
                 raise plait.InvalidArgumentError(
                     f"line {number}: wanted a way among {', '.join(sorted(known))} and {CHOSEN}, "
                     f"found {name!r}"
                 )
         for size in map(parse_bytes, words[2].split(",")):
-            for name, params in asked:
+            for name, params in requests:
                 yield RunItem(TRIALS, words[0], words[1], size, name, tuple(params.items()))
 
 
 SECTIONS = ("table", "unfitted", "pinned_tree", "pinned_ring", "schedules", "slots")
-NCCL_WAYS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
+NCCL_VARIANTS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
 SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)  # of bench/symmetric.py
 SYMMETRIC_TYPES = {"fp32": "float32", "bf16": "bfloat16"}  # as its rows name them
-SYMMETRIC_WAYS = ("one_shot", "two_shot")
+SYMMETRIC_VARIANTS = ("one_shot", "two_shot")
 
 
 def items(section: str, ranks: int, most: int, trials_text: str = "") -> list[RunItem]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import run_goals
 import run_predictions
 from result_rows import kind_of, read
-from run_calls import HOW, Calls, Ways, busbw, calls_of, mean, of_both
+from run_calls import HOW, Calls, VariantTimes, busbw, calls_of, mean, of_both
 from run_rows import KIB, MIB, RunItem
 
 import plait
@@ -50,20 +50,20 @@ def chosen_table(calls: Calls, ranks: int, head: str) -> Iterator[str]:
     )
     yield "|---" * 11 + "|"
     ratios: dict[tuple[str, int], list[float]] = {}
-    for (collective, kind, size), ways in sorted(calls.items()):
-        graph, eager = ways.us(0), ways.us(1)
+    for (collective, kind, size), variants in sorted(calls.items()):
+        graph, eager = variants.us(0), variants.us(1)
         if not graph and not eager:
             continue
-        theirs = ways.by.get("nccl", [0.0, 0.0])
+        theirs = variants.by.get("nccl", [0.0, 0.0])
         speed = busbw(collective, size, ranks, graph or eager)
-        by = " / ".join(dict.fromkeys(filter(None, ways.chosen)))
+        by = " / ".join(dict.fromkeys(filter(None, variants.chosen)))
         for how in (0, 1):
-            if ways.ratio(how):
-                ratios.setdefault((collective, how), []).append(ways.ratio(how))
+            if variants.ratio(how):
+                ratios.setdefault((collective, how), []).append(variants.ratio(how))
         yield (
             f"| {collective} | {kind} | {human_bytes(size)} | {by} | {graph:.2f} | "
             f"{eager:.2f} | {speed:.1f} | {theirs[0]:.2f} | {theirs[1]:.2f} | "
-            f"{ways.ratio(0):.2f} | {ways.ratio(1):.2f} |"
+            f"{variants.ratio(0):.2f} | {variants.ratio(1):.2f} |"
         )
     for (collective, how), found in sorted(ratios.items()):
         yield (
@@ -75,12 +75,14 @@ def chosen_table(calls: Calls, ranks: int, head: str) -> Iterator[str]:
 def schedule_table(calls: Calls, ranks: int) -> Iterator[str]:
     """All ways of each call, the fastest first."""
     yield "### schedules: us in a graph / eagerly, and NCCL's time over it"
-    for (collective, kind, size), ways in sorted(calls.items()):
-        order = sorted(ways.by, key=lambda way: ways.by[way][0] or ways.by[way][1])
+    for (collective, kind, size), variants in sorted(calls.items()):
+        order = sorted(
+            variants.by, key=lambda variant: variants.by[variant][0] or variants.by[variant][1]
+        )
         said = [
-            f"{way} {ways.by[way][0]:.1f}/{ways.by[way][1]:.1f}"
-            + ("" if way == "nccl" else f" ({ways.ratio(0, way):.2f}x)")
-            for way in order
+            f"{variant} {variants.by[variant][0]:.1f}/{variants.by[variant][1]:.1f}"
+            + ("" if variant == "nccl" else f" ({variants.ratio(0, variant):.2f}x)")
+            for variant in order
         ]
         yield f"{collective} {kind} {human_bytes(size)}: {'; '.join(said)}"
 
@@ -93,14 +95,14 @@ def link_table(folder: Path) -> Iterator[str]:
             key = (row["pattern"], row["k"], row["way"], row["blocks"])
             times.setdefault(key, {})[int(row["bytes"])] = float(row["us"])
     yield "### links: GB/s by size, and the increment from the second largest to the largest"
-    for (pattern, k, way, blocks), by_size in sorted(times.items()):
+    for (pattern, k, variant, blocks), by_size in sorted(times.items()):
         sizes = sorted(by_size)
         said = ", ".join(f"{human_bytes(one)} {one / by_size[one] / 1e3:.1f}" for one in sizes)
         more = ""
         if len(sizes) > 1 and by_size[sizes[-1]] > by_size[sizes[-2]]:
             step = (sizes[-1] - sizes[-2]) / (by_size[sizes[-1]] - by_size[sizes[-2]]) / 1e3
             more = f"; increment {step:.1f}"
-        yield f"{pattern} {k}, {way}, {blocks} blocks: {said}{more}"
+        yield f"{pattern} {k}, {variant}, {blocks} blocks: {said}{more}"
 
 
 # --- rows of choices.def.
@@ -113,7 +115,7 @@ class ChoiceRow:
     collective: str
     ranks: int
     upto: int | None
-    way: str
+    variant: str
     beats_nccl: bool
 
     def line(self) -> str:
@@ -121,7 +123,7 @@ class ChoiceRow:
         if self.upto is not None:
             shift = 20 if self.upto % MIB == 0 else 10
             size = f"{self.upto >> shift}ull << {shift}"
-        engine, params = parted(self.way)
+        engine, params = parted(self.variant)
         order = [one.name for one in plait.engine_params() if one.name in params]
         said = "".join(f", .{name} = {params[name]}" for name in order)
         return (
@@ -145,16 +147,16 @@ class SizedRequest:
     ranks: int
     size: int
 
-    def is_taken(self, way: str, by: str = "fp32") -> bool:
+    def is_taken(self, variant: str, by: str = "fp32") -> bool:
         """Whether ranks with what memory is usual take such a call so; by: one of COMMON."""
         if by == THREADS:
-            return not engines.by_copy_engines(parted(way)[0])
-        return takes(self, way, by)
+            return not engines.by_copy_engines(parted(variant)[0])
+        return takes(self, variant, by)
 
 
 @cache
-def takes(sized: SizedRequest, way: str, kind: str) -> bool:
-    engine, params = parted(way)
+def takes(sized: SizedRequest, variant: str, kind: str) -> bool:
+    engine, params = parted(variant)
     if engine not in engines.names(sized.collective):
         return False
     item = RunItem("", sized.collective, kind, sized.size)
@@ -165,20 +167,21 @@ def takes(sized: SizedRequest, way: str, kind: str) -> bool:
     return True
 
 
-def best_of(ways: Ways, wanted: Callable[[str], bool]) -> tuple[str, bool] | None:
+def best_of(variants: VariantTimes, wanted: Callable[[str], bool]) -> tuple[str, bool] | None:
     """(way, whether NCCL is nowhere faster), by the mean of graph and eager."""
     score = {
         name: math.sqrt(us[0] * us[1])
-        for name, us in ways.by.items()
+        for name, us in variants.by.items()
         if name != "nccl" and us[0] > 0 and us[1] > 0 and wanted(name)
     }
-    if not score or "nccl" not in ways.by:
+    if not score or "nccl" not in variants.by:
         return None
     name = min(score, key=score.__getitem__)
-    today = ways.chosen[1] or ways.chosen[0]  # another in graphs has a row that no table proposes
+    # A choice of its own in graphs has a row that no table proposes.
+    today = variants.chosen[1] or variants.chosen[0]
     if today in score and score[today] * NOISE <= score[name]:
         name = today
-    return name, ways.ratio(0, name) >= 1 and ways.ratio(1, name) >= 1
+    return name, variants.ratio(0, name) >= 1 and variants.ratio(1, name) >= 1
 
 
 def between(here: int, there: int, beats: tuple[bool, bool]) -> int:
@@ -192,12 +195,12 @@ def between(here: int, there: int, beats: tuple[bool, bool]) -> int:
     return max(here, middle // grain * grain)
 
 
-def best_for_all(sized: SizedRequest, ways: Ways) -> tuple[tuple[str, bool], ...]:
+def best_for_all(sized: SizedRequest, variants: VariantTimes) -> tuple[tuple[str, bool], ...]:
     """The best way for fp32, then the best for what that does not take, until all is taken."""
     found: list[tuple[str, bool]] = []
     left = list(COMMON)
     while left:
-        best = best_of(ways, partial(sized.is_taken, by=left[0]))
+        best = best_of(variants, partial(sized.is_taken, by=left[0]))
         if best is None or (best in found):
             left.pop(0)
             continue
@@ -217,8 +220,8 @@ def rows_of(
             if then == best:
                 continue
             upto = between(size, following, (best[0][1], then[0][1]))
-        for way, beats in best:
-            yield ChoiceRow(collective, ranks, upto, way, beats)
+        for variant, beats in best:
+            yield ChoiceRow(collective, ranks, upto, variant, beats)
 
 
 def choices(calls: Calls, ranks: int) -> list[ChoiceRow]:
@@ -228,15 +231,15 @@ def choices(calls: Calls, ranks: int) -> list[ChoiceRow]:
     for collective in dict.fromkeys(name for name, _, _ in sorted(calls) if " " not in name):
         series = [
             (size, best)
-            for (name, kind, size), ways in sorted(calls.items())
+            for (name, kind, size), variants in sorted(calls.items())
             if (name, kind) == (collective, "fp32")
-            and (best := best_for_all(SizedRequest(collective, ranks, size), ways))
+            and (best := best_for_all(SizedRequest(collective, ranks, size), variants))
         ]
         made = list(rows_of(collective, ranks, series))
         found += [
             row
             for row, after in zip_longest(made, made[1:])
-            if after is None or (row.way, row.beats_nccl) != (after.way, after.beats_nccl)
+            if after is None or (row.variant, row.beats_nccl) != (after.variant, after.beats_nccl)
         ]
     return found
 

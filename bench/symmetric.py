@@ -125,12 +125,12 @@ class Contest:
     def wrong(self) -> int:
         """Elements that any way got wrong, twice, with fresh data each."""
         found = 0
-        ways = [(self.shared, call) for call in self.symmetric.values()]
-        ways += [(self.usual, self.usually)]
+        variants = [(self.shared, call) for call in self.symmetric.values()]
+        variants += [(self.usual, self.usually)]
         if self.comm:
-            ways += [(self.usual, self.by_plait)]
+            variants += [(self.usual, self.by_plait)]
         for seed in (1, 2):
-            for number, (source, call) in enumerate(ways):
+            for number, (source, call) in enumerate(variants):
                 expected = fresh(source, seed + 2 * number)
                 dist.barrier(device_ids=[torch.cuda.current_device()])
                 found += int((call() != expected).sum())
@@ -196,8 +196,8 @@ def main() -> int:
                 break
             contest = Contest(dtype, size, dist.group.WORLD.group_name, comm)
             if first:
-                for way, why in contest.refused.items():
-                    print(f"{size} bytes of {dtype}: no {way}: {why}", file=sys.stderr)
+                for variant, why in contest.refused.items():
+                    print(f"{size} bytes of {dtype}: no {variant}: {why}", file=sys.stderr)
             line, off = contest.line(name)
             wrong += off
             if first:

@@ -26,12 +26,12 @@ from torch.nn.parallel import DistributedDataParallel
 WIDTH, LAYERS, BATCH = 512, 6, 32
 
 
-def trained(way: str, steps: int, device: torch.device) -> tuple[list[float], str]:
+def trained(wrapper: str, steps: int, device: torch.device) -> tuple[list[float], str]:
     """(this rank's losses, a hash of all weights)."""
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(LAYERS)]
     model = nn.Sequential(*layers, nn.Linear(WIDTH, 10)).to(device)
-    if way == "ddp":
+    if wrapper == "ddp":
         wrapped: nn.Module = DistributedDataParallel(model, bucket_cap_mb=1)
     else:
         mesh = dist.device_mesh.init_device_mesh(device.type, (dist.get_world_size(),))
@@ -68,13 +68,13 @@ def main() -> None:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     dist.init_process_group(words.backend or ("gloo" if words.cpu else "nccl"))
-    for way in ("ddp", "fsdp"):
-        losses, weights = trained(way, words.steps, device)
+    for wrapper in ("ddp", "fsdp"):
+        losses, weights = trained(wrapper, words.steps, device)
         told: list[tuple[list[float], str] | None] = [None] * dist.get_world_size()
         dist.all_gather_object(told, (losses, weights))
         if dist.get_rank() == 0:
             bits = hashlib.sha256(repr(told).encode()).hexdigest()[:12]
-            row = {"variant": words.variant, "way": way, "ranks": len(told), "hash": bits}
+            row = {"variant": words.variant, "way": wrapper, "ranks": len(told), "hash": bits}
             print(json.dumps(row | {"last_loss": losses[-1]}), flush=True)
     dist.destroy_process_group()
 

@@ -80,7 +80,7 @@ class CopyWork:
     tells = True
 
     def __init__(self, pair: tuple[int, int], sizes: list[int], both_ways: bool) -> None:
-        self.gpus, self.way = list(pair), bench_copy.WAYS[both_ways]
+        self.gpus, self.direction = list(pair), bench_copy.WAYS[both_ways]
         task = {"pair": pair, "topology": "", "masks": [], "sizes": sizes, "seed": 1}
         self.pair = bench_copy.Pair(task)
         self.kinds = {size: self._kinds(size) for size in sizes}
@@ -89,7 +89,7 @@ class CopyWork:
 
     def _planned(self, size: int) -> plait.Plan:
         src, dst = self.gpus
-        return self.pair.copier.plan_for(dst, src, size, self.way != "one way", {})
+        return self.pair.copier.plan_for(dst, src, size, self.direction != "one way", {})
 
     def _kinds(self, size: int) -> dict[str, dict[str, int]]:
         plan = self._planned(size)
@@ -105,7 +105,7 @@ class CopyWork:
             for kind in took:
                 self.pair.wait()
                 start = time.perf_counter()
-                self.pair.enqueue(size, self.way, self.kinds[size][kind], 0)
+                self.pair.enqueue(size, self.direction, self.kinds[size][kind], 0)
                 if number >= 10:  # plans and rings have been made
                     took[kind].append(1e6 * (time.perf_counter() - start))
         return ", ".join(f"{kind} {statistics.median(times):.1f}" for kind, times in took.items())
@@ -123,14 +123,14 @@ class CopyWork:
         self.pair.wait()
         start = time.perf_counter()
         for _ in range(ROUND):
-            self.pair.enqueue(size, self.way, self.kinds[size][kind], 0)
+            self.pair.enqueue(size, self.direction, self.kinds[size][kind], 0)
         self.pair.wait()
         return time.perf_counter() - start
 
     def facts(self, size: int) -> dict[str, Any]:
         """What else a row says."""
         share = bench_copy.route_shares(self._planned(size)).get("host", 0.0)
-        return {"way": self.way, "host_permille_at_end": round(1000 * share, 1)}
+        return {"way": self.direction, "host_permille_at_end": round(1000 * share, 1)}
 
     def barrier(self) -> None:
         """There is one process."""
@@ -245,18 +245,18 @@ def main() -> None:
     parser.add_argument("--seconds", default="2,6,4", help="before, during, after")
     parser.add_argument("--csv", default="")
     parser.add_argument("--load", default="", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.load:
-        load([int(word) for word in asked.load.split(",")])
+    args = parser.parse_args()
+    if args.load:
+        load([int(word) for word in args.load.split(",")])
         return
-    sizes = [parse_bytes(word) for word in asked.sizes.split(",")]
+    sizes = [parse_bytes(word) for word in args.sizes.split(",")]
     work: CopyWork | ReduceWork
     if "RANK" in os.environ:
         work = ReduceWork(sizes)
     else:
-        work = CopyWork(bench_copy.parse_pair(asked.pair), sizes, asked.both_ways)
+        work = CopyWork(bench_copy.parse_pair(args.pair), sizes, args.both_ways)
     rows: list[dict[str, Any]] = []
-    for name, seconds in zip(PHASES, map(float, asked.seconds.split(",")), strict=True):
+    for name, seconds in zip(PHASES, map(float, args.seconds.split(",")), strict=True):
         loader = PcieLoad(work.gpus) if name == "during" and work.tells else None
         work.barrier()
         rows += phase_rows(work, name, seconds)
@@ -265,8 +265,8 @@ def main() -> None:
     work.close()
     if work.tells:
         result_rows.show(rows)
-        if asked.csv:
-            result_rows.keep(asked.csv, rows)
+        if args.csv:
+            result_rows.keep(args.csv, rows)
 
 
 if __name__ == "__main__":

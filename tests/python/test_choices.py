@@ -78,12 +78,12 @@ def test_where_rows_say_so_nccl_was_slower(gpus):
     compared = 0
     by_size = times(f"gpu_{'run_table' if gpus == 8 else 'fused'}_h200x{gpus}.csv")
     if gpus == 8:  # two_shot as it is since that table
-        for size, ways in times("gpu_two_shot_h200x8.csv", build="as kept").items():
-            by_size.setdefault(size, {}).update(ways)
-    for size, ways in by_size.items():
+        for size, variants in times("gpu_two_shot_h200x8.csv", build="as kept").items():
+            by_size.setdefault(size, {}).update(variants)
+    for size, variants in by_size.items():
         kernel, ahead = chosen(gpus, size)
-        if ahead and kernel in ways and "nccl" in ways:
-            assert ways[kernel] <= ways["nccl"], (size, ways)
+        if ahead and kernel in variants and "nccl" in variants:
+            assert variants[kernel] <= variants["nccl"], (size, variants)
             compared += 1
     assert compared >= {2: 22, 4: 16, 8: 16}[gpus]
 
@@ -91,23 +91,23 @@ def test_where_rows_say_so_nccl_was_slower(gpus):
 @pytest.mark.parametrize("collective", ["reduce", "all_to_all", "send_recv"])
 def test_trials_of_eight_bear_out_their_rows(collective):
     compared = 0
-    for size, ways in times("gpu_trials_h200x8.csv", collective).items():
+    for size, variants in times("gpu_trials_h200x8.csv", collective).items():
         kernel, ahead = chosen(8, size, collective)
-        ours = {way_of(way): us for way, us in ways.items() if way != "nccl"}
+        ours = {way_of(variant): us for variant, us in variants.items() if variant != "nccl"}
         if kernel not in ours:
             continue
-        assert ours[kernel] == min(ours.values()), (size, ways)
+        assert ours[kernel] == min(ours.values()), (size, variants)
         if ahead:
-            assert ours[kernel] <= ways["nccl"], (size, ways)
+            assert ours[kernel] <= variants["nccl"], (size, variants)
         compared += 1
     assert compared >= {"reduce": 5, "all_to_all": 3, "send_recv": 2}[collective]
 
 
 def test_where_calls_leave_sms_engines_are_no_slower_than_nccl():
     compared = 0
-    for size, ways in times("gpu_engines_small_h200x2.csv").items():
+    for size, variants in times("gpu_engines_small_h200x2.csv").items():
         if chosen_beside(size, "all_reduce") == ("rotation", True):
-            assert ways["rotation"] <= ways["nccl"], (size, ways)
+            assert variants["rotation"] <= variants["nccl"], (size, variants)
             compared += 1
     assert compared >= 6
 
@@ -125,15 +125,15 @@ def graph_row(collective: str) -> tuple[float, str]:
 
 
 def test_all_reduces_of_four_are_faster_by_rings_in_graphs_and_slower_eagerly():
-    from_bytes, way = graph_row("all_reduce")
+    from_bytes, variant = graph_row("all_reduce")
     graph, eager = (times("gpu_in_graphs_h200x4.csv", how=how) for how in ("graph", "eager"))
     sizes = [size for size in graph if size >= from_bytes]
     assert len(sizes) >= 4
     for size in sizes:
-        assert graph[size][way] < graph[size]["tiled"]
-        assert eager[size][way] > eager[size]["tiled"]
+        assert graph[size][variant] < graph[size]["tiled"]
+        assert eager[size][variant] > eager[size]["tiled"]
     below = [size for size in graph if 64 << 20 <= size < from_bytes]
-    assert below and all(graph[size][way] >= 0.99 * graph[size]["tiled"] for size in below)
+    assert below and all(graph[size][variant] >= 0.99 * graph[size]["tiled"] for size in below)
 
 
 @pytest.mark.parametrize("gpus", [2, 4])
@@ -152,20 +152,20 @@ def test_captured_one_way_copies_take_as_long_as_eager_ones(gpus):
 def test_without_a_table_calls_are_near_the_best_that_was_measured(gpus, least_sizes):
     by_itself = times(f"gpu_fused_h200x{gpus}.csv")
     if gpus == 8:
-        for size, ways in times("gpu_run_schedules_h200x8.csv").items():
-            by_itself.setdefault(size, {}).update(ways)
-        for size, ways in times("gpu_pace_late_h200x8.csv").items():
-            rings = [us for way, us in ways.items() if way.startswith("scatter_ring:")]
+        for size, variants in times("gpu_run_schedules_h200x8.csv").items():
+            by_itself.setdefault(size, {}).update(variants)
+        for size, variants in times("gpu_pace_late_h200x8.csv").items():
+            rings = [us for variant, us in variants.items() if variant.startswith("scatter_ring:")]
             by_itself.setdefault(size, {})["scatter_ring"] = max(rings)
     compared = 0
     for sweep in sorted(RESULTS.glob(f"gpu_sweep*_h200x{gpus}.csv")):
-        for size, ways in times(sweep.name).items():
+        for size, variants in times(sweep.name).items():
             kernel, _ = chosen(gpus, size)
-            took = by_itself.get(size, {}).get(kernel, ways.get(kernel))
+            took = by_itself.get(size, {}).get(kernel, variants.get(kernel))
             assert took is not None, (gpus, size, kernel)
             compared += 1
-            least = min(us for way, us in ways.items() if way != "nccl")
-            assert took <= 1.15 * least, (gpus, size, kernel, took, ways)
+            least = min(us for variant, us in variants.items() if variant != "nccl")
+            assert took <= 1.15 * least, (gpus, size, kernel, took, variants)
     assert compared >= least_sizes
 
 
@@ -176,25 +176,25 @@ MOVES = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv",
 @pytest.mark.parametrize("collective", [*MOVES, "reduce"])
 def test_two_ranks_other_collectives_are_near_the_best_too(collective):
     compared = 0
-    for size, ways in times("gpu_hop_h200x2.csv", collective).items():
-        by_itself = {way: us for way, us in ways.items() if way in KERNELS}
-        if len(by_itself) < 2 or "nccl" not in ways:
+    for size, variants in times("gpu_hop_h200x2.csv", collective).items():
+        by_itself = {variant: us for variant, us in variants.items() if variant in KERNELS}
+        if len(by_itself) < 2 or "nccl" not in variants:
             continue  # rows as under NCCL
         kernel, ahead = chosen(2, size, collective)
-        assert by_itself[kernel] <= 1.15 * min(by_itself.values()), (size, kernel, ways)
-        assert not ahead or by_itself[kernel] <= ways["nccl"], (size, kernel, ways)
+        assert by_itself[kernel] <= 1.15 * min(by_itself.values()), (size, kernel, variants)
+        assert not ahead or by_itself[kernel] <= variants["nccl"], (size, kernel, variants)
         compared += 1
     assert compared >= 16
 
 
 def test_two_ranks_reduce_scatters_own_units_first_are_near_the_best_too():
     compared = 0
-    for size, ways in times("gpu_hop_own_h200x2.csv", "reduce_scatter").items():
-        ours = {way: us for way, us in ways.items() if way in KERNELS}
+    for size, variants in times("gpu_hop_own_h200x2.csv", "reduce_scatter").items():
+        ours = {variant: us for variant, us in variants.items() if variant in KERNELS}
         kernel, ahead = chosen(2, size, "reduce_scatter")
         # A hop had memory for 64 MiB in one piece then.
-        assert ours[kernel] <= 1.02 * min(ours.values()), (size, kernel, ways)
-        assert ahead and ours[kernel] <= ways["nccl"], (size, kernel, ways)
+        assert ours[kernel] <= 1.02 * min(ours.values()), (size, kernel, variants)
+        assert ahead and ours[kernel] <= variants["nccl"], (size, kernel, variants)
         compared += len(ours) > 1
     assert compared >= 4
 
@@ -202,17 +202,18 @@ def test_two_ranks_reduce_scatters_own_units_first_are_near_the_best_too():
 @pytest.mark.parametrize("collective", ["gather", "scatter"])
 def test_two_ranks_gather_and_scatter_by_what_was_measured(collective):
     compared = 0
-    for size, ways in times("gpu_gather_h200x2.csv", collective).items():
+    for size, variants in times("gpu_gather_h200x2.csv", collective).items():
         for prefix, suffix, (kernel, ahead) in (
             ("", "", chosen(2, size, collective)),
             ("beside ", " beside", chosen_beside(size, collective)),
         ):
-            ours = {way: us for way, us in ways.items() if way in {prefix + k for k in KERNELS}}
-            if prefix + kernel not in ours or "nccl" + suffix not in ways:
+            kernels = {prefix + kernel for kernel in KERNELS}
+            ours = {variant: us for variant, us in variants.items() if variant in kernels}
+            if prefix + kernel not in ours or "nccl" + suffix not in variants:
                 continue
             us = ours[prefix + kernel]
-            assert us <= 1.15 * min(ours.values()), (size, kernel, ways)
-            assert not ahead or us <= ways["nccl" + suffix], (size, kernel, ways)
+            assert us <= 1.15 * min(ours.values()), (size, kernel, variants)
+            assert not ahead or us <= variants["nccl" + suffix], (size, kernel, variants)
             compared += 1
     assert compared >= 30
 
@@ -233,10 +234,10 @@ def test_under_nccl_what_hop_does_slower_with_few_blocks_goes_by_tiles(collectiv
 @pytest.mark.parametrize("collective", MOVES[:5])
 def test_under_nccl_two_ranks_other_collectives_are_ahead_of_it(collective):
     compared = 0
-    for size, ways in times("gpu_hop_h200x2.csv", collective).items():
+    for size, variants in times("gpu_hop_h200x2.csv", collective).items():
         kernel, ahead = chosen_beside(size, collective)
-        if ahead and f"beside {kernel}" in ways:
-            assert ways[f"beside {kernel}"] <= ways["nccl beside"], (size, ways)
+        if ahead and f"beside {kernel}" in variants:
+            assert variants[f"beside {kernel}"] <= variants["nccl beside"], (size, variants)
             compared += 1
     assert compared >= (8 if collective == "broadcast" else 11)  # large ones are NCCL's
 
@@ -247,11 +248,11 @@ def test_under_nccl_two_ranks_other_collectives_are_ahead_of_it(collective):
 )
 def test_where_rows_say_so_nccl_was_slower_on_two_h100_too(collective):
     compared = 0
-    for size, ways in times("gpu_run_table_h100x2.csv", collective).items():
+    for size, variants in times("gpu_run_table_h100x2.csv", collective).items():
         _, ahead = chosen(2, size, collective)
-        ours = min(us for way, us in ways.items() if way != "nccl")  # as chosen
+        ours = min(us for variant, us in variants.items() if variant != "nccl")  # as chosen
         if ahead:
-            assert ours <= ways["nccl"], (size, ways)
+            assert ours <= variants["nccl"], (size, variants)
             compared += 1
     assert compared >= 16
 
@@ -259,9 +260,9 @@ def test_where_rows_say_so_nccl_was_slower_on_two_h100_too(collective):
 def test_where_rows_say_so_nccl_was_slower_than_three_ranks_all_reduces():
     compared = 0
     for gpu in ("h100", "h200"):
-        for size, ways in times(f"gpu_three_ranks_{gpu}x3.csv").items():
+        for size, variants in times(f"gpu_three_ranks_{gpu}x3.csv").items():
             kernel, ahead = chosen(3, size)
-            if ahead and kernel in ways:
-                assert ways[kernel] <= ways["nccl"], (gpu, size, ways)
+            if ahead and kernel in variants:
+                assert variants[kernel] <= variants["nccl"], (gpu, size, variants)
                 compared += 1
     assert compared >= 9

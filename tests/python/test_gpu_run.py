@@ -32,7 +32,7 @@ import run_predictions  # noqa: E402
 import run_ranks  # noqa: E402
 import run_rows  # noqa: E402
 import run_tables  # noqa: E402
-from run_calls import Ways  # noqa: E402
+from run_calls import VariantTimes  # noqa: E402
 from run_rows import GIB, KIB, MIB  # noqa: E402
 
 
@@ -75,7 +75,7 @@ def test_a_run_asks_for_every_size_and_every_engine(ranks):
     table = run_rows.items("table", ranks, 4 * GIB)
     sizes = [one.size for one in table if (one.collective, one.type) == ("all_reduce", "fp32")]
     assert sizes == [KIB << k for k in range(23)]
-    swept = {one.way for one in run_rows.items("schedules", ranks, GIB)}
+    swept = {one.variant for one in run_rows.items("schedules", ranks, GIB)}
     assert swept >= {info.name for info in plait.engines()}
     assert swept >= {"fold", "phases", "ring"}
 
@@ -102,12 +102,12 @@ def test_every_row_of_the_table_was_predicted(ranks):
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_pinned_nccl_and_symmetric_memory_were_predicted_at_every_size(ranks):
     rows = result_rows.read(run_predictions.files(ranks)[0])
-    for section, way in run_rows.NCCL_WAYS.items():
+    for section, variant in run_rows.NCCL_VARIANTS.items():
         of_section = [row for row in rows if row["section"] == section and row["type"] == "fp32"]
         for wanted in ("plait", "nccl"):
             found = [int(r["bytes"]) for r in of_section if r["way"].startswith(wanted)]
             assert sorted(found) == [KIB << k for k in range(23)]
-        assert {row["way"] for row in of_section if row["way"].startswith("nccl")} == {way}
+        assert {row["way"] for row in of_section if row["way"].startswith("nccl")} == {variant}
     symmetric = [row for row in rows if row["section"] == "symmetric"]
     assert len(symmetric) == 2 * 2 * len(run_rows.SYMMETRIC_SIZES)
     assert all(float(row["predicted_graph_us"]) > 0 for row in symmetric)
@@ -126,7 +126,7 @@ def test_schedules_of_tiled_have_predictions_of_their_own(ranks):
     times = {}
     for row in rows:
         times.setdefault(row["predicted_graph_us"], []).append(row["way"])
-    alike = [ways for ways in times.values() if len(ways) > 1]
+    alike = [variants for variants in times.values() if len(variants) > 1]
     assert len(rows) > 12
     assert alike == [["plait tiled:shift=1", "plait tiled:order=2,shift=1"]]
 
@@ -169,12 +169,12 @@ def wrote(folder, name, rows):
     (folder / name).write_text("\n".join(lines) + "\n")
 
 
-def timed(size, way, graph_us, eager_us, params="", collective="all_reduce", kind="fp32"):
+def timed(size, variant, graph_us, eager_us, params="", collective="all_reduce", kind="fp32"):
     return {
         "collective": collective,
         "type": kind,
         "bytes": size,
-        "way": way,
+        "way": variant,
         "params": params,
         "graph_us": graph_us,
         "eager_us": eager_us,
@@ -209,9 +209,9 @@ def test_a_call_that_goes_another_way_in_a_graph_has_a_row_for_either(tmp_path):
     wrote(tmp_path, "gpu_run_table_h200x4.csv", rows)
     wrote(tmp_path, "gpu_run_schedules_h200x4.csv", [timed(GIB, "plait tiled", 4700, 4100)])
     table = run_tables.calls_of(tmp_path, "table")
-    ways = table["all_reduce", "fp32", GIB]
-    assert [ways.us(how) for how in (0, 1)] == [4500, 4000]
-    assert [ways.ratio(how) for how in (0, 1)] == [4400 / 4500, 1.1]
+    variants = table["all_reduce", "fp32", GIB]
+    assert [variants.us(how) for how in (0, 1)] == [4500, 4000]
+    assert [variants.ratio(how) for how in (0, 1)] == [4400 / 4500, 1.1]
     (line,) = [one for one in run_tables.chosen_table(table, 4, "") if "1 GiB" in one]
     assert "| scatter_ring:order=2 / tiled | 4500.00 | 4000.00 |" in line
     both = run_tables.of_both(table, run_tables.calls_of(tmp_path, "schedules"))
@@ -262,8 +262,8 @@ def test_wrong_elements_stand_in_the_row_of_the_way_that_left_them(monkeypatch):
 
 def test_the_share_of_the_host_is_judged_by_the_schedules(tmp_path):
     us = 1.75 * GIB / 377e3
-    way = "plait tiled:host_permille=45"
-    wrote(tmp_path, "gpu_run_schedules_h200x8.csv", [timed(GIB, way, us, us)])
+    variant = "plait tiled:host_permille=45"
+    wrote(tmp_path, "gpu_run_schedules_h200x8.csv", [timed(GIB, variant, us, us)])
     wrote(tmp_path, "gpu_run_slots_h200x8.csv", [timed(GIB, "plait scatter_ring", us / 2, us / 2)])
     assert judged(tmp_path, 8, "by host_*").endswith("377.0 GB/s, goal 376.0: yes")
 
@@ -419,10 +419,12 @@ def test_choices_replace_the_rows_of_their_ranks_alone(made_up):
     assert run_tables.with_choices(new, made) == new
 
 
-def calls_at(sizes, us_by_way, chosen="tiled"):
+def calls_at(sizes, us_by_variant, chosen="tiled"):
     """all_reduces of fp32 that took as long in graphs as eagerly."""
-    both = {way: [us, us] for way, us in us_by_way.items()}
-    return {("all_reduce", "fp32", size): Ways(dict(both), [chosen, chosen]) for size in sizes}
+    both = {variant: [us, us] for variant, us in us_by_variant.items()}
+    return {
+        ("all_reduce", "fp32", size): VariantTimes(dict(both), [chosen, chosen]) for size in sizes
+    }
 
 
 def test_a_way_of_an_engine_becomes_a_row_with_what_serves_everybody_behind_it():
@@ -444,23 +446,23 @@ def test_a_row_that_the_next_one_says_too_is_left_out():
     """two_shot has no room for flagged lines of 64 MiB, so int32 goes by the next row."""
     small = calls_at([64 * MIB], {"tiled": 400, "two_shot": 350, "nccl": 300})
     large = calls_at([GIB], {"tiled": 6000, "nccl": 5000})
-    made = [(one.upto, one.way) for one in run_tables.choices(small | large, 8)]
+    made = [(one.upto, one.variant) for one in run_tables.choices(small | large, 8)]
     assert made == [(256 * MIB, "two_shot"), (None, "tiled")]
 
 
 def test_copy_engines_have_a_row_behind_them_for_ranks_of_one_process():
     calls = {
-        ("all_gather", "fp32", size): Ways(
+        ("all_gather", "fp32", size): VariantTimes(
             {"copy_ring": [us, us], "tiled": [us + 1, us + 1], "nccl": [us, us]},
             ["tiled", "tiled"],
         )
         for size, us in ((256 * MIB, 700.0), (GIB, 2400.0))
     }
-    made = [(one.upto, one.way, one.beats_nccl) for one in run_tables.choices(calls, 4)]
+    made = [(one.upto, one.variant, one.beats_nccl) for one in run_tables.choices(calls, 4)]
     assert made == [(None, "tiled", False)]  # within 2 %: as it is today
-    for ways in calls.values():
-        ways.by["tiled"] = [5000.0, 5000.0]
-    made = [(one.upto, one.way, one.beats_nccl) for one in run_tables.choices(calls, 4)]
+    for variants in calls.values():
+        variants.by["tiled"] = [5000.0, 5000.0]
+    made = [(one.upto, one.variant, one.beats_nccl) for one in run_tables.choices(calls, 4)]
     assert made == [(None, "copy_ring", True), (None, "tiled", False)]
 
 
@@ -468,9 +470,9 @@ def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
     fastest = calls_at(
         [GIB], {"tiled": 6000, "copy_rotation": 3000, "scatter_ring": 6100, "nccl": 1}
     )
-    assert [one.way for one in run_tables.choices(fastest, 8)] == ["tiled"]
+    assert [one.variant for one in run_tables.choices(fastest, 8)] == ["tiled"]
     fastest = calls_at([GIB], {"tiled": 6000, "scatter_ring": 3100, "nccl": 1})
-    assert [one.way for one in run_tables.choices(fastest, 8)] == ["scatter_ring"]
+    assert [one.variant for one in run_tables.choices(fastest, 8)] == ["scatter_ring"]
     # Rows with larger slots are a section of their own, out of which no row is made.
     assert {one.section for one in run_rows.items("slots", 8, GIB)} == {"slots"}
     rows = result_rows.read(made_up / "gpu_run_slots_h200x8.csv")
@@ -519,8 +521,8 @@ def test_a_run_on_another_number_of_gpus_is_not_taken_for_this_one(made_up):
 def test_one_section_on_cpu_ranks(tmp_path):
     csv = tmp_path / "rows.csv"
     program = [sys.executable, str(BENCH / "run_ranks.py"), "--section", "pinned_tree", "--host"]
-    asked = ["--ranks", "2", "--most-mib", "1", "--budget-s", "20", "--csv", str(csv)]
-    job = subprocess.run([*program, *asked], capture_output=True, text=True, timeout=60)
+    trials = ["--ranks", "2", "--most-mib", "1", "--budget-s", "20", "--csv", str(csv)]
+    job = subprocess.run([*program, *trials], capture_output=True, text=True, timeout=60)
     assert job.returncode == 0, job.stderr
     rows = result_rows.read(csv)
     assert len(rows) >= 8
@@ -529,10 +531,10 @@ def test_one_section_on_cpu_ranks(tmp_path):
 
 def test_trials_of_a_file(tmp_path):
     """What is wrong with a file is said before ranks start."""
-    asked = "# why\n\nall_gather fp32 64M,1G chosen tiled:order=2,shift=1  # two ways\n"
-    found = run_rows.items(run_rows.TRIALS, 4, 0, asked)
-    assert [(one.size, one.asked()) for one in found] == [
-        (size, way) for size in (64 * MIB, GIB) for way in ("", "tiled:order=2,shift=1")
+    trials = "# why\n\nall_gather fp32 64M,1G chosen tiled:order=2,shift=1  # two ways\n"
+    found = run_rows.items(run_rows.TRIALS, 4, 0, trials)
+    assert [(one.size, one.requested()) for one in found] == [
+        (size, variant) for size in (64 * MIB, GIB) for variant in ("", "tiled:order=2,shift=1")
     ]
     file, csv = tmp_path / "trials", tmp_path / "rows.csv"
     program = [sys.executable, str(BENCH / "run_ranks.py"), "--trials", str(file), "--host"]
@@ -540,14 +542,14 @@ def test_trials_of_a_file(tmp_path):
     file.write_text("all_reduce fp32 4K,64K chosen ring direct\nbroadcast bf16 8K chosen\n")
     job = subprocess.run(program, capture_output=True, text=True, timeout=60)
     assert job.returncode == 0, job.stderr
-    ways = [(row["collective"], row["way"], row["wrong"]) for row in result_rows.read(csv)]
-    one = [("all_reduce", f"plait {way}", "0") for way in ("lanes", "ring", "direct")]
-    assert ways == [*one, *one, ("broadcast", "plait lanes", "0")]
-    for asked, said in (
+    variants = [(row["collective"], row["way"], row["wrong"]) for row in result_rows.read(csv)]
+    one = [("all_reduce", f"plait {variant}", "0") for variant in ("lanes", "ring", "direct")]
+    assert variants == [*one, *one, ("broadcast", "plait lanes", "0")]
+    for trials, said in (
         ("all_reduce fp32 4K\n", "line 1: wanted a collective, a type, sizes and ways"),
         ("\nall_reduce fp32 4K tiles\n", "line 2: wanted a way among "),
     ):
-        file.write_text(asked)
+        file.write_text(trials)
         job = subprocess.run(program, capture_output=True, text=True, timeout=60)
         assert job.returncode != 0 and said in job.stderr
 
@@ -562,11 +564,11 @@ def test_a_call_that_does_nothing_is_found_wrong():
         assert rank.wrong(case, slab, lambda: None, exact) == 1000
 
 
-def way_s(request, way):
+def variant_s(request, variant):
     """Of one call; 0 where the way does not take it."""
     machine = run_predictions.machine()
     try:
-        plan = plait._core.engine_plan(machine, request, *parted(way))
+        plan = plait._core.engine_plan(machine, request, *parted(variant))
     except plait.UnsupportedError:
         return 0.0
     return plait._core.predicted_ns(plan, machine) / 1e9
@@ -576,7 +578,7 @@ def request_s(request, ranks):
     """Of plait tune, as the simulator says: 8 launches of 2 calls by each engine and NCCL, as slow
     as the slowest of them, then the check of a result by CPUs at 1 GB/s."""
     engines = tuner.candidates(request, "alone", "tiled", False)
-    slowest_s = max(way_s(request, way) for way, _ in engines)
+    slowest_s = max(variant_s(request, variant) for variant, _ in engines)
     return 8 * 2 * slowest_s * (len(engines) + 1) + 3 * request.message_bytes() / 1e9
 
 
