@@ -215,7 +215,8 @@ class CallBench {
         std::printf("%11llu refused: %s\n", static_cast<unsigned long long>(bytes), why.c_str());
       return;
     }
-    const std::unique_ptr<Ready> ready = cuda_->prepare(engine(kernel, request), request, tuning);
+    const std::unique_ptr<PreparedCall> ready =
+        cuda_->prepare(engine(kernel, request), request, tuning);
     const Call call = [&] {
       cuda_->run(*ready, request,
                  {reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), {}},

@@ -36,7 +36,7 @@ Plan engine_plan(const Topology& topology, const Request& request, const std::st
                  std::uint64_t memory, unsigned sm_budget) {
   const cuda::Group group = cuda::usual_group(request.ranks, beside_computing, memory, sm_budget);
   const cuda::Selector selector(group, {}, true);
-  const cuda::Choice choice = selector.best(request, {name, params}).value();
+  const cuda::EngineChoice choice = selector.best(request, {name, params}).value();
   return cuda::plan_of(*choice.engine, topology, checked(request, topology), choice.tuning, group);
 }
 
@@ -50,12 +50,13 @@ void bind_engines(nb::module_& module) {
       .def_ro("grain", &cuda::Param::grain, "values are its multiples")
       .def_ro("engines", &cuda::Param::engines, "names of those that take it")
       .def_ro("meaning", &cuda::Param::meaning);
-  nb::class_<cuda::Choice>(module, "Choice", "Which engine does a call, and by whose word.")
-      .def_prop_ro("engine", [](const cuda::Choice& choice) { return choice.engine->info().name; })
+  nb::class_<cuda::EngineChoice>(module, "Choice", "Which engine does a call, and by whose word.")
+      .def_prop_ro("engine",
+                   [](const cuda::EngineChoice& choice) { return choice.engine->info().name; })
       .def_prop_ro("params",
-                   [](const cuda::Choice& choice) { return cuda::params_of(choice.tuning); })
-      .def_prop_ro("by", [](const cuda::Choice& choice) { return cuda::name_of(choice.by); })
-      .def_ro("beats_nccl", &cuda::Choice::beats_nccl, "None where that is not known.");
+                   [](const cuda::EngineChoice& choice) { return cuda::params_of(choice.tuning); })
+      .def_prop_ro("by", [](const cuda::EngineChoice& choice) { return cuda::name_of(choice.by); })
+      .def_ro("beats_nccl", &cuda::EngineChoice::beats_nccl, "None where that is not known.");
   module.def("taken_by_calls", &taken_by_calls, nb::arg("topology"), nb::arg("request"),
              nb::call_guard<nb::gil_scoped_release>(),
              "The plan by lanes of a call that names no strategy; UnsupportedError where none is.");
@@ -101,7 +102,7 @@ void bind_engines(nb::module_& module) {
   module.def(
       "why_no_plans",
       [](const Topology& topology, const Request& request) {
-        return described_group(topology, request).lacks(cuda::Family::lanes);
+        return described_group(topology, request).lacks(cuda::KernelFamily::lanes);
       },
       nb::arg("topology"), nb::arg("request"),
       "Why the topology's GPUs run no kernel of a plan; empty where they do.");

@@ -113,7 +113,7 @@ Result forward_only(Comm comm, Stream stream, NativeCall native_call) noexcept {
 
 /// A send or a receive, of `count` elements. What is wrong with it NCCL says.
 template <class NativeCall>
-Result serve_message(Message message, std::size_t count, int type, Comm comm, Stream stream,
+Result serve_message(MessageEnd message, std::size_t count, int type, Comm comm, Stream stream,
                      NativeCall native_call) noexcept {
   try {
     if (call_context.in_native != 0) return native_call();
@@ -238,7 +238,7 @@ Result enqueue_messages(const std::vector<GroupedMessage>& grouped) {
   struct MessageGroup {
     CommState* state;
     Stream stream;
-    std::vector<Message> messages;
+    std::vector<MessageEnd> messages;
   };
   std::vector<MessageGroup> groups;
   for (const GroupedMessage& one : grouped) {

@@ -60,9 +60,9 @@ class CudaEngine : public CommEngine {
     return alone()->wants_large_arena(request);
   }
   bool reserve_large_arena(Stream stream, bool in_group) override {
-    return alone()->rank().reserve_large_arena(capturing(stream) ? cuda::CallContext::captured
-                                               : in_group        ? cuda::CallContext::grouped
-                                                                 : cuda::CallContext::alone);
+    return alone()->rank().reserve_large_arena(capturing(stream) ? cuda::CallMode::captured
+                                               : in_group        ? cuda::CallMode::grouped
+                                                                 : cuda::CallMode::alone);
   }
   void cancel_reservation() noexcept override { alone()->rank().cancel_reservation(); }
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
@@ -71,7 +71,7 @@ class CudaEngine : public CommEngine {
   }
   std::string how(const Request& request) const override { return alone()->choice_of(request); }
   bool takes_messages() const override { return rank().takes_messages(); }
-  void messages(const std::vector<Message>& messages, Stream stream) override {
+  void messages(const std::vector<MessageEnd>& messages, Stream stream) override {
     alone()->rank().messages(messages, stream);
   }
   void check() const override { rank().check(); }

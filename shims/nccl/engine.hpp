@@ -18,7 +18,7 @@ namespace plait::nccl {
 
 using cuda::Exchange;
 using cuda::Marker;
-using cuda::Message;  ///< a send or a receive
+using cuda::MessageEnd;  ///< a send or a receive
 
 /// One rank of one communicator.
 class CommEngine {
@@ -48,7 +48,7 @@ class CommEngine {
   /// those of one group must move side by side whatever groups their other ends are in.
   virtual bool takes_messages() const { return false; }
   /// What one group sends and receives, in stream order; as enqueue().
-  virtual void messages(const std::vector<Message>&, Stream) {
+  virtual void messages(const std::vector<MessageEnd>&, Stream) {
     throw Error(ErrorCode::unsupported, "this engine takes no messages");
   }
   /// Throws Error where an earlier call failed on the device.

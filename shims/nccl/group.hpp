@@ -23,7 +23,7 @@ struct GroupedCall {
 
 /// A send or a receive that plait takes, and the stream that it is on.
 struct StreamMessage {
-  Message message;
+  MessageEnd message;
   Stream stream = nullptr;
 };
 

@@ -165,7 +165,7 @@ Result enqueue(CommState& state, const CollectiveCall& call) {
   });
 }
 
-Result enqueue(CommState& state, Stream stream, const std::vector<Message>& group) {
+Result enqueue(CommState& state, Stream stream, const std::vector<MessageEnd>& group) {
   return put(state, "a group of sends and receives", stream, [&] {
     const StreamOrder::Position position = begin_served(state, stream);
     state.engine->messages(group, stream);

@@ -17,7 +17,7 @@ bool takes_messages(const CommState& state);
 /// Hands a taken call to the engine; its errors become results.
 Result enqueue(CommState& state, const CollectiveCall& call);
 /// The same of what one group sends and receives.
-Result enqueue(CommState& state, Stream stream, const std::vector<Message>& group);
+Result enqueue(CommState& state, Stream stream, const std::vector<MessageEnd>& group);
 /// What the group's main stream gets from then on comes after all that its other streams hold.
 /// Errors become results, and end the communicator's calls, since the other ranks make theirs.
 Result join(const GroupStreams& streams);

@@ -17,22 +17,22 @@
 
 namespace plait {
 
-struct Fault {
+struct InjectedFault {
   std::int64_t step = 0;  ///< 0 = none
   int rank = -1;
   std::string action;  ///< kill, stop, abort, exit
 };
 
-inline Fault fault_from_environment() {
+inline InjectedFault fault_from_environment() {
   const char* value = std::getenv("PLAIT_FAULT");
   if (value == nullptr || *value == '\0') return {};
   const std::vector<std::string> parts = split(value, ':');
   if (parts.size() != 3)
     throw Error(ErrorCode::invalid_argument,
                 text("PLAIT_FAULT: wanted step:rank:action, found ", value));
-  Fault fault{parse_integer("PLAIT_FAULT's step", parts[0], 1, INT64_MAX),
-              static_cast<int>(parse_integer("PLAIT_FAULT's rank", parts[1], 0, 1 << 20)),
-              parts[2]};
+  InjectedFault fault{parse_integer("PLAIT_FAULT's step", parts[0], 1, INT64_MAX),
+                      static_cast<int>(parse_integer("PLAIT_FAULT's rank", parts[1], 0, 1 << 20)),
+                      parts[2]};
   if (fault.action != "kill" && fault.action != "stop" && fault.action != "abort" &&
       fault.action != "exit")
     throw Error(ErrorCode::invalid_argument,
@@ -41,13 +41,13 @@ inline Fault fault_from_environment() {
 }
 
 /// The process's fault. A child made by fork sets its own before its first call.
-inline Fault& current_fault() {
-  static Fault fault = fault_from_environment();
+inline InjectedFault& current_fault() {
+  static InjectedFault fault = fault_from_environment();
   return fault;
 }
 
 inline void fault_point(int rank) {
-  const Fault& fault = current_fault();
+  const InjectedFault& fault = current_fault();
   static std::atomic<std::int64_t> steps{0};
   if (fault.step == 0 || rank != fault.rank || ++steps != fault.step) return;
   if (fault.action == "kill") ::kill(::getpid(), SIGKILL);

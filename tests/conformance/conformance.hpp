@@ -41,7 +41,7 @@ class TileKernels {
   explicit TileKernels(int ranks);
   ~TileKernels();
   /// One call, with each rank's buffers.
-  void run(const Request& request, const TileWish& wish, const std::vector<Buffers>& buffers);
+  void run(const Request& request, const TileWish& wish, const std::vector<CallBuffers>& buffers);
 
  private:
   struct Gpus;

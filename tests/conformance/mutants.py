@@ -27,7 +27,7 @@ MISSING = "EscapedLine::kMissing, EscapedLine::kMissing"
 OWN_LINE = "line(args.rank, one.at)"
 SCATTER = "scatter_->enqueue({input, mine, buffers.scalars}, stream);"
 GATHER = "gather_->enqueue({mine, output, {}}, stream);"
-GATHER_THERE = "gather_->enqueue(Buffers{mine, output, buffers.scalars}, stream);"
+GATHER_THERE = "gather_->enqueue(CallBuffers{mine, output, buffers.scalars}, stream);"
 
 # (file, what is wrong, the kernel's text, the fault's)
 FAULTS = [

@@ -92,8 +92,8 @@ class PlayedPaths : public cuda::PathSide {
   void offer(unsigned round) override {
     for (int peer = 0; peer < args_.ranks; ++peer) {
       cuda::PathMail& mail = mine().with[peer];
-      fill_path_body(mail.sent, args_.nonce, args_.rank, peer, cuda::PathWay::pushed, round);
-      fill_path_body(mail.offered, args_.nonce, args_.rank, peer, cuda::PathWay::offered, round);
+      fill_path_body(mail.sent, args_.nonce, args_.rank, peer, cuda::PathMethod::pushed, round);
+      fill_path_body(mail.offered, args_.nonce, args_.rank, peer, cuda::PathMethod::offered, round);
     }
   }
   void start() override {

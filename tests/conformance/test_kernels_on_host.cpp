@@ -120,7 +120,7 @@ void run(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size
     case Kernel::two_shot_flagged: return two_shot<kType, kOp, kRanks, FlaggedLine>(args);
     default: break;
   }
-  if constexpr (Number<kType>::kFloat) {
+  if constexpr (DeviceNumber<kType>::kFloat) {
     if (call.kernel == Kernel::one_shot_bare) return one_shot<kType, kOp, kRanks, BareLine>(args);
     two_shot<kType, kOp, kRanks, BareLine>(args);
   }

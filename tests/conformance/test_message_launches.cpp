@@ -52,7 +52,7 @@ TEST_CASE("both ends cut a message alike, and every unit goes through one channe
 
 TEST_CASE("launches of messages: the last one moves all, by peer and direction") {
   char memory[64];
-  std::vector<Message> messages;
+  std::vector<MessageEnd> messages;
   for (int k = 0; k < 20; ++k)
     for (const int peer : {0, 1, 2}) {
       messages.push_back({true, peer, memory, 8});
@@ -87,7 +87,7 @@ TEST_CASE("launches of messages: host channels are blocks beside the others") {
   char memory[64];
   const MessageSpread spread{32, {}, kMessageHostChannels};
   const auto launch = [&](std::uint64_t bytes, bool keeps) {
-    std::vector<Message> messages{{true, 0, memory, bytes}};
+    std::vector<MessageEnd> messages{{true, 0, memory, bytes}};
     if (keeps)
       for (const bool sends : {true, false}) messages.push_back({sends, 1, memory, 64 << 20});
     return plan_messages(messages, 1, 2, spread).at(0);
@@ -107,7 +107,7 @@ TEST_CASE("launches of messages: no more than there is room for") {
   char memory[64];
   const auto launches = [&](int count, int ranks) {
     return plan_messages(
-        std::vector<Message>(static_cast<std::size_t>(count), {true, 1, memory, 8}), 0, ranks,
+        std::vector<MessageEnd>(static_cast<std::size_t>(count), {true, 1, memory, 8}), 0, ranks,
         {1, {}});
   };
   CHECK(launches(0, 2).empty());

@@ -47,7 +47,7 @@ struct PlayedRank {
   std::vector<ulonglong2> lines, slots, host_slots, input_memory, output_memory;  // aligned
   std::span<std::uint8_t> input = bytes_of(input_memory), output = bytes_of(output_memory);
   std::vector<std::uint8_t> expected{output.begin(), output.end()};
-  std::vector<std::vector<Message>> calls;
+  std::vector<std::vector<MessageEnd>> calls;
   std::uint64_t read = 0, written = 0;  // of input and output, by the messages there are
 };
 using PlayedRanks = std::vector<std::unique_ptr<PlayedRank>>;
@@ -129,7 +129,7 @@ void run_all(PlayedRanks& all, const How& how) {
 
 /// Whether what a rank has received in a call is what was sent.
 bool is_right(const PlayedRank& rank, std::size_t call) {
-  return std::all_of(rank.calls[call].begin(), rank.calls[call].end(), [&](const Message& one) {
+  return std::all_of(rank.calls[call].begin(), rank.calls[call].end(), [&](const MessageEnd& one) {
     const auto* const at = static_cast<const std::uint8_t*>(one.memory);
     if (one.sends) return true;
     return std::equal(at, at + one.bytes, rank.expected.data() + (at - rank.output.data()));
@@ -368,7 +368,7 @@ TEST_CASE("shared messages: host channels take a part, and every tile goes once"
           const PlayedRank& mine = *all[static_cast<std::size_t>(rank)];
           std::uint32_t tiles = 0, shares = 0;
           for (const auto& call : mine.calls)
-            for (const Message& one : call) {
+            for (const MessageEnd& one : call) {
               if (!one.sends || one.peer == rank || one.bytes == 0) continue;
               const MessageCut cut = cut_message(one.bytes, how.spread());
               tiles += static_cast<std::uint32_t>(((one.bytes + 15) / 16 + cut.tile_units - 1) /

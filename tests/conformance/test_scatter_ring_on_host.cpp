@@ -32,8 +32,8 @@ class TilesOnHost : public Engine {
             const Group& group) const override {
     return tiled_engine().plan(topology, request, tuning, group);
   }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
+  std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                        EngineRank& rank) const override {
     return std::make_unique<Launched>(*this, request, tile_wish(tuning, rank.group()), rank.rank());
   }
   std::size_t launches() const { return launches_.size(); }
@@ -42,15 +42,15 @@ class TilesOnHost : public Engine {
   struct Launch {
     Request request;
     TileWish wish;
-    std::vector<Buffers> buffers;  // by rank
+    std::vector<CallBuffers> buffers;  // by rank
     std::size_t come = 0;
     bool done = false;
   };
-  class Launched : public Ready {
+  class Launched : public PreparedCall {
    public:
     Launched(const TilesOnHost& engine, const Request& request, const TileWish& wish, int rank)
         : engine_(engine), request_(request), wish_(wish), rank_(rank) {}
-    void enqueue(const Buffers& buffers, Stream stream) override {
+    void enqueue(const CallBuffers& buffers, Stream stream) override {
       engine_.put({request_, wish_, {}}, rank_, buffers, stream);
     }
 
@@ -62,7 +62,7 @@ class TilesOnHost : public Engine {
   };
 
   /// A rank's n-th launch meets the n-th of the others.
-  void put(Launch asked, int rank, const Buffers& buffers, Stream stream) const {
+  void put(Launch asked, int rank, const CallBuffers& buffers, Stream stream) const {
     const auto at = static_cast<std::size_t>(rank);
     const std::size_t number = made_[at]++;
     if (number == launches_.size()) {
@@ -91,8 +91,8 @@ class TilesOnHost : public Engine {
 class WholeCall : public ScatterRingEngine {
  public:
   explicit WholeCall(const Engine& tiles) : tiles_(tiles) {}
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
+  std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                        EngineRank& rank) const override {
     return std::make_unique<ScatterRingReady>(tiles_, request, tuning, rank);
   }
 

@@ -90,7 +90,7 @@ struct Call {
   }
 };
 
-TiledArgs args_of(const Request& request, const TileWish& wish, const Buffers& buffers,
+TiledArgs args_of(const Request& request, const TileWish& wish, const CallBuffers& buffers,
                   PlayedGpus& gpus, std::size_t rank, double wait_s) {
   PlayedGpu& mine = *gpus[rank];
   TiledArgs args = tiled_shape(request, static_cast<int>(rank), wish);
@@ -379,7 +379,7 @@ conformance::TileKernels::TileKernels(int ranks) : gpus_(new Gpus{gpus_of(ranks)
 conformance::TileKernels::~TileKernels() = default;
 
 void conformance::TileKernels::run(const Request& request, const TileWish& wish,
-                                   const std::vector<Buffers>& buffers) {
+                                   const std::vector<CallBuffers>& buffers) {
   constexpr double kWait = 30;
   std::vector<std::thread> ranks;
   for (std::size_t rank = 0; rank < buffers.size(); ++rank)

@@ -85,15 +85,15 @@ void begin_proof(const PathArgs& args) {
 
 /// What the rank's memory would hold after a round, where every path works.
 void read_proof(const FakeProof& proof, PathInbox& words) {
-  const auto fill = [&](PathBody& body, int writer, PathWay way) {
+  const auto fill = [&](PathBody& body, int writer, PathMethod way) {
     for (unsigned unit = 0; unit < kPathThreads; ++unit)
       body[unit] = path_unit(proof.args.nonce, writer, proof.args.rank, way, proof.round, unit);
   };
   for (int peer = 0; peer < proof.args.ranks; ++peer) {
     PathMail& mail = words.with[peer];
     std::fill_n(mail.found, kPathThreads, 0u);
-    fill(mail.pushed, peer, PathWay::pushed);
-    fill(mail.pulled, peer, PathWay::offered);
+    fill(mail.pushed, peer, PathMethod::pushed);
+    fill(mail.pulled, peer, PathMethod::offered);
   }
 }
 

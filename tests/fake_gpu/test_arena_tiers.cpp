@@ -13,7 +13,7 @@
 #include "plait/error.hpp"
 
 using namespace plait;
-using plait::cuda::CallContext;
+using plait::cuda::CallMode;
 using plait::cuda::CudaRank;
 using plait::cuda::CudaRankOptions;
 using plait::cuda::LazyArenaPage;
@@ -119,12 +119,12 @@ TEST_CASE("little is taken at first, the rest with the first large call, and all
         Growing one(options);
         const std::uint64_t first = taken();
         CHECK(first <= (ranks == 2 ? 24'000'000 : 32'000'000));
-        CHECK_FALSE(one.rank->reserve_large_arena(CallContext::captured));
+        CHECK_FALSE(one.rank->reserve_large_arena(CallMode::captured));
         CHECK(taken() == first);
-        CHECK(one.rank->reserve_large_arena(CallContext::alone));
+        CHECK(one.rank->reserve_large_arena(CallMode::alone));
         CHECK(taken() > 2 * first);
         CHECK(taken() <= (ranks == 2 ? 192'000'000 : 256'000'000));
-        CHECK(one.rank->reserve_large_arena(CallContext::captured));
+        CHECK(one.rank->reserve_large_arena(CallMode::captured));
       }
       CHECK(taken() == 0);
     }
@@ -143,7 +143,7 @@ TEST_CASE("a communicator and its pairs with all other ranks keep within every b
         const auto make = [&](const CudaRankOptions& of, bool has_two_tiers) -> CudaRank& {
           all.push_back(has_two_tiers ? std::make_unique<Growing>(of)
                                       : std::make_unique<Growing>(nullptr, made(of)));
-          if (has_two_tiers) CHECK(all.back()->rank->reserve_large_arena(CallContext::alone));
+          if (has_two_tiers) CHECK(all.back()->rank->reserve_large_arena(CallMode::alone));
           return *all.back()->rank;
         };
         const CudaRank& whole = make(options, two_tiers);
@@ -246,8 +246,8 @@ TEST_CASE("no memory for the later room: calls go on with the first, and nothing
     Growing one(library(2));
     const std::uint64_t first = taken();
     fake_cuda().memory.most = first + 8 * kMib;
-    CHECK_FALSE(one.rank->reserve_large_arena(CallContext::alone));
-    CHECK_FALSE(one.rank->reserve_large_arena(CallContext::alone));
+    CHECK_FALSE(one.rank->reserve_large_arena(CallMode::alone));
+    CHECK_FALSE(one.rank->reserve_large_arena(CallMode::alone));
     fake_cuda().memory.most = ~std::size_t{0};
     CHECK(taken() == first);
     CHECK(one.rank->why_no_large_arena().find("rank 0: ") == 0);
@@ -272,7 +272,7 @@ TEST_CASE("who closes while its peers have yet to come frees what it has begun")
   options.lazy_arena = page.get();
   options.large_arena_wait_s = 0;
   auto rank = made(options);
-  CHECK_FALSE(rank->reserve_large_arena(CallContext::alone));
+  CHECK_FALSE(rank->reserve_large_arena(CallMode::alone));
   CHECK(rank->should_allocate_large_arena());
   rank.reset();
   CHECK(taken() == 0);

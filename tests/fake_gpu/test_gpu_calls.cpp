@@ -17,7 +17,7 @@
 #include "tests/gpu/ranks.hpp"
 
 using namespace plait;
-using plait::cuda::CallContext;
+using plait::cuda::CallMode;
 using plait_test::fake_cuda;
 
 namespace {
@@ -112,8 +112,7 @@ TEST_CASE("small calls are served at once, large ones with the later room and it
             "a small call");
     require(calls.rank().engine_path().rings.empty(), "rings before there is room");
     const std::uint64_t first = fake_cuda().memory.bytes;
-    require(calls.rank().reserve_large_arena(CallContext::alone),
-            calls.rank().why_no_large_arena());
+    require(calls.rank().reserve_large_arena(CallMode::alone), calls.rank().why_no_large_arena());
     require(fake_cuda().memory.bytes > first, "no later room");
     require(calls.rank().engine_path().rings.size() == kRanks &&
                 calls.rank().engine_path().host_rings.size() == kRanks,
@@ -136,7 +135,7 @@ TEST_CASE("a rank without a stream for the later room: all ranks go on with the 
       require(calls.takes(large) && calls.wants_large_arena(large), "large calls");
       if (calls.group().rank == 1) fake_cuda().refuses.of("stream_create", nth);
       for (int turn = 0; turn < 3; ++turn) {
-        require(!calls.rank().reserve_large_arena(CallContext::alone), "room without a stream");
+        require(!calls.rank().reserve_large_arena(CallMode::alone), "room without a stream");
         require(calls.rank().why_no_large_arena().find("rank 1: ") == 0 &&
                     calls.rank().why_no_large_arena().find("stream_create") != std::string::npos,
                 calls.rank().why_no_large_arena());
@@ -156,16 +155,15 @@ TEST_CASE(
       const bool is_full = calls.group().rank == 1;
       if (is_full && has_stream) gpu.memory.most = gpu.memory.bytes + 8 * kMib;
       if (is_full && !has_stream) gpu.refuses.of("stream_create", 4);
-      require(!calls.rank().reserve_large_arena(CallContext::alone), "room without memory");
+      require(!calls.rank().reserve_large_arena(CallMode::alone), "room without memory");
       const std::string why = calls.rank().why_no_large_arena();
       require(why.find("rank 1: out of memory: ") == 0 && why.find("tries again") != why.npos, why);
       gpu.memory.most = ~std::size_t{0};
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-      while (!calls.rank().reserve_large_arena(CallContext::alone) &&
+      while (!calls.rank().reserve_large_arena(CallMode::alone) &&
              std::chrono::steady_clock::now() < until)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      require(calls.rank().reserve_large_arena(CallContext::alone),
-              calls.rank().why_no_large_arena());
+      require(calls.rank().reserve_large_arena(CallMode::alone), calls.rank().why_no_large_arena());
       require(calls.rank().engine_path().rings.size() == kRanks, "rings");
       require(served_by(calls, large) == &cuda::copy_exchange_engine(), "a large call");
     });
@@ -176,7 +174,7 @@ TEST_CASE(
 std::uint64_t permille_through_host(GpuCalls& calls) {
   const Request large = all_reduce(1024 * kMib);
   require(calls.takes(large), "large calls");
-  require(calls.rank().reserve_large_arena(CallContext::alone), calls.rank().why_no_large_arena());
+  require(calls.rank().reserve_large_arena(CallMode::alone), calls.rank().why_no_large_arena());
   require(served_by(calls, large) == &cuda::copy_exchange_engine(), "a large call");
   Counters counters;
   calls.add_to(counters);
@@ -271,8 +269,7 @@ TEST_CASE("a strategy that PLAIT_ALGO names serves all that it can") {
   on_ranks(options, {}, [](GpuCalls& calls) {
     const Request request = all_reduce(64 * kMib);
     require(calls.takes(request) && calls.wants_large_arena(request), "it is not taken");
-    require(calls.rank().reserve_large_arena(CallContext::alone),
-            calls.rank().why_no_large_arena());
+    require(calls.rank().reserve_large_arena(CallMode::alone), calls.rank().why_no_large_arena());
     require(served_by(calls, request) == &cuda::tiled_engine(), "another engine");
   });
 }
@@ -312,7 +309,7 @@ TEST_CASE("long all_reduces of four ranks go another way in a graph") {
   on_ranks(
       options, {},
       [&](GpuCalls& calls) {
-        require(calls.rank().reserve_large_arena(CallContext::alone),
+        require(calls.rank().reserve_large_arena(CallMode::alone),
                 calls.rank().why_no_large_arena());
         for (const bool in_graph : {true, false, true, false, true}) {
           enqueue(calls, large, in_graph);
@@ -348,7 +345,7 @@ TEST_CASE("long all_reduces of four ranks go another way in a graph") {
   on_ranks(
       options, {},
       [&](GpuCalls& calls) {
-        require(calls.takes(large) && calls.rank().reserve_large_arena(CallContext::alone),
+        require(calls.takes(large) && calls.rank().reserve_large_arena(CallMode::alone),
                 calls.rank().why_no_large_arena());
         require(!calls.rank().full_group().leaves_sms(), "it leaves multiprocessors");
         for (const bool in_graph : {true, false}) {
@@ -380,7 +377,7 @@ TEST_CASE("on GPUs that were not measured a plan serves what it does faster by p
         const Request small = all_reduce(kMib, kFour);
         Request large = all_reduce(64 * kMib, kFour);
         large.collective = Collective::broadcast;  // by engines over one link of three
-        require(!calls.rank().full_group().runs(cuda::Family::tiled), "tiled kernels");
+        require(!calls.rank().full_group().runs(cuda::KernelFamily::tiled), "tiled kernels");
         calls.enqueue(small, kMemory, kMemory, nullptr, {});
         calls.enqueue(large, kMemory, kMemory, nullptr, {});
         Counters counters;

@@ -268,7 +268,7 @@ class Launches {
   cuda::Kernels kernels_;
   Gpus gpus_;
   std::vector<std::unique_ptr<HostRank>> ranks_;
-  std::vector<std::unique_ptr<Ready>> ready_;
+  std::vector<std::unique_ptr<PreparedCall>> ready_;
 };
 
 /// Out of place, in place, and out of place again. Returns which kernels ran.

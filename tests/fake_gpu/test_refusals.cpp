@@ -109,7 +109,7 @@ Way by_engine(const std::string& name, int ranks, Collective collective, std::ui
   request.peer = 1;
   return {text(name, " over ", ranks, " ranks"), ranks,
           [=](CudaRank& rank) {
-            const std::shared_ptr<cuda::Ready> ready = rank.prepare(
+            const std::shared_ptr<cuda::PreparedCall> ready = rank.prepare(
                 *cuda::engine_named(name, request), request, cuda::tuning_from(name, params));
             return [=, &rank] { rank.run(*ready, request, {kInput, kOutput, {}}, nullptr); };
           },
@@ -144,7 +144,7 @@ const std::vector<Way>& ways() {
       by_plan("a plan by copy engines", cuda::CopiedBy::copy_engines),
       {"messages", 4, [](CudaRank& rank) {
          return [&rank] {
-           std::vector<cuda::Message> messages;
+           std::vector<cuda::MessageEnd> messages;
            for (int i = 0; i < 40; ++i) messages.push_back({i % 2 == 0, 1 + i % 3, kOutput, kMib});
            rank.messages(messages, nullptr);
          };

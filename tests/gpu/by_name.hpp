@@ -24,13 +24,14 @@ inline bool takes(const cuda::CudaRank& rank, const std::string& name, const Req
 }
 
 inline void run(cuda::CudaRank& rank, const std::string& name, const Request& request,
-                const cuda::Buffers& buffers, cuda::Stream stream,
+                const cuda::CallBuffers& buffers, cuda::Stream stream,
                 const cuda::Tuning& tuning = {}) {
   rank.run(*rank.prepare(engine(name, request), request, tuning), request, buffers, stream);
 }
 
 /// What is built in for the request, on GPUs that it was measured on; none = no engine takes it.
-inline std::optional<cuda::Choice> built_in(const cuda::CudaRank& rank, const Request& request) {
+inline std::optional<cuda::EngineChoice> built_in(const cuda::CudaRank& rank,
+                                                  const Request& request) {
   return cuda::Selector(rank.group(), {}, true).best(request);
 }
 

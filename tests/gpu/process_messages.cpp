@@ -54,8 +54,8 @@ std::vector<Planned> random_group(int ranks, std::mt19937& random) {
 }
 
 /// This rank's ends; the order among those that do not match is the rank's own.
-std::vector<Message> ends_of(const GpuFixture& gpu, const std::vector<Planned>& group) {
-  std::vector<Message> ends;
+std::vector<MessageEnd> ends_of(const GpuFixture& gpu, const std::vector<Planned>& group) {
+  std::vector<MessageEnd> ends;
   for (const Planned& one : group) {
     if (one.from == gpu.rank)
       ends.push_back({true, one.to, reinterpret_cast<void*>(gpu.input + one.from_at), one.bytes});
@@ -92,7 +92,7 @@ void poison(GpuFixture& gpu) {
   gpu.board->barrier();  // where ranks share a GPU, one's upload would wait for the other's kernel
 }
 
-void replay(GpuFixture& gpu, const std::vector<Message>& ends, const MessageTuning& tuning) {
+void replay(GpuFixture& gpu, const std::vector<MessageEnd>& ends, const MessageTuning& tuning) {
   Graph graph = nullptr;
   GraphExec exec = nullptr;
   PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
@@ -118,7 +118,7 @@ void check_groups(int ranks, bool processes, int rounds) {
         tuning = {0, kBulkBytes / 16, 1};  // through host memory too, of two ranks
       upload(gpu, group);
       poison(gpu);
-      const std::vector<Message> ends = ends_of(gpu, group);
+      const std::vector<MessageEnd> ends = ends_of(gpu, group);
       gpu.cuda->messages(ends, gpu.stream, tuning);
       gpu.finish();
       std::size_t wrong = wrong_bytes(gpu, group);
@@ -161,8 +161,8 @@ TEST_CASE("processes: a sender runs ahead of a receiver that comes with other gr
         group.push_back({from, 1 - from, kEach, i * kEach, i * kEach, 2 * i + (from != 0 ? 1 : 0)});
     upload(gpu, group);
     poison(gpu);
-    std::vector<Message> out, in;
-    for (const Message& end : ends_of(gpu, group)) (end.sends ? out : in).push_back(end);
+    std::vector<MessageEnd> out, in;
+    for (const MessageEnd& end : ends_of(gpu, group)) (end.sends ? out : in).push_back(end);
     if (gpu.rank == 0) {
       gpu.cuda->messages(out, gpu.stream);
       gpu.cuda->messages(in, gpu.stream);

@@ -55,7 +55,7 @@ std::string choices(const CudaRank& rank, const std::vector<std::uint64_t>& mib)
     Request request;
     request.ranks = 2;
     request.count = (one << 20) / 4;
-    const std::optional<Choice> choice = bench::built_in(rank, request);
+    const std::optional<EngineChoice> choice = bench::built_in(rank, request);
     said += choice ? choice->engine->info().name : "none";
     said += choice && choice->beats_nccl.value_or(false) ? " " : "(behind) ";
   }

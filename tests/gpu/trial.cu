@@ -26,9 +26,9 @@ __device__ unsigned bits_of(std::uint32_t value) { return value; }
 
 /// The same as a number of the type; integers have all of their bits in use.
 template <DataType kType>
-__device__ typename Number<kType>::Stored stored_value(unsigned seed, int rank,
-                                                       unsigned long long index) {
-  using N = Number<kType>;
+__device__ typename DeviceNumber<kType>::Stored stored_value(unsigned seed, int rank,
+                                                             unsigned long long index) {
+  using N = DeviceNumber<kType>;
   if constexpr (N::kFloat)
     return N::down(static_cast<typename N::Wide>(value_of(seed, rank, index)));
   else
@@ -36,8 +36,8 @@ __device__ typename Number<kType>::Stored stored_value(unsigned seed, int rank,
 }
 
 template <DataType kType>
-__device__ void fill(typename Number<kType>::Stored* data, unsigned long long count, unsigned seed,
-                     int rank) {
+__device__ void fill(typename DeviceNumber<kType>::Stored* data, unsigned long long count,
+                     unsigned seed, int rank) {
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
   for (unsigned long long i =
            static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -46,10 +46,10 @@ __device__ void fill(typename Number<kType>::Stored* data, unsigned long long co
 }
 
 template <DataType kType>
-__device__ void check(const typename Number<kType>::Stored* data, unsigned long long count,
+__device__ void check(const typename DeviceNumber<kType>::Stored* data, unsigned long long count,
                       unsigned seed, int first_rank, int ranks, unsigned long long from,
                       unsigned long long* wrong) {
-  using N = Number<kType>;
+  using N = DeviceNumber<kType>;
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
   for (unsigned long long i =
            static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -65,17 +65,17 @@ __device__ void check(const typename Number<kType>::Stored* data, unsigned long 
 }  // namespace
 }  // namespace plait::cuda
 
-#define PLAIT_TRIAL(type)                                                                         \
-  extern "C" __global__ void plait_fill_##type(                                                   \
-      plait::cuda::Number<plait::DataType::type>::Stored* data, unsigned long long count,         \
-      unsigned seed, int rank) {                                                                  \
-    plait::cuda::fill<plait::DataType::type>(data, count, seed, rank);                            \
-  }                                                                                               \
-  extern "C" __global__ void plait_check_##type(                                                  \
-      const plait::cuda::Number<plait::DataType::type>::Stored* data, unsigned long long count,   \
-      unsigned seed, int first_rank, int ranks, unsigned long long from,                          \
-      unsigned long long* wrong) {                                                                \
-    plait::cuda::check<plait::DataType::type>(data, count, seed, first_rank, ranks, from, wrong); \
+#define PLAIT_TRIAL(type)                                                                          \
+  extern "C" __global__ void plait_fill_##type(                                                    \
+      plait::cuda::DeviceNumber<plait::DataType::type>::Stored* data, unsigned long long count,    \
+      unsigned seed, int rank) {                                                                   \
+    plait::cuda::fill<plait::DataType::type>(data, count, seed, rank);                             \
+  }                                                                                                \
+  extern "C" __global__ void plait_check_##type(                                                   \
+      const plait::cuda::DeviceNumber<plait::DataType::type>::Stored* data,                        \
+      unsigned long long count, unsigned seed, int first_rank, int ranks, unsigned long long from, \
+      unsigned long long* wrong) {                                                                 \
+    plait::cuda::check<plait::DataType::type>(data, count, seed, first_rank, ranks, from, wrong);  \
   }
 PLAIT_TRIAL(fp32)
 PLAIT_TRIAL(bf16)

@@ -37,7 +37,7 @@ bool has(const std::string& where, const std::string& what) {
   return where.find(what) != std::string::npos;
 }
 
-std::string chosen(const std::optional<Choice>& choice) {
+std::string chosen(const std::optional<EngineChoice>& choice) {
   return choice ? text(choice->engine->info().name, ", ", name_of(choice->by)) : "none";
 }
 
@@ -63,9 +63,9 @@ TEST_CASE("a new engine is chosen by all words that there are") {
       R"("nccl":"2.28.9","plait":"0","date":"d","rows":[{"setting":"alone","collective":)"
       R"("all_gather","type":"fp32","ranks":4,"max_bytes":1073741824,"engine":"toy",)"
       R"("blocks":8,"us":2.5,"nccl_us":3.0}]})");
-  REQUIRE(table.find(large, Setting::alone) != nullptr);
-  CHECK(table.find(large, Setting::alone)->engine == &toy_engine());
-  CHECK(table.find(large, Setting::alone)->tuning.blocks == 8);
+  REQUIRE(table.find(large, TuningSetting::alone) != nullptr);
+  CHECK(table.find(large, TuningSetting::alone)->engine == &toy_engine());
+  CHECK(table.find(large, TuningSetting::alone)->tuning.blocks == 8);
   const Predict fastest = [](const Engine& engine, const Request&) {
     return &engine == &toy_engine() ? 1.0 : 2.0;
   };

@@ -9,7 +9,7 @@
 namespace plait::cuda {
 namespace {
 
-class ToyReady : public Ready, private EngineCall {
+class ToyReady : public PreparedCall, private EngineCall {
  public:
   ToyReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : EngineCall(rank.queue(), rank.engine_path(), call_, request.type),
@@ -21,7 +21,7 @@ class ToyReady : public Ready, private EngineCall {
   }
 
   /// All meet before each piece, when it has come, and at the end when it has been taken.
-  void enqueue(const Buffers& buffers, Stream stream) override {
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
     const auto* const input = static_cast<const char*>(buffers.input);
     auto* const output = static_cast<char*>(buffers.output);
     std::uint32_t met = 0;

@@ -207,12 +207,13 @@ class HostEngine : public CommEngine {
   }
   bool reserve_large_arena(Stream stream, bool in_group) override {
     if (standin::stream_state(stream).capture != 0)
-      return lazy_arena_->next(cuda::CallContext::captured);
-    return lazy_arena_->next(in_group ? cuda::CallContext::grouped : cuda::CallContext::alone);
+      return lazy_arena_->next(cuda::CallMode::captured);
+    return lazy_arena_->next(in_group ? cuda::CallMode::grouped : cuda::CallMode::alone);
   }
   void cancel_reservation() noexcept override { lazy_arena_->cancel_last(); }
   bool takes(const Request& request) const override {
-    const cuda::TunedRow* const row = group_.tuning.find(request, cuda::Setting::beside_computing);
+    const cuda::TunedRow* const row =
+        group_.tuning.find(request, cuda::TuningSetting::beside_computing);
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
       return row->beats_nccl() != false;
     const GpuCallsOptions& options = shared_->options;

@@ -51,8 +51,8 @@ Plan taken_by_calls(const Topology& topology, const Request& asked) {
   return Chooser(topology, {}, false, {}, multinode).pick(request, options);
 }
 
-Plan plan_as_launched(const cuda::Choice& choice, const Topology& topology, const Request& request,
-                      const cuda::Group& group, Launch launch) {
+Plan plan_as_launched(const cuda::EngineChoice& choice, const Topology& topology,
+                      const Request& request, const cuda::Group& group, Launch launch) {
   cuda::Tuning tuning = choice.tuning;
   if (tuning.host_permille < 0 && launch == Launch::eager && cuda::may_share(group) &&
       choice.engine == &cuda::copy_exchange_engine() && request.counts.empty() &&
@@ -70,8 +70,8 @@ std::string print(const WhatRuns& found) {
   return lines + "  not proved: " + found.proof.findings.front().sentence + "\n";
 }
 
-WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const Request& request,
-                   const cuda::Group& group, Launch launch) {
+WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
+                   const Request& request, const cuda::Group& group, Launch launch) {
   WhatRuns found;
   found.choice = choice;
   found.plan = plan_as_launched(choice, topology, request, group, launch);
@@ -86,7 +86,7 @@ WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const R
 }
 
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
-                                       const cuda::Wanted& wanted, Launch launch,
+                                       const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table, std::uint64_t memory_bytes,
                                        int pair_of) {
   const Request placed = checked(request, topology);
@@ -98,7 +98,7 @@ std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& 
       group, std::move(table), is_measured(topology, placed), predictor(topology, group),
       cuda::choices(),
       plan_predictor(topology, [&](const Request& one) { return taken_by_calls(topology, one); }));
-  const std::optional<cuda::Choice> choice =
+  const std::optional<cuda::EngineChoice> choice =
       selector.best(placed, {wanted.engine, wanted.params, launch == Launch::graph});
   if (!choice) return std::nullopt;
   WhatRuns found = what_runs(*choice, topology, placed, group, launch);

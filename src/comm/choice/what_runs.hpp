@@ -11,23 +11,24 @@
 namespace plait {
 
 struct WhatRuns {
-  cuda::Choice choice;
+  cuda::EngineChoice choice;
   Plan plan;
   double predicted_us = 0.0;
-  Report proof;                           ///< of a call, and of two in a row
-  std::optional<cuda::Choice> otherwise;  ///< of the call launched the other way, if it differs
+  Report proof;  ///< of a call, and of two in a row
+  std::optional<cuda::EngineChoice>
+      otherwise;  ///< of the call launched the other way, if it differs
 };
 
 /// Two ranks' exchanges have a share through host memory that earlier calls correct. Where it is
 /// left to be chosen, an eager call's plan has the best one, and a captured one's has none.
-Plan plan_as_launched(const cuda::Choice& choice, const Topology& topology, const Request& request,
-                      const cuda::Group& group, Launch launch);
+Plan plan_as_launched(const cuda::EngineChoice& choice, const Topology& topology,
+                      const Request& request, const cuda::Group& group, Launch launch);
 /// Lines for people: time, bytes by path, proof.
 std::string print(const WhatRuns& found);
 
 /// By the engine of `choice`; `request`: checked.
-WhatRuns what_runs(const cuda::Choice& choice, const Topology& topology, const Request& request,
-                   const cuda::Group& group, Launch launch);
+WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
+                   const Request& request, const cuda::Group& group, Launch launch);
 /// What ranks on such GPUs agree on, a process each, where no budget or mask says otherwise: a
 /// usual group, without the kernels that a GPU of its model does not run (gpu_models.hpp).
 cuda::Group described_group(const Topology& topology, const Request& request,
@@ -38,7 +39,7 @@ cuda::Group described_group(const Topology& topology, const Request& request,
 /// or lie on two nodes, or where a plan is faster by prediction. pair_of: not 0 = of two ranks by
 /// themselves, of so many.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
-                                       const cuda::Wanted& wanted, Launch launch,
+                                       const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
                                        int pair_of = 0);
 /// The plan by lanes that a call takes where it names no strategy and no setting says otherwise.

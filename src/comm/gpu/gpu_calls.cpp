@@ -60,7 +60,7 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
   };
   first_ = selector(cuda_->small_arena_group(), nullptr);  // which has no room for plans
   const auto by_plan = [this](const Request& one) { return plan_us(one); };
-  const bool runs_plans = predicts && cuda_->full_group().runs(cuda::Family::lanes);
+  const bool runs_plans = predicts && cuda_->full_group().runs(cuda::KernelFamily::lanes);
   whole_ = selector(cuda_->full_group(), runs_plans ? cuda::PredictPlan(by_plan) : nullptr);
   make_chooser();
 }
@@ -173,13 +173,13 @@ void GpuCalls::bind_plan(Call& call, const CallOptions& options) {
 
 /// What the plan takes that serves the request where no engine does.
 double GpuCalls::plan_us(const Request& request) const {
-  const Asked asked = asked_by(request);
+  const RequestKey key = request_key(request);
   const std::lock_guard lock(plan_us_guard_);
-  if (const double* const known = plan_us_.find(asked)) return *known;
+  if (const double* const known = plan_us_.find(key)) return *known;
   const auto plan_for = [&](const Request& one) {
     return chooser_->plan_for(placed(one), {})->plan;
   };
-  return plan_us_.add(asked, plan_predictor(group_.topology, plan_for)(request),
+  return plan_us_.add(key, plan_predictor(group_.topology, plan_for)(request),
                       [](const double&) {});
 }
 
@@ -187,8 +187,9 @@ const CallOptions& GpuCalls::wanted_by(const CallOptions& options) const {
   return options.strategy.empty() && !options_.forced.strategy.empty() ? options_.forced : options;
 }
 
-std::optional<cuda::Choice> GpuCalls::chosen(const cuda::Selector& selector, const Request& request,
-                                             const CallOptions& wanted, Launch launch) const {
+std::optional<cuda::EngineChoice> GpuCalls::chosen(const cuda::Selector& selector,
+                                                   const Request& request,
+                                                   const CallOptions& wanted, Launch launch) const {
   if (options_.beats_nccl && wanted.strategy.empty()) return selector.no_slower_than_nccl(request);
   return selector.best(request, {wanted.strategy, wanted.params, launch == Launch::graph});
 }
@@ -202,9 +203,9 @@ const cuda::Selector& GpuCalls::selector_of(ArenaTier tier) const {
 }
 
 /// None where it takes a plan.
-std::optional<cuda::Choice> GpuCalls::choose_engine(const Request& request,
-                                                    const CallOptions& wanted, ArenaTier tier,
-                                                    Launch launch) const {
+std::optional<cuda::EngineChoice> GpuCalls::choose_engine(const Request& request,
+                                                          const CallOptions& wanted, ArenaTier tier,
+                                                          Launch launch) const {
   const bool names_engine =
       !wanted.strategy.empty() && cuda::engine_named(wanted.strategy, request) != nullptr;
   if (!wanted.strategy.empty() && !names_engine) return std::nullopt;
@@ -212,7 +213,8 @@ std::optional<cuda::Choice> GpuCalls::choose_engine(const Request& request,
     if (!names_engine) return std::nullopt;
     throw Error(ErrorCode::unsupported, text(wanted.strategy, ": ", group_.reach.why_no_kernels));
   }
-  const std::optional<cuda::Choice> choice = chosen(selector_of(tier), request, wanted, launch);
+  const std::optional<cuda::EngineChoice> choice =
+      chosen(selector_of(tier), request, wanted, launch);
   if (choice && !group_.reach.host &&
       (choice->tuning.host_permille > 0 || choice->tuning.host_cpu_permille > 0))
     throw Error(ErrorCode::unsupported, "a part through host memory: masks leave no way there");
@@ -228,7 +230,8 @@ GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& opti
   counted.as = text(name_of(request), "/local");
   if (request.count == 0 || is_local_copy(request)) return call;
   const CallOptions& wanted = wanted_by(options);
-  if (const std::optional<cuda::Choice> choice = choose_engine(request, wanted, tier, launch)) {
+  if (const std::optional<cuda::EngineChoice> choice =
+          choose_engine(request, wanted, tier, launch)) {
     call.ready = cuda_->prepare(*choice->engine, request, choice->tuning, tier);
     const std::vector<const cuda::Engine*>& all = cuda::engines();
     call.engine = static_cast<int>(std::find(all.begin(), all.end(), choice->engine) - all.begin());
@@ -299,7 +302,7 @@ GpuCalls::Call& GpuCalls::as_launched(Key& key, Call& call, const Request& reque
 GpuCalls::Call& GpuCalls::by_tier(Key& key, const Request& request, const CallOptions& options,
                                   cuda::Stream stream) {
   const bool has_large_arena = cuda_->reserve_large_arena(
-      is_capturing(stream) ? cuda::CallContext::captured : cuda::CallContext::alone);
+      is_capturing(stream) ? cuda::CallMode::captured : cuda::CallMode::alone);
   std::get<CallTier>(key) = has_large_arena ? CallTier::full : CallTier::small;
   try {
     Call* call = known(key);
@@ -316,7 +319,7 @@ GpuCalls::Call& GpuCalls::by_tier(Key& key, const Request& request, const CallOp
   }
 }
 
-GpuCalls::Asked GpuCalls::asked_by(const Request& request) {
+GpuCalls::RequestKey GpuCalls::request_key(const Request& request) {
   return {static_cast<int>(request.collective),
           request.count,
           static_cast<int>(request.type),
@@ -327,7 +330,7 @@ GpuCalls::Asked GpuCalls::asked_by(const Request& request) {
 }
 
 GpuCalls::Key GpuCalls::key_of(const Request& request, const CallOptions& options) {
-  return {asked_by(request), options.strategy, options.params, CallTier::only, Launch::eager};
+  return {request_key(request), options.strategy, options.params, CallTier::only, Launch::eager};
 }
 
 GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& options,
@@ -393,10 +396,10 @@ void GpuCalls::launch(Call& call, const Request& request, const void* input, voi
 
 /// Where masks keep kernels from links, plans serve whatever they can: NCCL would use those links.
 const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
-  const Asked asked = asked_by(request);
-  if (last_offer_ != nullptr && last_asked_ == asked) return *last_offer_;
-  last_asked_ = asked;
-  if ((last_offer_ = offers_.find(asked)) != nullptr) return *last_offer_;
+  const RequestKey key = request_key(request);
+  if (last_offer_ != nullptr && last_key_ == key) return *last_offer_;
+  last_key_ = key;
+  if ((last_offer_ = offers_.find(key)) != nullptr) return *last_offer_;
   Offer made;
   const auto failure = attempt([&] {
     if (request.count == 0) return;
@@ -409,7 +412,7 @@ const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
     made = {.is_taken = true, .wants_large_arena = cuda_->has_lazy_arena()};
   });
   if (failure) made = {};
-  return *(last_offer_ = &offers_.add(asked, made, [](const Offer&) {}));
+  return *(last_offer_ = &offers_.add(key, made, [](const Offer&) {}));
 }
 
 bool GpuCalls::takes(const Request& request) { return offer(request).is_taken; }
@@ -496,7 +499,7 @@ std::string GpuCalls::choice_of(const Request& request) {
 std::string GpuCalls::explain(const Request& request) {
   std::string lines = text("on GPU ", ordinal(), ":\n");
   const CallOptions& forced = options_.forced;
-  if (const std::optional<cuda::Choice> choice =
+  if (const std::optional<cuda::EngineChoice> choice =
           choose_engine(request, forced, ArenaTier::full, Launch::eager)) {
     lines += whole_->explain(request, {forced.strategy, forced.params});
     if (!group_.why_no_topology.empty()) return lines;

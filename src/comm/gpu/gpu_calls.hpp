@@ -94,15 +94,16 @@ class GpuCalls {
   /// The room of a call: the only one that it ever has, or one of two.
   enum class CallTier { only, small, full };
   /// What tells requests of these ranks apart.
-  using Asked = std::tuple<int, std::uint64_t, int, int, int, int, std::vector<std::uint64_t>>;
-  static Asked asked_by(const Request& request);
-  using Key = std::tuple<Asked, std::string, std::map<std::string, std::int64_t>, CallTier, Launch>;
+  using RequestKey = std::tuple<int, std::uint64_t, int, int, int, int, std::vector<std::uint64_t>>;
+  static RequestKey request_key(const Request& request);
+  using Key =
+      std::tuple<RequestKey, std::string, std::map<std::string, std::int64_t>, CallTier, Launch>;
   static Key key_of(const Request& request, const CallOptions& options);
   /// What counters say of a call.
   struct Counted {
     std::string as;
     Request request;
-    cuda::Choice choice;  ///< its engine; null = a plan, or nothing to do
+    cuda::EngineChoice choice;  ///< its engine; null = a plan, or nothing to do
     ArenaTier tier = ArenaTier::full;
     std::shared_ptr<const ProvedPlan> plan;
     std::atomic<std::uint64_t> calls[2] = {};  ///< by Launch
@@ -114,11 +115,11 @@ class GpuCalls {
   /// A request with its options, made ready.
   struct Call {
     std::shared_ptr<Counted> counted = std::make_shared<Counted>();
-    std::unique_ptr<cuda::Ready> ready;      ///< by an engine
-    std::unique_ptr<cuda::BoundPlan> bound;  ///< by a plan
-    std::unique_ptr<const Key> captured_as;  ///< by a plan, until it is captured
-    int engine = -1;                         ///< its place in cuda::engines(); -1 = none
-    bool differs_in_graphs = false;          ///< captured it is done another way
+    std::unique_ptr<cuda::PreparedCall> ready;  ///< by an engine
+    std::unique_ptr<cuda::BoundPlan> bound;     ///< by a plan
+    std::unique_ptr<const Key> captured_as;     ///< by a plan, until it is captured
+    int engine = -1;                            ///< its place in cuda::engines(); -1 = none
+    bool differs_in_graphs = false;             ///< captured it is done another way
     bool wants_large_arena =
         false;  ///< nothing but this: it is made ready by the room that there is
   };
@@ -146,10 +147,10 @@ class GpuCalls {
   ArenaTier tier_of(bool wants_large_arena) const;
   const cuda::Selector& selector_of(ArenaTier tier) const;
   Call prepare(const Request& request, const CallOptions& options, ArenaTier tier, Launch launch);
-  std::optional<cuda::Choice> choose_engine(const Request& request, const CallOptions& wanted,
-                                            ArenaTier tier, Launch launch) const;
-  std::optional<cuda::Choice> chosen(const cuda::Selector& selector, const Request& request,
-                                     const CallOptions& wanted, Launch launch) const;
+  std::optional<cuda::EngineChoice> choose_engine(const Request& request, const CallOptions& wanted,
+                                                  ArenaTier tier, Launch launch) const;
+  std::optional<cuda::EngineChoice> chosen(const cuda::Selector& selector, const Request& request,
+                                           const CallOptions& wanted, Launch launch) const;
   void bind_plan(Call& call, const CallOptions& options);
   Request placed(const Request& request) const;
   double plan_us(const Request& request) const;
@@ -173,10 +174,10 @@ class GpuCalls {
   using Calls = Recent<Key, Call>;
   Calls calls_{kMostCalls};  ///< by engines, and where there is nothing to do
   Calls planned_calls_{kMostPlans};
-  Recent<Asked, Offer> offers_{kMostCalls};
+  Recent<RequestKey, Offer> offers_{kMostCalls};
   mutable std::mutex plan_us_guard_;
-  mutable Recent<Asked, double> plan_us_{kMostCalls};  ///< by plans, in us
-  Asked last_asked_;
+  mutable Recent<RequestKey, double> plan_us_{kMostCalls};  ///< by plans, in us
+  RequestKey last_key_;
   Offer* last_offer_ = nullptr;
   std::deque<std::shared_ptr<Counted>> dropped_;  ///< calls that were dropped since
   Counters long_dropped_;                         ///< of those dropped from there, too

@@ -76,22 +76,24 @@ void CudaRank::agree_on_group() {
   full_group_.most_blocks = options_.most_blocks;
   full_group_.beside_computing = options_.beside_computing;
   if (options_.beside_computing) full_group_.most_tiled_blocks = kTiledBlocksBesideComputing;
-  for (std::size_t i = 0; i < kFamilies; ++i)
-    full_group_.why_not[i] = families_->why_not(static_cast<Family>(i));
-  if (options_.messages && full_group_.runs(Family::messages)) {
-    const unsigned tier = families_->blocks_at_once(Family::messages);
+  for (std::size_t i = 0; i < kKernelFamilies; ++i)
+    full_group_.why_not[i] = families_->why_not(static_cast<KernelFamily>(i));
+  if (options_.messages && full_group_.runs(KernelFamily::messages)) {
+    const unsigned tier = families_->blocks_at_once(KernelFamily::messages);
     full_group_.most_message_blocks =
         options_.most_blocks == 0 ? tier : std::min(options_.most_blocks, tier);
   }
   full_group_.sizes = options_.sizes;
   // What goes on with the first room goes by lines.
   const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 &&
-                         full_group_.runs(Family::lines) && full_group_.runs(Family::hop);
+                         full_group_.runs(KernelFamily::lines) &&
+                         full_group_.runs(KernelFamily::hop);
   options_.memory.two_tiers = two_tiers;
   lay_out_arena(full_group_, options_.memory);
   LaneSpread& spread = options_.spread;
-  if (full_group_.runs(Family::lanes))
-    spread.most_blocks = std::min(spread.most_blocks, families_->blocks_at_once(Family::lanes));
+  if (full_group_.runs(KernelFamily::lanes))
+    spread.most_blocks =
+        std::min(spread.most_blocks, families_->blocks_at_once(KernelFamily::lanes));
 }
 
 void CudaRank::open(const Exchange& exchange) {
@@ -210,7 +212,7 @@ void CudaRank::use_large_arena() {
              options_.device));
 }
 
-bool CudaRank::reserve_large_arena(CallContext call) {
+bool CudaRank::reserve_large_arena(CallMode call) {
   if (!lazy_arena_->next(call)) return false;
   if (!has_large_arena_) use_large_arena();
   return true;
@@ -346,8 +348,8 @@ void CudaRank::fill_call(CallArgs& args, const Request& request) const {
   args.op = static_cast<std::int32_t>(request.op);
 }
 
-std::unique_ptr<Ready> CudaRank::prepare(const Engine& engine, const Request& request,
-                                         const Tuning& tuning, ArenaTier tier) {
+std::unique_ptr<PreparedCall> CudaRank::prepare(const Engine& engine, const Request& request,
+                                                const Tuning& tuning, ArenaTier tier) {
   struct TierScope {
     TierScope(ArenaTier& now, ArenaTier then) : now_(now) { now_ = then; }
     ~TierScope() { now_ = ArenaTier::full; }
@@ -364,18 +366,19 @@ std::unique_ptr<Ready> CudaRank::prepare(const Engine& engine, const Request& re
   return prepare_beside_host(engine, request, tuning, *this);
 }
 
-void CudaRank::run(Ready& ready, const Request& request, const Buffers& buffers, Stream stream) {
+void CudaRank::run(PreparedCall& ready, const Request& request, const CallBuffers& buffers,
+                   Stream stream) {
   check_alignment(request, options_.rank, buffers.input, buffers.output);
   const Current current(context_);
   in_order(stream, [&] { ready.enqueue(buffers, stream); });
 }
 
-void CudaRank::messages(const std::vector<Message>& messages, Stream stream,
+void CudaRank::messages(const std::vector<MessageEnd>& messages, Stream stream,
                         const MessageTuning& tuning) {
   if (!takes_messages())
     throw Error(ErrorCode::unsupported, text("wanted messages, but no room was made for them",
-                                             full_group_.runs(Family::messages) ? "" : ": ",
-                                             full_group_.lacks(Family::messages)));
+                                             full_group_.runs(KernelFamily::messages) ? "" : ": ",
+                                             full_group_.lacks(KernelFamily::messages)));
   const MessageSpread spread{
       message_channels(options_.ranks, full_group_.most_message_blocks), tuning,
       message_slots_ == 0 ? 0
@@ -401,7 +404,7 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
   Spread wide;
   wide.threads = 2 * kMessageTeamThreads;
   wide.blocks = message_blocks(args);
-  if (!full_group_.runs(Family::bulk_messages)) args.bulk = 0;
+  if (!full_group_.runs(KernelFamily::bulk_messages)) args.bulk = 0;
   wide.shared_bytes = args.bulk != 0 ? 2 * kMessageTeamBytes : 0;
   wide.programmatic = true;
   kernels_->launch(kernels_->find("plait_messages"), wide, stream, {&args});
@@ -412,9 +415,9 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   if (plan.request.ranks != options_.ranks)
     throw Error(ErrorCode::mismatch,
                 text("a plan for ", plan.request.ranks, " ranks, here are ", options_.ranks));
-  if (!full_group_.runs(Family::lanes))
+  if (!full_group_.runs(KernelFamily::lanes))
     throw Error(ErrorCode::unsupported,
-                text("wanted a plan, but ", full_group_.lacks(Family::lanes)));
+                text("wanted a plan, but ", full_group_.lacks(KernelFamily::lanes)));
   auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, full_group_.sizes,
                                            options_.ring_bytes, options_.spread, upload());
   PLAIT_CUDA_CALL(event_record, uploaded_, upload());
@@ -590,7 +593,7 @@ void CudaRank::check() const {
   const auto code =
       std::atomic_ref<std::uint32_t>(stop_page_->fault.code).load(std::memory_order_acquire);
   if (code == kNoFault) return;
-  const Fault& fault = stop_page_->fault;
+  const KernelFault& fault = stop_page_->fault;
   const std::string me = rank_name(static_cast<std::size_t>(options_.rank));
   const std::string peer = fault.peer == kNoPeer ? "a rank of another node" : rank_name(fault.peer);
   const std::string place =

@@ -78,7 +78,7 @@ class CudaRank : public EngineRank {
   bool has_lazy_arena() const { return lazy_arena_ != nullptr; }
   /// Where it grows: of the next call that wants the later room, whether it is there. The same on
   /// all ranks, which ask for the same calls.
-  bool reserve_large_arena(CallContext call);
+  bool reserve_large_arena(CallMode call);
   /// The call asked for last was not made after all.
   void cancel_reservation() { lazy_arena_->cancel_last(); }
   /// Why reserve_large_arena() says no.
@@ -110,10 +110,11 @@ class CudaRank : public EngineRank {
   /// The engine's call, made ready once, where count is not 0, in that room. Error(unsupported)
   /// where the engine refuses.
   enum class ArenaTier { small, full };
-  std::unique_ptr<Ready> prepare(const Engine& engine, const Request& request,
-                                 const Tuning& tuning = {}, ArenaTier tier = ArenaTier::full);
+  std::unique_ptr<PreparedCall> prepare(const Engine& engine, const Request& request,
+                                        const Tuning& tuning = {},
+                                        ArenaTier tier = ArenaTier::full);
   /// Same order of effects as run() of a plan.
-  void run(Ready& ready, const Request& request, const Buffers& buffers, Stream stream);
+  void run(PreparedCall& ready, const Request& request, const CallBuffers& buffers, Stream stream);
 
   const Group& group() const override {
     return tier_ == ArenaTier::full ? full_group_ : small_group_;
@@ -132,7 +133,7 @@ class CudaRank : public EngineRank {
   /// This rank's ends of messages that all move side by side, whatever calls their other ends are
   /// in; those between the same two ranks in order. Same order of effects as run(). A sender may
   /// end before its peer has come; a peer that asks for another size is not noticed.
-  void messages(const std::vector<Message>& messages, Stream stream,
+  void messages(const std::vector<MessageEnd>& messages, Stream stream,
                 const MessageTuning& tuning = {});
 
   /// Error(timeout, peer_lost or aborted) where a kernel gave up, or what a call broke off with;

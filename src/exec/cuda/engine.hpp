@@ -16,14 +16,14 @@ namespace plait::cuda {
 
 /// One request on one rank, ready to be launched: kernels found, cut and spread chosen, arguments
 /// filled in. Only addresses are missing.
-class Ready {
+class PreparedCall {
  public:
-  Ready() = default;
-  virtual ~Ready() = default;
-  Ready(const Ready&) = delete;
-  Ready& operator=(const Ready&) = delete;
+  PreparedCall() = default;
+  virtual ~PreparedCall() = default;
+  PreparedCall(const PreparedCall&) = delete;
+  PreparedCall& operator=(const PreparedCall&) = delete;
   /// In the rank's context, in stream order; never waits on the host, and may be captured.
-  virtual void enqueue(const Buffers& buffers, Stream stream) = 0;
+  virtual void enqueue(const CallBuffers& buffers, Stream stream) = 0;
 };
 
 class Engine {
@@ -47,8 +47,8 @@ class Engine {
   virtual Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
                     const Group& group) const = 0;
   /// Where why_not() is empty; count is not 0. `rank` outlives what is returned.
-  virtual std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                         EngineRank& rank) const = 0;
+  virtual std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                                EngineRank& rank) const = 0;
 };
 
 #define PLAIT_ENGINE(name) const Engine& name##_engine();

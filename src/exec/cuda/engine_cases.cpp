@@ -17,13 +17,13 @@ namespace {
 const int kRanks[] = {2, 3, 4, 5, 6, 7, 8, 16};
 const int kRanksInARow[] = {2, 3, 4, 8};
 
-struct Setting {
+struct CaseSetting {
   std::string name;
   Group group;
   std::vector<std::uint64_t> elements;  // of the message
 };
 
-std::vector<Setting> settings(int ranks) {
+std::vector<CaseSetting> settings(int ranks) {
   return {{"tiny", tiny_group(ranks), {1, 1009, 40009}},
           {"usual", usual_group(ranks), {7, 65537, 16777259, 268435399}},
           {"16 SMs", budget_group(ranks), {127, 1048573, 67108859}}};
@@ -81,7 +81,7 @@ Plan plan_or_refuse(const Engine& engine, const Request& request, const Tuning& 
   return plan_of(engine, linked_machine(request.ranks), request, tuning, group);
 }
 
-EngineCase case_of(const Engine& engine, const Request& request, const Setting& setting,
+EngineCase case_of(const Engine& engine, const Request& request, const CaseSetting& setting,
                    const Tuning& tuning) {
   const bool has_host_part = tuning.host_permille > 0 || tuning.host_cpu_permille > 0;
   EngineCase made;
@@ -96,7 +96,7 @@ EngineCase case_of(const Engine& engine, const Request& request, const Setting& 
 
 /// What shares the slots of a tiny arena, each behind each other one. Of tiled calls one block:
 /// others have slots of their own, in which they do the same.
-void add_in_a_row(Setting setting, std::vector<EngineCase>& cases) {
+void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
   setting.group.most_tiled_blocks = 1;
   std::vector<EngineCase> calls, pulls;
   Tuning pulling;
@@ -140,7 +140,7 @@ void add_in_a_row(Setting setting, std::vector<EngineCase>& cases) {
 std::vector<EngineCase> engine_cases() {
   std::vector<EngineCase> cases;
   for (const int ranks : kRanks)
-    for (const Setting& setting : settings(ranks))
+    for (const CaseSetting& setting : settings(ranks))
       for (const Engine* engine : engines())
         for (const Collective collective : engine->info().collectives)
           for (const std::uint64_t elements : setting.elements)

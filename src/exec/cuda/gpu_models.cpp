@@ -63,7 +63,7 @@ FamilyLacks lacks_of(const std::vector<std::string>& models) {
       lacks.fill(text(found, ", plait's device code wants ", number(kLeast), " or later"));
       return lacks;
     }
-    std::string& tiled = lacks[static_cast<std::size_t>(Family::tiled)];
+    std::string& tiled = lacks[static_cast<std::size_t>(KernelFamily::tiled)];
     if (!tiled.empty() || (capability >= kTiled && capability < kSmallBlocks)) continue;
     tiled = text(found, ", tiled kernels want ", number(kTiled),
                  " or later and 192 KiB of shared memory a block");

@@ -32,7 +32,7 @@ std::string Group::why_no_part(ArenaPart part) const {
 
 bool Group::has_copy_engines() const {
   constexpr unsigned kEnoughQueues = 8;
-  return hardware_queues >= kEnoughQueues && runs(Family::engines);
+  return hardware_queues >= kEnoughQueues && runs(KernelFamily::engines);
 }
 
 unsigned Group::blocks(const Tuning& tuning) const {
@@ -81,7 +81,7 @@ namespace {
 /// Copy engines have slots only where choices.def would use them: of more than two ranks for
 /// rotations under a budget of SMs, else for rings of up to eight.
 ArenaUse use_of(const Group& group, const ArenaOptions& wish) {
-  const bool copies = group.ranks > 1 && group.runs(Family::engines);
+  const bool copies = group.ranks > 1 && group.runs(KernelFamily::engines);
   ArenaUse use;
   use.ranks = group.ranks;
   use.two_tiers = wish.two_tiers;
@@ -90,7 +90,7 @@ ArenaUse use_of(const Group& group, const ArenaOptions& wish) {
   use.pairs = wish.pairs ? group.ranks - 1 : 0;
   use.plans = wish.plans;
   use.plan_scratch = wish.plan_scratch;
-  use.tiled_blocks = group.runs(Family::tiled) ? group.blocks_of_tiles() : 0;
+  use.tiled_blocks = group.runs(KernelFamily::tiled) ? group.blocks_of_tiles() : 0;
   use.exchanges = copies && (group.ranks == 2 || group.most_blocks != 0);
   use.rings = copies && group.ranks <= 8;
   if (group.most_message_blocks != 0 && group.ranks > 1) {
@@ -104,16 +104,16 @@ ArenaUse use_of(const Group& group, const ArenaOptions& wish) {
 }  // namespace
 
 void lay_out_arena(Group& group, const ArenaOptions& wish) {
-  const DeviceArenaSizes asked = group.sizes;
+  const DeviceArenaSizes requested = group.sizes;
   const ArenaUse use = use_of(group, wish);
   group.tiers =
       lay_out(use, wish.budget_bytes != 0 ? wish.budget_bytes : usual_memory_bytes(group.ranks));
   // Whoever says how large they are may use them for anything.
-  group.has_rings_alone = use.rings && !use.exchanges && asked.copy_slots_bytes == 0;
+  group.has_rings_alone = use.rings && !use.exchanges && requested.copy_slots_bytes == 0;
   group.sizes.tile_blocks = use.tiled_blocks;
   for (const ArenaPartInfo& info : arena_parts()) {
     const std::uint64_t first = group.tiers.small.of(info.part),
-                        later = group.tiers.large.of(info.part), said = asked.of(info.part);
+                        later = group.tiers.large.of(info.part), said = requested.of(info.part);
     group.sizes.of(info.part) = said != 0 ? said : later != 0 ? later : first;
   }
   if (!wish.two_tiers) group.tiers.small = group.sizes;

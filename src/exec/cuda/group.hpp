@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;
 inline constexpr unsigned kTiledBlocks = 100, kTiledBlocksBesideComputing = 64;
 
 /// By Family: which GPU lacks what; empty where all GPUs run the family.
-using FamilyLacks = std::array<std::string, kFamilies>;
+using FamilyLacks = std::array<std::string, kKernelFamilies>;
 
 struct Group {
   int ranks = 1;
@@ -42,16 +42,17 @@ struct Group {
 
   /// "" where there is such a part; else why not, as why_not() of an engine says it.
   std::string why_no_part(ArenaPart part) const;
-  const std::string& lacks(Family family) const {
+  const std::string& lacks(KernelFamily family) const {
     return why_not[static_cast<std::size_t>(family)];
   }
   /// No slots take large calls (yet), nor plans: any number of pieces or steps by lines is better
   /// than none.
   bool has_lines_alone() const {
     const bool has_plans = sizes.scratch_bytes != 0;
-    return has_small_arena_alone || (sizes.tile_bytes == 0 && (runs(Family::tiled) || !has_plans));
+    return has_small_arena_alone ||
+           (sizes.tile_bytes == 0 && (runs(KernelFamily::tiled) || !has_plans));
   }
-  bool runs(Family family) const { return lacks(family).empty(); }
+  bool runs(KernelFamily family) const { return lacks(family).empty(); }
   bool leaves_sms() const {
     return beside_computing || (most_blocks != 0 && most_blocks < multiprocessors);
   }

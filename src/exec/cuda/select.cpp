@@ -38,11 +38,12 @@ std::string params_in_words(const Tuning& tuning, const char* open, const char* 
   return words.empty() ? words : words + ")";
 }
 
-const char* whose_word(const Choice& choice, bool as_measured) {
+const char* whose_word(const EngineChoice& choice, bool as_measured) {
   switch (choice.by) {
-    case Choice::By::caller: return "as asked for";
-    case Choice::By::table: return "as tuned here";
-    case Choice::By::simulated: return "as simulated for this machine: `plait tune` measures it";
+    case EngineChoice::By::caller: return "as asked for";
+    case EngineChoice::By::table: return "as tuned here";
+    case EngineChoice::By::simulated:
+      return "as simulated for this machine: `plait tune` measures it";
     default:
       return as_measured ? "as measured on such GPUs"
                          : "as measured on other GPUs: `plait tune` measures these";
@@ -50,20 +51,20 @@ const char* whose_word(const Choice& choice, bool as_measured) {
 }
 
 /// "engine tiled (fold=1, shift=1), as measured on such GPUs".
-std::string in_words(const Choice& choice, bool as_measured) {
+std::string in_words(const EngineChoice& choice, bool as_measured) {
   return text("engine ", choice.engine->info().name, params_in_words(choice.tuning, " (", ", "),
               ", ", whose_word(choice, as_measured));
 }
 
 }  // namespace
 
-std::string label(const Choice& choice) {
-  Tuning tuning = choice.by == Choice::By::caller ? Tuning{} : choice.tuning;
+std::string label(const EngineChoice& choice) {
+  Tuning tuning = choice.by == EngineChoice::By::caller ? Tuning{} : choice.tuning;
   tuning.blocks = Tuning{}.blocks;
   return choice.engine->info().name + params_in_words(tuning, "(", ",");
 }
 
-const char* name_of(Choice::By by) {
+const char* name_of(EngineChoice::By by) {
   constexpr const char* kNames[] = {"caller", "table", "built in", "simulated"};
   return kNames[static_cast<int>(by)];
 }
@@ -128,7 +129,8 @@ bool Selector::has_row_for_graphs(const Request& request) const {
 /// What calls take that leave SMs to others under a budget was not measured. A table has one row
 /// for captured and eager calls, so none counts where these go two ways.
 const TunedRow* Selector::measured(const Request& request) const {
-  const Setting setting = group_.beside_computing ? Setting::beside_computing : Setting::alone;
+  const TuningSetting setting =
+      group_.beside_computing ? TuningSetting::beside_computing : TuningSetting::alone;
   const TunedRow* const row = table_.find(request, setting);
   if (row == nullptr || has_row_for_graphs(request) ||
       !takes(*row->engine, request, row->tuning, group_))
@@ -138,8 +140,9 @@ const TunedRow* Selector::measured(const Request& request) const {
   return choice != nullptr && choice->most_blocks != 0 ? nullptr : row;
 }
 
-Choice Selector::asked_for(const Request& request, const Wanted& wanted) const {
-  const Choice choice{engine_named(wanted.engine, request), {}, Choice::By::caller, std::nullopt};
+EngineChoice Selector::by_caller(const Request& request, const EngineRequest& wanted) const {
+  const EngineChoice choice{
+      engine_named(wanted.engine, request), {}, EngineChoice::By::caller, std::nullopt};
   if (choice.engine == nullptr)
     throw Error(ErrorCode::invalid_argument,
                 text("engine: wanted one of ", engine_names(), ", found ", wanted.engine));
@@ -164,11 +167,11 @@ bool Selector::is_within_budget(const Request& request) const {
   return !is_short && (!reduces(request.collective) || is_common_sum(request));
 }
 
-std::optional<Choice> Selector::by_itself(const Request& request, bool captured) const {
-  Choice choice;
+std::optional<EngineChoice> Selector::by_itself(const Request& request, bool captured) const {
+  EngineChoice choice;
   const bool is_sum = !reduces(request.collective) || request.op == ReduceOp::sum;
   if (const TunedRow* const row = measured(request)) {
-    choice = {row->engine, row->tuning, Choice::By::table, std::nullopt};
+    choice = {row->engine, row->tuning, EngineChoice::By::table, std::nullopt};
     if (is_sum) choice.beats_nccl = row->beats_nccl();
     if (choice.beats_nccl || !as_measured_) return choice;
   }
@@ -176,12 +179,12 @@ std::optional<Choice> Selector::by_itself(const Request& request, bool captured)
     const Simulated found = simulated(request);
     if (found.plan_is_faster) return std::nullopt;
     choice.engine = found.engine;
-    choice.by = Choice::By::simulated;
+    choice.by = EngineChoice::By::simulated;
     if (choice.engine != nullptr) return choice;
   }
   const BuiltInChoice* const row = built_in(request, captured);
   if (choice.engine == nullptr) {
-    choice.by = Choice::By::built_in;
+    choice.by = EngineChoice::By::built_in;
     choice.engine = row != nullptr ? &row->engine() : without_slots(request, group_);
     if (choice.engine == nullptr) return std::nullopt;
     if (row != nullptr) choice.tuning = row->tuning;
@@ -195,15 +198,16 @@ std::optional<Choice> Selector::by_itself(const Request& request, bool captured)
   return choice;
 }
 
-std::optional<Choice> Selector::best(const Request& request, const Wanted& wanted) const {
-  std::optional<Choice> choice = wanted.engine.empty()
-                                     ? by_itself(request, wanted.captured && wanted.params.empty())
-                                     : std::optional<Choice>(asked_for(request, wanted));
+std::optional<EngineChoice> Selector::best(const Request& request,
+                                           const EngineRequest& wanted) const {
+  std::optional<EngineChoice> choice =
+      wanted.engine.empty() ? by_itself(request, wanted.captured && wanted.params.empty())
+                            : std::optional<EngineChoice>(by_caller(request, wanted));
   if (!choice) return choice;
   const std::string& name = choice->engine->info().name;
   if (!wanted.params.empty()) {  // instead of what was measured
     choice->tuning = tuning_from(name, wanted.params);
-    choice->by = Choice::By::caller;
+    choice->by = EngineChoice::By::caller;
   }
   if (group_.most_blocks != 0)  // the budget stands above tables and callers; 0 = chosen
     choice->tuning.blocks = std::min(choice->tuning.blocks, static_cast<int>(group_.most_blocks));
@@ -218,15 +222,15 @@ std::optional<Choice> Selector::best(const Request& request, const Wanted& wante
 }
 
 /// Rows for graphs are few, so most requests are known by them alone.
-bool Selector::differs_in_graphs(const Request& request, const Wanted& wanted) const {
+bool Selector::differs_in_graphs(const Request& request, const EngineRequest& wanted) const {
   if (!wanted.engine.empty() || !wanted.params.empty() || !has_row_for_graphs(request))
     return false;
-  const std::optional<Choice> eager = best(request), captured = best(request, {"", {}, true});
+  const std::optional<EngineChoice> eager = best(request), captured = best(request, {"", {}, true});
   return captured && (!eager || !eager->runs_as(*captured));
 }
 
-std::optional<Choice> Selector::no_slower_than_nccl(const Request& request) const {
-  std::optional<Choice> choice = best(request);
+std::optional<EngineChoice> Selector::no_slower_than_nccl(const Request& request) const {
+  std::optional<EngineChoice> choice = best(request);
   if (choice && !choice->beats_nccl.value_or(false)) choice.reset();
   return choice;
 }
@@ -235,13 +239,13 @@ bool wants_large_arena(const Selector& first, const Selector& whole, const Reque
   const bool is_all_reduce = request.collective == Collective::all_reduce;
   if (message_bytes(request) > small_request_bytes(request.ranks, is_all_reduce)) return true;
   if (whole.prefers_plan(request)) return true;
-  const std::optional<Choice> least = first.best(request), most = whole.best(request);
+  const std::optional<EngineChoice> least = first.best(request), most = whole.best(request);
   return most && (!least || !least->runs_as(*most));
 }
 
-std::string Selector::explain(const Request& request, const Wanted& wanted) const {
+std::string Selector::explain(const Request& request, const EngineRequest& wanted) const {
   std::string lines;
-  if (const std::optional<Choice> choice = best(request, wanted))
+  if (const std::optional<EngineChoice> choice = best(request, wanted))
     lines = text("chosen: ", in_words(*choice, as_measured_), "\n");
   else if (wanted.engine.empty() && prefers_plan(request))
     lines = "chosen: a plan, which is faster than each engine as simulated for this machine\n";

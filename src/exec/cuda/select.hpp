@@ -14,7 +14,7 @@
 
 namespace plait::cuda {
 
-struct Choice {
+struct EngineChoice {
   enum class By { caller, table, built_in, simulated };
   const Engine* engine = nullptr;
   Tuning tuning;
@@ -23,19 +23,19 @@ struct Choice {
   std::optional<bool> beats_nccl;
 
   /// Whether a call is done alike by both.
-  bool runs_as(const Choice& other) const {
+  bool runs_as(const EngineChoice& other) const {
     return engine == other.engine && tuning == other.tuning;
   }
 };
 
 /// "tiled", or where a row says how the engine does it "tiled(fold=1,shift=1)"; but for its blocks,
 /// and for what a caller asks for.
-std::string label(const Choice& choice);
+std::string label(const EngineChoice& choice);
 /// "caller", "table", "built in", "simulated".
-const char* name_of(Choice::By by);
+const char* name_of(EngineChoice::By by);
 
 /// What a caller asks for. engine: a name, or empty; params: of params.def.
-struct Wanted {
+struct EngineRequest {
   std::string engine;
   std::map<std::string, std::int64_t> params;
   bool captured = false;  ///< into a graph
@@ -58,22 +58,22 @@ class Selector {
   /// The fastest as far as is known; none = no engine takes the request, or a plan is faster by
   /// prediction. Error(unsupported) where an engine that the caller names refuses, invalid_argument
   /// where the params are not its own.
-  std::optional<Choice> best(const Request& request, const Wanted& wanted = {}) const;
+  std::optional<EngineChoice> best(const Request& request, const EngineRequest& wanted = {}) const;
   /// The same, captured or not, where it is known to be no slower than NCCL; none = NCCL's.
-  std::optional<Choice> no_slower_than_nccl(const Request& request) const;
+  std::optional<EngineChoice> no_slower_than_nccl(const Request& request) const;
   /// Whether best() is another where the call is captured.
-  bool differs_in_graphs(const Request& request, const Wanted& wanted = {}) const;
+  bool differs_in_graphs(const Request& request, const EngineRequest& wanted = {}) const;
   /// Whether a plan serves the request though an engine takes it.
   bool prefers_plan(const Request& request) const;
   /// For people: the choice and by whose word, another one for graphs, then who refuses, and why.
-  std::string explain(const Request& request, const Wanted& wanted = {}) const;
+  std::string explain(const Request& request, const EngineRequest& wanted = {}) const;
 
  private:
   const BuiltInChoice* built_in(const Request& request, bool captured) const;
   bool has_row_for_graphs(const Request& request) const;
   const TunedRow* measured(const Request& request) const;
-  Choice asked_for(const Request& request, const Wanted& wanted) const;
-  std::optional<Choice> by_itself(const Request& request, bool captured) const;
+  EngineChoice by_caller(const Request& request, const EngineRequest& wanted) const;
+  std::optional<EngineChoice> by_itself(const Request& request, bool captured) const;
   struct Simulated {
     const Engine* engine = nullptr;  ///< the fastest; null where nothing can be said of any
     bool plan_is_faster = false;

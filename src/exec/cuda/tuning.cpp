@@ -10,12 +10,12 @@ namespace plait::cuda {
 namespace {
 
 /// A bit an engine, in the order of engines.def.
-enum Place : unsigned {
+enum EngineIndex : unsigned {
 #define PLAIT_ENGINE(name) at_##name,
 #include "exec/cuda/engines.def"
 #undef PLAIT_ENGINE
 };
-enum Taker : unsigned {
+enum EngineBit : unsigned {
 #define PLAIT_ENGINE(name) name = 1u << at_##name,
 #include "exec/cuda/engines.def"
 #undef PLAIT_ENGINE
@@ -27,24 +27,24 @@ constexpr const char* kEngineNames[] = {
 #undef PLAIT_ENGINE
 };
 
-struct Row {
+struct ParamRow {
   int Tuning::* field;
   const char* name;
   int unset, most, grain;
-  unsigned takers;
+  unsigned engine_bits;
   const char* meaning;
 };
-constexpr Row kRows[] = {
+constexpr ParamRow kParamRows[] = {
 #define PLAIT_PARAM(name, unset, most, grain, engines, meaning) \
   {&Tuning::name, #name, unset, most, grain, unsigned{engines}, meaning},
 #include "exec/cuda/params.def"
 #undef PLAIT_PARAM
 };
 
-std::vector<std::string> names_of(unsigned takers) {
+std::vector<std::string> names_of(unsigned engine_bits) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < std::size(kEngineNames); ++i)
-    if ((takers >> i & 1) != 0) names.emplace_back(kEngineNames[i]);
+    if ((engine_bits >> i & 1) != 0) names.emplace_back(kEngineNames[i]);
   return names;
 }
 
@@ -64,8 +64,9 @@ std::string names_for(const std::string& engine) {
 const std::vector<Param>& params() {
   static const std::vector<Param> all = [] {
     std::vector<Param> made;
-    for (const Row& row : kRows)
-      made.push_back({row.name, row.unset, row.most, row.grain, names_of(row.takers), row.meaning});
+    for (const ParamRow& row : kParamRows)
+      made.push_back(
+          {row.name, row.unset, row.most, row.grain, names_of(row.engine_bits), row.meaning});
     return made;
   }();
   return all;
@@ -85,14 +86,14 @@ Tuning tuning_from(const std::string& engine, const std::map<std::string, std::i
     if (value % found->grain != 0)
       throw Error(ErrorCode::invalid_argument,
                   text(name, ": wanted a multiple of ", found->grain, ", found ", value));
-    tuning.*kRows[found - params().begin()].field = static_cast<int>(value);
+    tuning.*kParamRows[found - params().begin()].field = static_cast<int>(value);
   }
   return tuning;
 }
 
 std::map<std::string, std::int64_t> params_of(const Tuning& tuning) {
   std::map<std::string, std::int64_t> set;
-  for (const Row& row : kRows)
+  for (const ParamRow& row : kParamRows)
     if (tuning.*row.field != row.unset) set[row.name] = tuning.*row.field;
   return set;
 }

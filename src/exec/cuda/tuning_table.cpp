@@ -64,8 +64,8 @@ std::optional<bool> beats_nccl(double us, double nccl_us) {
   return us <= kNoise * nccl_us;
 }
 
-std::string name_of(Setting setting) {
-  return setting == Setting::alone ? "alone" : "beside_computing";
+std::string name_of(TuningSetting setting) {
+  return setting == TuningSetting::alone ? "alone" : "beside_computing";
 }
 
 TuningTable::TuningTable(std::string_view json) {
@@ -77,7 +77,7 @@ TuningTable::TuningTable(std::string_view json) {
   if (whole.at("schema").string() != kSchema) whole.at("schema").refuse(kSchema);
   nccl_ = whole.at("nccl").string();
   for (const JsonPlace& place : whole.at("rows").items()) {
-    const auto setting = place.at("setting").name_in<Setting>(kSettings);
+    const auto setting = place.at("setting").name_in<TuningSetting>(kSettings);
     const auto collective = place.at("collective").name_in<Collective>(kCollectives);
     rows_[static_cast<std::size_t>(setting)][static_cast<std::size_t>(collective)].push_back(
         row_at(place, collective));
@@ -98,14 +98,14 @@ const TunedRow* TuningTable::smallest(const Rows& rows, const Request& request, 
   return best;
 }
 
-const TunedRow* TuningTable::find(const Request& request, Setting setting) const {
+const TunedRow* TuningTable::find(const Request& request, TuningSetting setting) const {
   const Rows& rows =
       rows_[static_cast<std::size_t>(setting)][static_cast<std::size_t>(request.collective)];
   const TunedRow* row = smallest(rows, request, true);
   return row != nullptr ? row : smallest(rows, request, false);
 }
 
-bool TuningTable::has(Setting setting, int ranks) const {
+bool TuningTable::has(TuningSetting setting, int ranks) const {
   for (const Rows& rows : rows_[static_cast<std::size_t>(setting)])
     for (const TunedRow& row : rows)
       if (row.ranks == ranks) return true;

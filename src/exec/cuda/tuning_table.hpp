@@ -15,9 +15,9 @@
 namespace plait::cuda {
 
 /// What a call may take: all that is fastest, or few SMs, as under NCCL.
-enum class Setting { alone, beside_computing };
+enum class TuningSetting { alone, beside_computing };
 inline constexpr int kSettings = 2;
-std::string name_of(Setting setting);
+std::string name_of(TuningSetting setting);
 
 /// By 1 % at least, so that noise decides nothing; none where NCCL was not measured: nccl_us is 0.
 std::optional<bool> beats_nccl(double us, double nccl_us);
@@ -42,9 +42,9 @@ class TuningTable {
   explicit TuningTable(std::string_view json);
   /// The smallest row that holds the request. What only moves takes rows of any type; a reduction
   /// whose type was not measured those of the measured type of its size. Null where there is none.
-  const TunedRow* find(const Request& request, Setting setting) const;
+  const TunedRow* find(const Request& request, TuningSetting setting) const;
   /// Whether any row is of this setting and so many ranks.
-  bool has(Setting setting, int ranks) const;
+  bool has(TuningSetting setting, int ranks) const;
   /// The version of NCCL that it was measured beside; empty = none.
   const std::string& nccl() const { return nccl_; }
 

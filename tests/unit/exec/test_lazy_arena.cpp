@@ -69,16 +69,16 @@ TEST_CASE("all ranks switch at the same call, in any order of coming") {
         if (random() % 8 == 0) pause_us(random() % 200);
         // What may wait is the same call on all ranks, as captures are.
         answers[static_cast<std::size_t>(rank)].push_back(
-            lazy_arena.next(call % 5 == 2   ? CallContext::alone
-                            : call % 7 == 5 ? CallContext::grouped
-                                            : CallContext::captured));
+            lazy_arena.next(call % 5 == 2   ? CallMode::alone
+                            : call % 7 == 5 ? CallMode::grouped
+                                            : CallMode::captured));
         if (random() % 16 == 0) {
           lazy_arena.cancel_last();  // made again at once, it gets the answer that it had
-          REQUIRE(lazy_arena.next(CallContext::captured) ==
+          REQUIRE(lazy_arena.next(CallMode::captured) ==
                   answers[static_cast<std::size_t>(rank)].back());
         }
       }
-      while (lazy_arena.failure().empty() && !lazy_arena.next(CallContext::captured)) pause_us(100);
+      while (lazy_arena.failure().empty() && !lazy_arena.next(CallMode::captured)) pause_us(100);
       CHECK(lazy_arena.is_on());
     });
     CAPTURE(seed);
@@ -96,7 +96,7 @@ TEST_CASE("with patience the first call has it already") {
   on_ranks(3, [&](int rank) {
     LazyArena lazy_arena(*page, rank, 3, 30,
                          [&](const auto& exchange) { allocate_arena(exchange, rank, 3); });
-    CHECK(lazy_arena.next(CallContext::alone));
+    CHECK(lazy_arena.next(CallMode::alone));
     CHECK(lazy_arena.is_on());
   });
 }
@@ -105,9 +105,9 @@ TEST_CASE("inside captures nothing is begun, and nobody waits") {
   const auto page = std::make_unique<LazyArenaPage>();
   bool made = false;
   LazyArena lazy_arena(*page, 0, 1, 30, [&](const auto&) { made = true; });
-  for (int call = 0; call < 10; ++call) CHECK_FALSE(lazy_arena.next(CallContext::captured));
+  for (int call = 0; call < 10; ++call) CHECK_FALSE(lazy_arena.next(CallMode::captured));
   CHECK_FALSE(lazy_arena.is_wanted());
-  CHECK(lazy_arena.next(CallContext::alone));
+  CHECK(lazy_arena.next(CallMode::alone));
   lazy_arena.stop();
   CHECK(made);
 }
@@ -119,7 +119,7 @@ TEST_CASE("one rank without memory: all stay with the first room, and know whose
       if (rank == 1) throw Error(ErrorCode::out_of_memory, "the GPU is full");
       allocate_arena(exchange, rank, 3);
     });
-    for (int call = 0; call < 5; ++call) CHECK_FALSE(lazy_arena.next(CallContext::alone));
+    for (int call = 0; call < 5; ++call) CHECK_FALSE(lazy_arena.next(CallMode::alone));
     CHECK(lazy_arena.failure().find("rank 1: ") == 0);
     CHECK(lazy_arena.failure().find("the GPU is full") != std::string::npos);
   });
@@ -153,7 +153,7 @@ TEST_CASE("ranks that lack memory for a while: a later call begins anew, and all
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
       bool is_on = false;
       while (switched < ranks && std::chrono::steady_clock::now() < end) {
-        mine.push_back(lazy_arena.next(CallContext::alone));
+        mine.push_back(lazy_arena.next(CallMode::alone));
         if (!std::exchange(is_on, mine.back()) && is_on) ++switched;
         pause_us(random() % 300);
       }
@@ -183,9 +183,9 @@ TEST_CASE("no call begins anew while a rank has just failed, nor in a capture") 
       },
       0.2);
   const auto began = std::chrono::steady_clock::now();
-  CHECK_FALSE(lazy_arena.next(CallContext::alone));
+  CHECK_FALSE(lazy_arena.next(CallMode::alone));
   CHECK(lazy_arena.failure() == "rank 0: out of memory: full");
-  while (!lazy_arena.next(CallContext::alone)) pause_us(1000);
+  while (!lazy_arena.next(CallMode::alone)) pause_us(1000);
   CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(200));
   CHECK(begun == 2);
   CHECK(lazy_arena.failure() == "");
@@ -211,7 +211,7 @@ TEST_CASE("ranks that come to two communicators in opposite orders stand still f
       for (int rank = 0; rank < 2; ++rank) {
         const auto comm = static_cast<std::size_t>(turn ^ rank);
         answers[comm][static_cast<std::size_t>(rank)].push_back(
-            lazy_arenas[rank][comm]->next(CallContext::alone));
+            lazy_arenas[rank][comm]->next(CallMode::alone));
       }
   for (const std::vector<Answers>& of_comm : answers) {
     CHECK(of_comm[0] == of_comm[1]);
@@ -229,12 +229,12 @@ TEST_CASE("a communicator is closed while others still make their room") {
       allocate_arena(exchange, rank, 2);
     });
     if (rank == 0) {
-      CHECK_FALSE(lazy_arena.next(CallContext::alone));  // until the other one has closed
+      CHECK_FALSE(lazy_arena.next(CallMode::alone));  // until the other one has closed
       return;
     }
     lazy_arena.begin();
     lazy_arena.stop();
-    CHECK_FALSE(lazy_arena.next(CallContext::alone));
+    CHECK_FALSE(lazy_arena.next(CallMode::alone));
   });
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(20));
 }

@@ -36,7 +36,7 @@ Request request_of(DataType type, std::uint64_t bytes, int ranks = 8) {
   return request;
 }
 
-std::string said(const Choice& choice) {
+std::string said(const EngineChoice& choice) {
   std::string words = choice.engine->info().name;
   for (const auto& [name, value] : params_of(choice.tuning)) words += text(" ", name, "=", value);
   return words + (choice.beats_nccl.value_or(false) ? ", ahead" : "");
@@ -82,8 +82,8 @@ TEST_CASE("a table of an earlier version, whose rows say kernel, is read alike")
   std::string older = tuned("");
   const std::string now = R"("engine":)";
   older.replace(older.find(now), now.size(), R"("kernel":)");
-  CHECK(TuningTable(tuned("")).find(request, Setting::alone)->engine == &tiled_engine());
-  CHECK(TuningTable(older).find(request, Setting::alone)->engine == &tiled_engine());
+  CHECK(TuningTable(tuned("")).find(request, TuningSetting::alone)->engine == &tiled_engine());
+  CHECK(TuningTable(older).find(request, TuningSetting::alone)->engine == &tiled_engine());
 }
 
 TEST_CASE("a pace is one of links that were measured") {
@@ -133,7 +133,7 @@ TEST_CASE("rows for graphs are those of captured calls that may take the whole G
         std::string::npos);
   CHECK(selector.differs_in_graphs(long_one));
   CHECK(!selector.differs_in_graphs(request_of(DataType::bf16, 16 << 20)));
-  const Wanted folds{"", {{"fold", 1}}, true};  // which a ring does not know
+  const EngineRequest folds{"", {{"fold", 1}}, true};  // which a ring does not know
   CHECK(said(*selector.best(long_one, folds)) == "tiled fold=1");
   CHECK(!selector.differs_in_graphs(long_one, folds));
   CHECK(selector.explain(long_one, folds).find("in graphs") == std::string::npos);
@@ -142,11 +142,11 @@ TEST_CASE("rows for graphs are those of captured calls that may take the whole G
         "tiled pull=1");  // another number of ranks
   // A machine's table has one row for both, so it does not count there.
   const Selector with_table(usual_group(8), TuningTable(tuned("")), true, nullptr, both);
-  CHECK(with_table.best(long_one)->by == Choice::By::built_in);
+  CHECK(with_table.best(long_one)->by == EngineChoice::By::built_in);
   CHECK(said(*with_table.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
-  CHECK(with_table.best(request_of(DataType::fp32, 16 << 20))->by == Choice::By::table);
+  CHECK(with_table.best(request_of(DataType::fp32, 16 << 20))->by == EngineChoice::By::table);
   const Selector elsewhere(usual_group(8), TuningTable(tuned("")), false, nullptr, both);
-  CHECK(elsewhere.best(long_one, {"", {}, true})->by == Choice::By::table);
+  CHECK(elsewhere.best(long_one, {"", {}, true})->by == EngineChoice::By::table);
   const Selector beside(usual_group(8, true), {}, true, nullptr, both);
   CHECK(said(*beside.best(long_one, {"", {}, true})) == "tiled pull=1");
 }
@@ -162,7 +162,7 @@ TEST_CASE("a plan serves what it does faster by prediction, where nothing was me
   const Selector slower = beside_plan(10.4), faster = beside_plan(9.0), near = beside_plan(9.6);
   for (const Selector* const selector : {&slower, &near}) {  // within what predictions are sure of
     REQUIRE(selector->best(request));
-    CHECK(selector->best(request)->by == Choice::By::simulated);
+    CHECK(selector->best(request)->by == EngineChoice::By::simulated);
     CHECK_FALSE(selector->prefers_plan(request));
   }
   CHECK_FALSE(faster.best(request));

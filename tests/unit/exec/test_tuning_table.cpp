@@ -39,7 +39,7 @@ Request request_of(DataType type, std::uint64_t count, int ranks = 2) {
 }
 
 std::string kernel_for(const TuningTable& table, const Request& request,
-                       Setting setting = Setting::alone) {
+                       TuningSetting setting = TuningSetting::alone) {
   const TunedRow* row = table.find(request, setting);
   return row == nullptr ? "none" : row->engine->info().name;
 }
@@ -62,7 +62,7 @@ TEST_CASE("a request takes the smallest row that holds it") {
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 1)) == "one_shot");
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 2048)) == "one_shot");
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 2049)) == "two_shot");
-  CHECK(tuned.find(request_of(DataType::fp32, 2049), Setting::alone)->tuning.blocks == 32);
+  CHECK(tuned.find(request_of(DataType::fp32, 2049), TuningSetting::alone)->tuning.blocks == 32);
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 1 << 20)) == "none");
   CHECK(kernel_for(tuned, request_of(DataType::bf16, 5)) == "tiled");
   CHECK(kernel_for(tuned, request_of(DataType::fp16, 5)) == "tiled");  // of bf16's size
@@ -78,7 +78,7 @@ TEST_CASE("a row may say how its engine does it") {
     return table(one.insert(1, text("\"params\":", params, ",")));
   };
   const TuningTable tuned(with(R"({"pull":1,"under_way_kib":2048})"));
-  const TunedRow* const found = tuned.find(request_of(DataType::fp32, 5), Setting::alone);
+  const TunedRow* const found = tuned.find(request_of(DataType::fp32, 5), TuningSetting::alone);
   REQUIRE(found != nullptr);
   CHECK(params_of(found->tuning) ==
         std::map<std::string, std::int64_t>{{"blocks", 32}, {"pull", 1}, {"under_way_kib", 2048}});
@@ -97,8 +97,8 @@ TEST_CASE("what was measured beside computing is no answer for calls alone, and 
   const Request small = request_of(DataType::fp32, 1), large = request_of(DataType::fp32, 1 << 18);
   CHECK(kernel_for(tuned, small) == "one_shot");
   CHECK(kernel_for(tuned, large) == "none");
-  CHECK(kernel_for(tuned, small, Setting::beside_computing) == "tiled");
-  const TunedRow* const found = tuned.find(large, Setting::beside_computing);
+  CHECK(kernel_for(tuned, small, TuningSetting::beside_computing) == "tiled");
+  const TunedRow* const found = tuned.find(large, TuningSetting::beside_computing);
   REQUIRE(found != nullptr);
   CHECK(found->us == 2.5);
   CHECK(found->nccl_us == 2.0);

@@ -11,7 +11,7 @@
 namespace plait::cuda {
 namespace {
 
-class ExchangeReady : public Ready {
+class ExchangeReady : public PreparedCall {
  public:
   ExchangeReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : rank_(rank),
@@ -25,7 +25,7 @@ class ExchangeReady : public Ready {
   }
 
   /// Two ranks use all slots as one inbox each.
-  void enqueue(const Buffers& buffers, Stream stream) override {
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
     CallArgs call = call_;
     set_buffers(call, buffers);
     const bool corrected = is_chosen_ && may_share(group_) && !rank_.is_capturing(stream);
@@ -73,7 +73,7 @@ class ExchangeEngine : public CopyEngine<ExchangeReady> {
   }
 };
 
-class RotationReady : public Ready {
+class RotationReady : public PreparedCall {
  public:
   RotationReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : rank_(rank),
@@ -84,7 +84,7 @@ class RotationReady : public Ready {
         batches_(tuning.batch == 1) {
     rank.fill_call(shape_, request);
   }
-  void enqueue(const Buffers& buffers, Stream stream) override {
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
     TiledArgs shape = shape_;
     set_buffers(shape, buffers);
     Rotation(rank_.queue(), rank_.engine_path(), cut_, shape, type_, blocks_, batches_)
@@ -118,13 +118,13 @@ class RotationEngine : public CopyEngine<RotationReady> {
   }
 };
 
-class RingReady : public Ready {
+class RingReady : public PreparedCall {
  public:
   RingReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : rank_(rank), cut_(ring_cut(request, rank.group(), tuning)) {
     rank.fill_call(call_, request);
   }
-  void enqueue(const Buffers& buffers, Stream stream) override {
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
     CallArgs call = call_;
     set_buffers(call, buffers);
     EngineRing(rank_.queue(), rank_.engine_path(), cut_, call).enqueue(rank_.fork(), stream);

@@ -18,7 +18,7 @@ namespace {
 
 std::string why_no_copies(const Group& group) {
   if (!group.in_processes) return "copy engines want a process for each rank";
-  if (!group.runs(Family::engines)) return group.lacks(Family::engines);
+  if (!group.runs(KernelFamily::engines)) return group.lacks(KernelFamily::engines);
   if (!group.has_copy_engines())
     return text("copy engines want 8 hardware queues, there are ", group.hardware_queues,
                 " (CUDA_DEVICE_MAX_CONNECTIONS)");

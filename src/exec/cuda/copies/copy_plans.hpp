@@ -45,7 +45,7 @@ class WritingRank : public EngineRank {
 };
 
 /// The call of each rank, as `prepare` makes it ready there.
-using PrepareOn = std::function<std::unique_ptr<Ready>(EngineRank& rank)>;
+using PrepareOn = std::function<std::unique_ptr<PreparedCall>(EngineRank& rank)>;
 void write_down(PlanBook& book, const Group& group, const PrepareOn& prepare,
                 const QueueOf& through);
 
@@ -65,8 +65,8 @@ class CopyEngine : public Engine {
             const Group& group) const final {
     return plan_of_copies(*this, topology, request, tuning, group);
   }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const final {
+  std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                        EngineRank& rank) const final {
     return std::make_unique<Call>(request, tuning, rank);
   }
 };

@@ -33,7 +33,7 @@ Tuning tuning_of_tiles(Tuning tuning) {
   return tuning;
 }
 
-class ScatterRingReady : public Ready {
+class ScatterRingReady : public PreparedCall {
  public:
   ScatterRingReady(const Engine& tiles, const Request& request, const Tuning& tuning,
                    EngineRank& rank)
@@ -46,7 +46,7 @@ class ScatterRingReady : public Ready {
     gather_ = copy_ring_engine().prepare(calls.gather, tuning, rank);
   }
 
-  void enqueue(const Buffers& buffers, Stream stream) override {
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
     const auto* const input = static_cast<const char*>(buffers.input);
     auto* const output = static_cast<char*>(buffers.output);
     char* const mine = output + static_cast<unsigned>(rank_.rank()) * part_bytes_;
@@ -58,7 +58,7 @@ class ScatterRingReady : public Ready {
  private:
   EngineRank& rank_;
   std::uint64_t part_bytes_ = 0, rest_from_ = 0;
-  std::unique_ptr<Ready> rest_, scatter_, gather_;
+  std::unique_ptr<PreparedCall> rest_, scatter_, gather_;
 };
 
 class ScatterRingEngine : public Engine {
@@ -101,8 +101,8 @@ class ScatterRingEngine : public Engine {
     made.params["ring_steps"] = cut.steps;
     return made;
   }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
+  std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                        EngineRank& rank) const override {
     return std::make_unique<ScatterRingReady>(tiled_engine(), request, tuning, rank);
   }
 };

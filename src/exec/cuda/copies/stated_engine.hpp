@@ -24,17 +24,17 @@ class Stated : public Engine {
             const Group& group) const override {
     return engine_.plan(topology, request, tuning, group);
   }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
+  std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                        EngineRank& rank) const override {
     return std::make_unique<Added>(*this, request, tuning, rank);
   }
 
  private:
-  class Added : public Ready {
+  class Added : public PreparedCall {
    public:
     Added(const Stated& engine, const Request& request, const Tuning& tuning, EngineRank& rank)
         : engine_(engine), request_(request), tuning_(tuning), rank_(rank) {}
-    void enqueue(const Buffers& buffers, Stream) override {
+    void enqueue(const CallBuffers& buffers, Stream) override {
       PlanBook& book = engine_.book_;
       const CallArgs whole = book.call(rank_.rank());
       const auto behind = [](const void* at, const void* from) {

@@ -19,7 +19,7 @@ namespace plait::cuda {
 namespace {
 
 /// What a rank shows. process and instance together say whether pointers may be used as they are.
-struct Card {
+struct ArenaRecord {
   std::int64_t process;
   std::uint64_t instance;
   std::int64_t device;
@@ -77,24 +77,24 @@ void DeviceArena::fill(Stream stream) {
 void DeviceArena::map_peers(Context context, int device, const Exchange& exchange) {
   static const char instance_mark = 0;  // its address differs between processes that share a pid
   const DevicePointer mine = mine_;
-  Card card{};
-  card.process = ::getpid();
-  card.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
-  card.device = device;
-  card.multiprocessors = multiprocessors_of(device);
-  card.connections = connections_of_process();
-  card.random = random_bits();
-  card.base = mine;
-  card.context = context;
-  card.sizes = sizes_;
-  PLAIT_CUDA_CALL(ipc_get, &card.handle, mine);
+  ArenaRecord record{};
+  record.process = ::getpid();
+  record.instance = reinterpret_cast<std::uintptr_t>(&instance_mark);
+  record.device = device;
+  record.multiprocessors = multiprocessors_of(device);
+  record.connections = connections_of_process();
+  record.random = random_bits();
+  record.base = mine;
+  record.context = context;
+  record.sizes = sizes_;
+  PLAIT_CUDA_CALL(ipc_get, &record.handle, mine);
   const std::vector<std::string> shown =
-      exchange(std::string(reinterpret_cast<const char*>(&card), sizeof card));
+      exchange(std::string(reinterpret_cast<const char*>(&record), sizeof record));
   base_.assign(shown.size(), 0);
   opened_.resize(shown.size(), 0);
   std::set<std::pair<std::int64_t, std::uint64_t>> processes;
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
-    Card other{};
+    ArenaRecord other{};
     if (shown[peer].size() != sizeof other)
       throw Error(ErrorCode::mismatch, text("rank ", peer, " shows ", shown[peer].size(),
                                             " bytes for its arena, wanted ", sizeof other));
@@ -108,7 +108,7 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
                                             rank_, "'s in size: use the same options"));
     if (static_cast<int>(peer) == rank_) {
       base_[peer] = mine;
-    } else if (other.process == card.process && other.instance == card.instance) {
+    } else if (other.process == record.process && other.instance == record.instance) {
       base_[peer] = other.base;
       if (other.device == device) continue;
       const Result result = api().context_enable_peer(other.context, 0);

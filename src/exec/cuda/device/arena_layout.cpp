@@ -22,7 +22,7 @@ constexpr std::uint64_t kHeaderBytes = 320 * kKib;
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 /// Sizes are of the part's field, so of one half.
-struct Wish {
+struct PartSize {
   ArenaPart part;
   bool is_small_tier;  ///< of the first room
   std::uint64_t least, good, best, step;
@@ -34,120 +34,121 @@ struct Wish {
 };
 
 /// What is wanted in full or not at all.
-Wish whole(ArenaPart part, std::uint64_t bytes) { return {part, true, bytes, bytes, bytes, kPage}; }
+PartSize whole(ArenaPart part, std::uint64_t bytes) {
+  return {part, true, bytes, bytes, bytes, kPage};
+}
 
 /// A unit of a hop takes 24 bytes of a half for each other rank: those of a MiB, and a line that
 /// greets. In two pieces four ranks' sends of a MiB take as long as of two (E-0279).
 constexpr std::uint64_t kSmallBare = 1600 * kKib, kSmallBareOfMore = 3584 * kKib,
                         kSmallBareOfFour = 4672 * kKib;
 
-void add_lines(std::vector<Wish>& wishes, const ArenaUse& use) {
+void add_lines(std::vector<PartSize>& sizes, const ArenaUse& use) {
   const std::uint64_t integers = use.floats_only ? 256 * kKib : 4 * kMib + kPage;
-  wishes.push_back(
+  sizes.push_back(
       {ArenaPart::flagged, true, std::min(64 * kKib, integers), integers, integers, 64 * kKib});
   const std::uint64_t small = use.ranks == 2 ? kSmallBare : kSmallBareOfMore;
   const std::uint64_t first = use.ranks == 4 ? kSmallBareOfFour : small;
-  if (use.two_tiers) wishes.push_back({ArenaPart::bare, true, 256 * kKib, first, first, 64 * kKib});
+  if (use.two_tiers) sizes.push_back({ArenaPart::bare, true, 256 * kKib, first, first, 64 * kKib});
   // A two_shot that uses its lines again has 24 MiB of them at most. Chains and two ranks' hops go
   // in the fewer pieces the more there are.
   const std::uint64_t best = use.ranks == 2 ? 64 * kMib : use.ranks <= 4 ? 96 * kMib : 40 * kMib;
   const std::uint64_t good = use.ranks == 2 ? 24 * kMib : use.ranks <= 4 ? 32 * kMib : 20 * kMib;
   const std::uint64_t least = !use.two_tiers ? small / 2 : use.ranks > 4 ? 20 * kMib : 2 * small;
-  wishes.push_back(
-      {ArenaPart::bare, !use.two_tiers, std::min(least, good), good, best, 256 * kKib});
+  sizes.push_back({ArenaPart::bare, !use.two_tiers, std::min(least, good), good, best, 256 * kKib});
 }
 
 /// Slots of 24 KiB take 4 ranks 4 to 5 % longer than of 48; of 64 they take 1 to 2 % longer again,
 /// since fewer are cached (E-0269, E-0270). Two ranks' exchanges borrow the slots, so there are
 /// four times as many bytes as tiles take.
-void add_tiles(std::vector<Wish>& wishes, const ArenaUse& use) {
+void add_tiles(std::vector<PartSize>& sizes, const ArenaUse& use) {
   if (use.tiled_blocks == 0) return;
   const std::uint64_t slots = tile_slots(use.ranks, use.tiled_blocks) * (use.ranks == 2 ? 4 : 1);
   const std::uint64_t least = use.ranks <= 8 ? 16 : 8;
   const std::uint64_t best = use.ranks == 3 || use.ranks == 4 ? 48 : 64;
   const std::uint64_t good = use.ranks == 2 ? 32 : 48;
-  wishes.push_back({ArenaPart::tiles, !use.two_tiers, slots * least * kKib, slots * good * kKib,
-                    slots * best * kKib, slots * kKib});
+  sizes.push_back({ArenaPart::tiles, !use.two_tiers, slots * least * kKib, slots * good * kKib,
+                   slots * best * kKib, slots * kKib});
 }
 
-void add_copies(std::vector<Wish>& wishes, const ArenaUse& use) {
-  const auto wish = [&](std::uint64_t slots, std::uint64_t least, std::uint64_t good,
+void add_copies(std::vector<PartSize>& sizes, const ArenaUse& use) {
+  const auto size = [&](std::uint64_t slots, std::uint64_t least, std::uint64_t good,
                         std::uint64_t best) {
-    wishes.push_back({ArenaPart::copies, !use.two_tiers, slots * least, slots * good, slots * best,
-                      slots * 64 * kKib});
+    sizes.push_back({ArenaPart::copies, !use.two_tiers, slots * least, slots * good, slots * best,
+                     slots * 64 * kKib});
   };
   const std::uint64_t slots = rotation_slots(use.ranks), best = rotation_slot_bytes(use.ranks);
   if (use.exchanges && use.ranks == 2)
-    wish(slots, 4 * kMib, 12 * kMib, best);
+    size(slots, 4 * kMib, 12 * kMib, best);
   else if (use.exchanges)
-    wish(slots, 2 * kMib, best / 4, best);
+    size(slots, 2 * kMib, best / 4, best);
   else if (use.rings) {
     // With the slots of tiles, which they borrow, pieces of 24 to 32 MiB.
     const std::uint64_t more = use.ranks <= 4 ? 18 * kMib : 9 * kMib;
-    wish(kRingSlots, use.ranks <= 4 ? 4 * kMib : kMib, more, more);
+    size(kRingSlots, use.ranks <= 4 ? 4 * kMib : kMib, more, more);
   }
 }
 
-void add_plans(std::vector<Wish>& wishes, const ArenaUse& use) {
+void add_plans(std::vector<PartSize>& sizes, const ArenaUse& use) {
   if (!use.plans) return;
-  const std::uint64_t asked = use.plan_scratch;
-  if (asked != 0)
-    wishes.push_back({ArenaPart::scratch, !use.two_tiers, asked, asked, asked, kPage});
+  const std::uint64_t requested = use.plan_scratch;
+  if (requested != 0)
+    sizes.push_back({ArenaPart::scratch, !use.two_tiers, requested, requested, requested, kPage});
   else
-    wishes.push_back({ArenaPart::scratch, !use.two_tiers, 4 * kMib,
-                      (use.ranks == 2 ? 16 : 4) * kMib, 64 * kMib, kMib});
-  wishes.push_back({ArenaPart::inbox, !use.two_tiers, kMib, 2 * kMib, 16 * kMib, kMib});
+    sizes.push_back({ArenaPart::scratch, !use.two_tiers, 4 * kMib, (use.ranks == 2 ? 16 : 4) * kMib,
+                     64 * kMib, kMib});
+  sizes.push_back({ArenaPart::inbox, !use.two_tiers, kMib, 2 * kMib, 16 * kMib, kMib});
 }
 
 /// Lines of two ranks that only move are no faster with more, and tiles no faster than lines. From
 /// 24 MiB on copy engines have all that they need (docs/design/memory_tiers.md).
-std::vector<Wish> wishes_of_pair(const ArenaUse& use) {
-  std::vector<Wish> wishes = {
+std::vector<PartSize> part_sizes_of_pair(const ArenaUse& use) {
+  std::vector<PartSize> sizes = {
       whole(ArenaPart::flagged, kPage),
       {ArenaPart::bare, true, 256 * kKib, kSmallBare, kSmallBare, 64 * kKib}};
   const bool is_small_tier = !use.two_tiers;
   const std::uint64_t slots = rotation_slots(2);
   if (use.exchanges)
-    wishes.push_back({ArenaPart::copies, is_small_tier, slots * 4 * kMib, slots * 6 * kMib,
-                      slots * rotation_slot_bytes(2), slots * 64 * kKib});
-  if (!use.plans) return wishes;
-  wishes.push_back({ArenaPart::scratch, is_small_tier, kMib, kMib, 16 * kMib, 64 * kKib});
-  wishes.push_back({ArenaPart::inbox, is_small_tier, 256 * kKib, 256 * kKib, kMib, 64 * kKib});
-  return wishes;
+    sizes.push_back({ArenaPart::copies, is_small_tier, slots * 4 * kMib, slots * 6 * kMib,
+                     slots * rotation_slot_bytes(2), slots * 64 * kKib});
+  if (!use.plans) return sizes;
+  sizes.push_back({ArenaPart::scratch, is_small_tier, kMib, kMib, 16 * kMib, 64 * kKib});
+  sizes.push_back({ArenaPart::inbox, is_small_tier, 256 * kKib, 256 * kKib, kMib, 64 * kKib});
+  return sizes;
 }
 
-std::vector<Wish> wishes_of(const ArenaUse& use) {
-  if (use.moves_only) return wishes_of_pair(use);
-  std::vector<Wish> wishes;
+std::vector<PartSize> part_sizes_of(const ArenaUse& use) {
+  if (use.moves_only) return part_sizes_of_pair(use);
+  std::vector<PartSize> sizes;
   if (use.message_slot_bytes != 0) {
-    wishes.push_back(whole(ArenaPart::message_slots, use.message_slot_bytes));
-    wishes.push_back(whole(ArenaPart::message_lines, use.message_line_bytes));
+    sizes.push_back(whole(ArenaPart::message_slots, use.message_slot_bytes));
+    sizes.push_back(whole(ArenaPart::message_lines, use.message_line_bytes));
   }
-  add_lines(wishes, use);
-  add_plans(wishes, use);
-  add_tiles(wishes, use);
-  add_copies(wishes, use);
+  add_lines(sizes, use);
+  add_plans(sizes, use);
+  add_tiles(sizes, use);
+  add_copies(sizes, use);
   if (use.ranks == 1)  // it sends nothing to anybody
-    for (Wish& wish : wishes) wish.good = wish.best = wish.least;
-  return wishes;
+    for (PartSize& size : sizes) size.good = size.best = size.least;
+  return sizes;
 }
 
 /// From what each has got towards what `aim` says, by equal shares of the way; what their steps
 /// leave goes to the first that can use it.
-void raise(std::vector<Wish>& wishes, std::uint64_t Wish::* aim, std::uint64_t& left) {
-  const auto want = [&](const Wish& wish) {
-    return wish.got == 0 || wish.got >= wish.*aim ? 0 : wish.*aim - wish.got;
+void raise(std::vector<PartSize>& sizes, std::uint64_t PartSize::* aim, std::uint64_t& left) {
+  const auto want = [&](const PartSize& size) {
+    return size.got == 0 || size.got >= size.*aim ? 0 : size.*aim - size.got;
   };
   std::uint64_t all = 0;
-  for (const Wish& wish : wishes)
-    if (want(wish) != 0) all += wish.cost(wish.*aim) - wish.cost(wish.got);
+  for (const PartSize& size : sizes)
+    if (want(size) != 0) all += size.cost(size.*aim) - size.cost(size.got);
   if (all == 0) return;
   const std::uint64_t share = std::min(all, left);
-  const auto give = [&](Wish& wish, std::uint64_t most) {
-    const std::uint64_t more = most >= want(wish) ? want(wish) : most / wish.step * wish.step;
-    const std::uint64_t cost = wish.cost(wish.got + more) - wish.cost(wish.got);
+  const auto give = [&](PartSize& size, std::uint64_t most) {
+    const std::uint64_t more = most >= want(size) ? want(size) : most / size.step * size.step;
+    const std::uint64_t cost = size.cost(size.got + more) - size.cost(size.got);
     if (cost > left) return;
-    wish.got += more;
+    size.got += more;
     left -= cost;
   };
   constexpr std::uint64_t kParts = 1 << 20;  // of the way; no product of two sizes overflows
@@ -156,10 +157,10 @@ void raise(std::vector<Wish>& wishes, std::uint64_t Wish::* aim, std::uint64_t& 
           ? kParts
           : static_cast<std::uint64_t>(static_cast<double>(share) / static_cast<double>(all) *
                                        static_cast<double>(kParts));
-  for (Wish& wish : wishes)
-    give(wish, want(wish) / kParts * parts + want(wish) % kParts * parts / kParts);
-  for (Wish& wish : wishes)
-    give(wish, left / arena_parts()[static_cast<std::size_t>(wish.part)].halves);
+  for (PartSize& size : sizes)
+    give(size, want(size) / kParts * parts + want(size) % kParts * parts / kParts);
+  for (PartSize& size : sizes)
+    give(size, left / arena_parts()[static_cast<std::size_t>(size.part)].halves);
 }
 
 std::string megabytes(std::uint64_t bytes) { return text((bytes + 500000) / 1000000, " MB"); }
@@ -208,38 +209,38 @@ namespace {
 
 /// Without the pairs.
 ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string& budget) {
-  std::vector<Wish> wishes = wishes_of(use);
+  std::vector<PartSize> sizes = part_sizes_of(use);
   ArenaTiers tiers;
   tiers.budget = budget;
   // Each room ends at a grain.
   const std::uint64_t apart =
       kHeaderBytes + bytes % kArenaGrainBytes + (use.two_tiers ? kArenaGrainBytes : 0);
   std::uint64_t left = bytes > apart ? bytes - apart : 0;
-  for (Wish& wish : wishes) {
-    const std::uint64_t cost = wish.cost(wish.least);
+  for (PartSize& size : sizes) {
+    const std::uint64_t cost = size.cost(size.least);
     if (cost <= left) {
-      wish.got = wish.least;
+      size.got = size.least;
       left -= cost;
     } else {
-      tiers.lacking.push_back({wish.part, cost, left});
+      tiers.lacking.push_back({size.part, cost, left});
     }
-    if (wish.got == 0 && wish.is_small_tier && wish.part == ArenaPart::bare)
+    if (size.got == 0 && size.is_small_tier && size.part == ArenaPart::bare)
       throw Error(ErrorCode::invalid_argument,
                   text(budget, " leaves ", megabytes(left), " for bare lines of ", use.ranks,
                        " ranks, which want ", megabytes(cost), " at least; give more"));
   }
   // Small calls go in one piece wherever no part is left out for it.
-  for (Wish& wish : wishes) {
-    const std::uint64_t more = wish.cost(wish.good) - wish.cost(wish.got);
-    if (!use.two_tiers || !wish.is_small_tier || wish.part != ArenaPart::bare || more > left)
+  for (PartSize& size : sizes) {
+    const std::uint64_t more = size.cost(size.good) - size.cost(size.got);
+    if (!use.two_tiers || !size.is_small_tier || size.part != ArenaPart::bare || more > left)
       continue;
-    wish.got = wish.good;
+    size.got = size.good;
     left -= more;
   }
-  raise(wishes, &Wish::good, left);
-  raise(wishes, &Wish::best, left);
-  for (const Wish& wish : wishes)
-    (wish.is_small_tier ? tiers.small : tiers.large).of(wish.part) = wish.got;
+  raise(sizes, &PartSize::good, left);
+  raise(sizes, &PartSize::best, left);
+  for (const PartSize& size : sizes)
+    (size.is_small_tier ? tiers.small : tiers.large).of(size.part) = size.got;
   tiers.small.tile_blocks = tiers.large.tile_blocks = use.tiled_blocks;
   return tiers;
 }

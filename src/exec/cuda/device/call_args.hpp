@@ -10,7 +10,7 @@ inline constexpr int kMaxSources = 16;  ///< of one reduction
 inline constexpr int kFlagsPerPair = 256;
 
 /// What went wrong in a kernel, in pinned host memory; `code` is written last.
-struct Fault {
+struct KernelFault {
   std::uint32_t code;   ///< FaultCode
   std::uint32_t peer;   ///< the rank waited for, or kNoPeer
   std::uint32_t where;  ///< fused kernels: the 16-byte unit; lanes: the op's index
@@ -45,7 +45,7 @@ struct DeviceState {
 struct StopPage {
   std::uint32_t stop;  ///< kFaultAborted or kFaultLost: kernels wait no longer
   std::uint32_t unused[15];
-  Fault fault;
+  KernelFault fault;
 };
 
 /// What the kernel is told that looks for a lost rank behind another library's part of a call.

@@ -11,7 +11,7 @@
 namespace plait::cuda {
 
 /// Device memory of a call. scalars: premul_sum, one a rank, or empty.
-struct Buffers {
+struct CallBuffers {
   const void* input = nullptr;
   void* output = nullptr;
   std::span<const double> scalars;
@@ -22,7 +22,7 @@ inline void set_scalars(CallArgs& args, std::span<const double> scalars) {
     args.scalars[i] = i < scalars.size() ? scalars[i] : 1.0;
 }
 
-inline void set_buffers(CallArgs& args, const Buffers& buffers) {
+inline void set_buffers(CallArgs& args, const CallBuffers& buffers) {
   args.input = buffers.input;
   args.output = buffers.output;
   set_scalars(args, buffers.scalars);

@@ -41,13 +41,13 @@ class EventMarker final : public Marker {
 
   StreamPlace place(Stream stream) const override {
     StreamPlace found;
-    const char* asked = "";
+    const char* function = "";
     // A default stream is the current context's; others have one of their own.
     if (reinterpret_cast<std::uint64_t>(stream) > kLastDefaultStream &&
-        look(stream, found, asked) == kSuccess)
+        look(stream, found, function) == kSuccess)
       return found;
     const std::optional<Current> there = in_context();
-    require(look(stream, found, asked), asked);
+    require(look(stream, found, function), function);
     return found;
   }
   bool capturing(Stream stream) const {
@@ -105,10 +105,10 @@ class EventMarker final : public Marker {
   }
 
  private:
-  /// asked: the driver's function that answered last.
-  Result look(Stream stream, StreamPlace& found, const char*& asked) const {
+  /// function: the driver's function that answered last.
+  Result look(Stream stream, StreamPlace& found, const char*& function) const {
     int status = kCaptureNone;
-    asked = "stream_capture_info";
+    function = "stream_capture_info";
     const Result result =
         api_->stream_capture_info(stream, &status, &found.capture, nullptr, nullptr, nullptr);
     if (result != kSuccess) return result;
@@ -117,7 +117,7 @@ class EventMarker final : public Marker {
       return kSuccess;
     }
     found.capture = 0;
-    asked = "stream_id";
+    function = "stream_id";
     return api_->stream_id(stream, &found.stream);
   }
   std::optional<Current> in_context() const {

@@ -14,7 +14,7 @@
 namespace plait::cuda {
 namespace {
 
-constexpr const char* kNames[kFamilies] = {
+constexpr const char* kNames[kKernelFamilies] = {
     "one_shot and two_shot", "hop and line_chain", "tiled", "message",
     "bulk message",          "copy engine",        "plan"};
 constexpr std::size_t kMostArgumentBytes = 4096;  // of a kernel; compute capabilities before 9.0
@@ -60,30 +60,34 @@ void add_pieces(KernelUses& uses, const Request& request) {
     uses[piece_kernel(request.type, request.op, sources)] = {};
 }
 
-KernelUses uses_of(Family family, int ranks) {
+KernelUses uses_of(KernelFamily family, int ranks) {
   KernelUses uses;
   switch (family) {
-    case Family::messages: uses["plait_messages"] = {2 * kMessageTeamThreads, 0}; break;
-    case Family::bulk_messages:
+    case KernelFamily::messages: uses["plait_messages"] = {2 * kMessageTeamThreads, 0}; break;
+    case KernelFamily::bulk_messages:
       uses["plait_messages"] = {2 * kMessageTeamThreads, 2 * kMessageTeamBytes};
       break;
-    case Family::engines: uses["plait_engine_step"] = uses["plait_engine_end"] = {32, 0}; break;
-    case Family::lanes: uses["plait_end_call"] = uses["plait_fail_if_peer_lost"] = {1, 0}; break;
+    case KernelFamily::engines:
+      uses["plait_engine_step"] = uses["plait_engine_end"] = {32, 0};
+      break;
+    case KernelFamily::lanes:
+      uses["plait_end_call"] = uses["plait_fail_if_peer_lost"] = {1, 0};
+      break;
     default: break;
   }
   for (const Request& request : requests_of(ranks)) switch (family) {
-      case Family::lines: add_lines(uses, request); break;
-      case Family::hop:
+      case KernelFamily::lines: add_lines(uses, request); break;
+      case KernelFamily::hop:
         uses[hop_kernel(request, false)] = {};
         for (const bool is_long : {false, true}) uses[chain_kernel(request, is_long)] = {};
         if (has_short_hop(request)) uses[hop_kernel(request, true)] = {kShortHopThreads, 0};
         break;
-      case Family::tiled:
+      case KernelFamily::tiled:
         for (const bool fold : {false, true})
           uses[tiled_kernel(request, fold)] = {kTileThreads, kTileSharedBytes};
         break;
-      case Family::engines: add_pieces(uses, request); break;
-      case Family::lanes: uses[lane_kernel(request)] = {}; break;
+      case KernelFamily::engines: add_pieces(uses, request); break;
+      case KernelFamily::lanes: uses[lane_kernel(request)] = {}; break;
       default: break;
     }
   return uses;
@@ -160,26 +164,26 @@ class KernelTrial {
 KernelFamilies::KernelFamilies(Kernels& kernels, Device device, int rank, int ranks, Stream stream,
                                const Exchange& exchange) {
   KernelTrial trial(kernels, device, stream);
-  FamilyProbe mine[kFamilies];
-  for (std::size_t i = 0; i < kFamilies; ++i)
-    mine[i] = trial.probe(uses_of(static_cast<Family>(i), ranks));
+  FamilyProbe mine[kKernelFamilies];
+  for (std::size_t i = 0; i < kKernelFamilies; ++i)
+    mine[i] = trial.probe(uses_of(static_cast<KernelFamily>(i), ranks));
   PLAIT_CUDA_CALL(stream_synchronize, stream);
   const std::vector<std::string> shown =
       exchange(std::string(reinterpret_cast<const char*>(mine), sizeof mine));
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
-    FamilyProbe probed[kFamilies];
+    FamilyProbe probed[kKernelFamilies];
     if (shown[peer].size() != sizeof probed)
       throw Error(ErrorCode::mismatch, text("rank ", peer, " shows ", shown[peer].size(),
                                             " bytes for its kernels, wanted ", sizeof probed));
     std::memcpy(probed, shown[peer].data(), sizeof probed);
-    for (std::size_t i = 0; i < kFamilies; ++i) {
+    for (std::size_t i = 0; i < kKernelFamilies; ++i) {
       FamilySupport& found = found_[i];
       found.blocks_at_once = std::min(found.blocks_at_once, probed[i].blocks_at_once);
       if (probed[i].blocks_at_once == 0 && found.why_not.empty())
         found.why_not = text("rank ", peer, "'s GPU: ", probed[i].why_not);
     }
   }
-  for (std::size_t i = 0; rank == 0 && i < kFamilies; ++i)
+  for (std::size_t i = 0; rank == 0 && i < kKernelFamilies; ++i)
     if (!found_[i].why_not.empty())
       log(LogLevel::info, rank, text("no ", kNames[i], " kernels: ", found_[i].why_not));
 }

@@ -11,8 +11,8 @@
 
 namespace plait::cuda {
 
-enum class Family { lines, hop, tiled, messages, bulk_messages, engines, lanes };
-inline constexpr std::size_t kFamilies = 7;
+enum class KernelFamily { lines, hop, tiled, messages, bulk_messages, engines, lanes };
+inline constexpr std::size_t kKernelFamilies = 7;
 
 class KernelFamilies {
  public:
@@ -21,19 +21,21 @@ class KernelFamilies {
   KernelFamilies(Kernels& kernels, Device device, int rank, int ranks, Stream stream,
                  const Exchange& exchange);
 
-  bool runs(Family family) const { return blocks_at_once(family) != 0; }
+  bool runs(KernelFamily family) const { return blocks_at_once(family) != 0; }
   /// Blocks of any of its kernels that run at once, on the GPU that has room for the fewest.
-  unsigned blocks_at_once(Family family) const { return of(family).blocks_at_once; }
+  unsigned blocks_at_once(KernelFamily family) const { return of(family).blocks_at_once; }
   /// Which rank's GPU lacks what; empty where the family runs.
-  const std::string& why_not(Family family) const { return of(family).why_not; }
+  const std::string& why_not(KernelFamily family) const { return of(family).why_not; }
 
  private:
   struct FamilySupport {
     unsigned blocks_at_once = ~0u;
     std::string why_not;
   };
-  const FamilySupport& of(Family family) const { return found_[static_cast<std::size_t>(family)]; }
-  std::array<FamilySupport, kFamilies> found_;
+  const FamilySupport& of(KernelFamily family) const {
+    return found_[static_cast<std::size_t>(family)];
+  }
+  std::array<FamilySupport, kKernelFamilies> found_;
 };
 
 }  // namespace plait::cuda

@@ -58,7 +58,7 @@ __device__ inline unsigned record_fault(DeviceState* state, StopPage* stop_page,
                                         unsigned peer, unsigned where, unsigned lane) {
   if (atomicCAS(&state->failed, unsigned{kNoFault}, unsigned{kFaultBeingReported}) != kNoFault)
     return fault_of(state);
-  volatile Fault* fault = &stop_page->fault;
+  volatile KernelFault* fault = &stop_page->fault;
   fault->peer = peer;
   fault->where = where;
   fault->lane = lane;

@@ -69,11 +69,11 @@ __device__ inline float from_fp16(std::uint16_t code);
 // One struct a type: how it is stored, in what it accumulates, and the two conversions. Floats of
 // 16 bits also go down in pairs: kNan is their canonical NaN, which pair() does not give.
 template <DataType kType>
-struct Number;
+struct DeviceNumber;
 
 #define PLAIT_INTEGER(name, stored)                     \
   template <>                                           \
-  struct Number<DataType::name> {                       \
+  struct DeviceNumber<DataType::name> {                 \
     using Stored = stored;                              \
     using Wide = stored;                                \
     static constexpr bool kFloat = false;               \
@@ -91,7 +91,7 @@ PLAIT_INTEGER(uint64, std::uint64_t)
 #undef PLAIT_INTEGER
 
 template <>
-struct Number<DataType::fp32> {
+struct DeviceNumber<DataType::fp32> {
   using Stored = float;
   using Wide = float;
   static constexpr bool kFloat = true;
@@ -100,7 +100,7 @@ struct Number<DataType::fp32> {
 };
 
 template <>
-struct Number<DataType::fp64> {
+struct DeviceNumber<DataType::fp64> {
   using Stored = double;
   using Wide = double;
   static constexpr bool kFloat = true;
@@ -112,7 +112,7 @@ struct Number<DataType::fp64> {
 
 #define PLAIT_HALF_FLOAT(name, widened, paired, nan)                         \
   template <>                                                                \
-  struct Number<DataType::name> {                                            \
+  struct DeviceNumber<DataType::name> {                                      \
     using Stored = std::uint16_t;                                            \
     using Wide = float;                                                      \
     static constexpr bool kFloat = true;                                     \
@@ -129,7 +129,7 @@ PLAIT_HALF_FLOAT(fp16, from_fp16(x), pair_of_fp16, 0x7e00u)
 
 #define PLAIT_SMALL_FLOAT(name, stored, exponent, mantissa, inf)                      \
   template <>                                                                         \
-  struct Number<DataType::name> {                                                     \
+  struct DeviceNumber<DataType::name> {                                               \
     using Stored = stored;                                                            \
     using Wide = float;                                                               \
     static constexpr bool kFloat = true;                                              \
@@ -197,7 +197,7 @@ __device__ inline typename N::Wide combine(int op, typename N::Wide a, typename 
 /// Accumulates units of one type, source by source.
 template <DataType kType, int kOp>
 struct Accumulator {
-  using N = Number<kType>;
+  using N = DeviceNumber<kType>;
   using Stored = typename N::Stored;
   using Wide = typename N::Wide;
   static constexpr int kPerUnit = 16 / sizeof(Stored);

@@ -37,7 +37,7 @@ const Engine& scatters_for(const Engine& engine) {
   return &engine == &copy_rotation_engine() ? engine : tiled_engine();
 }
 
-class Beside : public Ready {
+class Beside : public PreparedCall {
  public:
   /// scatters: the engine that reduces what host memory then brings.
   Beside(const Engine& engine, const Engine& scatters, const Request& request, const Tuning& tuning,
@@ -60,7 +60,7 @@ class Beside : public Ready {
       alone_.blocks = std::min(alone_.blocks, static_cast<int>(rank.group().blocks_leaving_sms()));
   }
 
-  void enqueue(const Buffers& buffers, Stream stream) override {
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
     CallArgs call = call_;
     set_buffers(call, buffers);
     const bool corrected = cores_.chunks == 0 && may_correct_ && !rank_.is_capturing(stream);
@@ -88,7 +88,7 @@ class Beside : public Ready {
  private:
   /// The engine's part is never empty: no cut takes the whole message.
   template <class Part>
-  void run(Part& part, std::uint64_t from, std::uint64_t part_bytes, const Buffers& buffers,
+  void run(Part& part, std::uint64_t from, std::uint64_t part_bytes, const CallBuffers& buffers,
            Stream stream) {
     Request rest = request_;
     rest.count = (bytes_ - part_bytes) / bytes_of(request_.type);
@@ -98,7 +98,7 @@ class Beside : public Ready {
   }
 
   /// This rank's part of the results of a segment into its place.
-  void scatter(const GatherSegment& segment, const Buffers& buffers, Stream stream) {
+  void scatter(const GatherSegment& segment, const CallBuffers& buffers, Stream stream) {
     Request request = request_;
     request.collective = Collective::reduce_scatter;
     request.count = segment.part_bytes / bytes_of(request.type);
@@ -107,7 +107,7 @@ class Beside : public Ready {
         ->enqueue(behind(buffers, segment.from, segment.from + mine), stream);
   }
 
-  static Buffers behind(const Buffers& buffers, std::uint64_t input, std::uint64_t output) {
+  static CallBuffers behind(const CallBuffers& buffers, std::uint64_t input, std::uint64_t output) {
     return {static_cast<const char*>(buffers.input) + input,
             static_cast<char*>(buffers.output) + output, buffers.scalars};
   }
@@ -122,7 +122,7 @@ class Beside : public Ready {
   const int permille_;
   Tuning alone_;
   CallArgs call_{};
-  std::unique_ptr<Ready> whole_;
+  std::unique_ptr<PreparedCall> whole_;
 };
 
 bool gathers(const Engine& engine, const Tuning& tuning) {
@@ -146,7 +146,7 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
       return "CPU cores take a part of calls that come once there is room for large ones";
     if (request.collective != Collective::all_reduce || request.ranks < 2)
       return "CPU cores take a part of all_reduces of several ranks";
-    if (!group.has_host_reducer || !group.runs(Family::engines))
+    if (!group.has_host_reducer || !group.runs(KernelFamily::engines))
       return "there is no host memory in which CPU cores could take a part";
   }
   if (tuning.host_permille > 0 && !exchanges_it(engine) && !can_gather(engine, request, group))
@@ -194,8 +194,8 @@ Plan plan_through(const Engine& engine, const Topology& topology, const Request&
   return made;
 }
 
-std::unique_ptr<Ready> prepare_beside_host(const Engine& engine, const Request& request,
-                                           const Tuning& tuning, EngineRank& rank) {
+std::unique_ptr<PreparedCall> prepare_beside_host(const Engine& engine, const Request& request,
+                                                  const Tuning& tuning, EngineRank& rank) {
   if (tuning.host_cpu_permille > 0 || gathers(engine, tuning) ||
       may_correct(engine, request, tuning, rank.group()))
     return std::make_unique<Beside>(engine, scatters_for(engine), request, tuning, rank);

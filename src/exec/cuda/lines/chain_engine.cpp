@@ -71,7 +71,7 @@ Launch launch_of(const Request& request, const Tuning& tuning, const Group& grou
   return made;
 }
 
-class ChainReady : public Ready {
+class ChainReady : public PreparedCall {
  public:
   ChainReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
@@ -92,7 +92,7 @@ class ChainReady : public Ready {
     args_.workers = launch_.workers();
   }
 
-  void enqueue(const Buffers& buffers, Stream stream) override {
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
     if (args_.shape.bytes == 0) return;
     LongChainArgs args = args_;
     set_scalars(args, buffers.scalars);
@@ -122,7 +122,7 @@ class ChainEngine : public Engine {
   }
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
-    if (!group.runs(Family::hop)) return group.lacks(Family::hop);
+    if (!group.runs(KernelFamily::hop)) return group.lacks(KernelFamily::hop);
     if (const std::string why = why_no_chain(request); !why.empty()) return why;
     const LineCut lines = launch_of(request, tuning, group).cut;
     const bool is_worth_it = lines.pieces <= kMostLinePieces || tuning.tile_units != 0 ||
@@ -140,8 +140,8 @@ class ChainEngine : public Engine {
     set_launch(made, launch.spread, together(request), kBareLineBytes);
     return made;
   }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
+  std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                        EngineRank& rank) const override {
     return std::make_unique<ChainReady>(request, tuning, rank);
   }
 };

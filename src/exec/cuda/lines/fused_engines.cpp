@@ -39,7 +39,7 @@ constexpr std::uint64_t kLeastUnderWay = 512 << 10;
 /// Of a longer message plans would be long to prove.
 constexpr std::uint64_t kMostShotSteps = 128;
 
-class FusedReady : public Ready {
+class FusedReady : public PreparedCall {
  public:
   FusedReady(EngineRank& rank, Function kernel, const LongShotArgs& args, const FusedLaunch& launch)
       : rank_(rank),
@@ -48,7 +48,7 @@ class FusedReady : public Ready {
         spread_(launch.spread),
         is_long_(launch.is_long) {}
 
-  void enqueue(const Buffers& buffers, Stream stream) override {
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
     if (args_.count == 0) return;
     LongShotArgs args = args_;
     set_scalars(args, buffers.scalars);
@@ -75,7 +75,7 @@ class FusedEngine : public Engine {
 
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
-    if (!group.runs(Family::lines)) return group.lacks(Family::lines);
+    if (!group.runs(KernelFamily::lines)) return group.lacks(KernelFamily::lines);
     const FusedLaunch launch = launch_of(request, tuning, group);
     if (!launch.fits)
       return text("its lines do not fit into half an inbox of ",
@@ -99,8 +99,8 @@ class FusedEngine : public Engine {
     return made;
   }
 
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
+  std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                        EngineRank& rank) const override {
     const Group& group = rank.group();
     const bool bare = is_bare(request, tuning);
     const FusedLaunch launch = launch_of(request, tuning, group);

@@ -33,7 +33,7 @@ Spread spread_of(const Request& request, const Tuning& tuning, const Group& grou
                      tuning, group);
 }
 
-class HopReady : public Ready {
+class HopReady : public PreparedCall {
  public:
   HopReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
@@ -51,7 +51,7 @@ class HopReady : public Ready {
     if (is_short_) args_ = short_hop_args(args_);  // its buffers come with each call
   }
 
-  void enqueue(const Buffers& buffers, Stream stream) override {
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
     if (is_short_) {
       ShortHopArgs args = args_;
       set_scalars(args, buffers.scalars);
@@ -89,7 +89,7 @@ class HopEngine : public Engine {
     return info;
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
-    if (!group.runs(Family::hop)) return group.lacks(Family::hop);
+    if (!group.runs(KernelFamily::hop)) return group.lacks(KernelFamily::hop);
     const std::uint64_t pieces = cut(request, group).pieces;
     if (pieces != 0 && (pieces <= kMostLinePieces || group.has_lines_alone())) return "";
     return text("its lines do not fit into ", kMostLinePieces, " times half an inbox of ",
@@ -104,8 +104,8 @@ class HopEngine : public Engine {
     if (is_short_hop(request, cut(request, group), spread)) made.params["short"] = 1;
     return made;
   }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
+  std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                        EngineRank& rank) const override {
     return std::make_unique<HopReady>(request, tuning, rank);
   }
 };

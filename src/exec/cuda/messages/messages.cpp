@@ -36,7 +36,8 @@ std::uint32_t element_of(std::uint64_t bits) {
 
 std::uint64_t address(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
 
-MessageWork work_of(const Message& message, const Message* kept, const MessageSpread& spread) {
+MessageWork work_of(const MessageEnd& message, const MessageEnd* kept,
+                    const MessageSpread& spread) {
   MessageWork work{};
   const MessageCut cut = cut_message(message.bytes, spread);
   work.memory = static_cast<char*>(message.memory);
@@ -58,11 +59,11 @@ MessageWork work_of(const Message& message, const Message* kept, const MessageSp
 }
 
 /// Messages of one direction with each peer, in order.
-using Queues = std::map<std::pair<int, bool>, std::deque<Message>>;
+using Queues = std::map<std::pair<int, bool>, std::deque<MessageEnd>>;
 
-Queues queues_of(const std::vector<Message>& messages, int ranks) {
+Queues queues_of(const std::vector<MessageEnd>& messages, int ranks) {
   Queues queues;
-  for (const Message& message : messages) {
+  for (const MessageEnd& message : messages) {
     if (message.peer < 0 || message.peer >= ranks)
       throw Error(ErrorCode::invalid_argument,
                   text("a message with rank ", message.peer, ": wanted 0 to ", ranks - 1));
@@ -71,19 +72,19 @@ Queues queues_of(const std::vector<Message>& messages, int ranks) {
   return queues;
 }
 
-Message take_first(std::deque<Message>& queue) {
-  const Message first = queue.front();
+MessageEnd take_first(std::deque<MessageEnd>& queue) {
+  const MessageEnd first = queue.front();
   queue.pop_front();
   return first;
 }
 
 /// Works that move together, and what their launch is told of them.
-struct Together {
+struct MessageBatch {
   std::vector<MessageWork> works;
   MessageArgs args{};
 };
 
-void check_kept(const std::deque<Message>& out, const std::deque<Message>& in, int rank) {
+void check_kept(const std::deque<MessageEnd>& out, const std::deque<MessageEnd>& in, int rank) {
   if (out.empty() != in.empty() || (!out.empty() && out.front().bytes != in.front().bytes))
     throw Error(ErrorCode::invalid_argument,
                 text("rank ", rank, " sends itself ", out.empty() ? 0 : out.front().bytes,
@@ -92,14 +93,14 @@ void check_kept(const std::deque<Message>& out, const std::deque<Message>& in, i
 }
 
 /// At most so many of each direction with one rank.
-void add_peer(Together& all, Queues& queues, int peer, int rank, std::size_t most,
+void add_peer(MessageBatch& all, Queues& queues, int peer, int rank, std::size_t most,
               const MessageSpread& spread) {
-  std::deque<Message>& out = queues[{peer, true}];
-  std::deque<Message>& in = queues[{peer, false}];
+  std::deque<MessageEnd>& out = queues[{peer, true}];
+  std::deque<MessageEnd>& in = queues[{peer, false}];
   MessageArgs& args = all.args;
   const auto count = [&] { return static_cast<std::uint16_t>(all.works.size()); };
   const std::uint16_t before = count();
-  const auto add = [&](MessageSide side, std::deque<Message>& queue) {
+  const auto add = [&](MessageSide side, std::deque<MessageEnd>& queue) {
     args.first[side][args.peers] = count();
     for (std::size_t i = 0; i < most && !queue.empty(); ++i)
       all.works.push_back(work_of(take_first(queue), nullptr, spread));
@@ -111,7 +112,7 @@ void add_peer(Together& all, Queues& queues, int peer, int rank, std::size_t mos
   } else {  // both teams of a block have to do with what is kept
     check_kept(out, in, rank);
     for (std::size_t i = 0; i < most && !out.empty(); ++i, check_kept(out, in, rank)) {
-      const Message kept = take_first(out);
+      const MessageEnd kept = take_first(out);
       all.works.push_back(work_of(take_first(in), &kept, spread));
     }
     for (const MessageSide side : {kSend, kReceive}) {
@@ -138,8 +139,8 @@ void set_blocks(MessageArgs& args, int rank, std::uint32_t host_channels) {
 /// time: so ranks come in pairs, each in one pair a turn, and all go through the turns alike. Where
 /// all are in the same group, the blocks that come first can then go on, and no team need leave its
 /// end (message_ends.cuh).
-Together next_together(Queues& queues, int rank, int ranks, const MessageSpread& spread) {
-  Together all;
+MessageBatch next_batch(Queues& queues, int rank, int ranks, const MessageSpread& spread) {
+  MessageBatch all;
   std::size_t most = 0;
   for (const auto& [whose, queue] : queues) most += queue.size();
   // Where not all fit, as many where a rank has few peers to do with: of two ranks whose groups are
@@ -160,7 +161,7 @@ Together next_together(Queues& queues, int rank, int ranks, const MessageSpread&
 }
 
 /// Those that the last launch has no room for are noted by launches before it.
-void add_launches(std::vector<MessageArgs>& launches, const Together& all) {
+void add_launches(std::vector<MessageArgs>& launches, const MessageBatch& all) {
   for (std::size_t begin = 0; begin < all.works.size(); begin += kMessageWorks) {
     const bool is_last = all.works.size() - begin <= kMessageWorks;
     MessageArgs args = is_last ? all.args : MessageArgs{};
@@ -222,12 +223,12 @@ std::uint64_t message_line_bytes(int ranks, std::uint32_t channels) {
          kFlaggedLineBytes;
 }
 
-std::vector<MessageArgs> plan_messages(const std::vector<Message>& messages, int rank, int ranks,
+std::vector<MessageArgs> plan_messages(const std::vector<MessageEnd>& messages, int rank, int ranks,
                                        const MessageSpread& spread) {
   Queues queues = queues_of(messages, ranks);
   std::vector<MessageArgs> launches;
   while (true) {
-    const Together next = next_together(queues, rank, ranks, spread);
+    const MessageBatch next = next_batch(queues, rank, ranks, spread);
     if (next.works.empty()) return launches;
     add_launches(launches, next);
   }

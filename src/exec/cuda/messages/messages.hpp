@@ -10,7 +10,7 @@ namespace plait::cuda {
 
 /// One end of a message between this rank and `peer`, which may be this rank itself. Those between
 /// the same two ranks match in the order in which they are given.
-struct Message {
+struct MessageEnd {
   bool sends = true;
   int peer = 0;
   void* memory = nullptr;  ///< device memory of any alignment: read where it sends, else written
@@ -63,7 +63,7 @@ std::uint64_t message_line_bytes(int ranks, std::uint32_t channels);
 /// messages is moved in several launches, each with the next of all peers: other ends that are in
 /// groups of that size too must be in a group like it. Error(invalid_argument) where a peer is no
 /// rank, or where what this rank sends itself and what it receives from itself differ.
-std::vector<MessageArgs> plan_messages(const std::vector<Message>& messages, int rank, int ranks,
+std::vector<MessageArgs> plan_messages(const std::vector<MessageEnd>& messages, int rank, int ranks,
                                        const MessageSpread& spread);
 
 }  // namespace plait::cuda

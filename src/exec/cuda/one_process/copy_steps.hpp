@@ -9,8 +9,8 @@
 namespace plait::cuda {
 
 struct CopyStep {
-  enum class Kind { copy, record, wait };
-  Kind kind = Kind::copy;
+  enum class StepKind { copy, record, wait };
+  StepKind kind = StepKind::copy;
   int lane = 0;           ///< index into CopySteps::lanes
   Region dst{}, src{};    ///< copy
   std::size_t event = 0;  ///< record, wait: index into CopySteps::event_lanes

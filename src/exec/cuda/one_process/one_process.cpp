@@ -66,10 +66,10 @@ class OneProcess::Current {
 };
 
 /// One call under way: where lanes, regions and events are.
-class OneProcess::Call {
+class OneProcess::CopyCall {
  public:
-  Call(OneProcess& owner, const BoundCopies& bound, const std::vector<CopyBuffers>& ranks,
-       bool is_timed)
+  CopyCall(OneProcess& owner, const BoundCopies& bound, const std::vector<CopyBuffers>& ranks,
+           bool is_timed)
       : owner_(owner),
         driver_(owner.driver_),
         bound_(bound),
@@ -80,7 +80,7 @@ class OneProcess::Call {
   void begin() {
     for (std::size_t rank = 0; rank < bound_.ranks; ++rank) {
       if (!takes_part(rank)) continue;
-      Gpu& gpu = gpu_of(rank);
+      GpuResources& gpu = gpu_of(rank);
       const Current current(owner_, gpu.context);
       if (bound_.steps.borrows)
         for (const int ordinal : owner_.last_)
@@ -99,12 +99,12 @@ class OneProcess::Call {
     const auto lane = static_cast<std::size_t>(step.lane);
     enter(gpu_of(rank_of(lane)).context);
     switch (step.kind) {
-      case CopyStep::Kind::copy:
+      case CopyStep::StepKind::copy:
         if (is_timed_ && !has_begun_[lane]) note_begin(lane);
         copy(step, stream_of(lane));
         break;
-      case CopyStep::Kind::record: record(event_of(step.event), stream_of(lane)); break;
-      case CopyStep::Kind::wait: wait(stream_of(lane), event_of(step.event)); break;
+      case CopyStep::StepKind::record: record(event_of(step.event), stream_of(lane)); break;
+      case CopyStep::StepKind::wait: wait(stream_of(lane), event_of(step.event)); break;
     }
   }
 
@@ -112,7 +112,7 @@ class OneProcess::Call {
     const std::size_t first = bound_.steps.event_lanes.size();
     std::vector<Event> ended;  // by lane; all before the callers' streams wait for any
     for (std::size_t lane = 0; lane < lanes().size(); ++lane) {
-      Gpu& gpu = gpu_of(rank_of(lane));
+      GpuResources& gpu = gpu_of(rank_of(lane));
       const Event timed = is_timed_ ? timed_end(lane) : nullptr;
       ended.push_back(timed != nullptr ? timed : gpu.events[bound_.events[first + lane]]);
       if (lanes()[lane].is_callers && timed == nullptr) continue;
@@ -128,7 +128,7 @@ class OneProcess::Call {
     owner_.last_.clear();
     for (std::size_t rank = 0; rank < bound_.ranks; ++rank) {
       if (!takes_part(rank)) continue;
-      Gpu& gpu = gpu_of(rank);
+      GpuResources& gpu = gpu_of(rank);
       enter(gpu.context);
       record(gpu.events[kEnd], ranks_[rank].stream);
       owner_.last_.push_back(bound_.ordinals[rank]);
@@ -177,7 +177,7 @@ class OneProcess::Call {
       return static_cast<std::size_t>(lane.rank) == rank;
     });
   }
-  Gpu& gpu_of(std::size_t place) { return owner_.gpus_.at(bound_.ordinals[place]); }
+  GpuResources& gpu_of(std::size_t place) { return owner_.gpus_.at(bound_.ordinals[place]); }
   Stream stream_of(std::size_t lane) {
     const std::size_t rank = rank_of(lane);
     return lanes()[lane].is_callers ? ranks_[rank].stream
@@ -223,10 +223,10 @@ void OneProcess::check(Result result, const char* call) const {
   if (result != kSuccess) require(result, call);
 }
 
-OneProcess::Gpu& OneProcess::gpu(int ordinal) {
+OneProcess::GpuResources& OneProcess::gpu(int ordinal) {
   const auto known = gpus_.find(ordinal);
   if (known != gpus_.end()) return known->second;
-  Gpu made;
+  GpuResources made;
   check(driver_.device_get(&made.device, ordinal), "device_get");
   check(driver_.primary_retain(&made.context, made.device), "primary_retain");
   return gpus_.emplace(ordinal, std::move(made)).first->second;
@@ -248,7 +248,7 @@ void OneProcess::meet(const std::vector<int>& ordinals) {
     }
 }
 
-void OneProcess::provide(Gpu& gpu, std::size_t streams, std::size_t events, bool times) {
+void OneProcess::provide(GpuResources& gpu, std::size_t streams, std::size_t events, bool times) {
   const Current current(*this, gpu.context);
   while (gpu.streams.size() < streams) {
     Stream stream = nullptr;
@@ -272,7 +272,7 @@ void OneProcess::finish_last() {
     check(driver_.event_synchronize(gpus_.at(ordinal).events[kEnd]), "event_synchronize");
 }
 
-void OneProcess::lend_scratch(Gpu& gpu, std::uint64_t bytes) {
+void OneProcess::lend_scratch(GpuResources& gpu, std::uint64_t bytes) {
   if (bytes <= gpu.scratch_bytes) return;
   finish_last();
   const Current current(*this, gpu.context);
@@ -283,7 +283,7 @@ void OneProcess::lend_scratch(Gpu& gpu, std::uint64_t bytes) {
   gpu.scratch_bytes = bytes;
 }
 
-void OneProcess::lend_ring(Gpu& gpu, std::uint64_t bytes) {
+void OneProcess::lend_ring(GpuResources& gpu, std::uint64_t bytes) {
   if (bytes <= gpu.ring_bytes) return;
   finish_last();
   const Current current(*this, gpu.context);
@@ -328,7 +328,7 @@ BoundCopies OneProcess::bind(const Plan& plan, const std::vector<int>& ordinals)
   const std::lock_guard hold(guard_);
   for (std::size_t place = 0; place < ordinals.size(); ++place) {
     const int ordinal = ordinals[place];
-    Gpu& one = gpu(ordinal);
+    GpuResources& one = gpu(ordinal);
     provide(one, streams[ordinal], kFirstEvent + events[ordinal], !bound.senders.empty());
     lend_scratch(one, plan.scratch_bytes[place]);
     if (place < ranks) lend_ring(one, plan.ring_bytes[place]);
@@ -363,7 +363,7 @@ void OneProcess::run(const BoundCopies& bound, const std::vector<CopyBuffers>& r
     refuse_capture(ranks[rank].stream);
   }
   is_timed = is_timed && timed_.empty() && !bound.senders.empty();
-  Call call(*this, bound, ranks, is_timed);
+  CopyCall call(*this, bound, ranks, is_timed);
   try {
     call.begin();
     for (const CopyStep& step : bound.steps.steps) call.take(step);
@@ -383,7 +383,7 @@ std::optional<PathTimes> OneProcess::times() {
   if (timed_.empty()) return std::nullopt;
   PathTimes times;
   for (const int ordinal : timed_) {
-    const Gpu& one = gpus_.at(ordinal);
+    const GpuResources& one = gpus_.at(ordinal);
     const Current current(*this, one.context);
     for (const std::size_t end : {kHostEnd, kDirectEnd}) {
       float ms = 0.0F;
@@ -412,7 +412,7 @@ void OneProcess::abandon() noexcept {
 void OneProcess::copy_within(int ordinal, void* dst, const void* src, std::uint64_t bytes,
                              Stream dst_stream, Stream src_stream) {
   const std::lock_guard hold(guard_);
-  Gpu& one = gpu(ordinal);
+  GpuResources& one = gpu(ordinal);
   provide(one, 0, kFirstEvent, false);
   const Current current(*this, one.context);
   for (Stream stream : {dst_stream, src_stream}) refuse_capture(stream);

@@ -67,7 +67,7 @@ class OneProcess {
                    Stream src_stream);
 
  private:
-  struct Gpu {
+  struct GpuResources {
     Device device = 0;
     Context context = nullptr;
     std::vector<Stream> streams;
@@ -79,13 +79,13 @@ class OneProcess {
     std::uint64_t ring_bytes = 0;
   };
   class Current;
-  class Call;
+  class CopyCall;
   void check(Result result, const char* call) const;
-  Gpu& gpu(int ordinal);
+  GpuResources& gpu(int ordinal);
   void meet(const std::vector<int>& ordinals);
-  void provide(Gpu& gpu, std::size_t streams, std::size_t events, bool times);
-  void lend_scratch(Gpu& gpu, std::uint64_t bytes);
-  void lend_ring(Gpu& gpu, std::uint64_t bytes);
+  void provide(GpuResources& gpu, std::size_t streams, std::size_t events, bool times);
+  void lend_scratch(GpuResources& gpu, std::uint64_t bytes);
+  void lend_ring(GpuResources& gpu, std::uint64_t bytes);
   void finish_last();
   void refuse_capture(Stream stream) const;
   void abandon() noexcept;
@@ -93,7 +93,7 @@ class OneProcess {
 
   const Api& driver_;
   std::mutex guard_;
-  std::map<int, Gpu> gpus_;            // by ordinal
+  std::map<int, GpuResources> gpus_;   // by ordinal
   std::set<std::pair<int, int>> met_;  // pairs whose peer access was asked for
   std::vector<int> last_;              // whose end the last call that borrowed has recorded
   std::vector<int> timed_;             // whose times a call has recorded that nobody has read

@@ -64,7 +64,7 @@ struct PathArgs {
   std::int32_t ranks;
 };
 
-enum class PathWay : std::uint32_t { stored, shown, pushed, offered };
+enum class PathMethod : std::uint32_t { stored, shown, pushed, offered };
 
 PLAIT_ON_BOTH inline unsigned long long path_mix(unsigned long long bits) {
   bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -74,10 +74,11 @@ PLAIT_ON_BOTH inline unsigned long long path_mix(unsigned long long bits) {
 
 /// Of a body, what lies at `unit`.
 PLAIT_ON_BOTH inline PathUnit path_unit(unsigned long long nonce, int writer, int reader,
-                                        PathWay way, unsigned round, unsigned unit) {
+                                        PathMethod method, unsigned round, unsigned unit) {
   const unsigned long long place = static_cast<unsigned long long>(writer) << 40 |
                                    static_cast<unsigned long long>(reader) << 32 |
-                                   static_cast<unsigned long long>(way) << 24 | round << 16 | unit;
+                                   static_cast<unsigned long long>(method) << 24 | round << 16 |
+                                   unit;
   const unsigned long long lo = path_mix(nonce + place * 0x9e3779b97f4a7c15ull);
   return {lo, path_mix(lo + 1)};
 }

@@ -38,10 +38,10 @@ std::string described(int rank, int peer, std::uint32_t found, double wait_s) {
   return text("what ", mine, " GPU copies out of rank ", peer, "'s is not what lies there");
 }
 
-bool holds(const PathBody& body, std::uint64_t nonce, int writer, int reader, PathWay way,
+bool holds(const PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
            unsigned round) {
   for (unsigned unit = 0; unit < kPathThreads; ++unit)
-    if (!(body[unit] == path_unit(nonce, writer, reader, way, round, unit))) return false;
+    if (!(body[unit] == path_unit(nonce, writer, reader, method, round, unit))) return false;
   return true;
 }
 
@@ -52,8 +52,8 @@ void require_whole(const PathInbox& words, int rank, int ranks, std::uint64_t no
     const PathMail& mail = words.with[peer];
     std::uint32_t found = 0;
     for (const std::uint32_t one : mail.found) found |= one;
-    if (!holds(mail.pushed, nonce, peer, rank, PathWay::pushed, round)) found |= kPathPushed;
-    if (!holds(mail.pulled, nonce, peer, rank, PathWay::offered, round)) found |= kPathPulled;
+    if (!holds(mail.pushed, nonce, peer, rank, PathMethod::pushed, round)) found |= kPathPushed;
+    if (!holds(mail.pulled, nonce, peer, rank, PathMethod::offered, round)) found |= kPathPulled;
     if (found == 0) continue;
     throw Error(ErrorCode::driver_error,
                 text("direct access between GPUs is broken here, though the driver grants it: ",
@@ -93,8 +93,8 @@ class CudaPathSide : public PathSide {
     for (int peer = 0; peer < place_.ranks; ++peer) {
       PathMail& mail = words_->with[peer];
       PathMail* const there = &args_.words[place_.rank]->with[peer];
-      fill_path_body(mail.sent, args_.nonce, place_.rank, peer, PathWay::pushed, round);
-      fill_path_body(mail.offered, args_.nonce, place_.rank, peer, PathWay::offered, round);
+      fill_path_body(mail.sent, args_.nonce, place_.rank, peer, PathMethod::pushed, round);
+      fill_path_body(mail.offered, args_.nonce, place_.rank, peer, PathMethod::offered, round);
       copy_body(&there->sent, &mail.sent);
       copy_body(&there->offered, &mail.offered);
     }
@@ -147,10 +147,10 @@ class CudaPathSide : public PathSide {
 
 }  // namespace
 
-void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader, PathWay way,
+void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
                     unsigned round) {
   for (unsigned unit = 0; unit < kPathThreads; ++unit)
-    body[unit] = path_unit(nonce, writer, reader, way, round, unit);
+    body[unit] = path_unit(nonce, writer, reader, method, round, unit);
 }
 
 void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, std::uint64_t nonce,

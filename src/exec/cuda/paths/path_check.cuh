@@ -54,8 +54,8 @@ __device__ inline unsigned path_round(const PathArgs& args, int peer, unsigned r
   const unsigned unit = threadIdx.x, half = round & 1;
   PathMail& mine = args.words[args.rank]->with[peer];
   PathMail& theirs = args.words[peer]->with[args.rank];
-  const PathUnit show = path_unit(args.nonce, args.rank, peer, PathWay::shown, round, unit);
-  const PathUnit store = path_unit(args.nonce, args.rank, peer, PathWay::stored, round, unit);
+  const PathUnit show = path_unit(args.nonce, args.rank, peer, PathMethod::shown, round, unit);
+  const PathUnit store = path_unit(args.nonce, args.rank, peer, PathMethod::stored, round, unit);
   store_pair(&mine.shown[half][unit], show.lo, show.hi);
   store_pair(&theirs.stored[half][unit], store.lo, store.hi);
   __threadfence_system();
@@ -68,10 +68,12 @@ __device__ inline unsigned path_round(const PathArgs& args, int peer, unsigned r
   __syncthreads();
   if (shared.end != kPathGoesOn) return shared.end == kPathNoFlag ? unsigned{kPathSilent} : 0;
   __threadfence_system();
-  const bool stored = path_holds(mine.stored[half][unit], path_unit(args.nonce, peer, args.rank,
-                                                                    PathWay::stored, round, unit));
-  const bool loaded = path_holds(theirs.shown[half][unit], path_unit(args.nonce, peer, args.rank,
-                                                                     PathWay::shown, round, unit));
+  const bool stored =
+      path_holds(mine.stored[half][unit],
+                 path_unit(args.nonce, peer, args.rank, PathMethod::stored, round, unit));
+  const bool loaded =
+      path_holds(theirs.shown[half][unit],
+                 path_unit(args.nonce, peer, args.rank, PathMethod::shown, round, unit));
   return (stored ? 0u : kPathStored) | (loaded ? 0u : kPathLoaded);
 }
 

@@ -33,7 +33,7 @@ struct PathTimeouts {
 };
 
 /// What this rank's copy engine sends `peer`, or offers to it, in a round: bodies of PathMail.
-void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader, PathWay way,
+void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
                     unsigned round);
 
 /// All ranks together. Error(driver_error) names the ranks, what did not arrive, and what to do.

@@ -10,7 +10,7 @@ namespace {
 static_assert(AgreedNumber::kRanks >= kMaxCudaRanks);
 
 /// How so many ranks share calls from a size on, HGX H200 (E-0059, E-0128); sizes in rising order.
-struct Measured {
+struct ShareRow {
   int ranks;
   std::uint64_t least_bytes;
   double link_bytes_per_ns;  // of the message
@@ -18,7 +18,7 @@ struct Measured {
   double best_share;         // of what links carry without one
   double fork_ns;
 };
-constexpr Measured kMeasured[] = {
+constexpr ShareRow kShareRows[] = {
     {2, kLeastSharedBytes, 375.0, 45000.0, kBestHostPermille / 1000.0, 8000.0},
     {4, 120ull << 20, 229.0, 20000.0, 0.0775, 25000.0},
     {4, 192ull << 20, 229.0, 20000.0, 0.0900, 25000.0},
@@ -30,7 +30,7 @@ constexpr Measured kMeasured[] = {
 SharedSize AgreedShare::size_of(std::uint64_t bytes) const {
   const int row_ranks = ranks_ == 3 ? 4 : ranks_;
   SharedSize size;
-  for (const Measured& one : kMeasured)
+  for (const ShareRow& one : kShareRows)
     if (one.ranks == row_ranks && bytes >= one.least_bytes)
       size = {one.best_share, static_cast<double>(bytes) / one.link_bytes_per_ns + one.around_ns,
               one.fork_ns};

@@ -99,9 +99,9 @@ void LazyArena::wait_for_peers() {
   wait_budget_s_ -= waited.count();
 }
 
-bool LazyArena::next(CallContext call) {
-  if (call != CallContext::captured && !agreed_.is_on()) start(true);
-  if (call == CallContext::alone && !agreed_.is_on()) wait_for_peers();
+bool LazyArena::next(CallMode call) {
+  if (call != CallMode::captured && !agreed_.is_on()) start(true);
+  if (call == CallMode::alone && !agreed_.is_on()) wait_for_peers();
   return agreed_.next();
 }
 

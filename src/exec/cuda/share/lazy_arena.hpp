@@ -38,7 +38,7 @@ struct LazyArenaPage {
 };
 
 /// What a call that wants the room may do for it.
-enum class CallContext {
+enum class CallMode {
   captured,  ///< nothing: a capture allocates nothing and waits for nobody
   grouped,   ///< begin it: whoever else is to come may come to it in the same thread
   alone      ///< begin it, and wait for a moment until all have it
@@ -64,7 +64,7 @@ class LazyArena {
   bool is_wanted() const { return page_.wanted.load(std::memory_order_relaxed) != 0; }
   /// Of the next call that wants the room, whether it has it: the same answer on all ranks, which
   /// ask for the same calls.
-  bool next(CallContext call);
+  bool next(CallMode call);
   /// The call asked for last was not made after all.
   void cancel_last() { agreed_.cancel_last(); }
   /// True once all calls from now on have it.

@@ -11,7 +11,7 @@
 namespace plait::cuda {
 namespace {
 
-class TiledReady : public Ready {
+class TiledReady : public PreparedCall {
  public:
   TiledReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
@@ -30,7 +30,7 @@ class TiledReady : public Ready {
     spread_.programmatic = true;
   }
 
-  void enqueue(const Buffers& buffers, Stream stream) override {
+  void enqueue(const CallBuffers& buffers, Stream stream) override {
     TiledArgs args = args_;
     args.input = buffers.input;
     args.output = buffers.output;
@@ -55,7 +55,7 @@ class TiledEngine : public Engine {
   }
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
-    if (!group.runs(Family::tiled)) return group.lacks(Family::tiled);
+    if (!group.runs(KernelFamily::tiled)) return group.lacks(KernelFamily::tiled);
     if (tuning.fold != 0 && !why_no_fold(request).empty())
       return joined("fold=1: ", why_no_fold(request));
     if (tuning.ring != 0 && tuning.fold != 0) return "fold=1 and ring=1: wanted one of them";
@@ -74,8 +74,8 @@ class TiledEngine : public Engine {
             const Group& group) const override {
     return tile_plan(topology, request, tile_wish(tuning, group));
   }
-  std::unique_ptr<Ready> prepare(const Request& request, const Tuning& tuning,
-                                 EngineRank& rank) const override {
+  std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
+                                        EngineRank& rank) const override {
     return std::make_unique<TiledReady>(request, tuning, rank);
   }
 };
