@@ -271,7 +271,7 @@ def nobody_waits(job: Job) -> None:
     count = 1 << 20
     first = job.values(count)
     dist.all_reduce(first, group=job.group, async_op=True).wait()
-    side = job.group._gpu_side._stream
+    side = job.group._gpu_backend._stream
     for turn in range(5):
         mine = job.values(count)
         with torch.cuda.stream(side):
@@ -279,7 +279,7 @@ def nobody_waits(job: Job) -> None:
         dist.all_reduce(mine, group=job.group, async_op=True)
         del mine
         others = [torch.full((count,), -1.0, device=job.device) for _ in range(4)]
-        job.group._gpu_side.synchronize()
+        job.group._gpu_backend.synchronize()
         for one in others:
             same(one, torch.full((count,), -1.0), f"turn {turn}: memory made after the call")
 

@@ -25,7 +25,7 @@ if not dist.is_available():
 from torch_ranks import on_ranks  # noqa: E402
 
 import plait.torch  # noqa: E402
-from plait.torch.works import OnStream  # noqa: E402
+from plait.torch.works import StreamWork  # noqa: E402
 
 Op = dist.ReduceOp
 
@@ -217,10 +217,10 @@ def groups(rank, ranks):
     mine = torch.tensor([5.0])
     dist.all_reduce(mine, group=alone)
     dist.all_gather([mine], torch.tensor([6.0]), group=alone)
-    assert mine.item() == 6.0 and alone._host_side._core is None and alone._mail is None
+    assert mine.item() == 6.0 and alone._host_backend._core is None and alone._mail is None
     pair = dist.new_group([0, ranks - 1])
     if rank in (0, ranks - 1):
-        assert pair._host_side._core is None  # before its first call
+        assert pair._host_backend._core is None  # before its first call
         dist.all_reduce(mine, group=pair)
         assert mine.item() == 12.0
         dist.destroy_process_group(pair)
@@ -429,7 +429,7 @@ def test_the_native_door_takes_a_lazily_negated_tensor_as_it_reads():
 def test_a_wait_for_a_gpu_has_an_end(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", NeverDone)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    work = OnStream("all_reduce", None, None, None, False, lambda: None)
+    work = StreamWork("all_reduce", None, None, None, False, lambda: None)
     assert work.wait() and not work.is_completed()  # the host does not wait
     began = time.monotonic()
     with pytest.raises(dist.DistBackendError, match="Timed out waiting 200ms for all_reduce"):
@@ -443,7 +443,7 @@ def test_a_wait_for_a_gpu_raises_what_its_call_met(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "Event", NeverDone)
     with pytest.raises(dist.DistBackendError, match="closed"):
-        OnStream("all_reduce", None, None, None, False, check).wait(timedelta(seconds=60))
+        StreamWork("all_reduce", None, None, None, False, check).wait(timedelta(seconds=60))
 
 
 def test_the_program_for_gpus_passes_on_host_memory():
@@ -507,7 +507,7 @@ def test_a_group_that_is_made_again_in_one_store_finds_its_own_ranks():
 
 def test_a_group_bound_to_a_gpu_connects_at_once(monkeypatch):
     asked = []
-    side = plait.torch.group.GpuSide
+    side = plait.torch.group.GpuBackend
     monkeypatch.setattr(side, "connect", lambda _, device: asked.append(device))
     group = plait.torch.create(dist.HashStore(), 0, 2, timedelta(seconds=1))
     group.eager_connect_single_device(torch.device("cuda", 0))

@@ -75,7 +75,7 @@ def come_in_order(rank, ranks):
 
         return make
 
-    with dist.group.WORLD._host_side._turn:  # none ends before the last was made
+    with dist.group.WORLD._host_backend._turn:  # none ends before the last was made
         for number in range(12):
             told.append(begun(1.0).then(then(number)))
     for number, one in enumerate(told):
@@ -190,7 +190,7 @@ def test_callbacks_run_one_at_a_time_but_for_those_that_others_may_wait_for():
 
     def first():
         order.append("first")
-        callbacks.run(lambda: order.append("nested"), callbacks.turn_here())
+        callbacks.run(lambda: order.append("nested"), callbacks.current_turn())
         gate.wait(20)
         order.append("first ends")
 

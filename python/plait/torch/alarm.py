@@ -23,7 +23,7 @@ class _Times(ctypes.Structure):
     )
 
 
-class Alarm:
+class TimerFd:
     """fd is readable from when the time is over until clear()."""
 
     def __init__(self) -> None:

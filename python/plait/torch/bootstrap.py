@@ -14,7 +14,7 @@ from plait.torch.works import timed_out
 _LONGEST_S = 86400.0  # the core counts nanoseconds; a day is for ever
 
 
-def clamped(seconds: float) -> float:
+def clamp_deadline(seconds: float) -> float:
     """As the core takes a deadline."""
     return min(max(seconds, 1e-3), _LONGEST_S)
 
@@ -25,7 +25,7 @@ def host_name() -> str:
         return file.read().strip()
 
 
-def told(store: Any, key: str, what: str, seconds: float) -> str:
+def read_store(store: Any, key: str, what: str, seconds: float) -> str:
     """What another rank set. A wait in the store would hold up this process's other threads."""
     end = time.monotonic() + seconds
     pause = 1e-4
@@ -50,8 +50,8 @@ def bootstrap(store: Any, rank: int, ranks: int, device: int, seconds: float) ->
     key = "host" if device < 0 else "gpus"
     if rank == 0:
         path = f"{plait._core.rendezvous_folder()}/torch-{os.urandom(12).hex()}"
-        store.set(key, f"{host_name()} {clamped(seconds)} {path}")
-    where = told(store, key, "rank 0 to come to its first call", seconds)
+        store.set(key, f"{host_name()} {clamp_deadline(seconds)} {path}")
+    where = read_store(store, key, "rank 0 to come to its first call", seconds)
     found, arrive_s, path = where.split(" ", 2)  # rank 0's time, since all must have one
     if found != host_name():
         raise plait.UnsupportedError(

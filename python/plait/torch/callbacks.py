@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-_PATIENCE_S = 1.0  # for a callback that runs; it may wait for one that comes after it
+_SLOW_CALLBACK_S = 1.0  # for a callback that runs; it may wait for one that comes after it
 _OTHERS = -1  # turn of a callback of a call that was made in a callback of another group
 _here = threading.local()  # callbacks: whose thread this is; turn: of the one that it runs
 
@@ -41,7 +41,7 @@ class Callbacks:
         self._since = 0.0  # when the latest callback began
         self._is_closed = False
 
-    def turn_here(self) -> int:
+    def current_turn(self) -> int:
         """Of the callback that this thread is in; 0 = it is in none."""
         if not in_callback():
             return 0
@@ -49,7 +49,7 @@ class Callbacks:
 
     def await_turn(self, seconds: float) -> None:
         """In a callback that is to make a call: until those before it have run."""
-        mine = self.turn_here()
+        mine = self.current_turn()
         if mine <= 0:
             return
         end = time.monotonic() + seconds
@@ -66,12 +66,12 @@ class Callbacks:
         return self._running + [turn for _, turn, _ in self._todo]
 
     def run(self, call: Callable[[], None], turn: int) -> None:
-        """Later, in a thread. turn: turn_here() where its call was made."""
+        """Later, in a thread. turn: current_turn() where its call was made."""
         with self._changed:
             if turn == 0:
                 self._turns += 1
             self._todo.append((call, turn or self._turns, turn != 0))
-            self._have_free()
+            self._ensure_free_thread()
             self._changed.notify_all()
 
     def close(self, seconds: float) -> None:
@@ -84,40 +84,40 @@ class Callbacks:
             while (self._todo or len(self._running) > mine) and time.monotonic() < end:
                 self._changed.wait(end - time.monotonic())
 
-    def _have_free(self) -> None:
+    def _ensure_free_thread(self) -> None:
         if self._free == 0:
             self._free += 1
-            threading.Thread(target=self._serve, daemon=True, name="plait-callbacks").start()
+            threading.Thread(target=self._run_thread, daemon=True, name="plait-callbacks").start()
 
-    def _next(self) -> tuple[Callable[[], None], int] | None:
+    def _next_callback(self) -> tuple[Callable[[], None], int] | None:
         for index, (call, turn, is_nested) in enumerate(self._todo):
             if is_nested:
                 del self._todo[index]
                 return call, turn
-        if self._todo and (not self._running or time.monotonic() >= self._since + _PATIENCE_S):
+        if self._todo and (not self._running or time.monotonic() >= self._since + _SLOW_CALLBACK_S):
             return self._todo.popleft()[:2]
         return None
 
-    def _take(self) -> Callable[[], None] | None:
+    def _take_callback(self) -> Callable[[], None] | None:
         """None once this thread is to end."""
         with self._changed:
-            while (found := self._next()) is None:
+            while (found := self._next_callback()) is None:
                 if self._is_closed and not self._todo:
                     self._free -= 1
                     return None
-                left = self._since + _PATIENCE_S - time.monotonic()
+                left = self._since + _SLOW_CALLBACK_S - time.monotonic()
                 self._changed.wait(max(left, 1e-3) if self._todo else None)
             self._free -= 1
             call, _here.turn = found
             self._running.append(_here.turn)
             self._since = time.monotonic()
             if self._todo:
-                self._have_free()
+                self._ensure_free_thread()
             return call
 
-    def _serve(self) -> None:
+    def _run_thread(self) -> None:
         _here.callbacks = self
-        while (call := self._take()) is not None:
+        while (call := self._take_callback()) is not None:
             try:
                 call()
             except Exception:

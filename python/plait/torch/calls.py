@@ -15,13 +15,21 @@ from torch.distributed import ReduceOp
 
 import plait
 from plait.torch.sparse import sum_of_sparse
-from plait.torch.types import Reduction, check_apart, flat, in_a_row, put, reduction_of, room_for
+from plait.torch.types import (
+    Reduction,
+    adjacent_whole,
+    as_contiguous,
+    check_no_overlap,
+    copy_back,
+    output_buffer,
+    reduction_of,
+)
 
 _MOST_REQUESTS = 4096
 _COUNTED_BY_OUTPUT = {"broadcast", "scatter", "reduce_scatter"}  # others' count is the input's
 
 
-class _Known(NamedTuple):
+class _SizedRequest(NamedTuple):
     """A request, and how many bytes this rank reads and writes in it."""
 
     request: plait.Request
@@ -29,7 +37,7 @@ class _Known(NamedTuple):
     writes: int
 
 
-class Calls:
+class CollectiveCalls:
     """Made of one group; Group has what it asks for."""
 
     _rank: int
@@ -52,25 +60,25 @@ class Calls:
         op: str = "sum",
         root: int = 0,
         counts: tuple[int, ...] = (),
-    ) -> _Known:
+    ) -> _SizedRequest:
         """Made once for calls alike: it takes microseconds."""
         key = (collective, count, type_name, op, root, counts)
-        known = self._requests.get(key)
-        if known is None:
+        sized = self._requests.get(key)
+        if sized is None:
             if len(self._requests) >= _MOST_REQUESTS:
                 self._requests.clear()
             made = plait.Request(
                 collective, count, type_name, op, self._ranks, root, counts=list(counts)
             )
-            known = _Known(made, made.input_bytes(self._rank), made.output_bytes(self._rank))
-            self._requests[key] = known
-        return known
+            sized = _SizedRequest(made, made.input_bytes(self._rank), made.output_bytes(self._rank))
+            self._requests[key] = sized
+        return sized
 
-    _requests: dict[tuple[Any, ...], _Known]
+    _requests: dict[tuple[Any, ...], _SizedRequest]
 
     def _move(
         self,
-        side: Any,
+        backend: Any,
         name: str,
         source: Tensor | list[Tensor] | None,
         out: Tensor | list[Tensor] | None,
@@ -78,11 +86,11 @@ class Calls:
     ) -> None:
         """A collective of bytes. source, out: None where this rank has no part in it, a list where
         there is a tensor for each rank."""
-        self._collective(side, name, source, out, root, None)
+        self._collective(backend, name, source, out, root, None)
 
     def _reduce(
         self,
-        side: Any,
+        backend: Any,
         name: str,
         source: Tensor | list[Tensor] | None,
         out: Tensor | list[Tensor] | None,
@@ -90,11 +98,11 @@ class Calls:
         root: int = 0,
     ) -> None:
         """source, out: as in _move."""
-        self._collective(side, name, source, out, root, redop)
+        self._collective(backend, name, source, out, root, redop)
 
     def _collective(
         self,
-        side: Any,
+        backend: Any,
         name: str,
         source: Tensor | list[Tensor] | None,
         out: Tensor | list[Tensor] | None,
@@ -104,9 +112,11 @@ class Calls:
         """What is wrong on this rank alone is told to the others in place of the call."""
         try:
             if isinstance(out, Tensor) and not out.is_contiguous():
-                check_apart(out)
-            given = None if source is None else self._whole(name, source)
-            into = given if out is source else None if out is None else self._room(name, out)
+                check_no_overlap(out)
+            given = None if source is None else self._input_tensor(name, source)
+            into = (
+                given if out is source else None if out is None else self._output_tensor(name, out)
+            )
             # Where this rank has one of them only, the core gets it twice and leaves one alone.
             given = into if given is None else given
             into = given if into is None else into
@@ -118,68 +128,72 @@ class Calls:
                 count //= self._ranks
             request, reads, writes = self._request(name, count, kind.type, kind.op, root)
             if source is not None and (given.nbytes != reads or given.dtype != part.dtype):
-                raise _unfit(name, "input", given, reads, part.dtype)
+                raise _size_error(name, "input", given, reads, part.dtype)
             if out is not None and (into.nbytes != writes or into.dtype != part.dtype):
-                raise _unfit(name, "output", into, writes, part.dtype)
+                raise _size_error(name, "output", into, writes, part.dtype)
             if self._ranks > 1:
-                _check_place(side, name, given)
+                _check_memory(backend, name, given)
                 if into is not given:
-                    _check_place(side, name, into)
+                    _check_memory(backend, name, into)
         except Exception as error:
-            self._refuse(side, error)
+            self._refuse(backend, error)
         if self._ranks == 1:
-            put(into, given)
+            copy_back(into, given)
             if kind.op == "premul_sum":
                 into.mul_(kind.scalar)
         else:
-            side.launch(request, given.data_ptr(), into.data_ptr(), kind.scalar)
+            backend.launch(request, given.data_ptr(), into.data_ptr(), kind.scalar)
         if into is out:
             return
         if isinstance(out, Tensor):
-            put(out, into)
+            copy_back(out, into)
         elif out is not None and into.data_ptr() != out[0].data_ptr():
             for one, found in zip(out, into, strict=True):
-                put(one, found)
+                copy_back(one, found)
 
-    def _whole(self, name: str, given: Tensor | list[Tensor]) -> Tensor:
+    def _input_tensor(self, name: str, given: Tensor | list[Tensor]) -> Tensor:
         """Contiguous, to be read: itself, or a copy."""
         if isinstance(given, Tensor):
-            return flat(given)
-        whole = self._row(name, "input", given)
-        return torch.stack([flat(one).reshape(-1) for one in given]) if whole is None else whole
+            return as_contiguous(given)
+        whole = self._one_tensor(name, "input", given)
+        return (
+            torch.stack([as_contiguous(one).reshape(-1) for one in given])
+            if whole is None
+            else whole
+        )
 
-    def _room(self, name: str, out: Tensor | list[Tensor]) -> Tensor:
+    def _output_tensor(self, name: str, out: Tensor | list[Tensor]) -> Tensor:
         """Contiguous, to be written: itself, or new memory that is copied into it later."""
         if isinstance(out, Tensor):
-            return room_for(out)
-        whole = self._row(name, "output", out)
+            return output_buffer(out)
+        whole = self._one_tensor(name, "output", out)
         for one in out:
-            check_apart(one)
+            check_no_overlap(one)
         return out[0].new_empty((len(out), out[0].numel())) if whole is None else whole
 
-    def _row(self, name: str, role: str, tensors: list[Tensor]) -> Tensor | None:
+    def _one_tensor(self, name: str, role: str, tensors: list[Tensor]) -> Tensor | None:
         """What the tensors, one a rank, are equal parts of; None where memory lies elsewhere."""
         if len(tensors) != self._ranks:
             raise plait.InvalidArgumentError(
                 f"{name}: wanted {self._ranks} tensors as {role}, one a rank, found {len(tensors)}"
             )
-        whole, first = in_a_row(tensors), tensors[0]
+        whole, first = adjacent_whole(tensors), tensors[0]
         if whole is None:
             for one in tensors:
                 if one.nbytes != first.nbytes or one.dtype != first.dtype:
-                    raise _unfit(name, role, one, first.nbytes, first.dtype)
+                    raise _size_error(name, role, one, first.nbytes, first.dtype)
         return whole
 
-    def _refuse(self, side: Any, error: Exception) -> NoReturn:
+    def _refuse(self, backend: Any, error: Exception) -> NoReturn:
         """Tells the others, who come to a call that this rank does not make, and raises."""
-        side.refuse(error)
+        backend.refuse(error)
         raise error
 
-    def _check_lists(self, side: Any, name: str, wanted: int, *lists: Any) -> None:
+    def _check_lists(self, backend: Any, name: str, wanted: int, *lists: Any) -> None:
         for one in lists:
             if len(one) != wanted:
                 self._refuse(
-                    side,
+                    backend,
                     plait.InvalidArgumentError(
                         f"{name}: wanted {wanted} tensors in a list, found {len(one)}"
                     ),
@@ -193,14 +207,14 @@ class Calls:
         redop = opts.reduceOp if hasattr(opts, "reduceOp") else opts
         redop = ReduceOp.SUM if redop is None else redop
 
-        def call(side: Any) -> None:
+        def call(backend: Any) -> None:
             for tensor in tensors:
                 if tensor.layout is not torch.strided:
-                    sum_of_sparse(self, side, tensor, redop)
+                    sum_of_sparse(self, backend, tensor, redop)
                 elif _is_product_of_complex(redop, tensor):
-                    self._product(side, tensor, tensor)
+                    self._product(backend, tensor, tensor)
                 else:
-                    self._reduce(side, "all_reduce", tensor, tensor, redop)
+                    self._reduce(backend, "all_reduce", tensor, tensor, redop)
 
         return self._do("all_reduce", _first(tensors), call, tensors, opts, tensors)
 
@@ -208,26 +222,26 @@ class Calls:
         """As allreduce."""
         return self.allreduce(tensors, opts)
 
-    def _product(self, side: Any, mine: Tensor, out: Tensor | None) -> None:
+    def _product(self, backend: Any, mine: Tensor, out: Tensor | None) -> None:
         """Of complex numbers, in rank order."""
         every = mine.new_empty((self._ranks, *mine.shape))
-        self._move(side, "all_gather", mine, every)
+        self._move(backend, "all_gather", mine, every)
         if out is not None:
             total = every[0].clone()
             for part in every[1:]:
                 total.mul_(part)
-            put(out, total)
+            copy_back(out, total)
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
         """In place on the root; other ranks' stay as they are."""
         root, redop, tensor = opts.rootRank, opts.reduceOp, tensors[0]
         out = tensor if self._rank == root else None
 
-        def call(side: Any) -> None:
+        def call(backend: Any) -> None:
             if _is_product_of_complex(redop, tensor):
-                self._product(side, tensor, out)
+                self._product(backend, tensor, out)
             else:
-                self._reduce(side, "reduce", tensor, out, redop, root)
+                self._reduce(backend, "reduce", tensor, out, redop, root)
 
         return self._do("reduce", tensor, call, tensors, opts, tensors)
 
@@ -235,8 +249,8 @@ class Calls:
         """Rank r gets the r-th of equal parts of the reduction of `input`."""
         redop = opts.reduceOp if opts is not None else ReduceOp.SUM
 
-        def call(side: Any) -> None:
-            self._reduce(side, "reduce_scatter", input, output, redop)
+        def call(backend: Any) -> None:
+            self._reduce(backend, "reduce_scatter", input, output, redop)
 
         return self._do("reduce_scatter", input, call, output, opts, (output, input))
 
@@ -244,14 +258,14 @@ class Calls:
         """Parts may be of different sizes: then each is one reduction."""
         output, parts, redop = outputs[0], input_lists[0], opts.reduceOp
 
-        def call(side: Any) -> None:
+        def call(backend: Any) -> None:
             if all(part.numel() == output.numel() for part in parts):
-                self._reduce(side, "reduce_scatter", parts, output, redop)
+                self._reduce(backend, "reduce_scatter", parts, output, redop)
                 return
-            self._check_lists(side, "reduce_scatter", self._ranks, parts)
+            self._check_lists(backend, "reduce_scatter", self._ranks, parts)
             for root, part in enumerate(parts):
                 out = output if root == self._rank else None
-                self._reduce(side, "reduce", part, out, redop, root)
+                self._reduce(backend, "reduce", part, out, redop, root)
 
         return self._do("reduce_scatter", output, call, outputs, opts, (outputs, parts))
 
@@ -261,21 +275,21 @@ class Calls:
         """Each of `tensors`, from the root's."""
         tensors, root = [tensors] if isinstance(tensors, Tensor) else tensors, opts.rootRank
 
-        def call(side: Any) -> None:
+        def call(backend: Any) -> None:
             for tensor in tensors:
                 if self._rank == root:
-                    whole = flat(tensor)  # which it is: nothing is put back
-                    self._move(side, "broadcast", whole, whole, root)
+                    whole = as_contiguous(tensor)  # which it is: nothing is put back
+                    self._move(backend, "broadcast", whole, whole, root)
                 else:
-                    self._move(side, "broadcast", None, tensor, root)
+                    self._move(backend, "broadcast", None, tensor, root)
 
         return self._do("broadcast", _first(tensors), call, tensors, opts, tensors)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Every rank's `input`, one after the other."""
 
-        def call(side: Any) -> None:
-            self._move(side, "all_gather", input, output)
+        def call(backend: Any) -> None:
+            self._move(backend, "all_gather", input, output)
 
         return self._do("all_gather", input, call, output, opts, (output, input))
 
@@ -285,52 +299,54 @@ class Calls:
             output_lists, inputs = [output_lists], [inputs]
         outputs, mine = output_lists[0], inputs[0]
 
-        def call(side: Any) -> None:
+        def call(backend: Any) -> None:
             if any(one.nbytes != mine.nbytes for one in outputs):
-                self._gather_uneven(side, outputs, mine)
+                self._gather_uneven(backend, outputs, mine)
             else:
-                self._move(side, "all_gather", mine, outputs)
+                self._move(backend, "all_gather", mine, outputs)
 
         return self._do("all_gather", mine, call, output_lists, opts, (outputs, mine))
 
-    def _gather_uneven(self, side: Any, outputs: Any, mine: Tensor) -> None:
+    def _gather_uneven(self, backend: Any, outputs: Any, mine: Tensor) -> None:
         try:
             for one in outputs:
-                check_apart(one)
+                check_no_overlap(one)
                 if one.dtype != mine.dtype:
-                    raise _unfit("all_gather", "output", one, one.nbytes, mine.dtype)
+                    raise _size_error("all_gather", "output", one, one.nbytes, mine.dtype)
             counts = tuple(one.nbytes for one in outputs)
-            known = self._request("all_gather", 0, "uint8", counts=counts)
-            if mine.nbytes != known.reads:
-                raise _unfit("all_gather", "this rank's own part", mine, known.reads, mine.dtype)
+            sized = self._request("all_gather", 0, "uint8", counts=counts)
+            if mine.nbytes != sized.reads:
+                raise _size_error(
+                    "all_gather", "this rank's own part", mine, sized.reads, mine.dtype
+                )
         except Exception as error:
-            self._refuse(side, error)
-        if side is self._host():
-            source = flat(mine)  # lives until the call has ended
-            found = torch.empty(known.writes, dtype=torch.uint8)
-            side.launch(known.request, source.data_ptr(), found.data_ptr())
-            _put_parts(outputs, found)
+            self._refuse(backend, error)
+        if backend is self._host():
+            source = as_contiguous(mine)  # lives until the call has ended
+            found = torch.empty(sized.writes, dtype=torch.uint8)
+            backend.launch(sized.request, source.data_ptr(), found.data_ptr())
+            _copy_parts_back(outputs, found)
             return
         for root, output in enumerate(outputs):
-            self._move(side, "broadcast", mine if root == self._rank else None, output, root)
+            self._move(backend, "broadcast", mine if root == self._rank else None, output, root)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Several all_gathers as one call."""
 
-        def call(side: Any) -> None:
-            self._check_lists(side, "all_gather", len(inputs), outputs)
+        def call(backend: Any) -> None:
+            self._check_lists(backend, "all_gather", len(inputs), outputs)
             for output, mine in zip(outputs, inputs, strict=True):
-                self._move(side, "all_gather", mine, output)
+                self._move(backend, "all_gather", mine, output)
 
         return self._do("all_gather", _first(inputs), call, outputs, opts, (outputs, inputs))
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
         """output_lists[r][k]: what rank r gave as inputs[k]."""
 
-        def call(side: Any) -> None:
-            self._check_lists(side, "all_gather", len(inputs), *output_lists)
+        def call(backend: Any) -> None:
+            self._check_lists(backend, "all_gather", len(inputs), *output_lists)
             for mine, *outputs in zip(inputs, *output_lists, strict=True):
-                self._move(side, "all_gather", mine, outputs)
+                self._move(backend, "all_gather", mine, outputs)
 
         keep = (output_lists, inputs)
         return self._do("all_gather", _first(inputs), call, output_lists, opts, keep)
@@ -339,10 +355,10 @@ class Calls:
         """Several reduce_scatters as one call."""
         redop = opts.reduceOp if opts is not None else ReduceOp.SUM
 
-        def call(side: Any) -> None:
-            self._check_lists(side, "reduce_scatter", len(inputs), outputs)
+        def call(backend: Any) -> None:
+            self._check_lists(backend, "reduce_scatter", len(inputs), outputs)
             for output, mine in zip(outputs, inputs, strict=True):
-                self._reduce(side, "reduce_scatter", mine, output, redop)
+                self._reduce(backend, "reduce_scatter", mine, output, redop)
 
         return self._do("reduce_scatter", _first(inputs), call, outputs, opts, (outputs, inputs))
 
@@ -351,8 +367,8 @@ class Calls:
         mine, root = inputs[0], opts.rootRank
         outputs = output_lists[0] if self._rank == root else None
 
-        def call(side: Any) -> None:
-            self._move(side, "gather", mine, outputs, root)
+        def call(backend: Any) -> None:
+            self._move(backend, "gather", mine, outputs, root)
 
         return self._do("gather", mine, call, output_lists, opts, (outputs, mine))
 
@@ -361,8 +377,8 @@ class Calls:
         output, root = outputs[0], opts.rootRank
         parts = input_lists[0] if self._rank == root else None
 
-        def call(side: Any) -> None:
-            self._move(side, "scatter", parts, output, root)
+        def call(backend: Any) -> None:
+            self._move(backend, "scatter", parts, output, root)
 
         return self._do("scatter", output, call, outputs, opts, (outputs, parts))
 
@@ -378,27 +394,27 @@ class Calls:
     ) -> Any:
         """Split sizes count along the first dimension; without any the parts are equal."""
 
-        def even(side: Any) -> None:
+        def even(backend: Any) -> None:
             for tensor in (output, input):
                 if (tensor.shape[0] if tensor.dim() else 0) % self._ranks:
                     self._refuse(
-                        side,
+                        backend,
                         RuntimeError(
                             "Tensor's dim 0 does not divide equally across group size: all_to_all "
                             f"of {self._ranks} ranks, found a shape of {tuple(tensor.shape)}"
                         ),
                     )
             is_in_place = output.data_ptr() == input.data_ptr()
-            self._move(side, "all_to_all", input.clone() if is_in_place else input, output)
+            self._move(backend, "all_to_all", input.clone() if is_in_place else input, output)
 
-        def uneven(side: Any) -> None:
+        def uneven(backend: Any) -> None:
             try:
                 gives = _parts(input, input_split_sizes, self._ranks)
                 takes = _parts(output, output_split_sizes, self._ranks)
             except Exception as error:
-                self._host().refuse(error, side)
+                self._host().refuse(error, backend)
                 raise
-            self._exchange_uneven(side, takes, gives)
+            self._exchange_uneven(backend, takes, gives)
 
         call = uneven if output_split_sizes or input_split_sizes else even
         return self._do("all_to_all", input, call, output, opts, (output, input))
@@ -406,12 +422,12 @@ class Calls:
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """inputs[r] goes to rank r; sizes may differ."""
 
-        def call(side: Any) -> None:
-            self._exchange_uneven(side, outputs, inputs)
+        def call(backend: Any) -> None:
+            self._exchange_uneven(backend, outputs, inputs)
 
         return self._do("all_to_all", _first(inputs), call, outputs, opts, (outputs, inputs))
 
-    def _exchange_uneven(self, side: Any, takes: Any, gives: Any) -> None:
+    def _exchange_uneven(self, backend: Any, takes: Any, gives: Any) -> None:
         """On GPUs parts padded to the longest of any rank, once all know all sizes."""
         host = self._host()
         try:
@@ -423,42 +439,44 @@ class Calls:
             for role, parts in (("input", gives), ("output", takes)):
                 for part in parts:
                     if part.dtype != gives[0].dtype:
-                        raise _unfit("all_to_all", role, part, part.nbytes, gives[0].dtype)
+                        raise _size_error("all_to_all", role, part, part.nbytes, gives[0].dtype)
                     if self._ranks > 1:
-                        _check_place(side, "all_to_all", part)
+                        _check_memory(backend, "all_to_all", part)
             for part in takes:
-                check_apart(part)
+                check_no_overlap(part)
         except Exception as error:  # ranks meet on the host here, for tensors on GPUs too
-            host.refuse(error, side)
+            host.refuse(error, backend)
             raise
-        if side is host and self._ranks > 1:
+        if backend is host and self._ranks > 1:
             sends, gets = ([part.nbytes for part in parts] for parts in (gives, takes))
-            sent = torch.cat([_bytes_of(flat(part)) for part in gives])
+            sent = torch.cat([_bytes_of(as_contiguous(part)) for part in gives])
             found = torch.empty(sum(gets), dtype=torch.uint8)
             request = self._request("all_to_all", 0, "uint8").request
-            side.launch_own(request, sends, gets, sent.data_ptr(), found.data_ptr())
-            _put_parts(takes, found)
+            backend.launch_by_own_counts(request, sends, gets, sent.data_ptr(), found.data_ptr())
+            _copy_parts_back(takes, found)
             return
-        longest = self._longest_part(side, [one.nbytes for one in takes], [t.nbytes for t in gives])
+        longest = self._longest_part(
+            backend, [one.nbytes for one in takes], [t.nbytes for t in gives]
+        )
         if longest == 0:
             return
         device = gives[0].device
         padded = torch.empty((self._ranks, longest), dtype=torch.uint8, device=device)
         for row, part in zip(padded, gives, strict=True):
-            row[: part.nbytes] = _bytes_of(flat(part))
+            row[: part.nbytes] = _bytes_of(as_contiguous(part))
         found = torch.empty_like(padded)
-        self._move(side, "all_to_all", padded, found)
+        self._move(backend, "all_to_all", padded, found)
         for row, part in zip(found, takes, strict=True):
-            put(part, row[: part.nbytes].clone().view(part.dtype))
+            copy_back(part, row[: part.nbytes].clone().view(part.dtype))
 
-    def _longest_part(self, side: Any, takes: list[int], gives: list[int]) -> int:
+    def _longest_part(self, backend: Any, takes: list[int], gives: list[int]) -> int:
         """Bytes; every rank raises where two ranks disagree."""
         if self._ranks == 1:
             every = [(*takes, *gives)]
         else:
             numbers = struct.Struct(f"<{2 * self._ranks}Q")
-            told = self._host().exchange(numbers.pack(*takes, *gives), side)
-            every = [numbers.unpack(one) for one in told]
+            replies = self._host().exchange(numbers.pack(*takes, *gives), backend)
+            every = [numbers.unpack(one) for one in replies]
         for source in range(self._ranks):
             for target in range(self._ranks):
                 sent, taken = every[source][self._ranks + target], every[target][source]
@@ -485,13 +503,13 @@ def _bytes_of(tensor: Tensor) -> Tensor:
     return tensor.reshape(-1).view(torch.uint8)
 
 
-def _put_parts(tensors: list[Tensor], found: Tensor) -> None:
+def _copy_parts_back(tensors: list[Tensor], found: Tensor) -> None:
     """Bytes one behind another, each tensor's into it."""
     at = 0
     for one in tensors:
         part = found[at : at + one.nbytes]
         aligned = part if at % one.element_size() == 0 else part.clone()
-        put(one, aligned.view(one.dtype))
+        copy_back(one, aligned.view(one.dtype))
         at += one.nbytes
 
 
@@ -505,7 +523,7 @@ def _of_bytes(tensor: Tensor) -> Reduction:
     return Reduction("sum", "uint8", tensor.element_size(), 1.0)
 
 
-def _unfit(
+def _size_error(
     name: str, role: str, found: Tensor, wanted: int, dtype: torch.dtype
 ) -> plait.InvalidArgumentError:
     """wanted: bytes, of which the core reads or writes all."""
@@ -515,8 +533,8 @@ def _unfit(
     )
 
 
-def _check_place(side: Any, name: str, tensor: Tensor) -> None:
-    if tensor.get_device() != side.index:
+def _check_memory(backend: Any, name: str, tensor: Tensor) -> None:
+    if tensor.get_device() != backend.index:
         raise plait.InvalidArgumentError(
             f"{name}: wanted all tensors of a call in the memory of its first, found one on "
             f"{tensor.device}"

@@ -16,10 +16,10 @@ import torch
 
 import plait
 from plait.torch.bootstrap import bootstrap
-from plait.torch.works import OnStream, await_event, c10d_words
+from plait.torch.works import StreamWork, await_event, c10d_errors
 
 
-class GpuSide:
+class GpuBackend:
     """What runs calls on the GPU of the first tensor. `store`, `timeout_s`: the group's."""
 
     def __init__(self, store: Any, rank: int, ranks: int, timeout_s: float) -> None:
@@ -48,7 +48,7 @@ class GpuSide:
 
     def connect(self, device: Any) -> None:
         """Makes the communicator now, on all ranks at once."""
-        with self._guard, torch.cuda.device(device), c10d_words("connecting", self.timeout_s):
+        with self._guard, torch.cuda.device(device), c10d_errors("connecting", self.timeout_s):
             self._check_device(device)
             if self._core is None:
                 self._bootstrap()
@@ -71,27 +71,27 @@ class GpuSide:
     def do(
         self,
         what: str,
-        call: Callable[[GpuSide], None],
+        call: Callable[[GpuBackend], None],
         result: Any,
         is_async: bool,
         keep: Any,
         device: Any,
-    ) -> OnStream:
+    ) -> StreamWork:
         """Puts call(self) on a stream; the Work of it. keep: the tensors that it uses."""
-        with self._guard, torch.cuda.device(device), c10d_words(what, self.timeout_s):
+        with self._guard, torch.cuda.device(device), c10d_errors(what, self.timeout_s):
             if self._closed:
                 raise plait.AbortedError(self._closed)
             self._check_device(device)
             current = torch.cuda.current_stream(device)
             if not is_async:
                 call(self)
-                return OnStream(what, result, None, current, False, self.check)
+                return StreamWork(what, result, None, current, False, self.check)
             if self._stream is None:
                 self._stream = torch.cuda.Stream(device)
             self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):
                 call(self)
-            return OnStream(what, result, keep, self._stream, True, self.check)
+            return StreamWork(what, result, keep, self._stream, True, self.check)
 
     def _check_device(self, device: Any) -> None:
         if self._device is None:
@@ -105,7 +105,7 @@ class GpuSide:
     def check(self) -> None:
         """What calls met on the GPU so far, in c10d's words."""
         if self._core is not None:
-            with c10d_words("a call on a GPU", self.timeout_s):
+            with c10d_errors("a call on a GPU", self.timeout_s):
                 self._core.check()
 
     def synchronize(self) -> None:

@@ -18,18 +18,18 @@ from torch import Tensor
 
 import plait
 from plait.torch.callbacks import Callbacks
-from plait.torch.calls import Calls
-from plait.torch.gpu import GpuSide
-from plait.torch.host import HostSide
+from plait.torch.calls import CollectiveCalls
+from plait.torch.gpu import GpuBackend
+from plait.torch.host import HostBackend
 from plait.torch.mailbox import Mailbox
 from plait.torch.messages import BARRIER, Message
-from plait.torch.types import flat, put
-from plait.torch.works import All, Done, raise_in_c10d_words
+from plait.torch.types import as_contiguous, copy_back
+from plait.torch.works import CombinedWork, CompletedWork, raise_as_c10d
 
 _NO_RANGE = nullcontext()
 
 
-class Group(Calls):
+class Group(CollectiveCalls):
     """Everything but the base class that torch wants."""
 
     def __init__(self, store: Any, rank: int, ranks: int, timeout: timedelta) -> None:
@@ -43,8 +43,8 @@ class Group(Calls):
         self._name, self._description = "", ""
         self._batch: list[Any] | None = None  # works of a coalescing that was started
         self._callbacks = Callbacks()
-        self._host_side = HostSide(store, rank, ranks, self._timeout_s, self._callbacks)
-        self._gpu_side: GpuSide | None = None
+        self._host_backend = HostBackend(store, rank, ranks, self._timeout_s, self._callbacks)
+        self._gpu_backend: GpuBackend | None = None
         # Before any rank can send: a peer that is not there yet finds its socket.
         self._mail = Mailbox(store, rank, ranks, self._callbacks) if ranks > 1 else None
 
@@ -96,9 +96,9 @@ class Group(Calls):
     def set_timeout(self, timeout: timedelta) -> None:
         """Of later calls."""
         self._timeout_s = timeout.total_seconds()
-        self._host_side.timeout_s = self._timeout_s
-        if self._gpu_side is not None:
-            self._gpu_side.timeout_s = self._timeout_s
+        self._host_backend.timeout_s = self._timeout_s
+        if self._gpu_backend is not None:
+            self._gpu_backend.timeout_s = self._timeout_s
 
     def _set_sequence_number_for_group(self) -> None:
         pass  # it counts from 0 on every rank
@@ -111,17 +111,17 @@ class Group(Calls):
 
     def abort(self) -> None:
         """Ends all calls with an error, now; other ranks' calls that wait for them fail later."""
-        for side in (self._host_side, self._gpu_side):
-            if side is not None:
-                side.abort()
+        for backend in (self._host_backend, self._gpu_backend):
+            if backend is not None:
+                backend.abort()
         if self._mail is not None:
             self._mail.close("it was aborted")
 
     def shutdown(self) -> None:
         """Once what was called has ended, and all messages to other ranks were received."""
-        for side in (self._host_side, self._gpu_side):
-            if side is not None:
-                side.close()
+        for backend in (self._host_backend, self._gpu_backend):
+            if backend is not None:
+                backend.close()
         try:
             if self._mail is not None:
                 self._mail.shut_down("it was destroyed", self._timeout_s)
@@ -155,8 +155,8 @@ class Group(Calls):
 
     # Calls.
 
-    def _host(self) -> HostSide:
-        return self._host_side
+    def _host(self) -> HostBackend:
+        return self._host_backend
 
     def _do(self, what: str, tensor: Tensor, call: Any, result: Any, opts: Any, keep: Any) -> Any:
         """Runs a collective where the tensor lies."""
@@ -170,10 +170,10 @@ class Group(Calls):
             is_async = True
         with _range(what) if torch.autograd._profiler_enabled() else _NO_RANGE:
             if self._ranks == 1:
-                call(self._host_side)
-                work: Any = Done(result)
+                call(self._host_backend)
+                work: Any = CompletedWork(result)
             elif tensor.is_cpu:
-                work = self._host_side.do(what, call, result, is_async, seconds)
+                work = self._host_backend.do(what, call, result, is_async, seconds)
             else:
                 where = tensor.device
                 work = self._gpu(where).do(what, call, result, is_async, keep, where)
@@ -181,20 +181,20 @@ class Group(Calls):
             self._batch.append(work)
         return work
 
-    def _gpu(self, device: torch.device) -> GpuSide:
+    def _gpu(self, device: torch.device) -> GpuBackend:
         if device.type != "cuda":
             raise dist.DistBackendError(
                 f"[plait] wanted a tensor in host memory or on a CUDA GPU, found one on {device}"
             )
-        if self._gpu_side is None:
-            self._gpu_side = GpuSide(self._store, self._rank, self._ranks, self._timeout_s)
-        return self._gpu_side
+        if self._gpu_backend is None:
+            self._gpu_backend = GpuBackend(self._store, self._rank, self._ranks, self._timeout_s)
+        return self._gpu_backend
 
     def barrier(self, opts: Any = None) -> Any:
         """Of hosts; of a GPU that the group used too, whose calls have ended on all ranks then."""
-        if self._gpu_side is not None:
-            self._gpu_side.synchronize()
-        return self._do("barrier", _NOWHERE, lambda side: side.barrier(), None, opts, None)
+        if self._gpu_backend is not None:
+            self._gpu_backend.synchronize()
+        return self._do("barrier", _NOWHERE, lambda backend: backend.barrier(), None, opts, None)
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -253,13 +253,13 @@ class Group(Calls):
     # Messages between two ranks. Those of GPUs go through host memory.
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
-        tensor = flat(tensors[0])
+        tensor = as_contiguous(tensors[0])
         whole = tensor if tensor.is_cpu else tensor.cpu()
         with _range("send") if torch.autograd._profiler_enabled() else _NO_RANGE:
             try:
                 work = self._mailbox().send(whole, dst, tag, self._timeout_s)
             except plait.Error as error:
-                raise_in_c10d_words(error, f"send to rank {dst}", self._timeout_s)
+                raise_as_c10d(error, f"send to rank {dst}", self._timeout_s)
         return self._posted(work)
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Any:
@@ -270,18 +270,18 @@ class Group(Calls):
 
     def _receive(self, tensor: Tensor, peer: int | None, tag: int) -> Any:
         if tensor.is_cpu:
-            whole = flat(tensor)
+            whole = as_contiguous(tensor)
         else:
             whole = torch.empty_like(tensor, device="cpu").contiguous()
         with _range("recv") if torch.autograd._profiler_enabled() else _NO_RANGE:
             try:
                 work = self._mailbox().receive(whole, peer, tag, self._timeout_s)
             except plait.Error as error:
-                raise_in_c10d_words(error, "recv", self._timeout_s)
+                raise_as_c10d(error, "recv", self._timeout_s)
         if not tensor.is_cpu:
-            work.at_wait = lambda: put(tensor, whole)
+            work.on_wait = lambda: copy_back(tensor, whole)
         elif whole.data_ptr() != tensor.data_ptr():
-            work.landing(lambda: put(tensor, whole))
+            work.before_completion(lambda: copy_back(tensor, whole))
         return self._posted(work)
 
     def _mailbox(self) -> Mailbox:
@@ -302,7 +302,7 @@ class Group(Calls):
 
     def _end_coalescing(self, device: Any = None) -> Any:
         works, self._batch = self._batch or [], None
-        return All(works)
+        return CombinedWork(works)
 
     startCoalescing = _start_coalescing
     endCoalescing = _end_coalescing

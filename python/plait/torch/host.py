@@ -17,12 +17,12 @@ import torch.distributed as dist
 import plait
 from plait.torch.bootstrap import bootstrap
 from plait.torch.callbacks import Callbacks
-from plait.torch.works import Done, Later, raise_in_c10d_words, timed_out
+from plait.torch.works import CompletedWork, PendingWork, raise_as_c10d, timed_out
 
-Call = Callable[["HostSide"], None]
+Call = Callable[["HostBackend"], None]
 
 
-class HostSide:
+class HostBackend:
     """What runs calls on host memory. `store`, `timeout_s`: the group's."""
 
     def __init__(
@@ -40,7 +40,7 @@ class HostSide:
         self._waiting = 0  # calls handed to the thread that have not ended
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._running: Later | None = None  # what the thread is at
+        self._running: PendingWork | None = None  # what the thread is at
 
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
         """One collective of the core; inside a call alone. source, out: addresses."""
@@ -52,7 +52,7 @@ class HostSide:
         else:
             core.run_request(request, source, out, "", {}, scalar)
 
-    def launch_own(
+    def launch_by_own_counts(
         self, request: plait.Request, sends: list[int], gets: list[int], source: int, out: int
     ) -> None:
         """One of blocks of which no rank knows all counts; inside a call alone."""
@@ -64,21 +64,21 @@ class HostSide:
         if self.ranks > 1:
             (self._core or self._bootstrap()).barrier()
 
-    def exchange(self, mine: bytes, side: Any) -> list[bytes]:
+    def exchange(self, mine: bytes, backend: Any) -> list[bytes]:
         """Every rank's bytes; inside a call of `side`, which may be a GPU's."""
-        if side is self:
+        if backend is self:
             return list((self._core or self._bootstrap()).exchange(mine))
         with self._turn:
             return list((self._core or self._bootstrap()).exchange(mine))
 
-    def refuse(self, error: Exception, side: Any = None) -> None:
+    def refuse(self, error: Exception, backend: Any = None) -> None:
         """Ends the call that the others come to with `error`, in place of this rank's part in it.
 
         side: whose call it is where it is a GPU's.
         """
         if self.ranks == 1:
             return
-        with nullcontext() if side in (None, self) else self._turn, suppress(Exception):
+        with nullcontext() if backend in (None, self) else self._turn, suppress(Exception):
             if self._core is None:
                 self._bootstrap()
             self._comm._tell(error)
@@ -101,19 +101,19 @@ class HostSide:
         """
         limit = timeout_s if timeout_s > 0 else self.timeout_s
         if is_async or limit != self._core_s:
-            work = self._hand_over(what, call, result)
+            work = self._enqueue(what, call, result)
             if not is_async:
                 self._wait(work, what, limit)
             return work
         if self._waiting or not self._turn.acquire(blocking=False):
-            work = self._hand_over(what, call, result)
+            work = self._enqueue(what, call, result)
             work.wait()
             return work
         try:
             self._run(what, call)
         finally:
             self._turn.release()
-        return Done(result)
+        return CompletedWork(result)
 
     def _run(self, what: str, call: Call) -> None:
         try:
@@ -121,26 +121,26 @@ class HostSide:
                 raise plait.AbortedError(self._closed)
             call(self)
         except plait.Error as error:
-            raise_in_c10d_words(error, what, self.timeout_s)
+            raise_as_c10d(error, what, self.timeout_s)
 
-    def _wait(self, work: Later, what: str, timeout_s: float) -> None:
+    def _wait(self, work: PendingWork, what: str, timeout_s: float) -> None:
         """The others may come still, but not this rank: its communicator is of no more use."""
-        if not work.is_over_within(timeout_s):
+        if not work.wait_within(timeout_s):
             self.abort(f"{what} did not complete within its own timeout")
             raise timed_out(what, timeout_s)
         work.wait()
 
-    def _hand_over(self, what: str, call: Call, result: Any) -> Later:
-        work = Later(result, what, self._callbacks, self._interrupted)
+    def _enqueue(self, what: str, call: Call, result: Any) -> PendingWork:
+        work = PendingWork(result, what, self._callbacks, self._interrupted)
         with self._guard:
             self._waiting += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, daemon=True, name="plait")
+                self._thread = threading.Thread(target=self._run_thread, daemon=True, name="plait")
                 self._thread.start()
             self._queue.put((what, call, work))
         return work
 
-    def _serve(self) -> None:
+    def _run_thread(self) -> None:
         while (item := self._queue.get()) is not None:
             what, call, work = item
             error: BaseException | None = None

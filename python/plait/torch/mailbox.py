@@ -19,22 +19,22 @@ from typing import Any
 from torch._C._distributed_c10d import Work
 
 import plait
-from plait.torch.alarm import Alarm
-from plait.torch.bootstrap import host_name, told
+from plait.torch.alarm import TimerFd
+from plait.torch.bootstrap import host_name, read_store
 from plait.torch.callbacks import Callbacks
 from plait.torch.messages import (
     HEADER,
     USER,
-    Kept,
     Message,
+    UnexpectedMessage,
     closed,
     memory_of,
     peer_gone,
-    text_of,
+    send_text,
     wrong_size,
 )
-from plait.torch.streams import Incoming, Looks, Mark, Outgoing
-from plait.torch.works import Done, timed_out
+from plait.torch.streams import Incoming, Outgoing, ReadProbe, SpinBudget
+from plait.torch.works import CompletedWork, timed_out
 
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GRACE_S = 1e-3  # a call that is waited for at once needs no thread
@@ -50,7 +50,7 @@ class Mailbox:
         self._callbacks = callbacks
         self._store, self._rank, self._ranks = store, rank, ranks
         self._others = set(range(ranks)) - {rank}
-        self._mark = Mark()
+        self._probe = ReadProbe()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         name = f"plait-{os.getpid()}-{os.urandom(16).hex()}"
         self._listener.bind("\0" + name)  # in no folder: nothing stays behind
@@ -62,18 +62,18 @@ class Mailbox:
         self._guard = threading.RLock()  # of what follows
         self._out: dict[int, Outgoing] = {}
         self._in: dict[int, Incoming] = {}
-        self._deaf: set[int] = set()  # peers that take nothing more
-        self._lost: set[int] = set()  # peers that send nothing more
+        self._send_closed: set[int] = set()  # peers that take nothing more
+        self._receive_closed: set[int] = set()  # peers that send nothing more
         self._receives: list[Message] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._alarm = Alarm()  # wakes the thread
+        self._alarm = TimerFd()  # wakes the thread
         self._thread: threading.Thread | None = None
-        self._is_set = False  # the alarm
-        self._is_awake = False  # the thread
-        self._looks = Looks(ranks)
-        self._is_leaving = ""  # why; as the next one
+        self._alarm_is_set = False  # the alarm
+        self._background_is_active = False  # the thread
+        self._spins = SpinBudget(ranks)
+        self._closing = ""  # why; as the next one
         self._closed = ""
-        self._must_end = False  # of a call that holds the guard for long
+        self._is_aborting = False  # of a call that holds the guard for long
 
     def __del__(self) -> None:
         self._listener.close()
@@ -85,23 +85,23 @@ class Mailbox:
     def send(self, whole: Any, peer: int, tag: int, seconds: float, kind: int = USER) -> Work:
         """whole: a contiguous tensor in host memory. seconds: the most that a wait takes."""
         if peer not in self._out:
-            self._reach(peer, seconds)
+            self._connect(peer, seconds)
         memory = memory_of(whole)
         with self._guard:
             self._check_open("send to rank", peer)
             out = self._out.get(peer)
             sent = 0 if out is None else out.send_now((kind, tag), memory)
             if sent == HEADER.size + len(memory):
-                return Done([whole])
-            what = text_of(len(memory), peer, tag)
+                return CompletedWork([whole])
+            what = send_text(len(memory), peer, tag)
             message = Message(what, peer, (kind, tag), [whole], seconds, self._callbacks)
-            message.finish_it = self._finish
+            message.progress = self._wait_for
             if out is None or not out.is_open:
                 message.end(peer_gone(what, peer))
                 return message
             out.post(message, memory, whole.data_ptr(), sent)
             self._write(out)
-            self._leave()
+            self._arm_background()
         return message
 
     def receive(
@@ -112,16 +112,16 @@ class Mailbox:
         what = f"recv from {source} (tag {tag})"
         message = Message(what, peer, (kind, tag), [whole], seconds, self._callbacks)
         message.memory = memory_of(whole)
-        message.finish_it = self._finish
+        message.progress = self._wait_for
         for one in self._others if peer is None else (peer,):
             if one not in self._in:
                 self._listen_to(one, seconds)
         with self._guard:
             self._check_open(message.what)
-            if not self._take_kept(message):
+            if not self._match_unexpected(message):
                 self._receives.append(message)
-                self._forsake()
-            self._leave()
+                self._fail_orphaned_receives()
+            self._arm_background()
         return message
 
     def withdraw(self, message: Message, error: BaseException) -> None:
@@ -134,33 +134,33 @@ class Mailbox:
             for out in list(self._out.values()):
                 if message in out.unsent():
                     message.end(error)
-                    self._takes_no_more(out.peer)
+                    self._close_sends_to(out.peer)
             for incoming in list(self._in.values()):
-                if message in incoming.taken():
+                if message in incoming.receives_in_progress():
                     message.end(error)
-                    self._end_of(incoming)
+                    self._close_receives_from(incoming)
             message.end(error)
 
     def shut_down(self, why: str, seconds: float) -> None:
         """Once all peers have received what they were sent. An error, after it is closed, where one
         does not within that time; receives that are posted end with an error at once."""
         with self._guard:
-            if self._closed or self._is_leaving:
+            if self._closed or self._closing:
                 return
-            self._is_leaving = why
+            self._closing = why
             self._end_receives(why)
             self._listener.close()
             for incoming in self._in.values():
-                if incoming.answers == 0:
+                if incoming.pending_replies == 0:
                     incoming.stream.close()  # tells who sends that nothing more is received
-        errors = self._hand_over(seconds)
+        errors = self._drain(seconds)
         self.close(why)
         if errors:
             raise errors[0]
 
     def close(self, why: str) -> None:
         """What is posted ends with an error, now."""
-        self._must_end = True
+        self._is_aborting = True
         with self._guard:
             if self._closed:
                 return
@@ -169,7 +169,7 @@ class Mailbox:
             self._listener.close()
             for out in self._out.values():
                 out.close()
-                for message in out.take_unsent():
+                for message in out.drop_unsent():
                     message.end(closed(message.what, why))
             for incoming in self._in.values():
                 incoming.stream.close()
@@ -179,36 +179,36 @@ class Mailbox:
     def _end_receives(self, why: str) -> None:
         posted = [*self._receives]
         for incoming in self._in.values():
-            posted += incoming.taken()
-            incoming.next_is(None)
-            incoming.kept.clear()
+            posted += incoming.receives_in_progress()
+            incoming.expect(None)
+            incoming.unexpected.clear()
         self._receives.clear()
-        self._lost |= self._others
+        self._receive_closed |= self._others
         for message in posted:
             message.end(closed(message.what, why))
 
-    def _hand_over(self, seconds: float) -> list[BaseException]:
+    def _drain(self, seconds: float) -> list[BaseException]:
         """Waits until peers have received what they were sent; what is wrong where one has not."""
         began = time.monotonic()
         tell_at, pause = began + _TELL_S, 1e-4
         with self._guard:
             posted = [message for out in self._out.values() for message in out.unsent()]
         while not self._closed:
-            if self._drives(_LOOK_S):
+            if self._acquire_driver(_LOOK_S):
                 try:
                     with self._guard:
-                        self._turn()
+                        self._progress()
                 finally:
                     self._driver.release()
             with self._guard:
                 is_answered = self._end_answered()
-                late = [out for out in self._out.values() if not out.is_fetched()]
+                late = [out for out in self._out.values() if not out.is_drained()]
             now = time.monotonic()
             if (not late and is_answered) or now >= began + seconds:
                 return self._not_received(late, posted, seconds)
             if now >= tell_at:
                 tell_at = float("inf")
-                self._tell(late)
+                self._warn_late(late)
             time.sleep(pause)
             pause = min(1.5 * pause, 5e-3, max(began + seconds - now, 1e-4))
         return []
@@ -216,15 +216,15 @@ class Mailbox:
     def _end_answered(self) -> bool:
         """Closes streams on which peers have all their answers; whether these are all."""
         for incoming in self._in.values():
-            if incoming.answers == 0:
+            if incoming.pending_replies == 0:
                 incoming.stream.close()
-        return all(incoming.answers == 0 for incoming in self._in.values())
+        return all(incoming.pending_replies == 0 for incoming in self._in.values())
 
-    def _tell(self, late: list[Outgoing]) -> None:
+    def _warn_late(self, late: list[Outgoing]) -> None:
         for out in late:
             print(
                 f"plait: rank {self._rank} destroys its group, and waits for rank {out.peer} to "
-                f"receive the {out.not_received()}",
+                f"receive the {out.unreceived_text()}",
                 file=sys.stderr,
             )
 
@@ -234,13 +234,13 @@ class Mailbox:
         why = "its receiver has not asked for it, and the group is destroyed"
         found: list[BaseException] = []
         for out in late:
-            found.append(timed_out(f"the {out.not_received()}", seconds, why))
+            found.append(timed_out(f"the {out.unreceived_text()}", seconds, why))
             for message in out.unsent():
                 self.withdraw(message, found[-1])
         for out in self._out.values():
             if out.was_dropped and out.last:
                 found.append(
-                    peer_gone(f"the {out.not_received()}, which nobody received", out.peer)
+                    peer_gone(f"the {out.unreceived_text()}, which nobody received", out.peer)
                 )
         errors = [message.exception() for message in posted]
         return found + [error for error in errors if error is not None]
@@ -249,15 +249,15 @@ class Mailbox:
 
     def _check_open(self, *what: object) -> None:
         """what: words, put together where they are needed."""
-        why = self._closed or self._is_leaving
+        why = self._closed or self._closing
         if why:
             raise closed(" ".join(map(str, what)), why)
 
-    def _reach(self, peer: int, seconds: float) -> None:
+    def _connect(self, peer: int, seconds: float) -> None:
         """The stream to a peer, made now where there is none."""
-        if peer in self._out or peer in self._deaf:
+        if peer in self._out or peer in self._send_closed:
             return
-        where = told(self._store, f"mail/{peer}", f"rank {peer} to join the group", seconds)
+        where = read_store(self._store, f"mail/{peer}", f"rank {peer} to join the group", seconds)
         host, name = where.split(" ", 1)
         if host != host_name():
             raise plait.UnsupportedError(
@@ -269,9 +269,9 @@ class Mailbox:
             if peer in self._out:
                 return
             try:
-                self._out[peer] = Outgoing(peer, name, self._mark.hello(self._rank))
+                self._out[peer] = Outgoing(peer, name, self._probe.hello(self._rank))
             except OSError:
-                self._takes_no_more(peer)
+                self._close_sends_to(peer)
 
     def _listen_to(self, peer: int, seconds: float) -> None:
         """By its stream; where it has not sent yet, by one to it, whose end tells that it ended."""
@@ -280,7 +280,7 @@ class Mailbox:
             self._accept()
             if peer in self._in:
                 return
-        self._reach(peer, seconds)
+        self._connect(peer, seconds)
 
     def _accept(self) -> None:
         while True:
@@ -295,41 +295,41 @@ class Mailbox:
                 continue
             self._in[incoming.peer] = incoming
 
-    def _takes_no_more(self, peer: int) -> None:
+    def _close_sends_to(self, peer: int) -> None:
         """Fails sends to it. What it sent before may come still."""
-        self._deaf.add(peer)
+        self._send_closed.add(peer)
         out = self._out.get(peer)
         if out is not None:
             out.close()
-            for message in out.take_unsent():
+            for message in out.drop_unsent():
                 message.end(peer_gone(message.what, peer))
         self._accept()
         if peer not in self._in:
-            self._lost.add(peer)
-        self._forsake()
+            self._receive_closed.add(peer)
+        self._fail_orphaned_receives()
 
-    def _forsake(self) -> None:
+    def _fail_orphaned_receives(self) -> None:
         """Fails receives that nobody is left to send to."""
-        if not self._lost:
+        if not self._receive_closed:
             return
         for message in list(self._receives):
             wanted = self._others if message.peer is None else {message.peer}
-            if wanted <= self._lost:
+            if wanted <= self._receive_closed:
                 self._receives.remove(message)
                 message.end(peer_gone(message.what, min(wanted)))
 
-    def _end_of(self, incoming: Incoming) -> None:
+    def _close_receives_from(self, incoming: Incoming) -> None:
         """Of what a peer sends."""
         incoming.stream.close()
-        incoming.answers = 0
-        cut = list(incoming.taken())
-        for kept in [one for one in incoming.kept if not one.is_whole]:
-            incoming.kept.remove(kept)
+        incoming.pending_replies = 0
+        cut = list(incoming.receives_in_progress())
+        for unexpected in [one for one in incoming.unexpected if not one.is_complete]:
+            incoming.unexpected.remove(unexpected)
         for message in cut:
             message.end(peer_gone(message.what, incoming.peer))
-        incoming.next_is(None)
-        self._lost.add(incoming.peer)
-        self._forsake()
+        incoming.expect(None)
+        self._receive_closed.add(incoming.peer)
+        self._fail_orphaned_receives()
 
     # Bytes.
 
@@ -337,39 +337,41 @@ class Mailbox:
         """As much as the socket takes, and what the peer answers."""
         if out.queue:
             out.write()
-        if out.shown:
-            out.hear()
-        if not out.is_open and out.peer not in self._deaf:
-            self._takes_no_more(out.peer)
+        if out.awaiting_reads:
+            out.read_replies()
+        if not out.is_open and out.peer not in self._send_closed:
+            self._close_sends_to(out.peer)
 
     def _read(self, incoming: Incoming) -> None:
         """As much as there is, while somebody waits for it; and what is to be answered."""
         try:
-            if incoming.answers > 0:
-                incoming.answer()
-            while self._wants(incoming):
+            if incoming.pending_replies > 0:
+                incoming.send_replies()
+            while self._reads_from(incoming):
                 if incoming.message is None:
                     header = incoming.header()
                     if header is not None:
-                        self._begin(incoming, *header)
+                        self._start_incoming(incoming, *header)
                 elif incoming.body():
-                    self._whole(incoming)
+                    self._finish_incoming(incoming)
         except BlockingIOError:
             return
         except (OSError, EOFError):
-            self._end_of(incoming)
+            self._close_receives_from(incoming)
 
-    def _wants(self, incoming: Incoming) -> bool:
+    def _reads_from(self, incoming: Incoming) -> bool:
         if incoming.message is not None:
             return True  # in the middle of one
-        if not self._receives or incoming.peer in self._lost:
+        if not self._receives or incoming.peer in self._receive_closed:
             return False
         return any(one.peer in (None, incoming.peer) for one in self._receives)
 
-    def _begin(self, incoming: Incoming, kind: int, tag: int, length: int, address: int) -> None:
+    def _start_incoming(
+        self, incoming: Incoming, kind: int, tag: int, length: int, address: int
+    ) -> None:
         """A message, of which the header has come: to the first posted receive that fits, else to
         memory that keeps it."""
-        found: Message | Kept | None = None
+        found: Message | UnexpectedMessage | None = None
         for message in self._receives:
             if message.peer in (None, incoming.peer) and message.key == (kind, tag):
                 self._receives.remove(message)
@@ -379,77 +381,79 @@ class Mailbox:
                     message.end(wrong_size(message, incoming.peer, length))
                 break
         if found is None:
-            found = Kept((kind, tag), length)
-            incoming.kept.append(found)
-        incoming.next_is(found)
+            found = UnexpectedMessage((kind, tag), length)
+            incoming.unexpected.append(found)
+        incoming.expect(found)
         if address:
-            incoming.read_shown(address, found.memory, lambda: self._must_end)
-            self._whole(incoming)
+            incoming.read_in_place(address, found.memory, lambda: self._is_aborting)
+            self._finish_incoming(incoming)
         elif length == 0:
-            self._whole(incoming)
+            self._finish_incoming(incoming)
 
-    def _whole(self, incoming: Incoming) -> None:
+    def _finish_incoming(self, incoming: Incoming) -> None:
         message = incoming.message
-        incoming.next_is(None)
+        incoming.expect(None)
         if isinstance(message, Message):
             message.end(None, incoming.peer)
         elif message is not None:
-            message.is_whole = True
-            if message.taken_by is not None:
-                incoming.kept.remove(message)
-                message.give(incoming.peer)
+            message.is_complete = True
+            if message.matched_by is not None:
+                incoming.unexpected.remove(message)
+                message.deliver(incoming.peer)
 
-    def _take_kept(self, message: Message) -> bool:
+    def _match_unexpected(self, message: Message) -> bool:
         """Whether a kept message is the receive's."""
         for peer, incoming in self._in.items():
-            if not incoming.kept or message.peer not in (None, peer):
+            if not incoming.unexpected or message.peer not in (None, peer):
                 continue
-            kept = incoming.taker(message.key)
-            if kept is not None:
-                kept.taken_by = message
-                if kept.is_whole:
-                    incoming.kept.remove(kept)
-                    kept.give(peer)
+            unexpected = incoming.find_unexpected(message.key)
+            if unexpected is not None:
+                unexpected.matched_by = message
+                if unexpected.is_complete:
+                    incoming.unexpected.remove(unexpected)
+                    unexpected.deliver(peer)
                 return True
         return False
 
     # Waiting.
 
-    def _is_left(self) -> bool:
+    def _needs_background(self) -> bool:
         """Whether anything is posted that no thread waits for, or is to be answered."""
         if any([not message.is_waited_for for message in self._receives]):
             return True
         for out in self._out.values():
-            if (out.queue or out.shown) and not all(one.is_waited_for for one in out.unsent()):
+            if (out.queue or out.awaiting_reads) and not all(
+                one.is_waited_for for one in out.unsent()
+            ):
                 return True
         for incoming in self._in.values():
-            if incoming.answers > 0:
+            if incoming.pending_replies > 0:
                 return True
-            is_taken = incoming.message is not None or incoming.kept
-            if is_taken and not all(one.is_waited_for for one in incoming.taken()):
+            is_taken = incoming.message is not None or incoming.unexpected
+            if is_taken and not all(one.is_waited_for for one in incoming.receives_in_progress()):
                 return True
         return False
 
-    def _finish(self, message: Message, seconds: float) -> None:
+    def _wait_for(self, message: Message, seconds: float) -> None:
         """Until the message has ended, in time or not."""
         end = time.monotonic() + seconds
         message.is_waited_for = True
-        if self._is_set:
+        if self._alarm_is_set:
             with self._guard:
-                self._leave()
+                self._arm_background()
         while not message.is_completed() and time.monotonic() < end:
-            if not self._drives(_LOOK_S):
+            if not self._acquire_driver(_LOOK_S):
                 continue
             try:
-                self._drive(message, end)
+                self._progress_until(message, end)
             finally:
                 self._driver.release()
         if not message.is_completed():
             self.withdraw(message, timed_out(message.what, seconds))
         with self._guard:
-            self._leave()
+            self._arm_background()
 
-    def _drives(self, seconds: float) -> bool:
+    def _acquire_driver(self, seconds: float) -> bool:
         """Whether this thread is the one that moves bytes now; it has that one give way."""
         if self._driver.acquire(blocking=False):
             return True
@@ -461,52 +465,54 @@ class Mailbox:
             self._wanted -= 1
         return is_driver
 
-    def _leave(self) -> None:
+    def _arm_background(self) -> None:
         """To the thread, what no thread waits for within the grace."""
-        if self._closed or self._is_awake:
+        if self._closed or self._background_is_active:
             return
-        is_left = self._is_left()
-        if is_left == self._is_set:
+        is_left = self._needs_background()
+        if is_left == self._alarm_is_set:
             return
-        self._is_set = is_left
+        self._alarm_is_set = is_left
         if not is_left:
             self._alarm.unset()
             return
         self._alarm.set(_GRACE_S)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, daemon=True, name="plait-mail")
+            self._thread = threading.Thread(
+                target=self._background_loop, daemon=True, name="plait-mail"
+            )
             self._thread.start()
 
-    def _serve(self) -> None:
+    def _background_loop(self) -> None:
         alarm = select.poll()
         alarm.register(self._alarm.fd, select.POLLIN)
         while not self._closed:
             alarm.poll()
             with self._guard:
                 self._alarm.clear()
-                self._is_set = False
-                self._is_awake = not self._closed and self._is_left()
-            if self._is_awake:
+                self._alarm_is_set = False
+                self._background_is_active = not self._closed and self._needs_background()
+            if self._background_is_active:
                 with self._driver:
-                    self._drive(None, float("inf"))
+                    self._progress_until(None, float("inf"))
                 with self._guard:
-                    self._is_awake = False
-                    self._leave()
+                    self._background_is_active = False
+                    self._arm_background()
 
-    def _drive(self, until: Message | None, end: float) -> None:
+    def _progress_until(self, until: Message | None, end: float) -> None:
         """Moves bytes until that message has ended, or the time. None = all of them have, or
         another thread wants to."""
-        looks = self._looks.begin(until.nbytes) if until is not None else 0
+        spins = self._spins.begin(until.nbytes) if until is not None else 0
         while True:
             with self._guard:
                 if not self._closed:
-                    self._turn()
-                if self._closed or self._is_driven(until):
-                    self._looks.end(looks)
+                    self._progress()
+                if self._closed or self._is_done(until):
+                    self._spins.end(spins)
                     return
-                poll = self._interests() if looks == 0 else None
+                poll = self._interests() if spins == 0 else None
             if poll is None:
-                looks = self._look(until, looks)
+                spins = self._spin(until, spins)
                 continue
             left = end - time.monotonic()
             if left <= 0:
@@ -515,30 +521,30 @@ class Mailbox:
                 if descriptor == self._wake:
                     os.eventfd_read(self._wake)
                 elif events & _HUNG_UP:
-                    self._hung_up(descriptor)
+                    self._peer_hung_up(descriptor)
 
-    def _look(self, until: Message | None, looks: int) -> int:
+    def _spin(self, until: Message | None, spins: int) -> int:
         """At the stream that the message needs, until there is something; how many are left."""
         peer = -1 if until is None or until.peer is None else until.peer
         streams = self._out if until is not None and until.nbytes > 0 else self._in
         stream = streams.get(peer)
         if stream is None:
-            return looks - 1
-        while looks > 0 and not self._closed:
-            looks -= 1
+            return spins - 1
+        while spins > 0 and not self._closed:
+            spins -= 1
             if stream.has_more():
                 break
-        return looks
+        return spins
 
-    def _is_driven(self, until: Message | None) -> bool:
+    def _is_done(self, until: Message | None) -> bool:
         if until is not None:
             return until.is_completed()
-        return self._wanted > 0 or not self._is_left()
+        return self._wanted > 0 or not self._needs_background()
 
-    def _turn(self) -> None:
+    def _progress(self) -> None:
         """Whatever can be moved without waiting."""
         for out in list(self._out.values()):
-            if out.queue or out.shown:
+            if out.queue or out.awaiting_reads:
                 self._write(out)
         if self._awaits_connection():
             self._accept()
@@ -565,24 +571,24 @@ class Mailbox:
         if self._awaits_connection():
             poll.register(self._listener, select.POLLIN)
         for incoming in self._in.values():
-            wants, answers = self._wants(incoming), incoming.answers > 0
-            events = (select.POLLIN if wants else 0) | (select.POLLOUT if answers else 0)
+            wants, pending_replies = self._reads_from(incoming), incoming.pending_replies > 0
+            events = (select.POLLIN if wants else 0) | (select.POLLOUT if pending_replies else 0)
             if events:
                 poll.register(incoming.stream, events)
         for peer, out in self._out.items():
             is_source = peer not in self._in and (peer in sources or None in sources)
-            if out.is_open and (out.queue or out.shown or is_source):
-                sends, hears = bool(out.queue), bool(out.shown)
+            if out.is_open and (out.queue or out.awaiting_reads or is_source):
+                sends, hears = bool(out.queue), bool(out.awaiting_reads)
                 events = (select.POLLOUT if sends else 0) | (select.POLLIN if hears else 0)
                 poll.register(out.stream, events)
         return poll
 
-    def _hung_up(self, descriptor: int) -> None:
+    def _peer_hung_up(self, descriptor: int) -> None:
         """A peer closed its end of this rank's stream to it; what it sent before comes first."""
         with self._guard:
             for out in list(self._out.values()):
                 if out.is_open and out.stream.fileno() == descriptor:
-                    out.hear()
+                    out.read_replies()
                     out.close()
-                    self._takes_no_more(out.peer)
+                    self._close_sends_to(out.peer)
                     return

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 import plait
 from plait.torch.callbacks import Callbacks
-from plait.torch.works import Later
+from plait.torch.works import PendingWork
 
 USER, BARRIER = 0, 1  # kinds of messages, which never match each other's receives
 HEADER = struct.Struct("<qqQQ")  # kind, tag, bytes, where they lie (0 = they follow)
@@ -29,12 +29,12 @@ def memory_of(tensor: Any) -> memoryview:
     return memoryview(b"") if length == 0 else _view(tensor.data_ptr(), length, _TO_WRITE)
 
 
-def text_of(nbytes: int, peer: int, tag: int) -> str:
+def send_text(nbytes: int, peer: int, tag: int) -> str:
     """Of a send, as errors name it."""
     return f"send of {nbytes} bytes to rank {peer} (tag {tag})"
 
 
-class Message(Later):
+class Message(PendingWork):
     """A send or a receive, and the Work of it. peer: None = any; keep: what holds the memory."""
 
     def __init__(
@@ -50,18 +50,18 @@ class Message(Later):
         self.what, self.peer, self.key, self.seconds = what, peer, key, seconds
         self.parts: list[memoryview] = []  # of a send: what is still to go
         self.nbytes = 0  # of a send
-        self.is_shown = False  # a send whose bytes the receiver reads where they lie
+        self.is_rendezvous = False  # a send whose bytes the receiver reads where they lie
         self.memory = memoryview(b"")  # of a receive
         self.is_waited_for = False
-        self.finish_it: Callable[[Message, float], None] | None = None  # the mailbox's
-        self.at_end: Callable[[], None] | None = None  # before it counts as over
-        self.at_wait: Callable[[], None] | None = None  # in the thread that waits
+        self.progress: Callable[[Message, float], None] | None = None  # the mailbox's
+        self.on_completion: Callable[[], None] | None = None  # before it counts as over
+        self.on_wait: Callable[[], None] | None = None  # in the thread that waits
 
-    def landing(self, call: Callable[[], None]) -> None:
+    def before_completion(self, call: Callable[[], None]) -> None:
         """Has `call` run before the message counts as over; at once where it is over."""
         with self._guard:
             if not self._is_over:
-                self.at_end = call
+                self.on_completion = call
                 return
         if self._error is None:
             call()
@@ -70,34 +70,34 @@ class Message(Later):
         """Once; a second end is none."""
         if self._is_over:
             return
-        if error is None and self.at_end is not None:
-            self.at_end()
-        self.parts, self.memory, self.at_end = [], memoryview(b""), None
+        if error is None and self.on_completion is not None:
+            self.on_completion()
+        self.parts, self.memory, self.on_completion = [], memoryview(b""), None
         self.finish(error, source)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Moves bytes itself where no other thread does."""
-        if not self._is_over and self.finish_it is not None:
+        if not self._is_over and self.progress is not None:
             seconds = timeout.total_seconds() if timeout is not None else 0.0
-            self.finish_it(self, seconds if seconds > 0 else self.seconds)
+            self.progress(self, seconds if seconds > 0 else self.seconds)
         super().wait()
-        if self.at_wait is not None:
-            self.at_wait()
-            self.at_wait = None
+        if self.on_wait is not None:
+            self.on_wait()
+            self.on_wait = None
         return True
 
 
-class Kept:
-    """What came, or is coming, for no posted receive; taken_by: one that was posted since."""
+class UnexpectedMessage:
+    """What came, or is coming, for no posted receive; matched_by: one that was posted since."""
 
     def __init__(self, key: Key, length: int) -> None:
         self.key, self.memory = key, memoryview(bytearray(length))
-        self.is_whole = False
-        self.taken_by: Message | None = None
+        self.is_complete = False
+        self.matched_by: Message | None = None
 
-    def give(self, peer: int) -> None:
+    def deliver(self, peer: int) -> None:
         """To whom it is taken by; it is whole."""
-        message = self.taken_by
+        message = self.matched_by
         assert message is not None
         if len(message.memory) != len(self.memory):
             message.end(wrong_size(message, peer, len(self.memory)))

@@ -11,11 +11,11 @@ from torch.distributed import ReduceOp
 import plait
 
 
-def sum_of_sparse(calls: Any, side: Any, tensor: Tensor, redop: Any) -> None:
+def sum_of_sparse(calls: Any, backend: Any, tensor: Tensor, redop: Any) -> None:
     """In place: every rank's entries, those of one place added."""
     if tensor.layout is not torch.sparse_coo or getattr(redop, "op", redop) != ReduceOp.SUM:
         calls._refuse(
-            side,
+            backend,
             plait.UnsupportedError(
                 f"wanted the sum of sparse_coo tensors, found {redop!r} of {tensor.layout}"
             ),
@@ -23,7 +23,7 @@ def sum_of_sparse(calls: Any, side: Any, tensor: Tensor, redop: Any) -> None:
     mine = tensor.detach().coalesce()
     counts = torch.empty(calls._ranks, dtype=torch.int64, device=mine.device)
     count = torch.tensor([mine._nnz()], device=mine.device)
-    calls._move(side, "all_gather", count, counts)
+    calls._move(backend, "all_gather", count, counts)
     every_index, every_value = [], []
     for root, entries in enumerate(counts.tolist()):
         is_mine = root == calls._rank
@@ -38,7 +38,7 @@ def sum_of_sparse(calls: Any, side: Any, tensor: Tensor, redop: Any) -> None:
             else mine.values().new_empty((entries, *mine.values().shape[1:]))
         )
         for part in (indices, values):
-            calls._move(side, "broadcast", part if is_mine else None, part, root)
+            calls._move(backend, "broadcast", part if is_mine else None, part, root)
         every_index.append(indices)
         every_value.append(values)
     total = torch.sparse_coo_tensor(

@@ -21,10 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import plait
-from plait.torch.messages import HEADER, USER, Kept, Key, Message, text_of
+from plait.torch.messages import HEADER, USER, Key, Message, UnexpectedMessage, send_text
 
 AT_ONCE = 1 << 20  # bytes of one system call, so that others' turns come between
-SHOWN_FROM = 1 << 17  # bytes; smaller ones are there sooner through the socket
+RENDEZVOUS_FROM = 1 << 17  # bytes; smaller ones are there sooner through the socket
 _SMALL = 1 << 15  # bytes, tried at once
 _BETWEEN = 1 << 26  # bytes, after which an abort is heard
 _BY_TWO_FROM = 1 << 22  # bytes; smaller ones are read before another thread wakes
@@ -78,7 +78,7 @@ def _drop(parts: list[memoryview], sent: int) -> None:
         parts[0] = parts[0][sent:]
 
 
-class Mark:
+class ReadProbe:
     """Bytes that nobody guesses: who reads them in this process can read its messages too."""
 
     def __init__(self) -> None:
@@ -95,11 +95,11 @@ class Outgoing:
         """OSError where the peer has ended. name: of its socket."""
         self.peer = peer
         self.queue: deque[Message] = deque()  # of which not all is in the socket
-        self.shown: deque[Message] = deque()  # of which only the header was to go
+        self.awaiting_reads: deque[Message] = deque()  # of which only the header was to go
         self.last: tuple[int, int] | None = None  # bytes and tag of the last one the socket took
         self.is_open = True
         self.was_dropped = False  # the peer ended, or destroyed the group, before it read all
-        self._can_show = False
+        self._can_rendezvous = False
         self.stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, AT_ONCE)
@@ -134,18 +134,18 @@ class Outgoing:
         """To go next, after those before; so many bytes are sent."""
         kind, tag = message.key
         message.nbytes = len(memory)
-        message.is_shown = len(memory) >= SHOWN_FROM and self._shows()
-        header = HEADER.pack(kind, tag, len(memory), address if message.is_shown else 0)
+        message.is_rendezvous = len(memory) >= RENDEZVOUS_FROM and self._uses_rendezvous()
+        header = HEADER.pack(kind, tag, len(memory), address if message.is_rendezvous else 0)
         message.parts = [memoryview(header)]
-        if not message.is_shown and len(memory) > 0:
+        if not message.is_rendezvous and len(memory) > 0:
             message.parts.append(memory)
         _drop(message.parts, sent)
         self.queue.append(message)
 
-    def _shows(self) -> bool:
-        if not self._can_show:
-            self.hear()
-        return self._can_show
+    def _uses_rendezvous(self) -> bool:
+        if not self._can_rendezvous:
+            self.read_replies()
+        return self._can_rendezvous
 
     def write(self) -> None:
         """As much as the socket takes."""
@@ -157,21 +157,21 @@ class Outgoing:
             except BlockingIOError:
                 return
             except OSError:
-                self.hear()
+                self.read_replies()
                 self.close()
                 return
             _drop(parts, sent)
             if parts:
                 continue
             self.queue.popleft()
-            is_users = message.key[0] == USER and not message.is_shown
+            is_users = message.key[0] == USER and not message.is_rendezvous
             self.last = (message.nbytes, message.key[1]) if is_users else None
-            if message.is_shown:
-                self.shown.append(message)
+            if message.is_rendezvous:
+                self.awaiting_reads.append(message)
             else:
                 message.end()
 
-    def hear(self) -> None:
+    def read_replies(self) -> None:
         """What the peer has answered; it takes nothing more where its end is closed."""
         while self.is_open:
             try:
@@ -184,38 +184,38 @@ class Outgoing:
             if not said:
                 self.close()
                 return
-            self._can_show = self._can_show or _CAN_READ in said
+            self._can_rendezvous = self._can_rendezvous or _CAN_READ in said
             for _ in range(said.count(_HAS_READ)):
-                self.shown.popleft().end()
+                self.awaiting_reads.popleft().end()
 
-    def is_fetched(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether the peer has read all that users sent, or never will."""
-        if self.queue or self.shown:
+        if self.queue or self.awaiting_reads:
             return False
         if self.last:
-            self.hear()  # of a peer that is gone, too
+            self.read_replies()  # of a peer that is gone, too
         if not self.is_open or not self.last:
             return True
         left = fcntl.ioctl(self.stream, termios.TIOCOUTQ, b"\0" * 4)
         return struct.unpack("i", left)[0] == 0
 
     def unsent(self) -> list[Message]:
-        return [*self.shown, *self.queue]
+        return [*self.awaiting_reads, *self.queue]
 
-    def take_unsent(self) -> list[Message]:
+    def drop_unsent(self) -> list[Message]:
         """They are no longer to go."""
         messages = self.unsent()
         self.queue.clear()
-        self.shown.clear()
+        self.awaiting_reads.clear()
         return messages
 
-    def not_received(self) -> str:
-        """A send that the peer has not received, as errors name it; is_fetched() is false, or
+    def unreceived_text(self) -> str:
+        """A send that the peer has not received, as errors name it; is_drained() is false, or
         was_dropped true."""
         for message in self.unsent():
             return message.what
         nbytes, tag = self.last or (0, 0)
-        return text_of(nbytes, self.peer, tag)
+        return send_text(nbytes, self.peer, tag)
 
     def close(self) -> None:
         self.is_open = False
@@ -234,20 +234,22 @@ class Incoming:
         self.stream = stream
         self._process = _process_of(stream)
         hello = stream.recv(_HELLO.size, socket.MSG_WAITALL)
-        self.peer, address, mark = _HELLO.unpack(hello)
-        found = bytearray(len(mark))
-        if read_memory(self._process, address, memoryview(found)) and found == mark:
+        self.peer, address, probe = _HELLO.unpack(hello)
+        found = bytearray(len(probe))
+        if read_memory(self._process, address, memoryview(found)) and found == probe:
             stream.sendall(_CAN_READ)
         stream.setblocking(False)
         self._ahead = memoryview(bytearray(_AHEAD))
         self._poll = select.poll()
         self._poll.register(stream, select.POLLIN)
         self._from, self._to = 0, 0  # of _ahead: what was read and is nobody's yet
-        self.message: Message | Kept | None = None  # None: a header is to come
+        self.message: Message | UnexpectedMessage | None = None  # None: a header is to come
         self.at = 0  # bytes of it that have come
-        self.kept: deque[Kept] = deque()
+        self.unexpected: deque[UnexpectedMessage] = deque()
         self._helper: ThreadPoolExecutor | None = None  # reads a half of large messages
-        self.answers = 0  # to messages that were read in place, which its sender has not got yet
+        self.pending_replies = (
+            0  # to messages that were read in place, which its sender has not got yet
+        )
 
     def has_more(self) -> bool:
         """Whether something has come, or the end."""
@@ -267,7 +269,7 @@ class Incoming:
         self._from += HEADER.size
         return found
 
-    def next_is(self, message: Message | Kept | None) -> None:
+    def expect(self, message: Message | UnexpectedMessage | None) -> None:
         """What is read from here on; None = a header."""
         self.message, self.at = message, 0
 
@@ -284,7 +286,7 @@ class Incoming:
             self.at += self._receive(memory[self.at :])
         return self.at == length
 
-    def read_shown(self, address: int, memory: memoryview, must_end: Callable[[], bool]) -> None:
+    def read_in_place(self, address: int, memory: memoryview, must_end: Callable[[], bool]) -> None:
         """A whole message where it lies; the sender keeps it until it hears of that. EOFError,
         OSError where it does not come."""
         for at in range(0, len(memory), _BETWEEN):
@@ -293,8 +295,8 @@ class Incoming:
                 raise EOFError
         if any(events & _HUNG_UP for _, events in self._poll.poll(0)):
             raise EOFError  # the sender has given up: nobody knows what it had there meanwhile
-        self.answers += 1
-        self.answer()
+        self.pending_replies += 1
+        self.send_replies()
 
     def _read_piece(self, address: int, piece: memoryview) -> bool:
         """By two threads where that is sooner: the sender waits meanwhile, so its core is free."""
@@ -307,11 +309,11 @@ class Incoming:
         is_read = read_memory(self._process, address, piece[:half])
         return rest.result() and is_read
 
-    def answer(self) -> None:
+    def send_replies(self) -> None:
         """As many answers as the socket takes: it holds some hundreds. OSError at the end."""
-        if self.answers > 0:
+        if self.pending_replies > 0:
             try:
-                self.answers -= self.stream.send(_HAS_READ * self.answers)
+                self.pending_replies -= self.stream.send(_HAS_READ * self.pending_replies)
             except BlockingIOError:
                 return
 
@@ -322,18 +324,24 @@ class Incoming:
             raise EOFError
         return got
 
-    def taker(self, key: Key) -> Kept | None:
+    def find_unexpected(self, key: Key) -> UnexpectedMessage | None:
         """The first kept message of that key that nobody took."""
-        return next((one for one in self.kept if one.key == key and one.taken_by is None), None)
+        return next(
+            (one for one in self.unexpected if one.key == key and one.matched_by is None), None
+        )
 
-    def taken(self) -> Iterator[Message]:
+    def receives_in_progress(self) -> Iterator[Message]:
         """Receives that what is being read belongs to."""
         if isinstance(self.message, Message):
             yield self.message
-        yield from (kept.taken_by for kept in self.kept if kept.taken_by is not None)
+        yield from (
+            unexpected.matched_by
+            for unexpected in self.unexpected
+            if unexpected.matched_by is not None
+        )
 
 
-class Looks:
+class SpinBudget:
     """How often a wait looks before it sleeps. Where looks are in vain for some waits in a row,
     others share the cores, or the peer comes much later: the next waits do without."""
 

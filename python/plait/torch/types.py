@@ -53,20 +53,20 @@ class Reduction(NamedTuple):
     scalar: float
 
 
-_known: dict[Any, Reduction] = {}
+_reductions: dict[Any, Reduction] = {}
 
 
 def reduction_of(redop: Any, dtype: Any) -> Reduction:
     """UnsupportedError where plait has none."""
     kind = getattr(redop, "op", redop)
-    known = _known.get((kind, dtype))
-    if known is not None and known.op != "premul_sum":
-        return known
+    reduction = _reductions.get((kind, dtype))
+    if reduction is not None and reduction.op != "premul_sum":
+        return reduction
     op = _OPS.get(kind)
     if op is None:
         raise plait.UnsupportedError(f"wanted one of {', '.join(_OP_NAMES)}, found {redop!r}")
     return (
-        _known.setdefault((kind, dtype), _made(op, redop, dtype))
+        _reductions.setdefault((kind, dtype), _made(op, redop, dtype))
         if op != "premul_sum"
         else (_made(op, redop, dtype))
     )
@@ -86,7 +86,7 @@ def _made(op: str, redop: Any, dtype: Any) -> Reduction:
     return Reduction(op, _TYPES[dtype], 1, scalar)
 
 
-def flat(tensor: Tensor) -> Tensor:
+def as_contiguous(tensor: Tensor) -> Tensor:
     """Itself where it is contiguous, else a copy; without its history."""
     if tensor.requires_grad or tensor.grad_fn is not None:
         tensor = tensor.detach()
@@ -95,7 +95,7 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
-def check_apart(tensor: Tensor) -> None:
+def check_no_overlap(tensor: Tensor) -> None:
     """Raises for an output of which two elements have the same memory."""
     for length, step in zip(tensor.shape, tensor.stride(), strict=True):
         if length > 1 and step == 0:
@@ -105,20 +105,20 @@ def check_apart(tensor: Tensor) -> None:
             )
 
 
-def room_for(tensor: Tensor) -> Tensor:
+def output_buffer(tensor: Tensor) -> Tensor:
     """Where its elements are written: itself where it is contiguous, else new memory for put()."""
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
         return tensor
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
-def put(tensor: Tensor, found: Tensor) -> None:
+def copy_back(tensor: Tensor, found: Tensor) -> None:
     """What was made in a copy back into the caller's tensor."""
     if found.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(found.view(tensor.shape))
 
 
-def in_a_row(tensors: list[Tensor]) -> Tensor | None:
+def adjacent_whole(tensors: list[Tensor]) -> Tensor | None:
     """The whole that these are equal parts of, one after the other; None where they are not."""
     first = tensors[0]
     step = first.numel() * first.element_size()

@@ -19,16 +19,16 @@ from plait.torch.callbacks import Callbacks
 
 
 @contextmanager
-def c10d_words(what: str, seconds: float) -> Iterator[None]:
+def c10d_errors(what: str, seconds: float) -> Iterator[None]:
     """plait's errors as those that users of torch.distributed match; others pass as they are."""
     try:
         yield
     except plait.Error as error:
-        raise_in_c10d_words(error, what, seconds)
+        raise_as_c10d(error, what, seconds)
 
 
-def raise_in_c10d_words(error: plait.Error, what: str, seconds: float) -> NoReturn:
-    """What c10d_words raises."""
+def raise_as_c10d(error: plait.Error, what: str, seconds: float) -> NoReturn:
+    """What c10d_errors raises."""
     if isinstance(error, plait.DeadlineError):
         raise timed_out(what, seconds, str(error)) from error
     if isinstance(error, plait.PeerLostError):
@@ -47,7 +47,7 @@ def timed_out(what: str, seconds: float, why: str = "") -> dist.DistBackendError
     return dist.DistBackendError(text)
 
 
-class Done(Work):
+class CompletedWork(Work):
     """Of a call that ended before it returned."""
 
     def __init__(self, result: Any, source: int = -1) -> None:
@@ -85,7 +85,7 @@ class Done(Work):
         return self._future
 
 
-class End:
+class CompletionLatch:
     """Of a call that another thread ends; any thread waits for it, and hears Ctrl-C meanwhile.
 
     interrupted: called where Ctrl-C ends a wait of a call that others may never come to.
@@ -96,7 +96,7 @@ class End:
         self._over = threading.Lock()  # held until the end: cheaper to wait for than an Event
         self._over.acquire()
 
-    def come(self) -> None:
+    def set(self) -> None:
         self._over.release()
 
     def wait(self, seconds: float = -1) -> bool:
@@ -112,10 +112,10 @@ class End:
         return is_over
 
 
-class Heard(torch.futures.Future):
+class InterruptibleFuture(torch.futures.Future):
     """torch's own wait() is deaf to Ctrl-C."""
 
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: CompletionLatch) -> None:
         super().__init__()
         self._end = end
 
@@ -124,7 +124,7 @@ class Heard(torch.futures.Future):
         return super().wait()  # what another thread is about to set
 
 
-class Later(Work):
+class PendingWork(Work):
     """Of a call that another thread ends, by finish()."""
 
     def __init__(
@@ -136,10 +136,10 @@ class Later(Work):
     ) -> None:
         super().__init__()
         self._result, self._what, self._callbacks = result, what, callbacks
-        self._turn = callbacks.turn_here()
+        self._turn = callbacks.current_turn()
         self._source = -1
         self._error: BaseException | None = None
-        self._end = End(interrupted)
+        self._end = CompletionLatch(interrupted)
         self._is_over = False
         self._guard = threading.Lock()
         self._future: Any = None
@@ -150,12 +150,12 @@ class Later(Work):
             if self._is_over:
                 return
             self._error, self._source, self._is_over = error, source, True
-            self._end.come()
+            self._end.set()
             future = self._future
         if future is not None:
-            self._callbacks.run(partial(self._tell, future), self._turn)
+            self._callbacks.run(partial(self._resolve, future), self._turn)
 
-    def _tell(self, future: Any) -> None:
+    def _resolve(self, future: Any) -> None:
         if self._error is None:
             future.set_result(self._result)
         else:
@@ -170,7 +170,7 @@ class Later(Work):
             raise self._error
         return True
 
-    def is_over_within(self, seconds: float) -> bool:
+    def wait_within(self, seconds: float) -> bool:
         """Whether it ends, well or not, within that time."""
         return self._end.wait(seconds)
 
@@ -198,10 +198,10 @@ class Later(Work):
         with self._guard:
             if self._future is not None:
                 return self._future
-            self._future = Heard(self._end)
+            self._future = InterruptibleFuture(self._end)
             is_over = self._is_over
         if is_over:
-            self._tell(self._future)
+            self._resolve(self._future)
         return self._future
 
 
@@ -231,7 +231,7 @@ def tensors_in(what: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(one)
 
 
-class OnStream(Work):
+class StreamWork(Work):
     """Of a call on a GPU's stream: the host does not wait, the streams of those who wait() do."""
 
     def __init__(
@@ -240,12 +240,12 @@ class OnStream(Work):
         result: Any,
         keep: Any,
         stream: Any,
-        is_side: bool,
+        is_group_stream: bool,
         check: Callable[[], None],
     ) -> None:
         super().__init__()
         self._what, self._result, self._stream = what, result, stream
-        self._is_side, self._check = is_side, check
+        self._is_group_stream, self._check = is_group_stream, check
         self._keep = keep  # so that the allocator gives to nobody what the stream still uses
         self._event = torch.cuda.Event()
         self._event.record(stream)
@@ -275,7 +275,7 @@ class OnStream(Work):
         With a timeout the host waits too, that long at most. A graph that is captured has no time.
         """
         self._check()  # first: it knows why a stream has failed
-        if self._is_side:
+        if self._is_group_stream:
             torch.cuda.current_stream(self._stream.device).wait_event(self._event)
             self._keep = None
         seconds = timeout.total_seconds() if timeout is not None else 0.0
@@ -311,7 +311,7 @@ class OnStream(Work):
         return self._future
 
 
-class All(Work):
+class CombinedWork(Work):
     """Of several calls."""
 
     def __init__(self, works: list[Any], result: Any = None) -> None:
