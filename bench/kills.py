@@ -197,7 +197,7 @@ class KillRound:
         if self.killed:
             self.waiting.join()
 
-    def await_gone(self, job: launch.Job) -> None:
+    def await_gone(self, job: launch.RankJob) -> None:
         """Notes when the victim's process has been torn down."""
         job.processes[self.victim].wait()
         self.gone = time.monotonic()

@@ -82,7 +82,7 @@ class CopyWork:
     def __init__(self, pair: tuple[int, int], sizes: list[int], both_ways: bool) -> None:
         self.gpus, self.direction = list(pair), bench_copy.WAYS[both_ways]
         task = {"pair": pair, "topology": "", "masks": [], "sizes": sizes, "seed": 1}
-        self.pair = bench_copy.Pair(task)
+        self.pair = bench_copy.GpuPair(task)
         self.kinds = {size: self._kinds(size) for size in sizes}
         for size in sizes:
             print(f"# {size} bytes: host us a call: {self._host_us(size)}", flush=True)

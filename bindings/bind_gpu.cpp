@@ -28,9 +28,9 @@ Number number(Handle given) {
 }
 
 /// A GPU's primary context, current during each call.
-class Gpu {
+class GpuDevice {
  public:
-  explicit Gpu(int ordinal) {
+  explicit GpuDevice(int ordinal) {
     if (ordinal < 0 || ordinal >= cuda::device_count()) {
       const std::string why = cuda::why_no_cuda();
       throw Error(ErrorCode::no_device, why.empty() ? "wanted a GPU numbered from 0, found " +
@@ -40,11 +40,11 @@ class Gpu {
     PLAIT_CUDA_CALL(device_get, &device_, ordinal);
     PLAIT_CUDA_CALL(primary_retain, &context_, device_);
   }
-  ~Gpu() {
+  ~GpuDevice() {
     if (context_ != nullptr) cuda::api().primary_release(device_);
   }
-  Gpu(const Gpu&) = delete;
-  Gpu& operator=(const Gpu&) = delete;
+  GpuDevice(const GpuDevice&) = delete;
+  GpuDevice& operator=(const GpuDevice&) = delete;
 
   /// For libraries that ask which GPU is this thread's.
   void make_current() const { PLAIT_CUDA_CALL(context_push, context_); }
@@ -99,12 +99,12 @@ class Gpu {
     const cuda::Current current(context_);
     PLAIT_CUDA_CALL(host_unregister, handle<void*>(base));
   }
-  void enable_peer(const Gpu& peer) const {
+  void enable_peer(const GpuDevice& peer) const {
     const cuda::Current current(context_);
     const cuda::Result result = cuda::api().context_enable_peer(peer.context_, 0);
     if (result != cuda::kPeerAccessAlreadyEnabled) cuda::require(result, "cuCtxEnablePeerAccess");
   }
-  bool can_reach(const Gpu& peer) const {
+  bool can_reach(const GpuDevice& peer) const {
     int can = 0;
     PLAIT_CUDA_CALL(device_can_access_peer, &can, device_, peer.device_);
     return can != 0;
@@ -235,34 +235,34 @@ void bind_gpu(nb::module_& module) {
   module.def("writable_dlpack_view", &dlpack_view<nb::ndarray<>>, nb::arg("array"),
              "The same of an array that is not read-only; TypeError where it is.");
   using release = nb::call_guard<nb::gil_scoped_release>;
-  nb::class_<Gpu>(module, "Gpu", "One GPU; memory, streams, events and graphs are integers.")
+  nb::class_<GpuDevice>(module, "Gpu", "One GPU; memory, streams, events and graphs are integers.")
       .def(nb::init<int>(), nb::arg("ordinal"))
-      .def("make_current", &Gpu::make_current, "This thread's GPU from now on.")
-      .def_prop_ro("name", &Gpu::name)
-      .def_prop_ro("multiprocessors", &Gpu::multiprocessors)
-      .def("memory", &Gpu::memory, "(free, total) bytes.")
-      .def("allocate", &Gpu::allocate, nb::arg("bytes"), release())
-      .def("release", &Gpu::release, nb::arg("pointer"), release())
-      .def("copy", &Gpu::copy, nb::arg("dst"), nb::arg("src"), nb::arg("bytes"), release())
-      .def("copy_async", &Gpu::copy_async, nb::arg("dst"), nb::arg("src"), nb::arg("bytes"),
+      .def("make_current", &GpuDevice::make_current, "This thread's GPU from now on.")
+      .def_prop_ro("name", &GpuDevice::name)
+      .def_prop_ro("multiprocessors", &GpuDevice::multiprocessors)
+      .def("memory", &GpuDevice::memory, "(free, total) bytes.")
+      .def("allocate", &GpuDevice::allocate, nb::arg("bytes"), release())
+      .def("release", &GpuDevice::release, nb::arg("pointer"), release())
+      .def("copy", &GpuDevice::copy, nb::arg("dst"), nb::arg("src"), nb::arg("bytes"), release())
+      .def("copy_async", &GpuDevice::copy_async, nb::arg("dst"), nb::arg("src"), nb::arg("bytes"),
            nb::arg("stream"))
-      .def("fill", &Gpu::fill, nb::arg("dst"), nb::arg("value"), nb::arg("bytes"),
+      .def("fill", &GpuDevice::fill, nb::arg("dst"), nb::arg("value"), nb::arg("bytes"),
            nb::arg("stream"))
-      .def("pin", &Gpu::pin, nb::arg("base"), nb::arg("bytes"), release())
-      .def("unpin", &Gpu::unpin, nb::arg("base"), release())
-      .def("enable_peer", &Gpu::enable_peer, nb::arg("peer"))
-      .def("can_reach", &Gpu::can_reach, nb::arg("peer"))
-      .def("make_stream", &Gpu::make_stream)
-      .def("end_stream", &Gpu::end_stream, nb::arg("stream"))
-      .def("synchronize", &Gpu::synchronize, nb::arg("stream"), release())
-      .def("is_done", &Gpu::is_done, nb::arg("stream"))
-      .def("make_event", &Gpu::make_event)
-      .def("end_event", &Gpu::end_event, nb::arg("event"))
-      .def("record", &Gpu::record, nb::arg("event"), nb::arg("stream"))
-      .def("wait_event", &Gpu::wait_event, nb::arg("stream"), nb::arg("event"))
-      .def("elapsed_s", &Gpu::elapsed_s, nb::arg("begin"), nb::arg("end"), release())
-      .def("begin_capture", &Gpu::begin_capture, nb::arg("stream"))
-      .def("end_capture", &Gpu::end_capture, nb::arg("stream"))
-      .def("launch", &Gpu::launch, nb::arg("graph"), nb::arg("stream"))
-      .def("end_graph", &Gpu::end_graph, nb::arg("graph"));
+      .def("pin", &GpuDevice::pin, nb::arg("base"), nb::arg("bytes"), release())
+      .def("unpin", &GpuDevice::unpin, nb::arg("base"), release())
+      .def("enable_peer", &GpuDevice::enable_peer, nb::arg("peer"))
+      .def("can_reach", &GpuDevice::can_reach, nb::arg("peer"))
+      .def("make_stream", &GpuDevice::make_stream)
+      .def("end_stream", &GpuDevice::end_stream, nb::arg("stream"))
+      .def("synchronize", &GpuDevice::synchronize, nb::arg("stream"), release())
+      .def("is_done", &GpuDevice::is_done, nb::arg("stream"))
+      .def("make_event", &GpuDevice::make_event)
+      .def("end_event", &GpuDevice::end_event, nb::arg("event"))
+      .def("record", &GpuDevice::record, nb::arg("event"), nb::arg("stream"))
+      .def("wait_event", &GpuDevice::wait_event, nb::arg("stream"), nb::arg("event"))
+      .def("elapsed_s", &GpuDevice::elapsed_s, nb::arg("begin"), nb::arg("end"), release())
+      .def("begin_capture", &GpuDevice::begin_capture, nb::arg("stream"))
+      .def("end_capture", &GpuDevice::end_capture, nb::arg("stream"))
+      .def("launch", &GpuDevice::launch, nb::arg("graph"), nb::arg("stream"))
+      .def("end_graph", &GpuDevice::end_graph, nb::arg("graph"));
 }

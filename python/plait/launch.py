@@ -62,7 +62,7 @@ class Keeper:
         self._process.wait()
 
 
-class Job:
+class RankJob:
     """The running ranks. Iterate over `lines()`; `wait()` ends it; `kill()` in a hurry."""
 
     def __init__(self, entry: str, ranks: int, task: dict[str, Any], env: dict[str, str]) -> None:
@@ -135,13 +135,13 @@ def start(
     task: dict[str, Any],
     env: dict[str, str] | None = None,
     folder: str = "",
-) -> Job:
+) -> RankJob:
     """Starts `ranks` processes that each call entry ("module:function") with (task, emit).
 
     env is added to this process's environment; `folder` is where the module lies, if not installed.
     """
     path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
-    return Job(entry, ranks, task, {"PYTHONPATH": path, **(env or {})})
+    return RankJob(entry, ranks, task, {"PYTHONPATH": path, **(env or {})})
 
 
 def _rank_main(entry: str, write_fd: int) -> int:

@@ -26,7 +26,7 @@ from plait.outputs import load_pyplot, save
 
 
 @dataclass
-class Row:
+class ProfileRow:
     """One collective at one size over one path, summed over processes. Sizes are in bytes."""
 
     collective: str
@@ -80,7 +80,7 @@ def load(folder: str | Path) -> list[dict[str, Any]]:
     return sorted(pages, key=lambda page: (page["rank"], page["pid"]))
 
 
-def table(pages: Sequence[dict[str, Any]], run_s: float) -> list[Row]:
+def table(pages: Sequence[dict[str, Any]], run_s: float) -> list[ProfileRow]:
     """Rows, those that took the most GPU (else host) time first."""
     sums: dict[tuple[str, str, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     slowest: dict[tuple[str, str, int], float] = defaultdict(float)
@@ -93,7 +93,7 @@ def table(pages: Sequence[dict[str, Any]], run_s: float) -> list[Row]:
             whole = row["gpu_ns"] * row["calls"] / row["gpu_calls"] if row["gpu_calls"] else 0.0
             slowest[key] = max(slowest[key], whole)
     rows = [
-        Row(
+        ProfileRow(
             *key,
             calls=int(found["calls"]),
             bytes=int(found["bytes"]),
@@ -115,9 +115,9 @@ def bytes_of_path(pages: Sequence[dict[str, Any]]) -> dict[str, int]:
     return dict(sums)
 
 
-def write_csv(rows: Sequence[Row], path: str | Path) -> None:
+def write_csv(rows: Sequence[ProfileRow], path: str | Path) -> None:
     """All rows, a column a field."""
-    names = [field.name for field in fields(Row)]
+    names = [field.name for field in fields(ProfileRow)]
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(names)
@@ -150,7 +150,7 @@ def trace(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def plot(rows: Sequence[Row], path: str | Path) -> None:
+def plot(rows: Sequence[ProfileRow], path: str | Path) -> None:
     """Calls by message size, stacked by collective, and each size's share of the run's time."""
     figure, (top, bottom) = load_pyplot().subplots(2, 1, sharex=True, figsize=(8, 6))
     sizes = sorted({row.size_below for row in rows})
@@ -181,7 +181,7 @@ def profile(
     via: str = "",
     drop_in: str = "",
     apart: bool = False,
-) -> tuple[int, Path, list[Row]]:
+) -> tuple[int, Path, list[ProfileRow]]:
     """Runs the command with counting on; returns its exit status, the folder and the table.
 
     apart: what it and its libraries print goes to standard error alone. MPICH prints warnings of

@@ -28,7 +28,7 @@ MAX_RANKS = 16
 
 
 @dataclass(frozen=True)
-class Case:
+class PlanCase:
     """One plan to prove."""
 
     topology: str
@@ -42,7 +42,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class EngineCase:
+class EngineCallCase:
     """A call of an engine, or calls in a row, by their number in the core."""
 
     number: int
@@ -51,10 +51,10 @@ class EngineCase:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProofOutcome:
     """What became of a case: findings (none = proved), or the refusal of its strategy or engine."""
 
-    case: Case | EngineCase
+    case: PlanCase | EngineCallCase
     findings: list[str]
     refusal: str
     sum_order: str
@@ -65,7 +65,7 @@ def rank_counts(topology: plait.Topology) -> list[int]:
     return list(range(1, min(MAX_RANKS, len(topology.rank_devices())) + 1))
 
 
-def all_cases(topologies: list[str] | None = None) -> Iterator[Case]:
+def all_cases(topologies: list[str] | None = None) -> Iterator[PlanCase]:
     """Every case, topology by topology."""
     for name in topologies or plait.shipped_topologies():
         for ranks in rank_counts(plait.load_topology(name)):
@@ -74,21 +74,21 @@ def all_cases(topologies: list[str] | None = None) -> Iterator[Case]:
                     yield from _counts(name, info.name, collective, ranks)
 
 
-def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterator[Case]:
+def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterator[PlanCase]:
     for index, count in enumerate(COUNTS):
         # Types alternate over counts: the cuts depend on bytes, so both meet every kind of count.
         plait_type = TYPES[(index + ranks) % len(TYPES)]
-        yield Case(topology, strategy, collective, ranks, count, plait_type, count % ranks)
+        yield PlanCase(topology, strategy, collective, ranks, count, plait_type, count % ranks)
         if ranks == 1 or collective not in BLOCKS or not takes_counts(strategy):
             continue
         for shape in SHAPES[1:]:
             case = (topology, strategy, collective, ranks, count, plait_type, count % ranks)
-            yield Case(*case, shape)
+            yield PlanCase(*case, shape)
 
 
-def engine_cases() -> list[EngineCase]:
+def engine_cases() -> list[EngineCallCase]:
     """Every case of engines' calls, to be filled in by prove()."""
-    return [EngineCase(number) for number in range(engine_case_count())]
+    return [EngineCallCase(number) for number in range(engine_case_count())]
 
 
 _topologies: dict[str, plait.Topology] = {}
@@ -98,12 +98,12 @@ def _said(findings: list[Finding]) -> list[str]:
     return [str(finding) for finding in findings]
 
 
-def prove(case: Case | EngineCase) -> Outcome:
+def prove(case: PlanCase | EngineCallCase) -> ProofOutcome:
     """Builds and verifies one case."""
-    if isinstance(case, EngineCase):
+    if isinstance(case, EngineCallCase):
         proof = prove_engine_case(case.number)
-        case = EngineCase(case.number, proof.engine, proof.label)
-        return Outcome(case, _said(proof.findings), proof.refusal, "")
+        case = EngineCallCase(case.number, proof.engine, proof.label)
+        return ProofOutcome(case, _said(proof.findings), proof.refusal, "")
     topology = _topologies.setdefault(case.topology, plait.load_topology(case.topology))
     peer = (case.root + 1) % case.ranks
     counts = []
@@ -116,11 +116,11 @@ def prove(case: Case | EngineCase) -> Outcome:
     try:
         plan = plait.propose_one(topology, request, case.strategy)
     except plait.UnsupportedError as refusal:
-        return Outcome(case, [], str(refusal), "")
+        return ProofOutcome(case, [], str(refusal), "")
     except plait.Error as error:
-        return Outcome(case, [f"{error.name}: {error}"], "", "")
+        return ProofOutcome(case, [f"{error.name}: {error}"], "", "")
     report = plait.verify(plan)
-    return Outcome(case, _said(report.findings), "", plan.sum_order)
+    return ProofOutcome(case, _said(report.findings), "", plan.sum_order)
 
 
 def _load(files: list[str]) -> None:
@@ -129,8 +129,8 @@ def _load(files: list[str]) -> None:
 
 
 def prove_all(
-    cases: list[Case | EngineCase], workers: int | None = None, loaded: Sequence[str] = ()
-) -> Iterator[Outcome]:
+    cases: list[PlanCase | EngineCallCase], workers: int | None = None, loaded: Sequence[str] = ()
+) -> Iterator[ProofOutcome]:
     """Outcomes in no particular order, from one worker process a core.
 
     loaded: the Python files that define strategies of the cases.
@@ -144,17 +144,17 @@ def prove_all(
         yield from pool.imap_unordered(prove, cases, chunksize=64)
 
 
-def _kind(outcome: Outcome) -> str:
+def _kind(outcome: ProofOutcome) -> str:
     return "refused" if outcome.refusal else "found" if outcome.findings else "proved"
 
 
-def summary(outcomes: list[Outcome]) -> dict[str, Any]:
+def summary(outcomes: list[ProofOutcome]) -> dict[str, Any]:
     """Counts by strategy and by engine, and every finding."""
     by_strategy: dict[str, dict[str, int]] = {}
     by_engine: dict[str, dict[str, int]] = {}
     for outcome in outcomes:
         kind = _kind(outcome)
-        if isinstance(outcome.case, EngineCase):
+        if isinstance(outcome.case, EngineCallCase):
             zeros = {"proved": 0, "found": 0, "refused": 0}
             by_engine.setdefault(outcome.case.engine, zeros)[kind] += 1
             continue

@@ -28,7 +28,7 @@ REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 
 
 @dataclass
-class Program:
+class KnownProgram:
     """A program with sums of its own: variables for the same bits, and what to say of it."""
 
     name: str = ""
@@ -37,7 +37,7 @@ class Program:
     advice: str = ""  # what to do where its sums would not be plait's
 
 
-def program_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> Program:
+def program_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> KnownProgram:
     """What is known of the command's program; nothing for most."""
     names = run.imported(command) | {Path(word).name for word in command[:1]}
     known = {"vllm": _vllm, "sglang": _sglang, "trtllm-serve": _tensorrt_llm}
@@ -45,7 +45,7 @@ def program_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) 
     for name, about in known.items():
         if name in names:
             return about(command, environ)
-    return Program()
+    return KnownProgram()
 
 
 def version_of(package: str, command: Sequence[str]) -> str:
@@ -57,14 +57,14 @@ def version_of(package: str, command: Sequence[str]) -> str:
     return ""
 
 
-def _vllm(command: Sequence[str], environ: Mapping[str, str]) -> Program:
+def _vllm(command: Sequence[str], environ: Mapping[str, str]) -> KnownProgram:
     name = f"vLLM {version_of('vllm', command)}".strip()
     env = {"VLLM_BATCH_INVARIANT": "1", "PLAIT_VLLM": "1"}
     if "--disable-custom-all-reduce" in command:
         said = (
             f"{name}: --disable-custom-all-reduce leaves tensor-parallel sums to NCCL, so plait's"
         )
-        return Program(name, env, [said])
+        return KnownProgram(name, env, [said])
     filtered = environ.get("VLLM_PLUGINS")
     if filtered is not None and "plait" not in filtered.split(","):
         why = f"VLLM_PLUGINS={filtered} leaves plait's plug-in out"
@@ -74,38 +74,38 @@ def _vllm(command: Sequence[str], environ: Mapping[str, str]) -> Program:
         advice = "install plait's wheel there, or add --disable-custom-all-reduce"
         return _own_kernel(name, env, why, advice)
     said = f"{name}: tensor-parallel sums are plait's, by its plug-in (PLAIT_VLLM=1)"
-    return Program(name, env, [said])
+    return KnownProgram(name, env, [said])
 
 
-def _own_kernel(name: str, env: dict[str, str], why: str, advice: str) -> Program:
+def _own_kernel(name: str, env: dict[str, str], why: str, advice: str) -> KnownProgram:
     said = (
         f"{name}: {why}; with VLLM_BATCH_INVARIANT=1 it then sums by a one-stage kernel of its "
         f"own, which NCCL and plait do not see: {advice}"
     )
-    return Program(name, env, [said], advice)
+    return KnownProgram(name, env, [said], advice)
 
 
-def _sglang(command: Sequence[str], environ: Mapping[str, str]) -> Program:
+def _sglang(command: Sequence[str], environ: Mapping[str, str]) -> KnownProgram:
     name = f"SGLang {version_of('sglang', command)}".strip()
     if "--enable-deterministic-inference" in command:
         said = f"{name}: its deterministic mode leaves tensor-parallel sums to NCCL, so plait's"
-        return Program(name, {}, [said])
+        return KnownProgram(name, {}, [said])
     if version_of("plait", command):
         said = f"{name}: tensor-parallel sums are plait's, by its hook (PLAIT_SGLANG=1)"
         advice = "--enable-deterministic-inference also fixes attention and sampling"
-        return Program(name, {"PLAIT_SGLANG": "1"}, [said, advice])
+        return KnownProgram(name, {"PLAIT_SGLANG": "1"}, [said, advice])
     advice = "add --enable-deterministic-inference"
     said = f"{name}: it sums by kernels of its own, which NCCL and plait do not see: {advice}"
-    return Program(name, {}, [said], advice)
+    return KnownProgram(name, {}, [said], advice)
 
 
-def _tensorrt_llm(command: Sequence[str], environ: Mapping[str, str]) -> Program:
+def _tensorrt_llm(command: Sequence[str], environ: Mapping[str, str]) -> KnownProgram:
     advice = "set allreduce_strategy: NCCL in its LLM arguments"
     said = (
         "TensorRT-LLM: FORCE_DETERMINISTIC=1 does not fix its all-reduce, which it chooses by "
         f"size; {advice} (not tested with plait)"
     )
-    return Program("TensorRT-LLM", {"FORCE_DETERMINISTIC": "1"}, [said], advice)
+    return KnownProgram("TensorRT-LLM", {"FORCE_DETERMINISTIC": "1"}, [said], advice)
 
 
 def plan(

@@ -14,7 +14,7 @@ from plait import gpu
 without_gpu = pytest.mark.skipif(gpu.count() > 0, reason="this machine has a GPU")
 
 
-class OnGpu:
+class FakeGpuArray:
     """Says that it lies on a GPU, as cupy arrays do."""
 
     def __init__(self, shape: tuple[int, ...] = (2, 3), **changes: Any) -> None:

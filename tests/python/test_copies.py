@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import typer
-from gpu_stand_ins import OnGpu, plait_command, without_gpu
+from gpu_stand_ins import FakeGpuArray, plait_command, without_gpu
 
 import plait
 from plait import _core, copies, gpu
@@ -23,14 +23,30 @@ from plait.commands import bench as bench_command
 @pytest.mark.parametrize(
     ("dst", "src", "said"),
     [
-        (np.ones(6, np.float32), OnGpu(), "wanted dst in memory of a GPU, found host memory"),
-        (OnGpu(), np.ones(6, np.float32), "wanted src in memory of a GPU, found host memory"),
-        (OnGpu((7,)), OnGpu(), "wanted dst of 6 fp32 elements as in src, found 7 fp32"),
-        (OnGpu(typestr="<i4"), OnGpu(), "wanted dst of 6 fp32 elements as in src, found 6 int32"),
-        (OnGpu(strides=(24, 4)), OnGpu(), "wanted a contiguous dst"),
-        (OnGpu(), OnGpu(strides=(24, 4)), "wanted a contiguous src"),
-        (OnGpu(data=(1 << 40, True)), OnGpu(), "wanted a writable dst"),
-        ("text", OnGpu(), "dst"),
+        (
+            np.ones(6, np.float32),
+            FakeGpuArray(),
+            "wanted dst in memory of a GPU, found host memory",
+        ),
+        (
+            FakeGpuArray(),
+            np.ones(6, np.float32),
+            "wanted src in memory of a GPU, found host memory",
+        ),
+        (
+            FakeGpuArray((7,)),
+            FakeGpuArray(),
+            "wanted dst of 6 fp32 elements as in src, found 7 fp32",
+        ),
+        (
+            FakeGpuArray(typestr="<i4"),
+            FakeGpuArray(),
+            "wanted dst of 6 fp32 elements as in src, found 6 int32",
+        ),
+        (FakeGpuArray(strides=(24, 4)), FakeGpuArray(), "wanted a contiguous dst"),
+        (FakeGpuArray(), FakeGpuArray(strides=(24, 4)), "wanted a contiguous src"),
+        (FakeGpuArray(data=(1 << 40, True)), FakeGpuArray(), "wanted a writable dst"),
+        ("text", FakeGpuArray(), "dst"),
     ],
 )
 def test_what_copy_refuses(dst, src, said):
@@ -41,13 +57,13 @@ def test_what_copy_refuses(dst, src, said):
 @without_gpu
 def test_copy_says_that_there_is_no_gpu():
     with pytest.raises(plait.NoDeviceError, match="wanted GPUs to copy between; "):
-        plait.copy(OnGpu(), OnGpu())
-    nothing = OnGpu((0, 3))
-    assert plait.copy(nothing, OnGpu((0,))) is nothing  # no bytes: nothing to ask a GPU for
+        plait.copy(FakeGpuArray(), FakeGpuArray())
+    nothing = FakeGpuArray((0, 3))
+    assert plait.copy(nothing, FakeGpuArray((0,))) is nothing  # no bytes: nothing to ask a GPU for
 
 
 def test_streams_are_each_arrays_own():
-    buffer = copies.buffer_of(OnGpu(), "src")
+    buffer = copies.buffer_of(FakeGpuArray(), "src")
     assert copies._stream(77, buffer) == 77
     with pytest.raises(plait.InvalidArgumentError, match="wanted a stream"):
         copies._stream("text", buffer)

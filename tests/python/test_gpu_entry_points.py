@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_stand_ins import OnGpu, plait_command, without_gpu
+from gpu_stand_ins import FakeGpuArray, plait_command, without_gpu
 from recorded import rows
 
 import plait
@@ -64,9 +64,9 @@ def test_a_communicator_without_a_gpu():
     with pytest.raises(plait.NoDeviceError, match="has no GPU"):
         comm._core.enqueue(plait.Request("all_reduce", 4), 0, 0)
     with pytest.raises(plait.UnsupportedError, match="one on a GPU"):
-        comm.all_reduce(OnGpu())
+        comm.all_reduce(FakeGpuArray())
     with pytest.raises(plait.UnsupportedError, match="one on a GPU"):
-        comm.all_reduce(np.ones(6, np.float32), out=OnGpu())
+        comm.all_reduce(np.ones(6, np.float32), out=FakeGpuArray())
     with pytest.raises(plait.InvalidArgumentError, match="stream="):
         comm.all_reduce(np.ones(6, np.float32), stream=0)
     for bad in (-3, -100):
@@ -100,18 +100,18 @@ def test_a_device_by_the_launcher_is_all_ranks_or_none(run_ranks):
 
 
 def test_arrays_on_gpus():
-    buffer = buffer_of(OnGpu(), "input")
+    buffer = buffer_of(FakeGpuArray(), "input")
     assert (buffer.address, buffer.count, buffer.type) == (1 << 40, 6, "fp32")
-    assert buffer.device == ON_SOME_GPU and is_on_gpu(OnGpu())
+    assert buffer.device == ON_SOME_GPU and is_on_gpu(FakeGpuArray())
     assert not is_on_gpu(np.ones(3)) and not is_on_gpu("text") and not is_on_gpu(None)
     assert buffer_of(np.ones(3), "input").device == HOST
-    assert buffer_of(OnGpu(strides=(12, 4)), "input").count == 6
+    assert buffer_of(FakeGpuArray(strides=(12, 4)), "input").count == 6
     with pytest.raises(plait.InvalidArgumentError, match="contiguous"):
-        buffer_of(OnGpu(strides=(24, 4)), "input")
+        buffer_of(FakeGpuArray(strides=(24, 4)), "input")
     with pytest.raises(plait.InvalidArgumentError, match="read-only"):
-        buffer_of(OnGpu(data=(1 << 40, True)), "output", writable=True)
+        buffer_of(FakeGpuArray(data=(1 << 40, True)), "output", writable=True)
     with pytest.raises(plait.UnsupportedError, match="complex64"):
-        buffer_of(OnGpu(typestr="<c8"), "input")
+        buffer_of(FakeGpuArray(typestr="<c8"), "input")
     with pytest.raises(plait.InvalidArgumentError, match="pass out="):
         empty_like(buffer, (2, 3))
     view = gpu.dlpack_view(np.ones((2, 3), np.float32))
@@ -276,12 +276,12 @@ def test_links_of_gpus_that_are_not_there():
 def test_measured_figures_become_a_topology():
     machine = plait.load_topology("hgx-h200")
     rows = [
-        measure.Measured("nvlink:0>1", "alone", 301.0),
-        measure.Measured("nvlink:1>0", "alone", 300.04),
-        measure.Measured("nvlink:0-1", "both ways", 590.0),
-        measure.Measured("host:0>numa", "alone", 51.5),
-        measure.Measured("host:0-numa", "both ways", 90.5),
-        measure.Measured("host up", "all together", 190.0),
+        measure.LinkRate("nvlink:0>1", "alone", 301.0),
+        measure.LinkRate("nvlink:1>0", "alone", 300.04),
+        measure.LinkRate("nvlink:0-1", "both ways", 590.0),
+        measure.LinkRate("host:0>numa", "alone", 51.5),
+        measure.LinkRate("host:0-numa", "both ways", 90.5),
+        measure.LinkRate("host up", "all together", 190.0),
     ]
     found = json.loads(measure.measured_topology(machine, rows).to_json())
     assert next(link for link in found["links"] if link["dst"] == "gpu1")["gb_per_s"] == 301.0

@@ -10,18 +10,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[papers.Row]:
+def rows() -> list[papers.PaperRow]:
     return papers.paper_rows()
 
 
-def test_evidence_is_what_the_command_writes(rows: list[papers.Row]) -> None:
+def test_evidence_is_what_the_command_writes(rows: list[papers.PaperRow]) -> None:
     table = ROOT / "bench" / "results" / "engines.csv"
     assert (ROOT / "docs" / "evidence.md").read_text() == papers.markdown(rows, table), (
         "run python -m plait.evidence.papers --write docs/evidence.md"
     )
 
 
-def test_must_rows_hold(rows: list[papers.Row]) -> None:
+def test_must_rows_hold(rows: list[papers.PaperRow]) -> None:
     assert not [row for row in rows if row.kind == "must" and not row.ok]
     assert all(row.reason for row in rows if row.kind == "show" and not row.ok)
 
@@ -36,7 +36,7 @@ def test_what_a_paper_recommends_ranks_first() -> None:
     assert all(row.reason and row.behind < most[name] for name, row in behind.items())
 
 
-def test_every_row_of_the_papers_is_there(rows: list[papers.Row]) -> None:
+def test_every_row_of_the_papers_is_there(rows: list[papers.PaperRow]) -> None:
     wanted = {f"M{n}" for n in range(1, 14)} | {f"C{n}" for n in range(1, 5)}
     wanted |= {f"W{n}" for n in range(1, 6)} | {f"D{n}" for n in range(1, 6)}
     wanted |= {f"N{n}" for n in range(1, 11)}

@@ -22,14 +22,14 @@ def test_a_sample_of_engines_cases_is_proved_or_refused_with_a_reason() -> None:
 
 
 def test_engines_and_strategies_are_counted_apart() -> None:
-    call = prove.EngineCase(7, "copy_ring", "all_gather of 5")
-    plan = prove.Case("hgx-h200", "ring", "all_gather", 4, 5, "fp32", 1)
+    call = prove.EngineCallCase(7, "copy_ring", "all_gather of 5")
+    plan = prove.PlanCase("hgx-h200", "ring", "all_gather", 4, 5, "fp32", 1)
     result = prove.summary(
         [
-            prove.Outcome(call, [], "", ""),
-            prove.Outcome(call, ["hazard (rank 0, op 3): no order"], "", ""),
-            prove.Outcome(call, [], "no slots", ""),
-            prove.Outcome(plan, [], "", "rank_order"),
+            prove.ProofOutcome(call, [], "", ""),
+            prove.ProofOutcome(call, ["hazard (rank 0, op 3): no order"], "", ""),
+            prove.ProofOutcome(call, [], "no slots", ""),
+            prove.ProofOutcome(plan, [], "", "rank_order"),
         ]
     )
     assert result["engines"] == {"copy_ring": {"proved": 1, "found": 1, "refused": 1}}

@@ -44,7 +44,7 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
         "# formula: busbw\nmachine,collective,strategy,bytes,busbw\n"
         "mist,all_reduce,ring,1048576,31.5\nmist,all_reduce,ring,4194304,40\nother,x,y,z,1\n"
     )
-    rows = [papers.Row("M1", "must", "a <b> & c", "2x", 2.0, 2.1)]
+    rows = [papers.PaperRow("M1", "must", "a <b> & c", "2x", 2.0, 2.1)]
     text = report.page(plait.load_topology("mist"), results=tmp_path, evidence=rows)
     tags = Tags()
     tags.feed(text)

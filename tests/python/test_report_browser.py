@@ -64,8 +64,8 @@ def html(tmp_path: Path) -> Path:
         "machine,collective,strategy,bytes,busbw\n"
         "mist,all_reduce,ring,1048576,31.5\nmist,all_reduce,ring,4194304,40\n"
     )
-    rows = [papers.Row("M1", "must", "a put over two paths", "120 GB/s", 120.0, 125.0, "GB/s")]
-    rows.append(papers.Row("M7", "show", "a ratio", "2x", 2.0, 3.0, reason="not described"))
+    rows = [papers.PaperRow("M1", "must", "a put over two paths", "120 GB/s", 120.0, 125.0, "GB/s")]
+    rows.append(papers.PaperRow("M7", "show", "a ratio", "2x", 2.0, 3.0, reason="not described"))
     file = tmp_path / "report.html"
     file.write_text(report.page(plait.load_topology("mist"), results=tmp_path, evidence=rows))
     return file

@@ -81,7 +81,7 @@ def paths_text(plan: plait.Plan) -> str:
     return " + ".join(f"{route} {100 * part:.1f} %" for route, part in route_shares(plan).items())
 
 
-class Side:
+class GpuBuffers:
     """One GPU of the pair: its buffers, its stream, and what they must hold."""
 
     def __init__(self, ordinal: int, size: int, seed: int) -> None:
@@ -112,7 +112,7 @@ class Side:
         self.gpu.fill(self.output + offset, 0xAB, size + GUARD, self.stream)
 
 
-class Pair:
+class GpuPair:
     """Two GPUs of this process and the copies between them."""
 
     def __init__(self, task: dict[str, Any]) -> None:
@@ -125,7 +125,10 @@ class Pair:
         self.nccl = NcclPair((src, dst)) if task.get("against") else None
         self.copier = copies(task["topology"], task["masks"])
         size = max(BUFFER_BYTES, max(task["sizes"]))
-        self.src, self.dst = Side(src, size, task["seed"]), Side(dst, size, task["seed"] + 1)
+        self.src, self.dst = (
+            GpuBuffers(src, size, task["seed"]),
+            GpuBuffers(dst, size, task["seed"] + 1),
+        )
         self.area = mmap.mmap(-1, 64 << 20)
         self.dst.gpu.pin(address_of(self.area), 64 << 20)
 
@@ -177,7 +180,7 @@ class Pair:
         self.wait()
         return sum(self._compare(source, target, offset, size) for source, target in pairs)
 
-    def _compare(self, source: Side, target: Side, offset: int, size: int) -> int:
+    def _compare(self, source: GpuBuffers, target: GpuBuffers, offset: int, size: int) -> int:
         wrong, step = 0, 64 << 20
         area = np.frombuffer(self.area, np.uint8)
         for at in range(0, size + GUARD, step):
@@ -212,7 +215,7 @@ class Pair:
 
 def bench(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """First what it runs on, then a row for each size and way."""
-    pair = Pair(task)
+    pair = GpuPair(task)
     try:
         facts = {"gpu": pair.src.gpu.name, "driver": gpu.driver_version(), "gpus": gpu.count()}
         if pair.nccl is not None:
@@ -228,7 +231,7 @@ def bench(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
         pair.close()
 
 
-def _row(pair: Pair, size: int, way: str) -> dict[str, Any]:
+def _row(pair: GpuPair, size: int, way: str) -> dict[str, Any]:
     task = pair.task
     src, dst = task["pair"]
     both = way != "one way"
@@ -247,7 +250,7 @@ def _row(pair: Pair, size: int, way: str) -> dict[str, Any]:
     return row
 
 
-def _figures(pair: Pair, size: int, way: str, params: Params) -> dict[str, float]:
+def _figures(pair: GpuPair, size: int, way: str, params: Params) -> dict[str, float]:
     """Times, GB/s of each direction by the faster way, wrong bytes before and after these."""
     wrong = pair.wrong(size, way, params) if pair.task["check"] else 0
     alone, in_row = pair.seconds(size, way, params, pair.task["iters"])
@@ -262,7 +265,7 @@ def _figures(pair: Pair, size: int, way: str, params: Params) -> dict[str, float
     }
 
 
-def short_path(pair: Pair, size: int) -> dict[str, int]:
+def short_path(pair: GpuPair, size: int) -> dict[str, int]:
     """The pair's link alone, or the host alone where it has none."""
     src, dst = pair.task["pair"]
     try:
@@ -272,7 +275,7 @@ def short_path(pair: Pair, size: int) -> dict[str, int]:
     return {"host_permille": 0}
 
 
-def interference(pair: Pair) -> Iterator[dict[str, Any]]:
+def interference(pair: GpuPair) -> Iterator[dict[str, Any]]:
     """How a route GPU's own triad slows down while it relays, and the copies beside it."""
     src, dst = pair.task["pair"]
     route = next((one for one in range(gpu.count()) if one not in (src, dst)), None)

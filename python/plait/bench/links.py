@@ -30,7 +30,7 @@ Enqueue = Callable[[int], None]  # puts so many copies on streams
 
 
 @dataclass(frozen=True)
-class Measured:
+class LinkRate:
     """One figure. path: as plait names it; how: alone, both ways, all together."""
 
     path: str
@@ -38,7 +38,7 @@ class Measured:
     gb_per_s: float
 
 
-class Node:
+class GpuMachine:
     """This machine's GPUs, driven by one process: buffers, streams and pinned host memory."""
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ def address_of(area: mmap.mmap) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(area))
 
 
-def _cases(node: Node) -> Iterator[tuple[str, str, list[Enqueue]]]:
+def _cases(node: GpuMachine) -> Iterator[tuple[str, str, list[Enqueue]]]:
     """(path, how, transfers that run at once)."""
     count = len(node.gpus)
     pairs = [pair for pair, can in node.reach.items() if can]
@@ -216,15 +216,15 @@ def _cases(node: Node) -> Iterator[tuple[str, str, list[Enqueue]]]:
         yield "0>1 without nvlink:0-1", "every path", [masked]
 
 
-def measure(progress: Callable[[int, int], None] | None = None) -> list[Measured]:
+def measure(progress: Callable[[int, int], None] | None = None) -> list[LinkRate]:
     """Every figure of this machine; progress(done, of) as it goes. Some seconds for 8 GPUs."""
-    node = Node()
+    node = GpuMachine()
     try:
         cases = list(_cases(node))
         rows = []
         for number, (path, how, transfers) in enumerate(cases):
             node.gb_per_s(transfers)  # the first use of a path sets it up
-            rows.append(Measured(path, how, node.gb_per_s(transfers)))
+            rows.append(LinkRate(path, how, node.gb_per_s(transfers)))
             if progress is not None:
                 progress(number + 1, len(cases))
         return rows
@@ -233,11 +233,11 @@ def measure(progress: Callable[[int, int], None] | None = None) -> list[Measured
         node.close()
 
 
-def _figure(rows: list[Measured], path: str, how: str) -> float | None:
+def _figure(rows: list[LinkRate], path: str, how: str) -> float | None:
     return next((row.gb_per_s for row in rows if (row.path, row.how) == (path, how)), None)
 
 
-def measured_topology(topology: plait.Topology, rows: list[Measured]) -> plait.Topology:
+def measured_topology(topology: plait.Topology, rows: list[LinkRate]) -> plait.Topology:
     """The topology with the figures in place of what was known or assumed.
 
     Links take what one copy reached alone; what GPUs share (PCIe of one GPU, host memory) takes
@@ -272,7 +272,7 @@ def measured_topology(topology: plait.Topology, rows: list[Measured]) -> plait.T
     return plait.Topology.from_json(json.dumps(facts))
 
 
-def _set_links(facts: dict[str, Any], rows: list[Measured]) -> None:
+def _set_links(facts: dict[str, Any], rows: list[LinkRate]) -> None:
     def number_of(device: str) -> str:
         return device.removeprefix("gpu") if device.startswith("gpu") else "numa"
 
@@ -291,7 +291,7 @@ def _set_links(facts: dict[str, Any], rows: list[Measured]) -> None:
         resource["gb_per_s"] = ports.get(resource["name"], resource["gb_per_s"])
 
 
-def as_json(topology: plait.Topology, rows: list[Measured]) -> str:
+def as_json(topology: plait.Topology, rows: list[LinkRate]) -> str:
     """Figures with what they were measured on, and the topology made of them."""
     facts = provenance(topology) | {
         "gpus": [gpu.Gpu(ordinal).name for ordinal in range(gpu.count())],

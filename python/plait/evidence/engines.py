@@ -169,7 +169,7 @@ def accuracies(rows: Iterable[Recorded], topology: plait.Topology) -> list[Accur
 
 
 @dataclass(frozen=True)
-class Choice:
+class EngineChoice:
     """A call of which several engines were recorded."""
 
     recorded: tuple[Recorded, ...]
@@ -181,7 +181,7 @@ class Choice:
         return self.predicted.us / self.best.us - 1.0
 
 
-def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[Choice]:
+def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[EngineChoice]:
     """Engines as they run by themselves, without a number of blocks or a share asked for. What is
     between two ranks alone goes by messages where a program sends it, which no choice decides."""
     calls: dict[tuple[object, ...], list[Recorded]] = {}
@@ -190,7 +190,7 @@ def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[Choice]:
             asked = (row.collective, row.ranks, row.type, row.size, row.eager, row.beside)
             calls.setdefault(asked, []).append(row)
     return [
-        Choice(
+        EngineChoice(
             tuple(call),
             min(call, key=lambda row: row.predicted_us(topology)),
             min(call, key=lambda row: row.us),

@@ -301,7 +301,7 @@ def _what_runs(topology: plait.Topology, request: plait.Request) -> what_runs.Ru
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportData:
     """What a page shows. Curves are by ranks."""
 
     topology: plait.Topology
@@ -349,7 +349,7 @@ def gathered(
     results: Path | None = None,
     evidence: list[Any] | None = None,
     figures: list[Any] | None = None,
-) -> Report:
+) -> ReportData:
     """Everything on a machine. results: a folder of recorded rows."""
     ranks = min(len(topology.rank_devices()), 16)
     request = plait.Request(collective, size // 4, "fp32", "sum", ranks, 0, int(ranks > 1))
@@ -358,7 +358,9 @@ def gathered(
     measured.setdefault(ranks, {}).update(measured.pop(0, {}))  # files that name no ranks
     predicted = {count: predictions(topology, collective, count) for count in sorted(measured)}
     timeline = plait.simulate(runs.plan, topology)
-    return Report(topology, request, runs, timeline, predicted, measured, evidence, figures or None)
+    return ReportData(
+        topology, request, runs, timeline, predicted, measured, evidence, figures or None
+    )
 
 
 def page(
@@ -372,7 +374,7 @@ def page(
     return html_of(gathered(topology, collective, size, results, evidence))
 
 
-def html_of(found: Report) -> str:
+def html_of(found: ReportData) -> str:
     """One page, in itself."""
     topology, runs, timeline = found.topology, found.runs, found.timeline
     collective, size = found.request.collective, 4 * found.request.count
@@ -404,7 +406,7 @@ def html_of(found: Report) -> str:
 
 def of_machine(
     topology: plait.Topology, with_evidence: bool = True, done: Callable[[], None] = lambda: None
-) -> Report:
+) -> ReportData:
     """What there is to say of a machine; measured rows come from bench/results where that is.
     done: called after each of the papers' experiments."""
     from plait.evidence.calibrate import calibration_rows, machine

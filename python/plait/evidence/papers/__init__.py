@@ -6,6 +6,6 @@ Sources: Micro 2021 (M), the collaborative all-reduce (C), WOTIR (W), the direct
 """
 
 from plait.evidence.papers.page import experiments, markdown, paper_rows, recommended
-from plait.evidence.papers.rows import Row
+from plait.evidence.papers.rows import PaperRow
 
-__all__ = ["Row", "experiments", "markdown", "paper_rows", "recommended"]
+__all__ = ["PaperRow", "experiments", "markdown", "paper_rows", "recommended"]

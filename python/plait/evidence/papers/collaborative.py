@@ -11,7 +11,7 @@ from functools import cache
 import plait
 from plait.evidence.calibrate import machine as measured_node
 from plait.evidence.calibrate import with_parameters
-from plait.evidence.papers.rows import EQUAL, MB, Row, grid, machine, nccl_us, order, times, us
+from plait.evidence.papers.rows import EQUAL, MB, PaperRow, grid, machine, nccl_us, order, times, us
 
 Tuning = tuple[tuple[tuple[str, int], ...], ...]
 
@@ -47,7 +47,7 @@ def _pairwise_us(name: str, size: int, tuning: Tuning) -> float:
     return min(time_us for time_us, _ in tuned(one_process(name), request, tuning))
 
 
-def collaborative() -> list[Row]:
+def collaborative() -> list[PaperRow]:
     gain = {
         name: {
             size: nccl_us(name, size * MB, 2) / _pairwise_us(name, size * MB, PAIRWISE)
@@ -82,7 +82,7 @@ def collaborative() -> list[Row]:
     ]
 
 
-def _collaborative_orders(gain: dict[str, dict[int, float]]) -> list[Row]:
+def _collaborative_orders(gain: dict[str, dict[int, float]]) -> list[PaperRow]:
     by_host = {name: _host_part(name) for name in ("daisy", "mist")}
     gains = ", ".join(f"{name} {by[512]:.2f}" for name, by in gain.items())
     pipelined = {

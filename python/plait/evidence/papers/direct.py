@@ -5,10 +5,10 @@ from __future__ import annotations
 import plait
 from plait.evidence.papers.nodes import time_us as nccl_us
 from plait.evidence.papers.rounds import staged_us, time_us
-from plait.evidence.papers.rows import MB, Row, machine, missing, order
+from plait.evidence.papers.rows import MB, PaperRow, machine, missing, order
 
 
-def direct_sendrecv() -> list[Row]:
+def direct_sendrecv() -> list[PaperRow]:
     vista, size = machine("vista"), 64 * MB
     direct = time_us(vista, 64, size, "direct")
     rows = []
@@ -19,7 +19,7 @@ def direct_sendrecv() -> list[Row]:
     ):
         ratio = time_us(vista, 64, size, other) / direct
         rows.append(
-            Row(
+            PaperRow(
                 "D1",
                 "must",
                 f"64 GPUs, vista, 64 MB: direct over {name}",
@@ -40,7 +40,7 @@ def direct_sendrecv() -> list[Row]:
     return rows
 
 
-def _staged(vista: plait.Topology) -> list[Row]:
+def _staged(vista: plait.Topology) -> list[PaperRow]:
     rows = []
     for algorithm, name, claimed in (
         ("direct", "direct", 34.0),
@@ -48,7 +48,7 @@ def _staged(vista: plait.Topology) -> list[Row]:
         ("ring", "ring", 98.0),
     ):
         rows.append(
-            Row(
+            PaperRow(
                 "D4",
                 "must",
                 f"CPU staging, 16 GPUs, vista, 8 KB: {name}",
@@ -70,7 +70,7 @@ def _staged(vista: plait.Topology) -> list[Row]:
         vista, 32, 16384, "direct"
     )
     rows.append(
-        Row(
+        PaperRow(
             "D4",
             "must",
             "CPU staging, 32 GPUs, vista, 16 KB: direct over reduce-scatter-all-gather",
@@ -97,7 +97,7 @@ def _why_not_nccl(topology: plait.Topology, size: int) -> str:
     )
 
 
-def _direct_clusters() -> list[Row]:
+def _direct_clusters() -> list[PaperRow]:
     rows = []
     for number, name, size, over, latency in (
         ("D2", "cardinal", 32 * MB, "the MPI algorithm", 18),
@@ -116,7 +116,7 @@ def _direct_clusters() -> list[Row]:
         # The throttle is the talk's own parameter; its examples have 4.
         direct = min(time_us(topology, 32, size, "direct", throttle) for throttle in (4, 8, 16))
         rows.append(
-            Row(
+            PaperRow(
                 number,
                 "show",
                 f"32 GPUs, {name}, {size // MB} MB: direct over {over}",

@@ -6,7 +6,7 @@ import json
 from functools import cache
 
 import plait
-from plait.evidence.papers.rows import MB, Row, grid, machine, missing, nccl_us, times, us
+from plait.evidence.papers.rows import MB, PaperRow, grid, machine, missing, nccl_us, times, us
 from plait.evidence.sketch import put
 
 
@@ -72,7 +72,7 @@ def _best_put(name: str, size: int, window: int) -> tuple[float, float, float]:
     return best, share, single
 
 
-def micro() -> list[Row]:
+def micro() -> list[PaperRow]:
     rows = []
     for name, number, speed, gain, mpi_speed, mpi_gain in (
         ("mist", 1, 120.0, 1.67, 134.0, 1.84),
@@ -80,15 +80,17 @@ def micro() -> list[Row]:
     ):
         best, share, single = _best_put(name, 512 * MB, 1)
         what = f"UCX put, 512 MB, {name}, direct + host"
-        rows.append(Row(f"M{number}", "must", what, f"{speed} GB/s", speed, best, "GB/s"))
+        rows.append(PaperRow(f"M{number}", "must", what, f"{speed} GB/s", speed, best, "GB/s"))
         rows.append(times(f"M{number}", f"{what}, over one path", gain, best / single))
         best, _, single = _best_put(name, 512 * MB, 8)
         what = f"MPI bandwidth, a window of messages, {name}"
         number += 2
-        rows.append(Row(f"M{number}", "must", what, f"{mpi_speed} GB/s", mpi_speed, best, "GB/s"))
+        rows.append(
+            PaperRow(f"M{number}", "must", what, f"{mpi_speed} GB/s", mpi_speed, best, "GB/s")
+        )
         rows.append(times(f"M{number}", f"{what}, over one path", mpi_gain, best / single))
         rows.append(
-            Row(
+            PaperRow(
                 "M5",
                 "show",
                 f"share through the host, {name}",
@@ -102,7 +104,7 @@ def micro() -> list[Row]:
     return rows + _micro_mist() + _micro_cedar()
 
 
-def _micro_mist() -> list[Row]:
+def _micro_mist() -> list[PaperRow]:
     rows = []
     for size, nccl, ompi in ((64 * MB, 1.25, 14.33), (1024 * MB, 1.38, 15.63)):
         ours = _best_us("mist", size, "hierarchical", HIERARCHICAL, 4)
@@ -115,7 +117,7 @@ def _micro_mist() -> list[Row]:
     return rows
 
 
-def _micro_cedar() -> list[Row]:
+def _micro_cedar() -> list[PaperRow]:
     size = 64 * MB
     flat = _best_us("cedar", size, "flat", FLAT, 4)
     hierarchical = _best_us("cedar", size, "hierarchical", HIERARCHICAL, 4)

@@ -11,7 +11,7 @@ import math
 from functools import cache
 
 import plait
-from plait.evidence.papers.rows import MB, Row, machine, missing, order, times, us
+from plait.evidence.papers.rows import MB, PaperRow, machine, missing, order, times, us
 
 OF_ALL = ("all_reduce", "broadcast", "reduce")  # one message, not a block a rank
 
@@ -75,11 +75,11 @@ def cpu_nodes(nodes: int, ranks: int, nics: int) -> plait.Topology:
     return plait.Topology.from_json(json.dumps(whole))
 
 
-def multi_node() -> list[Row]:
+def multi_node() -> list[PaperRow]:
     return [*_mist(), *_lanes(), *_libraries()]
 
 
-def _mist() -> list[Row]:
+def _mist() -> list[PaperRow]:
     """MVAPICH2-GDR is taken to be a flat all-reduce of MPI: the paper does not say what it runs."""
     size, rows, ahead, gain = 64 * MB, [], True, {}
     for nodes, claim, claimed in ((2, "1.18x", 1.18), (4, "comparable", 1.0)):
@@ -89,7 +89,7 @@ def _mist() -> list[Row]:
         ahead &= time_us(mist, size, "library", mpi=0) < min(flat, leaders)
         gain[nodes] = leaders / best_us(mist, size, "leaders")
         rows.append(
-            Row(
+            PaperRow(
                 "M11",
                 "show",
                 f"{nodes} mist nodes, 64 MB, leaders in one piece over flat MPI",
@@ -117,7 +117,7 @@ def _mist() -> list[Row]:
     return rows
 
 
-def _lanes() -> list[Row]:
+def _lanes() -> list[PaperRow]:
     """Of CPU ranks: lanes, leaders, segments."""
     two = cpu_nodes(32, 2, 2)
     lanes = time_us(two, 16 * MB, "multi_node", rails=1) / time_us(two, 16 * MB, "multi_node")
@@ -130,7 +130,7 @@ def _lanes() -> list[Row]:
         time_us(eight, 64 * MB, "multi_node", rails=1, pieces=pieces) for pieces in (1, 16)
     )
     return [
-        Row(
+        PaperRow(
             "N2",
             "show",
             "32 nodes x 2 CPU ranks, 16 MB: both lanes over one",
@@ -140,7 +140,7 @@ def _lanes() -> list[Row]:
             reason="lanes do not speed up the part in a node; what the native MPI lost besides is "
             "not told",
         ),
-        Row(
+        PaperRow(
             "N3",
             "show",
             "8 nodes x 8 CPU ranks, 64 KB to 16 MB: 8 leaders a node over one, at best",
@@ -164,7 +164,7 @@ def _lanes() -> list[Row]:
     ]
 
 
-def _libraries() -> list[Row]:
+def _libraries() -> list[PaperRow]:
     delta, whats = machine("delta-ai"), ("all_reduce", "all_gather", "reduce_scatter")
     equal = math.prod(
         time_us(delta, 1024 * MB, "library", what) / best_us(delta, 1024 * MB, "multi_node", what)
@@ -172,7 +172,7 @@ def _libraries() -> list[Row]:
     ) ** (1 / len(whats))
     beyond = "plans have 64 ranks at most"
     rows = [
-        Row(
+        PaperRow(
             "N6",
             "show",
             "8 nodes of delta-ai, 1 GB, geometric mean of 3 collectives, rails over NCCL alone",
@@ -195,7 +195,7 @@ def _libraries() -> list[Row]:
         alone = machine(f"vista-{nodes}")
         launch = alone.parameter("kernel_launch_ns", 0) / 1e3 + 2 * _tell_us(alone)
         rows.append(
-            Row(
+            PaperRow(
                 "N9",
                 "show",
                 f"NCCL's all-reduce of 8 bytes, {nodes} nodes of one GPU: LL by {label}",
@@ -213,7 +213,7 @@ def _tell_us(topology: plait.Topology) -> float:
     return topology.parameter("signal_ns", 1000.0) / 1e3
 
 
-def _horovod() -> Row:
+def _horovod() -> PaperRow:
     """NCCL in nodes, MPI between them on host buffers: shards go down and up again."""
     nodes, size = machine("hgx-h200-2"), 64 * MB
     by_host = min(nodes.path_gb_per_s(p) for p in nodes.paths_between(0, 1) if "host" in p.name)

@@ -14,7 +14,7 @@ from plait.evidence.papers.collaborative import PAIRWISE, collaborative, one_pro
 from plait.evidence.papers.direct import direct_sendrecv
 from plait.evidence.papers.micro import micro
 from plait.evidence.papers.nodes import multi_node
-from plait.evidence.papers.rows import EQUAL, MB, WITHIN, Row, machine
+from plait.evidence.papers.rows import EQUAL, MB, WITHIN, PaperRow, machine
 from plait.evidence.papers.wotir import wotir
 
 # Parameters that were set with a claim in view; printed above the table.
@@ -84,10 +84,10 @@ def experiments(paper: str = "all") -> list[str]:
     return [name for name in EXPERIMENTS if paper in ("all", name)]
 
 
-def paper_rows(paper: str = "all", done: Callable[[], None] = lambda: None) -> list[Row]:
+def paper_rows(paper: str = "all", done: Callable[[], None] = lambda: None) -> list[PaperRow]:
     """The rows of one paper ("micro", "wotir", ...; "nodes" is of several), or of all. done: called
     after each experiment."""
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     for name in experiments(paper):
         rows += EXPERIMENTS[name]()
         done()
@@ -185,7 +185,7 @@ def number(value: float | None, unit: str) -> str:
     return f"{value:.3g} {unit}".strip() if unit != "x" else f"{value:.2f}x"
 
 
-def markdown(rows: list[Row] | None = None, table: Path = engines.TABLE) -> str:
+def markdown(rows: list[PaperRow] | None = None, table: Path = engines.TABLE) -> str:
     """docs/evidence.md: the papers' rows, the ranking, the engines' rows, and the calibration."""
     rows = paper_rows() if rows is None else rows
     must = [row for row in rows if row.kind == "must"]

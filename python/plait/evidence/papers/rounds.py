@@ -16,7 +16,7 @@ RENDEZVOUS_BYTES = 64 << 10  # from here MPI libraries ask the receiver first; t
 Sends = list[tuple[int, int, int]]  # (rank, peer, bytes)
 
 
-class Rounds:
+class RoundSketch:
     """A plan in rounds: all ranks post their messages, then wait for theirs."""
 
     def __init__(self, topology: plait.Topology, ranks: int, size: int, name: str) -> None:
@@ -59,7 +59,7 @@ class Rounds:
 
 
 def direct(
-    rounds: Rounds, size: int, throttle: int, fused: bool = True, overlap: bool = True
+    rounds: RoundSketch, size: int, throttle: int, fused: bool = True, overlap: bool = True
 ) -> None:
     """Every rank sends each peer its shard, `throttle` peers at a time, then its sum to all."""
     ranks, shard = rounds.ranks, max(1, size // rounds.ranks)
@@ -76,13 +76,13 @@ def direct(
             rounds.reduce(shard, ranks if fused else 2 * (ranks - 1))
 
 
-def _pairs(rounds: Rounds, distance: int, size: int) -> None:
+def _pairs(rounds: RoundSketch, distance: int, size: int) -> None:
     sends = [(r, r ^ distance, size) for r in range(rounds.ranks)]
     rounds.announce(sends)
     rounds.exchange(sends)
 
 
-def reduce_scatter_all_gather(rounds: Rounds, size: int) -> None:
+def reduce_scatter_all_gather(rounds: RoundSketch, size: int) -> None:
     """Recursive halving, then recursive doubling (Rabenseifner); ranks a power of two."""
     part = size
     distance = rounds.ranks // 2
@@ -98,7 +98,7 @@ def reduce_scatter_all_gather(rounds: Rounds, size: int) -> None:
         distance *= 2
 
 
-def ring(rounds: Rounds, size: int) -> None:
+def ring(rounds: RoundSketch, size: int) -> None:
     shard = max(1, size // rounds.ranks)
     for step in range(2 * (rounds.ranks - 1)):
         sends = [(r, (r + 1) % rounds.ranks, shard) for r in range(rounds.ranks)]
@@ -108,7 +108,7 @@ def ring(rounds: Rounds, size: int) -> None:
             rounds.reduce(shard, 2)
 
 
-def recursive_doubling(rounds: Rounds, size: int) -> None:
+def recursive_doubling(rounds: RoundSketch, size: int) -> None:
     distance = 1
     while distance < rounds.ranks:
         _pairs(rounds, distance, size)
@@ -127,7 +127,7 @@ def time_us(
     topology: plait.Topology, ranks: int, size: int, algorithm: str, throttle: int = 4
 ) -> float:
     """Simulated microseconds of one algorithm on GPU memory."""
-    rounds = Rounds(topology, ranks, size, algorithm)
+    rounds = RoundSketch(topology, ranks, size, algorithm)
     if algorithm.startswith("direct"):
         direct(rounds, size, throttle, algorithm == "direct", algorithm != "direct_naive")
     else:

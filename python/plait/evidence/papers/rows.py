@@ -17,7 +17,7 @@ EQUAL = 0.01  # of a time: two plans, or two gains, are as good as each other
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """One claim of a paper beside what the simulator says."""
 
     id: str
@@ -43,16 +43,16 @@ class Row:
         return self.deviation is not None and abs(self.deviation) <= WITHIN + 1e-9
 
 
-def order(number: str, what: str, holds: bool, kind: str = "must", reason: str = "") -> Row:
+def order(number: str, what: str, holds: bool, kind: str = "must", reason: str = "") -> PaperRow:
     """A claim about what is ahead of what."""
-    return Row(number, kind, what, "order", None, None, holds=holds, reason=reason)
+    return PaperRow(number, kind, what, "order", None, None, holds=holds, reason=reason)
 
 
 def times(
     number: str, what: str, claimed: float, simulated: float, kind: str = "must", reason: str = ""
-) -> Row:
+) -> PaperRow:
     """A claim of so many times the speed of another."""
-    return Row(number, kind, what, f"{claimed}x", claimed, simulated, reason=reason)
+    return PaperRow(number, kind, what, f"{claimed}x", claimed, simulated, reason=reason)
 
 
 @cache
@@ -64,8 +64,8 @@ def us(plan: plait.Plan, topology: plait.Topology) -> float:
     return plait.simulate(plan, topology).total_ns / 1e3
 
 
-def missing(number: str, what: str, claim: str, reason: str) -> Row:
-    return Row(
+def missing(number: str, what: str, claim: str, reason: str) -> PaperRow:
+    return PaperRow(
         number, "show", what, claim, None, None, holds=False, reason=f"not simulated: {reason}"
     )
 

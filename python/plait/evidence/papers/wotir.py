@@ -6,7 +6,7 @@ import json
 from functools import cache
 
 import plait
-from plait.evidence.papers.rows import MB, Row, machine, missing, order, us
+from plait.evidence.papers.rows import MB, PaperRow, machine, missing, order, us
 from plait.evidence.sketch import put, rerouted
 
 
@@ -28,7 +28,7 @@ def _dgx_with_peer_copies() -> plait.Topology:
     return plait.Topology.from_json(json.dumps(data))
 
 
-def wotir() -> list[Row]:
+def wotir() -> list[PaperRow]:
     topology, size = machine("dgx1v"), 256 * MB
     near = size / plait.simulate(put(topology, 0, 1, size), topology).total_ns
     peer = _dgx_with_peer_copies()
@@ -43,7 +43,7 @@ def wotir() -> list[Row]:
     slower = by_route_us(sizes[0]) > by_pcie_us(sizes[0])
     adaptive = all(min(by_route_us(s), by_pcie_us(s)) <= by_pcie_us(s) for s in sizes)
     return [
-        Row(
+        PaperRow(
             "W1",
             "must",
             "copy to an NVLink neighbour (dgx1v, 0 to 1)",
@@ -52,7 +52,7 @@ def wotir() -> list[Row]:
             near,
             "GB/s",
         ),
-        Row(
+        PaperRow(
             "W1",
             "must",
             "copy 0 to 7 over PCIe",
@@ -61,7 +61,7 @@ def wotir() -> list[Row]:
             size / by_pcie_us(size) / 1e3,
             "GB/s",
         ),
-        Row(
+        PaperRow(
             "W1",
             "must",
             "copy 0 to 7 by the route GPU 3, chunks of 1 MB",
@@ -91,14 +91,14 @@ def wotir() -> list[Row]:
     ]
 
 
-def _route_gpus(topology: plait.Topology) -> Row:
+def _route_gpus(topology: plait.Topology) -> PaperRow:
     routes = {
         (a, b): [p.name for p in topology.paths_between(a, b) if p.name.startswith("relay:")]
         for a in range(8)
         for b in range(8)
         if a != b and not any(len(p.links) == 1 for p in topology.paths_between(a, b))
     }
-    return Row(
+    return PaperRow(
         "W2",
         "must",
         f"pairs without a link ({len(routes)} ordered) with two route GPUs or more",
