@@ -228,7 +228,7 @@ class CallBench {
   Call messages(const Request& request) {
     if (o_.gpus != 2) throw std::runtime_error("--kernel messages: wanted two GPUs");
     const std::uint64_t bytes = request.count * bytes_of(request.type);
-    std::vector<Message> ends;
+    std::vector<MessageEnd> ends;
     if (request.collective == Collective::send_recv || rank_ == 0)
       ends.push_back({true, 1 - rank_, reinterpret_cast<void*>(input_), bytes});
     if (request.collective == Collective::send_recv || rank_ == 1)
