@@ -43,11 +43,11 @@ TEST_CASE("processes: ranks agree on the share through host memory, whoever come
         bench::shared_memory(sizeof(AgreedNumber::NumberPage)));
     on_gpus(ranks, true, check_shares, words);
     std::map<std::uint64_t, int> levels;
-    for (int call = 0; call < 60; ++call) ++levels[words->said[call] & 255];
+    for (int call = 0; call < 60; ++call) ++levels[words->decided[call] & 255];
     std::string said;
     for (const auto& [level, calls] : levels) said += text(" ", level, ": ", calls);
     MESSAGE(ranks << " ranks, levels of the share, and calls:" << said);
-    for (int rank = 0; rank < ranks; ++rank) CHECK(words->passed[rank] == 60);
+    for (int rank = 0; rank < ranks; ++rank) CHECK(words->calls_done[rank] == 60);
     CHECK(levels.size() > levels.count(0));  // some share was taken
   }
 }
