@@ -1,4 +1,4 @@
-// Reads choices.def.
+// Reads choices.def into arrays.
 #include "exec/cuda/choices.hpp"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace plait::cuda {
 
 bool BuiltInChoice::is_about(const Request& request) const {
-  if (collective != request.collective || request.ranks > ranks) return false;  // of most rows
+  if (collective != request.collective || request.ranks > ranks) return false;  // most rows end here
   if (in_graphs_alone && request.ranks != ranks) return false;
   const std::uint64_t bytes = message_bytes(request);
   return bytes >= from_bytes && bytes <= upto_bytes;

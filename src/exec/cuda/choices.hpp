@@ -1,4 +1,4 @@
-// The rows of choices.def as values.
+// Rows of choices.def as values, read by select.cpp.
 #pragma once
 #include <span>
 #include <string>
@@ -8,33 +8,35 @@
 
 namespace plait::cuda {
 
-/// A row of choices.def.
+/// One row of choices.def.
 struct BuiltInChoice {
   Collective collective;
   int ranks;
   std::uint64_t from_bytes;
   std::uint64_t upto_bytes;
   const Engine& (*engine)();
-  bool beats_nccl;       ///< or is as fast, all over the row
-  unsigned most_blocks;  ///< not 0: only where calls leave SMs to others and take no more than that
-  Tuning tuning;  ///< how the engine does it; a request that it so refuses goes by a later row
-  bool in_graphs_alone = false;  ///< only where the call is captured, of just so many ranks
+  bool beats_nccl;  ///< NCCL was slower or equal all over the row.
+  /// If not 0: only for calls that leave SMs to others and use at most so many blocks.
+  unsigned most_blocks;
+  /// Engine parameters. A request that the engine refuses with them uses a later row.
+  Tuning tuning;
+  bool in_graphs_alone = false;  ///< Only for captured calls of exactly `ranks` ranks.
 
   bool is_about(const Request& request) const;
 };
 
-/// In their order. For a request the first row counts that is about it and whose engine takes it.
+/// All rows in order. The first row that matches a request and whose engine accepts it wins.
 std::span<const BuiltInChoice> choices();
 
-/// A kind of GPU and links (gpu_kind.hpp) that they were measured on, with so many ranks at most.
+/// A kind of GPU and links (gpu_kind.hpp) that rows were measured on, and the most ranks measured.
 struct MeasuredKind {
   std::string_view kind;
   int ranks;
 };
 std::span<const MeasuredKind> measured_kinds();
-/// True where so many GPUs of that kind were measured: elsewhere nobody knows what beats NCCL.
+/// True if so many GPUs of this kind were measured. Elsewhere no comparison with NCCL is known.
 bool is_measured(const std::string& kind, int ranks);
-/// The same where a GPU's model alone is known: with whatever links.
+/// The same for a GPU model alone, with any links.
 bool is_measured_model(const std::string& model, int ranks);
 
 }  // namespace plait::cuda

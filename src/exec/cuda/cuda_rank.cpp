@@ -1,4 +1,4 @@
-// Set-up and tear-down of a rank, and how the lanes of a plan are enqueued.
+// Set-up and tear-down of a rank, and the enqueueing of engines, messages and plans' lanes.
 #include "exec/cuda/cuda_rank.hpp"
 
 #include <sys/mman.h>
@@ -25,16 +25,16 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::size_t kStopPageBytes = 4096;
-constexpr std::size_t kStreams = 30;  // at most: streams must not share a hardware queue (32)
+constexpr std::size_t kStreams = 30;  // Streams must not share a hardware queue (32).
 static_assert(kStreams >= kEngineEvents && kStreams >= kEngineStreams + kHostStreams);
 
-/// Half of the cores that are this rank's.
+/// Threads for CPU reductions: half of this rank's share of the cores.
 int host_threads(int ranks) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::clamp(cores / (2 * ranks), 1, 8);
 }
 
-/// Host memory is registered once a process, however many ranks (threads) of it ask.
+/// A process registers host memory once, however many of its ranks (threads) map it.
 std::mutex registered_lock;
 std::map<void*, int> registered;
 
@@ -43,7 +43,7 @@ void register_host(void* base, std::uint64_t bytes) {
   int& uses = registered[base];
   if (uses == 0)
     PLAIT_CUDA_CALL(host_register, base, bytes, kHostRegisterPortable | kHostRegisterMapped);
-  ++uses;  // of what the driver has taken
+  ++uses;  // Counts after the driver has accepted the memory.
 }
 
 void unregister_host(void* base) {
@@ -70,7 +70,8 @@ CudaRank::CudaRank(const CudaRankOptions& options, const Exchange& exchange)
 
 CudaRank::~CudaRank() { close(); }
 
-/// Once it is known what all GPUs can run: memory for what they cannot would lie idle.
+/// Runs once all ranks know which kernels all GPUs can run, so no memory is reserved for kernels
+/// that one GPU lacks.
 void CudaRank::agree_on_group() {
   full_group_.ranks = options_.ranks;
   full_group_.most_blocks = options_.most_blocks;
@@ -84,7 +85,7 @@ void CudaRank::agree_on_group() {
         options_.most_blocks == 0 ? tier : std::min(options_.most_blocks, tier);
   }
   full_group_.sizes = options_.sizes;
-  // What goes on with the first room goes by lines.
+  // Calls that continue in the small arena use LL packets, so a second tier needs those kernels.
   const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 &&
                          full_group_.runs(KernelFamily::lines) &&
                          full_group_.runs(KernelFamily::hop);
@@ -99,7 +100,7 @@ void CudaRank::agree_on_group() {
 void CudaRank::open(const Exchange& exchange) {
   const Current current(context_);
   kernels_ = std::make_unique<Kernels>();
-  (void)kernels_->find("plait_path_check");  // loaded before any rank's runs
+  (void)kernels_->find("plait_path_check");  // Load the kernel before any rank launches it.
   marks_.resize(kStreams + kHostEvents);
   make_streams(upload_, 1);
   families_ = std::make_unique<KernelFamilies>(*kernels_, device_, options_.rank, options_.ranks,
@@ -132,9 +133,9 @@ void CudaRank::open(const Exchange& exchange) {
       [this](const Exchange& meet) { allocate_large_arena(meet); });
 }
 
-/// Those that are missing, in a row, so that no two of them share a hardware queue. A stream takes
-/// 0.6 MB of a GPU, which the driver keeps when the stream ends, so they come with the first call
-/// that uses them.
+/// Creates the missing streams consecutively, so that no two share a hardware queue. A stream takes
+/// 0.6 MB of a GPU, which the driver keeps after the stream ends, so streams are created by the
+/// first call that uses them.
 void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
   if (streams.size() == count) return;
   const BesideCaptures beside;
@@ -157,10 +158,10 @@ void CudaRank::open_engine_path() {
   path.host_events.assign(marks_.begin() + kStreams, marks_.end());
 }
 
-/// In a thread of its own, beside whatever the program does: on a stream that nothing else is on.
-/// What is made by half where a rank fails stays for the next attempt, or until the communicator is
-/// closed. Whatever may fail comes here, before any rank says that it is ready: from then on all
-/// ranks count on it.
+/// Runs in LazyArena's thread, concurrently with the program, on a stream of its own. If a rank
+/// fails, the finished parts stay for the next attempt or until the communicator closes. Every step
+/// that may fail happens here, before any rank reports ready: from then on all ranks count on the
+/// arena.
 void CudaRank::allocate_large_arena(const Exchange& exchange) {
   const BesideCaptures beside;
   const Current current(context_);
@@ -179,13 +180,13 @@ void CudaRank::allocate_large_arena(const Exchange& exchange) {
   api().stream_destroy(stream);
 }
 
-/// Of room that is made. From here on calls may be prepared for all of it.
+/// Publishes the allocated arena. From here on prepare() accepts ArenaTier::full.
 void CudaRank::use_large_arena() {
   EnginePath path = engine_path_;
   const auto host = large_arena_streams_.begin() + kEngineStreams;
   path.streams.assign(large_arena_streams_.begin(), host);
   path.host_streams.assign(host, large_arena_streams_.end());
-  // Without slots and a host path nothing goes by copy engines.
+  // Without slots and a host path no call uses copy engines.
   path.inbox_bytes = full_group_.inbox_bytes();
   path.slot_bytes = full_group_.slot_bytes();
   path.borrowed_bytes = full_group_.borrowed_bytes();
@@ -205,7 +206,7 @@ void CudaRank::use_large_arena() {
   }
   engine_path_ = std::move(path);
   engine_streams_.swap(large_arena_streams_);
-  has_large_arena_ = true;  // last: what threw before would leave a room without streams
+  has_large_arena_ = true;  // Last: an exception above must not leave an arena without streams.
   if (has_lazy_arena())
     log(LogLevel::info, options_.rank,
         text("arena for large calls: ", large_arena_->bytes() >> 20, " MiB of GPU ",
@@ -225,7 +226,7 @@ std::string CudaRank::why_no_large_arena() const {
              : text(failure, "; free memory there: a later call outside a capture tries again");
 }
 
-/// The one that has the part once there is all room.
+/// Returns the arena that holds the part once both tiers exist.
 const DeviceArena& CudaRank::whole_arena(ArenaPart part) const {
   return large_arena_ != nullptr && full_group_.tiers.large.of(part) != 0 ? *large_arena_ : *arena_;
 }
@@ -235,7 +236,8 @@ char* CudaRank::at(ArenaPart part, int owner) const {
       .at(part, owner);
 }
 
-/// Before anything counts on them. The signal lies in the page of the StopPage, behind it.
+/// Runs before any call uses the paths. The signal lies in the StopPage's page, behind the
+/// StopPage.
 void CudaRank::prove_paths(const Exchange& exchange) {
   constexpr std::uint64_t kSignalAt = 1024;
   static_assert(sizeof(StopPage) <= kSignalAt && kSignalAt + sizeof(PathSignal) <= kStopPageBytes);
@@ -255,7 +257,8 @@ void CudaRank::prove_paths(const Exchange& exchange) {
       text("paths between ", options_.ranks, " GPUs proved in ", took.count(), " ms"));
 }
 
-/// What calls may count on once there are rings, and the words by which GPUs and cores meet.
+/// Adds to the group what rings make possible, and maps the flags through which GPUs and CPU cores
+/// synchronize.
 void CudaRank::open_host_path() {
   EnginePath& path = engine_path_;
   full_group_.host_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
@@ -271,7 +274,7 @@ void CudaRank::open_host_path() {
   full_group_.has_host_reducer = true;
 }
 
-/// Both ranks or none, as they have agreed on all that this looks at.
+/// Both ranks open the slots or neither does: every value checked here was agreed on.
 void CudaRank::open_message_slots() {
   if (options_.message_slots == nullptr || !takes_messages()) return;
   if (!has_host_channels(options_.ranks, full_group_.most_message_blocks)) return;
@@ -291,7 +294,7 @@ void CudaRank::map_stop_page() {
 
 void CudaRank::make_rings(const Exchange& exchange) {
   if (!options_.rings) return;
-  forget_rings();  // of an attempt that failed
+  forget_rings();  // Left by a failed attempt.
   for (std::byte* ring : options_.rings(exchange)) {
     register_host(ring, options_.ring_bytes + options_.exchange_ring_bytes);
     host_rings_.push_back(ring);
@@ -307,7 +310,7 @@ void CudaRank::forget_rings() noexcept {
   rings_.clear();
 }
 
-/// Gives back what open() has got so far, at a moment at which the GPU has nothing to do.
+/// Frees everything that open() has created so far. The GPU must be idle.
 void CudaRank::close() noexcept {
   lazy_arena_.reset();
   const BesideCaptures beside;
@@ -431,8 +434,8 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   return bound;
 }
 
-/// What comes on `stream` comes after what was put on its way for plans. A replay would not wait
-/// for it, so who captures does; the copy waits for nothing but the hardware's queue.
+/// Orders `stream` behind plan uploads. A replayed graph would not wait for the upload, so the
+/// capturing thread waits on the host; the copy itself waits only for its hardware queue.
 void CudaRank::await_uploads(Stream stream) {
   if (!has_uploads_) return;
   if (!is_capturing(stream)) {
@@ -464,7 +467,7 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
   set_wait_args(args);
   args.ranks = options_.ranks;
   args.rank = options_.rank;
-  if (options_.ranks == 2)  // of more, all copies go by kernels
+  if (options_.ranks == 2)  // With more ranks all copies go by kernels.
     for (int rank = 0; rank < options_.ranks; ++rank)
       args.poisoned[rank] = &header(rank).engines.poisoned;
   args.op = static_cast<std::int32_t>(plan.request.op);
@@ -491,14 +494,14 @@ bool CudaRank::uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Strea
                      " ranks: more than two have been seen to stand still; use one kernel"));
   if (copied_by != CopiedBy::automatic) return copied_by == CopiedBy::one_kernel;
   constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
-  // Four GPUs and more have been seen to stand still with copy engines (E-0016).
+  // Copy engines of four and more GPUs have been seen to hang (E-0016).
   return is_capturing(stream) || options_.ranks > 2 || !full_group_.has_copy_engines() ||
          message_bytes(bound.plan().request) < kCopyEngineBytes;
 }
 
 void CudaRank::run(const BoundPlan& bound, const void* input, void* output, Stream stream,
                    const std::vector<double>& scalars, CopiedBy copied_by) {
-  if (reduces(bound.plan().request.collective))  // what only moves may lie anywhere
+  if (reduces(bound.plan().request.collective))  // Calls that only move data accept any alignment.
     check_alignment(bound.plan().request, options_.rank, input, output);
   const Current current(context_);
   const bool by_one_kernel = uses_one_kernel(bound, copied_by, stream);
@@ -520,7 +523,7 @@ void CudaRank::end_lanes(const LaneArgs& args, Stream stream) {
 }
 
 void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) {
-  if (bound.whole_count() == 0) {  // nothing to do on this rank, but the call counts
+  if (bound.whole_count() == 0) {  // Nothing to do on this rank, but the call counts.
     end_lanes(args, stream);
     return;
   }
@@ -531,16 +534,16 @@ void CudaRank::run_whole(const BoundPlan& bound, LaneArgs& args, Stream stream) 
                    {bound.whole_blocks(), 512, false}, stream, {&args});
 }
 
-/// A lane with copies takes three streams: waits run ahead and signals follow after, so that copies
-/// stand back to back and a copy engine never idles while a flag travels. Lane order holds: a copy
-/// starts after the waits before it, a signal after all before it; a wait that runs early orders
-/// less.
+/// Enqueues one lane. A lane with copies uses three streams: waits run ahead and signals follow, so
+/// copies are back to back and no copy engine idles while a flag travels. Lane order holds: a copy
+/// starts after the waits before it, and a signal after all ops before it. A wait may run early,
+/// which only weakens the order.
 void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs& args,
                         std::size_t first) {
   Function kernel = kernels_->find(lane_kernel(bound.plan().request));
   const std::size_t main = first, waits = lane.copies ? first + 1 : first,
                     signals = lane.copies ? first + 2 : first;
-  bool waited = false;  // something was awaited that the main stream does not know of yet
+  bool waited = false;  // The waits stream is ahead of the main stream.
   for (const Step& step : lane.steps) {
     const bool waiting = step.role == Step::Role::waits,
                signalling = step.role == Step::Role::signals;
@@ -628,7 +631,7 @@ void CudaRank::break_off(Stream stream, const std::exception& error) noexcept {
     const auto* const known = dynamic_cast<const Error*>(&error);
     if (known != nullptr) broken_code_ = known->code();
     broken_reason_ = error.what();
-  } catch (const std::exception&) {  // no memory for the reason
+  } catch (const std::exception&) {  // Out of memory for the text.
   }
   has_broken_off_.store(true, std::memory_order_release);
   fail();
@@ -642,7 +645,7 @@ void CudaRank::throw_broken_off() const {
                    "what waits for it fails: start the program again"));
 }
 
-/// Also where a capture of another thread keeps the legacy stream from being asked.
+/// Also true if a capture of another thread forbids a query of the legacy stream.
 bool CudaRank::is_captured(Stream stream) const noexcept {
   Context popped = nullptr;
   if (api().context_push(context_) != kSuccess) return false;

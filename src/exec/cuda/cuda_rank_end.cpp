@@ -1,4 +1,4 @@
-// How a rank comes to its end: what it still has under way, and the peers' memory.
+// End of a rank: detects pending work and unmaps the peers' memory.
 #include <algorithm>
 #include <atomic>
 
@@ -7,7 +7,7 @@
 
 namespace plait::cuda {
 
-/// A driver that has shut down runs nothing any more; nor does a context that has failed.
+/// A driver that has shut down, or a context that has failed, runs nothing any more.
 bool CudaRank::has_ended(bool knows_calls) noexcept {
   if (options_.orders_calls) knows_calls = order_.knows_end();
   if (!knows_calls && !is_quiet()) return false;
@@ -24,7 +24,8 @@ bool CudaRank::has_ended(bool knows_calls) noexcept {
   return !runs;
 }
 
-/// Since it was first asked for.
+/// Returns true once the GPU has been idle since the first query. A detached thread waits for the
+/// GPU.
 bool CudaRank::is_quiet() noexcept {
   if (quiet_ != nullptr) return quiet_->load();
   try {
@@ -39,7 +40,7 @@ bool CudaRank::is_quiet() noexcept {
       quiet->store(true);
     }).detach();
     quiet_ = quiet;
-  } catch (const std::exception&) {  // no thread or no memory now: it is asked again
+  } catch (const std::exception&) {  // No thread or memory now: the next query tries again.
   }
   return false;
 }
@@ -48,7 +49,7 @@ void CudaRank::unmap_peers() noexcept {
   if (lazy_arena_ != nullptr) lazy_arena_->stop();
   const BesideCaptures beside;
   if (api().context_push(context_) != kSuccess) return;
-  api().context_synchronize();  // as long as anything runs, letting go keeps all launches waiting
+  api().context_synchronize();  // While work runs, unmapping would block all launches.
   arena_->unmap_peers();
   if (large_arena_ != nullptr) large_arena_->unmap_peers();
   Context popped = nullptr;

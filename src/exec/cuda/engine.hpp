@@ -1,5 +1,6 @@
-// What serves a request on GPUs. An engine decides by values alone whether it takes a request,
-// makes it ready once on a rank, and a call then fills in addresses and launches.
+// Interface of an engine, the code that serves requests of some kind on GPUs. An engine accepts or
+// refuses a request by values alone and prepares it once per rank; each call then fills in
+// addresses and launches. select.hpp chooses among engines, CudaRank calls them.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,15 +15,16 @@
 
 namespace plait::cuda {
 
-/// One request on one rank, ready to be launched: kernels found, cut and spread chosen, arguments
-/// filled in. Only addresses are missing.
+/// One request prepared on one rank: kernels looked up, cut and launch configuration chosen,
+/// arguments filled in. Only addresses are missing.
 class PreparedCall {
  public:
   PreparedCall() = default;
   virtual ~PreparedCall() = default;
   PreparedCall(const PreparedCall&) = delete;
   PreparedCall& operator=(const PreparedCall&) = delete;
-  /// In the rank's context, in stream order; never waits on the host, and may be captured.
+  /// Enqueues the call in the rank's context, in stream order. Never waits on the host; may be
+  /// captured.
   virtual void enqueue(const CallBuffers& buffers, Stream stream) = 0;
 };
 
@@ -33,20 +35,20 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Its name, what it does, where that comes from, and which collectives it serves.
+  /// Name, description, source and collectives of the engine.
   virtual const StrategyInfo& info() const = 0;
-  /// Empty where it serves the request so tuned; else why not, in words that follow its name and a
-  /// colon. The same on all ranks.
+  /// Returns "" if the engine serves the request with this tuning. Otherwise returns the reason,
+  /// worded to follow the engine's name and a colon. The same on all ranks.
   virtual std::string why_not(const Request& request, const Tuning& tuning,
                               const Group& group) const = 0;
-  /// Whether it serves blocks that have a count each.
+  /// True if the engine serves blocks of different counts.
   virtual bool takes_counts() const { return false; }
-  /// What all ranks do where why_not() is empty, but for parts through host memory; `params` say
-  /// how a kernel is launched. A tiled call is planned with all its blocks in step (tile_plan.hpp).
-  /// `request`: checked.
+  /// Plan of the call on all ranks, without parts through host memory; needs an empty why_not().
+  /// `params` of the plan hold the kernel's launch configuration. The plan of a tiled call has all
+  /// blocks in step (tile_plan.hpp). `request`: checked.
   virtual Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
                     const Group& group) const = 0;
-  /// Where why_not() is empty; count is not 0. `rank` outlives what is returned.
+  /// Prepares the request; needs an empty why_not() and count > 0. `rank` outlives the result.
   virtual std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                                 EngineRank& rank) const = 0;
 };
@@ -55,19 +57,20 @@ class Engine {
 #include "exec/cuda/engines.def"
 #undef PLAIT_ENGINE
 const std::vector<const Engine*>& engines();
-/// By its name, or by "rotation" for that of the copy engines which such a request goes by. Null
-/// where no engine has this name.
+/// Returns the engine of this name; "rotation" stands for the copy engine that serves such a
+/// request. Null if no engine has the name.
 const Engine* engine_named(const std::string& name, const Request& request);
 /// "one_shot, two_shot, ...".
 std::string engine_names();
-/// For the info of an engine that serves them all.
+/// All collectives, for the info of an engine that serves every one.
 std::vector<Collective> all_collectives();
 
-/// What holds for every engine: ranks, and parts through host memory. Then what the engine says.
+/// Reason to refuse the request: first the checks common to all engines (ranks, host-memory parts),
+/// then the engine's own. Empty = served.
 std::string why_not(const Engine& engine, const Request& request, const Tuning& tuning,
                     const Group& group);
 
-/// The engine's plan, with the parts through host memory that `tuning` asks for.
+/// Plan of the engine, including the host-memory parts that `tuning` asks for.
 Plan plan_of(const Engine& engine, const Topology& topology, const Request& request,
              const Tuning& tuning, const Group& group);
 

@@ -1,5 +1,4 @@
-// Cases of calls by engines: the list of engines, collectives, parameters and their limits is the
-// core's own.
+// Builds the cases of engine_cases.hpp from the lists of engines, collectives and parameters.
 #include "exec/cuda/engine_cases.hpp"
 
 #include <algorithm>
@@ -20,7 +19,7 @@ const int kRanksInARow[] = {2, 3, 4, 8};
 struct CaseSetting {
   std::string name;
   Group group;
-  std::vector<std::uint64_t> elements;  // of the message
+  std::vector<std::uint64_t> elements;  // Elements of the message.
 };
 
 std::vector<CaseSetting> settings(int ranks) {
@@ -29,7 +28,7 @@ std::vector<CaseSetting> settings(int ranks) {
           {"16 SMs", budget_group(ranks), {127, 1048573, 67108859}}};
 }
 
-/// Counts of a part are a rank's share, so that all collectives move as much.
+/// Request that moves about `elements` elements in every collective: parts have an n-th of them.
 Request request_of(Collective collective, int ranks, std::uint64_t elements) {
   constexpr DataType kTypes[] = {DataType::fp32, DataType::bf16, DataType::uint8};
   Request request;
@@ -46,8 +45,8 @@ Request request_of(Collective collective, int ranks, std::uint64_t elements) {
   return checked(request, linked_machine(ranks));
 }
 
-/// The request, and where the engine takes blocks that have a count each: counts from none up, and
-/// one block beside crumbs; in an all_to_all one rank sends nothing.
+/// The request with even blocks. If the engine takes uneven counts, two more: counts rising from
+/// zero, and one large block among tiny ones. In an all_to_all one rank sends nothing.
 std::vector<Request> requests_of(const Engine& engine, Collective collective, int ranks,
                                  std::uint64_t elements) {
   std::vector<Request> all{request_of(collective, ranks, elements)};
@@ -94,8 +93,8 @@ EngineCase case_of(const Engine& engine, const Request& request, const CaseSetti
   return made;
 }
 
-/// What shares the slots of a tiny arena, each behind each other one. Of tiled calls one block:
-/// others have slots of their own, in which they do the same.
+/// Adds pairs of calls that share the slots of a tiny arena. Tiled calls have one block, because
+/// other blocks repeat the same steps in slots of their own.
 void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
   setting.group.most_tiled_blocks = 1;
   std::vector<EngineCase> calls, pulls;
@@ -125,7 +124,7 @@ void add_in_a_row(CaseSetting setting, std::vector<EngineCase>& cases) {
   };
   for (const EngineCase& first : calls)
     for (const EngineCase& second : calls) add(first, second);
-  // Whoever pulls out of a rank's slots need not be a neighbour of it.
+  // A rank that pulls out of another's slots need not be its neighbour in the ring.
   for (const EngineCase& ring : calls) {
     if (ring.engine != copy_ring_engine().info().name) continue;
     for (const EngineCase& pull : pulls) {
@@ -173,7 +172,8 @@ std::vector<Tuning> corners(const Engine& engine, const Request& request) {
     const std::vector<std::string>& of = param.engines;
     const bool takes = std::find(of.begin(), of.end(), "all") != of.end() ||
                        std::find(of.begin(), of.end(), name) != of.end();
-    // The least pieces of a large message are too many to say more than those of a small one.
+    // With the smallest pieces a large message has very many, which show no more than a small
+    // one's.
     const std::uint64_t kManyPieces = &engine == &tiled_engine() ? 64 << 10 : 8 << 20;
     const bool is_long =
         param.name == "tile_units" && request.count * bytes_of(request.type) > kManyPieces;

@@ -1,6 +1,6 @@
-// Which calls of engines `plait verify --all` proves, and the tests with it: every engine, every
-// collective, 2 to 8 ranks and 16, odd sizes, the corners of what may be tuned, small and large
-// arenas; and calls in a row, each engine's behind each other one's.
+// Lists the engine calls that `plait verify --all` and the tests prove: every engine, every
+// collective, 2 to 8 and 16 ranks, odd sizes, the limits of each parameter, small and large arenas,
+// and each engine's call followed by each other engine's.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,24 +15,24 @@ struct EngineCase {
   std::string engine;
   std::string label;
   std::vector<std::function<Plan()>>
-      calls;               ///< several: in a row, each proved in a case of its own
-  bool in_graphs = false;  ///< ends also where a graph lays all streams in one branch
+      calls;               ///< One call, or several in a row that cases of their own prove too.
+  bool in_graphs = false;  ///< Also ends if a graph puts all streams into one branch.
 };
 
-/// Making a plan throws Error(unsupported) where the engine does not serve the case.
+/// Making a plan throws Error(unsupported) if the engine does not serve the case.
 std::vector<EngineCase> engine_cases();
 
-/// Nothing tuned; then the least and the most that each parameter of the engine takes, one at a
-/// time. How a kernel is spread does not show in its plan.
+/// Default tuning, then the minimum and maximum of each parameter of the engine, one at a time.
+/// Launch parameters are left out: a plan does not show them.
 std::vector<Tuning> corners(const Engine& engine, const Request& request);
 
-/// With slots of two pages and little host memory: small messages take many pieces, and each slot
-/// is used again.
+/// Group with slots of two pages and little host memory: small messages take many pieces and reuse
+/// every slot.
 Group tiny_group(int ranks);
-/// Under a budget of SMs copy engines have slots for every collective.
+/// Group with an SM budget, under which copy engines have slots for every collective.
 Group budget_group(int ranks);
 
-/// GPUs that all see each other and one host: engines ask no more of a machine.
+/// Topology of GPUs that all see each other and one host. Engines need no more of a machine.
 Topology linked_machine(int gpus);
 
 }  // namespace plait::cuda

@@ -1,5 +1,5 @@
-// One rank as engines see it: what they make its calls ready with. On a GPU that is CudaRank; where
-// calls are written down as plans, or played in host memory, there is a rank without a GPU.
+// Services that an engine's prepare() gets from its rank: kernels, arena, copy queue, streams.
+// CudaRank implements them on a GPU. Plan writers and host emulations implement them without one.
 #pragma once
 #include "driver/cuda/api.hpp"
 
@@ -28,16 +28,16 @@ class EngineRank {
   virtual int rank() const = 0;
   virtual const Group& group() const = 0;
   virtual Kernels& kernels() = 0;
-  /// Of a rank's arena, as mapped here; but for the words, of the room that is prepared for.
+  /// Header of `owner`'s arena, as mapped here. Parts (at()) belong to the tier being prepared.
   virtual ArenaHeader& header(int owner) const = 0;
   virtual char* at(ArenaPart part, int owner) const = 0;
-  /// Where copy engines put their work, and what it goes through.
+  /// Queue and resources of copy engines.
   virtual EngineQueue& queue() = 0;
   virtual const EnginePath& engine_path() const = 0;
-  virtual Event fork() const = 0;  ///< to be recorded where a call leaves its stream for others
+  virtual Event fork() const = 0;  ///< Event recorded where a call forks from its stream.
   virtual AgreedShare& agreed_share() = 0;
   virtual bool is_capturing(Stream stream) const = 0;
-  /// All but the buffers.
+  /// Fills in all arguments but the buffers.
   virtual void fill_call(CallArgs& args, const Request& request) const = 0;
 };
 

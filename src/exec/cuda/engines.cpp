@@ -1,4 +1,4 @@
-// The list of engines, and what holds for all of them.
+// The list of engines, and the checks common to all of them.
 #include <algorithm>
 
 #include "base/text.hpp"

@@ -1,4 +1,4 @@
-// How the choice falls.
+// Implements the order of choice of select.hpp.
 #include "exec/cuda/select.hpp"
 
 #include <algorithm>
@@ -16,13 +16,13 @@ bool takes(const Engine& engine, const Request& request, const Tuning& tuning, c
   return why_not(engine, request, tuning, group).empty();
 }
 
-/// Whether both do a call the same way; how many blocks that takes aside.
+/// True if both run a call the same way, apart from the number of blocks.
 bool are_one_way(Tuning one, Tuning other) {
   one.blocks = other.blocks = 0;
   return one == other;
 }
 
-/// What goes in pieces or steps, however many.
+/// Engine that serves any size from LL packets alone, in as many pieces or steps as needed.
 const Engine* without_slots(const Request& request, const Group& group) {
   if (!group.has_lines_alone()) return nullptr;
   for (const Engine* const engine : {&two_shot_engine(), &hop_engine()})
@@ -30,7 +30,7 @@ const Engine* without_slots(const Request& request, const Group& group) {
   return nullptr;
 }
 
-/// By `open` "(" and `next` ",": "(fold=1,shift=1)"; empty where nothing is set.
+/// "(fold=1,shift=1)", with `open` = "(" and `next` = ","; "" if no parameter is set.
 std::string params_in_words(const Tuning& tuning, const char* open, const char* next) {
   std::string words;
   for (const auto& [name, value] : params_of(tuning))
@@ -78,9 +78,9 @@ Selector::Selector(const Group& group, TuningTable table, bool as_measured, Pred
       rows_(rows),
       predict_plan_(std::move(predict_plan)) {}
 
-/// The first row that is about the request and whose engine so takes it. Rows were measured with
-/// even blocks: those with a count each go by an engine where they are long, or else by plans. Rows
-/// for graphs are for GPUs that were measured.
+/// Returns the first row for the request whose engine accepts the request with the row's tuning.
+/// Rows were measured with even blocks, so a request with a count per block uses rows only if it is
+/// long; otherwise plans serve it. Rows for graphs apply only to the GPUs measured.
 const BuiltInChoice* Selector::built_in(const Request& request, bool captured) const {
   constexpr std::uint64_t kLongBytes = 128ull << 20;
   if (!request.counts.empty() && message_bytes(request) < kLongBytes) return nullptr;
@@ -96,8 +96,8 @@ const BuiltInChoice* Selector::built_in(const Request& request, bool captured) c
   return nullptr;
 }
 
-/// An engine stays where a plan is faster by no more than predictions are sure of. Plans are not
-/// asked about where calls leave SMs to others.
+/// Prefers an engine unless a plan is faster by more than the error of predictions. Plans are not
+/// compared if calls leave SMs to others.
 Selector::Simulated Selector::simulated(const Request& request) const {
   constexpr double kSure = 1.05;
   Simulated found;
@@ -112,7 +112,8 @@ Selector::Simulated Selector::simulated(const Request& request) const {
   return found;
 }
 
-/// Of blocks with a count each a simulation would compare the one engine that takes them with none.
+/// Skips requests with a count per block: a single engine takes these, so there is nothing to
+/// compare.
 bool Selector::goes_by_simulation(const Request& request) const {
   return !as_measured_ && predict_ && request.counts.empty() && measured(request) == nullptr;
 }
@@ -126,8 +127,8 @@ bool Selector::has_row_for_graphs(const Request& request) const {
   return row != nullptr && row->in_graphs_alone;
 }
 
-/// What calls take that leave SMs to others under a budget was not measured. A table has one row
-/// for captured and eager calls, so none counts where these go two ways.
+/// Returns the tuning table's row. The table was not measured under an SM budget. A row holds for
+/// eager and captured calls alike, so no row counts if these use different engines.
 const TunedRow* Selector::measured(const Request& request) const {
   const TuningSetting setting =
       group_.beside_computing ? TuningSetting::beside_computing : TuningSetting::alone;
@@ -149,16 +150,16 @@ EngineChoice Selector::by_caller(const Request& request, const EngineRequest& wa
   return choice;
 }
 
-/// Rows of rings were measured with pieces of 32 MiB; with those of 8 tiles are faster, where they
-/// have room.
+/// Rows of rings were measured with pieces of 32 MiB. With pieces of 8 MiB tiles are faster, if
+/// they have slots.
 bool Selector::has_ring_as_measured(const Engine& engine) const {
   constexpr std::uint64_t kLeastPiece = 20ull << 20;
   const bool is_ring = &engine == &copy_ring_engine() || &engine == &scatter_ring_engine();
   return !is_ring || group_.ring_bytes() / kRingSlots >= kLeastPiece;
 }
 
-/// Reductions were measured as sums of the common floats; their other kernels are slower. So are
-/// large messages with fewer blocks than NCCL's bandwidth takes.
+/// Reductions were measured as sums of the common floats, and their other kernels are slower. Large
+/// messages with fewer blocks than NCCL's bandwidth needs are slower too.
 bool Selector::is_within_budget(const Request& request) const {
   constexpr std::uint64_t kSmallBytes = 4ull << 20;
   const unsigned enough_blocks = request.ranks == 2 ? 32 : 64;
@@ -188,9 +189,9 @@ std::optional<EngineChoice> Selector::by_itself(const Request& request, bool cap
     choice.engine = row != nullptr ? &row->engine() : without_slots(request, group_);
     if (choice.engine == nullptr) return std::nullopt;
     if (row != nullptr) choice.tuning = row->tuning;
-    if (!as_measured_) choice.tuning.send_gb_per_s = 0;  // links may be faster
+    if (!as_measured_) choice.tuning.send_gb_per_s = 0;  // Links may be faster.
   }
-  // What the built-in choice says of NCCL holds for its own engine, and for its way with it.
+  // A row's comparison with NCCL holds for its own engine and tuning only.
   if (as_measured_ && row != nullptr)
     choice.beats_nccl = row->beats_nccl && choice.engine == &row->engine() &&
                         are_one_way(choice.tuning, row->tuning) && is_within_budget(request) &&
@@ -205,11 +206,11 @@ std::optional<EngineChoice> Selector::best(const Request& request,
                             : std::optional<EngineChoice>(by_caller(request, wanted));
   if (!choice) return choice;
   const std::string& name = choice->engine->info().name;
-  if (!wanted.params.empty()) {  // instead of what was measured
+  if (!wanted.params.empty()) {  // Overrides measured tuning.
     choice->tuning = tuning_from(name, wanted.params);
     choice->by = EngineChoice::By::caller;
   }
-  if (group_.most_blocks != 0)  // the budget stands above tables and callers; 0 = chosen
+  if (group_.most_blocks != 0)  // An SM budget limits tables and callers; 0 = chosen.
     choice->tuning.blocks = std::min(choice->tuning.blocks, static_cast<int>(group_.most_blocks));
   const std::string why = why_not(*choice->engine, request, choice->tuning, group_);
   if (!why.empty())
@@ -221,7 +222,7 @@ std::optional<EngineChoice> Selector::best(const Request& request,
   return choice;
 }
 
-/// Rows for graphs are few, so most requests are known by them alone.
+/// Few requests have rows for graphs, so most return here.
 bool Selector::differs_in_graphs(const Request& request, const EngineRequest& wanted) const {
   if (!wanted.engine.empty() || !wanted.params.empty() || !has_row_for_graphs(request))
     return false;

@@ -1,7 +1,7 @@
-// The one decision which engine does a request, for every door: as the caller says, else as the
-// table says that was measured here, else as choices.def says of such GPUs, else as simulated. The
-// same on all ranks, since the request, the group, rank 0's table and its topology are, and all
-// ranks capture a call or none.
+// Chooses the engine of a request for every entry point. Order: 1. caller, 2. this machine's tuning
+// table, 3. choices.def (built-in table of the GPU kind), 4. simulator. The choice is the same on
+// all ranks: request, group, rank 0's table and topology are the same, and all ranks capture a call
+// or none does.
 #pragma once
 #include <functional>
 #include <map>
@@ -19,53 +19,54 @@ struct EngineChoice {
   const Engine* engine = nullptr;
   Tuning tuning;
   By by = By::built_in;
-  /// Whether NCCL was measured here, or on such GPUs, to be slower or as fast; none = not known.
+  /// True if NCCL was measured as slower or equal, here or on this GPU kind; none = unknown.
   std::optional<bool> beats_nccl;
 
-  /// Whether a call is done alike by both.
+  /// True if both choices run a call the same way.
   bool runs_as(const EngineChoice& other) const {
     return engine == other.engine && tuning == other.tuning;
   }
 };
 
-/// "tiled", or where a row says how the engine does it "tiled(fold=1,shift=1)"; but for its blocks,
-/// and for what a caller asks for.
+/// "tiled", or "tiled(fold=1,shift=1)" if a table row sets parameters. Leaves out the block count
+/// and a caller's parameters.
 std::string label(const EngineChoice& choice);
 /// "caller", "table", "built in", "simulated".
 const char* name_of(EngineChoice::By by);
 
-/// What a caller asks for. engine: a name, or empty; params: of params.def.
+/// A caller's wishes. engine: a name, or empty. params: names of params.def.
 struct EngineRequest {
   std::string engine;
   std::map<std::string, std::int64_t> params;
-  bool captured = false;  ///< into a graph
+  bool captured = false;  ///< The call is captured into a graph.
 };
 
-/// What a call by the engine takes, in us; infinite where that cannot be said.
+/// Predicted time of a call by the engine, in us; infinite if unknown.
 using Predict = std::function<double(const Engine&, const Request&)>;
-/// What a call takes that goes by a plan instead, in us; infinite where no plan serves it.
+/// Predicted time of a call by a plan, in us; infinite if no plan serves it.
 using PredictPlan = std::function<double(const Request&)>;
 
 class Selector {
  public:
-  /// table: empty = nothing was measured here. as_measured: all ranks' GPUs and links are of a kind
-  /// that choices.def was measured on; predict is asked where they are not. Null = choices.def is
-  /// taken for other GPUs too. rows: those of choices.def, or a test's. predict_plan: null = plans
-  /// are for requests that no engine takes.
+  /// table: empty = no measurements on this machine. as_measured: GPUs and links of all ranks are
+  /// of a kind that choices.def was measured on; if not, `predict` decides, and a null `predict`
+  /// falls back to choices.def. rows: choices.def, or a test's rows. predict_plan: null = plans
+  /// serve only requests that no engine takes.
   Selector(const Group& group, TuningTable table, bool as_measured, Predict predict = nullptr,
            std::span<const BuiltInChoice> rows = choices(), PredictPlan predict_plan = nullptr);
 
-  /// The fastest as far as is known; none = no engine takes the request, or a plan is faster by
-  /// prediction. Error(unsupported) where an engine that the caller names refuses, invalid_argument
-  /// where the params are not its own.
+  /// Returns the fastest known choice; none = no engine takes the request, or a plan is predicted
+  /// to be faster. Error(unsupported) if the engine named by the caller refuses, invalid_argument
+  /// if the params are not the engine's.
   std::optional<EngineChoice> best(const Request& request, const EngineRequest& wanted = {}) const;
-  /// The same, captured or not, where it is known to be no slower than NCCL; none = NCCL's.
+  /// Returns best() if it is known to be no slower than NCCL, eager or captured; none = use NCCL.
   std::optional<EngineChoice> no_slower_than_nccl(const Request& request) const;
-  /// Whether best() is another where the call is captured.
+  /// True if best() differs between eager and captured calls.
   bool differs_in_graphs(const Request& request, const EngineRequest& wanted = {}) const;
-  /// Whether a plan serves the request though an engine takes it.
+  /// True if a plan is predicted to beat the engines that take the request.
   bool prefers_plan(const Request& request) const;
-  /// For people: the choice and by whose word, another one for graphs, then who refuses, and why.
+  /// Text for people: the choice and its source, the choice inside graphs if different, then each
+  /// engine that refuses, with the reason.
   std::string explain(const Request& request, const EngineRequest& wanted = {}) const;
 
  private:
@@ -75,7 +76,7 @@ class Selector {
   EngineChoice by_caller(const Request& request, const EngineRequest& wanted) const;
   std::optional<EngineChoice> by_itself(const Request& request, bool captured) const;
   struct Simulated {
-    const Engine* engine = nullptr;  ///< the fastest; null where nothing can be said of any
+    const Engine* engine = nullptr;  ///< Fastest engine; null if none has a prediction.
     bool plan_is_faster = false;
   };
   Simulated simulated(const Request& request) const;
@@ -91,8 +92,8 @@ class Selector {
   const PredictPlan predict_plan_;
 };
 
-/// True of a request that wants more than the first room: it is large, or another engine serves it
-/// there than where there is all room. Of the request and the group alone.
+/// True if a request needs the large arena: the request is large, or another engine serves it with
+/// both tiers than with the small arena alone. Depends on the request and the groups only.
 bool wants_large_arena(const Selector& first, const Selector& whole, const Request& request);
 
 }  // namespace plait::cuda
