@@ -3,7 +3,7 @@
 # it chooses is compiled; scipy is there for PYTHON (python3).
 #   bench/renew.sh OUT GPUS     results, choices, the simulator's parameters
 #   bench/renew.sh --docs       docs/: tables made from lists and results, the evidence, memory
-# Run the tests afterwards, and add an experiment to bench/notes by hand.
+# Run bench/notes_state.py and the tests afterwards, and add an experiment to bench/notes by hand.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}

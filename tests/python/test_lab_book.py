@@ -3,9 +3,13 @@ has all its fields, and every file of bench/results is named somewhere."""
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import notes_state  # noqa: E402
+
 NOTES = sorted((ROOT / "bench" / "notes").glob("*.md"))
 RESULTS = ROOT / "bench" / "results"
 HEADING = re.compile(r"^### (E-\d{4}) (\d{4}-\d\d-\d\d) \S.*$", re.M)
@@ -74,6 +78,13 @@ def test_every_cited_experiment_exists():
         if cited not in ids
     ]
     assert missing == []
+
+
+def test_state_tables_are_up_to_date():
+    """`python3 bench/notes_state.py` writes them anew."""
+    for page in NOTES:
+        text = page.read_text()
+        assert notes_state.renewed(text) == text, page.name
 
 
 def test_every_result_is_cited():
