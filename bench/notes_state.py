@@ -37,7 +37,7 @@ def engine_of(row: dict[str, str]) -> str:
 
 
 def chosen(file: str, engines: Iterable[str]) -> dict[tuple[str, int], tuple[float, float]]:
-    """(plait's us, NCCL's us) in graphs of the calls that these engines serve, by call and bytes."""
+    """(plait's us, NCCL's us) in graphs, by call and bytes, where these engines serve the call."""
     ours: dict[tuple[str, int], float] = {}
     nccl: dict[tuple[str, int], float] = {}
     for row in read(file):
@@ -85,8 +85,8 @@ def host_shares() -> list[str]:
             said = [figure(us[name]) if name in us else "" for name in names]
             body.append([title.replace("GPUs of HGX ", ""), size(count), *said])
     lead = [
-        "Eager all_reduces of four GPUs have a share through host memory; those of two GPUs have one",
-        "only where an inbox holds 96 MiB (E-0211). Calls in graphs have none.",
+        "Eager all_reduces of four GPUs have a share through host memory. Those of two GPUs have",
+        "one only where an inbox holds 96 MiB (E-0211). Calls in graphs have none.",
         "",
     ]
     head = ("GPUs", "all_reduce", "eager, us", "in a graph, us", "NCCL eager, us")
@@ -169,8 +169,8 @@ def predictions() -> list[str]:
         cells = (f"{gpus}", f"{len(off)}", f"{near}", f"{middle:.1%}", f"{furthest:+.0%}")
         body.append(cells)
     lead = [
-        "Predictions of `bench/results/predicted_run_h200x*.csv` (before any run) that name the engine",
-        "which serves the call today, compared with `gpu_run_table_h200x*.csv`, in graphs. Prices have",
+        "Predictions of `predicted_run_h200x*.csv` (before any run) that name the engine which",
+        "serves the call today, compared with `gpu_run_table_h200x*.csv`, in graphs. Prices have",
         "been fitted since (docs/evidence.md).",
         "",
     ]

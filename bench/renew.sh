@@ -2,8 +2,8 @@
 # What a run's rows change in the repository. Build and install plait between both calls, since what
 # it chooses is compiled; scipy is there for PYTHON (python3).
 #   bench/renew.sh OUT GPUS     results, choices, the simulator's parameters
-#   bench/renew.sh --docs       docs/: tables made from lists and results, the evidence, memory
-# Run bench/notes_state.py and the tests afterwards, and add an experiment to bench/notes by hand.
+#   bench/renew.sh --docs       docs/: tables made from lists and results, the evidence, memory; tables of bench/notes
+# Run the tests afterwards, and add an experiment to bench/notes by hand.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
@@ -11,6 +11,7 @@ if [ "$1" = --docs ]; then
   "$python" "$here/../tools/doc_tables.py"
   "$python" -m plait.evidence.papers --write "$here/../docs/evidence.md"
   "$python" "$here/memory_table.py" --write
+  "$python" "$here/notes_state.py"
   exit
 fi
 out=$1; gpus=$2
