@@ -1,4 +1,4 @@
-// A barrier that is begun and tested, so that what it waits for can be said.
+// Waits in MPI_Init with a non-blocking barrier, so that a long wait can be reported.
 #include "shims/mpi/arrival.hpp"
 
 #include "base/log.hpp"

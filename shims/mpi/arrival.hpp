@@ -1,11 +1,12 @@
-// The first word between the ranks of a job, in MPI_Init.
+// The first synchronisation between the ranks of a job, called by MPI_Init (attach.cpp).
 #pragma once
 #include "shims/mpi/real.hpp"
 
 namespace plait::mpi {
 
-/// Waits until all ranks of the communicator are in this function, as long as it takes. A rank that
-/// runs without the drop-in never is: after patience_s each of the others says so, once.
+/// Waits until all ranks of the communicator have called this function, without a time limit. A
+/// rank that runs without the drop-in never calls it: after warn_after_s each waiting rank warns
+/// once.
 void wait_for_all_ranks(Handle comm, double warn_after_s);
 
 }  // namespace plait::mpi

@@ -1,4 +1,5 @@
-// All that is said between ranks here goes over the MPI itself, on the communicator in question.
+// Settings, node detection and communicator set-up. All exchanges here use the native MPI on the
+// communicator in question.
 #include "shims/mpi/attach.hpp"
 
 #include <unistd.h>
@@ -27,16 +28,16 @@
 namespace plait::mpi {
 namespace {
 
-/// MPI waits for a rank as long as it takes; a rank that ends is noticed at once.
+/// MPI waits for a rank without a limit; a rank that exits is noticed at once.
 constexpr double kUnlimitedS = 1e8;
-/// From when on MPI_Init says what it waits for.
+/// Time after which MPI_Init reports the wait.
 constexpr double kWarnAfterS = 10;
-/// Smaller messages in device memory are staged and are the MPI's: ranks need not agree then.
+/// Smaller messages in GPU memory are staged and native, so ranks need not agree on them.
 constexpr std::uint64_t kMinOnGpus = 16 << 10;
 constexpr std::uint64_t kMinOverNodes = 4 << 20;
 
-/// The least message of each collective that plait takes unless told otherwise: from where on it
-/// was faster than Open MPI and MPICH on two ranks (docs/mpi.md).
+/// Default smallest message that plait serves: from here on it was faster than Open MPI and MPICH
+/// on two ranks (docs/mpi.md).
 std::uint64_t default_min_bytes(Collective collective) {
   switch (collective) {
     case Collective::all_reduce:
@@ -46,7 +47,7 @@ std::uint64_t default_min_bytes(Collective collective) {
   }
 }
 
-/// The same of ranks on several nodes, where a node has more than one (docs/mpi.md).
+/// The same for ranks on several nodes with more than one rank each (docs/mpi.md).
 std::uint64_t default_min_bytes_over_nodes(Collective collective) {
   switch (collective) {
     case Collective::all_reduce:
@@ -56,20 +57,20 @@ std::uint64_t default_min_bytes_over_nodes(Collective collective) {
   }
 }
 
-/// Message that is served, by Collective.
+/// Smallest message served, indexed by Collective.
 using MinBytes = std::array<std::uint64_t, 16>;
 
 struct MpiSettings {
   bool disabled = false;
   bool host = false;    ///< host memory is served
-  bool broken = false;  ///< a variable was wrong: all ranks hear of it
+  bool broken = false;  ///< a variable is invalid; all ranks learn of it
   MinBytes on_host{}, on_gpus{}, multinode{};
-  bool min_bytes_is_set = false;  ///< PLAIT_MIN_BYTES is set
+  bool min_bytes_is_set = false;  ///< PLAIT_MIN_BYTES
   int node_size = 0;              ///< PLAIT_NODE_SIZE
   std::string topology;
   double arrive_s = kUnlimitedS, deadline_s = kUnlimitedS;
   int node = 0;            ///< world rank of this node's first rank
-  std::vector<int> nodes;  ///< that of each rank of MPI_COMM_WORLD
+  std::vector<int> nodes;  ///< first world rank on the node of each rank of MPI_COMM_WORLD
   Handle world_group = 0;
 };
 
@@ -78,7 +79,8 @@ MpiSettings& settings() {
   return *one;
 }
 
-/// From PLAIT_OPS and PLAIT_MIN_BYTES: the former names collectives, the latter is for all served.
+/// Applies PLAIT_OPS, which names the collectives, and PLAIT_MIN_BYTES, which holds for all of
+/// them.
 void set_min_bytes(const Env& env, MpiSettings& found) {
   found.on_host.fill(kNever);
   found.on_gpus.fill(kNever);
@@ -103,12 +105,12 @@ void set_min_bytes(const Env& env, MpiSettings& found) {
       default_min_bytes_over_nodes(Collective::name));
 #include "plait/collectives.def"
 #undef PLAIT_COLLECTIVE
-  // Messages of two ranks by name alone: they have not run on GPUs, and a started receive of a
-  // persistent request may hold up a blocking send (docs/mpi.md).
+  // send_recv is served on GPUs only if PLAIT_OPS names it: it has not run on GPUs, and a started
+  // receive of a persistent request may hold up a blocking send (docs/mpi.md).
   found.on_gpus[static_cast<std::size_t>(Collective::send_recv)] = kNever;
 }
 
-/// A bad value is no reason to end somebody's program: it is this rank's reason to pass on.
+/// An invalid value does not end the program: this rank then asks for native calls.
 void read_settings(MpiSettings& found) {
   try {
     const Env env = read_env();
@@ -128,7 +130,7 @@ void read_settings(MpiSettings& found) {
   }
 }
 
-/// The least of each over all ranks of a communicator.
+/// Returns the minimum of each number over the communicator's ranks.
 template <std::size_t kNumbers>
 std::array<int, kNumbers> min_over_ranks(const std::array<int, kNumbers>& mine, Handle comm) {
   const Abi& abi = real().abi;
@@ -142,16 +144,16 @@ bool all_of(bool mine, Handle comm) {
   return min_over_ranks(std::array{mine ? 1 : 0}, comm)[0] == 1;
 }
 
-/// All ranks that this launcher started have the drop-in. Open MPI hands its environment on to
-/// other nodes only by name.
+/// Returns whether all ranks of this launcher have the drop-in. Open MPI passes environment
+/// variables to other nodes only by name.
 bool is_everywhere() {
   const std::string ranks = foreign_env("OMPI_COMM_WORLD_SIZE");
   if (ranks == foreign_env("OMPI_COMM_WORLD_LOCAL_SIZE")) return true;
   return foreign_env("OMPI_MCA_mca_base_env_list").find("LD_PRELOAD") != std::string::npos;
 }
 
-/// The world rank of the first rank on this node: as the MPI sees nodes and as this machine does,
-/// whichever is finer; PLAIT_NODE_SIZE plays smaller ones.
+/// Returns the world rank of the first rank on this node. A node is what both the MPI and this
+/// machine (host_id) take for one; PLAIT_NODE_SIZE emulates smaller nodes.
 int node_of(Handle world) {
   const Abi& abi = real().abi;
   Handle shared = 0;
@@ -175,8 +177,8 @@ int node_of(Handle world) {
   return first->rank;
 }
 
-/// Which node each rank of the world is on: what a communicator spans, its ranks then know alike
-/// and without a word.
+/// Gathers the node of every world rank, so that ranks later know a communicator's nodes without
+/// communication.
 void exchange_nodes(Handle world, int ranks) {
   MpiSettings& mine = settings();
   const Abi& abi = real().abi;
@@ -186,10 +188,9 @@ void exchange_nodes(Handle world, int ranks) {
   real().Comm_group(world, &mine.world_group);
 }
 
-/// How many nodes a communicator's ranks are on; 0 where a rank is of another MPI_COMM_WORLD
-/// (spawn, connect, join). Worlds agree each for itself whether and what to serve, so such a
-/// communicator is the MPI's. All its ranks find that alike: each has ranks of another world beside
-/// it.
+/// Returns the number of nodes of a communicator; 0 if a rank belongs to another MPI_COMM_WORLD
+/// (spawn, connect, join). Each world agrees on its own settings, so a mixed communicator is
+/// native; every rank of it sees a foreign rank and reaches the same result.
 int nodes_of(Handle comm, int ranks) {
   const MpiSettings& mine = settings();
   Handle group = 0;
@@ -201,7 +202,7 @@ int nodes_of(Handle comm, int ranks) {
   real().Group_free(&group);
   if (code != 0) return 0;
   std::set<int> nodes;
-  for (const int rank : there) {  // UNDEFINED is negative
+  for (const int rank : there) {  // MPI_UNDEFINED is negative
     if (rank < 0 || static_cast<std::size_t>(rank) >= mine.nodes.size()) return 0;
     nodes.insert(mine.nodes[static_cast<std::size_t>(rank)]);
   }
@@ -220,7 +221,7 @@ CommunicatorOptions options_for(const RankPosition& position, int device) {
   return options;
 }
 
-/// Null, and said why, where this rank cannot.
+/// Returns null and logs the reason if this rank cannot create the communicator.
 std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options) {
   try {
     return Communicator::create(options);
@@ -234,13 +235,12 @@ std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options)
   }
 }
 
-/// Its ranks are on several nodes: what goes between these is the MPI's to carry, on a communicator
-/// that is kept as long as plait's.
+/// Attaches ranks on several nodes. The native MPI carries the traffic between nodes, on a
+/// duplicate that lives as long as plait's communicator.
 std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& position,
-                                               bool can) {
+                                                bool can) {
   CommunicatorOptions options = options_for(position, kNoDevice);
-  // Once ranks of the job are lost, messages of a new communicator between nodes are not sure to be
-  // its own.
+  // After the job has lost ranks, messages between nodes on a new communicator may mix with others.
   const bool lost = fault_in(real().abi.world) != 0;
   if (lost)
     log(LogLevel::warn, position.rank,
@@ -256,10 +256,11 @@ std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& 
   return create_or_null(options);
 }
 
-/// Over the communicator itself (links.hpp).
+/// Broadcasts rank 0's socket path over the communicator itself; fails on all ranks if one failed
+/// (links.hpp).
 std::string exchange_path(Handle comm, const RankPosition& position, std::optional<Error> failure,
                           const std::string& hash) {
-  std::array<char, 128> shown{};  // a socket's path has at most 107 bytes
+  std::array<char, 128> shown{};  // a socket path has at most 107 bytes
   if (hash.size() < shown.size())
     std::memcpy(shown.data(), hash.data(), hash.size());
   else if (!failure)
@@ -275,7 +276,7 @@ std::string exchange_path(Handle comm, const RankPosition& position, std::option
   return code == 0 ? shown.data() : "";
 }
 
-/// All its ranks are on one node, in one MPI_COMM_WORLD (can_attach).
+/// Attaches ranks of one node and of one MPI_COMM_WORLD (can_attach).
 std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& position, bool can,
                                              int device) {
   if (!all_of(can, comm)) return nullptr;
@@ -286,7 +287,7 @@ std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& po
                        [&](const auto& failure, const std::string& hash) {
                          return exchange_path(comm, position, failure, hash);
                        });
-  } catch (const AgreedError&) {  // each rank has said why
+  } catch (const AgreedError&) {  // each rank has logged its reason
     return nullptr;
   }
   options.rendezvous = links.rendezvous();
@@ -334,7 +335,7 @@ bool agreed_to_serve() {
   }
   if (mine.disabled) return false;
   const bool gpus = blind == 0;
-  if (!gpus && (!mine.host || ranks < 2)) return false;  // alone there is nothing but to stage
+  if (!gpus && (!mine.host || ranks < 2)) return false;  // a single rank only stages GPU memory
   gpus_in_job.store(gpus);
   exchange_nodes(world, ranks);
   return true;
@@ -368,14 +369,15 @@ ServedLocations served_locations_of(const CallShape& shape, const RankPosition& 
   const MpiSettings& mine = settings();
   const auto at = static_cast<std::size_t>(shape.request.collective);
   if (position.nodes > 1) {
-    // One rank a node leaves nothing to do in a node: then only who asks for it by size gets it.
+    // With one rank a node plait has no work inside a node: served only if PLAIT_MIN_BYTES is set.
     if (position.nodes == position.ranks && !mine.min_bytes_is_set) return {};
     const bool even = !shape.has_own_counts() && shape.request.counts.empty();
     return {
         even && mine.multinode[at] != kNever && message_bytes(shape.request) >= mine.multinode[at],
         false};
   }
-  if (shape.has_own_counts()) return {mine.on_host[at] != kNever, false};  // ranks ask each other
+  if (shape.has_own_counts())
+    return {mine.on_host[at] != kNever, false};  // ranks compare their sizes later
   const std::uint64_t bytes = message_bytes(shape.request);
   return {mine.on_host[at] != kNever && bytes >= mine.on_host[at],
           job_uses_gpus() && mine.on_gpus[at] != kNever && bytes >= mine.on_gpus[at]};

@@ -1,5 +1,5 @@
-// How ranks come to agree: once at MPI_Init that all of them serve and which node each is on, and
-// once for each communicator that its ranks have met.
+// Set-up agreements between ranks: in MPI_Init, whether the job is served and which node each rank
+// is on; later, for each communicator, plait's own communicator beside it.
 #pragma once
 #include <memory>
 
@@ -8,32 +8,33 @@
 
 namespace plait::mpi {
 
-/// Whether all ranks of MPI_COMM_WORLD are to serve, host memory or GPUs' (then gpus_in_job is
-/// set). Collective over it.
+/// Returns whether all ranks of MPI_COMM_WORLD serve host or GPU memory; sets gpus_in_job for the
+/// latter. Collective over MPI_COMM_WORLD.
 bool agreed_to_serve();
-/// Whether plait may take such calls at all; the same on all ranks. Fills in this rank's place.
+/// Returns whether plait may serve this communicator; the same on all ranks. Fills `position`.
 bool can_attach(Handle comm, RankPosition& position);
-/// Whether a rank of this communicator has initialised CUDA; all of them together, alike.
+/// Returns whether any rank of the communicator has initialised CUDA. Collective over it.
 bool any_uses_gpus(Handle comm);
-/// Where a call's buffers may lie for plait to take it, as PLAIT_OPS and PLAIT_MIN_BYTES have it.
+/// Buffer locations from which plait serves a call, by PLAIT_OPS and PLAIT_MIN_BYTES.
 struct ServedLocations {
   bool on_host = false, on_gpus = false;
 };
 ServedLocations served_locations_of(const CallShape& shape, const RankPosition& position);
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
-/// In host memory of one node, of several, and in GPUs'; kNever where none is served.
+/// Smallest message served: host memory in one node, over several nodes, GPU memory; kNever = not
+/// served.
 std::uint64_t min_bytes_on_host(Collective collective);
 std::uint64_t min_bytes_over_nodes(Collective collective);
 std::uint64_t min_bytes_on_gpus(Collective collective);
-/// What tells one machine, and what a process sees of it, from another: a path of one must be the
-/// same file for all.
+/// Hash of the boot and of the process's namespaces. Equal hashes: a path names the same file.
 std::uint64_t host_id();
-/// Each takes descriptors and shared memory, which are the program's too.
+/// Limit of attached communicators: each takes descriptors and shared memory of the process.
 inline constexpr std::size_t kMaxAttached = 64;
-/// While there are as many, the next persistent call is the MPI's: communicators come first.
+/// Limit for persistent requests, which leaves the rest to communicators; beyond it a new request
+/// is native.
 inline constexpr std::size_t kMaxPersistent = 48;
-/// Collective over the communicator. can: whether this rank has what it takes. device: its GPU, or
-/// kNoDevice on all ranks. Null on all ranks where one of them cannot.
+/// Creates plait's communicator. can: this rank is able to. device: its GPU, or kNoDevice on all
+/// ranks. Returns null on all ranks if one of them cannot. Collective over the communicator.
 std::unique_ptr<Communicator> attach(Handle comm, const RankPosition& position, bool can,
                                      int device);
 

@@ -1,4 +1,5 @@
-// A collective's arguments, whatever function they came by, in one form.
+// The arguments of a collective in one form, for all functions, count widths and modes (blocking,
+// non-blocking, persistent).
 #pragma once
 #include <type_traits>
 
@@ -6,7 +7,7 @@
 
 namespace plait::mpi {
 
-/// A program's array of counts or displacements, of either width; it may be null.
+/// A program's array of counts or displacements, 4 or 8 bytes each; may be null.
 class CountArray {
  public:
   CountArray() = default;
@@ -31,19 +32,19 @@ struct CollectiveArgs {
   Handle op = 0;
   int root = 0;
   Handle comm = 0;
-  CountArray counts, displs;  ///< where parts differ: ranks' parts, or those that this rank gets
-  CountArray in_counts, in_displs;  ///< of those that it sends, where `own_counts`
-  bool own_counts = false;          ///< of a part's size only its two ends know
+  CountArray counts, displs;        ///< per rank, if parts differ; else null
+  CountArray in_counts, in_displs;  ///< of the send side, if `own_counts`
+  bool own_counts = false;          ///< a count is known to its two ranks alone (v-collectives)
 };
 
-/// Of a list that may hold wrong counts.
+/// Sum of the positive counts; the program's list may hold wrong ones.
 inline Count sum_of(const CountArray& counts, int ranks) {
   Count sum = 0;
   for (int rank = 0; rank < ranks; ++rank) sum += counts[rank] > 0 ? counts[rank] : 0;
   return sum;
 }
 
-/// Whether parts lie one behind another, in order of ranks, from the buffer's begin on.
+/// Returns whether the parts lie in rank order from the start of the buffer, without gaps.
 inline bool are_contiguous(const CountArray& counts, const CountArray& displs, int ranks) {
   Count before = 0;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -137,7 +138,7 @@ inline CollectiveArgs Alltoall(const void* in, Count in_count, Handle in_type, v
   return movement(Collective::all_to_all, in, in_count, in_type, out, out_count, out_type, comm);
 }
 
-/// Counts and displacements may be null where they mean nothing.
+/// Counts and displacements may be null on ranks that MPI does not read them from.
 template <class N, class D>
 CollectiveArgs Alltoallv(const void* in, const N* in_counts, const D* in_displs, Handle in_type,
                          void* out, const N* counts, const D* displs, Handle out_type,

@@ -1,5 +1,6 @@
-// MPI's life cycle and its completion calls: these first complete what plait has ended, and pass
-// on. With nothing of plait's pending they are the MPI's own.
+// Exports MPI_Init, MPI_Finalize and the completion functions (Wait, Test, Start ...). A completion
+// function first completes plait's requests that have ended, then calls the native one; with no
+// request of plait's pending it is the native one.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -14,11 +15,11 @@ namespace {
 
 constexpr int kUndefined = -32766;  ///< MPI_UNDEFINED, in all ABIs
 
-/// A status among a program's, however large one is.
+/// Element `index` of the program's statuses.
 void* status_at(void* statuses, int index) { return Statuses(statuses, 0, false).at(index); }
 
-/// Requests and statuses of one completion function (Wait, Testall ...). Keeps the handles as the
-/// program passed them, since the MPI sets the handle of a completed request to null. Keeps nothing
+/// Requests and statuses of one completion function (Wait, Testall ...). Keeps a copy of the
+/// program's handles, since the MPI sets the handle of a completed request to null. Copies nothing
 /// while plait has no request under way.
 class Completion {
  public:
@@ -35,8 +36,8 @@ class Completion {
   Completion& operator=(const Completion&) = delete;
   const Statuses& statuses() const { return statuses_; }
 
-  /// The code for the program after a function for one request returned `code`. is_over: the
-  /// function completed the request, and did not only ask for its state.
+  /// Returns the code for the program after a function for one request returned `code`. is_over:
+  /// the function completed the request and did not only read its state.
   int one(int code, int at = 0, bool is_over = true) {
     if (!is_tracked_ || at < 0 || at >= count_ || statuses_.are_ignored()) return code;
     const int error = error_of(code, handles()[at], statuses_.at(0), is_over);
@@ -54,8 +55,8 @@ class Completion {
   static constexpr int kFew = 16;
   Handle* handles() { return count_ > kFew ? many_.data() : few_.data(); }
 
-  /// The error of one request after its function returned `code`. `status` holds the request's own
-  /// code where the function says MPI_ERR_IN_STATUS.
+  /// Returns the error of one request after its function returned `code`. `status` holds the
+  /// request's own code if the function returned MPI_ERR_IN_STATUS.
   static int error_of(int code, Handle request, void* status, bool is_over) {
     if (error_class(code) == real().abi.err_in_status) code = error_in(status);
     const int found = error_class(code);
@@ -66,7 +67,7 @@ class Completion {
     return take_error(request);
   }
 
-  /// Each of them has a status.
+  /// The same for `count` requests with a status each.
   template <class Index>
   int several(int code, int count, const Index& index) {
     if (!is_tracked_ || statuses_.are_ignored()) return code;
@@ -84,11 +85,12 @@ class Completion {
   int count_;
   bool is_tracked_;
   Statuses statuses_;
-  std::array<Handle, kFew> few_;  // not set where nothing is kept: most calls keep nothing
+  std::array<Handle, kFew> few_;  // uninitialised while untracked: most calls track nothing
   std::vector<Handle> many_;
 };
 
-/// MPICH's own Testall says that it fails where a persistent collective of the MPI's has ended.
+/// Waits for one request after the other: MPICH's Testall fails after a native persistent
+/// collective has ended.
 int wait_in_turn(int count, void* requests, const Statuses& statuses) {
   std::vector<int> codes;
   for (int at = 0; at < count; ++at) {
@@ -117,14 +119,14 @@ int status_of(Handle request, int* flag, void* status) {
   return code != 0 || *flag == 0 ? code : completion.one(code, 0, false);
 }
 
-/// Into one of several, whose error is set too.
+/// The same for an element of an array of statuses: sets its MPI_ERROR too.
 int status_among(Handle request, int* flag, void* status) {
   const int code = status_of(request, flag, status);
   if (code == 0 && *flag != 0 && status != real().abi.status_ignore) error_in(status) = 0;
   return code;
 }
 
-/// What Request_get_status_some does, for MPIs before 4.1.
+/// Request_get_status_some for MPIs before 4.1.
 int status_of_some(int count, const void* requests, int* ended, int* indices, void* statuses) {
   const Abi& abi = real().abi;
   int found = 0, active = 0;
@@ -343,14 +345,14 @@ PLAIT_EXPORT PMPI_Request_get_status_any(int, const void*, int*, int*, void*)
 PLAIT_EXPORT PMPI_Request_get_status_some(int, const void*, int*, int*, void*)
     PLAIT_ALIAS(MPI_Request_get_status_some);
 
-/// Programs pass device memory where an MPI says that it takes such.
+/// Programs pass GPU memory to MPI if this function returns 1.
 PLAIT_EXPORT MPIX_Query_cuda_support() {
   if (job_uses_gpus()) return 1;
   const auto native = real().Query_cuda_support;
   return native == nullptr ? 0 : native();
 }
 
-/// For tests and measurements: how many calls plait has served in this process.
+/// Number of calls that plait has served in this process, for tests and measurements.
 extern "C" [[gnu::visibility("default")]] std::uint64_t plait_mpi_calls_served() {
   return calls_served.load();
 }

@@ -1,4 +1,4 @@
-// A collective's arguments -> bytes of its message, as the book of calls has them for plait's own.
+// Computes the message bytes of a collective for the call book (PLAIT_PROFILE).
 #include "shims/mpi/counting.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ constinit std::atomic<bool> counting{false};
 
 namespace {
 
-/// What no shape says: the type or operation is none of plait's, or the call is wrong.
+/// Bytes of a call without a CallShape: plait lacks the type or operation, or the call is wrong.
 std::uint64_t bytes_by_type(const CollectiveArgs& args, const RankPosition& position) {
   const Abi& abi = real().abi;
   if (abi.key(args.in_type) == abi.no_type || args.in_count < 0) return 0;
@@ -42,7 +42,7 @@ void CountedNative::begin(const CollectiveArgs& args) {
                    kByMpi);
 }
 
-/// This process's book, as other languages read it: rows written, or how many there are.
+/// C entry to the call book of this process: fills `rows` and returns the number of all rows.
 extern "C" [[gnu::visibility("default")]] int plait_mpi_counters(CounterRow* rows, int capacity) {
   const std::vector<CounterRow> all = counter_rows();
   std::copy_n(all.begin(), std::min(capacity, static_cast<int>(all.size())), rows);

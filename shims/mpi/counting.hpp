@@ -1,4 +1,4 @@
-// Under PLAIT_PROFILE: the book of calls has the collectives too that are the MPI's own.
+// PLAIT_PROFILE: enters native collectives into the call book, beside those that plait serves.
 #pragma once
 #include <atomic>
 #include <optional>
@@ -9,11 +9,11 @@
 
 namespace plait::mpi {
 
-/// Since MPI_Init, in a process that was told PLAIT_PROFILE.
+/// Set by MPI_Init if PLAIT_PROFILE is set.
 extern constinit std::atomic<bool> counting;
 inline bool is_counting() { return counting.load(std::memory_order_relaxed); }
 
-/// While it lives, the MPI does such a call.
+/// Scope of one native call.
 class CountedNative {
  public:
   explicit CountedNative(const CollectiveArgs& args) {
@@ -25,7 +25,7 @@ class CountedNative {
   std::optional<CountedCall> counted_;
 };
 
-/// Bytes of a call that plait serves, as the book has them.
+/// Message bytes of a served call, as the call book lists them.
 std::uint64_t counted_bytes(const CallShape& shape);
 
 }  // namespace plait::mpi

@@ -1,5 +1,5 @@
-// A communicator's record is its attribute, so it hears when the program frees the handle: MPIs
-// give a freed handle out again at once.
+// Keeps a record of each communicator as its attribute, whose delete callback runs when the program
+// frees the handle: MPIs reuse a freed handle at once.
 #include "shims/mpi/errors.hpp"
 
 #include <sched.h>
@@ -27,9 +27,9 @@ struct CommRecord {
   CommRecord& operator=(const CommRecord&) = delete;
 
   const Handle comm;
-  std::mutex mutex;  ///< while it is held, the handle is not freed
+  std::mutex mutex;  ///< the handle is not freed while it is held
   std::atomic<bool> is_freed{false};
-  Handle handler = 0;  ///< of a freed one
+  Handle handler = 0;  ///< of a freed communicator
 };
 
 namespace {
@@ -57,7 +57,7 @@ int communicator_freed(Handle comm, int, void* value, void*) {
   return 0;
 }
 
-/// Threads may ask for the first time at once.
+/// Threads may look up a communicator for the first time at once.
 std::shared_ptr<CommRecord> find_or_add_record(Handle comm) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -70,7 +70,7 @@ std::shared_ptr<CommRecord> find_or_add_record(Handle comm) {
   return *made.release();
 }
 
-/// With a communicator of this rank alone, since a handler wants one.
+/// Calls the handler with a communicator of this rank alone, since a handler needs one.
 void call_handler(Handle handler, int code) {
   const Abi& abi = real().abi;
   Handle comm = 0;
@@ -80,17 +80,17 @@ void call_handler(Handle handler, int code) {
   real().Comm_free(&comm);
 }
 
-/// What may be a lost rank's or a revocation's doing: a rank that hears of one aborts the others.
+/// Returns whether a lost rank or a revocation may have caused the error: a rank that sees one
+/// aborts the others.
 bool may_be_a_fault(const Error& error) {
   return has_ulfm() && (error.code() == ErrorCode::peer_lost || error.code() == ErrorCode::aborted);
 }
 
 constinit thread_local RevocationScope* innermost = nullptr;
 
-/// Programs keep codes and ask for their words later, so each error's words have a code of their
-/// own, as long as there are not too many.
+/// Programs keep codes and ask for their text later. So each text has its own code, up to kMost.
 int code_of(const Error& error) {
-  // Programs compare these with the codes that they get.
+  // Programs compare codes with these constants.
   if (error.code() == ErrorCode::peer_lost && real().err_proc_failed != 0)
     return real().err_proc_failed;
   if (error.code() == ErrorCode::aborted && has_ulfm()) return real().err_revoked;
@@ -126,7 +126,7 @@ int code_of(const Error& error) {
 int error_code(const std::exception& caught) {
   try {
     return code_of(as_error(caught));
-  } catch (const std::exception&) {  // no memory for words
+  } catch (const std::exception&) {  // no memory for the text
     return real().abi.err_other;
   }
 }
@@ -142,7 +142,7 @@ int report(Handle comm, const std::exception& caught) {
     const Error error = as_error(caught);
     is_fault = may_be_a_fault(error);
     if (!is_fault) log(LogLevel::warn, -1, error.what());
-  } catch (const std::exception&) {  // no memory for words: the handler hears of it all the same
+  } catch (const std::exception&) {  // no memory for the text: the handler is still called
   }
   return is_fault ? RetainedComm(comm).report(caught) : call_errhandler(comm, error_code(caught));
 }

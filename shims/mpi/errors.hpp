@@ -1,6 +1,6 @@
-// How the program hears of an error of a call that plait has a part in: its code, and whose error
-// handler is called. A call may end after the program has freed its communicator's handle, and
-// under ULFM the MPI has codes of its own for lost ranks and revoked communicators.
+// Errors of calls that plait takes part in: the MPI code, and the error handler that is called. A
+// call may end after the program has freed its communicator's handle. Under ULFM, lost ranks and
+// revoked communicators have the MPI's own codes.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,15 +13,17 @@ namespace plait::mpi {
 
 class CommState;
 
-/// plait's own code for it; of a lost rank and a revoked communicator the MPI's, where it has one.
+/// Returns plait's code for an error; the MPI's for a lost rank or a revoked communicator, if any.
 int error_code(const std::exception& caught);
-/// The error handler of the communicator hears of a code that the MPI has not raised; 0 is none.
+/// Calls the communicator's error handler with a code that the MPI has not raised; 0 = no error.
+/// Returns the code.
 int call_errhandler(Handle comm, int code);
-/// The same of an error; its code. Under ULFM that waits a second at most for the MPI to hear of
-/// the lost rank or the revocation, which the program may ask it for next.
+/// Calls the communicator's error handler with the code of an error; returns the code. Under ULFM
+/// it waits up to a second until the MPI knows of the lost rank or the revocation, since the
+/// program may query the MPI next.
 int report(Handle comm, const std::exception& caught);
-/// What a function of the drop-in does: no exception leaves it, since its caller is C. The
-/// communicator's error handler hears of the error.
+/// Runs the body of an exported function. Its caller is C, so exceptions are reported to the
+/// communicator's error handler and do not leave.
 template <class Body>
 [[gnu::always_inline]] inline int guarded(Handle comm, const Body& body) {
   try {
@@ -31,7 +33,7 @@ template <class Body>
   }
 }
 
-/// True every 10 ms from the first look on, for questions that each look is too often for.
+/// Returns true once every 10 ms, from the first call on; for checks too slow for every round.
 class RateLimit {
  public:
   bool is_due();
@@ -40,49 +42,49 @@ class RateLimit {
   std::int64_t next_ns_ = 0;
 };
 
-/// Whether the MPI says which communicators the program has revoked (ULFM, in Open MPI 5).
+/// Returns whether the MPI can say which communicators are revoked (ULFM, in Open MPI 5).
 inline bool has_ulfm() { return real().Comm_is_revoked != nullptr; }
 bool is_revoked(Handle comm);
-/// Throws Error(aborted) where it is.
+/// Throws Error(aborted) if the communicator is revoked.
 void throw_if_revoked(Handle comm);
-/// The MPI's code where ULFM says that it is, or that it has lost ranks; 0 = neither yet.
+/// Returns ULFM's code if the communicator is revoked or has lost ranks; 0 = neither so far.
 int fault_in(Handle comm);
 
 struct CommRecord;
 
-/// A program's communicator for a call that ends later.
+/// A program's communicator, retained for a call that ends later.
 class RetainedComm {
  public:
-  /// None: MPI_COMM_WORLD's handler hears of errors.
+  /// Errors go to MPI_COMM_WORLD's handler.
   RetainedComm() = default;
-  /// Of a handle that the MPI has taken for a call.
+  /// Takes a handle that the MPI has accepted for a call.
   explicit RetainedComm(Handle comm);
-  /// As told() and report(). Where the program has freed it, its handler is called with a
-  /// communicator of this rank alone.
+  /// Like the functions above. After the program has freed the communicator, its handler is called
+  /// with a communicator of this rank alone.
   int call_errhandler(int code) const;
   int report(const std::exception& caught) const;
   bool is_revoked() const;
-  /// The code of an error that a call ended with. Nothing while the MPI may yet hear of its cause;
-  /// `since_ns` is 0 at the first asking.
+  /// Returns the code of the error that a call ended with; nothing while the MPI may still learn
+  /// of the cause. `since_ns` starts as 0.
   std::optional<int> code_of(const Error& error, std::int64_t& since_ns) const;
 
  private:
   std::shared_ptr<CommRecord> record_;
 };
 
-/// In MPI_Init, before any is made.
+/// Called by MPI_Init, before any RetainedComm exists.
 void begin_retained_comms();
 
-/// A blocking call of plait's, while the program may revoke its communicator: let_mpi_progress()
-/// then ends the call, by aborting its state, or where ranks are only about to meet (null), by
-/// Error(aborted).
+/// Scope of a blocking call of plait's whose communicator the program may revoke meanwhile.
+/// let_mpi_progress() then ends the call: it aborts `state`, or throws Error(aborted) during set-up
+/// (null state).
 class RevocationScope {
  public:
   RevocationScope(Handle comm, CommState* state);
   ~RevocationScope();
   RevocationScope(const RevocationScope&) = delete;
   RevocationScope& operator=(const RevocationScope&) = delete;
-  /// At this thread's innermost. May throw.
+  /// Checks the innermost scope of this thread. May throw.
   static void look();
 
  private:

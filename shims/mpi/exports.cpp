@@ -1,5 +1,5 @@
-// The collectives as the program calls them: each is served, or the MPI's own, which gets host
-// memory for buffers that lie on GPUs.
+// Exports the collectives: each is served by plait or forwarded to the native MPI, which gets
+// staging buffers in the place of GPU memory.
 #include "shims/mpi/exports.hpp"
 
 #include "shims/mpi/counting.hpp"
@@ -14,10 +14,10 @@ namespace plait::mpi {
   PLAIT_EXPORT P##mpi_init(PLAIT_MPI_UNPACKED parameters, Handle info, void* request)             \
       PLAIT_ALIAS(mpi_init);
 
-/// The MPI's own function. NATIVE_OF is told of which lengths its arrays are.
+/// The native function. NATIVE_OF gets the lengths of its arrays.
 #define NATIVE(function, ...) NATIVE_OF(function, ranks_in(comm), __VA_ARGS__)
 
-/// One collective, blocking, not, and persistent.
+/// One collective: blocking, non-blocking and persistent.
 #define PLAIT_MPI_SERVED(name, begin, init, parameters, arguments, mpi_name, mpi_begin, mpi_init) \
   PLAIT_SLOW_PATH name##_slow parameters {                                                        \
     return guarded(comm, [&]() -> int {                                                           \
@@ -67,7 +67,8 @@ namespace plait::mpi {
   }                                                                                               \
   PLAIT_MPI_ALIASES(parameters, mpi_name, mpi_begin, mpi_init)
 
-/// The same of one that plait does not take; buffers: the function of Staging that names them.
+/// The same for a collective that plait does not serve; buffers: the member of CallStaging that
+/// names them.
 #define PLAIT_MPI_STAGED(name, begin, init, parameters, arguments, lengths, buffers, mpi_name, \
                          mpi_begin, mpi_init)                                                  \
   PLAIT_EXPORT mpi_name parameters {                                                           \
@@ -111,7 +112,7 @@ const N* at_root(const N* numbers, int, Handle) { return numbers; }
 namespace large_counts {
 using N = LargeCounts::N;
 using D = LargeCounts::D;
-/// The MPI that has no such function gets them narrowed, and so all of them are read.
+/// Returns null on ranks other than the root if the counts must be narrowed: narrowing reads them.
 const N* at_root(const N* numbers, int root, Handle comm) {
   return real().large.Gatherv != nullptr ? numbers : only_at_root(numbers, root, comm);
 }

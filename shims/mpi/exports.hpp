@@ -1,10 +1,10 @@
-// How a function of MPI's is shown: under its MPI_ and its PMPI_ name, since Open MPI's Fortran
-// calls the latter, and so do programs that wrap the former.
+// How a function of MPI is exported: under its MPI_ name and, as an alias, under its PMPI_ name.
+// Open MPI's Fortran layer calls PMPI_, and so do programs that wrap MPI_.
 #pragma once
 
 #define PLAIT_EXPORT extern "C" [[gnu::visibility("default")]] int
 #define PLAIT_ALIAS(name) __attribute__((alias(#name)))
 
-/// What is done where a call does not pass on at once: a function of its own, so that one that does
-/// is a few steps and a jump, and leaves its arguments in their registers.
+/// A function for calls that are not forwarded at once. It is never inlined, so that a forwarded
+/// call is a few instructions and a jump, with its arguments still in registers.
 #define PLAIT_SLOW_PATH [[gnu::noinline]] static int

@@ -1,5 +1,5 @@
-// What tells that a collective is the MPI's, in a few steps and lines of memory: most calls are,
-// and they are to cost next to nothing, also while the program's own data fill the caches.
+// Fast path: decides with a few loads that a collective goes to the native MPI. Most calls do, and
+// they must cost next to nothing even if the program's data fill the caches.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -14,48 +14,48 @@ namespace plait::mpi {
 
 class CommState;
 
-/// What this rank knows of a communicator: an attribute of it.
+/// Cache entry of a communicator, stored as its attribute.
 struct alignas(64) CommEntry {
   RankPosition position;
-  CommState* state = nullptr;  ///< once attached
-  bool uses_gpus = false;      ///< a rank of it does, as all its ranks have found
-  std::uint64_t calls = 0;     ///< blocking ones, before that, that GPUs' memory would make plait's
+  CommState* state = nullptr;  ///< null until attached
+  bool uses_gpus = false;      ///< all ranks have found that one of them does
+  std::uint64_t calls = 0;  ///< blocking calls before that which only GPU memory would make plait's
 };
 
-/// How often what was known of a communicator has ended, from 1 on: its handle may come back.
+/// Counts freed communicators, from 1 on: a freed handle may be reused.
 extern constinit std::atomic<std::uint64_t> comm_generation;
 
-/// By Collective: the message from which on a call may be plait's, wherever its buffers lie, and
-/// from which on GPUs' memory makes it so, in calls that host memory does not. Since MPI_Init.
+/// Smallest messages that plait may serve, indexed by Collective; set by MPI_Init. any: at any
+/// buffer location. gpu_only: in GPU memory, for collectives not served in host memory.
 struct alignas(64) Thresholds {
   std::array<std::uint64_t, 16> any{};
-  std::array<std::uint64_t, 16> gpu_only{};  ///< kNever where host memory does too
+  std::array<std::uint64_t, 16> gpu_only{};  ///< kNever if host memory is served too
 };
 extern constinit Thresholds thresholds;
 
-/// The last communicator and type of this thread's calls that were looked up; handles as they came.
+/// The communicator and the type that this thread looked up last, as the program passed them.
 struct alignas(64) LookupCache {
   Handle comm = 0;
-  std::uint64_t comm_generation = 0;  ///< when it was looked up
-  CommEntry* entry = nullptr;         ///< null where it is the MPI's for good
-  Handle type = 0;                    ///< a predefined one
+  std::uint64_t comm_generation = 0;  ///< at the look-up
+  CommEntry* entry = nullptr;         ///< null = the communicator is always native
+  Handle type = 0;                    ///< a predefined type
   std::uint64_t element = 0;
 };
 extern constinit thread_local LookupCache lookup_cache __attribute__((tls_model("initial-exec")));
 
-/// Ranks ask each other in the first such call of a communicator, the second, the fourth, and so
-/// on: a program that uses no GPU then pays next to nothing, and one that begins to use them late
-/// is heard of before it has made as many calls again. Until then its buffers are staged.
+/// Ranks vote on GPU use in the first, second, fourth, eighth ... such call of a communicator. A
+/// program without GPUs pays next to nothing, and one that starts to use them late is noticed
+/// before it has made as many calls again. Until then its buffers are staged.
 inline bool is_vote_call(std::uint64_t calls) { return (calls & (calls - 1)) == 0; }
 
-/// Whether GPUs' memory alone would make such a call plait's, and no rank is known to use any. Only
-/// such blocking calls are counted, by all ranks alike.
+/// Returns whether only GPU memory would make such a call plait's while no rank is known to use
+/// GPUs. Only such blocking calls are counted, by all ranks alike.
 inline bool may_be_unserved(Collective collective, const CommEntry& entry) {
   return !entry.uses_gpus && entry.state == nullptr && entry.position.nodes <= 1 &&
          thresholds.gpu_only[static_cast<std::size_t>(collective)] != kNever;
 }
 
-/// Whether a blocking call stays the MPI's, and no rank asks; counts it where it is large enough.
+/// Returns whether a blocking call is native without a vote; counts it if it is large enough.
 [[gnu::always_inline]] inline bool stays_unserved(const CollectiveArgs& args, CommEntry& entry,
                                                   std::uint64_t element) {
   if (!may_be_unserved(args.collective, entry)) return false;
@@ -67,8 +67,8 @@ inline bool may_be_unserved(Collective collective, const CommEntry& entry) {
   return true;
 }
 
-/// Whether a call is the MPI's, and none of its buffers on this rank lie on a GPU. False where that
-/// takes a closer look: a call of another communicator or type than the last, for example.
+/// Returns whether a call is native and has no buffer of this rank on a GPU. False = the slow path
+/// must decide, for example because the communicator or the type is not that of the last call.
 [[gnu::always_inline]] inline bool is_forwarded(const CollectiveArgs& args, bool is_blocking) {
   if (is_counting() || may_hold_gpu_memory()) return false;
   const std::uint64_t least = thresholds.any[static_cast<std::size_t>(args.collective)];

@@ -1,5 +1,5 @@
-// The driver is asked only once the program has initialised it: a process that forks before it uses
-// CUDA must stay able to.
+// Calls CUDA's driver only after the program has initialised it: a process that forks before it
+// uses CUDA must stay able to.
 #include "shims/mpi/gpu_memory.hpp"
 
 #include <dlfcn.h>
@@ -39,11 +39,11 @@ GpuState& gpu_state(int gpu) {
   return (*all)[static_cast<std::size_t>(gpu)];
 }
 
-/// Memory between its uses, for the process's life: to pin memory takes longer than most calls.
+/// Free blocks, kept for the life of the process: pinning memory takes longer than most calls.
 struct BlockPool {
   std::mutex mutex;
   std::vector<HostBlock> blocks;
-  std::size_t made = 0;  ///< with those in use
+  std::size_t made = 0;  ///< including blocks in use
 };
 
 BlockPool& block_pool() {
@@ -51,7 +51,7 @@ BlockPool& block_pool() {
   return *all;
 }
 
-/// Of a power of two, so that calls of many sizes share blocks.
+/// Rounds up to a power of two, so that calls of many sizes share blocks.
 HostBlock new_block(std::uint64_t bytes, bool is_pinned) {
   const std::uint64_t whole = std::bit_ceil(std::max(bytes, kPage));
   void* const memory = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE,
@@ -61,7 +61,7 @@ HostBlock new_block(std::uint64_t bytes, bool is_pinned) {
                 text("wanted ", whole,
                      " bytes of host memory to stage a call on device memory, found no such "
                      "memory: send in smaller parts"));
-  // Where this fails, copies are slower and right all the same.
+  // If this fails, copies are slower but correct.
   if (is_pinned) cuda::api().host_register(memory, whole, cuda::kHostRegisterPortable);
   return {static_cast<std::byte*>(memory), whole, is_pinned};
 }
@@ -80,8 +80,8 @@ HostBlock take_block(std::uint64_t bytes, bool is_pinned) {
       blocks.erase(best);
       return found;
     }
-    blocks.reserve(
-        ++block_pool().made);  // here, where an error is heard: give_block() is for destructors
+    // Reserves here, where it may throw: return_block() runs in destructors.
+    blocks.reserve(++block_pool().made);
   }
   return new_block(bytes, is_pinned);
 }
@@ -104,8 +104,7 @@ bool sees_gpus() {
 
 bool detect_gpu_use() {
   static std::atomic<bool> in_use{false};
-  static std::atomic<std::uint64_t> seen{
-      0};  // libraries at the last look, of which none was CUDA's
+  static std::atomic<std::uint64_t> seen{0};  // libraries at the last scan, which found no CUDA
   static std::atomic<int (*)(int*)> count_devices{nullptr};
   if (in_use.load(std::memory_order_acquire)) return true;
   if (count_devices.load() == nullptr) {

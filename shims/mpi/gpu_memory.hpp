@@ -1,5 +1,5 @@
-// Which of a program's buffers lie on GPUs, and host memory in place of those: what the MPI cannot
-// reach by itself it gets from there, whether it knows CUDA or not.
+// Finds out which buffers of the program lie on GPUs, and gives them staging buffers in host
+// memory, so that the native MPI needs no CUDA support.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -11,26 +11,27 @@
 
 namespace plait::mpi {
 
-/// Whether a buffer of any rank of the job may lie on a GPU; since MPI_Init, on all ranks alike.
+/// Whether any rank of the job may pass GPU memory; set by MPI_Init, the same on all ranks.
 extern constinit std::atomic<bool> gpus_in_job;
 inline bool job_uses_gpus() { return gpus_in_job.load(std::memory_order_relaxed); }
 
-/// This process's own part of that: it has loaded CUDA's driver, or the node has one.
+/// Returns whether this process has loaded CUDA's driver or this node has one.
 bool sees_gpus();
 bool detect_gpu_use();
-/// The program has initialised CUDA in this process, so that a buffer of its may lie on a GPU.
+/// Returns whether the program has initialised CUDA in this process: its buffers may be on a GPU.
 inline bool uses_gpus() { return may_have_loaded_more() && detect_gpu_use(); }
-/// This rank's own part of a call may lie on one.
+/// Returns whether this rank may pass GPU memory.
 inline bool may_hold_gpu_memory() { return job_uses_gpus() && uses_gpus(); }
-/// Ordinal of the GPU whose memory it is, or -1. The first asks the driver, once that is in use.
+/// Returns the ordinal of the GPU that holds the memory, or -1. gpu_holding() asks the driver,
+/// which must be initialised.
 int gpu_holding(const void* pointer);
 inline int gpu_of(const void* pointer) {
   return pointer != nullptr && uses_gpus() ? gpu_holding(pointer) : -1;
 }
 
-/// The GPU's primary context, which CUDA's runtime and those who build on it use.
+/// Returns the GPU's primary context, which CUDA's runtime uses.
 cuda::Context context_of(int gpu);
-/// A non-blocking stream on that GPU. Throws driver_error.
+/// A non-blocking stream on a GPU. Throws driver_error.
 class GpuStream {
  public:
   explicit GpuStream(int gpu);
@@ -43,10 +44,11 @@ class GpuStream {
   int gpu_;
   cuda::Stream stream_ = nullptr;
 };
-/// That of a process's copies. What waits for other ranks has another: it would hold these up.
+/// Returns the process's stream for copies. Work that waits for other ranks needs another stream:
+/// it would block the copies.
 cuda::Stream copy_stream(int gpu);
 
-/// Tells when all copies that were put on that stream so far have ended. Throws driver_error.
+/// Completion of all copies enqueued on copy_stream() so far. Throws driver_error.
 class CopyEvent {
  public:
   explicit CopyEvent(int gpu);
@@ -60,24 +62,24 @@ class CopyEvent {
   cuda::Event event_ = nullptr;
 };
 
-/// Part of a buffer, in bytes from its begin.
+/// Part of a buffer, in bytes from its start.
 struct ByteRange {
   std::intptr_t at = 0;
   std::uint64_t bytes = 0;
 };
 
-/// Host memory that stands in for GPUs'. Pinned, it is taken for good; else a page is taken when it
-/// is first written to, and copies are slower.
+/// A block of the pool of host memory. Pinned memory is resident; in other memory a page becomes
+/// resident at its first write, and copies are slower.
 struct HostBlock {
   std::byte* memory = nullptr;
   std::uint64_t bytes = 0;
   bool is_pinned = true;
 };
 
-/// Host memory that stands in for a piece of a GPU's. Throws out_of_memory, driver_error.
+/// Host memory in the place of a range of GPU memory. Throws out_of_memory, driver_error.
 class StagingBuffer {
  public:
-  /// Of [at, at + bytes) from `buffer` on.
+  /// Stands for [at, at + bytes) from `buffer` on.
   StagingBuffer(int gpu, const void* buffer, ByteRange whole, bool is_pinned = true);
   ~StagingBuffer();
   StagingBuffer(StagingBuffer&& other) noexcept;
@@ -86,15 +88,15 @@ class StagingBuffer {
   StagingBuffer& operator=(StagingBuffer&&) = delete;
 
   const void* buffer() const { return buffer_; }
-  /// What to pass instead of `buffer`.
+  /// Returns the address to pass in the place of `buffer`.
   std::byte* host() const { return block_.memory - whole_.at; }
-  /// Waits until the twin holds what the GPU's memory does.
+  /// Copies the GPU's memory into the staging buffer and waits.
   void fetch();
-  /// The same of these pieces alone, which may lie in several allocations.
+  /// The same for these ranges alone, which may lie in several allocations.
   void fetch(const std::vector<ByteRange>& pieces);
-  /// Begins that, on the copy stream.
+  /// Enqueues that copy on copy_stream().
   void begin_fetch();
-  /// Waits until these pieces of the GPU's memory hold what the twin does; others stay untouched.
+  /// Copies these ranges back to the GPU and waits; other bytes stay untouched.
   void put(const std::vector<ByteRange>& pieces);
 
  private:

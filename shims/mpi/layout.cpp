@@ -1,5 +1,5 @@
-// What a derived datatype is made of only its MPI knows: where its data lie, the MPI shows by
-// unpacking marks into a map of one element.
+// Reads the structure of datatypes from the native MPI. The data of a type whose parts it cannot
+// list are located by unpacking marker bytes into a map of one element.
 #include "shims/mpi/layout.hpp"
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 namespace plait::mpi {
 namespace {
 
-constexpr std::uint64_t kPiece = 1 << 30;  ///< of one MPI_Pack, whose sizes are ints
+constexpr std::uint64_t kPiece = 1 << 30;  ///< per MPI_Pack, whose sizes are ints
 constexpr std::uint64_t kMostPacked = std::numeric_limits<int>::max();
 
-/// Throws what the MPI says, where its handler lets an error return.
+/// Throws the MPI's error, if its error handler lets the function return.
 void require(int code, const char* function) {
   if (code == 0) return;
   std::array<char, 1024> words{};  // MPI_MAX_ERROR_STRING is 512 or less
@@ -28,7 +28,7 @@ void require(int code, const char* function) {
                                            ", found error ", code, ": ", words.data()));
 }
 
-/// A type of so many bytes in a row, which may be more than an int counts.
+/// A type of `bytes` contiguous bytes, which may exceed an int.
 class RowOfBytes {
  public:
   explicit RowOfBytes(std::uint64_t bytes) {
@@ -52,14 +52,14 @@ class RowOfBytes {
   Handle made_ = 0;
 };
 
-/// More than the ints of MPI_Pack count: what a rank gathers from itself alone, it copies.
+/// Copies one element whose bytes exceed the ints of MPI_Pack, by an allgather on MPI_COMM_SELF.
 void copy_one(const void* from, Handle from_type, void* to, Handle to_type) {
   require(real().small.Allgather(from, 1, from_type, to, 1, to_type, real().abi.self),
           "MPI_Allgather on MPI_COMM_SELF");
 }
 
-/// Calls all(bytes) where data lie in a row, else each(first element, elements, bytes of data
-/// before them, their bytes), as the MPI can pack them at once.
+/// Calls all(bytes) if the data are contiguous, else each(first element, elements, bytes of data
+/// before them, their bytes) for portions that the MPI can pack at once.
 template <class All, class Each>
 void in_portions(Count count, const Layout& layout, const All& all, const Each& each) {
   if (layout.contiguous) {
@@ -81,8 +81,8 @@ std::byte* bytes_at(const void* base, std::intptr_t offset) {
                                       static_cast<std::uintptr_t>(offset));
 }
 
-/// What a type was made of. One that a function for large counts has made, an MPI shows by its
-/// _c functions alone.
+/// The constructor arguments of a type. A type made by a function for large counts is readable by
+/// the _c functions alone.
 class TypeContents {
  public:
   explicit TypeContents(Handle type) {
@@ -93,11 +93,11 @@ class TypeContents {
     std::vector<Count> large(static_cast<std::size_t>(sizes_.large));
     const bool is_exported = read_contents(type, integers, addresses, large);
     if (!is_exported) types_.clear();
-    for (std::size_t at = types_.size(); at-- > 0;)  // they may be narrower than a Handle
+    for (std::size_t at = types_.size(); at-- > 0;)  // the array may hold narrower handles
       types_[at] = real().abi.at(types_.data(), static_cast<int>(at));
     if (is_exported) set_parts(integers, addresses, large);
   }
-  /// Of types that were made of others the question made copies.
+  /// Frees the copies of inner derived types that the query returned.
   ~TypeContents() {
     for (Handle& one : types_)
       if (!is_named(one)) real().Type_free(&one);
@@ -105,12 +105,11 @@ class TypeContents {
   TypeContents(const TypeContents&) = delete;
   TypeContents& operator=(const TypeContents&) = delete;
 
-  /// MPI_COMBINER_...; -1 where the MPI does not say.
+  /// MPI_COMBINER_...; -1 if the MPI does not say.
   int combiner() const { return combiner_; }
   bool is_predefined() const { return combiner_ < 0 || sizes_.types == 0; }
   const std::vector<Handle>& types() const { return types_; }
-  /// Of a type that has a list of places, or one part, those that hold something: where, and how
-  /// much.
+  /// The parts that hold data, of a type with a list of displacements or with one part.
   struct TypePart {
     std::intptr_t at;
     Count count;
@@ -147,7 +146,8 @@ class TypeContents {
                                     static_cast<int>(of.addresses), static_cast<int>(of.types),
                                     integers.data(), addresses.data(), types_.data()) == 0;
   }
-  /// A count, lengths, places: made by a function for large counts, a type has all in one list.
+  /// Reads a count, lengths and displacements. A type made by a function for large counts has all
+  /// of them in one list.
   void set_parts(const std::vector<int>& integers, const std::vector<std::intptr_t>& addresses,
                  const std::vector<Count>& large) {
     const Abi& abi = real().abi;
@@ -179,7 +179,7 @@ class TypeContents {
   std::vector<TypePart> parts_;
 };
 
-/// Where parts of an element begin that may lie in allocations of their own.
+/// Returns the offsets in an element at which parts begin that may be allocations of their own.
 std::vector<std::intptr_t> places_in(Handle type) {
   if (real().abi.type(type) != nullptr) return {0};
   const TypeContents made(type);
@@ -195,12 +195,12 @@ std::vector<std::intptr_t> places_in(Handle type) {
   return all;
 }
 
-/// A type that was made of others may reach from any buffer to anywhere, by absolute addresses.
+/// A derived type may reach from any buffer to any address, by absolute displacements.
 DataLocation find_data_location(const void* buffer, Handle type, Count count) {
   if (!uses_gpus()) return {};
   if (real().abi.type(type) != nullptr) return {gpu_of(buffer)};
-  // What CUDA reserves for GPUs begins and ends at multiples of this: of host addresses that are
-  // nearer to each other, no GPU's memory lies between.
+  // CUDA reserves device address ranges in multiples of this: no GPU memory lies between two host
+  // addresses that are closer.
   constexpr std::uint64_t kUnit = 2 << 20;
   const ByteRange span = span_of(type, count);
   if (span.bytes == 0) return {};
@@ -230,12 +230,12 @@ void append(std::vector<ByteRange>& pieces, ByteRange piece) {
   pieces.push_back(piece);
 }
 
-/// Of one element, the first `bytes` of its data.
+/// Returns the ranges of the first `bytes` of data of one element.
 std::vector<ByteRange> pieces_of_one(const Layout& layout, std::uint64_t bytes) {
   if (layout.contiguous) return {{0, bytes}};
   std::vector<ByteRange> pieces;
   const TypeContents made(layout.type);
-  for (const TypeContents::TypePart& part : made.parts()) {  // which may lie far from each other
+  for (const TypeContents::TypePart& part : made.parts()) {  // parts may lie far apart
     const Layout inner = layout_of(part.type);
     const std::uint64_t of_part =
         std::min(bytes, inner.bytes * static_cast<std::uint64_t>(part.count));
@@ -285,7 +285,7 @@ std::optional<std::uint64_t> size_of(Handle type) {
   return static_cast<std::uint64_t>(many);
 }
 
-/// Predefined types of pairs may have holes.
+/// Predefined pair types may have holes.
 Layout layout_of(Handle type) {
   Layout layout{type, size_of(type).value_or(0), 0, false};
   if (real().abi.type(type) != nullptr) {

@@ -1,4 +1,4 @@
-// Datatypes as far as the drop-in has to know them: how many bytes an element has, and where.
+// Datatypes as far as the drop-in needs them: the bytes of an element, and where its data lie.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -12,40 +12,40 @@ namespace plait::mpi {
 
 struct Layout {
   Handle type = 0;
-  std::uint64_t bytes = 0;   ///< of data in one element
+  std::uint64_t bytes = 0;   ///< of data in an element
   std::intptr_t extent = 0;  ///< from one element to the next
   bool contiguous = false;   ///< elements lie in order, without holes
 };
 
 Layout layout_of(Handle type);
-/// Bytes of data in one element; nothing where the MPI knows no such type.
+/// Returns the bytes of data in one element; nothing if the MPI has no such type.
 std::optional<std::uint64_t> size_of(Handle type);
 
-/// `count` elements behind each other, as their type has them, <-> their data alone. They throw
-/// unsupported where the MPI refuses.
+/// Copy `count` elements of a type to their packed data and back. Throw unsupported if the MPI
+/// refuses.
 void pack(const void* from, Count count, const Layout& layout, std::byte* to);
 void unpack(const std::byte* from, Count count, const Layout& layout, void* to);
 
-/// From the first to the last byte of `count` elements, holes and all.
+/// Returns the range from the first to the last byte of `count` elements, holes included.
 ByteRange span_of(Handle type, Count count);
-/// Where data lie that a buffer and a datatype say: by a derived one that may be anywhere.
+/// Location of the data of a buffer; a derived datatype may reach several allocations.
 struct DataLocation {
   int gpu = -1;           ///< -1 = host memory
-  bool is_split = false;  ///< some lie elsewhere
-  bool in_parts = false;  ///< each of which may be an allocation of its own
+  bool is_split = false;  ///< some data lie elsewhere
+  bool in_parts = false;  ///< parts of an element may lie in allocations of their own
 };
-/// Of `count` elements. Throws split_data() where they are that.
+/// Locates the data of `count` elements. Throws split_data() if they are split.
 DataLocation data_location(const void* buffer, Handle type, Count count);
 Error split_data();
-/// Whether any of them lie on a GPU.
+/// Returns whether any data of `count` elements lie on a GPU.
 bool is_on_gpu(const void* buffer, Handle type, Count count);
-/// The data alone: appends the pieces of `count` elements that begin at `at`. Throws out_of_memory.
+/// Appends the ranges of the data of `count` elements that start at `at`. Throws out_of_memory.
 void add_pieces(std::vector<ByteRange>& pieces, const Layout& layout, std::intptr_t at,
                 Count count);
-/// The first `bytes` of the data of `count` elements, in the order in which a message has them.
+/// Returns the ranges of the first `bytes` of data of `count` elements, in message order.
 std::vector<ByteRange> first_pieces(const Layout& layout, Count count, std::uint64_t bytes);
 
-/// A type that outlives the program's, which it may free while a call is under way.
+/// A duplicate of a type that the program may free while a call is under way.
 class RetainedType {
  public:
   explicit RetainedType(Handle type);
@@ -61,7 +61,7 @@ class RetainedType {
   Handle made_ = 0;
 };
 
-/// A layout that outlives its type.
+/// A layout with its type retained.
 class RetainedLayout {
  public:
   explicit RetainedLayout(const Layout& layout);

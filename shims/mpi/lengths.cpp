@@ -1,4 +1,4 @@
-// A communicator -> how many parts its calls have, by its topology or its ranks.
+// Reads the number of parts from the communicator's size or topology.
 #include "shims/mpi/lengths.hpp"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace plait::mpi {
 namespace {
 
-/// Of a grid, 0 elsewhere.
+/// Dimensions of a cartesian grid; 0 for other topologies.
 int dimensions_of(Handle comm) {
   int topology = 0, dimensions = 0;
   real().Topo_test(comm, &topology);

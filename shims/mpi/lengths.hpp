@@ -1,21 +1,21 @@
-// How many parts a call has: of its communicator's ranks, or of a process's neighbours.
+// The number of parts of a call: one for each rank of the communicator, or for each neighbour.
 #pragma once
 #include "shims/mpi/real.hpp"
 
 namespace plait::mpi {
 
-/// Of what a rank gives, and of what it gets: as many entries have its arrays of counts.
+/// Lengths of the count arrays of the send and the receive side.
 struct Lengths {
   int in = 0, out = 0;
 };
 
-/// Between groups, the other group's.
+/// For an intercommunicator, the size of the remote group.
 Lengths ranks_in(Handle comm);
-/// Of a topology; none where there is none, which the MPI says.
+/// Neighbours in the communicator's topology; 0 without one, which the MPI reports.
 Lengths neighbours_in(Handle comm);
-/// The same of a call that gives all neighbours the same part.
+/// The same for a call that sends one part to all neighbours: its arrays describe sources alone.
 Lengths sources_in(Handle comm);
-/// Whether one of those that a process gets from may be none: a grid may end.
+/// Returns whether a source may be MPI_PROC_NULL: at the edge of a grid that is not periodic.
 bool may_lack_neighbours(Handle comm);
 
 }  // namespace plait::mpi

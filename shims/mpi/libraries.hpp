@@ -1,5 +1,5 @@
-// Whether the process has loaded another library: nearly every call that stays the MPI's asks that
-// on a node with GPUs, so the answer is one look at memory.
+// Detects that the process has loaded another library. On a node with GPUs nearly every native call
+// checks this, so the check is one load from memory.
 #pragma once
 #include <link.h>
 
@@ -8,9 +8,9 @@
 
 namespace plait::mpi {
 
-/// An empty library of plait's own, behind which no CUDA was when it was put last and all libraries
-/// were looked through. The loader puts what it loads behind it. Null before the first look, and
-/// where every call is to look.
+/// Loader entry of libplait_mark.so, an empty library that was last in the loader's list when a
+/// scan found no CUDA. The loader appends what it loads later. Null before the first scan, and if
+/// every call must scan.
 extern constinit std::atomic<const link_map*> mark;
 
 inline bool may_have_loaded_more() {
@@ -18,15 +18,15 @@ inline bool may_have_loaded_more() {
   return last == nullptr || __atomic_load_n(&last->l_next, __ATOMIC_ACQUIRE) != nullptr;
 }
 
-/// Puts that library behind all others, for a look through these: what is loaded after the look is
-/// then behind it. Where threads may call the MPI at once it stays where it was put first, since
-/// others may be reading it; every call looks, then, once more has been loaded. What it returns is
-/// for set_mark(), once the look has found no CUDA.
+/// Moves the mark to the end of the loader's list, before a scan: a library loaded after the scan
+/// is then behind the mark. If threads may call MPI at once, the mark stays at its first place,
+/// since others may be reading it; once another library is loaded, every call scans. The result is
+/// for set_mark(), after the scan has found no CUDA.
 const link_map* move_mark_last();
 void set_mark(const link_map* found);
 void remove_mark();
 
-/// How many libraries the process has loaded so far.
+/// Returns the number of libraries the process has loaded so far.
 std::uint64_t libraries_loaded();
 
 }  // namespace plait::mpi

@@ -1,5 +1,5 @@
-// How a call reaches the MPI's own function: as it came, with narrower counts where the MPI has
-// none of the wider ones, and with host memory for buffers that lie on GPUs.
+// Forwards a call to the native function: with the program's arguments, with counts narrowed to int
+// if the MPI has no _c function, and with staging buffers in the place of GPU memory.
 #pragma once
 #include <climits>
 #include <cstring>
@@ -15,10 +15,11 @@
 
 namespace plait::mpi {
 
-/// Counts for an MPI that has no _c functions; programs ask by such a name whether it has.
+/// Counts narrowed to int for an MPI without _c functions. Programs look up a _c name to learn
+/// whether the MPI has it, so the drop-in exports all of them.
 class NarrowedCounts {
  public:
-  /// The first half of the arrays are of what the rank gives, the others of what it gets.
+  /// The first half of `arrays` belongs to the send side, the second to the receive side.
   NarrowedCounts(Lengths lengths, int arrays) : lengths_(lengths), arrays_(arrays) {}
   template <class T>
   T operator()(T value) {
@@ -45,7 +46,7 @@ class NarrowedCounts {
   std::vector<std::vector<int>> narrowed_;
 };
 
-/// What means something at the root alone, and elsewhere may point anywhere: null there.
+/// Returns null on ranks other than the root, where MPI ignores the argument and it may be invalid.
 template <class T>
 const T* only_at_root(const T* numbers, int root, Handle comm) {
   const Abi& abi = real().abi;
@@ -56,20 +57,20 @@ const T* only_at_root(const T* numbers, int root, Handle comm) {
   return (inter != 0 ? root < 0 : root == rank) ? numbers : nullptr;
 }
 
-/// Reports that the MPI has no such function.
+/// Reports that the MPI lacks the function.
 [[gnu::cold, gnu::noinline]] inline int report_missing(Handle comm) {
   return report(comm, Error(ErrorCode::unsupported, text("wanted an MPI with this function, and ",
                                                          real().path, " has none of this name")));
 }
 
-/// A function that not every MPI has. Where it is the last that is done, a jump.
+/// Calls a function that not every MPI has; a tail call becomes a jump.
 template <class Function, class... Arguments>
 [[gnu::always_inline]] inline int call_or_report(Function function, Handle comm,
                                                  Arguments... arguments) {
   return function != nullptr ? function(arguments...) : report_missing(comm);
 }
 
-/// The function for large counts, or where the MPI has none, the other one. lengths(): of arrays.
+/// Calls the _c function, or the int function if the MPI lacks it. lengths(): of count arrays.
 template <class Function, class Narrow, class LengthsOf, class... Arguments>
 int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf& lengths,
                       Arguments... arguments) {
@@ -77,7 +78,7 @@ int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf
   return guarded(comm, [&] {
     constexpr int kArrays = (0 + ... + (std::is_same_v<Arguments, const Count*> ? 1 : 0));
     NarrowedCounts narrowed(kArrays > 0 ? lengths() : Lengths{}, kArrays);
-    // In braces, since arrays are told apart by their order.
+    // Braces fix the order of evaluation, by which arrays are told apart.
     const auto converted = std::tuple{narrowed(arguments)...};
     if (narrowed.fits())
       return std::apply([&](auto... given) { return call_or_report(small, comm, given...); },
@@ -88,20 +89,19 @@ int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf
   });
 }
 
-/// The same of a call whose arrays have an entry for each rank.
+/// The same for a call whose arrays have one entry for each rank.
 template <class Function, class Narrow, class... Arguments>
 int large_or_small(Function large, Narrow small, Handle comm, Arguments... arguments) {
   return large_or_narrowed(large, small, comm, [&] { return ranks_in(comm); }, arguments...);
 }
 
-/// Places that are MPI_Aint in both twins of a function.
+/// Displacements that are MPI_Aint in both variants of a function.
 inline CountArray addresses(const void* displs) {
   return CountArray(static_cast<const std::intptr_t*>(displs));
 }
 
-/// The MPI's own blocking function, with twins for buffers that lie on GPUs, where any can:
-/// add(staging) names the buffers. What cannot be staged is reported through the communicator's
-/// handler.
+/// Calls a blocking native function with staging buffers for GPU memory; add(staging) names the
+/// buffers. If staging fails, the communicator's error handler is called.
 template <class Add, class Function, class... Arguments>
 int staged(Handle comm, const Add& add, const Function& function, Arguments... arguments) {
   if (!may_hold_gpu_memory()) return function(arguments...);
@@ -114,8 +114,8 @@ int staged(Handle comm, const Add& add, const Function& function, Arguments... a
   });
 }
 
-/// The same of one whose last argument is where its request goes; taken(native, staging) says what
-/// becomes of these where there are twins.
+/// The same for a function whose last argument receives a request. If there are staging buffers,
+/// taken(native, staging) stores the program's request.
 template <class Taken, class Add, class Function, class... Arguments>
 int request_staged(Handle comm, void* request, const Taken& taken, const Add& add,
                    const Function& function, Arguments... arguments) {
@@ -140,7 +140,7 @@ int start_staged(Handle comm, void* request, const Rest&... rest) {
   return request_staged(comm, request, taken, rest...);
 }
 
-/// One that makes a persistent request.
+/// A function that makes a persistent request.
 template <class... Rest>
 int init_staged(Handle comm, void* request, const Rest&... rest) {
   const auto taken = [&](Handle native, CallStaging staging) {

@@ -1,5 +1,5 @@
-// Messages between two ranks, and scans: plait moves large messages, the rest is the MPI's, which
-// gets host memory for buffers on GPUs.
+// Exports point-to-point functions, scans and probes. Large messages go by rendezvous, all others
+// to the native MPI, which gets staging buffers in the place of GPU memory.
 #include "shims/mpi/exports.hpp"
 #include "shims/mpi/native.hpp"
 #include "shims/mpi/rendezvous.hpp"
@@ -8,7 +8,7 @@
 namespace plait::mpi {
 namespace {
 
-/// Nothing but the MPI's own call is wanted for such a buffer.
+/// Returns whether the native call suffices: no RTS header may arrive, no GPU memory is involved.
 bool is_native_only(const void* buffer, Count count, Handle type) {
   return !(uses_rendezvous() && may_match_header(type, count)) &&
          !(job_uses_gpus() && is_on_gpu(buffer, type, count));
@@ -21,7 +21,7 @@ bool is_native_only(const void* buffer, Count count, Handle type, const Sendrecv
   return is_native_only(buffer, count, type);
 }
 
-/// Where an exchange receives.
+/// The receive side of a sendrecv.
 P2PArgs recv_args(const void*, Count, Handle, const void* out, Count out_count, Handle out_type,
                   const SendrecvPeers&) {
   return {out, out_count, out_type};
@@ -30,13 +30,14 @@ P2PArgs recv_args(const void* buffer, Count count, Handle type, const SendrecvPe
   return {buffer, count, type};
 }
 
-/// As received_plainly(), of a non-blocking call, whose end tells.
+/// Like recv_natively(), for a non-blocking call, whose completion checks for truncation.
 template <class Call>
 int irecv_natively(Handle, const P2PArgs&, void* request, const Call& call) {
   return call(request);
 }
 
-/// A blocking call, as what make(code) begins; nothing where that is nothing, and no error.
+/// Runs the request that make(code) returns to its end. Returns nothing if make() returned null
+/// without an error.
 template <class Make>
 std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
   try {
@@ -45,7 +46,7 @@ std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
     if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
     code = wait_for(*made);
     if (status != nullptr && status != real().abi.status_ignore) {
-      const int error = error_in(status);  // stays as it is
+      const int error = error_in(status);  // MPI leaves it unchanged here
       made->fill(status);
       error_in(status) = error;
     }
@@ -55,7 +56,7 @@ std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
   }
 }
 
-/// function(posted, status) is the MPI's receive.
+/// function(posted, status) is the native receive.
 template <class Function>
 int blocking_recv(Handle comm, const P2PArgs& to, void* status, const Function& function) {
   try {
@@ -69,8 +70,8 @@ int blocking_recv(Handle comm, const P2PArgs& to, void* status, const Function& 
   }
 }
 
-/// function(posted, request) is the MPI's receive; taken(native, delivery) makes what the program
-/// gets of it.
+/// function(posted, request) is the native receive; make_result(native, recv) stores the program's
+/// request.
 template <class Function, class Taken>
 int start_recv_as(Handle comm, const P2PArgs& to, const Function& function,
                   const Taken& make_result) {
@@ -102,8 +103,8 @@ struct MakePersistent {
   }
 };
 
-/// A persistent send that plait may move. init(&request) is the MPI's own, which looks at the
-/// arguments; whether a slot is free, each start finds out.
+/// Makes a persistent send that may use rendezvous. init(&request) is the native function, which
+/// checks the arguments; each start tries to claim a slot.
 template <class Width, class Init>
 std::optional<int> init_send(const P2PArgs& args, int to, int tag, Handle comm, void* request,
                              const Init& init) {
@@ -126,13 +127,13 @@ std::optional<int> init_send(const P2PArgs& args, int to, int tag, Handle comm, 
   }
 }
 
-/// A call with other memory in the place of its first argument.
+/// Calls a function with `posted` in the place of its first argument.
 template <class Function, class First, class... Rest>
 int with_buffer(void* posted, const Function& function, First, Rest... rest) {
   return function(posted, rest...);
 }
 
-/// What a probe found may be a header.
+/// Corrects the status of a probe that found an RTS header.
 int fix_probe(int code, Handle comm, int found, void* status) {
   const Abi& abi = real().abi;
   if (code != 0 || found == 0 || !uses_rendezvous()) return code;
@@ -147,8 +148,8 @@ int fix_probe(int code, Handle comm, int found, void* status) {
 
 }  // namespace
 
-/// In each of these NATIVE calls the MPI's own, and comm's handler hears where there is none; full
-/// and twin are the program's names for it.
+/// In the macros below, NATIVE calls the native function and reports a missing one to comm's
+/// handler; mpi_name and pmpi_name are the exported names.
 #define PLAIT_MPI_TRANSFER_AS(mpi_name, pmpi_name, name, comm_of, parameters, arguments, buffers) \
   PLAIT_EXPORT mpi_name parameters {                                                              \
     if (uses_rendezvous()) note_native_send(PLAIT_MPI_UNPACKED arguments);                        \
@@ -159,7 +160,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }                                                                                               \
   PLAIT_EXPORT pmpi_name parameters PLAIT_ALIAS(mpi_name);
 
-/// MAKE: begin_staged or persist_staged.
+/// MAKE: start_staged or init_staged.
 #define PLAIT_MPI_REQUEST_AS(mpi_name, pmpi_name, MAKE, name, comm_of, parameters, arguments, \
                              buffers)                                                         \
   PLAIT_EXPORT mpi_name(PLAIT_MPI_UNPACKED parameters, void* request) {                       \
@@ -251,7 +252,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }                                                                                  \
   PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* status) PLAIT_ALIAS(mpi_name);
 
-/// TAKEN: AsRequest or AsPersistent.
+/// MAKE_RESULT: MakeRequest or MakePersistent.
 #define PLAIT_MPI_IRECV_AS(mpi_name, pmpi_name, MAKE_RESULT, name, comm_of, parameters, arguments) \
   PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* request) {                      \
     if (is_native_only(buffer, count, type))                                                       \
@@ -267,7 +268,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
   }                                                                                                \
   PLAIT_EXPORT pmpi_name(PLAIT_MPI_UNPACKED parameters, void* request) PLAIT_ALIAS(mpi_name);
 
-/// WAITED: waited or begun, with where its result goes; PLAINLY: the same of the MPI's own.
+/// RUN: run_blocking or start_request, which stores into `result`; NATIVELY: its native variant.
 #define PLAIT_MPI_SENDRECV_AS(mpi_name, pmpi_name, RUN, NATIVELY, name, result, parameters,  \
                               arguments, make, ends)                                         \
   PLAIT_SLOW_PATH name##_slow(PLAIT_MPI_UNPACKED parameters, void* result) {                 \
@@ -311,7 +312,7 @@ int fix_probe(int code, Handle comm, int found, void* status) {
                         request, __VA_ARGS__)
 
 namespace small_counts {
-#define PLAIT_MPI_KEEP_MACROS  // below, for wide counts
+#define PLAIT_MPI_KEEP_MACROS  // for the second inclusion, with large counts
 using Width = IntCounts;
 using N = Width::N;
 #define MPI_NAME(name) MPI_##name
@@ -340,7 +341,7 @@ PLAIT_EXPORT MPI_Probe(int source, int tag, Handle comm, void* status) {
   return fix_probe(real().Probe(source, tag, comm, status), comm, 1, status);
 }
 PLAIT_EXPORT MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* status) {
-  complete_ended();  // not every MPI calls it by itself
+  complete_ended();  // not every MPI calls it by its progress hook
   const int code = real().Iprobe(source, tag, comm, flag, status);
   return fix_probe(code, comm, *flag, status);
 }

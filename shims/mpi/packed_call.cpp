@@ -1,4 +1,4 @@
-// A layout that is not contiguous is packed and unpacked by the MPI itself.
+// Packs and unpacks buffers that are not contiguous, with the native MPI's MPI_Pack and MPI_Unpack.
 #include "shims/mpi/packed_call.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::byte* bytes_at(void* base, std::intptr_t offset) {
   return const_cast<std::byte*>(bytes_at(static_cast<const void*>(base), offset));
 }
 
-/// A root may broadcast constants.
+/// Returns whether the root's buffer is writable: a root may broadcast constants.
 bool is_writable(const void* buffer, std::uint64_t bytes) {
   const auto at = reinterpret_cast<std::uintptr_t>(buffer);
   return plait::is_writable(at) && plait::is_writable(at + bytes - 1);
@@ -51,7 +51,7 @@ void PackedCall::set_buffers(const CollectiveArgs& args, const CallShape& shape,
       case Collective::broadcast: broadcast(args, shape, position); break;
       case Collective::all_reduce:
       case Collective::reduce:
-      case Collective::reduce_scatter:  // in place the result comes first in the input's memory
+      case Collective::reduce_scatter:  // in place: the result comes first in the input's memory
         input_ = is_in_place(args.in) ? args.out : args.in;
         output_ = args.out;
         break;
@@ -69,7 +69,7 @@ void PackedCall::bring_to_host(int rank) {
   const std::uint64_t out_bytes = output_bytes(request_, rank);
   const auto in = reinterpret_cast<std::uintptr_t>(input_);
   const auto out = reinterpret_cast<std::uintptr_t>(output_);
-  if (in < out + out_bytes && out < in + in_bytes) {  // in place: one twin for both
+  if (in < out + out_bytes && out < in + in_bytes) {  // in place: one staging buffer for both
     const std::uintptr_t first = std::min(in, out);
     const std::uint64_t bytes = std::max(in + in_bytes, out + out_bytes) - first;
     const ByteRange written{static_cast<std::intptr_t>(out - first), out_bytes};
@@ -133,7 +133,7 @@ void PackedCall::broadcast(const CollectiveArgs& args, const CallShape& shape,
   outputs_.push_back({stage, bytes_at(args.out, 0), args.out_count, layout});
 }
 
-/// This rank's input of a gathering, scattering or exchanging call.
+/// Sets this rank's input of a gather, scatter or exchange.
 void PackedCall::set_input(const CollectiveArgs& args, const RankPosition& position) {
   if (args.own_counts && sum_of(own_.sends) == 0) return;
   const bool is_root = args.root == position.rank;
@@ -167,7 +167,7 @@ void PackedCall::set_input(const CollectiveArgs& args, const RankPosition& posit
   input_ = packed(bytes_at(args.out, at * layout.extent), mine, layout, own);
 }
 
-/// This rank's output of such a call.
+/// Sets this rank's output of such a call.
 void PackedCall::set_output(const CollectiveArgs& args, const CallShape& shape,
                             const RankPosition& position) {
   if (args.own_counts && sum_of(own_.gets) == 0) return;
@@ -176,7 +176,7 @@ void PackedCall::set_output(const CollectiveArgs& args, const CallShape& shape,
   if (args.collective == Collective::gather && !is_root) return;
   if (args.collective == Collective::scatter && is_in_place(args.out)) {
     output_ =
-        allocate(shape.part_bytes);  // the root's part stays where it is, which may be read-only
+        allocate(shape.part_bytes);  // the root's part stays in its place, which may be read-only
     return;
   }
   if (args.counts) return set_output_parts(args, position);

@@ -1,5 +1,5 @@
-// A call's arguments -> this rank's contiguous buffers, and back: a layout with holes costs this
-// rank a copy, and nobody else anything.
+// Converts a call's arguments to contiguous buffers of this rank, and back. A layout with holes
+// costs this rank a copy and other ranks nothing.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -10,26 +10,26 @@
 
 namespace plait::mpi {
 
-/// One rank's part in a call, with what it stages. Made and ended in a thread that may call MPI.
+/// This rank's buffers in a call. Created and ended in a thread that may call MPI.
 class PackedCall {
  public:
-  /// gpu: what gpu_of_call() says; -1 = input() and output() are to be host memory. Throws
-  /// Error(out_of_memory) where this rank cannot stage.
+  /// gpu: result of gpu_of_call(); -1 = input() and output() must be host memory. Throws
+  /// Error(out_of_memory) if this rank cannot stage.
   PackedCall(CollectiveArgs args, const CallShape& shape, const RankPosition& position, int gpu);
   bool is_on_gpu() const { return gpu_ >= 0; }
   int gpu() const { return gpu_; }
-  /// Puts host memory in the place of the GPU's, in any thread: other ranks' buffers lie elsewhere.
+  /// Replaces GPU buffers by staging buffers, in any thread: not all ranks have GPU buffers.
   void bring_to_host(int rank);
   const Request& request() const { return request_; }
-  /// Of a call by own counts; else null.
+  /// Sizes of a call with own_counts; else null.
   const OwnCounts* own() const { return own_.sends.empty() ? nullptr : &own_; }
-  /// Of the message, or of this rank's part where no rank knows all of it.
+  /// Bytes of the message; with own_counts, of this rank's part.
   std::uint64_t bytes() const { return bytes_; }
   const void* input() const { return input_; }
   void* output() const { return output_; }
-  /// For a call that ends later: the program may free its datatypes before.
+  /// Retains datatypes for a call that ends later: the program may free them earlier.
   void retain_types();
-  /// Puts what was staged to its places, once the call has run.
+  /// Unpacks the outputs and copies staging buffers back, after the call has run.
   void end();
 
  private:

@@ -1,4 +1,4 @@
-// A persistent request keeps its handle until it is freed, so a table by handle is right for these.
+// Table of persistent requests by handle: a persistent request keeps its handle until it is freed.
 #include "shims/mpi/persistent.hpp"
 
 #include <cstring>
@@ -18,10 +18,10 @@ namespace {
 
 struct PersistentEntry {
   CallStaging staging;
-  RetainedComm comm;  ///< of what is the MPI's
+  RetainedComm comm;  ///< of a native request
   PersistentOp* op = nullptr;
   bool runs = false;
-  bool is_put_back = false;  ///< what it wrote is in the GPUs' memory
+  bool is_put_back = false;  ///< outputs have been copied back to the GPUs
 };
 
 struct PersistentTable {
@@ -40,10 +40,10 @@ void add_entry(Handle request, PersistentEntry entry) {
   persistent.store(static_cast<int>(table().all.size()));
 }
 
-/// A collective that is started again and again: the program may free its types and its arrays of
-/// counts, and the request itself while the call is under way.
+/// A persistent collective. The program may free its types, its count arrays and the request itself
+/// while the call is under way.
 struct PersistentCollective {
-  /// Where a buffer means nothing on this rank, its type and its arrays may be anything.
+  /// Copies only arguments that MPI reads on this rank; the others may be invalid.
   PersistentCollective(const CollectiveArgs& from, const ServedCall& by,
                        std::shared_ptr<CommState> until_freed)
       : args(from),
@@ -75,12 +75,12 @@ struct PersistentCollective {
 
   CollectiveArgs args;
   ServedCall call;
-  std::shared_ptr<CommState> state;  ///< given up with this
+  std::shared_ptr<CommState> state;  ///< released with this object
   RetainedType in_type, out_type;
   std::list<std::vector<Count>> arrays;
 };
 
-/// Null where it is none of these. Nobody frees it meanwhile: that would be the program's mistake.
+/// Returns null if the request is not in the table. Only a wrong program frees it meanwhile.
 PersistentEntry* find_entry(Handle request) {
   if (!has_persistent()) return nullptr;
   const std::lock_guard lock(table().mutex);
@@ -106,7 +106,7 @@ std::optional<int> init_served(const CollectiveArgs& args, void* request) {
     const ServedCall call = persistent_served_call(args);
     if (call.state == nullptr) return std::nullopt;
     const std::shared_ptr<CommState> entry(call.state,
-                                           release_state);  // also where there is no request
+                                           release_state);  // also if no request is made
     const auto each = [retained = std::make_shared<PersistentCollective>(args, call, entry)](int&) {
       std::unique_ptr<CollectiveRequest> made =
           make_collective_request(retained->call, retained->args);
@@ -167,7 +167,7 @@ void free_persistent(Handle request) {
   PersistentEntry& entry = at->second;
   if (entry.op != nullptr)
     entry.op->freed();
-  else if (entry.runs)  // nobody hears the end: its twins stay the MPI's
+  else if (entry.runs)  // no completion follows: the staging buffers stay with the MPI
     new PersistentEntry(std::move(entry));
   table().all.erase(at);
   persistent.store(static_cast<int>(table().all.size()));

@@ -1,31 +1,32 @@
-// Persistent requests that plait has a part in: for messages that plait may move, for collectives
-// that it serves, and the MPI's own on twins of device memory. A start brings what is sent into
-// twins; the end that the program hears of takes what was received out of them.
+// Persistent requests that plait takes part in: messages that may go by rendezvous, collectives
+// that plait serves, and native requests on staging buffers. A start fills the staging buffers of
+// the send side; the completion copies received data back.
 #pragma once
 #include "shims/mpi/rendezvous.hpp"
 
 namespace plait::mpi {
 
-/// How many there are: with none, everything here is the MPI's alone.
+/// Number of such requests; 0 = all persistent requests are native.
 extern constinit std::atomic<int> persistent;
 inline bool has_persistent() { return persistent.load(std::memory_order_relaxed) != 0; }
 
-/// comm: whose handler hears of errors.
+/// Adds a native request on staging buffers. comm: its handler gets errors.
 void add_persistent(Handle comm, Handle request, CallStaging staging);
-/// One of plait's, which stages for itself; the program's request for it.
+/// Adds a request of plait's, which stages for itself; stores the program's request.
 void add_persistent(PersistentOp& one, void* request);
-/// A collective's request; nothing where it is the MPI's. Collective, as the program's call is.
+/// Makes the request of a collective; returns nothing if the collective is native. Collective over
+/// the communicator.
 std::optional<int> init_served(const CollectiveArgs& args, void* request);
-/// Before the MPI starts it; nothing where the request is none of these. Its error, of which the
-/// handler has heard.
+/// Called before the MPI starts the request: fills the staging buffers. Returns the error after
+/// calling its handler; 0 also for a request that is not in the table.
 int stage_persistent(Handle request);
-/// After that.
+/// Called after the MPI has started the request.
 void start_persistent(Handle request);
-/// Its present operation has ended with `code`, as the status tells; puts what was received where
-/// it belongs. is_over: the request is inactive now. Nothing where it is none of these, or did not
-/// run. An error that the MPI does not know of.
+/// Called after the present operation has ended with `code` and `status`: copies received data
+/// back. is_over: the request is inactive now. Returns an error that the MPI does not know; 0 for
+/// an inactive request and for one that is not in the table.
 int complete_persistent(Handle request, int code, void* status, bool is_over);
-/// False where it is none of plait's.
+/// Returns false if the request is not plait's.
 bool cancel_persistent(Handle request);
 void free_persistent(Handle request);
 

@@ -1,6 +1,6 @@
-// What was opened stays so for the next message of the same allocation. An allocation that its
-// owner has made anew at the same place has another number: then the old one is closed first.
-// Memory that its owner frees stays taken as long as it is open here, so no more than so much is.
+// Caches opened allocations for later messages. If an owner frees an allocation and makes another
+// at the same address, the new one has another number: the old one is closed first. Freed memory
+// stays allocated while it is open here, so the cache is bounded.
 #include "shims/mpi/pull.hpp"
 
 #include <sys/uio.h>
@@ -18,7 +18,7 @@
 
 namespace plait::mpi {
 
-/// Another process's allocation in this one's addresses.
+/// Another process's allocation, mapped into this process.
 struct OpenedAllocation {
   cuda::DevicePointer base = 0;
   std::uint64_t allocation = 0, bytes = 0;
@@ -29,12 +29,12 @@ struct OpenedAllocation {
 namespace {
 
 constexpr std::size_t kMostOpened = 64;
-constexpr std::uint64_t kMostOpenedBytes = std::uint64_t{4} << 30;  ///< or one allocation
+constexpr std::uint64_t kMostOpenedBytes = std::uint64_t{4} << 30;  ///< or one larger allocation
 
 struct OpenedTable {
   std::mutex mutex;
   std::map<std::tuple<int, int, std::string>, OpenedAllocation>
-      by_handle;  ///< process, GPU here, handle
+      by_handle;  ///< by process, GPU here, handle
   std::uint64_t uses = 0, bytes = 0;
 };
 using At = decltype(OpenedTable::by_handle)::iterator;
@@ -51,7 +51,7 @@ void close(At at) {
   opened_table().by_handle.erase(at);
 }
 
-/// The longest unused, until there is room.
+/// Closes the allocations that are unused for longest until `bytes` fit.
 void evict(std::uint64_t bytes) {
   auto& opened = opened_table().by_handle;
   while (opened.size() >= kMostOpened || opened_table().bytes + bytes > kMostOpenedBytes) {
@@ -65,7 +65,7 @@ void evict(std::uint64_t bytes) {
   }
 }
 
-/// The GPU's context is current.
+/// The GPU's context must be current.
 OpenedAllocation* open(int process, const ExportedMemory& from, int gpu) {
   const std::lock_guard lock(opened_table().mutex);
   const auto key =
@@ -99,7 +99,7 @@ void release_opened(OpenedAllocation* opened) {
 }  // namespace
 
 bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 30;  // of one call of the kernel's
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 30;  // per system call
   for (std::uint64_t done = 0; done < bytes;) {
     const std::uint64_t now = std::min(kMost, bytes - done);
     iovec here{static_cast<std::byte*>(to) + done, now};

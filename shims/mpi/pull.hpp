@@ -1,5 +1,5 @@
-// A message's bytes out of its sender's memory, which the receiver reads by itself: host memory of
-// another process, or memory of a GPU that its owner has shown.
+// Reads a message's payload from its sender's memory, without the sender's help: host memory of
+// another process, or GPU memory that its owner has exported (CUDA IPC).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,24 +9,24 @@
 
 namespace plait::mpi {
 
-/// False where that process's memory cannot be read.
+/// Returns false if the memory of the process cannot be read.
 bool pull_from(int process, std::uint64_t address, void* to, std::uint64_t bytes);
 
-/// Part of an allocation of a process's.
+/// A range of an exported allocation.
 struct ExportedMemory {
   cuda::IpcHandle handle;
-  std::uint64_t allocation;  ///< a number that no other of its process's ever has
+  std::uint64_t allocation;  ///< unique in the exporting process, never reused
   std::uint64_t bytes;       ///< of the allocation
   std::uint64_t at;
-  std::uint64_t address;  ///< for that process itself
+  std::uint64_t address;  ///< valid in the exporting process
 };
-/// False where the driver cannot show such memory to others (pools, virtual memory).
+/// Returns false if the driver cannot export the memory (pools, virtual memory).
 bool export_memory(int gpu, const void* memory, ExportedMemory& exported);
 
-/// A copy from shown memory that is on its way to memory of this process's GPU.
+/// A copy under way from exported memory to a GPU of this process.
 class Pull {
  public:
-  /// Null where that memory cannot be opened here. Throws driver_error.
+  /// Returns null if the memory cannot be opened here. Throws driver_error.
   static std::unique_ptr<Pull> begin(int process, const ExportedMemory& from, int gpu, void* to,
                                      std::uint64_t bytes);
   ~Pull();
@@ -41,8 +41,7 @@ class Pull {
   struct OpenedAllocation* opened_ = nullptr;
 };
 
-/// What others have shown is closed here, but for what a copy still reads: their owners can then
-/// give it back.
+/// Closes opened allocations that no copy reads, so that their owners can free them.
 void close_opened();
 
 }  // namespace plait::mpi

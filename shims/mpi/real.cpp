@@ -1,4 +1,4 @@
-// Python loads its MPI late, so the look is at the first call of MPI.
+// Finds the program's MPI at its first MPI call, since Python loads its MPI late.
 #include "shims/mpi/real.hpp"
 
 #include <dlfcn.h>
@@ -21,14 +21,14 @@ void look_up(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
 }
 
-/// What is new in MPI 4 has a name of its own in Open MPI 4.1.
+/// Functions that are new in MPI 4 have another name in Open MPI 4.1.
 template <class Function>
 void look_up_new(void* library, const char* name, const char* early_name, Function& function) {
   look_up(library, name, function);
   if (function == nullptr) look_up(library, early_name, function);
 }
 
-/// MPICH has the codes, and no function that says what has been revoked.
+/// MPICH has ULFM's codes, but no function that tells which communicators are revoked.
 void look_up_ulfm(void* library, RealMpi& table) {
   look_up(library, "PMPIX_Comm_is_revoked", table.Comm_is_revoked);
   look_up(library, "PMPIX_Comm_get_failed", table.Comm_get_failed);
@@ -47,7 +47,7 @@ const RealMpi* load() {
         stderr);
     std::abort();
   }
-  auto* table = new RealMpi;  // kept for the life of the process: calls may come while it ends
+  auto* table = new RealMpi;  // never freed: calls may come while the process ends
   table->path = std::move(found.path);
   table->abi = found.abi;
 #define PLAIT_MPI_FUNCTION(name, parameters) look_up(found.library, "PMPI_" #name, table->name);

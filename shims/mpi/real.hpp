@@ -1,5 +1,5 @@
-// The MPI that the program uses -> a table of its functions, taken from the library itself: the
-// drop-in owns the PMPI_ names too, so looking them up by name alone would find the drop-in.
+// Function table of the program's MPI, looked up in the library itself: the drop-in exports the
+// PMPI_ names too, so a lookup by name alone would find the drop-in.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,7 @@ using QueryRequest = int(void* extra, void* status);
 using FreeRequest = int(void* extra);
 using CancelRequest = int(void* extra, int complete);
 
-/// Types of counts and displacements: of MPI_X, and of MPI_X_c.
+/// Count and displacement types of MPI_X and of MPI_X_c.
 struct IntCounts {
   using N = int;
   using D = int;
@@ -28,7 +28,7 @@ struct LargeCounts {
 
 #define PLAIT_MPI_UNPACKED(...) __VA_ARGS__
 
-/// Null where the MPI has no such function.
+/// A pointer is null if the MPI lacks the function.
 template <class Width>
 struct Collectives {
   using N = typename Width::N;
@@ -64,28 +64,30 @@ struct RealMpi {
   Collectives<LargeCounts> large;
   P2PFunctions<IntCounts> small_p2p;
   P2PFunctions<LargeCounts> large_p2p;
-  int (*Query_cuda_support)() = nullptr;          ///< of MPIX_; null where the MPI does not say
-  int (*progress_register)(int (*)()) = nullptr;  ///< Open MPI's hook
-  int (*Async_start)(int (*)(void*), void*, int) = nullptr;  ///< MPICH's
-  /// ULFM's, of MPIX_; null where the MPI has none.
+  int (*Query_cuda_support)() = nullptr;          ///< MPIX_; null if the MPI lacks it
+  int (*progress_register)(int (*)()) = nullptr;  ///< Open MPI's progress hook
+  int (*Async_start)(int (*)(void*), void*,
+                     int) = nullptr;  ///< MPICH's progress hook
+                                      /// ULFM's MPIX_ functions; null if the MPI lacks them.
   int (*Comm_is_revoked)(Handle comm, int* flag) = nullptr;
   int (*Comm_get_failed)(Handle comm, void* group) = nullptr;
-  int err_proc_failed = 0, err_revoked = 0;  ///< MPIX_ERR_...; 0 where the MPI has none
+  int err_proc_failed = 0, err_revoked = 0;  ///< MPIX_ERR_...; 0 if the MPI lacks them
   Abi abi;
-  std::string path;  ///< the file it came from
+  std::string path;  ///< file of the library
 };
 
 extern constinit std::atomic<const RealMpi*> found_real;
-/// Ends the process where there is no MPI: then nobody can have called it but by mistake.
+/// Ends the process if no MPI is loaded: an MPI function was called by mistake.
 [[gnu::cold]] const RealMpi& find_real();
 
-/// Found at the first call, any thread.
+/// Returns the table, which the first call makes, in any thread.
 inline const RealMpi& real() {
   const RealMpi* const found = found_real.load(std::memory_order_acquire);
   return found != nullptr ? *found : find_real();
 }
 
-/// Whether several threads may be in the MPI at once; true where it does not say. Since MPI_Init.
+/// Returns whether several threads may call MPI at once; true if the MPI does not say. Valid after
+/// MPI_Init.
 bool threads_may_call_at_once();
 
 }  // namespace plait::mpi

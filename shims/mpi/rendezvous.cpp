@@ -1,4 +1,4 @@
-// A letter -> a header that the MPI matches, and the bytes that its receiver pulls.
+// Implements the rendezvous: RTS headers, payload transfer, truncation and persistent requests.
 #include "shims/mpi/rendezvous.hpp"
 
 #include <sched.h>
@@ -18,7 +18,7 @@
 namespace plait::mpi {
 namespace {
 
-/// 0 of more than can be.
+/// Returns 0 if the product is too large.
 std::uint64_t bytes_of_elements(Count count, std::uint64_t each) {
   if (count <= 0 || each == 0) return 0;
   const auto elements = static_cast<std::uint64_t>(count);
@@ -30,7 +30,7 @@ std::uint64_t bytes_of(Count count, Handle type) {
   return each ? bytes_of_elements(count, *each) : 0;
 }
 
-/// Why nothing more comes from a rank of the node, or is taken by it, on a communicator.
+/// Returns why a rank of the node can no longer send or receive on a communicator, if so.
 std::optional<Error> lost(int node_rank, const RetainedComm& comm) {
   if (comm.is_revoked())
     return Error(ErrorCode::aborted,
@@ -40,7 +40,7 @@ std::optional<Error> lost(int node_rank, const RetainedComm& comm) {
                                           node_rank, " of this node has ended"));
 }
 
-/// The sender's end: it has ended when its header is sent and the receiver has taken the message.
+/// The sender's end: ends after its header is sent and the receiver has taken the message.
 struct RendezvousSend : PendingRequest {
   RendezvousSend(int peer, unsigned in) : to(peer), at(in), slot(slot_of(peer, in)) {}
   ~RendezvousSend() override { release_slot(to, at); }
@@ -65,7 +65,7 @@ struct RendezvousSend : PendingRequest {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
   }
 
-  int to;  ///< of the node's ranks
+  int to;  ///< rank in the node
   unsigned at;
   MessageSlot& slot;
   int to_in_comm = 0;
@@ -74,14 +74,14 @@ struct RendezvousSend : PendingRequest {
   Handle header = 0;
   int header_sent = 0;
   std::optional<StagingBuffer> staging_buffer;
-  std::optional<CopyEvent> fetched;       ///< what the twin stands for
-  std::vector<std::byte> header_message;  ///< the header's message
-  std::vector<std::byte> packed;          ///< of a buffer that is not left to the program
+  std::optional<CopyEvent> fetched;       ///< copy into the staging buffer
+  std::vector<std::byte> header_message;  ///< begins with the RtsHeader
+  std::vector<std::byte> packed;          ///< packed copy of the program's data
   alignas(8) std::array<std::byte, 32> status{};
   Polled polled;
 
  private:
-  /// Nobody takes it any more.
+  /// Returns whether the receiver will never take the message.
   bool is_abandoned() {
     if (!rate_limit.is_due()) return false;
     if (!cause) cause = lost(to, comm);
@@ -96,8 +96,8 @@ struct RendezvousSend : PendingRequest {
   std::optional<Error> cause;
   std::int64_t failed_ns = 0;
 
-  /// Asked until it is there; a copy of many bytes holds up nothing else. Where it fails, the
-  /// receiver finds address 0, and says so.
+  /// Copies the payload to the host. Called again until the copy has ended, so that a large copy
+  /// blocks nothing. After a failure the receiver finds address 0 and reports it.
   void bring_to_host() {
     try {
       if (!staging_buffer) {
@@ -141,7 +141,8 @@ struct RecvRequest : PendingRequest {
   Polled polled;
 };
 
-/// Receives from this rank itself, each by a tag of its own: what a rank sends itself ends them.
+/// Persistent receives from this rank itself, each with its own tag: a send to this rank completes
+/// one of them.
 class Tokens {
  public:
   static Tokens& all() {
@@ -151,7 +152,7 @@ class Tokens {
   int take() {
     const std::lock_guard lock(mutex_);
     if (comm_ == 0) {
-      const Abi& abi = real().abi;  // not a duplicate: programs' attributes are copied into those
+      const Abi& abi = real().abi;  // not a duplicate, which would copy the program's attributes
       real().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &comm_);
       comm_ = abi.at(&comm_, 0);
     }
@@ -186,7 +187,7 @@ class Tokens {
   int made_ = 0;
 };
 
-/// The program's request for what plait repeats.
+/// The program's request for a persistent operation of plait's.
 class Token {
  public:
   Token() : tag_(Tokens::all().take()), request_(Tokens::all().receive(tag_)) {}
@@ -201,11 +202,11 @@ class Token {
   Handle request_;
 };
 
-/// What the program has a token's request for.
+/// A persistent operation that the program sees as a token's request.
 struct TokenRequest : PersistentOp {
   Handle handle() const override { return token.request(); }
   int end_of(const PendingRequest& one, void* given) {
-    const int error = error_in(given);  // the function's own
+    const int error = error_in(given);  // belongs to the completion function
     if (!is_refused) one.fill(given);
     error_in(given) = error;
     if (!std::exchange(has_told_handler, true) && !one.is_reported)
@@ -215,7 +216,7 @@ struct TokenRequest : PersistentOp {
 
   Token token;
   bool has_told_handler = false;
-  bool is_refused = false;  ///< the MPI began nothing
+  bool is_refused = false;  ///< the MPI refused to start it
 };
 
 struct PersistentRecv final : RecvRequest, TokenRequest {
@@ -271,7 +272,7 @@ struct PersistentCall final : PendingRequest, TokenRequest {
     code = one->code;
     is_reported = one->is_reported;
     one->fill(status.data());
-    one.reset();  // what it used is free for others
+    one.reset();  // frees its resources for others
     return true;
   }
   void fill(void* wanted) const override {
@@ -297,22 +298,22 @@ Error cannot_read(int process) {
 }  // namespace
 
 struct RecvBuffer {
-  int count = 0;  ///< of receives
+  int count = 0;  ///< receives under way
   std::atomic<bool> waits_for_first{true};
 };
 
 namespace {
 
-/// Buffers in host memory that receives are under way to. MPI allows one at a time, but there are
-/// programs with several (OSU's osu_bw): what comes must not overwrite a header. So the later ones
-/// receive elsewhere, and are not put into the buffer before the first has been.
+/// Host buffers with receives under way. MPI allows one receive a buffer, but some programs post
+/// several (OSU's osu_bw), and data must not overwrite an RTS header. So later receives use a side
+/// buffer, which is copied after the first receive has arrived.
 class RecvBuffers {
  public:
   static RecvBuffers& all() {
     static auto* const one = new RecvBuffers;
     return *one;
   }
-  /// One more receive; is_first: the MPI receives that one into the buffer itself.
+  /// Adds a receive; is_first: the native receive uses the buffer itself.
   RecvBuffer* add(const void* buffer, bool& is_first) {
     const std::lock_guard lock(mutex_);
     if (all_.size() > kMaxUnused)
@@ -328,7 +329,7 @@ class RecvBuffers {
   }
 
  private:
-  static constexpr std::size_t kMaxUnused = 1024;  ///< kept for the next receives into them
+  static constexpr std::size_t kMaxUnused = 1024;  ///< entries kept for later receives
   std::mutex mutex_;
   std::unordered_map<const void*, RecvBuffer> all_;
 };
@@ -340,8 +341,8 @@ RendezvousRecv::RendezvousRecv(const P2PArgs& to)
   const std::uint64_t bytes = bytes_of_elements(count_, layout_->bytes);
   if (job_uses_gpus()) {
     gpu_ = gpu_of(buffer_);
-    // Of a large message from this node a header comes, and dozens may be under way: to pin as much
-    // memory would take longer than the messages.
+    // A large message from this node arrives as an RTS header, and dozens may be under way: to pin
+    // memory for all of them would take longer than the messages.
     constexpr std::uint64_t kLarge = 256 << 10;
     const bool is_for_header = bytes >= kLarge && layout_->contiguous && is_one_node();
     staging_.add_received(buffer_, to.type, to.count, !is_for_header);
@@ -362,21 +363,21 @@ RendezvousRecv::~RendezvousRecv() {
   RecvBuffers::all().remove(*recv_buffer_);
 }
 
-/// The first may be for a message that comes much later. But what came before this one is seen
-/// when all have been asked again, which is sooner than it gives up.
+/// The first receive may be for a message that comes much later, so the wait is bounded. A message
+/// that came before this one is seen in one round over all pending requests, which is sooner.
 bool RendezvousRecv::must_wait() {
   constexpr int kMost = 64;
   return side_buffer_ != nullptr && waited_ < kMost &&
          recv_buffer_->waits_for_first.load(std::memory_order_acquire) && ++waited_ > 0;
 }
 
-/// What the MPI has received to where the program wants it.
+/// Copies natively received data to the program's buffer.
 void RendezvousRecv::put_back(std::uint64_t bytes) {
   staging_.put_back(bytes);
   if (side_buffer_ != nullptr) std::memcpy(buffer_, posted_, bytes);
 }
 
-/// What the message begins with: so many bytes, or all that there is room for.
+/// Returns the first `bytes` of the message, or as many as the buffer holds.
 std::vector<std::byte> RendezvousRecv::first_bytes(std::size_t bytes) const {
   if (layout_->bytes == 0 || count_ <= 0) return {};
   const auto elements =
@@ -435,13 +436,13 @@ bool RendezvousRecv::try_complete(void* status, int& code) {
   return true;
 }
 
-/// Since then the slot may be another message's.
+/// Another number: the slot belongs to a later message.
 bool RendezvousRecv::is_abandoned() const {
   return slot_->state.load(std::memory_order_acquire) == SlotState::abandoned ||
          slot_->number != header_.number;
 }
 
-/// True once the bytes are here, or cannot be.
+/// Returns true once the payload is here or cannot come.
 bool RendezvousRecv::try_pull(int& code) {
   if (pull_ != nullptr) return pull_->has_ended();
   const SlotState state = slot_->state.load(std::memory_order_acquire);
@@ -466,14 +467,14 @@ bool RendezvousRecv::try_pull(int& code) {
   return true;
 }
 
-/// Out of host memory of the sender, to where it belongs: on a GPU by way of a pinned twin.
+/// Pulls from the sender's host memory, to a GPU through a pinned staging buffer.
 void RendezvousRecv::pull_to_host(int& code) {
   const std::uint64_t bytes = slot_->bytes;
   const auto pull = [&](void* to) {
     if (slot_->host == 0 || !pull_from(slot_->process, slot_->host, to, bytes))
       code = error_code(cannot_read(slot_->process));
   };
-  if (layout_->contiguous && gpu_ >= 0) {  // what the header came into may not be pinned
+  if (layout_->contiguous && gpu_ >= 0) {  // the header's buffer may not be pinned
     StagingBuffer staging_buffer(gpu_, buffer_, {0, bytes});
     pull(staging_buffer.host());
     if (code == 0) staging_buffer.put({{0, bytes}});
@@ -484,7 +485,7 @@ void RendezvousRecv::pull_to_host(int& code) {
   const std::uint64_t each = layout_->bytes, rest = bytes % each;
   const auto whole = static_cast<Count>(bytes / each);
   std::vector<std::byte> packed(bytes - rest + (rest != 0 ? each : 0));
-  // Of an element that comes in part the rest stays what it is.
+  // An element that comes in part keeps its other bytes.
   auto* const last = static_cast<std::byte*>(posted_) + whole * layout_->extent;
   if (rest != 0) pack(last, 1, *layout_, packed.data() + (bytes - rest));
   pull(packed.data());
@@ -503,18 +504,18 @@ void RendezvousRecv::on_truncated(const void* status) {
     const std::vector<std::byte> first = first_bytes(sizeof(RtsHeader));
     complete_truncated_send(status, first.data(), first.size());
   } catch (const std::exception&) {
-    // The MPI does not pack this receive's type, so the bytes that came cannot be read.
+    // The MPI cannot pack this receive's type, so the received bytes cannot be read.
   }
 }
 
-/// MPICH says of a short message that came before its receive that it fits.
+/// MPICH reports no truncation for a short message that came before its receive.
 int check_truncation(Handle comm, const P2PArgs& to, const void* status, int code) {
   const bool fits = code == 0 && (real().abi.family == Family::open_mpi ||
                                   received_bytes(status) <= bytes_of(to.count, to.type));
   if (fits || (code != 0 && error_class(code) != real().abi.err_truncate)) return code;
   try {
     RendezvousRecv(to).on_truncated(status);
-  } catch (const std::exception&) {  // no memory to look at what came
+  } catch (const std::exception&) {  // no memory to inspect the received bytes
   }
   return code != 0 ? code : call_errhandler(comm, real().abi.err_truncate);
 }
@@ -532,7 +533,7 @@ int RendezvousRecv::end(void* status) {
 
 namespace {
 
-/// Shows the message in its slot, and sends its header. Null where the MPI refuses that.
+/// Publishes the message in its slot and sends the RTS header. Returns null if the MPI refuses.
 std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made,
                                             std::uint64_t bytes, int tag, Handle comm) {
   MessageSlot& slot = made->slot;
@@ -554,8 +555,8 @@ std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made
   return made->code == 0 ? std::move(made) : nullptr;
 }
 
-/// A message as long as a header: the MPI's own, unless there is a header under way that it could
-/// be taken for.
+/// Sends a message as long as an RTS header: native, unless a header under way could be mistaken
+/// for it.
 std::unique_ptr<PendingRequest> send_of_header_length(const P2PArgs& args, std::uint64_t bytes,
                                                       int to, int tag, Handle comm) {
   const std::optional<int> node_rank = rank_in_node(comm, to);

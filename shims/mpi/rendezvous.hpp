@@ -1,6 +1,6 @@
-// One message between two ranks, from the call to its end: the MPI's own, or one whose header the
-// MPI matches and whose bytes the receiver pulls. Both ends take part by has_ended() alone, which
-// waits for nobody.
+// Large sends by rendezvous: the native MPI matches an RTS header, the receiver reads the payload
+// from the sender (RGET). Smaller messages are native. Both ends make progress in has_ended()
+// alone, which never blocks.
 #pragma once
 #include <array>
 #include <functional>
@@ -15,18 +15,18 @@
 
 namespace plait::mpi {
 
-/// Of one end of a message, what a program passes.
+/// Arguments of one end of a message.
 struct P2PArgs {
   const void* buffer;
   Count count;
   Handle type;
 };
 
-/// A buffer that receives are under way to.
+/// A buffer with receives under way.
 struct RecvBuffer;
 
-/// What the MPI receives, until it is where the program wants it: a header's message is pulled,
-/// and what was staged goes to the GPU.
+/// A receive, from the native receive to the data in place: pulls the payload of an RTS header, and
+/// copies staged data to the GPU.
 class RendezvousRecv {
  public:
   /// Throws out_of_memory, driver_error.
@@ -34,15 +34,14 @@ class RendezvousRecv {
   ~RendezvousRecv();
   RendezvousRecv(const RendezvousRecv&) = delete;
   RendezvousRecv& operator=(const RendezvousRecv&) = delete;
-  /// What the MPI is to receive into.
+  /// Returns the buffer for the native receive.
   void* posted() const { return posted_; }
-  /// The MPI has received, as the status says; true once the message has arrived, with its size in
-  /// the status, or the error in `code`.
+  /// Called after the native receive has ended with `status`. Returns true once the message has
+  /// arrived; stores its size in the status, or the error in `code`.
   bool has_arrived(void* status, int& code);
-  /// Waits for that.
+  /// Waits until the message has arrived.
   int end(void* status);
-  /// The MPI has received a part, since there was no room for all: where plait moves the message,
-  /// its sender goes on.
+  /// Called after the native receive was truncated: completes the sender of a rendezvous message.
   void on_truncated(const void* status);
 
  private:
@@ -61,67 +60,65 @@ class RendezvousRecv {
   CallStaging staging_;
   int gpu_ = -1;
   void* posted_;
-  RecvBuffer* recv_buffer_ = nullptr;  ///< of host memory that may get a header
-  int waited_ = 0;                     ///< times, for the one that receives into the buffer itself
-  std::unique_ptr<std::byte[]> side_buffer_;  ///< for a buffer that another receive is under way to
+  RecvBuffer* recv_buffer_ = nullptr;  ///< host memory that may receive an RTS header
+  int waited_ = 0;                     ///< rounds waited for the receive into the buffer itself
+  std::unique_ptr<std::byte[]> side_buffer_;  ///< if another receive into the buffer is under way
   MessageSlot* slot_ = nullptr;
-  RtsHeader header_{};  ///< where there is a slot
+  RtsHeader header_{};  ///< valid with slot_
   RateLimit rate_limit_;
   std::unique_ptr<Pull> pull_;
-  bool is_in_place_ = false;  ///< what was pulled through the host
+  bool is_in_place_ = false;  ///< the payload was pulled through the host into its place
 };
 
-/// A message that plait moves, offered to its receiver; null where it is the MPI's.
+/// Starts a rendezvous send; returns null if the message must be native.
 std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int to, int tag,
                                                       Handle comm);
-/// A receive that the MPI has begun into the delivery's memory.
+/// Makes the pending request of a native receive into recv's buffer.
 std::unique_ptr<PendingRequest> make_recv_request(Handle native,
                                                   std::unique_ptr<RendezvousRecv> recv);
-/// A persistent request's messages, of which this is one end, or its collective. From each start on
-/// it is asked for its end as all is that is under way, so that it goes on in whatever function the
-/// program is. The program's request is another than the one that sends or receives: the MPI ends
-/// it once the message is there, or the collective has ended, so a function that finds it ended
-/// never waits.
+/// A persistent message (one end of it) or collective. From each start on it is polled like all
+/// pending requests, so it makes progress in any MPI function. The program's request is a separate
+/// native one, which is completed once the message or collective has ended: a function that finds
+/// it complete never waits.
 class PersistentOp {
  public:
-  /// The program's request.
+  /// Returns the program's request.
   virtual Handle handle() const = 0;
-  /// The MPI has started that.
+  /// Called after the MPI has started the program's request.
   virtual void started() = 0;
-  /// The program's function has found it ended: the true status, and the error, of which the
-  /// handler has been told.
+  /// Called after the program has completed its request: fills the true status and returns the
+  /// error, after its handler was called.
   virtual int end(void* status) = 0;
   virtual void cancel_message() = 0;
-  /// The program frees its request, which may run.
+  /// Called when the program frees the request, which may be active.
   virtual void freed() = 0;
 
  protected:
   ~PersistentOp() = default;
 };
-/// native: the MPI's persistent request that receives. Throws unsupported, where the MPI refuses
-/// another.
+/// native: the native persistent receive. Throws unsupported if the MPI refuses one more request.
 PersistentOp* make_persistent_recv(Handle native, std::unique_ptr<RendezvousRecv> recv,
                                    Handle comm);
-/// Of a send, or of a collective. begin(code): at each start; null where the MPI refuses it, with
-/// its error. Throws as that one.
+/// Makes a persistent send or collective. begin(code) runs at each start; it returns null and sets
+/// `code` if the MPI refuses. Throws like make_persistent_recv().
 PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>(int&)> begin,
                                    Handle comm);
-/// Whether plait takes such a message, if a slot is free.
+/// Returns whether a send goes by rendezvous if a slot is free.
 bool may_use_rendezvous(const P2PArgs& args, int to, Handle comm);
-/// Such a receive has ended so: where a header was cut, its sender goes on.
+/// Checks a completed native receive; if it truncated an RTS header, completes the sender.
 int check_truncation(Handle comm, const P2PArgs& to, const void* status, int code);
-/// call(status) is the MPI's blocking receive into such a buffer, which has no room for a header.
-/// Its error.
+/// Runs call(status), a blocking native receive into a buffer too small for an RTS header. Returns
+/// its error.
 template <class Call>
 int recv_natively(Handle comm, const P2PArgs& to, void* status, const Call& call) {
   if (!uses_rendezvous()) return call(status);
   const Statuses filled(status, 1, true);
   return check_truncation(comm, to, filled.at(0), call(filled.at(0)));
 }
-/// Whether a receive with such room may get a header, where messages are plait's.
+/// Returns whether a receive of this size may get an RTS header while rendezvous is enabled.
 bool may_match_header(Handle type, Count count);
-/// Gives what make(code) begins a request; nothing where that is nothing, and no error. Errors that
-/// it throws are reported.
+/// Makes a request for what make(code) returns; nothing if that is null without an error. Reports
+/// errors that make() throws.
 template <class Make>
 std::optional<int> start_request(Handle comm, void* request, const Make& make) {
   try {
@@ -133,10 +130,10 @@ std::optional<int> start_request(Handle comm, void* request, const Make& make) {
     return report(comm, error);
   }
 }
-/// Waits, while the MPI's other work goes on; its error.
+/// Waits for the request while the MPI makes progress; returns its error.
 int wait_for(PendingRequest& one);
 
-/// A message that the MPI sends by itself. Other functions' arguments are none.
+/// Notes a message that the native MPI sends. The template takes functions that send none.
 template <class... Arguments>
 void note_native_send(Arguments...) {}
 void note_native_send(const void* buffer, int count, Handle type, int to, int tag, Handle comm);

@@ -1,4 +1,5 @@
-// One piece of memory a node, of the node's first rank: from each rank to each other so many slots.
+// Maps memory shared by the ranks of a node, made by its first rank: kSlots slots from each rank to
+// each other.
 #include "shims/mpi/rendezvous_slots.hpp"
 
 #include <signal.h>
@@ -35,10 +36,10 @@ struct NodeState {
   std::array<std::uint64_t, 2> job{};
   int rank = 0, ranks = 0;
   Mapping memory;
-  std::vector<int> processes;           ///< by rank of the node
+  std::vector<int> processes;           ///< by node rank
   std::vector<int> node_rank_of_world;  ///< by rank in MPI_COMM_WORLD; -1 = on another node
   std::mutex mutex;
-  std::vector<std::bitset<kSlots>> in_use, retired;  ///< by rank of the node
+  std::vector<std::bitset<kSlots>> in_use, retired;  ///< by node rank
   std::uint64_t made = 0;
 };
 
@@ -47,7 +48,7 @@ NodeState& node_state() {
   return *one;
 }
 
-int keyval = 0;  ///< of a communicator's ranks as those of the node
+int keyval = 0;  ///< attribute: the node ranks of a communicator's ranks
 
 MessageSlot& slot_between(int from, int to, unsigned slot) {
   const auto at = (static_cast<std::size_t>(from) * static_cast<std::size_t>(node_state().ranks) +
@@ -69,7 +70,7 @@ bool all_can(bool mine, Handle comm) {
          all == 1;
 }
 
-/// Every rank's bytes, of which none may be more than `kMost`.
+/// Gathers a string of fewer than `kMost` bytes from every rank.
 std::vector<std::string> exchange(const std::string& mine, Handle comm, int ranks) {
   constexpr std::size_t kMost = 64;
   std::array<char, kMost> shown{};
@@ -83,13 +84,14 @@ std::vector<std::string> exchange(const std::string& mine, Handle comm, int rank
   return found;
 }
 
-/// What a rank tells those of its node.
+/// A rank's process, and a value that others read from its memory as a test.
 struct ReachProbe {
   std::uint64_t host, cookie_at, cookie;
   std::int32_t process, world_rank;
 };
 
-/// Whether each can read all others' memory, which containers and Yama may forbid.
+/// Returns whether this rank can read the memory of all others, which containers and Yama may
+/// forbid.
 bool can_reach(const std::vector<ReachProbe>& all, int rank) {
   return std::all_of(all.begin(), all.end(), [&](const ReachProbe& one) {
     std::uint64_t cookie = 0;
@@ -143,7 +145,8 @@ std::vector<int>* cached_node_ranks(Handle comm) {
   return code == 0 && flag != 0 ? static_cast<std::vector<int>*>(value) : nullptr;
 }
 
-/// Empty where it joins two groups. Threads may ask for the first time at once.
+/// Returns the node ranks of a communicator's ranks; empty for an intercommunicator. Threads may
+/// ask for the first time at once.
 std::vector<int>* node_ranks(Handle comm) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -162,7 +165,7 @@ std::vector<int>* node_ranks(Handle comm) {
     real().Group_free(&group);
     real().Group_free(&of_world);
     const auto cached = static_cast<int>(node_state().node_rank_of_world.size());
-    for (const int rank : world)  // UNDEFINED is negative
+    for (const int rank : world)  // MPI_UNDEFINED is negative
       made->push_back(rank >= 0 && rank < cached
                           ? node_state().node_rank_of_world[static_cast<std::size_t>(rank)]
                           : -1);
@@ -208,7 +211,7 @@ bool is_one_node() {
 std::optional<int> rank_in_node(Handle comm, int rank) {
   if (rank < 0 || real().abi.key(comm) == real().abi.no_comm) return std::nullopt;
   const auto* ranks = cached_node_ranks(comm);
-  // Without memory for a list of ranks the message is the MPI's, as one between nodes is.
+  // Without memory for the list the message is native, like one between nodes.
   if (ranks == nullptr && attempt([&] { ranks = node_ranks(comm); })) return std::nullopt;
   if (ranks == nullptr || static_cast<std::size_t>(rank) >= ranks->size()) return std::nullopt;
   const int found = (*ranks)[static_cast<std::size_t>(rank)];
@@ -224,7 +227,7 @@ bool has_ended(int node_rank) {
 
 namespace {
 
-/// The first that is free of `slots` from `first` on, in that order or, with step -1, the other.
+/// Claims the first free one of `slots` slots from `first` on, in steps of `step` (1 or -1).
 std::optional<unsigned> claim(int to, unsigned first, unsigned slots, int step) {
   const std::lock_guard lock(node_state().mutex);
   std::bitset<kSlots>& in_use = node_state().in_use[static_cast<std::size_t>(to)];

@@ -1,4 +1,5 @@
-// MPI_Grequest_complete is called in the program's threads alone, under one lock.
+// The list of pending requests, and their completion. MPI_Grequest_complete is called in the
+// program's threads alone, under one lock.
 #include "shims/mpi/requests.hpp"
 
 #include <sched.h>
@@ -24,11 +25,11 @@ namespace {
 
 struct PendingList {
   std::mutex mutex;
-  std::vector<PendingRequest*> all;  ///< in the order of their beginning
-  std::size_t next = 0;              ///< the next of them to ask
+  std::vector<PendingRequest*> all;  ///< in the order of their start
+  std::size_t next = 0;              ///< the next one to poll
   std::mutex sleeping;
   std::condition_variable ended;
-  std::atomic<int> polled{0};  ///< of these those whose end wakes nobody
+  std::atomic<int> polled{0};  ///< operations whose end wakes no waiter
 };
 
 PendingList& pending_list() {
@@ -36,7 +37,7 @@ PendingList& pending_list() {
   return *one;
 }
 
-/// The MPI's own request, and its status once it has ended.
+/// A native request on staging buffers, and its status after its end.
 struct NativeRequest : PendingRequest {
   NativeRequest(Handle of_mpi, CallStaging buffers) : native(of_mpi), staging(std::move(buffers)) {}
 
@@ -64,8 +65,8 @@ struct NativeRequest : PendingRequest {
   alignas(8) std::array<std::byte, 32> status{};
 };
 
-/// Whoever asks for the state of a request that has not ended lets all of the MPI's work go on;
-/// probing for messages does not: MPICH's non-blocking collectives stand still.
+/// A request that never ends. Reading its state makes the MPI progress on all its work; a probe
+/// does not: MPICH's non-blocking collectives stand still.
 Handle progress_request = 0;
 
 int query(void* extra, void* status) {
@@ -83,7 +84,7 @@ struct RequestError {
 
 thread_local std::vector<RequestError> request_errors;
 
-/// In the thread that ends the request, or frees it.
+/// Runs in the thread that completes or frees the request.
 int end(void* extra) {
   auto* const one = static_cast<PendingRequest*>(extra);
   if (one->code != 0)
@@ -114,7 +115,7 @@ void watch(PendingRequest& one) {
 
 int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request) {
   const std::lock_guard lock(pending_list().mutex);
-  pending_list().all.push_back(one.get());  // first: a request of the MPI's cannot be taken back
+  pending_list().all.push_back(one.get());  // first: a generalized request cannot be withdrawn
   const int code = real().Grequest_start(query, end, cancel, one.get(), request);
   if (code != 0) {
     pending_list().all.pop_back();
@@ -175,7 +176,7 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& cal
     });
     return made;
   } catch (...) {
-    state.abort();  // later calls would meet those of another turn
+    state.abort();  // later calls would pair with other calls of the ranks
     throw;
   }
 }
@@ -210,7 +211,7 @@ int start_native(Handle comm, Handle native, CallStaging staging, void* request)
                         request);
 }
 
-/// plait's thread calls no MPI, so a revocation is heard here.
+/// plait's thread calls no MPI, so revocations are noticed here.
 bool CollectiveRequest::has_ended() {
   if (!ended.load(std::memory_order_acquire)) {
     if (has_ulfm() && rate_limit_.is_due() && comm.is_revoked())
@@ -218,7 +219,7 @@ bool CollectiveRequest::has_ended() {
     return false;
   }
   if (!error) error = attempt([&] { participation.packed->end(); });
-  participation.packed.reset();  // here, where the MPI's types may be freed
+  participation.packed.reset();  // here, where MPI datatypes may be freed
   if (!error) return true;
   const std::optional<int> found = comm.code_of(*error, failed_ns_);
   code = found.value_or(0);
@@ -242,7 +243,7 @@ void on_collective_ended(CollectiveRequest& operation) {
   pending_list().ended.notify_all();
 }
 
-/// MPICH's way lets no function be called from it where threads call at once.
+/// MPICH's hook must call no MPI function if several threads call MPI at once.
 bool has_hook() {
   if (real().progress_register != nullptr) return true;
   return real().Async_start != nullptr && real().abi.family == Family::mpich &&
@@ -260,12 +261,12 @@ void begin_hook() {
   constexpr int kNoStream = 0x3c000000;  // MPIX_STREAM_NULL
   real().Async_start(
       +[](void*) {
-        static thread_local bool inside = false;  // what ends twice is freed twice
+        static thread_local bool inside = false;  // a request completed twice is freed twice
         if (inside) return 0;
         inside = true;
         complete_ended();
         inside = false;
-        return is_serving() ? 0 : 1;  // 1 ends it
+        return is_serving() ? 0 : 1;  // 1 removes the hook
       },
       nullptr, kNoStream);
 }
@@ -274,7 +275,7 @@ namespace {
 
 constexpr std::size_t kSweep = 16;
 
-/// Of [from, to) those that have ended; where the next begin after that.
+/// Completes the ended requests of [from, to); returns the index after the remaining ones.
 std::size_t complete_range(std::size_t from, std::size_t to) {
   auto& all = pending_list().all;
   std::size_t remaining = from;
@@ -302,14 +303,14 @@ void complete_in_test() {
 
 void complete_ended(Sweep sweep) {
   if (pending.load(std::memory_order_acquire) == 0) return;
-  static thread_local bool inside = false;  // what is asked here lets the MPI call this again
+  static thread_local bool inside = false;  // polling makes the MPI call this function again
   if (inside) return;
   struct Inside {
     Inside() { inside = true; }
     ~Inside() { inside = false; }
   } const here;
   const std::unique_lock lock(pending_list().mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // another thread is at it
+  if (!lock.owns_lock()) return;  // another thread polls
   auto& all = pending_list().all;
   std::size_t& next = pending_list().next;
   const std::size_t whole = all.size();
@@ -340,7 +341,7 @@ void progress_until(const Condition& condition) {
 
 void ignore_error(void*, int*, ...) {}
 
-/// While the ranks end, nobody hears of errors that lost ranks cause.
+/// Silences MPI_COMM_WORLD's handler while ranks end: lost ranks cause errors then.
 class SilencedErrors {
  public:
   SilencedErrors() {
@@ -361,8 +362,8 @@ class SilencedErrors {
   Handle handler_ = 0;
 };
 
-/// What has come by now, and was received into a request that the program has freed: the MPI may
-/// find it only after some steps.
+/// Completes receives whose message has come and whose request the program has freed: the MPI may
+/// need some steps to find them.
 void put_back_arrived() {
   constexpr int kSteps = 50;
   for (int step = 0; pending.load() != 0 && step < kSteps; ++step) {
@@ -375,14 +376,14 @@ void put_back_arrived() {
 
 void end_requests() {
   progress_until([] { return !any_must_end(); });
-  // A rank that is not here yet may still receive what another sent and forgot, or send what
-  // another receives into device memory.
+  // A rank that is not here yet may still receive a message whose sender has freed the request, or
+  // send one that another rank receives into GPU memory.
   const SilencedErrors silenced;
   Handle request = 0;
   const Handle world = real().abi.world;
   const bool needs_barrier = (uses_rendezvous() || job_uses_gpus()) && fault_in(world) == 0;
   if (needs_barrier && real().Ibarrier(world, &request) == 0)
-    progress_until([&] {  // which may not end once a rank is lost
+    progress_until([&] {  // the barrier may never end after a rank is lost
       int flag = 0;
       return real().Test(&request, &flag, real().abi.status_ignore) != 0 || flag != 0 ||
              fault_in(world) != 0;

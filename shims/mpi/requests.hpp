@@ -1,6 +1,7 @@
-// Non-blocking calls: each is a generalized request of the MPI's own, so any function takes it.
-// Who asks for its end, through any of MPI's functions for that, completes it first; plait's part
-// runs in a thread that calls no MPI, so the program's thread level stays what it asked for.
+// Non-blocking calls. Each is a generalized request (MPI_Grequest_start) of the native MPI, so any
+// MPI function accepts it. Completion functions first complete the requests that have ended.
+// plait's work runs in a thread that calls no MPI, so the program's thread level stays as
+// requested.
 #pragma once
 #include <memory>
 #include <optional>
@@ -10,27 +11,29 @@
 
 namespace plait::mpi {
 
-/// One that is under way: plait's, or one of the MPI's own on memory that stands for a GPU's.
+/// A pending request: a call of plait's, or a native one on staging buffers.
 struct PendingRequest {
   virtual ~PendingRequest() = default;
-  /// True once it has ended and left its results. In the program's threads, one at a time.
+  /// Returns true once the call has ended and left its results. Called in the program's threads,
+  /// one at a time.
   virtual bool has_ended() = 0;
   virtual void fill(void* status) const = 0;
-  /// Said in any thread: has_ended() carries it out, which may be ending the request meanwhile.
+  /// Requests cancellation, in any thread. has_ended() carries it out: it may be running.
   void cancel() { cancel_requested.store(true); }
   std::atomic<bool> cancel_requested{false};
-  /// Whether it ends whatever other ranks still call: not so what nothing was sent to, or what
-  /// nobody receives. MPI_Finalize waits for these alone.
+  /// Returns whether the request ends whatever other ranks still call; false for an unmatched
+  /// receive or an untaken send. MPI_Finalize waits for such requests alone.
   virtual bool must_end() const { return false; }
-  /// To the MPI, so that the program hears of the end.
+  /// Completes the request in the MPI, so that the program sees its end.
   virtual void complete_in_mpi() { real().Grequest_complete(request); }
   Handle request = 0;
-  int code = 0;       ///< of its error
-  RetainedComm comm;  ///< whose handler hears of that
-  /// The MPI's request, and the list of what is under way: MPICH lets go of a request that a
-  /// program frees before it has ended. Of one that is watched: its owner, and the list.
+  int code = 0;       ///< of the error
+  RetainedComm comm;  ///< its handler gets the error
+                      /// One reference of the MPI's request and one of the pending list: MPICH
+                      /// drops a request that the program frees before its end. For a watched
+                      /// request: its owner and the list.
   std::atomic<int> references{2};
-  bool is_reported = false;  ///< the MPI has told the handler
+  bool is_reported = false;  ///< the MPI has called the handler
 };
 
 struct CollectiveRequest : PendingRequest {
@@ -42,10 +45,10 @@ struct CollectiveRequest : PendingRequest {
   void fill(void* status) const override;
   bool must_end() const override { return true; }
   std::shared_ptr<CommState> state;    ///< until it has run
-  std::weak_ptr<CommState> abortable;  ///< the same
-  bool agrees;                         ///< ranks tell each other first where their buffers lie
+  std::weak_ptr<CommState> abortable;  ///< for has_ended()
+  bool agrees;                         ///< ranks exchange buffer locations first
   Participation participation;
-  CollectiveRequest* next = nullptr;  ///< in its state
+  CollectiveRequest* next = nullptr;  ///< in its state's queue
   std::optional<Error> error;         ///< written before `ended`
   std::atomic<bool> ended{false};
 
@@ -54,13 +57,13 @@ struct CollectiveRequest : PendingRequest {
   std::int64_t failed_ns_ = 0;
 };
 
-/// Requests that have begun and that the MPI has not been told the end of.
+/// Number of started requests that are not completed in the MPI.
 extern constinit std::atomic<int> pending;
-/// Requests of the MPI's that stand for plait's, and that the program has not ended yet.
+/// Number of generalized requests of plait's that the program has not completed or freed.
 extern constinit std::atomic<int> open_grequests;
 inline bool has_open_grequests() { return open_grequests.load(std::memory_order_acquire) != 0; }
 
-/// As long as one lives, something is under way whose end is found by asking the MPI.
+/// Scope of an operation whose end is found only by polling the MPI.
 class Polled {
  public:
   Polled();
@@ -69,54 +72,54 @@ class Polled {
   Polled& operator=(const Polled&) = delete;
 };
 
-/// A request of the MPI's own, with twins for buffers.
+/// Makes a pending request of a native one on staging buffers.
 std::unique_ptr<PendingRequest> make_native_request(Handle native, CallStaging staging);
-/// Gives it a request of the MPI's own; what has begun is ended with that. comm: whose handler
-/// hears of its error.
+/// Makes a generalized request for a pending one and stores it. comm: its handler gets the error.
 int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request);
-/// The error of a request that this thread has ended since forget_faults(), of which the handler
-/// has heard when this returns; 0 = it ended well, or stands for none of plait's. The MPI knows
-/// nothing of these errors: it would tell MPI_COMM_WORLD's handler.
+/// Returns the error of a request that this thread has completed since clear_errors(), after its
+/// handler was called; 0 = no error, or not a request of plait's. The MPI does not get these
+/// errors: it would call MPI_COMM_WORLD's handler.
 int take_error(Handle request);
 void clear_errors();
-/// Has its end asked for, as that of all that is under way, until it has ended.
+/// Adds the request to the pending list until it has ended.
 void watch(PendingRequest& one);
-/// Gives up one of its holders, the last of which ends its life.
+/// Drops one reference; deletes the request at zero.
 void release_request(PendingRequest* one);
-/// Such a call of plait's that its state has yet to begin. Where this rank cannot stage it, it
-/// refuses in its turn. Throws where there is not even memory for that: then this rank has left the
-/// state's communicator.
+/// Makes the request of a served call, for its state's queue. If this rank cannot stage the call,
+/// the request refuses when its turn comes. Throws if memory lacks even for that: this rank has
+/// then aborted the state.
 std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& call,
                                                            const CollectiveArgs& args);
 int start_served(const ServedCall& call, const CollectiveArgs& args, void* request);
-/// A request of the MPI's own has begun with twins for buffers; what the program gets for it.
+/// Stores the program's request for a native one on staging buffers.
 int start_native(Handle comm, Handle native, CallStaging staging, void* request);
-/// Whether the MPI can call complete_ended() in all its functions, and from now on it does.
+/// Returns whether the MPI can call complete_ended() in all its functions; begin_hook() makes it do
+/// so.
 bool has_hook();
 void begin_hook();
-/// How much of what is under way is asked for its end. Where that is much, `some` is the newest and
-/// others by turns: functions of the MPI's that ask each time they wait must stay quick.
+/// Which pending requests to poll. With many of them, `some` is the newest and a part of the others
+/// in turn: native functions that poll in each round of a wait must stay quick.
 enum class Sweep : std::uint8_t { some, all };
-/// Tells the MPI of those that have ended.
+/// Completes requests that have ended in the MPI.
 void complete_ended(Sweep sweep = Sweep::some);
-/// The same in a function that asks for ends, which may be called seldom.
+/// The same in a Test function, which a program may call seldom.
 void complete_in_test();
-/// Before MPI_Finalize: lets what must end do so, on all ranks, then forgets the rest, whose memory
-/// stays the MPI's. Collective over MPI_COMM_WORLD.
+/// Called before MPI_Finalize: completes what must end on all ranks, then drops the other requests,
+/// whose memory stays with the MPI. Collective over MPI_COMM_WORLD.
 void end_requests();
-/// plait's thread has ended one.
+/// Called by plait's thread after a call has ended.
 void on_collective_ended(CollectiveRequest& operation);
-/// A short sleep, or until one ends.
+/// Sleeps for a short time, or until a call ends.
 void backoff_sleep(int round);
 
-/// In the program's thread, while it waits for plait: lets the MPI move what else is under way.
-/// False in plait's own threads, which call no MPI.
+/// Lets the MPI make progress while the program's thread waits for plait. Returns false in plait's
+/// own threads, which call no MPI.
 bool let_mpi_progress();
-/// Before the first of these, and after the last.
+/// Called before the first let_mpi_progress() and after the last.
 void begin_progress();
 void end_progress();
 
-/// The program's thread, while a wrapped call runs.
+/// Marks the program's thread while an exported function runs.
 class ProgramThreadScope {
  public:
   ProgramThreadScope() { ++depth; }
@@ -126,8 +129,8 @@ class ProgramThreadScope {
   static constinit thread_local int depth;
 };
 
-/// A blocking completion function, as its testing twin in a loop while requests of plait's are
-/// pending: test(&flag), and wait() once there are none.
+/// Runs a blocking completion function: its testing variant test(&flag) in a loop while requests of
+/// plait's are pending, then wait().
 template <class Test, class Wait>
 int wait_until(const Test& test, const Wait& wait) {
   for (int round = 0; pending.load(std::memory_order_acquire) != 0; ++round) {

@@ -1,4 +1,4 @@
-// Two messages -> one thing that has begun, which ends with the later of them.
+// Joins a send and a receive into one pending request, which ends with the later of them.
 #include "shims/mpi/sendrecv.hpp"
 
 #include <climits>
@@ -9,7 +9,7 @@
 namespace plait::mpi {
 namespace {
 
-/// Its status is that of what was received.
+/// Its status is the receive's.
 struct SendrecvRequest : PendingRequest {
   bool has_ended() override {
     if (cancel_requested.exchange(false)) receive->cancel();
@@ -24,7 +24,7 @@ struct SendrecvRequest : PendingRequest {
   void fill(void* status) const override { receive->fill(status); }
   bool must_end() const override { return !receive_ended && receive->must_end(); }
 
-  std::vector<std::byte> packed;  ///< what is sent, where the receive writes over it
+  std::vector<std::byte> packed;  ///< copy of the data to send, if the receive overwrites them
   std::unique_ptr<PendingRequest> receive, send;
   bool receive_ended = false, send_ended = false;
 };
@@ -50,7 +50,7 @@ struct NativeP2P {
   }
 };
 
-/// Bytes of which an int may hold the number of rows alone; a row's bytes are fewer.
+/// Sends rows of `row` bytes. Their total may exceed an int; a type of one row then counts rows.
 std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows, std::uint64_t row,
                                                   const SendrecvPeers& ends, int& code) {
   const Handle byte = real().abi.byte;
@@ -96,7 +96,7 @@ std::unique_ptr<PendingRequest> start_recv(void* buffer, typename Width::N count
   return code == 0 ? make_recv_request(real().abi.at(&native, 0), std::move(recv)) : nullptr;
 }
 
-/// The receive first, so that a message to oneself finds it.
+/// Starts the receive first, so that a message to this rank itself finds it.
 template <class Width>
 std::unique_ptr<PendingRequest> start_sendrecv(const void* in, typename Width::N in_count,
                                                Handle in_type, void* out,
@@ -147,7 +147,7 @@ PLAIT_MPI_WIDTH(LargeCounts)
 
 namespace {
 
-/// As functions of an MPI's.
+/// The same with the signatures of MPI_Isendrecv and MPI_Isendrecv_replace.
 template <class Width>
 struct IsendrecvFunctions {
   using N = typename Width::N;
@@ -174,7 +174,7 @@ void add_isendrecv(RealMpi& table) {
   if (has_counts && table.small_p2p.Isendrecv != nullptr) return;
   table.small_p2p.Isendrecv = IsendrecvFunctions<IntCounts>::both;
   table.small_p2p.Isendrecv_replace = IsendrecvFunctions<IntCounts>::in_place;
-  if (table.large_p2p.Isendrecv == nullptr) return;  // of wide counts are made narrow ones
+  if (table.large_p2p.Isendrecv == nullptr) return;  // large counts are narrowed
   table.large_p2p.Isendrecv = IsendrecvFunctions<LargeCounts>::both;
   table.large_p2p.Isendrecv_replace = IsendrecvFunctions<LargeCounts>::in_place;
 }

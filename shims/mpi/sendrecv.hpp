@@ -1,5 +1,5 @@
-// A send and a receive in one: by two messages of which plait may move either, and for MPIs whose
-// MPI_Isendrecv is missing (Open MPI 4.1) or has a status that does not say what came (MPICH).
+// A send and a receive in one call, as two messages, each native or by rendezvous. Also replaces an
+// MPI_Isendrecv that is missing (Open MPI 4.1) or whose status lacks the received count (MPICH).
 #pragma once
 #include <memory>
 
@@ -13,7 +13,7 @@ struct SendrecvPeers {
   Handle comm;
 };
 
-/// Null where the MPI refuses one, with its error.
+/// Return null and set `code` if the MPI refuses.
 template <class Width>
 std::unique_ptr<PendingRequest> start_send(const void* buffer, typename Width::N count, Handle type,
                                            int to, int tag, Handle comm, int& code);
@@ -25,13 +25,13 @@ std::unique_ptr<PendingRequest> start_sendrecv(const void* in, typename Width::N
                                                Handle in_type, void* out,
                                                typename Width::N out_count, Handle out_type,
                                                const SendrecvPeers& ends, int& code);
-/// What is sent is kept beside.
+/// Copies the data to send first, since the receive overwrites them.
 template <class Width>
 std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Width::N count,
                                                        Handle type, const SendrecvPeers& ends,
                                                        int& code);
 
-/// Puts exchanges by the MPI's own messages into the table where they are wanted.
+/// Puts these functions into the table if the MPI needs them.
 void add_isendrecv(RealMpi& table);
 
 }  // namespace plait::mpi

@@ -1,6 +1,6 @@
-// A communicator is served from the first blocking call on that is large enough: its ranks then
-// meet, by the MPI's help, and vote. Whatever fails on one rank leaves the communicator to the MPI
-// on all.
+// Attaches communicators and runs served collectives. A communicator is attached in its first
+// blocking call that is large enough: its ranks find each other with the native MPI's help and
+// vote. A failure on one rank leaves the communicator native on all.
 #include "shims/mpi/serve.hpp"
 
 #include <sched.h>
@@ -33,11 +33,11 @@ constinit thread_local LookupCache lookup_cache;
 
 namespace {
 
-/// All states of the process, in the order of their making; an attribute holds the bare pointer.
+/// All states of the process, in the order of creation; attributes hold bare pointers.
 struct CommStates {
   std::mutex mutex;
   std::vector<std::shared_ptr<CommState>> all;
-  std::atomic<int> threads{0};  ///< that still run what was begun
+  std::atomic<int> threads{0};  ///< that still run started calls
 };
 
 CommStates& comm_states() {
@@ -46,14 +46,14 @@ CommStates& comm_states() {
 }
 
 int keyval = 0;
-char forward_mark;  ///< its address marks a communicator that is the MPI's for good
+char forward_mark;  ///< its address marks a communicator that is always native
 
 int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
   *flag = 0;
   return 0;
 }
 
-/// May run inside any call that ends the communicator's last operation: it waits for nothing.
+/// Must not wait: it may run in any call that ends the communicator's last operation.
 int communicator_freed(Handle, int, void* value, void*) {
   comm_generation.fetch_add(1, std::memory_order_release);
   if (value == &forward_mark) return 0;
@@ -62,8 +62,8 @@ int communicator_freed(Handle, int, void* value, void*) {
   return 0;
 }
 
-/// What is known of it, and made known where nothing was; null where it is the MPI's for good.
-/// Nothing of what the MPI does not take for a communicator.
+/// Returns the communicator's entry, new if it had none; null if the communicator is always native;
+/// nothing if the MPI rejects the handle.
 std::optional<CommEntry*> find_or_add(Handle comm) {
   void* value = nullptr;
   int flag = 0;
@@ -78,7 +78,7 @@ std::optional<CommEntry*> find_or_add(Handle comm) {
   return entry.release();
 }
 
-/// Most calls are on the communicator of the call before: MPIs take a lock to look an attribute up.
+/// Most calls use the communicator of the call before; MPIs take a lock to read an attribute.
 CommEntry* entry_of(Handle comm) {
   const std::uint64_t now = comm_generation.load(std::memory_order_acquire);
   if (lookup_cache.comm_generation != now ||
@@ -116,20 +116,20 @@ bool ranks_use_gpus(Handle comm, CommEntry& entry) {
   return entry.uses_gpus;
 }
 
-/// Whether the call would be plait's for GPUs' memory alone, and none of the ranks uses any: known
-/// at little cost, since then it is made by a program that has nothing to do with GPUs.
+/// Returns whether only GPU memory would make the call plait's and no rank uses GPUs. The answer
+/// must be cheap: such a program has nothing to do with GPUs.
 bool is_unserved(const CollectiveArgs& args, CommEntry& entry) {
   if (args.own_counts || args.counts || !may_be_unserved(args.collective, entry)) return false;
   const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];
   return even_bytes(args, entry.position) < least || !ranks_use_gpus(args.comm, entry);
 }
 
-/// An error that the MPI's own call would have too; of others a rank lacks what plait needs.
+/// Returns whether the native call would fail too; other errors mean that plait lacks a resource.
 bool is_program_error(const Error& error) {
   return error.code() == ErrorCode::mismatch || error.code() == ErrorCode::invalid_argument;
 }
 
-/// False where there are as many as there may be.
+/// Returns false if there are `most` states.
 bool add(const std::shared_ptr<CommState>& state, std::size_t most) {
   const std::lock_guard lock(comm_states().mutex);
   if (comm_states().all.size() >= most) return false;
@@ -137,7 +137,7 @@ bool add(const std::shared_ptr<CommState>& state, std::size_t most) {
   return true;
 }
 
-/// Null on all ranks where one of them cannot, or holds as many as it may.
+/// Returns null on all ranks if one of them cannot attach or has reached the limit.
 CommState* attach_state(Handle comm, const RankPosition& position, std::size_t most) {
   std::shared_ptr<CommState> state;
   bool can = false;
@@ -198,9 +198,9 @@ void end_serving() {
     backoff_sleep(round);
   }
   end_requests();
-  end_rendezvous();  // until here a receive may still get a header
+  end_rendezvous();  // a receive may get an RTS header until here
   close_opened();
-  // Those over nodes free communicators of the MPI's: in one order on all ranks.
+  // States over several nodes free native communicators: in one order on all ranks.
   for (std::shared_ptr<CommState>& state : all) state.reset();
   end_progress();
 }
@@ -215,7 +215,7 @@ void CommState::wait_until_idle() {
   }
 }
 
-/// What lets each rank hear a word of all others.
+/// A request that gives each rank `bytes` from all others.
 Request CommState::one_of_each(std::uint64_t bytes) const {
   Request request;
   request.collective = Collective::all_gather;
@@ -243,7 +243,7 @@ bool CommState::is_large(const CallShape& shape) {
   return *std::max_element(all.begin(), all.end()) >= least;
 }
 
-/// Collective over the communicator, as attach() is.
+/// Collective over the communicator, like attach().
 void CommState::use_gpus(Handle comm, int gpu) {
   if (std::exchange(gpus_->tried, true)) return;
   std::unique_ptr<GpuStream>& stream = gpus_->stream;
@@ -257,7 +257,7 @@ void CommState::use_gpus(Handle comm, int gpu) {
   if (!has_gpus()) stream.reset();
 }
 
-/// The communicator on GPUs has one of this rank's; what lies on another goes by the host.
+/// The communicator has one GPU of this rank; buffers on another GPU are staged.
 CommState::BufferLocation CommState::location_on(int gpu) const {
   return !has_gpus() || gpus_->comm->device() == gpu ? BufferLocation::gpu
                                                      : BufferLocation::gpu_staged;
@@ -284,7 +284,7 @@ void CommState::run_on_gpus(const PackedCall& packed) {
   await_stream();
 }
 
-/// All ranks are in the call: rank 0 lets it go on, and the next once it has ended on all.
+/// All ranks are in the call: rank 0 releases it, and the next one after it has ended on all ranks.
 void CommState::run_serialized(const PackedCall& packed) {
   std::unique_lock order(gpus_->order, std::defer_lock);
   if (position_.rank == 0) order.lock();
@@ -364,7 +364,7 @@ bool CommState::run(const CollectiveArgs& args, const ServedCall& call) {
   try {
     run_or_refuse(participation, locations->all_on_gpu);
   } catch (const AgreedError& refused) {
-    // All ranks throw it, and no data has moved yet.
+    // All ranks throw it, and no data has moved.
     if (locations->any_on_gpu || is_program_error(refused)) throw;
     log(LogLevel::warn, position_.rank, text("a call is the MPI's: ", refused.what()));
     return false;
@@ -421,7 +421,7 @@ void CommState::work() {
       run_or_refuse(participation, locations.all_on_gpu);
     });
     const std::shared_ptr<CommState> owned =
-        std::move(operation.state);  // its end may come at once
+        std::move(operation.state);  // `operation` may be deleted once it has ended
     on_collective_ended(operation);
     lock.lock();
     working_ = false;
@@ -458,9 +458,9 @@ ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
   if (is_unserved(args, *entry)) return {};
   const std::optional<CallShape> shape = shape_of(args, position);
   if (!shape) return {};
-  if (position.nodes > 1 && !may_attach) return {};  // its thread would have to call the MPI
+  if (position.nodes > 1 && !may_attach) return {};  // the state's thread would have to call MPI
   const ServedLocations locations = served_locations_of(*shape, position);
-  // Whose GPUs, and where buffers lie, ranks ask each other in blocking calls alone.
+  // Ranks vote on GPU use and exchange locations in blocking calls alone.
   bool on_gpus = locations.on_gpus;
   if (on_gpus && may_attach) on_gpus = ranks_use_gpus(args.comm, *entry);
   if (on_gpus && !may_attach) on_gpus = entry->state->has_gpus();
@@ -469,7 +469,7 @@ ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
   if (entry->state == nullptr) {
     CommState* const made = attach_state(args.comm, position, kMaxAttached);
     if (made == nullptr) {
-      real().Comm_set_attr(args.comm, keyval, &forward_mark);  // ends what is known of it
+      real().Comm_set_attr(args.comm, keyval, &forward_mark);  // deletes the entry
       return {};
     }
     entry->state = made;
@@ -479,7 +479,8 @@ ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
 
 ServedCall persistent_served_call(const CollectiveArgs& args) {
   ServedCall call = served_call(args, true);
-  if (call.state == nullptr || call.state->position().nodes > 1) return {};  // as non-blocking ones
+  if (call.state == nullptr || call.state->position().nodes > 1)
+    return {};  // like non-blocking calls
   const RevocationScope revocable(args.comm, call.state);
   throw_if_revoked(args.comm);
   call.state = call.state->make_persistent_state(args, call);

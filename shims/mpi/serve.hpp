@@ -1,5 +1,5 @@
-// Whether plait serves in this process, and a communicator's state beside it. A state hangs on its
-// communicator as an attribute, so it dies with it: MPIs give a freed handle out again at once.
+// Decides which collectives plait serves, and runs them. The state of a served communicator is the
+// communicator's attribute and dies with it: MPIs reuse a freed handle at once.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -15,108 +15,108 @@
 
 namespace plait::mpi {
 
-/// Since MPI_Init, on all ranks of the job alike.
+/// Set by MPI_Init, the same on all ranks of the job.
 extern constinit std::atomic<bool> serving;
-/// It serves, or the book has the MPI's own calls (counting.hpp): collectives are looked at.
+/// Whether collectives are intercepted: plait serves, or counts native calls (counting.hpp).
 extern constinit std::atomic<bool> intercepting;
 inline bool is_intercepting() { return intercepting.load(std::memory_order_relaxed); }
 inline bool is_serving() { return serving.load(std::memory_order_relaxed); }
 
-/// After a successful MPI_Init of the program; collective over MPI_COMM_WORLD where this process
-/// is told to serve (PLAIT_MPI_HOST) or a node of the job has GPUs, and nothing else where not.
+/// Called after the program's MPI_Init. Collective over MPI_COMM_WORLD if this process serves host
+/// memory (PLAIT_MPI_HOST) or a node of the job has GPUs; else it does nothing.
 void begin_serving();
-/// Before MPI_Finalize: waits for what was begun, then ends all states.
+/// Called before MPI_Finalize: waits for started calls, then ends all states.
 void end_serving();
 
-/// A non-blocking call of the program's.
+/// A non-blocking call that plait serves.
 struct CollectiveRequest;
 
 class CommState;
 
-/// This rank's job in a call, or why it has none: then all ranks hear of that instead of the call.
-/// A rank that cannot stage a call still takes its turn in it, as the others have begun theirs.
+/// This rank's buffers in a call, or why it has none: then all ranks get that error instead of the
+/// call. A rank that cannot stage a call still takes its turn, since the others have started it.
 struct Participation {
   std::optional<PackedCall> packed;
   std::optional<Error> refusal;
-  /// Makes the job; gpu as Job has it. Throws nothing.
+  /// Packs the call; gpu as in PackedCall. Does not throw.
   void make(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position,
             int gpu) {
     refusal = attempt([&] { packed.emplace(args, shape, position, gpu); });
   }
 };
 
-/// What a call does: the state that serves it and its shape, or nothing where it passes on.
+/// How a call is served; a null state = it is forwarded to the native MPI.
 struct ServedCall {
   CommState* state = nullptr;
   CallShape shape;
-  bool on_host = true;  ///< also where all ranks' buffers are host memory
-  bool agrees = false;  ///< ranks tell each other first where their buffers lie
+  bool on_host = true;  ///< served even if all ranks' buffers are in host memory
+  bool agrees = false;  ///< ranks exchange buffer locations first
 };
 
-/// This rank in one communicator that plait serves.
+/// This rank in a communicator that plait serves.
 class CommState : public std::enable_shared_from_this<CommState> {
  public:
   CommState(Handle comm, RankPosition position) : retained_comm_(comm), position_(position) {}
   /// The program's communicator.
   const RetainedComm& retained_comm() const { return retained_comm_; }
-  /// Before ranks vote on serving: has a thread for calls that are begun, on one node. False, and
-  /// said why, where none can be had: such a call could end in no other way.
+  /// Called before ranks vote on serving, on one node: starts the thread for non-blocking calls.
+  /// Returns false and logs the reason if that fails: such calls could not end without it.
   bool begin_thread();
-  /// Once they have: before any call.
+  /// Called after the vote and before any call.
   void serve(std::unique_ptr<Communicator> comm) { comm_ = std::move(comm); }
   const RankPosition& position() const { return position_; }
-  /// Once a blocking call found all ranks' buffers on GPUs; the same on all ranks.
+  /// Returns whether a blocking call has found all ranks' buffers on GPUs; the same on all ranks.
   bool has_gpus() const { return gpus_->comm != nullptr; }
-  /// The call, after all that were begun before it; false on all ranks where it is the MPI's after
-  /// all: no rank's buffers lie on a GPU, and it was not to serve such, or a rank cannot take part.
-  /// Throws Error.
+  /// Runs the call after all calls started before it. Returns false on all ranks if the call is
+  /// native after all: no buffer is on a GPU and host memory is not served, or a rank cannot take
+  /// part. Throws Error.
   bool run(const CollectiveArgs& args, const ServedCall& call);
-  /// One of its own for a persistent call on the same communicator: ranks may start such calls in
-  /// any order. Null where the call is the MPI's after all. Throws Error.
+  /// Makes a state for a persistent call on the same communicator, since ranks may start such calls
+  /// in any order. Returns null if the call is native after all. Throws Error.
   CommState* make_persistent_state(const CollectiveArgs& args, const ServedCall& call);
-  /// Puts the call behind those begun before it; its thread runs it.
+  /// Queues the call for the state's thread.
   void begin(CollectiveRequest& operation);
-  /// All its calls end with Error(aborted), on all ranks. Any thread.
+  /// Ends all calls with Error(aborted), on all ranks. Any thread.
   void abort();
-  /// No call comes any more: ends once those begun have run.
+  /// No further call comes: the thread ends after the queued ones.
   void close();
 
  private:
-  /// Where ranks' buffers of a call lie. Ranks of one call each choose that for themselves.
+  /// The location of a rank's buffers in a call; ranks may differ.
   enum class BufferLocation : std::uint8_t { host, gpu_staged, gpu };
   struct AgreedLocations {
-    bool any_on_gpu = false, all_on_gpu = false;  ///< the latter: each as plait wants them
-    int gpu = -1;                                 ///< of this rank's
+    bool any_on_gpu = false, all_on_gpu = false;  ///< all_on_gpu: usable by engines
+    int gpu = -1;                                 ///< of this rank's buffers
   };
-  /// Ranks' engines, by a communicator on one GPU of each.
+  /// plait's communicator on one GPU of each rank.
   struct GpuEngines {
-    /// Of its own: ranks may begin calls of several communicators in different orders, and on one
-    /// stream each rank's first would wait for one that another rank has not begun.
+    /// A stream of its own: ranks may start calls of several communicators in different orders. On
+    /// a shared stream each rank's first call could wait for one that another rank has not started.
     std::unique_ptr<GpuStream> stream;
-    std::unique_ptr<Communicator> comm;  ///< see has_gpus()
+    std::unique_ptr<Communicator> comm;  ///< null unless has_gpus()
     bool tried = false;
     bool is_shared = false;  ///< by persistent requests
-    std::mutex order;        ///< among these, on rank 0
+    std::mutex order;        ///< of these calls, on rank 0
   };
   Request one_of_each(std::uint64_t bytes) const;
   AgreedLocations agree_locations(BufferLocation mine);
-  /// Ranks tell each other what they must know before a call; nothing where it is the MPI's then.
-  /// Where this rank's buffers lie as plait's engines want them, its job is made first: once all
-  /// ranks go by the engines, none can refuse.
+  /// Exchanges among ranks what they must know before a call; returns nothing if the call is
+  /// native. If engines can use this rank's buffers, packs its call first: no rank may refuse after
+  /// all ranks have agreed on the engines.
   std::optional<AgreedLocations> negotiate(const CollectiveArgs& args, const ServedCall& call,
                                            Participation& participation);
-  /// Where only own counts are known: whether the call is large enough on one of the ranks.
+  /// With own_counts: returns whether the call is large enough on any rank.
   bool is_large(const CallShape& shape);
   void use_gpus(Handle comm, int gpu);
   BufferLocation location_on(int gpu) const;
-  /// In any thread.
+  /// Any thread.
   void run_or_refuse(Participation& participation, bool all_on_gpu);
   void execute(PackedCall& packed, bool all_on_gpu);
   /// All ranks of the call throw it.
   [[noreturn]] void refuse(const Error& why);
   void run_on_gpus(const PackedCall& packed);
-  /// Ranks may start persistent calls in any order, and kernels of more than two communicators may
-  /// wait for each other on a GPU: so these run one by one, as rank 0 has it.
+  /// Runs persistent calls one by one in rank 0's order: ranks may start them in any order, and
+  /// kernels of more than two communicators may wait for each other on a GPU.
   void run_serialized(const PackedCall& packed);
   void await_stream();
   void work();
@@ -128,26 +128,27 @@ class CommState : public std::enable_shared_from_this<CommState> {
   std::shared_ptr<GpuEngines> persistent_gpus_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  CollectiveRequest* first_ = nullptr;  ///< of those that wait for their turn
+  CollectiveRequest* first_ = nullptr;  ///< queue of started calls
   CollectiveRequest* last_ = nullptr;
-  bool working_ = false;  ///< an operation runs
+  bool working_ = false;  ///< a call runs
   bool closed_ = false;
 };
 
-/// False where plait takes no call with such a message: asked first, since most calls are small.
+/// Returns false if plait serves no call of this size. Checked first, since most calls are small.
 bool may_serve(const CollectiveArgs& args);
-/// Of a call that may be. may_attach: the call is blocking, so ranks may meet in it.
+/// Decides how to serve a call that may_serve(). may_attach: the call is blocking, so its ranks may
+/// attach the communicator.
 ServedCall served_call(const CollectiveArgs& args, bool may_attach);
 
-/// Of a persistent call that may be: in the function that makes its request, which ranks may meet
-/// in. The state is the request's own, until it is given up.
+/// The same for a persistent call, in the function that makes its request, where ranks may attach.
+/// The state belongs to the request until release_state().
 ServedCall persistent_served_call(const CollectiveArgs& args);
 void release_state(CommState* state);
 
-/// Serves a blocking call; what the function returns, or nothing where the MPI is to do it.
+/// Runs a blocking call. Returns the function's result, or nothing if the native MPI must run it.
 std::optional<int> run_served(const ServedCall& call, const CollectiveArgs& args);
 
-/// How many calls plait has served in this process.
+/// Number of calls that plait has served in this process.
 extern constinit std::atomic<std::uint64_t> calls_served;
 
 }  // namespace plait::mpi

@@ -1,4 +1,4 @@
-// Reductions run on plait's types; everything else moves bytes.
+// Reductions run on plait's types; data movement runs on bytes.
 #include "shims/mpi/shape.hpp"
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 namespace plait::mpi {
 namespace {
 
-/// Open MPI's vector code saturates sums of short integers, and what is left over behind vectors
-/// wraps, as plait's do. Its small sums and its large ones are then to come from the same hand.
+/// Open MPI's vector code saturates sums of short integers. Its scalar remainder wraps, like
+/// plait's sums. Such sums stay native, so that small and large ones follow one rule.
 bool saturates(const MpiType& type, const MpiOp& op) {
   return real().abi.family == Family::open_mpi && op.op == ReduceOp::sum &&
          type.kind == TypeClass::integer && bytes_of(type.type) <= 2;
 }
 
-/// plait's type and operation of a reduction; false where it is the MPI's.
+/// Sets type and operation of a reduction; returns false if the reduction is native.
 bool set_reduction(const CollectiveArgs& args, Request& request) {
   const MpiType* type = real().abi.type(args.out_type);
   const MpiOp* op = real().abi.op(args.op);
@@ -35,7 +35,7 @@ bool set_reduction(const CollectiveArgs& args, Request& request) {
   return true;
 }
 
-/// Of a call whose parts have a count each; false where one is negative.
+/// Sets the count of each part; returns false if one is negative.
 bool set_counts(const CollectiveArgs& args, const RankPosition& position, RankPart& part,
                 Request& request) {
   part.count = 0;
@@ -61,10 +61,10 @@ bool writes_output(Collective collective, bool is_root) {
   return is_root || (collective != Collective::reduce && collective != Collective::gather);
 }
 
-/// Parts' sizes that this rank knows, in bytes, by rank.
+/// Sizes of parts in bytes by rank, as far as this rank knows them.
 struct PartSizes {
   std::vector<std::uint64_t>& bytes_by_rank;
-  /// False where it is negative, or of a type that the MPI does not know.
+  /// Returns false for a negative count or a type that the MPI does not know.
   bool set(int rank, Count count, Handle type) {
     const std::uint64_t bytes = count == 0 ? 0 : size_of(type).value_or(~std::uint64_t{0});
     if (count < 0 || bytes == ~std::uint64_t{0}) return false;
@@ -103,7 +103,7 @@ bool set_gets(const CollectiveArgs& args, const RankPosition& position, PartSize
   return sizes.set(args.root, in_place ? args.in_counts[position.rank] : args.out_count, type);
 }
 
-/// Of what only two ranks know, this rank's part; false where something is wrong with it.
+/// Sets this rank's sizes of a call with own_counts; returns false if an argument is wrong.
 bool set_own_counts(const CollectiveArgs& args, const RankPosition& position, CallShape& shape) {
   const auto ranks = static_cast<std::size_t>(position.ranks);
   shape.own = {std::vector<std::uint64_t>(ranks), std::vector<std::uint64_t>(ranks)};
@@ -118,7 +118,7 @@ bool set_own_counts(const CollectiveArgs& args, const RankPosition& position, Ca
   return !lacks(args.in, sent, args.in_type) && !lacks(args.out, got, args.out_type);
 }
 
-/// Whether this rank's pointers can be meant; the MPI says what is wrong with others.
+/// Returns whether this rank's pointers can be valid; if not, the native call reports the error.
 bool has_buffers(const CollectiveArgs& args, const RankPosition& position) {
   const bool is_root = args.root == position.rank;
   const auto lacks = [](const void* buffer, Handle type) {
@@ -137,7 +137,7 @@ std::uint64_t most_bytes(const CollectiveArgs& args) {
   const MpiType* in = real().abi.type(args.in_type);
   const MpiType* out = args.out_type == args.in_type ? in : real().abi.type(args.out_type);
   const Count count = std::max(args.in_count, args.out_count);
-  // An IN_PLACE call leaves one side's arguments open, which may be anything.
+  // In place, the arguments of one side are ignored and may be anything.
   if (args.own_counts || args.counts || in == nullptr || out == nullptr || count < 0 ||
       count > 1 << 30)
     return ~std::uint64_t{0};
@@ -201,7 +201,7 @@ bool touches_gpu_memory(const CollectiveArgs& args, const RankPosition& position
           is_device_data(args.out, args.out_type, args.out_count));
 }
 
-/// Engines take parts of one size, which normal() has found, behind each other.
+/// Engines need contiguous parts of one size; normal() turns equal counts into one count.
 int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position) {
   if (args.own_counts || !shape.request.counts.empty() || is_in_place(args.out)) return -1;
   if (args.displs && !are_contiguous(args.counts, args.displs, position.ranks)) return -1;

@@ -1,5 +1,5 @@
-// A call's arguments -> plait's request. What is chosen goes by what all ranks have alike
-// (collective, root, operation, bytes), never by what only this rank has (its layout in memory).
+// Converts a call's arguments to plait's request. Decisions depend on what all ranks share
+// (collective, root, operation, bytes), never on this rank's layout in memory.
 #pragma once
 #include <optional>
 
@@ -9,11 +9,11 @@
 
 namespace plait::mpi {
 
-/// What all ranks of a call find alike, but for what `own` holds.
+/// A call as all ranks see it, except `own`.
 struct CallShape {
   Request request;
-  std::uint64_t part_bytes = 0;  ///< of one rank's part, the largest; by own counts of this rank's
-  OwnCounts own;                 ///< bytes; empty where the request says all
+  std::uint64_t part_bytes = 0;  ///< of the largest part; with own_counts, of this rank's part
+  OwnCounts own;                 ///< in bytes; empty without own_counts
   bool has_own_counts() const { return !own.sends.empty(); }
 };
 std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes);
@@ -22,21 +22,21 @@ std::uint64_t sum_of(const std::vector<std::uint64_t>& sizes);
 struct RankPosition {
   int rank = 0;
   int ranks = 0;
-  int nodes = 1;  ///< that its ranks are on, as all of them know
+  int nodes = 1;  ///< number of nodes of its ranks, the same on all ranks
 };
 
-/// Whether all ranks' parts are one message, and not parts of one.
+/// Returns whether each rank's part is the whole message.
 inline bool is_whole(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::broadcast;
 }
-/// The message of a call whose parts have so many elements each.
+/// Returns the message bytes of a call whose parts have `count` elements.
 inline std::uint64_t message_of(Collective collective, Count count, std::uint64_t element,
                                 int ranks) {
   const auto parts = static_cast<std::uint64_t>(is_whole(collective) ? 1 : ranks);
   return static_cast<std::uint64_t>(count) * element * parts;
 }
-/// The type and count of one rank's part that this rank knows.
+/// Type and count of one rank's part, as far as this rank knows them.
 struct RankPart {
   Handle type;
   Count count;
@@ -50,17 +50,17 @@ struct RankPart {
   return by_input ? RankPart{args.in_type, args.in_count} : RankPart{args.out_type, args.out_count};
 }
 
-/// No message of the call is larger; ~0 where that takes a closer look.
+/// Returns an upper bound of the call's message bytes; ~0 if that takes a closer look.
 std::uint64_t most_bytes(const CollectiveArgs& args);
-/// The message of a call whose parts are alike, as all ranks find it; 0 where it is wrong.
+/// Returns the message bytes of a call with equal parts, the same on all ranks; 0 = wrong call.
 std::uint64_t even_bytes(const CollectiveArgs& args, const RankPosition& position);
-/// Nothing where the call must pass on: it is empty, wrong, or not plait's. By own counts a rank's
-/// part may be empty, and the call is not.
+/// Returns nothing if the call must be forwarded: it is empty, wrong, or not plait's. With
+/// own_counts a rank's part may be empty without the call being so.
 std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition& position);
 
-/// Whether any of the data that this rank reads or writes lie on a GPU.
+/// Returns whether this rank reads or writes GPU memory in the call.
 bool touches_gpu_memory(const CollectiveArgs& args, const RankPosition& position);
-/// The GPU that all buffers of this rank lie on, each as plait wants it; -1 where one does not.
+/// Returns the GPU of all buffers of this rank, if engines can use them; else -1.
 int gpu_of_call(const CollectiveArgs& args, const CallShape& shape, const RankPosition& position);
 
 }  // namespace plait::mpi

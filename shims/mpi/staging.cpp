@@ -1,5 +1,5 @@
-// Twins hold what a call reads before it begins. After it, only what it wrote goes back: the gaps
-// between are the program's, whose kernels may be at work there.
+// Fills staging buffers before a call, and copies back only what the call wrote: the gaps belong to
+// the program, whose kernels may write to them.
 #include "shims/mpi/staging.hpp"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace plait::mpi {
 namespace {
 
-/// Between groups, the parts are the other group's, and the root is told by what it passes for it.
+/// In an intercommunicator, parts are the remote group's, and the root passes MPI_ROOT.
 StagingRank staging_rank_of(const CollectiveArgs& args) {
   int inter = 0;
   StagingRank rank_here;
@@ -40,7 +40,7 @@ ByteRange span_of(const std::vector<TypedRange>& ranges) {
   return span;
 }
 
-/// False where all that the buffer's data can lie on is host memory, as most do.
+/// Returns false if all data of the buffer must be in host memory, as most are.
 bool may_reach_gpu(const void* buffer, Handle type) {
   if (is_in_place(buffer)) return false;
   return gpu_of(buffer) >= 0 || (uses_gpus() && real().abi.type(type) == nullptr);
@@ -51,7 +51,7 @@ bool may_reach_gpu(const PartsBuffer& parts) {
   return !is_in_place(parts.buffer) && uses_gpus();
 }
 
-/// Where all parts lie. Throws as that of one.
+/// Locates the data of all parts. Throws split_data() if they are split.
 DataLocation data_location(const PartsBuffer& parts, const std::vector<TypedRange>& ranges) {
   if (!may_reach_gpu(parts)) return {};
   std::optional<DataLocation> all;
@@ -88,9 +88,9 @@ CallStaging::StagedArgument* CallStaging::stage_argument(const DataLocation& whe
                                                          const void* buffer, ByteRange span,
                                                          bool is_input, bool read,
                                                          const Pieces& pieces, bool is_pinned) {
-  // Nothing is read or written there: the place may be another buffer's, with a twin of its own.
+  // Nothing is read or written: the address may be another buffer's, with its own staging buffer.
   if (where.gpu < 0 || span.bytes == 0) return nullptr;
-  // Between parts there may be much, which is not to be pinned.
+  // Gaps between parts may be large, so such a buffer is not pinned.
   StagingBuffer staging_buffer(where.gpu, buffer, span, is_pinned && !where.in_parts);
   StagedArgument& one =
       buffers_.emplace_back(StagedArgument{std::move(staging_buffer), is_input, read, {}, {}, {}});
@@ -136,7 +136,7 @@ void CallStaging::add_received(void* buffer, Handle type, Count count, bool is_p
   if (one != nullptr) one->received.emplace(Received{RetainedLayout(layout_of(type)), count});
 }
 
-/// The first rank's output of some scans is nobody's.
+/// The output of some scans is undefined on the first rank.
 void CallStaging::add_scan(const void* in, void* out, Handle type, Count count) {
   add_input(in, type, count);
   add_output(out, type, count, false);

@@ -1,5 +1,5 @@
-// Device memory where the MPI, or plait's CPU ranks, do the work: each buffer that lies on a GPU
-// has a twin in pinned host memory, which the call gets in its place.
+// Stages GPU memory for calls that the native MPI or plait's CPU ranks run: each buffer on a GPU
+// gets a staging buffer in pinned host memory.
 #pragma once
 #include <optional>
 #include <type_traits>
@@ -10,21 +10,21 @@
 
 namespace plait::mpi {
 
-/// Elements of a buffer that lie in a row, from so many bytes behind its address on.
+/// Contiguous elements of a buffer, from `at` bytes after its address on.
 struct TypedRange {
   std::intptr_t at;
   Count count;
   Handle type;
 };
 
-/// A buffer of a call that has a part of it for each of several ranks.
+/// A buffer with one part for each rank or neighbour.
 struct PartsBuffer {
   const void* buffer;
-  Count count;  ///< of each, where `counts` is empty
+  Count count;  ///< per part, if `counts` is null
   Handle type;
-  CountArray counts{}, displs{};  ///< of each; places by the type's extent, with `types` by bytes
-  const void* types = nullptr;    ///< of each, where `type` is not that of all
-  bool is_one = false;            ///< the same part is for all
+  CountArray counts{}, displs{};  ///< per part; displs in extents, with `types` in bytes
+  const void* types = nullptr;    ///< per part, if they differ
+  bool is_one = false;            ///< one part for all
   static PartsBuffer one(const void* buffer, Count count, Handle type) {
     return {buffer, count, type, {}, {}, nullptr, true};
   }
@@ -41,36 +41,37 @@ struct PartsBuffer {
   std::vector<TypedRange> ranges(int ranks) const;
 };
 
-/// A collective's communicator as its buffers are laid out by it.
+/// The rank and the number of parts by which a collective's buffers are laid out.
 struct StagingRank {
-  int ranks = 0;  ///< that a buffer has parts for; between groups, of the other group
-  int rank = 0;   ///< this one
+  int ranks = 0;  ///< parts of a buffer; for an intercommunicator, of the remote group
+  int rank = 0;   ///< this rank
   bool is_root = false;
 };
 
 class CallStaging {
  public:
-  /// A buffer that the call reads `count` elements of; a twin of it is made where it lies on a GPU.
+  /// Adds a buffer of which the call reads `count` elements.
   void add_input(const void* buffer, Handle type, Count count);
-  /// One that it writes; where it may write less than all, the twin holds first what was there.
+  /// Adds a buffer that the call writes. whole: it writes all of it; else the staging buffer first
+  /// gets the present content.
   void add_output(void* buffer, Handle type, Count count, bool whole);
-  /// Where a message goes, of which only its status says how much was written.
+  /// Adds a receive buffer; the status says how much was written.
   void add_received(void* buffer, Handle type, Count count, bool is_pinned);
   void add_scan(const void* in, void* out, Handle type, Count count);
-  /// What goes to each rank of a communicator, or of the other group, and what comes from each.
+  /// Adds the parts sent to and received from each rank, or each rank of the remote group.
   void add_of_ranks(Handle comm, const PartsBuffer& in, const PartsBuffer& out);
-  /// The same of a process's neighbours.
+  /// The same for neighbours.
   void add_of_neighbours(Handle comm, const PartsBuffer& in, const PartsBuffer& out);
-  /// Bytes in a row on a GPU; the host memory that stands for them.
+  /// Stages contiguous bytes of a GPU; returns their host address.
   std::byte* add_bytes(int gpu, const void* buffer, std::uint64_t bytes, bool reads,
                        ByteRange written);
-  /// Those of a collective that this rank's part in it reads and writes. Without `seat` the MPI is
-  /// asked about the communicator, which the program may have freed where the call is persistent.
+  /// Adds the buffers that this rank reads and writes in a collective. Without `rank_here` it asks
+  /// the MPI about the communicator, which the program may have freed if the call is persistent.
   void add(const CollectiveArgs& args);
   void add(const CollectiveArgs& args, const StagingRank& rank_here);
 
   bool is_empty() const { return buffers_.empty(); }
-  /// The same arguments, with twins' memory in the place of the GPU's; others as they are.
+  /// Returns the staging buffer's address for a buffer on a GPU; other arguments unchanged.
   template <class T>
   T substitute(T argument) const {
     if constexpr (std::is_same_v<T, const void*> || std::is_same_v<T, void*>)
@@ -78,10 +79,9 @@ class CallStaging {
     else
       return argument;
   }
-  /// Once more, for a call that is made again: twins hold what it reads.
+  /// Fills the staging buffers again, for another start.
   void fetch();
-  /// Puts what was written into the GPUs' memory, of a message the bytes that were received.
-  /// After the call has ended well.
+  /// Copies what a successful call wrote to the GPUs; of a message, the first `received` bytes.
   void put_back(std::uint64_t received = 0);
 
  private:
@@ -93,14 +93,14 @@ class CallStaging {
     StagingBuffer staging_buffer;
     bool is_input;
     bool read;                     ///< before the call
-    std::vector<ByteRange> parts;  ///< what is read where that lies in parts; else all of it
+    std::vector<ByteRange> parts;  ///< ranges to read; empty = all
     std::vector<ByteRange> written;
     std::optional<Received> received;
   };
-  /// By MPI_BOTTOM an input and an output are one address.
+  /// With MPI_BOTTOM an input and an output may have one address.
   const void* found(const void* argument, bool is_input) const;
-  /// A new twin of what lies on a GPU, which pieces(list) adds the data of to a list; null where
-  /// all lie in host memory.
+  /// Adds a staging buffer, whose data ranges pieces(list) appends to a list; null if all data are
+  /// in host memory.
   template <class Pieces>
   StagedArgument* stage_argument(const DataLocation& where, const void* buffer, ByteRange span,
                                  bool is_input, bool read, const Pieces& pieces,

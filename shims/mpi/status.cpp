@@ -1,4 +1,4 @@
-// A status, as each MPI lays it out -> what the drop-in has to know of it.
+// Accesses MPI_Status by the offsets of the MPI's ABI.
 #include "shims/mpi/status.hpp"
 
 #include <cstddef>
@@ -32,7 +32,8 @@ int error_class(int code) {
   return code != 0 && real().Error_class(code, &found) == 0 ? found : code;
 }
 
-/// Functions that stop at an error may leave statuses as they are.
+/// A function that stops at an error may leave statuses unchanged, so their errors start as
+/// pending.
 Statuses::Statuses(void* given, int count, bool needed) : all_(given) {
   if (!needed || count <= 0 || (given != nullptr && given != real().abi.status_ignore)) return;
   if (count > 1)

@@ -1,4 +1,4 @@
-// What a status says, in each MPI's form.
+// Reads and writes MPI_Status, whose layout depends on the MPI.
 #pragma once
 #include <array>
 #include <vector>
@@ -8,15 +8,15 @@
 namespace plait::mpi {
 
 int status_bytes();
-/// 0 of a receive that was cancelled, and of a status that is ignored.
+/// Returns 0 for a cancelled receive and for an ignored status.
 std::uint64_t received_bytes(const void* status);
 void set_received_bytes(void* status, std::uint64_t bytes);
-/// Its MPI_ERROR, which functions for several requests set.
+/// MPI_ERROR, which functions for several requests set.
 int& error_in(void* status);
 int error_class(int code);
 
-/// The statuses that a function of the MPI fills: the program's, or own ones where it ignores them
-/// and the drop-in has to know.
+/// The statuses that a native function fills: the program's, or own ones if the program ignores
+/// them and the drop-in needs them.
 class Statuses {
  public:
   Statuses(void* given, int count, bool needed);
