@@ -20,11 +20,12 @@ void wait_for_all_ranks(Handle comm, double warn_after_s) {
     if (has_warned || now_ns() < warn_ns) continue;
     int rank = -1;
     real().Comm_rank(comm, &rank);
-    warn_unasked(rank, text("MPI_Init has waited ", warn_after_s,
-                            " s for ranks that have not come to libplait_mpi.so: does each rank of "
-                            "this job run with the drop-in? One without it (a container that lacks "
-                            "the file: \"cannot be preloaded: ignored\") never comes, and the job "
-                            "stands still (docs/mpi.md)"));
+    warn_unasked(rank,
+                 text("MPI_Init has waited ", warn_after_s,
+                      " s for ranks that have not reached libplait_mpi.so: does each rank of "
+                      "this job run with the drop-in? A rank without it (a container that lacks "
+                      "the file: \"cannot be preloaded: ignored\") never arrives, and the job "
+                      "hangs (docs/mpi.md)"));
     has_warned = true;
   }
 }

@@ -125,7 +125,7 @@ void read_settings(MpiSettings& found) {
     found.node_size = env.node_size;
     found.min_bytes_is_set = env.has("PLAIT_MIN_BYTES");
   } catch (const std::exception& error) {
-    warn_unasked(-1, text("MPI calls pass on: ", error.what()));
+    warn_unasked(-1, text("all MPI calls are native: ", error.what()));
     found.broken = true;
   }
 }
@@ -229,7 +229,7 @@ std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options)
     const bool on_gpus = options.device != kNoDevice;
     log(LogLevel::warn, options.rank,
         text(on_gpus ? "device memory of a communicator is staged: "
-                     : "a communicator stays with the MPI: ",
+                     : "a communicator stays native: ",
              error.what()));
     return nullptr;
   }
@@ -244,12 +244,12 @@ std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& 
   const bool lost = fault_in(real().abi.world) != 0;
   if (lost)
     log(LogLevel::warn, position.rank,
-        "a communicator over nodes stays with the MPI: the job has lost ranks");
+        "a communicator over several nodes stays native: the job has lost ranks");
   if (!all_of(can && !lost, comm)) return nullptr;
   try {
     options.transport = transport_on(comm, position.rank, position.ranks);
   } catch (const std::exception& error) {
-    log(LogLevel::warn, position.rank, text("a communicator stays with the MPI: ", error.what()));
+    log(LogLevel::warn, position.rank, text("a communicator stays native: ", error.what()));
   }
   if (!all_of(options.transport != nullptr, comm)) return nullptr;
   options.node = text(settings().node);
@@ -259,21 +259,20 @@ std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& 
 /// Broadcasts rank 0's socket path over the communicator itself; fails on all ranks if one failed
 /// (links.hpp).
 std::string exchange_path(Handle comm, const RankPosition& position, std::optional<Error> failure,
-                          const std::string& hash) {
-  std::array<char, 128> shown{};  // a socket path has at most 107 bytes
-  if (hash.size() < shown.size())
-    std::memcpy(shown.data(), hash.data(), hash.size());
+                          const std::string& path) {
+  std::array<char, 128> buffer{};  // a socket path has at most 107 bytes
+  if (path.size() < buffer.size())
+    std::memcpy(buffer.data(), path.data(), path.size());
   else if (!failure)
-    failure = Error(ErrorCode::invalid_argument, text("a path too long for a socket: ", hash));
+    failure = Error(ErrorCode::invalid_argument, text("path too long for a socket: ", path));
   if (failure)
-    log(LogLevel::warn, position.rank,
-        text("a communicator stays with the MPI: ", failure->what()));
+    log(LogLevel::warn, position.rank, text("a communicator stays native: ", failure->what()));
   const bool all_can = all_of(!failure, comm);
   if (!all_can && failure) throw AgreedError(failure->code(), reason_of(*failure));
-  if (!all_can) throw AgreedError(ErrorCode::aborted, "another rank cannot meet the others");
+  if (!all_can) throw AgreedError(ErrorCode::aborted, "another rank cannot join");
   const int code =
-      real().small.Bcast(shown.data(), static_cast<int>(shown.size()), real().abi.byte, 0, comm);
-  return code == 0 ? shown.data() : "";
+      real().small.Bcast(buffer.data(), static_cast<int>(buffer.size()), real().abi.byte, 0, comm);
+  return code == 0 ? buffer.data() : "";
 }
 
 /// Attaches ranks of one node and of one MPI_COMM_WORLD (can_attach).
@@ -284,8 +283,8 @@ std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& po
   Links links;
   try {
     links = link_ranks(position.rank, position.ranks,
-                       [&](const auto& failure, const std::string& hash) {
-                         return exchange_path(comm, position, failure, hash);
+                       [&](const auto& failure, const std::string& path) {
+                         return exchange_path(comm, position, failure, path);
                        });
   } catch (const AgreedError&) {  // each rank has logged its reason
     return nullptr;
@@ -311,10 +310,11 @@ bool agreed_to_serve() {
   read_settings(mine);
   if (!is_everywhere()) {
     if (mine.disabled || (!mine.host && !sees_gpus())) return false;
-    warn_unasked(-1,
-                 "MPI calls pass on: this job has several nodes, and Open MPI starts the others' "
-                 "ranks without the drop-in; set OMPI_MCA_mca_base_env_list to "
-                 "\"LD_PRELOAD;PLAIT_MPI_HOST\" (docs/mpi.md)");
+    warn_unasked(
+        -1,
+        "all MPI calls are native: this job has several nodes, and Open MPI starts ranks on "
+        "other nodes without the drop-in; set OMPI_MCA_mca_base_env_list to "
+        "\"LD_PRELOAD;PLAIT_MPI_HOST\" (docs/mpi.md)");
     return false;
   }
   const Handle world = real().abi.world;
@@ -330,7 +330,8 @@ bool agreed_to_serve() {
   const auto [lowest, least_negated, whole, blind] =
       min_over_ranks(std::array{hash, -hash, mine.broken ? 0 : 1, sees_gpus() ? 0 : 1}, world);
   if (lowest != -least_negated || whole == 0) {
-    warn_unasked(-1, "MPI calls pass on: PLAIT_ variables differ between ranks, or are wrong");
+    warn_unasked(-1,
+                 "all MPI calls are native: PLAIT_ variables differ between ranks or are invalid");
     return false;
   }
   if (mine.disabled) return false;

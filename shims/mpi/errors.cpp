@@ -173,8 +173,8 @@ int fault_in(Handle comm) {
 void throw_if_revoked(Handle comm) {
   if (!is_revoked(comm)) return;
   throw Error(ErrorCode::aborted,
-              "wanted a communicator for this call, found that the program has revoked it "
-              "(MPIX_Comm_revoke); go on with one of MPIX_Comm_shrink");
+              "the program has revoked this communicator (MPIX_Comm_revoke): use one that "
+              "MPIX_Comm_shrink makes");
 }
 
 RetainedComm::RetainedComm(Handle comm) {

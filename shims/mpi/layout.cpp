@@ -24,8 +24,8 @@ void require(int code, const char* function) {
   std::array<char, 1024> words{};  // MPI_MAX_ERROR_STRING is 512 or less
   int length = 0;
   if (real().Error_string(code, words.data(), &length) != 0) words[0] = '\0';
-  throw Error(ErrorCode::unsupported, text("wanted the data of a datatype by ", function,
-                                           ", found error ", code, ": ", words.data()));
+  throw Error(ErrorCode::unsupported, text(function, " failed on a datatype of the program: error ",
+                                           code, ": ", words.data()));
 }
 
 /// A type of `bytes` contiguous bytes, which may exceed an int.
@@ -250,10 +250,10 @@ std::vector<ByteRange> pieces_of_one(const Layout& layout, std::uint64_t bytes) 
     marks.resize(layout.bytes, std::byte{2});
     map.resize(span.bytes);
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::out_of_memory,
-                text("wanted ", layout.bytes + span.bytes,
-                     " bytes to find where the data of one element of a datatype lie in device "
-                     "memory, found no such memory: use more and smaller elements"));
+    throw Error(
+        ErrorCode::out_of_memory,
+        text("no host memory to locate the data of a datatype in device memory: wanted ",
+             layout.bytes + span.bytes, " bytes for one element; use more and smaller elements"));
   }
   std::fill_n(marks.begin(), bytes, std::byte{1});
   unpack(marks.data(), 1, layout, map.data() - span.at);
@@ -308,8 +308,8 @@ Layout layout_of(Handle type) {
 
 Error split_data() {
   return Error(ErrorCode::unsupported,
-               "wanted a buffer's data all in host memory or all on one GPU, found some of them "
-               "elsewhere by a derived datatype: pass what lies on a GPU by a call of its own");
+               "a buffer's data must be all in host memory or all on one GPU, found a derived "
+               "datatype that reaches both: pass the data on a GPU in a call of their own");
 }
 
 DataLocation data_location(const void* buffer, Handle type, Count count) {

@@ -59,8 +59,8 @@ const T* only_at_root(const T* numbers, int root, Handle comm) {
 
 /// Reports that the MPI lacks the function.
 [[gnu::cold, gnu::noinline]] inline int report_missing(Handle comm) {
-  return report(comm, Error(ErrorCode::unsupported, text("wanted an MPI with this function, and ",
-                                                         real().path, " has none of this name")));
+  return report(comm, Error(ErrorCode::unsupported, text("this function is missing in ",
+                                                         real().path, ": use an MPI that has it")));
 }
 
 /// Calls a function that not every MPI has; a tail call becomes a jump.
@@ -83,9 +83,9 @@ int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf
     if (narrowed.fits())
       return std::apply([&](auto... given) { return call_or_report(small, comm, given...); },
                         converted);
-    return report(comm, Error(ErrorCode::unsupported,
-                              text("wanted counts that fit into an int, since ", real().path,
-                                   " has no functions for larger ones")));
+    return report(
+        comm, Error(ErrorCode::unsupported, text("counts larger than an int are not supported by ",
+                                                 real().path, ", which has no _c functions")));
   });
 }
 

@@ -42,8 +42,8 @@ const RealMpi* load() {
   Loaded found = find_loaded();
   if (found.library == nullptr) {
     std::fputs(
-        "plait: a function of MPI was called, and no MPI library is loaded; programs linked "
-        "to a static MPI cannot run with libplait_mpi.so preloaded\n",
+        "plait: an MPI function was called, but no MPI library is loaded; a program linked to a "
+        "static MPI cannot run with libplait_mpi.so preloaded\n",
         stderr);
     std::abort();
   }

@@ -34,9 +34,9 @@ std::uint64_t bytes_of(Count count, Handle type) {
 std::optional<Error> lost(int node_rank, const RetainedComm& comm) {
   if (comm.is_revoked())
     return Error(ErrorCode::aborted,
-                 "wanted a message's end, found that the program has revoked its communicator");
+                 "message cannot complete: the program has revoked its communicator");
   if (!has_ended(node_rank)) return std::nullopt;
-  return Error(ErrorCode::peer_lost, text("wanted a message's end, found that the process of rank ",
+  return Error(ErrorCode::peer_lost, text("message cannot complete: the process of rank ",
                                           node_rank, " of this node has ended"));
 }
 
@@ -170,8 +170,7 @@ class Tokens {
     const Abi& abi = real().abi;
     if (real().small_p2p.Recv_init(nullptr, 0, abi.byte, 0, tag, comm_, &request) != 0)
       throw Error(ErrorCode::unsupported,
-                  text("wanted one more persistent receive, found that the MPI refuses it: ", tag,
-                       " others exist; free some"));
+                  text("the MPI refuses one more persistent request: ", tag, " exist; free some"));
     return abi.at(&request, 0);
   }
   void send(int tag) const {
@@ -290,9 +289,10 @@ struct PersistentCall final : PendingRequest, TokenRequest {
 };
 
 Error cannot_read(int process) {
-  return Error(ErrorCode::peer_lost,
-               text("wanted a message of process ", process,
-                    ", found that its memory cannot be read: it has ended, or was out of memory"));
+  return Error(
+      ErrorCode::peer_lost,
+      text("memory of process ", process,
+           ", which sent a message, cannot be read: the process has ended or is out of memory"));
 }
 
 }  // namespace

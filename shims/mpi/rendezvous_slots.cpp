@@ -195,7 +195,7 @@ void begin_rendezvous(bool can) {
     return;
   node_comm = real().abi.at(&node_comm, 0);
   if (!bootstrap_node(node_comm, rank))
-    log(LogLevel::info, rank, "messages between the ranks of this node are the MPI's");
+    log(LogLevel::info, rank, "messages between the ranks of this node are native");
   real().Comm_free(&node_comm);
   real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
   rendezvous_enabled.store(true);
@@ -272,9 +272,8 @@ MessageSlot& slot_of(int to, unsigned slot) { return slot_between(node_state().r
 RtsHeader rts_header(int to, unsigned slot) { return header_between(node_state().rank, to, slot); }
 
 Error abandoned_error(int from) {
-  return Error(ErrorCode::aborted, text("wanted a message of rank ", from,
-                                        " of this node, found that the rank has given it up, "
-                                        "since the communicator has been revoked"));
+  return Error(ErrorCode::aborted, text("message abandoned by rank ", from,
+                                        " of this node: its communicator has been revoked"));
 }
 
 MessageSlot* find_slot(const RtsHeader& header) {

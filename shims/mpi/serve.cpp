@@ -366,7 +366,8 @@ bool CommState::run(const CollectiveArgs& args, const ServedCall& call) {
   } catch (const AgreedError& refused) {
     // All ranks throw it, and no data has moved.
     if (locations->any_on_gpu || is_program_error(refused)) throw;
-    log(LogLevel::warn, position_.rank, text("a call is the MPI's: ", refused.what()));
+    log(LogLevel::warn, position_.rank,
+        text("a call is forwarded to the native MPI: ", refused.what()));
     return false;
   }
   participation.packed->end();
@@ -385,9 +386,8 @@ bool CommState::begin_thread() {
   if (!missed) return true;
   comm_states().threads.fetch_sub(1);
   log(LogLevel::warn, position_.rank,
-      text("a communicator stays with the MPI: wanted a thread for non-blocking calls, found that "
-           "none can be had (",
-           reason_of(*missed), "); raise the limit of processes or memory (ulimit -u, -v)"));
+      text("a communicator stays native: no thread for non-blocking calls (", reason_of(*missed),
+           "); raise the limit of processes or memory (ulimit -u, -v)"));
   return false;
 }
 
