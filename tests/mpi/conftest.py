@@ -1,4 +1,4 @@
-"""Fixtures of the tests under MPI; those that need one are skipped where there is none."""
+"""Fixtures of the MPI tests; without an MPI they skip."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
 
 @pytest.fixture(scope="session")
 def drop_in() -> Path:
-    """The newest libplait_mpi.so of a build, but for sanitized ones (MPI_SHIM names another)."""
+    """The newest libplait_mpi.so of a build without sanitizers; MPI_SHIM overrides it."""
     if named := os.environ.get("MPI_SHIM"):
         return Path(named)
     built = ROOT.glob("build/*/shims/libplait_mpi.so")

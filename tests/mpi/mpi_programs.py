@@ -21,7 +21,7 @@ PROGRAMS = ROOT / "tests" / "mpi" / "programs"
 EVERYTHING = (
     "all_reduce,reduce,reduce_scatter,broadcast,all_gather,all_to_all,gather,scatter,send_recv"
 )
-# What lets more ranks than cores, and root, run; MPICH's ranks would otherwise spin.
+# Allows root, and more ranks than cores; keeps MPICH's ranks from spinning.
 QUIET = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -81,7 +81,7 @@ def compiled(mpi: Mpi, folder: Path, name: str, sources: list[str], *flags: str)
 
 
 def environment(drop_in: Path | None, **settings: str) -> dict[str, str]:
-    """A plain one, in which the drop-in takes host memory of every size."""
+    """An environment in which the drop-in serves host memory of every size."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PLAIT_")}
     env = {**kept, **QUIET}
     if drop_in is not None:
@@ -110,13 +110,13 @@ def launched(
 
 
 def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    """Each rank's line, in order of ranks; every rank must have ended well."""
+    """Each rank's line, by rank; every rank must have succeeded."""
     assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     return rows_of(done)
 
 
 def rows_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    """The same of ranks of which some may have ended otherwise."""
+    """The same if some ranks may have failed."""
     found = [json.loads(row) for row in re.findall(r'\{"rank"[^{}]*\}', done.stdout)]
     return sorted(found, key=lambda row: int(row["rank"]))
 

@@ -1,4 +1,4 @@
-"""The drop-in under the MPIs of this machine, by programs of plait's own."""
+"""The drop-in under the MPIs of this machine, with the programs of tests/mpi/programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_random_calls_over_random_communicators(mpi, drop_in, folder, ranks, see
     command = [str(program), str(seed), str(rounds)]
     found = rows(launched(mpi, ranks, command, environment(drop_in), 120 + rounds))
     assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
-    least = 4 if SCALE >= 1 else 8  # the share of a few rounds varies
+    least = 4 if SCALE >= 1 else 8  # with few rounds the share varies
     assert sum(row["served"] for row in found) > sum(row["calls"] for row in found) / least, found
 
 
@@ -85,7 +85,7 @@ MESSAGES = {
 
 
 def moves_messages(mpi) -> bool:
-    """Neither MPICH 4.0 nor the standard ABI lets plait's messages go on in the MPI's own calls."""
+    """Whether the MPI has a progress hook for rendezvous; MPICH 4.0 and the standard ABI lack it."""
     return mpi.name != "mpich" and not mpi.name.startswith("mpich abi")
 
 
@@ -140,17 +140,17 @@ def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
     least = {"PLAIT_MIN_BYTES": "16K"} if large else {}
     found = run_messages(name, ranks, on_gpus, **least)
     assert [row["wrong"] for row in found] == [0] * ranks
-    # MPICH's way to let messages go on is not for threads that call at once.
+    # MPICH's progress hook does not work with concurrent threads.
     if name == "rings" and moves_messages(mpi):  # persistent sends too
         assert [row["served"] for row in found] == [90] * ranks
     if name == "standing":
-        return  # of messages too small to be plait's
+        return  # its messages are too small for rendezvous
     moves = moves_messages(mpi) and (name != "threads" or "mpich" not in mpi.name)
     assert (found[1]["served"] > 0) == moves, found
 
 
 def opened_at_the_end(found: list[dict[str, int]]) -> list[int]:
-    """How many of others' allocations each rank has open before MPI_Finalize; after it, none."""
+    """Allocations of other ranks that each rank has open before MPI_Finalize; after it, none."""
     assert all(row["wrong"] == 0 and row["left"] == 0 for row in found), found
     return [row["open"] for row in found]
 
@@ -234,7 +234,7 @@ def test_an_element_of_more_than_2_gib(mpi, drop_in, folder):
 
 @pytest.mark.parametrize("name", ["even_sums", "even_parts"])
 def test_parts_of_one_size_are_for_the_engines(mpi, drop_in, folder, played_gpu, name):
-    """The played GPU has none, which is said where ranks set out to use them."""
+    """The emulated GPU has no engines, which a warning says when ranks try to use them."""
     program = compiled(mpi, folder, "staged", ["staged.cpp"])
     env = environment(drop_in, TEST_LIBCUDA=played_gpu, PLAIT_DEBUG="WARN")
     done = launched(mpi, 2, [str(program), name], env)
@@ -283,7 +283,8 @@ def test_persistent_collectives(mpi, drop_in, folder, played_gpu, device_memory)
     env = environment(drop_in, **({"TEST_LIBCUDA": played_gpu} if device_memory else {}))
     found = rows(launched(mpi, 3, command, env, 120))
     assert len(found) == 3 and all(row["wrong"] == 0 for row in found), found
-    # Of a round three of plait's requests and a blocking call, three times; of 60 requests 47.
+    # 12 a round: three requests and a blocking call, three times. 48: a blocking call and 47 of 60
+    # requests.
     assert [row["served"] for row in found] == [48 + 12 * rounds] * 3, found
 
 
@@ -322,7 +323,7 @@ def test_case(run_case, name):
 
 
 def test_sums_of_floats_take_one_order_from_the_first_call_on(run_case):
-    """MPICH's own take another from the fifth call on."""
+    """MPICH's own sums change their order with the fifth call."""
     found = rows(run_case("one_order", ranks=4))
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 36)] * 4
 
@@ -333,7 +334,7 @@ def test_a_nan_is_the_largest_and_the_least_on_all_ranks(run_case):
 
 
 def test_sums_that_overflow_are_alike_in_small_calls_and_large_ones(mpi, run_case):
-    """Open MPI's vector code saturates sums of 8 and 16 bits, so all of these are its own."""
+    """Open MPI's vector code saturates sums of 8 and 16 bits, so these stay native."""
     found = rows(run_case("narrow_integers", PLAIT_MIN_BYTES="64K"))
     served = 4 if "openmpi" in mpi.name else 12
     assert [(row["wrong"], row["served"]) for row in found] == [(0, served)] * 2
@@ -373,7 +374,7 @@ def test_ranks_that_wait_hear_what_ulfm_says(mpi, run_errors, how, call):
     if mpi.name != "openmpi of make":
         pytest.skip("wanted an MPI with ULFM: Open MPI 5")
     done = run_errors(how, call, ranks=3, options=("--with-ft", "ulfm"))
-    found = rows_of(done)  # the launcher's status is of the killed rank
+    found = rows_of(done)  # the launcher returns the killed rank's status
     left = 3 if how == "revoked" else 2
     assert [row["wrong"] for row in found] == [0] * left, done.stderr[-2000:]
 
@@ -436,7 +437,7 @@ def test_a_rank_that_ends_amid_random_calls_ends_the_job(mpi, drop_in, folder, h
 
 
 def running_with(settings: dict[str, str], patience_s: float = 5) -> list[str]:
-    """Processes that still have these in their environment after a while."""
+    """Processes whose environment still has these settings after `patience_s`."""
     words = [f"{key}={value}".encode() for key, value in settings.items()]
     deadline = time.monotonic() + patience_s
     while True:
@@ -447,7 +448,7 @@ def running_with(settings: dict[str, str], patience_s: float = 5) -> list[str]:
                     found.append(
                         (page.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                     )
-            except OSError:  # it has just ended
+            except OSError:  # the process has just ended
                 continue
         if not found or time.monotonic() > deadline:
             return found
@@ -470,7 +471,7 @@ LACKING = [
 @pytest.fixture
 def run_faults(mpi, drop_in, folder):
     if os.environ.get("SHIM_RUNTIME"):
-        pytest.skip("a sanitizer stands before the same functions of the C library")
+        pytest.skip("a sanitizer replaces the same functions of the C library")
 
     def run(name: str, ranks: int, at_rank: int, **settings: str):
         program = compiled(mpi, folder, "faults", ["faults.cpp"], "-rdynamic")
@@ -495,7 +496,7 @@ def test_one_rank_of_several_nodes_lacks_what_plait_needs(run_faults, name, at_r
     run_faults(name, 4, at_rank, PLAIT_NODE_SIZE="2")
 
 
-# Worlds of one rank beside others of several, and worlds that serve other calls than each other.
+# Worlds of different sizes, and worlds that serve different calls.
 SPAWNED = {
     "1 parent, 2 children": (1, 2, ""),
     "2 parents, 1 child": (2, 1, ""),
@@ -513,7 +514,7 @@ def test_ranks_of_two_worlds_in_one_communicator(mpi, drop_in, folder, played_gp
     gpu = {"TEST_LIBCUDA": played_gpu} if on_gpus else {}
     found = rows(launched(mpi, parents, command, environment(drop_in, **gpu), 40))
     assert [row["wrong"] for row in found] == [0] * (parents + children), found
-    for row in found:  # the sums of one world, of which a rank alone has none
+    for row in found:  # sums of one world; a world of one rank has none
         serves = (parents, children)[row["child"]] > 1 and not (row["child"] and setting)
         assert row["served"] == (4 if serves else 0), found
 
@@ -523,11 +524,11 @@ def test_a_killed_rank_ends_the_job(run_case):
 
 
 def played_nodes(mpi, kind: str) -> dict[str, str]:
-    """Two nodes of four ranks: as plait takes them, or as MPICH does, of odd and even ranks."""
+    """Two nodes of four ranks: emulated by plait, or by MPICH (odd and even ranks)."""
     if kind == "plait's":
         return {"PLAIT_NODE_SIZE": "2"}
     if "mpich" not in mpi.name:
-        pytest.skip("only MPICH plays several nodes without their network")
+        pytest.skip("only MPICH emulates several nodes without a network")
     return {"MPIR_CVAR_NUM_CLIQUES": "2"}
 
 
@@ -589,7 +590,7 @@ def test_plait_profile_counts_the_mpis_calls_and_plaits(mpi, drop_in, folder, tm
         (row.collective, row.path, row.size_below): (row.calls, row.bytes)
         for row in profile.table(pages, 1.0)
     }
-    # Two sums of 4 bytes, and one of 400,000 that begins before its communicator is attached.
+    # Two sums of 4 bytes, and one of 400,000 that starts before its communicator is attached.
     small = "plait" if host == "1" else "mpi"
     assert found == {
         ("all_reduce", small, 8): (4, 16),

@@ -1,4 +1,4 @@
-"""The examples under MPI, each right against one process, as it is and with the drop-in."""
+"""The examples under MPI, bare and with the drop-in, compared with one process."""
 
 from __future__ import annotations
 

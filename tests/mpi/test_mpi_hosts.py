@@ -1,4 +1,4 @@
-"""The drop-in over pretended hosts (tests/nodes/hosts.sh), whose ranks share no memory.
+"""The drop-in over emulated hosts (tests/nodes/hosts.sh), whose ranks share no memory.
 
 Skipped, with the reason, where namespaces are not permitted.
 """
@@ -45,12 +45,12 @@ def words(mpi: Mpi, agent: Path, hosts: int, each: int) -> list[str]:
 def launched_over(
     mpi: Mpi, folder: Path, hosts: int, each: int, command: list[str], env: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """The preload is for the ranks alone: what pretends hosts, and the launcher, run without it."""
+    """Preloads the drop-in into ranks alone, not into the launcher or the host emulation."""
     agent = folder / "agent"
     agent.write_text(f'#!/bin/bash\nexec {HOSTS} @ "$@"\n')
     agent.chmod(0o755)
     own = {key: value for key, value in env.items() if key.startswith(("PLAIT_", "LD_PRELOAD"))}
-    # Open MPI hands on what is named alone; its list must be there for the drop-in to serve.
+    # Open MPI passes named variables alone; without its list the drop-in does not serve.
     own["OMPI_MCA_mca_base_env_list"] = "LD_PRELOAD;PLAIT_MPI_HOST"
     given = [f"{key}={value}" for key, value in own.items()]
     line = shlex.join([mpi.launcher, *words(mpi, agent, hosts, each), "env", *given, *command])

@@ -1,5 +1,5 @@
-// cases NAME: one promise of the drop-in's each. Prints a line of JSON a rank; exits 1 where what
-// must hold does not.
+// cases NAME: one property of the drop-in. Prints a line of JSON a rank; exits 1 if an expectation
+// fails.
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ int expected_sum(MPI_Comm comm) {
   return ranks * (ranks + 1) / 2;
 }
 
-/// A large message is under way while its sender waits in a collective: MPI moves it on.
+/// A large message is under way while its sender waits in a collective: MPI makes progress on it.
 void progress() {
   const int rank = rank_in(MPI_COMM_WORLD);
   expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the first sum");
@@ -44,7 +44,7 @@ void progress() {
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-/// A native non-blocking call ends at one rank while the others are in a call of plait's.
+/// A native non-blocking call ends on one rank while the others are in a call that plait serves.
 void native_alongside() {
   MPI_Comm other;
   MPI_Comm_dup(MPI_COMM_WORLD, &other);
@@ -59,7 +59,7 @@ void native_alongside() {
   MPI_Comm_free(&other);
 }
 
-/// A communicator and a datatype are freed while a call on them is under way; handles come back.
+/// A communicator and a datatype are freed while a call on them is pending; handles are reused.
 void freed_early() {
   for (int round = 0; round < 20; ++round) {
     MPI_Comm comm;
@@ -80,7 +80,7 @@ void freed_early() {
   }
 }
 
-/// Ranks that ask for different things get an error by the communicator's handler, and go on.
+/// Ranks with different arguments get an error through the communicator's handler, and continue.
 void mismatch() {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -97,7 +97,7 @@ void mismatch() {
   MPI_Comm_free(&comm);
 }
 
-/// The words of a code that a program has kept stay as they were when later errors come.
+/// The text of an error code that a program keeps does not change with later errors.
 void retained_codes() {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -132,8 +132,8 @@ void without_it() {
   MPI_Abort(MPI_COMM_WORLD, 7);
 }
 
-/// MPI_PROC_NULL-like corners that stay the MPI's: one rank, nothing to do, constants as a root's
-/// buffer, a made operation, a type of two parts.
+/// Corner cases that stay native: one rank, no elements, a constant as a root's buffer, a user's
+/// operation, a type of two parts.
 void corners() {
   static const int constant[4] = {1, 2, 3, 4};
   int got[4] = {1, 2, 3, 4};
@@ -164,11 +164,11 @@ void corners() {
   expect(all == ranks_of(MPI_COMM_WORLD), "a sum by its PMPI name");
 }
 
-/// Parts whose sizes only two ranks know: all ranks find alike whether such a call is large enough,
-/// and a rank whose part is empty may pass no buffer.
+/// Counts that two ranks alone know: all ranks agree whether the call is large enough, and a rank
+/// with an empty part may pass a null buffer.
 void uneven() {
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
-  for (const int part : {4, 0, kMany}) {  // of each rank's for the last; others get one element
+  for (const int part : {4, 0, kMany}) {  // part of the last rank; the others get one element
     std::vector<int> sent(static_cast<std::size_t>(ranks), 1), got(sent), places(sent);
     sent.back() = part;
     if (rank == ranks - 1) got.assign(got.size(), part);
@@ -194,7 +194,7 @@ void uneven() {
   expect(out[0] == 7 && out[kMany - 1] == 7, "the one part that was gathered");
 }
 
-/// Two threads, each with a communicator of its own.
+/// Two threads use a communicator each.
 void threads() {
   MPI_Comm comms[2];
   for (MPI_Comm& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -216,7 +216,7 @@ void threads() {
   for (MPI_Comm& comm : comms) MPI_Comm_free(&comm);
 }
 
-/// The job ends where a rank is killed amid calls.
+/// The job ends after a rank is killed during calls.
 void killed() {
   for (int round = 0;; ++round) {
     if (round == 50 && rank_in(MPI_COMM_WORLD) == 1) ::raise(SIGKILL);
@@ -224,11 +224,11 @@ void killed() {
   }
 }
 
-/// A communicator over several nodes is served as one of a node is, in as many pieces as its size
-/// makes. What is begun on it is the MPI's, whose messages go on meanwhile.
+/// A communicator over several nodes is served like one of a node, in as many pieces as its size
+/// takes. Non-blocking calls on it are native, and their messages make progress meanwhile.
 void nodes() {
   const int rank = rank_in(MPI_COMM_WORLD);
-  MPI_Comm turned;  // its numbers are not the world's
+  MPI_Comm turned;  // ranks in another order than in the world
   MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &turned);
   for (const MPI_Comm comm : {MPI_COMM_WORLD, turned}) {
     long before = calls_served();
@@ -250,8 +250,8 @@ void nodes() {
   MPI_Comm_free(&turned);
 }
 
-/// A rank lies late in a call over nodes; a message that others wait for goes on from the ranks
-/// that are in it.
+/// A rank is late in a call over nodes; a message that other ranks wait for is moved by the ranks
+/// in the call.
 void nodes_progress() {
   const int rank = rank_in(MPI_COMM_WORLD), last = ranks_of(MPI_COMM_WORLD) - 1;
   expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the first sum");
@@ -266,7 +266,7 @@ void nodes_progress() {
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-/// Many communicators over nodes, one after another and beside each other, some never freed.
+/// Many communicators over nodes, in sequence and at once, some never freed.
 void nodes_many() {
   for (int round = 0; round < 12; ++round) {
     MPI_Comm comms[3];
@@ -277,7 +277,7 @@ void nodes_many() {
   }
 }
 
-/// The node has a GPU, which the program does not use: all is the MPI's.
+/// The node has a GPU that the program does not use: all calls are native.
 void without_gpus() {
   std::vector<int> in(kMany, 1), out(kMany);
   for (int round = 0; round < 20; ++round) {
@@ -287,8 +287,8 @@ void without_gpus() {
   expect(calls_served() == 0, "that plait has served none");
 }
 
-/// Persistent calls outlive their communicator's handle. Two requests are never freed, and the last
-/// one while it is active.
+/// Persistent calls outlive their communicator's handle. Two requests are never freed, the last one
+/// while it is active.
 void persistent_left() {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -313,8 +313,8 @@ void persistent_left() {
   MPI_Request_free(&last);  // MPI_Finalize waits for it
 }
 
-/// Persistent collectives of one communicator match by their requests, not by the order of starts,
-/// which is another on each rank. The smaller one may not take the larger one's place.
+/// Persistent collectives of one communicator match by their requests and not by the order of
+/// starts, which differs between ranks. The smaller one must not match the larger one.
 void persistent_orders() {
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
   constexpr int kRequests = 3;
@@ -340,8 +340,8 @@ void persistent_orders() {
   for (MPI_Request& request : requests) MPI_Request_free(&request);
 }
 
-/// One rank begins to use the GPU after calls without: from some call on plait takes those on its
-/// memory, and all are right.
+/// One rank starts to use the GPU after many calls: from some call on plait serves calls on GPU
+/// memory, and all results are right.
 void gpus_late() {
   without_gpus();
   const bool uses = rank_in(MPI_COMM_WORLD) == 0;
@@ -356,7 +356,7 @@ void gpus_late() {
   expect(calls_served() > 20, "that plait has served the latter half");
 }
 
-/// Floats of which one order of adding gives another sum than the next: all calls give one.
+/// Floats whose sum depends on the order of addition: all calls give the same sum.
 void one_order() {
   const int rank = rank_in(MPI_COMM_WORLD);
   const std::vector<float> in(4, rank == 0 ? 16777216.0f : 1.0f);
@@ -372,7 +372,7 @@ void one_order() {
   }
 }
 
-/// A NaN of any rank, at any place, is the result there on all ranks.
+/// A NaN of any rank, at any index, is the result at that index on all ranks.
 template <class T>
 void nans_of(MPI_Datatype type) {
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
@@ -398,8 +398,8 @@ void nans() {
   nans_of<double>(MPI_DOUBLE);
 }
 
-/// A sum or product that does not fit into its type is the same in a small call, which passes on,
-/// and a large one.
+/// An overflowing sum or product is the same in a small call, which is forwarded, and in a large
+/// one.
 template <class T>
 void narrow(MPI_Datatype type, MPI_Op op, int mine, const char* what) {
   long first = 0;

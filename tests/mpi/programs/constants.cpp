@@ -1,5 +1,5 @@
-// constants: holds what plait has built in of an MPI (src/comm/mpi/*.def) to the header that this
-// program is compiled with, and says each that differs. Takes no MPI to run.
+// constants: compares plait's built-in constants of an MPI (src/comm/mpi/*.def) with the header
+// that this program is compiled with, and prints each difference. Runs without MPI.
 #include <mpi.h>
 
 #include <cstddef>
@@ -20,7 +20,7 @@ int wrong = 0;
 
 template <class T>
 std::intptr_t number(T value) {
-  return (std::intptr_t)value;  // a handle is a number, an enumerator or a pointer
+  return (std::intptr_t)value;  // a handle may be a number, an enumerator or a pointer
 }
 
 void expect(const char* name, std::intptr_t is, std::intptr_t open_mpi, std::intptr_t mpich,
@@ -32,7 +32,7 @@ void expect(const char* name, std::intptr_t is, std::intptr_t open_mpi, std::int
               static_cast<long long>(built_in));
 }
 
-/// Open MPI's handles are addresses of its data, which plait looks up by their symbols.
+/// Open MPI's handles are addresses of data, which plait looks up by symbol.
 template <class T>
 void hold_handle(const char* name, T is, std::intptr_t mpich, std::intptr_t standard,
                  const void* symbol) {

@@ -1,9 +1,9 @@
-// Device memory of a played GPU (libcuda.cpp) for tests of what becomes of it.
+// Device memory of an emulated GPU (libcuda.cpp), for tests of staging and messages.
 #pragma once
 #include "expect.hpp"
 #include "host_or_gpu.hpp"
 
-/// Device memory, which the test itself reaches by content().
+/// Ints in device memory, which the test itself reads and writes through content().
 class DeviceInts {
  public:
   explicit DeviceInts(int count, int value) : count_(count) {
@@ -28,13 +28,13 @@ class DeviceInts {
   int* content_;
 };
 
-/// How often memory of the GPU was copied to the host.
+/// Number of copies from the GPU to the host so far.
 inline long copies_to_host() {
   void* const found = dlsym(RTLD_DEFAULT, "played_copies_to_host");
   return static_cast<long>(reinterpret_cast<std::uint64_t (*)()>(found)());
 }
 
-/// A function that not every MPI's header has.
+/// Looks up a function that not every MPI's header declares.
 template <class Function>
 Function* named(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));

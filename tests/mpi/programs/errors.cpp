@@ -1,6 +1,6 @@
-// errors CASE: what a program hears of calls of plait's that fail, or end: codes, handlers,
-// statuses; and what ULFM (mpiexec --with-ft ulfm) makes of revoked communicators and lost ranks.
-// Prints a line of JSON a rank.
+// errors CASE: the errors that a program gets from failed calls of plait's: codes, handlers and
+// statuses; and with ULFM (mpiexec --with-ft ulfm) revoked communicators and lost ranks. Prints a
+// line of JSON a rank.
 #include <unistd.h>
 
 #include <chrono>
@@ -34,7 +34,7 @@ int calls_of_handler = 0;
 
 void count_call(MPI_Comm*, int*, ...) { ++calls_of_handler; }
 
-/// A communicator that plait has attached, whose own handler counts.
+/// A communicator that plait has attached, with a handler that counts its calls.
 MPI_Comm counted_comm() {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -56,15 +56,15 @@ bool says_that_ranks_disagree(int code) {
 
 std::vector<int> in(kMany, 1), out(kMany), more_out(kMany);
 
-/// A sum on which ranks disagree, behind one that is right.
+/// A sum with different arguments on the ranks, after a correct one.
 void begin_two(MPI_Comm comm, MPI_Request* requests) {
   MPI_Iallreduce(in.data(), out.data(), 10, MPI_INT, MPI_SUM, comm, &requests[0]);
   const int count = rank_in(comm) == 0 ? 10 : 20;
   MPI_Iallreduce(in.data(), more_out.data(), count, MPI_INT, MPI_SUM, comm, &requests[1]);
 }
 
-/// In each of MPI's ways to end requests, an error of a non-blocking call goes to the handler of
-/// its own communicator, once, and its code to the program. MPI_COMM_WORLD's would end the job.
+/// Each completion function reports the error of a non-blocking call once, to the handler of the
+/// call's own communicator, and returns its code. MPI_COMM_WORLD's handler would end the job.
 void own_handler() {
   MPI_Comm comm = counted_comm();
   MPI_Request requests[2];
@@ -123,12 +123,12 @@ void own_handler() {
     }
     told_once("the code of MPI_Waitsome and MPI_Testsome", is_told);
   }
-  // The program has freed the communicator: its handler hears all the same.
+  // The program has freed the communicator: its handler is still called.
   MPI_Request request;
   const int count = rank_in(comm) == 0 ? 10 : 20;
   MPI_Iallreduce(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm, &request);
   MPI_Comm_free(&comm);
-  MPI_Comm next;  // which may have the handle now
+  MPI_Comm next;  // may get the freed handle
   MPI_Comm_dup(MPI_COMM_SELF, &next);
   code = MPI_Wait(&request, MPI_STATUS_IGNORE);
   requests[0] = requests[1] = request;
@@ -136,7 +136,7 @@ void own_handler() {
   MPI_Comm_free(&next);
 }
 
-/// The same of a persistent call, whose communicator has been freed before it starts.
+/// The same for a persistent call whose communicator is freed before the call starts.
 void persistent_handler() {
   MPI_Comm comm = counted_comm();
   MPI_Request request;
@@ -164,8 +164,8 @@ bool is_empty(const MPI_Status& status, int error) {
          cancelled == 0 && status.MPI_ERROR == error;
 }
 
-/// The status of a collective that has ended is an empty one. MPI_ERROR is set by functions for
-/// several requests alone.
+/// The status of a completed collective is empty. Functions for several requests alone set
+/// MPI_ERROR.
 void status() {
   MPI_Comm comm = counted_comm();
   MPI_Request request;
@@ -202,8 +202,8 @@ void status() {
   MPI_Comm_free(&comm);
 }
 
-/// An MPI without functions for wide counts: a count that fits into no int is plait's error, by the
-/// handler of the call's communicator, or of MPI_COMM_WORLD where the call has none.
+/// An MPI without _c functions: plait reports a count larger than an int to the handler of the
+/// call's communicator, or of MPI_COMM_WORLD if the call has none.
 void wide_counts() {
   using Send = int(const void*, MPI_Count, MPI_Datatype, int, int, MPI_Comm);
   using Reduce = int(const void*, void*, MPI_Count, MPI_Datatype, MPI_Op);
@@ -221,7 +221,7 @@ void wide_counts() {
   MPI_Comm_free(&comm);
 }
 
-// Open MPI's numbers; its functions are looked up, since not every header has them.
+// Open MPI's numbers; the functions are looked up, since not every header declares them.
 constexpr int kProcFailed = 75, kRevoked = 77;
 
 template <class... Arguments>
@@ -237,7 +237,7 @@ int class_of(int code) {
   return found;
 }
 
-/// What a program does next: its survivors go on, whom plait serves, or the MPI.
+/// The survivors continue on a new communicator, served by plait or by the MPI.
 void recover(MPI_Comm comm, int ranks, bool is_served) {
   MPI_Comm next;
   ulfm("MPIX_Comm_shrink", comm, &next);
@@ -257,7 +257,7 @@ MPI_Comm returning_comm() {
   return comm;
 }
 
-/// All ranks make it.
+/// Called by all ranks.
 MPI_Request make_request(MPI_Comm comm) {
   MPI_Request request;
   make("MPI_Allreduce_init", &request, static_cast<const void*>(in.data()),
@@ -265,7 +265,7 @@ MPI_Request make_request(MPI_Comm comm) {
   return request;
 }
 
-/// The call that a rank waits in, for one that does not come.
+/// The call in which a rank waits for a rank that does not come.
 int waited_for(const std::string& how, MPI_Comm comm) {
   MPI_Request request;
   const int last = ranks_of(comm) - 1;
@@ -340,7 +340,7 @@ int main(int argc, char** argv) {
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld}\n", rank_in(MPI_COMM_WORLD), wrong,
               calls_served());
   std::fflush(stdout);
-  if (name == "killed") ::_exit(0);  // Open MPI's own MPI_Finalize may wait for the lost rank
+  if (name == "killed") ::_exit(0);  // Open MPI's MPI_Finalize may wait for the lost rank
   MPI_Finalize();
   return wrong == 0 ? 0 : 1;
 }

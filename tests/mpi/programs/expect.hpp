@@ -1,5 +1,5 @@
-// Counts the promises that a test program finds broken. hold() names each of them with the rank on
-// stderr. The program prints the count, `wrong`, in its rank's line.
+// Counts failed expectations of a test program. expect() prints each with the rank on stderr. The
+// program prints the count, `wrong`, in its rank's line.
 #pragma once
 #include <cstdio>
 

@@ -1,7 +1,7 @@
-// faults NAME RANK: one rank lacks what plait needs for a call or a communicator (memory, a
-// descriptor, a thread, a place in a folder), by functions of the C library that this program puts
-// before the real ones. The call is the MPI's then, or an error on all ranks; what follows is
-// right. Prints a line of JSON a rank.
+// faults NAME RANK: one rank lacks a resource that plait needs for a call or a communicator
+// (memory, a descriptor, a thread, a path in a folder), through functions of the C library that
+// this program replaces. The call is then native, or an error on all ranks; later calls are right.
+// Prints a line of JSON a rank.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -22,10 +22,10 @@
 
 namespace {
 
-// What fails on this rank while it is set.
+// Faults of this rank, while set.
 std::atomic<bool> no_thread{false}, no_socket{false}, no_bind{false}, no_memfd{false};
-std::atomic<std::size_t> no_room{0};   ///< the next allocation of as many bytes
-std::atomic<std::size_t> no_pages{0};  ///< the next mapping of as many bytes
+std::atomic<std::size_t> no_room{0};   ///< the next allocation of this size fails
+std::atomic<std::size_t> no_pages{0};  ///< the next mapping of this size fails
 
 template <class Function>
 Function* behind(const char* name) {
@@ -75,13 +75,13 @@ int memfd_create(const char* name, unsigned flags) {
 
 namespace {
 
-constexpr int kMany = 99991;  ///< ints, which no other allocation has as many of
+constexpr int kMany = 99991;  ///< ints; no other allocation has this size
 constexpr std::size_t kBytes = kMany * sizeof(int);
 int at_rank = 1;
 
 bool is_at_fault() { return rank_in(MPI_COMM_WORLD) == at_rank; }
 
-/// Of so many ints, by a blocking call or one that is begun; by_plait: whether plait is to do it.
+/// A sum of `count` ints, blocking or not; by_plait: whether plait is expected to serve it.
 void sum(MPI_Comm comm, int count, bool begins, bool by_plait, const char* what) {
   const int ranks = ranks_of(comm);
   const long before = calls_served();
@@ -96,7 +96,7 @@ void sum(MPI_Comm comm, int count, bool begins, bool by_plait, const char* what)
   if (before >= 0) expect(calls_served() == before + (by_plait ? 1 : 0), "who does it");
 }
 
-/// Calls that meet those of another turn give sums of other calls.
+/// If calls paired with others, their sums would be wrong.
 void hold_in_step(MPI_Comm comm) {
   for (int round = 1; round < 4; ++round) {
     int all = 0;
@@ -105,7 +105,7 @@ void hold_in_step(MPI_Comm comm) {
   }
 }
 
-/// A communicator that cannot be attached is the MPI's; the next one, which can be, is plait's.
+/// A communicator that cannot be attached is native; the next one is served.
 void unattached(std::atomic<bool>& fault) {
   MPI_Comm comm;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
@@ -157,7 +157,7 @@ void hold_refused(int code) {
   expect(std::strstr(words, "plait: out of memory") != nullptr, "an error of all ranks");
 }
 
-/// There is no memory to pack what a strided type has: the MPI does the call.
+/// Memory lacks for packing a strided type: the call is native.
 void staged() {
   Strided strided;
   const int code = MPI_Bcast(strided.data.data(), 1, strided.type, 0, MPI_COMM_WORLD);
@@ -166,7 +166,7 @@ void staged() {
   hold_in_step(MPI_COMM_WORLD);
 }
 
-/// The same of parts whose sizes only two ranks know.
+/// The same for a call with counts that two ranks alone know.
 void staged_uneven() {
   Strided strided;
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
@@ -181,7 +181,7 @@ void staged_uneven() {
   hold_in_step(MPI_COMM_WORLD);
 }
 
-/// A call that is begun cannot be given to the MPI any more: it is an error on all ranks.
+/// A started call cannot become native: it fails on all ranks.
 void staged_nonblocking() {
   Strided strided;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -193,7 +193,7 @@ void staged_nonblocking() {
   hold_in_step(MPI_COMM_WORLD);
 }
 
-/// The first start of a persistent call is such an error, and the next is none.
+/// The first start of a persistent call fails in that way, the next one succeeds.
 void staged_started() {
   Strided strided;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -207,9 +207,9 @@ void staged_started() {
   hold_in_step(MPI_COMM_WORLD);
 }
 
-/// There is no host memory for the twin of a buffer on a GPU, which all ranks' calls are staged by.
+/// Host memory lacks for a staging buffer of a call whose buffers are on GPUs.
 void staged_device() {
-  constexpr int kPages = 1 << 19;  // ints, whose twin has 2 MiB
+  constexpr int kPages = 1 << 19;  // ints; the staging buffer has 2 MiB
   EmulatedCuda& gpu = EmulatedCuda::now();
   auto* const in = static_cast<int*>(gpu.content(kPages * sizeof(int)));
   auto* const out = static_cast<int*>(gpu.content(kPages * sizeof(int)));
@@ -228,7 +228,7 @@ void staged_device() {
   hold_in_step(MPI_COMM_WORLD);
 }
 
-/// In another container a rank 0 of the same process id may listen in the same folder.
+/// In another container, a rank 0 with the same process id may listen in the same folder.
 void place_taken() {
   const std::string folder = std::string(std::getenv("XDG_RUNTIME_DIR")) + "/plait";
   ::mkdir(folder.c_str(), 0700);
@@ -247,7 +247,7 @@ void place_taken() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::alarm(30);  // a rank that stands still ends the job
+  ::alarm(30);  // ends a job that hangs
   const std::string name = argc > 1 ? argv[1] : "";
   if (argc > 2) at_rank = std::atoi(argv[2]);
   EmulatedCuda::now().begin(1);

@@ -1,12 +1,11 @@
-// passing: nanoseconds that the drop-in adds to calls that stay the MPI's. Batches of the MPI's own
-// function, which is looked up in its library, and of the name that the program calls follow each
-// other in one process; rank 0 prints CSV of medians, of the former and of the differences of
-// pairs.
+// forward: nanoseconds that the drop-in adds to native calls. Batches of the native function,
+// looked up in its library, alternate with batches of the exported name in one process; rank 0
+// prints CSV: the median of the former, and of the differences of pairs.
 //
-//   TEST_LIBCUDA=.../libcuda.so.1 TEST_CUDA_LATE=1 LD_PRELOAD=libplait_mpi.so mpirun -n 2 passing
+//   TEST_LIBCUDA=.../libcuda.so.1 TEST_CUDA_LATE=1 LD_PRELOAD=libplait_mpi.so mpirun -n 2 forward
 //
-// then has a GPU in the job that the program does not use, so that calls from 16 KiB on are ones
-// that plait might take.
+// puts a GPU into the job that the program does not use, so that plait might serve calls from 16
+// KiB on.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -21,7 +20,7 @@ using Irecv = int(void*, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request*);
 using Wait = int(MPI_Request*, MPI_Status*);
 using Recv = int(void*, int, MPI_Datatype, int, int, MPI_Comm, MPI_Status*);
 
-/// Of the MPI's library itself: the drop-in owns both names.
+/// Looked up in the MPI's library: the drop-in exports both the MPI_ and the PMPI_ name.
 template <class Function>
 Function* native(const char* name) {
   for (const char* library : {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12"})
@@ -70,7 +69,7 @@ int main(int argc, char** argv) {
   std::vector<float> in(1 << 18, 1.0f), out(in.size());
   const int other = 1 - rank_in(world);
   if (rank_in(world) == 0) std::printf("call,bytes,bare_ns,more_ns\n");
-  // Between calls the program reads so many bytes, which push the calls' own out of the caches.
+  // Reads `swept` bytes between calls, which evicts the calls' own data from the caches.
   for (const std::size_t swept : {std::size_t{64} << 10, std::size_t{4} << 20}) {
     const std::vector<char> other_data(swept, 1);
     const auto cold = [&](Allreduce* function, MPI_Comm comm) {
@@ -109,7 +108,7 @@ int main(int argc, char** argv) {
         wait(&request, MPI_STATUS_IGNORE);
       };
     };
-    if (bytes <= 2048)  // larger ones wait for their receiver in the send
+    if (bytes <= 2048)  // a larger send waits for its receiver
       compare("begun_receive", bytes, world, calls,
               begun(send, native<Irecv>("PMPI_Irecv"), native<Wait>("PMPI_Wait")),
               begun(MPI_Send, MPI_Irecv, MPI_Wait));

@@ -1,6 +1,6 @@
-// Buffers that lie in host memory or, by chance, on a GPU that is played (libcuda.cpp): each rank
-// chooses for itself, as programs may. The test reads and writes them as host memory, and passes
-// passed(buffer) to MPI.
+// Buffers in host memory or, by chance, on an emulated GPU (libcuda.cpp): each rank chooses for
+// itself, as programs may. The test reads and writes a buffer as host memory, and passes
+// device_ptr(buffer) to MPI.
 #pragma once
 #include <dlfcn.h>
 
@@ -10,15 +10,15 @@
 
 #include "program.hpp"
 
-/// The GPU that TEST_LIBCUDA names; without it, all memory is host memory.
+/// The GPU of the library named by TEST_LIBCUDA; without it, all memory is host memory.
 struct EmulatedCuda {
   void* (*content)(std::size_t) = nullptr;
   void* (*device)(const void*) = nullptr;
   int (*free)(void*, std::size_t) = nullptr;
-  void (*use)() = nullptr;  ///< initialises CUDA, where the program does that late
+  void (*use)() = nullptr;  ///< initialises CUDA, if TEST_CUDA_LATE
   Dice chance{0};
 
-  /// Before MPI_Init, as a program that has initialised CUDA.
+  /// Begun before MPI_Init, like a program that has initialised CUDA.
   static EmulatedCuda& now() {
     static EmulatedCuda gpu;
     return gpu;

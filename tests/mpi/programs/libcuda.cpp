@@ -1,7 +1,7 @@
-// A libcuda.so.1 without a GPU, for the drop-in's own tests: device memory is a range of addresses
-// that nobody can read or write, and its content lies elsewhere. So an MPI, or a rank of plait's,
-// that touches device memory itself ends the process. Other processes may open it, unless
-// TEST_LIBCUDA_IPC says "unshown" or "unopened": then that fails.
+// A libcuda.so.1 without a GPU for tests of the drop-in. Device memory is a range of inaccessible
+// addresses, whose content lies elsewhere: an MPI or a rank that touches device memory itself
+// crashes. Other processes may open it, unless TEST_LIBCUDA_IPC is "unshown" (export fails) or
+// "unopened" (opening fails).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ struct DeviceMemory {
   std::atomic<Address> used{0};
 };
 
-/// Another process's, which this one has opened.
+/// Memory of another process that this one has opened.
 struct OpenedMemory {
   int process;
   Address device, content;
@@ -122,7 +122,7 @@ int some_handle(void** handle, ...) { return *handle = handle, kSuccess; }
 
 int name_of(int, const char** name) { return *name = "played", kSuccess; }
 
-/// How large all device memory of a process is said to be.
+/// Reported size of the one allocation that holds all device memory of a process.
 Address shown_bytes() {
   const char* const setting = std::getenv("TEST_LIBCUDA_BYTES");
   return setting != nullptr ? std::strtoull(setting, nullptr, 10) : Address{1} << 20;
@@ -144,7 +144,7 @@ int pointer_attributes(unsigned count, int* attributes, void** values, Address a
 
 std::atomic<std::uint64_t> copies_to_host{0}, waits{0};
 
-/// What played_content gave out: a copy is of one of these, as CUDA has it.
+/// Allocations of played_content(): a copy lies within one of them, as with CUDA.
 struct Allocations {
   std::mutex mutex;
   std::map<Address, Address> ends;
@@ -172,7 +172,7 @@ int copy(Address to, Address from, std::size_t bytes) {
   return kSuccess;
 }
 
-/// The thread waits for it.
+/// The calling thread waits for the copy.
 int copy_now(Address to, Address from, std::size_t bytes) {
   ++waits;
   return copy(to, from, bytes);
@@ -228,7 +228,7 @@ int cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t,
   return kSuccess;
 }
 
-/// Before cuInit, which a program with TEST_CUDA_LATE calls late or never, it says so.
+/// Returns kNotInitialised before cuInit, which a program with TEST_CUDA_LATE calls late or never.
 int cuDeviceGetCount(int* count) { return is_begun() ? one_device(count) : kNotInitialised; }
 
 void played_begin() { is_begun() = true; }
@@ -238,7 +238,7 @@ std::uint64_t played_open_now() { return open_now.load(); }
 std::uint64_t played_waits() { return waits.load(); }
 std::uint64_t played_copies_to_host() { return copies_to_host.load(); }
 
-/// Where a test reads and writes `bytes` of new device memory.
+/// Allocates device memory; returns the address at which a test reads and writes its content.
 void* played_content(std::size_t bytes) {
   const Address whole = (bytes + 4095) / 4096 * 4096;
   const Address begin = memory().used.fetch_add(whole);
@@ -246,14 +246,14 @@ void* played_content(std::size_t bytes) {
   return reinterpret_cast<void*>(memory().content + begin);
 }
 
-/// The device memory behind such an address; others as they are.
+/// Returns the device address of such an address; other addresses unchanged.
 void* played_device(const void* content) {
   const Address offset = reinterpret_cast<Address>(content) - memory().content;
   if (offset >= kBytes) return const_cast<void*>(content);
   return reinterpret_cast<void*>(memory().device + offset);
 }
 
-/// Gives memory back; true where it was device memory's.
+/// Frees memory; returns true if it was device memory.
 int played_free(void* content, std::size_t bytes) {
   if (reinterpret_cast<Address>(content) - memory().content >= kBytes) return 0;
   madvise(content, (bytes + 4095) / 4096 * 4096, MADV_REMOVE);

@@ -1,5 +1,5 @@
-// message_cases CASE: one thing that messages between two ranks must do, on host memory or on a GPU
-// that is played (TEST_LIBCUDA). Prints one line of JSON a rank.
+// message_cases CASE: one property of messages between two ranks, in host memory or on an emulated
+// GPU (TEST_LIBCUDA). Prints a line of JSON a rank.
 #include <unistd.h>
 
 #include <array>
@@ -36,8 +36,8 @@ int count_of(const MPI_Status& status) {
   return count;
 }
 
-/// A started persistent receive is served in whatever function the program is: a blocking send to
-/// it ends before the receiver asks for it.
+/// A started persistent receive makes progress in any MPI function: a blocking send to it ends
+/// before the receiver asks for completion.
 void started() {
   HostOrGpuVector<int> data = filled(kMany, me() == 0 ? 7 : -1);
   int token = 0;
@@ -56,8 +56,8 @@ void started() {
   MPI_Request_free(&request);
 }
 
-/// Rings of persistent receives and of sends of each kind, whose ends all ranks take in one array,
-/// sends first: no rank's message waits for the end of another's.
+/// Rings of persistent receives and of sends of each kind, which all ranks complete in one array,
+/// sends first: no message waits for another one's completion.
 void rings() {
   const int ranks = ranks_of(MPI_COMM_WORLD), next = (me() + 1) % ranks,
             last = (me() + ranks - 1) % ranks;
@@ -94,7 +94,7 @@ void rings() {
   }
 }
 
-/// MPI_Request_get_status says the message's size, and so does what ends the request after it.
+/// MPI_Request_get_status returns the message's size, and so does the completion function after it.
 void queried_twice() {
   if (me() == 0) {
     const HostOrGpuVector<int> data = filled(kMany, 4);
@@ -122,7 +122,7 @@ void queried_twice() {
   MPI_Request_free(&request);
 }
 
-/// Receives that nothing is sent to do not keep a program from its end.
+/// A program ends while receives without a sender are pending.
 void left() {
   static HostOrGpuVector<int> out[3] = {filled(kMany, -1), filled(kMany, -1), filled(300, -1)};
   static MPI_Request requests[3];
@@ -133,17 +133,17 @@ void left() {
   MPI_Start(&requests[1]);
   MPI_Irecv(device_ptr(out[2].data()), 300, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD,
             &requests[2]);
-  // What is served all the same.
+  // Later messages are served.
   HostOrGpuVector<int> data = filled(kMany, 1);
   if (me() == 0) MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD);
   if (me() == 1)
     MPI_Recv(device_ptr(data.data()), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/// Receives into one buffer at once, which MPI does not allow and OSU's osu_bw does, come to an end
-/// all the same, and one of the messages is there.
+/// Several receives into one buffer at once, which MPI does not allow and OSU's osu_bw does: all
+/// complete, and the buffer holds one of the messages.
 void one_buffer() {
-  constexpr int kMost = 80;  // more than there are slots
+  constexpr int kMost = 80;  // exceeds the number of slots
   std::array<MPI_Request, kMost> requests;
   std::array<MPI_Status, kMost> statuses;
   for (int round = 0; round < 20; ++round) {
@@ -169,7 +169,7 @@ void one_buffer() {
   }
 }
 
-/// A request that is freed while it runs does its work all the same: a send, and receives.
+/// A request freed while active still does its work, for a send and for receives.
 void freed() {
   static HostOrGpuVector<int> data[4];
   MPI_Request request;
@@ -192,13 +192,13 @@ void freed() {
   }
   MPI_Barrier(MPI_COMM_WORLD);
   int token = 0;
-  // The sender's memory is free once it hears of the receiver.
+  // The sender may reuse its buffer once it has a message from the receiver.
   const auto* const last = static_cast<const volatile int*>(data[2].data() + kMany - 1);
   while (me() == 1 && (data[1][kMany - 1] != 2 || *last != 3))
     MPI_Iprobe(0, 99, MPI_COMM_WORLD, &token, MPI_STATUS_IGNORE);
   expect(holds(data[0], 1) && holds(data[1], 2) && holds(data[2], 3), "what freed requests moved");
   MPI_Barrier(MPI_COMM_WORLD);
-  // Its sender may be in MPI_Finalize when it is received.
+  // The sender may be in MPI_Finalize when the message is received.
   data[3] = filled(kMany, me() == 0 ? 9 : -1);
   if (me() == 0) {
     MPI_Isend(device_ptr(data[3].data()), kMany, MPI_INT, 1, 5, MPI_COMM_WORLD, &request);
@@ -210,13 +210,13 @@ void freed() {
   expect(holds(data[3], 9), "what came from a rank that is at its end");
 }
 
-/// What the played driver counts; 0 without it.
+/// A counter of the emulated driver; 0 without it.
 long played(const char* name) {
   void* const found = dlsym(RTLD_DEFAULT, name);
   return found == nullptr ? 0 : static_cast<long>(reinterpret_cast<std::uint64_t (*)()>(found)());
 }
 
-/// Device memory of each rank goes to all others, which open it.
+/// Each rank sends device memory to all others, which open it.
 void opened() {
   const int ranks = ranks_of(MPI_COMM_WORLD);
   auto* const in = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
@@ -231,7 +231,7 @@ void opened() {
     }
 }
 
-/// MB that the process has had at most.
+/// Peak memory of the process in MB.
 long most_memory_mb() {
   long kb = 0;
   char line[256];
@@ -242,8 +242,8 @@ long most_memory_mb() {
   return kb / 1024;
 }
 
-/// As many large messages as OSU's osu_bw has under way: all go from GPU to GPU, and none of the
-/// receives takes host memory of its size.
+/// As many large messages as OSU's osu_bw has under way: all go from GPU to GPU, and no receive
+/// takes host memory of its size.
 void window() {
   constexpr int kWindow = 64, kCount = 4 << 20;
   auto* const data = static_cast<int*>(EmulatedCuda::now().content(kCount * sizeof(int)));
@@ -260,9 +260,8 @@ void window() {
   expect(most_memory_mb() - before < 300, "little host memory for 1 GiB of messages");
 }
 
-/// What a rank sends itself from GPU to GPU, as a periodic halo exchange does, goes there without
-/// the host: received before it is sent, probed for, there and back at once, and by persistent
-/// requests.
+/// Messages of a rank to itself from GPU to GPU, as in a periodic halo exchange, do not pass
+/// through the host: received before they are sent, probed, by sendrecv and by persistent requests.
 void to_itself() {
   auto* const in = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
   auto* const out = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
@@ -307,7 +306,7 @@ void to_itself() {
     expect(played("played_copies_to_host") == 0, "nothing by way of the host");
 }
 
-/// What its receiver cannot open is brought to the host, and nobody waits for the copy meanwhile.
+/// If the receiver cannot open the memory, it is copied to the host without blocking the sender.
 void brought() {
   auto* const data = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
   data[kMany - 1] = me() == 0 ? 5 : -1;
@@ -322,7 +321,7 @@ void brought() {
   expect(played("played_waits") == before, "that nobody waited for the copy");
 }
 
-/// One thread cancels receives while another lets them end.
+/// One thread cancels receives while another completes them.
 void threads() {
   constexpr int kMessages = 300;
   if (me() == 0) {
@@ -356,9 +355,9 @@ void threads() {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/// Messages as long as headers are (1056 bytes, and each 192 more), while headers are under way, on
-/// this communicator and another: a probe tells them apart. Large messages have the 8th header and
-/// those after it.
+/// Messages of RTS lengths (1056 bytes, and each 192 more), while RTS messages are under way, on
+/// this communicator and another: a probe tells them apart. Large messages use the 8th length and
+/// the following ones.
 void same_length() {
   MPI_Comm other;
   MPI_Comm_dup(MPI_COMM_WORLD, &other);
@@ -401,14 +400,15 @@ void same_length() {
     receive(MPI_COMM_WORLD, count_at(3), 9);
   }
   MPI_Waitall(begun, requests, MPI_STATUSES_IGNORE);
-  // With its slot free, the MPI sends it.
+  // The slot is free: the native MPI sends the message.
   if (me() == 0)
     MPI_Send(device_ptr(small[0].data()), count_at(3), MPI_INT, 1, kTag, MPI_COMM_WORLD);
   MPI_Type_free(&column);
   MPI_Comm_free(&other);
 }
 
-/// There is no room for a large message's header: its sender goes on, and later messages come.
+/// A receive is too small for a large message's RTS message: the sender completes, and later
+/// messages arrive.
 void short_room() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   constexpr int kEach = 9;
@@ -418,7 +418,7 @@ void short_room() {
     for (int at = 0; at < kEach; ++at)
       MPI_Isend(device_ptr(data[at].data()), kMany, MPI_INT, 1, at, MPI_COMM_WORLD, &requests[at]);
   for (int at = 0; me() == 1 && at < kEach; ++at) {
-    const int room = at % 3 == 0 ? 100 : 270;  // the header has more than 1056 bytes
+    const int room = at % 3 == 0 ? 100 : 270;  // an RTS message has more than 1056 bytes
     int code = MPI_SUCCESS, kind = MPI_SUCCESS;
     MPI_Request request;
     if (at % 3 < 2)
@@ -439,8 +439,8 @@ void short_room() {
   }
 }
 
-/// A large message to a receive with less room than a header's first word, in each of MPI's ways to
-/// receive: its sender goes on, and later messages come.
+/// A large message to a receive smaller than the first field of its RTS message, by each receive
+/// function: the sender completes, and later messages arrive.
 void tiny_room() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   HostOrGpuVector<int> data = filled(kMany, me() == 0 ? 5 : -1);
@@ -457,7 +457,8 @@ void tiny_room() {
         MPI_Recv_init(small, room, MPI_CHAR, 0, way, MPI_COMM_WORLD, &request);
         MPI_Start(&request);
       }
-      if (waits) MPI_Barrier(MPI_COMM_WORLD);  // MPICH tells the truth of a receive that waits
+      if (waits)
+        MPI_Barrier(MPI_COMM_WORLD);  // MPICH reports the truncation for a waiting receive alone
       if (me() == 0) MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, way, MPI_COMM_WORLD);
       int code = MPI_SUCCESS, kind = MPI_SUCCESS;
       MPI_Message message;
@@ -491,7 +492,7 @@ void tiny_room() {
   }
 }
 
-/// Many receives stand open; what comes meanwhile, in any order, is found, and so are they all.
+/// Many receives are pending; messages that arrive in any order are found, and all receives end.
 void standing() {
   constexpr int kStanding = 600;
   std::vector<HostOrGpuVector<int>> out(kStanding, filled(400, -1));
@@ -520,7 +521,7 @@ void standing() {
     expect(holds(one, other + 1), "what came to a standing receive");
 }
 
-/// More bytes than an int counts go and come in place, from a rank to itself.
+/// More bytes than an int counts, sent and received in place by a rank to itself.
 void in_place() {
   if (me() != 0) return;
   constexpr int kHuge = 560000000;

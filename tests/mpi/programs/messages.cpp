@@ -1,5 +1,5 @@
-// messages SEED ROUNDS: random messages between two ranks at a time, and halos of many, in host
-// memory and on a GPU that is played. Prints one line of JSON a rank.
+// messages SEED ROUNDS: random messages between pairs of ranks, and halo exchanges, in host memory
+// and on an emulated GPU. Prints a line of JSON a rank.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace {
 
 constexpr int kTag = 11;
-/// A message of so many is plait's to move. Each rank has one at the end, however few rounds run.
+/// Messages of this count go by rendezvous. Each rank ends with one, however few rounds run.
 constexpr int kServed = 100000;
 
 int word(std::uint64_t seed, int from, int at) {
@@ -39,12 +39,12 @@ void check_status(const MPI_Status& status, int from, int tag, int count) {
   expect(status.MPI_SOURCE == from && status.MPI_TAG == tag && got == count, "what a status says");
 }
 
-/// One way, in each of MPI's ways to send and to receive; the receiver has room for more.
+/// One direction, by each send and receive function; the receive buffer is larger.
 void one_way(int round, std::uint64_t seed, Dice& all, Dice& own) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int from = all.below(ranks), to = (from + 1 + all.below(ranks - 1)) % ranks;
   const int count = all.below(all.one_in(8) ? 100000 : 3000),
-            tag = 100 + round;  // of this message alone
+            tag = 100 + round;  // unique to this message
   const int how = all.below(6);
   if (rank == from) {
     const HostOrGpuVector<int> in = filled(seed, from, count + 1);
@@ -82,7 +82,7 @@ void one_way(int round, std::uint64_t seed, Dice& all, Dice& own) {
     expect(out[static_cast<std::size_t>(at)] == -1, "that room left over stays as it was");
 }
 
-/// All ranks round a ring, by one call.
+/// All ranks in a ring, by one sendrecv.
 void ring(std::uint64_t seed, int count, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
@@ -101,8 +101,7 @@ void ring(std::uint64_t seed, int count, Dice& all) {
   check_status(status, last, kTag, count);
 }
 
-/// A row of columns that lie between each other: each comes from another rank, all at once, and
-/// what lies between them is the program's meanwhile.
+/// Interleaved columns, each from another rank, all at once; the program owns the gaps meanwhile.
 void halo(std::uint64_t seed, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int rows = 1 + all.below(300), width = ranks + 1;
@@ -130,8 +129,7 @@ void halo(std::uint64_t seed, Dice& all) {
   expect(right, "what halos brought, and what lies between them");
 }
 
-/// The same messages again and again; what is sent and where it goes is fixed, what it holds is
-/// not.
+/// Persistent messages: buffers are fixed, their content changes.
 void persistent(std::uint64_t seed, Dice& all, Dice& own) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int count = 1 + all.below(9000), next = (rank + 1) % ranks,
@@ -193,7 +191,7 @@ void scan(std::uint64_t seed, Dice& all) {
   expect(right, "a scan");
 }
 
-/// A message is taken by what a probe found, in each of MPI's ways.
+/// A message is received after a probe, by each probe function.
 void take_probed(int from, int tag, std::uint64_t seed, int count, Dice& own) {
   MPI_Message message;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -226,8 +224,8 @@ void probed(int round, std::uint64_t seed, Dice& all, Dice& own) {
   if (rank == to) take_probed(from, 100 + round, seed, count, own);
 }
 
-/// Messages of one tag one behind another: large ones, and short ones of lengths that headers have
-/// too. A probe tells each one's size, in the order in which they were sent.
+/// Messages of one tag in sequence: large ones, and short ones of RTS lengths. A probe returns the
+/// size of each, in the order of the sends.
 void lengths(int round, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int from = all.below(ranks), to = (from + 1) % ranks, tag = 100 + round;
@@ -256,8 +254,8 @@ void lengths(int round, Dice& all) {
   MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
 }
 
-/// Every rank sends every rank several messages of one tag, and receives as many, in any order of
-/// calls; of two ranks' messages the first sent is the first received.
+/// Every rank sends several messages of one tag to every rank and receives as many, in any order of
+/// calls; messages between two ranks stay in order.
 void crowd(std::uint64_t seed, Dice& all, Dice& own) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int each = 1 + all.below(5);
@@ -310,7 +308,7 @@ void crowd(std::uint64_t seed, Dice& all, Dice& own) {
   }
 }
 
-/// A receive that has begun goes on while its rank is in another call of MPI's.
+/// A pending receive makes progress while its rank is in another MPI function.
 void beside_others(std::uint64_t seed, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int from = all.below(ranks), to = (from + 1) % ranks, count = 30000 + all.below(50000);
@@ -338,7 +336,7 @@ void beside_others(std::uint64_t seed, Dice& all) {
   if (rank == to && is_persistent) MPI_Request_free(&request);
 }
 
-/// A receive that nobody sends to is cancelled.
+/// A receive without a sender is cancelled.
 void cancelled() {
   HostOrGpuVector<int> out(10, 3);
   MPI_Request request;

@@ -1,4 +1,4 @@
-// Collectives with random arguments whose results every rank works out by itself, bit for bit.
+// Random collectives. Each rank computes the expected result by itself, bit for bit.
 #pragma once
 #include <functional>
 #include <memory>
@@ -6,15 +6,14 @@
 
 #include "host_or_gpu.hpp"
 
-/// A call under way: its request, and whether its result is right once it has ended. What it uses
-/// lives as long as `right`.
+/// A pending call: its request, and a check of its result after its end. `right` keeps the call's
+/// buffers alive.
 struct PendingCall {
   MPI_Request request = MPI_REQUEST_NULL;
   std::function<bool()> right;
 };
 
-/// Pairs of ints, either close together or with a hole in each, as this rank likes. Holes must stay
-/// as they are.
+/// Pairs of ints, contiguous or with a hole in each, as this rank chooses. Holes must not change.
 class IntPairs {
  public:
   static constexpr std::int32_t kHole = 0x5eed5eed;
@@ -31,7 +30,7 @@ class IntPairs {
   void* data() { return device_ptr(memory_.data()); }
   MPI_Datatype type() const { return strided_ ? type_ : MPI_INT; }
   int count(int pairs) const { return strided_ ? pairs : 2 * pairs; }
-  /// A program may free a type while calls that use it are under way.
+  /// A program may free a type while calls that use it are pending.
   void free_type() {
     if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
   }
@@ -53,16 +52,16 @@ class IntPairs {
   HostOrGpuVector<std::int32_t> memory_;
 };
 
-/// What a call is made of that all its ranks know.
+/// The parameters of a call that all its ranks share.
 struct CallSetting {
   MPI_Comm comm = MPI_COMM_NULL;
-  std::uint64_t seed = 0;  ///< of this call on this communicator
+  std::uint64_t seed = 0;  ///< counts calls of this communicator
   bool blocking = true;
-  bool persistent = false;  ///< which is not blocking
-  int rank = 0, ranks = 0;  ///< kept: the communicator may be freed before the call has ended
+  bool persistent = false;  ///< implies non-blocking
+  int rank = 0, ranks = 0;  ///< copies: the communicator may be freed before the call ends
 };
 
-/// From its request's making to the end of that.
+/// Makes, starts, completes and frees a persistent request.
 template <class... Arguments>
 void once(const char* name, Arguments... arguments) {
   MPI_Request request;
@@ -72,7 +71,7 @@ void once(const char* name, Arguments... arguments) {
   MPI_Request_free(&request);
 }
 
-/// MPI_X, MPI_X_init or MPI_IX with the same arguments.
+/// Calls MPI_X, MPI_X_init or MPI_IX with the same arguments.
 #define EITHER(setting, request, name, begin, ...)    \
   if ((setting).blocking)                             \
     name(__VA_ARGS__, (setting).comm);                \
@@ -83,5 +82,5 @@ void once(const char* name, Arguments... arguments) {
 
 PendingCall mixed_reduction(const CallSetting& setting, Dice& common, Dice& own);
 PendingCall mixed_movement(const CallSetting& setting, Dice& common, Dice& own);
-/// Of parts whose sizes only two ranks know: MPI_Alltoallv, MPI_Gatherv, MPI_Scatterv.
+/// MPI_Alltoallv, MPI_Gatherv and MPI_Scatterv, whose counts two ranks alone know.
 PendingCall mixed_uneven(const CallSetting& setting, Dice& common, Dice& own);

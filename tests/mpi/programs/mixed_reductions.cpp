@@ -1,5 +1,5 @@
-// All-reduce, reduce, and both scattering reductions over every type and operation that plait has
-// and some that it has not. Values are small whole numbers, so sums are exact in any order.
+// All-reduce, reduce, and both reduce-scatters over every type and operation of plait's and some
+// others. Values are small whole numbers, so sums are exact in any order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -30,7 +30,7 @@ T reduced(int number, T a, T b) {
 
 const MPI_Op kOps[] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND};
 
-constexpr int kServedOps = 7;  ///< the first of them
+constexpr int kServedOps = 7;  ///< the first ones
 
 template <class T>
 struct Reduction {
@@ -65,7 +65,7 @@ PendingCall whole(const Shared<T>& call, MPI_Datatype type, int count, Dice& com
   const bool rooted = common.one_in(3);
   const int root = common.below(r.setting.ranks);
   const bool has_result = !rooted || root == r.setting.rank;
-  // MPICH 4.0's own reduce takes MPI_IN_PLACE for an address on three ranks.
+  // MPICH 4.0's reduce uses MPI_IN_PLACE as an address on three ranks.
   const bool may_be_rooted = r.setting.blocking && r.number < kServedOps && own.one_in(3);
   const bool in_place = has_result && (rooted ? may_be_rooted : common.one_in(3));
   if (in_place) r.out = r.in;

@@ -1,4 +1,4 @@
-// All-to-alls, gathers and scatters whose parts have a size and a place each, nothing among them.
+// All-to-alls, gathers and scatters with a count (possibly 0) and a displacement for each part.
 // Each rank chooses order, gaps and layout for itself.
 #include <numeric>
 
@@ -6,12 +6,12 @@
 
 namespace {
 
-/// A rank's parts, one for each peer, in one buffer.
+/// A rank's parts in one buffer, one for each peer.
 struct UnevenSide {
   std::unique_ptr<IntPairs> memory;
-  std::vector<int> pairs, first;    ///< of each part
-  std::vector<int> counts, places;  ///< the same in elements
-  int all = 0;                      ///< pairs, with those of no part
+  std::vector<int> pairs, first;    ///< per part
+  std::vector<int> counts, places;  ///< per part, in elements
+  int all = 0;                      ///< pairs, gaps included
 
   void make(std::vector<int> sizes, bool in_a_row, Dice& own) {
     pairs = std::move(sizes);
@@ -31,7 +31,7 @@ struct UnevenSide {
   }
   int used() const { return std::accumulate(pairs.begin(), pairs.end(), 0); }
   void* data() const { return used() == 0 ? nullptr : memory->data(); }
-  /// Whether as many words as belong to no part are as they were.
+  /// Returns whether the ints outside parts are unchanged.
   bool gaps_stand() const {
     int found = 0;
     for (int word = 0; word < 2 * all; ++word) found += memory->at(word) == IntPairs::kHole ? 1 : 0;
@@ -41,7 +41,7 @@ struct UnevenSide {
 
 struct Uneven {
   CallSetting setting;
-  int most = 0;  ///< pairs of one part
+  int most = 0;  ///< largest part, in pairs
   bool both_ways = false;
   UnevenSide in, out;
 
@@ -51,7 +51,7 @@ struct Uneven {
               static_cast<std::uint64_t>(word)));
     return found == IntPairs::kHole ? 0 : found;
   }
-  /// What `from` sends `to`; in place as much as that sends back.
+  /// Pairs that `from` sends `to`; the same in both directions if in place.
   int pairs_of(int from, int to) const {
     if (both_ways && from > to) std::swap(from, to);
     const std::uint64_t drawn = mixed(setting.seed, static_cast<std::uint64_t>(from),
@@ -84,7 +84,7 @@ struct Uneven {
 
 using Shared = std::shared_ptr<Uneven>;
 
-/// Where arguments mean something at the root alone.
+/// An argument on ranks that MPI does not read it from.
 const int* const kAnything = reinterpret_cast<const int*>(16);
 
 PendingCall all_to_all(const Shared& call, bool in_place, Dice& own) {
@@ -146,7 +146,7 @@ PendingCall mixed_uneven(const CallSetting& setting, Dice& common, Dice& own) {
   call->setting = setting;
   call->most = 1 + common.below(common.one_in(8) ? 8000 : 300);
   const int root = common.below(setting.ranks), kind = common.below(3);
-  // MPICH 4.0 takes MPI_IN_PLACE of its own non-blocking calls for an address now and then.
+  // MPICH 4.0 sometimes uses MPI_IN_PLACE of its own non-blocking calls as an address.
   const bool in_place = common.one_in(3) && setting.blocking;
   PendingCall pending;
   if (kind == 0) pending = all_to_all(call, in_place, own);

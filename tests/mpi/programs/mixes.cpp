@@ -1,7 +1,7 @@
 // mixes SEED ROUNDS [kill|abort]: random collectives over random communicators (dup, idup, split,
-// made of groups, free), blocking, non-blocking and persistent, several in flight, ended by every
-// function that ends requests. Prints one line of JSON a rank. With a third word the last rank ends
-// halfway, by a signal or by MPI_Abort, while calls are under way.
+// groups, free): blocking, non-blocking and persistent, several pending, completed by every
+// completion function. Prints a line of JSON a rank. With the third argument the last rank ends
+// halfway, by a signal or by MPI_Abort, while calls are pending.
 #include <unistd.h>
 
 #include <csignal>
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Communicators that together hold every rank once; this rank's one, and which part it is.
+/// Communicators that partition the ranks: this rank's one, and its index.
 struct CommFamily {
   MPI_Comm comm;
   int part;
@@ -21,7 +21,7 @@ struct CommFamily {
 
 struct MixedRun {
   std::uint64_t seed;
-  Dice all;  ///< the same draws on every rank of the job
+  Dice all;  ///< the same draws on all ranks of the job
   Dice own;
   std::vector<CommFamily> families;
   std::list<PendingCall> pending;
@@ -32,7 +32,7 @@ struct MixedRun {
     if (!one.right()) ++wrong;
   }
 
-  /// Every parts-th rank, made by these ranks alone.
+  /// Every parts-th rank, in a collective call of these ranks alone.
   static MPI_Comm of_group(int part, int parts, int number) {
     std::vector<int> members;
     for (int rank = part; rank < ranks_of(MPI_COMM_WORLD); rank += parts) members.push_back(rank);
@@ -105,7 +105,7 @@ struct MixedRun {
     return all_of_them;
   }
 
-  /// Takes out those that have ended: their requests have become null.
+  /// Removes completed calls, whose requests are null.
   void take_ended(const std::vector<MPI_Request>& now) {
     auto at = pending.begin();
     for (const MPI_Request request : now) {

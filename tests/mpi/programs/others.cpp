@@ -1,6 +1,6 @@
-// others: collectives that stay the MPI's, on device memory (played, libcuda.cpp): each leaves what
-// the same call leaves in host memory, holes and all. Then what programs call to find out whether
-// an MPI takes device memory. Prints one line of JSON a rank.
+// others: native collectives on device memory (emulated, libcuda.cpp). Each leaves the same bytes,
+// holes included, as in host memory. Then the queries by which programs learn whether an MPI takes
+// device memory. Prints a line of JSON a rank.
 #include <algorithm>
 #include <cctype>
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace {
 
-constexpr int kRoom = 400;  ///< ints of a buffer
+constexpr int kRoom = 400;  ///< ints per buffer
 const char* const kForms[] = {"", "I", "_init"};
 
-/// A process's neighbours, in the order in which calls have them.
+/// A process's neighbours, in the order of its calls.
 struct ProcessTopology {
   const char* name;
   MPI_Comm comm;
@@ -41,7 +41,7 @@ ProcessTopology ring_graph() {
     edges.push_back((one + 1) % ranks);
   }
   ProcessTopology made{"a graph", MPI_COMM_NULL, {(rank + 1) % ranks}, {(rank + 1) % ranks}};
-  if (ranks > 2) {  // each edge is known to both its ends
+  if (ranks > 2) {  // both ends know an edge
     ends.clear();
     edges.clear();
     for (int one = 0; one < ranks; ++one) {
@@ -55,8 +55,7 @@ ProcessTopology ring_graph() {
   return made;
 }
 
-/// Each rank gives to the next, and rank 0 also to the last: ranks get from more than they give to,
-/// or from fewer.
+/// Each rank sends to the next one, and rank 0 also to the last: in- and out-degrees differ.
 ProcessTopology uneven_graph() {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD), last = ranks - 1;
   ProcessTopology made{
@@ -70,7 +69,7 @@ ProcessTopology uneven_graph() {
   return made;
 }
 
-/// Calls name in one of its forms; a persistent one is started twice.
+/// Calls `name` in one of its forms; a persistent call is started twice.
 template <class... Arguments>
 void call(int form, std::string name, bool is_large, Arguments... arguments) {
   const std::string twin = is_large ? "_c" : "";
@@ -91,7 +90,7 @@ void call(int form, std::string name, bool is_large, Arguments... arguments) {
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-/// In host memory, then with either buffer, and with both, on the GPU.
+/// Runs in host memory, then with either buffer and with both on the GPU.
 template <class Function>
 void compare(const std::string& what, const Function& function) {
   const int rank = rank_in(MPI_COMM_WORLD);
@@ -113,18 +112,18 @@ void compare(const std::string& what, const Function& function) {
   }
 }
 
-/// How many ints go from one rank to another.
+/// Number of ints from one rank to another.
 int length(int from, int to) { return from < 0 || to < 0 ? 2 : 2 + (from * 3 + to) % 4; }
 
-/// What a call is told of its parts on one side.
+/// Arguments of one side of a call with a count for each part.
 template <class N, class D>
 struct NeighborSide {
   std::vector<N> counts;
-  std::vector<D> places;      ///< elements
-  std::vector<D> addresses;   ///< bytes
-  std::vector<MPI_Aint> far;  ///< the same, as neighbours have them
+  std::vector<D> places;      ///< in elements
+  std::vector<D> addresses;   ///< in bytes
+  std::vector<MPI_Aint> far;  ///< in bytes, for neighbour calls
   std::vector<MPI_Datatype> types;
-  /// Each of up to 20 places, in falling order, with gaps between.
+  /// Adds a part of up to 20 ints. Displacements descend, with gaps.
   void add(int count, MPI_Datatype type) {
     const int at = kRoom - 20 * (static_cast<int>(counts.size()) + 1);
     counts.push_back(count);
@@ -200,7 +199,7 @@ void all_to_all(bool is_large, MPI_Datatype column) {
   for (const int form : {0, 1, 2}) {
     compare(std::string("Alltoallw") + kForms[form] + (is_large ? ", wide" : ""),
             [&](const void* from, void* to) { run(form, from, to, in, out); });
-    if (form == 2) continue;  // started twice, it would give back
+    if (form == 2) continue;  // a second start would undo the first
     compare(std::string("Alltoallw in place") + kForms[form],
             [&](const void*, void* to) { run(form, MPI_IN_PLACE, to, both, both); });
   }
@@ -215,7 +214,7 @@ void of_one_rank() {
   });
 }
 
-/// As PETSc and E3SM find out whether an MPI takes device memory: by a call of one rank.
+/// The query of PETSc and E3SM: whether a call of one rank takes device memory.
 void asked_by_a_call() {
   const DeviceInts sum(2, 0), sent(8, 3), got(8, 0);
   sum.content()[0] = 1;
@@ -236,7 +235,7 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   asked_by_a_call();
   of_one_rank();
-  MPI_Datatype hole, column, pairs;  // of every second int; two ints in a row
+  MPI_Datatype hole, column, pairs;  // every second int; two contiguous ints
   MPI_Type_contiguous(1, MPI_INT, &hole);
   MPI_Type_create_resized(hole, 0, 2 * sizeof(int), &column);
   MPI_Type_contiguous(2, MPI_INT, &pairs);
@@ -251,7 +250,7 @@ int main(int argc, char** argv) {
     neighbours<MPI_Count, MPI_Aint>(one, true, column, pairs);
     MPI_Comm_free(&one.comm);
   }
-  if (ranks > 1) {  // Open MPI 5.0 leaves out what one rank gives itself at another place
+  if (ranks > 1) {  // Open MPI 5.0 omits a rank's part to itself at another displacement
     all_to_all<int, int>(false, column);
     all_to_all<MPI_Count, MPI_Aint>(true, column);
   }

@@ -1,6 +1,6 @@
-// persistent SEED ROUNDS [ENDS]: persistent collectives on host memory and on a GPU that is played,
-// made once and started several times, with new data each time, and by each rank in an order of its
-// own. The first ENDS of the functions in end() end them. Prints one line of JSON a rank.
+// persistent SEED ROUNDS [ENDS]: persistent collectives in host memory and on an emulated GPU, made
+// once and started several times with new data, by each rank in its own order. The first ENDS
+// functions of end() complete them. Prints a line of JSON a rank.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -17,7 +17,7 @@ int word(std::uint64_t seed, int a, int b, int at) {
                           1000);
 }
 
-/// One request, its memory, and what a start's data are and its results must be.
+/// A persistent request with its buffers, its inputs for a start and the check of its results.
 struct PersistentSum {
   MPI_Request request = MPI_REQUEST_NULL;
   HostOrGpuVector<int> in, out;
@@ -49,7 +49,7 @@ void sum(PersistentSum& one, bool of_those_before, int count) {
   };
 }
 
-/// Odd ranks' pairs have a hole each. The type is freed while the request lives.
+/// Odd ranks have a hole in each pair. The type is freed while the request lives.
 void broadcast(PersistentSum& one, int root, int pairs) {
   const int rank = rank_in(MPI_COMM_WORLD), each = rank % 2 == 1 ? 3 : 2;
   one.out.resize(static_cast<std::size_t>(each * pairs));
@@ -76,8 +76,8 @@ void broadcast(PersistentSum& one, int root, int pairs) {
   };
 }
 
-/// Rank r's parts have r elements less than the most; gaps between them stay as they are. While the
-/// request lives the arrays say other things, as mpi4py's do.
+/// Rank r's part is r elements shorter than the longest; gaps stay unchanged. The arrays are
+/// overwritten while the request lives, as by mpi4py.
 void all_to_all(PersistentSum& one, int most) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   one.in.resize(static_cast<std::size_t>(most * ranks));
@@ -108,7 +108,7 @@ void all_to_all(PersistentSum& one, int most) {
   };
 }
 
-/// A request that is not active has ended, and stays.
+/// An inactive request completes at once and stays.
 bool is_inactive(MPI_Request request) {
   int flag = 0, told = 0;
   MPI_Request_get_status(request, &told, MPI_STATUS_IGNORE);
@@ -116,7 +116,7 @@ bool is_inactive(MPI_Request request) {
   return flag == 1 && told == 1 && request != MPI_REQUEST_NULL;
 }
 
-/// Neither its place among the starts nor theirs is the same on all ranks.
+/// The order of starts differs between ranks.
 bool blocking_sum_is_right() {
   int all = 0;
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
@@ -152,7 +152,7 @@ void end(Requests& all, Dice& own) {
   }
 }
 
-/// The same requests once more, with new data. How many results are wrong.
+/// Runs the same requests again with new data; returns the number of wrong results.
 long started(std::list<PersistentSum>& kept, std::uint64_t seed, Dice& own) {
   Requests requests;
   for (PersistentSum& one : kept) {
@@ -169,7 +169,7 @@ long started(std::list<PersistentSum>& kept, std::uint64_t seed, Dice& own) {
   return wrong;
 }
 
-/// More than plait takes at once.
+/// Exceeds the number that plait takes at once.
 long many(std::uint64_t seed, Dice& own) {
   std::list<PersistentSum> kept(60);
   for (PersistentSum& one : kept) sum(one, false, 300);
@@ -195,7 +195,7 @@ int main(int argc, char** argv) {
     sum(*at++, true, 1 + all.below(3000));
     broadcast(*at++, all.below(ranks_of(MPI_COMM_WORLD)), 1 + all.below(5000));
     all_to_all(*at++, ranks_of(MPI_COMM_WORLD) + all.below(4000));
-    sum(*at, false, 1 + all.below(20000));  // which is never started
+    sum(*at, false, 1 + all.below(20000));  // never started
     wrong += is_inactive(at->request) ? 0 : 1;
     MPI_Request_free(&at->request);
     kept.erase(at);

@@ -1,4 +1,4 @@
-// What the test programs share: numbers that every rank can work out, and what plait served.
+// Helpers of the test programs: numbers that every rank can compute, and the count of served calls.
 #pragma once
 #include <dlfcn.h>
 #include <mpi.h>
@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-/// The same for the same words on every rank.
+/// Mixes its arguments into a number, the same on every rank.
 inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b = 0, std::uint64_t c = 0,
                            std::uint64_t d = 0) {
   std::uint64_t x = a;
@@ -20,7 +20,7 @@ inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b = 0, std::uint64_t c
   return x;
 }
 
-/// Random numbers; ranks that begin with the same seed draw the same.
+/// Random numbers; ranks with the same seed draw the same.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : state_(seed) {}
@@ -46,8 +46,8 @@ inline int ranks_of(MPI_Comm comm) {
   return ranks;
 }
 
-/// Makes a persistent collective's request. Looked up, since headers before MPI 4 have none: the
-/// drop-in has each where the MPI has it under any name.
+/// Makes a persistent collective's request. The function is looked up, since headers before MPI 4
+/// lack it: the drop-in exports each that the MPI has under any name.
 template <class... Arguments>
 int make(const char* name, MPI_Request* request, Arguments... arguments) {
   using Init = int(Arguments..., MPI_Info, MPI_Request*);
@@ -56,7 +56,7 @@ int make(const char* name, MPI_Request* request, Arguments... arguments) {
   return found(arguments..., MPI_INFO_NULL, request);
 }
 
-/// How many calls plait served in this process; -1 where the drop-in is not there.
+/// Number of calls that plait has served in this process; -1 without the drop-in.
 inline long calls_served() {
   void* const found = dlsym(RTLD_DEFAULT, "plait_mpi_calls_served");
   if (found == nullptr) return -1;

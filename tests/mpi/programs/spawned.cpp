@@ -1,6 +1,6 @@
-// spawned CHILDREN [NAME=VALUE]: ranks spawn others, with a variable that differs if wanted, and
-// all merge into one communicator, as a manager and its workers do. Sums on it, and on
-// communicators of one MPI_COMM_WORLD beside it, must be right. Prints a line of JSON a rank.
+// spawned CHILDREN [NAME=VALUE]: ranks spawn others, optionally with a different variable, and
+// merge into one communicator, as managers and workers do. Sums on it, and on communicators of one
+// MPI_COMM_WORLD, must be right. Prints a line of JSON a rank.
 #include <unistd.h>
 
 #include <string>
@@ -21,7 +21,7 @@ int mistakes_of_sum(MPI_Comm comm) {
   return wrong;
 }
 
-/// By env, which has the child's variables beside its program.
+/// Spawns through env, which sets the child's variables.
 MPI_Comm spawn(char** argv) {
   std::vector<char*> words;
   if (argv[2] != nullptr) words.push_back(argv[2]);
@@ -36,7 +36,7 @@ MPI_Comm spawn(char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::alarm(30);  // a rank that stands still ends the job
+  ::alarm(30);  // ends a job that hangs
   EmulatedCuda::now().begin(1);
   MPI_Init(&argc, &argv);
   MPI_Comm both = MPI_COMM_NULL, all = MPI_COMM_NULL, own = MPI_COMM_NULL;

@@ -1,5 +1,5 @@
-// staged CASE: what becomes of device memory (played, libcuda.cpp) that the MPI gets staged. Prints
-// one line of JSON a rank.
+// staged CASE: device memory (emulated, libcuda.cpp) that is staged for the native MPI. Prints a
+// line of JSON a rank.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -34,7 +34,7 @@ void exchange_with(int to, int from) {
   }
 }
 
-/// What a program of one rank does, and one that asks whether device memory may be passed.
+/// A program of one rank, and one that asks whether device memory may be passed.
 void alone() {
   expect(named<int()>("MPIX_Query_cuda_support")() == 1, "that device memory is taken");
   const DeviceInts in(5000, 7), out(5000, 0), sum(5000, 0);
@@ -99,8 +99,8 @@ void truncated() {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/// A large message is longer than the room for it, in each of MPI's ways to receive: its receiver
-/// hears of it, its sender goes on, and so do later messages.
+/// A large message is longer than its receive buffer, by each receive function: the receiver gets
+/// the error, the sender completes, and so do later messages.
 void too_long() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const int rank = rank_in(MPI_COMM_WORLD);
@@ -138,11 +138,11 @@ void too_long() {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/// Every way to receive: the buffer is not read, and gets what the message had and no more.
+/// Each receive function: the buffer is not read, and gets the message's bytes and no more.
 void untouched() {
   const int rank = rank_in(MPI_COMM_WORLD);
   MPI_Datatype backwards, column;
-  const int lengths[2] = {2, 1}, places[2] = {1, 0};  // 3 ints, of which the first comes last
+  const int lengths[2] = {2, 1}, places[2] = {1, 0};  // 3 ints, the first of which comes last
   MPI_Type_indexed(2, lengths, places, MPI_INT, &backwards);
   MPI_Type_vector(50, 1, 2, MPI_INT, &column);
   MPI_Type_commit(&backwards);
@@ -189,8 +189,8 @@ void untouched() {
   MPI_Type_free(&column);
 }
 
-/// Persistent collectives start on after their communicator's handle has been freed, and another
-/// communicator may have it.
+/// Persistent collectives are started after their communicator's handle was freed and possibly
+/// reused.
 void persistent_freed() {
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD), root = ranks - 1;
   constexpr int kCount = 2000;
@@ -227,8 +227,8 @@ void persistent_freed() {
 
 const DeviceInts* forgotten_in = nullptr;
 
-/// A receive whose request the program frees, and asks nothing about until MPI_Finalize: after that
-/// its message is in forgotten_in.
+/// A receive whose request the program frees and does not query until MPI_Finalize: the message is
+/// then in forgotten_in.
 void forgotten() {
   const int rank = rank_in(MPI_COMM_WORLD);
   static const DeviceInts data(3000, rank == 0 ? 6 : -1);
@@ -251,7 +251,7 @@ void exchange_with_peer(int* buffer, int peer) {
   MPI_Sendrecv_replace(buffer, 100, MPI_INT, peer, 0, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/// Rank 0 loads CUDA's driver after many calls, and after other libraries that came and went.
+/// Rank 0 loads CUDA's driver after many calls, and after other libraries were loaded and closed.
 void loaded_late() {
   const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
   std::vector<int> host(100);
@@ -267,7 +267,7 @@ void loaded_late() {
   if (rank == 0 && calls_served() >= 0)
     expect(is_loaded("libplait_mark.so"), "that libraries are watched");
   for (const char* other : {"libanl.so.1", "libBrokenLocale.so.1", "libanl.so.1"}) {
-    void* const library = dlopen(other, RTLD_NOW);  // which glibc has, and nobody uses
+    void* const library = dlopen(other, RTLD_NOW);  // a library of glibc that the test does not use
     expect(library != nullptr, "that another library is loaded");
     exchange_host(3);
     if (library != nullptr) dlclose(library);
@@ -279,7 +279,7 @@ void loaded_late() {
   expect(device.holds(peer + 7), "an exchange of device memory once CUDA is loaded");
 }
 
-/// The first calls of a program, of several threads at once, are on device memory.
+/// The first calls of a program, by several threads at once, are on device memory.
 void first_of_threads() {
   constexpr int kThreads = 4;
   const int peer = 1 - rank_in(MPI_COMM_WORLD);
@@ -300,7 +300,7 @@ void first_of_threads() {
            "an exchange of a thread");
 }
 
-/// Parts of one size, which an array of counts says.
+/// Parts of one size, given by an array of counts.
 void even_parts(bool reduces) {
   constexpr int kPart = 1 << 14;
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
@@ -320,7 +320,7 @@ void even_parts(bool reduces) {
     expect(out.holds(one + 1, one * kPart, (one + 1) * kPart), "a rank's part");
 }
 
-/// Before MPI_Init there is no other way to ask.
+/// Before MPI_Init no other query works.
 bool is_rank_0() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
     if (const char* const rank = std::getenv(name)) return std::atoi(rank) == 0;

@@ -1,5 +1,5 @@
-! Sums by mpi_f08, blocking and not, in place and not: prints a line of JSON a rank. Fortran's own
-! wrappers call C's names, so plait needs none of its own.
+! Sums by mpi_f08, blocking and non-blocking, in place and not. Prints a line of JSON a rank. The
+! MPI's Fortran wrappers call the C names, so plait exports no Fortran ones.
 program sums
   use, intrinsic :: iso_c_binding
   use mpi_f08

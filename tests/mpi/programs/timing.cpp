@@ -1,5 +1,5 @@
-// timing [MOST_BYTES]: how long collectives on host memory take by size, and what a call costs that
-// passes on. Run it bare and with the drop-in, by turns; rank 0 prints CSV.
+// timing [MOST_BYTES]: time of collectives in host memory by size, and the cost of a forwarded
+// call. Run it bare and with the drop-in, in turn; rank 0 prints CSV.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -9,9 +9,9 @@
 
 namespace {
 
-constexpr int kBatches = 60;  // short ones: on a busy machine some fall between others' turns
+constexpr int kBatches = 60;  // short ones: on a busy machine some run undisturbed
 
-/// Microseconds a call, the fastest batch of the slowest rank.
+/// Microseconds a call: the fastest batch of the slowest rank.
 template <class Call>
 double best_us(int calls, const Call& call) {
   double best = 1e30;
@@ -31,7 +31,7 @@ void print(const char* what, std::size_t bytes, double us) {
   std::fflush(stdout);
 }
 
-/// Of a message of `bytes` in all, as plait counts it.
+/// Times each collective with a message of `bytes`, as plait counts a message.
 void collectives(std::size_t bytes, int calls) {
   const int ranks = ranks_of(MPI_COMM_WORLD);
   std::vector<float> in(bytes / 4, 1.0f), out(bytes / 4);

@@ -1,5 +1,5 @@
-// types CASE: buffers of derived datatypes: made by functions for large counts, on a GPU (played,
-// libcuda.cpp) by MPI_BOTTOM and absolute addresses, and of more than 2 GiB. Prints a line of JSON
+// types CASE: buffers of derived datatypes: made by functions for large counts, on an emulated GPU
+// (libcuda.cpp) by MPI_BOTTOM and absolute addresses, and of more than 2 GiB. Prints a line of JSON
 // a rank.
 #include <cstring>
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace {
 
-constexpr int kMany = 1 << 16;  ///< ints of a buffer
+constexpr int kMany = 1 << 16;  ///< ints per buffer
 
-/// By the function for large counts where the MPI has it, else by the other one.
+/// Uses the function for large counts if the MPI has it.
 MPI_Datatype row(int count, MPI_Datatype of) {
   MPI_Datatype made;
   if (auto* const large =
@@ -32,7 +32,7 @@ MPI_Datatype every_second(int count) {
   return made;
 }
 
-/// Ints at so many bytes from a buffer on.
+/// Ints at a byte offset from a buffer.
 MPI_Datatype at_places(int length, const std::vector<MPI_Aint>& places) {
   MPI_Datatype made;
   const int parts = static_cast<int>(places.size());
@@ -47,14 +47,14 @@ MPI_Datatype at_places(int length, const std::vector<MPI_Aint>& places) {
   return made;
 }
 
-/// Whether the first ints of a type of `length` are there, and every `step`th is.
+/// Returns whether every `step`th of the first `length` ints is `value`, and no int between them.
 bool is_there(const int* data, int length, int step, int value) {
   for (int at = 0; at < length; at += step)
     if (data[at] != value) return false;
   return step == 1 || data[1] != value;
 }
 
-/// Each type as a buffer of a collective that plait takes and of a message, here and on the GPU.
+/// Each type in a served collective and in a message, in host memory and on the GPU.
 void made_c() {
   const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
   const MPI_Datatype inner = row(kMany / 2, MPI_INT);
@@ -107,8 +107,8 @@ bool has_two_parts(const DeviceInts& buffer, int value) {
   return buffer.holds(value, 0, 100) && buffer.holds(-1, 100, 200) && buffer.holds(value, 200, 300);
 }
 
-/// Device memory by MPI_BOTTOM, in collectives and messages, on both sides of a call at once; and
-/// from a buffer of the host's on.
+/// Device memory by MPI_BOTTOM, in collectives and messages, on both sides of a call; and relative
+/// to a buffer in host memory.
 void bottom() {
   const int rank = rank_in(MPI_COMM_WORLD), peer = 1 - rank;
   const DeviceInts in(300, rank), out(300, -1);
@@ -127,12 +127,12 @@ void bottom() {
   expect(rank == 1 || has_two_parts(out, 1), "a broadcast by absolute addresses");
   out.fill(-1);
   const int none[] = {0, 0};
-  const int given[] = {rank == 0 ? 0 : 1, rank == 0 ? 1 : 0};  // to the other alone
+  const int given[] = {rank == 0 ? 0 : 1, rank == 0 ? 1 : 0};  // to the other rank alone
   const MPI_Datatype froms[] = {from, from}, tos[] = {to, to};
   MPI_Alltoallw(MPI_BOTTOM, given, none, froms, MPI_BOTTOM, given, none, tos, MPI_COMM_WORLD);
   expect(has_two_parts(out, peer), "an all-to-all by absolute addresses");
   out.fill(-1);
-  int here = 0;  // what is said to be the buffer lies in host memory
+  int here = 0;  // the nominal buffer is in host memory
   MPI_Datatype reaching;
   const int lengths[] = {100};
   const MPI_Aint places[] = {address_of(out.device_ptr()) - address_of(&here)};
@@ -185,7 +185,7 @@ void apart() {
   for (MPI_Request& one : requests) MPI_Request_free(&one);
 }
 
-/// Parts in host memory on either side of one on the GPU: an error, and no crash.
+/// Parts in host memory before and after a part on the GPU: an error, no crash.
 void split() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const DeviceInts there(100, 1);

@@ -1,4 +1,4 @@
-"""What a suite is to run.py."""
+"""The interface of a suite to run.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Protocol
 class SuiteCase:
     name: str
     ranks: int = 1
-    words: tuple[str, ...] = ()  # of its command
-    settings: tuple[tuple[str, str], ...] = ()  # of its environment
+    words: tuple[str, ...] = ()  # of the command
+    settings: tuple[tuple[str, str], ...] = ()  # of the environment
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Suite(Protocol):
     name: str
 
     def why_not(self) -> str:
-        """Why it cannot run at all; empty where it can."""
+        """The reason why the suite cannot run; empty if it can."""
 
     def cases(self) -> list[SuiteCase]: ...
 

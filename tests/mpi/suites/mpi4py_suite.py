@@ -14,7 +14,7 @@ from cases import SuiteCase, SuiteOutcome
 from mpi_programs import ROOT, Mpi, environment, launched
 
 WORK = ROOT / "build" / "mpi" / "suites"
-LEFT_OUT = ("spawn", "dynproc", "util_pool")  # they start processes, which launchers may refuse
+LEFT_OUT = ("spawn", "dynproc", "util_pool")  # these start processes, which launchers may refuse
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpich.so.12"}
 LIMIT_S = 1200
 
@@ -25,7 +25,7 @@ def fetched() -> Path:
     sources = WORK / f"mpi4py-{version}"
     if not (sources / "test" / "main.py").exists():
         WORK.mkdir(parents=True, exist_ok=True)
-        # Not :all: of them, which would compile what the build of its metadata needs, for minutes.
+        # Not `:all:`, which compiles the build dependencies of the metadata for minutes.
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary"]
         command += ["mpi4py", f"mpi4py=={version}", "-d", str(WORK)]
         subprocess.run(command, check=True, timeout=600)
@@ -35,7 +35,7 @@ def fetched() -> Path:
 
 
 def library_of(mpi: Mpi) -> str:
-    """What mpi4py is to load: the wheel looks for names that Debian's MPICH has not."""
+    """The MPI library for mpi4py: its wheel looks for names that Debian's MPICH lacks."""
     if mpi.name in LIBRARIES:
         for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"):
             if (Path(folder) / LIBRARIES[mpi.name]).exists():
@@ -47,7 +47,7 @@ def library_of(mpi: Mpi) -> str:
 
 
 class Mpi4pySuite:
-    """A case a test module: one that ends a process takes no other with it."""
+    """One case a test module: a module that ends its process does not end others."""
 
     def __init__(self, mpi: Mpi, ranks: int):
         self.mpi, self.ranks = mpi, ranks

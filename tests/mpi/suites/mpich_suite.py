@@ -18,7 +18,7 @@ REMOVED = ("hvector", "hindexed", "struct")
 
 
 def fetched() -> Path:
-    """The suite's sources, as `apt-get source` gives them; apt's own lists are left as they are."""
+    """The suite's sources from `apt-get source`; apt's own lists stay unchanged."""
     sources = WORK / "mpich" / "test" / "mpi"
     if sources.exists():
         return sources
@@ -49,7 +49,7 @@ def fetched() -> Path:
 
 
 def built(mpi: Mpi, folders: list[str]) -> Path:
-    """The suite for this MPI; what it is too old for is not built."""
+    """The suite built for this MPI; tests that need a newer MPI are not built."""
     made = WORK / f"mpich-{mpi.name.replace(' ', '-')}"
     compiler = mpi.compiler.replace("mpicxx", "mpicc")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -62,7 +62,7 @@ def built(mpi: Mpi, folders: list[str]) -> Path:
             source.write_text(words)
         options = ["fortran", "cxx", "spawn", "ft-tests", "perftest"]
         command = ["./configure", *(f"--disable-{option}" for option in options)]
-        # The launcher is this runner's affair; a compiler by name serves Debian's two beside it.
+        # This runner launches by itself; the compiler is named, since Debian may have two MPIs.
         command += [f"MPICC={compiler}", f"CC={compiler}", f"MPIEXEC={mpi.launcher}"]
         done = subprocess.run(command, cwd=made, capture_output=True, text=True)
         if done.returncode != 0:
@@ -73,7 +73,7 @@ def built(mpi: Mpi, folders: list[str]) -> Path:
 
 
 class MpichSuite:
-    """One folder's testlist, a case a line."""
+    """The testlist of one folder, one case a line."""
 
     def __init__(self, mpi: Mpi, folder: Path, most_ranks: int, only: str, limit_s: float):
         self.mpi, self.folder, self.most_ranks = mpi, folder, most_ranks

@@ -37,8 +37,8 @@ def known_failures(suite: str, mpi: str) -> set[str]:
 
 
 def is_worse(suite: Suite, case: SuiteCase, drop_in: Path) -> bool:
-    """Whether a case that passed bare and failed with the drop-in fails with it again, and again
-    passes bare: on a busy machine some end late by turns."""
+    """Runs a case again that passed bare and failed with the drop-in; returns whether both repeat.
+    On a busy machine some cases time out at random."""
     for _ in range(2):
         if suite.run(case, drop_in).device_ptr:
             print(f"  by turns: {case.name} passed with the drop-in at a second try")
@@ -50,7 +50,7 @@ def is_worse(suite: Suite, case: SuiteCase, drop_in: Path) -> bool:
 
 
 def compare(suite: Suite, mpi: str, drop_in: Path) -> bool:
-    """Runs all cases both ways; true where the drop-in makes none worse."""
+    """Runs all cases bare and with the drop-in; returns whether the drop-in breaks none."""
     known = known_failures(suite.name, mpi)
     counts: dict[str, Counter[str]] = {"bare": Counter(), "with the drop-in": Counter()}
     worse = []
