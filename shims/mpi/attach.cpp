@@ -34,7 +34,7 @@ constexpr double kUnlimitedS = 1e8;
 constexpr double kWarnAfterS = 10;
 /// Smaller messages in GPU memory are staged and native, so ranks need not agree on them.
 constexpr std::uint64_t kMinOnGpus = 16 << 10;
-constexpr std::uint64_t kMinOverNodes = 4 << 20;
+constexpr std::uint64_t kMinMultinode = 4 << 20;
 
 /// Default smallest message that plait serves: from here on it was faster than Open MPI and MPICH
 /// on two ranks (docs/mpi.md).
@@ -48,11 +48,11 @@ std::uint64_t default_min_bytes(Collective collective) {
 }
 
 /// The same for ranks on several nodes with more than one rank each (docs/mpi.md).
-std::uint64_t default_min_bytes_over_nodes(Collective collective) {
+std::uint64_t default_min_bytes_multinode(Collective collective) {
   switch (collective) {
     case Collective::all_reduce:
     case Collective::reduce_scatter:
-    case Collective::reduce: return kMinOverNodes;
+    case Collective::reduce: return kMinMultinode;
     default: return kNever;
   }
 }
@@ -97,12 +97,12 @@ void set_min_bytes(const Env& env, MpiSettings& found) {
   };
   if (!env.ops.empty()) {
     for (const std::string& name : split(env.ops, ','))
-      set(parse_collective(name), 64 << 10, kMinOverNodes);
+      set(parse_collective(name), 64 << 10, kMinMultinode);
     return;
   }
 #define PLAIT_COLLECTIVE(name, input, output, busbw)         \
   set(Collective::name, default_min_bytes(Collective::name), \
-      default_min_bytes_over_nodes(Collective::name));
+      default_min_bytes_multinode(Collective::name));
 #include "plait/collectives.def"
 #undef PLAIT_COLLECTIVE
   // send_recv is served on GPUs only if PLAIT_OPS names it: it has not run on GPUs, and a started
@@ -238,7 +238,7 @@ std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options)
 /// Attaches ranks on several nodes. The native MPI carries the traffic between nodes, on a
 /// duplicate that lives as long as plait's communicator.
 std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& position,
-                                                bool can) {
+                                               bool can) {
   CommunicatorOptions options = options_for(position, kNoDevice);
   // After the job has lost ranks, messages between nodes on a new communicator may mix with others.
   const bool lost = fault_in(real().abi.world) != 0;
@@ -358,7 +358,7 @@ std::uint64_t min_bytes_on_host(Collective collective) {
   return settings().on_host[static_cast<std::size_t>(collective)];
 }
 
-std::uint64_t min_bytes_over_nodes(Collective collective) {
+std::uint64_t min_bytes_multinode(Collective collective) {
   return settings().multinode[static_cast<std::size_t>(collective)];
 }
 

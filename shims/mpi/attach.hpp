@@ -24,7 +24,7 @@ inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 /// Smallest message served: host memory in one node, over several nodes, GPU memory; kNever = not
 /// served.
 std::uint64_t min_bytes_on_host(Collective collective);
-std::uint64_t min_bytes_over_nodes(Collective collective);
+std::uint64_t min_bytes_multinode(Collective collective);
 std::uint64_t min_bytes_on_gpus(Collective collective);
 /// Hash of the boot and of the process's namespaces. Equal hashes: a path names the same file.
 std::uint64_t host_id();

@@ -105,7 +105,7 @@ void set_thresholds() {
     const auto collective = static_cast<Collective>(at);
     const std::uint64_t host = min_bytes_on_host(collective);
     const std::uint64_t gpus = job_uses_gpus() ? min_bytes_on_gpus(collective) : kNever;
-    thresholds.any[at] = std::min({host, min_bytes_over_nodes(collective), gpus});
+    thresholds.any[at] = std::min({host, min_bytes_multinode(collective), gpus});
     thresholds.gpu_only[at] = host == kNever ? gpus : kNever;
   }
 }

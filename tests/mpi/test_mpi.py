@@ -85,7 +85,7 @@ MESSAGES = {
 
 
 def moves_messages(mpi) -> bool:
-    """Whether the MPI has a progress hook for rendezvous; MPICH 4.0 and the standard ABI lack it."""
+    """Whether the MPI has a progress hook for rendezvous: not MPICH 4.0, not the standard ABI."""
     return mpi.name != "mpich" and not mpi.name.startswith("mpich abi")
 
 
