@@ -1,5 +1,6 @@
-"""A timer as a descriptor, for a thread to sleep on: to set one and take it back costs a
-microsecond each, to wake a thread in vain a slice of a busy core."""
+"""A timer as a file descriptor (timerfd), on which the mailbox's background thread sleeps.
+
+Setting and clearing it cost 1 us each. Waking a thread in vain costs a slice of a busy core."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _NS = 1_000_000_000
 
 
 class _Times(ctypes.Structure):
-    """struct itimerspec: the period, and the time until the first end; each s and ns."""
+    """struct itimerspec: period and first expiry, each in s and ns."""
 
     _fields_ = (
         ("every_s", ctypes.c_long),
@@ -24,7 +25,7 @@ class _Times(ctypes.Structure):
 
 
 class TimerFd:
-    """fd is readable from when the time is over until clear()."""
+    """`fd` is readable from the expiry until clear()."""
 
     def __init__(self) -> None:
         self.fd: int = _libc.timerfd_create(_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
@@ -33,7 +34,7 @@ class TimerFd:
             raise OSError(error, f"timerfd_create: {os.strerror(error)}")
 
     def set(self, seconds: float) -> None:
-        """seconds: above 0. In place of what was set before."""
+        """Sets the expiry, in place of an earlier one. seconds: above 0."""
         self._set(max(1, round(seconds * _NS)))
 
     def unset(self) -> None:

@@ -1,4 +1,4 @@
-"""How ranks of a group find each other through torch's store, for communicators and mailboxes."""
+"""Bootstrap of a group's ranks through torch's store, for communicators and mailboxes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import torch
 import plait
 from plait.torch.works import timed_out
 
-_LONGEST_S = 86400.0  # the core counts nanoseconds; a day is for ever
+_LONGEST_S = 86400.0  # the core counts nanoseconds; a day stands for no deadline
 
 
 def clamp_deadline(seconds: float) -> float:
-    """As the core takes a deadline."""
+    """Returns the deadline within the core's range."""
     return min(max(seconds, 1e-3), _LONGEST_S)
 
 
 def host_name() -> str:
-    """The same in all containers of one host, and after no restart."""
+    """Returns the host's boot id: the same in all its containers, new after a restart."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
 
 
 def read_store(store: Any, key: str, what: str, seconds: float) -> str:
-    """What another rank set. A wait in the store would hold up this process's other threads."""
+    """Returns a value that another rank sets. Polls: the store's wait blocks other threads."""
     end = time.monotonic() + seconds
     pause = 1e-4
     while not store.check([key]):
@@ -38,9 +38,10 @@ def read_store(store: Any, key: str, what: str, seconds: float) -> str:
 
 
 def bootstrap(store: Any, rank: int, ranks: int, device: int, seconds: float) -> plait.Communicator:
-    """Made by all ranks at once, each on its GPU `device` or all in host memory (-1).
+    """Makes a communicator. Collective. device: this rank's GPU, or -1 on all ranks for host
+    memory.
 
-    Under torch.use_deterministic_algorithms(True) its sums are in rank order, or errors.
+    Under torch.use_deterministic_algorithms(True) sums are in rank order, or fail.
     """
     if ranks > plait._core.MOST_RANKS:
         raise plait.UnsupportedError(
@@ -52,7 +53,7 @@ def bootstrap(store: Any, rank: int, ranks: int, device: int, seconds: float) ->
         path = f"{plait._core.rendezvous_folder()}/torch-{os.urandom(12).hex()}"
         store.set(key, f"{host_name()} {clamp_deadline(seconds)} {path}")
     where = read_store(store, key, "rank 0 to come to its first call", seconds)
-    found, arrive_s, path = where.split(" ", 2)  # rank 0's time, since all must have one
+    found, arrive_s, path = where.split(" ", 2)  # rank 0's deadline, for all ranks
     if found != host_name():
         raise plait.UnsupportedError(
             "wanted all ranks of a group of plait's backend on one host, found rank 0 of rank "

@@ -1,7 +1,7 @@
-"""The threads that run what hangs on futures: callbacks of a group's collectives and messages.
+"""Threads that run callbacks of futures of a group's collectives and messages.
 
-A callback may make the group's next call and wait for it. So callbacks run in no thread that calls
-need: neither in the one that runs collectives, nor in the one that moves messages.
+A callback may make the group's next call and wait for it. So callbacks have threads of their own,
+apart from the thread that runs collectives and the one that moves messages.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-_SLOW_CALLBACK_S = 1.0  # for a callback that runs; it may wait for one that comes after it
-_OTHERS = -1  # turn of a callback of a call that was made in a callback of another group
-_here = threading.local()  # callbacks: whose thread this is; turn: of the one that it runs
+_SLOW_CALLBACK_S = 1.0  # a callback that runs longer may wait for a later one, which then starts
+_OTHERS = -1  # turn of a callback whose call was made in another group's callback
+_here = threading.local()  # callbacks: owner of this thread; turn: of its callback
 
 
 def in_callback() -> bool:
-    """Whether this thread is in one."""
+    """Returns whether this thread runs a callback."""
     return getattr(_here, "callbacks", None) is not None
 
 
 class Callbacks:
-    """Of one group. They run one after the other, in the order in which their calls ended, so that
-    calls made in them come in the same order on all ranks.
+    """Callbacks of one group. They run one at a time in the order in which their calls completed,
+    so calls made in them have the same order on all ranks.
 
-    Two kinds do not wait for their turn: callbacks of calls that were made in a callback, since it
-    may wait for them, and those behind a callback that takes long. How long one takes differs
-    between ranks, so the latter wait for their turn before they make a call. Threads are as many as
-    callbacks run at once, and one more.
+    Two kinds start early: callbacks of calls made in a callback, which may wait for them, and
+    callbacks behind a slow one. Which one is slow differs between ranks, so a callback that started
+    early waits for its turn before it makes a call (await_turn). There is one thread more than
+    running callbacks.
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # of what follows
-        self._todo: deque[tuple[Callable[[], None], int, bool]] = deque()  # turn, whether nested
-        self._turns = 0  # given so far
-        self._running: list[int] = []  # turns
-        self._free = 0  # threads
+        self._changed = threading.Condition()  # guards all members below
+        self._todo: deque[tuple[Callable[[], None], int, bool]] = deque()  # call, turn, is nested
+        self._turns = 0  # the last turn given
+        self._running: list[int] = []  # turns of running callbacks
+        self._free = 0  # idle threads
         self._since = 0.0  # when the latest callback began
         self._is_closed = False
 
     def current_turn(self) -> int:
-        """Of the callback that this thread is in; 0 = it is in none."""
+        """Returns the turn of the callback that this thread runs; 0 = none."""
         if not in_callback():
             return 0
         return int(_here.turn) if _here.callbacks is self else _OTHERS
 
     def await_turn(self, seconds: float) -> None:
-        """In a callback that is to make a call: until those before it have run."""
+        """Waits, in a callback that makes a call, until all earlier callbacks have run."""
         mine = self.current_turn()
         if mine <= 0:
             return
@@ -66,7 +66,7 @@ class Callbacks:
         return self._running + [turn for _, turn, _ in self._todo]
 
     def run(self, call: Callable[[], None], turn: int) -> None:
-        """Later, in a thread. turn: current_turn() where its call was made."""
+        """Schedules `call`. turn: current_turn() at the time of the call that it belongs to."""
         with self._changed:
             if turn == 0:
                 self._turns += 1
@@ -75,7 +75,7 @@ class Callbacks:
             self._changed.notify_all()
 
     def close(self, seconds: float) -> None:
-        """Once all have run, but for the one that calls this; at most so long."""
+        """Waits at most `seconds` until all callbacks have run, except the one that calls this."""
         end = time.monotonic() + seconds
         with self._changed:
             self._is_closed = True
@@ -99,7 +99,7 @@ class Callbacks:
         return None
 
     def _take_callback(self) -> Callable[[], None] | None:
-        """None once this thread is to end."""
+        """Returns the next callback to run; None = this thread ends."""
         with self._changed:
             while (found := self._next_callback()) is None:
                 if self._is_closed and not self._todo:
@@ -122,7 +122,7 @@ class Callbacks:
                 call()
             except Exception:
                 sys.excepthook(*sys.exc_info())
-            del call  # nothing of a call lives until the next
+            del call  # releases what the call holds before the next wait
             with self._changed:
                 self._running.remove(_here.turn)
                 self._free += 1

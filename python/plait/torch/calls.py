@@ -1,7 +1,7 @@
-"""c10d's collectives over plait's: layouts, types and sizes that plait has no call for among them.
+"""Maps c10d's collectives to plait's, including layouts, types and sizes without a call of plait.
 
-Each method makes a call of one side, the host's or a GPU's, which runs it now or later. Nothing
-here waits or knows of threads and streams. Moves are of bytes, so they are of every type.
+Each method hands a function to a backend (host.py, gpu.py), which runs it now or later. This module
+knows no threads and no streams. Calls that only move data move bytes, so they take every type.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from plait.torch.types import (
 )
 
 _MOST_REQUESTS = 4096
-_COUNTED_BY_OUTPUT = {"broadcast", "scatter", "reduce_scatter"}  # others' count is the input's
+_COUNTED_BY_OUTPUT = {"broadcast", "scatter", "reduce_scatter"}  # the others count their input
 
 
 class _SizedRequest(NamedTuple):
-    """A request, and how many bytes this rank reads and writes in it."""
+    """A request, and the bytes that this rank reads and writes in it."""
 
     request: plait.Request
     reads: int
@@ -38,19 +38,19 @@ class _SizedRequest(NamedTuple):
 
 
 class CollectiveCalls:
-    """Made of one group; Group has what it asks for."""
+    """Collectives of one group; Group (group.py) implements _do() and _host()."""
 
     _rank: int
     _ranks: int
 
     def _do(self, what: str, tensor: Tensor, call: Any, result: Any, opts: Any, keep: Any) -> Any:
-        """The Work of call(side)."""
+        """Runs call(backend) on the tensor's backend; returns its Work."""
         raise NotImplementedError
 
     def _host(self) -> Any:
         raise NotImplementedError
 
-    # What calls are made of: the one place where tensors become the core's addresses.
+    # Shared parts: here tensors become addresses for the core.
 
     def _request(
         self,
@@ -61,7 +61,7 @@ class CollectiveCalls:
         root: int = 0,
         counts: tuple[int, ...] = (),
     ) -> _SizedRequest:
-        """Made once for calls alike: it takes microseconds."""
+        """Returns a cached request; making one takes microseconds."""
         key = (collective, count, type_name, op, root, counts)
         sized = self._requests.get(key)
         if sized is None:
@@ -84,8 +84,8 @@ class CollectiveCalls:
         out: Tensor | list[Tensor] | None,
         root: int = 0,
     ) -> None:
-        """A collective of bytes. source, out: None where this rank has no part in it, a list where
-        there is a tensor for each rank."""
+        """Runs a collective that only moves bytes. source, out: None if this rank has no part in
+        it; a list holds a tensor for each rank."""
         self._collective(backend, name, source, out, root, None)
 
     def _reduce(
@@ -97,7 +97,7 @@ class CollectiveCalls:
         redop: Any,
         root: int = 0,
     ) -> None:
-        """source, out: as in _move."""
+        """Runs a reduction. source, out: as in _move."""
         self._collective(backend, name, source, out, root, redop)
 
     def _collective(
@@ -109,7 +109,7 @@ class CollectiveCalls:
         root: int,
         redop: Any,
     ) -> None:
-        """What is wrong on this rank alone is told to the others in place of the call."""
+        """Runs one collective. An error of this rank's arguments fails the call on all ranks."""
         try:
             if isinstance(out, Tensor) and not out.is_contiguous():
                 check_no_overlap(out)
@@ -117,7 +117,7 @@ class CollectiveCalls:
             into = (
                 given if out is source else None if out is None else self._output_tensor(name, out)
             )
-            # Where this rank has one of them only, the core gets it twice and leaves one alone.
+            # With one of the two, the core gets it twice and does not touch the other role.
             given = into if given is None else given
             into = given if into is None else into
             assert given is not None and into is not None
@@ -152,7 +152,7 @@ class CollectiveCalls:
                 copy_back(one, found)
 
     def _input_tensor(self, name: str, given: Tensor | list[Tensor]) -> Tensor:
-        """Contiguous, to be read: itself, or a copy."""
+        """Returns a contiguous tensor to read: the given one, or a copy."""
         if isinstance(given, Tensor):
             return as_contiguous(given)
         whole = self._one_tensor(name, "input", given)
@@ -163,7 +163,7 @@ class CollectiveCalls:
         )
 
     def _output_tensor(self, name: str, out: Tensor | list[Tensor]) -> Tensor:
-        """Contiguous, to be written: itself, or new memory that is copied into it later."""
+        """Returns a contiguous tensor to write: `out`, or new memory to copy back later."""
         if isinstance(out, Tensor):
             return output_buffer(out)
         whole = self._one_tensor(name, "output", out)
@@ -172,7 +172,7 @@ class CollectiveCalls:
         return out[0].new_empty((len(out), out[0].numel())) if whole is None else whole
 
     def _one_tensor(self, name: str, role: str, tensors: list[Tensor]) -> Tensor | None:
-        """What the tensors, one a rank, are equal parts of; None where memory lies elsewhere."""
+        """Returns one tensor over the tensors of all ranks if they are adjacent, else None."""
         if len(tensors) != self._ranks:
             raise plait.InvalidArgumentError(
                 f"{name}: wanted {self._ranks} tensors as {role}, one a rank, found {len(tensors)}"
@@ -185,7 +185,7 @@ class CollectiveCalls:
         return whole
 
     def _refuse(self, backend: Any, error: Exception) -> NoReturn:
-        """Tells the others, who come to a call that this rank does not make, and raises."""
+        """Fails the other ranks' call, which this rank does not make, and raises."""
         backend.refuse(error)
         raise error
 
@@ -202,7 +202,7 @@ class CollectiveCalls:
     # Reductions.
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        """Each of `tensors` in place. opts: options, or a ReduceOp as older callers have it."""
+        """Reduces each of `tensors` in place. opts: options, or a ReduceOp (older callers)."""
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         redop = opts.reduceOp if hasattr(opts, "reduceOp") else opts
         redop = ReduceOp.SUM if redop is None else redop
@@ -219,11 +219,11 @@ class CollectiveCalls:
         return self._do("all_reduce", _first(tensors), call, tensors, opts, tensors)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """As allreduce."""
+        """Reduces several tensors; the same as allreduce."""
         return self.allreduce(tensors, opts)
 
     def _product(self, backend: Any, mine: Tensor, out: Tensor | None) -> None:
-        """Of complex numbers, in rank order."""
+        """Multiplies complex numbers of all ranks, in rank order."""
         every = mine.new_empty((self._ranks, *mine.shape))
         self._move(backend, "all_gather", mine, every)
         if out is not None:
@@ -233,7 +233,7 @@ class CollectiveCalls:
             copy_back(out, total)
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
-        """In place on the root; other ranks' stay as they are."""
+        """Reduces in place on the root; other ranks' tensors stay unchanged."""
         root, redop, tensor = opts.rootRank, opts.reduceOp, tensors[0]
         out = tensor if self._rank == root else None
 
@@ -246,7 +246,7 @@ class CollectiveCalls:
         return self._do("reduce", tensor, call, tensors, opts, tensors)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
-        """Rank r gets the r-th of equal parts of the reduction of `input`."""
+        """Gives rank r the r-th equal part of the reduction of `input`."""
         redop = opts.reduceOp if opts is not None else ReduceOp.SUM
 
         def call(backend: Any) -> None:
@@ -255,7 +255,7 @@ class CollectiveCalls:
         return self._do("reduce_scatter", input, call, output, opts, (output, input))
 
     def reduce_scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
-        """Parts may be of different sizes: then each is one reduction."""
+        """Reduces a list of parts, one a rank. Parts of different sizes take one reduce each."""
         output, parts, redop = outputs[0], input_lists[0], opts.reduceOp
 
         def call(backend: Any) -> None:
@@ -272,13 +272,13 @@ class CollectiveCalls:
     # Moves.
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
-        """Each of `tensors`, from the root's."""
+        """Copies each of the root's `tensors` to all ranks."""
         tensors, root = [tensors] if isinstance(tensors, Tensor) else tensors, opts.rootRank
 
         def call(backend: Any) -> None:
             for tensor in tensors:
                 if self._rank == root:
-                    whole = as_contiguous(tensor)  # which it is: nothing is put back
+                    whole = as_contiguous(tensor)  # read only: not copied back
                     self._move(backend, "broadcast", whole, whole, root)
                 else:
                     self._move(backend, "broadcast", None, tensor, root)
@@ -286,7 +286,7 @@ class CollectiveCalls:
         return self._do("broadcast", _first(tensors), call, tensors, opts, tensors)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
-        """Every rank's `input`, one after the other."""
+        """Concatenates every rank's `input` in `output`."""
 
         def call(backend: Any) -> None:
             self._move(backend, "all_gather", input, output)
@@ -294,7 +294,7 @@ class CollectiveCalls:
         return self._do("all_gather", input, call, output, opts, (output, input))
 
     def allgather(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
-        """One tensor a rank; of different sizes they come rank by rank."""
+        """Gathers one tensor a rank; different sizes are allowed."""
         if isinstance(inputs, Tensor):
             output_lists, inputs = [output_lists], [inputs]
         outputs, mine = output_lists[0], inputs[0]
@@ -322,7 +322,7 @@ class CollectiveCalls:
         except Exception as error:
             self._refuse(backend, error)
         if backend is self._host():
-            source = as_contiguous(mine)  # lives until the call has ended
+            source = as_contiguous(mine)  # alive until the call has ended
             found = torch.empty(sized.writes, dtype=torch.uint8)
             backend.launch(sized.request, source.data_ptr(), found.data_ptr())
             _copy_parts_back(outputs, found)
@@ -331,7 +331,7 @@ class CollectiveCalls:
             self._move(backend, "broadcast", mine if root == self._rank else None, output, root)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Several all_gathers as one call."""
+        """Runs several all_gathers as one call."""
 
         def call(backend: Any) -> None:
             self._check_lists(backend, "all_gather", len(inputs), outputs)
@@ -341,7 +341,7 @@ class CollectiveCalls:
         return self._do("all_gather", _first(inputs), call, outputs, opts, (outputs, inputs))
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Any:
-        """output_lists[r][k]: what rank r gave as inputs[k]."""
+        """Gathers several tensors: output_lists[r][k] is rank r's inputs[k]."""
 
         def call(backend: Any) -> None:
             self._check_lists(backend, "all_gather", len(inputs), *output_lists)
@@ -352,7 +352,7 @@ class CollectiveCalls:
         return self._do("all_gather", _first(inputs), call, output_lists, opts, keep)
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Several reduce_scatters as one call."""
+        """Runs several reduce_scatters as one call."""
         redop = opts.reduceOp if opts is not None else ReduceOp.SUM
 
         def call(backend: Any) -> None:
@@ -363,7 +363,7 @@ class CollectiveCalls:
         return self._do("reduce_scatter", _first(inputs), call, outputs, opts, (outputs, inputs))
 
     def gather(self, output_lists: Any, inputs: Any, opts: Any) -> Any:
-        """The root gets every rank's tensor; all are of one size."""
+        """Gathers every rank's tensor on the root; all have one size."""
         mine, root = inputs[0], opts.rootRank
         outputs = output_lists[0] if self._rank == root else None
 
@@ -373,7 +373,7 @@ class CollectiveCalls:
         return self._do("gather", mine, call, output_lists, opts, (outputs, mine))
 
     def scatter(self, outputs: Any, input_lists: Any, opts: Any) -> Any:
-        """Rank r gets the root's r-th tensor; all are of one size."""
+        """Gives rank r the root's r-th tensor; all have one size."""
         output, root = outputs[0], opts.rootRank
         parts = input_lists[0] if self._rank == root else None
 
@@ -382,7 +382,7 @@ class CollectiveCalls:
 
         return self._do("scatter", output, call, outputs, opts, (outputs, parts))
 
-    # Everyone to everyone.
+    # All to all.
 
     def all_to_all_single(
         self,
@@ -392,7 +392,8 @@ class CollectiveCalls:
         input_split_sizes: Any = None,
         opts: Any = None,
     ) -> Any:
-        """Split sizes count along the first dimension; without any the parts are equal."""
+        """Exchanges parts of two tensors. Split sizes count rows; without them all parts are
+        equal."""
 
         def even(backend: Any) -> None:
             for tensor in (output, input):
@@ -420,7 +421,7 @@ class CollectiveCalls:
         return self._do("all_to_all", input, call, output, opts, (output, input))
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """inputs[r] goes to rank r; sizes may differ."""
+        """Sends inputs[r] to rank r; sizes may differ."""
 
         def call(backend: Any) -> None:
             self._exchange_uneven(backend, outputs, inputs)
@@ -428,7 +429,8 @@ class CollectiveCalls:
         return self._do("all_to_all", _first(inputs), call, outputs, opts, (outputs, inputs))
 
     def _exchange_uneven(self, backend: Any, takes: Any, gives: Any) -> None:
-        """On GPUs parts padded to the longest of any rank, once all know all sizes."""
+        """Exchanges parts of different sizes. On GPUs, parts are padded to the longest of all
+        ranks, after an exchange of sizes on the host."""
         host = self._host()
         try:
             if len(takes) != self._ranks or len(gives) != self._ranks:
@@ -444,7 +446,7 @@ class CollectiveCalls:
                         _check_memory(backend, "all_to_all", part)
             for part in takes:
                 check_no_overlap(part)
-        except Exception as error:  # ranks meet on the host here, for tensors on GPUs too
+        except Exception as error:  # sizes are exchanged on the host, for GPU tensors too
             host.refuse(error, backend)
             raise
         if backend is host and self._ranks > 1:
@@ -470,7 +472,8 @@ class CollectiveCalls:
             copy_back(part, row[: part.nbytes].clone().view(part.dtype))
 
     def _longest_part(self, backend: Any, takes: list[int], gives: list[int]) -> int:
-        """Bytes; every rank raises where two ranks disagree."""
+        """Returns the longest part of all ranks, in bytes. Raises MismatchError on every rank if
+        the sizes of two ranks disagree."""
         if self._ranks == 1:
             every = [(*takes, *gives)]
         else:
@@ -482,12 +485,12 @@ class CollectiveCalls:
                 sent, taken = every[source][self._ranks + target], every[target][source]
                 if sent != taken:
                     raise plait.MismatchError(
-                        f"all_to_all: rank {source} sends rank {target} {sent} bytes, which wants "
-                        f"{taken}; split sizes must agree"
+                        f"all_to_all: rank {source} sends {sent} bytes to rank {target}, which "
+                        f"wants {taken}; split sizes must agree"
                     )
         return max(size for one in every for size in one[self._ranks :])
 
-    # What PyTorch before 2.13 calls them.
+    # Names in PyTorch before 2.13.
     _allgather_base = all_gather_single
     _reduce_scatter_base = reduce_scatter_single
     alltoall_base = all_to_all_single
@@ -504,7 +507,7 @@ def _bytes_of(tensor: Tensor) -> Tensor:
 
 
 def _copy_parts_back(tensors: list[Tensor], found: Tensor) -> None:
-    """Bytes one behind another, each tensor's into it."""
+    """Copies adjacent bytes of `found` into the tensors, in order."""
     at = 0
     for one in tensors:
         part = found[at : at + one.nbytes]
@@ -514,19 +517,19 @@ def _copy_parts_back(tensors: list[Tensor], found: Tensor) -> None:
 
 
 def _first(tensors: Any) -> Tensor:
-    """What says where a call runs: an empty list is an error that the host's ranks hear."""
+    """Returns the tensor that selects the backend; for an empty list, one in host memory."""
     return tensors[0] if tensors else torch.empty(0)
 
 
 def _of_bytes(tensor: Tensor) -> Reduction:
-    """As the core takes a move of its elements."""
+    """Returns the 'reduction' with which the core moves the tensor's bytes."""
     return Reduction("sum", "uint8", tensor.element_size(), 1.0)
 
 
 def _size_error(
     name: str, role: str, found: Tensor, wanted: int, dtype: torch.dtype
 ) -> plait.InvalidArgumentError:
-    """wanted: bytes, of which the core reads or writes all."""
+    """Returns the error of a tensor of the wrong size. wanted: bytes."""
     return plait.InvalidArgumentError(
         f"{name}: wanted {wanted // dtype.itemsize} elements of {dtype} as {role}, found "
         f"{found.numel()} of {found.dtype}"
@@ -536,7 +539,7 @@ def _size_error(
 def _check_memory(backend: Any, name: str, tensor: Tensor) -> None:
     if tensor.get_device() != backend.index:
         raise plait.InvalidArgumentError(
-            f"{name}: wanted all tensors of a call in the memory of its first, found one on "
+            f"{name}: wanted all tensors of a call on the first one's device, found one on "
             f"{tensor.device}"
         )
 

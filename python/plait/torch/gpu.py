@@ -1,8 +1,8 @@
-"""Calls on a GPU's memory, in stream order.
+"""Collectives in GPU memory, in stream order.
 
-A blocking call goes to the current stream. One with async_op goes to a stream of the group, which
-waits for the current one first; wait() then makes the current stream wait for it. Both may be
-captured into a graph, once a first call has made the communicator.
+A blocking call goes on the current stream. A call with async_op goes on a stream of the group,
+which first waits for the current stream; wait() makes the current stream wait for the call. Both
+can be captured into a graph once a first call has made the communicator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plait.torch.works import StreamWork, await_event, c10d_errors
 
 
 class GpuBackend:
-    """What runs calls on the GPU of the first tensor. `store`, `timeout_s`: the group's."""
+    """Runs calls on one GPU, that of the first tensor. store, timeout_s: the group's."""
 
     def __init__(self, store: Any, rank: int, ranks: int, timeout_s: float) -> None:
         self.rank, self.ranks, self.timeout_s = rank, ranks, timeout_s
@@ -29,10 +29,10 @@ class GpuBackend:
         self._device: Any = None
         self._stream: Any = None
         self._closed = ""
-        self._guard = threading.RLock()  # one call at a time is put on streams
+        self._guard = threading.RLock()  # one call at a time is enqueued
 
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
-        """One collective of the core on the current stream; inside a call alone."""
+        """Enqueues one collective of the core on the current stream. Only inside do()."""
         core = self._core if self._core is not None else self._bootstrap()
         stream = torch.cuda.current_stream(self._device).cuda_stream
         scalars = [] if scalar == 1.0 else [scalar] * self.ranks
@@ -40,14 +40,15 @@ class GpuBackend:
 
     @property
     def index(self) -> int:
-        """Of tensors' devices."""
+        """Device index of the tensors."""
         return int(self._device.index)
 
     def refuse(self, error: Exception) -> None:
-        """Nobody hears: ranks do not meet on the host. The others' call ends at its deadline."""
+        """Does nothing: GPU calls have no barrier on the host. Other ranks' call hits its
+        deadline."""
 
     def connect(self, device: Any) -> None:
-        """Makes the communicator now, on all ranks at once."""
+        """Makes the communicator. Collective."""
         with self._guard, torch.cuda.device(device), c10d_errors("connecting", self.timeout_s):
             self._check_device(device)
             if self._core is None:
@@ -77,7 +78,7 @@ class GpuBackend:
         keep: Any,
         device: Any,
     ) -> StreamWork:
-        """Puts call(self) on a stream; the Work of it. keep: the tensors that it uses."""
+        """Enqueues call(self) on a stream; returns its Work. keep: the tensors that it uses."""
         with self._guard, torch.cuda.device(device), c10d_errors(what, self.timeout_s):
             if self._closed:
                 raise plait.AbortedError(self._closed)
@@ -103,13 +104,13 @@ class GpuBackend:
             )
 
     def check(self) -> None:
-        """What calls met on the GPU so far, in c10d's words."""
+        """Raises the errors of calls on the GPU so far, as c10d's."""
         if self._core is not None:
             with c10d_errors("a call on a GPU", self.timeout_s):
                 self._core.check()
 
     def synchronize(self) -> None:
-        """The host waits for all calls, as long as the group's timeout."""
+        """Waits on the host for all calls, at most the group's timeout."""
         if self._device is None:
             return
         streams = [torch.cuda.current_stream(self._device)]
@@ -121,20 +122,19 @@ class GpuBackend:
                 event.record(stream)
                 await_event(event, "the calls before", self.timeout_s, self.check)
         except RuntimeError:
-            self.check()  # knows why a stream has failed
+            self.check()  # raises the reason, if plait failed the stream
             raise
 
     def abort(self, why: str = "it was aborted") -> None:
-        """From any thread."""
+        """Fails the running calls and all later ones. Thread-safe."""
         self._closed = self._closed or f"wanted an open process group: {why}"
         if self._core is not None:
             self._core.abort()
 
     def close(self) -> None:
-        """After what was called, where it ends in the group's time.
+        """Waits for earlier calls, at most the group's timeout, and closes the communicator.
 
-        Where a stream has failed there is nothing to wait for: its calls have said so, and a
-        program that ends must get to its end.
+        A failed stream only gives a warning: its calls have reported the error already.
         """
         try:
             if self._core is not None and not self._closed:

@@ -1,8 +1,8 @@
-"""The group that torch.distributed makes for `init_process_group("plait")` and new_group().
+"""Process group of torch.distributed for `init_process_group("plait")` and new_group().
 
-PyTorch takes a Python subclass of ProcessGroup as the whole group, for every device; from the
-release that has BackendBase on it is a backend inside PyTorch's own group. Both are the same class
-but for that base.
+PyTorch takes a Python subclass of ProcessGroup as the whole group, for every device. In releases
+with BackendBase, plait is a backend inside PyTorch's own group. Both classes differ in the base
+alone.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NO_RANGE = nullcontext()
 
 
 class Group(CollectiveCalls):
-    """Everything but the base class that torch wants."""
+    """The group without torch's base class."""
 
     def __init__(self, store: Any, rank: int, ranks: int, timeout: timedelta) -> None:
-        # A group that is made again in the same store must not find what the one before left.
+        # A second group in the same store must not find keys of the first.
         made = store.add(f"made/{rank}", 1)
         store = dist.PrefixStore(str(made), store)
         self._store, self._rank, self._ranks = store, rank, ranks
@@ -41,14 +41,14 @@ class Group(CollectiveCalls):
         self._requests = {}
         self._sequence = 0
         self._name, self._description = "", ""
-        self._batch: list[Any] | None = None  # works of a coalescing that was started
+        self._batch: list[Any] | None = None  # works of an open coalescing
         self._callbacks = Callbacks()
         self._host_backend = HostBackend(store, rank, ranks, self._timeout_s, self._callbacks)
         self._gpu_backend: GpuBackend | None = None
-        # Before any rank can send: a peer that is not there yet finds its socket.
+        # Made first, so that any rank that sends finds the socket.
         self._mail = Mailbox(store, rank, ranks, self._callbacks) if ranks > 1 else None
 
-    # What torch asks of a group.
+    # Interface of torch.
 
     def getBackendName(self) -> str:
         return "plait"
@@ -87,21 +87,21 @@ class Group(CollectiveCalls):
 
     @property
     def options(self) -> Any:
-        """None: a group has its timeout alone."""
+        """None: the timeout is the only option."""
         return None
 
     def get_group_store(self) -> Any:
         return self._store
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of later calls."""
+        """Sets the timeout of later calls."""
         self._timeout_s = timeout.total_seconds()
         self._host_backend.timeout_s = self._timeout_s
         if self._gpu_backend is not None:
             self._gpu_backend.timeout_s = self._timeout_s
 
     def _set_sequence_number_for_group(self) -> None:
-        pass  # it counts from 0 on every rank
+        pass  # counts from 0 on every rank
 
     def _get_sequence_number_for_group(self) -> int:
         return self._sequence
@@ -110,7 +110,7 @@ class Group(CollectiveCalls):
     getSequenceNumberForGroup = _get_sequence_number_for_group
 
     def abort(self) -> None:
-        """Ends all calls with an error, now; other ranks' calls that wait for them fail later."""
+        """Fails all calls at once. Other ranks' calls that wait for this rank fail later."""
         for backend in (self._host_backend, self._gpu_backend):
             if backend is not None:
                 backend.abort()
@@ -118,7 +118,7 @@ class Group(CollectiveCalls):
             self._mail.close("it was aborted")
 
     def shutdown(self) -> None:
-        """Once what was called has ended, and all messages to other ranks were received."""
+        """Waits until all calls have ended and all sent messages are received, then closes."""
         for backend in (self._host_backend, self._gpu_backend):
             if backend is not None:
                 backend.close()
@@ -129,7 +129,7 @@ class Group(CollectiveCalls):
             self._callbacks.close(self._timeout_s)
 
     def eager_connect_single_device(self, device: torch.device) -> None:
-        """What init_process_group(device_id=) asks for: the communicator of that GPU, made now."""
+        """Makes the GPU's communicator at once, for init_process_group(device_id=)."""
         if self._ranks > 1:
             self._gpu(device).connect(device)
 
@@ -142,7 +142,7 @@ class Group(CollectiveCalls):
         group_desc: str | None = None,
         device_types: Any = None,
     ) -> Any:
-        """A group of these ranks of this one, or None for others; all of this one call it."""
+        """Makes a group of `ranks`; returns None on other ranks. All ranks call it."""
         if self._rank not in ranks:
             return None
         name = group_name or f"{self._name}:split:{'-'.join(map(str, ranks))}"
@@ -159,7 +159,7 @@ class Group(CollectiveCalls):
         return self._host_backend
 
     def _do(self, what: str, tensor: Tensor, call: Any, result: Any, opts: Any, keep: Any) -> Any:
-        """Runs a collective where the tensor lies."""
+        """Runs a collective on the tensor's device; returns its Work."""
         self._callbacks.await_turn(self._timeout_s)
         self._sequence += 1
         is_async, seconds = True, 0.0
@@ -191,7 +191,7 @@ class Group(CollectiveCalls):
         return self._gpu_backend
 
     def barrier(self, opts: Any = None) -> Any:
-        """Of hosts; of a GPU that the group used too, whose calls have ended on all ranks then."""
+        """Waits for all ranks, and for their calls on the group's GPU if there is one."""
         if self._gpu_backend is not None:
             self._gpu_backend.synchronize()
         return self._do("barrier", _NOWHERE, lambda backend: backend.barrier(), None, opts, None)
@@ -199,7 +199,7 @@ class Group(CollectiveCalls):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """A barrier whose error on rank 0 says which ranks did not come."""
+        """Barrier whose error on rank 0 names the ranks that did not come."""
         seconds = timeout.total_seconds() if timeout else self._timeout_s
         self._sequence += 1
         if self._mail is None:
@@ -250,7 +250,7 @@ class Group(CollectiveCalls):
         post = self._mail.send if is_send else self._mail.receive
         return post(torch.zeros(1, dtype=torch.uint8), peer, 0, seconds, BARRIER)
 
-    # Messages between two ranks. Those of GPUs go through host memory.
+    # Point-to-point messages. GPU tensors go through host memory.
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Any:
         tensor = as_contiguous(tensors[0])
@@ -295,7 +295,7 @@ class Group(CollectiveCalls):
             self._batch.append(work)
         return work
 
-    # Several calls as one work.
+    # Coalescing.
 
     def _start_coalescing(self, device: Any = None) -> None:
         self._batch = []
@@ -308,18 +308,18 @@ class Group(CollectiveCalls):
     endCoalescing = _end_coalescing
 
 
-_NOWHERE = torch.empty(0)  # of calls that have no tensor
+_NOWHERE = torch.empty(0)  # selects the host backend for calls without a tensor
 
 
 def _range(what: str) -> Any:
-    """A range of the profiler, where one is on."""
+    """Returns a profiler range, or a null context if no profiler is on."""
     if not torch.autograd._profiler_enabled():
         return _NO_RANGE
     return torch.profiler.record_function(f"plait::{what}")
 
 
 class PlaitGroup(Group, dist.ProcessGroup):
-    """The whole group of PyTorch up to 2.15."""
+    """The whole process group, in PyTorch up to 2.15."""
 
     def __init__(self, store: Any, rank: int, ranks: int, timeout: timedelta) -> None:
         dist.ProcessGroup.__init__(self, rank, ranks)
@@ -335,7 +335,7 @@ class PlaitGroup(Group, dist.ProcessGroup):
 
 
 def create(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
-    """What torch.distributed calls to make a group."""
+    """Makes a group; called by torch.distributed."""
     base = getattr(dist, "BackendBase", None)
     if base is None:
         return PlaitGroup(store, rank, ranks, timeout)
@@ -343,7 +343,7 @@ def create(store: Any, rank: int, ranks: int, timeout: timedelta) -> Any:
 
 
 def _backend_class(base: Any) -> Any:
-    """Of a backend inside PyTorch's own group."""
+    """Returns the class of a backend inside PyTorch's own group."""
 
     class PlaitBackend(Group, base):
         def __init__(self, store: Any, rank: int, ranks: int, timeout: timedelta) -> None:

@@ -1,7 +1,7 @@
-"""Calls on host memory: one communicator a group, its calls one after the other in one order.
+"""Collectives in host memory: one communicator a group, one call at a time, in call order.
 
-A blocking call runs in the caller's thread where nothing is before it; the others run in a thread
-of the group, as they came.
+A blocking call runs in the caller's thread if no call is pending. All others run in the group's
+thread, first come first served.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ Call = Callable[["HostBackend"], None]
 
 
 class HostBackend:
-    """What runs calls on host memory. `store`, `timeout_s`: the group's."""
+    """Runs calls in host memory. store, timeout_s: the group's."""
 
     def __init__(
         self, store: Any, rank: int, ranks: int, timeout_s: float, callbacks: Callbacks
     ) -> None:
         self.rank, self.ranks, self.timeout_s = rank, ranks, timeout_s
         self._store, self._callbacks = store, callbacks
-        self.index = -1  # of tensors' devices: host memory
+        self.index = -1  # device index of tensors; -1 = host memory
         self._comm: Any = None
-        self._core: Any = None  # of self._comm
-        self._core_s = timeout_s  # what the core waits at most
+        self._core: Any = None  # core object of self._comm
+        self._core_s = timeout_s  # deadline of the core
         self._closed = ""
-        self._turn = threading.Lock()  # held by whoever calls the core
+        self._turn = threading.Lock()  # held during a call of the core
         self._guard = threading.Lock()
-        self._waiting = 0  # calls handed to the thread that have not ended
+        self._waiting = 0  # calls in the thread's queue or running there
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._running: PendingWork | None = None  # what the thread is at
+        self._running: PendingWork | None = None  # the call that the thread runs
 
     def launch(self, request: plait.Request, source: int, out: int, scalar: float = 1.0) -> None:
-        """One collective of the core; inside a call alone. source, out: addresses."""
+        """Runs one collective of the core. source, out: addresses. Only inside do()."""
         core = self._core
         if core is None:
             core = self._bootstrap()
@@ -55,26 +55,26 @@ class HostBackend:
     def launch_by_own_counts(
         self, request: plait.Request, sends: list[int], gets: list[int], source: int, out: int
     ) -> None:
-        """One of blocks of which no rank knows all counts; inside a call alone."""
+        """Runs one collective whose counts each rank knows only in part. Only inside do()."""
         core = self._core if self._core is not None else self._bootstrap()
         core.run_by_own_counts(sends, gets, request, source, out)
 
     def barrier(self) -> None:
-        """All ranks; inside a call alone."""
+        """Waits for all ranks. Only inside do()."""
         if self.ranks > 1:
             (self._core or self._bootstrap()).barrier()
 
     def exchange(self, mine: bytes, backend: Any) -> list[bytes]:
-        """Every rank's bytes; inside a call of `side`, which may be a GPU's."""
+        """Returns every rank's bytes. Only inside do() of `backend`, which may be a GPU's."""
         if backend is self:
             return list((self._core or self._bootstrap()).exchange(mine))
         with self._turn:
             return list((self._core or self._bootstrap()).exchange(mine))
 
     def refuse(self, error: Exception, backend: Any = None) -> None:
-        """Ends the call that the others come to with `error`, in place of this rank's part in it.
+        """Fails the other ranks' matching call with `error`, in place of this rank's part.
 
-        side: whose call it is where it is a GPU's.
+        backend: the GPU backend, if the call is on a GPU.
         """
         if self.ranks == 1:
             return
@@ -95,9 +95,9 @@ class HostBackend:
         return self._core
 
     def do(self, what: str, call: Call, result: Any, is_async: bool, timeout_s: float) -> Any:
-        """The Work of call(self), run now or later. timeout_s: this call's own; <= 0 = the group's.
+        """Runs call(self) now or in the thread; returns its Work. timeout_s: <= 0 = the group's.
 
-        A call with a time of its own runs in the thread, since the core has one time for all.
+        A call with its own timeout runs in the thread, since the core has one deadline.
         """
         limit = timeout_s if timeout_s > 0 else self.timeout_s
         if is_async or limit != self._core_s:
@@ -124,7 +124,8 @@ class HostBackend:
             raise_as_c10d(error, what, self.timeout_s)
 
     def _wait(self, work: PendingWork, what: str, timeout_s: float) -> None:
-        """The others may come still, but not this rank: its communicator is of no more use."""
+        """Waits for a call with its own timeout. A timeout aborts the communicator, since the other
+        ranks may still come to the call."""
         if not work.wait_within(timeout_s):
             self.abort(f"{what} did not complete within its own timeout")
             raise timed_out(what, timeout_s)
@@ -154,22 +155,22 @@ class HostBackend:
             with self._guard:
                 self._waiting -= 1
             work.finish(error)
-            del item, call, work, error  # nothing of a call lives until the next
+            del item, call, work, error  # releases what the call holds before the next wait
 
     def _interrupted(self) -> None:
-        """Nobody waits any more for what runs; a program that ends must get to its end."""
+        """Aborts after Ctrl-C ended a wait, so that the program can exit."""
         self.abort("Ctrl-C ended a wait for one of its calls")
 
     def abort(self, why: str = "it was aborted") -> None:
-        """Ends what runs and what comes, with an error; from any thread."""
+        """Fails the running call and all later ones. Thread-safe."""
         self._closed = self._closed or f"wanted an open process group: {why}"
         if self._core is not None:
             self._core.abort()
-        elif (work := self._running) is not None:  # which waits for ranks to meet, deaf to this
+        elif (work := self._running) is not None:  # in bootstrap, deaf to abort
             work.finish(dist.DistBackendError(f"[plait] the process group was closed : {why}"))
 
     def close(self) -> None:
-        """After what was handed over, where it ends in the group's time."""
+        """Waits for queued calls, at most the group's timeout, and closes the communicator."""
         with self._guard:
             thread, self._thread = self._thread, None
             if thread is not None:

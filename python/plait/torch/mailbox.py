@@ -1,8 +1,8 @@
-"""Messages between two ranks on host memory: tags, any order of sends and receives, any source.
+"""Point-to-point messages in host memory: tags, sends and receives in any order, any source.
 
-A Unix socket for each direction of each pair, made when its sender first sends. Who waits moves
-everybody's bytes; a thread does where nobody waits. What comes for no posted receive is read only
-on the way to what comes for one, and is kept.
+Each direction of a pair has a Unix socket (streams.py), opened at the first send. Any thread in
+wait() makes progress for all messages; without one, a background thread does. An unexpected message
+is buffered only if it lies in the socket before one that a posted receive matches.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from plait.torch.streams import Incoming, Outgoing, ReadProbe, SpinBudget
 from plait.torch.works import CompletedWork, timed_out
 
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
-_GRACE_S = 1e-3  # a call that is waited for at once needs no thread
+_GRACE_S = 1e-3  # before the background thread starts: most calls are waited for at once
 _AT_ONCE_S = 1e-9
 _LOOK_S = 2e-3
-_TELL_S = 10.0  # a wait that takes longer says for whom
+_TELL_S = 10.0  # a longer wait names its peer on stderr
 
 
 class Mailbox:
-    """Of one rank of a group. Any thread may call it."""
+    """Mailbox of one rank of a group. Thread-safe."""
 
     def __init__(self, store: Any, rank: int, ranks: int, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
@@ -53,37 +53,41 @@ class Mailbox:
         self._probe = ReadProbe()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         name = f"plait-{os.getpid()}-{os.urandom(16).hex()}"
-        self._listener.bind("\0" + name)  # in no folder: nothing stays behind
+        self._listener.bind("\0" + name)  # abstract socket: leaves no file behind
         self._listener.listen(2 * ranks)
         self._listener.setblocking(False)
         store.set(f"mail/{rank}", f"{host_name()} {name}")
-        self._driver = threading.Lock()  # held by the thread that polls
-        self._wanted = 0  # threads that want to be that one
-        self._guard = threading.RLock()  # of what follows
+        self._driver = threading.Lock()  # held by the thread that makes progress
+        self._wanted = 0  # threads that wait to take over
+        self._guard = threading.RLock()  # guards all members below
         self._out: dict[int, Outgoing] = {}
         self._in: dict[int, Incoming] = {}
-        self._send_closed: set[int] = set()  # peers that take nothing more
+        self._send_closed: set[int] = set()  # peers that read nothing more
         self._receive_closed: set[int] = set()  # peers that send nothing more
         self._receives: list[Message] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._alarm = TimerFd()  # wakes the thread
+        self._alarm = TimerFd()  # wakes the background thread
         self._thread: threading.Thread | None = None
-        self._alarm_is_set = False  # the alarm
-        self._background_is_active = False  # the thread
+        self._alarm_is_set = False
+        self._background_is_active = False
         self._spins = SpinBudget(ranks)
-        self._closing = ""  # why; as the next one
+        self._closing = ""  # reason; empty = open. Same for _closed
         self._closed = ""
-        self._is_aborting = False  # of a call that holds the guard for long
+        self._is_aborting = False  # interrupts a long read under the guard
 
     def __del__(self) -> None:
         self._listener.close()
         os.close(self._wake)
         self._alarm.close()
 
-    # What callers do.
+    # Calls of users.
 
     def send(self, whole: Any, peer: int, tag: int, seconds: float, kind: int = USER) -> Work:
-        """whole: a contiguous tensor in host memory. seconds: the most that a wait takes."""
+        """Posts a send; returns its Work, complete if the socket took the message at once.
+
+        whole: a contiguous tensor in host memory; seconds: limit of wait(). Raises DistBackendError
+        if the mailbox is closed; a peer that has ended fails the Work.
+        """
         if peer not in self._out:
             self._connect(peer, seconds)
         memory = memory_of(whole)
@@ -107,7 +111,7 @@ class Mailbox:
     def receive(
         self, whole: Any, peer: int | None, tag: int, seconds: float, kind: int = USER
     ) -> Message:
-        """Fills a contiguous tensor in host memory. peer: None = whoever sends with this tag."""
+        """Posts a receive into a contiguous tensor in host memory. peer: None = any source."""
         source = "any rank" if peer is None else f"rank {peer}"
         what = f"recv from {source} (tag {tag})"
         message = Message(what, peer, (kind, tag), [whole], seconds, self._callbacks)
@@ -125,7 +129,7 @@ class Mailbox:
         return message
 
     def withdraw(self, message: Message, error: BaseException) -> None:
-        """What did not come in time, or whole: then its stream is of no more use."""
+        """Fails a message. Closes a stream that has carried part of it, and cannot resume."""
         with self._guard:
             if message.is_completed():
                 return
@@ -142,8 +146,11 @@ class Mailbox:
             message.end(error)
 
     def shut_down(self, why: str, seconds: float) -> None:
-        """Once all peers have received what they were sent. An error, after it is closed, where one
-        does not within that time; receives that are posted end with an error at once."""
+        """Closes the mailbox once all peers have received their messages.
+
+        Posted receives fail at once. Raises the first error if a peer does not receive within
+        `seconds`; the mailbox is closed in any case.
+        """
         with self._guard:
             if self._closed or self._closing:
                 return
@@ -152,14 +159,14 @@ class Mailbox:
             self._listener.close()
             for incoming in self._in.values():
                 if incoming.pending_replies == 0:
-                    incoming.stream.close()  # tells who sends that nothing more is received
+                    incoming.stream.close()  # tells the sender that this rank reads nothing more
         errors = self._drain(seconds)
         self.close(why)
         if errors:
             raise errors[0]
 
     def close(self, why: str) -> None:
-        """What is posted ends with an error, now."""
+        """Fails all posted messages and closes the sockets at once."""
         self._is_aborting = True
         with self._guard:
             if self._closed:
@@ -188,7 +195,7 @@ class Mailbox:
             message.end(closed(message.what, why))
 
     def _drain(self, seconds: float) -> list[BaseException]:
-        """Waits until peers have received what they were sent; what is wrong where one has not."""
+        """Waits until peers have received their messages. Returns the errors of the others."""
         began = time.monotonic()
         tell_at, pause = began + _TELL_S, 1e-4
         with self._guard:
@@ -214,7 +221,7 @@ class Mailbox:
         return []
 
     def _end_answered(self) -> bool:
-        """Closes streams on which peers have all their answers; whether these are all."""
+        """Closes incoming streams without pending replies. Returns whether all are closed."""
         for incoming in self._in.values():
             if incoming.pending_replies == 0:
                 incoming.stream.close()
@@ -248,13 +255,13 @@ class Mailbox:
     # Streams.
 
     def _check_open(self, *what: object) -> None:
-        """what: words, put together where they are needed."""
+        """Raises if the mailbox is closed. what: the words of the error, joined if it is raised."""
         why = self._closed or self._closing
         if why:
             raise closed(" ".join(map(str, what)), why)
 
     def _connect(self, peer: int, seconds: float) -> None:
-        """The stream to a peer, made now where there is none."""
+        """Opens the stream to a peer, if there is none."""
         if peer in self._out or peer in self._send_closed:
             return
         where = read_store(self._store, f"mail/{peer}", f"rank {peer} to join the group", seconds)
@@ -274,7 +281,8 @@ class Mailbox:
                 self._close_sends_to(peer)
 
     def _listen_to(self, peer: int, seconds: float) -> None:
-        """By its stream; where it has not sent yet, by one to it, whose end tells that it ended."""
+        """Opens a stream to a peer that has not sent yet: its end of that stream shows if it
+        ends."""
         with self._guard:
             self._check_open("recv from rank", peer)
             self._accept()
@@ -291,12 +299,12 @@ class Mailbox:
             try:
                 incoming = Incoming(stream)
             except (OSError, struct.error, plait.Error):
-                stream.close()  # no rank of this group, or one that is gone
+                stream.close()  # not a rank of this group, or a rank that has ended
                 continue
             self._in[incoming.peer] = incoming
 
     def _close_sends_to(self, peer: int) -> None:
-        """Fails sends to it. What it sent before may come still."""
+        """Fails sends to the peer. Messages that it sent before may still arrive."""
         self._send_closed.add(peer)
         out = self._out.get(peer)
         if out is not None:
@@ -309,7 +317,7 @@ class Mailbox:
         self._fail_orphaned_receives()
 
     def _fail_orphaned_receives(self) -> None:
-        """Fails receives that nobody is left to send to."""
+        """Fails receives whose possible senders have all closed."""
         if not self._receive_closed:
             return
         for message in list(self._receives):
@@ -319,7 +327,7 @@ class Mailbox:
                 message.end(peer_gone(message.what, min(wanted)))
 
     def _close_receives_from(self, incoming: Incoming) -> None:
-        """Of what a peer sends."""
+        """Closes the stream from a peer and fails the receives that it had begun to fill."""
         incoming.stream.close()
         incoming.pending_replies = 0
         cut = list(incoming.receives_in_progress())
@@ -334,7 +342,7 @@ class Mailbox:
     # Bytes.
 
     def _write(self, out: Outgoing) -> None:
-        """As much as the socket takes, and what the peer answers."""
+        """Writes as much as the socket takes, and reads the peer's replies."""
         if out.queue:
             out.write()
         if out.awaiting_reads:
@@ -343,7 +351,7 @@ class Mailbox:
             self._close_sends_to(out.peer)
 
     def _read(self, incoming: Incoming) -> None:
-        """As much as there is, while somebody waits for it; and what is to be answered."""
+        """Reads what has arrived while a receive needs it, and sends pending replies."""
         try:
             if incoming.pending_replies > 0:
                 incoming.send_replies()
@@ -361,7 +369,7 @@ class Mailbox:
 
     def _reads_from(self, incoming: Incoming) -> bool:
         if incoming.message is not None:
-            return True  # in the middle of one
+            return True  # inside a message
         if not self._receives or incoming.peer in self._receive_closed:
             return False
         return any(one.peer in (None, incoming.peer) for one in self._receives)
@@ -369,8 +377,10 @@ class Mailbox:
     def _start_incoming(
         self, incoming: Incoming, kind: int, tag: int, length: int, address: int
     ) -> None:
-        """A message, of which the header has come: to the first posted receive that fits, else to
-        memory that keeps it."""
+        """Matches a header to the first posted receive of its key, or buffers the message.
+
+        address: of the message in the sender's memory; 0 = the bytes follow in the stream.
+        """
         found: Message | UnexpectedMessage | None = None
         for message in self._receives:
             if message.peer in (None, incoming.peer) and message.key == (kind, tag):
@@ -402,7 +412,8 @@ class Mailbox:
                 message.deliver(incoming.peer)
 
     def _match_unexpected(self, message: Message) -> bool:
-        """Whether a kept message is the receive's."""
+        """Returns whether an unexpected message matches the receive, which then completes with
+        it."""
         for peer, incoming in self._in.items():
             if not incoming.unexpected or message.peer not in (None, peer):
                 continue
@@ -418,7 +429,7 @@ class Mailbox:
     # Waiting.
 
     def _needs_background(self) -> bool:
-        """Whether anything is posted that no thread waits for, or is to be answered."""
+        """Returns whether a message that no thread waits for, or a reply, needs progress."""
         if any([not message.is_waited_for for message in self._receives]):
             return True
         for out in self._out.values():
@@ -435,7 +446,7 @@ class Mailbox:
         return False
 
     def _wait_for(self, message: Message, seconds: float) -> None:
-        """Until the message has ended, in time or not."""
+        """Makes progress until the message completes; fails it after `seconds`."""
         end = time.monotonic() + seconds
         message.is_waited_for = True
         if self._alarm_is_set:
@@ -454,7 +465,8 @@ class Mailbox:
             self._arm_background()
 
     def _acquire_driver(self, seconds: float) -> bool:
-        """Whether this thread is the one that moves bytes now; it has that one give way."""
+        """Asks the thread that makes progress to hand over. Returns whether this thread now
+        does."""
         if self._driver.acquire(blocking=False):
             return True
         with self._guard:
@@ -466,7 +478,8 @@ class Mailbox:
         return is_driver
 
     def _arm_background(self) -> None:
-        """To the thread, what no thread waits for within the grace."""
+        """Sets or clears the alarm of the background thread (after _GRACE_S), starting it if
+        needed."""
         if self._closed or self._background_is_active:
             return
         is_left = self._needs_background()
@@ -500,8 +513,10 @@ class Mailbox:
                     self._arm_background()
 
     def _progress_until(self, until: Message | None, end: float) -> None:
-        """Moves bytes until that message has ended, or the time. None = all of them have, or
-        another thread wants to."""
+        """Makes progress until a message completes or the time `end` is over.
+
+        until: None = until nothing needs the background thread or another thread wants to drive.
+        """
         spins = self._spins.begin(until.nbytes) if until is not None else 0
         while True:
             with self._guard:
@@ -524,7 +539,8 @@ class Mailbox:
                     self._peer_hung_up(descriptor)
 
     def _spin(self, until: Message | None, spins: int) -> int:
-        """At the stream that the message needs, until there is something; how many are left."""
+        """Polls the stream that the message needs, without sleeping. Returns the polls that are
+        left."""
         peer = -1 if until is None or until.peer is None else until.peer
         streams = self._out if until is not None and until.nbytes > 0 else self._in
         stream = streams.get(peer)
@@ -542,7 +558,7 @@ class Mailbox:
         return self._wanted > 0 or not self._needs_background()
 
     def _progress(self) -> None:
-        """Whatever can be moved without waiting."""
+        """Moves all bytes that can be moved without waiting."""
         for out in list(self._out.values()):
             if out.queue or out.awaiting_reads:
                 self._write(out)
@@ -552,9 +568,9 @@ class Mailbox:
             self._read(incoming)
 
     def _awaits_connection(self) -> bool:
-        """Whether a posted receive may be for a peer that has not connected yet.
+        """Returns whether a posted receive may be for a peer that has not connected yet.
 
-        By who they are: this rank is among those that have connected once it sent itself something.
+        Compares names, not counts: this rank itself is in _in once it has sent itself a message.
         """
         for one in self._receives:
             if one.peer is None:
@@ -584,7 +600,8 @@ class Mailbox:
         return poll
 
     def _peer_hung_up(self, descriptor: int) -> None:
-        """A peer closed its end of this rank's stream to it; what it sent before comes first."""
+        """Handles a peer that closed its end of this rank's stream. Its earlier replies are read
+        first."""
         with self._guard:
             for out in list(self._out.values()):
                 if out.is_open and out.stream.fileno() == descriptor:

@@ -1,4 +1,5 @@
-"""What a mailbox moves: messages, posted or kept, and the errors of them."""
+"""Messages of a mailbox (mailbox.py): posted sends and receives, unexpected ones, and their
+errors."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ import plait
 from plait.torch.callbacks import Callbacks
 from plait.torch.works import PendingWork
 
-USER, BARRIER = 0, 1  # kinds of messages, which never match each other's receives
-HEADER = struct.Struct("<qqQQ")  # kind, tag, bytes, where they lie (0 = they follow)
+USER, BARRIER = 0, 1  # kinds of messages; a receive matches its own kind only
+HEADER = struct.Struct("<qqQQ")  # kind, tag, bytes, sender's address (0 = the bytes follow)
 Key = tuple[int, int]  # kind, tag
 
 _view = ctypes.pythonapi.PyMemoryView_FromMemory
@@ -24,18 +25,20 @@ _TO_WRITE = 0x200  # PyBUF_WRITE
 
 
 def memory_of(tensor: Any) -> memoryview:
-    """The bytes of a contiguous tensor in host memory, which the caller keeps."""
+    """Returns the bytes of a contiguous tensor in host memory, writable. The caller keeps the
+    tensor alive."""
     length = tensor.nbytes
     return memoryview(b"") if length == 0 else _view(tensor.data_ptr(), length, _TO_WRITE)
 
 
 def send_text(nbytes: int, peer: int, tag: int) -> str:
-    """Of a send, as errors name it."""
+    """Returns the name of a send in error messages."""
     return f"send of {nbytes} bytes to rank {peer} (tag {tag})"
 
 
 class Message(PendingWork):
-    """A send or a receive, and the Work of it. peer: None = any; keep: what holds the memory."""
+    """A posted send or receive, and its Work. peer: None = any source; keep: owner of the
+    memory."""
 
     def __init__(
         self,
@@ -48,17 +51,18 @@ class Message(PendingWork):
     ) -> None:
         super().__init__(keep, what, callbacks)
         self.what, self.peer, self.key, self.seconds = what, peer, key, seconds
-        self.parts: list[memoryview] = []  # of a send: what is still to go
+        self.parts: list[memoryview] = []  # of a send: bytes still to be written
         self.nbytes = 0  # of a send
-        self.is_rendezvous = False  # a send whose bytes the receiver reads where they lie
+        self.is_rendezvous = False  # a send whose receiver reads the sender's memory
         self.memory = memoryview(b"")  # of a receive
         self.is_waited_for = False
-        self.progress: Callable[[Message, float], None] | None = None  # the mailbox's
-        self.on_completion: Callable[[], None] | None = None  # before it counts as over
-        self.on_wait: Callable[[], None] | None = None  # in the thread that waits
+        self.progress: Callable[[Message, float], None] | None = None  # set by the mailbox
+        self.on_completion: Callable[[], None] | None = None  # runs before completion
+        self.on_wait: Callable[[], None] | None = None  # runs in the thread that calls wait()
 
     def before_completion(self, call: Callable[[], None]) -> None:
-        """Has `call` run before the message counts as over; at once where it is over."""
+        """Runs `call` before the message completes, or at once if it has completed without an
+        error."""
         with self._guard:
             if not self._is_over:
                 self.on_completion = call
@@ -67,7 +71,7 @@ class Message(PendingWork):
             call()
 
     def end(self, error: BaseException | None = None, source: int = -1) -> None:
-        """Once; a second end is none."""
+        """Completes the message, with `error` if given. Later calls do nothing."""
         if self._is_over:
             return
         if error is None and self.on_completion is not None:
@@ -76,7 +80,10 @@ class Message(PendingWork):
         self.finish(error, source)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Moves bytes itself where no other thread does."""
+        """Waits for completion and makes progress meanwhile, unless another thread does.
+
+        timeout: None or zero = the message's own limit.
+        """
         if not self._is_over and self.progress is not None:
             seconds = timeout.total_seconds() if timeout is not None else 0.0
             self.progress(self, seconds if seconds > 0 else self.seconds)
@@ -88,7 +95,8 @@ class Message(PendingWork):
 
 
 class UnexpectedMessage:
-    """What came, or is coming, for no posted receive; matched_by: one that was posted since."""
+    """A message, complete or not, that arrived before its receive. matched_by: the receive, once
+    it is posted."""
 
     def __init__(self, key: Key, length: int) -> None:
         self.key, self.memory = key, memoryview(bytearray(length))
@@ -96,7 +104,7 @@ class UnexpectedMessage:
         self.matched_by: Message | None = None
 
     def deliver(self, peer: int) -> None:
-        """To whom it is taken by; it is whole."""
+        """Copies the complete message into the matching receive and completes that one."""
         message = self.matched_by
         assert message is not None
         if len(message.memory) != len(self.memory):

@@ -1,8 +1,8 @@
-"""plait below the tensor-parallel sums of vLLM and SGLang, at every size, eager and in graphs.
+"""Tensor-parallel sums of vLLM and SGLang by plait, at every size, eager and in graphs.
 
-Each program's own class of a group gets plait's communicator of the same ranks; sums of floats go
-to it, all else stays. Where plait cannot join the ranks, all of them keep the program's own sums,
-but under PLAIT_BITWISE_STRICT=1 that is an error.
+The program's group class gets a plait communicator of the same ranks. It runs sums of floats; all
+other calls stay with the program. If plait cannot join the ranks, all of them keep the program's
+sums; under PLAIT_BITWISE_STRICT=1 that is an error.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def is_ours(tensor: Any) -> bool:
-    """A sum of it depends on the order in which it is taken."""
+    """Returns whether a sum of the tensor depends on the order of its terms."""
     return tensor.dtype in FLOATS
 
 
 def join(cpu_group: Any, device: torch.device) -> plait.Communicator | None:
-    """A communicator of the ranks of a gloo group; None on all of them where there can be none."""
+    """Makes a communicator of a gloo group's ranks. Returns None on all of them if that fails."""
     rank, ranks = dist.get_rank(cpu_group), dist.get_world_size(cpu_group)
     where: list[str | None] = [None]
-    if rank == 0:  # in the folder that fits a socket's path, which TMPDIR may not
+    if rank == 0:  # a socket's path must be short, which TMPDIR may not be
         where[0] = tempfile.mkdtemp(prefix="group-", dir=plait._core.rendezvous_folder())
     dist.broadcast_object_list(where, src=dist.get_global_rank(cpu_group, 0), group=cpu_group)
     sees: list[Any] = [None] * ranks
@@ -43,7 +43,7 @@ def join(cpu_group: Any, device: torch.device) -> plait.Communicator | None:
         if not all(sees):
             raise plait.UnsupportedError(
                 f"ranks {[one for one in range(ranks) if not sees[one]]} of this group do not see "
-                f"{where[0]}, where rank 0 waits: wanted all of them on one host, with one /tmp"
+                f"{where[0]}, where rank 0 waits: all ranks must be on one host and share /tmp"
             )
         return plait.Communicator(
             rank, ranks, rendezvous=f"unix:{where[0]}/meet", device=ordinal, bitwise=True
@@ -59,7 +59,7 @@ def join(cpu_group: Any, device: torch.device) -> plait.Communicator | None:
 
 
 def into_vllm() -> None:
-    """Puts a subclass in the place of vLLM's CudaCommunicator, which groups look up by name."""
+    """Replaces vLLM's CudaCommunicator, which its groups look up by name, by a subclass."""
     from vllm.distributed.device_communicators import cuda_communicator as module
 
     if not hasattr(module.CudaCommunicator, "plait"):
@@ -67,7 +67,7 @@ def into_vllm() -> None:
 
 
 def over_vllm(base: Any) -> Any:
-    """The subclass: tensor-parallel groups sum by plait, whatever the size."""
+    """Returns the subclass, whose tensor-parallel groups sum by plait at every size."""
 
     class CudaCommunicator(base):
         plait: Any = None
@@ -111,7 +111,7 @@ _of_group: WeakKeyDictionary[Any, plait.Communicator | None] = WeakKeyDictionary
 
 
 def into_sglang() -> None:
-    """By SGLang's own hooks, around the all_reduce of its groups."""
+    """Wraps the all_reduce of SGLang's groups by its own hooks."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     HookRegistry.register(
@@ -122,7 +122,8 @@ def into_sglang() -> None:
 
 
 def around_sglang(original: Any, self: Any, input_: Any, *rest: Any, **named: Any) -> Any:
-    """In place, as SGLang's own is. A group's first call, before any graph, joins its ranks."""
+    """Sums in place, as SGLang does. A group's first call, before any graph, makes its
+    communicator."""
     if self.world_size == 1 or not is_ours(input_) or not input_.is_contiguous():
         return original(self, input_, *rest, **named)
     if self not in _of_group:

@@ -1,4 +1,4 @@
-"""The sum of sparse tensors (COO), as embeddings' gradients are."""
+"""Sum of sparse COO tensors, such as gradients of embeddings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import plait
 
 
 def sum_of_sparse(calls: Any, backend: Any, tensor: Tensor, redop: Any) -> None:
-    """In place: every rank's entries, those of one place added."""
+    """Replaces `tensor` by the sum over all ranks; entries with equal indices are added."""
     if tensor.layout is not torch.sparse_coo or getattr(redop, "op", redop) != ReduceOp.SUM:
         calls._refuse(
             backend,

@@ -1,8 +1,8 @@
-"""The two ends of a stream between two ranks: what goes to a peer, and what comes from one.
+"""The sending and the receiving end of a stream between two ranks, used by the mailbox.
 
-A stream carries headers, each with its message behind it. A large message stays where it lies: the
-receiver reads the sender's memory and answers, which saves a copy and its system calls. Whether the
-kernel lets it is tried when the stream is made.
+A stream carries a header and then the message. Large messages go by rendezvous: the receiver reads
+the sender's memory (process_vm_readv) and replies, which saves a copy and its system calls. The
+receiver tries that read once when the stream opens, since the kernel may forbid it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from contextlib import suppress
 import plait
 from plait.torch.messages import HEADER, USER, Key, Message, UnexpectedMessage, send_text
 
-AT_ONCE = 1 << 20  # bytes of one system call, so that others' turns come between
-RENDEZVOUS_FROM = 1 << 17  # bytes; smaller ones are there sooner through the socket
-_SMALL = 1 << 15  # bytes, tried at once
-_BETWEEN = 1 << 26  # bytes, after which an abort is heard
-_BY_TWO_FROM = 1 << 22  # bytes; smaller ones are read before another thread wakes
-_AHEAD = 1 << 14  # bytes read with a header, so that a small message is one system call
+AT_ONCE = 1 << 20  # bytes of one system call, so that other streams get their turn
+RENDEZVOUS_FROM = 1 << 17  # bytes; smaller messages arrive sooner through the socket
+_SMALL = 1 << 15  # bytes, sent in the call that posts them
+_BETWEEN = 1 << 26  # bytes read between two checks for an abort
+_BY_TWO_FROM = 1 << 22  # bytes; a smaller message is read before a second thread wakes
+_AHEAD = 1 << 14  # bytes read with a header: a small message takes one system call
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLNVAL
-_HELLO = struct.Struct("<qQ16s")  # the sender's rank; where it has its mark, and that mark
-_CAN_READ, _HAS_READ = b"c", b"h"  # what a receiver answers: once, and for each message
+_HELLO = struct.Struct("<qQ16s")  # sender's rank, address of its probe bytes, and these bytes
+_CAN_READ, _HAS_READ = b"c", b"h"  # replies: once a stream, and once a message
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,10 +43,10 @@ class _Piece(ctypes.Structure):
 
 
 def read_memory(process: int, address: int, into: memoryview) -> bool:
-    """Fills `into` from another process's memory. False where the kernel does not let this one."""
+    """Fills `into` from another process's memory. Returns False if the kernel forbids it."""
     done = 0
     while done < len(into):
-        length = min(len(into) - done, 1 << 30)  # the most of one call of the kernel's
+        length = min(len(into) - done, 1 << 30)  # at most this much in one system call
         target = (ctypes.c_char * length).from_buffer(into, done)
         here = _Piece(ctypes.addressof(target), length)
         there = _Piece(address + done, length)
@@ -62,7 +62,7 @@ def read_memory(process: int, address: int, into: memoryview) -> bool:
 
 
 def _process_of(stream: socket.socket) -> int:
-    """That made the other end. Another user's process is not to be talked to."""
+    """Returns the process at the other end. Raises AccessError if it runs as another user."""
     found = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     process, user, _ = struct.unpack("3i", found)
     if user != os.geteuid():
@@ -71,7 +71,7 @@ def _process_of(stream: socket.socket) -> int:
 
 
 def _drop(parts: list[memoryview], sent: int) -> None:
-    """What has gone of what was to go."""
+    """Removes the first `sent` bytes of `parts`."""
     while parts and sent >= len(parts[0]):
         sent -= len(parts.pop(0))
     if parts:
@@ -79,7 +79,7 @@ def _drop(parts: list[memoryview], sent: int) -> None:
 
 
 class ReadProbe:
-    """Bytes that nobody guesses: who reads them in this process can read its messages too."""
+    """Random bytes in this process. A peer that can read them here can read messages here too."""
 
     def __init__(self) -> None:
         self._bytes = ctypes.create_string_buffer(os.urandom(16), 16)
@@ -89,16 +89,16 @@ class ReadProbe:
 
 
 class Outgoing:
-    """The stream to one peer: messages that go one after the other, and those it still reads."""
+    """Stream to one peer: queued messages, and messages that the peer has yet to read."""
 
     def __init__(self, peer: int, name: str, hello: bytes) -> None:
-        """OSError where the peer has ended. name: of its socket."""
+        """name: the peer's socket. Raises OSError if the peer has ended."""
         self.peer = peer
-        self.queue: deque[Message] = deque()  # of which not all is in the socket
-        self.awaiting_reads: deque[Message] = deque()  # of which only the header was to go
-        self.last: tuple[int, int] | None = None  # bytes and tag of the last one the socket took
+        self.queue: deque[Message] = deque()  # not yet written in full
+        self.awaiting_reads: deque[Message] = deque()  # rendezvous: header written, reply pending
+        self.last: tuple[int, int] | None = None  # bytes and tag of the last message in the socket
         self.is_open = True
-        self.was_dropped = False  # the peer ended, or destroyed the group, before it read all
+        self.was_dropped = False  # the peer closed before it had read everything
         self._can_rendezvous = False
         self.stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -114,24 +114,25 @@ class Outgoing:
         self._poll.register(self.stream, select.POLLIN)
 
     def has_more(self) -> bool:
-        """Whether the peer has answered, or ended."""
+        """Returns whether a reply, or the peer's end, can be read."""
         return bool(self._poll.poll(0))
 
     def send_now(self, key: Key, memory: memoryview) -> int:
-        """How many bytes of a header and its message the socket took; of small messages alone."""
+        """Writes header and message if the message is small and the queue empty. Returns bytes
+        written."""
         if self.queue or not self.is_open or len(memory) > _SMALL:
             return 0
         kind, tag = key
         header = HEADER.pack(kind, tag, len(memory), 0)
         try:
             sent = self.stream.sendmsg((header, memory) if memory else (header,))
-        except OSError:  # write() says why
+        except OSError:  # write() reports it
             return 0
         self.last = (len(memory), tag) if kind == USER else None
         return sent
 
     def post(self, message: Message, memory: memoryview, address: int, sent: int) -> None:
-        """To go next, after those before; so many bytes are sent."""
+        """Queues a message, of which `sent` bytes are written already."""
         kind, tag = message.key
         message.nbytes = len(memory)
         message.is_rendezvous = len(memory) >= RENDEZVOUS_FROM and self._uses_rendezvous()
@@ -148,7 +149,7 @@ class Outgoing:
         return self._can_rendezvous
 
     def write(self) -> None:
-        """As much as the socket takes."""
+        """Writes queued messages until the socket is full."""
         while self.queue and self.is_open:
             message = self.queue[0]
             parts = message.parts
@@ -172,7 +173,8 @@ class Outgoing:
                 message.end()
 
     def read_replies(self) -> None:
-        """What the peer has answered; it takes nothing more where its end is closed."""
+        """Reads the peer's replies and completes their messages. Closes the stream if the peer
+        did."""
         while self.is_open:
             try:
                 said = self.stream.recv(64)
@@ -189,11 +191,11 @@ class Outgoing:
                 self.awaiting_reads.popleft().end()
 
     def is_drained(self) -> bool:
-        """Whether the peer has read all that users sent, or never will."""
+        """Returns whether the peer has read all user messages, or cannot any more."""
         if self.queue or self.awaiting_reads:
             return False
         if self.last:
-            self.read_replies()  # of a peer that is gone, too
+            self.read_replies()  # notices a peer that has ended, too
         if not self.is_open or not self.last:
             return True
         left = fcntl.ioctl(self.stream, termios.TIOCOUTQ, b"\0" * 4)
@@ -203,15 +205,15 @@ class Outgoing:
         return [*self.awaiting_reads, *self.queue]
 
     def drop_unsent(self) -> list[Message]:
-        """They are no longer to go."""
+        """Empties the queue and returns the unsent messages."""
         messages = self.unsent()
         self.queue.clear()
         self.awaiting_reads.clear()
         return messages
 
     def unreceived_text(self) -> str:
-        """A send that the peer has not received, as errors name it; is_drained() is false, or
-        was_dropped true."""
+        """Returns the name of a send that the peer has not received, for errors. Requires that
+        is_drained() is false or was_dropped true."""
         for message in self.unsent():
             return message.what
         nbytes, tag = self.last or (0, 0)
@@ -219,17 +221,17 @@ class Outgoing:
 
     def close(self) -> None:
         self.is_open = False
-        with suppress(OSError):  # the peer may be gone; processes forked since hold the stream too
+        with suppress(OSError):  # shutdown also reaches copies in forked processes
             self.stream.shutdown(socket.SHUT_RDWR)
         self.stream.close()
 
 
 class Incoming:
-    """The stream from one peer: which message is being read, and how far."""
+    """Stream from one peer: the message being read, and its progress."""
 
     def __init__(self, stream: socket.socket) -> None:
-        """Of a connection just accepted. OSError, struct.error or plait.Error where it is no
-        rank's."""
+        """stream: a connection just accepted. Raises OSError, struct.error or plait.Error if no
+        rank of this user made it."""
         stream.settimeout(5.0)  # the hello comes with the connection
         self.stream = stream
         self._process = _process_of(stream)
@@ -242,21 +244,20 @@ class Incoming:
         self._ahead = memoryview(bytearray(_AHEAD))
         self._poll = select.poll()
         self._poll.register(stream, select.POLLIN)
-        self._from, self._to = 0, 0  # of _ahead: what was read and is nobody's yet
-        self.message: Message | UnexpectedMessage | None = None  # None: a header is to come
-        self.at = 0  # bytes of it that have come
+        self._from, self._to = 0, 0  # range of _ahead that is read and not yet used
+        self.message: Message | UnexpectedMessage | None = None  # None: a header comes next
+        self.at = 0  # bytes of the message read so far
         self.unexpected: deque[UnexpectedMessage] = deque()
-        self._helper: ThreadPoolExecutor | None = None  # reads a half of large messages
-        self.pending_replies = (
-            0  # to messages that were read in place, which its sender has not got yet
-        )
+        self._helper: ThreadPoolExecutor | None = None  # reads the second half of large messages
+        self.pending_replies = 0  # for rendezvous messages; not yet written
 
     def has_more(self) -> bool:
-        """Whether something has come, or the end."""
+        """Returns whether bytes, or the end of the stream, can be read."""
         return bool(self._poll.poll(0))
 
     def header(self) -> tuple[int, int, int, int] | None:
-        """The next one, or None where it has not come yet. OSError, EOFError at the end."""
+        """Returns the next header, or None if it is incomplete. Raises OSError or EOFError at the
+        end."""
         if self._to - self._from < HEADER.size:
             left = self._to - self._from
             if left > 0:
@@ -270,11 +271,12 @@ class Incoming:
         return found
 
     def expect(self, message: Message | UnexpectedMessage | None) -> None:
-        """What is read from here on; None = a header."""
+        """Sets what is read next; None = a header."""
         self.message, self.at = message, 0
 
     def body(self) -> bool:
-        """More of the message; whether it is whole. OSError, EOFError at the end."""
+        """Reads more of the message. Returns whether it is complete. Raises OSError or EOFError at
+        the end of the stream."""
         assert self.message is not None
         memory, length = self.message.memory, len(self.message.memory)
         ahead = min(self._to - self._from, length - self.at)
@@ -287,19 +289,20 @@ class Incoming:
         return self.at == length
 
     def read_in_place(self, address: int, memory: memoryview, must_end: Callable[[], bool]) -> None:
-        """A whole message where it lies; the sender keeps it until it hears of that. EOFError,
-        OSError where it does not come."""
+        """Reads a rendezvous message from the sender's memory and replies. The sender keeps the
+        memory until the reply. Raises EOFError or OSError if the read fails or must_end() is
+        true."""
         for at in range(0, len(memory), _BETWEEN):
             piece = memory[at : at + _BETWEEN]
             if must_end() or not self._read_piece(address + at, piece):
                 raise EOFError
         if any(events & _HUNG_UP for _, events in self._poll.poll(0)):
-            raise EOFError  # the sender has given up: nobody knows what it had there meanwhile
+            raise EOFError  # the sender gave up and may have reused the memory
         self.pending_replies += 1
         self.send_replies()
 
     def _read_piece(self, address: int, piece: memoryview) -> bool:
-        """By two threads where that is sooner: the sender waits meanwhile, so its core is free."""
+        """Reads a piece, a large one by two threads: the sender waits, so its core is free."""
         if len(piece) < _BY_TWO_FROM:
             return read_memory(self._process, address, piece)
         if self._helper is None:
@@ -310,7 +313,8 @@ class Incoming:
         return rest.result() and is_read
 
     def send_replies(self) -> None:
-        """As many answers as the socket takes: it holds some hundreds. OSError at the end."""
+        """Writes pending replies until the socket is full (some hundreds). Raises OSError at the
+        end."""
         if self.pending_replies > 0:
             try:
                 self.pending_replies -= self.stream.send(_HAS_READ * self.pending_replies)
@@ -318,20 +322,20 @@ class Incoming:
                 return
 
     def _receive(self, into: memoryview) -> int:
-        """BlockingIOError where nothing is there."""
+        """Reads some bytes. Raises BlockingIOError if none are there, EOFError at the end."""
         got = self.stream.recv_into(into)
         if got == 0:
             raise EOFError
         return got
 
     def find_unexpected(self, key: Key) -> UnexpectedMessage | None:
-        """The first kept message of that key that nobody took."""
+        """Returns the first unexpected message of that key that no receive has matched."""
         return next(
             (one for one in self.unexpected if one.key == key and one.matched_by is None), None
         )
 
     def receives_in_progress(self) -> Iterator[Message]:
-        """Receives that what is being read belongs to."""
+        """Yields the receives that messages on this stream are filling."""
         if isinstance(self.message, Message):
             yield self.message
         yield from (
@@ -342,10 +346,10 @@ class Incoming:
 
 
 class SpinBudget:
-    """How often a wait looks before it sleeps. Where looks are in vain for some waits in a row,
-    others share the cores, or the peer comes much later: the next waits do without."""
+    """Number of polls before a wait sleeps. After _IN_VAIN waits whose polls found nothing (shared
+    cores, or a late peer), the next _WITHOUT waits sleep at once."""
 
-    _MOST, _IN_VAIN, _WITHOUT = 100, 4, 50  # a look takes a microsecond
+    _MOST, _IN_VAIN, _WITHOUT = 100, 4, 50  # a poll takes 1 us
     _MOST_OF_BYTES = 512
 
     def __init__(self, ranks: int) -> None:
@@ -353,7 +357,7 @@ class SpinBudget:
         self._in_vain = self._without = 0
 
     def begin(self, sent: int) -> int:
-        """sent: the bytes that a send waits for, which a peer reads meanwhile."""
+        """Returns the polls of a wait. sent: bytes of a pending send, which the peer is reading."""
         if not self._has_cores:
             return 0
         if self._without > 0:
@@ -365,6 +369,6 @@ class SpinBudget:
         return self._MOST + min(sent >> 12, self._MOST_OF_BYTES)
 
     def end(self, left: int) -> None:
-        """left: of the looks that begin() gave."""
+        """left: unused polls of those that begin() returned."""
         if left > 0:
             self._in_vain = self._without = 0

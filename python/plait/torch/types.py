@@ -1,4 +1,4 @@
-"""What torch's operations and types are to plait."""
+"""Maps torch's reductions and types to plait's, and makes tensors contiguous for the core."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _OPS = {
 _TYPES = {
     getattr(torch, name): ours for name, ours in TYPE_OF_DTYPE.items() if hasattr(torch, name)
 }
-# Of two floats each. A product is not theirs part by part.
+# A complex number is two floats, except in a product.
 _COMPLEX = {torch.complex32: "fp16", torch.complex64: "fp32", torch.complex128: "fp64"}
-# A bool is a byte of 0 or 1; sum and product are as NCCL's group has them.
+# A bool is a byte of 0 or 1; sum and product follow ProcessGroupNCCL.
 _OPS_OF_BOOL = {
     "sum": "max",
     "max": "max",
@@ -45,11 +45,11 @@ _OPS_OF_BOOL = {
 
 
 class Reduction(NamedTuple):
-    """As the core takes it."""
+    """A reduction in the core's terms."""
 
     op: str
     type: str
-    per_element: int  # of plait's elements
+    per_element: int  # elements of plait in one of torch
     scalar: float
 
 
@@ -57,7 +57,7 @@ _reductions: dict[Any, Reduction] = {}
 
 
 def reduction_of(redop: Any, dtype: Any) -> Reduction:
-    """UnsupportedError where plait has none."""
+    """Returns the reduction of torch's `redop`; raises UnsupportedError if plait has none."""
     kind = getattr(redop, "op", redop)
     reduction = _reductions.get((kind, dtype))
     if reduction is not None and reduction.op != "premul_sum":
@@ -87,7 +87,7 @@ def _made(op: str, redop: Any, dtype: Any) -> Reduction:
 
 
 def as_contiguous(tensor: Tensor) -> Tensor:
-    """Itself where it is contiguous, else a copy; without its history."""
+    """Returns the tensor if contiguous, else a contiguous copy; detached."""
     if tensor.requires_grad or tensor.grad_fn is not None:
         tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():
@@ -96,7 +96,7 @@ def as_contiguous(tensor: Tensor) -> Tensor:
 
 
 def check_no_overlap(tensor: Tensor) -> None:
-    """Raises for an output of which two elements have the same memory."""
+    """Raises InvalidArgumentError if two elements of an output share memory."""
     for length, step in zip(tensor.shape, tensor.stride(), strict=True):
         if length > 1 and step == 0:
             raise plait.InvalidArgumentError(
@@ -106,20 +106,20 @@ def check_no_overlap(tensor: Tensor) -> None:
 
 
 def output_buffer(tensor: Tensor) -> Tensor:
-    """Where its elements are written: itself where it is contiguous, else new memory for put()."""
+    """Returns the tensor if contiguous, else new memory, which copy_back() copies into it."""
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
         return tensor
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 def copy_back(tensor: Tensor, found: Tensor) -> None:
-    """What was made in a copy back into the caller's tensor."""
+    """Copies a result from output_buffer() back, if it is not the tensor's own memory."""
     if found.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(found.view(tensor.shape))
 
 
 def adjacent_whole(tensors: list[Tensor]) -> Tensor | None:
-    """The whole that these are equal parts of, one after the other; None where they are not."""
+    """Returns one tensor over equal, adjacent parts of a storage; None if they are not adjacent."""
     first = tensors[0]
     step = first.numel() * first.element_size()
     storage = first.untyped_storage().data_ptr()

@@ -1,4 +1,4 @@
-"""What a call gives back: torch.distributed's Work, done already or later, on the host or a GPU."""
+"""Work objects that calls return: completed, pending on the host, or on a GPU's stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from plait.torch.callbacks import Callbacks
 
 @contextmanager
 def c10d_errors(what: str, seconds: float) -> Iterator[None]:
-    """plait's errors as those that users of torch.distributed match; others pass as they are."""
+    """Translates plait's errors into those that users of torch.distributed match."""
     try:
         yield
     except plait.Error as error:
@@ -28,7 +28,7 @@ def c10d_errors(what: str, seconds: float) -> Iterator[None]:
 
 
 def raise_as_c10d(error: plait.Error, what: str, seconds: float) -> NoReturn:
-    """What c10d_errors raises."""
+    """Raises the error that c10d_errors translates `error` to."""
     if isinstance(error, plait.DeadlineError):
         raise timed_out(what, seconds, str(error)) from error
     if isinstance(error, plait.PeerLostError):
@@ -41,14 +41,14 @@ def raise_as_c10d(error: plait.Error, what: str, seconds: float) -> NoReturn:
 
 
 def timed_out(what: str, seconds: float, why: str = "") -> dist.DistBackendError:
-    """seconds: what was waited."""
+    """Returns the timeout error of a wait of `seconds`."""
     tail = f": {why}" if why else ""
     text = f"[plait] Timed out waiting {round(seconds * 1e3)}ms for {what} to complete{tail}"
     return dist.DistBackendError(text)
 
 
 class CompletedWork(Work):
-    """Of a call that ended before it returned."""
+    """Work of a call that completed before it returned."""
 
     def __init__(self, result: Any, source: int = -1) -> None:
         super().__init__()
@@ -86,21 +86,21 @@ class CompletedWork(Work):
 
 
 class CompletionLatch:
-    """Of a call that another thread ends; any thread waits for it, and hears Ctrl-C meanwhile.
+    """One-shot event: set by another thread, awaited by any thread, interrupted by Ctrl-C.
 
-    interrupted: called where Ctrl-C ends a wait of a call that others may never come to.
+    interrupted: called when Ctrl-C ends a wait, since the other ranks may never come to the call.
     """
 
     def __init__(self, interrupted: Callable[[], None] | None) -> None:
         self._interrupted = interrupted
-        self._over = threading.Lock()  # held until the end: cheaper to wait for than an Event
+        self._over = threading.Lock()  # held until set(); cheaper than an Event
         self._over.acquire()
 
     def set(self) -> None:
         self._over.release()
 
     def wait(self, seconds: float = -1) -> bool:
-        """Whether it comes within that time; -1 = waits for it."""
+        """Returns whether it is set within `seconds`; -1 = no limit."""
         try:
             is_over = self._over.acquire(timeout=seconds)
         except KeyboardInterrupt:
@@ -113,7 +113,7 @@ class CompletionLatch:
 
 
 class InterruptibleFuture(torch.futures.Future):
-    """torch's own wait() is deaf to Ctrl-C."""
+    """Future whose wait() reacts to Ctrl-C, unlike torch's."""
 
     def __init__(self, end: CompletionLatch) -> None:
         super().__init__()
@@ -121,11 +121,11 @@ class InterruptibleFuture(torch.futures.Future):
 
     def wait(self) -> Any:
         self._end.wait()
-        return super().wait()  # what another thread is about to set
+        return super().wait()  # another thread is about to set the result
 
 
 class PendingWork(Work):
-    """Of a call that another thread ends, by finish()."""
+    """Work of a call that another thread completes by finish()."""
 
     def __init__(
         self,
@@ -145,7 +145,8 @@ class PendingWork(Work):
         self._future: Any = None
 
     def finish(self, error: BaseException | None = None, source: int = -1) -> None:
-        """Wakes who waits, then has run what hangs on the future. A second end is none."""
+        """Completes the work, wakes its waiters and schedules the future's callbacks. Later calls
+        do nothing."""
         with self._guard:
             if self._is_over:
                 return
@@ -162,7 +163,7 @@ class PendingWork(Work):
             future.set_exception(self._error)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """timeout: None or zero waits as long as the group's does."""
+        """Waits and raises the call's error. timeout: None or zero = the group's."""
         seconds = timeout.total_seconds() if timeout is not None else 0.0
         if not self._end.wait(seconds if seconds > 0 else -1):
             raise timed_out(self._what, seconds)
@@ -171,7 +172,7 @@ class PendingWork(Work):
         return True
 
     def wait_within(self, seconds: float) -> bool:
-        """Whether it ends, well or not, within that time."""
+        """Returns whether the call completes, with or without an error, within `seconds`."""
         return self._end.wait(seconds)
 
     def is_completed(self) -> bool:
@@ -206,7 +207,7 @@ class PendingWork(Work):
 
 
 def await_event(event: Any, what: str, seconds: float, check: Callable[[], None]) -> None:
-    """The host waits for a GPU's event, at most so long; check() raises what calls met."""
+    """Waits on the host for a GPU event. check() raises errors of calls on the GPU."""
     end = time.monotonic() + seconds
     pause = 1e-5
     try:
@@ -217,13 +218,13 @@ def await_event(event: Any, what: str, seconds: float, check: Callable[[], None]
             time.sleep(pause)
             pause = min(2 * pause, 1e-3)
     except RuntimeError:
-        check()  # knows why a stream has failed
+        check()  # raises the reason, if plait failed the stream
         raise
     check()
 
 
 def tensors_in(what: Any) -> Iterator[torch.Tensor]:
-    """Of lists in lists."""
+    """Yields all tensors of nested lists."""
     if isinstance(what, torch.Tensor):
         yield what
     elif isinstance(what, (list, tuple)):
@@ -232,7 +233,7 @@ def tensors_in(what: Any) -> Iterator[torch.Tensor]:
 
 
 class StreamWork(Work):
-    """Of a call on a GPU's stream: the host does not wait, the streams of those who wait() do."""
+    """Work of a call on a GPU's stream. wait() makes the current stream wait, not the host."""
 
     def __init__(
         self,
@@ -246,20 +247,20 @@ class StreamWork(Work):
         super().__init__()
         self._what, self._result, self._stream = what, result, stream
         self._is_group_stream, self._check = is_group_stream, check
-        self._keep = keep  # so that the allocator gives to nobody what the stream still uses
+        self._keep = keep  # keeps memory that the stream still uses from the allocator
         self._event = torch.cuda.Event()
         self._event.record(stream)
         self._future: Any = None
 
     def __del__(self) -> None:
-        """Where nobody waited, the allocator is told which stream still uses the tensors.
+        """Without a wait(), tells the allocator which stream still uses the tensors.
 
-        Not of a stream that has failed: the allocator would ask it, and end the process.
+        Skips a failed stream: the allocator would query it and end the process.
         """
         keep = getattr(self, "_keep", None)
         if keep is None:
             return
-        if not torch.cuda.is_current_stream_capturing():  # asking would end the capture
+        if not torch.cuda.is_current_stream_capturing():  # a query would end the capture
             try:
                 if self._event.query():
                     return
@@ -270,11 +271,11 @@ class StreamWork(Work):
                 tensor.record_stream(self._stream)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Makes the current stream wait; on a call of its own stream it has nothing to do.
+        """Makes the current stream wait for the call, unless the call is on that stream.
 
-        With a timeout the host waits too, that long at most. A graph that is captured has no time.
+        With a timeout the host waits too, except inside a graph capture.
         """
-        self._check()  # first: it knows why a stream has failed
+        self._check()  # first, since it raises the reason of a failed stream
         if self._is_group_stream:
             torch.cuda.current_stream(self._stream.device).wait_event(self._event)
             self._keep = None
@@ -303,7 +304,7 @@ class StreamWork(Work):
         return self._result
 
     def get_future(self) -> Any:
-        """Its callbacks run at once, on streams that wait for the call."""
+        """Returns a future whose callbacks run at once, on streams that wait for the call."""
         if self._future is None:
             self._future = torch.futures.Future(devices=[self._stream.device])
             with torch.cuda.stream(self._stream):
@@ -312,7 +313,7 @@ class StreamWork(Work):
 
 
 class CombinedWork(Work):
-    """Of several calls."""
+    """Work of several calls; it completes with the last one."""
 
     def __init__(self, works: list[Any], result: Any = None) -> None:
         super().__init__()
