@@ -10,16 +10,16 @@ namespace plait::mpi {
 
 void wait_for_all_ranks(Handle comm, double warn_after_s) {
   Handle request = 0;
-  if (real().Ibarrier(comm, &request) != 0) return;
+  if (native().Ibarrier(comm, &request) != 0) return;
   const std::int64_t warn_ns = deadline_in(warn_after_s);
   bool has_warned = false;
   int flag = 0;
   for (int round = 0;; ++round) {
-    if (real().Test(&request, &flag, real().abi.status_ignore) != 0 || flag != 0) return;
+    if (native().Test(&request, &flag, native().abi.status_ignore) != 0 || flag != 0) return;
     backoff_sleep(round);
     if (has_warned || now_ns() < warn_ns) continue;
     int rank = -1;
-    real().Comm_rank(comm, &rank);
+    native().Comm_rank(comm, &rank);
     warn_unasked(rank,
                  text("MPI_Init has waited ", warn_after_s,
                       " s for ranks that have not reached libplait_mpi.so: does each rank of "

@@ -1,6 +1,6 @@
 // The first synchronisation between the ranks of a job, called by MPI_Init (attach.cpp).
 #pragma once
-#include "shims/mpi/real.hpp"
+#include "shims/mpi/native_mpi.hpp"
 
 namespace plait::mpi {
 

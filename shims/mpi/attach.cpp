@@ -133,10 +133,10 @@ void read_settings(MpiSettings& found) {
 /// Returns the minimum of each number over the communicator's ranks.
 template <std::size_t kNumbers>
 std::array<int, kNumbers> min_over_ranks(const std::array<int, kNumbers>& mine, Handle comm) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   std::array<int, kNumbers> all{};
   const int code =
-      real().small.Allreduce(mine.data(), all.data(), int{kNumbers}, abi.int32, abi.min, comm);
+      native().small.Allreduce(mine.data(), all.data(), int{kNumbers}, abi.int32, abi.min, comm);
   return code == 0 ? all : std::array<int, kNumbers>{};
 }
 
@@ -155,12 +155,12 @@ bool is_everywhere() {
 /// Returns the world rank of the first rank on this node. A node is what both the MPI and this
 /// machine (host_id) take for one; PLAIT_NODE_SIZE emulates smaller nodes.
 int node_of(Handle world) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   Handle shared = 0;
   int me = 0, ranks = 0;
-  real().Comm_rank(world, &me);
-  if (real().Comm_split_type(world, abi.shared_kind, me, abi.no_info, &shared) != 0) return -1;
-  real().Comm_size(shared, &ranks);
+  native().Comm_rank(world, &me);
+  if (native().Comm_split_type(world, abi.shared_kind, me, abi.no_info, &shared) != 0) return -1;
+  native().Comm_size(shared, &ranks);
   struct NodeRecord {
     std::uint64_t host;
     int rank;
@@ -169,8 +169,8 @@ int node_of(Handle world) {
   const int size = settings().node_size;
   const NodeRecord mine{host_id(), me, size > 0 ? me / size : 0};
   std::vector<NodeRecord> all(static_cast<std::size_t>(ranks), mine);
-  real().small.Allgather(&mine, sizeof mine, abi.byte, all.data(), sizeof mine, abi.byte, shared);
-  real().Comm_free(&shared);
+  native().small.Allgather(&mine, sizeof mine, abi.byte, all.data(), sizeof mine, abi.byte, shared);
+  native().Comm_free(&shared);
   const auto first = std::find_if(all.begin(), all.end(), [&](const NodeRecord& one) {
     return one.host == mine.host && one.emulated == mine.emulated;
   });
@@ -181,11 +181,11 @@ int node_of(Handle world) {
 /// communication.
 void exchange_nodes(Handle world, int ranks) {
   MpiSettings& mine = settings();
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   mine.node = node_of(world);
   mine.nodes.assign(static_cast<std::size_t>(ranks), mine.node);
-  real().small.Allgather(&mine.node, 1, abi.int32, mine.nodes.data(), 1, abi.int32, world);
-  real().Comm_group(world, &mine.world_group);
+  native().small.Allgather(&mine.node, 1, abi.int32, mine.nodes.data(), 1, abi.int32, world);
+  native().Comm_group(world, &mine.world_group);
 }
 
 /// Returns the number of nodes of a communicator; 0 if a rank belongs to another MPI_COMM_WORLD
@@ -194,12 +194,12 @@ void exchange_nodes(Handle world, int ranks) {
 int nodes_of(Handle comm, int ranks) {
   const MpiSettings& mine = settings();
   Handle group = 0;
-  if (real().Comm_group(comm, &group) != 0) return 0;
+  if (native().Comm_group(comm, &group) != 0) return 0;
   std::vector<int> here(static_cast<std::size_t>(ranks)), there(here);
   std::iota(here.begin(), here.end(), 0);
-  const int code = real().Group_translate_ranks(real().abi.at(&group, 0), ranks, here.data(),
-                                                mine.world_group, there.data());
-  real().Group_free(&group);
+  const int code = native().Group_translate_ranks(native().abi.at(&group, 0), ranks, here.data(),
+                                                  mine.world_group, there.data());
+  native().Group_free(&group);
   if (code != 0) return 0;
   std::set<int> nodes;
   for (const int rank : there) {  // MPI_UNDEFINED is negative
@@ -241,7 +241,7 @@ std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& 
                                                bool can) {
   CommunicatorOptions options = options_for(position, kNoDevice);
   // After the job has lost ranks, messages between nodes on a new communicator may mix with others.
-  const bool lost = fault_in(real().abi.world) != 0;
+  const bool lost = fault_in(native().abi.world) != 0;
   if (lost)
     log(LogLevel::warn, position.rank,
         "a communicator over several nodes stays native: the job has lost ranks");
@@ -270,8 +270,8 @@ std::string exchange_path(Handle comm, const RankPosition& position, std::option
   const bool all_can = all_of(!failure, comm);
   if (!all_can && failure) throw AgreedError(failure->code(), reason_of(*failure));
   if (!all_can) throw AgreedError(ErrorCode::aborted, "another rank cannot join");
-  const int code =
-      real().small.Bcast(buffer.data(), static_cast<int>(buffer.size()), real().abi.byte, 0, comm);
+  const int code = native().small.Bcast(buffer.data(), static_cast<int>(buffer.size()),
+                                        native().abi.byte, 0, comm);
   return code == 0 ? buffer.data() : "";
 }
 
@@ -317,10 +317,10 @@ bool agreed_to_serve() {
         "\"LD_PRELOAD;PLAIT_MPI_HOST\" (docs/mpi.md)");
     return false;
   }
-  const Handle world = real().abi.world;
+  const Handle world = native().abi.world;
   wait_for_all_ranks(world, std::min(kWarnAfterS, mine.arrive_s));
   int ranks = 0;
-  real().Comm_size(world, &ranks);
+  native().Comm_size(world, &ranks);
   std::string shown = text(PLAIT_VERSION, ' ', mine.topology, ' ', mine.arrive_s, ' ',
                            mine.deadline_s, ' ', mine.host, ' ', mine.disabled);
   for (const MinBytes* least : {&mine.on_host, &mine.on_gpus, &mine.multinode})
@@ -344,9 +344,9 @@ bool agreed_to_serve() {
 
 bool can_attach(Handle comm, RankPosition& position) {
   int inter = 0;
-  if (real().Comm_test_inter(comm, &inter) != 0 || inter != 0) return false;
-  real().Comm_size(comm, &position.ranks);
-  real().Comm_rank(comm, &position.rank);
+  if (native().Comm_test_inter(comm, &inter) != 0 || inter != 0) return false;
+  native().Comm_size(comm, &position.ranks);
+  native().Comm_rank(comm, &position.rank);
   if (position.ranks < 2 || position.ranks > kMaxRanks) return false;
   position.nodes = nodes_of(comm, position.ranks);
   return position.nodes > 1 || (position.nodes == 1 && position.ranks <= kMostRanks);

@@ -3,7 +3,7 @@
 #pragma once
 #include <type_traits>
 
-#include "shims/mpi/real.hpp"
+#include "shims/mpi/native_mpi.hpp"
 
 namespace plait::mpi {
 
@@ -54,7 +54,7 @@ inline bool are_contiguous(const CountArray& counts, const CountArray& displs, i
   return true;
 }
 
-inline bool is_in_place(const void* buffer) { return buffer == real().abi.in_place; }
+inline bool is_in_place(const void* buffer) { return buffer == native().abi.in_place; }
 
 namespace args_of {
 

@@ -30,7 +30,7 @@ class Completion {
     if (!is_tracked_) return;
     clear_errors();
     if (count_ > kFew) many_.resize(static_cast<std::size_t>(count_));
-    for (int at = 0; at < count_; ++at) handles()[at] = real().abi.at(requests, at);
+    for (int at = 0; at < count_; ++at) handles()[at] = native().abi.at(requests, at);
   }
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;
@@ -58,10 +58,10 @@ class Completion {
   /// Returns the error of one request after its function returned `code`. `status` holds the
   /// request's own code if the function returned MPI_ERR_IN_STATUS.
   static int error_of(int code, Handle request, void* status, bool is_over) {
-    if (error_class(code) == real().abi.err_in_status) code = error_in(status);
+    if (error_class(code) == native().abi.err_in_status) code = error_in(status);
     const int found = error_class(code);
-    if (found == real().abi.err_pending) return 0;
-    if (uses_rendezvous() && found == real().abi.err_truncate)
+    if (found == native().abi.err_pending) return 0;
+    if (uses_rendezvous() && found == native().abi.err_truncate)
       complete_truncated_send(status, nullptr, 0);
     if (const int error = complete_persistent(request, code, status, is_over)) return error;
     return take_error(request);
@@ -79,7 +79,7 @@ class Completion {
       error_in(statuses_.at(at)) = error;
       fails = true;
     }
-    return fails && code == 0 ? real().abi.err_in_status : code;
+    return fails && code == 0 ? native().abi.err_in_status : code;
   }
 
   int count_;
@@ -94,41 +94,41 @@ class Completion {
 int wait_in_turn(int count, void* requests, const Statuses& statuses) {
   std::vector<int> codes;
   for (int at = 0; at < count; ++at) {
-    void* const request = static_cast<std::byte*>(requests) + at * real().abi.handle_bytes;
+    void* const request = static_cast<std::byte*>(requests) + at * native().abi.handle_bytes;
     void* const status = statuses.at(at);
-    codes.push_back(wait_until([&](int* flag) { return real().Test(request, flag, status); },
-                               [&] { return real().Wait(request, status); }));
+    codes.push_back(wait_until([&](int* flag) { return native().Test(request, flag, status); },
+                               [&] { return native().Wait(request, status); }));
   }
   if (std::all_of(codes.begin(), codes.end(), [](int code) { return code == 0; })) return 0;
   for (int at = 0; !statuses.are_ignored() && at < count; ++at)
     error_in(statuses.at(at)) = codes[static_cast<std::size_t>(at)];
-  return real().abi.err_in_status;
+  return native().abi.err_in_status;
 }
 
 int wait_all(int count, void* requests, const Statuses& statuses) {
-  if (real().abi.family != Family::open_mpi && pending.load() != 0)
+  if (native().abi.family != Family::open_mpi && pending.load() != 0)
     return wait_in_turn(count, requests, statuses);
   return wait_until(
-      [&](int* flag) { return real().Testall(count, requests, flag, statuses.all()); },
-      [&] { return real().Waitall(count, requests, statuses.all()); });
+      [&](int* flag) { return native().Testall(count, requests, flag, statuses.all()); },
+      [&] { return native().Waitall(count, requests, statuses.all()); });
 }
 
 int status_of(Handle request, int* flag, void* status) {
   Completion completion(&request, 1, status, 1);
-  const int code = real().Request_get_status(request, flag, completion.statuses().at(0));
+  const int code = native().Request_get_status(request, flag, completion.statuses().at(0));
   return code != 0 || *flag == 0 ? code : completion.one(code, 0, false);
 }
 
 /// The same for an element of an array of statuses: sets its MPI_ERROR too.
 int status_among(Handle request, int* flag, void* status) {
   const int code = status_of(request, flag, status);
-  if (code == 0 && *flag != 0 && status != real().abi.status_ignore) error_in(status) = 0;
+  if (code == 0 && *flag != 0 && status != native().abi.status_ignore) error_in(status) = 0;
   return code;
 }
 
 /// Request_get_status_some for MPIs before 4.1.
 int status_of_some(int count, const void* requests, int* ended, int* indices, void* statuses) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   int found = 0, active = 0;
   for (int at = 0; at < count; ++at) {
     const Handle request = abi.at(requests, at);
@@ -143,7 +143,7 @@ int status_of_some(int count, const void* requests, int* ended, int* indices, vo
 }
 
 int status_of_any(int count, const void* requests, int* index, int* flag, void* status) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   *flag = 1;
   *index = kUndefined;
   for (int at = 0; at < count; ++at) {
@@ -159,13 +159,13 @@ int status_of_any(int count, const void* requests, int* index, int* flag, void* 
 int status_of_all(int count, const void* requests, int* flag, void* statuses) {
   *flag = 1;
   for (int at = 0; at < count && *flag != 0; ++at)
-    if (const int code = status_among(real().abi.at(requests, at), flag, status_at(statuses, at)))
+    if (const int code = status_among(native().abi.at(requests, at), flag, status_at(statuses, at)))
       return code;
   return 0;
 }
 
 int serve_after_init() {
-  return guarded(real().abi.world, [] {
+  return guarded(native().abi.world, [] {
     begin_serving();
     return 0;
   });
@@ -174,151 +174,152 @@ int serve_after_init() {
 }  // namespace
 
 PLAIT_EXPORT MPI_Init(int* argc, char*** argv) {
-  const int code = real().Init(argc, argv);
+  const int code = native().Init(argc, argv);
   return code != 0 ? code : serve_after_init();
 }
 PLAIT_EXPORT MPI_Init_thread(int* argc, char*** argv, int wanted, int* given) {
-  const int code = real().Init_thread(argc, argv, wanted, given);
+  const int code = native().Init_thread(argc, argv, wanted, given);
   return code != 0 ? code : serve_after_init();
 }
 PLAIT_EXPORT MPI_Finalize() {
-  const int code = guarded(real().abi.world, [] {
+  const int code = guarded(native().abi.world, [] {
     end_serving();
     return 0;
   });
-  const int ended = real().Finalize();
+  const int ended = native().Finalize();
   return ended != 0 ? ended : code;
 }
 
 PLAIT_EXPORT MPI_Wait(void* request, void* status) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     Completion completion(request, 1, status, 1);
     void* const filled = completion.statuses().all();
-    return completion.one(wait_until([&](int* flag) { return real().Test(request, flag, filled); },
-                                     [&] { return real().Wait(request, filled); }));
+    return completion.one(
+        wait_until([&](int* flag) { return native().Test(request, flag, filled); },
+                   [&] { return native().Wait(request, filled); }));
   });
 }
 PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     Completion completion(requests, count, statuses, count);
     return completion.all(wait_all(count, requests, completion.statuses()));
   });
 }
 PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     Completion completion(requests, count, status, 1);
     void* const filled = completion.statuses().all();
     *index = kUndefined;
-    const int code =
-        wait_until([&](int* flag) { return real().Testany(count, requests, index, flag, filled); },
-                   [&] { return real().Waitany(count, requests, index, filled); });
+    const int code = wait_until(
+        [&](int* flag) { return native().Testany(count, requests, index, flag, filled); },
+        [&] { return native().Waitany(count, requests, index, filled); });
     return completion.one(code, *index);
   });
 }
 PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     Completion completion(requests, count, statuses, count);
     void* const filled = completion.statuses().all();
     *some = kUndefined;
     const int code = wait_until(
         [&](int* flag) {
-          const int tested = real().Testsome(count, requests, some, indices, filled);
+          const int tested = native().Testsome(count, requests, some, indices, filled);
           *flag = tested == 0 && *some != 0 ? 1 : 0;
           return tested;
         },
-        [&] { return real().Waitsome(count, requests, some, indices, filled); });
+        [&] { return native().Waitsome(count, requests, some, indices, filled); });
     return completion.indexed(code, *some, indices);
   });
 }
 PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     complete_in_test();
     Completion completion(request, 1, status, 1);
-    const int code = real().Test(request, flag, completion.statuses().all());
+    const int code = native().Test(request, flag, completion.statuses().all());
     return code != 0 || *flag != 0 ? completion.one(code) : code;
   });
 }
 PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     complete_in_test();
     Completion completion(requests, count, statuses, count);
-    const int code = real().Testall(count, requests, flag, completion.statuses().all());
+    const int code = native().Testall(count, requests, flag, completion.statuses().all());
     return code != 0 || *flag != 0 ? completion.all(code) : code;
   });
 }
 PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     complete_in_test();
     Completion completion(requests, count, status, 1);
     *index = kUndefined;
-    const int code = real().Testany(count, requests, index, flag, completion.statuses().all());
+    const int code = native().Testany(count, requests, index, flag, completion.statuses().all());
     return code != 0 || *flag != 0 ? completion.one(code, *index) : code;
   });
 }
 PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     complete_in_test();
     Completion completion(requests, count, statuses, count);
     *some = kUndefined;
-    const int code = real().Testsome(count, requests, some, indices, completion.statuses().all());
+    const int code = native().Testsome(count, requests, some, indices, completion.statuses().all());
     return completion.indexed(code, *some, indices);
   });
 }
 PLAIT_EXPORT MPI_Request_get_status(Handle request, int* flag, void* status) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     complete_in_test();
     return status_of(request, flag, status);
   });
 }
 PLAIT_EXPORT MPI_Request_get_status_all(int count, const void* requests, int* flag,
                                         void* statuses) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     complete_in_test();
-    const auto native = real().Request_get_status_all;
-    const bool mine = native == nullptr || has_persistent();
-    return (mine ? status_of_all : native)(count, requests, flag, statuses);
+    const auto native_function = native().Request_get_status_all;
+    const bool mine = native_function == nullptr || has_persistent();
+    return (mine ? status_of_all : native_function)(count, requests, flag, statuses);
   });
 }
 PLAIT_EXPORT MPI_Request_get_status_any(int count, const void* requests, int* index, int* flag,
                                         void* status) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     complete_in_test();
-    const auto native = real().Request_get_status_any;
-    const bool mine = native == nullptr || has_persistent();
-    return (mine ? status_of_any : native)(count, requests, index, flag, status);
+    const auto native_function = native().Request_get_status_any;
+    const bool mine = native_function == nullptr || has_persistent();
+    return (mine ? status_of_any : native_function)(count, requests, index, flag, status);
   });
 }
 PLAIT_EXPORT MPI_Request_get_status_some(int count, const void* requests, int* some, int* indices,
                                          void* statuses) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     complete_in_test();
-    const auto native = real().Request_get_status_some;
-    const bool mine = native == nullptr || has_persistent();
-    return (mine ? status_of_some : native)(count, requests, some, indices, statuses);
+    const auto native_function = native().Request_get_status_some;
+    const bool mine = native_function == nullptr || has_persistent();
+    return (mine ? status_of_some : native_function)(count, requests, some, indices, statuses);
   });
 }
 
 PLAIT_EXPORT MPI_Startall(int count, void* requests) {
-  return guarded(real().abi.world, [&] {
+  return guarded(native().abi.world, [&] {
     for (int at = 0; has_persistent() && at < count; ++at)
-      if (const int code = stage_persistent(real().abi.at(requests, at))) return code;
-    const int code = real().Startall(count, requests);
+      if (const int code = stage_persistent(native().abi.at(requests, at))) return code;
+    const int code = native().Startall(count, requests);
     for (int at = 0; has_persistent() && at < count; ++at)
-      if (code == 0) start_persistent(real().abi.at(requests, at));
+      if (code == 0) start_persistent(native().abi.at(requests, at));
     return code;
   });
 }
 PLAIT_EXPORT MPI_Start(void* request) { return MPI_Startall(1, request); }
 PLAIT_EXPORT MPI_Request_free(void* request) {
-  return guarded(real().abi.world, [&] {
-    if (has_persistent()) free_persistent(real().abi.at(request, 0));
-    return real().Request_free(request);
+  return guarded(native().abi.world, [&] {
+    if (has_persistent()) free_persistent(native().abi.at(request, 0));
+    return native().Request_free(request);
   });
 }
 PLAIT_EXPORT MPI_Cancel(void* request) {
-  return guarded(real().abi.world, [&] {
-    if (has_persistent() && cancel_persistent(real().abi.at(request, 0))) return 0;
-    return real().Cancel(request);
+  return guarded(native().abi.world, [&] {
+    if (has_persistent() && cancel_persistent(native().abi.at(request, 0))) return 0;
+    return native().Cancel(request);
   });
 }
 
@@ -348,8 +349,8 @@ PLAIT_EXPORT PMPI_Request_get_status_some(int, const void*, int*, int*, void*)
 /// Programs pass GPU memory to MPI if this function returns 1.
 PLAIT_EXPORT MPIX_Query_cuda_support() {
   if (job_uses_gpus()) return 1;
-  const auto native = real().Query_cuda_support;
-  return native == nullptr ? 0 : native();
+  const auto native_function = native().Query_cuda_support;
+  return native_function == nullptr ? 0 : native_function();
 }
 
 /// Number of calls that plait has served in this process, for tests and measurements.

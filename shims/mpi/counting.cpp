@@ -13,7 +13,7 @@ namespace {
 
 /// Bytes of a call without a CallShape: plait lacks the type or operation, or the call is wrong.
 std::uint64_t bytes_by_type(const CollectiveArgs& args, const RankPosition& position) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   if (abi.key(args.in_type) == abi.no_type || args.in_count < 0) return 0;
   const Count each = args.in_count * static_cast<Count>(layout_of(args.in_type).bytes);
   const bool of_all =
@@ -30,13 +30,13 @@ std::uint64_t counted_bytes(const CallShape& shape) {
 }
 
 void CountedNative::begin(const CollectiveArgs& args) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   int inter = 0;
   RankPosition position;
   if (abi.key(args.comm) == abi.no_comm) return;
-  if (real().Comm_test_inter(args.comm, &inter) != 0) return;
-  real().Comm_size(args.comm, &position.ranks);
-  real().Comm_rank(args.comm, &position.rank);
+  if (native().Comm_test_inter(args.comm, &inter) != 0) return;
+  native().Comm_size(args.comm, &position.ranks);
+  native().Comm_rank(args.comm, &position.rank);
   const std::optional<CallShape> shape = inter != 0 ? std::nullopt : shape_of(args, position);
   counted_.emplace(args.collective, shape ? counted_bytes(*shape) : bytes_by_type(args, position),
                    kByMpi);

@@ -21,7 +21,7 @@ namespace plait::mpi {
 struct CommRecord {
   explicit CommRecord(Handle of) : comm(of) {}
   ~CommRecord() {
-    if (handler != 0 && is_serving()) real().Errhandler_free(&handler);
+    if (handler != 0 && is_serving()) native().Errhandler_free(&handler);
   }
   CommRecord(const CommRecord&) = delete;
   CommRecord& operator=(const CommRecord&) = delete;
@@ -51,7 +51,7 @@ int communicator_freed(Handle comm, int, void* value, void*) {
   const std::unique_ptr<std::shared_ptr<CommRecord>> mark_library(
       static_cast<std::shared_ptr<CommRecord>*>(value));
   CommRecord& record = **mark_library;
-  if (is_serving()) real().Comm_get_errhandler(comm, &record.handler);
+  if (is_serving()) native().Comm_get_errhandler(comm, &record.handler);
   const std::lock_guard lock(record.mutex);
   record.is_freed.store(true);
   return 0;
@@ -63,21 +63,21 @@ std::shared_ptr<CommRecord> find_or_add_record(Handle comm) {
   const std::lock_guard lock(mutex);
   void* value = nullptr;
   int flag = 0;
-  if (real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return nullptr;
+  if (native().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return nullptr;
   if (flag != 0) return *static_cast<std::shared_ptr<CommRecord>*>(value);
   auto made = std::make_unique<std::shared_ptr<CommRecord>>(std::make_shared<CommRecord>(comm));
-  if (real().Comm_set_attr(comm, keyval, made.get()) != 0) return nullptr;
+  if (native().Comm_set_attr(comm, keyval, made.get()) != 0) return nullptr;
   return *made.release();
 }
 
 /// Calls the handler with a communicator of this rank alone, since a handler needs one.
 void call_handler(Handle handler, int code) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   Handle comm = 0;
-  if (real().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &comm) != 0) return;
-  real().Comm_set_errhandler(abi.at(&comm, 0), handler);
-  real().Comm_call_errhandler(abi.at(&comm, 0), code);
-  real().Comm_free(&comm);
+  if (native().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &comm) != 0) return;
+  native().Comm_set_errhandler(abi.at(&comm, 0), handler);
+  native().Comm_call_errhandler(abi.at(&comm, 0), code);
+  native().Comm_free(&comm);
 }
 
 /// Returns whether a lost rank or a revocation may have caused the error: a rank that sees one
@@ -91,9 +91,9 @@ constinit thread_local RevocationScope* innermost = nullptr;
 /// Programs keep codes and ask for their text later. So each text has its own code, up to kMost.
 int code_of(const Error& error) {
   // Programs compare codes with these constants.
-  if (error.code() == ErrorCode::peer_lost && real().err_proc_failed != 0)
-    return real().err_proc_failed;
-  if (error.code() == ErrorCode::aborted && has_ulfm()) return real().err_revoked;
+  if (error.code() == ErrorCode::peer_lost && native().err_proc_failed != 0)
+    return native().err_proc_failed;
+  if (error.code() == ErrorCode::aborted && has_ulfm()) return native().err_revoked;
   struct ErrorText {
     std::string words;
     int code = 0;
@@ -112,12 +112,12 @@ int code_of(const Error& error) {
   const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const ErrorText& one) { return one.words == words; });
   if (found != all.end()) return found->code;
-  if (codes->error_class == 0) real().Add_error_class(&codes->error_class);
+  if (codes->error_class == 0) native().Add_error_class(&codes->error_class);
   const bool is_new = all.size() < kMost;
   ErrorText& one = is_new ? all.emplace_back() : all[codes->oldest++ % kMost];
-  if (is_new) real().Add_error_code(codes->error_class, &one.code);
+  if (is_new) native().Add_error_code(codes->error_class, &one.code);
   one.words = words;
-  real().Add_error_string(one.code, words.c_str());
+  native().Add_error_string(one.code, words.c_str());
   return one.code;
 }
 
@@ -127,12 +127,12 @@ int error_code(const std::exception& caught) {
   try {
     return code_of(as_error(caught));
   } catch (const std::exception&) {  // no memory for the text
-    return real().abi.err_other;
+    return native().abi.err_other;
   }
 }
 
 int call_errhandler(Handle comm, int code) {
-  if (code != 0) real().Comm_call_errhandler(comm, code);
+  if (code != 0) native().Comm_call_errhandler(comm, code);
   return code;
 }
 
@@ -157,17 +157,17 @@ bool RateLimit::is_due() {
 
 bool is_revoked(Handle comm) {
   int flag = 0;
-  return has_ulfm() && real().Comm_is_revoked(comm, &flag) == 0 && flag != 0;
+  return has_ulfm() && native().Comm_is_revoked(comm, &flag) == 0 && flag != 0;
 }
 
 int fault_in(Handle comm) {
-  if (is_revoked(comm)) return real().err_revoked;
+  if (is_revoked(comm)) return native().err_revoked;
   Handle group = 0;
   int failed = 0;
-  if (!has_ulfm() || real().Comm_get_failed(comm, &group) != 0) return 0;
-  real().Group_size(real().abi.at(&group, 0), &failed);
-  real().Group_free(&group);
-  return failed > 0 ? real().err_proc_failed : 0;
+  if (!has_ulfm() || native().Comm_get_failed(comm, &group) != 0) return 0;
+  native().Group_size(native().abi.at(&group, 0), &failed);
+  native().Group_free(&group);
+  return failed > 0 ? native().err_proc_failed : 0;
 }
 
 void throw_if_revoked(Handle comm) {
@@ -179,7 +179,7 @@ void throw_if_revoked(Handle comm) {
 
 RetainedComm::RetainedComm(Handle comm) {
   static thread_local std::shared_ptr<CommRecord> last;
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   if (keyval == 0 || abi.key(comm) == abi.no_comm) return;
   if (last == nullptr || last->is_freed.load() || abi.key(last->comm) != abi.key(comm))
     last = find_or_add_record(comm);
@@ -187,7 +187,7 @@ RetainedComm::RetainedComm(Handle comm) {
 }
 
 int RetainedComm::call_errhandler(int code) const {
-  if (record_ == nullptr) return mpi::call_errhandler(real().abi.world, code);
+  if (record_ == nullptr) return mpi::call_errhandler(native().abi.world, code);
   if (!record_->is_freed.load()) return mpi::call_errhandler(record_->comm, code);
   if (code != 0) call_handler(record_->handler, code);
   return code;
@@ -215,16 +215,16 @@ std::optional<int> RetainedComm::code_of(const Error& error, std::int64_t& since
   if (!may_be_a_fault(error) || record_ == nullptr) return error_code(error);
   {
     const std::lock_guard lock(record_->mutex);
-    const int found = record_->is_freed.load() ? real().err_proc_failed : fault_in(record_->comm);
+    const int found = record_->is_freed.load() ? native().err_proc_failed : fault_in(record_->comm);
     if (found != 0) return found;
   }
   if (since_ns == 0) since_ns = now_ns();
   if (now_ns() - since_ns < kMaxFaultWaitNs) return std::nullopt;
-  return real().err_proc_failed;
+  return native().err_proc_failed;
 }
 
 void begin_retained_comms() {
-  real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
+  native().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
 }
 
 RevocationScope::RevocationScope(Handle comm, CommState* state)

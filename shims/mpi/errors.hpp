@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "plait/error.hpp"
-#include "shims/mpi/real.hpp"
+#include "shims/mpi/native_mpi.hpp"
 
 namespace plait::mpi {
 
@@ -43,7 +43,7 @@ class RateLimit {
 };
 
 /// Returns whether the MPI can say which communicators are revoked (ULFM, in Open MPI 5).
-inline bool has_ulfm() { return real().Comm_is_revoked != nullptr; }
+inline bool has_ulfm() { return native().Comm_is_revoked != nullptr; }
 bool is_revoked(Handle comm);
 /// Throws Error(aborted) if the communicator is revoked.
 void throw_if_revoked(Handle comm);

@@ -4,7 +4,7 @@
 
 #include "shims/mpi/counting.hpp"
 #include "shims/mpi/fast_path.hpp"
-#include "shims/mpi/native.hpp"
+#include "shims/mpi/forward.hpp"
 
 namespace plait::mpi {
 
@@ -95,7 +95,7 @@ namespace small_counts {
 using N = IntCounts::N;
 using D = IntCounts::D;
 const N* at_root(const N* numbers, int, Handle) { return numbers; }
-#define NATIVE_OF(function, lengths, ...) call_or_report(real().small.function, comm, __VA_ARGS__)
+#define NATIVE_OF(function, lengths, ...) call_or_report(native().small.function, comm, __VA_ARGS__)
 #define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                             \
   PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name, MPI_##begin, \
                    MPI_##name##_init)
@@ -114,11 +114,12 @@ using N = LargeCounts::N;
 using D = LargeCounts::D;
 /// Returns null on ranks other than the root if the counts must be narrowed: narrowing reads them.
 const N* at_root(const N* numbers, int root, Handle comm) {
-  return real().large.Gatherv != nullptr ? numbers : only_at_root(numbers, root, comm);
+  return native().large.Gatherv != nullptr ? numbers : only_at_root(numbers, root, comm);
 }
-#define NATIVE_OF(function, lengths, ...) \
-  large_or_narrowed(                      \
-      real().large.function, real().small.function, comm, [&] { return lengths; }, __VA_ARGS__)
+#define NATIVE_OF(function, lengths, ...)                                              \
+  large_or_narrowed(                                                                   \
+      native().large.function, native().small.function, comm, [&] { return lengths; }, \
+      __VA_ARGS__)
 #define PLAIT_MPI_COLLECTIVE(name, begin, parameters, arguments)                    \
   PLAIT_MPI_SERVED(name, begin, name##_init, parameters, arguments, MPI_##name##_c, \
                    MPI_##begin##_c, MPI_##name##_init_c)

@@ -23,7 +23,7 @@ void require(int code, const char* function) {
   if (code == 0) return;
   std::array<char, 1024> words{};  // MPI_MAX_ERROR_STRING is 512 or less
   int length = 0;
-  if (real().Error_string(code, words.data(), &length) != 0) words[0] = '\0';
+  if (native().Error_string(code, words.data(), &length) != 0) words[0] = '\0';
   throw Error(ErrorCode::unsupported, text(function, " failed on a datatype of the program: error ",
                                            code, ": ", words.data()));
 }
@@ -38,15 +38,15 @@ class RowOfBytes {
       lengths.push_back(static_cast<int>(std::min(kPiece, bytes - done)));
       places.push_back(static_cast<std::intptr_t>(done));
     }
-    require(real().Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(),
-                                        places.data(), real().abi.byte, &made_),
+    require(native().Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(),
+                                          places.data(), native().abi.byte, &made_),
             "MPI_Type_create_hindexed");
-    real().Type_commit(&made_);
+    native().Type_commit(&made_);
   }
-  ~RowOfBytes() { real().Type_free(&made_); }
+  ~RowOfBytes() { native().Type_free(&made_); }
   RowOfBytes(const RowOfBytes&) = delete;
   RowOfBytes& operator=(const RowOfBytes&) = delete;
-  Handle type() const { return real().abi.at(&made_, 0); }
+  Handle type() const { return native().abi.at(&made_, 0); }
 
  private:
   Handle made_ = 0;
@@ -54,7 +54,7 @@ class RowOfBytes {
 
 /// Copies one element whose bytes exceed the ints of MPI_Pack, by an allgather on MPI_COMM_SELF.
 void copy_one(const void* from, Handle from_type, void* to, Handle to_type) {
-  require(real().small.Allgather(from, 1, from_type, to, 1, to_type, real().abi.self),
+  require(native().small.Allgather(from, 1, from_type, to, 1, to_type, native().abi.self),
           "MPI_Allgather on MPI_COMM_SELF");
 }
 
@@ -94,13 +94,13 @@ class TypeContents {
     const bool is_exported = read_contents(type, integers, addresses, large);
     if (!is_exported) types_.clear();
     for (std::size_t at = types_.size(); at-- > 0;)  // the array may hold narrower handles
-      types_[at] = real().abi.at(types_.data(), static_cast<int>(at));
+      types_[at] = native().abi.at(types_.data(), static_cast<int>(at));
     if (is_exported) set_parts(integers, addresses, large);
   }
   /// Frees the copies of inner derived types that the query returned.
   ~TypeContents() {
     for (Handle& one : types_)
-      if (!is_named(one)) real().Type_free(&one);
+      if (!is_named(one)) native().Type_free(&one);
   }
   TypeContents(const TypeContents&) = delete;
   TypeContents& operator=(const TypeContents&) = delete;
@@ -124,12 +124,12 @@ class TypeContents {
   bool read_envelope(Handle type) {
     EnvelopeSizes& of = sizes_;
     int code = 0, combiner = 0;
-    if (real().Type_get_envelope_c != nullptr) {
-      code = real().Type_get_envelope_c(type, &of.integers, &of.addresses, &of.large, &of.types,
-                                        &combiner);
+    if (native().Type_get_envelope_c != nullptr) {
+      code = native().Type_get_envelope_c(type, &of.integers, &of.addresses, &of.large, &of.types,
+                                          &combiner);
     } else {
       int integers = 0, addresses = 0, types = 0;
-      code = real().Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+      code = native().Type_get_envelope(type, &integers, &addresses, &types, &combiner);
       of = {integers, addresses, 0, types};
     }
     if (code == 0) combiner_ = combiner;
@@ -138,19 +138,19 @@ class TypeContents {
   bool read_contents(Handle type, std::vector<int>& integers, std::vector<std::intptr_t>& addresses,
                      std::vector<Count>& large) {
     const EnvelopeSizes& of = sizes_;
-    if (real().Type_get_contents_c != nullptr)
-      return real().Type_get_contents_c(type, of.integers, of.addresses, of.large, of.types,
-                                        integers.data(), addresses.data(), large.data(),
-                                        types_.data()) == 0;
-    return real().Type_get_contents(type, static_cast<int>(of.integers),
-                                    static_cast<int>(of.addresses), static_cast<int>(of.types),
-                                    integers.data(), addresses.data(), types_.data()) == 0;
+    if (native().Type_get_contents_c != nullptr)
+      return native().Type_get_contents_c(type, of.integers, of.addresses, of.large, of.types,
+                                          integers.data(), addresses.data(), large.data(),
+                                          types_.data()) == 0;
+    return native().Type_get_contents(type, static_cast<int>(of.integers),
+                                      static_cast<int>(of.addresses), static_cast<int>(of.types),
+                                      integers.data(), addresses.data(), types_.data()) == 0;
   }
   /// Reads a count, lengths and displacements. A type made by a function for large counts has all
   /// of them in one list.
   void set_parts(const std::vector<int>& integers, const std::vector<std::intptr_t>& addresses,
                  const std::vector<Count>& large) {
-    const Abi& abi = real().abi;
+    const Abi& abi = native().abi;
     const bool is_row = combiner_ == abi.combiner_contiguous;
     if (is_row || combiner_ == abi.combiner_dup || combiner_ == abi.combiner_resized) {
       const Count row = large.empty() ? integers.empty() ? 1 : integers[0] : large[0];
@@ -169,7 +169,7 @@ class TypeContents {
     }
   }
   static bool is_named(Handle type) {
-    return real().abi.type(type) != nullptr || TypeContents(type, false).is_predefined();
+    return native().abi.type(type) != nullptr || TypeContents(type, false).is_predefined();
   }
   TypeContents(Handle type, bool) { read_envelope(type); }
 
@@ -181,7 +181,7 @@ class TypeContents {
 
 /// Returns the offsets in an element at which parts begin that may be allocations of their own.
 std::vector<std::intptr_t> places_in(Handle type) {
-  if (real().abi.type(type) != nullptr) return {0};
+  if (native().abi.type(type) != nullptr) return {0};
   const TypeContents made(type);
   if (made.types().empty()) return {0};
   if (made.parts().empty()) return places_in(made.types()[0]);
@@ -198,7 +198,7 @@ std::vector<std::intptr_t> places_in(Handle type) {
 /// A derived type may reach from any buffer to any address, by absolute displacements.
 DataLocation find_data_location(const void* buffer, Handle type, Count count) {
   if (!uses_gpus()) return {};
-  if (real().abi.type(type) != nullptr) return {gpu_of(buffer)};
+  if (native().abi.type(type) != nullptr) return {gpu_of(buffer)};
   // CUDA reserves device address ranges in multiples of this: no GPU memory lies between two host
   // addresses that are closer.
   constexpr std::uint64_t kUnit = 2 << 20;
@@ -271,16 +271,16 @@ std::vector<ByteRange> pieces_of_one(const Layout& layout, std::uint64_t bytes) 
 }  // namespace
 
 std::optional<std::uint64_t> size_of(Handle type) {
-  if (const MpiType* known = real().abi.type(type);
+  if (const MpiType* known = native().abi.type(type);
       known != nullptr && known->kind < TypeClass::queried_integer)
     return bytes_of(known->type);
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   if (abi.key(type) == abi.no_type || abi.key(type) == 0) return std::nullopt;
   int bytes = 0;
-  if (real().Type_size(type, &bytes) != 0) return std::nullopt;
+  if (native().Type_size(type, &bytes) != 0) return std::nullopt;
   if (bytes >= 0) return static_cast<std::uint64_t>(bytes);
   Count many = 0;
-  const auto large = real().Type_size_x != nullptr ? real().Type_size_x : real().Type_size_c;
+  const auto large = native().Type_size_x != nullptr ? native().Type_size_x : native().Type_size_c;
   if (large == nullptr || large(type, &many) != 0 || many < 0) return std::nullopt;
   return static_cast<std::uint64_t>(many);
 }
@@ -288,16 +288,16 @@ std::optional<std::uint64_t> size_of(Handle type) {
 /// Predefined pair types may have holes.
 Layout layout_of(Handle type) {
   Layout layout{type, size_of(type).value_or(0), 0, false};
-  if (real().abi.type(type) != nullptr) {
+  if (native().abi.type(type) != nullptr) {
     layout.extent = static_cast<std::intptr_t>(layout.bytes);
     layout.contiguous = true;
     return layout;
   }
   std::intptr_t low = 0;
-  real().Type_get_extent(type, &low, &layout.extent);
+  native().Type_get_extent(type, &low, &layout.extent);
   if (low != 0 || layout.extent != static_cast<std::intptr_t>(layout.bytes)) return layout;
   const TypeContents made(type);
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   const bool is_row =
       made.combiner() == abi.combiner_dup || made.combiner() == abi.combiner_contiguous;
   layout.contiguous = made.combiner() >= 0 &&
@@ -328,8 +328,8 @@ ByteRange span_of(Handle type, Count count) {
   const std::optional<std::uint64_t> bytes = size_of(type);
   if (!bytes || *bytes == 0) return {};
   std::intptr_t low = 0, extent = 0, true_low = 0, true_extent = 0;
-  if (real().Type_get_extent(type, &low, &extent) != 0) return {};
-  if (real().Type_get_true_extent(type, &true_low, &true_extent) != 0) return {};
+  if (native().Type_get_extent(type, &low, &extent) != 0) return {};
+  if (native().Type_get_true_extent(type, &true_low, &true_extent) != 0) return {};
   const std::intptr_t reach = extent * (count - 1);
   const std::intptr_t first = std::min<std::intptr_t>(0, reach) + true_low;
   const std::intptr_t end = std::max<std::intptr_t>(0, reach) + true_low + true_extent;
@@ -344,8 +344,8 @@ void pack(const void* from, Count count, const Layout& layout, std::byte* to) {
         if (bytes > kMostPacked)
           return copy_one(begin, layout.type, to + before, RowOfBytes(bytes).type());
         int at = 0;
-        require(real().Pack(begin, now, layout.type, to + before, static_cast<int>(bytes), &at,
-                            real().abi.self),
+        require(native().Pack(begin, now, layout.type, to + before, static_cast<int>(bytes), &at,
+                              native().abi.self),
                 "MPI_Pack");
       });
 }
@@ -358,8 +358,8 @@ void unpack(const std::byte* from, Count count, const Layout& layout, void* to) 
         if (bytes > kMostPacked)
           return copy_one(from + before, RowOfBytes(bytes).type(), begin, layout.type);
         int at = 0;
-        require(real().Unpack(from + before, static_cast<int>(bytes), &at, begin, now, layout.type,
-                              real().abi.self),
+        require(native().Unpack(from + before, static_cast<int>(bytes), &at, begin, now,
+                                layout.type, native().abi.self),
                 "MPI_Unpack");
       });
 }
@@ -388,16 +388,16 @@ std::vector<ByteRange> first_pieces(const Layout& layout, Count count, std::uint
 }
 
 RetainedType::RetainedType(Handle type) : type_(type) {
-  if (real().abi.type(type) != nullptr || !size_of(type)) return;
-  if (real().Type_dup(type, &made_) != 0) return;
-  type_ = made_ = real().abi.at(&made_, 0);
+  if (native().abi.type(type) != nullptr || !size_of(type)) return;
+  if (native().Type_dup(type, &made_) != 0) return;
+  type_ = made_ = native().abi.at(&made_, 0);
 }
 
 RetainedType::RetainedType(RetainedType&& other) noexcept
     : type_(other.type_), made_(std::exchange(other.made_, 0)) {}
 
 RetainedType::~RetainedType() {
-  if (made_ != 0) real().Type_free(&made_);
+  if (made_ != 0) native().Type_free(&made_);
 }
 
 RetainedLayout::RetainedLayout(const Layout& layout)

@@ -6,7 +6,7 @@
 
 #include "plait/error.hpp"
 #include "shims/mpi/gpu_memory.hpp"
-#include "shims/mpi/real.hpp"
+#include "shims/mpi/native_mpi.hpp"
 
 namespace plait::mpi {
 

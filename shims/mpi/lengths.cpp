@@ -10,8 +10,8 @@ namespace {
 /// Dimensions of a cartesian grid; 0 for other topologies.
 int dimensions_of(Handle comm) {
   int topology = 0, dimensions = 0;
-  real().Topo_test(comm, &topology);
-  if (topology == real().abi.cart) real().Cartdim_get(comm, &dimensions);
+  native().Topo_test(comm, &topology);
+  if (topology == native().abi.cart) native().Cartdim_get(comm, &dimensions);
   return dimensions;
 }
 
@@ -19,29 +19,29 @@ int dimensions_of(Handle comm) {
 
 Lengths ranks_in(Handle comm) {
   int inter = 0, ranks = 0;
-  real().Comm_test_inter(comm, &inter);
-  (inter != 0 ? real().Comm_remote_size : real().Comm_size)(comm, &ranks);
+  native().Comm_test_inter(comm, &inter);
+  (inter != 0 ? native().Comm_remote_size : native().Comm_size)(comm, &ranks);
   return {ranks, ranks};
 }
 
 Lengths neighbours_in(Handle comm) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   int topology = 0;
-  real().Topo_test(comm, &topology);
+  native().Topo_test(comm, &topology);
   if (topology == abi.cart) {
     const int both = 2 * dimensions_of(comm);
     return {both, both};
   }
   if (topology == abi.graph) {
     int rank = 0, neighbours = 0;
-    real().Comm_rank(comm, &rank);
-    real().Graph_neighbors_count(comm, rank, &neighbours);
+    native().Comm_rank(comm, &rank);
+    native().Graph_neighbors_count(comm, rank, &neighbours);
     return {neighbours, neighbours};
   }
   Lengths found;
   int weighted = 0;
   if (topology == abi.dist_graph)
-    real().Dist_graph_neighbors_count(comm, &found.out, &found.in, &weighted);
+    native().Dist_graph_neighbors_count(comm, &found.out, &found.in, &weighted);
   return found;
 }
 
@@ -55,7 +55,7 @@ bool may_lack_neighbours(Handle comm) {
   if (dimensions == 0) return false;
   const auto each = static_cast<std::size_t>(dimensions);
   std::vector<int> sizes(each), periods(each), places(each);
-  real().Cart_get(comm, dimensions, sizes.data(), periods.data(), places.data());
+  native().Cart_get(comm, dimensions, sizes.data(), periods.data(), places.data());
   return std::any_of(periods.begin(), periods.end(), [](int one) { return one == 0; });
 }
 

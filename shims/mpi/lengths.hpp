@@ -1,6 +1,6 @@
 // The number of parts of a call: one for each rank of the communicator, or for each neighbour.
 #pragma once
-#include "shims/mpi/real.hpp"
+#include "shims/mpi/native_mpi.hpp"
 
 namespace plait::mpi {
 

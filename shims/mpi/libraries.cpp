@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/own_folder.hpp"
-#include "shims/mpi/real.hpp"
+#include "shims/mpi/native_mpi.hpp"
 
 namespace plait::mpi {
 

@@ -1,7 +1,7 @@
 // Exports point-to-point functions, scans and probes. Large messages go by rendezvous, all others
 // to the native MPI, which gets staging buffers in the place of GPU memory.
 #include "shims/mpi/exports.hpp"
-#include "shims/mpi/native.hpp"
+#include "shims/mpi/forward.hpp"
 #include "shims/mpi/rendezvous.hpp"
 #include "shims/mpi/sendrecv.hpp"
 
@@ -45,7 +45,7 @@ std::optional<int> run_blocking(Handle comm, void* status, const Make& make) {
     const std::unique_ptr<PendingRequest> made = make(code);
     if (made == nullptr) return code == 0 ? std::nullopt : std::optional(code);
     code = wait_for(*made);
-    if (status != nullptr && status != real().abi.status_ignore) {
+    if (status != nullptr && status != native().abi.status_ignore) {
       const int error = error_in(status);  // MPI leaves it unchanged here
       made->fill(status);
       error_in(status) = error;
@@ -63,23 +63,23 @@ int blocking_recv(Handle comm, const P2PArgs& to, void* status, const Function& 
     RendezvousRecv recv(to);
     const Statuses filled(status, 1, true);
     const int code = function(recv.posted(), filled.at(0));
-    if (error_class(code) == real().abi.err_truncate) recv.on_truncated(filled.at(0));
+    if (error_class(code) == native().abi.err_truncate) recv.on_truncated(filled.at(0));
     return code != 0 ? code : call_errhandler(comm, recv.end(filled.at(0)));
   } catch (const std::exception& error) {
     return report(comm, error);
   }
 }
 
-/// function(posted, request) is the native receive; make_result(native, recv) stores the program's
-/// request.
+/// function(posted, request) is the native receive; make_result(native_request, recv) stores the
+/// program's request.
 template <class Function, class Taken>
 int start_recv_as(Handle comm, const P2PArgs& to, const Function& function,
                   const Taken& make_result) {
   try {
     auto recv = std::make_unique<RendezvousRecv>(to);
-    Handle native = 0;
-    const int code = function(recv->posted(), static_cast<void*>(&native));
-    return code != 0 ? code : make_result(real().abi.at(&native, 0), std::move(recv));
+    Handle native_request = 0;
+    const int code = function(recv->posted(), static_cast<void*>(&native_request));
+    return code != 0 ? code : make_result(native().abi.at(&native_request, 0), std::move(recv));
   } catch (const std::exception& error) {
     return report(comm, error);
   }
@@ -88,16 +88,17 @@ int start_recv_as(Handle comm, const P2PArgs& to, const Function& function,
 struct MakeRequest {
   Handle comm;
   void* request;
-  int operator()(Handle native, std::unique_ptr<RendezvousRecv> recv) const {
-    return start_grequest(make_recv_request(native, std::move(recv)), RetainedComm(comm), request);
+  int operator()(Handle native_request, std::unique_ptr<RendezvousRecv> recv) const {
+    return start_grequest(make_recv_request(native_request, std::move(recv)), RetainedComm(comm),
+                          request);
   }
 };
 
 struct MakePersistent {
   Handle comm;
   void* request;
-  int operator()(Handle native, std::unique_ptr<RendezvousRecv> recv) const {
-    PersistentOp* const made = make_persistent_recv(native, std::move(recv), comm);
+  int operator()(Handle native_request, std::unique_ptr<RendezvousRecv> recv) const {
+    PersistentOp* const made = make_persistent_recv(native_request, std::move(recv), comm);
     add_persistent(*made, request);
     return 0;
   }
@@ -110,9 +111,9 @@ std::optional<int> init_send(const P2PArgs& args, int to, int tag, Handle comm, 
                              const Init& init) {
   try {
     if (tag < 0 || !may_use_rendezvous(args, to, comm)) return std::nullopt;
-    Handle native = 0;
-    if (const int code = init(static_cast<void*>(&native))) return code;
-    real().Request_free(&native);
+    Handle native_request = 0;
+    if (const int code = init(static_cast<void*>(&native_request))) return code;
+    native().Request_free(&native_request);
     using N = typename Width::N;
     PersistentOp* const made = make_persistent_call(
         [=](int& code) {
@@ -135,7 +136,7 @@ int with_buffer(void* posted, const Function& function, First, Rest... rest) {
 
 /// Corrects the status of a probe that found an RTS header.
 int fix_probe(int code, Handle comm, int found, void* status) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   if (code != 0 || found == 0 || !uses_rendezvous()) return code;
   if (status == nullptr || status == abi.status_ignore) return code;
   const std::uint64_t bytes = received_bytes(status);
@@ -317,7 +318,7 @@ using Width = IntCounts;
 using N = Width::N;
 #define MPI_NAME(name) MPI_##name
 #define PMPI_NAME(name) PMPI_##name
-#define NATIVE(comm, function, ...) call_or_report(real().small_p2p.function, comm, __VA_ARGS__)
+#define NATIVE(comm, function, ...) call_or_report(native().small_p2p.function, comm, __VA_ARGS__)
 #include "shims/mpi/p2p.def"
 #undef NATIVE
 #undef MPI_NAME
@@ -330,7 +331,7 @@ using N = Width::N;
 #define MPI_NAME(name) MPI_##name##_c
 #define PMPI_NAME(name) PMPI_##name##_c
 #define NATIVE(comm, function, ...) \
-  large_or_small(real().large_p2p.function, real().small_p2p.function, comm, __VA_ARGS__)
+  large_or_small(native().large_p2p.function, native().small_p2p.function, comm, __VA_ARGS__)
 #include "shims/mpi/p2p.def"
 #undef NATIVE
 #undef MPI_NAME
@@ -338,19 +339,19 @@ using N = Width::N;
 }  // namespace large_counts
 
 PLAIT_EXPORT MPI_Probe(int source, int tag, Handle comm, void* status) {
-  return fix_probe(real().Probe(source, tag, comm, status), comm, 1, status);
+  return fix_probe(native().Probe(source, tag, comm, status), comm, 1, status);
 }
 PLAIT_EXPORT MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* status) {
   complete_ended();  // not every MPI calls it by its progress hook
-  const int code = real().Iprobe(source, tag, comm, flag, status);
+  const int code = native().Iprobe(source, tag, comm, flag, status);
   return fix_probe(code, comm, *flag, status);
 }
 PLAIT_EXPORT MPI_Mprobe(int source, int tag, Handle comm, void* message, void* status) {
-  return fix_probe(real().Mprobe(source, tag, comm, message, status), comm, 1, status);
+  return fix_probe(native().Mprobe(source, tag, comm, message, status), comm, 1, status);
 }
 PLAIT_EXPORT MPI_Improbe(int source, int tag, Handle comm, int* flag, void* message, void* status) {
   complete_ended();
-  const int code = real().Improbe(source, tag, comm, flag, message, status);
+  const int code = native().Improbe(source, tag, comm, flag, message, status);
   return fix_probe(code, comm, *flag, status);
 }
 PLAIT_EXPORT PMPI_Probe(int, int, Handle, void*) PLAIT_ALIAS(MPI_Probe);

@@ -36,7 +36,7 @@ PersistentTable& table() {
 
 void add_entry(Handle request, PersistentEntry entry) {
   const std::lock_guard lock(table().mutex);
-  table().all.insert_or_assign(real().abi.key(request), std::move(entry));
+  table().all.insert_or_assign(native().abi.key(request), std::move(entry));
   persistent.store(static_cast<int>(table().all.size()));
 }
 
@@ -84,7 +84,7 @@ struct PersistentCollective {
 PersistentEntry* find_entry(Handle request) {
   if (!has_persistent()) return nullptr;
   const std::lock_guard lock(table().mutex);
-  const auto at = table().all.find(real().abi.key(request));
+  const auto at = table().all.find(native().abi.key(request));
   return at == table().all.end() ? nullptr : &at->second;
 }
 
@@ -97,7 +97,7 @@ void add_persistent(Handle comm, Handle request, CallStaging staging) {
 void add_persistent(PersistentOp& one, void* request) {
   const Handle shown = one.handle();
   add_entry(shown, {CallStaging(), RetainedComm(), &one});
-  std::memcpy(request, &shown, static_cast<std::size_t>(real().abi.handle_bytes));
+  std::memcpy(request, &shown, static_cast<std::size_t>(native().abi.handle_bytes));
 }
 
 std::optional<int> init_served(const CollectiveArgs& args, void* request) {
@@ -162,7 +162,7 @@ bool cancel_persistent(Handle request) {
 
 void free_persistent(Handle request) {
   const std::lock_guard lock(table().mutex);
-  const auto at = table().all.find(real().abi.key(request));
+  const auto at = table().all.find(native().abi.key(request));
   if (at == table().all.end()) return;
   PersistentEntry& entry = at->second;
   if (entry.op != nullptr)

@@ -50,10 +50,10 @@ struct RendezvousSend : PendingRequest {
   bool has_ended() override {
     const bool cancel_now = cancel_requested.exchange(false);
     if (header_sent == 0) {
-      if (cancel_now) real().Cancel(&header);
-      code = real().Test(&header, &header_sent, status.data());
+      if (cancel_now) native().Cancel(&header);
+      code = native().Test(&header, &header_sent, status.data());
       int cancelled = 0;
-      if (code == 0 && header_sent != 0) real().Test_cancelled(status.data(), &cancelled);
+      if (code == 0 && header_sent != 0) native().Test_cancelled(status.data(), &cancelled);
       is_reported = code != 0;
       if (code != 0 || cancelled != 0) return true;
     }
@@ -115,15 +115,15 @@ struct RendezvousSend : PendingRequest {
 };
 
 struct RecvRequest : PendingRequest {
-  RecvRequest(Handle native, std::unique_ptr<RendezvousRecv> to)
-      : request_of_mpi(native), recv(std::move(to)) {}
+  RecvRequest(Handle native_request, std::unique_ptr<RendezvousRecv> to)
+      : request_of_mpi(native_request), recv(std::move(to)) {}
   bool has_ended() override {
     const bool cancel_now = cancel_requested.exchange(false);
     if (received == 0) {
-      if (cancel_now) real().Cancel(&request_of_mpi);
-      code = real().Test(&request_of_mpi, &received, status.data());
+      if (cancel_now) native().Cancel(&request_of_mpi);
+      code = native().Test(&request_of_mpi, &received, status.data());
       is_reported = code != 0;
-      if (error_class(code) == real().abi.err_truncate) recv->on_truncated(status.data());
+      if (error_class(code) == native().abi.err_truncate) recv->on_truncated(status.data());
       if (code != 0) return true;
       if (received == 0) return false;
     }
@@ -152,8 +152,8 @@ class Tokens {
   int take() {
     const std::lock_guard lock(mutex_);
     if (comm_ == 0) {
-      const Abi& abi = real().abi;  // not a duplicate, which would copy the program's attributes
-      real().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &comm_);
+      const Abi& abi = native().abi;  // not a duplicate, which would copy the program's attributes
+      native().Comm_split_type(abi.self, abi.shared_kind, 0, abi.no_info, &comm_);
       comm_ = abi.at(&comm_, 0);
     }
     if (free_.empty()) return made_++;
@@ -167,16 +167,16 @@ class Tokens {
   }
   Handle receive(int tag) const {
     Handle request = 0;
-    const Abi& abi = real().abi;
-    if (real().small_p2p.Recv_init(nullptr, 0, abi.byte, 0, tag, comm_, &request) != 0)
+    const Abi& abi = native().abi;
+    if (native().small_p2p.Recv_init(nullptr, 0, abi.byte, 0, tag, comm_, &request) != 0)
       throw Error(ErrorCode::unsupported,
                   text("the MPI refuses one more persistent request: ", tag, " exist; free some"));
     return abi.at(&request, 0);
   }
   void send(int tag) const {
     Handle request = 0;
-    real().small_p2p.Isend(nullptr, 0, real().abi.byte, 0, tag, comm_, &request);
-    real().Request_free(&request);
+    native().small_p2p.Isend(nullptr, 0, native().abi.byte, 0, tag, comm_, &request);
+    native().Request_free(&request);
   }
 
  private:
@@ -219,12 +219,12 @@ struct TokenRequest : PersistentOp {
 };
 
 struct PersistentRecv final : RecvRequest, TokenRequest {
-  PersistentRecv(Handle native, std::unique_ptr<RendezvousRecv> to, Handle in)
-      : RecvRequest(native, std::move(to)) {
+  PersistentRecv(Handle native_request, std::unique_ptr<RendezvousRecv> to, Handle in)
+      : RecvRequest(native_request, std::move(to)) {
     references.store(1);
     comm = RetainedComm(in);
   }
-  ~PersistentRecv() override { real().Request_free(&request_of_mpi); }
+  ~PersistentRecv() override { native().Request_free(&request_of_mpi); }
   PersistentRecv(const PersistentRecv&) = delete;
   PersistentRecv& operator=(const PersistentRecv&) = delete;
 
@@ -232,7 +232,7 @@ struct PersistentRecv final : RecvRequest, TokenRequest {
     received = 0;
     has_told_handler = false;
     cancel_requested.store(false);
-    code = real().Start(&request_of_mpi);
+    code = native().Start(&request_of_mpi);
     is_reported = code != 0;
     is_refused = code != 0;
     watch(*this);
@@ -452,7 +452,7 @@ bool RendezvousRecv::try_pull(int& code) {
   }
   const bool on_gpu = slot_->host == 0 && state == SlotState::offered;
   if (slot_->bytes > static_cast<std::uint64_t>(count_) * layout_->bytes) {
-    code = real().abi.err_truncate;
+    code = native().abi.err_truncate;
     return true;
   }
   if (on_gpu && slot_->is_exported != 0 && gpu_ >= 0 && layout_->contiguous) {
@@ -510,14 +510,14 @@ void RendezvousRecv::on_truncated(const void* status) {
 
 /// MPICH reports no truncation for a short message that came before its receive.
 int check_truncation(Handle comm, const P2PArgs& to, const void* status, int code) {
-  const bool fits = code == 0 && (real().abi.family == Family::open_mpi ||
+  const bool fits = code == 0 && (native().abi.family == Family::open_mpi ||
                                   received_bytes(status) <= bytes_of(to.count, to.type));
-  if (fits || (code != 0 && error_class(code) != real().abi.err_truncate)) return code;
+  if (fits || (code != 0 && error_class(code) != native().abi.err_truncate)) return code;
   try {
     RendezvousRecv(to).on_truncated(status);
   } catch (const std::exception&) {  // no memory to inspect the received bytes
   }
-  return code != 0 ? code : call_errhandler(comm, real().abi.err_truncate);
+  return code != 0 ? code : call_errhandler(comm, native().abi.err_truncate);
 }
 
 int RendezvousRecv::end(void* status) {
@@ -539,7 +539,7 @@ std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made
   MessageSlot& slot = made->slot;
   made->comm = RetainedComm(comm);
   slot.tag = tag;
-  real().Comm_rank(comm, &slot.source);
+  native().Comm_rank(comm, &slot.source);
   slot.bytes = bytes;
   slot.process = ::getpid();
   slot.host = made->gpu < 0 ? reinterpret_cast<std::uint64_t>(made->buffer) : 0;
@@ -549,9 +549,9 @@ std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made
   made->header_message.resize(header_bytes(made->at));
   const RtsHeader header = rts_header(made->to, made->at);
   std::memcpy(made->header_message.data(), &header, sizeof header);
-  made->code = real().small_p2p.Isend(made->header_message.data(),
-                                      static_cast<int>(made->header_message.size()),
-                                      real().abi.byte, made->to_in_comm, tag, comm, &made->header);
+  made->code = native().small_p2p.Isend(
+      made->header_message.data(), static_cast<int>(made->header_message.size()), native().abi.byte,
+      made->to_in_comm, tag, comm, &made->header);
   return made->code == 0 ? std::move(made) : nullptr;
 }
 
@@ -604,14 +604,14 @@ std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int t
   return send_header(std::move(made), bytes, tag, comm);
 }
 
-std::unique_ptr<PendingRequest> make_recv_request(Handle native,
+std::unique_ptr<PendingRequest> make_recv_request(Handle native_request,
                                                   std::unique_ptr<RendezvousRecv> recv) {
-  return std::make_unique<RecvRequest>(native, std::move(recv));
+  return std::make_unique<RecvRequest>(native_request, std::move(recv));
 }
 
-PersistentOp* make_persistent_recv(Handle native, std::unique_ptr<RendezvousRecv> recv,
+PersistentOp* make_persistent_recv(Handle native_request, std::unique_ptr<RendezvousRecv> recv,
                                    Handle comm) {
-  return new PersistentRecv(native, std::move(recv), comm);
+  return new PersistentRecv(native_request, std::move(recv), comm);
 }
 
 PersistentOp* make_persistent_call(std::function<std::unique_ptr<PendingRequest>(int&)> begin,

@@ -74,7 +74,7 @@ class RendezvousRecv {
 std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int to, int tag,
                                                       Handle comm);
 /// Makes the pending request of a native receive into recv's buffer.
-std::unique_ptr<PendingRequest> make_recv_request(Handle native,
+std::unique_ptr<PendingRequest> make_recv_request(Handle native_request,
                                                   std::unique_ptr<RendezvousRecv> recv);
 /// A persistent message (one end of it) or collective. From each start on it is polled like all
 /// pending requests, so it makes progress in any MPI function. The program's request is a separate
@@ -96,8 +96,9 @@ class PersistentOp {
  protected:
   ~PersistentOp() = default;
 };
-/// native: the native persistent receive. Throws unsupported if the MPI refuses one more request.
-PersistentOp* make_persistent_recv(Handle native, std::unique_ptr<RendezvousRecv> recv,
+/// native_request: the native persistent receive. Throws unsupported if the MPI refuses one more
+/// request.
+PersistentOp* make_persistent_recv(Handle native_request, std::unique_ptr<RendezvousRecv> recv,
                                    Handle comm);
 /// Makes a persistent send or collective. begin(code) runs at each start; it returns null and sets
 /// `code` if the MPI refuses. Throws like make_persistent_recv().

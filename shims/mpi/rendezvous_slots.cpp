@@ -66,7 +66,7 @@ RtsHeader header_between(int from, int to, unsigned slot) {
 bool all_can(bool mine, Handle comm) {
   const int can = mine ? 1 : 0;
   int all = 0;
-  return real().small.Allreduce(&can, &all, 1, real().abi.int32, real().abi.min, comm) == 0 &&
+  return native().small.Allreduce(&can, &all, 1, native().abi.int32, native().abi.min, comm) == 0 &&
          all == 1;
 }
 
@@ -76,8 +76,8 @@ std::vector<std::string> exchange(const std::string& mine, Handle comm, int rank
   std::array<char, kMost> shown{};
   std::memcpy(shown.data(), mine.data(), std::min(mine.size(), kMost - 1));
   std::vector<char> all(kMost * static_cast<std::size_t>(ranks));
-  const Handle byte = real().abi.byte;
-  real().small.Allgather(shown.data(), kMost, byte, all.data(), kMost, byte, comm);
+  const Handle byte = native().abi.byte;
+  native().small.Allgather(shown.data(), kMost, byte, all.data(), kMost, byte, comm);
   std::vector<std::string> found;
   for (int rank = 0; rank < ranks; ++rank)
     found.emplace_back(all.data() + kMost * static_cast<std::size_t>(rank));
@@ -104,14 +104,14 @@ bool can_reach(const std::vector<ReachProbe>& all, int rank) {
 
 bool bootstrap_node(Handle comm, int world_rank) {
   NodeState& here = node_state();
-  real().Comm_rank(comm, &here.rank);
-  real().Comm_size(comm, &here.ranks);
+  native().Comm_rank(comm, &here.rank);
+  native().Comm_size(comm, &here.ranks);
   if (here.ranks < 2 || here.ranks > kMaxNodeRanks) return false;
   const auto cookie_at = reinterpret_cast<std::uint64_t>(here.job.data());
   const ReachProbe mine{host_id(), cookie_at, here.job[0], ::getpid(), world_rank};
   std::vector<ReachProbe> all(static_cast<std::size_t>(here.ranks));
-  real().small.Allgather(&mine, sizeof mine, real().abi.byte, all.data(), sizeof mine,
-                         real().abi.byte, comm);
+  native().small.Allgather(&mine, sizeof mine, native().abi.byte, all.data(), sizeof mine,
+                           native().abi.byte, comm);
   if (!all_can(can_reach(all, here.rank), comm)) return false;
   const auto pairs =
       static_cast<std::uint64_t>(here.ranks) * static_cast<std::uint64_t>(here.ranks);
@@ -141,7 +141,7 @@ int communicator_freed(Handle, int, void* value, void*) {
 std::vector<int>* cached_node_ranks(Handle comm) {
   void* value = nullptr;
   int flag = 0;
-  const int code = real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag);
+  const int code = native().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag);
   return code == 0 && flag != 0 ? static_cast<std::vector<int>*>(value) : nullptr;
 }
 
@@ -154,50 +154,50 @@ std::vector<int>* node_ranks(Handle comm) {
   auto made = std::make_unique<std::vector<int>>();
   int inter = 0, ranks = 0;
   Handle group = 0, of_world = 0;
-  if (real().Comm_test_inter(comm, &inter) == 0 && inter == 0 &&
-      real().Comm_size(comm, &ranks) == 0) {
+  if (native().Comm_test_inter(comm, &inter) == 0 && inter == 0 &&
+      native().Comm_size(comm, &ranks) == 0) {
     std::vector<int> own(static_cast<std::size_t>(ranks)), world(own.size(), -1);
     for (std::size_t rank = 0; rank < own.size(); ++rank) own[rank] = static_cast<int>(rank);
-    real().Comm_group(comm, &group);
-    real().Comm_group(real().abi.world, &of_world);
-    real().Group_translate_ranks(real().abi.at(&group, 0), ranks, own.data(),
-                                 real().abi.at(&of_world, 0), world.data());
-    real().Group_free(&group);
-    real().Group_free(&of_world);
+    native().Comm_group(comm, &group);
+    native().Comm_group(native().abi.world, &of_world);
+    native().Group_translate_ranks(native().abi.at(&group, 0), ranks, own.data(),
+                                   native().abi.at(&of_world, 0), world.data());
+    native().Group_free(&group);
+    native().Group_free(&of_world);
     const auto cached = static_cast<int>(node_state().node_rank_of_world.size());
     for (const int rank : world)  // MPI_UNDEFINED is negative
       made->push_back(rank >= 0 && rank < cached
                           ? node_state().node_rank_of_world[static_cast<std::size_t>(rank)]
                           : -1);
   }
-  if (real().Comm_set_attr(comm, keyval, made.get()) != 0) return nullptr;
+  if (native().Comm_set_attr(comm, keyval, made.get()) != 0) return nullptr;
   return made.release();
 }
 
 }  // namespace
 
 void begin_rendezvous(bool can) {
-  const Handle world = real().abi.world;
+  const Handle world = native().abi.world;
   const std::uint64_t host = min_bytes_on_host(Collective::send_recv);
   const std::uint64_t gpus = job_uses_gpus() ? min_bytes_on_gpus(Collective::send_recv) : kNever;
   if (std::min(host, gpus) == kNever || !all_can(can, world)) return;
   int rank = 0, ranks = 0;
-  real().Comm_rank(world, &rank);
-  real().Comm_size(world, &ranks);
+  native().Comm_rank(world, &rank);
+  native().Comm_size(world, &ranks);
   NodeState& here = node_state();
   here.node_rank_of_world.assign(static_cast<std::size_t>(ranks), -1);
   std::random_device random;
   for (std::uint64_t& cookie : here.job) cookie = std::uint64_t{random()} << 32 | random();
-  real().small.Bcast(here.job.data(), sizeof here.job, real().abi.byte, 0, world);
+  native().small.Bcast(here.job.data(), sizeof here.job, native().abi.byte, 0, world);
   Handle node_comm = 0;
-  if (real().Comm_split_type(world, real().abi.shared_kind, rank, real().abi.no_info, &node_comm) !=
-      0)
+  if (native().Comm_split_type(world, native().abi.shared_kind, rank, native().abi.no_info,
+                               &node_comm) != 0)
     return;
-  node_comm = real().abi.at(&node_comm, 0);
+  node_comm = native().abi.at(&node_comm, 0);
   if (!bootstrap_node(node_comm, rank))
     log(LogLevel::info, rank, "messages between the ranks of this node are native");
-  real().Comm_free(&node_comm);
-  real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
+  native().Comm_free(&node_comm);
+  native().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
   rendezvous_enabled.store(true);
 }
 
@@ -209,7 +209,7 @@ bool is_one_node() {
 }
 
 std::optional<int> rank_in_node(Handle comm, int rank) {
-  if (rank < 0 || real().abi.key(comm) == real().abi.no_comm) return std::nullopt;
+  if (rank < 0 || native().abi.key(comm) == native().abi.no_comm) return std::nullopt;
   const auto* ranks = cached_node_ranks(comm);
   // Without memory for the list the message is native, like one between nodes.
   if (ranks == nullptr && attempt([&] { ranks = node_ranks(comm); })) return std::nullopt;
@@ -292,7 +292,7 @@ void complete_truncated_send(const void* status, const std::byte* first, std::si
   const NodeState& here = node_state();
   if (here.memory.base() == nullptr) return;
   const auto* const source =
-      reinterpret_cast<const int*>(static_cast<const std::byte*>(status) + real().abi.source_at);
+      reinterpret_cast<const int*>(static_cast<const std::byte*>(status) + native().abi.source_at);
   const std::uint64_t length = received_bytes(status);
   MessageSlot* found = nullptr;
   for (int from = 0; from < here.ranks; ++from)

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "plait/error.hpp"
+#include "shims/mpi/native_mpi.hpp"
 #include "shims/mpi/pull.hpp"
-#include "shims/mpi/real.hpp"
 
 namespace plait::mpi {
 

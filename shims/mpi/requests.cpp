@@ -39,12 +39,13 @@ PendingList& pending_list() {
 
 /// A native request on staging buffers, and its status after its end.
 struct NativeRequest : PendingRequest {
-  NativeRequest(Handle of_mpi, CallStaging buffers) : native(of_mpi), staging(std::move(buffers)) {}
+  NativeRequest(Handle of_mpi, CallStaging buffers)
+      : native_request(of_mpi), staging(std::move(buffers)) {}
 
   bool has_ended() override {
     int flag = 0;
-    if (cancel_requested.exchange(false)) real().Cancel(&native);
-    code = real().Test(&native, &flag, status.data());
+    if (cancel_requested.exchange(false)) native().Cancel(&native_request);
+    code = native().Test(&native_request, &flag, status.data());
     is_reported = code != 0;
     if (code == 0 && flag == 0) return false;
     if (code != 0) return true;
@@ -59,7 +60,7 @@ struct NativeRequest : PendingRequest {
     std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
   }
 
-  Handle native;
+  Handle native_request;
   CallStaging staging;
   Polled polled;
   alignas(8) std::array<std::byte, 32> status{};
@@ -71,7 +72,7 @@ Handle progress_request = 0;
 
 int query(void* extra, void* status) {
   const auto& one = *static_cast<const PendingRequest*>(extra);
-  if (status != nullptr && status != real().abi.status_ignore) one.fill(status);
+  if (status != nullptr && status != native().abi.status_ignore) one.fill(status);
   return 0;
 }
 
@@ -116,14 +117,14 @@ void watch(PendingRequest& one) {
 int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request) {
   const std::lock_guard lock(pending_list().mutex);
   pending_list().all.push_back(one.get());  // first: a generalized request cannot be withdrawn
-  const int code = real().Grequest_start(query, end, cancel, one.get(), request);
+  const int code = native().Grequest_start(query, end, cancel, one.get(), request);
   if (code != 0) {
     pending_list().all.pop_back();
     return code;
   }
   open_grequests.fetch_add(1);
   one->comm = std::move(comm);
-  one.release()->request = real().abi.at(request, 0);
+  one.release()->request = native().abi.at(request, 0);
   pending.fetch_add(1);
   return 0;
 }
@@ -133,7 +134,7 @@ void clear_errors() { request_errors.clear(); }
 int take_error(Handle request) {
   const auto at =
       std::find_if(request_errors.begin(), request_errors.end(), [&](const RequestError& one) {
-        return real().abi.key(one.request) == real().abi.key(request);
+        return native().abi.key(one.request) == native().abi.key(request);
       });
   if (at == request_errors.end()) return 0;
   const RequestError found = std::move(*at);
@@ -144,22 +145,22 @@ int take_error(Handle request) {
 bool let_mpi_progress() {
   if (ProgramThreadScope::depth == 0) return false;
   int flag = 0;
-  real().Request_get_status(progress_request, &flag, real().abi.status_ignore);
+  native().Request_get_status(progress_request, &flag, native().abi.status_ignore);
   RevocationScope::look();
   return true;
 }
 
 void begin_progress() {
   Handle request = 0;
-  real().Grequest_start([](void*, void*) { return 0; }, [](void*) { return 0; }, cancel, nullptr,
-                        &request);
-  progress_request = real().abi.at(&request, 0);
+  native().Grequest_start([](void*, void*) { return 0; }, [](void*) { return 0; }, cancel, nullptr,
+                          &request);
+  progress_request = native().abi.at(&request, 0);
 }
 
 void end_progress() {
   Handle request = progress_request;
-  real().Grequest_complete(progress_request);
-  real().Wait(&request, real().abi.status_ignore);
+  native().Grequest_complete(progress_request);
+  native().Wait(&request, native().abi.status_ignore);
 }
 
 std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& call,
@@ -202,12 +203,12 @@ int start_served(const ServedCall& call, const CollectiveArgs& args, void* reque
 Polled::Polled() { pending_list().polled.fetch_add(1); }
 Polled::~Polled() { pending_list().polled.fetch_sub(1); }
 
-std::unique_ptr<PendingRequest> make_native_request(Handle native, CallStaging staging) {
-  return std::make_unique<NativeRequest>(native, std::move(staging));
+std::unique_ptr<PendingRequest> make_native_request(Handle native_request, CallStaging staging) {
+  return std::make_unique<NativeRequest>(native_request, std::move(staging));
 }
 
-int start_native(Handle comm, Handle native, CallStaging staging, void* request) {
-  return start_grequest(make_native_request(native, std::move(staging)), RetainedComm(comm),
+int start_native(Handle comm, Handle native_request, CallStaging staging, void* request) {
+  return start_grequest(make_native_request(native_request, std::move(staging)), RetainedComm(comm),
                         request);
 }
 
@@ -227,9 +228,9 @@ bool CollectiveRequest::has_ended() {
 }
 
 void CollectiveRequest::fill(void* status) const {
-  const Abi& abi = real().abi;
-  real().Status_set_elements(status, abi.byte, 0);
-  real().Status_set_cancelled(status, 0);
+  const Abi& abi = native().abi;
+  native().Status_set_elements(status, abi.byte, 0);
+  native().Status_set_cancelled(status, 0);
   auto* const source = reinterpret_cast<int*>(static_cast<std::byte*>(status) + abi.source_at);
   source[0] = abi.any_source;
   source[1] = abi.any_tag;
@@ -245,21 +246,21 @@ void on_collective_ended(CollectiveRequest& operation) {
 
 /// MPICH's hook must call no MPI function if several threads call MPI at once.
 bool has_hook() {
-  if (real().progress_register != nullptr) return true;
-  return real().Async_start != nullptr && real().abi.family == Family::mpich &&
+  if (native().progress_register != nullptr) return true;
+  return native().Async_start != nullptr && native().abi.family == Family::mpich &&
          !threads_may_call_at_once();
 }
 
 void begin_hook() {
-  if (real().progress_register != nullptr) {
-    real().progress_register(+[] {
+  if (native().progress_register != nullptr) {
+    native().progress_register(+[] {
       complete_ended();
       return 0;
     });
     return;
   }
   constexpr int kNoStream = 0x3c000000;  // MPIX_STREAM_NULL
-  real().Async_start(
+  native().Async_start(
       +[](void*) {
         static thread_local bool inside = false;  // a request completed twice is freed twice
         if (inside) return 0;
@@ -346,14 +347,14 @@ class SilencedErrors {
  public:
   SilencedErrors() {
     Handle silent = 0;
-    real().Comm_get_errhandler(real().abi.world, &handler_);
-    real().Comm_create_errhandler(ignore_error, &silent);
-    real().Comm_set_errhandler(real().abi.world, real().abi.at(&silent, 0));
-    real().Errhandler_free(&silent);
+    native().Comm_get_errhandler(native().abi.world, &handler_);
+    native().Comm_create_errhandler(ignore_error, &silent);
+    native().Comm_set_errhandler(native().abi.world, native().abi.at(&silent, 0));
+    native().Errhandler_free(&silent);
   }
   ~SilencedErrors() {
-    real().Comm_set_errhandler(real().abi.world, real().abi.at(&handler_, 0));
-    real().Errhandler_free(&handler_);
+    native().Comm_set_errhandler(native().abi.world, native().abi.at(&handler_, 0));
+    native().Errhandler_free(&handler_);
   }
   SilencedErrors(const SilencedErrors&) = delete;
   SilencedErrors& operator=(const SilencedErrors&) = delete;
@@ -380,12 +381,12 @@ void end_requests() {
   // send one that another rank receives into GPU memory.
   const SilencedErrors silenced;
   Handle request = 0;
-  const Handle world = real().abi.world;
+  const Handle world = native().abi.world;
   const bool needs_barrier = (uses_rendezvous() || job_uses_gpus()) && fault_in(world) == 0;
-  if (needs_barrier && real().Ibarrier(world, &request) == 0)
+  if (needs_barrier && native().Ibarrier(world, &request) == 0)
     progress_until([&] {  // the barrier may never end after a rank is lost
       int flag = 0;
-      return real().Test(&request, &flag, real().abi.status_ignore) != 0 || flag != 0 ||
+      return native().Test(&request, &flag, native().abi.status_ignore) != 0 || flag != 0 ||
              fault_in(world) != 0;
     });
   put_back_arrived();

@@ -25,7 +25,7 @@ struct PendingRequest {
   /// receive or an untaken send. MPI_Finalize waits for such requests alone.
   virtual bool must_end() const { return false; }
   /// Completes the request in the MPI, so that the program sees its end.
-  virtual void complete_in_mpi() { real().Grequest_complete(request); }
+  virtual void complete_in_mpi() { native().Grequest_complete(request); }
   Handle request = 0;
   int code = 0;       ///< of the error
   RetainedComm comm;  ///< its handler gets the error
@@ -73,7 +73,7 @@ class Polled {
 };
 
 /// Makes a pending request of a native one on staging buffers.
-std::unique_ptr<PendingRequest> make_native_request(Handle native, CallStaging staging);
+std::unique_ptr<PendingRequest> make_native_request(Handle native_request, CallStaging staging);
 /// Makes a generalized request for a pending one and stores it. comm: its handler gets the error.
 int start_grequest(std::unique_ptr<PendingRequest> one, RetainedComm comm, void* request);
 /// Returns the error of a request that this thread has completed since clear_errors(), after its
@@ -92,7 +92,7 @@ std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& cal
                                                            const CollectiveArgs& args);
 int start_served(const ServedCall& call, const CollectiveArgs& args, void* request);
 /// Stores the program's request for a native one on staging buffers.
-int start_native(Handle comm, Handle native, CallStaging staging, void* request);
+int start_native(Handle comm, Handle native_request, CallStaging staging, void* request);
 /// Returns whether the MPI can call complete_ended() in all its functions; begin_hook() makes it do
 /// so.
 bool has_hook();

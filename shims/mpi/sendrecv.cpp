@@ -35,17 +35,17 @@ struct NativeP2P {
   static int send(const void* buffer, N count, Handle type, int to, int tag, Handle comm,
                   void* request) {
     if constexpr (sizeof(N) == 4)
-      return real().small_p2p.Isend(buffer, count, type, to, tag, comm, request);
+      return native().small_p2p.Isend(buffer, count, type, to, tag, comm, request);
     else
-      return large_or_small(real().large_p2p.Isend, real().small_p2p.Isend, comm, buffer, count,
+      return large_or_small(native().large_p2p.Isend, native().small_p2p.Isend, comm, buffer, count,
                             type, to, tag, comm, request);
   }
   static int receive(void* buffer, N count, Handle type, int from, int tag, Handle comm,
                      void* request) {
     if constexpr (sizeof(N) == 4)
-      return real().small_p2p.Irecv(buffer, count, type, from, tag, comm, request);
+      return native().small_p2p.Irecv(buffer, count, type, from, tag, comm, request);
     else
-      return large_or_small(real().large_p2p.Irecv, real().small_p2p.Irecv, comm, buffer, count,
+      return large_or_small(native().large_p2p.Irecv, native().small_p2p.Irecv, comm, buffer, count,
                             type, from, tag, comm, request);
   }
 };
@@ -53,20 +53,21 @@ struct NativeP2P {
 /// Sends rows of `row` bytes. Their total may exceed an int; a type of one row then counts rows.
 std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows, std::uint64_t row,
                                                   const SendrecvPeers& ends, int& code) {
-  const Handle byte = real().abi.byte;
+  const Handle byte = native().abi.byte;
   const Count bytes = rows * static_cast<Count>(row);
-  if (bytes <= INT_MAX || real().large_p2p.Isend != nullptr || row > INT_MAX)
+  if (bytes <= INT_MAX || native().large_p2p.Isend != nullptr || row > INT_MAX)
     return start_send<LargeCounts>(buffer, bytes, byte, ends.to, ends.out_tag, ends.comm, code);
   if (auto one = start_rendezvous_send({buffer, bytes, byte}, ends.to, ends.out_tag, ends.comm))
     return one;
-  Handle type = 0, native = 0;
-  code = real().Type_contiguous(static_cast<int>(row), byte, &type);
-  if (code == 0) code = real().Type_commit(&type);
+  Handle type = 0, native_request = 0;
+  code = native().Type_contiguous(static_cast<int>(row), byte, &type);
+  if (code == 0) code = native().Type_commit(&type);
   if (code != 0) return nullptr;
-  code = real().small_p2p.Isend(buffer, static_cast<int>(rows), real().abi.at(&type, 0), ends.to,
-                                ends.out_tag, ends.comm, &native);
-  real().Type_free(&type);
-  return code == 0 ? make_native_request(real().abi.at(&native, 0), CallStaging()) : nullptr;
+  code = native().small_p2p.Isend(buffer, static_cast<int>(rows), native().abi.at(&type, 0),
+                                  ends.to, ends.out_tag, ends.comm, &native_request);
+  native().Type_free(&type);
+  return code == 0 ? make_native_request(native().abi.at(&native_request, 0), CallStaging())
+                   : nullptr;
 }
 
 void cancel_and_wait(PendingRequest& receive) {
@@ -82,18 +83,21 @@ std::unique_ptr<PendingRequest> start_send(const void* buffer, typename Width::N
   if (auto one = start_rendezvous_send({buffer, count, type}, to, tag, comm)) return one;
   CallStaging staging;
   if (job_uses_gpus()) staging.add_input(buffer, type, count);
-  Handle native = 0;
-  code = NativeP2P<Width>::send(staging.substitute(buffer), count, type, to, tag, comm, &native);
-  return code == 0 ? make_native_request(real().abi.at(&native, 0), std::move(staging)) : nullptr;
+  Handle native_request = 0;
+  code = NativeP2P<Width>::send(staging.substitute(buffer), count, type, to, tag, comm,
+                                &native_request);
+  return code == 0 ? make_native_request(native().abi.at(&native_request, 0), std::move(staging))
+                   : nullptr;
 }
 
 template <class Width>
 std::unique_ptr<PendingRequest> start_recv(void* buffer, typename Width::N count, Handle type,
                                            int from, int tag, Handle comm, int& code) {
   auto recv = std::make_unique<RendezvousRecv>(P2PArgs{buffer, count, type});
-  Handle native = 0;
-  code = NativeP2P<Width>::receive(recv->posted(), count, type, from, tag, comm, &native);
-  return code == 0 ? make_recv_request(real().abi.at(&native, 0), std::move(recv)) : nullptr;
+  Handle native_request = 0;
+  code = NativeP2P<Width>::receive(recv->posted(), count, type, from, tag, comm, &native_request);
+  return code == 0 ? make_recv_request(native().abi.at(&native_request, 0), std::move(recv))
+                   : nullptr;
 }
 
 /// Starts the receive first, so that a message to this rank itself finds it.
@@ -169,7 +173,7 @@ struct IsendrecvFunctions {
 
 }  // namespace
 
-void add_isendrecv(RealMpi& table) {
+void add_isendrecv(NativeMpi& table) {
   const bool has_counts = table.abi.family == Family::open_mpi;
   if (has_counts && table.small_p2p.Isendrecv != nullptr) return;
   table.small_p2p.Isendrecv = IsendrecvFunctions<IntCounts>::both;

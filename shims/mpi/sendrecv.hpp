@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "shims/mpi/native.hpp"
+#include "shims/mpi/forward.hpp"
 #include "shims/mpi/rendezvous.hpp"
 
 namespace plait::mpi {
@@ -32,6 +32,6 @@ std::unique_ptr<PendingRequest> start_sendrecv_replace(void* buffer, typename Wi
                                                        int& code);
 
 /// Puts these functions into the table if the MPI needs them.
-void add_isendrecv(RealMpi& table);
+void add_isendrecv(NativeMpi& table);
 
 }  // namespace plait::mpi

@@ -67,14 +67,14 @@ int communicator_freed(Handle, int, void* value, void*) {
 std::optional<CommEntry*> find_or_add(Handle comm) {
   void* value = nullptr;
   int flag = 0;
-  if (real().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return {};
+  if (native().Comm_get_attr(comm, keyval, static_cast<void*>(&value), &flag) != 0) return {};
   if (flag != 0) return value == &forward_mark ? nullptr : static_cast<CommEntry*>(value);
   auto entry = std::make_unique<CommEntry>();
   if (!can_attach(comm, entry->position)) {
-    real().Comm_set_attr(comm, keyval, &forward_mark);
+    native().Comm_set_attr(comm, keyval, &forward_mark);
     return nullptr;
   }
-  real().Comm_set_attr(comm, keyval, entry.get());
+  native().Comm_set_attr(comm, keyval, entry.get());
   return entry.release();
 }
 
@@ -82,7 +82,7 @@ std::optional<CommEntry*> find_or_add(Handle comm) {
 CommEntry* entry_of(Handle comm) {
   const std::uint64_t now = comm_generation.load(std::memory_order_acquire);
   if (lookup_cache.comm_generation != now ||
-      real().abi.key(lookup_cache.comm) != real().abi.key(comm)) {
+      native().abi.key(lookup_cache.comm) != native().abi.key(comm)) {
     const std::optional<CommEntry*> found = find_or_add(comm);
     if (!found) return nullptr;
     lookup_cache.entry = *found;
@@ -94,7 +94,7 @@ CommEntry* entry_of(Handle comm) {
 
 void cache_type(const CollectiveArgs& args) {
   if (args.in_type != args.out_type || args.in_type == lookup_cache.type) return;
-  const MpiType* const predefined = real().abi.type(args.in_type);
+  const MpiType* const predefined = native().abi.type(args.in_type);
   if (predefined == nullptr || size_of(args.in_type) != bytes_of(predefined->type)) return;
   lookup_cache.type = args.in_type;
   lookup_cache.element = bytes_of(predefined->type);
@@ -174,7 +174,7 @@ void begin_serving() {
   const bool serves = agreed_to_serve();
   intercepting.store(serves || is_counting());
   if (!serves) return;
-  real().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
+  native().Comm_create_keyval(copy_nothing, communicator_freed, &keyval, nullptr);
   begin_retained_comms();
   set_thresholds();
   begin_progress();
@@ -450,7 +450,7 @@ bool may_serve(const CollectiveArgs& args) {
 }
 
 ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   if (abi.key(args.comm) == abi.no_comm) return {};
   CommEntry* const entry = entry_of(args.comm);
   if (entry == nullptr || (!may_attach && entry->state == nullptr)) return {};
@@ -469,7 +469,7 @@ ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
   if (entry->state == nullptr) {
     CommState* const made = attach_state(args.comm, position, kMaxAttached);
     if (made == nullptr) {
-      real().Comm_set_attr(args.comm, keyval, &forward_mark);  // deletes the entry
+      native().Comm_set_attr(args.comm, keyval, &forward_mark);  // deletes the entry
       return {};
     }
     entry->state = made;

@@ -14,14 +14,14 @@ namespace {
 /// Open MPI's vector code saturates sums of short integers. Its scalar remainder wraps, like
 /// plait's sums. Such sums stay native, so that small and large ones follow one rule.
 bool saturates(const MpiType& type, const MpiOp& op) {
-  return real().abi.family == Family::open_mpi && op.op == ReduceOp::sum &&
+  return native().abi.family == Family::open_mpi && op.op == ReduceOp::sum &&
          type.kind == TypeClass::integer && bytes_of(type.type) <= 2;
 }
 
 /// Sets type and operation of a reduction; returns false if the reduction is native.
 bool set_reduction(const CollectiveArgs& args, Request& request) {
-  const MpiType* type = real().abi.type(args.out_type);
-  const MpiOp* op = real().abi.op(args.op);
+  const MpiType* type = native().abi.type(args.out_type);
+  const MpiOp* op = native().abi.op(args.op);
   if (type == nullptr || op == nullptr || type->kind == TypeClass::moved) return false;
   if (saturates(*type, *op)) return false;
   const bool floats =
@@ -113,7 +113,7 @@ bool set_own_counts(const CollectiveArgs& args, const RankPosition& position, Ca
   shape.part_bytes = args.collective == Collective::scatter ? got : sent;
   shape.request.type = DataType::uint8;
   const auto lacks = [](const void* buffer, std::uint64_t bytes, Handle type) {
-    return buffer == nullptr && bytes > 0 && real().abi.type(type) != nullptr;
+    return buffer == nullptr && bytes > 0 && native().abi.type(type) != nullptr;
   };
   return !lacks(args.in, sent, args.in_type) && !lacks(args.out, got, args.out_type);
 }
@@ -122,7 +122,7 @@ bool set_own_counts(const CollectiveArgs& args, const RankPosition& position, Ca
 bool has_buffers(const CollectiveArgs& args, const RankPosition& position) {
   const bool is_root = args.root == position.rank;
   const auto lacks = [](const void* buffer, Handle type) {
-    return buffer == nullptr && real().abi.type(type) != nullptr;
+    return buffer == nullptr && native().abi.type(type) != nullptr;
   };
   const bool no_part = args.counts && args.counts[position.rank] == 0;
   const bool gives = !no_part || args.collective != Collective::all_gather;
@@ -134,8 +134,8 @@ bool has_buffers(const CollectiveArgs& args, const RankPosition& position) {
 }  // namespace
 
 std::uint64_t most_bytes(const CollectiveArgs& args) {
-  const MpiType* in = real().abi.type(args.in_type);
-  const MpiType* out = args.out_type == args.in_type ? in : real().abi.type(args.out_type);
+  const MpiType* in = native().abi.type(args.in_type);
+  const MpiType* out = args.out_type == args.in_type ? in : native().abi.type(args.out_type);
   const Count count = std::max(args.in_count, args.out_count);
   // In place, the arguments of one side are ignored and may be anything.
   if (args.own_counts || args.counts || in == nullptr || out == nullptr || count < 0 ||

@@ -13,12 +13,12 @@ namespace {
 StagingRank staging_rank_of(const CollectiveArgs& args) {
   int inter = 0;
   StagingRank rank_here;
-  real().Comm_test_inter(args.comm, &inter);
-  real().Comm_rank(args.comm, &rank_here.rank);
+  native().Comm_test_inter(args.comm, &inter);
+  native().Comm_rank(args.comm, &rank_here.rank);
   rank_here.ranks = ranks_in(args.comm).in;
   rank_here.is_root = inter != 0 ? args.root < 0 : args.root == rank_here.rank;
   if (inter != 0 && args.collective == Collective::reduce_scatter)
-    real().Comm_size(args.comm, &rank_here.ranks);
+    native().Comm_size(args.comm, &rank_here.ranks);
   return rank_here;
 }
 
@@ -43,7 +43,7 @@ ByteRange span_of(const std::vector<TypedRange>& ranges) {
 /// Returns false if all data of the buffer must be in host memory, as most are.
 bool may_reach_gpu(const void* buffer, Handle type) {
   if (is_in_place(buffer)) return false;
-  return gpu_of(buffer) >= 0 || (uses_gpus() && real().abi.type(type) == nullptr);
+  return gpu_of(buffer) >= 0 || (uses_gpus() && native().abi.type(type) == nullptr);
 }
 
 bool may_reach_gpu(const PartsBuffer& parts) {
@@ -147,8 +147,8 @@ std::vector<TypedRange> PartsBuffer::ranges(int ranks) const {
   const std::intptr_t unit = types == nullptr ? layout_of(type).extent : 1;
   std::vector<TypedRange> found;
   for (int rank = 0; rank < ranks; ++rank)
-    found.push_back(
-        {displs[rank] * unit, counts[rank], types == nullptr ? type : real().abi.at(types, rank)});
+    found.push_back({displs[rank] * unit, counts[rank],
+                     types == nullptr ? type : native().abi.at(types, rank)});
   return found;
 }
 

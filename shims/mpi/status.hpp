@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "shims/mpi/real.hpp"
+#include "shims/mpi/native_mpi.hpp"
 
 namespace plait::mpi {
 

@@ -37,7 +37,7 @@ def test_random_calls_over_random_communicators(mpi, drop_in, folder, ranks, see
 
 
 @pytest.fixture(scope="session")
-def played_gpu(folder) -> str:
+def emulated_gpu(folder) -> str:
     """A driver of CUDA whose device memory only it can read and write."""
     made = folder / "libcuda.so.1"
     source = str(PROGRAMS / "libcuda.cpp")
@@ -47,10 +47,10 @@ def played_gpu(folder) -> str:
 
 
 @pytest.fixture
-def run_staged(mpi, drop_in, folder, played_gpu):
+def run_staged(mpi, drop_in, folder, emulated_gpu):
     def run(name: str, ranks: int):
         program = compiled(mpi, folder, "staged", ["staged.cpp"])
-        env = environment(drop_in, TEST_LIBCUDA=played_gpu)
+        env = environment(drop_in, TEST_LIBCUDA=emulated_gpu)
         return launched(mpi, ranks, [str(program), name], env)
 
     return run
@@ -65,12 +65,12 @@ ON_GPUS = {
 
 @pytest.mark.parametrize(("ranks", "seed"), [(2, 4), (3, 5)])
 @pytest.mark.parametrize("served", ON_GPUS)
-def test_random_calls_on_device_memory(mpi, drop_in, folder, played_gpu, served, ranks, seed):
+def test_random_calls_on_device_memory(mpi, drop_in, folder, emulated_gpu, served, ranks, seed):
     if mpi.name == "mpich" and served != "beside host memory":
         pytest.skip("MPICH 4.0's own reduce takes MPI_IN_PLACE for an address")
     program = compiled(mpi, folder, "mixes", MIXES)
     command = [str(program), str(seed), str(max(1, int(120 * SCALE)))]
-    env = environment(drop_in, TEST_LIBCUDA=played_gpu, **ON_GPUS[served])
+    env = environment(drop_in, TEST_LIBCUDA=emulated_gpu, **ON_GPUS[served])
     found = rows(launched(mpi, ranks, command, env, 120))
     assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
     assert all((row["served"] > 0) == (served != "staged for the MPI") for row in found), found
@@ -91,21 +91,21 @@ def moves_messages(mpi) -> bool:
 
 @pytest.mark.parametrize(("ranks", "seed"), [(2, 6), (4, 7)])
 @pytest.mark.parametrize("where", MESSAGES)
-def test_random_messages(mpi, drop_in, folder, played_gpu, where, ranks, seed):
+def test_random_messages(mpi, drop_in, folder, emulated_gpu, where, ranks, seed):
     program = compiled(mpi, folder, "messages", ["messages.cpp"])
     command = [str(program), str(seed), str(max(1, int(150 * SCALE)))]
     ipc = MESSAGES[where]
-    gpu = {} if ipc is None else {"TEST_LIBCUDA": played_gpu, "TEST_LIBCUDA_IPC": ipc}
+    gpu = {} if ipc is None else {"TEST_LIBCUDA": emulated_gpu, "TEST_LIBCUDA_IPC": ipc}
     found = rows(launched(mpi, ranks, command, environment(drop_in, **gpu), 120))
     assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
     assert all((row["served"] > 0) == moves_messages(mpi) for row in found), found
 
 
 @pytest.fixture
-def run_messages(mpi, drop_in, folder, played_gpu):
+def run_messages(mpi, drop_in, folder, emulated_gpu):
     def run(name: str, ranks: int, on_gpus: bool, **settings: str):
         program = compiled(mpi, folder, "message_cases", ["message_cases.cpp"])
-        gpu = {"TEST_LIBCUDA": played_gpu} if on_gpus else {}
+        gpu = {"TEST_LIBCUDA": emulated_gpu} if on_gpus else {}
         env = environment(drop_in, **gpu, **settings)
         return rows(launched(mpi, ranks, [str(program), name], env))
 
@@ -215,9 +215,9 @@ def test_staged_device_memory(run_staged, name, ranks):
 
 @pytest.mark.parametrize("name", ["made_c", "bottom", "apart", "split"])
 @pytest.mark.parametrize("host", ["0", "1"])
-def test_derived_types(mpi, drop_in, folder, played_gpu, name, host):
+def test_derived_types(mpi, drop_in, folder, emulated_gpu, name, host):
     program = compiled(mpi, folder, "types", ["types.cpp"])
-    env = environment(drop_in, TEST_LIBCUDA=played_gpu, PLAIT_MPI_HOST=host)
+    env = environment(drop_in, TEST_LIBCUDA=emulated_gpu, PLAIT_MPI_HOST=host)
     found = rows(launched(mpi, 2, [str(program), name], env))
     assert [row["wrong"] for row in found] == [0, 0]
 
@@ -233,30 +233,30 @@ def test_an_element_of_more_than_2_gib(mpi, drop_in, folder):
 
 
 @pytest.mark.parametrize("name", ["even_sums", "even_parts"])
-def test_parts_of_one_size_are_for_the_engines(mpi, drop_in, folder, played_gpu, name):
+def test_parts_of_one_size_are_for_the_engines(mpi, drop_in, folder, emulated_gpu, name):
     """The emulated GPU has no engines, which a warning says when ranks try to use them."""
     program = compiled(mpi, folder, "staged", ["staged.cpp"])
-    env = environment(drop_in, TEST_LIBCUDA=played_gpu, PLAIT_DEBUG="WARN")
+    env = environment(drop_in, TEST_LIBCUDA=emulated_gpu, PLAIT_DEBUG="WARN")
     done = launched(mpi, 2, [str(program), name], env)
     assert [(row["wrong"], row["served"]) for row in rows(done)] == [(0, 1)] * 2
     assert "device memory of a communicator is staged" in done.stderr + done.stdout
 
 
 def test_a_forgotten_receive_of_the_mpis_is_in_device_memory_at_the_end(
-    mpi, drop_in, folder, played_gpu
+    mpi, drop_in, folder, emulated_gpu
 ):
     program = compiled(mpi, folder, "staged", ["staged.cpp"])
-    env = environment(drop_in, TEST_LIBCUDA=played_gpu, PLAIT_OPS="all_reduce")
+    env = environment(drop_in, TEST_LIBCUDA=emulated_gpu, PLAIT_OPS="all_reduce")
     found = rows(launched(mpi, 2, [str(program), "forgotten"], env))
     assert [row["wrong"] for row in found] == [0, 0]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_collectives_that_stay_the_mpis_on_device_memory(mpi, drop_in, folder, played_gpu, ranks):
+def test_collectives_that_stay_the_mpis_on_device_memory(mpi, drop_in, folder, emulated_gpu, ranks):
     if mpi.name == "mpich" and ranks > 2 and "MPI_SHIM" in os.environ:
         pytest.skip("under AddressSanitizer MPICH 4.0's own Neighbor_alltoallw loses a message")
     program = compiled(mpi, folder, "others", ["others.cpp"])
-    env = environment(drop_in, TEST_LIBCUDA=played_gpu)
+    env = environment(drop_in, TEST_LIBCUDA=emulated_gpu)
     assert [row["wrong"] for row in rows(launched(mpi, ranks, [str(program)], env))] == [0] * ranks
 
 
@@ -275,12 +275,12 @@ def test_a_receive_writes_what_came_and_reads_nothing(run_staged):
 
 
 @pytest.mark.parametrize("device_memory", [False, True])
-def test_persistent_collectives(mpi, drop_in, folder, played_gpu, device_memory):
+def test_persistent_collectives(mpi, drop_in, folder, emulated_gpu, device_memory):
     program = compiled(mpi, folder, "persistent", ["persistent.cpp"])
     rounds = max(1, int(20 * SCALE))
     # MPICH 4.0's own Waitany and Waitsome crash with its own persistent collectives.
     command = [str(program), "8", str(rounds), "2" if mpi.name == "mpich" else "4"]
-    env = environment(drop_in, **({"TEST_LIBCUDA": played_gpu} if device_memory else {}))
+    env = environment(drop_in, **({"TEST_LIBCUDA": emulated_gpu} if device_memory else {}))
     found = rows(launched(mpi, 3, command, env, 120))
     assert len(found) == 3 and all(row["wrong"] == 0 for row in found), found
     # 12 a round: three requests and a blocking call, three times. 48: a blocking call and 47 of 60
@@ -289,8 +289,8 @@ def test_persistent_collectives(mpi, drop_in, folder, played_gpu, device_memory)
 
 
 @pytest.mark.parametrize("name", ["without_gpus", "gpus_late"])
-def test_gpus_that_the_program_does_not_use_yet(run_case, played_gpu, name):
-    settings = {"TEST_LIBCUDA": played_gpu, "TEST_CUDA_LATE": "1", "PLAIT_MPI_HOST": "0"}
+def test_gpus_that_the_program_does_not_use_yet(run_case, emulated_gpu, name):
+    settings = {"TEST_LIBCUDA": emulated_gpu, "TEST_CUDA_LATE": "1", "PLAIT_MPI_HOST": "0"}
     found = rows(run_case(name, **settings))
     assert all(row["wrong"] == 0 for row in found), found
 
@@ -487,8 +487,8 @@ def test_one_rank_lacks_what_plait_needs(run_faults, name):
     run_faults(name, 2, 0 if name == "listen" else 1)
 
 
-def test_one_rank_lacks_host_memory_for_device_memory(run_faults, played_gpu):
-    run_faults("staged_device", 2, 1, TEST_LIBCUDA=played_gpu)
+def test_one_rank_lacks_host_memory_for_device_memory(run_faults, emulated_gpu):
+    run_faults("staged_device", 2, 1, TEST_LIBCUDA=emulated_gpu)
 
 
 @pytest.mark.parametrize(("name", "at_rank"), [("listen", 2), ("connect", 3), ("grow", 3)])
@@ -507,11 +507,11 @@ SPAWNED = {
 
 @pytest.mark.parametrize("on_gpus", [False, True], ids=["host", "gpus"])
 @pytest.mark.parametrize("case", SPAWNED)
-def test_ranks_of_two_worlds_in_one_communicator(mpi, drop_in, folder, played_gpu, case, on_gpus):
+def test_ranks_of_two_worlds_in_one_communicator(mpi, drop_in, folder, emulated_gpu, case, on_gpus):
     parents, children, setting = SPAWNED[case]
     program = compiled(mpi, folder, "spawned", ["spawned.cpp"])
     command = [str(program), str(children), *([setting] if setting else [])]
-    gpu = {"TEST_LIBCUDA": played_gpu} if on_gpus else {}
+    gpu = {"TEST_LIBCUDA": emulated_gpu} if on_gpus else {}
     found = rows(launched(mpi, parents, command, environment(drop_in, **gpu), 40))
     assert [row["wrong"] for row in found] == [0] * (parents + children), found
     for row in found:  # sums of one world; a world of one rank has none
@@ -523,7 +523,7 @@ def test_a_killed_rank_ends_the_job(run_case):
     assert run_case("killed", limit_s=30).returncode != 0
 
 
-def played_nodes(mpi, kind: str) -> dict[str, str]:
+def emulated_nodes(mpi, kind: str) -> dict[str, str]:
     """Two nodes of four ranks: emulated by plait, or by MPICH (odd and even ranks)."""
     if kind == "plait's":
         return {"PLAIT_NODE_SIZE": "2"}
@@ -535,7 +535,7 @@ def played_nodes(mpi, kind: str) -> dict[str, str]:
 @pytest.mark.parametrize("kind", ["plait's", "the MPI's"])
 @pytest.mark.parametrize("name", ["nodes", "nodes_progress", "nodes_many"])
 def test_case_over_nodes(mpi, run_case, kind, name):
-    found = rows(run_case(name, 4, **played_nodes(mpi, kind)))
+    found = rows(run_case(name, 4, **emulated_nodes(mpi, kind)))
     assert len(found) == 4 and all(row["wrong"] == 0 and row["served"] > 0 for row in found)
 
 
@@ -544,7 +544,7 @@ def test_case_over_nodes(mpi, run_case, kind, name):
 def test_random_calls_over_nodes(mpi, drop_in, folder, kind, ranks, seed):
     program = compiled(mpi, folder, "mixes", MIXES)
     command = [str(program), str(seed), str(max(1, int(150 * SCALE)))]
-    env = environment(drop_in, **played_nodes(mpi, kind))
+    env = environment(drop_in, **emulated_nodes(mpi, kind))
     found = rows(launched(mpi, ranks, command, env, 120 + 2 * int(150 * SCALE)))
     assert len(found) == ranks and all(row["wrong"] == 0 for row in found), found
     assert sum(row["served"] for row in found) > sum(row["calls"] for row in found) / 8, found

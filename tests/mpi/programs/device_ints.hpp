@@ -30,7 +30,7 @@ class DeviceInts {
 
 /// Number of copies from the GPU to the host so far.
 inline long copies_to_host() {
-  void* const found = dlsym(RTLD_DEFAULT, "played_copies_to_host");
+  void* const found = dlsym(RTLD_DEFAULT, "emulated_copies_to_host");
   return static_cast<long>(reinterpret_cast<std::uint64_t (*)()>(found)());
 }
 

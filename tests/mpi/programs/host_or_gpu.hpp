@@ -28,10 +28,10 @@ struct EmulatedCuda {
     if (path == nullptr) return;
     void* const library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (library == nullptr) std::abort();
-    content = reinterpret_cast<void* (*)(std::size_t)>(dlsym(library, "played_content"));
-    device = reinterpret_cast<void* (*)(const void*)>(dlsym(library, "played_device"));
-    free = reinterpret_cast<int (*)(void*, std::size_t)>(dlsym(library, "played_free"));
-    use = reinterpret_cast<void (*)()>(dlsym(library, "played_begin"));
+    content = reinterpret_cast<void* (*)(std::size_t)>(dlsym(library, "emulated_content"));
+    device = reinterpret_cast<void* (*)(const void*)>(dlsym(library, "emulated_device"));
+    free = reinterpret_cast<int (*)(void*, std::size_t)>(dlsym(library, "emulated_free"));
+    use = reinterpret_cast<void (*)()>(dlsym(library, "emulated_begin"));
     chance = Dice(seed);
   }
 };

@@ -120,7 +120,7 @@ int succeeds(...) { return kSuccess; }
 int one_device(int* count) { return *count = 1, kSuccess; }
 int some_handle(void** handle, ...) { return *handle = handle, kSuccess; }
 
-int name_of(int, const char** name) { return *name = "played", kSuccess; }
+int name_of(int, const char** name) { return *name = "emulated", kSuccess; }
 
 /// Reported size of the one allocation that holds all device memory of a process.
 Address shown_bytes() {
@@ -144,7 +144,7 @@ int pointer_attributes(unsigned count, int* attributes, void** values, Address a
 
 std::atomic<std::uint64_t> copies_to_host{0}, waits{0};
 
-/// Allocations of played_content(): a copy lies within one of them, as with CUDA.
+/// Allocations of emulated_content(): a copy lies within one of them, as with CUDA.
 struct Allocations {
   std::mutex mutex;
   std::map<Address, Address> ends;
@@ -231,15 +231,15 @@ int cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t,
 /// Returns kNotInitialised before cuInit, which a program with TEST_CUDA_LATE calls late or never.
 int cuDeviceGetCount(int* count) { return is_begun() ? one_device(count) : kNotInitialised; }
 
-void played_begin() { is_begun() = true; }
+void emulated_begin() { is_begun() = true; }
 
-std::uint64_t played_opens() { return opens.load(); }
-std::uint64_t played_open_now() { return open_now.load(); }
-std::uint64_t played_waits() { return waits.load(); }
-std::uint64_t played_copies_to_host() { return copies_to_host.load(); }
+std::uint64_t emulated_opens() { return opens.load(); }
+std::uint64_t emulated_open_now() { return open_now.load(); }
+std::uint64_t emulated_waits() { return waits.load(); }
+std::uint64_t emulated_copies_to_host() { return copies_to_host.load(); }
 
 /// Allocates device memory; returns the address at which a test reads and writes its content.
-void* played_content(std::size_t bytes) {
+void* emulated_content(std::size_t bytes) {
   const Address whole = (bytes + 4095) / 4096 * 4096;
   const Address begin = memory().used.fetch_add(whole);
   allocations().add(begin, begin + whole);
@@ -247,14 +247,14 @@ void* played_content(std::size_t bytes) {
 }
 
 /// Returns the device address of such an address; other addresses unchanged.
-void* played_device(const void* content) {
+void* emulated_device(const void* content) {
   const Address offset = reinterpret_cast<Address>(content) - memory().content;
   if (offset >= kBytes) return const_cast<void*>(content);
   return reinterpret_cast<void*>(memory().device + offset);
 }
 
 /// Frees memory; returns true if it was device memory.
-int played_free(void* content, std::size_t bytes) {
+int emulated_free(void* content, std::size_t bytes) {
   if (reinterpret_cast<Address>(content) - memory().content >= kBytes) return 0;
   madvise(content, (bytes + 4095) / 4096 * 4096, MADV_REMOVE);
   return 1;

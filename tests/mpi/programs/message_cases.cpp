@@ -211,7 +211,7 @@ void freed() {
 }
 
 /// A counter of the emulated driver; 0 without it.
-long played(const char* name) {
+long emulated(const char* name) {
   void* const found = dlsym(RTLD_DEFAULT, name);
   return found == nullptr ? 0 : static_cast<long>(reinterpret_cast<std::uint64_t (*)()>(found)());
 }
@@ -303,22 +303,23 @@ void to_itself() {
   MPI_Request_free(&requests[0]);
   MPI_Request_free(&requests[1]);
   if (calls_served() > 0)
-    expect(played("played_copies_to_host") == 0, "nothing by way of the host");
+    expect(emulated("emulated_copies_to_host") == 0, "nothing by way of the host");
 }
 
 /// If the receiver cannot open the memory, it is copied to the host without blocking the sender.
 void brought() {
   auto* const data = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
   data[kMany - 1] = me() == 0 ? 5 : -1;
-  const long before = played("played_waits"), copies = played("played_copies_to_host");
+  const long before = emulated("emulated_waits"), copies = emulated("emulated_copies_to_host");
   MPI_Request request = MPI_REQUEST_NULL;
   if (me() == 0) MPI_Isend(device_ptr(data), kMany, MPI_INT, 1, kTag, MPI_COMM_WORLD, &request);
   if (me() == 1)
     MPI_Recv(device_ptr(data), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   expect(data[kMany - 1] == 5, "what was brought to the host");
-  expect(me() == 1 || played("played_copies_to_host") == copies + 1, "that it was brought there");
-  expect(played("played_waits") == before, "that nobody waited for the copy");
+  expect(me() == 1 || emulated("emulated_copies_to_host") == copies + 1,
+         "that it was brought there");
+  expect(emulated("emulated_waits") == before, "that nobody waited for the copy");
 }
 
 /// One thread cancels receives while another completes them.
@@ -576,10 +577,10 @@ int main(int argc, char** argv) {
   else
     ++wrong;
   const int rank = me();
-  const long open = played("played_open_now");
+  const long open = emulated("emulated_open_now");
   MPI_Finalize();
   std::printf("{\"rank\": %d, \"wrong\": %ld, \"served\": %ld, \"open\": %ld, \"left\": %ld}\n",
-              rank, wrong, calls_served(), open, played("played_open_now"));
+              rank, wrong, calls_served(), open, emulated("emulated_open_now"));
   std::fflush(stdout);
   return wrong == 0 ? 0 : 1;
 }

@@ -49,18 +49,19 @@ class NarrowedCounts {
 /// Returns null on ranks other than the root, where MPI ignores the argument and it may be invalid.
 template <class T>
 const T* only_at_root(const T* numbers, int root, Handle comm) {
-  const Abi& abi = real().abi;
+  const Abi& abi = native().abi;
   if (abi.key(comm) == abi.no_comm) return numbers;
   int inter = 0, rank = 0;
-  real().Comm_test_inter(comm, &inter);
-  real().Comm_rank(comm, &rank);
+  native().Comm_test_inter(comm, &inter);
+  native().Comm_rank(comm, &rank);
   return (inter != 0 ? root < 0 : root == rank) ? numbers : nullptr;
 }
 
 /// Reports that the MPI lacks the function.
 [[gnu::cold, gnu::noinline]] inline int report_missing(Handle comm) {
-  return report(comm, Error(ErrorCode::unsupported, text("this function is missing in ",
-                                                         real().path, ": use an MPI that has it")));
+  return report(
+      comm, Error(ErrorCode::unsupported,
+                  text("this function is missing in ", native().path, ": use an MPI that has it")));
 }
 
 /// Calls a function that not every MPI has; a tail call becomes a jump.
@@ -85,7 +86,7 @@ int large_or_narrowed(Function large, Narrow small, Handle comm, const LengthsOf
                         converted);
     return report(
         comm, Error(ErrorCode::unsupported, text("counts larger than an int are not supported by ",
-                                                 real().path, ", which has no _c functions")));
+                                                 native().path, ", which has no _c functions")));
   });
 }
 
@@ -115,7 +116,7 @@ int staged(Handle comm, const Add& add, const Function& function, Arguments... a
 }
 
 /// The same for a function whose last argument receives a request. If there are staging buffers,
-/// taken(native, staging) stores the program's request.
+/// taken(native_request, staging) stores the program's request.
 template <class Taken, class Add, class Function, class... Arguments>
 int request_staged(Handle comm, void* request, const Taken& taken, const Add& add,
                    const Function& function, Arguments... arguments) {
@@ -124,18 +125,19 @@ int request_staged(Handle comm, void* request, const Taken& taken, const Add& ad
     CallStaging staging;
     add(staging);
     if (staging.is_empty()) return function(arguments..., request);
-    Handle native = 0;
-    const int code = function(staging.substitute(arguments)..., static_cast<void*>(&native));
+    Handle native_request = 0;
+    const int code =
+        function(staging.substitute(arguments)..., static_cast<void*>(&native_request));
     if (code != 0) return code;
-    return taken(real().abi.at(&native, 0), std::move(staging));
+    return taken(native().abi.at(&native_request, 0), std::move(staging));
   });
 }
 
 /// A non-blocking function.
 template <class... Rest>
 int start_staged(Handle comm, void* request, const Rest&... rest) {
-  const auto taken = [&](Handle native, CallStaging staging) {
-    return start_native(comm, native, std::move(staging), request);
+  const auto taken = [&](Handle native_request, CallStaging staging) {
+    return start_native(comm, native_request, std::move(staging), request);
   };
   return request_staged(comm, request, taken, rest...);
 }
@@ -143,9 +145,9 @@ int start_staged(Handle comm, void* request, const Rest&... rest) {
 /// A function that makes a persistent request.
 template <class... Rest>
 int init_staged(Handle comm, void* request, const Rest&... rest) {
-  const auto taken = [&](Handle native, CallStaging staging) {
-    add_persistent(comm, native, std::move(staging));
-    std::memcpy(request, &native, static_cast<std::size_t>(real().abi.handle_bytes));
+  const auto taken = [&](Handle native_request, CallStaging staging) {
+    add_persistent(comm, native_request, std::move(staging));
+    std::memcpy(request, &native_request, static_cast<std::size_t>(native().abi.handle_bytes));
     return 0;
   };
   return request_staged(comm, request, taken, rest...);

@@ -56,7 +56,7 @@ struct P2PFunctions {
 #include "shims/mpi/p2p.def"
 };
 
-struct RealMpi {
+struct NativeMpi {
 #define PLAIT_MPI_FUNCTION(name, parameters) int(*name) parameters = nullptr;
 #include "shims/mpi/functions.def"
 #undef PLAIT_MPI_FUNCTION
@@ -76,14 +76,14 @@ struct RealMpi {
   std::string path;  ///< file of the library
 };
 
-extern constinit std::atomic<const RealMpi*> found_real;
+extern constinit std::atomic<const NativeMpi*> native_table;
 /// Ends the process if no MPI is loaded: an MPI function was called by mistake.
-[[gnu::cold]] const RealMpi& find_real();
+[[gnu::cold]] const NativeMpi& find_native();
 
 /// Returns the table, which the first call makes, in any thread.
-inline const RealMpi& real() {
-  const RealMpi* const found = found_real.load(std::memory_order_acquire);
-  return found != nullptr ? *found : find_real();
+inline const NativeMpi& native() {
+  const NativeMpi* const found = native_table.load(std::memory_order_acquire);
+  return found != nullptr ? *found : find_native();
 }
 
 /// Returns whether several threads may call MPI at once; true if the MPI does not say. Valid after

@@ -1,5 +1,5 @@
 // Finds the program's MPI at its first MPI call, since Python loads its MPI late.
-#include "shims/mpi/real.hpp"
+#include "shims/mpi/native_mpi.hpp"
 
 #include <dlfcn.h>
 
@@ -12,7 +12,7 @@
 
 namespace plait::mpi {
 
-constinit std::atomic<const RealMpi*> found_real{nullptr};
+constinit std::atomic<const NativeMpi*> native_table{nullptr};
 
 namespace {
 
@@ -29,7 +29,7 @@ void look_up_new(void* library, const char* name, const char* early_name, Functi
 }
 
 /// MPICH has ULFM's codes, but no function that tells which communicators are revoked.
-void look_up_ulfm(void* library, RealMpi& table) {
+void look_up_ulfm(void* library, NativeMpi& table) {
   look_up(library, "PMPIX_Comm_is_revoked", table.Comm_is_revoked);
   look_up(library, "PMPIX_Comm_get_failed", table.Comm_get_failed);
   if (table.Comm_get_failed == nullptr || table.abi.family == Family::standard) return;
@@ -38,7 +38,7 @@ void look_up_ulfm(void* library, RealMpi& table) {
   table.err_revoked = is_mpich ? 103 : 77;
 }
 
-const RealMpi* load() {
+const NativeMpi* load() {
   Loaded found = find_loaded();
   if (found.library == nullptr) {
     std::fputs(
@@ -47,7 +47,7 @@ const RealMpi* load() {
         stderr);
     std::abort();
   }
-  auto* table = new RealMpi;  // never freed: calls may come while the process ends
+  auto* table = new NativeMpi;  // never freed: calls may come while the process ends
   table->path = std::move(found.path);
   table->abi = found.abi;
 #define PLAIT_MPI_FUNCTION(name, parameters) look_up(found.library, "PMPI_" #name, table->name);
@@ -80,17 +80,17 @@ const RealMpi* load() {
 
 }  // namespace
 
-const RealMpi& find_real() {
+const NativeMpi& find_native() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (found_real.load() == nullptr) found_real.store(load());
-  return *found_real.load();
+  if (native_table.load() == nullptr) native_table.store(load());
+  return *native_table.load();
 }
 
 bool threads_may_call_at_once() {
-  const int multiple = real().abi.thread_multiple;
+  const int multiple = native().abi.thread_multiple;
   int level = multiple;
-  return real().Query_thread(&level) != 0 || level >= multiple;
+  return native().Query_thread(&level) != 0 || level >= multiple;
 }
 
 }  // namespace plait::mpi
