@@ -1,6 +1,6 @@
-"""Shared objects -> what they need and what they define: the little of ELF that `plait run` reads.
+"""Reads dependencies, symbols and symbol versions of ELF files, for `plait run` and `plait doctor`.
 
-64-bit little-endian files only, which is all that plait runs on; others count as not ELF.
+Reads 64-bit little-endian files only, since plait runs on no other machine.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ SHT_DYNSYM = 11
 
 
 def is_elf(path: str | Path) -> bool:
-    """True for a 64-bit little-endian ELF file."""
+    """Returns whether the file is 64-bit little-endian ELF."""
     with open(path, "rb") as file:
         return file.read(6) == b"\x7fELF\x02\x01"
 
 
 def _segments(data: bytes) -> list[tuple[int, int, int, int]]:
-    """(type, offset, address, bytes) of each program header."""
+    """Returns (type, file offset, address, bytes in the file) of each program header."""
     at, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
     found = []
     for number in range(count):
@@ -37,8 +37,8 @@ def _text(data: bytes, at: int) -> str:
     return data[at : data.index(b"\0", at)].decode(errors="replace")
 
 
-def _place(data: bytes, wanted: int) -> int:
-    """Where in the file lies what is loaded to an address; 0 where nothing is."""
+def _file_offset(data: bytes, wanted: int) -> int:
+    """Returns the file offset of a load address; 0 if no segment holds it."""
     for kind, offset, address, size in _segments(data):
         if kind == PT_LOAD and address <= wanted < address + size:
             return wanted - address + offset
@@ -46,7 +46,7 @@ def _place(data: bytes, wanted: int) -> int:
 
 
 def _dynamic(data: bytes) -> tuple[list[tuple[int, int]], int]:
-    """The dynamic entries and where their strings begin in the file."""
+    """Returns the dynamic entries and the file offset of their string table."""
     entries: list[tuple[int, int]] = []
     for kind, offset, _, size in _segments(data):
         if kind == PT_DYNAMIC:
@@ -54,11 +54,11 @@ def _dynamic(data: bytes) -> tuple[list[tuple[int, int]], int]:
                 struct.unpack_from("<QQ", data, at) for at in range(offset, offset + size, 16)
             ]
     strings = next((value for tag, value in entries if tag == DT_STRTAB), 0)
-    return entries, _place(data, strings)
+    return entries, _file_offset(data, strings)
 
 
 def needed(path: str | Path) -> tuple[list[str], list[str]]:
-    """(names of the objects that a file needs, folders it names for finding them)."""
+    """Returns (DT_NEEDED names, RPATH and RUNPATH folders) of a file."""
     data = Path(path).read_bytes()
     entries, strings = _dynamic(data)
     names = [_text(data, strings + value) for tag, value in entries if tag == DT_NEEDED]
@@ -71,11 +71,11 @@ def needed(path: str | Path) -> tuple[list[str], list[str]]:
 
 
 def versions_needed(path: str | Path) -> set[str]:
-    """The symbol versions that a file asks of others: GLIBC_2.34, GLIBCXX_3.4.29, ..."""
+    """Returns the symbol versions that a file requires: GLIBC_2.34, GLIBCXX_3.4.29, ..."""
     data = Path(path).read_bytes()
     entries, strings = _dynamic(data)
     values = dict(entries)
-    at = _place(data, values.get(DT_VERNEED, 0))
+    at = _file_offset(data, values.get(DT_VERNEED, 0))
     found = set()
     for _ in range(values.get(DT_VERNEEDNUM, 0)):
         _, count, _, first, after = struct.unpack_from("<HHIII", data, at)
@@ -89,7 +89,7 @@ def versions_needed(path: str | Path) -> set[str]:
 
 
 def all_needed(path: str | Path, depth: int = 4) -> Iterator[str]:
-    """What a file needs, and what that needs as far as its own folders lead."""
+    """Yields the libraries that a file needs, recursively as far as RPATH and RUNPATH lead."""
     names, folders = needed(path)
     for name in names:
         yield name
@@ -101,17 +101,17 @@ def all_needed(path: str | Path, depth: int = 4) -> Iterator[str]:
 
 
 def exported(path: str | Path) -> set[str]:
-    """Names that a shared object defines for others."""
+    """Returns the names of symbols that a shared object defines."""
     return _symbols(path)[0]
 
 
 def asked_for(path: str | Path) -> set[str]:
-    """Names that a shared object wants others to define."""
+    """Returns the names of symbols that a shared object leaves undefined."""
     return _symbols(path)[1]
 
 
 def _symbols(path: str | Path) -> tuple[set[str], set[str]]:
-    """Of its dynamic table: those it defines, and those it does not."""
+    """Returns (defined, undefined) names of the dynamic symbol table."""
     data = Path(path).read_bytes()
     table = struct.unpack_from("<Q", data, 40)[0]
     size, count = struct.unpack_from("<HH", data, 58)

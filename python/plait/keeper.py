@@ -1,9 +1,9 @@
-"""Ends the ranks of a job when what started them has ended before them.
+"""Kills the ranks of a job after their launcher has ended.
 
-A process of its own, since a launcher that is killed can do nothing more: it reads "PID START" of
-each rank from a pipe, and the pipe's end tells that the launcher has ended or closed it. Then every
-rank that still runs is ended with all processes under it, by SIGTERM and after a moment by SIGKILL.
-`Keeper` is the launcher's side. Run as a script, so that it imports nothing but what it needs.
+Runs as a separate process, so that it survives a killed launcher. It reads "PID START" of each rank
+from a pipe. The end of the pipe means that the launcher has ended or closed it. Every rank that
+still runs then gets SIGTERM, with all its child processes, and SIGKILL after GRACE_S. The launcher
+starts it by `Keeper` (launch.py), as a script that imports few modules.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import time
 from contextlib import suppress
 
 GRACE_S = 1.0  # between SIGTERM and SIGKILL
-LOOK_S = 0.5  # a process forked by the launcher may hold the pipe too; its parent then says the end
+LOOK_S = 0.5  # s between checks of the parent, since a forked process may keep the pipe open
 
 
 def started(pid: int) -> str:
-    """When a process started, which tells it from a later one of its number; "" = it is gone."""
+    """Returns the start time of a process, which guards against a reused pid; "" = none."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[19]
@@ -29,7 +29,7 @@ def started(pid: int) -> str:
 
 
 def _under(ranks: dict[int, str]) -> dict[int, str]:
-    """The ranks that still run, and all processes under them."""
+    """Returns the ranks that still run, and all their descendants."""
     found = {pid: start for pid, start in ranks.items() if started(pid) == start}
     children: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -57,7 +57,7 @@ def _end(processes: dict[int, str], number: int) -> None:
 
 def _keep() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)  # a terminal tells all of a job, this one too
+        signal.signal(number, signal.SIG_IGN)  # a terminal signals this process too
     launcher = os.getppid()
     said = b""
     while os.getppid() == launcher:

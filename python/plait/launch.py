@@ -1,8 +1,8 @@
-"""Starts the ranks of a job on this machine and collects what they say.
+"""Starts the ranks of a job on this machine and collects their output.
 
 A rank runs `python -m plait.launch MODULE:FUNCTION`, reads its task as JSON, joins the others over
-socket pairs made here (no path, no port), and writes JSON lines to a pipe. No rank outlives what
-started it, however that ends.
+socket pairs made here (no path, no port), and writes JSON lines to a pipe. No rank outlives this
+process, however it ends (keeper.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Processes started meanwhile do not hear Ctrl-C: this process does, and ends them."""
+    """Blocks Ctrl-C in processes started meanwhile. This process gets it and ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -36,7 +36,7 @@ def without_interrupts() -> Iterator[None]:
 
 
 class Keeper:
-    """A process that ends the ranks added to it once this one has ended, or has closed it."""
+    """A process that kills the added ranks once this process has ended or called close()."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -48,14 +48,14 @@ class Keeper:
         )
 
     def add(self, rank: subprocess.Popen[bytes]) -> None:
-        """A rank that has just been started and has not been waited for."""
+        """Adds a rank, just started and not yet waited for."""
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # somebody has killed the keeper
+        with suppress(BrokenPipeError):  # the keeper was killed
             self._process.stdin.write(f"{rank.pid} {started(rank.pid)}\n".encode())
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """Ends the ranks that still run."""
+        """Kills the ranks that still run."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -63,7 +63,7 @@ class Keeper:
 
 
 class RankJob:
-    """The running ranks. Iterate over `lines()`; `wait()` ends it; `kill()` in a hurry."""
+    """Running ranks of a job: iterate over `lines()`, then call `wait()`, or `kill()`."""
 
     def __init__(self, entry: str, ranks: int, task: dict[str, Any], env: dict[str, str]) -> None:
         pairs = [socket.socketpair() for _ in range(ranks - 1)]
@@ -77,7 +77,7 @@ class RankJob:
             rendezvous = f"fd:{hub}" if rank == 0 else f"fd:{fds[0]}"
             rank_env = {
                 **os.environ,
-                "PLAIT_DEVICE": "-1",  # a rank of a benchmark has a GPU where it asks for one
+                "PLAIT_DEVICE": "-1",  # benchmark ranks choose their GPU explicitly
                 **env,
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
@@ -85,13 +85,13 @@ class RankJob:
                 "LOCAL_WORLD_SIZE": str(ranks),
                 "PLAIT_RENDEZVOUS": rendezvous if ranks > 1 else "",
             }
-            # The task travels on standard input: it may be longer than an argument may be.
+            # The task goes by standard input: it may exceed the length of an argument.
             with without_interrupts():
                 process = subprocess.Popen(
                     [sys.executable, "-m", "plait.launch", entry, str(write_fd)],
                     env=rank_env,
                     stdin=subprocess.PIPE,
-                    stdout=2,  # standard output has the command's data alone
+                    stdout=2,  # standard output is for the command's data
                     pass_fds=[*fds, write_fd],
                 )
             self._keeper.add(process)
@@ -105,13 +105,14 @@ class RankJob:
             theirs.close()
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """What the ranks emit, as it comes, until all have closed the pipe."""
+        """Yields the ranks' JSON lines as they arrive, until all ranks have closed the pipe."""
         with os.fdopen(self._read_fd) as stream:
             for line in stream:
                 yield json.loads(line)
 
     def wait(self, timeout_s: float = 30.0) -> list[int]:
-        """The ranks' exit statuses; a rank still running after the time is killed (status -9)."""
+        """Returns the ranks' exit statuses; kills ranks that still run after the time (status
+        -9)."""
         statuses = []
         for process in self.processes:
             try:
@@ -123,7 +124,7 @@ class RankJob:
         return statuses
 
     def kill(self) -> None:
-        """Ends every rank at once."""
+        """Kills all ranks at once."""
         for process in self.processes:
             process.kill()
         self.wait()
@@ -138,7 +139,7 @@ def start(
 ) -> RankJob:
     """Starts `ranks` processes that each call entry ("module:function") with (task, emit).
 
-    env is added to this process's environment; `folder` is where the module lies, if not installed.
+    env: added to this process's environment; folder: of the module, if it is not installed.
     """
     path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
     return RankJob(entry, ranks, task, {"PYTHONPATH": path, **(env or {})})
@@ -150,7 +151,7 @@ def _rank_main(entry: str, write_fd: int) -> int:
     pipe: IO[str] = os.fdopen(write_fd, "w")
 
     def emit(row: dict[str, Any]) -> None:
-        # One write a line, below the pipe's atomic size, so that ranks' lines do not mix.
+        # One write a line, below PIPE_BUF, so that ranks' lines do not mix.
         pipe.write(json.dumps(row) + "\n")
         pipe.flush()
 

@@ -1,7 +1,7 @@
-"""Commands that run MPI programs, and the environment in which their MPI calls reach plait.
+"""Recognises MPI programs in commands, for `plait run`.
 
-A launcher is no MPI program: what counts is the program behind it. The drop-in finds the MPI that
-the program loads by itself, and does nothing in a process that calls none.
+Skips launchers (mpirun, srun) and looks at the program that they start. The drop-in finds the MPI
+that the program loads by itself, and does nothing in a process without MPI.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun",
 
 
 def is_launcher(word: str) -> bool:
-    """Whether a command's first word starts MPI ranks; Debian adds the MPI's name behind a dot."""
+    """Returns whether a command's first word starts MPI ranks. Debian has mpirun.openmpi etc."""
     name = Path(word).name
     return name in LAUNCHERS or name.split(".")[0] in ("mpirun", "mpiexec")
 
 
 def why(command: Sequence[str], imports: set[str]) -> str:
-    """What makes a command an MPI program; empty where it is none, or one of NCCL too."""
+    """Returns the reason why a command is an MPI program; empty if not, or if it links NCCL too."""
     if "mpi4py" in imports:
         return "mpi4py calls MPI"
     for word in command:
@@ -40,7 +40,7 @@ def why(command: Sequence[str], imports: set[str]) -> str:
 
 
 def said(environ: dict[str, str]) -> str:
-    """What the drop-in will do in such an environment."""
+    """Returns what the drop-in will serve in this environment."""
     if environ.get("PLAIT_MPI_HOST") == "1":
         return "before the MPI that it loads, for device memory and collectives on host memory"
     return "before the MPI that it loads, for device memory; for host memory, set PLAIT_MPI_HOST=1"

@@ -1,4 +1,4 @@
-"""Files that commands write: looked at before anything is measured, and errors of one form."""
+"""Output files of commands. Commands check them before measuring; all errors have one form."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def check(file: str, option: str, makes_folders: bool = False) -> None:
-    """Raises FileError where `file`, given as `option`, could not be written; empty = not asked.
+    """Raises FileError if `file`, the value of `option`, cannot be written. Empty = no file.
 
-    makes_folders: the folders above it are made where there are none.
+    makes_folders: the caller will make missing parent folders.
     """
     if not file:
         return
@@ -36,17 +36,17 @@ def check(file: str, option: str, makes_folders: bool = False) -> None:
 
 
 def check_new(file: str, option: str, force: bool) -> None:
-    """The same of a file that people edit: one that is there stays, unless `force` is set."""
+    """Checks a file that users edit: also raises FileError if it exists and `force` is false."""
     check(file, option)
     if file and Path(file).is_file() and not force:
         raise plait.FileError(
             f"{option}: wanted to write {file}, found a file of that name; take another name, or "
-            "say --force to write over it"
+            "give --force to overwrite it"
         )
 
 
 def check_picture(file: str, option: str) -> None:
-    """The same of a picture, whose ending names its format; and matplotlib must be there."""
+    """Checks a picture: also raises if its suffix is no picture format or matplotlib is missing."""
     check(file, option)
     if not file:
         return
@@ -58,7 +58,7 @@ def check_picture(file: str, option: str) -> None:
 
 
 def human_bytes(size: float) -> str:
-    """1048576 -> '1 MiB'."""
+    """Returns a size with its unit: 1048576 -> '1 MiB'."""
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.4g} {unit}"
@@ -67,7 +67,7 @@ def human_bytes(size: float) -> str:
 
 
 def write_text(file: str, text: str) -> None:
-    """Raises FileError where it cannot."""
+    """Writes a file; raises FileError on failure."""
     try:
         Path(file).write_text(text)
     except OSError as error:
@@ -77,7 +77,8 @@ def write_text(file: str, text: str) -> None:
 def write_csv(
     file: str, facts: Mapping[str, Any], fields: Sequence[str], rows: Iterable[Mapping[str, Any]]
 ) -> None:
-    """The rows' fields, empty where a row lacks one, after comment lines with what they are of."""
+    """Writes `facts` as comment lines, a header of `fields`, and the rows. Missing fields are
+    empty, floats have 3 decimals."""
     try:
         with open(file, "w", newline="") as stream:
             for name, value in facts.items():
@@ -92,7 +93,7 @@ def write_csv(
 
 
 def provenance(topology: plait.Topology) -> dict[str, Any]:
-    """Where and when something was measured."""
+    """Returns machine, driver, version and time of a measurement, for comment lines of a file."""
     now = datetime.datetime.now(datetime.timezone.utc)
     return {
         "machine": topology.name,
@@ -104,7 +105,8 @@ def provenance(topology: plait.Topology) -> dict[str, Any]:
 
 
 def load_pyplot() -> Any:
-    """matplotlib.pyplot that needs no screen; raises UnsupportedError where it is not installed."""
+    """Returns matplotlib.pyplot with a backend that needs no screen. Raises UnsupportedError if
+    matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -118,7 +120,7 @@ def load_pyplot() -> Any:
 
 
 def save(figure: Any, file: str, dpi: int) -> None:
-    """A figure into its file, and closed; FileError where it cannot be written."""
+    """Writes a figure to `file` and closes it. Raises FileError on failure."""
     try:
         figure.savefig(file, dpi=dpi)
     except OSError as error:

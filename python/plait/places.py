@@ -1,4 +1,4 @@
-"""Where what C and C++ programs need was installed: headers, libplait, CMake's and pkg-config's."""
+"""Folders of the installed headers, libplait, CMake package and pkg-config file."""
 
 from pathlib import Path
 
@@ -6,20 +6,20 @@ _PACKAGE = Path(__file__).absolute().parent
 
 
 def include() -> Path:
-    """The folder that holds plait/plait.h."""
+    """Returns the folder of plait/plait.h."""
     return _PACKAGE / "include"
 
 
 def libraries() -> Path:
-    """The folder of libplait.so."""
+    """Returns the folder of libplait.so."""
     return _PACKAGE
 
 
 def cmake() -> Path:
-    """The folder of plaitConfig.cmake."""
+    """Returns the folder of plaitConfig.cmake."""
     return _PACKAGE / "share" / "cmake" / "plait"
 
 
 def pkgconfig() -> Path:
-    """The folder of plait.pc."""
+    """Returns the folder of plait.pc."""
     return _PACKAGE / "share" / "pkgconfig"

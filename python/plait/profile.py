@@ -1,7 +1,8 @@
-"""`plait profile -- cmd`: what a program's collectives cost, from the drop-in's counters.
+"""`plait profile -- cmd`: cost of a program's collectives, from the drop-in's counters.
 
-Each process writes its counters to a folder when it ends; here they become a table, a CSV file, a
-histogram of message sizes and a trace for Perfetto. `counters()` reads them while a program runs.
+Each process writes its counters to a folder when it ends. This module turns them into a table, a
+CSV file, a histogram of message sizes and a trace for Perfetto. `counters()` reads the counters of
+the running process.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ class ProfileRow:
     """One collective at one size over one path, summed over processes. Sizes are in bytes."""
 
     collective: str
-    path: str  # nccl, mpi, plait, or the engine of plait's that did it
+    path: str  # nccl, mpi, plait, or the name of plait's engine
     size_below: int
     calls: int = 0
     bytes: int = 0
     host_us: float = 0.0  # mean a call
-    gpu_us: float = 0.0  # mean of the calls that were timed
-    share: float = 0.0  # GPU time of the slowest process over the run's time
+    gpu_us: float = 0.0  # mean of the timed calls
+    share: float = 0.0  # GPU time of the slowest process / time of the run
 
 
-# What `served` of a row says, as call_book.cpp has it: NCCL, plait, then its engines, MPI.
+# Meaning of `served` in a row (call_book.cpp): NCCL, plait, plait's engines, MPI.
 DOERS = ("nccl", "plait", *(info.name for info in plait.engines()), "mpi")
 
 
 class CounterRow(ctypes.Structure):
-    """The drop-in's own layout of a row (src/comm/call_book.hpp)."""
+    """One row of counters, in the drop-in's layout (src/comm/call_book.hpp)."""
 
     _fields_ = (
         ("name", ctypes.c_char * 32),
@@ -59,7 +60,10 @@ class CounterRow(ctypes.Structure):
 
 
 def counters() -> list[dict[str, Any]]:
-    """This process's counters now; empty where no drop-in is loaded."""
+    """Returns the counters of this process, a dict a row; empty if no drop-in is loaded.
+
+    Times are ns, sizes bytes; `by` names the path.
+    """
     found = []
     for shim in ("nccl", "mpi"):
         try:
@@ -75,13 +79,13 @@ def counters() -> list[dict[str, Any]]:
 
 
 def load(folder: str | Path) -> list[dict[str, Any]]:
-    """The processes' files, by rank."""
+    """Returns the counter files of a folder, sorted by rank."""
     pages = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("plait-*.json"))]
     return sorted(pages, key=lambda page: (page["rank"], page["pid"]))
 
 
 def table(pages: Sequence[dict[str, Any]], run_s: float) -> list[ProfileRow]:
-    """Rows, those that took the most GPU (else host) time first."""
+    """Returns rows summed over processes, most GPU time (then host time) first. run_s: seconds."""
     sums: dict[tuple[str, str, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     slowest: dict[tuple[str, str, int], float] = defaultdict(float)
     for page in pages:
@@ -107,7 +111,7 @@ def table(pages: Sequence[dict[str, Any]], run_s: float) -> list[ProfileRow]:
 
 
 def bytes_of_path(pages: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """What plait's calls sent by each path, summed over processes; NCCL does not say."""
+    """Returns the bytes of plait's calls by path, summed over processes. NCCL reports none."""
     sums: dict[str, int] = defaultdict(int)
     for page in pages:
         for path, sent in page.get("bytes_of_path", {}).items():
@@ -116,7 +120,7 @@ def bytes_of_path(pages: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def write_csv(rows: Sequence[ProfileRow], path: str | Path) -> None:
-    """All rows, a column a field."""
+    """Writes all rows, one column a field."""
     names = [field.name for field in fields(ProfileRow)]
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
@@ -125,7 +129,7 @@ def write_csv(rows: Sequence[ProfileRow], path: str | Path) -> None:
 
 
 def trace(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Chrome trace: a process a rank, a track a thread, GPU time as an argument."""
+    """Returns a Chrome trace: one process a rank, one track a thread, GPU time as an argument."""
     events: list[dict[str, Any]] = []
     for number, page in enumerate(pages):
         rank = page["rank"] if page["rank"] >= 0 else number
@@ -151,7 +155,7 @@ def trace(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def plot(rows: Sequence[ProfileRow], path: str | Path) -> None:
-    """Calls by message size, stacked by collective, and each size's share of the run's time."""
+    """Plots calls and share of the run's time by message size, stacked by collective."""
     figure, (top, bottom) = load_pyplot().subplots(2, 1, sharex=True, figsize=(8, 6))
     sizes = sorted({row.size_below for row in rows})
     for axis, field in ((top, "calls"), (bottom, "share")):
@@ -182,10 +186,10 @@ def profile(
     drop_in: str = "",
     apart: bool = False,
 ) -> tuple[int, Path, list[ProfileRow]]:
-    """Runs the command with counting on; returns its exit status, the folder and the table.
+    """Runs the command with counters on; returns (exit status, folder, rows).
 
-    apart: what it and its libraries print goes to standard error alone. MPICH prints warnings of
-    UCX to standard output.
+    out: folder for the files; empty = a new one. apart: redirects the command's standard output to
+    standard error (MPICH prints UCX's warnings to standard output).
     """
     folder = Path(out) if out else Path(tempfile.mkdtemp(prefix="plait-profile-"))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

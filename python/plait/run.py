@@ -20,7 +20,7 @@ from pathlib import Path
 from plait import elf, gpu, mpi_programs
 
 ENTRY_POINTS = ("preload", "audit", "library", "mpi")
-# What opens libnccl by name or path instead of linking it.
+# Modules that open libnccl by name or path instead of linking it.
 OPENS_BY_HANDLE = {
     "jax": "JAX looks NCCL up by handle",
     "jaxlib": "JAX looks NCCL up by handle",
@@ -44,12 +44,12 @@ class RunPlan:
 
 
 def drop_in_folder() -> Path:
-    """Where plait's own libraries lie: beside this module."""
+    """Returns the folder of plait's libraries, that of this module."""
     return Path(__file__).absolute().parent
 
 
 def has_kernels(library: Path) -> bool:
-    """Whether a drop-in was built with device code; without, it could serve nothing."""
+    """Returns whether a drop-in was built with device code; it serves nothing without."""
     try:
         return bool(ctypes.CDLL(str(library)).plait_nccl_has_kernels())
     except (OSError, AttributeError):
@@ -57,7 +57,7 @@ def has_kernels(library: Path) -> bool:
 
 
 def find_nccl(command: Sequence[str] = ()) -> Path | None:
-    """The libnccl that the command would most likely use; None where none is found."""
+    """Returns the libnccl that the command most likely uses; None if none is found."""
     if named := os.environ.get("PLAIT_NCCL_LIB"):
         return Path(named)
     for packages in package_folders(command):
@@ -81,7 +81,7 @@ def _system_folders() -> list[str]:
 
 
 def package_folders(command: Sequence[str]) -> list[Path]:
-    """site-packages of the interpreter that the command runs in, else of this one."""
+    """Returns the site-packages of the command's interpreter, else of this one."""
     interpreter = _interpreter(command)
     prefixes = [interpreter.parent.parent] if interpreter else []
     found = [path for prefix in prefixes for path in prefix.glob("lib/python3*/site-packages")]
@@ -89,7 +89,7 @@ def package_folders(command: Sequence[str]) -> list[Path]:
 
 
 def _interpreter(command: Sequence[str]) -> Path | None:
-    """The Python that a command ends up in: itself, or what its first line names."""
+    """Returns the Python that runs a command: the command itself or the one in its #! line."""
     program = shutil.which(command[0]) if command else None
     if program is None:
         return None
@@ -102,7 +102,7 @@ def _interpreter(command: Sequence[str]) -> Path | None:
 
 
 def imported(command: Sequence[str]) -> set[str]:
-    """Top-level modules that a Python command names: its script's imports, and `-m` modules."""
+    """Returns top-level modules of a Python command: its script's imports and `-m` modules."""
     names = set()
     for number, word in enumerate(command):
         if word == "-m" and number + 1 < len(command):
@@ -140,7 +140,7 @@ def plan(
     drop_in: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> RunPlan:
-    """What `plait run` does with a command. drop_in: another library than plait's own."""
+    """Returns how `plait run` runs a command. drop_in: a library in place of plait's own."""
     env = dict(environ)
     why = "as asked"
     if not via:
@@ -186,14 +186,14 @@ def _before(path: Path, rest: str | None) -> str:
 
 
 def run(command: Sequence[str], via: str = "", drop_in: str = "") -> None:
-    """Says in one line what it does, then becomes the command; returns only where that fails."""
+    """Prints one line and executes the command in this process (execvp). Raises OSError."""
     chosen = plan(command, via, drop_in)
     print(f"plait: {chosen.said}", file=sys.stderr, flush=True)
     os.execvpe(command[0], list(command), chosen.env)
 
 
 def nccl_version(library: Path) -> int:
-    """ncclGetVersion of a file; 0 where it cannot be asked."""
+    """Returns the version of a libnccl; 0 if the file cannot be loaded."""
     try:
         number = ctypes.c_int()
         if ctypes.CDLL(str(library)).ncclGetVersion(ctypes.byref(number)) == 0:

@@ -1,8 +1,8 @@
-"""`plait run --bitwise -- cmd`: what it sets, who then sums, and what was served in the end.
+"""`plait run --bitwise -- cmd`: environment, messages and final report.
 
-Sums of NCCL calls are plait's in rank order, or errors (PLAIT_BITWISE_STRICT). What a program sums
-by kernels of its own never reaches NCCL: serving programs are told here to leave such sums, by
-their own switches or by plait's plug-ins (docs/same_bits.md).
+plait runs every sum of an NCCL call in rank order, or the call fails (PLAIT_BITWISE_STRICT). Sums
+by kernels of the program itself never reach NCCL. For vLLM, SGLang and TensorRT-LLM this module
+turns such kernels off by their own switches or by plait's plug-ins (docs/same_bits.md).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 
 @dataclass
 class KnownProgram:
-    """A program with sums of its own: variables for the same bits, and what to say of it."""
+    """A program that has sum kernels of its own: variables that turn them off, and messages."""
 
     name: str = ""
     env: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
-    advice: str = ""  # what to do where its sums would not be plait's
+    advice: str = ""  # what to do if plait does not get its sums
 
 
 def program_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> KnownProgram:
-    """What is known of the command's program; nothing for most."""
+    """Returns what plait knows of the command's program; empty for most programs."""
     names = run.imported(command) | {Path(word).name for word in command[:1]}
     known = {"vllm": _vllm, "sglang": _sglang, "trtllm-serve": _tensorrt_llm}
     known |= {"tensorrt_llm": _tensorrt_llm}
@@ -49,7 +49,7 @@ def program_of(command: Sequence[str], environ: Mapping[str, str] = os.environ) 
 
 
 def version_of(package: str, command: Sequence[str]) -> str:
-    """As installed beside the command's Python; empty where it is not."""
+    """Returns the version of a package in the command's Python; empty if not installed."""
     for folder in run.package_folders(command):
         for found in folder.glob(f"{package}-*.dist-info"):
             if match := re.fullmatch(rf"{package}-(.+)\.dist-info", found.name):
@@ -114,18 +114,19 @@ def plan(
     drop_in: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[run.RunPlan, list[str]]:
-    """(what to run the command with, what to say); UnsupportedError where sums could be NCCL's."""
+    """Returns (how to run the command, messages). Raises UnsupportedError if NCCL could get
+    sums."""
     if environ.get("PLAIT_DISABLE") == "1":
         raise plait.UnsupportedError(
-            "--bitwise: wanted plait at work, found PLAIT_DISABLE=1; unset it"
+            "--bitwise: PLAIT_DISABLE=1 turns plait off; unset it"
         )
     program = program_of(command, environ)
     chosen = run.plan(command, via, drop_in, {**environ, **program.env, **STRICT})
     if chosen.via == "mpi":
         raise plait.UnsupportedError(
-            "--bitwise: wanted a program of NCCL's or of plait's own communicators, found one of "
-            "MPI, where some reductions stay the MPI's; PLAIT_MPI_HOST=1 PLAIT_BITWISE=1 serves "
-            "those that docs/mpi.md names"
+            "--bitwise: wanted a program that calls NCCL or plait, found an MPI program, some of "
+            "whose reductions stay with the MPI; PLAIT_MPI_HOST=1 PLAIT_BITWISE=1 serves those "
+            "that docs/mpi.md lists"
         )
     if not chosen.via and not (reason := gpu.why_none()):
         raise plait.UnsupportedError(
@@ -161,7 +162,7 @@ def execute(command: Sequence[str], via: str = "", drop_in: str = "") -> int:
 
 
 def _wait_for(child: subprocess.Popen[bytes]) -> int:
-    """Its status as a shell has it. Ctrl-C reaches the child by itself, from the terminal."""
+    """Returns the child's status as a shell does. Ctrl-C reaches the child from the terminal."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: child.send_signal(received))
@@ -170,10 +171,10 @@ def _wait_for(child: subprocess.Popen[bytes]) -> int:
 
 
 def served(folder: str | Path) -> list[str]:
-    """What the processes' counters say: sums, then what only moves."""
+    """Returns lines on the calls that plait and NCCL served, from the processes' counters."""
     pages = profile.load(folder)
     if not pages:
-        return ["no process of it made a call of NCCL, or all were killed before they could say so"]
+        return ["no process made a call of NCCL, or all were killed before they wrote their counters"]
     calls: dict[tuple[bool, bool], int] = defaultdict(int)
     sizes: dict[tuple[bool, bool], int] = defaultdict(int)
     for page in pages:

@@ -103,7 +103,7 @@ def test_a_machine_that_is_there_is_not_written_over(option, tmp_path):
     assert (done.returncode, done.stdout) == (1, ""), done
     assert done.stderr == (
         f"plait: {option}: wanted to write {file}, found a file of that name; take another name, "
-        "or say --force to write over it\n"
+        "or give --force to overwrite it\n"
     )
     assert file.read_text() == "edited by hand"
     done = plait_command("topo", *machine, option, str(file), "--force")

@@ -1,4 +1,4 @@
-"""`plait doctor`: what this machine has, what is missing, what to do about it."""
+"""`plait doctor`: checks what this machine has, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from plait.commands.run import program
 
 DRIVER = "libcuda.so.1"
 NCCL_CONF = Path("/etc/nccl.conf")
-SMI_S = 30.0  # a driver that hangs keeps nvidia-smi for ever
+SMI_S = 30.0  # nvidia-smi blocks for ever on a hanging driver
 
 
 @dataclass(frozen=True)
 class Check:
-    """One finding. state: ok, missing (works without) or broken (must be mended)."""
+    """One finding. state: ok, missing (plait works without) or broken (must be fixed)."""
 
     what: str
     state: str
@@ -67,12 +67,13 @@ def _topology() -> Check:
 
 
 def _variables() -> Check:
-    """What a communicator of one rank says of them; machine and masks have a check of their own."""
+    """Makes a communicator of one rank, which reads the variables. Topology and masks are checked
+    by _topology()."""
     what = "PLAIT_* variables"
     try:
         plait.Communicator(0, 1, topology="local-cpu", masks=["relay:cpu0"])
     except plait.Error as error:
-        return Check(what, "broken", str(error), "unset it or correct it, then ask again")
+        return Check(what, "broken", str(error), "unset it or correct it, then run this again")
     given = [f"{name}={value}" for name, value in sorted(os.environ.items()) if value]
     return Check(what, "ok", ", ".join(one for one in given if one.startswith("PLAIT_")) or "none")
 
@@ -92,11 +93,11 @@ def _memory() -> Check:
         if error.errno == errno.EFBIG:
             advice = "raise the limit of the size of files: ulimit -f unlimited"
         return Check(what, "broken", f"{call}: {error.strerror}", advice)
-    return Check(what, "ok", "64 MiB of memfd allocated and given back")
+    return Check(what, "ok", "64 MiB of memfd allocated and freed")
 
 
 def _runtime_folder() -> Check:
-    """The one that communicators made now would meet in."""
+    """Checks the rendezvous folder of new communicators."""
     what = "rendezvous folder"
     chosen, why_not_runtime = plait._core.chosen_rendezvous_folder()
     folder = Path(chosen)
@@ -122,7 +123,7 @@ _PROFILE = "let the container's seccomp profile allow {} (docs/containers.md)"
 
 
 def _pidfd() -> Check:
-    """By it a rank notices at once that another has ended."""
+    """Checks pidfd_open, by which a rank notices at once that another has ended."""
     what = "pidfd_open"
     try:
         os.close(os.pidfd_open(os.getpid()))
@@ -133,7 +134,7 @@ def _pidfd() -> Check:
 
 
 def _vm_read() -> Check:
-    """By it large messages of the torch backend are copied once, and outputs are checked."""
+    """Checks process_vm_readv, for rendezvous of the torch backend and checks of outputs."""
     what = "process_vm_readv"
     byte = ctypes.create_string_buffer(b"p")
     piece = (ctypes.c_void_p * 2)(ctypes.addressof(byte), 1)  # struct iovec
@@ -149,7 +150,7 @@ _ARENA = 64 << 20  # bytes
 
 
 def _limits() -> Check:
-    """Those of this process that a job on one host meets first."""
+    """Checks the resource limits that a job on one host reaches first."""
     what = "limits"
     size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -175,7 +176,7 @@ def _launcher(name: str) -> Check:
 
 
 def _gpus() -> Check:
-    """Those that calls can use, beside those that are there."""
+    """Compares the GPUs that the driver shows with those that nvidia-smi lists."""
     count, (listed, said) = gpu.count(), _listed_by_smi()
     if count == 0:
         advice = "CPU ranks work; GPU ranks need a driver and GPUs it may use"
@@ -186,7 +187,7 @@ def _gpus() -> Check:
 
 
 def _listed_by_smi() -> tuple[int, str]:
-    """How many nvidia-smi lists, in words too."""
+    """Returns the number of GPUs that nvidia-smi lists, and a sentence."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return 0, "no nvidia-smi"
@@ -202,7 +203,7 @@ def _listed_by_smi() -> tuple[int, str]:
 
 
 def _device_code() -> Check:
-    """Of the drop-in, which is made with the library and tells what both have."""
+    """Checks for device code in the drop-in, which has the same as the library."""
     if run.has_kernels(run.drop_in_folder() / "libplait_nccl.so"):
         return Check("device code", "ok", "built in")
     advice = "for GPU ranks install plait again with nvcc on PATH (docs/nccl.md)"
@@ -210,7 +211,7 @@ def _device_code() -> Check:
 
 
 def _nccl() -> Check:
-    """As --against finds it, and `plait run` where that differs."""
+    """Finds NCCL as --against does, and as `plait run` does if that differs."""
     try:
         path = nccl.library_path()
     except plait.FileError as error:
@@ -229,13 +230,13 @@ def _nccl() -> Check:
 
 
 def _nccl_files() -> list[Path]:
-    """Where NCCL looks for settings, those that count most first."""
+    """Returns NCCL's configuration files, highest precedence first."""
     own = os.environ.get("NCCL_CONF_FILE")
     return [Path(own) if own else Path.home() / ".nccl.conf", NCCL_CONF]
 
 
 def _nccl_settings() -> Check:
-    """NCCL_* of the environment and of files, and which of two counts."""
+    """Lists NCCL_* of the environment and of files, and which of two is in effect."""
     given = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
     named = given.pop("NCCL_CONF_FILE", "")
     from_where = dict.fromkeys(given, "environment")
@@ -262,7 +263,7 @@ def _nccl_settings() -> Check:
 
 
 def _tuning() -> Check:
-    """The tables that communicators made now would read."""
+    """Checks the tuning tables that new communicators read."""
     what, named = "tuning table", os.environ.get("PLAIT_TUNING", "")
     if named == "none":
         return Check(what, "ok", "none, as PLAIT_TUNING says")
@@ -283,7 +284,7 @@ def _tuning() -> Check:
 
 
 def _existing(fingerprint: str, most_ranks: int) -> list[str]:
-    """Tables in the cache folder for this machine, one for each number of ranks."""
+    """Returns the existing tables of this machine, at most one for each number of ranks."""
     names = [plait._core.tuning_file(fingerprint, ranks) for ranks in range(2, most_ranks + 1)]
     return [name for name in names if name and Path(name).exists()]
 
@@ -297,7 +298,7 @@ def _nics() -> Check:
 
 
 def examine_nodes() -> list[Check]:
-    """What is between the launcher's ranks; all of them together."""
+    """Checks the transport between the launcher's ranks. Collective."""
     try:
         comm = between.join()
         nodes = between.nodes_of(comm)
@@ -316,7 +317,7 @@ def examine_nodes() -> list[Check]:
 
 
 def examine() -> list[Check]:
-    """Every check, in the order in which a newcomer should read them."""
+    """Returns all checks, in reading order."""
     return [
         _processor(),
         _memory(),
@@ -341,7 +342,7 @@ def examine() -> list[Check]:
 
 
 def examine_command(command: Sequence[str]) -> list[Check]:
-    """`plait doctor -- cmd`: what stands between this command's NCCL or MPI calls and plait."""
+    """Checks whether plait can serve a command's NCCL or MPI calls (`plait doctor -- cmd`)."""
     program = shutil.which(command[0]) if command else None
     if program is None:
         return [Check("program", "broken", f"no {command[0]} on PATH", "check the spelling")]
@@ -368,7 +369,7 @@ def examine_command(command: Sequence[str]) -> list[Check]:
         checks.append(Check("GPUs", "missing", reason, advice))
     nccl = run.find_nccl(command)
     if nccl is None:
-        advice = "programs that bring their own are served all the same"
+        advice = "programs with an NCCL of their own are served too"
         return [*checks, Check("NCCL", "missing", f"no {run.NAME} found", advice)]
     version = run.nccl_version(nccl)
     major = version // 10000 if version >= 10000 else version // 1000
@@ -384,12 +385,12 @@ def examine_command(command: Sequence[str]) -> list[Check]:
 
 
 def _under_mpi() -> list[Check]:
-    """The drop-in under MPI, and whether it is told to serve."""
+    """Checks the drop-in under MPI and PLAIT_MPI_HOST."""
     library = run.drop_in_folder() / mpi_programs.LIBRARY
     there = library.exists()
     advice = "" if there else "install plait with its drop-ins: pip install ."
-    told = os.environ.get("PLAIT_MPI_HOST") == "1"
-    # By the device nodes, as the drop-in looks for them: it asks no driver.
+    is_on = os.environ.get("PLAIT_MPI_HOST") == "1"
+    # Looks for device nodes, as the drop-in does, without loading a driver.
     has_gpus = any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
     alone = (
         "collectives on device memory alone are served" if has_gpus else "all calls are forwarded"
@@ -398,9 +399,9 @@ def _under_mpi() -> list[Check]:
         Check("drop-in", "ok" if there else "missing", str(library), advice),
         Check(
             "host memory",
-            "ok" if told else "missing",
-            f"PLAIT_MPI_HOST is {'1' if told else 'not 1'}",
-            "" if told else f"{alone}; PLAIT_MPI_HOST=1 serves those on host memory (docs/mpi.md)",
+            "ok" if is_on else "missing",
+            f"PLAIT_MPI_HOST is {'1' if is_on else 'not 1'}",
+            "" if is_on else f"{alone}; PLAIT_MPI_HOST=1 serves those on host memory (docs/mpi.md)",
         ),
     ]
 
