@@ -62,7 +62,7 @@ class GpuBackend:
     def __init__(self, task: dict[str, Any]) -> None:
         budget = SM_BUDGET if task["section"] == "slots" else 0
         whole = {"topology": "", "masks": [], "sm_budget": budget, "against": task["against"]}
-        whole["beside_computing"] = task["beside_computing"]
+        whole["overlap_compute"] = task["overlap_compute"]
         self.bay = BenchRank(whole, 0, row_budget_s=ROW_S)
         self.comm, self.nccl = self.bay.comm, self.bay.nccl
         self.on: HostArrays = TorchArrays(f"cuda:{self.bay.device}")
@@ -283,7 +283,9 @@ def arguments() -> argparse.Namespace:
     chosen_rows = parser.add_mutually_exclusive_group(required=True)
     chosen_rows.add_argument("--section", choices=SECTIONS)
     chosen_rows.add_argument("--trials", type=Path, metavar="FILE")
-    parser.add_argument("--beside-computing", action="store_true", help="leaving SMs to others")
+    parser.add_argument(
+        "--overlap-compute", "--beside-computing", action="store_true", help="leave SMs to others"
+    )
     parser.add_argument("--budget-s", type=float, default=120.0)
     parser.add_argument("--most-mib", type=int, default=4096)
     parser.add_argument("--without-nccl", action="store_true")
@@ -306,7 +308,7 @@ def main() -> int:
     task = {
         "section": section,
         "trials": trials,
-        "beside_computing": given.beside_computing,
+        "overlap_compute": given.overlap_compute,
         "host": given.host,
         "against": "" if alone else "nccl",
         "budget_s": given.budget_s,

@@ -63,7 +63,8 @@ void bind_options(nb::module_& module) {
       .def_rw("deadline_s", &CommunicatorOptions::deadline_s)
       .def_rw("device", &CommunicatorOptions::device)
       .def_rw("sm_budget", &CommunicatorOptions::sm_budget)
-      .def_rw("beside_computing", &CommunicatorOptions::beside_computing)
+      .def_rw("overlap_compute", &CommunicatorOptions::overlap_compute)
+      .def_rw("beside_computing", &CommunicatorOptions::overlap_compute)  // former name
       .def_rw("bitwise", &CommunicatorOptions::bitwise)
       .def_rw("graph_mixing", &CommunicatorOptions::graph_mixing);
   module.def("options_from_environment", &options_from_environment);

@@ -32,9 +32,9 @@ std::vector<std::pair<std::string, std::string>> refusals(const Request& request
 
 /// As ranks on H200s would run it.
 Plan engine_plan(const Topology& topology, const Request& request, const std::string& name,
-                 const std::map<std::string, std::int64_t>& params, bool beside_computing,
+                 const std::map<std::string, std::int64_t>& params, bool overlap_compute,
                  std::uint64_t memory, unsigned sm_budget) {
-  const cuda::Group group = cuda::usual_group(request.ranks, beside_computing, memory, sm_budget);
+  const cuda::Group group = cuda::usual_group(request.ranks, overlap_compute, memory, sm_budget);
   const cuda::Selector selector(group, {}, true);
   const cuda::EngineChoice choice = selector.best(request, {name, params}).value();
   return cuda::plan_of(*choice.engine, topology, checked(request, topology), choice.tuning, group);
@@ -64,9 +64,8 @@ void bind_engines(nb::module_& module) {
   module.def("engine_params", &cuda::params, "The parameters that engines take.");
   module.def(
       "engine_plan", &engine_plan, nb::arg("topology"), nb::arg("request"), nb::arg("engine"),
-      nb::arg("params") = std::map<std::string, std::int64_t>{},
-      nb::arg("beside_computing") = false, nb::arg("memory") = 0, nb::arg("sm_budget") = 0,
-      nb::call_guard<nb::gil_scoped_release>(),
+      nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("overlap_compute") = false,
+      nb::arg("memory") = 0, nb::arg("sm_budget") = 0, nb::call_guard<nb::gil_scoped_release>(),
       "What all ranks do in a call by an engine, as ranks on H200s would with so much device "
       "memory; no lanes where it states none (tiled).");
   nb::class_<WhatRuns>(module, "WhatRuns", "What ranks on GPUs run for a request.")

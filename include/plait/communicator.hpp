@@ -53,7 +53,7 @@ struct CommunicatorOptions {
   double deadline_s = 5.0;  ///< how long it waits inside a call, once all have entered it
   int device = kNoDevice;   ///< CUDA ordinal of this rank's GPU, for enqueue()
   int sm_budget = 0;  ///< most blocks of a call on a GPU, to leave SMs to others; 0 = the fastest
-  bool beside_computing = false;  ///< large calls leave SMs to others, as under NCCL
+  bool overlap_compute = false;  ///< large calls leave SMs to others, as under NCCL
   /// Captured calls on GPUs keep their order beside eager ones and other graphs, by the order in
   /// which the host launches them; false = graphs hold kernels and copies alone (conditional nodes
   /// want it so), and a graph and other calls must not run at once.

@@ -39,6 +39,13 @@ typedef enum {
   plaitRedOp_count
 } plaitRedOp_t;
 
+/* Anonymous unions are an extension of C99. */
+#if defined(__GNUC__) && !defined(__cplusplus)
+#define PLAIT_ANONYMOUS __extension__
+#else
+#define PLAIT_ANONYMOUS
+#endif
+
 /* How a communicator is made. Fill with plaitOptionsDefault first; `size` lets the struct grow: a
  * program built before a field was there is served with that field's default, and has no more
  * written than it has room for. Strings are read during the call only; NULL is as good as "". */
@@ -53,7 +60,10 @@ typedef struct {
   double deadline_s;      /* how long to wait inside a call */
   int device;             /* CUDA ordinal of this rank's GPU; -1 = none, -2 = by the launcher */
   int sm_budget;          /* most blocks of a call on the GPU; 0 = the fastest */
-  int beside_computing;   /* not 0: large calls leave SMs to others, as under NCCL */
+  PLAIT_ANONYMOUS union {
+    int overlap_compute;  /* not 0: large calls leave SMs to computation, as under NCCL */
+    int beside_computing; /* the former name of overlap_compute */
+  };
   int graph_mixing; /* not 0: graphs keep their order beside other calls (docs/devices.md) */
 } plaitOptions_t;
 

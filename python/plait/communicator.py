@@ -81,7 +81,8 @@ class Communicator:
     ends such a wait within a second, and the communicator with it. device: CUDA ordinal of this
     rank's GPU, -1 = none; with neither rank nor ranks given, the launcher's local rank where every
     rank has a GPU. sm_budget: most blocks of a call there, 0 = as many as are fastest.
-    beside_computing: large calls leave multiprocessors to what computes beside them, as under NCCL.
+    overlap_compute: large calls leave multiprocessors to computation, as under NCCL
+    (beside_computing is its former name).
     graph_mixing: captured calls keep their order beside other graphs and eager calls (on unless
     False). bitwise: only plans that sum in rank order, as PLAIT_BITWISE=1. Raises on
     every rank alike.
@@ -100,6 +101,7 @@ class Communicator:
         deadline_s: float | None = None,
         device: int | None = None,
         sm_budget: int | None = None,
+        overlap_compute: bool | None = None,
         beside_computing: bool | None = None,
         graph_mixing: bool | None = None,
         bitwise: bool | None = None,
@@ -108,6 +110,8 @@ class Communicator:
             options = _core.options_from_environment()
         else:
             options = _core.CommunicatorOptions()
+        if beside_computing is not None and overlap_compute is None:
+            overlap_compute = beside_computing
         given = {
             "rank": rank,
             "ranks": ranks,
@@ -119,7 +123,7 @@ class Communicator:
             "deadline_s": deadline_s,
             "device": device,
             "sm_budget": sm_budget,
-            "beside_computing": beside_computing,
+            "overlap_compute": overlap_compute,
             "graph_mixing": graph_mixing,
             "bitwise": bitwise,
         }

@@ -187,7 +187,7 @@ GpuCallsOptions engine_options(const CommState& state, const Nodes& nodes,
   rank.wait_s = env.has("PLAIT_ARRIVE_S") ? env.arrive_s : kForEver;
   rank.most_blocks = agreed.most_blocks;
   // Applications compute beside large calls, and have several communicators.
-  rank.beside_computing = agreed.most_blocks == 0;
+  rank.overlap_compute = agreed.most_blocks == 0;
   rank.orders_calls = false;  // StreamOrder does, NCCL's calls among them
   if (env.has("PLAIT_DEVICE_MEMORY")) rank.memory.budget_bytes = env.device_memory;
   rank.memory.floats_only = !env.bitwise;

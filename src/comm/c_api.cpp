@@ -138,11 +138,11 @@ plaitResult_t call_pair(plaitComm_t comm, void* stream, Way way, const void* inp
 }
 
 constexpr std::size_t kSizeBeforeGpus = offsetof(plaitOptions_t, device);
-constexpr std::size_t kSizeBeforeBesideComputing = offsetof(plaitOptions_t, beside_computing);
+constexpr std::size_t kSizeBeforeOverlapCompute = offsetof(plaitOptions_t, overlap_compute);
 
 void check_size(std::size_t size) {
   if (size != sizeof(plaitOptions_t) && size != kSizeBeforeGpus &&
-      size != kSizeBeforeBesideComputing)
+      size != kSizeBeforeOverlapCompute)
     throw Error(ErrorCode::invalid_argument,
                 text("options: wanted size ", sizeof(plaitOptions_t), ", found ", size,
                      "; call plaitOptionsDefault(options, sizeof *options) first"));
@@ -162,8 +162,8 @@ CommunicatorOptions options_of(const plaitOptions_t& given) {
     options.device = given.device;
     options.sm_budget = given.sm_budget;
   }
-  if (given.size > kSizeBeforeBesideComputing) {
-    options.beside_computing = given.beside_computing != 0;
+  if (given.size > kSizeBeforeOverlapCompute) {
+    options.overlap_compute = given.overlap_compute != 0;
     options.graph_mixing = given.graph_mixing != 0;
   }
   return options;
@@ -213,7 +213,7 @@ plaitResult_t plaitOptionsDefault(plaitOptions_t* options, size_t size) {
                               .deadline_s = usual.deadline_s,
                               .device = usual.device,
                               .sm_budget = usual.sm_budget,
-                              .beside_computing = usual.beside_computing ? 1 : 0,
+                              .overlap_compute = usual.overlap_compute ? 1 : 0,
                               .graph_mixing = usual.graph_mixing ? 1 : 0};
     std::memcpy(wanted(options, "options"), &made, size);
   });

@@ -14,7 +14,7 @@ namespace {
 void check_calls(const Topology& topology, int ranks, unsigned seed, Order order) {
   FakeEngines engines;
   Group group = tiny_group(ranks);
-  group.beside_computing = seed % 2 == 0;         // engines move within a GPU, too
+  group.overlap_compute = seed % 2 == 0;          // engines move within a GPU, too
   if (seed % 5 == 4) group.sizes.tile_bytes = 0;  // nothing to borrow
   Ranks all(engines, group);
   std::vector<Call> calls = calls_of(topology, ranks, seed, order != Order::one_branch);

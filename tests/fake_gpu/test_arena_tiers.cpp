@@ -39,7 +39,7 @@ CudaRankOptions drop_in(int ranks) {
   CudaRankOptions options = library(ranks);
   options.memory.plans = options.memory.pairs = false;
   options.memory.floats_only = true;
-  options.beside_computing = true;
+  options.overlap_compute = true;
   options.messages = cuda::messages_beat_nccl(ranks, 0);
   options.orders_calls = false;
   return options;
@@ -113,7 +113,7 @@ TEST_CASE("little is taken at first, the rest with the first large call, and all
   for (const int ranks : {2, 3, 4, 8})
     for (const CudaRankOptions& options : {library(ranks), drop_in(ranks)}) {
       CAPTURE(ranks);
-      CAPTURE(options.beside_computing);
+      CAPTURE(options.overlap_compute);
       REQUIRE(taken() == 0);
       {
         Growing one(options);

@@ -24,7 +24,7 @@ TEST_CASE("copies to peers are one call of the driver's, but in captures") {
   queue.copy_all(stream, copies);
   REQUIRE(fake_cuda().batches.size() == 1);
   CHECK(fake_cuda().batches[0].bytes == std::vector<std::size_t>{1, 1});
-  CHECK(fake_cuda().batches[0].flags == kCopyBesideComputing);
+  CHECK(fake_cuda().batches[0].flags == kCopyOverlapCompute);
   CHECK(fake_cuda().batches[0].source_order == kSourceInStreamOrder);
   queue.copy_all(stream, {{at, at + (2 << 20), 2 << 20}});
   REQUIRE(fake_cuda().batches.size() == 2);

@@ -41,7 +41,7 @@ GpuCallsOptions drop_in() {
   GpuCallsOptions options;
   options.beats_nccl = true;
   options.rank.proves_paths = false;  // no kernel runs here
-  options.rank.beside_computing = true;
+  options.rank.overlap_compute = true;
   options.rank.orders_calls = false;
   options.rank.large_arena_wait_s = 30;
   options.rank.memory.floats_only = true;
@@ -296,7 +296,7 @@ void require_counted(const GpuCalls& calls, std::uint64_t by_tiles, std::uint64_
 
 TEST_CASE("long all_reduces of four ranks go another way in a graph") {
   GpuCallsOptions options = drop_in();
-  options.beats_nccl = options.rank.beside_computing = false;
+  options.beats_nccl = options.rank.overlap_compute = false;
   options.checks = load_topology("hgx-h200");
   constexpr int kFour = 4;
   const Request large = all_reduce(512 * kMib, kFour), shorter = all_reduce(128 * kMib, kFour);
@@ -367,7 +367,7 @@ TEST_CASE("on GPUs that were not measured a plan serves what it does faster by p
   a100.gpu.shared_bytes = 163 << 10;
   a100.gpu.made_for = 80;
   GpuCallsOptions options = drop_in();
-  options.beats_nccl = options.rank.beside_computing = false;
+  options.beats_nccl = options.rank.overlap_compute = false;
   options.rank.memory.plans = true;
   options.checks = load_topology("narval");
   constexpr int kFour = 4;

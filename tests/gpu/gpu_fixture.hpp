@@ -89,9 +89,9 @@ inline std::byte* shared_rings(int ranks) {
 class GpuFixture {
  public:
   /// words: for ranks that agree on a share of large calls through host memory, whose inbox is then
-  /// large enough for one. beside_computing: as under NCCL.
+  /// large enough for one. overlap_compute: as under NCCL.
   GpuFixture(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
-             AgreedNumber::NumberPage* words = nullptr, bool beside_computing = false)
+             AgreedNumber::NumberPage* words = nullptr, bool overlap_compute = false)
       : board(shared), rank(my_rank) {
     CudaRankOptions options;
     const int gpus = device_count(), ranks_a_gpu = (board->ranks + gpus - 1) / gpus;
@@ -110,7 +110,7 @@ class GpuFixture {
     options.sizes.copy_slots_bytes =
         words == nullptr ? rotation_slots(board->ranks) << 20 : kLeastSharingInbox;
     options.share_page = words;
-    options.beside_computing = beside_computing;
+    options.overlap_compute = overlap_compute;
     options.messages = true;
     std::byte* const behind = rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes;
     options.host_words = reinterpret_cast<HostWords*>(behind);

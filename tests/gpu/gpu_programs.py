@@ -491,7 +491,7 @@ class COptions(ctypes.Structure):
         ("deadline_s", ctypes.c_double),
         ("device", ctypes.c_int),
         ("sm_budget", ctypes.c_int),
-        ("beside_computing", ctypes.c_int),
+        ("overlap_compute", ctypes.c_int),
         ("graph_mixing", ctypes.c_int),
     )
 

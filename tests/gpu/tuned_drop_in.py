@@ -40,7 +40,7 @@ FLOAT_BYTES = 4
 def table(ranks: int) -> dict[str, Any]:
     """ROWS as `plait tune` writes them, for fp32."""
     facts = {"machine": "made up", "fingerprint": "", "gpu": "", "cuda_driver": 0, "nccl": ""}
-    common = {"setting": "beside_computing", "type": "fp32", "ranks": ranks, "blocks": 0}
+    common = {"setting": "overlap_compute", "type": "fp32", "ranks": ranks, "blocks": 0}
     names = ("collective", "max_bytes", "kernel", "us", "nccl_us")
     rows = [common | dict(zip(names, row, strict=True)) for row in ROWS]
     return {"schema": "plait.tuning/3", **facts, "plait": "", "date": "", "rows": rows}

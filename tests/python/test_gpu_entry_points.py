@@ -76,6 +76,16 @@ def test_a_communicator_without_a_gpu():
         plait.Communicator(0, 1, sm_budget=-1)
 
 
+def test_overlap_compute_keeps_its_former_name(monkeypatch):
+    options = _core.CommunicatorOptions()
+    options.beside_computing = True
+    assert options.overlap_compute
+    monkeypatch.setattr(_core, "CommunicatorOptions", lambda: options)
+    options.overlap_compute = False
+    plait.Communicator(0, 1, beside_computing=True)
+    assert options.overlap_compute
+
+
 def test_scalars_of_all_ranks():
     comm = plait.Communicator(0, 1)
     ones = np.ones(3, np.float32)
@@ -337,11 +347,11 @@ def test_tuned_neighbours_become_one_row():
         ("one_shot", False): ("one_shot", "hop", "copy_exchange", "tiled"),
     }
     for (untuned, nccl_is_slower), kernels in by_what.items():
-        found = tune.candidates(large, "beside_computing", untuned, nccl_is_slower)
+        found = tune.candidates(large, "overlap_compute", untuned, nccl_is_slower)
         assert found == [(kernel, 0) for kernel in kernels]
     # Of more than two ranks hop takes all multiprocessors.
     of_four = plait.Request("all_gather", 16 << 20, "fp32", "sum", 4)
-    found = tune.candidates(of_four, "beside_computing", "tiled", True)
+    found = tune.candidates(of_four, "overlap_compute", "tiled", True)
     assert found == [("copy_ring", 0), ("tiled", 0)]
     before = {("one_shot", 0): 21.0, ("tiled", 0): 30.0, ("tiled", 16): 19.0, ("tiled", 48): 10.0}
     found = [*before, ("two_shot", 0)]
@@ -350,7 +360,7 @@ def test_tuned_neighbours_become_one_row():
     before["tiled", 16] = float("inf")
     assert tune.worth_it(found, before) == [found[1], found[3], found[4]]
     _core.check_tuning(json.dumps(content))
-    assert not tune.requests(2, ["send_recv"], "beside_computing")
+    assert not tune.requests(2, ["send_recv"], "overlap_compute")
     assert tune.requests(2, ["send_recv"], "alone")
 
 
@@ -399,15 +409,15 @@ def test_rows_where_nccl_is_faster_stay_apart():
         tuned(16384, "hop", 5.0, 0, 6.0),
         tuned(65536, "tiled", 7.0, 0, 9.0),
     ]
-    rows = [row | {"setting": "beside_computing"} for row in rows]
+    rows = [row | {"setting": "overlap_compute"} for row in rows]
     alone = [tuned(1024, "hop"), tuned(4096, "hop", 4.0)]
     kept = tune.table(FACTS, [*alone, *rows])["rows"]
     found = [(row["setting"], row["max_bytes"], row["us"], row["nccl_us"]) for row in kept]
     assert found == [
-        ("beside_computing", 1024, 3.0, 5.0),  # between the two NCCL may be ahead
-        ("beside_computing", 16383, 4.0, 4.02),
-        ("beside_computing", 32768, 5.0, 6.0),
-        ("beside_computing", 131072, 7.0, 9.0),
+        ("overlap_compute", 1024, 3.0, 5.0),  # between the two NCCL may be ahead
+        ("overlap_compute", 16383, 4.0, 4.02),
+        ("overlap_compute", 32768, 5.0, 6.0),
+        ("overlap_compute", 131072, 7.0, 9.0),
         ("alone", 8192, 4.0, 0.0),
     ]
     _core.check_tuning(json.dumps(tune.table(FACTS, [*alone, *rows])))
@@ -498,14 +508,14 @@ class BayWithNccl(TunedBay):
         (0.0, "hop"),  # there is no NCCL
     ],
 )
-def test_beside_computing_the_built_in_choice_stays_where_nccl_is_no_faster(
+def test_overlap_compute_the_built_in_choice_stays_where_nccl_is_no_faster(
     nccl_us: float, kernel: str
 ) -> None:
     request = plait.Request("all_gather", 8 << 20, "fp32", "sum", 2)
     times = {"hop": 10.0, "copy_exchange": 11.0, "tiled": 9.3}
-    said = tune._tuned(BayWithNccl(times, "hop", nccl_us), request, "beside_computing", {})
+    said = tune._tuned(BayWithNccl(times, "hop", nccl_us), request, "overlap_compute", {})
     names = ("kernel", "nccl_us", "setting")
-    assert [said[name] for name in names] == [kernel, nccl_us, "beside_computing"]
+    assert [said[name] for name in names] == [kernel, nccl_us, "overlap_compute"]
 
 
 def test_tuning_looks_at_no_table(monkeypatch):
@@ -572,6 +582,16 @@ def test_a_run_for_some_collectives_keeps_the_others_rows(tmp_path):
         assert tune.merged(str(file), newer | change)["rows"] == newer["rows"]
     file.write_text("{")
     assert tune.merged(str(file), newer) == newer
+
+
+def test_merged_tables_have_the_present_name_of_a_setting(tmp_path):
+    file = tmp_path / "table.json"
+    newer = tune.table(FACTS, [tuned(4096, "one_shot")])
+    older = tune.table(FACTS, [tuned(1024, "tiled")])
+    older["rows"][0]["setting"] = "beside_computing"
+    file.write_text(json.dumps(older))
+    settings = [row["setting"] for row in tune.merged(str(file), newer)["rows"]]
+    assert settings == ["alone", "overlap_compute"]
 
 
 @without_gpu

@@ -213,7 +213,7 @@ class HostEngine : public CommEngine {
   void cancel_reservation() noexcept override { lazy_arena_->cancel_last(); }
   bool takes(const Request& request) const override {
     const cuda::TunedRow* const row =
-        group_.tuning.find(request, cuda::TuningSetting::beside_computing);
+        group_.tuning.find(request, cuda::TuningSetting::overlap_compute);
     if (row != nullptr && (!reduces(request.collective) || request.op == ReduceOp::sum))
       return row->beats_nccl() != false;
     const GpuCallsOptions& options = shared_->options;

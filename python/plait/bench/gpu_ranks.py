@@ -50,7 +50,7 @@ class BenchRank:
             topology=task["topology"],
             masks=task["masks"],
             sm_budget=task["sm_budget"],
-            beside_computing=task.get("beside_computing", False),
+            overlap_compute=task.get("overlap_compute", False),
         )
         self.rank, self.ranks = self.comm.rank, self.comm.ranks
         self.nccl: Nccl | None = None

@@ -32,7 +32,7 @@ TYPES = ("bf16", "fp32", "int32")
 # Bytes: from 1 KiB to 1 GiB by fours; beside computing, where kernels and NCCL lie close, by twos
 # from 1 to 128 MiB.
 SIZES = {
-    "beside_computing": tuple(1 << shift for shift in (10, 12, 14, 16, 18, *range(20, 29), 30)),
+    "overlap_compute": tuple(1 << shift for shift in (10, 12, 14, 16, 18, *range(20, 29), 30)),
     "alone": tuple(1 << shift for shift in range(10, 31, 2)),
 }
 # Copy engines before tiles: where neither is faster, the one that takes no multiprocessors.
@@ -64,7 +64,7 @@ def requests(ranks: int, collectives: list[str], setting: str) -> list[plait.Req
     """What is measured, the most used first. Under NCCL no kernel sends and receives."""
     found = []
     for name in collectives:
-        if name == "send_recv" and setting == "beside_computing":
+        if name == "send_recv" and setting == "overlap_compute":
             continue
         reduces = name in REDUCING
         for plait_type in TYPES if reduces else TYPES[:1]:
@@ -150,9 +150,9 @@ def _bench_without_table(task: dict[str, Any], most_bytes: int) -> BenchRank:
     """Whatever table there is, what runs without one is to be seen."""
     named = os.environ.get("PLAIT_TUNING", "")
     os.environ["PLAIT_TUNING"] = "none"
-    beside = task["setting"] == "beside_computing"
+    beside = task["setting"] == "overlap_compute"
     try:
-        options = {"sm_budget": 0, "beside_computing": beside}
+        options = {"sm_budget": 0, "overlap_compute": beside}
         return BenchRank(task | options, most_bytes, row_budget_s=task["row_s"])
     finally:
         os.environ["PLAIT_TUNING"] = named  # empty is as good as unset
@@ -311,6 +311,8 @@ def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
     if any(older[name] != content[name] for name in same):
         return content
     names = ("setting", "collective", "type", "ranks")
+    for row in older["rows"]:
+        row["setting"] = row["setting"].replace("beside_computing", "overlap_compute")
     measured = [[row[name] for name in names] for row in content["rows"]]
     kept = [row for row in older["rows"] if [row[name] for name in names] not in measured]
     for row in kept:  # "kernel" in tables of earlier versions

@@ -86,7 +86,7 @@ def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], lis
         for setting in tuner.SIZES:
             if not tuner.requests(task["ranks"], task["collectives"], setting):
                 continue
-            against = nccl if setting == "beside_computing" else ""
+            against = nccl if setting == "overlap_compute" else ""
             part = {"setting": setting, "against": against, "budget_s": seconds / 2}
             for row in rows_of("plait.bench.tuner:rank_main", task["ranks"], task | part):
                 if "total" in row:

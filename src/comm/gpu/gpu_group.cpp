@@ -110,7 +110,7 @@ void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env
 }
 
 void require_measured(const GpuGroup& group, const std::string& why_no_table) {
-  if (group.tuning.has(cuda::TuningSetting::beside_computing, group.ranks) ||
+  if (group.tuning.has(cuda::TuningSetting::overlap_compute, group.ranks) ||
       cuda::is_measured(group.kind, group.ranks))
     return;
   const cuda::MeasuredKind& first = cuda::measured_kinds().front();

@@ -148,7 +148,7 @@ GpuCallsOptions GpuSide::calls_options(const Env& env, const GpuGroup& group) co
   }
   rank.large_arena_wait_s = std::min(kLargeArenaWaitS, options_.arrive_s);
   rank.wait_s = options_.arrive_s;
-  rank.beside_computing = options_.beside_computing;
+  rank.overlap_compute = options_.overlap_compute;
   rank.mixes_graphs = options_.graph_mixing;
   rank.most_blocks = static_cast<unsigned>(options_.sm_budget);
   rank.names = joined_.names;

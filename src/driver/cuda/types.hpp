@@ -61,7 +61,7 @@ struct CopyAttributes {
   unsigned flags;
 };
 inline constexpr int kSourceInStreamOrder = 1;
-inline constexpr unsigned kCopyBesideComputing = 1;
+inline constexpr unsigned kCopyOverlapCompute = 1;
 
 /// CUlaunchAttribute: id, then a value of 64 bytes at offset 8.
 struct LaunchAttribute {

@@ -75,8 +75,8 @@ CudaRank::~CudaRank() { close(); }
 void CudaRank::agree_on_group() {
   full_group_.ranks = options_.ranks;
   full_group_.most_blocks = options_.most_blocks;
-  full_group_.beside_computing = options_.beside_computing;
-  if (options_.beside_computing) full_group_.most_tiled_blocks = kTiledBlocksBesideComputing;
+  full_group_.overlap_compute = options_.overlap_compute;
+  if (options_.overlap_compute) full_group_.most_tiled_blocks = kTiledBlocksOverlapCompute;
   for (std::size_t i = 0; i < kKernelFamilies; ++i)
     full_group_.why_not[i] = families_->why_not(static_cast<KernelFamily>(i));
   if (options_.messages && full_group_.runs(KernelFamily::messages)) {

@@ -56,7 +56,7 @@ struct CudaRankOptions {
   double wait_s = 600.0;     ///< Deadline of a kernel's wait for a peer.
   /// Most blocks of a kernel, to leave SMs to other kernels. 0 = one block per SM.
   unsigned most_blocks = 0;
-  bool beside_computing = false;  ///< Large calls use few SMs, as if most_blocks were set.
+  bool overlap_compute = false;  ///< Large calls use few SMs, as if most_blocks were set.
   bool messages = false;          ///< Allocate slots for point-to-point messages.
   /// Check every path between GPUs. false = paths are known to work, or no call uses them.
   bool proves_paths = true;

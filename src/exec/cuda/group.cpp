@@ -130,21 +130,21 @@ Group small_arena_group_of(const Group& group) {
   return first;
 }
 
-Group usual_group(int ranks, bool beside_computing, std::uint64_t memory_bytes,
-                  unsigned most_blocks, const std::vector<std::string>& models) {
+Group usual_group(int ranks, bool overlap_compute, std::uint64_t memory_bytes, unsigned most_blocks,
+                  const std::vector<std::string>& models) {
   Group group;
   describe(group, models);
   group.ranks = ranks;
   group.most_blocks = most_blocks;
-  group.beside_computing = beside_computing;
-  if (beside_computing) group.most_tiled_blocks = kTiledBlocksBesideComputing;
+  group.overlap_compute = overlap_compute;
+  if (overlap_compute) group.most_tiled_blocks = kTiledBlocksOverlapCompute;
   group.host_bytes = kPlanRingBytes + kExchangeRingBytes;
   group.has_host_reducer = true;
   lay_out_arena(group, {.budget_bytes = memory_bytes,
                         .two_tiers = true,
-                        .floats_only = beside_computing,
-                        .pairs = !beside_computing,
-                        .plans = !beside_computing});
+                        .floats_only = overlap_compute,
+                        .pairs = !overlap_compute,
+                        .plans = !overlap_compute});
   return group;
 }
 

@@ -16,7 +16,7 @@ namespace plait::cuda {
 inline constexpr std::uint64_t kPlanRingBytes = 8ull << 20;  ///< stays in the cache
 inline constexpr std::uint64_t kExchangeRingBytes = 8ull << 20;
 
-inline constexpr unsigned kTiledBlocks = 100, kTiledBlocksBesideComputing = 64;
+inline constexpr unsigned kTiledBlocks = 100, kTiledBlocksOverlapCompute = 64;
 
 /// By Family: which GPU lacks what; empty where all GPUs run the family.
 using FamilyLacks = std::array<std::string, kKernelFamilies>;
@@ -30,7 +30,7 @@ struct Group {
   /// no more from products than NCCL does, and let two calls run at once.
   unsigned most_tiled_blocks = kTiledBlocks;
   unsigned most_message_blocks = 0;    ///< of a launch of messages: all must run at once
-  bool beside_computing = false;       ///< large calls take few SMs, as where most_blocks is set
+  bool overlap_compute = false;        ///< large calls take few SMs, as where most_blocks is set
   bool in_processes = true;            ///< every rank is a process of its own
   bool has_host_reducer = false;       ///< CPU cores can take a part
   std::uint64_t host_bytes = 0;        ///< of a rank's host memory for large calls; 0 = none
@@ -54,7 +54,7 @@ struct Group {
   }
   bool runs(KernelFamily family) const { return lacks(family).empty(); }
   bool leaves_sms() const {
-    return beside_computing || (most_blocks != 0 && most_blocks < multiprocessors);
+    return overlap_compute || (most_blocks != 0 && most_blocks < multiprocessors);
   }
   /// With one hardware queue, products that are enqueued behind an engine's wait would wait too.
   bool has_copy_engines() const;
@@ -95,7 +95,7 @@ void lay_out_arena(Group& group, const ArenaOptions& wish = {});
 Group small_arena_group_of(const Group& group);
 /// Of so many H200s, a process each, with host memory that all map: for those who ask what would
 /// run. memory_bytes: 0 = what is usual. models: of other GPUs (gpu_models.hpp).
-Group usual_group(int ranks, bool beside_computing = false, std::uint64_t memory_bytes = 0,
+Group usual_group(int ranks, bool overlap_compute = false, std::uint64_t memory_bytes = 0,
                   unsigned most_blocks = 0, const std::vector<std::string>& models = {});
 /// Two ranks of such a communicator by themselves.
 Group usual_pair(int ranks, std::uint64_t memory_bytes = 0,

@@ -131,12 +131,12 @@ bool Selector::has_row_for_graphs(const Request& request) const {
 /// eager and captured calls alike, so no row counts if these use different engines.
 const TunedRow* Selector::measured(const Request& request) const {
   const TuningSetting setting =
-      group_.beside_computing ? TuningSetting::beside_computing : TuningSetting::alone;
+      group_.overlap_compute ? TuningSetting::overlap_compute : TuningSetting::alone;
   const TunedRow* const row = table_.find(request, setting);
   if (row == nullptr || has_row_for_graphs(request) ||
       !takes(*row->engine, request, row->tuning, group_))
     return nullptr;
-  if (group_.beside_computing) return group_.most_blocks == 0 ? row : nullptr;
+  if (group_.overlap_compute) return group_.most_blocks == 0 ? row : nullptr;
   const BuiltInChoice* const choice = built_in(request, false);
   return choice != nullptr && choice->most_blocks != 0 ? nullptr : row;
 }

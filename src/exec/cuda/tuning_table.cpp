@@ -17,6 +17,8 @@ namespace {
 
 constexpr const char* kDocument = "tuning table";
 constexpr const char* kSchema = "plait.tuning/3";
+/// Name of TuningSetting::overlap_compute in tables of earlier versions.
+constexpr const char* kFormerSetting = "beside_computing";
 constexpr int kTypes = static_cast<int>(DataType::fp8e5m2) + 1;
 
 /// How the engine does it, blocks aside.
@@ -65,7 +67,7 @@ std::optional<bool> beats_nccl(double us, double nccl_us) {
 }
 
 std::string name_of(TuningSetting setting) {
-  return setting == TuningSetting::alone ? "alone" : "beside_computing";
+  return setting == TuningSetting::alone ? "alone" : "overlap_compute";
 }
 
 TuningTable::TuningTable(std::string_view json) {
@@ -77,7 +79,9 @@ TuningTable::TuningTable(std::string_view json) {
   if (whole.at("schema").string() != kSchema) whole.at("schema").refuse(kSchema);
   nccl_ = whole.at("nccl").string();
   for (const JsonPlace& place : whole.at("rows").items()) {
-    const auto setting = place.at("setting").name_in<TuningSetting>(kSettings);
+    const JsonPlace named = place.at("setting");
+    const auto setting = named.string() == kFormerSetting ? TuningSetting::overlap_compute
+                                                          : named.name_in<TuningSetting>(kSettings);
     const auto collective = place.at("collective").name_in<Collective>(kCollectives);
     rows_[static_cast<std::size_t>(setting)][static_cast<std::size_t>(collective)].push_back(
         row_at(place, collective));

@@ -15,7 +15,7 @@
 namespace plait::cuda {
 
 /// What a call may take: all that is fastest, or few SMs, as under NCCL.
-enum class TuningSetting { alone, beside_computing };
+enum class TuningSetting { alone, overlap_compute };
 inline constexpr int kSettings = 2;
 std::string name_of(TuningSetting setting);
 

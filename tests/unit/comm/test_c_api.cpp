@@ -44,9 +44,17 @@ TEST_CASE("options of another size are refused") {
   CHECK(plaitCommInitRank(&comm, &options) == plait_invalid_argument);
 }
 
+TEST_CASE("overlap_compute keeps its former name beside_computing") {
+  plaitOptions_t options;
+  REQUIRE(plaitOptionsDefault(&options, sizeof options) == plait_ok);
+  CHECK(&options.beside_computing == &options.overlap_compute);
+  options.beside_computing = 1;
+  CHECK(options.overlap_compute == 1);
+}
+
 TEST_CASE("programs built before some fields were there are served, with no more written") {
   for (const std::size_t size :
-       {offsetof(plaitOptions_t, device), offsetof(plaitOptions_t, beside_computing)}) {
+       {offsetof(plaitOptions_t, device), offsetof(plaitOptions_t, overlap_compute)}) {
     CAPTURE(size);
     plaitOptions_t options;
     std::memset(&options, 0x77, sizeof options);
@@ -54,7 +62,7 @@ TEST_CASE("programs built before some fields were there are served, with no more
     CHECK(options.size == size);
     CHECK((options.device == -1) == (size > offsetof(plaitOptions_t, device)));
     CHECK(options.graph_mixing == 0x77777777);
-    CHECK(options.beside_computing == 0x77777777);  // what lies behind the program's struct
+    CHECK(options.overlap_compute == 0x77777777);  // what lies behind the program's struct
     plaitComm_t comm = nullptr;
     REQUIRE(plaitCommInitRank(&comm, &options) == plait_ok);
     CHECK(plaitCommDestroy(comm) == plait_ok);

@@ -93,16 +93,24 @@ TEST_CASE("a row may say how its engine does it") {
 TEST_CASE("what was measured beside computing is no answer for calls alone, and the other way") {
   const TuningTable tuned(
       table(row("all_reduce", "fp32", 8192, "one_shot") + "," +
-            row("all_reduce", "fp32", 1 << 20, "tiled", 0, "beside_computing", 2.0)));
+            row("all_reduce", "fp32", 1 << 20, "tiled", 0, "overlap_compute", 2.0)));
   const Request small = request_of(DataType::fp32, 1), large = request_of(DataType::fp32, 1 << 18);
   CHECK(kernel_for(tuned, small) == "one_shot");
   CHECK(kernel_for(tuned, large) == "none");
-  CHECK(kernel_for(tuned, small, TuningSetting::beside_computing) == "tiled");
-  const TunedRow* const found = tuned.find(large, TuningSetting::beside_computing);
+  CHECK(kernel_for(tuned, small, TuningSetting::overlap_compute) == "tiled");
+  const TunedRow* const found = tuned.find(large, TuningSetting::overlap_compute);
   REQUIRE(found != nullptr);
   CHECK(found->us == 2.5);
   CHECK(found->nccl_us == 2.0);
   CHECK(tuned.nccl() == "2.28.9");
+}
+
+TEST_CASE("tables of earlier versions call overlap_compute beside_computing") {
+  const TuningTable former(
+      table(row("all_reduce", "fp32", 1 << 20, "tiled", 0, "beside_computing", 2.0)));
+  const Request request = request_of(DataType::fp32, 1 << 18);
+  CHECK(kernel_for(former, request, TuningSetting::overlap_compute) == "tiled");
+  CHECK(kernel_for(former, request) == "none");
 }
 
 TEST_CASE("NCCL is left what it does faster, or nearly as fast") {

@@ -52,7 +52,7 @@ void copy_to_others(const Api& driver, Stream stream, const std::vector<OneCopy>
   }
   CopyAttributes attributes{};
   attributes.source_order = kSourceInStreamOrder;
-  attributes.flags = kCopyBesideComputing;
+  attributes.flags = kCopyOverlapCompute;
   const std::size_t first = 0;
   std::size_t failed = 0;
   require(driver.memory_copy_batch(dsts.data(), srcs.data(), bytes.data(), dsts.size(), &attributes,

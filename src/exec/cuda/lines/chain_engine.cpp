@@ -27,7 +27,7 @@ std::string why_no_chain(const Request& request) {
 
 /// So many blocks leave SMs to computing beside, and a broadcast is still ahead of NCCL. Source:
 /// bench/results/gpu_chains_h200x4.csv.
-constexpr unsigned kBlocksBesideComputing = 64;
+constexpr unsigned kBlocksOverlapCompute = 64;
 
 /// Bytes of one of many pieces, where nobody asks for others: with 4 MiB a broadcast of 1 GiB takes
 /// 3 % longer than with 8, with 2 MiB 14 % (E-0353). The first room of four ranks holds 3.
@@ -57,8 +57,8 @@ Launch launch_of(const Request& request, const Tuning& tuning, const Group& grou
   if (tuning.tile_units != 0) made.step.most_units = static_cast<unsigned>(tuning.tile_units);
   made.cut = cut_chain(units_of(request), request.ranks, half_bytes, made.step);
   unsigned most_blocks = group.blocks(tuning);
-  if (group.beside_computing && tuning.blocks == 0)
-    most_blocks = std::min(most_blocks, kBlocksBesideComputing);
+  if (group.overlap_compute && tuning.blocks == 0)
+    most_blocks = std::min(most_blocks, kBlocksOverlapCompute);
   if (made.is_long()) most_blocks = std::min(most_blocks, kLongChainBlocks);
   made.spread = line_spread(made.cut.units, is_lean_chain(request), most_blocks, tuning, group);
   if (!made.is_long()) return made;

@@ -17,7 +17,7 @@ namespace {
 /// few as well. Source: E-0170.
 constexpr struct {
   unsigned moves = 32, sums = 48;
-} kBlocksBesideComputing;
+} kBlocksOverlapCompute;
 
 LineCut cut(const Request& request, const Group& group) {
   return cut_hop(units_of(request), request.ranks, group.sizes.bare_bytes);
@@ -26,9 +26,9 @@ LineCut cut(const Request& request, const Group& group) {
 Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) {
   const bool sums = reduces(request.collective);
   unsigned most_blocks = group.blocks(tuning);
-  if (group.beside_computing && request.ranks == 2 && tuning.blocks == 0)
+  if (group.overlap_compute && request.ranks == 2 && tuning.blocks == 0)
     most_blocks =
-        std::min(most_blocks, sums ? kBlocksBesideComputing.sums : kBlocksBesideComputing.moves);
+        std::min(most_blocks, sums ? kBlocksOverlapCompute.sums : kBlocksOverlapCompute.moves);
   return line_spread(cut(request, group).units, !sums || sums_common_floats(request), most_blocks,
                      tuning, group);
 }
