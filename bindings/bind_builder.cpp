@@ -37,6 +37,11 @@ int in_range(int number, int count, const char* what) {
               text("wanted a ", what, " in 0..", count - 1, ", found ", number));
 }
 
+int relay_place(Builder& builder, int device) {
+  const auto devices = static_cast<int>(builder.topology().devices.size());
+  return builder.relay(in_range(device, devices, "device"));
+}
+
 Range range_of(const Builder& builder, int rank, const std::optional<Range>& range, bool input) {
   in_range(rank, builder.ranks(), "rank");
   if (range) return *range;
@@ -139,7 +144,7 @@ void bind_builder_type(nb::module_& module) {
           [](const Builder& builder, int place) {
             return builder.device(in_range(place, builder.places(), "place"));
           },
-          nb::arg("place"), "The topology's device of a rank or guest.")
+          nb::arg("place"), "The topology's device of a rank or relay GPU.")
       .def(
           "lane",
           [](Builder& builder, int rank, const std::string& kind, const std::string& name) {
@@ -148,13 +153,9 @@ void bind_builder_type(nb::module_& module) {
           },
           nb::arg("rank"), nb::arg("kind") = "kernel", nb::arg("name") = "main",
           "The lane of that rank and name, made at first use.")
-      .def(
-          "guest",
-          [](Builder& builder, int device) {
-            const auto devices = static_cast<int>(builder.topology().devices.size());
-            return builder.guest(in_range(device, devices, "device"));
-          },
-          nb::arg("device"), "A place for scratch on a device outside the job.")
+      .def("relay", &relay_place, nb::arg("device"),
+           "A place for scratch on a GPU outside the job.")
+      .def("guest", &relay_place, nb::arg("device"), "The former name of relay.")
       .def(
           "input",
           [](const Builder& builder, int rank, const std::optional<Range>& range) {

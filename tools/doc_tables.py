@@ -231,7 +231,7 @@ def parameters() -> list[str]:
         [f"`{row['key']}`", row["default"] or row["otherwise"], row["meaning"]]
         for row in rows("parameters.def", "PLAIT_PARAMETER")
     ]
-    made_by_masks = ["`no_relay.N`", "", "device N is no route GPU (made by masks)"]
+    made_by_masks = ["`no_relay.N`", "", "device N is no relay GPU (made by masks)"]
     return table(("key", "default", "meaning"), [*body, made_by_masks])
 
 

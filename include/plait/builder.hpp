@@ -42,8 +42,8 @@ class Builder {
   const Request& request() const { return plan_.request; }
   int ranks() const { return plan_.request.ranks; }
   int device(int place) const;
-  /// Ranks and guests; lanes so far, and whose they are.
-  int places() const { return ranks() + static_cast<int>(plan_.guests.size()); }
+  /// Ranks and relay GPUs; lanes so far, and whose they are.
+  int places() const { return ranks() + static_cast<int>(plan_.relay_devices.size()); }
   int lanes() const { return static_cast<int>(plan_.lanes.size()); }
   int rank_of(int lane) const { return plan_.lanes.at(static_cast<std::size_t>(lane)).rank; }
   /// Cuts are made at multiples of this: 128 bytes, or the element where that is larger.
@@ -51,8 +51,8 @@ class Builder {
 
   /// The lane of that rank and name, made at first use.
   int lane(int rank, LaneKind kind, const std::string& name);
-  /// A place for scratch on a device outside the job.
-  int guest(int device);
+  /// A place for scratch on a GPU outside the job; the same place for the same device.
+  int relay(int device);
 
   Region input(int rank, Range range) const;
   Region output(int rank, Range range) const;

@@ -122,7 +122,7 @@ enum class Space : std::uint8_t {
 const char* name_of(Space space);
 
 /// Bytes [offset, offset + bytes) of one space of one place. Places 0..ranks-1 are the ranks,
-/// further ones the plan's `guests`: devices outside the job that only lend scratch.
+/// further ones the plan's `relay_devices`: GPUs outside the job that only lend scratch.
 struct Region {
   Space space = Space::scratch;
   int rank = 0;
@@ -196,9 +196,9 @@ struct Plan {
   std::map<std::string, std::int64_t> params;  ///< {"pieces", 2}, {"throttle", 1}
   std::string topology;                        ///< name of the topology it was made for
   SumOrder sum_order = SumOrder::rank_order;
-  std::string kernel;       ///< of the fused kernel whose cost it has, if any: "two_shot"
-  bool symmetric = false;   ///< peers read and write input and output directly (registered buffers)
-  std::vector<int> guests;  ///< topology devices of places ranks, ranks + 1, ...
+  std::string kernel;      ///< of the fused kernel whose cost it has, if any: "two_shot"
+  bool symmetric = false;  ///< peers read and write input and output directly (registered buffers)
+  std::vector<int> relay_devices;            ///< topology devices of places ranks, ranks + 1, ...
   std::vector<std::uint64_t> scratch_bytes;  ///< by place
   std::vector<std::uint64_t> inbox_bytes;    ///< by rank; one half
   std::vector<std::uint64_t> ring_bytes;     ///< by rank

@@ -1,6 +1,6 @@
 // A machine as a value: devices, directed links, and the resources that transfers share.
 // A transfer is limited by every resource on its path; resources are shared max-min fairly.
-// Source of the path names and of multi-path use: Micro 2021 (direct + host), WOTIR (route GPUs).
+// Source of the path names and of multi-path use: Micro 2021 (direct + host), WOTIR (relay GPUs).
 #pragma once
 #include <cstdint>
 #include <map>

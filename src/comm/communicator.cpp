@@ -307,7 +307,7 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
   sizes.scratch_bytes = rounded(wanted.scratch_bytes, sizes.scratch_bytes);
   sizes.inbox_bytes = rounded(wanted.inbox_bytes, sizes.inbox_bytes);
   sizes.ring_bytes = rounded(wanted.ring_bytes, sizes.ring_bytes);
-  sizes.guest_bytes = rounded(wanted.guest_bytes, sizes.guest_bytes);
+  sizes.relay_bytes = rounded(wanted.relay_bytes, sizes.relay_bytes);
   if (!arena_memory.empty() && sizes == arenas.sizes) return;
   // Memory is committed here, at 100 MB/s or faster however busy the machine.
   const double allowed_s =

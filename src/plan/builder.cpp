@@ -48,7 +48,7 @@ Builder::Builder(const Topology& topology, const Request& request, std::string s
 int Builder::device(int place) const {
   const int ranks = plan_.request.ranks;
   return place < ranks ? plan_.request.devices.at(static_cast<std::size_t>(place))
-                       : plan_.guests.at(static_cast<std::size_t>(place - ranks));
+                       : plan_.relay_devices.at(static_cast<std::size_t>(place - ranks));
 }
 
 int Builder::lane(int rank, LaneKind kind, const std::string& name) {
@@ -61,11 +61,11 @@ int Builder::lane(int rank, LaneKind kind, const std::string& name) {
   return index;
 }
 
-int Builder::guest(int device) {
-  const auto found = std::find(plan_.guests.begin(), plan_.guests.end(), device);
-  const int index = static_cast<int>(found - plan_.guests.begin());
-  if (found == plan_.guests.end()) {
-    plan_.guests.push_back(device);
+int Builder::relay(int device) {
+  const auto found = std::find(plan_.relay_devices.begin(), plan_.relay_devices.end(), device);
+  const int index = static_cast<int>(found - plan_.relay_devices.begin());
+  if (found == plan_.relay_devices.end()) {
+    plan_.relay_devices.push_back(device);
     plan_.scratch_bytes.push_back(0);
   }
   return plan_.request.ranks + index;

@@ -47,7 +47,7 @@ class Row {
     ++calls_;
     if (calls_ == 1) {
       made.request = plan.request;
-      made.guests = plan.guests;
+      made.relay_devices = plan.relay_devices;
     }
     made.strategy += text(calls_ == 1 ? "" : ", then ", label(plan));
     made.counts.insert(plan.counts.begin(), plan.counts.end());

@@ -90,7 +90,7 @@ Json head_json(const Plan& plan) {
   made["sum_order"] = name_of(plan.sum_order);
   made["kernel"] = plan.kernel;
   made["symmetric"] = plan.symmetric;
-  made["guests"] = plan.guests;
+  made["relay_devices"] = plan.relay_devices;
   made["scratch_bytes"] = plan.scratch_bytes;
   made["inbox_bytes"] = plan.inbox_bytes;
   made["ring_bytes"] = plan.ring_bytes;
@@ -263,8 +263,8 @@ Plan plan_from_json(std::string_view json) {
   const Json document = parse_json(json, kDocument);
   const JsonPlace root(document, "", kDocument);
   root.object_of_some({"schema", "request", "strategy", "params", "topology", "sum_order", "kernel",
-                       "symmetric", "guests", "scratch_bytes", "inbox_bytes", "ring_bytes",
-                       "stripes", "paths", "calls", "lanes", "counts", "enqueued"});
+                       "symmetric", "relay_devices", "guests", "scratch_bytes", "inbox_bytes",
+                       "ring_bytes", "stripes", "paths", "calls", "lanes", "counts", "enqueued"});
   if (root.at("schema").string() != kSchema) root.at("schema").refuse(text("\"", kSchema, "\""));
   Plan plan;
   plan.request = read_request(root.at("request"));
@@ -274,7 +274,7 @@ Plan plan_from_json(std::string_view json) {
   plan.sum_order = root.at("sum_order").name_in<SumOrder>(kSumOrders);
   plan.kernel = root.at("kernel").string();
   plan.symmetric = root.at("symmetric").boolean();
-  plan.guests = indices(root.at("guests"));
+  plan.relay_devices = indices(root.at(root.has("guests") ? "guests" : "relay_devices"));
   plan.scratch_bytes = sizes(root.at("scratch_bytes"));
   plan.inbox_bytes = sizes(root.at("inbox_bytes"));
   plan.ring_bytes = sizes(root.at("ring_bytes"));

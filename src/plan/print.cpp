@@ -79,7 +79,8 @@ std::string print(const Plan& plan) {
   if (plan.symmetric) out += ", symmetric";
   out += text("\n  scratch ", joined(plan.scratch_bytes), " | inbox ", joined(plan.inbox_bytes),
               " | ring ", joined(plan.ring_bytes), " bytes\n");
-  if (!plan.guests.empty()) out += text("  guests: devices ", joined(plan.guests), "\n");
+  if (!plan.relay_devices.empty())
+    out += text("  relay GPUs: devices ", joined(plan.relay_devices), "\n");
   for (const Stripe& stripe : plan.stripes)
     out += text("  stripe ", stripe.route, ": ", stripe.offset, "+", stripe.bytes, " bytes\n");
   for (const auto& [name, bytes] : bytes_per_path(plan))

@@ -152,8 +152,8 @@ const NodeCalls::Shape& NodeCalls::shape_for(const Step& step, std::vector<Path>
   request.peer = step.peer;
   request.devices = std::move(devices);
   Plan plan = plan_in_node(inside_, request);
-  if (!plan.guests.empty() || std::any_of(plan.inbox_bytes.begin(), plan.inbox_bytes.end(),
-                                          [](std::uint64_t bytes) { return bytes != 0; }))
+  if (!plan.relay_devices.empty() || std::any_of(plan.inbox_bytes.begin(), plan.inbox_bytes.end(),
+                                                 [](std::uint64_t bytes) { return bytes != 0; }))
     throw Error(
         ErrorCode::unsupported,
         text("wanted a plan in a node by its own ranks and without inboxes, found ", label(plan)));

@@ -1,7 +1,7 @@
 // rerouted: the direct schedule where some pairs have no link of their own: their messages go
-// through a route GPU inside or outside the job, chosen pair by pair so that no link is loaded
+// through a relay GPU inside or outside the job, chosen pair by pair so that no link is loaded
 // twice while another idles; messages too small to gain keep the short path through the host.
-// Source: WOTIR (route GPUs, adaptive by message size).
+// Source: WOTIR (relay GPUs, adaptive by message size).
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -113,7 +113,7 @@ void write(Builder& builder, const Params& params) {
 
 const Strategy& rerouted_strategy() {
   static const Strategy strategy{
-      {"rerouted", "direct, with pairs that no link joins sent through route GPUs", "WOTIR",
+      {"rerouted", "direct, with pairs that no link joins sent through relay GPUs", "WOTIR",
        direct_strategy().info.collectives},
       candidates,
       write,

@@ -1,8 +1,8 @@
 // striped: one message over every path at once, straight from input to output: the direct link,
-// slots in host memory and slots on a route GPU side by side. For buffers that all ranks can
+// slots in host memory and slots on a relay GPU side by side. For buffers that all ranks can
 // reach (one process with all GPUs). Shares are cut so that all paths end together, filling of
 // two-hop pipelines and the cost of each chunk counted; a cut that gains nothing is not made.
-// Source: Micro 2021 (direct + host), WOTIR (route GPUs).
+// Source: Micro 2021 (direct + host), WOTIR (relay GPUs).
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -329,8 +329,8 @@ void write(Builder& builder, const Params& params) {
 const Strategy& striped_strategy() {
   static const Strategy strategy{
       {"striped",
-       "one message over direct link, host memory and route GPU at once, input to output",
-       "Micro 2021 (direct + host), WOTIR (route GPUs)",
+       "one message over direct link, host memory and relay GPU at once, input to output",
+       "Micro 2021 (direct + host), WOTIR (relay GPUs)",
        {Collective::copy, Collective::send_recv}},
       candidates,
       write,

@@ -1,5 +1,5 @@
 // The message cut over paths: each stripe is exchanged by itself, side by side with the others,
-// over the direct links, through a route GPU, through host memory, or through host memory with the
+// over the direct links, through a relay GPU, through host memory, or through host memory with the
 // reduction on CPU cores. Sources: Micro 2021 (direct + host), the collaborative all-reduce.
 #pragma once
 #include <string>

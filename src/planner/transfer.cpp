@@ -71,10 +71,10 @@ int Mover::place_between(const Path& path, int from) {
   const int middle = path.devices.at(1);
   for (int rank = 0; rank < builder_.ranks(); ++rank)
     if (builder_.device(rank) == middle && rank != from) return rank;
-  return builder_.guest(middle);
+  return builder_.relay(middle);
 }
 
-// A guest has no begin and end of its own: rank 0 answers for it, in every plan alike.
+// A relay GPU has no begin and end of its own: rank 0 answers for it, in every plan alike.
 int Mover::owner_of(int place) const { return place < builder_.ranks() ? place : 0; }
 
 void Mover::open(int from, int to, const std::function<int(int)>& home) {

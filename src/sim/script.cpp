@@ -24,7 +24,7 @@ class Compiler {
       : script_(script), plan_(plan), job_(job), machine_(machine) {
     devices_ = plan.request.devices;
     if (devices_.empty()) devices_ = checked(plan.request, machine.topology()).devices;
-    devices_.insert(devices_.end(), plan.guests.begin(), plan.guests.end());
+    devices_.insert(devices_.end(), plan.relay_devices.begin(), plan.relay_devices.end());
     for (const int device : devices_)
       if (device < 0 || device >= device_count())
         refuse(text("device ", device, " is not in topology ", machine.topology().name));

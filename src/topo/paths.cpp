@@ -1,5 +1,5 @@
 // A pair of devices -> its named paths: direct, through host memory, over a relay device.
-// Source of the kinds: Micro 2021 (direct and host together), WOTIR (route GPUs).
+// Source of the kinds: Micro 2021 (direct and host together), WOTIR (relay GPUs).
 #include <algorithm>
 #include <limits>
 #include <map>

@@ -45,22 +45,23 @@ void check_sizes(const Plan& plan, Findings& findings) {
       findings.of_plan(Rule::plan, text("wanted ", wanted, " ", what, ", found ", found));
   };
   check("devices (one a rank)", ranks, plan.request.devices.size());
-  check("scratch sizes (one a place)", ranks + plan.guests.size(), plan.scratch_bytes.size());
+  check("scratch sizes (one a place)", ranks + plan.relay_devices.size(),
+        plan.scratch_bytes.size());
   check("inbox sizes (one a rank)", ranks, plan.inbox_bytes.size());
   check("ring sizes (one a rank)", ranks, plan.ring_bytes.size());
   // Sums over spaces and places must stay far from 2^64, or an arena's layout would wrap around.
   constexpr std::uint64_t kMostBytes = 1ULL << 46;
-  constexpr std::size_t kMostGuests = 1024;
-  if (plan.guests.size() > kMostGuests)
-    findings.of_plan(Rule::plan,
-                     text("wanted at most ", kMostGuests, " guests, found ", plan.guests.size()));
+  constexpr std::size_t kMostRelayDevices = 1024;
+  if (plan.relay_devices.size() > kMostRelayDevices)
+    findings.of_plan(Rule::plan, text("wanted at most ", kMostRelayDevices, " relay GPUs, found ",
+                                      plan.relay_devices.size()));
   for (const auto* sizes : {&plan.scratch_bytes, &plan.inbox_bytes, &plan.ring_bytes})
     for (const std::uint64_t bytes : *sizes)
       if (bytes > kMostBytes)
         findings.of_plan(Rule::plan,
                          text("wanted spaces of at most ", kMostBytes, " bytes, found ", bytes));
   std::set<int> devices;
-  for (const std::vector<int>* places : {&plan.request.devices, &plan.guests})
+  for (const std::vector<int>* places : {&plan.request.devices, &plan.relay_devices})
     for (const int device : *places)
       if (device < 0 || !devices.insert(device).second)
         findings.of_plan(Rule::plan,
@@ -70,7 +71,7 @@ void check_sizes(const Plan& plan, Findings& findings) {
 std::uint64_t size_of(const Plan& plan, Space space, int place) {
   const auto index = static_cast<std::size_t>(place);
   if (space == Space::scratch) return plan.scratch_bytes[index];
-  if (place >= plan.request.ranks) return 0;  // guests lend scratch only
+  if (place >= plan.request.ranks) return 0;  // relay GPUs lend scratch only
   switch (space) {
     case Space::input: return input_bytes(plan.request, place);
     case Space::output: return output_bytes(plan.request, place);
@@ -84,7 +85,8 @@ std::uint64_t size_of(const Plan& plan, Space space, int place) {
 /// What is wrong with a region by itself; empty = nothing.
 std::string fault_of(const Plan& plan, const Region& region) {
   if (!is_within(region.space, Space::ring)) return "wanted a known space, found none";
-  const std::size_t places = static_cast<std::size_t>(plan.request.ranks) + plan.guests.size();
+  const std::size_t places =
+      static_cast<std::size_t>(plan.request.ranks) + plan.relay_devices.size();
   if (region.rank < 0 || static_cast<std::size_t>(region.rank) >= places)
     return text("wanted a place in 0..", places - 1, ", found ", print(region));
   if (region.bytes == 0) return text("wanted at least one byte, found ", print(region));

@@ -18,8 +18,8 @@ void each_region(const Op& op, Visit visit) {
 
 bool is_user(Space space) { return space == Space::input || space == Space::output; }
 
-/// Who answers for a place: a rank for itself, rank 0 for every guest. A fixed owner, so that plans
-/// that follow each other agree on whose begin and end bound the use of a guest.
+/// Who answers for a place: a rank for itself, rank 0 for every relay GPU. A fixed owner, so that
+/// plans that follow each other agree on whose begin and end bound the use of a relay GPU.
 int owner_of(const Plan& plan, int place) { return place < plan.request.ranks ? place : 0; }
 
 void check_full_exchange(const Plan& plan, const Order& order, Findings& findings) {

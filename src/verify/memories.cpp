@@ -40,7 +40,7 @@ bool has_in_place(Collective collective) {
 
 Memories::Memories(const Plan& plan, Placement placement)
     : plan_(plan),
-      places_(static_cast<std::size_t>(plan.request.ranks) + plan.guests.size()),
+      places_(static_cast<std::size_t>(plan.request.ranks) + plan.relay_devices.size()),
       placement_(placement) {}
 
 Memory Memories::of(const Region& region) const {

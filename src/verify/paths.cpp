@@ -12,7 +12,7 @@ namespace {
 int device_of(const Plan& plan, int place) {
   const int ranks = plan.request.ranks;
   return place < ranks ? plan.request.devices[static_cast<std::size_t>(place)]
-                       : plan.guests[static_cast<std::size_t>(place - ranks)];
+                       : plan.relay_devices[static_cast<std::size_t>(place - ranks)];
 }
 
 void check_path(const Path& path, std::set<std::string>& names, Findings& findings) {

@@ -1,5 +1,5 @@
 // Copies over several paths: proved at sizes where they are cut, in the shares that the paths'
-// speeds ask for, through a route GPU inside or outside the job where a link is masked, through
+// speeds ask for, through a relay GPU inside or outside the job where a link is masked, through
 // host memory where no GPU can help; small ones keep the short path.
 #include <doctest/doctest.h>
 
@@ -79,21 +79,21 @@ TEST_CASE("striped: small messages go over the direct link alone, in one copy") 
   CHECK(last > 0.1);
 }
 
-TEST_CASE("striped: a masked pair uses a route GPU, of the job or not, and the host") {
+TEST_CASE("striped: a masked pair uses a relay GPU, of the job or not, and the host") {
   const Topology topology = without(load_topology("hgx-h200"), {"nvlink:0-1"});
   const Plan outside = proved(topology, copy_of(topology, kGiB));
-  CHECK(outside.guests.size() == 1);
-  CHECK(shares(outside)["relay:" + device_label(topology, outside.guests[0])] > 0.8);
+  CHECK(outside.relay_devices.size() == 1);
+  CHECK(shares(outside)["relay:" + device_label(topology, outside.relay_devices[0])] > 0.8);
   CHECK(shares(outside)["host"] > 0.05);
   CHECK(outside.scratch_bytes.back() <= 128ULL << 20);
   const Plan inside = proved(topology, copy_of(topology, kGiB, {0, 1, 2, 3, 4, 5, 6, 7}));
-  CHECK(inside.guests.empty());
+  CHECK(inside.relay_devices.empty());
   const Plan named = proved(topology, copy_of(topology, kGiB),
                             {{"relay_permille", 1000}, {"relay", 5}, {"chunk_kib", 2048}});
-  CHECK(named.guests == std::vector<int>{5});
+  CHECK(named.relay_devices == std::vector<int>{5});
   CHECK(shares(named)["relay:5"] == 1.0);
   const Plan both = proved(topology, copy_of(topology, kGiB, {0, 1}, Collective::send_recv));
-  CHECK(both.guests.size() >= 1);
+  CHECK(both.relay_devices.size() >= 1);
 }
 
 TEST_CASE("striped: with two GPUs and no link, everything goes through host memory") {

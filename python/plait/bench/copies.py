@@ -276,7 +276,7 @@ def short_path(pair: GpuPair, size: int) -> dict[str, int]:
 
 
 def interference(pair: GpuPair) -> Iterator[dict[str, Any]]:
-    """How a route GPU's own triad slows down while it relays, and the copies beside it."""
+    """How a relay GPU's own triad slows down while it relays, and the copies beside it."""
     src, dst = pair.task["pair"]
     route = next((one for one in range(gpu.count()) if one not in (src, dst)), None)
     if route is None:
@@ -359,7 +359,7 @@ def line(row: dict[str, Any]) -> str:
     if "triad_gb_per_s" in row:
         return (
             f"{row['bytes']:>12} {row['way']:>10}: {row['paths']}, copies {row['gb_per_s']:.1f} "
-            f"GB/s alone, {row['gb_per_s_beside']:.1f} beside; triad on the route GPU "
+            f"GB/s alone, {row['gb_per_s_beside']:.1f} beside; triad on the relay GPU "
             f"{row['triad_gb_per_s']:.0f} GB/s alone, {row['triad_gb_per_s_beside']:.0f} beside: "
             f"{row['triad_slower_percent']:.1f} % slower"
         )

@@ -53,7 +53,7 @@ BenchRanksOption = Annotated[
     typer.Option("--ranks", "-g", help="How many; default: 2, or every GPU.", callback=at_least(1)),
 ]
 InterferenceOption = Annotated[
-    bool, typer.Option("--interference", help="With --pair: what relaying costs a route GPU.")
+    bool, typer.Option("--interference", help="With --pair: what relaying costs a relay GPU.")
 ]
 SmBudgetOption = Annotated[
     int, typer.Option(help="On GPUs: most blocks of a call; 0 = its own.", callback=at_least(0))

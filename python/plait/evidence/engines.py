@@ -130,7 +130,7 @@ def _kernel(row: dict[str, str]) -> plait.Plan:
         "sum_order": "rank_order",
         "kernel": row["engine"],
         "symmetric": False,
-        "guests": [],
+        "relay_devices": [],
         "scratch_bytes": [0] * ranks,
         "inbox_bytes": [0] * ranks,
         "ring_bytes": [0] * ranks,

@@ -26,7 +26,7 @@ class Sketch:
     request: plait.Request
     name: str
     kernel: str = ""
-    guests: list[int] = field(default_factory=list)
+    relay_devices: list[int] = field(default_factory=list)
     paths: list[dict[str, Any]] = field(default_factory=list)
     lanes: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
     words: dict[tuple[int, str, int], Event] = field(default_factory=dict)
@@ -114,8 +114,8 @@ class Sketch:
                     "sum_order": "stated",
                     "kernel": self.kernel,
                     "symmetric": True,
-                    "guests": self.guests,
-                    "scratch_bytes": [room] * (ranks + len(self.guests)),
+                    "relay_devices": self.relay_devices,
+                    "scratch_bytes": [room] * (ranks + len(self.relay_devices)),
                     "inbox_bytes": [room] * ranks,
                     "ring_bytes": [room] * ranks,
                     "stripes": [],
@@ -168,10 +168,10 @@ def put(
 def rerouted(
     topology: plait.Topology, devices: tuple[int, int, int], size: int, chunk_bytes: int
 ) -> plait.Plan:
-    """One message src -> route GPU -> dst, chunk by chunk, as WOTIR forwards it."""
+    """One message src -> relay GPU -> dst, chunk by chunk, as WOTIR forwards it."""
     src, route, dst = devices
     request = plait.Request("copy", size, "uint8", "sum", 2, 0, 1, [src, dst])
-    sketch = Sketch(topology, request, "rerouted", guests=[route])
+    sketch = Sketch(topology, request, "rerouted", relay_devices=[route])
     labels = [topology.device_label(device) for device in devices]
     path = f"relay:{labels[0]}>{labels[1]}>{labels[2]}"
     first, second = sketch.ops(0, COPY_ENGINE, "first"), sketch.ops(1, COPY_ENGINE, "second")

@@ -95,9 +95,9 @@ cuda::OneProcess& PairCopies::node_of(const Pair& pair) {
 PairCopies::Call PairCopies::make(const Pair& pair, std::uint64_t bytes, const Params& params) {
   const Plan plan = make_plan(pair, bytes, params);
   std::vector<int> ordinals{pair.src, pair.dst};
-  for (const int guest : plan.guests)
-    ordinals.push_back(
-        static_cast<int>(std::find(devices_.begin(), devices_.end(), guest) - devices_.begin()));
+  for (const int relay_device : plan.relay_devices)
+    ordinals.push_back(static_cast<int>(std::find(devices_.begin(), devices_.end(), relay_device) -
+                                        devices_.begin()));
   auto made = std::make_shared<Ready>();
   made->bound = node(pair).bind(plan, ordinals);
   if (!made->bound.senders.empty()) made->cut = cut_of(plan);

@@ -57,7 +57,7 @@ Topology for_plans(const Topology& topology, const std::vector<int>& devices,
 std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory) {
   const ArenaSizes wanted = sizes_for(plan);
   if (plan.symmetric) return "wants buffers that all ranks see";
-  if (!plan.guests.empty()) return "wants a GPU outside the job";
+  if (!plan.relay_devices.empty()) return "wants a GPU outside the job";
   if (wanted.scratch_bytes > memory.scratch_bytes)
     return text("wants ", wanted.scratch_bytes, " bytes of scratch, there are ",
                 memory.scratch_bytes, " (PLAIT_DEVICE_SCRATCH)");

@@ -21,8 +21,8 @@ std::uint64_t largest(const std::vector<std::uint64_t>& sizes, std::size_t count
   return most;
 }
 
-// Guests' scratch lies end to end.
-std::uint64_t guest_offset(const Plan& plan, std::size_t place) {
+// Relay GPUs' scratch lies end to end.
+std::uint64_t relay_offset(const Plan& plan, std::size_t place) {
   std::uint64_t offset = 0;
   for (auto at = static_cast<std::size_t>(plan.request.ranks); at < place; ++at)
     offset += rounded_up(plan.scratch_bytes.at(at), 128);
@@ -39,7 +39,7 @@ ArenaSizes sizes_for(const Plan& plan) {
   sizes.scratch_bytes = largest(plan.scratch_bytes, ranks);
   sizes.inbox_bytes = largest(plan.inbox_bytes, ranks);
   sizes.ring_bytes = largest(plan.ring_bytes, ranks);
-  sizes.guest_bytes = guest_offset(plan, plan.scratch_bytes.size());
+  sizes.relay_bytes = relay_offset(plan, plan.scratch_bytes.size());
   return sizes;
 }
 
@@ -47,7 +47,7 @@ bool fits(const Plan& plan, const ArenaSizes& sizes) {
   const ArenaSizes least = sizes_for(plan);
   return least.ranks == sizes.ranks && least.flags_per_pair <= sizes.flags_per_pair &&
          least.scratch_bytes <= sizes.scratch_bytes && least.inbox_bytes <= sizes.inbox_bytes &&
-         least.ring_bytes <= sizes.ring_bytes && least.guest_bytes <= sizes.guest_bytes;
+         least.ring_bytes <= sizes.ring_bytes && least.relay_bytes <= sizes.relay_bytes;
 }
 
 std::uint64_t arena_bytes(const ArenaSizes& sizes) {
@@ -68,8 +68,8 @@ ArenaView::ArenaView(const Arenas& arenas) : arenas_(arenas) {
                         kPageBytes);
   inbox_ = rounded_up(scratch_ + sizes.scratch_bytes, kPageBytes);
   ring_ = rounded_up(inbox_ + 2 * half_bytes_, kPageBytes);
-  guests_ = rounded_up(ring_ + sizes.ring_bytes, kPageBytes);
-  end_ = rounded_up(guests_ + sizes.guest_bytes, kPageBytes);
+  relays_ = rounded_up(ring_ + sizes.ring_bytes, kPageBytes);
+  end_ = rounded_up(relays_ + sizes.relay_bytes, kPageBytes);
 }
 
 std::atomic_ref<std::uint32_t> ArenaView::word(const Flag& flag) const {
@@ -87,12 +87,12 @@ std::atomic_ref<std::uint32_t> ArenaView::word(const Flag& flag) const {
 
 std::byte* ArenaView::at(const Region& region, const Plan& plan, int parity) const {
   const ArenaSizes& sizes = arenas_.sizes;
-  const bool is_guest = region.rank >= sizes.ranks;
+  const bool is_relay = region.rank >= sizes.ranks;
   std::uint64_t start = 0, size = 0, skip = 0;
   if (region.space == Space::scratch) {
-    start = is_guest ? guests_ : scratch_;
-    size = is_guest ? sizes.guest_bytes : sizes.scratch_bytes;
-    skip = is_guest ? guest_offset(plan, static_cast<std::size_t>(region.rank)) : 0;
+    start = is_relay ? relays_ : scratch_;
+    size = is_relay ? sizes.relay_bytes : sizes.scratch_bytes;
+    skip = is_relay ? relay_offset(plan, static_cast<std::size_t>(region.rank)) : 0;
   } else if (region.space == Space::inbox) {
     start = inbox_ + static_cast<std::uint64_t>(parity & 1) * half_bytes_;
     size = sizes.inbox_bytes;
@@ -101,11 +101,11 @@ std::byte* ArenaView::at(const Region& region, const Plan& plan, int parity) con
     size = sizes.ring_bytes;
   }
   const std::uint64_t offset = skip + region.offset;
-  if (region.rank < 0 || (is_guest && region.space != Space::scratch) || offset > size ||
+  if (region.rank < 0 || (is_relay && region.space != Space::scratch) || offset > size ||
       region.bytes > size - offset)
     throw Error(ErrorCode::invalid_argument,
                 text("region ", print(region), " leaves its part of the arena, ", size, " bytes"));
-  return base(is_guest ? 0 : region.rank) + start + offset;
+  return base(is_relay ? 0 : region.rank) + start + offset;
 }
 
 }  // namespace plait

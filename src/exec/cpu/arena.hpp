@@ -1,6 +1,6 @@
 // Where things lie in a rank's arena: [doorbell | flag words | scratch | inbox 0 | inbox 1 | ring |
-// guests]. Flag words of one writer are packed, rows of different writers share no cache line: a
-// row is raised by one thread and polled by one thread.
+// relay GPUs]. Flag words of one writer are packed, rows of different writers share no cache line:
+// a row is raised by one thread and polled by one thread.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -45,7 +45,7 @@ class ArenaView {
   [[noreturn]] static void refuse(int rank);
   const Arenas& arenas_;
   std::uint64_t row_bytes_ = 0;  // one writer's flag words
-  std::uint64_t scratch_ = 0, inbox_ = 0, ring_ = 0, guests_ = 0, end_ = 0;  // offsets
+  std::uint64_t scratch_ = 0, inbox_ = 0, ring_ = 0, relays_ = 0, end_ = 0;  // offsets
   std::uint64_t half_bytes_ = 0;
 };
 

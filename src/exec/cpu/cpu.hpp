@@ -18,11 +18,11 @@ struct ArenaSizes {
   std::uint64_t scratch_bytes = 0;
   std::uint64_t inbox_bytes = 0;  ///< one half
   std::uint64_t ring_bytes = 0;
-  std::uint64_t guest_bytes = 0;  ///< scratch of places beyond the ranks; lies in rank 0's arena
+  std::uint64_t relay_bytes = 0;  ///< scratch of places beyond the ranks; lies in rank 0's arena
   bool operator==(const ArenaSizes&) const = default;
 };
 
-/// Bytes that one rank's arena takes: flags, doorbell, scratch, two inbox halves, ring, guests.
+/// Bytes that one rank's arena takes: flags, doorbell, scratch, two inbox halves, ring, relay GPUs.
 std::uint64_t arena_bytes(const ArenaSizes& sizes);
 /// True where the plan fits.
 bool fits(const Plan& plan, const ArenaSizes& sizes);

@@ -64,7 +64,7 @@ TEST_CASE("two GPUs without their link have a plan for every size, in rank order
       request.devices = devices;
       CAPTURE(text(name_of(what), " of ", count));
       const auto chosen = chooser.plan_for(request, {});
-      CHECK(chosen->plan.guests.empty());
+      CHECK(chosen->plan.relay_devices.empty());
       CHECK(why_no_plan_memory(chosen->plan, memory) == "");
     }
 }

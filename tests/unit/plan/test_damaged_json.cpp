@@ -27,7 +27,7 @@ TEST_CASE("damaged plans are read or refused") {
   std::mt19937_64 random(20261121);
   Plan rich = example::direct(Collective::all_reduce, 3, 64);
   rich.params = {{"pieces", 2}, {"throttle", -1}};
-  rich.guests = {7};
+  rich.relay_devices = {7};
   rich.stripes = {{"nvlink", 0, 128}, {"host", 128, 128}};
   rich.lanes[0].name = "quo\"te\n\xc3\xa9";
   int read = 0, refused = 0;

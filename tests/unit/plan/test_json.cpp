@@ -29,7 +29,7 @@ Plan sample() {
   plan.kernel = "two_shot";
   plan.symmetric = true;
   plan.stripes = {{"nvlink", 0, 128}, {"host", 128, 128}};
-  plan.guests = {7};
+  plan.relay_devices = {7};
   plan.scratch_bytes.push_back(~0ULL);
   plan.lanes[0].name = "quo\"te\n";
   return plan;
@@ -60,8 +60,8 @@ TEST_CASE("what is no plan is refused with its place") {
       {"\"type\":\"fp32\"", "\"type\":\"fp31\"", "request.type: wanted one of int8"},
       {"\"throttle\":-1", "\"throttle\":null", "params.throttle"},
       {"\"symmetric\":true", "\"symmetric\":1", "symmetric: wanted true or false"},
-      {"\"guests\":[7]", "\"guests\":[-7]", "guests[0]"},
-      {"\"guests\":[7]", "\"guests\":7", "guests: wanted an array"},
+      {"\"relay_devices\":[7]", "\"relay_devices\":[-7]", "relay_devices[0]"},
+      {"\"relay_devices\":[7]", "\"relay_devices\":7", "relay_devices: wanted an array"},
       {"[\"scratch\",1,", "[\"attic\",1,", "wanted one of input, output, scratch, inbox, ring"},
       {"[\"scratch\",1,", "[\"scratch\",", "[space, place, offset, bytes]"},
       {"\"flag\":[1,0,0]", "\"flag\":[1,0]", "lanes[0].ops[0].flag: wanted [owner, writer, index]"},
@@ -76,6 +76,11 @@ TEST_CASE("what is no plan is refused with its place") {
     INFO(said);
     CHECK(said.find(each.place) != std::string::npos);
   }
+}
+
+TEST_CASE("relay_devices is read under its former name guests") {
+  const std::string former = replaced(to_json(sample()), "\"relay_devices\"", "\"guests\"");
+  CHECK(plan_from_json(former).relay_devices == sample().relay_devices);
 }
 
 TEST_CASE("malformed, deep and huge texts are refused") {

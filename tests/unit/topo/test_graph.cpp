@@ -130,7 +130,7 @@ TEST_CASE("no pair of a shipped machine is cut off") {
   }
 }
 
-TEST_CASE("dgx1v: pairs without a link have two route GPUs") {
+TEST_CASE("dgx1v: pairs without a link have two relay GPUs") {
   const Topology t = load_topology("dgx1v");
   int far_pairs = 0;
   for (int src = 0; src < 8; ++src)

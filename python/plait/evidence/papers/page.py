@@ -40,7 +40,7 @@ two claims on one pair of links; one set of speeds lies between them, +4 and -4 
 "NCCL" and give no version: it is the modelled ring. C2's "gain grows with size" is held from the
 first size to the last, with a fall of at most 1 % between neighbours allowed, and there is one:
 from 128 to 512 MB. C3 asks for the order daisy, mist, narval, or a reason: narval is last as
-claimed, mist comes before daisy, with the reason in its row. W2 counts route GPUs, W3 compares
+claimed, mist comes before daisy, with the reason in its row. W2 counts relay GPUs, W3 compares
 at 1 KB and in the faster of both paths. D4 leaves out the 49 us of "reduce-scatter", which the
 talk does not describe; it stands among the `show` rows. M11's and N1's peer, MVAPICH2-GDR, is a
 flat all-reduce of MPI. N6's mean is over all_reduce, all_gather and reduce_scatter."""

@@ -1,4 +1,4 @@
-"""WOTIR: copies between GPUs without a link, forwarded by a route GPU (rows W)."""
+"""WOTIR: copies between GPUs without a link, forwarded by a relay GPU (rows W)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def wotir() -> list[PaperRow]:
         PaperRow(
             "W1",
             "must",
-            "copy 0 to 7 by the route GPU 3, chunks of 1 MB",
+            "copy 0 to 7 by the relay GPU 3, chunks of 1 MB",
             "nearly 18 GB/s",
             18.0,
             size / by_route_us(size) / 1e3,
@@ -78,7 +78,7 @@ def wotir() -> list[PaperRow]:
         ),
         missing(
             "W4",
-            "interference on the route GPU",
+            "interference on the relay GPU",
             "only the tail suffers",
             "a fluid model has no tails; to be measured on GPUs",
         ),
@@ -101,7 +101,7 @@ def _route_gpus(topology: plait.Topology) -> PaperRow:
     return PaperRow(
         "W2",
         "must",
-        f"pairs without a link ({len(routes)} ordered) with two route GPUs or more",
+        f"pairs without a link ({len(routes)} ordered) with two relay GPUs or more",
         "all",
         None,
         None,

@@ -64,7 +64,7 @@ LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes
                        const FlagAt& flag_at, std::uint64_t ring_bytes, const LaneSpread& spread)
     : plan_(plan) {
   check(plan.request.ranks <= kMaxCudaRanks, text("it has more than ", kMaxCudaRanks, " ranks"));
-  check(plan.guests.empty(), "it borrows memory of GPUs outside the job");
+  check(plan.relay_devices.empty(), "it borrows memory of GPUs outside the job");
   check(!plan.symmetric, "it needs registered buffers");
   check(flags_per_pair(plan) <= kFlagsPerPair,
         text("it has more than ", kFlagsPerPair, " flags a pair"));

@@ -52,8 +52,8 @@ class LaneTables {
   /// The word that `writer` raises in `owner`'s memory.
   using FlagAt = std::function<std::uint32_t*(int owner, int writer, int index)>;
 
-  /// Error(unsupported) where the plan needs what this executor has not (guests, symmetric buffers,
-  /// more flags, scratch or inbox than the arena holds).
+  /// Error(unsupported) where the plan needs what this executor has not (relay GPUs, symmetric
+  /// buffers, more flags, scratch or inbox than the arena holds).
   LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes, const FlagAt& flag_at,
              std::uint64_t ring_bytes, const LaneSpread& spread);
 

@@ -307,9 +307,10 @@ void OneProcess::lend_ring(GpuResources& gpu, std::uint64_t bytes) {
 
 BoundCopies OneProcess::bind(const Plan& plan, const std::vector<int>& ordinals) {
   const auto ranks = static_cast<std::size_t>(plan.request.ranks);
-  if (ordinals.size() != ranks + plan.guests.size())
-    throw Error(ErrorCode::internal, text("wanted a GPU for each of ", ranks + plan.guests.size(),
-                                          " places, found ", ordinals.size()));
+  if (ordinals.size() != ranks + plan.relay_devices.size())
+    throw Error(ErrorCode::internal,
+                text("wanted a GPU for each of ", ranks + plan.relay_devices.size(),
+                     " places, found ", ordinals.size()));
   BoundCopies bound{order_copies(plan),           ordinals, ranks, {}, {}, senders_of(plan),
                     plan.params.contains("batch")};
   std::map<int, std::size_t> streams, events;
@@ -343,7 +344,7 @@ void OneProcess::refuse_capture(Stream stream) const {
   if (status != kCaptureNone)
     throw Error(ErrorCode::unsupported,
                 "a copy between GPUs cannot be captured into a graph: what it borrows (host ring, "
-                "route GPU) is shared with later calls; call it outside the capture");
+                "relay GPU) is shared with later calls; call it outside the capture");
 }
 
 void OneProcess::refuse_capture(int ordinal, Stream stream) {

@@ -35,7 +35,7 @@ struct BoundCopies {
     std::size_t host_lane = 0;
   };
   CopySteps steps;
-  std::vector<int> ordinals;  ///< CUDA ordinal of each place: the ranks, then the guests
+  std::vector<int> ordinals;  ///< CUDA ordinal of each place: the ranks, then the relay GPUs
   std::size_t ranks = 0;
   std::vector<std::size_t> streams;  ///< by lane: which of its GPU's; none for the caller's
   std::vector<std::size_t> events;   ///< by event, then by lane (its end): which of its GPU's
