@@ -59,7 +59,7 @@ def calls_of(folder: Path, section: str) -> Calls:
 def spelled(variant: str) -> str:
     """One spelling of a way, whoever wrote it: parameters by name."""
     engine, params = engines.parted(variant)
-    return engines.way_of(engine, dict(sorted(params.items())))
+    return engines.variant_of(engine, dict(sorted(params.items())))
 
 
 def either(first: list[T], second: list[T]) -> list[T]:

@@ -40,7 +40,7 @@ from run_rows import (
 
 import plait
 from plait._core import engine_plan, predicted_ns
-from plait.bench.engines import way_of
+from plait.bench.engines import variant_of
 from plait.evidence.calibrate import nccl_us
 
 RESULTS = Path(__file__).parent / "results"
@@ -94,7 +94,7 @@ def times_us(item: RunItem, ranks: int) -> Times:
             plan = plait.propose(machine(), request)[0][0]
             found.append(("lanes", predicted_ns(plan, machine(), eager) / 1e3))
         else:
-            found.append((way_of(runs.choice.engine, runs.choice.params), runs.predicted_us))
+            found.append((variant_of(runs.choice.engine, runs.choice.params), runs.predicted_us))
     (captured, graph_us), (eagerly, eager_us) = found
     if captured == eagerly:
         return [(captured, graph_us, eager_us)]

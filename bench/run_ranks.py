@@ -211,12 +211,12 @@ class SectionRank:
         self.side.finish()
         exact = self.side.in_rank_order(request, eagerly)
         row = self.row(item, case, slab, call, exact)
-        rows = [row | self.way_of(item, eagerly)]
+        rows = [row | self.variant_of(item, eagerly)]
         if captured != eagerly:  # a row of its own
             alone, replayed = {"wrong": row["wrong_alone"]}, {"wrong": row["wrong_replayed"]}
             rows = [
-                row | self.way_of(item, eagerly) | {"graph_us": 0.0} | alone,
-                row | self.way_of(item, captured) | {"eager_us": 0.0} | replayed,
+                row | self.variant_of(item, eagerly) | {"graph_us": 0.0} | alone,
+                row | self.variant_of(item, captured) | {"eager_us": 0.0} | replayed,
             ]
         by_nccl = self.side.by_nccl(request, at)
         if by_nccl is not None:
@@ -224,8 +224,8 @@ class SectionRank:
             rows.append(self.row(item, case, slab, by_nccl, False) | named)
         return rows
 
-    def way_of(self, item: RunItem, done_by: str) -> dict[str, str]:
-        variant = f"plait {item.requested() or engines.way_counted(done_by)}"
+    def variant_of(self, item: RunItem, done_by: str) -> dict[str, str]:
+        variant = f"plait {item.requested() or engines.variant_counted(done_by)}"
         return {"way": variant, "params": done_by if item.variant else CHOSEN}
 
     def row(

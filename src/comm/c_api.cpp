@@ -117,23 +117,25 @@ plaitResult_t call(plaitComm_t comm, void* stream, Collective collective, const 
   });
 }
 
-enum class Way { send, receive, both };
+enum class PairDirection { send, receive, both };
 
 /// Between this rank and `peer` alone.
-plaitResult_t call_pair(plaitComm_t comm, void* stream, Way way, const void* input, void* output,
-                        std::size_t count, int type, int peer) noexcept {
+plaitResult_t call_pair(plaitComm_t comm, void* stream, PairDirection direction, const void* input,
+                        void* output, std::size_t count, int type, int peer) noexcept {
   return guarded(comm, [&] {
     Communicator& all = *wanted(comm, "comm")->communicator;
     Communicator& pair = all.pair(peer);
     CallOptions options = comm->options;
     options.scalars.clear();  // one for each of more ranks
-    const int sender = way == Way::send ? pair.rank() : 1 - pair.rank();
-    const Collective what = way == Way::both ? Collective::send_recv : Collective::copy;
+    const int sender = direction == PairDirection::send ? pair.rank() : 1 - pair.rank();
+    const Collective what =
+        direction == PairDirection::both ? Collective::send_recv : Collective::copy;
     // A pair without a GPU would take their memory for the host's; this says why it has none.
     if (pair.device() == kNoDevice && (all.on_device(input) || all.on_device(output)))
       return pair.enqueue(Request{}, input, output, stream, options);
     call_on(pair, options, stream, what, input, output, count, type, plait_sum,
-            way == Way::both ? 0 : sender, way == Way::both ? 0 : 1 - sender);
+            direction == PairDirection::both ? 0 : sender,
+            direction == PairDirection::both ? 0 : 1 - sender);
   });
 }
 
@@ -344,17 +346,17 @@ plaitResult_t plaitCopy(const void* sendbuff, void* recvbuff, size_t count, plai
 
 plaitResult_t plaitSend(const void* sendbuff, size_t count, plaitDataType_t type, int peer,
                         plaitComm_t comm, void* stream) {
-  return call_pair(comm, stream, Way::send, sendbuff, nullptr, count, type, peer);
+  return call_pair(comm, stream, PairDirection::send, sendbuff, nullptr, count, type, peer);
 }
 
 plaitResult_t plaitRecv(void* recvbuff, size_t count, plaitDataType_t type, int peer,
                         plaitComm_t comm, void* stream) {
-  return call_pair(comm, stream, Way::receive, nullptr, recvbuff, count, type, peer);
+  return call_pair(comm, stream, PairDirection::receive, nullptr, recvbuff, count, type, peer);
 }
 
 plaitResult_t plaitExchangeWith(const void* sendbuff, void* recvbuff, size_t count,
                                 plaitDataType_t type, int peer, plaitComm_t comm, void* stream) {
-  return call_pair(comm, stream, Way::both, sendbuff, recvbuff, count, type, peer);
+  return call_pair(comm, stream, PairDirection::both, sendbuff, recvbuff, count, type, peer);
 }
 
 plaitResult_t plaitBarrier(plaitComm_t comm) {

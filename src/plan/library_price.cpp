@@ -36,7 +36,7 @@ constexpr double kPatBaseNs = 8 * kUs, kPatHopNs = 14 * kUs, kPatEfficiency = 0.
 constexpr double kSendBaseNs = 14 * kUs;  // grouped sends: one Simple hop
 
 /// One way of doing a call.
-struct Way {
+struct LibraryAlgorithm {
   std::string name;
   double fixed_ns = 0.0;
   double bytes = 0.0;    // that each member sends on, where all send alike
@@ -61,8 +61,10 @@ class Pricer {
   LibraryPrice price() const {
     LibraryPrice best;
     best.alone_ns = std::numeric_limits<double>::infinity();
-    for (const Way& way : call_.library == Library::nccl ? of_nccl() : of_mpi()) {
-      LibraryPrice one{way.name, way.fixed_ns, sendings(way.bytes, way.between), 0.0};
+    for (const LibraryAlgorithm& algorithm :
+         call_.library == Library::nccl ? of_nccl() : of_mpi()) {
+      LibraryPrice one{algorithm.name, algorithm.fixed_ns,
+                       sendings(algorithm.bytes, algorithm.between), 0.0};
       one.alone_ns = one.fixed_ns + flow_ns(one.sendings);
       if (one.alone_ns < best.alone_ns) best = std::move(one);
     }
@@ -95,7 +97,7 @@ class Pricer {
     }
   }
 
-  std::vector<Way> of_nccl() const {
+  std::vector<LibraryAlgorithm> of_nccl() const {
     const double n = members(), nodes = static_cast<double>(nodes_.size());
     const Collective what = request_.collective;
     if (is_rooted_star() || what == Collective::all_to_all)
@@ -103,28 +105,28 @@ class Pricer {
     const bool both = what == Collective::all_reduce;
     const double steps = both ? 2 * (n - 1) : n - 1;
     const double between = nodes > 1 ? (both ? 2 * (nodes - 1) : nodes - 1) : 0;
-    std::vector<Way> ways;
+    std::vector<LibraryAlgorithm> algorithms;
     for (const Protocol& p : kProtocols) {
       const double ring_ns =
           p.ring_base_ns + (steps - between) * p.ring_hop_ns + between * p.ring_net_ns;
-      ways.push_back({std::string("ring ") + p.name, ring_ns, ring_bytes() / p.efficiency});
+      algorithms.push_back({std::string("ring ") + p.name, ring_ns, ring_bytes() / p.efficiency});
       if (!both) continue;
       const double tree_ns =
           p.tree_base_ns + 2 * ((n / nodes - 1) * p.tree_hop_ns + std::log2(nodes) * p.tree_net_ns);
       // Two trees of half the message: each link in a node carries both, up or down; a node sends
       // to a parent and two children, but of two nodes each to the other.
-      ways.push_back({std::string("tree ") + p.name, tree_ns,
-                      size_ / (p.efficiency * kTreeEfficiency), nodes > 2 ? 2.0 : 1.0});
+      algorithms.push_back({std::string("tree ") + p.name, tree_ns,
+                            size_ / (p.efficiency * kTreeEfficiency), nodes > 2 ? 2.0 : 1.0});
     }
     const bool has_pat =
         n == nodes && (what == Collective::all_gather || what == Collective::reduce_scatter);
     if (has_pat)
-      ways.push_back(
+      algorithms.push_back(
           {"PAT Simple", kPatBaseNs + std::log2(nodes) * kPatHopNs, ring_bytes() / kPatEfficiency});
-    return ways;
+    return algorithms;
   }
 
-  std::vector<Way> of_mpi() const {
+  std::vector<LibraryAlgorithm> of_mpi() const {
     const double n = members();
     const double call_ns = parameter(topology_, "mpi_call_ns");
     const double hop_ns =

@@ -19,7 +19,7 @@ struct Sending {
 };
 
 struct LibraryPrice {
-  std::string way;        ///< "ring LL128"
+  std::string algorithm;  ///< "ring LL128"
   double fixed_ns = 0.0;  ///< before the bytes
   /// All at once, in the order of senders; protocol and efficiency are counted as bytes.
   std::vector<Sending> sendings;

@@ -27,7 +27,7 @@ void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& param
   const int nodes = static_cast<int>(rails.groups().size()),
             count = static_cast<int>(pieces.size());
   rails.stage(pieces);
-  std::vector<std::vector<int>> under_way(pieces.size());  // by piece: the calls it is in
+  std::vector<std::vector<int>> in_flight(pieces.size());  // by piece: the calls it is in
   const auto shard_of = [&](int index) -> Rails::Where {
     return [&rails, &piece = pieces[at(index)]](int rank, int rail) {
       return rails.out(rank, piece, rail);
@@ -39,7 +39,7 @@ void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& param
   };
   const auto sum = [&](int node, int index) {
     const Portion& piece = pieces[at(index)];
-    for (const int call : std::exchange(under_way[at(index)], {})) rails.calls().await(call);
+    for (const int call : std::exchange(in_flight[at(index)], {})) rails.calls().await(call);
     rails.sum_in(
         rails.groups()[at(node)], piece,
         [&](int rank, int part) { return rails.in(rank, piece, part); }, shard_of(index),
@@ -49,7 +49,7 @@ void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& param
     const Portion& piece = pieces[at(index)];
     const Rails::Where shard = shard_of(index);
     for (int rail = first_rail; rail < piece.shards; rail += 2)
-      under_way[at(index)].push_back(
+      in_flight[at(index)].push_back(
           node + 1 < nodes
               ? rails.across_pair_on(rail, piece, node, node + 1, shard, so_far_of(index))
               : rails.across_on(rail, Collective::broadcast, piece, node, shard, shard));
@@ -65,7 +65,7 @@ void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& param
     if (step < nodes) continue;
     const Portion& piece = pieces[at(step - nodes)];
     const Rails::Where shard = shard_of(step - nodes);
-    for (const int call : under_way[at(step - nodes)]) rails.calls().await(call);
+    for (const int call : in_flight[at(step - nodes)]) rails.calls().await(call);
     for (const std::vector<int>& group : rails.groups())
       if (group.size() > 1) rails.spread_in(group, piece, shard, shard);
   }

@@ -176,16 +176,16 @@ void Rails::run(const std::vector<Portion>& pieces,
                 const std::function<void(const Portion&, std::size_t)>& in,
                 const std::function<std::vector<int>(const Portion&, std::size_t)>& across,
                 const std::function<void(const Portion&, std::size_t)>& out) {
-  std::vector<int> under_way;
+  std::vector<int> in_flight;
   const auto end = [&](std::size_t index) {
-    for (const int call : under_way) calls_.await(call);
+    for (const int call : in_flight) calls_.await(call);
     out(pieces[index], index);
   };
   for (std::size_t index = 0; index < pieces.size(); ++index) {
     in(pieces[index], index);
     std::vector<int> next = across(pieces[index], index);
     if (index > 0) end(index - 1);
-    under_way = std::move(next);
+    in_flight = std::move(next);
   }
   if (!pieces.empty()) end(pieces.size() - 1);
 }

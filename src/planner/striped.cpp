@@ -32,7 +32,7 @@ constexpr std::uint64_t kSlots = 4;  // of a Mover
 constexpr int kLanes = 1;  // more did not help: what a chunk costs, it costs the copy engine
 
 /// One way that every pair of the pattern has, and what it carries.
-struct Way {
+struct StripedPath {
   RouteShare route;
   double gb_per_s = 0.0;  ///< of each pair while all ways and all pairs send at once
   int hops = 1;
@@ -42,9 +42,9 @@ struct Way {
 };
 
 /// Its bytes in whole quarters of a chunk.
-std::uint64_t in_units(const Way& way) {
-  const std::uint64_t unit = std::max<std::uint64_t>(way.chunk_bytes / 4 / 128 * 128, 128);
-  return way.bytes - way.bytes % unit;
+std::uint64_t in_units(const StripedPath& stripe) {
+  const std::uint64_t unit = std::max<std::uint64_t>(stripe.chunk_bytes / 4 / 128 * 128, 128);
+  return stripe.bytes - stripe.bytes % unit;
 }
 
 class Cutter {
@@ -57,54 +57,55 @@ class Cutter {
         relay_chunk_ns_(parameter(topology, "relay_chunk_ns", ring_chunk_ns_)) {}
 
   /// When `way` has delivered its bytes.
-  double end_ns(const Way& way) const {
-    if (way.bytes == 0) return 0.0;
-    return start_ns(way) + static_cast<double>(way.bytes) / rate(way);
+  double end_ns(const StripedPath& stripe) const {
+    if (stripe.bytes == 0) return 0.0;
+    return start_ns(stripe) + static_cast<double>(stripe.bytes) / rate(stripe);
   }
-  double end_ns(const std::vector<Way>& ways) const {
+  double end_ns(const std::vector<StripedPath>& stripes) const {
     double end = 0.0;
-    for (const Way& way : ways) end = std::max(end, end_ns(way));
-    return end + (ways.size() > 1 ? kForkNs : 0.0);
+    for (const StripedPath& stripe : stripes) end = std::max(end, end_ns(stripe));
+    return end + (stripes.size() > 1 ? kForkNs : 0.0);
   }
 
   /// Bytes so that all ways end together, in quarters of chunks; `rest` gets what is left.
-  void share_out(std::vector<Way>& ways, std::uint64_t bytes, std::size_t rest) const {
-    std::vector<bool> used(ways.size(), true);
+  void share_out(std::vector<StripedPath>& stripes, std::uint64_t bytes, std::size_t rest) const {
+    std::vector<bool> used(stripes.size(), true);
     for (bool changed = true; changed;) {  // a way that starts after all the others end is none
       changed = false;
       double weight = static_cast<double>(bytes), sum = 0.0;
-      for (std::size_t i = 0; i < ways.size(); ++i)
-        if (used[i]) weight += rate(ways[i]) * start_ns(ways[i]), sum += rate(ways[i]);
-      for (std::size_t i = 0; i < ways.size(); ++i) {
-        const double wanted = used[i] ? rate(ways[i]) * (weight / sum - start_ns(ways[i])) : 0.0;
-        if (i != rest && used[i] && wanted < static_cast<double>(ways[i].chunk_bytes)) {
+      for (std::size_t i = 0; i < stripes.size(); ++i)
+        if (used[i]) weight += rate(stripes[i]) * start_ns(stripes[i]), sum += rate(stripes[i]);
+      for (std::size_t i = 0; i < stripes.size(); ++i) {
+        const double wanted =
+            used[i] ? rate(stripes[i]) * (weight / sum - start_ns(stripes[i])) : 0.0;
+        if (i != rest && used[i] && wanted < static_cast<double>(stripes[i].chunk_bytes)) {
           used[i] = false;
           changed = true;
         }
-        ways[i].bytes = wanted <= 0.0 ? 0 : static_cast<std::uint64_t>(wanted);
+        stripes[i].bytes = wanted <= 0.0 ? 0 : static_cast<std::uint64_t>(wanted);
       }
     }
     std::uint64_t left = bytes;
-    for (std::size_t i = 0; i < ways.size(); ++i) {
+    for (std::size_t i = 0; i < stripes.size(); ++i) {
       if (i == rest) continue;
-      ways[i].bytes = std::min(in_units(ways[i]), left);
-      left -= ways[i].bytes;
+      stripes[i].bytes = std::min(in_units(stripes[i]), left);
+      left -= stripes[i].bytes;
     }
-    ways[rest].bytes = left;
+    stripes[rest].bytes = left;
   }
 
  private:
-  double start_ns(const Way& way) const {
+  double start_ns(const StripedPath& stripe) const {
     const double copy_ns = launch_ns_ + event_ns_;
-    if (way.hops == 1) return copy_ns;
-    return 2 * copy_ns + static_cast<double>(way.chunk_bytes) / way.gb_per_s;
+    if (stripe.hops == 1) return copy_ns;
+    return 2 * copy_ns + static_cast<double>(stripe.chunk_bytes) / stripe.gb_per_s;
   }
   // Chunks stand apart, whatever lanes they are on.
-  double rate(const Way& way) const {
-    if (way.hops == 1) return way.gb_per_s;
-    const auto chunk = static_cast<double>(way.chunk_bytes);
-    const double apart_ns = way.route.relay_device >= 0 ? relay_chunk_ns_ : ring_chunk_ns_;
-    return chunk / (chunk / way.gb_per_s + apart_ns);
+  double rate(const StripedPath& stripe) const {
+    if (stripe.hops == 1) return stripe.gb_per_s;
+    const auto chunk = static_cast<double>(stripe.chunk_bytes);
+    const double apart_ns = stripe.route.relay_device >= 0 ? relay_chunk_ns_ : ring_chunk_ns_;
+    return chunk / (chunk / stripe.gb_per_s + apart_ns);
   }
   double launch_ns_, event_ns_, ring_chunk_ns_, relay_chunk_ns_;
 };
@@ -112,7 +113,7 @@ class Cutter {
 bool is_host(const RouteShare& route) { return route.route == "host"; }
 bool is_relay(const RouteShare& route) { return route.relay_device >= 0; }
 
-Way way_by(const RouteShare& route, double gb_per_s, int lanes) {
+StripedPath stripe_over(const RouteShare& route, double gb_per_s, int lanes) {
   const bool is_direct = !is_host(route) && !is_relay(route);
   return {route, gb_per_s, is_direct ? 1 : 2, is_direct ? 1 : lanes, 0, 0};
 }
@@ -137,22 +138,24 @@ double alone_gb_per_s(const Topology& topology, const Pairs& pairs, const RouteS
 }
 
 /// The routes that routes.cpp finds, with rates; what has no route in common has the host's.
-std::vector<Way> ways_of(const Topology& topology, const Request& request, int lanes) {
+std::vector<StripedPath> stripes_of(const Topology& topology, const Request& request, int lanes) {
   const Pairs pairs = active_pairs(request);
   std::vector<RouteShare> shares = shares_of_collective(topology, request);
   if (shares.empty()) shares = {{"host", 1.0, -1}};
   double rate = common_gb_per_s(topology, pairs, shares);
   if (rate <= 0.0) rate = alone_gb_per_s(topology, pairs, shares.front());
-  std::vector<Way> ways;
+  std::vector<StripedPath> stripes;
   for (const RouteShare& share : shares)
-    ways.push_back(way_by(share, rate * share.fraction, lanes));
-  return ways;
+    stripes.push_back(stripe_over(share, rate * share.fraction, lanes));
+  return stripes;
 }
 
-std::vector<std::uint64_t> chunks_of(const Way& way, std::uint64_t bytes, std::size_t pairs) {
-  if (way.hops == 1) return {0};
+std::vector<std::uint64_t> chunks_of(const StripedPath& stripe, std::uint64_t bytes,
+                                     std::size_t pairs) {
+  if (stripe.hops == 1) return {0};
   const std::uint64_t ring = kMostRings / std::max<std::size_t>(pairs, 1);
-  const std::uint64_t most = is_relay(way.route) ? kMostRelayChunk : std::max(ring / kSlots, kMiB);
+  const std::uint64_t most =
+      is_relay(stripe.route) ? kMostRelayChunk : std::max(ring / kSlots, kMiB);
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t chunk = kMiB; chunk <= most && chunk <= bytes; chunk *= 2)
     sizes.push_back(chunk);
@@ -161,59 +164,62 @@ std::vector<std::uint64_t> chunks_of(const Way& way, std::uint64_t bytes, std::s
 }
 
 /// Tries every size of chunk; more ways only where that gains.
-std::vector<Way> quickest(const Cutter& cutter, std::vector<Way> ways, std::uint64_t bytes,
-                          std::uint64_t chunk, std::size_t pairs) {
+std::vector<StripedPath> quickest(const Cutter& cutter, std::vector<StripedPath> stripes,
+                                  std::uint64_t bytes, std::uint64_t chunk, std::size_t pairs) {
   std::size_t rest = 0;  // the fastest, which takes what fills no chunk
-  for (std::size_t i = 0; i < ways.size(); ++i)
-    if (ways[i].gb_per_s > ways[rest].gb_per_s) rest = i;
-  std::vector<Way> best;
+  for (std::size_t i = 0; i < stripes.size(); ++i)
+    if (stripes[i].gb_per_s > stripes[rest].gb_per_s) rest = i;
+  std::vector<StripedPath> best;
   double best_ns = std::numeric_limits<double>::infinity();
-  const auto consider = [&](std::vector<Way> tried, std::size_t remainder) {
+  const auto consider = [&](std::vector<StripedPath> tried, std::size_t remainder) {
     cutter.share_out(tried, bytes, remainder);
     const double ns = cutter.end_ns(tried);
     if (ns >= best_ns * (tried.size() > best.size() ? 1.0 - kLeastGain : 1.0)) return;
     best_ns = ns;
-    std::erase_if(tried, [](const Way& way) { return way.bytes == 0; });
+    std::erase_if(tried, [](const StripedPath& stripe) { return stripe.bytes == 0; });
     best = std::move(tried);
   };
-  const auto sizes_of = [&](const Way& way) {
-    return way.hops > 1 && chunk != 0 ? std::vector<std::uint64_t>{chunk}
-                                      : chunks_of(way, bytes, pairs);
+  const auto sizes_of = [&](const StripedPath& stripe) {
+    return stripe.hops > 1 && chunk != 0 ? std::vector<std::uint64_t>{chunk}
+                                         : chunks_of(stripe, bytes, pairs);
   };
-  for (Way& way : ways)
-    for (const std::uint64_t size : sizes_of(way)) {
-      way.chunk_bytes = size;
-      consider({way}, 0);
+  for (StripedPath& stripe : stripes)
+    for (const std::uint64_t size : sizes_of(stripe)) {
+      stripe.chunk_bytes = size;
+      consider({stripe}, 0);
     }
-  if (ways.size() < 2) return best;
+  if (stripes.size() < 2) return best;
   // All relays alike: there may be many.
-  const Way host = way_by({"host", 0.0, -1}, 0.0, 1), relay = way_by({"relay", 0.0, 0}, 0.0, 1);
+  const StripedPath host = stripe_over({"host", 0.0, -1}, 0.0, 1),
+                    relay = stripe_over({"relay", 0.0, 0}, 0.0, 1);
   for (const std::uint64_t of_host : sizes_of(host))
     for (const std::uint64_t of_relay : sizes_of(relay)) {
-      for (Way& way : ways)
-        way.chunk_bytes = way.hops == 1 ? 0 : is_host(way.route) ? of_host : of_relay;
-      consider(ways, rest);
+      for (StripedPath& stripe : stripes)
+        stripe.chunk_bytes = stripe.hops == 1 ? 0 : is_host(stripe.route) ? of_host : of_relay;
+      consider(stripes, rest);
     }
   return best;
 }
 
 /// Thousandths as the caller says; the rest goes over the direct links.
-std::vector<Way> as_asked(Params params, const std::vector<Way>& found, const Topology& topology,
-                          const Request& request, std::uint64_t chunk, int lanes) {
-  for (const Way& way : found)
-    if (is_relay(way.route)) params.try_emplace("relay", way.route.relay_device);
+std::vector<StripedPath> as_asked(Params params, const std::vector<StripedPath>& found,
+                                  const Topology& topology, const Request& request,
+                                  std::uint64_t chunk, int lanes) {
+  for (const StripedPath& stripe : found)
+    if (is_relay(stripe.route)) params.try_emplace("relay", stripe.route.relay_device);
   const Shares shares = shares_from(params, topology, request);
   const std::uint64_t bytes = whole_range(request).bytes;
-  std::vector<Way> ways;
+  std::vector<StripedPath> stripes;
   const auto add = [&](const RouteShare& route, int permille) {
     if (permille <= 0) return;
-    Way way = way_by(route, 0.0, lanes);
-    way.chunk_bytes = way.hops == 1 ? 0
-                      : chunk != 0  ? chunk
-                                    : chunks_of(way, bytes, active_pairs(request).size()).back();
-    way.bytes = bytes / 1000 * static_cast<std::uint64_t>(permille);
-    way.bytes = in_units(way);
-    ways.push_back(way);
+    StripedPath stripe = stripe_over(route, 0.0, lanes);
+    stripe.chunk_bytes = stripe.hops == 1 ? 0
+                         : chunk != 0
+                             ? chunk
+                             : chunks_of(stripe, bytes, active_pairs(request).size()).back();
+    stripe.bytes = bytes / 1000 * static_cast<std::uint64_t>(permille);
+    stripe.bytes = in_units(stripe);
+    stripes.push_back(stripe);
   };
   add({"nvlink", 0.0, -1}, 1000 - shares.other_permille());
   add({"host", 0.0, -1}, shares.host_permille);
@@ -221,10 +227,10 @@ std::vector<Way> as_asked(Params params, const std::vector<Way>& found, const To
     add({text("relay:", device_label(topology, shares.relay_device)), 0.0, shares.relay_device},
         shares.relay_permille);
   std::uint64_t given = 0;
-  for (const Way& way : ways) given += way.bytes;
-  ways.front().bytes += bytes - given;
-  std::erase_if(ways, [](const Way& way) { return way.bytes == 0; });
-  return ways;
+  for (const StripedPath& stripe : stripes) given += stripe.bytes;
+  stripes.front().bytes += bytes - given;
+  std::erase_if(stripes, [](const StripedPath& stripe) { return stripe.bytes == 0; });
+  return stripes;
 }
 
 /// One way's part of every pair's message, in as many lanes as the way takes.
@@ -233,12 +239,12 @@ class StripeWriter {
   StripeWriter(Builder& builder, const std::vector<std::pair<int, int>>& pairs)
       : builder_(builder), pairs_(pairs) {}
 
-  void write(const Way& way, Range range) {
+  void write(const StripedPath& stripe, Range range) {
     int number = 0;
     for (const Range& part :
-         partition(range, way.lanes, std::max<std::uint64_t>(way.chunk_bytes, 128)))
-      if (part.bytes != 0) write_lane(way, part, text(way.route.route, ".", number++, "."));
-    builder_.stripe(way.route.route, range);
+         partition(range, stripe.lanes, std::max<std::uint64_t>(stripe.chunk_bytes, 128)))
+      if (part.bytes != 0) write_lane(stripe, part, text(stripe.route.route, ".", number++, "."));
+    builder_.stripe(stripe.route.route, range);
   }
   /// Nobody ends before what it lends is no longer used and what it gets is there.
   void finish() {
@@ -249,14 +255,15 @@ class StripeWriter {
  private:
   int home(int rank) { return builder_.lane(rank, LaneKind::copy_engine, "home"); }
 
-  void write_lane(const Way& way, Range part, const std::string& name) {
+  void write_lane(const StripedPath& stripe, Range part, const std::string& name) {
     MoverOptions options;
     options.name = name;
     // A Mover cuts a message in two where it is large, else not at all.
-    options.most_bytes = std::min(2 * way.chunk_bytes, part.bytes);
-    options.ring_bytes = options.relay_bytes = kSlots * std::max<std::uint64_t>(way.chunk_bytes, 1);
+    options.most_bytes = std::min(2 * stripe.chunk_bytes, part.bytes);
+    options.ring_bytes = options.relay_bytes =
+        kSlots * std::max<std::uint64_t>(stripe.chunk_bytes, 1);
     const Topology& topology = builder_.topology();
-    options.path = [this, &topology, route = way.route](int from, int to) {
+    options.path = [this, &topology, route = stripe.route](int from, int to) {
       Path path = path_of(topology, route, builder_.device(from), builder_.device(to));
       return path;
     };
@@ -304,22 +311,22 @@ void write(Builder& builder, const Params& params) {
   const std::uint64_t chunk =
       static_cast<std::uint64_t>(param_in(params, "chunk_kib", 0, 0, 64 << 10)) << 10;
   const int lanes = param_in(params, "lanes", kLanes, 1, 8);
-  std::vector<Way> ways = ways_of(topology, request, lanes);
+  std::vector<StripedPath> stripes = stripes_of(topology, request, lanes);
   const bool is_asked = params.contains("host_permille") || params.contains("relay_permille");
-  ways = is_asked
-             ? as_asked(params, ways, topology, request, chunk, lanes)
-             : quickest(Cutter(topology, pairs.size()), ways, whole.bytes, chunk, pairs.size());
+  stripes = is_asked ? as_asked(params, stripes, topology, request, chunk, lanes)
+                     : quickest(Cutter(topology, pairs.size()), stripes, whole.bytes, chunk,
+                                pairs.size());
   if (param_in(params, "batch", 0, 0, 1) == 1) builder.param("batch", 1);
   StripeWriter writer(builder, pairs);
   std::uint64_t at = whole.offset;
-  for (const Way& way : ways) {
-    writer.write(way, {at, way.bytes});
-    at += way.bytes;
-    const auto permille = static_cast<std::int64_t>(way.bytes * 1000 / whole.bytes);
-    if (is_host(way.route)) builder.param("host_permille", permille);
-    if (!is_relay(way.route)) continue;
+  for (const StripedPath& stripe : stripes) {
+    writer.write(stripe, {at, stripe.bytes});
+    at += stripe.bytes;
+    const auto permille = static_cast<std::int64_t>(stripe.bytes * 1000 / whole.bytes);
+    if (is_host(stripe.route)) builder.param("host_permille", permille);
+    if (!is_relay(stripe.route)) continue;
     builder.param("relay_permille", permille);
-    builder.param("relay", way.route.relay_device);
+    builder.param("relay", stripe.route.relay_device);
   }
   writer.finish();
 }

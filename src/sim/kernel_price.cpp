@@ -350,24 +350,24 @@ class Price {
   }
 
   // Ranks that go by themselves drift apart, and several meet at a receiver; the fewer bytes they
-  // have under way, the less. `under_way` 0: as many as there is room for. At a pace that links
+  // have under way, the less. `in_flight` 0: as many as there is room for. At a pace that links
   // carry they do not.
-  double drift(double under_way) const {
+  double drift(double in_flight) const {
     if (has("send_gb_per_s") > 0) return 0.0;
-    const double bounded = under_way > 0.0 ? std::min(1.0, under_way / costs_.drift_bytes) : 1.0;
+    const double bounded = in_flight > 0.0 ? std::min(1.0, in_flight / costs_.drift_bytes) : 1.0;
     return bounded * (has("shift") > 0 ? costs_.shift_share : 1.0) *
            (has("by_xor") > 0 ? costs_.xor_share : 1.0);
   }
   double share_in_step(double peers) const {
     return to_peers(peers, costs_.to_one, costs_.in_step_to_three, costs_.in_step_to_seven);
   }
-  double pushed_ns(double bytes, double spread, double peers, double under_way) const {
-    const double lost = drift(under_way);
+  double pushed_ns(double bytes, double spread, double peers, double in_flight) const {
+    const double lost = drift(in_flight);
     const double by_link = link_ns(bytes, spread, peers, [&](double at_once) {
       const double by_themselves = share(at_once), in_step = share_in_step(at_once);
       return lost == 1.0 ? by_themselves : in_step + (by_themselves - in_step) * lost;
     });
-    return under_way > 0.0 ? std::max(by_link, bytes / under_way * costs_.piece_ns) : by_link;
+    return in_flight > 0.0 ? std::max(by_link, bytes / in_flight * costs_.piece_ns) : by_link;
   }
   // Readers pull as fast as each can take, so they stay in step; `share`: of what stores reach.
   double pulled_ns(double bytes, double spread, double peers, double share) const {
@@ -383,10 +383,10 @@ class Price {
     const double parts = bytes - results, phases = has("phases");
     const double parts_ns = phases > 0    ? link_ns(parts, 1.0, 1.0) + phases * costs_.phase_ns
                             : pulls_parts ? pulled_ns(parts, spread, peers, costs_.load_share)
-                                          : pushed_ns(parts, spread, peers, has("under_way_bytes"));
+                                          : pushed_ns(parts, spread, peers, has("in_flight_bytes"));
     const double results_ns =
         pulls_results ? pulled_ns(results, spread, peers, costs_.pull_share)
-                      : pushed_ns(results, spread, peers, has("results_under_way_bytes"));
+                      : pushed_ns(results, spread, peers, has("results_in_flight_bytes"));
     const double pace = has("send_gb_per_s");
     return std::max(parts_ns + results_ns, pace > 0 ? bytes / pace : 0.0);
   }

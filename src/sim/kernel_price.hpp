@@ -15,8 +15,8 @@ namespace plait::sim {
 ///   tiled:                   blocks, tile_units; for a share through host memory host_permille and
 ///                            chunk_bytes; of its schedule fold, ring, pull, shift, by_xor
 ///                            (1 = so), phases (of pairs), and what a GPU has under way to others
-///                            at most, of parts under_way_bytes, of results
-///                            results_under_way_bytes; send_gb_per_s at most
+///                            at most, of parts in_flight_bytes, of results
+///                            results_in_flight_bytes; send_gb_per_s at most
 ///   scatter_ring:            those of tiled; piece_bytes and ring_steps of its ring
 ///   messages:                blocks, line_bytes (0 = tiles)
 bool is_kernel_call(const Plan& plan);

@@ -48,7 +48,7 @@ struct LaneState {
 /// their flows has.
 struct CallState {
   std::vector<int> come;  // lanes
-  int under_way = 0;
+  int in_flight = 0;
 };
 
 struct FlagState {
@@ -141,13 +141,13 @@ class Clock {
     lanes_[at(index)].phase = Phase::parked;
     state.come.push_back(index);
     if (static_cast<int>(state.come.size()) < script_.members[at(call)]) return;
-    state.under_way = static_cast<int>(state.come.size());
+    state.in_flight = static_cast<int>(state.come.size());
     for (const int lane : state.come) begin(lane);
   }
 
   void end_call(int call) {
     CallState& state = calls_[at(call)];
-    if (--state.under_way > 0) return;
+    if (--state.in_flight > 0) return;
     for (const int lane : state.come) {
       complete(lane);
       go_on(lane);

@@ -189,12 +189,12 @@ class Discovery {
       const double both = figure("gpu0.host.both", 0);  // less than twice one direction, if known
       const std::string bridge = shared_switch(i);
       for (const bool up : {true, false}) {
-        const char* way = up ? "up" : "down";
+        const char* direction = up ? "up" : "down";
         Link link{LinkKind::pcie, up ? i : host, up ? host : i, 16, speed, 1500, {}};
-        link.resources = {resource(text("gpu", i, ".host.", way), speed), dram};
+        link.resources = {resource(text("gpu", i, ".host.", direction), speed), dram};
         if (both > 0) link.resources.push_back(resource(text("gpu", i, ".host.both"), both));
         if (!bridge.empty())
-          link.resources.push_back(resource(text("switch.", bridge, ".", way), speed));
+          link.resources.push_back(resource(text("switch.", bridge, ".", direction), speed));
         made_.links.push_back(link);
       }
     }

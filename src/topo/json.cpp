@@ -179,20 +179,20 @@ class Reader {
   }
 
   /// A port's name: one a member, or one that all members of a node share.
-  std::string port_name(int member, bool per_node, LinkKind kind, const char* way) const {
+  std::string port_name(int member, bool per_node, LinkKind kind, const char* direction) const {
     const Device& device = topology_.devices[static_cast<std::size_t>(member)];
     const std::string owner = per_node ? text("node", device.node) : device_name(device);
-    return text(owner, ".", name_of(kind), ".", way);
+    return text(owner, ".", name_of(kind), ".", direction);
   }
 
   std::map<std::string, int> add_ports(const JsonPlace& item, const std::vector<int>& members,
                                        bool per_node, LinkKind kind) {
     std::map<std::string, int> ports;
     for (const int member : members)
-      for (const char* way : {"out", "in"}) {
-        const std::string name = port_name(member, per_node, kind, way);
+      for (const char* direction : {"out", "in"}) {
+        const std::string name = port_name(member, per_node, kind, direction);
         if (ports.count(name) > 0) continue;
-        const JsonPlace speed = item.at(text("port_", way, "_gb_per_s"));
+        const JsonPlace speed = item.at(text("port_", direction, "_gb_per_s"));
         ports[name] = add_resource(item, name, speed.number(false));
       }
     return ports;

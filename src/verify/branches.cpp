@@ -103,13 +103,13 @@ class Branches {
   }
 
   bool has_circle(std::size_t from) {
-    std::vector<std::pair<std::size_t, std::vector<std::size_t>>> way{{from, after(from)}};
+    std::vector<std::pair<std::size_t, std::vector<std::size_t>>> path{{from, after(from)}};
     color_[from] = kOpen;
-    while (!way.empty()) {
-      auto& [node, next] = way.back();
+    while (!path.empty()) {
+      auto& [node, next] = path.back();
       if (next.empty()) {
         color_[node] = kDone;
-        way.pop_back();
+        path.pop_back();
         continue;
       }
       const std::size_t one = next.back();
@@ -117,7 +117,7 @@ class Branches {
       if (color_[one] == kOpen) return say(polls_[one / 2]);
       if (color_[one] == kDone) continue;
       color_[one] = kOpen;
-      way.emplace_back(one, after(one));
+      path.emplace_back(one, after(one));
     }
     return false;
   }

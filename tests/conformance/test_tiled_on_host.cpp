@@ -84,7 +84,7 @@ struct Call {
                 ", root ", request.root, ", tiles of ", wish.tile_units, ", window ", wish.window,
                 ", fold ", wish.fold, ", ring ", wish.ring, ", pull ", wish.pull, ", order ",
                 wish.order, ", turns ", wish.turns, ", pieces of ", wish.piece_bytes,
-                ", under way ", wish.under_way_bytes, ", at ", wish.send_gb_per_s,
+                ", under way ", wish.in_flight_bytes, ", at ", wish.send_gb_per_s,
                 " GB/s, copied results ", wish.copied_results, in_place ? ", in place" : "",
                 aligned ? "" : ", not aligned", ", late rank ", late);
   }
@@ -203,7 +203,7 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 
     call.wish.order = static_cast<TargetOrder>(random() % 4);
     call.wish.turns = random() % 2 == 0;
     call.wish.piece_bytes = random() % 2 == 0 ? 0 : 16 << random() % 5;
-    call.wish.under_way_bytes = random() % 2 == 0 ? 0 : 512 << random() % 5;
+    call.wish.in_flight_bytes = random() % 2 == 0 ? 0 : 512 << random() % 5;
     if (random() % 3 == 0) call.wish.send_gb_per_s = 1 + static_cast<std::uint32_t>(random() % 9);
     call.wish.copied_results = random() % 2 == 0;
     call.aligned = random() % 3 != 0;
@@ -466,7 +466,7 @@ TEST_CASE("tiled calls in the slots of another turn are not what their plan says
 }
 
 TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan says") {
-  struct Way {
+  struct TiledVariant {
     std::function<void(TileWish&)> choose;
     Collective collective;
     DataType type;
@@ -476,28 +476,28 @@ TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan say
   const auto pulls = [](int what) { return [what](TileWish& wish) { wish.pull = what; }; };
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4, 5, 6, 7, 8})
-    for (const Way& way : {Way{folds, Collective::all_reduce, DataType::fp32},
-                           {rings, Collective::all_reduce, DataType::uint32},
-                           {rings, Collective::reduce_scatter, DataType::uint32},
-                           {rings, Collective::reduce, DataType::uint16},
-                           {pulls(1), Collective::all_reduce, DataType::fp32},
-                           {pulls(1), Collective::all_gather, DataType::fp32},
-                           {pulls(1), Collective::broadcast, DataType::fp32},
-                           {pulls(2), Collective::all_reduce, DataType::bf16},
-                           {pulls(2), Collective::reduce_scatter, DataType::fp32},
-                           {pulls(3), Collective::all_reduce, DataType::fp32},
-                           {pulls(3), Collective::reduce, DataType::fp32}}) {
+    for (const TiledVariant& variant : {TiledVariant{folds, Collective::all_reduce, DataType::fp32},
+                                        {rings, Collective::all_reduce, DataType::uint32},
+                                        {rings, Collective::reduce_scatter, DataType::uint32},
+                                        {rings, Collective::reduce, DataType::uint16},
+                                        {pulls(1), Collective::all_reduce, DataType::fp32},
+                                        {pulls(1), Collective::all_gather, DataType::fp32},
+                                        {pulls(1), Collective::broadcast, DataType::fp32},
+                                        {pulls(2), Collective::all_reduce, DataType::bf16},
+                                        {pulls(2), Collective::reduce_scatter, DataType::fp32},
+                                        {pulls(3), Collective::all_reduce, DataType::fp32},
+                                        {pulls(3), Collective::reduce, DataType::fp32}}) {
       Request request;
-      request.collective = way.collective;
+      request.collective = variant.collective;
       request.ranks = ranks;
       request.count = 1009;
-      request.type = way.type;
-      request.root = way.collective == Collective::reduce ? ranks / 2 : 0;
+      request.type = variant.type;
+      request.root = variant.collective == Collective::reduce ? ranks / 2 : 0;
       request = checked(request, topology);
       TileWish wish;
       wish.most_blocks = 2;
       wish.slot_memory_bytes = slot_memory(ranks, kTileBlocks);
-      way.choose(wish);
+      variant.choose(wish);
       if (wish.fold && !why_no_fold(request).empty()) continue;
       const Plan plan = tile_plan(topology, request, wish);
       CAPTURE(label(plan));

@@ -320,7 +320,7 @@ std::uint64_t longest_of(const std::string& engine) {
 }
 
 /// Few blocks and threads, as a host has few.
-std::vector<std::pair<std::string, Tuning>> ways() {
+std::vector<std::pair<std::string, Tuning>> engine_tunings() {
   std::vector<std::pair<std::string, Tuning>> all;
   for (const char* const name : {"one_shot", "two_shot", "hop", "line_chain"}) {
     Tuning tuning;
@@ -346,7 +346,7 @@ TEST_CASE("what engines launch, made ready once for several buffers, gives the r
   const Topology topology = load_topology("hgx-h200");
   std::set<std::string> ran;
   int calls = 0;
-  for (const auto& [name, tuning] : ways())
+  for (const auto& [name, tuning] : engine_tunings())
     for (const int ranks : {2, 3, 4}) {
       const Group group = group_of(ranks);
       const Engine& engine = *engine_named(name, requests_of(Collective::all_reduce, 2)[0]);

@@ -36,15 +36,16 @@ inline Example example_of(const Plan& plan, int rank, unsigned seed) {
 }
 
 /// An engine, and how it is asked to make a call.
-struct Way {
+struct EngineVariant {
   std::string kernel;
   Tuning tuning = {};
 };
 
 /// A collective against the first plan proposed for it, run by the reference: bytes that differ on
-/// this rank, eagerly and replayed from a graph. way_of(captured) makes the call.
+/// this rank, eagerly and replayed from a graph. variant_of(captured) makes the call.
 inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_place,
-                                  const std::function<Way(bool)>& way_of, unsigned seed) {
+                                  const std::function<EngineVariant(bool)>& variant_of,
+                                  unsigned seed) {
   const Request& request = plan.request;
   const Example example = example_of(plan, gpu.rank, seed);
   const Bytes& expected = example.expected;
@@ -65,10 +66,10 @@ inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_pla
     Graph graph = nullptr;
     GraphExec exec = nullptr;
     if (captured) PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
-    const Way way = way_of(captured);
-    bench::run(*gpu.cuda, way.kernel, request,
+    const EngineVariant variant = variant_of(captured);
+    bench::run(*gpu.cuda, variant.kernel, request,
                {reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output), {}},
-               gpu.stream, way.tuning);
+               gpu.stream, variant.tuning);
     if (captured) {
       PLAIT_CUDA_CALL(stream_end_capture, gpu.stream, &graph);
       PLAIT_CUDA_CALL(graph_instantiate, &exec, graph, 0);

@@ -135,12 +135,12 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
             in_place()
             bench.finish()
             found["in place"] = bench.get(at[1], out_count, kind)
-        for way, output in found.items():
+        for variant, output in found.items():
             checked += 1
             off = oracle.wrong(bench.rank, output, bitwise=False) if out_count else 0
             same = output.tobytes() == on_host.tobytes()
             if off or not (same or strategy):
-                wrong.append(f"{way} {name} {count} {kind} {op} {strategy}: {off}, bits {same}")
+                wrong.append(f"{variant} {name} {count} {kind} {op} {strategy}: {off}, bits {same}")
     counters = comm.counters()
     emit(
         {
@@ -191,10 +191,10 @@ class Sends:
     def poison(self) -> None:
         self.got.put(np.full(self.got.count, -1, np.float32))
 
-    def check(self, way: str, peer: int) -> None:
+    def check(self, variant: str, peer: int) -> None:
         self.bench.finish()
         if off := self.got.differ(self.numbers + 10000 * peer):
-            self.wrong.append([way, self.got.count, peer, off])
+            self.wrong.append([variant, self.got.count, peer, off])
         self.poison()
 
     def there_and_back(self, peer: int) -> None:

@@ -385,15 +385,15 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
 std::size_t wrong_as_chosen(GpuFixture& gpu, const Plan& plan, bool in_place, bool engines,
                             unsigned seed) {
   const Request& request = plan.request;
-  const auto way_of = [&](bool captured) {
-    Way way{engines                                                ? "rotation"
-            : !captured && bench::takes(*gpu.cuda, "hop", request) ? "hop"
-                                                                   : "tiled"};
-    if (engines) way.tuning.tile_units = 4096;
-    way.tuning.host_permille = captured && takes_share(gpu, way.kernel, request) ? 400 : 0;
-    return way;
+  const auto variant_of = [&](bool captured) {
+    EngineVariant variant{engines                                                ? "rotation"
+                          : !captured && bench::takes(*gpu.cuda, "hop", request) ? "hop"
+                                                                                 : "tiled"};
+    if (engines) variant.tuning.tile_units = 4096;
+    variant.tuning.host_permille = captured && takes_share(gpu, variant.kernel, request) ? 400 : 0;
+    return variant;
   };
-  return wrong_enqueued(gpu, plan, in_place, way_of, seed);
+  return wrong_enqueued(gpu, plan, in_place, variant_of, seed);
 }
 
 void check_collectives(int ranks, bool processes) {

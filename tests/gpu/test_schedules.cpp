@@ -14,8 +14,8 @@ namespace {
 
 /// Every schedule of a tiled call, and some together; tiles are small, so that slots are reused.
 /// Chains with few and with many steps, and of many pieces.
-std::vector<Way> schedules() {
-  std::vector<Way> found;
+std::vector<EngineVariant> schedules() {
+  std::vector<EngineVariant> found;
   const auto add = [&](const std::function<void(Tuning&)>& set) {
     Tuning tuning;
     tuning.tile_units = 64;
@@ -55,18 +55,19 @@ void check_schedules(int ranks) {
   std::atomic<int> long_chains = 0;
   const Findings* all = on_gpus(ranks, false, [&](GpuFixture& gpu, Findings& findings) {
     unsigned seed = 7000, which = 0;
-    for (const Way& way : schedules()) {
+    for (const EngineVariant& variant : schedules()) {
       for (const Plan& plan : plans)
         for (const bool in_place : {false, true}) {
           const Request& request = plan.request;
           if (in_place && !goes_in_place(request.collective)) continue;
-          if (!bench::takes(*gpu.cuda, way.kernel, request, way.tuning)) continue;
-          const auto way_of = [&](bool) { return way; };
-          const std::size_t wrong = wrong_enqueued(gpu, plan, in_place, way_of, ++seed);
+          if (!bench::takes(*gpu.cuda, variant.kernel, request, variant.tuning)) continue;
+          const auto variant_of = [&](bool) { return variant; };
+          const std::size_t wrong = wrong_enqueued(gpu, plan, in_place, variant_of, ++seed);
           ++findings.checked;
           ++calls[which];
-          const auto piece = static_cast<std::uint64_t>(way.tuning.tile_units);
-          if (way.kernel == "line_chain" && piece != 0 && units_of(request) > piece) ++long_chains;
+          const auto piece = static_cast<std::uint64_t>(variant.tuning.tile_units);
+          if (variant.kernel == "line_chain" && piece != 0 && units_of(request) > piece)
+            ++long_chains;
           if (wrong != 0)
             findings.add(gpu.rank, text(name_of(request.collective), " x", request.count, " ",
                                         name_of(request.type), " ", name_of(request.op), " root ",

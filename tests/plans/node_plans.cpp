@@ -311,11 +311,11 @@ TEST_CASE("a library's call costs what its tables say, and rails that share a NI
     const Plan plan = propose_one(topology, request, "library");
     return *prices_of(plan, topology, plan.request.devices)[0];
   };
-  CHECK(price("vista-2", 2).way == "ring LL");
+  CHECK(price("vista-2", 2).algorithm == "ring LL");
   CHECK(price("vista-2", 2).fixed_ns == doctest::Approx(6600 + 2 * 2700));
-  CHECK(price("vista-8", 2).way == "tree LL");
+  CHECK(price("vista-8", 2).algorithm == "tree LL");
   CHECK(price("vista-8", 2).fixed_ns == doctest::Approx(6800 + 2 * 3 * 5000));
-  CHECK(price("vista-8", 1 << 28).way == "ring Simple");
+  CHECK(price("vista-8", 1 << 28).algorithm == "ring Simple");
   CHECK(price("vista-8", 1 << 28).alone_ns ==
         doctest::Approx(8400 + 14 * 14000 + 1.75 * (1 << 30) / 48.0));
   // Four rails of 16 MiB each, 2(N-1)/N of it each way, through one NIC.

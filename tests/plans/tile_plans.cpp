@@ -71,19 +71,19 @@ TEST_CASE("a tiled plan says of its schedule what its price wants to know") {
   };
   TileWish wish = wish_of(4, 8, 64);
   for (const char* key :
-       {"shift", "by_xor", "phases", "under_way_bytes", "results_under_way_bytes"})
+       {"shift", "by_xor", "phases", "in_flight_bytes", "results_in_flight_bytes"})
     CHECK(!params(wish).contains(key));
   wish.turns = true;
   wish.order = kByXor;
   CHECK(params(wish).at("shift") == 1);
   CHECK(params(wish).at("by_xor") == 1);
   wish.piece_bytes = 4096;
-  CHECK(params(wish).at("under_way_bytes") == 8 * kPushStages * 4096);
-  wish.under_way_bytes = 64 << 10;  // two pieces of each of 8 blocks
-  CHECK(params(wish).at("under_way_bytes") == 64 << 10);
+  CHECK(params(wish).at("in_flight_bytes") == 8 * kPushStages * 4096);
+  wish.in_flight_bytes = 64 << 10;  // two pieces of each of 8 blocks
+  CHECK(params(wish).at("in_flight_bytes") == 64 << 10);
   wish.copied_results = true;  // one piece more may be under way to each of the three others
-  CHECK(params(wish).at("results_under_way_bytes") == 8 * (2 - 1 + 3) * 4096);
-  CHECK(!params(wish, Collective::reduce_scatter).contains("results_under_way_bytes"));
+  CHECK(params(wish).at("results_in_flight_bytes") == 8 * (2 - 1 + 3) * 4096);
+  CHECK(!params(wish, Collective::reduce_scatter).contains("results_in_flight_bytes"));
   wish.order = kInPairs;  // a MiB of a part, of which all blocks have 8 KiB in a tile; 3 partners
   CHECK(params(wish).at("phases") == 3 * (1 << 20) / (8 * 64 * 16));
   CHECK(!params(wish, Collective::broadcast).contains("phases"));

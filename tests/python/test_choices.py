@@ -35,7 +35,7 @@ def upto(words: str) -> float:
     return int(number) << int(shift)
 
 
-def way_of(engine: str) -> str:
+def variant_of(engine: str) -> str:
     """What recorded rows call the engine: one word stood for all three of copy engines."""
     return "rotation" if engine.startswith("copy_") else engine
 
@@ -44,7 +44,7 @@ def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]
     """The kernel of a collective by choices.def, in processes; whether its row says ahead."""
     for collective, most_ranks, words, kernel, ahead in CHOICE.findall(CHOICES):
         if collective == asked and ranks <= int(most_ranks) and size <= upto(words):
-            return way_of(kernel), ahead == "1"
+            return variant_of(kernel), ahead == "1"
     raise AssertionError(f"no kernel for {size} bytes over {ranks} ranks")
 
 
@@ -52,7 +52,7 @@ def chosen_beside(size: int, asked: str) -> tuple[str, bool]:
     """The same for two ranks beside computing."""
     for collective, words, kernel, ahead in BESIDE.findall(CHOICES):
         if collective == asked and size >= upto(words):
-            return way_of(kernel), ahead == "1"
+            return variant_of(kernel), ahead == "1"
     return chosen(2, size, asked)
 
 
@@ -93,7 +93,7 @@ def test_trials_of_eight_bear_out_their_rows(collective):
     compared = 0
     for size, variants in times("gpu_trials_h200x8.csv", collective).items():
         kernel, ahead = chosen(8, size, collective)
-        ours = {way_of(variant): us for variant, us in variants.items() if variant != "nccl"}
+        ours = {variant_of(variant): us for variant, us in variants.items() if variant != "nccl"}
         if kernel not in ours:
             continue
         assert ours[kernel] == min(ours.values()), (size, variants)

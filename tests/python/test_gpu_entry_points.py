@@ -396,10 +396,10 @@ def test_what_runs_without_a_table_is_timed_with_its_parameters():
 def test_ways_in_words():
     assert engines.parted("tiled") == ("tiled", {})
     assert engines.parted("tiled:fold=1,shift=1") == ("tiled", {"fold": 1, "shift": 1})
-    assert engines.way_of(*engines.parted("tiled:fold=1,shift=1")) == "tiled:fold=1,shift=1"
-    assert engines.way_counted("tiled(fold=1,shift=1)") == "tiled:fold=1,shift=1"
-    assert engines.way_counted("hop") == "hop"
-    assert engines.way_counted("ring(lanes=1)") == "ring"  # a plan
+    assert engines.variant_of(*engines.parted("tiled:fold=1,shift=1")) == "tiled:fold=1,shift=1"
+    assert engines.variant_counted("tiled(fold=1,shift=1)") == "tiled:fold=1,shift=1"
+    assert engines.variant_counted("hop") == "hop"
+    assert engines.variant_counted("ring(lanes=1)") == "ring"  # a plan
 
 
 def test_rows_where_nccl_is_faster_stay_apart():
@@ -435,7 +435,7 @@ class TunedBay:
     def enqueue(self, *call: Any) -> None:
         name, params = (*call, "", {})[4:6]
         plain = {key: value for key, value in params.items() if key != "blocks"}
-        self.last = engines.way_of(name, plain) if name else self.untuned
+        self.last = engines.variant_of(name, plain) if name else self.untuned
         if self.last not in self.times_us:
             raise plait.UnsupportedError(self.last)
 

@@ -103,11 +103,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         reports = [Path(folder) / f"{ranks}-{name}.xml" for ranks, name in lanes]
         with ThreadPoolExecutor() as pool:  # most of a lane's time goes by in waits
-            under_way = [
+            in_flight = [
                 pool.submit(run_lane, *lane, sys.argv[3:], report)
                 for lane, report in zip(lanes, reports, strict=True)
             ]
-            for lane in under_way:
+            for lane in in_flight:
                 print(lane.result(), flush=True)
         for report in reports:
             good, bad = outcomes(report)

@@ -28,7 +28,7 @@ ROW_BUDGET_S = 1.0
 Run = Callable[[int, int], None]  # (address of the input, of the output)
 
 
-class Way(NamedTuple):
+class RunnablePlan(NamedTuple):
     """A plan, and what calls it."""
 
     plan: plait.Plan
@@ -55,43 +55,43 @@ def bench(comm: plait.Communicator, task: dict[str, Any], emit: Emit) -> None:
                 *(comm.ranks, task["root"], task["peer"]),
                 shape=task.get("counts", ""),
             )
-            ways, refusals = chosen(comm, request, task["strategies"])
+            runnables, refusals = chosen(comm, request, task["strategies"])
             if comm.rank == 0:
                 for name, reason in refusals:
                     emit({"refused": name, "reason": reason})
-            _emit_rows(comm, task, request, ways, emit)
+            _emit_rows(comm, task, request, runnables, emit)
 
 
 def _emit_rows(
     comm: plait.Communicator,
     task: dict[str, Any],
     request: plait.Request,
-    ways: list[Way],
+    runnables: list[RunnablePlan],
     emit: Emit,
 ) -> None:
     oracle = Oracle(request, task["seed"])
-    for way in ways:
-        row = _row(comm, task, oracle, way)
+    for runnable in runnables:
+        row = _row(comm, task, oracle, runnable)
         if comm.rank == 0:
             emit(row)
 
 
-def _as_it_is(comm: plait.Communicator, plan: plait.Plan) -> Way:
-    return Way(plan, lambda source, result: comm._core.run_plan(plan, source, result, 1.0))
+def _as_it_is(comm: plait.Communicator, plan: plait.Plan) -> RunnablePlan:
+    return RunnablePlan(plan, lambda source, result: comm._core.run_plan(plan, source, result, 1.0))
 
 
 def _by_name(
     comm: plait.Communicator, request: plait.Request, name: str, params: dict[str, int]
-) -> Way:
+) -> RunnablePlan:
     def run(source: int, result: int) -> None:
         comm._core.run_request(request, source, result, name, params, 1.0)
 
-    return Way(comm.plan_for(request, name, params), run)
+    return RunnablePlan(comm.plan_for(request, name, params), run)
 
 
 def chosen(
     comm: plait.Communicator, request: plait.Request, wanted: list[str]
-) -> tuple[list[Way], list[tuple[str, str]]]:
+) -> tuple[list[RunnablePlan], list[tuple[str, str]]]:
     """The ways to run, and why others that were named are not there.
 
     plait's own choice for [], each strategy's best proposal for ["all"]; a name with parameters as
@@ -107,26 +107,26 @@ def chosen(
             best.setdefault(plan.strategy, plan.params)
     if wanted == ["all"]:
         return [_by_name(comm, request, name, best[name]) for name in sorted(best)], []
-    ways, refusals, why = [], [], dict(refused)
+    runnables, refusals, why = [], [], dict(refused)
     for word in wanted:
         name, params = parse_strategy(word, "strategies such as ring:segments=2")
         if not params and name not in best:
             refusals.append((word, why.get(name, "it wants buffers that all ranks see")))
             continue
         try:
-            ways.append(_by_name(comm, request, name, params or best[name]))
+            runnables.append(_by_name(comm, request, name, params or best[name]))
         except plait.UnsupportedError as error:
             refusals.append((word, str(error)))
-    return ways, refusals
+    return runnables, refusals
 
 
 def _row(
     comm: plait.Communicator,
     task: dict[str, Any],
     oracle: Oracle,
-    way: Way,
+    runnable: RunnablePlan,
 ) -> dict[str, Any]:
-    request, plan = oracle.request, way.plan
+    request, plan = oracle.request, runnable.plan
     source = oracle.input(comm.rank)
     size = DTYPE_OF_TYPE[request.type].itemsize
     output = np.empty(request.output_bytes(comm.rank) // size, source.dtype)
@@ -134,13 +134,13 @@ def _row(
     addresses = source.ctypes.data, output.ctypes.data
 
     def call() -> None:
-        way.run(*addresses)
+        runnable.run(*addresses)
 
     call()
     bitwise = plan.sum_order == "rank_order"
     wrong, digest = _check(comm, oracle, output, bitwise) if task["check"] else (0, "")
     seconds = _time(comm, call, task["warmup"], task["iters"])
-    in_place_wrong, in_place_seconds = _in_place(comm, task, oracle, way.run, bitwise)
+    in_place_wrong, in_place_seconds = _in_place(comm, task, oracle, runnable.run, bitwise)
     worst = _largest(comm, seconds)
     return {
         "size": request.message_bytes(),

@@ -26,13 +26,13 @@ def parted(way: str) -> tuple[str, dict[str, int]]:
     return name, {key: int(value) for key, value in pairs}
 
 
-def way_of(name: str, params: Mapping[str, int]) -> str:
+def variant_of(name: str, params: Mapping[str, int]) -> str:
     """The other way round."""
     said = ",".join(f"{key}={value}" for key, value in params.items())
     return f"{name}:{said}" if said else name
 
 
-def way_counted(label: str) -> str:
+def variant_counted(label: str) -> str:
     """As counters name it, "tiled(fold=1)" or a plan's "ring(lanes=1)", without a plan's params."""
     name, _, said = label.removesuffix(")").partition("(")
     return f"{name}:{said}" if said and name in names() else name

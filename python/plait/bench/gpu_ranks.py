@@ -281,7 +281,7 @@ def _rows(
             "op": request.op,
             "ranks": request.ranks,
             "kernel": done_by if captured == done_by else f"{done_by}, in graphs {captured}",
-            "way": way_text(name, params),
+            "way": variant_text(name, params),
         }
         bitwise = sums_in_rank_order(bench.topology, request, done_by)
         row |= _figures(bench, task, oracle, "plait", call, bitwise) | nccl
@@ -291,7 +291,7 @@ def _rows(
         yield row
 
 
-def way_text(name: str, params: dict[str, int]) -> str:
+def variant_text(name: str, params: dict[str, int]) -> str:
     """As it was asked for: 'tiled:blocks=64'; empty for plait's choice."""
     return ":".join(filter(None, (name, ",".join(f"{key}={params[key]}" for key in params))))
 

@@ -40,7 +40,7 @@ def parse_strategy(text: str, wanted: str) -> tuple[str, dict[str, int]]:
         raise plait.InvalidArgumentError(f"wanted {wanted}, found {text!r}") from None
 
 
-def parse_ways(text: str, wanted: str) -> list[tuple[str, dict[str, int]]]:
+def parse_variants(text: str, wanted: str) -> list[tuple[str, dict[str, int]]]:
     """'tiled:blocks=16/32;hop' -> tiled by 16 and by 32 blocks, and hop; "": plait's choice."""
     ways = []
     for way in text.split(";"):

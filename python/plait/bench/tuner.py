@@ -142,7 +142,7 @@ def _served_by(bench: BenchRank, request: plait.Request) -> tuple[str, str]:
 
 def _way(served_by: str) -> str:
     """As it is asked for; empty where it is a plan."""
-    way = engines.way_counted(served_by.partition("/")[2])
+    way = engines.variant_counted(served_by.partition("/")[2])
     return way if engines.parted(way)[0] in KERNELS else ""
 
 

@@ -283,7 +283,7 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
         task["ways"] = [("", {}), *((name, {}) for name in engines.names(task["collective"]))]
     else:
         wanted = "all, or ways such as tiled:blocks=16/32;hop on GPUs"
-        task["ways"] = bench_sizes.parse_ways(strategies, wanted)
+        task["ways"] = bench_sizes.parse_variants(strategies, wanted)
     # A copy is one way; send_recv of two ranks is both ways at once.
     both = ["copy", "send_recv"] if task["collective"] == "copy" else [task["collective"]]
     task["collectives"] = both

@@ -234,7 +234,7 @@ def _print_runs(
         "proof": _said(runs),
     }
     if runs.eagerly:
-        way = engines.way_of(runs.eagerly["engine"], runs.eagerly["tuning"])
+        way = engines.variant_of(runs.eagerly["engine"], runs.eagerly["tuning"])
         lines["eagerly"] = f"engine {way}: a call outside graphs goes another way"
     if said := what_runs.under_nccl(machine, request, runs):
         lines["under NCCL"] = said

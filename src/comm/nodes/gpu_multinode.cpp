@@ -370,13 +370,13 @@ std::optional<Error> GpuMultinode::stuck_inside() {
 /// The driver may keep this waiting, so no lock is held meanwhile: what is used stays as it is.
 std::optional<Error> GpuMultinode::standing_still() {
   const cuda::BesideCaptures beside;
-  std::vector<Crossing*> under_way;
+  std::vector<Crossing*> in_flight;
   {
     const std::lock_guard lock(guard_);
     for (Crossing& one : crossings_)
-      if (one.is_used) under_way.push_back(&one);
+      if (one.is_used) in_flight.push_back(&one);
   }
-  for (Crossing* one : under_way) {
+  for (Crossing* one : in_flight) {
     if (cuda::api().event_query(one->begun) == cuda::kNotReady) continue;
     if (cuda::api().event_query(one->ended) != cuda::kNotReady) {
       const std::lock_guard lock(guard_);

@@ -446,37 +446,37 @@ void tiny_room() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   HostOrGpuVector<int> data = filled(kMany, me() == 0 ? 5 : -1);
   char small[64] = "";
-  constexpr int kWays = 6;
+  constexpr int kVariants = 6;
   for (int room = 0; room <= 40; room += 20)
-    for (int way = 0; way < kWays; ++way) {
+    for (int variant = 0; variant < kVariants; ++variant) {
       MPI_Request request = MPI_REQUEST_NULL;
       MPI_Status status;
-      const bool waits = way == 1 || way == 2 || way == 3;
-      if (me() == 1 && (way == 1 || way == 2))
-        MPI_Irecv(small, room, MPI_CHAR, 0, way, MPI_COMM_WORLD, &request);
-      if (me() == 1 && way == 3) {
-        MPI_Recv_init(small, room, MPI_CHAR, 0, way, MPI_COMM_WORLD, &request);
+      const bool waits = variant == 1 || variant == 2 || variant == 3;
+      if (me() == 1 && (variant == 1 || variant == 2))
+        MPI_Irecv(small, room, MPI_CHAR, 0, variant, MPI_COMM_WORLD, &request);
+      if (me() == 1 && variant == 3) {
+        MPI_Recv_init(small, room, MPI_CHAR, 0, variant, MPI_COMM_WORLD, &request);
         MPI_Start(&request);
       }
       if (waits)
         MPI_Barrier(MPI_COMM_WORLD);  // MPICH reports the truncation for a waiting receive alone
-      if (me() == 0) MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, way, MPI_COMM_WORLD);
+      if (me() == 0) MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, variant, MPI_COMM_WORLD);
       int code = MPI_SUCCESS, kind = MPI_SUCCESS;
       MPI_Message message;
-      if (me() == 1 && way == 0)
-        code = MPI_Recv(small, room, MPI_CHAR, 0, way, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      if (me() == 1 && (way == 1 || way == 3)) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
-      if (me() == 1 && way == 2) {
+      if (me() == 1 && variant == 0)
+        code = MPI_Recv(small, room, MPI_CHAR, 0, variant, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      if (me() == 1 && (variant == 1 || variant == 3)) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+      if (me() == 1 && variant == 2) {
         code = MPI_Waitall(1, &request, &status);
         expect(code == MPI_ERR_IN_STATUS, "that one of several requests failed");
         code = status.MPI_ERROR;
       }
-      if (me() == 1 && way == 4) {
-        MPI_Mprobe(MPI_ANY_SOURCE, way, MPI_COMM_WORLD, &message, &status);
+      if (me() == 1 && variant == 4) {
+        MPI_Mprobe(MPI_ANY_SOURCE, variant, MPI_COMM_WORLD, &message, &status);
         expect(count_of(status) == kMany, "the size that a probe tells");
         code = MPI_Mrecv(small, room, MPI_CHAR, &message, MPI_STATUS_IGNORE);
       }
-      if (me() == 1 && way == 5)
+      if (me() == 1 && variant == 5)
         code = MPI_Sendrecv(nullptr, 0, MPI_CHAR, MPI_PROC_NULL, 0, small, room, MPI_CHAR,
                             MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       MPI_Error_class(code, &kind);

@@ -196,15 +196,16 @@ void take_probed(int from, int tag, std::uint64_t seed, int count, Dice& own) {
   MPI_Message message;
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Status status;
-  const int way = own.below(4), source = own.one_in(2) ? MPI_ANY_SOURCE : from;
+  const int variant = own.below(4), source = own.one_in(2) ? MPI_ANY_SOURCE : from;
   int flag = 0;
-  if (way == 0) MPI_Probe(source, tag, MPI_COMM_WORLD, &status);
-  while (way == 1 && flag == 0) MPI_Iprobe(source, tag, MPI_COMM_WORLD, &flag, &status);
-  if (way == 2) MPI_Mprobe(source, tag, MPI_COMM_WORLD, &message, &status);
-  while (way == 3 && flag == 0) MPI_Improbe(source, tag, MPI_COMM_WORLD, &flag, &message, &status);
+  if (variant == 0) MPI_Probe(source, tag, MPI_COMM_WORLD, &status);
+  while (variant == 1 && flag == 0) MPI_Iprobe(source, tag, MPI_COMM_WORLD, &flag, &status);
+  if (variant == 2) MPI_Mprobe(source, tag, MPI_COMM_WORLD, &message, &status);
+  while (variant == 3 && flag == 0)
+    MPI_Improbe(source, tag, MPI_COMM_WORLD, &flag, &message, &status);
   check_status(status, from, tag, count);
   HostOrGpuVector<int> out(static_cast<std::size_t>(count + 1));
-  if (way < 2)
+  if (variant < 2)
     MPI_Irecv(device_ptr(out.data()), count, MPI_INT, from, tag, MPI_COMM_WORLD, &request);
   else if (own.one_in(2))
     MPI_Imrecv(device_ptr(out.data()), count, MPI_INT, &message, &request);

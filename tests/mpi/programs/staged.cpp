@@ -104,27 +104,28 @@ void truncated() {
 void too_long() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const int rank = rank_in(MPI_COMM_WORLD);
-  for (int way = 0; way < 6; ++way) {
-    const DeviceInts in(40000, way + 1);
-    std::vector<int> on_host(40000, way + 1);
-    int* const from = way % 2 == 0 ? in.device_ptr() : on_host.data();
+  for (int variant = 0; variant < 6; ++variant) {
+    const DeviceInts in(40000, variant + 1);
+    std::vector<int> on_host(40000, variant + 1);
+    int* const from = variant % 2 == 0 ? in.device_ptr() : on_host.data();
     if (rank == 0)
-      for (const int count : {40000, 30000}) MPI_Send(from, count, MPI_INT, 1, way, MPI_COMM_WORLD);
+      for (const int count : {40000, 30000})
+        MPI_Send(from, count, MPI_INT, 1, variant, MPI_COMM_WORLD);
     if (rank != 1) continue;
     const DeviceInts out(30000, -1);
     std::vector<int> host_out(30000, -1);
-    int* const to = way < 4 ? out.device_ptr() : host_out.data();
+    int* const to = variant < 4 ? out.device_ptr() : host_out.data();
     int code = MPI_SUCCESS, kind = MPI_SUCCESS;
     MPI_Request request;
     MPI_Status status;
     for (const bool fits : {false, true}) {
-      if (way % 3 == 0) {
-        code = MPI_Recv(to, 30000, MPI_INT, 0, way, MPI_COMM_WORLD, &status);
-      } else if (way % 3 == 1) {
-        MPI_Irecv(to, 30000, MPI_INT, 0, way, MPI_COMM_WORLD, &request);
+      if (variant % 3 == 0) {
+        code = MPI_Recv(to, 30000, MPI_INT, 0, variant, MPI_COMM_WORLD, &status);
+      } else if (variant % 3 == 1) {
+        MPI_Irecv(to, 30000, MPI_INT, 0, variant, MPI_COMM_WORLD, &request);
         code = MPI_Wait(&request, &status);
       } else {
-        MPI_Recv_init(to, 30000, MPI_INT, 0, way, MPI_COMM_WORLD, &request);
+        MPI_Recv_init(to, 30000, MPI_INT, 0, variant, MPI_COMM_WORLD, &request);
         MPI_Start(&request);
         code = MPI_Wait(&request, &status);
         MPI_Request_free(&request);
@@ -132,8 +133,9 @@ void too_long() {
       MPI_Error_class(code, &kind);
       expect(kind == (fits ? MPI_SUCCESS : MPI_ERR_TRUNCATE), "that a message was too long");
     }
-    const int* const got = way < 4 ? out.content() : host_out.data();
-    expect(got[0] == way + 1 && got[29999] == way + 1, "the message after one that was too long");
+    const int* const got = variant < 4 ? out.content() : host_out.data();
+    expect(got[0] == variant + 1 && got[29999] == variant + 1,
+           "the message after one that was too long");
   }
   MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -147,7 +149,7 @@ void untouched() {
   MPI_Type_vector(50, 1, 2, MPI_INT, &column);
   MPI_Type_commit(&backwards);
   MPI_Type_commit(&column);
-  for (int way = 0; way < 4; ++way) {
+  for (int variant = 0; variant < 4; ++variant) {
     const DeviceInts in(40, 5);
     if (rank == 0)
       for (int tag = 0; tag < 3; ++tag)
@@ -162,19 +164,20 @@ void untouched() {
       MPI_Request request = MPI_REQUEST_NULL;
       MPI_Message message;
       int* const buffer = out[tag]->device_ptr();
-      if (way == 0)
+      if (variant == 0)
         MPI_Recv(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      if (way == 1) MPI_Irecv(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, &request);
-      if (way == 2) {
+      if (variant == 1)
+        MPI_Irecv(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, &request);
+      if (variant == 2) {
         MPI_Recv_init(buffer, counts[tag], types[tag], 0, tag, MPI_COMM_WORLD, &request);
         MPI_Start(&request);
       }
-      if (way == 3) {
+      if (variant == 3) {
         MPI_Mprobe(0, tag, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
         MPI_Mrecv(buffer, counts[tag], types[tag], &message, MPI_STATUS_IGNORE);
       }
       MPI_Wait(&request, MPI_STATUS_IGNORE);
-      if (way == 2) MPI_Request_free(&request);
+      if (variant == 2) MPI_Request_free(&request);
     }
     expect(copies_to_host() == before, "that a receive reads nothing");
     expect(plain.holds(5, 0, 40) && plain.holds(-1, 40, 100), "a message shorter than its room");

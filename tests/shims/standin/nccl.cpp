@@ -57,12 +57,12 @@ void run_messages(std::vector<GroupTask>& tasks) {
   const auto step = [](GroupTask& task) { return task.message.step(*task.comm); };
   wait_for(
       [&] {
-        std::set<std::pair<int, bool>> under_way;
+        std::set<std::pair<int, bool>> in_flight;
         for (GroupTask& task : tasks) {
           const std::pair<int, bool> end{task.message.peer, task.message.sends};
-          if (!under_way.contains(end) && !step(task)) under_way.insert(end);
+          if (!in_flight.contains(end) && !step(task)) in_flight.insert(end);
         }
-        return under_way.empty();
+        return in_flight.empty();
       },
       [&] { return tasks[0].comm->aborted.load(); });
 }
@@ -86,8 +86,8 @@ void push_call(CommTag& comm, Stream stream, Task task) {
 
 void launch_messages(const std::vector<GroupTask>& tasks) {
   push_call(*tasks[0].comm, tasks[0].stream, [list = tasks] {
-    std::vector<GroupTask> under_way = list;  // a graph does it again
-    run_guarded(*list[0].comm, [&] { run_messages(under_way); });
+    std::vector<GroupTask> in_flight = list;  // a graph does it again
+    run_guarded(*list[0].comm, [&] { run_messages(in_flight); });
   });
 }
 

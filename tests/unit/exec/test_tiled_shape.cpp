@@ -47,14 +47,14 @@ TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
 TEST_CASE("slots are as large as the rings of a call leave room for") {
   constexpr std::uint64_t kBlockBytes = 768 << 10;
   const auto slot = [](Collective collective, DataType type = DataType::fp32, unsigned blocks = 100,
-                       const TileWish& ways = {}) {
+                       const TileWish& base = {}) {
     Request request;
     request.collective = collective;
     request.type = type;
     request.ranks = 4;
     request.peer = 1;
     request.count = 1 << 25;
-    TileWish wish = ways;
+    TileWish wish = base;
     wish.most_blocks = blocks;
     wish.slot_blocks = 100;
     wish.slot_memory_bytes = 100 * kBlockBytes;

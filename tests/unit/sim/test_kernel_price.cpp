@@ -85,12 +85,12 @@ TEST_CASE("schedules of tiled are priced by what they change") {
     CAPTURE(ranks);
     const double plain = sums(ranks, {});
     // The fewer bytes under way, the more in step, until they no longer fill the links.
-    CHECK(sums(ranks, {{"under_way_bytes", kMiB}}) < sums(ranks, {{"under_way_bytes", 4 * kMiB}}));
-    CHECK(sums(ranks, {{"under_way_bytes", 4 * kMiB}}) < plain);
-    CHECK(sums(ranks, {{"under_way_bytes", 64 * kMiB}}) == doctest::Approx(plain));
-    CHECK(sums(ranks, {{"under_way_bytes", kMiB / 8}}) > plain);
-    const Schedule both{{"under_way_bytes", kMiB}, {"results_under_way_bytes", kMiB}};
-    CHECK(sums(ranks, both) < sums(ranks, {{"under_way_bytes", kMiB}}));
+    CHECK(sums(ranks, {{"in_flight_bytes", kMiB}}) < sums(ranks, {{"in_flight_bytes", 4 * kMiB}}));
+    CHECK(sums(ranks, {{"in_flight_bytes", 4 * kMiB}}) < plain);
+    CHECK(sums(ranks, {{"in_flight_bytes", 64 * kMiB}}) == doctest::Approx(plain));
+    CHECK(sums(ranks, {{"in_flight_bytes", kMiB / 8}}) > plain);
+    const Schedule both{{"in_flight_bytes", kMiB}, {"results_in_flight_bytes", kMiB}};
+    CHECK(sums(ranks, both) < sums(ranks, {{"in_flight_bytes", kMiB}}));
     // Orders of targets are worth a percent.
     const double shifted = sums(ranks, {{"shift", 1}}), by_xor = sums(ranks, {{"by_xor", 1}});
     CHECK(shifted < by_xor);
@@ -108,7 +108,7 @@ TEST_CASE("schedules of tiled are priced by what they change") {
   }
   // Two ranks have one peer each, which nobody else sends to.
   const double pair = sums(2, {});
-  CHECK(sums(2, {{"under_way_bytes", kMiB}}) == doctest::Approx(pair));
+  CHECK(sums(2, {{"in_flight_bytes", kMiB}}) == doctest::Approx(pair));
   CHECK(sums(2, {{"shift", 1}}) == doctest::Approx(pair));
 }
 

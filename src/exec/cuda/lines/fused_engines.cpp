@@ -35,7 +35,7 @@ struct FusedLaunch {
 
 /// Bytes that a rank has under way to others, at least, where long_two_shot is worth it: links are
 /// as good as idle with less. Source: E-0402.
-constexpr std::uint64_t kLeastUnderWay = 512 << 10;
+constexpr std::uint64_t kLeastInFlight = 512 << 10;
 /// Of a longer message plans would be long to prove.
 constexpr std::uint64_t kMostShotSteps = 128;
 
@@ -183,12 +183,12 @@ class FusedEngine : public Engine {
                   " bytes does not hold its lines (PLAIT_DEVICE_MEMORY), and they are used again "
                   "in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks, bare");
     const auto ahead = static_cast<std::uint64_t>(std::max(1, 2 * launch.ahead));
-    const std::uint64_t under_way = ahead * static_cast<unsigned>(request.ranks - 1) * units *
+    const std::uint64_t in_flight = ahead * static_cast<unsigned>(request.ranks - 1) * units *
                                     line_bytes(is_bare(request, tuning));
-    if (under_way >= kLeastUnderWay) return "";
+    if (in_flight >= kLeastInFlight) return "";
     return text("with half an inbox of ", half_bytes(is_bare(request, tuning), group), " bytes (",
                 "PLAIT_DEVICE_MEMORY) and ", launch.spread.blocks, " blocks it would have ",
-                under_way, " bytes under way, of ", kLeastUnderWay, " at least");
+                in_flight, " bytes under way, of ", kLeastInFlight, " at least");
   }
   /// Empty, or why two_shot does not take this reduce.
   std::string why_no_reduce(const Request& request, const Tuning& tuning,

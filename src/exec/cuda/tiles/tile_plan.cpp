@@ -76,7 +76,7 @@ class TilePlan {
     const std::uint64_t piece = std::uint64_t{shape.blocks} * shape.piece_bytes;  // of each block
     const std::uint64_t pieces = shape.most_pieces;
     if (shape.in_turn != 0)
-      b_.param("under_way_bytes", to_param(piece * (pieces != 0 ? pieces : kPushStages)));
+      b_.param("in_flight_bytes", to_param(piece * (pieces != 0 ? pieces : kPushStages)));
     int phases = 0, copied = 0;
     for (me_ = 0; me_ < n_; ++me_) {
       int paced = 0;
@@ -88,7 +88,7 @@ class TilePlan {
     if (copied != 0) {
       const auto to_each = static_cast<std::uint64_t>(copied);
       const std::uint64_t most = pieces != 0 ? pieces - 1 + to_each : kCollectStages;
-      b_.param("results_under_way_bytes", to_param(piece * most));
+      b_.param("results_in_flight_bytes", to_param(piece * most));
     }
   }
   static std::int64_t to_param(std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); }

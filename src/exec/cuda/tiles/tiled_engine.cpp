@@ -97,7 +97,7 @@ TileWish tile_wish(const Tuning& tuning, const Group& group) {
   wish.order = static_cast<TargetOrder>(tuning.order);
   wish.turns = tuning.shift != 0;
   wish.piece_bytes = static_cast<std::uint32_t>(tuning.piece_kib) << 10;
-  wish.under_way_bytes = static_cast<std::uint64_t>(tuning.under_way_kib) << 10;
+  wish.in_flight_bytes = static_cast<std::uint64_t>(tuning.under_way_kib) << 10;
   wish.send_gb_per_s = static_cast<std::uint32_t>(tuning.send_gb_per_s);
   wish.copied_results = tuning.copied_results != 0;
   if (group.sizes.tile_blocks != 0) wish.slot_blocks = group.sizes.tile_blocks;

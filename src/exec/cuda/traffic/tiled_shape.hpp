@@ -36,7 +36,7 @@ struct TileWish {
   TargetOrder order = kByRank;
   bool turns = false;                 ///< blocks begin with different targets
   std::uint32_t piece_bytes = 0;      ///< of a bulk copy, which then go to targets in turn
-  std::uint64_t under_way_bytes = 0;  ///< of a GPU's bulk copies to others
+  std::uint64_t in_flight_bytes = 0;  ///< of a GPU's bulk copies to others
   std::uint32_t send_gb_per_s = 0;    ///< of all that a GPU sends; 0 = as fast as it can
   bool copied_results = false;
 };
