@@ -219,9 +219,10 @@ void bind_courier(nb::module_& module) {
       "in_chunks",
       [](Builder& builder, const std::string& name, const nb::callable& body, int chunks, int lanes,
          int slots, double scratch_per_byte) {
-        const Cut cut{name, in_range(chunks - 1, 1 << 16, "number of chunks, less one,") + 1,
-                      in_range(lanes - 1, 64, "number of lanes, less one,") + 1,
-                      in_range(slots - 1, 64, "number of slots, less one,") + 1, scratch_per_byte};
+        const CourierCut cut{name, in_range(chunks - 1, 1 << 16, "number of chunks, less one,") + 1,
+                             in_range(lanes - 1, 64, "number of lanes, less one,") + 1,
+                             in_range(slots - 1, 64, "number of slots, less one,") + 1,
+                             scratch_per_byte};
         in_chunks(builder, cut, [&](Courier& courier, Range chunk) {
           body(nb::cast(&courier, nb::rv_policy::reference), chunk);
         });

@@ -82,7 +82,7 @@ void bind_copies(nb::module_& module) {
           [](Copies& copies, const std::vector<Number>& here, const std::vector<Number>& there,
              std::uint64_t bytes, const Copies::Params& params) {
             const auto side = [](const std::vector<Number>& three) {
-              return Copies::Side{at(three.at(0)), at(three.at(1)), at(three.at(2))};
+              return Copies::ExchangeSide{at(three.at(0)), at(three.at(1)), at(three.at(2))};
             };
             copies.exchange(side(here), side(there), bytes, params);
           },

@@ -34,12 +34,12 @@ class Copies {
             const Params& params = {});
   /// Both ways at once between two GPUs, in shares that fit: there_out := here_in (GPU here to GPU
   /// there) and here_out := there_in. Same order of effects.
-  struct Side {
+  struct ExchangeSide {
     void* output = nullptr;
     const void* input = nullptr;
     void* stream = nullptr;
   };
-  void exchange(const Side& here, const Side& there, std::uint64_t bytes,
+  void exchange(const ExchangeSide& here, const ExchangeSide& there, std::uint64_t bytes,
                 const Params& params = {});
   /// The plan that copy (or exchange) would run now from one GPU to another.
   Plan plan_for(int dst_gpu, int src_gpu, std::uint64_t bytes, bool both_ways = false,

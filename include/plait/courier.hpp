@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "plait/strategy.hpp"
 #include "plait/builder.hpp"
+#include "plait/strategy.hpp"
 
 namespace plait {
 
@@ -59,7 +59,7 @@ class Courier {
 
  private:
   enum class StepKind : std::uint8_t { send, receive, release, reduce, copy, follow };
-  struct Step {
+  struct RecordedStep {
     StepKind kind;
     std::string stage;
     int rank;
@@ -70,7 +70,7 @@ class Courier {
     std::string earlier;  // follow
   };
   /// Where pieces lie in host memory between two hops.
-  struct Stage {
+  struct HostRing {
     int owner = 0;
     std::vector<Region> ring;
     std::vector<Event> freed;  // of each piece so far; awaited by the lane that fills the stage
@@ -89,7 +89,7 @@ class Courier {
     Event opened;
     std::vector<Event> arrived;
     std::vector<Event> released;
-    std::vector<Stage> stages;  // between two hops each
+    std::vector<HostRing> stages;  // between two hops each
     std::uint64_t piece_bytes = 0;
     bool direct() const { return path.links.size() <= 1; }
   };
@@ -99,10 +99,10 @@ class Courier {
   int lane(int rank, const std::string& stage);
   std::uint64_t& knowledge(int rank, const std::string& stage);
   void open_channels();
-  void write_step(const Step& step);
-  void write_send(const Step& step);
-  void push(Channel& channel, const Step& step);
-  void send_through_ring(Channel& channel, const Step& step);
+  void write_step(const RecordedStep& step);
+  void write_send(const RecordedStep& step);
+  void push(Channel& channel, const RecordedStep& step);
+  void send_through_ring(Channel& channel, const RecordedStep& step);
   void send_piece(Channel& channel, const Region& dst, const Region& src);
   int hop_lane(const Channel& channel, int hop);
   void await_slot(Channel& channel, int lane, int index);
@@ -116,7 +116,7 @@ class Courier {
   std::map<std::tuple<int, int, Route>, int> channel_of_pair_;
   std::string stage_;
   std::map<std::pair<int, std::string>, std::uint64_t> knowledge_;  // of a lane: who has begun
-  std::vector<Step> steps_;
+  std::vector<RecordedStep> steps_;
 };
 
 /// The path a courier takes: the direct link, else the best one through host memory.
@@ -125,7 +125,7 @@ Path courier_path(const Topology& topology, int src_device, int dst_device,
                   Route route = Route::best);
 
 /// How a message is cut for couriers.
-struct Cut {
+struct CourierCut {
   std::string lane_name;
   int chunks = 1;  ///< at least; more where scratch would not hold a chunk
   int lanes = 1;   ///< chunks go round the lanes
@@ -136,12 +136,13 @@ struct Cut {
 
 /// A cut by parameters, which the plan notes: `counted` is what says how many chunks, `chunks`
 /// where it is not given; "lanes" else as many as there are chunks, at most `lanes`.
-Cut cut_from(Builder& builder, const Params& params, const std::string& counted, int chunks,
-             int lanes);
+CourierCut cut_from(Builder& builder, const Params& params, const std::string& counted, int chunks,
+                    int lanes);
 /// Calls body(courier, chunks) for every lane with its chunks of the message, in order.
-void in_lanes(Builder& builder, const Cut& cut,
+void in_lanes(Builder& builder, const CourierCut& cut,
               const std::function<void(Courier&, const std::vector<Range>&)>& body);
 /// Calls body(courier, chunk) for every chunk of the message, each lane's chunks in order.
-void in_chunks(Builder& builder, const Cut& cut, const std::function<void(Courier&, Range)>& body);
+void in_chunks(Builder& builder, const CourierCut& cut,
+               const std::function<void(Courier&, Range)>& body);
 
 }  // namespace plait

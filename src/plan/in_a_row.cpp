@@ -15,7 +15,7 @@ constexpr int kJoins = 1 << 28;     // words of the joints between calls: past a
 
 bool is_flagged(const Op& op) { return op.kind == OpKind::signal || op.kind == OpKind::wait; }
 
-class Row {
+class RowWriter {
  public:
   Plan made;
 
@@ -146,19 +146,19 @@ class Row {
   std::vector<bool> is_enqueued_;                    // by lane
   std::map<int, std::vector<int>> ended_;            // by rank: words that its last call raises
   std::map<std::pair<int, std::string>, int> jobs_;  // the same of lanes on CPU cores
-  Counted counted_;
+  FlagCounts counted_;
 };
 
 }  // namespace
 
-std::uint32_t Counted::base_of(const Flag& flag) const {
+std::uint32_t FlagCounts::base_of(const Flag& flag) const {
   const auto by_index = of_index_.find(flag.index);
   const auto by_word = of_word_.find(flag);
   return (by_index == of_index_.end() ? 0 : by_index->second) +
          (by_word == of_word_.end() ? 0 : by_word->second);
 }
 
-void Counted::move(Op& op) const {
+void FlagCounts::move(Op& op) const {
   if (!is_flagged(op)) return;
   const std::uint32_t base = base_of(op.flag);
   if (op.kind == OpKind::signal || op.value != 0 || base > op.before) {
@@ -169,7 +169,7 @@ void Counted::move(Op& op) const {
   }
 }
 
-void Counted::add(const Plan& plan) {
+void FlagCounts::add(const Plan& plan) {
   for (const auto& [index, count] : plan.counts) of_index_[index] += count;
   std::map<Flag, std::uint32_t> highest;
   for (const Lane& lane : plan.lanes)
@@ -182,7 +182,7 @@ void Counted::add(const Plan& plan) {
 }
 
 Plan in_a_row(const std::vector<const Plan*>& calls) {
-  Row row;
+  RowWriter row;
   for (const Plan* call : calls) row.add(*call);
   return std::move(row.made);
 }

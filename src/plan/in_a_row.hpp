@@ -16,7 +16,7 @@ namespace plait {
 inline constexpr const char* kHomeLane = "home";
 
 /// What the calls so far have counted, word by word.
-class Counted {
+class FlagCounts {
  public:
   /// A signal or wait of the next call, as it counts from here; other ops stay as they are.
   void move(Op& op) const;

@@ -19,14 +19,14 @@ constexpr double kUs = 1000.0;
 
 /// NCCL's protocols, as tuning.cc has them: base and hop latencies, and the part of a link that
 /// their bytes reach.
-struct Protocol {
+struct NcclProtocol {
   const char* name;
   double tree_base_ns, ring_base_ns;
   double tree_hop_ns, ring_hop_ns;  // in a node, over NVLink
   double tree_net_ns, ring_net_ns;  // between nodes
   double efficiency;
 };
-constexpr Protocol kProtocols[] = {
+constexpr NcclProtocol kProtocols[] = {
     {"LL", 6.8 * kUs, 6.6 * kUs, 0.6 * kUs, 0.6 * kUs, 5.0 * kUs, 2.7 * kUs, 0.5},
     {"LL128", 14 * kUs, 14 * kUs, 1.25 * kUs, 1.9 * kUs, 8.5 * kUs, 4.0 * kUs, 0.92},
     {"Simple", 8.4 * kUs, 8.4 * kUs, 4.0 * kUs, 3.4 * kUs, 14 * kUs, 14 * kUs, 1.0},
@@ -106,7 +106,7 @@ class Pricer {
     const double steps = both ? 2 * (n - 1) : n - 1;
     const double between = nodes > 1 ? (both ? 2 * (nodes - 1) : nodes - 1) : 0;
     std::vector<LibraryAlgorithm> algorithms;
-    for (const Protocol& p : kProtocols) {
+    for (const NcclProtocol& p : kProtocols) {
       const double ring_ns =
           p.ring_base_ns + (steps - between) * p.ring_hop_ns + between * p.ring_net_ns;
       algorithms.push_back({std::string("ring ") + p.name, ring_ns, ring_bytes() / p.efficiency});

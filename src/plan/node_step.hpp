@@ -12,12 +12,12 @@
 namespace plait {
 
 /// Where a rank stands among groups of ranks, such as nodes.
-struct Seat {
+struct GroupPosition {
   int group = 0;
   int place = 0;
 };
 
-inline Seat seat_of(const std::vector<std::vector<int>>& groups, int rank) {
+inline GroupPosition group_position_of(const std::vector<std::vector<int>>& groups, int rank) {
   for (std::size_t group = 0; group < groups.size(); ++group)
     for (std::size_t place = 0; place < groups[group].size(); ++place)
       if (groups[group][place] == rank) return {static_cast<int>(group), static_cast<int>(place)};
@@ -37,7 +37,7 @@ struct NodePart {
 struct NodeStep {
   /// inside: on the first stream of its ranks. across: on their second, behind what the first has.
   /// await: the first goes on behind that call. copy, sum: at one rank, on its first stream.
-  enum class Kind : std::uint8_t { inside, across, await, copy, sum } kind = Kind::inside;
+  enum class Action : std::uint8_t { inside, across, await, copy, sum } kind = Action::inside;
   Collective collective = Collective::all_reduce;
   std::uint64_t count = 0;
   int root = 0, peer = 0;  ///< among `parts`

@@ -12,9 +12,9 @@
 namespace plait {
 namespace {
 
-class Rounds {
+class BruckRounds {
  public:
-  Rounds(Builder& builder, Courier& courier, Range chunk)
+  BruckRounds(Builder& builder, Courier& courier, Range chunk)
       : builder_(builder),
         courier_(courier),
         chunk_(chunk),
@@ -118,14 +118,14 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
-  Cut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
+  CourierCut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
   if (request.ranks == 1) return alone(builder);
   const bool gathers = request.collective == Collective::all_gather;
   const double rounds = std::bit_width(static_cast<unsigned>(request.ranks - 1));
   cut.lane_name = "bruck";
   cut.scratch_per_byte = gathers ? request.ranks : rounds * (request.ranks + 1) / 2;
   in_chunks(builder, cut, [&](Courier& courier, Range chunk) {
-    Rounds rounds_of_chunk(builder, courier, chunk);
+    BruckRounds rounds_of_chunk(builder, courier, chunk);
     gathers ? rounds_of_chunk.all_gather() : rounds_of_chunk.all_to_all();
   });
 }

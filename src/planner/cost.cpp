@@ -46,7 +46,7 @@ class Estimate {
 
  private:
   /// When a word was raised, each time: `count` entries of times_ from `first` on.
-  struct Raised {
+  struct FlagTimes {
     std::size_t first = 0;
     std::uint32_t count = 0;
   };
@@ -104,7 +104,7 @@ class Estimate {
     for (; next < lane.ops.size(); ++next) {
       const Op& op = lane.ops[next];
       if (op.kind == OpKind::wait) {
-        const Raised& word = raised(op.flag);
+        const FlagTimes& word = raised(op.flag);
         if (word.count < op.value) break;
         now = std::max(now, times_[word.first + op.value - 1]);
         continue;
@@ -114,7 +114,7 @@ class Estimate {
       now += ns;
       if (op.kind != OpKind::signal || !on_cpu_) rank_ns_[index(lane.rank)] += ns;
       if (op.kind == OpKind::signal) {
-        Raised& word = raised(op.flag);
+        FlagTimes& word = raised(op.flag);
         times_[word.first + word.count++] = now;
       }
     }
@@ -123,7 +123,7 @@ class Estimate {
 
   // A library's call begins when its last member has come; false until then.
   bool join(std::size_t lane_index, const Op& op) {
-    Call& call = calls_[index(op.call)];
+    CallCost& call = calls_[index(op.call)];
     if (!has_come_[lane_index]) {
       has_come_[lane_index] = true;
       ++call.come;
@@ -135,7 +135,7 @@ class Estimate {
     return true;
   }
 
-  Raised& raised(const Flag& flag) {
+  FlagTimes& raised(const Flag& flag) {
     const std::size_t pair = index(flag.owner) * rank_ns_.size() + index(flag.writer);
     return raised_[pair * words_ + index(flag.index)];
   }
@@ -148,7 +148,7 @@ class Estimate {
     for (const Lane& lane : plan_.lanes)
       for (const Op& op : lane.ops)
         if (op.kind == OpKind::signal) ++raised(op.flag).count;
-    for (Raised& word : raised_) {
+    for (FlagTimes& word : raised_) {
       word.first = std::exchange(signals, signals + word.count);
       word.count = 0;
     }
@@ -178,14 +178,14 @@ class Estimate {
   LinkLoads loads_;
   std::vector<double> rank_ns_, now_;
   std::vector<std::size_t> next_;
-  std::size_t words_ = 0;       // of a pair of ranks
-  std::vector<Raised> raised_;  // by flag
+  std::size_t words_ = 0;          // of a pair of ranks
+  std::vector<FlagTimes> raised_;  // by flag
   std::vector<double> times_;
-  struct Call {
+  struct CallCost {
     std::size_t come = 0;   // members so far
     double begin_ns = 0.0;  // when the last of them came
   };
-  std::vector<Call> calls_;
+  std::vector<CallCost> calls_;
   std::vector<bool> has_come_;  // by lane: to the call at which it stands
   LibraryPrices prices_;        // by call
 };

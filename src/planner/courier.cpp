@@ -141,7 +141,7 @@ void Courier::copy(int rank, const Region& dst, const Region& src) {
 
 void Courier::write() {
   open_channels();
-  for (const Step& step : steps_) write_step(step);
+  for (const RecordedStep& step : steps_) write_step(step);
   // The receivers' last reads of my ring must be over before I leave the call.
   for (Channel& channel : channels_)
     if (!channel.stages.empty())
@@ -165,7 +165,7 @@ void Courier::open_channels() {
       channel.opened = builder_.signal(lane(channel.to, channel.stage), channel.from);
     channel.released.resize(channel.sent.size());
     channel.piece_bytes = kMostPieceBytes;
-    for (const Stage& stage : channel.stages) {
+    for (const HostRing& stage : channel.stages) {
       const std::uint64_t parts =
           at(rings, stage.owner) * kRingPieces * static_cast<std::uint64_t>(sharers_);
       const std::uint64_t share = ring_bytes / parts / builder_.granule() * builder_.granule();
@@ -174,7 +174,7 @@ void Courier::open_channels() {
   }
 }
 
-void Courier::write_step(const Step& step) {
+void Courier::write_step(const RecordedStep& step) {
   switch (step.kind) {
     case StepKind::send: return write_send(step);
     case StepKind::receive:
@@ -199,7 +199,7 @@ void Courier::write_step(const Step& step) {
   }
 }
 
-void Courier::write_send(const Step& step) {
+void Courier::write_send(const RecordedStep& step) {
   Channel& channel = at(channels_, step.message.channel);
   if (channel.direct()) return push(channel, step);
   send_through_ring(channel, step);
@@ -217,7 +217,7 @@ void Courier::await_slot(Channel& channel, int lane, int index) {
   builder_.wait(lane, released);
 }
 
-void Courier::push(Channel& channel, const Step& step) {
+void Courier::push(Channel& channel, const RecordedStep& step) {
   const int from = lane(channel.from, channel.stage);
   if (step.message.index == 0 && channel.needs_opening) builder_.wait(from, channel.opened);
   await_slot(channel, from, step.message.index);
@@ -242,7 +242,7 @@ int Courier::hop_lane(const Channel& channel, int hop) {
 
 // The receiver empties the ring on lanes of their own, so that a sender whose message is larger
 // than the ring never waits for a receiver that is itself still sending.
-void Courier::send_through_ring(Channel& channel, const Step& step) {
+void Courier::send_through_ring(Channel& channel, const RecordedStep& step) {
   const int last = hop_lane(channel, static_cast<int>(channel.stages.size()));
   await_slot(channel, last, step.message.index);
   const int first = hop_lane(channel, 0);
@@ -266,7 +266,7 @@ void Courier::send_piece(Channel& channel, const Region& dst, const Region& src)
     const int mover = hop_lane(channel, hop);
     Region there = dst;
     if (hop + 1 < hops) {
-      Stage& stage = at(channel.stages, hop);
+      HostRing& stage = at(channel.stages, hop);
       const std::size_t piece = stage.freed.size();
       if (stage.ring.size() < kRingPieces)
         stage.ring.push_back(builder_.alloc(Space::ring, stage.owner, channel.piece_bytes));
@@ -282,11 +282,11 @@ void Courier::send_piece(Channel& channel, const Region& dst, const Region& src)
   }
 }
 
-Cut cut_from(Builder& builder, const Params& params, const std::string& counted, int chunks,
-             int lanes) {
+CourierCut cut_from(Builder& builder, const Params& params, const std::string& counted, int chunks,
+                    int lanes) {
   constexpr int kMostChunks = 4096;
   constexpr int kMostLanes = 8;
-  Cut cut;
+  CourierCut cut;
   cut.chunks = param_in(params, counted, chunks, 1, kMostChunks);
   cut.lanes = param_in(params, "lanes", std::min(cut.chunks, lanes), 1, kMostLanes);
   builder.param(counted, cut.chunks);
@@ -295,7 +295,7 @@ Cut cut_from(Builder& builder, const Params& params, const std::string& counted,
   return cut;
 }
 
-void in_lanes(Builder& builder, const Cut& cut,
+void in_lanes(Builder& builder, const CourierCut& cut,
               const std::function<void(Courier&, const std::vector<Range>&)>& body) {
   const Range whole = whole_range(builder.request());
   const auto arena = static_cast<double>(scratch_limit(builder.topology()));
@@ -317,7 +317,8 @@ void in_lanes(Builder& builder, const Cut& cut,
   }
 }
 
-void in_chunks(Builder& builder, const Cut& cut, const std::function<void(Courier&, Range)>& body) {
+void in_chunks(Builder& builder, const CourierCut& cut,
+               const std::function<void(Courier&, Range)>& body) {
   in_lanes(builder, cut, [&](Courier& courier, const std::vector<Range>& chunks) {
     for (const Range& chunk : chunks) body(courier, chunk);
   });

@@ -57,7 +57,7 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
   if (whole_range(request).bytes == 0) return;
-  Exchange exchange;
+  ExchangeOptions exchange;
   exchange.range = whole_range(request);
   exchange.pieces = pieces_from(params, request, 1);
   exchange.slots = param_in(params, "slots", 2, 1, 16);

@@ -26,9 +26,9 @@ struct Shard {
   std::vector<int> readers;                     // ranks that want the shard, in rotation
 };
 
-class Writer {
+class ExchangeWriter {
  public:
-  Writer(Builder& builder, const Exchange& exchange)
+  ExchangeWriter(Builder& builder, const ExchangeOptions& exchange)
       : b_(builder), x_(exchange), n_(builder.ranks()), c_(builder.request().collective) {}
   void write() {
     if (x_.range.bytes == 0) return;
@@ -143,7 +143,7 @@ class Writer {
   void own_piece(Mover& results, int owner, int piece, const Event& arrived);
 
   Builder& b_;
-  const Exchange& x_;
+  const ExchangeOptions& x_;
   int n_;
   Collective c_;
   std::vector<Shard> shards_;
@@ -151,7 +151,8 @@ class Writer {
   std::vector<std::map<int, Event>> ready_;              // [owner]: result of this piece, by rank
 };
 
-void Writer::push_contributions(Mover& mover, int piece, std::vector<std::vector<Event>>& arrived) {
+void ExchangeWriter::push_contributions(Mover& mover, int piece,
+                                        std::vector<std::vector<Event>>& arrived) {
   const int slot = piece % x_.slots;
   for (int step = 1; step < n_; ++step)
     for (int rank = 0; rank < n_; ++rank) {
@@ -168,7 +169,7 @@ void Writer::push_contributions(Mover& mover, int piece, std::vector<std::vector
     }
 }
 
-void Writer::reduce_piece(int owner, int piece, const std::vector<Event>& arrived) {
+void ExchangeWriter::reduce_piece(int owner, int piece, const std::vector<Event>& arrived) {
   Shard& shard = shards_[index(owner)];
   const Range range = shard.pieces[index(piece)];
   const std::size_t slot = index(piece % x_.slots);
@@ -195,7 +196,7 @@ void Writer::reduce_piece(int owner, int piece, const std::vector<Event>& arrive
   }
 }
 
-void Writer::tell_reduced(Mover& contributions, Mover& results, int owner, int piece) {
+void ExchangeWriter::tell_reduced(Mover& contributions, Mover& results, int owner, int piece) {
   Shard& shard = shards_[index(owner)];
   const int slot = piece % x_.slots;
   const bool is_refilled = piece + x_.slots < static_cast<int>(shard.pieces.size()) &&
@@ -215,7 +216,7 @@ void Writer::tell_reduced(Mover& contributions, Mover& results, int owner, int p
             slice(shard.result[index(slot)], {0, range.bytes}));
 }
 
-void Writer::pull_results(Mover& mover, int piece) {
+void ExchangeWriter::pull_results(Mover& mover, int piece) {
   const std::size_t slot = index(piece % x_.slots);
   for (int step = 1; step < n_; ++step)
     for (int owner = 0; owner < n_; ++owner) {
@@ -234,13 +235,13 @@ void Writer::pull_results(Mover& mover, int piece) {
     }
 }
 
-void Writer::end_results() {
+void ExchangeWriter::end_results() {
   for (int owner = 0; owner < n_; ++owner)
     for (const std::vector<Event>& events : shards_[index(owner)].result_read)
       for (const Event& event : events) b_.wait(home(owner), event);
 }
 
-void Writer::write_reduction() {
+void ExchangeWriter::write_reduction() {
   make_shards();
   b_.sum_order(x_.fuse || n_ == 1 ? SumOrder::rank_order : SumOrder::stated);
   Mover contributions(b_, options("", false, most_bytes()));
@@ -265,7 +266,7 @@ void Writer::write_reduction() {
 
 // The owner's side of a broadcast piece: it has come (or, at the root, is staged); tell the
 // readers.
-void Writer::own_piece(Mover& results, int owner, int piece, const Event& arrived) {
+void ExchangeWriter::own_piece(Mover& results, int owner, int piece, const Event& arrived) {
   Shard& shard = shards_[index(owner)];
   const Range range = shard.pieces[index(piece)];
   const std::size_t slot = index(piece % x_.slots);
@@ -288,7 +289,7 @@ void Writer::own_piece(Mover& results, int owner, int piece, const Event& arrive
   if (!is_root) b_.copy(lane, b_.output(owner, range), held);
 }
 
-void Writer::write_broadcast() {
+void ExchangeWriter::write_broadcast() {
   make_shards();
   const int root = b_.request().root;
   Mover contributions(b_, options("", false, most_bytes()));
@@ -351,12 +352,12 @@ std::vector<Range> shards_of(const Builder& builder, Range range) {
   return shards;
 }
 
-void write_exchange(Builder& builder, const Exchange& exchange) {
+void write_exchange(Builder& builder, const ExchangeOptions& exchange) {
   const Collective collective = builder.request().collective;
   if (exchange.is_pairwise)
     write_pairwise(builder, exchange);
   else if (reduces(collective) || collective == Collective::broadcast)
-    Writer(builder, exchange).write();
+    ExchangeWriter(builder, exchange).write();
   else
     write_moves(builder, exchange);
 }

@@ -13,7 +13,7 @@
 namespace plait {
 
 /// How one stripe of the message is exchanged.
-struct Exchange {
+struct ExchangeOptions {
   std::string name;         ///< prefix of the lanes; unique in the plan
   Range range;              ///< of the message; of one rank's block where the collective has blocks
   int pieces = 1;           ///< at least; more where scratch would not hold them
@@ -37,13 +37,13 @@ std::uint64_t largest(const std::vector<Range>& ranges);
 std::vector<Range> shards_of(const Builder& builder, Range range);
 
 /// Writes the exchange of the collectives that only move blocks (moves.cpp).
-void write_moves(Builder& builder, const Exchange& exchange);
+void write_moves(Builder& builder, const ExchangeOptions& exchange);
 /// Two ranks send each other everything, and both reduce (pairwise.cpp).
-void write_pairwise(Builder& builder, const Exchange& exchange);
+void write_pairwise(Builder& builder, const ExchangeOptions& exchange);
 /// Writes the exchange of any collective, of two ranks or more.
-void write_exchange(Builder& builder, const Exchange& exchange);
+void write_exchange(Builder& builder, const ExchangeOptions& exchange);
 /// The same for collectives that reduce, with all data brought to host memory and reduced by CPU
 /// lanes in rank order (collaborative all-reduce). Needs a host path between all ranks.
-void write_host_reduction(Builder& builder, const Exchange& exchange);
+void write_host_reduction(Builder& builder, const ExchangeOptions& exchange);
 
 }  // namespace plait

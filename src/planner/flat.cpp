@@ -34,7 +34,7 @@ void write(Builder& builder, const Params& params) {
   const Range whole = whole_range(request);
   if (whole.bytes == 0) return;
   if (request.ranks == 1) return alone(builder);
-  Exchange exchange;
+  ExchangeOptions exchange;
   exchange.range = whole;
   exchange.pieces = chunks;
   exchange.slots = 3;

@@ -127,7 +127,7 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
 
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
-  Cut cut = cut_from(builder, params, "chunks", default_chunks(request), 4);
+  CourierCut cut = cut_from(builder, params, "chunks", default_chunks(request), 4);
   if (request.ranks == 1) return alone(builder);
   if (request.ranks % 2 != 0)
     throw Error(ErrorCode::unsupported,

@@ -22,15 +22,15 @@ double best_gb_per_s(const Topology& topology, int src_device, int dst_device) {
   return path_gb_per_s(topology, courier_path(topology, src_device, dst_device));
 }
 
-struct Group {
+struct RankGroup {
   std::vector<int> members;  // ranks, ascending, the leader among them
   int leader = 0;
 };
 
 // Ranks by NUMA node (and machine), in the order of their lowest ranks.
-std::vector<Group> groups_of(const Topology& topology, const Request& request) {
+std::vector<RankGroup> groups_of(const Topology& topology, const Request& request) {
   std::map<std::pair<int, int>, std::size_t> group_of_socket;
-  std::vector<Group> groups;
+  std::vector<RankGroup> groups;
   for (int rank = 0; rank < request.ranks; ++rank) {
     const int index = request.devices[static_cast<std::size_t>(rank)];
     const Device& device = topology.devices[static_cast<std::size_t>(index)];
@@ -53,7 +53,7 @@ std::vector<Group> groups_of(const Topology& topology, const Request& request) {
 
 // The first group is led by the rank with the fastest path to the others, these by the ranks with
 // the fastest path to that one.
-void choose_leaders(const Builder& builder, std::vector<Group>& groups) {
+void choose_leaders(const Builder& builder, std::vector<RankGroup>& groups) {
   const auto speed = [&](int from, int to) {
     return best_gb_per_s(builder.topology(), builder.device(from), builder.device(to));
   };
@@ -77,14 +77,14 @@ void choose_leaders(const Builder& builder, std::vector<Group>& groups) {
 
 // The share of an in-socket leg that goes through host memory. None where the direct link keeps up
 // with the leg between the leaders: that leg then sets the pace, and may need the host link itself.
-int default_host_permille(const Builder& builder, const std::vector<Group>& groups) {
+int default_host_permille(const Builder& builder, const std::vector<RankGroup>& groups) {
   const Topology& topology = builder.topology();
   const int leader = groups[0].leader;
   const Path across =
       courier_path(topology, builder.device(leader), builder.device(groups[1].leader));
   const double across_gb_per_s = path_gb_per_s(topology, across);
   int least = kMostHostPermille;
-  for (const Group& group : groups)
+  for (const RankGroup& group : groups)
     for (const int member : group.members) {
       if (member == group.leader) continue;
       const int from = builder.device(member), to = builder.device(group.leader);
@@ -107,22 +107,22 @@ int default_host_permille(const Builder& builder, const std::vector<Group>& grou
 
 class ThreeStages {
  public:
-  ThreeStages(Builder& builder, std::vector<Group> groups, int host_permille)
+  ThreeStages(Builder& builder, std::vector<RankGroup> groups, int host_permille)
       : builder_(builder), groups_(std::move(groups)), host_permille_(host_permille) {}
 
   double scratch_per_byte() const {
     std::size_t most = 1;
-    for (const Group& group : groups_) most = std::max(most, group.members.size());
+    for (const RankGroup& group : groups_) most = std::max(most, group.members.size());
     return kSlots * (static_cast<double>(most) + 2.0);
   }
 
   void write(Courier& courier, Range chunk) {
-    for (const Group& group : groups_) reduce_in(courier, group, chunk);
+    for (const RankGroup& group : groups_) reduce_in(courier, group, chunk);
     if (groups_.size() == 2)
       exchange_whole(courier, chunk);
     else
       exchange_shards(courier, chunk);
-    for (const Group& group : groups_) broadcast_in(courier, group, chunk);
+    for (const RankGroup& group : groups_) broadcast_in(courier, group, chunk);
   }
 
  private:
@@ -149,7 +149,7 @@ class ThreeStages {
   }
 
   // The group's sum, members in rank order, into the leader's output.
-  void reduce_in(Courier& courier, const Group& group, Range chunk) {
+  void reduce_in(Courier& courier, const RankGroup& group, Range chunk) {
     const int leader = group.leader;
     courier.on("up");
     if (group.members.size() == 1) return;
@@ -175,26 +175,26 @@ class ThreeStages {
     }
   }
 
-  Region group_sum(const Group& group, Range range) const {
+  Region group_sum(const RankGroup& group, Range range) const {
     return group.members.size() == 1 ? builder_.input(group.leader, range)
                                      : builder_.output(group.leader, range);
   }
 
   void send_across(Courier& courier) {
-    for (const Group& group : groups_) courier.follow(group.leader, "across", "up");
+    for (const RankGroup& group : groups_) courier.follow(group.leader, "across", "up");
     courier.on("across");
   }
 
   // The sum takes the place of what was sent across, so it comes after that.
   void join(Courier& courier) {
-    for (const Group& group : groups_) courier.follow(group.leader, "join", "across");
+    for (const RankGroup& group : groups_) courier.follow(group.leader, "join", "across");
     courier.on("join");
   }
 
   // Two leaders: each sends the other all it has, both reduce (first group, second group).
   void exchange_whole(Courier& courier, Range chunk) {
-    const Group& first = groups_[0];
-    const Group& second = groups_[1];
+    const RankGroup& first = groups_[0];
+    const RankGroup& second = groups_[1];
     send_across(courier);
     courier.send(first.leader, second.leader, {group_sum(first, chunk)});
     courier.send(second.leader, first.leader, {group_sum(second, chunk)});
@@ -213,7 +213,9 @@ class ThreeStages {
   void exchange_shards(Courier& courier, Range chunk) {
     const int count = static_cast<int>(groups_.size());
     const std::vector<Range> shards = partition(chunk, count, builder_.granule());
-    const auto group = [&](int i) -> const Group& { return groups_[static_cast<std::size_t>(i)]; };
+    const auto group = [&](int i) -> const RankGroup& {
+      return groups_[static_cast<std::size_t>(i)];
+    };
     const auto shard = [&](int i) { return shards[static_cast<std::size_t>(i)]; };
     send_across(courier);
     for (int turn = 1; turn < count; ++turn)
@@ -240,9 +242,11 @@ class ThreeStages {
   // Each leader's shard of the result to the others.
   void share(Courier& courier, const std::vector<Range>& shards) {
     const int count = static_cast<int>(groups_.size());
-    const auto group = [&](int i) -> const Group& { return groups_[static_cast<std::size_t>(i)]; };
+    const auto group = [&](int i) -> const RankGroup& {
+      return groups_[static_cast<std::size_t>(i)];
+    };
     const auto shard = [&](int i) { return shards[static_cast<std::size_t>(i)]; };
-    for (const Group& one : groups_) courier.follow(one.leader, "across", "join");
+    for (const RankGroup& one : groups_) courier.follow(one.leader, "across", "join");
     courier.on("across");
     for (int turn = 1; turn < count; ++turn)
       for (int from = 0; from < count; ++from)
@@ -256,10 +260,10 @@ class ThreeStages {
         courier.copy(leader, builder_.output(leader, shard(from)), message.region);
         courier.release(message);
       }
-    for (const Group& one : groups_) courier.follow(one.leader, "down", "collect");
+    for (const RankGroup& one : groups_) courier.follow(one.leader, "down", "collect");
   }
 
-  void broadcast_in(Courier& courier, const Group& group, Range chunk) {
+  void broadcast_in(Courier& courier, const RankGroup& group, Range chunk) {
     const auto [direct, host] = parts(chunk);
     if (group.members.size() == 1) return;
     courier.follow(group.leader, "down", "join");
@@ -277,7 +281,7 @@ class ThreeStages {
   }
 
   Builder& builder_;
-  std::vector<Group> groups_;
+  std::vector<RankGroup> groups_;
   int host_permille_;
 };
 
@@ -299,9 +303,9 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
   builder.sum_order(SumOrder::stated);
-  std::vector<Group> groups = groups_of(builder.topology(), request);
+  std::vector<RankGroup> groups = groups_of(builder.topology(), request);
   choose_leaders(builder, groups);
-  Cut cut = cut_from(builder, params, "chunks", default_chunks(request), 1);
+  CourierCut cut = cut_from(builder, params, "chunks", default_chunks(request), 1);
   const int host_permille =
       param_in(params, "host_permille", cut.chunks > 1 ? default_host_permille(builder, groups) : 0,
                0, kMostHostPermille);

@@ -17,14 +17,14 @@ constexpr std::uint64_t kSlots = 3;  // one being filled, one reduced, one on it
 constexpr std::uint64_t kMostChunkBytes = 1 << 20;
 constexpr std::uint64_t kMostChunks = 1024;  // of all shards together, whatever the message
 
-struct Slot {
+struct PieceSlot {
   Region region;
   std::vector<Event> emptied;
 };
 
-class HostReduction {
+class HostReductionWriter {
  public:
-  HostReduction(Builder& builder, const Exchange& exchange)
+  HostReductionWriter(Builder& builder, const ExchangeOptions& exchange)
       : b_(builder), x_(exchange), n_(builder.ranks()), c_(builder.request().collective) {}
 
   void write() {
@@ -39,8 +39,8 @@ class HostReduction {
       for (int owner = 0; owner < n_; ++owner)
         if (cut[index(owner)][chunk].bytes != 0) reduce(owner, cut[index(owner)][chunk]);
     for (int rank = 0; rank < n_; ++rank) {
-      for (const Slot& slot : in_[index(rank)]) await(lane_out(rank), slot);
-      for (const Slot& slot : results_[index(rank)]) await(lane_cpu(rank), slot);
+      for (const PieceSlot& slot : in_[index(rank)]) await(lane_out(rank), slot);
+      for (const PieceSlot& slot : results_[index(rank)]) await(lane_cpu(rank), slot);
     }
   }
 
@@ -54,7 +54,7 @@ class HostReduction {
     if (path.links.empty()) path = x_.path(from, to);
     return path;
   }
-  void await(int lane, const Slot& slot) {
+  void await(int lane, const PieceSlot& slot) {
     for (const Event& event : slot.emptied) b_.wait(lane, event);
   }
 
@@ -86,10 +86,10 @@ class HostReduction {
     const Range source =
         c_ == Collective::reduce_scatter ? in_block(b_.request(), owner, piece) : piece;
     std::vector<Region> srcs;
-    std::vector<Slot*> used;
+    std::vector<PieceSlot*> used;
     const int cpu = lane_cpu(owner);
     for (int rank = 0; rank < n_; ++rank) {
-      Slot& slot = in_[index(rank)][next_in_[index(rank)]++ % kSlots];
+      PieceSlot& slot = in_[index(rank)][next_in_[index(rank)]++ % kSlots];
       const int out = lane_out(rank);
       await(out, slot);
       const Region ring = slice(slot.region, {0, piece.bytes});
@@ -99,7 +99,7 @@ class HostReduction {
       srcs.push_back(ring);
       used.push_back(&slot);
     }
-    Slot& result = results_[index(owner)][next_result_[index(owner)]++ % kSlots];
+    PieceSlot& result = results_[index(owner)][next_result_[index(owner)]++ % kSlots];
     await(cpu, result);
     result.emptied.clear();
     b_.reduce(cpu, slice(result.region, {0, piece.bytes}), srcs, true);
@@ -117,19 +117,19 @@ class HostReduction {
   }
 
   Builder& b_;
-  const Exchange& x_;
+  const ExchangeOptions& x_;
   int n_;
   Collective c_;
   std::uint64_t chunk_bytes_ = 0;
   std::map<std::pair<int, int>, Path> path_of_;  // found once
-  std::vector<std::vector<Slot>> in_, results_;
+  std::vector<std::vector<PieceSlot>> in_, results_;
   std::vector<std::size_t> next_in_, next_result_;
 };
 
 }  // namespace
 
-void write_host_reduction(Builder& builder, const Exchange& exchange) {
-  HostReduction(builder, exchange).write();
+void write_host_reduction(Builder& builder, const ExchangeOptions& exchange) {
+  HostReductionWriter(builder, exchange).write();
 }
 
 }  // namespace plait

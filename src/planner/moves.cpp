@@ -18,7 +18,7 @@ namespace {
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 // One rank's block (or part of it) and where it goes in the outputs of others.
-struct Move {
+struct PieceMove {
   int from = 0;
   Range src;
   std::vector<std::pair<int, Range>> to;
@@ -29,7 +29,7 @@ struct Move {
 
 class MoveWriter {
  public:
-  MoveWriter(Builder& builder, const Exchange& exchange)
+  MoveWriter(Builder& builder, const ExchangeOptions& exchange)
       : b_(builder), x_(exchange), n_(builder.ranks()), c_(builder.request().collective) {}
   void write();
 
@@ -56,10 +56,10 @@ class MoveWriter {
   void copy_own_blocks();
 
   Builder& b_;
-  const Exchange& x_;
+  const ExchangeOptions& x_;
   int n_;
   Collective c_;
-  std::vector<Move> moves_;
+  std::vector<PieceMove> moves_;
 };
 
 void MoveWriter::list_to_all() {
@@ -86,14 +86,14 @@ void MoveWriter::list_rooted() {
 
 std::vector<Range> MoveWriter::cut_and_alloc() {
   std::vector<std::uint64_t> sends(index(n_), 0);
-  for (const Move& move : moves_) ++sends[index(move.from)];
+  for (const PieceMove& move : moves_) ++sends[index(move.from)];
   const std::uint64_t slots =
       static_cast<std::uint64_t>(x_.slots) * *std::max_element(sends.begin(), sends.end());
   const int pieces = pieces_fitting(x_.range.bytes * slots, x_.pieces, x_.scratch_bytes / 8 * 7,
                                     slots * 2 * b_.granule());
   std::vector<Range> cut = partition({0, x_.range.bytes}, pieces, b_.granule());
   std::erase_if(cut, [](const Range& range) { return range.bytes == 0; });
-  for (Move& move : moves_) {
+  for (PieceMove& move : moves_) {
     move.read.resize(index(x_.slots));
     for (int slot = 0; slot < std::min(x_.slots, pieces); ++slot)
       move.stage.push_back(
@@ -103,7 +103,7 @@ std::vector<Range> MoveWriter::cut_and_alloc() {
 }
 
 void MoveWriter::stage(Mover& mover, Range range, std::size_t slot) {
-  for (Move& move : moves_) {
+  for (PieceMove& move : moves_) {
     const int lane = home(move.from);
     for (const Event& event : move.read[slot]) b_.wait(lane, event);
     move.read[slot].clear();
@@ -123,7 +123,7 @@ void MoveWriter::pull(Mover& mover, Range range, std::size_t slot) {
   for (int rank = 0; rank < n_ && overwrites_input(); ++rank)
     all_staged[index(rank)] = b_.signal(home(rank), rank);
   for (std::size_t k = 0; k < index(n_ - 1); ++k)
-    for (Move& move : moves_) {
+    for (PieceMove& move : moves_) {
       const std::uint64_t bytes = part_of(move.src, range).bytes;
       if (k >= move.to.size() || bytes == 0) continue;
       const auto& [to, dst] = move.to[k];
@@ -153,13 +153,13 @@ void MoveWriter::write() {
   if (x_.range.bytes == 0) return;
   list_to_all();
   list_rooted();
-  std::erase_if(moves_, [](const Move& move) { return move.src.bytes == 0; });
+  std::erase_if(moves_, [](const PieceMove& move) { return move.src.bytes == 0; });
   if (moves_.empty()) return copy_own_blocks();
   const std::vector<Range> cut = cut_and_alloc();
   Mover mover(b_, {x_.name, true, x_.throttle, largest(cut), x_.ring_bytes,
                    x_.scratch_bytes / 8 / static_cast<std::uint64_t>(n_), x_.path});
   const auto home_of = [this](int rank) { return home(rank); };
-  for (const Move& move : moves_)
+  for (const PieceMove& move : moves_)
     for (const auto& [to, dst] : move.to) mover.open(move.from, to, home_of);
   for (std::size_t piece = 0; piece < cut.size(); ++piece) {
     const std::size_t slot = piece % index(x_.slots);
@@ -167,7 +167,7 @@ void MoveWriter::write() {
     pull(mover, cut[piece], slot);
   }
   copy_own_blocks();
-  for (const Move& move : moves_)
+  for (const PieceMove& move : moves_)
     for (const std::vector<Event>& events : move.read)
       for (const Event& event : events) b_.wait(home(move.from), event);
   mover.close(home_of);
@@ -175,7 +175,7 @@ void MoveWriter::write() {
 
 }  // namespace
 
-void write_moves(Builder& builder, const Exchange& exchange) {
+void write_moves(Builder& builder, const ExchangeOptions& exchange) {
   MoveWriter(builder, exchange).write();
 }
 

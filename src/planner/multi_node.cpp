@@ -12,7 +12,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// The root's node deals shards out, each rail broadcasts its own, nodes gather.
 void broadcast(Builder& builder, Rails& rails, const Params& params) {
-  const Seat root = seat_of(rails.groups(), builder.request().root);
+  const GroupPosition root = group_position_of(rails.groups(), builder.request().root);
   const std::vector<int>& home = rails.groups()[at(root.group)];
   rails.run(
       rails.pieces(params, builder.request().count, rails.shards(), 2),
@@ -37,7 +37,7 @@ void broadcast(Builder& builder, Rails& rails, const Params& params) {
 
 /// Nodes sum, each rail reduces to the root's node, whose carriers hand over their shards.
 void reduce(Builder& builder, Rails& rails, const Params& params) {
-  const Seat root = seat_of(rails.groups(), builder.request().root);
+  const GroupPosition root = group_position_of(rails.groups(), builder.request().root);
   const std::vector<int>& home = rails.groups()[at(root.group)];
   const std::vector<Portion> pieces =
       rails.pieces(params, builder.request().count, rails.shards(), 4);
@@ -70,8 +70,8 @@ void reduce(Builder& builder, Rails& rails, const Params& params) {
 /// One rank's message to another's: inside a node as it is; between nodes on all rails at once.
 void copy(Builder& builder, Rails& rails, const Params& params) {
   const Request& request = builder.request();
-  const Seat root = seat_of(rails.groups(), request.root);
-  const Seat peer = seat_of(rails.groups(), request.peer);
+  const GroupPosition root = group_position_of(rails.groups(), request.root);
+  const GroupPosition peer = group_position_of(rails.groups(), request.peer);
   const std::vector<Portion> pieces = rails.pieces(params, request.count, rails.shards(), 4);
   const std::vector<int>& home = rails.groups()[at(root.group)];
   const std::vector<int>& there = rails.groups()[at(peer.group)];

@@ -104,7 +104,7 @@ NodeCalls::Inner& NodeCalls::inner_for(const Step& step) {
   const auto [entry, is_new] = inner_.try_emplace(std::move(key));
   if (!is_new) return entry->second;
   std::vector<Path> paths;
-  const Shape& shape = shape_for(step, paths);
+  const PlanShape& shape = shape_for(step, paths);
   return entry->second = numbered(shape, paths, step.parts);
 }
 
@@ -133,13 +133,13 @@ std::optional<std::vector<Path>> NodeCalls::paths_alike(const Plan& plan,
 }
 
 /// Planning takes far longer than finding the paths of another node that is like a known one.
-const NodeCalls::Shape& NodeCalls::shape_for(const Step& step, std::vector<Path>& paths) {
+const NodeCalls::PlanShape& NodeCalls::shape_for(const Step& step, std::vector<Path>& paths) {
   std::vector<std::uint64_t> key = key_of(step);
   key.push_back(step.parts.size());
   std::vector<int> devices;
   for (const Part& part : step.parts) devices.push_back(builder_.device(part.rank));
-  std::deque<Shape>& known = shapes_[std::move(key)];
-  for (const Shape& shape : known)
+  std::deque<PlanShape>& known = shapes_[std::move(key)];
+  for (const PlanShape& shape : known)
     if (std::optional<std::vector<Path>> alike = paths_alike(shape.plan, devices)) {
       paths = std::move(*alike);
       return shape;
@@ -161,7 +161,8 @@ const NodeCalls::Shape& NodeCalls::shape_for(const Step& step, std::vector<Path>
   return known.emplace_back(std::move(plan));
 }
 
-NodeCalls::Shape::Shape(Plan made) : plan(std::move(made)), words_per_pair(flags_per_pair(plan)) {
+NodeCalls::PlanShape::PlanShape(Plan made)
+    : plan(std::move(made)), words_per_pair(flags_per_pair(plan)) {
   const std::size_t ranks = at(plan.request.ranks);
   numbers.assign(ranks * ranks * at(words_per_pair), -1);
   for (const Lane& lane : plan.lanes)
@@ -177,12 +178,12 @@ NodeCalls::Shape::Shape(Plan made) : plan(std::move(made)), words_per_pair(flags
     }
 }
 
-std::size_t NodeCalls::Shape::place_of(const Flag& flag) const {
+std::size_t NodeCalls::PlanShape::place_of(const Flag& flag) const {
   const int pair = flag.owner * plan.request.ranks + flag.writer;
   return at(pair) * at(words_per_pair) + at(flag.index);
 }
 
-NodeCalls::Inner NodeCalls::numbered(const Shape& shape, const std::vector<Path>& paths,
+NodeCalls::Inner NodeCalls::numbered(const PlanShape& shape, const std::vector<Path>& paths,
                                      const std::vector<Part>& parts) {
   Inner inner{&shape, {}, {}, {}, 0};
   for (const Path& path : paths) inner.paths.push_back(builder_.path_index(path));

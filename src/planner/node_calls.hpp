@@ -42,8 +42,8 @@ class NodeCalls {
   using Step = NodeStep;
   /// A plan in a node, and its words in the order that its lanes meet them. Nodes whose links are
   /// alike share it.
-  struct Shape {
-    explicit Shape(Plan made);
+  struct PlanShape {
+    explicit PlanShape(Plan made);
     Plan plan;
     std::vector<Flag> words;
     std::vector<std::uint32_t> tops;  // by word: what one use adds to it
@@ -54,15 +54,15 @@ class NodeCalls {
   /// A shape at one node, with this plan's numbers of lanes, paths and words. It is used again and
   /// again: its words go on where the last use left them.
   struct Inner {
-    const Shape* shape = nullptr;
+    const PlanShape* shape = nullptr;
     std::vector<int> lanes, paths;
     std::vector<Flag> words;
     std::uint32_t uses = 0;
   };
   Inner& inner_for(const Step& step);
-  const Shape& shape_for(const Step& step, std::vector<Path>& paths);
+  const PlanShape& shape_for(const Step& step, std::vector<Path>& paths);
   std::optional<std::vector<Path>> paths_alike(const Plan& plan, const std::vector<int>& devices);
-  Inner numbered(const Shape& shape, const std::vector<Path>& paths,
+  Inner numbered(const PlanShape& shape, const std::vector<Path>& paths,
                  const std::vector<Part>& parts);
   void reserve();
   void write_inside(const Step& step);
@@ -79,7 +79,7 @@ class NodeCalls {
   std::vector<Step> steps_;
   // By collective, count, root, peer, and the ranks; shapes by their number.
   std::map<std::vector<std::uint64_t>, Inner> inner_;
-  std::map<std::vector<std::uint64_t>, std::deque<Shape>> shapes_;
+  std::map<std::vector<std::uint64_t>, std::deque<PlanShape>> shapes_;
   std::vector<Region> scratch_, ring_;                      // by rank: what plans in a node share
   std::vector<std::vector<std::pair<int, Event>>> joined_;  // by call: its ranks, when it is done
   int calls_ = 0;

@@ -72,9 +72,9 @@ void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& param
 }
 
 /// All ranks among each other: what each sums comes from all, and goes to all or to the root.
-class Exchange {
+class ShardExchange {
  public:
-  Exchange(Builder& builder, Rails& rails, const Params& params)
+  ShardExchange(Builder& builder, Rails& rails, const Params& params)
       : builder_(builder),
         rails_(rails),
         request_(builder.request()),
@@ -162,7 +162,7 @@ void write(Builder& builder, const Params& params) {
   if (goes_on)
     go_on_from_node_to_node(builder, rails, params);
   else
-    Exchange(builder, rails, params).write();
+    ShardExchange(builder, rails, params).write();
   rails.calls().write();
 }
 

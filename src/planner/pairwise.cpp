@@ -36,7 +36,7 @@ void write(Builder& builder, const Params& params) {
   if (request.ranks != 2)
     throw Error(ErrorCode::unsupported, text("needs 2 ranks, found ", request.ranks));
   const Range whole = whole_range(request);
-  Exchange exchange;
+  ExchangeOptions exchange;
   exchange.range = whole;
   exchange.pieces = whole_pieces_from(params, request, 1);
   exchange.slots = param_in(params, "slots", 2, 1, 16);
@@ -51,7 +51,7 @@ void write(Builder& builder, const Params& params) {
 
 }  // namespace
 
-void write_pairwise(Builder& builder, const Exchange& exchange) {
+void write_pairwise(Builder& builder, const ExchangeOptions& exchange) {
   if (exchange.range.bytes == 0) return;
   const std::uint64_t granule = builder.granule();
   const int asked = pieces_fitting(

@@ -114,7 +114,7 @@ std::vector<Range> in_blocks(const Builder& builder, Range chunk) {
 
 /// While a slab's parts are reduced, the results of the one before it and the parts of the next one
 /// are under way.
-void write_all_reduce(Builder& builder, const Cut& cut) {
+void write_all_reduce(Builder& builder, const CourierCut& cut) {
   in_lanes(builder, cut, [&](Courier& courier, const std::vector<Range>& slabs) {
     std::vector<std::vector<Range>> shards;
     std::vector<Phases> phases;
@@ -131,7 +131,7 @@ void write_all_reduce(Builder& builder, const Cut& cut) {
   });
 }
 
-void write_moves_of(Builder& builder, const Cut& cut) {
+void write_moves_of(Builder& builder, const CourierCut& cut) {
   const int n = builder.ranks();
   const bool gathers = builder.request().collective == Collective::all_gather;
   in_chunks(builder, cut, [&](Courier& courier, Range chunk) {
@@ -166,7 +166,7 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
-  Cut cut;
+  CourierCut cut;
   cut.chunks = param_in(params, "slabs", default_slabs(request), 1, 4096);
   builder.param("slabs", cut.chunks);
   if (request.ranks == 1) return alone(builder);

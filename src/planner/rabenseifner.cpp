@@ -92,7 +92,7 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
-  Cut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
+  CourierCut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
   builder.sum_order(SumOrder::stated);
   if (request.ranks == 1) return alone(builder);
   const Folding folding(request.ranks);

@@ -12,14 +12,15 @@
 namespace plait {
 namespace {
 
-struct Added {
+struct UserStrategies {
   std::mutex mutex;
   std::deque<Strategy> ever;             // pointers to these stay good: one may be in use
   std::vector<const Strategy*> current;  // the last one of each name
 };
 
-Added& added() {
-  static Added* const all = new Added;  // outlives every thread that might still ask
+UserStrategies& added() {
+  static UserStrategies* const all =
+      new UserStrategies;  // outlives every thread that might still ask
   return *all;
 }
 

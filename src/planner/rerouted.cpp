@@ -94,7 +94,7 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
-  Exchange exchange;
+  ExchangeOptions exchange;
   exchange.range = whole_range(request);
   exchange.pieces = param_in(params, "pieces", 1, 1, 2048);
   exchange.throttle = param_in(params, "throttle", 1, 1, kMaxRanks);

@@ -84,7 +84,7 @@ std::vector<int> ring_order(const Builder& builder) {
 
 class Ring {
  public:
-  Ring(Builder& builder, const Cut& cut)
+  Ring(Builder& builder, const CourierCut& cut)
       : builder_(builder), n_(builder.ranks()), order_(ring_order(builder)), cut_(cut) {
     cut_.lane_name = "ring";
     cut_.slots = 2;
@@ -219,7 +219,7 @@ class Ring {
   Builder& builder_;
   int n_;
   std::vector<int> order_;
-  Cut cut_;
+  CourierCut cut_;
 };
 
 int default_segments(const Request& request) {
@@ -240,7 +240,7 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
-  const Cut cut = cut_from(builder, params, "segments", default_segments(request), 4);
+  const CourierCut cut = cut_from(builder, params, "segments", default_segments(request), 4);
   if (reduces(request.collective) && !has_no_order(request.type, request.op))
     builder.sum_order(SumOrder::stated);
   if (request.ranks == 1)

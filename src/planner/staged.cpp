@@ -18,7 +18,7 @@ std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }
 
 void write(Builder& builder, const Params&) {
   const Request& request = builder.request();
-  Exchange exchange;
+  ExchangeOptions exchange;
   exchange.range = whole_range(request);
   if (exchange.range.bytes == 0) return;
   if (request.ranks == 1) return alone(builder);

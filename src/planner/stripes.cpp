@@ -106,7 +106,7 @@ void note_shares(Builder& builder, const Shares& shares) {
   builder.param("relay", shares.relay_device);
 }
 
-void write_stripes(Builder& builder, Exchange direct, const Shares& shares) {
+void write_stripes(Builder& builder, ExchangeOptions direct, const Shares& shares) {
   const Topology& topology = builder.topology();
   const auto device = [&builder](int rank) { return builder.device(rank); };
   const Range whole = direct.range;
@@ -116,7 +116,7 @@ void write_stripes(Builder& builder, Exchange direct, const Shares& shares) {
   std::uint64_t at = whole.offset;
   const auto stripe = [&](const std::string& route, int permille, bool is_last, const auto& path,
                           bool on_cpu) {
-    Exchange exchange = direct;
+    ExchangeOptions exchange = direct;
     const double fraction = permille / 1000.0;
     const auto wanted = static_cast<std::uint64_t>(static_cast<double>(whole.bytes) * fraction);
     const std::uint64_t left = whole.offset + whole.bytes - at;

@@ -31,6 +31,6 @@ int whole_pieces_from(const Params& params, const Request& request, int otherwis
 
 /// Writes all stripes; `direct` says how those over one hop are exchanged, and its path may be
 /// unset.
-void write_stripes(Builder& builder, Exchange direct, const Shares& shares);
+void write_stripes(Builder& builder, ExchangeOptions direct, const Shares& shares);
 
 }  // namespace plait

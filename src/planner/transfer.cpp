@@ -115,9 +115,9 @@ Carried Mover::carry_direct(int from, int to, const Region& dst, const Region& s
   return carried;
 }
 
-Mover::Slots& Mover::slots_of(const Path& path, int from) {
+Mover::RingSlots& Mover::slots_of(const Path& path, int from) {
   const int place = place_between(path, from);
-  Slots& slots = slots_of_[{from, place}];
+  RingSlots& slots = slots_of_[{from, place}];
   if (!slots.regions.empty()) return slots;
   const std::uint64_t granule = builder_.granule();
   const std::uint64_t limit = (place < 0 ? options_.ring_bytes : options_.relay_bytes) / kSlots;
@@ -136,7 +136,7 @@ Mover::Slots& Mover::slots_of(const Path& path, int from) {
 Carried Mover::carry_hops(int from, int to, const Region& dst, const Region& src,
                           const std::vector<Event>& after, bool tell_receiver) {
   const Path& route = path(from, to);
-  Slots& slots = slots_of(route, from);
+  RingSlots& slots = slots_of(route, from);
   const int place = place_between(route, from);
   const int out = lane(from, "out", 0), in = lane(to, "in", 0);
   const int last = static_cast<int>(route.links.size()) - 1;

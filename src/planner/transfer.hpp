@@ -54,7 +54,7 @@ class Mover {
   void close(const std::function<int(int)>& home);
 
  private:
-  struct Slots {
+  struct RingSlots {
     std::vector<Region> regions;
     std::vector<Event> emptied;
     std::size_t next = 0;
@@ -67,7 +67,7 @@ class Mover {
                      const std::vector<Event>& after, bool tell_receiver);
   int place_between(const Path& path, int from);
   int owner_of(int place) const;
-  Slots& slots_of(const Path& path, int from);
+  RingSlots& slots_of(const Path& path, int from);
   void await_open(int lane, int from, int target);
 
   Builder& builder_;
@@ -75,7 +75,7 @@ class Mover {
   std::map<std::pair<int, int>, Path> path_of_;
   std::map<std::pair<int, int>, Event> opened_;
   std::set<std::pair<int, int>> awaited_;  // (lane, target) whose opening that lane has awaited
-  std::map<std::pair<int, int>, Slots>
+  std::map<std::pair<int, int>, RingSlots>
       slots_of_;  // (sender, place of the slots or -1 for its ring)
   std::map<int, std::map<int, int>>
       last_reader_lanes_;  // relay rank -> (reader's lane -> its rank)

@@ -164,7 +164,7 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
-  Cut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
+  CourierCut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
   if (reduces(request.collective)) builder.sum_order(SumOrder::stated);
   if (request.ranks == 1) return alone(builder);
   Tree tree(builder);

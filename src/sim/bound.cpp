@@ -20,7 +20,7 @@ constexpr int kAllRunsRanks = 16;     // above it, halves, quarters, ... and wha
 
 class Cuts {
  public:
-  Cuts(const Request& request, const Machine& machine)
+  Cuts(const Request& request, const SimMachine& machine)
       : request_(request), machine_(machine), taken_(machine.capacities().size(), 0) {}
 
   double bound_ns() {
@@ -207,7 +207,7 @@ class Cuts {
   }
 
   const Request& request_;
-  const Machine& machine_;
+  const SimMachine& machine_;
   std::vector<int> crossing_;
   std::vector<int> taken_;
   int mark_ = 0;
@@ -217,7 +217,7 @@ class Cuts {
 // bounds are kept for a message of one byte. Compared by value, so that nothing stale is used.
 class Remembered {
  public:
-  double bound_ns(const Request& request, const Machine& machine) {
+  double bound_ns(const Request& request, const SimMachine& machine) {
     Request of_a_byte = request;
     of_a_byte.count = 1;
     of_a_byte.type = DataType::uint8;
@@ -242,7 +242,7 @@ class Remembered {
 
 }  // namespace
 
-double lower_bound_ns(const Request& request, const Machine& machine) {
+double lower_bound_ns(const Request& request, const SimMachine& machine) {
   if (request.ranks < 2 || request.count == 0) return 0.0;
   if (!request.counts.empty()) return Cuts(request, machine).bound_ns();
   thread_local Remembered remembered;

@@ -11,6 +11,6 @@
 namespace plait::sim {
 
 /// `request` must be checked() for the machine's topology.
-double lower_bound_ns(const Request& request, const Machine& machine);
+double lower_bound_ns(const Request& request, const SimMachine& machine);
 
 }  // namespace plait::sim

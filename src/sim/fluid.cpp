@@ -11,7 +11,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
-Fluid::Fluid(const Machine& machine, std::size_t links)
+Fluid::Fluid(const SimMachine& machine, std::size_t links)
     : machine_(machine),
       members_(machine.capacities().size()),
       link_flows_(links, 0),
@@ -46,7 +46,7 @@ double Fluid::capacity(int resource) const {
   return whole / (1.0 + machine_.costs().port_flow_loss * (peers - 1));
 }
 
-int Fluid::start(double now_ns, double bytes, double limit, const Use* uses, int use_count,
+int Fluid::start(double now_ns, double bytes, double limit, const ResourceUse* uses, int use_count,
                  int link, int owner) {
   int index = static_cast<int>(flows_.size());
   if (spare_.empty()) {
@@ -124,7 +124,7 @@ void Fluid::settle_flow(int index, double rate) {
   level_[at(index)] = rate;
   const Flow& flow = flows_[at(index)];
   for (int i = 0; i < flow.use_count; ++i) {
-    const Use& use = flow.uses[i];
+    const ResourceUse& use = flow.uses[i];
     left_[at(use.resource)] -= use.weight * rate;
     weight_[at(use.resource)] -= use.weight;
   }
@@ -194,7 +194,7 @@ void Fluid::fill() {
 bool Fluid::finds_room(int index) {
   const Flow& flow = flows_[at(index)];
   for (int i = 0; i < flow.use_count; ++i) {
-    const Use& use = flow.uses[i];
+    const ResourceUse& use = flow.uses[i];
     const double whole = capacity(use.resource);
     if (used_[at(use.resource)] + use.weight * flow.limit > whole * (1.0 + 1e-12)) return false;
   }

@@ -20,7 +20,7 @@ struct Flow {
   double since_ns = 0.0;   ///< remaining_bytes is as of then
   double finish_ns = 0.0;  ///< if its rate stays as it is
   double queued_ns = 0.0;  ///< the earliest Finish that was handed out and has not come
-  const Use* uses = nullptr;
+  const ResourceUse* uses = nullptr;
   int use_count = 0;
   int link = -1;              ///< the link it crosses, for the port loss; -1 = none
   int owner = 0;              ///< the lane that waits for it
@@ -38,10 +38,10 @@ struct Finish {
 
 class Fluid {
  public:
-  Fluid(const Machine& machine, std::size_t links);
+  Fluid(const SimMachine& machine, std::size_t links);
 
-  int start(double now_ns, double bytes, double limit, const Use* uses, int use_count, int link,
-            int owner);
+  int start(double now_ns, double bytes, double limit, const ResourceUse* uses, int use_count,
+            int link, int owner);
   void stop(int flow);
   const Flow& flow(int index) const { return flows_[static_cast<std::size_t>(index)]; }
   /// Its Finish came too early: the one that holds now.
@@ -69,7 +69,7 @@ class Fluid {
   void count_link(int link, int by);
   double capacity(int resource) const;
 
-  const Machine& machine_;
+  const SimMachine& machine_;
   std::vector<Flow> flows_;
   std::vector<int> spare_;
   std::vector<std::vector<Member>> members_;  // by resource

@@ -97,16 +97,16 @@ double overlapped(double norm, std::initializer_list<double> times_ns) {
 }
 
 /// Parts that the rank with most of them sends to, and gets from, others.
-struct Parts {
+struct PeerParts {
   double bytes = 0.0;  ///< of one
   double sent = 0.0, taken = 0.0;
   bool both_ways = true;  ///< every rank waits for others' and others for its
   bool keeps = false;     ///< a rank copies a part of its own
 };
 
-Parts parts_of(const Request& request) {
+PeerParts parts_of(const Request& request) {
   const double others = request.ranks - 1;
-  Parts parts{static_cast<double>(request.count * bytes_of(request.type)), others, others};
+  PeerParts parts{static_cast<double>(request.count * bytes_of(request.type)), others, others};
   switch (request.collective) {
     case Collective::all_gather:
     case Collective::all_to_all: parts.keeps = true; break;
@@ -124,21 +124,21 @@ Parts parts_of(const Request& request) {
 double units(double bytes) { return std::ceil(bytes / 16.0); }
 
 /// What several pairs of ranks draw on at once: a port to a switch, a bus, or a link of one pair.
-struct Shared {
+struct SharedResource {
   double gb_per_s = 0.0;
   double pairs = 1.0;  ///< of ranks, one way, whose link draws on it
   double fan = 1.0;    ///< most of these that begin, or end, at one rank
 };
 
 /// The slowest link between two of the devices, then every resource that such links list.
-std::vector<Shared> shared_by(const Topology& topology, const std::vector<int>& devices,
-                              const std::string& plan_label) {
-  Shared slowest{std::numeric_limits<double>::infinity(), 1.0, 1.0};
-  struct Ends {
+std::vector<SharedResource> shared_by(const Topology& topology, const std::vector<int>& devices,
+                                      const std::string& plan_label) {
+  SharedResource slowest{std::numeric_limits<double>::infinity(), 1.0, 1.0};
+  struct ResourceEnds {
     double pairs = 0.0;
     std::map<int, double> begin, end;  // by device
   };
-  std::map<int, Ends> drawn;  // by resource
+  std::map<int, ResourceEnds> drawn;  // by resource
   for (const int from : devices)
     for (const int to : devices) {
       if (from == to) continue;
@@ -150,11 +150,11 @@ std::vector<Shared> shared_by(const Topology& topology, const std::vector<int>& 
       const Link& link = topology.links[static_cast<std::size_t>(found)];
       slowest.gb_per_s = std::min(slowest.gb_per_s, link.gb_per_s);
       for (const int resource : std::set<int>(link.resources.begin(), link.resources.end())) {
-        Ends& ends = drawn[resource];
+        ResourceEnds& ends = drawn[resource];
         ++ends.pairs, ++ends.begin[from], ++ends.end[to];
       }
     }
-  std::vector<Shared> shared{slowest};
+  std::vector<SharedResource> shared{slowest};
   for (const auto& [resource, ends] : drawn) {
     double fan = 0.0;
     for (const auto* const side : {&ends.begin, &ends.end})
@@ -215,7 +215,7 @@ class Price {
   template <class Reached>
   double link_ns(double bytes, double spread, double peers, const Reached& reached) const {
     double most_ns = 0.0;
-    for (const Shared& shared : shared_) {
+    for (const SharedResource& shared : shared_) {
       const double others = parts_.both_ways ? shared.pairs / shared.fan : 1.0;
       const double drawn = bytes / spread * others * std::min(shared.fan, spread);
       const double at_once = std::min(shared.fan, peers);
@@ -304,7 +304,7 @@ class Price {
     int hops = 1, turns = 1;
     bool sums = false, both_ways = true;
   };
-  static Tiles tiles_of(Collective collective, const Parts& parts, double ranks) {
+  static Tiles tiles_of(Collective collective, const PeerParts& parts, double ranks) {
     const double others = ranks - 1;
     const auto shared = [&](double owners) {
       return 16.0 * std::ceil(units(parts.bytes) / owners);
@@ -395,7 +395,7 @@ class Price {
     if (plan_.params.contains("host_permille")) return beside_host_ns();
     return tiles_ns(plan_.request.collective, parts_);
   }
-  double tiles_ns(Collective collective, const Parts& parts) const {
+  double tiles_ns(Collective collective, const PeerParts& parts) const {
     constexpr double kLeastUnits = 256.0;   // a tile that is worth a block
     constexpr double kFillBytes = 32768.0;  // more of a tile is on its way before it ends
     const double ranks = plan_.request.ranks;
@@ -467,8 +467,8 @@ class Price {
 
   const Plan& plan_;
   const KernelCosts costs_;
-  const Parts parts_;
-  std::vector<Shared> shared_;
+  const PeerParts parts_;
+  std::vector<SharedResource> shared_;
 };
 
 }  // namespace

@@ -54,7 +54,7 @@ const Topology& sound(const Topology& topology) {
 
 }  // namespace
 
-Machine::Machine(const Topology& topology)
+SimMachine::SimMachine(const Topology& topology)
     : topology_(sound(topology)), costs_(costs_of(topology)), index_(topology) {
   for (const Resource& resource : topology.resources) add(resource.name, resource.gb_per_s);
   add_links();
@@ -62,7 +62,7 @@ Machine::Machine(const Topology& topology)
   find_hosts();
 }
 
-int Machine::add(const std::string& name, double capacity) {
+int SimMachine::add(const std::string& name, double capacity) {
   capacities_.push_back(capacity);
   names_.push_back(name);
   ports_.push_back(0);
@@ -71,7 +71,7 @@ int Machine::add(const std::string& name, double capacity) {
 
 // `gb_per_s` of a link is what one transfer reaches; what transfers share are its resources. A link
 // that lists none is its own.
-void Machine::add_links() {
+void SimMachine::add_links() {
   for (std::size_t i = 0; i < topology_.links.size(); ++i) {
     const Link& link = topology_.links[i];
     std::vector<int> used;  // as listed (source side first), each once
@@ -89,7 +89,7 @@ void Machine::add_links() {
 
 // A resource "numa0.dram" or "gpu0.memory" of the topology is that device's memory; else one is
 // made.
-void Machine::add_memories() {
+void SimMachine::add_memories() {
   for (std::size_t i = 0; i < topology_.devices.size(); ++i) {
     const Device& device = topology_.devices[i];
     const bool is_gpu = device.kind == DeviceKind::gpu;
@@ -108,7 +108,7 @@ void Machine::add_memories() {
   }
 }
 
-void Machine::find_hosts() {
+void SimMachine::find_hosts() {
   for (std::size_t i = 0; i < topology_.devices.size(); ++i) {
     const Device& device = topology_.devices[i];
     int host = -1;

@@ -11,7 +11,7 @@
 namespace plait::sim {
 
 /// A capacity drawn on by a flow: `weight` bytes for each byte the flow delivers.
-struct Use {
+struct ResourceUse {
   int resource = 0;
   double weight = 1.0;
 };
@@ -44,9 +44,9 @@ struct Costs {
   double engine_reduce_gb_per_s = 0.0;  ///< bytes read and written by one of their reductions
 };
 
-class Machine {
+class SimMachine {
  public:
-  explicit Machine(const Topology& topology);
+  explicit SimMachine(const Topology& topology);
 
   const Topology& topology() const { return topology_; }
   const Costs& costs() const { return costs_; }

@@ -20,7 +20,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class Compiler {
  public:
-  Compiler(Script& script, const Plan& plan, int job, const Machine& machine)
+  Compiler(Script& script, const Plan& plan, int job, const SimMachine& machine)
       : script_(script), plan_(plan), job_(job), machine_(machine) {
     devices_ = plan.request.devices;
     if (devices_.empty()) devices_ = checked(plan.request, machine.topology()).devices;
@@ -45,7 +45,7 @@ class Compiler {
       refuse(text("lane ", lane.name, " belongs to rank ", lane.rank));
     const int first = static_cast<int>(script_.steps.size());
     lane_ = &lane;
-    last_ = Work::none;
+    last_ = StreamWork::none;
     for (std::size_t i = 0; i < lane.ops.size(); ++i) {
       op_index_ = i;
       step(lane.ops[i], i == 0 ? nullptr : &lane.ops[i - 1]);
@@ -90,7 +90,7 @@ class Compiler {
   }
 
   void step(const Op& op, const Op* before) {
-    Step step;
+    ScriptStep step;
     step.kind = op.kind;
     switch (op.kind) {
       case OpKind::copy: copy(step, op, before); break;
@@ -115,7 +115,7 @@ class Compiler {
   // once, after what they stored in a peer's memory was acknowledged (a release waits for that);
   // messages to other nodes are posted one by one. In the one-shot kernel every line carries its
   // own flag.
-  void signal(Step& step, const Op& op, const Op* before) const {
+  void signal(ScriptStep& step, const Op& op, const Op* before) const {
     const Costs& costs = machine_.costs();
     const Flag& raised = op.flag;
     if (raised.owner < 0 || raised.owner >= plan_.request.ranks)
@@ -153,8 +153,9 @@ class Compiler {
   double switch_ns(const Op& op, const Op* before) {
     const bool is_copy = op.kind == OpKind::copy;
     if (!is_copy && op.kind != OpKind::reduce && !begins_step(op, before)) return 0.0;
-    const Work work = is_copy ? Work::copy : Work::kernel, last = std::exchange(last_, work);
-    return last == Work::none || last == work ? 0.0 : machine_.costs().engine_switch_ns;
+    const StreamWork work = is_copy ? StreamWork::copy : StreamWork::kernel,
+                     last = std::exchange(last_, work);
+    return last == StreamWork::none || last == work ? 0.0 : machine_.costs().engine_switch_ns;
   }
   int node_of(int device) const { return topology().devices[at(device)].node; }
 
@@ -196,7 +197,7 @@ class Compiler {
     return costs.copy_launch_ns + (is_slowest ? costs.copy_launch_spread_ns : 0.0);
   }
 
-  void copy(Step& step, const Op& op, const Op* before) {
+  void copy(ScriptStep& step, const Op& op, const Op* before) {
     if (op.srcs.size() != 1) refuse(text("a copy of ", op.srcs.size(), " sources"));
     step.fixed_ns = op_ns();
     step.bytes = static_cast<double>(op.dst.bytes);
@@ -284,7 +285,7 @@ class Compiler {
     ++step.use_count;
   }
 
-  void reduce(Step& step, const Op& op) {
+  void reduce(ScriptStep& step, const Op& op) {
     const bool is_cpu = lane_->kind == LaneKind::cpu;
     const Costs& costs = machine_.costs();
     step.fixed_ns = is_stream()                            ? costs.engine_step_ns
@@ -309,7 +310,7 @@ class Compiler {
 
   // A member's part of a library's call: what it sends, as one flow over all links that takes; the
   // call begins when all have come and ends when all flows have (simulate.cpp).
-  void join(Step& step, const Op& op) {
+  void join(ScriptStep& step, const Op& op) {
     if (op.call < 0 || op.call >= static_cast<int>(prices_.size()))
       refuse(text("call ", op.call, " is not among the plan's ", prices_.size()));
     const LibraryPrice& price = *prices_[at(op.call)];
@@ -345,7 +346,7 @@ class Compiler {
   }
 
   // One operand of a reduction: its memory, and the link to it where it lies elsewhere.
-  void touch(Step& step, int device, int worker, double& latency_ns, bool is_written) {
+  void touch(ScriptStep& step, int device, int worker, double& latency_ns, bool is_written) {
     draw(step, machine_.memory(device), 1.0);
     if (device == worker) return;
     const int link =
@@ -362,7 +363,7 @@ class Compiler {
   Script& script_;
   const Plan& plan_;
   int job_;
-  const Machine& machine_;
+  const SimMachine& machine_;
   std::vector<int> devices_;      // of each place
   std::vector<int> last_use_of_;  // by resource: the last one that draw() made
   static constexpr int kMostWords = 1 << 20;
@@ -372,7 +373,11 @@ class Compiler {
   int first_call_ = 0;
   const Lane* lane_ = nullptr;
   std::size_t op_index_ = 0;
-  enum class Work : std::uint8_t { none, copy, kernel } last_ = Work::none;  ///< of a stream
+  enum class StreamWork : std::uint8_t {
+    none,
+    copy,
+    kernel
+  } last_ = StreamWork::none;  ///< of a stream
 };
 
 // Streams are filled by a host thread, an op of each lane in turn; a kernel is one call.
@@ -391,7 +396,7 @@ void enqueue(Script& script, std::size_t first_lane, const Plan& plan, double st
       if (turn > 0 && of_plan.kind != LaneKind::copy_engine) continue;
       double& clock = now[one_thread ? 0 : at(of_plan.rank)];
       if (of_plan.kind != LaneKind::cpu) clock += costs.issue_ns;
-      Step& step = script.steps[at(lane.first_step) + turn];
+      ScriptStep& step = script.steps[at(lane.first_step) + turn];
       step.ready_ns = clock;
       if (turn == 0 && of_plan.kind == LaneKind::kernel) step.ready_ns += costs.kernel_launch_ns;
     }
@@ -400,7 +405,7 @@ void enqueue(Script& script, std::size_t first_lane, const Plan& plan, double st
 }  // namespace
 
 void append(Script& script, const Plan& plan, int job, double start_ns, bool one_thread,
-            const Machine& machine) {
+            const SimMachine& machine) {
   const std::size_t first_lane = script.lanes.size();
   Compiler compiler(script, plan, job, machine);
   for (std::size_t i = 0; i < plan.lanes.size(); ++i) compiler.lane(static_cast<int>(i));

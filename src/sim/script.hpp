@@ -18,7 +18,7 @@ struct Draw {
   double limit = 0.0;  ///< of the flow's rate
 };
 
-struct Step : Draw {
+struct ScriptStep : Draw {
   OpKind kind = OpKind::copy;
   std::uint32_t value = 0;  ///< signal, wait
   int flag = -1;            ///< signal, wait: dense index over all jobs
@@ -38,8 +38,8 @@ struct LaneScript {
 };
 
 struct Script {
-  std::vector<Step> steps;
-  std::vector<Use> uses;
+  std::vector<ScriptStep> steps;
+  std::vector<ResourceUse> uses;
   std::vector<LaneScript> lanes;
   int flag_count = 0;
   std::vector<int> members;  ///< of each library call, over all jobs
@@ -48,6 +48,6 @@ struct Script {
 /// Appends a plan's lanes; its ops start at `start_ns`. With `one_thread` a single host thread
 /// enqueues for all ranks, else each rank has its own.
 void append(Script& script, const Plan& plan, int job, double start_ns, bool one_thread,
-            const Machine& machine);
+            const SimMachine& machine);
 
 }  // namespace plait::sim

@@ -24,23 +24,23 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 // Events closer than this are one instant: a flow's last bytes may be a rounding error late.
 constexpr double kInstantNs = 1e-4;
 
-struct Event {
+struct SimEvent {
   double at_ns = 0.0;
   std::uint64_t number = 0;   // order of arising
   int lane = -1;              // a lane's timer, or
   int raised = -1;            // a signal's step whose flag rises, or
   int flow = -1;              // the end of a flow, if
   std::uint32_t version = 0;  // it is still the flow this was predicted for
-  bool operator>(const Event& other) const {
+  bool operator>(const SimEvent& other) const {
     return at_ns != other.at_ns ? at_ns > other.at_ns : number > other.number;
   }
 };
 
-enum class Phase : std::uint8_t { idle, timing, flowing, parked, done };
+enum class LanePhase : std::uint8_t { idle, timing, flowing, parked, done };
 
 struct LaneState {
   int next = 0;  // step
-  Phase phase = Phase::idle;
+  LanePhase phase = LanePhase::idle;
   double started_ns = 0.0;  // of the step under way
 };
 
@@ -58,7 +58,7 @@ struct FlagState {
 
 class Clock {
  public:
-  Clock(const Machine& machine, const Script& script)
+  Clock(const SimMachine& machine, const Script& script)
       : machine_(machine),
         script_(script),
         fluid_(machine, machine.topology().links.size()),
@@ -77,7 +77,7 @@ class Clock {
     while (!events_.empty()) {
       now_ns_ = events_.top().at_ns;
       while (!events_.empty() && events_.top().at_ns <= now_ns_ + kInstantNs) {
-        const Event event = events_.top();
+        const SimEvent event = events_.top();
         events_.pop();
         if (event.lane >= 0)
           timer(event.lane);
@@ -93,7 +93,7 @@ class Clock {
   /// The first lane that never ended, -1 = all did.
   int stuck() const {
     for (std::size_t i = 0; i < lanes_.size(); ++i)
-      if (lanes_[i].phase != Phase::done) return static_cast<int>(i);
+      if (lanes_[i].phase != LanePhase::done) return static_cast<int>(i);
     return -1;
   }
   int next_step(int lane) const { return lanes_[at(lane)].next; }
@@ -101,7 +101,7 @@ class Clock {
   const std::vector<Rate>& rates(int resource) const { return fluid_.rates(resource); }
 
  private:
-  const Step& step(int lane) const {
+  const ScriptStep& step(int lane) const {
     return script_.steps[at(script_.lanes[at(lane)].first_step + lanes_[at(lane)].next)];
   }
 
@@ -112,14 +112,14 @@ class Clock {
     LaneState& lane = lanes_[at(index)];
     const LaneScript& script = script_.lanes[at(index)];
     while (lane.next < script.step_count) {
-      const Step& next = step(index);
+      const ScriptStep& next = step(index);
       // Needed after many other lanes' steps, and in a cache line that this step does not touch.
       if (lane.next + 1 < script.step_count) __builtin_prefetch(&(&next)[1].ready_ns);
       lane.started_ns = std::max(now_ns_, next.ready_ns);
       if (next.kind == OpKind::wait) {
         FlagState& flag = flags_[at(next.flag)];
         if (flag.value < next.value) {
-          lane.phase = Phase::parked;
+          lane.phase = LanePhase::parked;
           flag.waiting.push_back(index);
           return;
         }
@@ -133,12 +133,12 @@ class Clock {
       begin(index);
       return;
     }
-    lane.phase = Phase::done;
+    lane.phase = LanePhase::done;
   }
 
   void come(int call, int index) {
     CallState& state = calls_[at(call)];
-    lanes_[at(index)].phase = Phase::parked;
+    lanes_[at(index)].phase = LanePhase::parked;
     state.come.push_back(index);
     if (static_cast<int>(state.come.size()) < script_.members[at(call)]) return;
     state.in_flight = static_cast<int>(state.come.size());
@@ -159,7 +159,7 @@ class Clock {
       --engines_[at(device)];
       return true;
     }
-    lanes_[at(lane)].phase = Phase::parked;
+    lanes_[at(lane)].phase = LanePhase::parked;
     queues_[at(device)].push_back(lane);
     return false;
   }
@@ -167,14 +167,14 @@ class Clock {
   // The fixed part of a step.
   void begin(int index) {
     LaneState& lane = lanes_[at(index)];
-    lane.phase = Phase::timing;
+    lane.phase = LanePhase::timing;
     schedule(index, std::max(now_ns_, lane.started_ns) + step(index).fixed_ns);
   }
 
   void timer(int index) {
-    const Step& here = step(index);
+    const ScriptStep& here = step(index);
     if (here.use_count > 0 && here.bytes > 0.0) {
-      lanes_[at(index)].phase = Phase::flowing;
+      lanes_[at(index)].phase = LanePhase::flowing;
       fluid_.start(now_ns_, here.bytes, here.limit, &script_.uses[at(here.first_use)],
                    here.use_count, here.link, index);
       return;
@@ -182,7 +182,7 @@ class Clock {
     end_step(index);
   }
 
-  void finish(const Event& event) {
+  void finish(const SimEvent& event) {
     const Flow& flow = fluid_.flow(event.flow);
     if (!flow.active || flow.version != event.version || flow.queued_ns != event.at_ns) return;
     if (flow.finish_ns > now_ns_ + kInstantNs) {  // it was slowed since
@@ -199,7 +199,7 @@ class Clock {
   }
 
   void end_step(int index) {
-    const Step& here = step(index);
+    const ScriptStep& here = step(index);
     if (here.call >= 0) return end_call(here.call);
     complete(index);
     if (here.kind == OpKind::signal) {
@@ -220,7 +220,7 @@ class Clock {
     ++lane.next;
   }
 
-  void raise(const Step& signal) {
+  void raise(const ScriptStep& signal) {
     FlagState& flag = flags_[at(signal.flag)];
     flag.value = std::max(flag.value, signal.value);
     std::vector<int> woken;
@@ -255,7 +255,7 @@ class Clock {
     for (const Finish& finish : finishes_) push(finish);
   }
 
-  const Machine& machine_;
+  const SimMachine& machine_;
   const Script& script_;
   Fluid fluid_;
   std::vector<LaneState> lanes_;
@@ -266,7 +266,7 @@ class Clock {
   std::vector<std::size_t> queue_heads_;
   std::vector<Span> spans_;
   std::vector<Finish> finishes_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::priority_queue<SimEvent, std::vector<SimEvent>, std::greater<>> events_;
   std::uint64_t number_ = 0;
   double now_ns_ = 0.0;
 };
@@ -296,14 +296,14 @@ void add_bandwidth(Timeline& timeline, const Request& request) {
 }
 
 void add_loads(Timeline& timeline, const Clock& clock, const Script& script, int job,
-               const Machine& machine) {
+               const SimMachine& machine) {
   std::vector<double> bytes(machine.capacities().size(), 0.0);
   for (const LaneScript& lane : script.lanes) {
     if (lane.job != job) continue;
     for (int i = lane.first_step; i < lane.first_step + lane.step_count; ++i) {
-      const Step& step = script.steps[at(i)];
+      const ScriptStep& step = script.steps[at(i)];
       for (int u = step.first_use; u < step.first_use + step.use_count; ++u) {
-        const Use& use = script.uses[at(u)];
+        const ResourceUse& use = script.uses[at(u)];
         bytes[at(use.resource)] += use.weight * step.bytes;
       }
     }
@@ -324,7 +324,7 @@ void add_loads(Timeline& timeline, const Clock& clock, const Script& script, int
 }
 
 Timeline timeline_of(const Clock& clock, const Script& script, const Plan& plan, double start_ns,
-                     int index, const Machine& machine) {
+                     int index, const SimMachine& machine) {
   Timeline timeline;
   timeline.plan = label(plan);
   timeline.topology = machine.topology().name;
@@ -369,7 +369,8 @@ struct JobView {
   double start_ns = 0.0;
 };
 
-std::vector<Timeline> simulate_views(const std::vector<JobView>& jobs, const sim::Machine& machine,
+std::vector<Timeline> simulate_views(const std::vector<JobView>& jobs,
+                                     const sim::SimMachine& machine,
                                      const SimulateOptions& options) {
   sim::Script script;
   for (std::size_t i = 0; i < jobs.size(); ++i)
@@ -394,10 +395,10 @@ std::vector<Timeline> simulate(const std::vector<Job>& jobs, const Topology& top
                                const SimulateOptions& options) {
   std::vector<JobView> views;
   for (const Job& job : jobs) views.push_back({&job.plan, job.start_ns});
-  return simulate_views(views, sim::Machine(topology), options);
+  return simulate_views(views, sim::SimMachine(topology), options);
 }
 
-Timeline sim::simulate(const Plan& plan, const Machine& machine) {
+Timeline sim::simulate(const Plan& plan, const SimMachine& machine) {
   Timeline timeline = std::move(simulate_views({{&plan, 0.0}}, machine, SimulateOptions{}).front());
   if (is_kernel_call(plan))
     rescale(timeline, plan.request, kernel_call_ns(plan, machine.topology(), Launch::graph));
@@ -405,11 +406,11 @@ Timeline sim::simulate(const Plan& plan, const Machine& machine) {
 }
 
 Timeline simulate(const Plan& plan, const Topology& topology) {
-  return sim::simulate(plan, sim::Machine(topology));
+  return sim::simulate(plan, sim::SimMachine(topology));
 }
 
 double lower_bound_ns(const Request& request, const Topology& topology) {
-  return sim::lower_bound_ns(checked(request, topology), sim::Machine(topology));
+  return sim::lower_bound_ns(checked(request, topology), sim::SimMachine(topology));
 }
 
 }  // namespace plait

@@ -6,6 +6,6 @@
 namespace plait::sim {
 
 /// As plait::simulate(plan, machine.topology()).
-Timeline simulate(const Plan& plan, const Machine& machine);
+Timeline simulate(const Plan& plan, const SimMachine& machine);
 
 }  // namespace plait::sim

@@ -146,7 +146,7 @@ std::string every_path(const Topology& topology, const std::vector<int>& ranks) 
   return table(rows);
 }
 
-struct Span {
+struct ResourceSpan {
   std::size_t count = 0;
   double slowest = std::numeric_limits<double>::infinity();
   double fastest = 0;
@@ -154,12 +154,12 @@ struct Span {
 };
 
 std::string path_kinds(const Topology& topology, const std::vector<int>& ranks) {
-  std::map<PathKind, Span> kinds;
+  std::map<PathKind, ResourceSpan> kinds;
   for (const int from : ranks)
     for (const int to : ranks) {
       if (from == to) continue;
       for (const Path& path : paths_between(topology, from, to)) {
-        Span& span = kinds[path.kind];
+        ResourceSpan& span = kinds[path.kind];
         const double alone = path_gb_per_s(topology, path);
         if (span.count++ == 0) span.example = path.name;
         span.slowest = std::min(span.slowest, alone);

@@ -14,7 +14,7 @@ namespace {
 
 class Branches {
  public:
-  Branches(const Plan& plan, const Order& order, Findings& findings)
+  Branches(const Plan& plan, const OpOrder& order, Findings& findings)
       : plan_(plan), order_(order), findings_(findings), is_free_(plan.lanes.size(), true) {
     for (const std::vector<int>& lanes : plan.enqueued)
       for (const int lane : lanes) is_free_[at(lane)] = false;
@@ -30,7 +30,7 @@ class Branches {
  private:
   // Node 2 i is poll i; node 2 i + 1 is any of the polls of its lane from the first on to i.
   enum Color : char { kNew, kOpen, kDone };
-  struct Raise {
+  struct PolledRaise {
     std::uint32_t value;
     Site site;
   };
@@ -45,8 +45,9 @@ class Branches {
           raises_[op.flag].push_back({op.value, {static_cast<int>(i), static_cast<int>(k)}});
       }
     for (auto& [flag, raises] : raises_)
-      std::stable_sort(raises.begin(), raises.end(),
-                       [](const Raise& a, const Raise& b) { return a.value < b.value; });
+      std::stable_sort(
+          raises.begin(), raises.end(),
+          [](const PolledRaise& a, const PolledRaise& b) { return a.value < b.value; });
     of_lane_.resize(plan_.lanes.size());
     for (std::size_t i = 0; i < plan_.lanes.size(); ++i)
       for (std::size_t k = 0; k < plan_.lanes[i].ops.size(); ++k) {
@@ -66,10 +67,10 @@ class Branches {
   }
 
   Site raise_of(const Op& op) const {
-    const std::vector<Raise>& raises = raises_.at(op.flag);
+    const std::vector<PolledRaise>& raises = raises_.at(op.flag);
     return std::lower_bound(
                raises.begin(), raises.end(), op.value,
-               [](const Raise& raise, std::uint32_t least) { return raise.value < least; })
+               [](const PolledRaise& raise, std::uint32_t least) { return raise.value < least; })
         ->site;
   }
 
@@ -133,18 +134,18 @@ class Branches {
   }
 
   const Plan& plan_;
-  const Order& order_;
+  const OpOrder& order_;
   Findings& findings_;
   std::vector<bool> is_free_;  // by lane: on CPU cores, or inside a kernel
   std::vector<Site> polls_;    // lane after lane
   std::vector<std::vector<int>> of_lane_;
-  std::map<Flag, std::vector<Raise>> raises_;
+  std::map<Flag, std::vector<PolledRaise>> raises_;
   std::vector<Color> color_;
 };
 
 }  // namespace
 
-void check_branches(const Plan& plan, const Order& order, Findings& findings) {
+void check_branches(const Plan& plan, const OpOrder& order, Findings& findings) {
   Branches(plan, order, findings).run();
 }
 

@@ -22,7 +22,7 @@ bool is_user(Space space) { return space == Space::input || space == Space::outp
 /// plans that follow each other agree on whose begin and end bound the use of a relay GPU.
 int owner_of(const Plan& plan, int place) { return place < plan.request.ranks ? place : 0; }
 
-void check_full_exchange(const Plan& plan, const Order& order, Findings& findings) {
+void check_full_exchange(const Plan& plan, const OpOrder& order, Findings& findings) {
   for (int rank = 0; rank < plan.request.ranks; ++rank) {
     std::string missing;
     for (int peer = 0; peer < plan.request.ranks; ++peer)
@@ -59,7 +59,7 @@ void check_privacy(const Plan& plan, Findings& findings) {
       });
 }
 
-void check_containment(const Plan& plan, const Order& order, Findings& findings) {
+void check_containment(const Plan& plan, const OpOrder& order, Findings& findings) {
   for (const Site& here : order.sequence())
     each_region(order.op(here), [&](const Region& region, bool is_write) {
       if (is_user(region.space) && !plan.symmetric) return;  // privacy forbids it altogether

@@ -27,7 +27,7 @@ class ContractCheck {
   void rank(int rank) {
     for (const Given& wanted : given_by(plan_.request, rank)) {
       const Region region{Space::output, rank, wanted.lo, wanted.hi - wanted.lo};
-      for (const Piece& piece : values_.held(region)) check(rank, wanted, piece);
+      for (const ContentPiece& piece : values_.held(region)) check(rank, wanted, piece);
     }
   }
 
@@ -39,7 +39,7 @@ class ContractCheck {
   }
 
  private:
-  void check(int rank, const Given& wanted, const Piece& piece) {
+  void check(int rank, const Given& wanted, const ContentPiece& piece) {
     const Content& content = piece.content;
     if (content.expression == kSpoilt) return;  // said where it was spoilt
     const Region part{Space::output, rank, wanted.lo + piece.lo, piece.hi - piece.lo};
@@ -70,7 +70,7 @@ class ContractCheck {
   }
 
   std::string fault_of_sum(int expression) const {
-    const Expressions::Node& root = values_.expressions().node(expression);
+    const Expressions::SumNode& root = values_.expressions().node(expression);
     const int ranks = plan_.request.ranks;
     const std::uint64_t all = ranks == 64 ? ~0ULL : (1ULL << static_cast<unsigned>(ranks)) - 1;
     const std::string found = text("found ", values_.expressions().print(expression));
@@ -108,7 +108,7 @@ class ContractCheck {
 
 }  // namespace
 
-std::vector<std::string> check_contract(const Plan& plan, const Order& order, Placement placement,
+std::vector<std::string> check_contract(const Plan& plan, const OpOrder& order, Placement placement,
                                         Findings& findings) {
   Values values(plan, placement, findings);
   values.run(order);

@@ -11,7 +11,7 @@ constexpr int kMostDepth = 100;
 
 Expressions::Expressions(int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
-    Node& leaf = nodes_.emplace_back();
+    SumNode& leaf = nodes_.emplace_back();
     leaf.leaf = rank;
     leaf.ranks = 1ULL << static_cast<unsigned>(rank);
     leaf.in_order = rank == 0 ? 1 : 0;
@@ -22,7 +22,7 @@ int Expressions::sum(const std::vector<int>& children, bool finish, bool by_libr
   const auto [entry, is_new] =
       known_.try_emplace({children, finish, by_library}, static_cast<int>(nodes_.size()));
   if (!is_new) return entry->second;
-  Node made;
+  SumNode made;
   made.finish = finish;
   made.children = children;
   made.by_library = by_library;
@@ -30,7 +30,7 @@ int Expressions::sum(const std::vector<int>& children, bool finish, bool by_libr
   for (std::size_t i = 1; i < children.size() && made.in_order != 0; ++i)
     made.in_order = node(children[i]).leaf == made.in_order ? made.in_order + 1 : 0;
   for (const int child : children) {
-    const Node& part = node(child);
+    const SumNode& part = node(child);
     made.doubled |= part.doubled | (made.ranks & part.ranks);
     made.ranks |= part.ranks;
     made.is_flat = made.is_flat && part.leaf >= 0 && !by_library;
@@ -48,7 +48,7 @@ std::string Expressions::print(int expression) const {
 }
 
 void Expressions::print_into(std::string& out, int expression, int depth) const {
-  const Node& said = node(expression);
+  const SumNode& said = node(expression);
   if (said.leaf >= 0) {
     out += std::to_string(said.leaf);
     return;

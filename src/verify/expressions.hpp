@@ -11,7 +11,7 @@ namespace plait {
 
 class Expressions {
  public:
-  struct Node {
+  struct SumNode {
     int leaf = -1;        // the rank whose input it is; -1 = a sum
     bool finish = false;  // the sum claims to be the element's last
     bool has_inner_finish = false;
@@ -26,14 +26,14 @@ class Expressions {
   /// Leaves 0..ranks-1 are the numbers 0..ranks-1.
   explicit Expressions(int ranks);
   int sum(const std::vector<int>& children, bool finish, bool by_library = false);
-  const Node& node(int expression) const { return nodes_[static_cast<std::size_t>(expression)]; }
+  const SumNode& node(int expression) const { return nodes_[static_cast<std::size_t>(expression)]; }
   /// "0+1+2", "((0+1)+2)", "{0+1, 2+3}" by a library; long ones end in "...".
   std::string print(int expression) const;
 
  private:
   void print_into(std::string& out, int expression, int depth) const;
 
-  std::vector<Node> nodes_;
+  std::vector<SumNode> nodes_;
   std::map<std::tuple<std::vector<int>, bool, bool>, int> known_;
 };
 

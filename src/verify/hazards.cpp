@@ -20,7 +20,7 @@ struct Accesses {
 
 class HazardCheck {
  public:
-  HazardCheck(const Plan& plan, const Order& order, Placement placement, Findings& findings)
+  HazardCheck(const Plan& plan, const OpOrder& order, Placement placement, Findings& findings)
       : plan_(plan),
         order_(order),
         memories_(plan, placement),
@@ -33,7 +33,7 @@ class HazardCheck {
     if (op.kind == OpKind::signal || op.kind == OpKind::wait) return;
     if (is_onto_itself(op)) return;
     for (const Region& src : op.srcs) {
-      const Memory at = memories_.of(src);
+      const MemorySpan at = memories_.of(src);
       bytes_[at.index].visit(at.offset, at.offset + src.bytes,
                              [&](std::uint64_t, std::uint64_t, Accesses& range) {
                                check(range.write, here, src, "writes", "reads");
@@ -41,7 +41,7 @@ class HazardCheck {
                              });
     }
     if (op.dst.bytes == 0) return;  // a join that gets nothing
-    const Memory at = memories_.of(op.dst);
+    const MemorySpan at = memories_.of(op.dst);
     bytes_[at.index].visit(at.offset, at.offset + op.dst.bytes,
                            [&](std::uint64_t, std::uint64_t, Accesses& range) {
                              check(range.write, here, op.dst, "writes", "writes");
@@ -56,7 +56,7 @@ class HazardCheck {
   // Of an engine, in place: EngineCall::copy leaves it out.
   bool is_onto_itself(const Op& op) const {
     if (plan_.counts.empty() || op.kind != OpKind::copy) return false;
-    const Memory to = memories_.of(op.dst), from = memories_.of(op.srcs.front());
+    const MemorySpan to = memories_.of(op.dst), from = memories_.of(op.srcs.front());
     return to.index == from.index && to.offset == from.offset;
   }
 
@@ -87,9 +87,9 @@ class HazardCheck {
 
   // An op may work in place, byte on byte; sliding over its own source depends on the executor.
   void check_overlap(Site here, const Op& op) {
-    const Memory to = memories_.of(op.dst);
+    const MemorySpan to = memories_.of(op.dst);
     for (const Region& src : op.srcs) {
-      const Memory from = memories_.of(src);
+      const MemorySpan from = memories_.of(src);
       const bool overlap = from.index == to.index && from.offset < to.offset + op.dst.bytes &&
                            to.offset < from.offset + src.bytes;
       const bool is_sound = op.kind == OpKind::join
@@ -104,7 +104,7 @@ class HazardCheck {
   }
 
   const Plan& plan_;
-  const Order& order_;
+  const OpOrder& order_;
   Memories memories_;
   std::vector<Intervals<Accesses>> bytes_;
   const char* suffix_;
@@ -114,7 +114,8 @@ class HazardCheck {
 
 }  // namespace
 
-void check_hazards(const Plan& plan, const Order& order, Placement placement, Findings& findings) {
+void check_hazards(const Plan& plan, const OpOrder& order, Placement placement,
+                   Findings& findings) {
   HazardCheck check(plan, order, placement, findings);
   for (const Site& here : order.sequence()) check.take(here);
 }

@@ -82,7 +82,7 @@ class OneQueue {
   std::map<Flag, std::uint32_t> words_;
 };
 
-void say_of_stream(const Plan& plan, const Order& order, std::size_t lane, Site home,
+void say_of_stream(const Plan& plan, const OpOrder& order, std::size_t lane, Site home,
                    Findings& findings) {
   const Lane& said = plan.lanes[lane];
   const int last_home =
@@ -117,7 +117,7 @@ void check_row(const std::vector<const Plan*>& calls, Findings& findings, const 
   const Plan row = in_a_row(calls);
   Findings found(row);
   check_raises(row, found);
-  const Order order(row, found);
+  const OpOrder order(row, found);
   if (order.sequence().size() == op_count(row)) check(row, order, found);
   for (const Finding& finding : found.taken())
     findings.of_row(finding, text(" (in calls in a row: ", row.strategy, ")"));
@@ -125,7 +125,7 @@ void check_row(const std::vector<const Plan*>& calls, Findings& findings, const 
 
 }  // namespace
 
-void check_streams(const Plan& plan, const Order& order, Findings& findings) {
+void check_streams(const Plan& plan, const OpOrder& order, Findings& findings) {
   for (std::size_t home = 0; home < plan.lanes.size(); ++home) {
     if (plan.lanes[home].name != kHomeLane || plan.lanes[home].ops.empty()) continue;
     for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane)
@@ -139,7 +139,7 @@ void check_one_queue(const Plan& plan, Findings& findings) {
 }
 
 void check_in_a_row(const std::vector<const Plan*>& calls, Findings& findings) {
-  check_row(calls, findings, [](const Plan& row, const Order& order, Findings& found) {
+  check_row(calls, findings, [](const Plan& row, const OpOrder& order, Findings& found) {
     check_hazards(row, order, Placement::out_of_place, found);
     check_one_queue(row, found);
   });

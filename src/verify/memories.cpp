@@ -43,9 +43,9 @@ Memories::Memories(const Plan& plan, Placement placement)
       places_(static_cast<std::size_t>(plan.request.ranks) + plan.relay_devices.size()),
       placement_(placement) {}
 
-Memory Memories::of(const Region& region) const {
+MemorySpan Memories::of(const Region& region) const {
   const auto place = static_cast<std::size_t>(region.rank);
-  const Memory apart{static_cast<std::size_t>(region.space) * places_ + place, region.offset};
+  const MemorySpan apart{static_cast<std::size_t>(region.space) * places_ + place, region.offset};
   const bool is_user = region.space == Space::input || region.space == Space::output;
   if (placement_ == Placement::out_of_place || !is_user) return apart;
   const std::optional<InPlace> layout = in_place_layout(plan_.request, region.rank);

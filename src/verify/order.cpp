@@ -22,7 +22,7 @@ std::uint64_t bit(int rank) { return 1ULL << static_cast<unsigned>(rank); }
 
 }  // namespace
 
-struct Order::Word {
+struct OpOrder::Word {
   struct Raise {
     std::uint32_t value;
     Site site;
@@ -39,7 +39,7 @@ struct Order::Word {
   }
 };
 
-struct Order::Run {
+struct OpOrder::Run {
   std::map<Flag, Word> words;
   std::vector<std::vector<Word*>> word_of;  // by lane, op
   std::vector<std::size_t> next;            // by lane: the op to run
@@ -48,7 +48,7 @@ struct Order::Run {
   std::deque<int> ready;
 };
 
-Order::Order(const Plan& plan, Findings& findings) : plan_(plan) {
+OpOrder::OpOrder(const Plan& plan, Findings& findings) : plan_(plan) {
   const std::size_t lanes = plan.lanes.size();
   Run state;
   state.next.assign(lanes, 0);
@@ -84,7 +84,7 @@ Order::Order(const Plan& plan, Findings& findings) : plan_(plan) {
   close(state);
 }
 
-void Order::run(Run& state, int lane_index) {
+void OpOrder::run(Run& state, int lane_index) {
   const auto i = static_cast<std::size_t>(lane_index);
   const std::vector<Op>& ops = plan_.lanes[i].ops;
   for (std::size_t& at = state.next[i]; at < ops.size(); ++at) {
@@ -109,14 +109,14 @@ void Order::run(Run& state, int lane_index) {
   }
 }
 
-void Order::note_member(int call, Site site) {
+void OpOrder::note_member(int call, Site site) {
   const int member = member_of(plan_.calls[static_cast<std::size_t>(call)], rank(site));
   members_[static_cast<std::size_t>(call)][static_cast<std::size_t>(member)] = site;
 }
 
 // A call may keep each member until the last has come; so all go on then, and a member surely knows
 // of those only whose bytes it gets. True where this lane was the last.
-bool Order::arrive(Run& state, int lane_index, int call) {
+bool OpOrder::arrive(Run& state, int lane_index, int call) {
   std::vector<int>& come = state.come[static_cast<std::size_t>(call)];
   const std::vector<Site>& members = members_[static_cast<std::size_t>(call)];
   if (std::find(come.begin(), come.end(), lane_index) == come.end()) come.push_back(lane_index);
@@ -141,7 +141,7 @@ bool Order::arrive(Run& state, int lane_index, int call) {
 
 // The row that knows what `row` knows, and all that is done when the op at `site` is; before it
 // starts, where it is not known to be done.
-std::uint32_t Order::joined(std::uint32_t row_index, Site signal, bool is_done) {
+std::uint32_t OpOrder::joined(std::uint32_t row_index, Site signal, bool is_done) {
   const std::size_t lanes = plan_.lanes.size();
   const std::size_t mine = row_index * lanes;
   const std::size_t theirs =
@@ -164,7 +164,7 @@ std::uint32_t Order::joined(std::uint32_t row_index, Site signal, bool is_done) 
   return static_cast<std::uint32_t>(made / lanes);
 }
 
-void Order::report_stuck(const Run& state, Findings& findings) const {
+void OpOrder::report_stuck(const Run& state, Findings& findings) const {
   for (std::size_t i = 0; i < plan_.lanes.size(); ++i) {
     const std::size_t at = state.next[i];
     if (at == plan_.lanes[i].ops.size()) continue;
@@ -199,7 +199,7 @@ void Order::report_stuck(const Run& state, Findings& findings) const {
 }
 
 // Lanes that raise a word in turn do so in the order of its values.
-void Order::report_turns(const Run& state, Findings& findings) const {
+void OpOrder::report_turns(const Run& state, Findings& findings) const {
   for (const auto& [flag, word] : state.words)
     for (std::size_t i = 1; i < word.raises.size(); ++i) {
       const Site first = word.raises[i - 1].site, next = word.raises[i].site;
@@ -214,7 +214,7 @@ void Order::report_turns(const Run& state, Findings& findings) const {
 }
 
 // What is known when each rank ends: the join of the last clocks of its lanes.
-void Order::close(const Run& state) {
+void OpOrder::close(const Run& state) {
   const std::size_t lanes = plan_.lanes.size();
   ends_.assign(static_cast<std::size_t>(plan_.request.ranks), std::vector<std::uint32_t>(lanes, 0));
   ranks_at_end_.assign(ends_.size(), 0);
@@ -228,20 +228,20 @@ void Order::close(const Run& state) {
   }
 }
 
-bool Order::after_begin(Site site, int other) const {
+bool OpOrder::after_begin(Site site, int other) const {
   if (rank(site) == other) return true;
   const std::uint32_t known =
       row_of_[static_cast<std::size_t>(site.lane)][static_cast<std::size_t>(site.op)];
   return (ranks_of_row_[known] & bit(other)) != 0;
 }
 
-bool Order::before_end(Site site, int other) const {
+bool OpOrder::before_end(Site site, int other) const {
   return rank(site) == other ||
          ends_[static_cast<std::size_t>(other)][static_cast<std::size_t>(site.lane)] >
              static_cast<std::uint32_t>(site.op);
 }
 
-bool Order::begins_before_end(int one, int other) const {
+bool OpOrder::begins_before_end(int one, int other) const {
   return one == other || (ranks_at_end_[static_cast<std::size_t>(other)] & bit(one)) != 0;
 }
 

@@ -16,11 +16,11 @@ struct Site {
   int op = -1;
 };
 
-class Order {
+class OpOrder {
  public:
   /// Runs the plan; where it gets stuck, says so as deadlock findings, and where two raises of one
   /// word have no order, as flag findings. Flags must be sound.
-  Order(const Plan& plan, Findings& findings);
+  OpOrder(const Plan& plan, Findings& findings);
 
   /// A run of the whole plan, every op after all that it depends on.
   const std::vector<Site>& sequence() const { return sequence_; }

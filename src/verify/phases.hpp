@@ -17,7 +17,7 @@ namespace plait {
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
 /// Memory as the proof sees it: a number, and where in it a region's byte 0 lies.
-struct Memory {
+struct MemorySpan {
   std::size_t index = 0;
   std::uint64_t offset = 0;
 };
@@ -27,7 +27,7 @@ class Memories {
  public:
   Memories(const Plan& plan, Placement placement);
   std::size_t count() const { return kSpaces * places_; }
-  Memory of(const Region& region) const;
+  MemorySpan of(const Region& region) const;
 
  private:
   static constexpr std::size_t kSpaces = 5;
@@ -48,16 +48,16 @@ void check_flags(const Plan& plan, Findings& findings);
 /// Of words that may jump: no value is raised twice.
 void check_raises(const Plan& plan, Findings& findings);
 void check_privacy(const Plan& plan, Findings& findings);
-void check_hazards(const Plan& plan, const Order& order, Placement placement, Findings& findings);
-void check_containment(const Plan& plan, const Order& order, Findings& findings);
+void check_hazards(const Plan& plan, const OpOrder& order, Placement placement, Findings& findings);
+void check_containment(const Plan& plan, const OpOrder& order, Findings& findings);
 /// Engines: the caller's stream, the hardware queue, and calls in a row.
-void check_streams(const Plan& plan, const Order& order, Findings& findings);
+void check_streams(const Plan& plan, const OpOrder& order, Findings& findings);
 void check_one_queue(const Plan& plan, Findings& findings);
 void check_in_a_row(const std::vector<const Plan*>& calls, Findings& findings);
 void check_in_a_graph(const std::vector<const Plan*>& calls, Findings& findings);
-void check_branches(const Plan& plan, const Order& order, Findings& findings);
+void check_branches(const Plan& plan, const OpOrder& order, Findings& findings);
 /// Returns the distinct orders of summation found in the outputs.
-std::vector<std::string> check_contract(const Plan& plan, const Order& order, Placement placement,
+std::vector<std::string> check_contract(const Plan& plan, const OpOrder& order, Placement placement,
                                         Findings& findings);
 
 }  // namespace plait

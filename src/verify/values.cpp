@@ -22,7 +22,7 @@ Values::Values(const Plan& plan, Placement placement, Findings& findings)
   }
 }
 
-void Values::run(const Order& order) {
+void Values::run(const OpOrder& order) {
   order_ = &order;
   for (const Site& here : order.sequence()) {
     const Op& op = order.op(here);
@@ -32,9 +32,9 @@ void Values::run(const Order& order) {
   }
 }
 
-std::vector<Piece> Values::held(const Region& region) const {
-  std::vector<Piece> pieces;
-  const Memory at = memories_.of(region);
+std::vector<ContentPiece> Values::held(const Region& region) const {
+  std::vector<ContentPiece> pieces;
+  const MemorySpan at = memories_.of(region);
   bytes_[at.index].read(
       at.offset, at.offset + region.bytes,
       [&](std::uint64_t lo, std::uint64_t hi, const Content& content) {
@@ -48,16 +48,16 @@ std::vector<Piece> Values::held(const Region& region) const {
   return pieces;
 }
 
-void Values::put(const Region& dst, const std::vector<Piece>& pieces) {
-  const Memory at = memories_.of(dst);
-  for (const Piece& piece : pieces)
+void Values::put(const Region& dst, const std::vector<ContentPiece>& pieces) {
+  const MemorySpan at = memories_.of(dst);
+  for (const ContentPiece& piece : pieces)
     bytes_[at.index].write(at.offset + piece.lo, at.offset + piece.hi, piece.content);
 }
 
 // What a source holds; bytes nobody wrote are a finding, and spoilt from here on.
-std::vector<Piece> Values::source(Site here, const Region& src) {
-  std::vector<Piece> pieces = held(src);
-  for (Piece& piece : pieces) {
+std::vector<ContentPiece> Values::source(Site here, const Region& src) {
+  std::vector<ContentPiece> pieces = held(src);
+  for (ContentPiece& piece : pieces) {
     if (piece.content.expression != kUnwritten) continue;
     piece.content.expression = kSpoilt;
     const Region part{src.space, src.rank, src.offset + piece.lo, piece.hi - piece.lo};
@@ -77,23 +77,23 @@ void Values::reduce(Site here, const Op& op) {
     findings_.of_op(
         Rule::contract, here.lane, here.op,
         text("wanted no reduction in ", name_of(plan_.request.collective), ", found one", suffix_));
-  std::vector<std::vector<Piece>> sources;
+  std::vector<std::vector<ContentPiece>> sources;
   for (const Region& src : op.srcs) sources.push_back(source(here, src));
   put(op.dst, added(here, op, sources, op.dst.bytes));
 }
 
 // Piece by piece, where each source holds one expression.
-std::vector<Piece> Values::added(Site here, const Op& op,
-                                 const std::vector<std::vector<Piece>>& sources,
-                                 std::uint64_t bytes) {
+std::vector<ContentPiece> Values::added(Site here, const Op& op,
+                                        const std::vector<std::vector<ContentPiece>>& sources,
+                                        std::uint64_t bytes) {
   std::vector<std::size_t> at(sources.size(), 0);
-  std::vector<Piece> made;
+  std::vector<ContentPiece> made;
   for (std::uint64_t lo = 0; lo < bytes;) {
     std::uint64_t hi = bytes;
     std::vector<Content> operands;
     for (std::size_t i = 0; i < sources.size(); ++i) {
       while (sources[i][at[i]].hi <= lo) ++at[i];
-      const Piece& piece = sources[i][at[i]];
+      const ContentPiece& piece = sources[i][at[i]];
       hi = std::min(hi, piece.hi);
       operands.push_back(piece.content.later(lo - piece.lo));
     }
@@ -108,15 +108,16 @@ void Values::join(Site here, const Op& op) {
   const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
   const Request request = request_of(plan_, call);
   is_misaligned_said_ = false;
-  std::vector<std::vector<Piece>>& given = given_[op.call];
+  std::vector<std::vector<ContentPiece>>& given = given_[op.call];
   if (given.empty())
     for (const Site& member : order_->members(op.call)) {
       const Op& part = order_->op(member);
-      given.push_back(part.srcs.empty() ? std::vector<Piece>{} : source(member, part.srcs.front()));
+      given.push_back(part.srcs.empty() ? std::vector<ContentPiece>{}
+                                        : source(member, part.srcs.front()));
     }
   for (const Given& one : given_by(request, member_of(call, order_->rank(here)))) {
     const std::uint64_t bytes = one.hi - one.lo;
-    std::vector<std::vector<Piece>> sources;
+    std::vector<std::vector<ContentPiece>> sources;
     for (int member = 0; member < request.ranks; ++member)
       if (one.from < 0 || one.from == member)
         sources.push_back(part_of(given[static_cast<std::size_t>(member)], one.origin, bytes));

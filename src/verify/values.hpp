@@ -25,17 +25,17 @@ struct Content {
   bool operator==(const Content&) const = default;
 };
 
-struct Piece {
+struct ContentPiece {
   std::uint64_t lo = 0;  ///< relative to the region
   std::uint64_t hi = 0;
   Content content;
 };
 
 /// Bytes [begin, begin + bytes) of what pieces cover, counted from there.
-inline std::vector<Piece> part_of(const std::vector<Piece>& pieces, std::uint64_t begin,
-                                  std::uint64_t bytes) {
-  std::vector<Piece> part;
-  for (const Piece& piece : pieces) {
+inline std::vector<ContentPiece> part_of(const std::vector<ContentPiece>& pieces,
+                                         std::uint64_t begin, std::uint64_t bytes) {
+  std::vector<ContentPiece> part;
+  for (const ContentPiece& piece : pieces) {
     const std::uint64_t lo = std::max(piece.lo, begin), hi = std::min(piece.hi, begin + bytes);
     if (lo < hi) part.push_back({lo - begin, hi - begin, piece.content.later(lo - piece.lo)});
   }
@@ -46,9 +46,9 @@ class Values {
  public:
   Values(const Plan& plan, Placement placement, Findings& findings);
 
-  void run(const Order& order);
+  void run(const OpOrder& order);
   /// Touching pieces that go on into each other are one.
-  std::vector<Piece> held(const Region& region) const;
+  std::vector<ContentPiece> held(const Region& region) const;
   const Expressions& expressions() const { return expressions_; }
   const char* suffix() const { return suffix_; }
 
@@ -57,21 +57,22 @@ class Values {
   void reduce(Site here, const Op& op);
   void join(Site here, const Op& op);
   Content spoilt(Site here, const std::string& sentence);
-  std::vector<Piece> added(Site here, const Op& op, const std::vector<std::vector<Piece>>& sources,
-                           std::uint64_t bytes);
-  std::vector<Piece> source(Site here, const Region& src);
+  std::vector<ContentPiece> added(Site here, const Op& op,
+                                  const std::vector<std::vector<ContentPiece>>& sources,
+                                  std::uint64_t bytes);
+  std::vector<ContentPiece> source(Site here, const Region& src);
   Content summed(Site here, const Op& op, const std::vector<Content>& operands);
-  void put(const Region& dst, const std::vector<Piece>& pieces);
+  void put(const Region& dst, const std::vector<ContentPiece>& pieces);
 
   const Plan& plan_;
-  const Order* order_ = nullptr;
+  const OpOrder* order_ = nullptr;
   Findings& findings_;
   Memories memories_;
   const char* suffix_;
   Expressions expressions_;
   std::vector<Intervals<Content>> bytes_;
-  std::map<int, std::vector<std::vector<Piece>>> given_;  // by call, member: what it gives
-  bool is_misaligned_said_ = false;                       // once an op
+  std::map<int, std::vector<std::vector<ContentPiece>>> given_;  // by call, member: what it gives
+  bool is_misaligned_said_ = false;                              // once an op
 };
 
 }  // namespace plait

@@ -11,7 +11,7 @@ namespace plait {
 namespace {
 
 std::vector<std::string> check_order(const Plan& plan, Findings& findings) {
-  const Order order(plan, findings);
+  const OpOrder order(plan, findings);
   if (order.sequence().size() != op_count(plan)) return {};  // deadlocks: no run to look at
   check_containment(plan, order, findings);
   if (!plan.counts.empty()) check_streams(plan, order, findings);

@@ -12,7 +12,7 @@ namespace cases {
 
 inline const std::vector<int> kRanks{1, 2, 3, 4, 5, 7, 8, 16};
 
-struct Case {
+struct PlanCase {
   const plait::Strategy& strategy;
   const plait::Topology& topology;
   plait::Request request;  ///< count and type still to be set
@@ -31,7 +31,8 @@ inline std::vector<int> roots(plait::Collective collective, int ranks) {
 }
 
 inline void for_each_root(const plait::Strategy& strategy, const plait::Topology& topology,
-                          plait::Request request, const std::function<void(const Case&)>& body) {
+                          plait::Request request,
+                          const std::function<void(const PlanCase&)>& body) {
   for (const int root : roots(request.collective, request.ranks)) {
     request.root = root;
     request.peer = (root + 1) % request.ranks;
@@ -43,7 +44,7 @@ inline void for_each_root(const plait::Strategy& strategy, const plait::Topology
 /// Every case on one topology, rank counts no larger than the machine; under a small
 /// PLAIT_TEST_SCALE a sample of them.
 inline void for_each_case(const plait::Topology& topology,
-                          const std::function<void(const Case&)>& body) {
+                          const std::function<void(const PlanCase&)>& body) {
   const auto devices = static_cast<int>(plait::rank_devices(topology).size());
   for (const int ranks : kRanks) {
     if (ranks > devices) continue;

@@ -115,21 +115,21 @@ TEST_CASE("a fold of sums that are wider than their type is refused") {
 
 TEST_CASE("rings of what has no order are in rank order, others are not") {
   const Topology topology = load_topology("hgx-h200");
-  struct Row {
+  struct FoldRow {
     DataType type;
     ReduceOp op;
     bool has_no_order;
   };
-  for (const Row& row : {Row{DataType::int32, ReduceOp::sum, true},
-                         {DataType::int8, ReduceOp::avg, true},
-                         {DataType::uint64, ReduceOp::prod, true},
-                         {DataType::uint8, ReduceOp::bit_xor, true},
-                         {DataType::fp32, ReduceOp::min, true},
-                         {DataType::bf16, ReduceOp::max, true},
-                         {DataType::fp32, ReduceOp::sum, false},
-                         {DataType::bf16, ReduceOp::avg, false},
-                         {DataType::fp64, ReduceOp::prod, false},
-                         {DataType::fp32, ReduceOp::premul_sum, false}})
+  for (const FoldRow& row : {FoldRow{DataType::int32, ReduceOp::sum, true},
+                             {DataType::int8, ReduceOp::avg, true},
+                             {DataType::uint64, ReduceOp::prod, true},
+                             {DataType::uint8, ReduceOp::bit_xor, true},
+                             {DataType::fp32, ReduceOp::min, true},
+                             {DataType::bf16, ReduceOp::max, true},
+                             {DataType::fp32, ReduceOp::sum, false},
+                             {DataType::bf16, ReduceOp::avg, false},
+                             {DataType::fp64, ReduceOp::prod, false},
+                             {DataType::fp32, ReduceOp::premul_sum, false}})
     for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter}) {
       Request request;
       request.collective = collective;

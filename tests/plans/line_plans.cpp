@@ -15,11 +15,11 @@ namespace {
 using namespace plait;
 using namespace plait::cuda;
 
-struct Kind {
+struct EngineKind {
   LineKernel kernel;
   LineKind line;
 };
-constexpr Kind kKinds[] = {
+constexpr EngineKind kEngineKinds[] = {
     {LineKernel::one_shot, LineKind::bare}, {LineKernel::one_shot, LineKind::flagged},
     {LineKernel::two_shot, LineKind::bare}, {LineKernel::two_shot, LineKind::flagged},
     {LineKernel::hop, LineKind::escaped},   {LineKernel::line_chain, LineKind::escaped}};
@@ -82,7 +82,7 @@ std::vector<Plan> with_fault(const Plan& plan, const std::string& what) {
 TEST_CASE("a plan of calls by lines with a fault in it is not proved") {
   const Topology topology = cases::wide_machine();
   std::map<std::string, std::pair<int, int>> found;
-  for (const Kind& kind : kKinds)
+  for (const EngineKind& kind : kEngineKinds)
     for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
                                         Collective::broadcast, Collective::reduce})
       for (const int ranks : {2, 3, 4}) {
@@ -176,8 +176,8 @@ Plan chain_and_next(const Topology& topology, const Request& request, std::uint6
 }
 
 /// A chain's words: `nearly_done` is awaited last, of every other rank.
-enum class Words { room, nearly_done };
-Plan without_words(const Plan& plan, Words words) {
+enum class LeftOutFlags { room, nearly_done };
+Plan without_flags(const Plan& plan, LeftOutFlags left_out) {
   const ChainShape shape = chain_shape(plan.request);
   Plan deaf = plan;
   for (Lane& lane : deaf.lanes) {
@@ -187,7 +187,7 @@ Plan without_words(const Plan& plan, Words words) {
       if (op.kind != OpKind::wait) return false;
       const bool is_last = --waits < plan.request.ranks - 1;
       const bool is_data = sends(shape, plan.request.ranks, op.flag.writer, op.flag.owner);
-      return words == Words::nearly_done ? is_last : !is_last && !is_data;
+      return left_out == LeftOutFlags::nearly_done ? is_last : !is_last && !is_data;
     });
   }
   return deaf;
@@ -217,8 +217,8 @@ TEST_CASE("behind a chain in pieces the next call finds the inboxes empty") {
                            root, ", writer ", writer, ", owner ", owner));
               CHECK(first_finding(verify(plan)) == "");
               ++plans;
-              found_room += !verify(without_words(plan, Words::room)).proved();
-              found_left += !verify(without_words(plan, Words::nearly_done)).proved();
+              found_room += !verify(without_flags(plan, LeftOutFlags::room)).proved();
+              found_left += !verify(without_flags(plan, LeftOutFlags::nearly_done)).proved();
             }
           CAPTURE(
               text(name_of(collective), ", ", ranks, " ranks, ", pieces, " pieces, root ", root));

@@ -60,12 +60,12 @@ std::vector<std::string> outputs_of(const Plan& plan) {
   return found;
 }
 
-struct Tally {
+struct NodeTally {
   std::uint64_t proved = 0, ran = 0;
 };
 
 void check(const Topology& topology, Request request, const std::string& strategy, int pieces,
-           Tally& tally) {
+           NodeTally& tally) {
   Plan plan;
   try {
     Params params;
@@ -96,7 +96,7 @@ void check(const Topology& topology, Request request, const std::string& strateg
 }  // namespace
 
 TEST_CASE("nodes of any number and size: proved, and the outputs of one node") {
-  Tally tally;
+  NodeTally tally;
   std::size_t turn = 0;
   const std::pair<DataType, ReduceOp> kinds[] = {
       {DataType::fp32, ReduceOp::sum},        {DataType::int32, ReduceOp::prod},
@@ -140,7 +140,7 @@ TEST_CASE("nodes of any number and size: proved, and the outputs of one node") {
 
 TEST_CASE("64 ranks on 8 nodes; 65 are refused") {
   const Topology topology = load_topology("hgx-h200-8");
-  Tally tally;
+  NodeTally tally;
   for (const Collective collective : kCollectives) {
     Request request;
     request.collective = collective;

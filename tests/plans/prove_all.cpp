@@ -18,7 +18,7 @@ using namespace plait;
 const std::vector<std::uint64_t> kCounts{0, 1, 2, 3, 5, 127, 1009, 65537, (1ULL << 20) + 3};
 const DataType kTypes[] = {DataType::fp32, DataType::bf16, DataType::int8, DataType::fp64};
 
-struct Tally {
+struct ProofTally {
   std::uint64_t proved = 0;
   std::uint64_t ops = 0;
   std::map<std::string, std::uint64_t> of_strategy;
@@ -33,7 +33,7 @@ void check_bounds(const Plan& plan, const Topology& topology) {
   CHECK(flags_per_pair(plan) <= 256);
 }
 
-void prove(const cases::Case& one, const Params& params, Tally& tally) {
+void prove(const cases::PlanCase& one, const Params& params, ProofTally& tally) {
   const Plan plan = one.strategy.build(one.topology, one.request, params);
   const Report report = verify(plan);
   ++tally.proved;
@@ -48,9 +48,9 @@ void prove(const cases::Case& one, const Params& params, Tally& tally) {
 }
 
 // A strategy may refuse a request (that is in its contract), but must say why in words.
-void prove_sizes(const cases::Case& unsized, Tally& tally) {
+void prove_sizes(const cases::PlanCase& unsized, ProofTally& tally) {
   for (std::size_t i = 0; i < kCounts.size(); ++i) {
-    cases::Case one = unsized;
+    cases::PlanCase one = unsized;
     const std::size_t turn = static_cast<std::size_t>(tally.proved) + i;
     one.request.count = kCounts[i];
     one.request.type = kTypes[turn % std::size(kTypes)];
@@ -69,9 +69,9 @@ void prove_sizes(const cases::Case& unsized, Tally& tally) {
 }  // namespace
 
 TEST_CASE("every plan of every strategy is proved") {
-  Tally tally;
+  ProofTally tally;
   for (const Topology& topology : cases::machines())
-    cases::for_each_case(topology, [&](const cases::Case& one) { prove_sizes(one, tally); });
+    cases::for_each_case(topology, [&](const cases::PlanCase& one) { prove_sizes(one, tally); });
   for (const Strategy* strategy : all_strategies()) {
     CAPTURE(strategy->info.name);
     if (!plait_test::takes_few()) CHECK(tally.of_strategy[strategy->info.name] > 0);

@@ -12,10 +12,10 @@
 using namespace plait;
 
 TEST_CASE("every call by engines is proved") {
-  struct Tally {
+  struct EngineTally {
     int proved = 0, refused = 0;
   };
-  std::map<std::string, Tally> of_engine;
+  std::map<std::string, EngineTally> of_engine;
   std::set<std::string> reasons;
   std::uint64_t ops = 0;
   plait_test::Sample is_next_taken;

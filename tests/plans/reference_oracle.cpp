@@ -103,14 +103,14 @@ double expected(const Request& request, int rank, std::uint64_t element) {
 }
 
 // NCCL's in-place layouts: the smaller buffer is the rank's block of the larger one.
-struct Buffers {
+struct RankBuffers {
   std::vector<Bytes> memory;
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
 };
 
-Buffers buffers_for(const Request& request, bool in_place) {
-  Buffers made;
+RankBuffers buffers_for(const Request& request, bool in_place) {
+  RankBuffers made;
   const std::uint64_t element_bytes = bytes_of(request.type);
   for (int rank = 0; rank < request.ranks; ++rank) {
     const std::uint64_t in = input_bytes(request, rank), out = output_bytes(request, rank);
@@ -128,7 +128,7 @@ Buffers buffers_for(const Request& request, bool in_place) {
   return made;
 }
 
-std::uint64_t wrong_elements(const Request& request, const Buffers& buffers) {
+std::uint64_t wrong_elements(const Request& request, const RankBuffers& buffers) {
   const std::uint64_t element_bytes = bytes_of(request.type);
   std::uint64_t wrong = 0;
   for (int rank = 0; rank < request.ranks; ++rank) {
@@ -148,7 +148,7 @@ std::uint64_t wrong_elements(const Request& request, const Buffers& buffers) {
   return wrong;
 }
 
-std::string bits(const Request& request, const Buffers& buffers) {
+std::string bits(const Request& request, const RankBuffers& buffers) {
   std::string all;
   for (int rank = 0; rank < request.ranks; ++rank)
     all.append(static_cast<const char*>(buffers.outputs[static_cast<std::size_t>(rank)]),
@@ -156,17 +156,17 @@ std::string bits(const Request& request, const Buffers& buffers) {
   return all;
 }
 
-struct Tally {
+struct OracleTally {
   std::uint64_t runs = 0;
   std::uint64_t compared = 0;
   std::map<std::string, std::string> bits_of;  // request -> outputs of the first rank-order plan
 };
 
-void run_one(const Plan& plan, Tally& tally) {
+void run_one(const Plan& plan, OracleTally& tally) {
   for (const bool in_place : {false, true}) {
     if (in_place && plan.request.collective == Collective::all_to_all) continue;  // NCCL has none
     if (in_place && plan.request.collective == Collective::send_recv) continue;
-    Buffers buffers = buffers_for(plan.request, in_place);
+    RankBuffers buffers = buffers_for(plan.request, in_place);
     run_reference(plan, buffers.inputs, buffers.outputs);
     ++tally.runs;
     CHECK(wrong_elements(plan.request, buffers) == 0);
@@ -181,9 +181,9 @@ void run_one(const Plan& plan, Tally& tally) {
   }
 }
 
-void run_sizes(const cases::Case& unsized, Tally& tally, std::size_t& turn) {
+void run_sizes(const cases::PlanCase& unsized, OracleTally& tally, std::size_t& turn) {
   for (const std::uint64_t count : kCounts) {
-    cases::Case one = unsized;
+    cases::PlanCase one = unsized;
     ++turn;
     one.request.count = count;
     // The type and op go round by size, not by strategy: rank-order plans must meet on equal
@@ -210,10 +210,11 @@ void run_sizes(const cases::Case& unsized, Tally& tally, std::size_t& turn) {
 }  // namespace
 
 TEST_CASE("every small plan gives what plain loops give; rank-order plans the same bits") {
-  Tally tally;
+  OracleTally tally;
   std::size_t turn = 0;
   for (const Topology& topology : cases::machines())
-    cases::for_each_case(topology, [&](const cases::Case& one) { run_sizes(one, tally, turn); });
+    cases::for_each_case(topology,
+                         [&](const cases::PlanCase& one) { run_sizes(one, tally, turn); });
   MESSAGE(tally.runs, " runs right, ", tally.compared, " compared bit by bit");
   CHECK(tally.runs > static_cast<std::uint64_t>(plait_test::rounds(3000)));
   if (!plait_test::takes_few())

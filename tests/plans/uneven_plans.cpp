@@ -30,11 +30,11 @@ std::uint64_t sum_to(const std::vector<std::uint64_t>& counts, int index) {
 }
 
 /// How many elements `from` sends `to`, and before which others of its input they come.
-struct Sent {
+struct SentBlock {
   std::uint64_t count;
   std::uint64_t before;
 };
-Sent sent(const Request& request, int from, int to) {
+SentBlock sent(const Request& request, int from, int to) {
   const std::vector<std::uint64_t>& counts = request.counts;
   if (request.collective == Collective::all_to_all) {
     const int row = from * request.ranks;
@@ -64,7 +64,7 @@ Words input_of(const Request& request, int rank) {
 Words output_of(const Request& request, int rank) {
   Words words;
   const auto take = [&](int from) {
-    const Sent block = sent(request, from, rank);
+    const SentBlock block = sent(request, from, rank);
     for (std::uint64_t i = 0; i < block.count; ++i) words.push_back(word(from, block.before + i));
   };
   switch (request.collective) {

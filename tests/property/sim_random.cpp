@@ -81,13 +81,13 @@ Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is
                             is_engine ? LaneKind::copy_engine : LaneKind::kernel,
                             "lane" + std::to_string(lane),
                             {}});
-  struct Raised {
+  struct RaisedFlag {
     Flag flag;
     std::uint32_t value;
   };
-  std::vector<Raised> raised;
-  std::map<std::pair<int, int>, Raised> word_of;  // (lane, owner)
-  std::map<std::pair<int, int>, int> words;       // (owner, writer)
+  std::vector<RaisedFlag> raised;
+  std::map<std::pair<int, int>, RaisedFlag> word_of;  // (lane, owner)
+  std::map<std::pair<int, int>, int> words;           // (owner, writer)
   const int steps = pick(random, 4, 60);
   for (int step = 0; step < steps; ++step) {
     const int index = pick(random, 0, static_cast<int>(plan.lanes.size()) - 1);
@@ -112,11 +112,11 @@ Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is
         break;
       }
       default: {
-        std::vector<Raised> mine;
-        for (const Raised& one : raised)
+        std::vector<RaisedFlag> mine;
+        for (const RaisedFlag& one : raised)
           if (one.flag.owner == lane.rank) mine.push_back(one);
         if (mine.empty()) continue;
-        const Raised one =
+        const RaisedFlag one =
             mine[static_cast<std::size_t>(pick(random, 0, static_cast<int>(mine.size()) - 1))];
         op.kind = OpKind::wait;
         op.flag = one.flag;

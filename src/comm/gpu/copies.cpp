@@ -89,7 +89,7 @@ void Copies::copy(void* dst, const void* src, std::uint64_t bytes, void* dst_str
   state_->node_of({to, from, false}).copy_within(to, dst, src, bytes, after, before);
 }
 
-void Copies::exchange(const Side& here, const Side& there, std::uint64_t bytes,
+void Copies::exchange(const ExchangeSide& here, const ExchangeSide& there, std::uint64_t bytes,
                       const Params& params) {
   if (bytes == 0) return;
   const int a = gpu_of("here", here.output), b = gpu_of("there", there.output);

@@ -495,9 +495,9 @@ std::string GpuMultinode::explain(const Request& request) {
   for (const NodeProgram::Step& step : program->steps) {
     std::string line =
         text("  ", name_of(step.request.collective), " of ", step.request.count, " ");
-    if (step.kind == NodeStep::Kind::inside)
+    if (step.kind == NodeStep::Action::inside)
       line += text("in the node, ", side_.calls->choice_of(step.request), "\n");
-    else if (step.kind == NodeStep::Kind::across)
+    else if (step.kind == NodeStep::Action::across)
       line +=
           step.whole ? "by NCCL among all ranks\n" : text("by NCCL on rail ", nodes.place, "\n");
     else

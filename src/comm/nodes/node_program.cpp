@@ -60,7 +60,7 @@ class Teller {
 
   void take(const std::vector<NodeStep>& steps, NodeProgram& program) {
     for (const NodeStep& step : steps) {
-      using Kind = NodeStep::Kind;
+      using Kind = NodeStep::Action;
       if (step.kind == Kind::sum)
         throw Error(ErrorCode::unsupported, "sums of one GPU alone between calls");
       const bool is_mine = step.kind == Kind::inside   ? inside(step)
@@ -91,11 +91,11 @@ class Teller {
 
   /// All ranks of a node make the call; those without a part only stand by.
   bool inside(const NodeStep& step) {
-    const int node = seat_of(nodes_.members, step.parts.front().rank).group;
+    const int node = group_position_of(nodes_.members, step.parts.front().rank).group;
     const auto size = nodes_.members[at(node)].size();
     const bool is_pair = step.collective == Collective::copy && step.parts.size() <= 2;
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
-      const Seat seat = seat_of(nodes_.members, step.parts[i].rank);
+      const GroupPosition seat = group_position_of(nodes_.members, step.parts[i].rank);
       const bool is_whole = step.parts.size() == size && at(seat.place) == i;
       if (seat.group != node || !(is_whole || is_pair) || !is_dense(step, step.parts[i], element_))
         throw Error(ErrorCode::unsupported, text(name_of(step.collective),
@@ -103,39 +103,39 @@ class Teller {
                                                  "its ranks"));
       if (step.parts[i].rank == me_) set_part(step.parts[i]);
     }
-    made_.kind = NodeStep::Kind::inside;
+    made_.kind = NodeStep::Action::inside;
     made_.request = request_of(step, static_cast<int>(size));
     if (is_pair) {
-      made_.request.root = seat_of(nodes_.members, step.parts.front().rank).place;
-      made_.request.peer = seat_of(nodes_.members, step.parts.back().rank).place;
+      made_.request.root = group_position_of(nodes_.members, step.parts.front().rank).place;
+      made_.request.peer = group_position_of(nodes_.members, step.parts.back().rank).place;
     }
     return node == nodes_.mine;
   }
 
   /// Among the ranks of one place in all nodes, or a copy between two of them.
   bool across(const NodeStep& step) {
-    const int place = seat_of(nodes_.members, step.parts.front().rank).place;
+    const int place = group_position_of(nodes_.members, step.parts.front().rank).place;
     const bool is_pair = step.collective == Collective::copy;
     bool is_mine = false;
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
-      const Seat seat = seat_of(nodes_.members, step.parts[i].rank);
+      const GroupPosition seat = group_position_of(nodes_.members, step.parts[i].rank);
       if (seat.place != place || (!is_pair && at(seat.group) != i))
         throw Error(ErrorCode::unsupported, "a call between nodes of ranks at unlike places");
       if (step.parts[i].rank == me_) set_part(step.parts[i]), is_mine = true;
     }
-    made_.kind = NodeStep::Kind::across;
+    made_.kind = NodeStep::Action::across;
     made_.call = step.across;
     made_.request = request_of(step, nodes_.count());
     if (is_pair) {
-      made_.request.root = seat_of(nodes_.members, step.parts.front().rank).group;
-      made_.request.peer = seat_of(nodes_.members, step.parts.back().rank).group;
+      made_.request.root = group_position_of(nodes_.members, step.parts.front().rank).group;
+      made_.request.peer = group_position_of(nodes_.members, step.parts.back().rank).group;
     }
     if (is_mine) awaited_.insert(step.across);
     return is_mine;
   }
 
   bool copy(const NodeStep& step) {
-    made_.kind = NodeStep::Kind::copy;
+    made_.kind = NodeStep::Action::copy;
     made_.src = step.srcs.front();
     made_.dst = step.dst;
     return step.dst.rank == me_;
@@ -154,7 +154,7 @@ void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeP
   const int me = nodes.peers()[at(nodes.place)];
   const std::uint64_t skipped = begin * bytes_of(request.type);
   NodeProgram::Step step;
-  step.kind = NodeStep::Kind::across;
+  step.kind = NodeStep::Action::across;
   request.count -= begin;
   request.devices.clear();
   step.request = request;
@@ -164,7 +164,7 @@ void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeP
   for (const NodeProgram::Step& one : program.steps) step.call = std::max(step.call, one.call);
   ++step.call;
   program.steps.push_back(step);
-  step.kind = NodeStep::Kind::await;
+  step.kind = NodeStep::Action::await;
   program.steps.push_back(step);
 }
 
@@ -253,12 +253,12 @@ class RankOrder {
   /// From the first node to the second, or back; its own piece goes on behind it.
   void across(Collective collective, std::uint64_t count, Region src, Region dst) {
     NodeProgram::Step made = step(collective, count, src, dst);
-    made.kind = NodeStep::Kind::across;
+    made.kind = NodeStep::Action::across;
     made.request.ranks = 2;
     made.request.root = 1;
     made.call = calls_++;
     program_.steps.push_back(made);
-    made.kind = NodeStep::Kind::await;
+    made.kind = NodeStep::Action::await;
     program_.steps.push_back(made);
   }
 
@@ -352,7 +352,7 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
     if (even.count < request.count) add_library(nodes, request, even.count, program);
   }
   for (const NodeProgram::Step& step : program.steps)
-    if (step.kind == NodeStep::Kind::across) program.bytes_between += step.src.bytes;
+    if (step.kind == NodeStep::Action::across) program.bytes_between += step.src.bytes;
   return program;
 }
 

@@ -15,7 +15,7 @@ namespace plait {
 
 struct NodeProgram {
   struct Step {
-    NodeStep::Kind kind = NodeStep::Kind::inside;  ///< inside, across, await or copy
+    NodeStep::Action kind = NodeStep::Action::inside;  ///< inside, across, await or copy
     Request request;     ///< inside: of my node's ranks by place. across: of the library's ranks
     Region src, dst;     ///< of this rank; empty = none
     bool whole = false;  ///< across: among all ranks; else among those at my place, by node

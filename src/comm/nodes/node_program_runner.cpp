@@ -21,7 +21,7 @@ NodeProgramRunner::NodeProgramRunner(Nodes nodes, InNode inside,
 
 bool NodeProgramRunner::is_served(const NodeProgram& program) const {
   return std::all_of(program.steps.begin(), program.steps.end(), [&](const auto& step) {
-    return step.kind != NodeStep::Kind::inside || inside_.takes == nullptr ||
+    return step.kind != NodeStep::Action::inside || inside_.takes == nullptr ||
            inside_.takes(step.request);
   });
 }
@@ -31,7 +31,7 @@ namespace {
 /// Found before anything of a call has been done.
 void require_library(const NodeProgram& program) {
   for (const NodeProgram::Step& step : program.steps) {
-    if (step.kind != NodeStep::Kind::across) continue;
+    if (step.kind != NodeStep::Action::across) continue;
     const std::string why = nccl::why_no_call(step.request);
     if (!why.empty()) throw Error(ErrorCode::unsupported, why);
   }
@@ -98,14 +98,14 @@ void NodeProgramRunner::enqueue(const NodeProgram& program, const void* input, v
   for (const NodeProgram::Step& step : program.steps) {
     char *const src = memory(step.src), *const dst = memory(step.dst);
     switch (step.kind) {
-      case NodeStep::Kind::inside: inside_.enqueue(step.request, src, dst, stream); break;
-      case NodeStep::Kind::across:
+      case NodeStep::Action::inside: inside_.enqueue(step.request, src, dst, stream); break;
+      case NodeStep::Action::across:
         side_->fork(stream);
         nccl_transport_->call(step.request, step.whole, step.whole ? rank : nodes_.mine, src, dst,
                               side_->stream(), scalar);
         side_->mark(step.call);
         break;
-      case NodeStep::Kind::await: side_->join(stream, step.call); break;
+      case NodeStep::Action::await: side_->join(stream, step.call); break;
       default:
         if (src != dst) side_->copy(dst, src, step.dst.bytes, stream);
     }

@@ -21,14 +21,14 @@ using Before = std::set<int>;
 
 void add(Before& to, const Before& more) { to.insert(more.begin(), more.end()); }
 
-struct Node {
+struct OrderNode {
   enum Kind { call, record, wait } kind = call;
   Event event = nullptr;
   std::vector<std::size_t> after;
 };
 
 struct FakeGraph {
-  std::vector<Node> nodes;
+  std::vector<OrderNode> nodes;
   Before last;  // replay
 };
 
@@ -67,7 +67,7 @@ Driver* now = nullptr;
 GraphNode node_of(std::size_t number) { return reinterpret_cast<GraphNode>(number + 1); }
 std::size_t number_of(GraphNode node) { return reinterpret_cast<std::size_t>(node) - 1; }
 
-void chain(FakeStream& stream, Node node) {
+void chain(FakeStream& stream, OrderNode node) {
   FakeGraph& graph = now->captures[stream.capture];
   for (const GraphNode end : stream.ends) node.after.push_back(number_of(end));
   graph.nodes.push_back(std::move(node));
@@ -97,7 +97,7 @@ Result wait(Stream on, Event given, unsigned flags) {
   const FakeEvent& event = now->events[given];
   if (flags == kEventExternal) {
     if (stream.capture == 0) now->faults.emplace_back("an external wait outside of a capture");
-    chain(stream, {Node::wait, given, {}});
+    chain(stream, {OrderNode::wait, given, {}});
   } else if (event.capture != 0) {
     if (stream.capture == 0) stream.capture = event.capture;
     if (stream.capture != event.capture) now->faults.emplace_back("an event of another capture");
@@ -131,7 +131,7 @@ Api fake_api() {
   };
   api.graph_add_record = [](GraphNode* made, Graph graph, const GraphNode* after, std::size_t count,
                             Event event) {
-    Node node{Node::record, event, {}};
+    OrderNode node{OrderNode::record, event, {}};
     for (std::size_t i = 0; i < count; ++i) node.after.push_back(number_of(after[i]));
     now->graph(graph).nodes.push_back(node);
     *made = node_of(now->graph(graph).nodes.size() - 1);
@@ -154,9 +154,9 @@ Api fake_api() {
 const Api kApi = fake_api();
 
 /// A communicator, and a program that uses it.
-class Program {
+class OrderProgram {
  public:
-  explicit Program(bool mixes_graphs) : order_(mixes_graphs) {
+  explicit OrderProgram(bool mixes_graphs) : order_(mixes_graphs) {
     now = &driver_;
     marker_.open();
   }
@@ -201,15 +201,15 @@ class Program {
     std::vector<char> done(graph.nodes.size());
     for (std::size_t left = graph.nodes.size(); left > 0;)
       for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-        const Node& node = graph.nodes[i];
+        const OrderNode& node = graph.nodes[i];
         bool ready = done[i] == 0;
         for (const std::size_t before : node.after) ready = ready && done[before] != 0;
         if (!ready) continue;
         ended[i] = on.before;
         for (const std::size_t before : node.after) add(ended[i], ended[before]);
-        if (node.kind == Node::wait) add(ended[i], events.at(node.event).before);
-        if (node.kind == Node::call) put(ended[i]);
-        if (node.kind == Node::record) driver_.events[node.event] = {ended[i], 0, {}};
+        if (node.kind == OrderNode::wait) add(ended[i], events.at(node.event).before);
+        if (node.kind == OrderNode::call) put(ended[i]);
+        if (node.kind == OrderNode::record) driver_.events[node.event] = {ended[i], 0, {}};
         add(all, ended[i]);
         done[i] = 1;
         --left;
@@ -243,7 +243,7 @@ std::vector<std::string> none() { return {}; }
 }  // namespace
 
 TEST_CASE("calls on streams that are destroyed at once come one after the other") {
-  Program program(true);
+  OrderProgram program(true);
   const Stream handle = program.stream();
   program.call(handle);
   program.destroy(handle);
@@ -258,7 +258,7 @@ TEST_CASE("calls on streams that are destroyed at once come one after the other"
 }
 
 TEST_CASE("one stream costs a record a call, and a wait where graphs may be replayed") {
-  Program program(true);
+  OrderProgram program(true);
   const Stream stream = program.stream();
   for (int i = 0; i < 3; ++i) program.call(stream);
   CHECK(program.driver().heard == std::vector<std::string>{"record", "record", "record"});
@@ -272,7 +272,7 @@ TEST_CASE("one stream costs a record a call, and a wait where graphs may be repl
 
 TEST_CASE("fork, a call on either stream, join: replays are in order") {
   for (const bool mixes : {false, true}) {
-    Program program(mixes);
+    OrderProgram program(mixes);
     const Stream main = program.stream(), s1 = program.stream(), s2 = program.stream();
     program.begin(main);
     for (const Stream side : {s1, s2}) program.fork(main, side);
@@ -292,7 +292,7 @@ TEST_CASE("fork, a call on either stream, join: replays are in order") {
 }
 
 TEST_CASE("an eager call is ordered after a capture has begun on the stream of the last one") {
-  Program program(false);
+  OrderProgram program(false);
   const Stream first = program.stream(), second = program.stream();
   program.call(first);
   program.begin(first);
@@ -303,7 +303,7 @@ TEST_CASE("an eager call is ordered after a capture has begun on the stream of t
 }
 
 TEST_CASE("a capture that has ended, or was given up, leaves nothing for a later one") {
-  Program program(true);
+  OrderProgram program(true);
   for (int i = 0; i < 200; ++i) {
     const Stream main = program.stream(), side = program.stream();
     program.begin(main);
@@ -327,7 +327,7 @@ TEST_CASE("graphs, eager calls and captures by chance are in order; unless graph
       CAPTURE(seed);
       std::mt19937 drawn(seed);
       const auto random = [&] { return static_cast<unsigned>(drawn()); };
-      Program program(mixes);
+      OrderProgram program(mixes);
       std::vector<Stream> streams;
       for (int i = 0; i < 4; ++i) streams.push_back(program.stream());
       std::vector<std::uint64_t> graphs;

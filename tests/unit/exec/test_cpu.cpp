@@ -98,15 +98,15 @@ Plan by_root(const Topology& topology, const Request& request, int pieces) {
   return builder.build();
 }
 
-struct Job {
+struct CpuJob {
   std::vector<Bytes> inputs, outputs;
   std::vector<const void*> in;
   std::vector<void*> out;
 };
 
-Job job_of(const Request& request, std::uint64_t seed) {
+CpuJob job_of(const Request& request, std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  Job job;
+  CpuJob job;
   for (int rank = 0; rank < request.ranks; ++rank) {
     job.inputs.push_back(random_elements(random, request.type, request.count));
     job.outputs.emplace_back(job.inputs.back().size(), static_cast<std::byte>(seed));
@@ -119,7 +119,7 @@ Job job_of(const Request& request, std::uint64_t seed) {
 // `calls` calls in a row without any barrier between them, checked against the reference.
 void check_calls(const Plan& plan, int calls, std::uint32_t first_epoch) {
   const int ranks = plan.request.ranks;
-  std::vector<Job> jobs, wanted;
+  std::vector<CpuJob> jobs, wanted;
   std::vector<double> scalars;
   for (int rank = 0; rank < ranks; ++rank) scalars.push_back(0.5 + rank);
   for (int call = 0; call < calls; ++call) {
@@ -133,7 +133,7 @@ void check_calls(const Plan& plan, int calls, std::uint32_t first_epoch) {
     Calm calm;
     for (int call = 0; call < calls; ++call) {
       const auto at = static_cast<std::size_t>(rank);
-      Job& job = jobs[static_cast<std::size_t>(call)];
+      CpuJob& job = jobs[static_cast<std::size_t>(call)];
       CpuCall now{
           job.in[at], job.out[at],
           scalars,    first_epoch + epochs_per_call(plan) * static_cast<std::uint32_t>(call),
@@ -194,7 +194,7 @@ TEST_CASE("run_cpu: a word that no plan raises for 2^31 epochs is brought up to 
   HeapArenas heap(sizes);
   const std::uint32_t epoch = (1u << 28) - 1;
   heap.set_epoch(5);
-  Job job = job_of(plan.request, 1);
+  CpuJob job = job_of(plan.request, 1);
   on_ranks(2, [&](int rank) {
     Calm calm;
     const auto at = static_cast<std::size_t>(rank);
@@ -210,7 +210,7 @@ TEST_CASE("run_cpu: a missing peer is a timeout that says what was waited for") 
   const Topology topology = machine(2);
   const Plan plan = by_inbox(topology, all_reduce(2, 16, DataType::fp32, ReduceOp::sum));
   HeapArenas heap(sizes_for(plan));
-  Job job = job_of(plan.request, 1);
+  CpuJob job = job_of(plan.request, 1);
   Calm calm;
   const std::int64_t begin = in_ms(0);
   const std::string told = error_of(
@@ -231,7 +231,7 @@ TEST_CASE("run_cpu: what the watch throws ends the wait, also of a rank that sle
   const Topology topology = machine(2);
   const Plan plan = by_inbox(topology, all_reduce(2, 16, DataType::fp32, ReduceOp::sum));
   HeapArenas heap(sizes_for(plan));
-  Job job = job_of(plan.request, 1);
+  CpuJob job = job_of(plan.request, 1);
   Aborted watch;
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -250,7 +250,7 @@ TEST_CASE("run_cpu: plans it cannot run are refused") {
   const Topology topology = machine(2);
   const Request request = all_reduce(2, 16, DataType::fp32, ReduceOp::sum);
   const Plan plan = by_inbox(topology, request);
-  Job job = job_of(request, 1);
+  CpuJob job = job_of(request, 1);
   Calm calm;
   ArenaSizes small = sizes_for(plan);
   small.inbox_bytes = 64;
@@ -271,7 +271,7 @@ TEST_CASE("run_reference: a plan that cannot end says where it stands") {
   Plan plan = by_inbox(topology, all_reduce(2, 16, DataType::fp32, ReduceOp::sum));
   for (Lane& lane : plan.lanes)
     std::erase_if(lane.ops, [](const Op& op) { return op.kind == OpKind::signal; });
-  Job job = job_of(plan.request, 1);
+  CpuJob job = job_of(plan.request, 1);
   CHECK(error_of([&] { run_reference(plan, job.in, job.out); }, ErrorCode::timeout)
             .find("rank 0 waits in lane sum op 0 for flag (owner 0, writer 0, index 0) >= 1") !=
         std::string::npos);

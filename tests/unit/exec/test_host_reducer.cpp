@@ -26,8 +26,8 @@ HostWords words_before() {
 }
 
 /// Two ranks' rings; rank 0's cores are real.
-struct Bench {
-  explicit Bench(double wait_s = 20) : reducer(words, 0, 2, stop_page, wait_s) {
+struct ReducerBench {
+  explicit ReducerBench(double wait_s = 20) : reducer(words, 0, 2, stop_page, wait_s) {
     for (auto& ring : rings) ring.resize(kChunkSlots * kFloats);
     job.ranks = 2;
     for (std::size_t rank = 0; rank < 2; ++rank)
@@ -64,7 +64,7 @@ struct Bench {
 }  // namespace
 
 TEST_CASE("cores reduce the chunks that are theirs, job after job, as they arrive") {
-  Bench bench;
+  ReducerBench bench;
   bench.fill(1);
   bench.reducer.begin(bench.job);
   bench.arrive(0, 1);
@@ -91,7 +91,7 @@ TEST_CASE("cores reduce the chunks that are theirs, job after job, as they arriv
 }
 
 TEST_CASE("a rank that owns no chunk keeps its word up to date") {
-  Bench bench;
+  ReducerBench bench;
   bench.cut(2, 1);
   bench.reducer.begin(bench.job);
   bench.arrive(0, 1);
@@ -101,7 +101,7 @@ TEST_CASE("a rank that owns no chunk keeps its word up to date") {
 
 TEST_CASE("cores wait no longer than kernels do") {
   for (const bool is_late : {false, true}) {
-    Bench bench(is_late ? 0.05 : 20);
+    ReducerBench bench(is_late ? 0.05 : 20);
     bench.fill(1);
     bench.reducer.begin(bench.job);
     if (!is_late) std::atomic_ref<std::uint32_t>(bench.stop_page.stop).store(cuda::kFaultAborted);
@@ -122,7 +122,7 @@ TEST_CASE("the end comes at once, while cores wait and when they have nothing to
   for (const bool is_waiting : {false, true}) {
     const auto began = std::chrono::steady_clock::now();
     {
-      Bench bench;
+      ReducerBench bench;
       if (is_waiting) bench.reducer.begin(bench.job);
       std::this_thread::sleep_for(10ms);
     }

@@ -25,7 +25,7 @@ bool allowed(DataType type, ReduceOp op) {
   return !(bitwise && is_float(type));
 }
 
-struct Case {
+struct ReduceCase {
   DataType type;
   ReduceOp op;
   int sources;
@@ -36,7 +36,7 @@ struct Case {
 };
 
 // Without a level: by the reference.
-Bytes run_case(const Case& one, std::uint64_t seed, std::optional<ReduceLevel> level) {
+Bytes run_case(const ReduceCase& one, std::uint64_t seed, std::optional<ReduceLevel> level) {
   std::mt19937_64 random(seed);
   const std::uint64_t bytes = one.count * bytes_of(one.type);
   std::vector<Bytes> memory;
@@ -65,7 +65,7 @@ Bytes run_case(const Case& one, std::uint64_t seed, std::optional<ReduceLevel> l
   return Bytes(dst, dst + bytes);
 }
 
-void check_case(const Case& one, std::uint64_t seed) {
+void check_case(const ReduceCase& one, std::uint64_t seed) {
   const Bytes wanted = run_case(one, seed, std::nullopt);
   for (const ReduceLevel level : reduce_levels()) {
     const bool same = wanted == run_case(one, seed, level);

@@ -12,8 +12,8 @@ using namespace plait_test;
 
 namespace {
 
-struct Sum {
-  Sum(DataType type, ReduceOp op, std::uint64_t count, unsigned seed) {
+struct TeamSum {
+  TeamSum(DataType type, ReduceOp op, std::uint64_t count, unsigned seed) {
     std::mt19937_64 random(seed);
     job.type = type;
     job.op = op;
@@ -47,7 +47,7 @@ TEST_CASE("a team reduces as one thread does") {
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::premul_sum})
         for (const std::uint64_t count : {0ull, 1ull, 1000ull, 65537ull, 100003ull}) {
           if (op == ReduceOp::premul_sum && type == DataType::int8) continue;
-          Sum sum(type, op, count, ++seed);
+          TeamSum sum(type, op, count, ++seed);
           team.reduce(sum.job);
           CAPTURE(helpers);
           CAPTURE(count);
@@ -63,7 +63,7 @@ TEST_CASE("a team that several threads ask serves one after the other") {
   for (unsigned asker = 0; asker < 3; ++asker)
     askers.emplace_back([&, asker] {
       for (unsigned i = 0; i < 10; ++i) {
-        Sum sum(DataType::fp32, ReduceOp::sum, 60000 + i, 10 * asker + i);
+        TeamSum sum(DataType::fp32, ReduceOp::sum, 60000 + i, 10 * asker + i);
         team.reduce(sum.job);
         wrong[asker] += sum.is_right() ? 0 : 1;
       }

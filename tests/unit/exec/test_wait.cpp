@@ -17,9 +17,9 @@ std::int64_t in_ms(std::int64_t ms) {
 }
 
 /// Throws when it is asked for the `after`-th time.
-class Alarm : public Watch {
+class WaitAlarm : public Watch {
  public:
-  explicit Alarm(int after) : after_(after) {}
+  explicit WaitAlarm(int after) : after_(after) {}
   void check(const std::string& waiting_for) override {
     if (++asked_ == after_) throw Error(ErrorCode::peer_lost, waiting_for);
   }
@@ -48,9 +48,9 @@ TEST_CASE("a lost peer and the deadline are noticed while yielding as while slee
   constexpr int kForEver = 2'000'000'000;  // hours of yields, were there no end by time
   for (const WaitPolicy policy : {WaitPolicy{0, kForEver}, WaitPolicy{0, 0}}) {
     CAPTURE(policy.yields);
-    Alarm third(3);
+    WaitAlarm third(3);
     CHECK(code_of(policy, 20'000, third) == ErrorCode::peer_lost);
-    Alarm never(0);
+    WaitAlarm never(0);
     CHECK(code_of(policy, 50, never) == ErrorCode::timeout);
     CHECK(never.asked() >= 1);
   }
@@ -58,7 +58,7 @@ TEST_CASE("a lost peer and the deadline are noticed while yielding as while slee
 
 TEST_CASE("what is ready is not waited for, and nobody is asked") {
   Doorbell bell{};
-  Alarm alarm(1);
+  WaitAlarm alarm(1);
   wait_until({4, 4}, {&bell, in_ms(-1), &alarm, [] { return ""; }}, [] { return true; });
   CHECK(alarm.asked() == 0);
 }

@@ -71,9 +71,9 @@ inline Topology socket_machine(int sockets, int per_socket) {
 
 /// All memory of a run; int32 plans only, sums only. Spaces of a rank in place share input and
 /// output as NCCL lays them out.
-class Run {
+class ClassicRun {
  public:
-  Run(const Plan& plan, bool in_place) : plan_(plan) {
+  ClassicRun(const Plan& plan, bool in_place) : plan_(plan) {
     const int n = plan.request.ranks;
     for (int rank = 0; rank < n; ++rank) {
       const std::uint64_t in = plait::input_bytes(plan.request, rank);
@@ -186,21 +186,21 @@ inline std::uint32_t expected_word(const Request& request, int rank, std::uint64
   const auto mine = static_cast<std::uint64_t>(rank) * count;
   switch (request.collective) {
     case Collective::all_gather:
-    case Collective::gather: return Run::input_word(block, within);
-    case Collective::broadcast: return Run::input_word(request.root, word);
-    case Collective::scatter: return Run::input_word(request.root, mine + word);
-    case Collective::all_to_all: return Run::input_word(block, mine + within);
+    case Collective::gather: return ClassicRun::input_word(block, within);
+    case Collective::broadcast: return ClassicRun::input_word(request.root, word);
+    case Collective::scatter: return ClassicRun::input_word(request.root, mine + word);
+    case Collective::all_to_all: return ClassicRun::input_word(block, mine + within);
     default: break;
   }
   const std::uint64_t at = request.collective == Collective::reduce_scatter ? mine + word : word;
   std::uint32_t sum = 0;
-  for (int from = 0; from < request.ranks; ++from) sum += Run::input_word(from, at);
+  for (int from = 0; from < request.ranks; ++from) sum += ClassicRun::input_word(from, at);
   return sum;
 }
 
 /// Words of all outputs that are not what they must be.
 inline std::uint64_t wrong_words(const Plan& plan, bool in_place, std::uint32_t seed) {
-  Run run(plan, in_place);
+  ClassicRun run(plan, in_place);
   run.go(seed);
   std::uint64_t wrong = 0;
   for (int rank = 0; rank < plan.request.ranks; ++rank)

@@ -82,7 +82,7 @@ class PlanBook {
   std::map<int, int> events_;                           // by rank: recorded so far
   std::set<std::pair<int, int>> counters_;              // by index
   std::map<std::pair<int, int>, std::uint32_t> grown_;  // by rank and counter
-  std::map<int, Counted> parts_;                        // by rank: what parts have counted
+  std::map<int, FlagCounts> parts_;                     // by rank: what parts have counted
   std::map<int, std::uint32_t> part_counts_;            // by index, of all parts
   std::map<int, int> parts_of_rank_;
 };
