@@ -20,15 +20,15 @@ using namespace plait;
 namespace {
 
 template <class Kind>
-Kind named(const std::string& word, const char* what, Kind last) {
+Kind named(const std::string& name, const char* what, Kind last) {
   std::string list;
   for (int number = 0; number <= static_cast<int>(last); ++number) {
     const auto kind = static_cast<Kind>(number);
-    if (word == name_of(kind)) return kind;
+    if (name == name_of(kind)) return kind;
     list += text(list.empty() ? "" : ", ", name_of(kind));
   }
   throw Error(ErrorCode::invalid_argument,
-              text("wanted a ", what, " (one of ", list, "), found \"", word, "\""));
+              text("wanted a ", what, " (one of ", list, "), found \"", name, "\""));
 }
 
 int in_range(int number, int count, const char* what) {

@@ -79,7 +79,7 @@ class Builder {
   void await(int lane, const Flag& flag, std::uint32_t value, std::uint32_t before = 0);
 
   /// The words [first, first + count) of (owner, writer), for who numbers and counts them itself.
-  int words(int owner, int writer, int count);
+  int flags(int owner, int writer, int count);
   /// A call between nodes, and one rank's part in it; regions of 0 bytes stand for none.
   int call(LibraryCall call);
   void join(int lane, int call, const Region& dst, const Region& src, bool finish = false);
@@ -109,8 +109,8 @@ class Builder {
   std::vector<NodeStep>* told_ = nullptr;
   std::map<std::string, int> path_of_name_;
   std::map<std::pair<int, std::string>, int> lane_of_name_;
-  std::map<std::pair<int, int>, Event> word_of_;      // (lane, owner) -> last event raised
-  std::map<std::pair<int, int>, int> words_of_pair_;  // (owner, writer) -> words in use
+  std::map<std::pair<int, int>, Event> last_event_;   // (lane, owner) -> last event raised
+  std::map<std::pair<int, int>, int> flags_of_pair_;  // (owner, writer) -> words in use
   std::map<std::pair<int, int>, Path> direct_;        // device pair -> direct path, found once
 };
 

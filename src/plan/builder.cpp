@@ -147,8 +147,8 @@ void Builder::reduce(int lane, const Region& dst, std::vector<Region> srcs, bool
 
 Event Builder::signal(int lane, int owner) {
   const int writer = plan_.lanes.at(static_cast<std::size_t>(lane)).rank;
-  Event& last = word_of_[{lane, owner}];
-  if (last.value == 0) last.flag = {owner, writer, words_of_pair_[{owner, writer}]++};
+  Event& last = last_event_[{lane, owner}];
+  if (last.value == 0) last.flag = {owner, writer, flags_of_pair_[{owner, writer}]++};
   ++last.value;
   Op& op = append(lane, OpKind::signal);
   op.flag = last.flag;
@@ -180,8 +180,8 @@ void Builder::await(int lane, const Flag& flag, std::uint32_t value, std::uint32
   op.before = before;
 }
 
-int Builder::words(int owner, int writer, int count) {
-  int& used = words_of_pair_[{owner, writer}];
+int Builder::flags(int owner, int writer, int count) {
+  int& used = flags_of_pair_[{owner, writer}];
   used += count;
   return used - count;
 }

@@ -10,7 +10,7 @@
 namespace plait {
 namespace {
 
-constexpr int kOwnWords = 1 << 16;  // more than a plan has
+constexpr int kOwnFlags = 1 << 16;  // more than a plan has
 constexpr int kJoins = 1 << 28;     // words of the joints between calls: past all of those
 
 bool is_flagged(const Op& op) { return op.kind == OpKind::signal || op.kind == OpKind::wait; }
@@ -121,7 +121,7 @@ class RowWriter {
   Op moved(Op op, const Plan& plan) const {
     if (is_flagged(op)) {
       // Nothing that one call of a plan by lanes raises is waited for in another one.
-      if (plan.counts.empty()) op.flag.index += kOwnWords * (calls_ + 1);
+      if (plan.counts.empty()) op.flag.index += kOwnFlags * (calls_ + 1);
       counted_.move(op);
       return op;
     }
@@ -153,9 +153,9 @@ class RowWriter {
 
 std::uint32_t FlagCounts::base_of(const Flag& flag) const {
   const auto by_index = of_index_.find(flag.index);
-  const auto by_word = of_word_.find(flag);
+  const auto by_word = of_flag_.find(flag);
   return (by_index == of_index_.end() ? 0 : by_index->second) +
-         (by_word == of_word_.end() ? 0 : by_word->second);
+         (by_word == of_flag_.end() ? 0 : by_word->second);
 }
 
 void FlagCounts::move(Op& op) const {
@@ -178,7 +178,7 @@ void FlagCounts::add(const Plan& plan) {
       std::uint32_t& value = highest[op.flag];
       value = std::max(value, op.value);
     }
-  for (const auto& [flag, value] : highest) of_word_[flag] += value;
+  for (const auto& [flag, value] : highest) of_flag_[flag] += value;
 }
 
 Plan in_a_row(const std::vector<const Plan*>& calls) {

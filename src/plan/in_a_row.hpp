@@ -26,7 +26,7 @@ class FlagCounts {
  private:
   std::uint32_t base_of(const Flag& flag) const;
   std::map<int, std::uint32_t> of_index_;  // Plan::counts
-  std::map<Flag, std::uint32_t> of_word_;  // the others
+  std::map<Flag, std::uint32_t> of_flag_;  // the others
 };
 
 /// All calls as one plan: lane "2:push" is "push" of the second call. Inputs and outputs of

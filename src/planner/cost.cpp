@@ -104,9 +104,9 @@ class Estimate {
     for (; next < lane.ops.size(); ++next) {
       const Op& op = lane.ops[next];
       if (op.kind == OpKind::wait) {
-        const FlagTimes& word = raised(op.flag);
-        if (word.count < op.value) break;
-        now = std::max(now, times_[word.first + op.value - 1]);
+        const FlagTimes& flag = raised(op.flag);
+        if (flag.count < op.value) break;
+        now = std::max(now, times_[flag.first + op.value - 1]);
         continue;
       }
       if (op.kind == OpKind::join && !join(lane_index, op)) break;
@@ -114,8 +114,8 @@ class Estimate {
       now += ns;
       if (op.kind != OpKind::signal || !on_cpu_) rank_ns_[index(lane.rank)] += ns;
       if (op.kind == OpKind::signal) {
-        FlagTimes& word = raised(op.flag);
-        times_[word.first + word.count++] = now;
+        FlagTimes& flag = raised(op.flag);
+        times_[flag.first + flag.count++] = now;
       }
     }
     return next != before;
@@ -148,9 +148,9 @@ class Estimate {
     for (const Lane& lane : plan_.lanes)
       for (const Op& op : lane.ops)
         if (op.kind == OpKind::signal) ++raised(op.flag).count;
-    for (FlagTimes& word : raised_) {
-      word.first = std::exchange(signals, signals + word.count);
-      word.count = 0;
+    for (FlagTimes& flag : raised_) {
+      flag.first = std::exchange(signals, signals + flag.count);
+      flag.count = 0;
     }
     times_.resize(signals);
   }

@@ -170,8 +170,8 @@ NodeCalls::PlanShape::PlanShape(Plan made)
       if (!is_on_word(op)) continue;
       int& number = numbers[place_of(op.flag)];
       if (number < 0) {
-        number = static_cast<int>(words.size());
-        words.push_back(op.flag);
+        number = static_cast<int>(flags.size());
+        flags.push_back(op.flag);
         tops.push_back(0);
       }
       if (op.kind == OpKind::signal) tops[at(number)] = std::max(tops[at(number)], op.value);
@@ -190,9 +190,9 @@ NodeCalls::Inner NodeCalls::numbered(const PlanShape& shape, const std::vector<P
   for (const Lane& lane : shape.plan.lanes)
     inner.lanes.push_back(
         builder_.lane(parts[at(lane.rank)].rank, LaneKind::kernel, "node." + lane.name));
-  for (const Flag& word : shape.words) {
-    const int owner = parts[at(word.owner)].rank, writer = parts[at(word.writer)].rank;
-    inner.words.push_back({owner, writer, builder_.words(owner, writer, 1)});
+  for (const Flag& flag : shape.flags) {
+    const int owner = parts[at(flag.owner)].rank, writer = parts[at(flag.writer)].rank;
+    inner.flags.push_back({owner, writer, builder_.flags(owner, writer, 1)});
   }
   return inner;
 }
@@ -277,9 +277,9 @@ void NodeCalls::write_inside(const Step& step) {
 Op NodeCalls::laid(const Op& op, const Inner& inner, const Step& step) const {
   Op made = op;
   if (is_on_word(op)) {
-    const std::size_t word = at(inner.shape->numbers[inner.shape->place_of(op.flag)]);
-    made.flag = inner.words[word];
-    made.value += inner.uses * inner.shape->tops[word];
+    const std::size_t flag = at(inner.shape->numbers[inner.shape->place_of(op.flag)]);
+    made.flag = inner.flags[flag];
+    made.value += inner.uses * inner.shape->tops[flag];
     return made;
   }
   if (op.path != kLocalPath) made.path = inner.paths[at(op.path)];

@@ -45,7 +45,7 @@ class NodeCalls {
   struct PlanShape {
     explicit PlanShape(Plan made);
     Plan plan;
-    std::vector<Flag> words;
+    std::vector<Flag> flags;
     std::vector<std::uint32_t> tops;  // by word: what one use adds to it
     std::vector<int> numbers;         // of words, by place_of()
     int words_per_pair = 0;
@@ -56,7 +56,7 @@ class NodeCalls {
   struct Inner {
     const PlanShape* shape = nullptr;
     std::vector<int> lanes, paths;
-    std::vector<Flag> words;
+    std::vector<Flag> flags;
     std::uint32_t uses = 0;
   };
   Inner& inner_for(const Step& step);

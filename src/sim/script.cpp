@@ -74,9 +74,9 @@ class Compiler {
     if (wanted.index < 0 || wanted.index >= kMostWords)
       refuse(
           text("wanted at most ", kMostWords, " flags of two ranks, found index ", wanted.index));
-    std::vector<int>& words = flags_[at(wanted.owner * ranks + wanted.writer)];
-    if (words.size() <= at(wanted.index)) words.resize(at(wanted.index) + 1, -1);
-    int& number = words[at(wanted.index)];
+    std::vector<int>& flags = flags_[at(wanted.owner * ranks + wanted.writer)];
+    if (flags.size() <= at(wanted.index)) flags.resize(at(wanted.index) + 1, -1);
+    int& number = flags[at(wanted.index)];
     if (number < 0) number = script_.flag_count++;
     return number;
   }

@@ -11,14 +11,14 @@
 namespace plait {
 namespace {
 
-constexpr int kMostWords = 1 << 16;  // of one owner and writer
+constexpr int kMostFlags = 1 << 16;  // of one owner and writer
 
-struct Raised {
+struct LastRaise {
   Site last;
   std::uint32_t value = 0;
 };
 
-std::string word(const Flag& flag) {
+std::string flag_name(const Flag& flag) {
   return text("flag ", flag.index, " of rank ", flag.owner, " by rank ", flag.writer);
 }
 
@@ -26,34 +26,34 @@ std::string flag_fault(const Plan& plan, const Lane& lane, const Op& op) {
   const int ranks = plan.request.ranks;
   const Flag& flag = op.flag;
   if (flag.owner < 0 || flag.owner >= ranks || flag.writer < 0 || flag.writer >= ranks ||
-      flag.index < 0 || flag.index >= kMostWords)
-    return text("wanted ranks in 0..", ranks - 1, " and an index below ", kMostWords, ", found ",
-                word(flag));
+      flag.index < 0 || flag.index >= kMostFlags)
+    return text("wanted ranks in 0..", ranks - 1, " and an index below ", kMostFlags, ", found ",
+                flag_name(flag));
   const bool may_look_back = op.kind == OpKind::wait && !plan.counts.empty();
   if (op.value == 0 && !may_look_back)
-    return text("wanted a value of at least 1, found 0 for ", word(flag));
+    return text("wanted a value of at least 1, found 0 for ", flag_name(flag));
   if (op.before != 0 && (op.value != 0 || !may_look_back))
     return text(
         "wanted only a wait for 0 in an engine's plan to look back at earlier calls, found ",
-        op.before, " before ", op.value, " of ", word(flag));
+        op.before, " before ", op.value, " of ", flag_name(flag));
   if (op.kind == OpKind::signal && flag.writer != lane.rank)
-    return text("wanted a word that rank ", lane.rank, " may raise, found ", word(flag));
+    return text("wanted a flag that rank ", lane.rank, " may raise, found ", flag_name(flag));
   if (op.kind == OpKind::wait && flag.owner != lane.rank)
-    return text("wanted a word in the memory of rank ", lane.rank, ", found ", word(flag));
+    return text("wanted a flag in the memory of rank ", lane.rank, ", found ", flag_name(flag));
   return "";
 }
 
 std::string signal_fault(const Plan& plan, Site site_of, const Op& op,
-                         std::map<Flag, Raised>& words) {
-  Raised& raised = words[op.flag];
-  const Raised before = raised;
-  raised = {site_of, op.value};
+                         std::map<Flag, LastRaise>& raised) {
+  LastRaise& last = raised[op.flag];
+  const LastRaise before = last;
+  last = {site_of, op.value};
   if (before.value != 0 && before.last.lane != site_of.lane)
-    return text("wanted one lane to raise ", word(op.flag), ", found that ",
+    return text("wanted one lane to raise ", flag_name(op.flag), ", found that ",
                 site(plan, before.last.lane, before.last.op), " raises it too");
   if (op.value != before.value + 1)
-    return text("wanted ", word(op.flag), " to go from ", before.value, " to ", before.value + 1,
-                ", found ", op.value);
+    return text("wanted ", flag_name(op.flag), " to go from ", before.value, " to ",
+                before.value + 1, ", found ", op.value);
   return "";
 }
 
@@ -61,20 +61,20 @@ std::string signal_fault(const Plan& plan, Site site_of, const Op& op,
 
 // Whether raises come in the order of their values is seen when the plan is run.
 void check_raises(const Plan& plan, Findings& findings) {
-  std::set<std::pair<Flag, std::uint32_t>> raised;
+  std::set<std::pair<Flag, std::uint32_t>> seen;
   for (std::size_t i = 0; i < plan.lanes.size(); ++i)
     for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k) {
       const Op& op = plan.lanes[i].ops[k];
-      if (op.kind == OpKind::signal && !raised.insert({op.flag, op.value}).second)
-        findings.of_op(
-            Rule::flag, static_cast<int>(i), static_cast<int>(k),
-            text("wanted ", word(op.flag), " to grow, found it raised to ", op.value, " twice"));
+      if (op.kind == OpKind::signal && !seen.insert({op.flag, op.value}).second)
+        findings.of_op(Rule::flag, static_cast<int>(i), static_cast<int>(k),
+                       text("wanted ", flag_name(op.flag), " to grow, found it raised to ",
+                            op.value, " twice"));
     }
 }
 
 void check_flags(const Plan& plan, Findings& findings) {
   if (!plan.counts.empty()) check_raises(plan, findings);
-  std::map<Flag, Raised> words;
+  std::map<Flag, LastRaise> raised;
   for (std::size_t i = 0; i < plan.lanes.size(); ++i)
     for (std::size_t k = 0; k < plan.lanes[i].ops.size(); ++k) {
       const Op& op = plan.lanes[i].ops[k];
@@ -82,7 +82,7 @@ void check_flags(const Plan& plan, Findings& findings) {
       const Site here{static_cast<int>(i), static_cast<int>(k)};
       std::string fault = flag_fault(plan, plan.lanes[i], op);
       if (fault.empty() && op.kind == OpKind::signal && plan.counts.empty())
-        fault = signal_fault(plan, here, op, words);
+        fault = signal_fault(plan, here, op, raised);
       if (!fault.empty()) findings.of_op(Rule::flag, here.lane, here.op, fault);
     }
 }

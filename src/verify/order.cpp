@@ -22,7 +22,7 @@ std::uint64_t bit(int rank) { return 1ULL << static_cast<unsigned>(rank); }
 
 }  // namespace
 
-struct OpOrder::Word {
+struct OpOrder::FlagHistory {
   struct Raise {
     std::uint32_t value;
     Site site;
@@ -39,23 +39,23 @@ struct OpOrder::Word {
   }
 };
 
-struct OpOrder::Run {
-  std::map<Flag, Word> words;
-  std::vector<std::vector<Word*>> word_of;  // by lane, op
-  std::vector<std::size_t> next;            // by lane: the op to run
-  std::vector<std::uint32_t> row;           // by lane: its clock
-  std::vector<std::vector<int>> come;       // by call: the lanes that are at their join
+struct OpOrder::PlanRun {
+  std::map<Flag, FlagHistory> histories;
+  std::vector<std::vector<FlagHistory*>> history_of;  // by lane, op
+  std::vector<std::size_t> next;                      // by lane: the op to run
+  std::vector<std::uint32_t> row;                     // by lane: its clock
+  std::vector<std::vector<int>> come;                 // by call: the lanes that are at their join
   std::deque<int> ready;
 };
 
 OpOrder::OpOrder(const Plan& plan, Findings& findings) : plan_(plan) {
   const std::size_t lanes = plan.lanes.size();
-  Run state;
+  PlanRun state;
   state.next.assign(lanes, 0);
   state.row.assign(lanes, 0);
   state.come.resize(plan.calls.size());
   for (const LibraryCall& call : plan.calls) members_.emplace_back(call.ranks.size());
-  state.word_of.resize(lanes);
+  state.history_of.resize(lanes);
   row_of_.resize(lanes);
   rows_.assign(lanes, 0);
   ranks_of_row_.assign(1, 0);
@@ -65,14 +65,14 @@ OpOrder::OpOrder(const Plan& plan, Findings& findings) : plan_(plan) {
       const Op& op = plan.lanes[i].ops[k];
       const bool flags = op.kind == OpKind::signal || op.kind == OpKind::wait;
       if (op.kind == OpKind::join) note_member(op.call, {static_cast<int>(i), static_cast<int>(k)});
-      Word* word = flags ? &state.words[op.flag] : nullptr;
+      FlagHistory* history = flags ? &state.histories[op.flag] : nullptr;
       if (op.kind == OpKind::signal)
-        word->raises.push_back({op.value, {static_cast<int>(i), static_cast<int>(k)}});
-      state.word_of[i].push_back(word);
+        history->raises.push_back({op.value, {static_cast<int>(i), static_cast<int>(k)}});
+      state.history_of[i].push_back(history);
     }
   }
-  for (auto& [flag, word] : state.words)
-    std::stable_sort(word.raises.begin(), word.raises.end(),
+  for (auto& [flag, history] : state.histories)
+    std::stable_sort(history.raises.begin(), history.raises.end(),
                      [](const auto& a, const auto& b) { return a.value < b.value; });
   while (!state.ready.empty()) {
     const int next = state.ready.front();
@@ -84,15 +84,15 @@ OpOrder::OpOrder(const Plan& plan, Findings& findings) : plan_(plan) {
   close(state);
 }
 
-void OpOrder::run(Run& state, int lane_index) {
+void OpOrder::run(PlanRun& state, int lane_index) {
   const auto i = static_cast<std::size_t>(lane_index);
   const std::vector<Op>& ops = plan_.lanes[i].ops;
   for (std::size_t& at = state.next[i]; at < ops.size(); ++at) {
-    Word* word = state.word_of[i][at];
+    FlagHistory* history = state.history_of[i][at];
     if (ops[at].kind == OpKind::wait && ops[at].value != 0) {  // 0: earlier calls have seen to it
-      const Word::Raise* const raise = word->raise_to(ops[at].value);
+      const FlagHistory::Raise* const raise = history->raise_to(ops[at].value);
       if (raise == nullptr || !is_done(raise->site)) {
-        word->waiters.push_back(lane_index);
+        history->waiters.push_back(lane_index);
         return;
       }
       state.row[i] = joined(state.row[i], raise->site, true);
@@ -104,8 +104,8 @@ void OpOrder::run(Run& state, int lane_index) {
     row_of_[i].push_back(state.row[i]);
     sequence_.push_back({lane_index, static_cast<int>(at)});
     if (ops[at].kind != OpKind::signal) continue;
-    for (const int waiter : word->waiters) state.ready.push_back(waiter);
-    word->waiters.clear();
+    for (const int waiter : history->waiters) state.ready.push_back(waiter);
+    history->waiters.clear();
   }
 }
 
@@ -116,7 +116,7 @@ void OpOrder::note_member(int call, Site site) {
 
 // A call may keep each member until the last has come; so all go on then, and a member surely knows
 // of those only whose bytes it gets. True where this lane was the last.
-bool OpOrder::arrive(Run& state, int lane_index, int call) {
+bool OpOrder::arrive(PlanRun& state, int lane_index, int call) {
   std::vector<int>& come = state.come[static_cast<std::size_t>(call)];
   const std::vector<Site>& members = members_[static_cast<std::size_t>(call)];
   if (std::find(come.begin(), come.end(), lane_index) == come.end()) come.push_back(lane_index);
@@ -164,7 +164,7 @@ std::uint32_t OpOrder::joined(std::uint32_t row_index, Site signal, bool is_done
   return static_cast<std::uint32_t>(made / lanes);
 }
 
-void OpOrder::report_stuck(const Run& state, Findings& findings) const {
+void OpOrder::report_stuck(const PlanRun& state, Findings& findings) const {
   for (std::size_t i = 0; i < plan_.lanes.size(); ++i) {
     const std::size_t at = state.next[i];
     if (at == plan_.lanes[i].ops.size()) continue;
@@ -178,16 +178,17 @@ void OpOrder::report_stuck(const Run& state, Findings& findings) const {
                               rank(one), " blocked on lane ", lane(one.lane).name));
       continue;
     }
-    const Word& word = *state.word_of[i][at];
+    const FlagHistory& history = *state.history_of[i][at];
     const std::string wanted =
         text("wanted flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ", op.flag.writer,
              " to reach ", op.value, ", found ");
     std::string found;
-    if (word.raise_to(op.value) == nullptr) {
-      found = text("that it is raised to ", word.raises.empty() ? 0 : word.raises.back().value,
-                   " at most: a signal is missing");
+    if (history.raise_to(op.value) == nullptr) {
+      found =
+          text("that it is raised to ", history.raises.empty() ? 0 : history.raises.back().value,
+               " at most: a signal is missing");
     } else {
-      const Site raiser = word.raise_to(op.value)->site;
+      const Site raiser = history.raise_to(op.value)->site;
       const auto stuck = static_cast<int>(state.next[static_cast<std::size_t>(raiser.lane)]);
       found = text("that ", site(plan_, raiser.lane, raiser.op), " raises it, which ",
                    raiser.lane == static_cast<int>(i)
@@ -199,22 +200,22 @@ void OpOrder::report_stuck(const Run& state, Findings& findings) const {
 }
 
 // Lanes that raise a word in turn do so in the order of its values.
-void OpOrder::report_turns(const Run& state, Findings& findings) const {
-  for (const auto& [flag, word] : state.words)
-    for (std::size_t i = 1; i < word.raises.size(); ++i) {
-      const Site first = word.raises[i - 1].site, next = word.raises[i].site;
+void OpOrder::report_turns(const PlanRun& state, Findings& findings) const {
+  for (const auto& [flag, history] : state.histories)
+    for (std::size_t i = 1; i < history.raises.size(); ++i) {
+      const Site first = history.raises[i - 1].site, next = history.raises[i].site;
       if (!is_done(first) || !is_done(next) || before(first, next)) continue;
       findings.of_op(
           Rule::flag, next.lane, next.op,
           text("wanted flag ", flag.index, " of rank ", flag.owner, " by rank ", flag.writer,
-               " to be raised to ", word.raises[i - 1].value, " before ", word.raises[i].value,
-               ", found no order between ", site(plan_, first.lane, first.op), " and ",
-               site(plan_, next.lane, next.op)));
+               " to be raised to ", history.raises[i - 1].value, " before ",
+               history.raises[i].value, ", found no order between ",
+               site(plan_, first.lane, first.op), " and ", site(plan_, next.lane, next.op)));
     }
 }
 
 // What is known when each rank ends: the join of the last clocks of its lanes.
-void OpOrder::close(const Run& state) {
+void OpOrder::close(const PlanRun& state) {
   const std::size_t lanes = plan_.lanes.size();
   ends_.assign(static_cast<std::size_t>(plan_.request.ranks), std::vector<std::uint32_t>(lanes, 0));
   ranks_at_end_.assign(ends_.size(), 0);

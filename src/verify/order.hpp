@@ -44,8 +44,8 @@ class OpOrder {
   bool begins_before_end(int one, int other) const;
 
  private:
-  struct Word;
-  struct Run;
+  struct FlagHistory;
+  struct PlanRun;
   const Lane& lane(int index) const { return plan_.lanes[static_cast<std::size_t>(index)]; }
   const std::uint32_t* row(Site site) const {
     return &rows_[row_of_[static_cast<std::size_t>(site.lane)][static_cast<std::size_t>(site.op)] *
@@ -55,12 +55,12 @@ class OpOrder {
   bool is_done(Site site) const {
     return row_of_[static_cast<std::size_t>(site.lane)].size() > static_cast<std::size_t>(site.op);
   }
-  void run(Run& run, int lane);
+  void run(PlanRun& run, int lane);
   void note_member(int call, Site site);
-  bool arrive(Run& run, int lane, int call);
-  void report_stuck(const Run& run, Findings& findings) const;
-  void report_turns(const Run& run, Findings& findings) const;
-  void close(const Run& run);
+  bool arrive(PlanRun& run, int lane, int call);
+  void report_stuck(const PlanRun& run, Findings& findings) const;
+  void report_turns(const PlanRun& run, Findings& findings) const;
+  void close(const PlanRun& run);
 
   const Plan& plan_;
   std::vector<Site> sequence_;

@@ -124,10 +124,10 @@ TEST_CASE("flag: words raised by the wrong lane, rank or value") {
   expect(plan, "flag", 2, "to go from 0 to 1, found 7");
   plan = three();
   op(plan, 0, OpKind::signal).flag.writer = 1;
-  expect(plan, "flag", 2, "wanted a word that rank 0 may raise");  // and 1 -> 2 comes first
+  expect(plan, "flag", 2, "wanted a flag that rank 0 may raise");  // and 1 -> 2 comes first
   plan = three();
   op(plan, 0, OpKind::wait).flag.owner = 2;
-  expect(plan, "flag", 1, "wanted a word in the memory of rank 0");
+  expect(plan, "flag", 1, "wanted a flag in the memory of rank 0");
   plan = three();
   op(plan, 0, OpKind::wait).value = 0;
   expect(plan, "flag", 1, "wanted a value of at least 1");
