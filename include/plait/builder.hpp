@@ -95,8 +95,8 @@ class Builder {
   void adopt(Plan plan);
 
   /// Where set, a plan of several nodes is told there, and not laid out as lanes.
-  void tell(std::vector<NodeStep>* told) { told_ = told; }
-  std::vector<NodeStep>* told() const { return told_; }
+  void collect_steps(std::vector<NodeStep>* steps) { steps_ = steps; }
+  std::vector<NodeStep>* collected_steps() const { return steps_; }
 
   /// The finished plan; the builder is empty afterwards. Lanes without ops are dropped.
   Plan build();
@@ -106,7 +106,7 @@ class Builder {
 
   const Topology& topology_;
   Plan plan_;
-  std::vector<NodeStep>* told_ = nullptr;
+  std::vector<NodeStep>* steps_ = nullptr;
   std::map<std::string, int> path_of_name_;
   std::map<std::pair<int, std::string>, int> lane_of_name_;
   std::map<std::pair<int, int>, Event> last_event_;   // (lane, owner) -> last event raised

@@ -221,9 +221,9 @@ LibraryPrices prices_of(const Plan& plan, const Topology& topology,
   prices.reserve(plan.calls.size());
   const LinkIndex index(topology);
   LinkLoads loads(topology);
-  std::map<LibraryCall, std::shared_ptr<const LibraryPrice>> known;  // as pieces of one size
+  std::map<LibraryCall, std::shared_ptr<const LibraryPrice>> cache;  // as pieces of one size
   for (const LibraryCall& call : plan.calls) {
-    std::shared_ptr<const LibraryPrice>& price = known[call];
+    std::shared_ptr<const LibraryPrice>& price = cache[call];
     if (!price)
       price = std::make_shared<LibraryPrice>(
           Pricer(plan, call, topology, index, loads, devices).price());

@@ -28,9 +28,9 @@ class Shooter {
   }
   void push(const Region& dst, const Region& src) {
     b_.copy(lane(src.rank), dst, src);
-    tell(src.rank, dst.rank);
+    signal(src.rank, dst.rank);
   }
-  void tell(int from, int owner, std::size_t piece = 0) {
+  void signal(int from, int owner, std::size_t piece = 0) {
     arrived_[{owner, from, piece}] = b_.signal(lane(from), owner);
   }
   void await(int owner, int from, std::size_t piece = 0) {
@@ -79,7 +79,7 @@ void write_one_shot(Builder& builder, const Shot& shot, Range part) {
         if (with_data)
           shooter.push(shooter.slot(owner, rank, block.bytes), builder.input(rank, block));
         else
-          shooter.tell(rank, owner);
+          shooter.signal(rank, owner);
       }
   for (int rank = 0; rank < n; ++rank) {
     if (shapes[index(rank)].own_bytes != 0)
@@ -121,7 +121,7 @@ class Chain {
   /// Who hears of a rank by no data hears of it by a word.
   void write_one() {
     for_all_pairs([&](int from, int to) {
-      if (greets(shape_, n_, from, to)) shooter_.tell(from, to);
+      if (greets(shape_, n_, from, to)) shooter_.signal(from, to);
     });
     for (int rank = 0; rank < n_; ++rank) pass(at_place(rank), 0);
     if (returns(shape_)) take_returned(0);
@@ -134,7 +134,7 @@ class Chain {
   /// leaves the call before all have: the next one may use every slot but that of the last piece.
   void write_all() {
     for (int rank = 0; rank < n_; ++rank)
-      if (receiver_of(shape_, n_, rank) >= 0) tell_room(rank, 1);
+      if (receiver_of(shape_, n_, rank) >= 0) signal_room(rank, 1);
     for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
       for (int place = 0; place < n_; ++place) {
         const int rank = at_place(place);
@@ -143,9 +143,9 @@ class Chain {
         pass(rank, piece);
         if (!awaits_return(rank)) after(rank, piece);
       }
-      if (returns(shape_) && piece > 0) take_and_tell(piece - 1);
+      if (returns(shape_) && piece > 0) take_and_signal(piece - 1);
     }
-    if (returns(shape_)) take_and_tell(pieces_.size() - 1);
+    if (returns(shape_)) take_and_signal(pieces_.size() - 1);
     for_all_pairs([&](int rank, int from) {
       b_.wait(shooter_.lane(rank), nearly_done_[index(from)][index(rank)]);
     });
@@ -164,7 +164,7 @@ class Chain {
     return {Space::inbox, owner, shot.slots_at, part.bytes};
   }
   /// Whoever takes what `sender` sends says that there is room for a piece.
-  void tell_room(int sender, std::size_t piece) {
+  void signal_room(int sender, std::size_t piece) {
     if (piece >= pieces_.size()) return;
     const int reader = receiver_of(shape_, n_, sender);
     room_[index(sender)][piece] = b_.signal(shooter_.lane(reader), sender);
@@ -172,14 +172,14 @@ class Chain {
   /// A rank is through with a piece.
   void after(int rank, std::size_t piece) {
     for (int sender = 0; sender < n_; ++sender)
-      if (receiver_of(shape_, n_, sender) == rank) tell_room(sender, piece + 2);
+      if (receiver_of(shape_, n_, sender) == rank) signal_room(sender, piece + 2);
     if (piece + 2 != pieces_.size()) return;
     for (int step = 1; step < n_; ++step) {
       const int to = shooter_.peer(rank, step);
       nearly_done_[index(rank)][index(to)] = b_.signal(shooter_.lane(rank), to);
     }
   }
-  void take_and_tell(std::size_t piece) {
+  void take_and_signal(std::size_t piece) {
     take_returned(piece);
     after(shape_.root, piece);
   }
@@ -208,7 +208,7 @@ class Chain {
       b_.copy(shooter_.lane(rank), slot(to, piece), out);
     else
       put(slot(to, piece));
-    shooter_.tell(rank, to, piece);
+    shooter_.signal(rank, to, piece);
   }
 
   Builder& b_;
@@ -304,7 +304,7 @@ void write_long_two_shot(Builder& builder, const Shot& shot,
     for (int step = 1; step < n; ++step)
       builder.wait(shooter.lane(rank), free.at({rank, shooter.peer(rank, step), s}));
   };
-  const auto tell_room = [&](int rank, int s) {
+  const auto signal_room = [&](int rank, int s) {
     for (int step = 1; step < n; ++step) {
       const int to = shooter.peer(rank, step);
       free[{to, rank, s}] = builder.signal(shooter.lane(rank), to);
@@ -323,7 +323,7 @@ void write_long_two_shot(Builder& builder, const Shot& shot,
     }
     for (int rank = 0; rank < n && s >= 0; ++rank) {
       for (int step = 1; step < n; ++step) made[index(s)].take_result(rank, step);
-      if (s + steps.places < count) tell_room(rank, s);
+      if (s + steps.places < count) signal_room(rank, s);
     }
   }
 }
@@ -340,7 +340,7 @@ void write_results_at_root(Builder& builder, const Shot& shot, const std::vector
     const int owner = shooter.peer(root, step);
     const Range& shard = shards[index(owner)];
     if (shard.bytes == 0) continue;
-    shooter.tell(owner, root);
+    shooter.signal(owner, root);
     shooter.await(root, owner);
     builder.copy(shooter.lane(root), builder.output(root, shard),
                  shooter.slot(root, owner, shard.bytes, true));

@@ -83,7 +83,7 @@ class BruckRounds {
   std::vector<Region> receive(int to, int from, int blocks) {
     const Message message =
         courier_.receive(to, from, static_cast<std::uint64_t>(blocks) * chunk_.bytes);
-    kept_.push_back(message);
+    unreleased_.push_back(message);
     std::vector<Region> regions;
     for (int i = 0; i < blocks; ++i)
       regions.push_back(
@@ -96,7 +96,7 @@ class BruckRounds {
   }
 
   void release() {
-    for (const Message& message : kept_) courier_.release(message);
+    for (const Message& message : unreleased_) courier_.release(message);
   }
 
   Builder& builder_;
@@ -104,7 +104,7 @@ class BruckRounds {
   Range chunk_;
   int n_;
   std::vector<std::vector<Region>> held_;
-  std::vector<Message> kept_;
+  std::vector<Message> unreleased_;
 };
 
 int default_chunks(const Request& request) { return message_bytes(request) <= 1ULL << 20 ? 1 : 2; }

@@ -95,14 +95,14 @@ void Courier::send(int from, int to, const std::vector<Region>& srcs, Route rout
     throw Error(ErrorCode::invalid_argument,
                 text("courier: wanted all messages from rank ", from, " to rank ", to,
                      " in stage '", channel.stage, "', found one in stage '", stage_, "'"));
-  std::uint64_t& known = knowledge(from, stage_);
-  if (channel.sent.empty() && channel.direct() && (known & bit(to)) == 0) {
+  std::uint64_t& begun = knowledge(from, stage_);
+  if (channel.sent.empty() && channel.direct() && (begun & bit(to)) == 0) {
     channel.needs_opening = true;
-    known |= bit(to);
+    begun |= bit(to);
   }
   const Message message{slot_for(channel, bytes), index, static_cast<int>(channel.sent.size())};
   channel.sent.push_back(message);
-  channel.knowledge.push_back(known);
+  channel.knowledge.push_back(begun);
   steps_.push_back({StepKind::send, stage_, from, message, {}, srcs, false, {}});
 }
 

@@ -126,17 +126,17 @@ class ExchangeWriter {
   }
 
   // One signal for every rank that waits for something of this piece of the owner's.
-  std::map<int, Event> tell(int lane, const std::vector<int>& ranks) {
-    std::map<int, Event> told;
+  std::map<int, Event> signal_each(int lane, const std::vector<int>& ranks) {
+    std::map<int, Event> events;
     for (const int rank : ranks)
-      if (!told.contains(rank)) told[rank] = b_.signal(lane, rank);
-    return told;
+      if (!events.contains(rank)) events[rank] = b_.signal(lane, rank);
+    return events;
   }
 
   void write_reduction();
   void push_contributions(Mover& mover, int piece, std::vector<std::vector<Event>>& arrived);
   void reduce_piece(int owner, int piece, const std::vector<Event>& arrived);
-  void tell_reduced(Mover& contributions, Mover& results, int owner, int piece);
+  void signal_reduced(Mover& contributions, Mover& results, int owner, int piece);
   void pull_results(Mover& mover, int piece);
   void end_results();
   void write_broadcast();
@@ -196,7 +196,7 @@ void ExchangeWriter::reduce_piece(int owner, int piece, const std::vector<Event>
   }
 }
 
-void ExchangeWriter::tell_reduced(Mover& contributions, Mover& results, int owner, int piece) {
+void ExchangeWriter::signal_reduced(Mover& contributions, Mover& results, int owner, int piece) {
   Shard& shard = shards_[index(owner)];
   const int slot = piece % x_.slots;
   const bool is_refilled = piece + x_.slots < static_cast<int>(shard.pieces.size()) &&
@@ -205,13 +205,13 @@ void ExchangeWriter::tell_reduced(Mover& contributions, Mover& results, int owne
   for (const int rank : shard.readers) ranks.push_back(results.reader(owner, rank));
   for (int step = 1; step < n_ && is_refilled; ++step)
     ranks.push_back(contributions.filler((owner - step + n_) % n_, owner));
-  ready_[index(owner)] = tell(home(owner), ranks);
+  ready_[index(owner)] = signal_each(home(owner), ranks);
   for (int rank = 0; rank < n_ && is_refilled; ++rank)
     if (rank != owner)
       consumed_[{rank, owner, slot}] = ready_[index(owner)].at(contributions.filler(rank, owner));
   const Range range = shard.pieces[index(piece)];
-  const bool is_kept = c_ != Collective::reduce || owner == b_.request().root;
-  if (!shard.result.empty() && is_kept)
+  const bool is_wanted = c_ != Collective::reduce || owner == b_.request().root;
+  if (!shard.result.empty() && is_wanted)
     b_.copy(home(owner), b_.output(owner, range),
             slice(shard.result[index(slot)], {0, range.bytes}));
 }
@@ -255,7 +255,7 @@ void ExchangeWriter::write_reduction() {
     for (int owner = 0; owner < n_; ++owner) {
       if (shards_[index(owner)].pieces[index(piece)].bytes == 0) continue;
       reduce_piece(owner, piece, arrived[index(owner)]);
-      tell_reduced(contributions, results, owner, piece);
+      signal_reduced(contributions, results, owner, piece);
     }
     pull_results(results, piece);
   }
@@ -285,7 +285,7 @@ void ExchangeWriter::own_piece(Mover& results, int owner, int piece, const Event
   }
   std::vector<int> ranks;
   for (const int rank : shard.readers) ranks.push_back(results.reader(owner, rank));
-  ready_[index(owner)] = tell(lane, ranks);
+  ready_[index(owner)] = signal_each(lane, ranks);
   if (!is_root) b_.copy(lane, b_.output(owner, range), held);
 }
 
@@ -331,9 +331,9 @@ void ExchangeWriter::write_broadcast() {
 
 }  // namespace
 
-int pieces_fitting(std::uint64_t bytes, int asked, std::uint64_t limit, std::uint64_t overhead) {
+int pieces_fitting(std::uint64_t bytes, int wanted, std::uint64_t limit, std::uint64_t overhead) {
   const std::uint64_t left = limit > overhead + 4096 ? limit - overhead : 4096;
-  return static_cast<int>(std::clamp<std::uint64_t>(bytes / left + 1, index(asked), 1U << 20));
+  return static_cast<int>(std::clamp<std::uint64_t>(bytes / left + 1, index(wanted), 1U << 20));
 }
 
 std::uint64_t largest(const std::vector<Range>& ranges) {

@@ -29,7 +29,7 @@ struct ExchangeOptions {
 
 /// Pieces that a stripe is cut in: those asked for, or more where `bytes` of slots for one
 /// undivided piece leave `limit`; each slot may be larger than its share, `overhead` in all.
-int pieces_fitting(std::uint64_t bytes, int asked, std::uint64_t limit, std::uint64_t overhead);
+int pieces_fitting(std::uint64_t bytes, int wanted, std::uint64_t limit, std::uint64_t overhead);
 /// Bytes of the largest range.
 std::uint64_t largest(const std::vector<Range>& ranges);
 

@@ -138,8 +138,8 @@ const NodeCalls::PlanShape& NodeCalls::shape_for(const Step& step, std::vector<P
   key.push_back(step.parts.size());
   std::vector<int> devices;
   for (const Part& part : step.parts) devices.push_back(builder_.device(part.rank));
-  std::deque<PlanShape>& known = shapes_[std::move(key)];
-  for (const PlanShape& shape : known)
+  std::deque<PlanShape>& same_key = shapes_[std::move(key)];
+  for (const PlanShape& shape : same_key)
     if (std::optional<std::vector<Path>> alike = paths_alike(shape.plan, devices)) {
       paths = std::move(*alike);
       return shape;
@@ -158,7 +158,7 @@ const NodeCalls::PlanShape& NodeCalls::shape_for(const Step& step, std::vector<P
         ErrorCode::unsupported,
         text("wanted a plan in a node by its own ranks and without inboxes, found ", label(plan)));
   paths = plan.paths;
-  return known.emplace_back(std::move(plan));
+  return same_key.emplace_back(std::move(plan));
 }
 
 NodeCalls::PlanShape::PlanShape(Plan made)
@@ -220,8 +220,8 @@ void NodeCalls::reserve() {
 }
 
 void NodeCalls::write() {
-  if (builder_.told() != nullptr) {
-    *builder_.told() = std::move(steps_);
+  if (builder_.collected_steps() != nullptr) {
+    *builder_.collected_steps() = std::move(steps_);
     return;
   }
   reserve();

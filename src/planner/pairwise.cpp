@@ -54,10 +54,10 @@ void write(Builder& builder, const Params& params) {
 void write_pairwise(Builder& builder, const ExchangeOptions& exchange) {
   if (exchange.range.bytes == 0) return;
   const std::uint64_t granule = builder.granule();
-  const int asked = pieces_fitting(
+  const int piece_count = pieces_fitting(
       exchange.range.bytes * static_cast<std::uint64_t>(exchange.slots), exchange.pieces,
       exchange.scratch_bytes / 8 * 7, static_cast<std::uint64_t>(exchange.slots) * 2 * granule);
-  const std::vector<Range> pieces = partition(exchange.range, asked, granule);
+  const std::vector<Range> pieces = partition(exchange.range, piece_count, granule);
   const auto home = [&](int rank) {
     return builder.lane(rank, LaneKind::kernel, exchange.name + "reduce");
   };
@@ -66,7 +66,7 @@ void write_pairwise(Builder& builder, const ExchangeOptions& exchange) {
   std::array<std::vector<Region>, 2> inbound;  // [owner][slot]
   for (int owner = 0; owner < 2; ++owner) {
     mover.open(1 - owner, owner, home);
-    for (int slot = 0; slot < std::min(exchange.slots, asked); ++slot)
+    for (int slot = 0; slot < std::min(exchange.slots, piece_count); ++slot)
       inbound[static_cast<std::size_t>(owner)].push_back(
           builder.alloc(Space::scratch, owner, largest(pieces)));
   }

@@ -38,10 +38,10 @@ Plan Strategy::build(const Topology& topology, const Request& request, const Par
   return builder.build();
 }
 
-Plan tell(const Strategy& strategy, const Topology& topology, const Request& request,
-          const Params& params, std::vector<NodeStep>& steps) {
+Plan plan_and_steps(const Strategy& strategy, const Topology& topology, const Request& request,
+                    const Params& params, std::vector<NodeStep>& steps) {
   Builder builder(topology, request, strategy.info.name);
-  builder.tell(&steps);
+  builder.collect_steps(&steps);
   strategy.write(builder, params);
   return builder.build();
 }
@@ -87,10 +87,10 @@ void add_strategy(Strategy strategy) {
     throw Error(ErrorCode::invalid_argument, text("a strategy: wanted a name of its own, found \"",
                                                   strategy.info.name, "\", which is plait's"));
   const std::lock_guard lock(added().mutex);
-  const Strategy& kept = added().ever.emplace_back(std::move(strategy));
+  const Strategy& added_one = added().ever.emplace_back(std::move(strategy));
   std::erase_if(added().current,
-                [&](const Strategy* one) { return one->info.name == kept.info.name; });
-  added().current.push_back(&kept);
+                [&](const Strategy* one) { return one->info.name == added_one.info.name; });
+  added().current.push_back(&added_one);
 }
 
 const std::vector<const Strategy*>& own_strategies() {

@@ -19,8 +19,8 @@ const std::vector<const Strategy*>& own_strategies();
 std::vector<const Strategy*> all_strategies();
 
 /// The steps of a plan of several nodes, and the plan without its lanes.
-Plan tell(const Strategy& strategy, const Topology& topology, const Request& request,
-          const Params& params, std::vector<NodeStep>& steps);
+Plan plan_and_steps(const Strategy& strategy, const Topology& topology, const Request& request,
+                    const Params& params, std::vector<NodeStep>& steps);
 
 /// How many nodes a request's devices are on. request: checked.
 int node_count(const Topology& topology, const Request& request);

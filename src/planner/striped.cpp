@@ -202,9 +202,9 @@ std::vector<StripedPath> quickest(const Cutter& cutter, std::vector<StripedPath>
 }
 
 /// Thousandths as the caller says; the rest goes over the direct links.
-std::vector<StripedPath> as_asked(Params params, const std::vector<StripedPath>& found,
-                                  const Topology& topology, const Request& request,
-                                  std::uint64_t chunk, int lanes) {
+std::vector<StripedPath> by_given_shares(Params params, const std::vector<StripedPath>& found,
+                                         const Topology& topology, const Request& request,
+                                         std::uint64_t chunk, int lanes) {
   for (const StripedPath& stripe : found)
     if (is_relay(stripe.route)) params.try_emplace("relay", stripe.route.relay_device);
   const Shares shares = shares_from(params, topology, request);
@@ -312,10 +312,10 @@ void write(Builder& builder, const Params& params) {
       static_cast<std::uint64_t>(param_in(params, "chunk_kib", 0, 0, 64 << 10)) << 10;
   const int lanes = param_in(params, "lanes", kLanes, 1, 8);
   std::vector<StripedPath> stripes = stripes_of(topology, request, lanes);
-  const bool is_asked = params.contains("host_permille") || params.contains("relay_permille");
-  stripes = is_asked ? as_asked(params, stripes, topology, request, chunk, lanes)
-                     : quickest(Cutter(topology, pairs.size()), stripes, whole.bytes, chunk,
-                                pairs.size());
+  const bool has_shares = params.contains("host_permille") || params.contains("relay_permille");
+  stripes = has_shares ? by_given_shares(params, stripes, topology, request, chunk, lanes)
+                       : quickest(Cutter(topology, pairs.size()), stripes, whole.bytes, chunk,
+                                  pairs.size());
   if (param_in(params, "batch", 0, 0, 1) == 1) builder.param("batch", 1);
   StripeWriter writer(builder, pairs);
   std::uint64_t at = whole.offset;

@@ -33,10 +33,10 @@ int host_pieces(std::uint64_t bytes, int ranks) {
 
 // Finding a path takes far longer than copying it; the movers of a stripe ask for the same ones.
 PathOf remembered(PathOf find) {
-  auto known = std::make_shared<std::map<std::pair<int, int>, Path>>();
-  return [known, find = std::move(find)](int from, int to) {
-    const auto at = known->find({from, to});
-    return at != known->end() ? at->second : (*known)[{from, to}] = find(from, to);
+  auto cache = std::make_shared<std::map<std::pair<int, int>, Path>>();
+  return [cache, find = std::move(find)](int from, int to) {
+    const auto at = cache->find({from, to});
+    return at != cache->end() ? at->second : (*cache)[{from, to}] = find(from, to);
   };
 }
 

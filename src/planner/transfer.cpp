@@ -97,21 +97,21 @@ void Mover::await_open(int lane, int from, int target) {
 }
 
 Carried Mover::carry(int from, int to, const Region& dst, const Region& src,
-                     const std::vector<Event>& after, int step, bool tell_receiver) {
+                     const std::vector<Event>& after, int step, bool signal_receiver) {
   if (path(from, to).links.size() == 1)
-    return carry_direct(from, to, dst, src, after, step, tell_receiver);
-  return carry_hops(from, to, dst, src, after, tell_receiver);
+    return carry_direct(from, to, dst, src, after, step, signal_receiver);
+  return carry_hops(from, to, dst, src, after, signal_receiver);
 }
 
 Carried Mover::carry_direct(int from, int to, const Region& dst, const Region& src,
-                            const std::vector<Event>& after, int step, bool tell_receiver) {
+                            const std::vector<Event>& after, int step, bool signal_receiver) {
   Carried carried;
   const int mine = options_.pull ? lane(to, "pull", step) : lane(from, "push", step);
   if (!options_.pull) await_open(mine, from, to);
   for (const Event& event : after) builder_.wait(mine, event);
   builder_.copy(mine, dst, src, path(from, to), 0);
   if (options_.pull) carried.emptied = builder_.signal(mine, from);
-  if (tell_receiver) carried.arrived = builder_.signal(mine, to);
+  if (signal_receiver) carried.arrived = builder_.signal(mine, to);
   return carried;
 }
 
@@ -134,7 +134,7 @@ Mover::RingSlots& Mover::slots_of(const Path& path, int from) {
 }
 
 Carried Mover::carry_hops(int from, int to, const Region& dst, const Region& src,
-                          const std::vector<Event>& after, bool tell_receiver) {
+                          const std::vector<Event>& after, bool signal_receiver) {
   const Path& route = path(from, to);
   RingSlots& slots = slots_of(route, from);
   const int place = place_between(route, from);
@@ -155,7 +155,7 @@ Carried Mover::carry_hops(int from, int to, const Region& dst, const Region& src
     done += bytes;
   }
   if (place >= 0 && owner_of(place) != to) last_reader_lanes_[owner_of(place)][in] = to;
-  if (tell_receiver) carried.arrived = builder_.signal(in, to);
+  if (signal_receiver) carried.arrived = builder_.signal(in, to);
   return carried;
 }
 

@@ -47,7 +47,7 @@ class Mover {
   /// dst := src once all of `after` have happened; each is awaited by the rank that owns it, which
   /// must be the reader or the filler. `step` chooses the lane where there are several.
   Carried carry(int from, int to, const Region& dst, const Region& src,
-                const std::vector<Event>& after, int step, bool tell_receiver = true);
+                const std::vector<Event>& after, int step, bool signal_receiver = true);
   /// The lane of `from` that reads the source of a message that its receiver does not read.
   int source_lane(int from, int to, int step);
   /// Writes the last waits: nobody ends while others still use its memory.
@@ -62,9 +62,9 @@ class Mover {
   const Path& path(int from, int to);
   int lane(int rank, const char* part, int step);
   Carried carry_direct(int from, int to, const Region& dst, const Region& src,
-                       const std::vector<Event>& after, int step, bool tell_receiver);
+                       const std::vector<Event>& after, int step, bool signal_receiver);
   Carried carry_hops(int from, int to, const Region& dst, const Region& src,
-                     const std::vector<Event>& after, bool tell_receiver);
+                     const std::vector<Event>& after, bool signal_receiver);
   int place_between(const Path& path, int from);
   int owner_of(int place) const;
   RingSlots& slots_of(const Path& path, int from);

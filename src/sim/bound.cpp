@@ -222,22 +222,22 @@ class Remembered {
     of_a_byte.count = 1;
     of_a_byte.type = DataType::uint8;
     of_a_byte.op = ReduceOp::sum;
-    if (!(topology_ == machine.topology()) || known_.size() >= kMost) {
+    if (!(topology_ == machine.topology()) || bounds_.size() >= kMost) {
       topology_ = machine.topology();
-      known_.clear();
+      bounds_.clear();
     }
-    const auto found = std::find_if(known_.begin(), known_.end(),
+    const auto found = std::find_if(bounds_.begin(), bounds_.end(),
                                     [&](const auto& one) { return one.first == of_a_byte; });
     const double bytes = static_cast<double>(request.count * bytes_of(request.type));
-    if (found != known_.end()) return bytes * found->second;
-    known_.emplace_back(of_a_byte, Cuts(of_a_byte, machine).bound_ns());
-    return bytes * known_.back().second;
+    if (found != bounds_.end()) return bytes * found->second;
+    bounds_.emplace_back(of_a_byte, Cuts(of_a_byte, machine).bound_ns());
+    return bytes * bounds_.back().second;
   }
 
  private:
   static constexpr std::size_t kMost = 64;
   Topology topology_;
-  std::vector<std::pair<Request, double>> known_;
+  std::vector<std::pair<Request, double>> bounds_;
 };
 
 }  // namespace

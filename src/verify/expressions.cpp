@@ -20,7 +20,7 @@ Expressions::Expressions(int ranks) {
 
 int Expressions::sum(const std::vector<int>& children, bool finish, bool by_library) {
   const auto [entry, is_new] =
-      known_.try_emplace({children, finish, by_library}, static_cast<int>(nodes_.size()));
+      index_of_.try_emplace({children, finish, by_library}, static_cast<int>(nodes_.size()));
   if (!is_new) return entry->second;
   SumNode made;
   made.finish = finish;

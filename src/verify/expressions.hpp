@@ -34,7 +34,7 @@ class Expressions {
   void print_into(std::string& out, int expression, int depth) const;
 
   std::vector<SumNode> nodes_;
-  std::map<std::tuple<std::vector<int>, bool, bool>, int> known_;
+  std::map<std::tuple<std::vector<int>, bool, bool>, int> index_of_;
 };
 
 }  // namespace plait

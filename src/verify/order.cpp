@@ -231,9 +231,9 @@ void OpOrder::close(const PlanRun& state) {
 
 bool OpOrder::after_begin(Site site, int other) const {
   if (rank(site) == other) return true;
-  const std::uint32_t known =
+  const std::uint32_t row =
       row_of_[static_cast<std::size_t>(site.lane)][static_cast<std::size_t>(site.op)];
-  return (ranks_of_row_[known] & bit(other)) != 0;
+  return (ranks_of_row_[row] & bit(other)) != 0;
 }
 
 bool OpOrder::before_end(Site site, int other) const {

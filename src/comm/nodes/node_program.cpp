@@ -343,7 +343,7 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
     add_library(nodes, request, 0, program);
   } else {
     std::vector<NodeStep> steps;
-    Plan told = tell(strategy, topology, even, options.params, steps);
+    Plan told = plan_and_steps(strategy, topology, even, options.params, steps);
     told.params.erase("mpi");  // it is the door's to say
     program.label = label(told);
     for (const std::uint64_t bytes : told.scratch_bytes)
