@@ -62,7 +62,7 @@ def check(data: torch.Tensor, collective: str, call: Callable[[], object]) -> No
 
 def report(given: argparse.Namespace, *times_ms: list[float]) -> None:
     """Prints the medians: products alone and beside calls, calls alone and beside products."""
-    alone, beside, call_alone, call_beside = (statistics.median(one) for one in times_ms)
+    alone, overlapped, call_alone, call_overlapped = (statistics.median(one) for one in times_ms)
     row = {
         "by": "plait" if "plait" in os.environ.get("LD_PRELOAD", "") else "nccl",
         "sm_budget": os.environ.get("PLAIT_SM_BUDGET", ""),
@@ -70,10 +70,10 @@ def report(given: argparse.Namespace, *times_ms: list[float]) -> None:
         "collective": given.collective,
         "mib": given.mib,
         "products_alone_ms": round(alone, 3),
-        "products_beside_ms": round(beside, 3),
-        "slow_down_percent": round((beside / alone - 1) * 100, 2),
+        "products_beside_ms": round(overlapped, 3),
+        "slow_down_percent": round((overlapped / alone - 1) * 100, 2),
         "call_alone_ms": round(call_alone, 3),
-        "call_beside_ms": round(call_beside, 3),
+        "call_beside_ms": round(call_overlapped, 3),
     }
     print(json.dumps(row), flush=True)
     if given.csv:
@@ -120,7 +120,7 @@ def main() -> None:
 
     elapsed_ms(computing, multiply)
     elapsed_ms(talking, lambda: talk(3))
-    alone, talk_alone, beside, talk_beside = [], [], [], []
+    alone, talk_alone, overlapped, talk_overlapped = [], [], [], []
     for _ in range(given.rounds):
         dist.barrier(device_ids=[local])
         alone.append(elapsed_ms(computing, multiply))
@@ -138,11 +138,11 @@ def main() -> None:
             begin.record()
             talk(times)
             end.record()
-        beside.append(elapsed_ms(computing, multiply))
+        overlapped.append(elapsed_ms(computing, multiply))
         end.synchronize()
-        talk_beside.append(begin.elapsed_time(end) / times)
+        talk_overlapped.append(begin.elapsed_time(end) / times)
     if dist.get_rank() == 0:
-        report(given, alone, beside, talk_alone, talk_beside)
+        report(given, alone, overlapped, talk_alone, talk_overlapped)
     dist.destroy_process_group()
 
 

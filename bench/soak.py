@@ -131,7 +131,7 @@ class Deck:
         peer = (root + self.random.randrange(1, self.ranks)) % self.ranks
         return plait.Request(name, min(count, most), kind, op, self.ranks, root, peer)
 
-    def beside(self, collective: str, kernel: str) -> dict[str, int]:
+    def extra_params(self, collective: str, kernel: str) -> dict[str, int]:
         """Often CPU cores reduce a part, or its results go through host memory."""
         if collective != "all_reduce" or kernel not in engines.names():
             return {}
@@ -156,7 +156,7 @@ class Deck:
             named = self.random.random() < 0.2 and self.task["kernels"]
             known = [*engines.names(name), *["direct"] * (name == "all_reduce")]  # in rank order
             strategy = self.random.choice(known) if named else ""
-            comm, params = self.random.randrange(comms), self.beside(name, strategy)
+            comm, params = self.random.randrange(comms), self.extra_params(name, strategy)
             pairs = name == "copy" or (name == "send_recv" and self.ranks == 2)
             by_pair = pairs and self.random.random() < 0.7
             calls.append(SoakCall(case, comm, strategy, params, start, start, in_place, by_pair))

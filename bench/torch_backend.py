@@ -104,7 +104,7 @@ def timed(call: Call, count: int, gate: Gate, rank: int) -> float:
     return gate.slowest(rank, time.perf_counter() - began) / count
 
 
-def beside(both: list[Call], gate: Gate, rank: int) -> list[float]:
+def interleaved(both: list[Call], gate: Gate, rank: int) -> list[float]:
     """Medians of both libraries, by turns of about TURN_S."""
     counts = []
     for call in both:
@@ -130,7 +130,7 @@ def run_rank(rank: int, ranks: int, job: dict[str, Any], store: str, gate: Gate,
     for name in job["calls"]:
         for nbytes in job["bytes"] if name != "barrier" else [0]:
             both = [calls_of(name, nbytes, rank, ranks, group) for group in groups]
-            gloo, ours = beside(both, gate, rank)
+            gloo, ours = interleaved(both, gate, rank)
             if rank == 0:
                 pipe.send((name, nbytes, gloo * 1e6, ours * 1e6))
     pipe.close()

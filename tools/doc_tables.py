@@ -142,7 +142,7 @@ def alone() -> list[str]:
     return table(("collective", "ranks", "size", "engine", "beside NCCL"), body)
 
 
-def beside() -> list[str]:
+def with_overlap() -> list[str]:
     """What runs first where calls leave multiprocessors to others, the largest sizes first."""
     body = []
     for row in rows("choices.def", "PLAIT_BUDGET_CHOICE"):
@@ -307,7 +307,7 @@ AGAINST = {"1": "no slower", "0": "slower somewhere"}
 TABLES: dict[str, Callable[[], list[str]]] = {
     "choices, alone": alone,
     "choices, in graphs": in_graphs,
-    "choices, beside computing": beside,
+    "choices, beside computing": with_overlap,
     "errors": errors,
     "environment": environment,
     "mutants": mutants,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "build" / "site" / "docs"
-BESIDE = {
+ROOT_PAGES = {
     "README.md": "readme.md",
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
@@ -52,8 +52,8 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 def place_of(target: Path) -> Path | None:
     """Where a file of the repository lies in the site; None = nowhere."""
     inside = target.relative_to(ROOT)
-    if inside.name in BESIDE and len(inside.parts) == 1:
-        return Path(BESIDE[inside.name])
+    if inside.name in ROOT_PAGES and len(inside.parts) == 1:
+        return Path(ROOT_PAGES[inside.name])
     if inside.parts[0] == "docs" and inside.suffix == ".md":
         return Path(*inside.parts[1:])
     return None
@@ -88,7 +88,7 @@ def commands() -> str:
 
 def gather() -> None:
     shutil.rmtree(PAGES.parent, ignore_errors=True)
-    for page in [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in BESIDE)]:
+    for page in [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ROOT_PAGES)]:
         place = place_of(page)
         assert place is not None, page
         (PAGES / place).parent.mkdir(parents=True, exist_ok=True)

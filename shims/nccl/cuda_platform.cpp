@@ -104,14 +104,14 @@ class CudaStaging : public ExchangeStaging {
  public:
   CudaStaging(int device, int ranks, std::uint64_t record_bytes)
       : primary_(device), record_bytes_(record_bytes) {
-    const cuda::BesideCaptures beside;
+    const cuda::RelaxedCaptureMode relaxed;
     const cuda::Current current(primary_.context());
     PLAIT_CUDA_CALL(memory_alloc, &input_, record_bytes * (static_cast<std::uint64_t>(ranks) + 1));
     output_ = input_ + record_bytes;
     PLAIT_CUDA_CALL(stream_create, &stream_, cuda::kStreamNonBlocking, 0);
   }
   ~CudaStaging() override {
-    const cuda::BesideCaptures beside;
+    const cuda::RelaxedCaptureMode relaxed;
     if (cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
     cuda::api().stream_destroy(stream_);
     cuda::api().memory_free(input_);

@@ -113,15 +113,15 @@ class Cuts {
     std::vector<char> is_rank(devices.size(), 0);
     for (const int device : request_.devices) is_rank[at(device)] = 1;
     for (std::size_t i = 0; i < devices.size() && placing == 2; ++i) {
-      int beside = 0, beside_inside = 0;
+      int others = 0, others_inside = 0;
       for (int r = 0; r < ranks(); ++r) {
         const Device& of_rank = devices[at(request_.devices[at(r)])];
         const int numa = devices[i].kind == DeviceKind::host ? devices[i].index : devices[i].numa;
         if (of_rank.node != devices[i].node || (numa >= 0 && of_rank.numa != numa)) continue;
-        ++beside;
-        beside_inside += inside[at(r)];
+        ++others;
+        others_inside += inside[at(r)];
       }
-      side[i] = static_cast<char>(beside > 0 && beside == beside_inside);
+      side[i] = static_cast<char>(others > 0 && others == others_inside);
     }
     for (int r = 0; r < ranks(); ++r) side[at(request_.devices[at(r)])] = inside[at(r)];
     return side;

@@ -392,7 +392,7 @@ class Price {
   }
 
   double tiles_ns() const {
-    if (plan_.params.contains("host_permille")) return beside_host_ns();
+    if (plan_.params.contains("host_permille")) return with_host_part_ns();
     return tiles_ns(plan_.request.collective, parts_);
   }
   double tiles_ns(Collective collective, const PeerParts& parts) const {
@@ -428,7 +428,7 @@ class Price {
 
   // An all_reduce whose results go through host memory in part: reduce-scatters of that part, an
   // eighth of it first, then the rest by links while each rank's results go down and up.
-  double beside_host_ns() const {
+  double with_host_part_ns() const {
     const double ranks = plan_.request.ranks, bytes = parts_.bytes, chunk = param("chunk_bytes", 1);
     const double part = bytes * param("host_permille", 0) / 1000.0 / ranks, first = part / 8;
     const auto scatter_ns = [&](double own) {

@@ -71,7 +71,7 @@ inline std::vector<Tuning> tunings_of(const Engine& engine, const Request& reque
   return all;
 }
 
-inline bool is_beside_host(const EngineRun& run) {
+inline bool has_host_part(const EngineRun& run) {
   return run.tuning.host_permille > 0 || run.tuning.host_cpu_permille > 0;
 }
 
@@ -80,7 +80,7 @@ inline bool is_beside_host(const EngineRun& run) {
 inline std::string play(const EngineRun& run, const Topology& topology) {
   using namespace engine_calls;
   for (const Order order : {Order::by_chance, Order::one_queue, Order::one_branch}) {
-    if (order == Order::one_branch && is_beside_host(run)) continue;
+    if (order == Order::one_branch && has_host_part(run)) continue;
     FakeEngines played;
     Ranks all(played, run.group);
     std::vector<Call> calls;
@@ -132,7 +132,7 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
   if (kernel.empty()) {
     CHECK(play(run, topology) == "");
     ++tally.played;
-  } else if (!is_beside_host(run) && run.request.count <= kMostTraced &&
+  } else if (!has_host_part(run) && run.request.count <= kMostTraced &&
              (done.size() == 1 || run.request.ranks <= kMostRanksOfAllTunings)) {
     const auto trace = traces.find(kernel);
     REQUIRE_MESSAGE(trace != traces.end(), "wanted a trace of kernel ", kernel,

@@ -9,7 +9,7 @@
 #include "conformance/fake_engines.hpp"
 #include "exec/cuda/engine.hpp"
 #include "exec/cuda/engine_cases.hpp"
-#include "exec/cuda/host/beside.hpp"
+#include "exec/cuda/host/with_host_part.hpp"
 #include "plait/topology.hpp"
 
 namespace plait_test::engine_calls {
@@ -121,7 +121,7 @@ class Ranks {
     const auto at = static_cast<std::size_t>(rank);
     void* const output = call.outputs[at].data();
     const void* const input = call.in_place ? output : call.inputs.bytes[at].data();
-    prepare_beside_host(*call.engine, call.request, call.tuning, *ranks_[at])
+    prepare_with_host_part(*call.engine, call.request, call.tuning, *ranks_[at])
         ->enqueue({input, output, call.inputs.scalars}, kCaller);
   }
 

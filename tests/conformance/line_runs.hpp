@@ -288,13 +288,13 @@ class LinePlay {
                             access.touch == Touch::store, before);
       const std::uint64_t lines = piece_bytes() / 16, half = at / run_.half_bytes,
                           in_half = at % run_.half_bytes;
-      const bool is_beside = in_half >= lines * 16;
-      const std::uint64_t line = is_beside ? (in_half - lines * 16) / 8 : in_half / 16;
+      const bool is_escape_flag = in_half >= lines * 16;
+      const std::uint64_t line = is_escape_flag ? (in_half - lines * 16) / 8 : in_half / 16;
       std::size_t& turns = before[inbox + half * run_.half_bytes + line * 16];
       const std::size_t parity = half ^ ((run_.calls_before + 1) & 1);
       const bool not_in_first = parity == 0 && line >= (pieces_[0].bytes + 15) / 16;
       const std::size_t piece = 2 * (turns + (not_in_first ? 1 : 0)) + parity;
-      if (access.touch == Touch::store && !is_beside) ++turns;
+      if (access.touch == Touch::store && !is_escape_flag) ++turns;
       return piece;
     }
     return 0;

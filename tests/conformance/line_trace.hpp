@@ -41,14 +41,14 @@ class LineTraceCheck {
     std::size_t last_push = 0;
     std::map<std::size_t, unsigned> stored;                             ///< by step: bytes
     std::map<std::size_t, std::array<std::optional<Access>, 2>> taken;  ///< by step: the last looks
-    std::map<std::size_t, bool> cleared, beside_cleared;                ///< by step
-    std::optional<unsigned long long> beside;
+    std::map<std::size_t, bool> cleared, escape_cleared;                ///< by step
+    std::optional<unsigned long long> escape_at;
   };
   struct Place {
     Space space;
     int rank;
     std::uint64_t offset;  ///< as the plan counts
-    bool is_beside = false;
+    bool is_escape_flag = false;
     unsigned from = 0;  ///< bytes into the unit's line
   };
 
@@ -81,7 +81,7 @@ class LineTraceCheck {
     const std::optional<Place> place = place_of(access);
     return text(access.touch == Touch::load ? "load" : "store", " of ", access.bytes, " at ",
                 place ? text(name_of(place->space), "[", place->rank, "]+", place->offset,
-                             place->is_beside ? " (beside)" : "")
+                             place->is_escape_flag ? " (beside)" : "")
                       : std::string("an address of nobody"));
   }
 
@@ -176,8 +176,8 @@ class LineTraceCheck {
                                 : is_chain() ? piece_units() + others
                                              : (piece_units() + 1) * others;
     if (run_.kind == LineKind::escaped && in_half >= lines * 16) {
-      place.offset += (in_half - lines * 16) / kBesideLineBytes * 16;
-      place.is_beside = true;
+      place.offset += (in_half - lines * 16) / kEscapeFlagBytes * 16;
+      place.is_escape_flag = true;
       return place;
     }
     place.offset += in_half / 16 * 16;
@@ -231,16 +231,16 @@ class LineTraceCheck {
     return {0, nullptr};
   }
   bool is_whole(const Place& place, const Access& access) const {
-    return place.is_beside ? access.bytes == 8
-                           : access.bytes == 16 && (place.from == 0 || place.from == 16);
+    return place.is_escape_flag ? access.bytes == 8
+                                : access.bytes == 16 && (place.from == 0 || place.from == 16);
   }
 
   void push(const Access& access, const Place& place) {
     const auto [at, unit] = step_of(Step::push, place);
     if (unit == nullptr || !is_whole(place, access))
       return say("wanted what the plan pushes", &access);
-    if (place.is_beside) {
-      unit->beside = access.value[0];
+    if (place.is_escape_flag) {
+      unit->escape_at = access.value[0];
       return;
     }
     const Step& step = steps_[at];
@@ -255,13 +255,13 @@ class LineTraceCheck {
       if (i > at && unit->taken.contains(i))
         say("wanted nothing looked for before what the plan pushes first", &access);
     }
-    if (step.src) check_value(access, place, step, unit->beside);
-    unit->beside.reset();
+    if (step.src) check_value(access, place, step, unit->escape_at);
+    unit->escape_at.reset();
   }
 
   /// What travels is what the plan says.
   void check_value(const Access& access, const Place& place, const Step& step,
-                   std::optional<unsigned long long> beside) {
+                   std::optional<unsigned long long> escape_at) {
     const Region& src = *step.src;
     const bool is_result = src.space == Space::output;
     const auto& buffers = is_result ? traces_.outputs : traces_.inputs;
@@ -283,9 +283,9 @@ class LineTraceCheck {
     } else if (run_.kind == LineKind::escaped) {
       for (unsigned i = 0; i < 2; ++i)
         if (found[i] == EscapedLine::kStandIn)
-          found[i] = !beside                   ? 0
-                     : (*beside >> i & 1) != 0 ? EscapedLine::kMissing
-                                               : EscapedLine::kStandIn;
+          found[i] = !escape_at                   ? 0
+                     : (*escape_at >> i & 1) != 0 ? EscapedLine::kMissing
+                                                  : EscapedLine::kStandIn;
       const plait::cuda::Unit unit =
           EscapedLine::mixed({found[0], found[1]}, static_cast<unsigned>(at / 16));
       found[0] = unit.lo;
@@ -328,7 +328,7 @@ class LineTraceCheck {
     const auto [at, unit] = step_of(Step::take, place);
     if (unit == nullptr || !is_whole(place, access))
       return say("wanted what the plan takes", &access);
-    if (place.is_beside) return;
+    if (place.is_escape_flag) return;
     if (unit->cleared[at]) say("wanted no look at what was cleared", &access);
     for (std::size_t i = 0; i < at; ++i) {
       const bool is_earlier =
@@ -343,11 +343,11 @@ class LineTraceCheck {
     const auto [at, unit] = step_of(Step::take, place);
     const unsigned long long none = is_flagged() ? 0 : ~0ull;
     if (unit == nullptr || !is_cleared() || access.value[0] != none ||
-        (!place.is_beside && access.value[1] != none))
+        (!place.is_escape_flag && access.value[1] != none))
       return say("wanted nothing in the own inbox but that lines are cleared", &access);
     if (!is_here(*unit, at)) say("wanted a line cleared when it has been taken", &access);
-    if (place.is_beside) {
-      unit->beside_cleared[at] = true;
+    if (place.is_escape_flag) {
+      unit->escape_cleared[at] = true;
       return;
     }
     if (unit->cleared[at]) say("wanted each line cleared once", &access);
@@ -378,7 +378,7 @@ class LineTraceCheck {
         bool is_done = found != units_.end();
         if (is_done && step.kind == Step::take) {
           is_done = is_here(found->second, i) && (!is_cleared() || found->second.cleared[i]) &&
-                    (!has_stand_in(found->second, i) || found->second.beside_cleared[i]);
+                    (!has_stand_in(found->second, i) || found->second.escape_cleared[i]);
         } else if (is_done) {
           is_done = found->second.stored[i] == wanted;
         }

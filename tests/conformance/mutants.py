@@ -250,8 +250,8 @@ FAULTS = [
     (
         "escaped",
         "escaped: no word beside",
-        "store_relaxed_64(beside,",
-        "if (!({})) store_relaxed_64(beside,",
+        "store_relaxed_64(escape_at,",
+        "if (!({})) store_relaxed_64(escape_at,",
     ),
     (
         "escaped",

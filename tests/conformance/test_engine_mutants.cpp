@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "conformance/mutant_queue.hpp"
 #include "exec/cuda/engine_cases.hpp"
-#include "exec/cuda/host/beside.hpp"
+#include "exec/cuda/host/with_host_part.hpp"
 #include "plait/report.hpp"
 #if __has_include("mutants/faults.def")
 namespace plait_test {
@@ -194,9 +194,9 @@ TEST_CASE("the same calls without a mistake are proved, in a row and in graphs")
   const std::vector<Plan> right = right_plans();
   for (const Plan& plan : right) {
     CAPTURE(label(plan));
-    const bool is_beside_host =
+    const bool has_host_part =
         plan.params.contains("host_permille") || plan.params.contains("host_cpu_permille");
-    CHECK(rejected_by(plan, right) == (is_beside_host ? "graph" : ""));
+    CHECK(rejected_by(plan, right) == (has_host_part ? "graph" : ""));
   }
 }
 

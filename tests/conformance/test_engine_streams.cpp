@@ -10,7 +10,7 @@
 #include "exec/cuda/copies/copy_tuning.hpp"
 #include "exec/cuda/copies/engine_ring.hpp"
 #include "exec/cuda/engine_cases.hpp"
-#include "exec/cuda/host/beside.hpp"
+#include "exec/cuda/host/with_host_part.hpp"
 #include "plait/builder.hpp"
 
 using namespace plait;

@@ -93,16 +93,16 @@ class OneRank {
 };
 
 /// A way to put a call on a stream, made ready for a rank.
-struct PreparedCall {
+struct CallVariant {
   std::string name;
   int ranks;
   std::function<std::function<void()>(CudaRank&)> prepare;
   unsigned most_blocks = 0;  ///< of the rank's kernels
 };
 
-PreparedCall by_engine(const std::string& name, int ranks, Collective collective,
-                       std::uint64_t bytes, const std::map<std::string, std::int64_t>& params = {},
-                       unsigned most_blocks = 0) {
+CallVariant by_engine(const std::string& name, int ranks, Collective collective,
+                      std::uint64_t bytes, const std::map<std::string, std::int64_t>& params = {},
+                      unsigned most_blocks = 0) {
   Request request;
   request.collective = collective;
   request.ranks = ranks;
@@ -117,7 +117,7 @@ PreparedCall by_engine(const std::string& name, int ranks, Collective collective
           most_blocks};
 }
 
-PreparedCall by_plan(const std::string& name, cuda::CopiedBy copied_by) {
+CallVariant by_plan(const std::string& name, cuda::CopiedBy copied_by) {
   return {name, 2, [=](CudaRank& rank) {
             const Topology topology = load_topology("hgx-h200");
             Request request;
@@ -129,8 +129,8 @@ PreparedCall by_plan(const std::string& name, cuda::CopiedBy copied_by) {
           }};
 }
 
-const std::vector<PreparedCall>& prepared_calls() {
-  static const std::vector<PreparedCall> all{
+const std::vector<CallVariant>& call_variants() {
+  static const std::vector<CallVariant> all{
       by_engine("one_shot", 4, Collective::all_reduce, 4096),
       by_engine("hop", 2, Collective::all_gather, 64 * kMib),
       by_engine("line_chain", 4, Collective::broadcast, 64 * kMib),
@@ -176,13 +176,13 @@ int for_refusals(const std::function<bool(const char*, int)>& work) {
 }  // namespace
 
 TEST_CASE("a call that breaks off half way: streams fail, and later calls are refused") {
-  for (const PreparedCall& prepared : prepared_calls()) {
-    CAPTURE(prepared.name);
+  for (const CallVariant& variant : call_variants()) {
+    CAPTURE(variant.name);
     const int refusals = for_refusals([&](const char* function, int n) {
       CAPTURE(function);
       CAPTURE(n);
-      OneRank one(prepared.ranks, prepared.most_blocks);
-      const std::function<void()> call = prepared.prepare(*one.rank);
+      OneRank one(variant.ranks, variant.most_blocks);
+      const std::function<void()> call = variant.prepare(*one.rank);
       fake_cuda().refuses.of(function, n);
       const std::string refused = thrown_by(call);
       if (fake_cuda().refuses.is_ahead()) {  // the call has no such step
@@ -205,7 +205,7 @@ TEST_CASE("a call that breaks off half way: streams fail, and later calls are re
 
 TEST_CASE("a call that breaks off where calls are ordered by others: the same") {
   OneRank one(2, 0, false);
-  const std::function<void()> call = prepared_calls()[1].prepare(*one.rank);
+  const std::function<void()> call = call_variants()[1].prepare(*one.rank);
   fake_cuda().refuses.of("launch", 2);
   CHECK(thrown_by(call) != "");
   CHECK(thrown_by([&] { one.rank->check(); }) != "");
@@ -213,10 +213,10 @@ TEST_CASE("a call that breaks off where calls are ordered by others: the same") 
 }
 
 TEST_CASE("a call that breaks off in a capture has run nothing: later calls go on") {
-  for (const PreparedCall& prepared : prepared_calls()) {
-    CAPTURE(prepared.name);
-    OneRank one(prepared.ranks, prepared.most_blocks);
-    const std::function<void()> call = prepared.prepare(*one.rank);
+  for (const CallVariant& variant : call_variants()) {
+    CAPTURE(variant.name);
+    OneRank one(variant.ranks, variant.most_blocks);
+    const std::function<void()> call = variant.prepare(*one.rank);
     fake_cuda().is_capturing = true;
     fake_cuda().refuses.of("launch", 1);
     const std::string refused = thrown_by(call);

@@ -67,7 +67,7 @@ struct Asked {
 };
 
 Asked ask_for_memory(Context context) {
-  const BesideCaptures beside;
+  const RelaxedCaptureMode relaxed;
   const Current current(context);
   auto began = std::chrono::steady_clock::now();
   const auto passed = [&] {
@@ -100,7 +100,7 @@ void give_back(const Asked& asked) {
 
 /// Rank 0's kernel waits for rank 1's, which is launched once the driver has given rank 0 what it
 /// asks for meanwhile, or a second later: then the driver waits, which LazyArena does not expect.
-void ask_beside_a_waiting_kernel(GpuFixture& gpu, Findings& findings) {
+void query_alongside_a_waiting_kernel(GpuFixture& gpu, Findings& findings) {
   Request request;
   request.count = 1000;
   request.ranks = 2;
@@ -134,7 +134,7 @@ void ask_beside_a_waiting_kernel(GpuFixture& gpu, Findings& findings) {
 
 TEST_CASE("room is made beside a kernel that waits for a peer, also of the same process") {
   if (device_count() == 0) return;
-  on_gpus(2, false, ask_beside_a_waiting_kernel);
+  on_gpus(2, false, query_alongside_a_waiting_kernel);
 }
 
 TEST_CASE("a rank has ended when its own calls have, whatever other streams wait for") {

@@ -48,7 +48,7 @@ def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]
     raise AssertionError(f"no kernel for {size} bytes over {ranks} ranks")
 
 
-def chosen_beside(size: int, asked: str) -> tuple[str, bool]:
+def chosen_with_overlap(size: int, asked: str) -> tuple[str, bool]:
     """The same for two ranks beside computing."""
     for collective, words, kernel, ahead in BESIDE.findall(CHOICES):
         if collective == asked and size >= upto(words):
@@ -106,7 +106,7 @@ def test_trials_of_eight_bear_out_their_rows(collective):
 def test_where_calls_leave_sms_engines_are_no_slower_than_nccl():
     compared = 0
     for size, variants in times("gpu_engines_small_h200x2.csv").items():
-        if chosen_beside(size, "all_reduce") == ("rotation", True):
+        if chosen_with_overlap(size, "all_reduce") == ("rotation", True):
             assert variants["rotation"] <= variants["nccl"], (size, variants)
             compared += 1
     assert compared >= 6
@@ -205,7 +205,7 @@ def test_two_ranks_gather_and_scatter_by_what_was_measured(collective):
     for size, variants in times("gpu_gather_h200x2.csv", collective).items():
         for prefix, suffix, (kernel, ahead) in (
             ("", "", chosen(2, size, collective)),
-            ("beside ", " beside", chosen_beside(size, collective)),
+            ("beside ", " beside", chosen_with_overlap(size, collective)),
         ):
             kernels = {prefix + kernel for kernel in KERNELS}
             ours = {variant: us for variant, us in variants.items() if variant in kernels}
@@ -228,14 +228,14 @@ def test_under_nccl_what_hop_does_slower_with_few_blocks_goes_by_tiles(collectiv
             first.setdefault(row["type"], row)
     rows = first.values()
     assert rows and all(row["kernel"] == "tiled" and row["us"] <= row["nccl_us"] for row in rows)
-    assert chosen_beside(size << 20, collective) == ("tiled", True)
+    assert chosen_with_overlap(size << 20, collective) == ("tiled", True)
 
 
 @pytest.mark.parametrize("collective", MOVES[:5])
 def test_under_nccl_two_ranks_other_collectives_are_ahead_of_it(collective):
     compared = 0
     for size, variants in times("gpu_hop_h200x2.csv", collective).items():
-        kernel, ahead = chosen_beside(size, collective)
+        kernel, ahead = chosen_with_overlap(size, collective)
         if ahead and f"beside {kernel}" in variants:
             assert variants[f"beside {kernel}"] <= variants["nccl beside"], (size, variants)
             compared += 1

@@ -650,7 +650,7 @@ def test_all_calls_have_ended_when_a_communicator_is_finalized(run_case, case):
     assert all(row["wrong"] == 0 and row["idle"] == 1 and row["served"] == 2 for row in rows)
 
 
-@pytest.mark.parametrize("case", ["abort_in_group", "abort_beside_group", "destroy_in_group"])
+@pytest.mark.parametrize("case", ["abort_in_group", "abort_alongside_group", "destroy_in_group"])
 def test_a_communicator_can_end_while_a_group_of_it_is_open(run_case, case):
     for row in run_case(case, 3):
         assert row["wrong"] == 0 and row["took_ms"] < 1500

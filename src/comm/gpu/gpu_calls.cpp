@@ -66,7 +66,7 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
 }
 
 GpuCalls::~GpuCalls() {
-  const cuda::BesideCaptures beside;
+  const cuda::RelaxedCaptureMode relaxed;
   if (cuda::api().context_push(cuda_->context()) == cuda::kSuccess) {
     cuda::api().context_synchronize();  // else freeing keeps launches waiting
     planned_calls_.for_each([](Call& call) { call.bound.reset(); });
@@ -158,7 +158,7 @@ bool GpuCalls::on_device(const void* pointer) const {
 }
 
 void GpuCalls::bind_plan(Call& call, const CallOptions& options) {
-  const cuda::BesideCaptures beside;  // of other threads
+  const cuda::RelaxedCaptureMode relaxed;  // of other threads
   Counted& counted = *call.counted;
   const Request& request = counted.request;
   if (!group_.why_no_topology.empty())

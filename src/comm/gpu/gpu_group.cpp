@@ -102,10 +102,10 @@ void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env
                         : text("by the tuning table ", file));
   }
   group.tuning = cuda::TuningTable(cuda::of_rank_0(exchange, table));
-  const std::string& beside = group.tuning.nccl();
-  if (group.rank == 0 && !nccl.empty() && !beside.empty() && beside != nccl)
+  const std::string& measured_with = group.tuning.nccl();
+  if (group.rank == 0 && !nccl.empty() && !measured_with.empty() && measured_with != nccl)
     log(LogLevel::warn, group.rank,
-        text("the tuning table was measured beside NCCL ", beside, ", this is NCCL ", nccl,
+        text("the tuning table was measured beside NCCL ", measured_with, ", this is NCCL ", nccl,
              ": run `plait tune` again"));
 }
 

@@ -13,7 +13,7 @@ namespace {
 class CudaSideStream : public SideStream {
  public:
   explicit CudaSideStream(int ordinal) : primary_(ordinal) {
-    const cuda::BesideCaptures beside;
+    const cuda::RelaxedCaptureMode relaxed;
     const cuda::Current current(primary_.context());
     PLAIT_CUDA_CALL(stream_create, &side_, cuda::kStreamNonBlocking, 0);
     PLAIT_CUDA_CALL(event_create, &forked_, cuda::kEventDisableTiming);
@@ -21,7 +21,7 @@ class CudaSideStream : public SideStream {
       PLAIT_CUDA_CALL(event_create, &mark, cuda::kEventDisableTiming);
   }
   ~CudaSideStream() override {
-    const cuda::BesideCaptures beside;
+    const cuda::RelaxedCaptureMode relaxed;
     if (cuda::api().context_push(primary_.context()) != cuda::kSuccess) return;
     cuda::api().stream_destroy(side_);
     cuda::api().event_destroy(forked_);
@@ -52,7 +52,7 @@ class CudaSideStream : public SideStream {
   // What is too small stays: calls, and graphs of them, may use it.
   void* scratch(std::uint64_t bytes) override {
     if (bytes > scratch_bytes_) {
-      const cuda::BesideCaptures beside;
+      const cuda::RelaxedCaptureMode relaxed;
       const cuda::Current current(primary_.context());
       cuda::DevicePointer fresh = 0;
       PLAIT_CUDA_CALL(memory_alloc, &fresh, bytes);

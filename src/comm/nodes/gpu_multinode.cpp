@@ -219,7 +219,7 @@ GpuMultinode::~GpuMultinode() {
     log(LogLevel::warn, rank_, reason_of(*ended));
     static_cast<void>(runner_.release());
   }
-  const cuda::BesideCaptures beside;
+  const cuda::RelaxedCaptureMode relaxed;
   for (const Crossing& one : crossings_)
     for (const cuda::Event event : {one.begun, one.ended})
       if (event != nullptr) cuda::api().event_destroy(event);
@@ -369,7 +369,7 @@ std::optional<Error> GpuMultinode::stuck_inside() {
 /// Counted from when a call began on the GPU: before that the program's own work may take long.
 /// The driver may keep this waiting, so no lock is held meanwhile: what is used stays as it is.
 std::optional<Error> GpuMultinode::standing_still() {
-  const cuda::BesideCaptures beside;
+  const cuda::RelaxedCaptureMode relaxed;
   std::vector<Crossing*> in_flight;
   {
     const std::lock_guard lock(guard_);

@@ -124,11 +124,11 @@ std::string uuid_of(int ordinal) {
   return uuid;
 }
 
-BesideCaptures::BesideCaptures() noexcept : mode_(kCaptureRelaxed) {
+RelaxedCaptureMode::RelaxedCaptureMode() noexcept : mode_(kCaptureRelaxed) {
   exchanged_ = why_no_cuda().empty() && api().exchange_capture_mode(&mode_) == kSuccess;
 }
 
-BesideCaptures::~BesideCaptures() {
+RelaxedCaptureMode::~RelaxedCaptureMode() {
   if (exchanged_) api().exchange_capture_mode(&mode_);
 }
 

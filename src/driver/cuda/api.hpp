@@ -54,12 +54,12 @@ class Current {
 
 /// While one lives, what this thread does is allowed beside captures in any other thread, and
 /// breaks none of them. Nothing where there is no driver.
-class BesideCaptures {
+class RelaxedCaptureMode {
  public:
-  BesideCaptures() noexcept;
-  ~BesideCaptures();
-  BesideCaptures(const BesideCaptures&) = delete;
-  BesideCaptures& operator=(const BesideCaptures&) = delete;
+  RelaxedCaptureMode() noexcept;
+  ~RelaxedCaptureMode();
+  RelaxedCaptureMode(const RelaxedCaptureMode&) = delete;
+  RelaxedCaptureMode& operator=(const RelaxedCaptureMode&) = delete;
 
  private:
   int mode_;

@@ -16,7 +16,7 @@
 #include "exec/cuda/device/call_buffers.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/device/neighbours.hpp"
-#include "exec/cuda/host/beside.hpp"
+#include "exec/cuda/host/with_host_part.hpp"
 #include "exec/cuda/lanes/lane_args.hpp"
 #include "exec/cuda/paths/path_check.hpp"
 #include "plait/error.hpp"
@@ -138,7 +138,7 @@ void CudaRank::open(const Exchange& exchange) {
 /// first call that uses them.
 void CudaRank::make_streams(std::vector<Stream>& streams, std::size_t count) {
   if (streams.size() == count) return;
-  const BesideCaptures beside;
+  const RelaxedCaptureMode relaxed;
   const Current current(context_);
   int least = 0, greatest = 0;
   PLAIT_CUDA_CALL(stream_priority_range, &least, &greatest);
@@ -163,7 +163,7 @@ void CudaRank::open_engine_path() {
 /// that may fail happens here, before any rank reports ready: from then on all ranks count on the
 /// arena.
 void CudaRank::allocate_large_arena(const Exchange& exchange) {
-  const BesideCaptures beside;
+  const RelaxedCaptureMode relaxed;
   const Current current(context_);
   Stream stream = nullptr;
   PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
@@ -313,7 +313,7 @@ void CudaRank::forget_rings() noexcept {
 /// Frees everything that open() has created so far. The GPU must be idle.
 void CudaRank::close() noexcept {
   lazy_arena_.reset();
-  const BesideCaptures beside;
+  const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) == kSuccess) {
     api().context_synchronize();
     if (arena_ != nullptr) neighbours().remove(device_, arena_->state(), upload());
@@ -366,7 +366,7 @@ std::unique_ptr<PreparedCall> CudaRank::prepare(const Engine& engine, const Requ
                 text(engine.info().name, " does not take ", request.count, " ",
                      name_of(request.type), " over ", request.ranks, " ranks: ", why));
   const Current current(context_);
-  return prepare_beside_host(engine, request, tuning, *this);
+  return prepare_with_host_part(engine, request, tuning, *this);
 }
 
 void CudaRank::run(PreparedCall& ready, const Request& request, const CallBuffers& buffers,
@@ -444,7 +444,7 @@ void CudaRank::await_uploads(Stream stream) {
     return;
   }
   constexpr auto kLongest = std::chrono::seconds(5);
-  const BesideCaptures beside;
+  const RelaxedCaptureMode relaxed;
   const auto end = std::chrono::steady_clock::now() + kLongest;
   while (api().stream_query(upload()) == kNotReady) {
     if (std::chrono::steady_clock::now() > end)

@@ -11,7 +11,7 @@ namespace plait::cuda {
 bool CudaRank::has_ended(bool knows_calls) noexcept {
   if (options_.orders_calls) knows_calls = order_.knows_end();
   if (!knows_calls && !is_quiet()) return false;
-  const BesideCaptures beside;
+  const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) != kSuccess) return true;
   const auto are_busy = [](const std::vector<Stream>& streams) {
     return std::any_of(streams.begin(), streams.end(),
@@ -31,7 +31,7 @@ bool CudaRank::is_quiet() noexcept {
   try {
     const auto quiet = std::make_shared<std::atomic<bool>>(false);
     quiet_thread([context = context_, quiet] {
-      const BesideCaptures beside;
+      const RelaxedCaptureMode relaxed;
       Context popped = nullptr;
       if (api().context_push(context) == kSuccess) {
         api().context_synchronize();
@@ -47,7 +47,7 @@ bool CudaRank::is_quiet() noexcept {
 
 void CudaRank::unmap_peers() noexcept {
   if (lazy_arena_ != nullptr) lazy_arena_->stop();
-  const BesideCaptures beside;
+  const RelaxedCaptureMode relaxed;
   if (api().context_push(context_) != kSuccess) return;
   api().context_synchronize();  // While work runs, unmapping would block all launches.
   arena_->unmap_peers();

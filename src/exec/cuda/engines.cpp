@@ -3,7 +3,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/engine.hpp"
-#include "exec/cuda/host/beside.hpp"
+#include "exec/cuda/host/with_host_part.hpp"
 
 namespace plait::cuda {
 

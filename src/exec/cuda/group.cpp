@@ -16,7 +16,7 @@ namespace {
 
 /// Few enough to leave memory's bandwidth to engines, enough to reduce a piece while the next
 /// comes.
-constexpr unsigned kBlocksBesideCopies = 48;
+constexpr unsigned kBlocksAlongsideCopies = 48;
 
 }  // namespace
 
@@ -50,12 +50,12 @@ unsigned Group::blocks_leaving_sms() const {
   return multiprocessors > kRoom ? multiprocessors - kRoom : 1;
 }
 
-unsigned Group::blocks_beside_copies(const Tuning& tuning) const {
-  return std::min(blocks(),
-                  tuning.blocks != 0 ? static_cast<unsigned>(tuning.blocks) : kBlocksBesideCopies);
+unsigned Group::blocks_alongside_copies(const Tuning& tuning) const {
+  return std::min(
+      blocks(), tuning.blocks != 0 ? static_cast<unsigned>(tuning.blocks) : kBlocksAlongsideCopies);
 }
 
-unsigned Group::blocks_that_move() const { return leaves_sms() ? 0 : kBlocksBesideCopies; }
+unsigned Group::blocks_that_move() const { return leaves_sms() ? 0 : kBlocksAlongsideCopies; }
 
 unsigned Group::most_threads(bool is_lean) const {
   const bool half_the_gpu = most_blocks != 0 && 2 * most_blocks <= multiprocessors;

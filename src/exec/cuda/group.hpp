@@ -64,7 +64,7 @@ struct Group {
   unsigned blocks_of_tiles() const;
   /// Whole SMs less, so that small kernels find some.
   unsigned blocks_leaving_sms() const;
-  unsigned blocks_beside_copies(const Tuning& tuning) const;
+  unsigned blocks_alongside_copies(const Tuning& tuning) const;
   /// Of kernels that take pieces out of where copy engines put them; 0 = engines do that, too.
   unsigned blocks_that_move() const;
   /// Of a block of lines. Half an SM, so that another communicator's kernel fits beside it: the two

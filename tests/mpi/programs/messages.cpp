@@ -310,7 +310,7 @@ void crowd(std::uint64_t seed, Dice& all, Dice& own) {
 }
 
 /// A pending receive makes progress while its rank is in another MPI function.
-void beside_others(std::uint64_t seed, Dice& all) {
+void alongside_others(std::uint64_t seed, Dice& all) {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   const int from = all.below(ranks), to = (from + 1) % ranks, count = 30000 + all.below(50000);
   const bool by_message = all.one_in(2);
@@ -367,7 +367,7 @@ int main(int argc, char** argv) {
       case 4: probed(round, salt, all, own); break;
       case 5: lengths(round, all); break;
       case 6: crowd(salt, all, own); break;
-      case 7: beside_others(salt, all); break;
+      case 7: alongside_others(salt, all); break;
       case 0: ring(salt, 1 + all.below(5000), all); break;
       case 2: persistent(salt, all, own); break;
       case 1: halo(salt, all); break;

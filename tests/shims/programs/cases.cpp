@@ -685,7 +685,7 @@ const Cases kCases = {
     {"finalize_later", finalize},
     {"abort_in_group", abort_in_group},
     {"destroy_in_group", abort_in_group},
-    {"abort_beside_group", abort_in_group},
+    {"abort_alongside_group", abort_in_group},
     {"abort_attaching", abort_attaching},
     {"overhead", overhead},
 };

@@ -274,7 +274,7 @@ std::string abort_in_group(const TestJob& job, int rank) {
   MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, child, r.stream));
   const auto start = Clock::now();
   const auto abort = [&] { MUST(nccl().ncclCommAbort(child)); };
-  if (job.name == "abort_beside_group")
+  if (job.name == "abort_alongside_group")
     std::thread(abort).join();
   else if (job.name == "abort_in_group")
     abort();

@@ -58,7 +58,7 @@ TEST_CASE("a hop's lines, the words beside them and its greetings fit into half 
         CHECK(cut.units * cut.pieces >= units);
         CHECK((cut.pieces == 1 || cut.units * (cut.pieces - 1) < units));
         const std::uint64_t lines = static_cast<std::uint64_t>(ranks - 1) * (cut.units + 1);
-        CHECK(lines * (kBareLineBytes + kBesideLineBytes) <= half);
+        CHECK(lines * (kBareLineBytes + kEscapeFlagBytes) <= half);
       }
   CHECK(cut_hop(16, 2, 47).pieces == 0);  // a greeting alone
   CHECK(cut_hop(16, 1, 0).pieces == 1);

@@ -147,19 +147,19 @@ TEST_CASE("rows for graphs are those of captured calls that may take the whole G
   CHECK(with_table.best(request_of(DataType::fp32, 16 << 20))->by == EngineChoice::By::table);
   const Selector elsewhere(usual_group(8), TuningTable(tuned("")), false, nullptr, both);
   CHECK(elsewhere.best(long_one, {"", {}, true})->by == EngineChoice::By::table);
-  const Selector beside(usual_group(8, true), {}, true, nullptr, both);
-  CHECK(said(*beside.best(long_one, {"", {}, true})) == "tiled pull=1");
+  const Selector overlapping(usual_group(8, true), {}, true, nullptr, both);
+  CHECK(said(*overlapping.best(long_one, {"", {}, true})) == "tiled pull=1");
 }
 
 TEST_CASE("a plan serves what it does faster by prediction, where nothing was measured") {
   const Request request = request_of(DataType::fp32, 16 << 20);
   const Predict ten = [](const Engine&, const Request&) { return 10.0; };
-  const auto beside_plan = [&](double plan_us, bool as_measured = false,
-                               const Group& group = usual_group(8), const std::string& table = "") {
+  const auto with_plan = [&](double plan_us, bool as_measured = false,
+                             const Group& group = usual_group(8), const std::string& table = "") {
     return Selector(group, TuningTable(table), as_measured, ten, rows(),
                     [=](const Request&) { return plan_us; });
   };
-  const Selector slower = beside_plan(10.4), faster = beside_plan(9.0), near = beside_plan(9.6);
+  const Selector slower = with_plan(10.4), faster = with_plan(9.0), near = with_plan(9.6);
   for (const Selector* const selector : {&slower, &near}) {  // within what predictions are sure of
     REQUIRE(selector->best(request));
     CHECK(selector->best(request)->by == EngineChoice::By::simulated);
@@ -169,9 +169,8 @@ TEST_CASE("a plan serves what it does faster by prediction, where nothing was me
   CHECK(faster.prefers_plan(request));
   CHECK(faster.explain(request).starts_with("chosen: a plan, which is faster than each engine"));
   CHECK(said(*faster.best(request, {"tiled", {}})) == "tiled");
-  for (const Selector& engine :
-       {beside_plan(9.0, true), beside_plan(9.0, false, usual_group(8, true)),
-        beside_plan(9.0, false, usual_group(8), tuned(""))})
+  for (const Selector& engine : {with_plan(9.0, true), with_plan(9.0, false, usual_group(8, true)),
+                                 with_plan(9.0, false, usual_group(8), tuned(""))})
     CHECK(engine.best(request));  // as measured; beside computing; by this machine's table
   // Plans have the later room alone, so a small call waits for that too.
   const Request small = request_of(DataType::fp32, 1 << 10);

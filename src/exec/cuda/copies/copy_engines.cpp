@@ -17,7 +17,7 @@ class ExchangeReady : public PreparedCall {
       : rank_(rank),
         type_(moved_type(request)),
         shape_(hop_shape(request, rank.rank())),
-        blocks_(rank.group().blocks_beside_copies(tuning)),
+        blocks_(rank.group().blocks_alongside_copies(tuning)),
         group_(rank.group()),
         is_chosen_(tuning.host_permille < 0),
         tuning_(tuning) {
@@ -78,7 +78,7 @@ class RotationReady : public PreparedCall {
   RotationReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : rank_(rank),
         type_(moved_type(request)),
-        blocks_(rank.group().blocks_beside_copies(tuning)),
+        blocks_(rank.group().blocks_alongside_copies(tuning)),
         shape_(tiled_shape(request, rank.rank())),
         cut_(rotation_cut(shape_.part_bytes, rank.group(), tuning)),
         batches_(tuning.batch == 1) {

@@ -19,7 +19,7 @@ namespace {
 const void* const kNone[] = {nullptr};
 
 /// By its path and for this library alone: a process may hold two plaits, each with its own code.
-DeviceCode beside() {
+DeviceCode next_to_library() {
   const std::string path = folder_of(&kNone) + "libplait_kernels.so";
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -35,7 +35,7 @@ DeviceCode beside() {
 
 DeviceCode find() {
   DeviceCode code =
-      plait_fatbins == nullptr ? beside() : DeviceCode{plait_fatbins, plait_built_for, ""};
+      plait_fatbins == nullptr ? next_to_library() : DeviceCode{plait_fatbins, plait_built_for, ""};
   if (code.fatbins[0] == nullptr && code.why_none.empty())
     code.why_none = "found a build without device code: build again with nvcc on PATH";
   return code;

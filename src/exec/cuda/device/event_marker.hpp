@@ -65,7 +65,7 @@ class EventMarker final : public Marker {
   }
 
   bool is_ahead() const noexcept override {
-    const BesideCaptures beside;
+    const RelaxedCaptureMode relaxed;
     return end_ != nullptr && api_->event_query(end_) == kNotReady;
   }
 

@@ -34,7 +34,7 @@ void Neighbours::remove(Device device, DeviceState* state, Stream stream) noexce
 Result Neighbours::publish(Device device, Stream stream) noexcept {
   const std::set<DeviceState*>& all = on_[device];
   const bool has_neighbour = all.size() > 1 || shares_with_processes(device);
-  const BesideCaptures beside;
+  const RelaxedCaptureMode relaxed;
   Result result = kSuccess;
   for (DeviceState* state : all) {
     const auto at = reinterpret_cast<DevicePointer>(&state->has_neighbour);

@@ -33,9 +33,9 @@ struct EscapedLine {
     constexpr auto kStandInHalf = static_cast<unsigned>(kStandIn >> 32);
     return lo == kMissingHalf || lo == kStandInHalf || hi == kMissingHalf || hi == kStandInHalf;
   }
-  static __device__ void send(char* at, char* beside, const Unit& unit) {
+  static __device__ void send(char* at, char* escape_at, const Unit& unit) {
     if (is_special(unit.lo) || is_special(unit.hi)) {
-      store_relaxed_64(beside, (unit.lo == kMissing ? 1 : 0) | (unit.hi == kMissing ? 2 : 0));
+      store_relaxed_64(escape_at, (unit.lo == kMissing ? 1 : 0) | (unit.hi == kMissing ? 2 : 0));
       store_pair(at, is_special(unit.lo) ? kStandIn : unit.lo,
                  is_special(unit.hi) ? kStandIn : unit.hi);
     } else {
@@ -76,8 +76,8 @@ struct EscapedCall {
   __device__ char* line(int owner, unsigned at) const {
     return args.inbox[owner] + half + at * kBareLineBytes;
   }
-  __device__ char* beside(int owner, unsigned lines, unsigned at) const {
-    return line(owner, lines) + at * kBesideLineBytes;
+  __device__ char* escape_at(int owner, unsigned lines, unsigned at) const {
+    return line(owner, lines) + at * kEscapeFlagBytes;
   }
   __device__ bool give_up(int from, unsigned unit) {
     if (!broken)
@@ -88,7 +88,8 @@ struct EscapedCall {
   /// The unit of that number, in the line `at`.
   __device__ void send(int owner, unsigned lines, unsigned at, unsigned unit,
                        const Unit& value) const {
-    EscapedLine::send(line(owner, at), beside(owner, lines, at), EscapedLine::mixed(value, unit));
+    EscapedLine::send(line(owner, at), escape_at(owner, lines, at),
+                      EscapedLine::mixed(value, unit));
   }
   /// What a thread takes: the unit of that number, from that rank, in the line `at`.
   struct Slot {
@@ -116,7 +117,7 @@ struct EscapedCall {
       if (!one.is_wanted) continue;
       if constexpr (kRare == RareCode::often)
         if (EscapedLine::has_stand_in(got[u]))
-          got[u] = EscapedLine::meant(got[u], word_beside(lines, one));
+          got[u] = EscapedLine::meant(got[u], escape_flags(lines, one));
       got[u] = EscapedLine::mixed(got[u], one.unit);
       store_pair(line(args.rank, one.at), EscapedLine::kMissing, EscapedLine::kMissing);
     }
@@ -136,14 +137,14 @@ struct EscapedCall {
 #pragma unroll 1
     for (int at = 0; stand_ins >> at != 0; ++at) {
       if ((stand_ins >> at & 1) == 0) continue;
-      const unsigned long long told = word_beside(lines, slot(at));
+      const unsigned long long told = escape_flags(lines, slot(at));
 #pragma unroll
       for (int u = 0; u < kSlots; ++u)
         if (u == at) got[u] = EscapedLine::meant(got[u], told);
     }
   }
-  __device__ unsigned long long word_beside(unsigned lines, const Slot& slot) {
-    return take_word(slot.from, beside(args.rank, lines, slot.at), slot.unit);
+  __device__ unsigned long long escape_flags(unsigned lines, const Slot& slot) {
+    return take_word(slot.from, escape_at(args.rank, lines, slot.at), slot.unit);
   }
   /// Units first, first + stride, ... (`valid` of them) of what `from` sends, the first in the line
   /// `at`.

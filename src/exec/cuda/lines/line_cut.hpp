@@ -12,7 +12,7 @@ namespace plait::cuda {
 // A 16-byte unit on its way.
 inline constexpr std::uint64_t kBareLineBytes = 16;     ///< a word of all ones: not there yet
 inline constexpr std::uint64_t kFlaggedLineBytes = 32;  ///< 32 bits of data, 32 of a flag
-inline constexpr std::uint64_t kBesideLineBytes = 8;    ///< beside a bare line of any bits
+inline constexpr std::uint64_t kEscapeFlagBytes = 8;    ///< beside a bare line of any bits
 
 /// Of a hop, and of a chain in short pieces: each begins and ends alone (5 us of two ranks, by
 /// bench/results/gpu_two_shot_memory_h100x2.csv, when two_shot went so), and saves memory.
@@ -64,7 +64,7 @@ inline std::uint64_t most_shot_units(std::uint64_t room, std::uint64_t line_byte
 inline LineCut cut_hop(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
   std::uint64_t lines = kMostLines;
   if (ranks > 2) half_bytes = std::min(half_bytes, kCachedLineBytes);
-  if (ranks > 1) lines = std::min(lines, half_bytes / (kBareLineBytes + kBesideLineBytes));
+  if (ranks > 1) lines = std::min(lines, half_bytes / (kBareLineBytes + kEscapeFlagBytes));
   const std::uint64_t room = lines / static_cast<std::uint64_t>(std::max(1, ranks - 1));
   if (room < 2) return {};
   const std::uint64_t pieces = std::max<std::uint64_t>(1, (units + room - 2) / (room - 1));
@@ -83,7 +83,7 @@ struct LineStep {
 inline LineCut cut_chain(std::uint64_t units, int ranks, std::uint64_t half_bytes,
                          LineStep step = {}) {
   const std::uint64_t lines =
-      std::min(kMostLines, half_bytes / (kBareLineBytes + kBesideLineBytes));
+      std::min(kMostLines, half_bytes / (kBareLineBytes + kEscapeFlagBytes));
   const auto greetings = static_cast<std::uint64_t>(std::max(0, ranks - 1));
   if (lines <= greetings) return {};
   const std::uint64_t most = std::min(lines - greetings, step.most_units);

@@ -112,7 +112,7 @@ bool serves(LineKernel kernel, Collective collective) {
 std::uint64_t bytes_of(LineKind kind) {
   return kind == LineKind::flagged ? kFlaggedLineBytes
          : kind == LineKind::bare  ? kBareLineBytes
-                                   : kBareLineBytes + kBesideLineBytes;
+                                   : kBareLineBytes + kEscapeFlagBytes;
 }
 
 std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes) {

@@ -57,7 +57,7 @@ void AgreedShare::close() noexcept {
 /// Asks, and never waits; times that cannot be had are done without.
 void AgreedShare::learn() {
   if (!sample_) return;
-  const BesideCaptures beside;
+  const RelaxedCaptureMode relaxed;
   float link_ms = 0.0F, host_ms = 0.0F;
   Result result = api().event_elapsed(&host_ms, marks_.begin, marks_.host);
   if (result == kSuccess) result = api().event_elapsed(&link_ms, marks_.begin, marks_.link);

@@ -1,6 +1,6 @@
 // What goes beside an engine's call: results brought by copy engines, or a part that CPU cores
 // reduce.
-#include "exec/cuda/host/beside.hpp"
+#include "exec/cuda/host/with_host_part.hpp"
 
 #include <algorithm>
 
@@ -37,11 +37,11 @@ const Engine& scatters_for(const Engine& engine) {
   return &engine == &copy_rotation_engine() ? engine : tiled_engine();
 }
 
-class Beside : public PreparedCall {
+class WithHostPart : public PreparedCall {
  public:
   /// scatters: the engine that reduces what host memory then brings.
-  Beside(const Engine& engine, const Engine& scatters, const Request& request, const Tuning& tuning,
-         EngineRank& rank)
+  WithHostPart(const Engine& engine, const Engine& scatters, const Request& request,
+               const Tuning& tuning, EngineRank& rank)
       : engine_(engine),
         scatters_(scatters),
         request_(request),
@@ -181,7 +181,7 @@ Plan plan_through(const Engine& engine, const Topology& topology, const Request&
   const Engine& rest = is_kernel ? stated : engine;
   const Engine& scatters = &scatters_for(engine) == &engine ? rest : tiles;
   const auto prepare = [&](EngineRank& rank) {
-    return std::make_unique<Beside>(rest, scatters, request, tuning, rank);
+    return std::make_unique<WithHostPart>(rest, scatters, request, tuning, rank);
   };
   write_down(book, group, prepare, through);
   add_stripes(book, cores, gather);
@@ -194,11 +194,11 @@ Plan plan_through(const Engine& engine, const Topology& topology, const Request&
   return made;
 }
 
-std::unique_ptr<PreparedCall> prepare_beside_host(const Engine& engine, const Request& request,
-                                                  const Tuning& tuning, EngineRank& rank) {
+std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,
+                                                     const Tuning& tuning, EngineRank& rank) {
   if (tuning.host_cpu_permille > 0 || gathers(engine, tuning) ||
       may_correct(engine, request, tuning, rank.group()))
-    return std::make_unique<Beside>(engine, scatters_for(engine), request, tuning, rank);
+    return std::make_unique<WithHostPart>(engine, scatters_for(engine), request, tuning, rank);
   return engine.prepare(request, tuning, rank);
 }
 

@@ -14,8 +14,8 @@ std::string why_no_host_part(const Engine& engine, const Request& request, const
                              const Group& group);
 /// The call as the engine makes it ready, with its part through host memory where one is asked for
 /// or may be best.
-std::unique_ptr<PreparedCall> prepare_beside_host(const Engine& engine, const Request& request,
-                                                  const Tuning& tuning, EngineRank& rank);
+std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,
+                                                     const Tuning& tuning, EngineRank& rank);
 
 /// plan_of() of an engine, whose queues a test may have damage what goes through them. Null = none
 /// does.
