@@ -1,6 +1,6 @@
-// How strategies write plans: regions are handed out, flags are numbered, lanes are named.
-// A signal returns the Event that waits name; words and values are the builder's business, so
-// "one writer lane a word, values only grow" holds by construction.
+// Builder: strategies call it to write a plan. It hands out regions, numbers flags and names lanes.
+// signal() returns the Event to pass to wait(); the builder chooses flags and values, so each flag
+// has one writer lane and its values only grow, by construction.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,20 +14,20 @@ namespace plait {
 
 struct NodeStep;
 
-/// Bytes [offset, offset + bytes) of the message; what partition() hands out.
+/// Bytes [offset, offset + bytes) of the message.
 struct Range {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   bool operator==(const Range&) const = default;
 };
 
-/// Cuts a range into `parts` consecutive ranges, each but the last non-empty one a multiple of
-/// `granule` bytes, sizes differing by at most one granule; late parts may be empty.
+/// Cuts a range into `parts` consecutive ranges. Sizes are multiples of `granule` bytes, except for
+/// the last non-empty part, and differ by at most one granule. The last parts may be empty.
 std::vector<Range> partition(Range whole, int parts, std::uint64_t granule);
 /// Part of a region: `range` is relative to the region's own start.
 Region slice(const Region& region, Range range);
 
-/// A flag value that a wait can name.
+/// A flag and the value that a wait() waits for.
 struct Event {
   Flag flag;
   std::uint32_t value = 0;
@@ -35,70 +35,80 @@ struct Event {
 
 class Builder {
  public:
-  /// `request` must be checked(). Element size and devices are read off it.
+  /// `request` must be checked().
   Builder(const Topology& topology, const Request& request, std::string strategy);
 
   const Topology& topology() const { return topology_; }
   const Request& request() const { return plan_.request; }
   int ranks() const { return plan_.request.ranks; }
+  /// Topology device of a place: a rank, or a relay GPU (see relay()).
   int device(int place) const;
-  /// Ranks and relay GPUs; lanes so far, and whose they are.
+  /// Number of places: ranks and relay GPUs.
   int places() const { return ranks() + static_cast<int>(plan_.relay_devices.size()); }
+  /// Number of lanes so far, and the rank of a lane.
   int lanes() const { return static_cast<int>(plan_.lanes.size()); }
   int rank_of(int lane) const { return plan_.lanes.at(static_cast<std::size_t>(lane)).rank; }
-  /// Cuts are made at multiples of this: 128 bytes, or the element where that is larger.
+  /// Cuts of a message lie at multiples of so many bytes.
   std::uint64_t granule() const { return 128; }
 
-  /// The lane of that rank and name, made at first use.
+  /// Returns the index of the lane of that rank and name; adds the lane at first use.
   int lane(int rank, LaneKind kind, const std::string& name);
-  /// A place for scratch on a GPU outside the job; the same place for the same device.
+  /// Returns the place of a relay GPU, a topology device outside the job that lends scratch.
   int relay(int device);
 
   Region input(int rank, Range range) const;
   Region output(int rank, Range range) const;
-  /// Fresh bytes of a space, 128-byte aligned; never handed out twice.
+  /// Returns unused bytes of scratch, inbox or ring at a place, 128-byte aligned.
   Region alloc(Space space, int place, std::uint64_t bytes);
 
-  /// Empty regions are left out: a copy or reduce of 0 bytes adds nothing.
-  void copy(int lane, const Region& dst,
-            const Region& src);  ///< inside one memory or one direct hop
+  /// Adds a copy inside one memory or over the direct link. A copy or reduce of 0 bytes adds no op.
+  /// Regions must have the same size.
+  void copy(int lane, const Region& dst, const Region& src);
+  /// Adds a copy over hop `hop` of a path.
   void copy(int lane, const Region& dst, const Region& src, const Path& path, int hop);
+  /// Adds a reduction of `srcs` in order; `finish`: the last reduction of these elements.
   void reduce(int lane, const Region& dst, std::vector<Region> srcs, bool finish = true);
-  /// An op as it is, with the plan's own numbers: for plans laid into this one.
+  /// Appends an op unchanged, with indices valid in this plan.
   void take(int lane, Op op);
+  /// Reserves memory for so many ops of a lane.
   void reserve(int lane, std::size_t ops);
+  /// Index of the path in Plan::paths; adds it at first use.
   int path_index(const Path& path);
-  /// Raises a flag of `owner` after everything before it on the lane.
+  /// Raises a flag of rank `owner`, after all earlier ops of the lane.
   Event signal(int lane, int owner);
-  /// The lane must belong to the event's owner.
+  /// Waits for the event; the lane must belong to the flag's owner.
   void wait(int lane, const Event& event);
 
-  /// The same of an engine's own words, which it numbers and counts itself (Plan::counts).
+  /// Signals a flag that an engine numbers and counts itself (Plan::counts).
   void raise(int lane, const Flag& flag, std::uint32_t value);
-  /// before: of a wait for 0, see Op.
+  /// Waits for such a flag; `before`: see Op.
   void await(int lane, const Flag& flag, std::uint32_t value, std::uint32_t before = 0);
 
-  /// The words [first, first + count) of (owner, writer), for who numbers and counts them itself.
+  /// Reserves `count` flags of (owner, writer) for callers that number them; returns the first
+  /// index.
   int flags(int owner, int writer, int count);
-  /// A call between nodes, and one rank's part in it; regions of 0 bytes stand for none.
+  /// Adds a call of the library between nodes; returns its index.
   int call(LibraryCall call);
+  /// Adds the lane's rank to a call; a region of 0 bytes = none.
   void join(int lane, int call, const Region& dst, const Region& src, bool finish = false);
 
+  /// Notes a parameter, the order of sums, the kernel, or that buffers are registered: see Plan.
   void param(const std::string& name, std::int64_t value) { plan_.params[name] = value; }
   void sum_order(SumOrder order) { plan_.sum_order = order; }
   void kernel(const std::string& name) { plan_.kernel = name; }
   void symmetric(bool on) { plan_.symmetric = on; }
+  /// Notes that bytes `range` of the message take `route` (Plan::stripes).
   void stripe(const std::string& route, Range range);
 
-  /// A plan made elsewhere, in place of all that was written so far. Error(invalid_argument) where
-  /// it is for another request.
+  /// Replaces all that was written so far by a complete plan. Error(invalid_argument) if the plan
+  /// is for another request.
   void adopt(Plan plan);
 
-  /// Where set, a plan of several nodes is told there, and not laid out as lanes.
+  /// If set, a strategy for several nodes stores its steps here, and writes no lanes.
   void collect_steps(std::vector<NodeStep>* steps) { steps_ = steps; }
   std::vector<NodeStep>* collected_steps() const { return steps_; }
 
-  /// The finished plan; the builder is empty afterwards. Lanes without ops are dropped.
+  /// Returns the plan, without lanes that have no ops. The builder is empty afterwards.
   Plan build();
 
  private:
@@ -109,9 +119,9 @@ class Builder {
   std::vector<NodeStep>* steps_ = nullptr;
   std::map<std::string, int> path_of_name_;
   std::map<std::pair<int, std::string>, int> lane_of_name_;
-  std::map<std::pair<int, int>, Event> last_event_;   // (lane, owner) -> last event raised
-  std::map<std::pair<int, int>, int> flags_of_pair_;  // (owner, writer) -> words in use
-  std::map<std::pair<int, int>, Path> direct_;        // device pair -> direct path, found once
+  std::map<std::pair<int, int>, Event> last_event_;   // (lane, owner) -> last event
+  std::map<std::pair<int, int>, int> flags_of_pair_;  // (owner, writer) -> flags in use
+  std::map<std::pair<int, int>, Path> direct_;        // device pair -> direct path
 };
 
 }  // namespace plait

@@ -1,8 +1,8 @@
-// Send, receive and release between ranks, as the classic algorithms are told -> lanes of copies,
-// signals and waits. One courier is one lane a rank; messages land in slots of the receiver's
-// scratch (pushed over the direct link, or pulled by the receiver out of the sender's host ring
-// where the pair has no link). Steps are recorded first and written at the end, so that every rank
-// opens its slots before anything else and no flag is raised that nobody awaits.
+// Courier: lowers send, receive and release, the form of textbook algorithms, to lanes of copies,
+// signals and waits. Strategies use it. A courier has one lane on each rank. Messages land in slots
+// of the receiver's scratch: pushed over the direct link, or, without a link, pulled by the
+// receiver from the sender's host ring. Steps are recorded first and written at the end, so that
+// every rank opens its slots first and raises no flag that no rank awaits.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,45 +16,44 @@
 
 namespace plait {
 
-/// A message on its way: where it lies at the receiver, and its number on its channel.
+/// A message in flight: its region at the receiver, and its number on its channel.
 struct Message {
   Region region;
   int channel = -1;  ///< -1 = empty, never sent
   int index = 0;
 };
 
-/// How a message travels. `best`: the direct link, else through host memory; the sender goes on
-/// once it has read its regions. `host`: through host memory beside the sender's lane, which goes
-/// on at once; the regions must stay as they are until the receiver has the message.
+/// How a message travels. `best`: over the direct link, else through host memory; the sender's lane
+/// continues once its regions have been read. `host`: through host memory on a lane of its own, so
+/// the sender's lane continues at once; its regions must not change until the message is received.
 enum class Route : std::uint8_t { best, host };
 
-/// Steps must be recorded in an order in which they could run one by one: a message is received
-/// after it is sent, and at most `slots` messages of a pair are held unreleased. Lanes that follow
-/// such an order cannot deadlock.
+/// Record steps in an order in which they could run one by one: a message is received after it is
+/// sent, and a pair has at most `slots` unreleased messages. Lanes in such an order cannot
+/// deadlock.
 class Courier {
  public:
-  /// `sharers`: how many couriers of the plan divide the host ring among them.
+  /// `sharers`: number of couriers of the plan that share the host ring.
   Courier(Builder& builder, std::string name, int slots, int sharers);
 
-  /// Slots made from here on hold messages of so many bytes at least.
+  /// Sets the least size in bytes of slots that are made from now on.
   void slots_of(std::uint64_t bytes) { least_slot_bytes_ = bytes; }
 
-  /// One message of several regions of `from`, laid side by side.
+  /// Sends one message that joins several regions of `from`.
   void send(int from, int to, const std::vector<Region>& srcs, Route route = Route::best);
-  /// The oldest message of from -> to not yet received; `bytes` must be what was sent (0: none
-  /// was).
+  /// Receives the oldest message from -> to not yet received; `bytes` must be the size sent (0: no
+  /// message was sent).
   Message receive(int to, int from, std::uint64_t bytes, Route route = Route::best);
-  /// The receiver needs the message's region no longer. Every message must be released.
+  /// Frees the message's region at the receiver. Every message must be released.
   void release(const Message& message);
   void reduce(int rank, const Region& dst, const std::vector<Region>& srcs, bool finish);
   void copy(int rank, const Region& dst, const Region& src);
-  /// Steps recorded from here on go to the lanes of that stage, one a rank: a pipeline has a stage
-  /// for each of its parts. All messages of a pair and route must leave in one stage.
+  /// Puts later steps on the lanes of that stage, one lane a rank: a pipeline has a stage for each
+  /// of its parts. All messages of a pair and route must be sent in one stage.
   void on(const std::string& stage);
-  /// What is recorded from here on for the rank in stage `later` comes after what was recorded so
-  /// far for it in stage `earlier`.
+  /// Orders the rank's later steps in stage `later` after its steps so far in stage `earlier`.
   void follow(int rank, const std::string& later, const std::string& earlier);
-  /// Writes all that was recorded into the builder.
+  /// Writes all recorded steps to the builder.
   void write();
 
  private:
@@ -69,27 +68,28 @@ class Courier {
     bool finish = false;
     std::string earlier;  // follow
   };
-  /// Where pieces lie in host memory between two hops.
+  /// A ring in host memory between two hops of a path.
   struct HostRing {
     int owner = 0;
     std::vector<Region> ring;
-    std::vector<Event> freed;  // of each piece so far; awaited by the lane that fills the stage
+    std::vector<Event> freed;  // by piece: awaited by the lane that fills the ring
   };
   struct Channel {
     int from = 0;
     int to = 0;
     Route route = Route::best;
-    std::string stage;           // in which it is sent
-    Path path;                   // one link: pushed; more: through the sender's ring
-    bool needs_opening = false;  // the sender cannot otherwise know that the receiver has begun
+    std::string stage;           // of the sends
+    Path path;                   // one link: push; more: through host rings
+    bool needs_opening = false;  // nothing else tells the sender that the receiver has begun
     std::vector<Region> slots;
     std::vector<Message> sent;
-    std::vector<std::uint64_t> knowledge;  // of the sender, when it sent: bit r = r has begun
+    std::vector<std::uint64_t>
+        knowledge;  // by message: bit r = the sender knows that rank r has begun
     int received = 0;
     Event opened;
     std::vector<Event> arrived;
     std::vector<Event> released;
-    std::vector<HostRing> stages;  // between two hops each
+    std::vector<HostRing> stages;  // one between each two hops
     std::uint64_t piece_bytes = 0;
     bool direct() const { return path.links.size() <= 1; }
   };
@@ -115,30 +115,31 @@ class Courier {
   std::vector<Channel> channels_;
   std::map<std::tuple<int, int, Route>, int> channel_of_pair_;
   std::string stage_;
-  std::map<std::pair<int, std::string>, std::uint64_t> knowledge_;  // of a lane: who has begun
+  std::map<std::pair<int, std::string>, std::uint64_t>
+      knowledge_;  // by lane: ranks that have begun, as bits
   std::vector<RecordedStep> steps_;
 };
 
-/// The path a courier takes: the direct link, else the best one through host memory.
-/// Error(unsupported) where the pair has neither.
+/// Returns the path of a courier's messages: the direct link, else the best path through host
+/// memory. Error(unsupported) if the pair has neither.
 Path courier_path(const Topology& topology, int src_device, int dst_device,
                   Route route = Route::best);
 
-/// How a message is cut for couriers.
+/// How couriers cut a message into chunks and lanes.
 struct CourierCut {
   std::string lane_name;
-  int chunks = 1;  ///< at least; more where scratch would not hold a chunk
-  int lanes = 1;   ///< chunks go round the lanes
-  int slots = 1;   ///< of a pair and lane
-  double scratch_per_byte =
-      1.0;  ///< most scratch a rank needs for one chunk, over the chunk's bytes
+  int chunks = 1;  ///< the least number; more if scratch would not hold a chunk
+  int lanes = 1;   ///< chunks go to the lanes in turn
+  int slots = 1;   ///< for each pair and lane
+  /// Most scratch bytes that a rank needs for one chunk, per byte of the chunk.
+  double scratch_per_byte = 1.0;
 };
 
-/// A cut by parameters, which the plan notes: `counted` is what says how many chunks, `chunks`
-/// where it is not given; "lanes" else as many as there are chunks, at most `lanes`.
+/// Returns a cut by parameters, and notes these in the plan. The parameter named `counted` gives
+/// the number of chunks, by default `chunks`; "lanes" by default min(number of chunks, `lanes`).
 CourierCut cut_from(Builder& builder, const Params& params, const std::string& counted, int chunks,
                     int lanes);
-/// Calls body(courier, chunks) for every lane with its chunks of the message, in order.
+/// Calls body(courier, chunks) for every lane, with the lane's chunks of the message in order.
 void in_lanes(Builder& builder, const CourierCut& cut,
               const std::function<void(Courier&, const std::vector<Range>&)>& body);
 /// Calls body(courier, chunk) for every chunk of the message, each lane's chunks in order.

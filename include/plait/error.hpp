@@ -1,5 +1,5 @@
-// One error type for all of plait; every code, class and exit status comes from errors.def.
-// A refusal (bad input, missing hardware, peer gone) is not a bug (an invariant of ours broke).
+// The error type of plait; errors.def lists every code, Python class and exit status. A code is a
+// refusal (bad input, missing hardware, peer gone) or a bug (an invariant of plait broke).
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -19,10 +19,11 @@ const char* error_name(ErrorCode code) noexcept;
 const char* error_text(ErrorCode code) noexcept;
 /// The status a command line program ends with on this code.
 int error_exit_code(ErrorCode code) noexcept;
-/// True where the code means that an invariant of plait broke.
+/// True if the code means that an invariant of plait broke.
 bool error_is_bug(ErrorCode code) noexcept;
 
-/// What plait throws. The message says what was wanted, what was found, and what to do.
+/// The exception that plait throws. Its message says what was wanted, what was found, and what to
+/// do.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message);

@@ -1,6 +1,6 @@
-// A collective at one size on one topology, as a value: lanes of copies, reductions, signals and
-// waits over byte regions. The narrow waist of plait: planner, verifier, simulator and every
-// executor know plans, and none knows another.
+// Plan: the schedule of a collective at one size on one topology, as a value: lanes of copies,
+// reductions, signals and waits over byte regions. It is the narrow waist of plait: planner,
+// verifier, simulator and executors share this header and do not include each other.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -37,7 +37,7 @@ enum class OpKind : std::uint8_t {
 #undef PLAIT_OP
 };
 
-inline constexpr int kMaxRanks = 64;  ///< in a plan; executors run up to 16 of a node
+inline constexpr int kMaxRanks = 64;  ///< of a plan; executors run up to 16 ranks of a node
 
 const char* name_of(DataType type);
 const char* name_of(ReduceOp op);
@@ -48,17 +48,17 @@ ReduceOp parse_reduce_op(std::string_view name);
 Collective parse_collective(std::string_view name);  ///< also allreduce, all-reduce, ...
 std::uint64_t bytes_of(DataType type);
 bool is_float(DataType type);
-/// Sums of 8- and 16-bit floats are wider than what a region can hold of them so far.
+/// True for 8- and 16-bit floats: sums accumulate in fp32, so a region cannot hold a partial sum.
 bool is_widened(DataType type);
-/// The same bits in whatever order and groups: integers wrap, and min and max of floats have -0
-/// below +0 and turn every NaN into the type's canonical one.
+/// True if the reduction gives the same bits in any order and grouping: integers wrap; min and max
+/// of floats order -0 below +0 and return the type's canonical NaN.
 bool has_no_order(DataType type, ReduceOp op);
 
-/// What is asked for. Counts are elements, as in NCCL: the send count of all_gather and of
-/// all_to_all's one peer, the receive count of reduce_scatter and scatter.
-/// Uneven: ranks' blocks have a count each, and follow each other without gaps. In `counts` is
-/// rank r's block at r (all_gather, reduce_scatter, gather, scatter), or what rank `from` sends
-/// rank `to` at from * ranks + to (all_to_all).
+/// A collective call. Counts are in elements, as in NCCL: the send count of all_gather, the count
+/// per peer of all_to_all, the receive count of reduce_scatter and scatter. Uneven requests have a
+/// count for each block; blocks follow each other without gaps. counts[r] is the block of rank r
+/// (all_gather, reduce_scatter, gather, scatter); counts[from * ranks + to] is the block from one
+/// rank to another (all_to_all).
 struct Request {
   Collective collective = Collective::all_reduce;
   std::uint64_t count = 0;
@@ -72,33 +72,35 @@ struct Request {
   bool operator==(const Request&) const = default;
 };
 
-/// Throws Error(invalid_argument / unsupported) where the request cannot be meant on the topology:
-/// ranks or root out of range, counts whose bytes overflow, an op the type has not.
-/// Returns the request with `devices` filled in, and normal().
+/// Returns the request with `devices` filled in, and normal(). Error(invalid_argument) for ranks,
+/// root, peer, devices or counts out of range; Error(unsupported) for a reduction that the type
+/// does not have.
 Request checked(Request request, const Topology& topology);
-/// `count` set to the largest of `counts`; these left out where they are all equal, since the
-/// request is then an even one.
+/// Returns the request with `count` = the largest of `counts`, and without `counts` if all are
+/// equal (the request is then even).
 Request normal(Request request);
-/// "all_gather", or "all_gather_v" where counts differ.
+/// Returns "all_gather", or "all_gather_v" if counts differ.
 std::string name_of(const Request& request);
-/// "1009", or of an uneven request "5+1009+0".
+/// Returns the number of elements for people: "1009", or "5+1009+0" if counts differ.
 std::string amount_of(const Request& request);
+/// Sizes of a rank's input and output buffers.
 std::uint64_t input_bytes(const Request& request, int rank);
 std::uint64_t output_bytes(const Request& request, int rank);
-/// The message size that nccl-tests prints for it: count * ranks * type for gathering collectives.
-/// Uneven: the bytes of all blocks; of an all_to_all the most that a rank sends or gets.
+/// The message size as nccl-tests prints it: count * ranks * type for gathering collectives.
+/// Uneven: the bytes of all blocks; for all_to_all the most that a rank sends or receives.
 std::uint64_t message_bytes(const Request& request);
-/// busbw / algbw as nccl-tests defines it. Uneven: of the message, the most that one rank has to
-/// send to others or to get from them.
+/// busbw / algbw as nccl-tests defines it. Uneven: the largest share of the message that one rank
+/// sends to or receives from others.
 double busbw_factor(const Request& request);
 bool reduces(Collective collective);
 
-/// Who moves data between nodes: NCCL for GPU buffers, the host's MPI for CPU buffers.
+/// The library that moves data between nodes: NCCL for GPU buffers, the host's MPI for CPU buffers.
 enum class Library : std::uint8_t { nccl, mpi };
 const char* name_of(Library library);
 
-/// A collective that a library does among some ranks of a plan, each of which has one `join` op in
-/// it. Type and reduction are the plan's; an average is summed here and divided elsewhere.
+/// A collective that a library runs among some ranks of a plan. Each of these ranks joins it with
+/// one `join` op. Type and reduction are the plan's; an average is a sum here, divided by a later
+/// op.
 struct LibraryCall {
   Library library = Library::nccl;
   Collective collective = Collective::all_reduce;
@@ -109,35 +111,36 @@ struct LibraryCall {
   auto operator<=>(const LibraryCall&) const = default;
 };
 
-/// Where a region lies. input and output are the caller's and seen by their own rank alone, unless
-/// the plan is `symmetric`. scratch, inbox and ring belong to the communicator and are seen by all.
+/// The memory of a region. input and output belong to the caller; only their own rank accesses
+/// them, unless the plan is `symmetric`. scratch, inbox and ring belong to the communicator; all
+/// ranks access them.
 enum class Space : std::uint8_t {
   input,
   output,
   scratch,  ///< device memory; peers touch it only between its owner's begin and end of the call
-  inbox,    ///< device memory kept twice, by call parity; peers may write before the owner begins,
-            ///< and in return every rank must hear from every rank before it ends
-  ring,     ///< pinned host memory of the owner; same rule as scratch
+  inbox,    ///< device memory in two halves, by call parity; peers may write before the owner
+            ///< begins, so every rank must hear from every other rank before it ends
+  ring,     ///< pinned host memory of the owner; same rule as for scratch
 };
 const char* name_of(Space space);
 
-/// Bytes [offset, offset + bytes) of one space of one place. Places 0..ranks-1 are the ranks,
-/// further ones the plan's `relay_devices`: GPUs outside the job that only lend scratch.
+/// Bytes [offset, offset + bytes) of one space of one place. Places 0..ranks-1 are the ranks; later
+/// places are the plan's `relay_devices`: GPUs outside the job that only lend scratch.
 struct Region {
   Space space = Space::scratch;
-  int rank = 0;
+  int rank = 0;  ///< the place
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   bool operator==(const Region&) const = default;
 };
 
-/// A word in the memory of `owner`, raised by `writer` only, on one lane of it only. Values go
-/// 1, 2, ... within a call; executors add the epochs of all earlier calls, so no word is reset.
-/// In an engine's plan (Plan::counts) values may jump, and several lanes may raise a word in turn.
+/// A flag in the memory of `owner`, raised by one lane of `writer`. Values go 1, 2, ... within a
+/// call; executors add the epochs of all earlier calls, so flags are never reset. In an engine's
+/// plan (Plan::counts) values may jump, and several lanes of the writer may raise a flag in turn.
 struct Flag {
   int owner = 0;
   int writer = 0;
-  int index = 0;  ///< among the words of this (owner, writer)
+  int index = 0;  ///< among the flags of this (owner, writer)
   bool operator==(const Flag&) const = default;
   auto operator<=>(const Flag&) const = default;
 };
@@ -150,21 +153,21 @@ struct Op {
   std::vector<Region> srcs;  ///< copy: one; reduce: in summation order; all as long as dst
   int path = kLocalPath;     ///< copy: index into Plan::paths
   int hop = 0;               ///< copy: which hop of that path
-  int call = -1;            ///< join: index into Plan::calls; no src or empty dst where it has none
-  bool finish = false;      ///< reduce, join: this is the element's last reduction (avg divides)
-  Flag flag;                ///< signal, wait
-  std::uint32_t value = 0;  ///< signal: the new value; wait: the least value to go on
-  std::uint32_t before = 0;  ///< wait for 0, in an engine's plan: so far below what earlier calls
-                             ///< have counted; 0 = all that they have
+  int call = -1;  ///< join: index into Plan::calls; no src = gives none, empty dst = gets none
+  bool finish = false;       ///< reduce, join: the last reduction of its elements (avg divides)
+  Flag flag;                 ///< signal, wait
+  std::uint32_t value = 0;   ///< signal: the new value; wait: the least value to go on
+  std::uint32_t before = 0;  ///< wait for 0, in an engine's plan: the value waited for is the count
+                             ///< of all earlier calls minus `before`
   bool operator==(const Op&) const = default;
 };
 
-/// What runs a lane: a copy-engine stream, a kernel, a CPU worker.
+/// The executor of a lane: a copy-engine stream, a kernel, or a CPU worker.
 enum class LaneKind : std::uint8_t { copy_engine, kernel, cpu };
 const char* name_of(LaneKind kind);
 
-/// Ops of one rank that run in order. A rank's lanes start when it enters the call and the call
-/// returns when all have ended.
+/// Ops of one rank that run in order. A rank's lanes start when it enters the call; the call
+/// returns when all of them have ended.
 struct Lane {
   int rank = 0;
   LaneKind kind = LaneKind::kernel;
@@ -173,7 +176,7 @@ struct Lane {
   bool operator==(const Lane&) const = default;
 };
 
-/// Bytes [offset, offset + bytes) of the message go by `route`: "nvlink", "relay:2", "host",
+/// Bytes [offset, offset + bytes) of the message, which take `route`: "nvlink", "relay:2", "host",
 /// "host+cpu".
 struct Stripe {
   std::string route;
@@ -182,11 +185,11 @@ struct Stripe {
   bool operator==(const Stripe&) const = default;
 };
 
-/// rank_order: every output element is reduced over ranks 0, 1, ..., n-1, accumulated in fp32 (or
-/// wider) and rounded once (types that sums do not widen may go on from a sum so far, and what
-/// has_no_order() may come in any order): the same bits from every such plan, path, size and
-/// processor. stated: each rank exactly once, in the order the ops say, the same on every rank; a
-/// library between nodes has an order of its own.
+/// rank_order: every output element is reduced over ranks 0, 1, ..., n-1, accumulated in fp32 or
+/// wider, and rounded once: the same bits from every such plan, path, size and processor. Types
+/// that are not is_widened() may continue a partial sum; reductions that has_no_order() may take
+/// any order. stated: each rank exactly once, in the order of the plan's ops, which is the same on
+/// every rank; a library between nodes has an order of its own.
 enum class SumOrder : std::uint8_t { rank_order, stated };
 const char* name_of(SumOrder order);
 
@@ -194,9 +197,9 @@ struct Plan {
   Request request;
   std::string strategy;                        ///< "direct"
   std::map<std::string, std::int64_t> params;  ///< {"pieces", 2}, {"throttle", 1}
-  std::string topology;                        ///< name of the topology it was made for
+  std::string topology;                        ///< name of its topology
   SumOrder sum_order = SumOrder::rank_order;
-  std::string kernel;      ///< of the fused kernel whose cost it has, if any: "two_shot"
+  std::string kernel;      ///< fused kernel by whose cost the plan is priced; empty = none
   bool symmetric = false;  ///< peers read and write input and output directly (registered buffers)
   std::vector<int> relay_devices;            ///< topology devices of places ranks, ranks + 1, ...
   std::vector<std::uint64_t> scratch_bytes;  ///< by place
@@ -206,35 +209,36 @@ struct Plan {
   std::vector<Path> paths;
   std::vector<LibraryCall> calls;  ///< between nodes; each rank joins its calls on one lane
   std::vector<Lane> lanes;
-  /// Empty in a plan by lanes. An engine states here, by Flag::index, what the next call counts on
-  /// from; a word that is not here counts on from the highest value that it was raised to. An
-  /// engine uses its slots again without a barrier: two of its calls in a row are proved together.
+  /// Empty in a plan by lanes. In an engine's plan, by Flag::index: the amount by which a call
+  /// raises the flags' values; a flag that is not here rises by the highest value that the plan
+  /// raises it to. An engine reuses its slots without a barrier, so two calls in a row are proved
+  /// together.
   std::map<int, std::uint32_t> counts;
-  /// By rank: the lane of each op in the order in which the rank hands them to the GPU; empty =
-  /// lanes start together. Ops that are not here run on CPU cores or inside a kernel.
+  /// By rank: the lane of each op, in the order in which the rank enqueues the ops; empty = lanes
+  /// start together. Ops that are not listed run on CPU cores or inside a kernel.
   std::vector<std::vector<int>> enqueued;
   bool operator==(const Plan&) const = default;
 };
 
-/// "direct(pieces=2,throttle=1)".
+/// Returns the strategy with its parameters: "direct(pieces=2,throttle=1)".
 std::string label(const Plan& plan);
 /// The largest flag value of a call; executors advance their epoch by it at every call.
 std::uint32_t epochs_per_call(const Plan& plan);
-/// One more than the largest Flag::index.
+/// The number of flags for each pair of owner and writer: the largest Flag::index + 1.
 int flags_per_pair(const Plan& plan);
 std::uint64_t op_count(const Plan& plan);
-/// Bytes that cross each named path (hop 0 of every copy), and "local".
+/// Bytes that cross each named path (hop 0 of every copy); "local" = copies inside one memory.
 std::map<std::string, std::uint64_t> bytes_per_path(const Plan& plan);
 
 std::string print(const Plan& plan);
 std::string print(const Op& op, const Plan& plan);
 std::string print(const Region& region);
 std::string to_json(const Plan& plan);
-/// Strict, as topology_from_json. A plan read from a file is not yet proved: verify() it.
+/// Strict, as topology_from_json(). The plan is not yet proved: call verify().
 Plan plan_from_json(std::string_view json);
 std::string to_json(const Request& request);
 
-/// What a strategy is called, what it does, and where it comes from.
+/// Name of a strategy, one sentence on what it does, and its source.
 struct StrategyInfo {
   std::string name;
   std::string idea;
@@ -243,19 +247,19 @@ struct StrategyInfo {
 };
 std::vector<StrategyInfo> strategies();
 
-/// A proposal refused, with the reason ("needs 2 ranks, found 4").
+/// Why a strategy has no plan for a request: "needs 2 ranks, found 4".
 struct Refusal {
   std::string strategy;
   std::string reason;
 };
 
-/// Every plan worth trying for the request, over all strategies and their parameters, in the
-/// order the closed-form cost model ranks them; `refusals`, if given, says why others are not
-/// there.
+/// Returns every plan worth trying for the request, over all strategies and their parameters, in
+/// the order of the closed-form cost model. `refusals`, if not null, gets the reasons of other
+/// strategies.
 std::vector<Plan> propose(const Topology& topology, const Request& request,
                           std::vector<Refusal>* refusals = nullptr);
-/// One strategy with given parameters (missing ones get defaults); Error(unsupported) if it
-/// refuses.
+/// Returns the plan of one strategy; missing parameters have defaults. Error(unsupported) if the
+/// strategy refuses.
 Plan propose_one(const Topology& topology, const Request& request, const std::string& strategy,
                  const std::map<std::string, std::int64_t>& params = {});
 

@@ -1,4 +1,5 @@
-// What a proof of a plan found: all findings at once, each with rule, place and sentence.
+// Report: the result of verifying a plan (src/verify). It holds all findings, each with its rule,
+// op and sentence; no findings = proved.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,7 +17,7 @@ struct Finding {
   int lane = -1;         ///< index into Plan::lanes
   int op = -1;           ///< index into Lane::ops
   std::string path;      ///< the named path concerned, if any
-  std::string sentence;  ///< what was wanted, what was found
+  std::string sentence;  ///< what was wanted and what was found
   bool operator==(const Finding&) const = default;
 };
 
@@ -24,21 +25,21 @@ struct Report {
   std::string plan;                 ///< label of the plan
   std::vector<Finding> findings;    ///< empty = proved
   std::vector<std::string> orders;  ///< the distinct summation orders found, "((0+1)+2)" or "0+1+2"
-  std::uint64_t ops = 0;            ///< how many were checked
+  std::uint64_t ops = 0;            ///< number of ops checked
   bool proved() const { return findings.empty(); }
   bool operator==(const Report&) const = default;
 };
 
-/// Proves the plan or says all that is wrong with it. Never throws, whatever the plan holds.
-/// Checked out of place and in place.
+/// Proves a plan, with buffers out of place and in place, or reports every fault. Never throws,
+/// whatever the plan holds.
 Report verify(const Plan& plan) noexcept;
-/// Calls one behind the other, each rank in its own order and with no barrier between them; of
-/// each, verify() must have found nothing. Proves that they share slots and words: all waits end,
-/// also in one hardware queue, and accesses to the same bytes are ordered. Never throws.
+/// Proves consecutive calls that share slots and flags, with no barrier between them: all waits
+/// end, also if a rank's streams are one hardware queue, and accesses to the same bytes are
+/// ordered. Each call must have passed verify(). Never throws.
 Report verify_in_a_row(const std::vector<const Plan*>& calls) noexcept;
-/// Calls in a row in a graph, which may lay all streams of a rank in one branch, in any order that
-/// streams and events allow: all waits end. Not so of parts that meet CPU cores or go through host
-/// memory, which want branches of their own. Never throws.
+/// Proves that all waits of consecutive calls end in a CUDA graph, which may put all streams of a
+/// rank in one branch, in any order that streams and events allow. Calls with a part through host
+/// memory or CPU cores do not pass: they need several branches. Never throws.
 Report verify_in_a_graph(const std::vector<const Plan*>& calls) noexcept;
 std::string print(const Report& report);
 /// "hazard rank 1 lane 2 op 3: wanted ..., found ...".

@@ -1,5 +1,5 @@
-// What a strategy is: a name, the parameters worth trying, and a function that writes its plan.
-// Plait's own are one file each in src/planner/; a program adds its own by add_strategy().
+// Strategy: a name, parameter sets worth trying, and a function that writes a plan. plait's own
+// strategies are one file each in src/planner/; a program adds more by add_strategy().
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,36 +15,38 @@ using Params = std::map<std::string, std::int64_t>;
 
 struct Strategy {
   StrategyInfo info;
-  /// Parameter sets worth trying for this request, the likeliest first. At least one.
+  /// Returns parameter sets worth trying for a request, the most promising first; at least one.
   std::function<std::vector<Params>(const Topology& topology, const Request& request)> candidates;
-  /// The builder's request is checked(), `params` may lack any name (each has a default) but holds
-  /// no unknown one. Throws Error(unsupported) with the reason to refuse.
+  /// Writes the plan. The builder's request is checked(). `params` holds known names only, and may
+  /// lack any of them: each has a default. Throws Error(unsupported) with a reason to refuse.
   std::function<void(Builder& builder, const Params& params)> write;
-  /// The parameters it knows; empty = those that its default plan and its candidates name.
+  /// Names of parameters; empty = those of its default plan and its candidates.
   std::vector<std::string> parameters = {};
-  /// Sends between nodes by a library, as it is done; others' plans would by links of their own.
+  /// True if plans send between nodes by the library (NCCL or MPI), and not over links.
   bool uses_library = false;
-  /// Plans blocks that have a count each (Request::counts).
+  /// True if the strategy takes blocks with a count each (Request::counts).
   bool takes_counts = false;
 
   Plan build(const Topology& topology, const Request& request, const Params& params) const;
 };
 
-/// Makes a strategy known: strategies(), propose(), ranked() and propose_one() have it, and calls
-/// that name it run its plans, once they are proved. Calls that name none never take it, since
-/// ranks may differ in what they added. All ranks of a communicator must add the same. A second one
-/// of the same name takes the place of the first for plans not yet made.
-/// Error(invalid_argument) for a name that is plait's own, and for a strategy without functions.
+/// Adds a strategy to strategies(), propose(), ranked() and propose_one(). Calls that name it run
+/// its plans, once proved. Calls that name no strategy never use it, since ranks may have added
+/// different ones. All ranks of a communicator must add the same. A second strategy of the same
+/// name replaces the first for plans not yet made. Error(invalid_argument) for a name of plait's
+/// own strategies, and for a strategy without functions.
 void add_strategy(Strategy strategy);
 
-/// A parameter's value within limits, or `otherwise` where it is not given;
-/// Error(invalid_argument) outside.
+/// Returns a parameter's value, or `otherwise` if it is not given. Error(invalid_argument) outside
+/// [least, most].
 int param_in(const Params& params, const std::string& name, int otherwise, int least, int most);
-/// The whole message (or block) of a request; of an uneven one, of the largest block.
+/// Returns the whole message (or block) of a request, in bytes; if counts differ, the largest
+/// block.
 Range whole_range(const Request& request);
-/// The same range of one of the blocks that lie one after another in a buffer; as far as it goes.
+/// Returns `range` of block `block` as offsets into the buffer of consecutive blocks, cut to the
+/// block's size.
 Range in_block(const Request& request, int block, Range range);
-/// The one-rank plan of any collective: the input, reduced alone where the collective reduces.
+/// Writes the plan of any collective on one rank: a copy, or a reduction of one input.
 void alone(Builder& builder);
 
 }  // namespace plait
