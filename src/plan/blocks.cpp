@@ -1,4 +1,4 @@
-// Blocks follow each other: one begins where those before it end.
+// Offsets of blocks with a count each: blocks lie one behind another without gaps.
 #include "plan/blocks.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace plait {
 namespace {
 
-/// Elements from `from` to `to`.
+/// Number of elements that `from` sends to `to`.
 std::uint64_t count_between(const Request& request, int from, int to) {
   if (request.counts.empty()) return request.count;
   const auto at = [&](int index) { return request.counts[static_cast<std::size_t>(index)]; };
@@ -59,7 +59,7 @@ Range part_of(Range block, Range range) {
 
 std::uint64_t outside_bytes(const Request& request, int rank, bool gets) {
   const Collective c = request.collective;
-  const bool once = gets ? !has_places(c) : !has_parts(c);  // the same to or from all others
+  const bool once = gets ? !has_places(c) : !has_parts(c);  // all peers exchange the same bytes
   std::uint64_t bytes = 0;
   for (int peer = 0; peer < request.ranks; ++peer) {
     const int from = gets ? peer : rank, to = gets ? rank : peer;

@@ -1,4 +1,5 @@
-// Where ranks' blocks lie in inputs and outputs, whether they are all of one size or not.
+// Offsets and sizes of the blocks that ranks send and receive, equal or with a count each. Used by
+// strategies, the verifier and executors.
 #pragma once
 #include <string>
 
@@ -6,19 +7,19 @@
 
 namespace plait {
 
-/// What `from` has for `to`, in from's input. Of reductions: its part of to's result.
+/// Range of `from`'s input that `to` receives; in a reduction, that `to` reduces.
 Range sent_block(const Request& request, int from, int to);
-/// What `to` gets of `from`, in to's output. Of reductions: all that it gets.
+/// Range of `to`'s output that `from` fills; in a reduction, all of `to`'s result.
 Range received_block(const Request& request, int from, int to);
 
-/// The part of a block that `range`, counted from a block's begin, covers: less or nothing where
-/// the block is short.
+/// The intersection of `block` with `range`, where `range` counts from the start of the block. A
+/// short block gives fewer bytes or none.
 Range part_of(Range block, Range range);
 
-/// Bytes that `rank` has to send to others, or (with `gets`) to get from them.
+/// Bytes that `rank` sends to other ranks, or (with `gets`) receives from them.
 std::uint64_t outside_bytes(const Request& request, int rank, bool gets);
 
-/// Empty where a request's counts can be meant and are normal(); else what was wanted and found.
+/// Returns what is wrong with the request's counts; empty = valid and normal().
 std::string counts_fault(const Request& request);
 
 }  // namespace plait

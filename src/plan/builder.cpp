@@ -1,4 +1,4 @@
-// Strategy calls -> a Plan whose flags, regions and paths are numbered soundly.
+// Builder: numbers the flags, regions, lanes and paths of the plan that a strategy writes.
 #include "plait/builder.hpp"
 
 #include <algorithm>

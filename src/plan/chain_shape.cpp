@@ -1,4 +1,4 @@
-// Where the chain of a request begins and ends.
+// First rank, last rank and root of a request's chain.
 #include "plan/chain_shape.hpp"
 
 #include "plait/plan.hpp"

@@ -1,5 +1,5 @@
-// A collective along a chain of all ranks: what passes along it, in which order, and whom the end
-// returns it to. Kernels on GPUs and plans read the same value.
+// The order of ranks in a chain broadcast or chain reduce, and who sends to whom. Chain kernels
+// (exec/cuda) and chain plans (shots.cpp) read the same value.
 #pragma once
 #include <cstdint>
 
@@ -11,8 +11,9 @@ namespace plait {
 
 struct Request;
 
-/// Of a broadcast ranks root, root + 1, ... keep what passes. Of a reduce ranks 0, 1, ... add their
-/// own to it, so that sums are in rank order; the last one is the root, or returns them to rank 0.
+/// Broadcast: the message goes from the root to root + 1, root + 2, ...; each rank keeps a copy.
+/// Reduce: each rank adds its input to the partial sum of ranks 0, 1, ..., so sums are in rank
+/// order. The last rank is the root, or returns the sum to the root, rank 0.
 struct ChainShape {
   std::int32_t first, last;
   std::int32_t root;
@@ -22,18 +23,20 @@ struct ChainShape {
 
 ChainShape chain_shape(const Request& request);
 
-/// The rank after `rank`; none = -1.
+/// The rank after `rank` in the chain; -1 = none.
 PLAIT_ON_BOTH inline int next_in(const ChainShape& shape, int ranks, int rank) {
   return rank == shape.last ? -1 : (rank + 1) % ranks;
 }
+/// The rank before `rank` in the chain; -1 = none.
 PLAIT_ON_BOTH inline int before_in(const ChainShape& shape, int ranks, int rank) {
   return rank == shape.first ? -1 : (rank + ranks - 1) % ranks;
 }
-/// Whether the end of the chain sends its sums back to where it begins.
+/// Whether the last rank of the chain sends the sum back to the first.
 PLAIT_ON_BOTH inline bool returns(const ChainShape& shape) {
   return shape.sums != 0 && shape.last != shape.root;
 }
-/// Whom a rank sends what passes, the end of the chain what returns; nobody = -1.
+/// The rank that `rank` sends to: the next in the chain; for the last rank the root, if it returns
+/// the sum; -1 = none.
 PLAIT_ON_BOTH inline int receiver_of(const ChainShape& shape, int ranks, int rank) {
   const int next = next_in(shape, ranks, rank);
   return next >= 0 ? next : returns(shape) ? shape.root : -1;
@@ -42,13 +45,14 @@ PLAIT_ON_BOTH inline int receiver_of(const ChainShape& shape, int ranks, int ran
 PLAIT_ON_BOTH inline bool sends(const ChainShape& shape, int ranks, int from, int to) {
   return receiver_of(shape, ranks, from) == to;
 }
-/// Of a message in one piece, whether `from` tells `to` that it is in the call. What passes tells
-/// so of all ranks before, and what returns of all.
+/// Whether `from` signals `to` that it has entered the call, for a message in one piece. Data from
+/// rank r implies that all ranks up to r have entered, so only later ranks signal earlier ones. The
+/// returned sum implies it for all ranks.
 PLAIT_ON_BOTH inline bool greets(const ChainShape& shape, int ranks, int from, int to) {
   const auto place = [&](int rank) { return (rank + ranks - shape.first) % ranks; };
   return place(from) > place(to) && !(returns(shape) && to == shape.root);
 }
-/// Whether a rank's output gets what is here.
+/// Whether `rank` writes the message or sum that reaches it to its own output.
 PLAIT_ON_BOTH inline bool keeps(const ChainShape& shape, int rank) {
   return shape.sums == 0 || (rank == shape.last && rank == shape.root);
 }

@@ -1,4 +1,4 @@
-// What every collective is in one hop.
+// The one-hop shape of every collective.
 #include "plan/hop_shape.hpp"
 
 #include "plait/plan.hpp"
@@ -14,7 +14,7 @@ void stay(HopShape& shape, std::uint64_t from, std::uint64_t to) {
   shape.own_bytes = shape.part_bytes;
 }
 
-/// What every owner only places; `mine`: where the block of this rank begins.
+/// Collectives without a reduction; `mine`: offset of this rank's block.
 void shape_placement(HopShape& shape, const Request& request, bool is_root, std::uint64_t mine) {
   const std::uint64_t bytes = shape.part_bytes;
   switch (request.collective) {

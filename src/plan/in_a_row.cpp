@@ -1,5 +1,5 @@
-// Plans -> one plan: values moved on, regions moved apart, one call's end before the next one's
-// begin on every rank.
+// Joins plans into one: flag values continue from call to call, inputs and outputs get offsets of
+// their own, and on every rank a call ends before the next begins.
 #include "plan/in_a_row.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace plait {
 namespace {
 
 constexpr int kOwnFlags = 1 << 16;  // more than a plan has
-constexpr int kJoins = 1 << 28;     // words of the joints between calls: past all of those
+constexpr int kJoins = 1 << 28;     // first index of the flags between calls, past all others
 
 bool is_flagged(const Op& op) { return op.kind == OpKind::signal || op.kind == OpKind::wait; }
 
@@ -67,7 +67,7 @@ class RowWriter {
     grown(made.inbox_bytes, plan.inbox_bytes);
   }
 
-  // The lanes that come first and last of a rank's call.
+  // The lanes on which a rank's call begins and ends.
   std::vector<std::size_t> gates(const Plan& plan, int rank) const {
     std::vector<std::size_t> all;
     for (std::size_t i = 0; i < plan.lanes.size(); ++i) {
@@ -88,7 +88,7 @@ class RowWriter {
       made.enqueued[static_cast<std::size_t>(rank)].push_back(static_cast<int>(lane));
   }
 
-  // The rank's call comes after its call before; cores take one job after the other.
+  // Orders a rank's call after its previous one. CPU cores run one job after another.
   void follow(const Plan& plan, int rank) {
     for (const std::size_t lane : gates(plan, rank))
       for (const int index : ended_[rank]) append(lane, OpKind::wait, rank, index);
@@ -103,7 +103,7 @@ class RowWriter {
   void end(const Plan& plan) {
     for (int rank = 0; rank < plan.request.ranks; ++rank) {
       const std::vector<std::size_t> lanes = gates(plan, rank);
-      if (!lanes.empty()) ended_[rank].clear();  // else the call before is still the last one
+      if (!lanes.empty()) ended_[rank].clear();  // else the previous call is still the last
       for (const std::size_t lane : lanes) {
         append(lane, OpKind::signal, rank, kJoins + joins_);
         ended_[rank].push_back(kJoins + joins_++);
@@ -120,7 +120,7 @@ class RowWriter {
 
   Op moved(Op op, const Plan& plan) const {
     if (is_flagged(op)) {
-      // Nothing that one call of a plan by lanes raises is waited for in another one.
+      // In a plan by lanes, no call waits for a flag of another call.
       if (plan.counts.empty()) op.flag.index += kOwnFlags * (calls_ + 1);
       counted_.move(op);
       return op;
@@ -143,9 +143,10 @@ class RowWriter {
   std::uint64_t inbox_calls_ = 0;
   std::size_t first_ = 0;  // lane of the call being added
   std::vector<int> path_of_;
-  std::vector<bool> is_enqueued_;                    // by lane
-  std::map<int, std::vector<int>> ended_;            // by rank: words that its last call raises
-  std::map<std::pair<int, std::string>, int> jobs_;  // the same of lanes on CPU cores
+  std::vector<bool> is_enqueued_;          // by lane
+  std::map<int, std::vector<int>> ended_;  // by rank: flags that its last call raises
+  std::map<std::pair<int, std::string>, int>
+      jobs_;  // by rank and lane: flag of a CPU core's last job
   FlagCounts counted_;
 };
 
@@ -153,9 +154,9 @@ class RowWriter {
 
 std::uint32_t FlagCounts::base_of(const Flag& flag) const {
   const auto by_index = of_index_.find(flag.index);
-  const auto by_word = of_flag_.find(flag);
+  const auto by_flag = of_flag_.find(flag);
   return (by_index == of_index_.end() ? 0 : by_index->second) +
-         (by_word == of_flag_.end() ? 0 : by_word->second);
+         (by_flag == of_flag_.end() ? 0 : by_flag->second);
 }
 
 void FlagCounts::move(Op& op) const {

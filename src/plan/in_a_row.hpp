@@ -1,6 +1,5 @@
-// Calls one behind the other on the same words and slots, as engines make them: what a call's words
-// count from, and all of it as one plan whose ranks keep their own order and no barrier between
-// calls.
+// Consecutive calls of engines that share flags and slots, joined into one plan: each rank runs the
+// calls in order, with no barrier between them. The verifier proves the joined plan.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,27 +10,27 @@
 
 namespace plait {
 
-/// The lane of the caller's stream: a call begins and ends there. A plan without it begins with all
-/// lanes of a rank and ends with them.
+/// The lane of the caller's stream: a call begins and ends there. A plan without a home lane begins
+/// and ends on all lanes of a rank.
 inline constexpr const char* kHomeLane = "home";
 
-/// What the calls so far have counted, word by word.
+/// The value of every flag after the calls so far.
 class FlagCounts {
  public:
-  /// A signal or wait of the next call, as it counts from here; other ops stay as they are.
+  /// Adds the values so far to a signal or wait of the next call; leaves other ops as they are.
   void move(Op& op) const;
-  /// The call has ended.
+  /// Adds the values that `plan` raises its flags by.
   void add(const Plan& plan);
 
  private:
   std::uint32_t base_of(const Flag& flag) const;
-  std::map<int, std::uint32_t> of_index_;  // Plan::counts
-  std::map<Flag, std::uint32_t> of_flag_;  // the others
+  std::map<int, std::uint32_t> of_index_;  // by Flag::index: Plan::counts
+  std::map<Flag, std::uint32_t> of_flag_;  // all other flags
 };
 
-/// All calls as one plan: lane "2:push" is "push" of the second call. Inputs and outputs of
-/// different calls lie apart; inboxes by turns in both halves. Fit for proofs of order, not to run.
-/// All plans have the same ranks.
+/// Returns all calls as one plan: lane "2:push" is "push" of the second call. Inputs and outputs of
+/// different calls lie at different offsets; inboxes alternate between two halves. The plan serves
+/// proofs of order and is not to be run. All plans must have the same ranks.
 Plan in_a_row(const std::vector<const Plan*>& calls);
 
 }  // namespace plait

@@ -1,6 +1,6 @@
-// Plan <-> JSON "plait.plan/1" (docs/schema/plan.schema.json), strictly: regions are
-// [space, place, offset, bytes] and flags [owner, writer, index], since a plan holds thousands.
-// Reading keeps indices as written: whether they make sense is what verify() says.
+// Writes and reads plans as JSON "plait.plan/1" (docs/schema/plan.schema.json). Regions are arrays
+// [space, place, offset, bytes] and flags [owner, writer, index], since a plan holds thousands. The
+// reader refuses unknown keys and wrong types, but leaves indices to verify().
 #include <limits>
 
 #include "base/json_place.hpp"

@@ -1,4 +1,4 @@
-// Collectives as lists of who gets which bytes of whom; calls and joins that cannot be meant.
+// Lists each rank's output of a library call by source, and checks calls and joins for faults.
 #include "plan/library_call.hpp"
 
 #include <algorithm>
@@ -66,7 +66,7 @@ std::string call_fault(const Plan& plan, const LibraryCall& call) {
   if (static_cast<unsigned>(call.library) > static_cast<unsigned>(Library::mpi) ||
       static_cast<unsigned>(call.collective) > static_cast<unsigned>(Collective::copy))
     return "wanted a known library and collective, found a number that names none";
-  if (!plan.counts.empty()) return "wanted none in an engine's plan, found one";
+  if (!plan.counts.empty()) return "wanted no library call in an engine's plan, found one";
   std::set<int> ranks;
   for (const int rank : call.ranks)
     if (rank < 0 || rank >= plan.request.ranks || !ranks.insert(rank).second)

@@ -1,5 +1,5 @@
-// What a call of the library between nodes gives to whom: the meaning of `join` ops, for all who
-// prove, run or price them.
+// Semantics of calls to the library between nodes (NCCL or MPI): which bytes each rank of a `join`
+// op receives. The verifier, executors and the simulator share it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,40 +9,41 @@
 
 namespace plait {
 
-/// Bytes [lo, hi) of what a rank gets from a collective.
+/// Bytes [lo, hi) of a rank's output of a collective, and their source.
 struct Given {
   std::uint64_t lo = 0;
   std::uint64_t hi = 0;
-  int from = -1;             ///< whose input it is; -1 = the sum over all
-  std::uint64_t origin = 0;  ///< where in that input, or in each, it begins
+  int from = -1;             ///< rank whose input it is; -1 = the sum over all ranks
+  std::uint64_t origin = 0;  ///< offset in that input, or in each rank's input
 };
 
-/// Of a collective's output at one rank, in order.
+/// Returns the parts of `rank`'s output in order of offset.
 std::vector<Given> given_by(const Request& request, int rank);
-/// The call as a request among its members, which are its ranks 0, 1, ...
+/// Returns the call as a request of its own, with the call's members as ranks 0, 1, ...
 Request request_of(const Plan& plan, const LibraryCall& call);
-/// The index of a rank among the call's; -1 where it does not take part.
+/// Index of `rank` among the call's members; -1 = not a member.
 int member_of(const LibraryCall& call, int rank);
-/// Whether a member gets something that another one gave: only then does it end after that began.
+/// Whether `member` receives data from `other`. Only then does `member` end after `other` begins.
 bool depends_on(const Request& request, int member, int other);
 
-/// What is wrong with the plan's calls by themselves.
+/// Faults of the plan's calls, without a look at the ops that join them; empty = none.
 std::vector<std::string> call_faults(const Plan& plan);
 
-/// A rank that joins wrongly: at an op of a lane, or (-1) nowhere.
+/// A rank that joins a call wrongly, with the op (lane and op -1 = it does not join at all).
 struct MemberFault {
   int rank = 0;
   int lane = -1;
   int op = -1;
   std::string fault;
 };
-/// Each rank of a call has one op in it, and all its joins on one lane: then libraries that start
-/// the calls of a rank one by one start them in an order that all ranks share.
+/// Checks that each rank of a call joins it with one op, and that a rank's joins are all on one
+/// lane. A library that starts a rank's calls one by one then starts them in the same order on all
+/// ranks.
 std::vector<MemberFault> member_faults(const Plan& plan);
-/// Where a join's regions are not as large as the collective says; empty = they are.
+/// Returns why a join's regions have the wrong size for the collective; empty = right.
 std::string size_fault(const Plan& plan, const Op& op, int rank);
-/// Whether a join's regions, at these offsets of one memory, overlap as NCCL lets them: the smaller
-/// buffer is the member's block of the larger.
+/// Whether a join's regions, at these offsets of one memory, overlap as NCCL allows: the smaller
+/// buffer is the member's block inside the larger.
 bool is_in_place(const Plan& plan, const Op& op, int rank, std::uint64_t dst, std::uint64_t src);
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// The ways a library has for a collective, each with its steps and bytes -> the fastest of them.
-// A ring over nodes with several members crosses at each of them: NCCL has a channel for each NIC.
+// Prices every algorithm that a library has for a collective, by steps and bytes, and takes the
+// fastest. A ring over nodes crosses at every member of a node: NCCL has a channel for each NIC.
 #include "plan/library_price.hpp"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace {
 
 constexpr double kUs = 1000.0;
 
-/// NCCL's protocols, as tuning.cc has them: base and hop latencies, and the part of a link that
-/// their bytes reach.
+/// NCCL's protocols, from tuning.cc: base latency, latency of a hop, and the share of a link's
+/// bandwidth that payload reaches.
 struct NcclProtocol {
   const char* name;
   double tree_base_ns, ring_base_ns;
@@ -35,12 +35,12 @@ constexpr double kTreeEfficiency = 0.92 * 0.85;
 constexpr double kPatBaseNs = 8 * kUs, kPatHopNs = 14 * kUs, kPatEfficiency = 0.75;
 constexpr double kSendBaseNs = 14 * kUs;  // grouped sends: one Simple hop
 
-/// One way of doing a call.
+/// One algorithm of the library for a call.
 struct LibraryAlgorithm {
   std::string name;
   double fixed_ns = 0.0;
-  double bytes = 0.0;    // that each member sends on, where all send alike
-  double between = 1.0;  // of these, what a node sends to the next
+  double bytes = 0.0;    // that each member sends, if all send the same
+  double between = 1.0;  // share of `bytes` that a node sends to the next node
 };
 
 class Pricer {
@@ -85,7 +85,7 @@ class Pricer {
            request_.collective == Collective::send_recv;
   }
 
-  /// What each member sends on round a ring.
+  /// Bytes that each member sends in a ring.
   double ring_bytes() const {
     const double n = members();
     switch (request_.collective) {
@@ -113,8 +113,8 @@ class Pricer {
       if (!both) continue;
       const double tree_ns =
           p.tree_base_ns + 2 * ((n / nodes - 1) * p.tree_hop_ns + std::log2(nodes) * p.tree_net_ns);
-      // Two trees of half the message: each link in a node carries both, up or down; a node sends
-      // to a parent and two children, but of two nodes each to the other.
+      // Two trees of half the message each: a link in a node carries both, up or down. A node sends
+      // to a parent and two children; with two nodes, each sends to the other.
       algorithms.push_back({std::string("tree ") + p.name, tree_ns,
                             size_ / (p.efficiency * kTreeEfficiency), nodes > 2 ? 2.0 : 1.0});
     }
@@ -166,7 +166,7 @@ class Pricer {
     return made;
   }
 
-  /// To the next in the node, and a part of it to the same place in the next node.
+  /// Adds a member's sends to the next member of its node, and to its counterpart in the next node.
   void go_round(std::vector<Sending>& made, int member, double bytes, double between) const {
     auto here = nodes_.find(node_of(member));
     const std::vector<int>& mine = here->second;
@@ -221,7 +221,8 @@ LibraryPrices prices_of(const Plan& plan, const Topology& topology,
   prices.reserve(plan.calls.size());
   const LinkIndex index(topology);
   LinkLoads loads(topology);
-  std::map<LibraryCall, std::shared_ptr<const LibraryPrice>> cache;  // as pieces of one size
+  std::map<LibraryCall, std::shared_ptr<const LibraryPrice>>
+      cache;  // pieces of one size are equal calls
   for (const LibraryCall& call : plan.calls) {
     std::shared_ptr<const LibraryPrice>& price = cache[call];
     if (!price)

@@ -1,6 +1,6 @@
-// Plans of several nodes before they are laid out as lanes: collectives in nodes and between them,
-// in the order in which each rank's first stream meets them. What has streams of its own runs
-// these.
+// Plans of several nodes as a sequence of collectives inside nodes and between them, in the order
+// of each rank's first stream. NodeCalls lays them out as lanes; GPU communicators over nodes run
+// them on streams of their own.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace plait {
 
-/// Where a rank stands among groups of ranks, such as nodes.
+/// Position of a rank among groups of ranks, such as nodes.
 struct GroupPosition {
   int group = 0;
   int place = 0;
@@ -24,26 +24,27 @@ inline GroupPosition group_position_of(const std::vector<std::vector<int>>& grou
   throw Error(ErrorCode::internal, text("rank ", rank, " is on no node"));
 }
 
-/// What a member of a call gives and gets, from the first byte on; of empty regions it has none.
+/// Regions that one member of a call gives (src) and gets (dst); empty = none.
 struct NodePart {
   int rank = 0;
   Region src = {};
   Region dst = {};
-  std::uint64_t src_stride = 0;  ///< in a node: from block to block; 0 = blocks touch
+  std::uint64_t src_stride = 0;  ///< inside a node: from block to block; 0 = no gaps
   std::uint64_t dst_stride = 0;
-  Region before = {};  ///< in a node: each sum goes on from these bytes
+  Region before = {};  ///< inside a node: partial sum that each sum continues
 };
 
 struct NodeStep {
-  /// inside: on the first stream of its ranks. across: on their second, behind what the first has.
-  /// await: the first goes on behind that call. copy, sum: at one rank, on its first stream.
+  /// inside: a collective in a node, on the first stream of its ranks. across: a collective between
+  /// nodes, on the second stream, after all that the first stream holds. await: the first stream
+  /// waits for that call. copy, sum: at one rank, on its first stream.
   enum class Action : std::uint8_t { inside, across, await, copy, sum } kind = Action::inside;
   Collective collective = Collective::all_reduce;
   std::uint64_t count = 0;
   int root = 0, peer = 0;  ///< among `parts`
   bool finish = false;
   std::vector<NodePart> parts;
-  int across = -1;  ///< across, await: the number of that call
+  int across = -1;  ///< across, await: number of the call between nodes
   Region dst = {};  ///< copy, sum
   std::vector<Region> srcs = {};
 };

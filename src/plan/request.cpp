@@ -1,4 +1,4 @@
-// Requests: names of types, ops and collectives, byte counts, and what can be meant.
+// Requests: names of types, ops and collectives, byte counts, and checks.
 #include <algorithm>
 #include <cctype>
 #include <limits>
@@ -34,7 +34,7 @@ constexpr ReduceRow kReduceOps[] = {
 #undef PLAIT_REDUCE_OP
 };
 
-// Who holds how many elements, and the busbw factor; names as written in collectives.def.
+// Elements that each rank passes in and gets, and the busbw factor; names of collectives.def.
 enum class Extent { one, all, root, root_all, peer };
 enum class Busbw { two, one, unit };
 struct CollectiveRow {
@@ -54,7 +54,7 @@ const CollectiveRow& row(Collective collective) {
   return kCollectives[static_cast<std::size_t>(collective)];
 }
 
-// "All-Reduce" and "allreduce" mean all_reduce: compared without case and punctuation.
+// Drops case and punctuation, so that "All-Reduce" and "allreduce" match all_reduce.
 std::string squeezed(std::string_view name) {
   std::string out;
   for (const char c : name)
@@ -77,7 +77,7 @@ Enum parse(std::string_view name, const Rows& rows, const char* what,
               text("wanted a ", what, " (one of ", known, "), found \"", name, "\""));
 }
 
-/// Of blocks with a count each: all that a rank sends, or all that it gets.
+/// Bytes that a rank sends, or (with `gets`) receives, if blocks have a count each.
 std::uint64_t uneven_bytes(Extent extent, const Request& request, int rank, bool gets) {
   if (extent == Extent::root_all && rank != request.root) return 0;
   const auto block = [&](int peer) {

@@ -1,5 +1,6 @@
-// What is pushed, in the rotation, so that no rank is everybody's first; then what every rank makes
-// of its inbox. Along a chain, what passes each rank in turn.
+// Lowers one_shot, two_shot and chain calls to pushes, signals, waits and reductions. Pushes go in
+// rotation (rank + 1, rank + 2, ...), so that no receiver is every sender's first; then each rank
+// reads its inbox. In a chain each rank forwards in turn.
 #include "plan/shots.hpp"
 
 #include <deque>
@@ -20,7 +21,7 @@ class Shooter {
 
   int lane(int rank) { return b_.lane(rank, LaneKind::kernel, shot_.lane); }
   int peer(int rank, int step) const { return (rank + step) % n_; }
-  /// What `from` sends to `owner`; results lie behind all parts.
+  /// The slot in `owner`'s inbox for data of `from`; results lie behind all parts.
   Region slot(int owner, int from, std::uint64_t bytes, bool is_result = false) const {
     if (is_result) return result_slot(shot_, owner, from, n_, bytes);
     const auto place = index(place_among_others(owner, from));
@@ -37,7 +38,7 @@ class Shooter {
     b_.wait(lane(owner), arrived_.at({owner, from, piece}));
   }
 
-  /// What came, in rank order, with the owner's own.
+  /// Waits for all parts, then reduces them in rank order together with the owner's own.
   void reduce(const Region& dst, const Region& own) {
     const int owner = own.rank;
     std::vector<Region> srcs;
@@ -104,7 +105,7 @@ void write_one_shot(Builder& builder, const Shot& shot, Range part) {
 
 namespace {
 
-/// A message along a chain, piece by piece, a shot each.
+/// Writes a message along a chain, piece by piece, each with a Shot of its own.
 class Chain {
  public:
   using Piece = std::pair<Shot, Range>;
@@ -118,7 +119,7 @@ class Chain {
         room_(index(n_), std::vector<Event>(pieces.size())),
         nearly_done_(index(n_), std::vector<Event>(index(n_))) {}
 
-  /// Who hears of a rank by no data hears of it by a word.
+  /// A rank that gets no data from a peer gets a flag from it, so every pair synchronises.
   void write_one() {
     for_all_pairs([&](int from, int to) {
       if (greets(shape_, n_, from, to)) shooter_.signal(from, to);
@@ -129,9 +130,10 @@ class Chain {
       if (greets(shape_, n_, from, rank)) shooter_.await(rank, from);
     });
   }
-  /// Slots are used by turns. Who takes out of them says when a slot is free again, and first that
-  /// it is in the call. Who is through with all pieces but the last says so to all, and nobody
-  /// leaves the call before all have: the next one may use every slot but that of the last piece.
+  /// Pieces alternate between two slots. A reader signals its sender when it has entered the call,
+  /// and again whenever a slot is free. A rank that has finished all pieces but the last signals
+  /// all ranks, and no rank leaves the call before it has these signals of all: so the next call
+  /// may use every slot except that of the last piece.
   void write_all() {
     for (int rank = 0; rank < n_; ++rank)
       if (receiver_of(shape_, n_, rank) >= 0) signal_room(rank, 1);
@@ -163,13 +165,13 @@ class Chain {
     const auto& [shot, part] = pieces_[piece];
     return {Space::inbox, owner, shot.slots_at, part.bytes};
   }
-  /// Whoever takes what `sender` sends says that there is room for a piece.
+  /// The reader of `sender`'s data signals that a slot is free for `piece`.
   void signal_room(int sender, std::size_t piece) {
     if (piece >= pieces_.size()) return;
     const int reader = receiver_of(shape_, n_, sender);
     room_[index(sender)][piece] = b_.signal(shooter_.lane(reader), sender);
   }
-  /// A rank is through with a piece.
+  /// Signals that `rank` has finished a piece.
   void after(int rank, std::size_t piece) {
     for (int sender = 0; sender < n_; ++sender)
       if (receiver_of(shape_, n_, sender) == rank) signal_room(sender, piece + 2);
@@ -233,7 +235,7 @@ void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pi
 
 namespace {
 
-/// What ranks do with the shards of a two_shot, or with a step's parts of them.
+/// Operations on the shards of a two_shot, or on a step's parts of them.
 class Shards {
  public:
   Shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards)
@@ -296,10 +298,10 @@ void write_long_two_shot(Builder& builder, const Shot& shot,
   for (int s = 0; s < count; ++s)
     shots.push_back(
         {shot.lane, shot.slots_at + index(s % steps.places) * steps.place_bytes, shot.slot_bytes});
-  std::deque<Shards> made;  // which names its shot
+  std::deque<Shards> made;  // refer to shots[s] and parts[s]
   for (int s = 0; s < count; ++s) made.emplace_back(builder, shots[index(s)], parts[index(s)]);
   Shooter shooter(builder, shot);
-  std::map<std::tuple<int, int, int>, Event> free;  // by who hears it, who says it, and step
+  std::map<std::tuple<int, int, int>, Event> free;  // by receiver, sender and step
   const auto await_room = [&](int rank, int s) {
     for (int step = 1; step < n; ++step)
       builder.wait(shooter.lane(rank), free.at({rank, shooter.peer(rank, step), s}));

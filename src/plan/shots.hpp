@@ -1,7 +1,7 @@
-// one_shot, two_shot and chains as plans: parts are pushed straight into inboxes, and nobody waits
-// for another to enter the call, but in a chain of several pieces. Strategies of these names write
-// them for lanes, and engines by lines (exec/cuda/lines) for kernels, in which each line of a part
-// is its own signal.
+// Writes one_shot, two_shot and chain plans: ranks push parts straight into peers' inboxes, and no
+// rank waits for another to enter the call, except in a chain of several pieces. The strategies of
+// these names use it for lanes. LL engines (exec/cuda) use it to state what their kernels do; there
+// each packet of a part carries its own flag.
 #pragma once
 #include <string>
 #include <utility>
@@ -13,45 +13,46 @@
 
 namespace plait {
 
-/// Where a rank's inbox takes what others send: a slot a sender, and after these as many again for
-/// results.
+/// Layout of a rank's inbox: one slot for each sender, then as many slots for results.
 struct Shot {
-  std::string lane;  ///< of each rank, all in one
+  std::string lane;  ///< name of the one lane that each rank has
   std::uint64_t slots_at = 0;
   std::uint64_t slot_bytes = 0;  ///< from one slot to the next
 };
 
-/// Any collective in one hop, of `part` of every part. Ranks of which one sends the other nothing
-/// tell each other that they are in this call, so that every call is a full exchange.
+/// Writes any collective in one hop, for the range `part` of every block. A rank that sends a peer
+/// no data signals it instead, so that every call is a full exchange.
 void write_one_shot(Builder& builder, const Shot& shot, Range part);
 
-/// A broadcast or a reduce along a chain, piece by piece, each with a shot of its own, of which
-/// only the place counts: one slot, and behind that of a single piece a line of 16 bytes for each
-/// rank that greets. Several pieces take two places by turns.
+/// Writes a broadcast or a reduce along a chain, piece by piece. Each piece has a Shot of its own,
+/// of which only slots_at is used: one slot. A single piece has 16 bytes behind its slot for each
+/// rank that greets(). Several pieces alternate between two slots.
 void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pieces);
 
-/// Of an all_reduce or a reduce: shards to their owners, each of which reduces its own to
-/// sums[owner].
+/// Writes the first half of an all_reduce or reduce: ranks push shards to the shards' owners, and
+/// each owner reduces its shard to sums[owner].
 void write_shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards,
                   const std::vector<Region>& sums);
-/// The results, which owners have in their outputs, to all by way of their inboxes.
+/// Writes the second half: each owner pushes its result from its output to all ranks' inboxes, and
+/// each rank copies it to its output.
 void write_results(Builder& builder, const Shot& shot, const std::vector<Range>& shards);
-/// An all_reduce by steps whose lines lie in `places` of every slot by turns. Pushes run twice
-/// `ahead` steps ahead of results' being taken, reductions half as many. A rank that is through
-/// with a step tells all others, who then may use its place again. Reads of a step come before what
-/// its place takes next by the data alone. What is told orders the stores that clear lines, which
-/// no plan has: traces hold kernels to it (tests/conformance/shot_words.hpp).
+/// An all_reduce in steps that take turns in `places` parts of every slot. Pushes run 2 * `ahead`
+/// steps before the results of a step are taken, reductions run `ahead` steps before. A rank that
+/// has finished a step signals all others, which may then write to that place again. The data
+/// alone orders a step's reads before the next writes to its place. The signals order the stores
+/// that clear LL packets, which plans do not show: traces check kernels for these
+/// (tests/conformance/shot_words.hpp).
 struct ShotSteps {
   int places;
   int ahead;
   std::uint64_t place_bytes;
 };
-/// parts: of each step, of each shard.
+/// parts[step][owner]: range of the message.
 void write_long_two_shot(Builder& builder, const Shot& shot,
                          const std::vector<std::vector<Range>>& parts, const ShotSteps& steps);
-/// Where so many ranks' shot has the result of `owner` for `reader`.
+/// Region of `reader`'s inbox that takes the result of `owner`.
 Region result_slot(const Shot& shot, int reader, int owner, int ranks, std::uint64_t bytes);
-/// The results, which owners have put there for the root, to its output.
+/// Copies the results, which owners have pushed to the root's inbox, to the root's output.
 void write_results_at_root(Builder& builder, const Shot& shot, const std::vector<Range>& shards);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// A plan -> the small facts about it: names, label, epochs, flags, ops, bytes per path.
+// Small facts about a plan: names, label, epochs, flags, ops, bytes per path.
 #include <algorithm>
 #include <limits>
 
@@ -54,7 +54,9 @@ int flags_per_pair(const Plan& plan) {
     for (const Op& op : lane.ops)
       if (op.kind == OpKind::signal || op.kind == OpKind::wait)
         highest = std::max(highest, op.flag.index);
-  return highest == std::numeric_limits<int>::max() ? highest : highest + 1;  // any index is read
+  return highest == std::numeric_limits<int>::max()
+             ? highest
+             : highest + 1;  // plans read from JSON may hold any index
 }
 
 std::uint64_t op_count(const Plan& plan) {
