@@ -1,4 +1,4 @@
-// Counts, lanes and regions: after this every index and offset of the plan can be used as it is.
+// Checks requests, lanes and regions. The later phases use every index and offset without checks.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -16,7 +16,7 @@ bool is_within(Enum value, Enum last) {
   return static_cast<unsigned>(value) <= static_cast<unsigned>(last);
 }
 
-// Names and byte counts may only be asked for once this holds.
+// Must succeed before names and byte counts of the request are used.
 bool check_request(const Request& request, Findings& findings) {
   const auto wrong = [&](const std::string& sentence) {
     findings.of_plan(Rule::plan, sentence);
@@ -82,7 +82,7 @@ std::uint64_t size_of(const Plan& plan, Space space, int place) {
   return 0;
 }
 
-/// What is wrong with a region by itself; empty = nothing.
+/// Returns the fault of a region; empty = none.
 std::string fault_of(const Plan& plan, const Region& region) {
   if (!is_within(region.space, Space::ring)) return "wanted a known space, found none";
   const std::size_t places =
@@ -115,7 +115,7 @@ void check_op(const Plan& plan, int lane, int index, const Op& op, Findings& fin
   if (!fault.empty()) findings.of_op(Rule::bounds, lane, index, fault);
 }
 
-/// What a rank gives to a call and gets of it.
+/// Checks the regions that a rank gives to a library call and gets from it.
 void check_join(const Plan& plan, int lane, int index, const Op& op, Findings& findings) {
   std::string fault = size_fault(plan, op, plan.lanes[static_cast<std::size_t>(lane)].rank);
   for (const Region& src : op.srcs)
@@ -124,7 +124,7 @@ void check_join(const Plan& plan, int lane, int index, const Op& op, Findings& f
   if (!fault.empty()) findings.of_op(Rule::bounds, lane, index, fault);
 }
 
-/// The order in which ops are handed to the GPU names all ops of a lane, or none.
+/// Plan::enqueued must list all ops of a lane, or none.
 void check_enqueued(const Plan& plan, Findings& findings) {
   std::vector<std::size_t> named(plan.lanes.size(), 0);
   if (plan.enqueued.size() > static_cast<std::size_t>(plan.request.ranks))

@@ -1,8 +1,8 @@
-// Calls in a graph: it may lay a rank's streams in one branch, in any order that streams and events
-// allow. A step that polls then keeps all that stands behind it waiting. So the poll of one rank
-// depends on the raise of another, and that raise on every poll of its rank that may stand before
-// it: one that does not come after it. Where these dependencies form no circle, no order that a
-// graph may choose stands still.
+// Proves that calls in a CUDA graph cannot deadlock. A graph may put all streams of a rank in one
+// branch, in any order that streams and events allow; a node that polls then blocks all nodes
+// behind it. So a poll depends on the signal that it waits for, and that signal on every poll of
+// its rank that may lie before it in the branch (every poll not ordered after it). If these
+// dependencies have no cycle, no order that the graph may choose deadlocks.
 #include <algorithm>
 #include <map>
 
@@ -28,7 +28,7 @@ class Branches {
   }
 
  private:
-  // Node 2 i is poll i; node 2 i + 1 is any of the polls of its lane from the first on to i.
+  // Node 2 i is poll i; node 2 i + 1 stands for all polls of that lane up to poll i.
   enum Color : char { kNew, kOpen, kDone };
   struct PolledRaise {
     std::uint32_t value;
@@ -58,7 +58,7 @@ class Branches {
       }
   }
 
-  // An event between streams is no poll: it is an edge of the graph.
+  // A wait for an event of another stream of the rank is an edge of the graph, not a poll.
   bool is_poll(Site here) const {
     const Op& op = order_.op(here);
     if (op.kind != OpKind::wait || op.value == 0) return false;
@@ -74,7 +74,7 @@ class Branches {
         ->site;
   }
 
-  // The first is done before the graph comes to the other op at all.
+  // Whether `first` has ended before the graph reaches `here`.
   bool leads(Site first, Site here) const {
     if (first.lane == here.lane) return first.op < here.op;
     return here.op > 0 && order_.before(first, {here.lane, here.op - 1});
@@ -125,20 +125,21 @@ class Branches {
 
   bool say(Site here) {
     const Site raise = raise_of(order_.op(here));
-    findings_.of_op(Rule::deadlock, here.lane, here.op,
-                    text("wanted no circle where a graph lays a rank's streams in one branch, found"
-                         " that ",
-                         site(plan_, here.lane, here.op), " waits for ",
-                         site(plan_, raise.lane, raise.op), ", which may stand behind it"));
+    findings_.of_op(
+        Rule::deadlock, here.lane, here.op,
+        text("wanted no cycle of waits if a graph puts a rank's streams in one branch, found"
+             " that ",
+             site(plan_, here.lane, here.op), " waits for ", site(plan_, raise.lane, raise.op),
+             ", which may stand behind it"));
     return true;
   }
 
   const Plan& plan_;
   const OpOrder& order_;
   Findings& findings_;
-  std::vector<bool> is_free_;  // by lane: on CPU cores, or inside a kernel
-  std::vector<Site> polls_;    // lane after lane
-  std::vector<std::vector<int>> of_lane_;
+  std::vector<bool> is_free_;              // by lane: runs on CPU cores or inside a kernel
+  std::vector<Site> polls_;                // in order of lanes
+  std::vector<std::vector<int>> of_lane_;  // by lane: indices into polls_
   std::map<Flag, std::vector<PolledRaise>> raises_;
   std::vector<Color> color_;
 };

@@ -1,6 +1,7 @@
-// Whose memory an op touches, and when: peers' scratch and ring only between the owner's begin and
-// end, so that calls need no proof together (an engine's do: in_a_row.cpp); inboxes by the rule of
-// full exchange; user buffers by their own rank alone.
+// Checks which memory of other ranks ops access, and when. Peers access scratch and ring only
+// between the owner's begin and end of the call, so consecutive calls need no joint proof (engines'
+// calls do: in_a_row.cpp). Inboxes follow the rule of full exchange. Only their own rank accesses
+// user buffers.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -18,8 +19,8 @@ void each_region(const Op& op, Visit visit) {
 
 bool is_user(Space space) { return space == Space::input || space == Space::output; }
 
-/// Who answers for a place: a rank for itself, rank 0 for every relay GPU. A fixed owner, so that
-/// plans that follow each other agree on whose begin and end bound the use of a relay GPU.
+/// The rank whose begin and end bound the use of a place: the rank itself, or rank 0 for every
+/// relay GPU. The owner is fixed, so that consecutive plans agree on it.
 int owner_of(const Plan& plan, int place) { return place < plan.request.ranks ? place : 0; }
 
 void check_full_exchange(const Plan& plan, const OpOrder& order, Findings& findings) {
@@ -72,7 +73,7 @@ void check_containment(const Plan& plan, const OpOrder& order, Findings& finding
                               " reading ", print(region)));
         return;
       }
-      if (!plan.counts.empty()) return;  // in_a_row.cpp proves the next call's use of the slots
+      if (!plan.counts.empty()) return;  // in_a_row.cpp proves that the next call may use the slots
       for (const bool is_begin : {true, false}) {
         const bool is_contained =
             is_begin ? order.after_begin(here, owner) : order.before_end(here, owner);
@@ -83,8 +84,8 @@ void check_containment(const Plan& plan, const OpOrder& order, Findings& finding
                               is_begin ? " begins" : " ends", ", found no order between them"));
       }
     });
-  // Executors turn to the other half after every plan that has inboxes, whether it touches them or
-  // not; so each such plan must keep all ranks within one turn of each other.
+  // Executors switch to the other half after every plan that has inboxes, whether the plan accesses
+  // them or not. So each such plan must keep all ranks within one call of each other.
   const bool has_inbox = std::any_of(plan.inbox_bytes.begin(), plan.inbox_bytes.end(),
                                      [](std::uint64_t bytes) { return bytes > 0; });
   if (has_inbox) check_full_exchange(plan, order, findings);

@@ -1,5 +1,5 @@
-// Outputs against the collective: every byte holds what the collective says, each rank exactly
-// once, in the order the plan states.
+// Compares outputs with the collective's definition: every byte holds the right input or the sum of
+// all ranks, each exactly once, in the plan's order of summation.
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -41,12 +41,12 @@ class ContractCheck {
  private:
   void check(int rank, const Given& wanted, const ContentPiece& piece) {
     const Content& content = piece.content;
-    if (content.expression == kSpoilt) return;  // said where it was spoilt
+    if (content.expression == kSpoilt) return;  // reported where it was spoilt
     const Region part{Space::output, rank, wanted.lo + piece.lo, piece.hi - piece.lo};
     const std::uint64_t origin = wanted.origin + piece.lo;
     std::string fault;
     if (content.expression == kUnwritten)
-      fault = "found that nobody writes it";
+      fault = "found that no op writes it";
     else if (wanted.from >= 0)
       fault = fault_of_leaf(wanted.from, content);
     else
@@ -86,7 +86,7 @@ class ContractCheck {
     return "";
   }
 
-  // Ranks must have the same bits: the same expression for each byte of the message.
+  // All ranks must have the same expression for each byte of the message, and so the same bits.
   std::string fault_of_agreement(std::uint64_t origin, std::uint64_t bytes,
                                  const Content& content) {
     std::string fault;

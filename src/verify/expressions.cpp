@@ -1,4 +1,4 @@
-// Sums of inputs, each made once (see expressions.hpp).
+// Sums of inputs with hash consing (see expressions.hpp).
 #include "verify/expressions.hpp"
 
 namespace plait {
@@ -48,25 +48,25 @@ std::string Expressions::print(int expression) const {
 }
 
 void Expressions::print_into(std::string& out, int expression, int depth) const {
-  const SumNode& said = node(expression);
-  if (said.leaf >= 0) {
-    out += std::to_string(said.leaf);
+  const SumNode& printed = node(expression);
+  if (printed.leaf >= 0) {
+    out += std::to_string(printed.leaf);
     return;
   }
-  const char* between = said.by_library ? "{" : "";
-  for (const int child : said.children) {
+  const char* between = printed.by_library ? "{" : "";
+  for (const int child : printed.children) {
     out += between;
-    between = said.by_library ? ", " : "+";
+    between = printed.by_library ? ", " : "+";
     if (out.size() > kMostText || depth > kMostDepth) {
       out += "...";
       return;
     }
-    const bool is_sum = node(child).leaf < 0 && !said.by_library && !node(child).by_library;
+    const bool is_sum = node(child).leaf < 0 && !printed.by_library && !node(child).by_library;
     if (is_sum) out += "(";
     print_into(out, child, depth + 1);
     if (is_sum) out += ")";
   }
-  if (said.by_library) out += "}";
+  if (printed.by_library) out += "}";
 }
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// What bytes hold, as expressions over the ranks' inputs: leaves and n-ary sums, each made once, so
-// that equal expressions have equal numbers (hash consing).
+// Expressions over the ranks' inputs: leaves and n-ary sums. Equal expressions have equal numbers
+// (hash consing). values.cpp tracks which expression each byte holds.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,22 +12,23 @@ namespace plait {
 class Expressions {
  public:
   struct SumNode {
-    int leaf = -1;        // the rank whose input it is; -1 = a sum
-    bool finish = false;  // the sum claims to be the element's last
+    int leaf = -1;        // rank of the input; -1 = a sum
+    bool finish = false;  // marked as the element's last reduction
     bool has_inner_finish = false;
-    bool is_flat = true;        // a leaf, or a sum of leaves
-    bool by_library = false;    // whose order of summation is its own
-    int in_order = 0;           // so many ranks from 0 on, summed one by one; 0 = it is none such
-    std::uint64_t ranks = 0;    // whose inputs are in it, as bits
-    std::uint64_t doubled = 0;  // whose inputs are in it more than once
+    bool is_flat = true;      // a leaf, or a sum of leaves
+    bool by_library = false;  // summed in the library's own order
+    int in_order = 0;         // number of ranks summed one by one from rank 0 on; 0 = another order
+    std::uint64_t ranks = 0;  // ranks whose inputs it contains, as bits
+    std::uint64_t doubled = 0;  // ranks whose inputs it contains more than once
     std::vector<int> children;
   };
 
-  /// Leaves 0..ranks-1 are the numbers 0..ranks-1.
+  /// Expressions 0..ranks-1 are the ranks' inputs.
   explicit Expressions(int ranks);
+  /// Returns the number of a sum of expressions.
   int sum(const std::vector<int>& children, bool finish, bool by_library = false);
   const SumNode& node(int expression) const { return nodes_[static_cast<std::size_t>(expression)]; }
-  /// "0+1+2", "((0+1)+2)", "{0+1, 2+3}" by a library; long ones end in "...".
+  /// Prints "0+1+2", "((0+1)+2)", or for a library's sum "{0+1, 2+3}"; long sums end in "...".
   std::string print(int expression) const;
 
  private:

@@ -1,4 +1,4 @@
-// Broken rules -> the list of findings (see findings.hpp).
+// Collects findings (see findings.hpp).
 #include "verify/findings.hpp"
 
 #include "base/text.hpp"

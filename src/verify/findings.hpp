@@ -1,4 +1,4 @@
-// Findings as they are made: one rule at a time, at most 64 sentences a rule, the rest counted.
+// Collects the findings of a proof: at most 64 for each rule, further ones are counted.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -36,7 +36,7 @@ class Findings {
   void of_op(Rule rule, int lane, int op, const std::string& sentence) {
     add(rule, rank_of(lane), lane, op, sentence);
   }
-  /// What was found of several calls together: it stays with its rank, its sentence says where.
+  /// Adds a finding about several calls, without lane and op; `suffix` names the calls.
   void of_row(Finding finding, const std::string& suffix) {
     finding.lane = finding.op = -1;
     finding.sentence += suffix;
@@ -45,7 +45,7 @@ class Findings {
   }
   bool none() const { return total_ == 0; }
   std::uint64_t total() const { return total_; }
-  /// All findings, with "and N more" where a rule was broken too often to say.
+  /// Returns all findings, with "and N more" for rules broken more than 64 times.
   std::vector<Finding> taken();
 
  private:
@@ -58,7 +58,7 @@ class Findings {
   std::uint64_t total_ = 0;
 };
 
-/// "r0.push#3": how an op is named in sentences.
+/// Names an op in sentences: "r0.push#3".
 std::string site(const Plan& plan, int lane, int op);
 
 }  // namespace plait

@@ -1,7 +1,7 @@
-// Flags: a word has one writer lane and grows by 1, so nothing needs to be reset and the order of
-// a plan does not depend on its timing. In an engine's plan a word may jump, and lanes of its
-// writer may raise it in turn: order.cpp sees to it that there is a turn. Source: monotonic epochs
-// instead of reset flags.
+// Checks flags: each has one writer lane and grows by 1, so flags are never reset, and the order of
+// a plan does not depend on timing. In an engine's plan a flag may jump, and several lanes of its
+// writer may raise it in turn: order.cpp checks that the turns are ordered. Source: monotonic
+// epochs instead of reset flags.
 #include <map>
 #include <set>
 
@@ -11,7 +11,7 @@
 namespace plait {
 namespace {
 
-constexpr int kMostFlags = 1 << 16;  // of one owner and writer
+constexpr int kMostFlags = 1 << 16;  // for each owner and writer
 
 struct LastRaise {
   Site last;
@@ -59,7 +59,7 @@ std::string signal_fault(const Plan& plan, Site site_of, const Op& op,
 
 }  // namespace
 
-// Whether raises come in the order of their values is seen when the plan is run.
+// No value is raised twice. OpOrder checks that raises happen in the order of values.
 void check_raises(const Plan& plan, Findings& findings) {
   std::set<std::pair<Flag, std::uint32_t>> seen;
   for (std::size_t i = 0; i < plan.lanes.size(); ++i)

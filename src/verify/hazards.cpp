@@ -1,7 +1,7 @@
-// Two accesses to the same bytes, one of them a write, are ordered. Ops are taken in the order of
-// one run; each byte range knows its last write and the reads since, the latest of each lane.
-// What is ordered after the last write is ordered after all before it, or that was reported.
-// Source: vector-clock race detection (FastTrack, PLDI 2009).
+// Checks that two accesses to the same bytes, at least one a write, are ordered. Ops are taken in
+// the order of one run. Each byte range keeps its last write and the latest read of each lane
+// since. An access ordered after the last write is ordered after all earlier ones, or these were
+// reported. Source: vector-clock race detection (FastTrack, PLDI 2009).
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -33,15 +33,15 @@ class HazardCheck {
     if (op.kind == OpKind::signal || op.kind == OpKind::wait) return;
     if (is_onto_itself(op)) return;
     for (const Region& src : op.srcs) {
-      const MemorySpan at = memories_.of(src);
+      const MemoryAddress at = memories_.of(src);
       bytes_[at.index].visit(at.offset, at.offset + src.bytes,
                              [&](std::uint64_t, std::uint64_t, Accesses& range) {
                                check(range.write, here, src, "writes", "reads");
                                add_read(range.reads, here);
                              });
     }
-    if (op.dst.bytes == 0) return;  // a join that gets nothing
-    const MemorySpan at = memories_.of(op.dst);
+    if (op.dst.bytes == 0) return;  // a join without output
+    const MemoryAddress at = memories_.of(op.dst);
     bytes_[at.index].visit(at.offset, at.offset + op.dst.bytes,
                            [&](std::uint64_t, std::uint64_t, Accesses& range) {
                              check(range.write, here, op.dst, "writes", "writes");
@@ -53,10 +53,10 @@ class HazardCheck {
   }
 
  private:
-  // Of an engine, in place: EngineCall::copy leaves it out.
+  // An engine's in-place copy of a region onto itself: EngineCall::copy does not make it.
   bool is_onto_itself(const Op& op) const {
     if (plan_.counts.empty() || op.kind != OpKind::copy) return false;
-    const MemorySpan to = memories_.of(op.dst), from = memories_.of(op.srcs.front());
+    const MemoryAddress to = memories_.of(op.dst), from = memories_.of(op.srcs.front());
     return to.index == from.index && to.offset == from.offset;
   }
 
@@ -75,7 +75,7 @@ class HazardCheck {
       return;
     const bool is_known = last_earlier_.lane == earlier.lane && last_earlier_.op == earlier.op &&
                           last_here_.lane == here.lane && last_here_.op == here.op;
-    if (is_known) return;  // the next bytes of the same pair
+    if (is_known) return;  // more bytes of the same pair of ops
     last_earlier_ = earlier;
     last_here_ = here;
     findings_.of_op(
@@ -85,16 +85,16 @@ class HazardCheck {
              does, " it, found none", suffix_));
   }
 
-  // An op may work in place, byte on byte; sliding over its own source depends on the executor.
+  // An op may write exactly over its source. With a partial overlap the result depends on the
+  // executor.
   void check_overlap(Site here, const Op& op) {
-    const MemorySpan to = memories_.of(op.dst);
+    const MemoryAddress to = memories_.of(op.dst);
     for (const Region& src : op.srcs) {
-      const MemorySpan from = memories_.of(src);
+      const MemoryAddress from = memories_.of(src);
       const bool overlap = from.index == to.index && from.offset < to.offset + op.dst.bytes &&
                            to.offset < from.offset + src.bytes;
       const bool is_sound = op.kind == OpKind::join
                                 ? is_in_place(plan_, op, order_.rank(here), to.offset, from.offset)
-
                                 : from.offset == to.offset;
       if (overlap && !is_sound)
         findings_.of_op(Rule::hazard, here.lane, here.op,

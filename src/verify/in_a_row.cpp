@@ -1,9 +1,10 @@
-// What engines' calls need beyond one plan's proof: the caller's stream around each call, an end
-// also where a rank's streams are one hardware queue, and slots that the next call uses again with
-// no barrier between. A call is proved by itself first; in a row only what calls share is left: the
-// raises of their words, the order of accesses to the same slots, and that all of it ends. What a
-// wait of the second call waits for is raised in the second call, as words only grow and the first
-// one's raises end where the second's begin: so each call still gives what it gave alone.
+// Proofs for engines' calls beyond the proof of one plan: each call lies between the caller's
+// earlier and later work on its stream; all waits end even if a rank's streams are one hardware
+// queue; and the next call may reuse slots with no barrier between. Each call is proved alone
+// first. For calls in a row the rest is checked: raises of shared flags, the order of accesses to
+// shared slots, and that all waits end. A wait of the second call is for a raise of the second
+// call, since flags only grow and the first call's values end where the second's begin: so results
+// are as in the call alone.
 #include "plan/in_a_row.hpp"
 
 #include <algorithm>
@@ -17,8 +18,8 @@ namespace {
 
 constexpr const char* kOneQueue = " (in one hardware queue)";
 
-/// The plan run with a rank's ops strictly in the order in which they are enqueued, each ended
-/// before the next begins: the fewest that any hardware lets go on, so if this ends, all do.
+/// Runs the plan with each rank's enqueued ops strictly in order, each ended before the next
+/// begins. No hardware runs fewer ops at once, so if this run ends, every run does.
 class OneQueue {
  public:
   OneQueue(const Plan& plan, Findings& findings)
@@ -51,8 +52,8 @@ class OneQueue {
     const std::vector<Op>& ops = plan_.lanes[lane].ops;
     if (next_[lane] == ops.size()) return false;
     const Op& op = ops[next_[lane]];
-    if (op.kind == OpKind::wait && words_[op.flag] < op.value) return false;
-    if (op.kind == OpKind::signal) words_[op.flag] = std::max(words_[op.flag], op.value);
+    if (op.kind == OpKind::wait && flags_[op.flag] < op.value) return false;
+    if (op.kind == OpKind::signal) flags_[op.flag] = std::max(flags_[op.flag], op.value);
     ++next_[lane];
     return true;
   }
@@ -71,28 +72,28 @@ class OneQueue {
     findings_.of_op(Rule::deadlock, index, at,
                     text("wanted flag ", op.flag.index, " of rank ", op.flag.owner, " by rank ",
                          op.flag.writer, " to reach ", op.value, ", found that ",
-                         site(plan_, index, at), what, " at ", words_[op.flag], kOneQueue));
+                         site(plan_, index, at), what, " at ", flags_[op.flag], kOneQueue));
   }
 
   const Plan& plan_;
   Findings& findings_;
   std::vector<std::size_t> next_;  // by lane
   std::vector<bool> is_enqueued_;  // by lane
-  std::vector<std::size_t> at_;    // by rank, in its order of ops
-  std::map<Flag, std::uint32_t> words_;
+  std::vector<std::size_t> at_;    // by rank: index into Plan::enqueued
+  std::map<Flag, std::uint32_t> flags_;
 };
 
 void say_of_stream(const Plan& plan, const OpOrder& order, std::size_t lane, Site home,
                    Findings& findings) {
-  const Lane& said = plan.lanes[lane];
+  const Lane& printed = plan.lanes[lane];
   const int last_home =
       static_cast<int>(plan.lanes[static_cast<std::size_t>(home.lane)].ops.size());
-  for (std::size_t i = 0; i < said.ops.size(); ++i) {
+  for (std::size_t i = 0; i < printed.ops.size(); ++i) {
     const Site here{static_cast<int>(lane), static_cast<int>(i)};
-    const bool moves = said.ops[i].kind == OpKind::copy || said.ops[i].kind == OpKind::reduce;
-    // Cores say once more how far they are when a call has ended; a stream that a graph has forked
-    // off must be joined whatever it does.
-    const bool is_joined = said.kind == LaneKind::cpu ? moves : i + 1 == said.ops.size();
+    const bool moves = printed.ops[i].kind == OpKind::copy || printed.ops[i].kind == OpKind::reduce;
+    // CPU cores may raise a last flag after the call has ended, so only their data ops count. Any
+    // stream that a graph has forked must be joined.
+    const bool is_joined = printed.kind == LaneKind::cpu ? moves : i + 1 == printed.ops.size();
     const bool is_forked = i == 0;
     if (is_forked && !order.before(home, here))
       findings.of_op(Rule::stream, here.lane, here.op,
@@ -106,7 +107,7 @@ void say_of_stream(const Plan& plan, const OpOrder& order, std::size_t lane, Sit
   }
 }
 
-// Calls as one plan whose order is sound, then `check`.
+// Joins the calls into one plan, finds its order, and runs `check` on it.
 template <class Check>
 void check_row(const std::vector<const Plan*>& calls, Findings& findings, const Check& check) {
   for (const Plan* call : calls)

@@ -1,4 +1,5 @@
-// Bytes -> values, as few intervals as the accesses made: what hazards and contract walk over.
+// A map from byte ranges to values, split only where accesses begin or end. The checks of hazards
+// and contract use it.
 #pragma once
 #include <cstdint>
 #include <iterator>
@@ -26,7 +27,7 @@ class Intervals {
     }
   }
 
-  /// The same without cutting: the value given is as of `lo`.
+  /// Calls visit(lo, hi, value) without cutting; `value` is as seen at `lo`.
   template <class Visit>
   void read(std::uint64_t lo, std::uint64_t hi, Visit visit) const {
     auto at = std::prev(starts_.upper_bound(lo));
@@ -39,7 +40,7 @@ class Intervals {
     }
   }
 
-  /// One value for all of [lo, hi).
+  /// Sets one value for all of [lo, hi).
   void write(std::uint64_t lo, std::uint64_t hi, Value value) {
     const auto at = cut(lo);
     const auto end = cut(hi);

@@ -1,12 +1,12 @@
-// Where the regions of a call lie: one memory a space and place, and NCCL's in-place layouts,
-// where a rank's input lies inside its output or its output inside its input.
+// Maps regions to memories: one memory for each space and place. In NCCL's in-place layouts a
+// rank's input lies inside its output, or its output inside its input.
 #include "plan/blocks.hpp"
 #include "verify/phases.hpp"
 
 namespace plait {
 namespace {
 
-/// Where input and output start in the one buffer of an in-place call.
+/// Offsets of input and output in the one buffer of an in-place call.
 struct InPlace {
   std::uint64_t input = 0;
   std::uint64_t output = 0;
@@ -43,9 +43,10 @@ Memories::Memories(const Plan& plan, Placement placement)
       places_(static_cast<std::size_t>(plan.request.ranks) + plan.relay_devices.size()),
       placement_(placement) {}
 
-MemorySpan Memories::of(const Region& region) const {
+MemoryAddress Memories::of(const Region& region) const {
   const auto place = static_cast<std::size_t>(region.rank);
-  const MemorySpan apart{static_cast<std::size_t>(region.space) * places_ + place, region.offset};
+  const MemoryAddress apart{static_cast<std::size_t>(region.space) * places_ + place,
+                            region.offset};
   const bool is_user = region.space == Space::input || region.space == Space::output;
   if (placement_ == Placement::out_of_place || !is_user) return apart;
   const std::optional<InPlace> layout = in_place_layout(plan_.request, region.rank);

@@ -1,8 +1,7 @@
-// A plan -> its happens-before order, by running it: lanes go on until they wait, signals wake
-// them.
-// The raises of a word have one order and grow, so the wait for value v depends on exactly the
-// first signal that raises the word to v or more, whatever the timing: one run tells the order of
-// all runs.
+// Finds the happens-before order of a plan by running it once: lanes run until they wait, signals
+// wake them. The raises of a flag are ordered and grow, so a wait for value v depends on exactly
+// the first signal that raises the flag to v or more, whatever the timing. So one run gives the
+// order of all runs.
 #include "verify/order.hpp"
 
 #include <algorithm>
@@ -30,7 +29,7 @@ struct OpOrder::FlagHistory {
   std::vector<Raise> raises;  // by value
   std::vector<int> waiters;   // lanes
 
-  // The raise that a wait for `value` comes after; null = there is none.
+  // The raise that a wait for `value` depends on; null = none.
   const Raise* raise_to(std::uint32_t value) const {
     const auto first = std::lower_bound(
         raises.begin(), raises.end(), value,
@@ -42,9 +41,9 @@ struct OpOrder::FlagHistory {
 struct OpOrder::PlanRun {
   std::map<Flag, FlagHistory> histories;
   std::vector<std::vector<FlagHistory*>> history_of;  // by lane, op
-  std::vector<std::size_t> next;                      // by lane: the op to run
-  std::vector<std::uint32_t> row;                     // by lane: its clock
-  std::vector<std::vector<int>> come;                 // by call: the lanes that are at their join
+  std::vector<std::size_t> next;                      // by lane: the next op
+  std::vector<std::uint32_t> row;                     // by lane: row of its clock
+  std::vector<std::vector<int>> come;                 // by call: lanes that have reached their join
   std::deque<int> ready;
 };
 
@@ -89,7 +88,7 @@ void OpOrder::run(PlanRun& state, int lane_index) {
   const std::vector<Op>& ops = plan_.lanes[i].ops;
   for (std::size_t& at = state.next[i]; at < ops.size(); ++at) {
     FlagHistory* history = state.history_of[i][at];
-    if (ops[at].kind == OpKind::wait && ops[at].value != 0) {  // 0: earlier calls have seen to it
+    if (ops[at].kind == OpKind::wait && ops[at].value != 0) {  // 0: raised by earlier calls
       const FlagHistory::Raise* const raise = history->raise_to(ops[at].value);
       if (raise == nullptr || !is_done(raise->site)) {
         history->waiters.push_back(lane_index);
@@ -114,8 +113,9 @@ void OpOrder::note_member(int call, Site site) {
   members_[static_cast<std::size_t>(call)][static_cast<std::size_t>(member)] = site;
 }
 
-// A call may keep each member until the last has come; so all go on then, and a member surely knows
-// of those only whose bytes it gets. True where this lane was the last.
+// A library call may block each member until the last has joined, so all lanes continue then. A
+// member is ordered only after those members whose data it gets. Returns true if this lane was the
+// last.
 bool OpOrder::arrive(PlanRun& state, int lane_index, int call) {
   std::vector<int>& come = state.come[static_cast<std::size_t>(call)];
   const std::vector<Site>& members = members_[static_cast<std::size_t>(call)];
@@ -139,8 +139,8 @@ bool OpOrder::arrive(PlanRun& state, int lane_index, int call) {
   return true;
 }
 
-// The row that knows what `row` knows, and all that is done when the op at `site` is; before it
-// starts, where it is not known to be done.
+// Returns a row with the clock of `row_index` joined with that of the op at `signal`: after the op
+// (is_done), or before it starts.
 std::uint32_t OpOrder::joined(std::uint32_t row_index, Site signal, bool is_done) {
   const std::size_t lanes = plan_.lanes.size();
   const std::size_t mine = row_index * lanes;
@@ -199,7 +199,7 @@ void OpOrder::report_stuck(const PlanRun& state, Findings& findings) const {
   }
 }
 
-// Lanes that raise a word in turn do so in the order of its values.
+// Reports lanes that raise a flag in turn, but not in an order of its values.
 void OpOrder::report_turns(const PlanRun& state, Findings& findings) const {
   for (const auto& [flag, history] : state.histories)
     for (std::size_t i = 1; i < history.raises.size(); ++i) {
@@ -214,7 +214,7 @@ void OpOrder::report_turns(const PlanRun& state, Findings& findings) const {
     }
 }
 
-// What is known when each rank ends: the join of the last clocks of its lanes.
+// The clock at each rank's end: the join of the last clocks of its lanes.
 void OpOrder::close(const PlanRun& state) {
   const std::size_t lanes = plan_.lanes.size();
   ends_.assign(static_cast<std::size_t>(plan_.request.ranks), std::vector<std::uint32_t>(lanes, 0));

@@ -1,6 +1,6 @@
-// The happens-before order of a plan: vector clocks over lanes, made by running the plan once.
-// An op's clock says how many ops of each lane are surely done before it. Only a wait can learn
-// something, so ops between two waits share one row. Source: Fidge/Mattern vector clocks.
+// The happens-before order of a plan: vector clocks over lanes, from one run of the plan. An op's
+// clock says how many ops of each lane are done before it starts. Only waits and joins advance a
+// clock, so ops between two waits share one row. Source: Fidge/Mattern vector clocks.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -18,11 +18,11 @@ struct Site {
 
 class OpOrder {
  public:
-  /// Runs the plan; where it gets stuck, says so as deadlock findings, and where two raises of one
-  /// word have no order, as flag findings. Flags must be sound.
+  /// Runs the plan. Reports lanes that get stuck as deadlock findings, and two raises of one flag
+  /// without an order as flag findings. check_flags() must have passed.
   OpOrder(const Plan& plan, Findings& findings);
 
-  /// A run of the whole plan, every op after all that it depends on.
+  /// One run of the plan: every op comes after all ops that it depends on.
   const std::vector<Site>& sequence() const { return sequence_; }
   const Op& op(Site site) const { return lane(site.lane).ops[static_cast<std::size_t>(site.op)]; }
   int rank(Site site) const { return lane(site.lane).rank; }
@@ -31,16 +31,16 @@ class OpOrder {
     return members_[static_cast<std::size_t>(call)];
   }
 
-  /// a is done before b starts.
+  /// Whether a is done before b starts.
   bool before(Site a, Site b) const {
     if (a.lane == b.lane) return a.op < b.op;
     return row(b)[a.lane] > static_cast<std::uint32_t>(a.op);
   }
-  /// The rank has begun before the op starts (the op's own rank has).
+  /// Whether `rank` has begun before the op starts; true for the op's own rank.
   bool after_begin(Site site, int rank) const;
-  /// The op is done before the rank ends.
+  /// Whether the op is done before `rank` ends.
   bool before_end(Site site, int rank) const;
-  /// One rank has begun before another ends.
+  /// Whether rank `one` has begun before rank `other` ends.
   bool begins_before_end(int one, int other) const;
 
  private:
@@ -67,9 +67,9 @@ class OpOrder {
   std::vector<std::vector<Site>> members_;          // by call, member
   std::vector<std::vector<std::uint32_t>> row_of_;  // by lane, op
   std::vector<std::uint32_t> rows_;                 // rows of lanes.size() counts
-  std::vector<std::uint64_t> ranks_of_row_;         // the ranks a row knows of, as bits
-  std::vector<std::vector<std::uint32_t>> ends_;    // by rank: what is done when it ends
-  std::vector<std::uint64_t> ranks_at_end_;         // by rank: who has begun when it ends
+  std::vector<std::uint64_t> ranks_of_row_;         // by row: ranks that have begun, as bits
+  std::vector<std::vector<std::uint32_t>> ends_;    // by rank: ops done when it ends, by lane
+  std::vector<std::uint64_t> ranks_at_end_;  // by rank: ranks that have begun when it ends, as bits
 };
 
 }  // namespace plait

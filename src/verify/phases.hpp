@@ -1,5 +1,5 @@
-// The phases of a proof, each of which may only run on what the ones before it have found sound:
-// bounds (and flags) -> order -> hazards, containment -> contract.
+// The phases of a proof: bounds and flags -> order -> hazards, containment -> contract. verify.cpp
+// calls each phase only if the earlier ones found no fault.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -13,21 +13,23 @@
 
 namespace plait {
 
-/// Where a user's buffers lie in one call: apart, or overlapping as NCCL's in-place layouts say.
+/// Placement of a rank's input and output: separate, or overlapping as in NCCL's in-place layouts.
 enum class Placement : std::uint8_t { out_of_place, in_place };
 
-/// Memory as the proof sees it: a number, and where in it a region's byte 0 lies.
-struct MemorySpan {
+/// Number of a memory, and offset in it.
+struct MemoryAddress {
   std::size_t index = 0;
   std::uint64_t offset = 0;
 };
 
-/// Regions -> memories. Spaces of a place are apart, but for an in-place call's input and output.
+/// Maps regions to memories. Each space of a place is one memory; in an in-place call input and
+/// output share one.
 class Memories {
  public:
   Memories(const Plan& plan, Placement placement);
   std::size_t count() const { return kSpaces * places_; }
-  MemorySpan of(const Region& region) const;
+  /// Address of the region's first byte.
+  MemoryAddress of(const Region& region) const;
 
  private:
   static constexpr std::size_t kSpaces = 5;
@@ -36,21 +38,22 @@ class Memories {
   Placement placement_;
 };
 
-/// Does the collective have an in-place form?
+/// Whether the collective has an in-place form.
 bool has_in_place(Collective collective);
 
-/// Counts, lanes, regions, paths: after it every index and offset of the plan can be used.
+/// Together these check that every index and offset of the plan can be used.
 void check_plan(const Plan& plan, Findings& findings);
 void check_lanes(const Plan& plan, Findings& findings);
 void check_regions(const Plan& plan, Findings& findings);
 void check_paths(const Plan& plan, Findings& findings);
 void check_flags(const Plan& plan, Findings& findings);
-/// Of words that may jump: no value is raised twice.
+/// Checks that no value of a flag is raised twice.
 void check_raises(const Plan& plan, Findings& findings);
 void check_privacy(const Plan& plan, Findings& findings);
 void check_hazards(const Plan& plan, const OpOrder& order, Placement placement, Findings& findings);
 void check_containment(const Plan& plan, const OpOrder& order, Findings& findings);
-/// Engines: the caller's stream, the hardware queue, and calls in a row.
+/// Engines' plans: order with the caller's stream, one hardware queue, calls in a row and in
+/// graphs.
 void check_streams(const Plan& plan, const OpOrder& order, Findings& findings);
 void check_one_queue(const Plan& plan, Findings& findings);
 void check_in_a_row(const std::vector<const Plan*>& calls, Findings& findings);

@@ -1,4 +1,4 @@
-// A report -> text for people and JSON "plait.report/1", both ways.
+// Prints reports, and writes and reads them as JSON "plait.report/1".
 #include "plait/report.hpp"
 
 #include "base/json_place.hpp"

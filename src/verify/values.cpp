@@ -1,5 +1,5 @@
-// A plan run on symbols (see values.hpp), in the order of one run; where no hazards were found all
-// runs give the same.
+// Runs a plan on symbols (see values.hpp) in the order of one run. Without hazards all runs give
+// the same result.
 #include "verify/values.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void Values::run(const OpOrder& order) {
 
 std::vector<ContentPiece> Values::held(const Region& region) const {
   std::vector<ContentPiece> pieces;
-  const MemorySpan at = memories_.of(region);
+  const MemoryAddress at = memories_.of(region);
   bytes_[at.index].read(
       at.offset, at.offset + region.bytes,
       [&](std::uint64_t lo, std::uint64_t hi, const Content& content) {
@@ -49,12 +49,12 @@ std::vector<ContentPiece> Values::held(const Region& region) const {
 }
 
 void Values::put(const Region& dst, const std::vector<ContentPiece>& pieces) {
-  const MemorySpan at = memories_.of(dst);
+  const MemoryAddress at = memories_.of(dst);
   for (const ContentPiece& piece : pieces)
     bytes_[at.index].write(at.offset + piece.lo, at.offset + piece.hi, piece.content);
 }
 
-// What a source holds; bytes nobody wrote are a finding, and spoilt from here on.
+// Returns the contents of a source. Reports bytes that no op has written, and marks them as spoilt.
 std::vector<ContentPiece> Values::source(Site here, const Region& src) {
   std::vector<ContentPiece> pieces = held(src);
   for (ContentPiece& piece : pieces) {
@@ -64,7 +64,7 @@ std::vector<ContentPiece> Values::source(Site here, const Region& src) {
     findings_.of_op(
         Rule::contract, here.lane, here.op,
         text("wanted bytes that were written before, found that ", site(plan_, here.lane, here.op),
-             " reads ", print(part), ", which nobody has written", suffix_));
+             " reads ", print(part), ", which no op has written", suffix_));
   }
   return pieces;
 }
@@ -82,7 +82,7 @@ void Values::reduce(Site here, const Op& op) {
   put(op.dst, added(here, op, sources, op.dst.bytes));
 }
 
-// Piece by piece, where each source holds one expression.
+// Sums the sources piece by piece; in a piece each source holds one expression.
 std::vector<ContentPiece> Values::added(Site here, const Op& op,
                                         const std::vector<std::vector<ContentPiece>>& sources,
                                         std::uint64_t bytes) {
@@ -103,7 +103,8 @@ std::vector<ContentPiece> Values::added(Site here, const Op& op,
   return made;
 }
 
-// All members have come when the first of them stands in the run, and none has gone on.
+// In the run's order a call's joins are consecutive, so at the first of them all members have
+// joined and none has continued.
 void Values::join(Site here, const Op& op) {
   const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
   const Request request = request_of(plan_, call);

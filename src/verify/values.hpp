@@ -1,5 +1,5 @@
-// A plan run on symbols: which expression over the ranks' inputs each byte of each memory holds,
-// and from which byte of the message it came.
+// Runs a plan on symbols: tracks for each byte of each memory the expression over the ranks' inputs
+// that it holds, and the byte of the message that it belongs to. contract.cpp compares outputs.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace plait {
 
-inline constexpr int kUnwritten = -1;  ///< nobody has written these bytes
-inline constexpr int kSpoilt = -2;     ///< made from bytes that a finding is about already
+inline constexpr int kUnwritten = -1;  ///< no op has written these bytes
+inline constexpr int kSpoilt = -2;     ///< computed from bytes that have a finding already
 
-/// What a range holds: byte k of it is `expression` of byte origin + k of the inputs.
+/// The content of a range: byte k is `expression` of byte origin + k of the inputs.
 struct Content {
   int expression = kUnwritten;
   std::uint64_t origin = 0;
@@ -31,7 +31,7 @@ struct ContentPiece {
   Content content;
 };
 
-/// Bytes [begin, begin + bytes) of what pieces cover, counted from there.
+/// Returns the pieces of bytes [begin, begin + bytes), with offsets relative to `begin`.
 inline std::vector<ContentPiece> part_of(const std::vector<ContentPiece>& pieces,
                                          std::uint64_t begin, std::uint64_t bytes) {
   std::vector<ContentPiece> part;
@@ -47,7 +47,7 @@ class Values {
   Values(const Plan& plan, Placement placement, Findings& findings);
 
   void run(const OpOrder& order);
-  /// Touching pieces that go on into each other are one.
+  /// Returns the contents of a region; adjacent pieces that continue each other are merged.
   std::vector<ContentPiece> held(const Region& region) const;
   const Expressions& expressions() const { return expressions_; }
   const char* suffix() const { return suffix_; }
@@ -71,8 +71,9 @@ class Values {
   const char* suffix_;
   Expressions expressions_;
   std::vector<Intervals<Content>> bytes_;
-  std::map<int, std::vector<std::vector<ContentPiece>>> given_;  // by call, member: what it gives
-  bool is_misaligned_said_ = false;                              // once an op
+  std::map<int, std::vector<std::vector<ContentPiece>>>
+      given_;                        // by call and member: contents of its source
+  bool is_misaligned_said_ = false;  // one finding an op
 };
 
 }  // namespace plait

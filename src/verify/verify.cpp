@@ -1,6 +1,5 @@
-// A plan -> its proof or everything that is wrong with it. Phases run in turn, each only on what
-// the earlier ones found sound; so a broken index is one finding and not a crash or a hundred
-// echoes.
+// Verifies plans: runs the phases of phases.hpp in turn, each only if the earlier ones found no
+// fault. So a broken index is one finding, not a crash or a hundred consequences.
 #include <exception>
 #include <functional>
 
@@ -12,14 +11,14 @@ namespace {
 
 std::vector<std::string> check_order(const Plan& plan, Findings& findings) {
   const OpOrder order(plan, findings);
-  if (order.sequence().size() != op_count(plan)) return {};  // deadlocks: no run to look at
+  if (order.sequence().size() != op_count(plan)) return {};  // deadlock: no complete run
   check_containment(plan, order, findings);
   if (!plan.counts.empty()) check_streams(plan, order, findings);
   const std::uint64_t before = findings.total();
   check_hazards(plan, order, Placement::out_of_place, findings);
   const std::vector<std::string> orders =
       check_contract(plan, order, Placement::out_of_place, findings);
-  // What is wrong out of place would only be said a second time in place.
+  // A fault out of place would be reported again in place.
   if (has_in_place(plan.request.collective) && findings.total() == before) {
     check_hazards(plan, order, Placement::in_place, findings);
     check_contract(plan, order, Placement::in_place, findings);

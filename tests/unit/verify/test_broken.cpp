@@ -281,7 +281,7 @@ TEST_CASE("inbox: reserved, never touched, and no full exchange") {
 TEST_CASE("contract: wrong, missing, doubled and misplaced contributions") {
   Plan plan = three();
   drop(plan, 0, OpKind::reduce);
-  expect(plan, "contract", 1, "found that nobody writes it");
+  expect(plan, "contract", 1, "found that no op writes it");
   plan = three();
   op(plan, 0, OpKind::reduce).srcs.pop_back();
   expect(plan, "contract", 1, "found 0+1, which lacks 2");
@@ -298,7 +298,7 @@ TEST_CASE("contract: wrong, missing, doubled and misplaced contributions") {
   expect(plan, "contract", 1, "not marked finish");
   plan = three();
   drop(plan, 0, OpKind::copy);
-  expect(plan, "contract", 1, "which nobody has written");
+  expect(plan, "contract", 1, "which no op has written");
   plan = three();
   for (Region* region : {&op(plan, 0, OpKind::copy).dst, &op(plan, 0, OpKind::copy).srcs[0]})
     region->bytes = 128;
