@@ -1,5 +1,6 @@
-// Cuts and their capacities. What crosses is bounded from above by any set of capacities that every
-// crossing link draws on; the cheapest of a few such sets is taken, so the bound stays true.
+// Cuts and their capacities. Any set of resources that together lie on every crossing link bounds
+// the crossing bandwidth from above. The code takes the cheapest of a few such sets, so the bound
+// holds.
 #include "sim/bound.hpp"
 
 #include <algorithm>
@@ -15,8 +16,8 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-constexpr int kAllSubsetsRanks = 10;  // above it, runs of consecutive ranks only
-constexpr int kAllRunsRanks = 16;     // above it, halves, quarters, ... and what is beside them
+constexpr int kAllSubsetsRanks = 10;  // more ranks: runs of consecutive ranks only
+constexpr int kAllRunsRanks = 16;  // more ranks: aligned runs of 2^k ranks, and their complements
 
 class Cuts {
  public:
@@ -63,7 +64,7 @@ class Cuts {
     return found;
   }
 
-  // Bytes that outputs outside need from inside, reductions inside counted as one value.
+  // Bytes that outputs outside need from inside; a reduction inside counts as one value.
   double bytes_across(const std::vector<char>& inside) const {
     if (!request_.counts.empty()) return blocks_across(inside);
     const double size = static_cast<double>(request_.count * bytes_of(request_.type));
@@ -88,7 +89,7 @@ class Cuts {
     return bytes;
   }
 
-  // A block to many outside, or a sum of many inside, crosses once.
+  // A block for many ranks outside, or a sum of many ranks inside, crosses once.
   double blocks_across(const std::vector<char>& inside) const {
     const Collective c = request_.collective;
     double bytes = 0.0;
@@ -105,8 +106,9 @@ class Cuts {
     return c == Collective::reduce_scatter ? bytes / within : bytes;
   }
 
-  // Which devices are inside. Devices of no rank may lie on either side: all out, all in, or in
-  // where every rank device beside them (same node, same NUMA node) is in.
+  // Marks the devices inside. Devices without a rank may lie on either side: all outside (placing
+  // 0), all inside (1), or inside if all rank devices of the same node and NUMA node are inside
+  // (2).
   std::vector<char> sides(const std::vector<char>& inside, int placing) const {
     const std::vector<Device>& devices = machine_.topology().devices;
     std::vector<char> side(devices.size(), static_cast<char>(placing == 1));
@@ -135,7 +137,7 @@ class Cuts {
         crossing_.push_back(static_cast<int>(i));
   }
 
-  // Capacity of a set of resources that together lie on every crossing link.
+  // Least capacity of several sets of resources that together lie on every crossing link.
   double cover() {
     const auto first = [&](int link) { return machine_.link_resources(link).front(); };
     const auto last = [&](int link) { return machine_.link_resources(link).back(); };
@@ -162,7 +164,7 @@ class Cuts {
     return capacity;
   }
 
-  // Takes the resource that is cheapest for each link not yet covered, again and again.
+  // Repeatedly takes the resource with the least capacity for each link not yet covered.
   double cover_greedily() {
     std::vector<int> open = crossing_;
     std::vector<int> served(machine_.capacities().size(), 0);
@@ -213,8 +215,9 @@ class Cuts {
   int mark_ = 0;
 };
 
-// Sweeps ask for the same bound again and again, and it grows with the bytes: the last machine's
-// bounds are kept for a message of one byte. Compared by value, so that nothing stale is used.
+// Caches the bounds of the last machine for messages of one byte: sweeps over sizes repeat
+// requests, and a bound is proportional to the bytes. Keys are compared by value, so no stale bound
+// is used.
 class Remembered {
  public:
   double bound_ns(const Request& request, const SimMachine& machine) {

@@ -1,9 +1,10 @@
-// Request + machine -> a time that no plan can beat. Two arguments, the larger counts:
-// 1. Cuts (as ForestColl bounds schedules): for any split of the devices, the bytes that the
-//    outputs on one side need from the other, over the capacity of the links that cross.
-// 2. For all_reduce, receives: per element n-1 receives must merge n values, and when the first
-//    processor has the sum, the n-1 (or more) other ranks must each still receive it. So ranks and
-//    reducing hosts receive 2(n-1) times the message in all (Patarasuk and Yuan, 2009).
+// Lower bound of a request's time on a machine: the larger of two bounds.
+// 1. Cuts (as in ForestColl): for a split of the devices in two sides, the bytes that the outputs
+// of
+//    one side need from the other, divided by the capacity of the links that cross.
+// 2. Receives, for all_reduce: for each element n-1 receives merge n values, and when the first
+//    processor has the sum, n-1 other ranks must still receive it. So ranks and reducing hosts
+//    receive 2(n-1) times the message in all (Patarasuk and Yuan, 2009).
 #pragma once
 #include "plait/plan.hpp"
 #include "sim/machine.hpp"

@@ -1,4 +1,4 @@
-// Progressive filling over the part of the machine that a change reaches.
+// Progressive filling over the part of the machine that a start or stop reaches.
 #include "sim/fluid.hpp"
 
 #include <algorithm>
@@ -32,13 +32,13 @@ void Fluid::count_link(int link, int by) {
   for (const int resource : machine_.link_resources(link)) {
     int& busy = busy_links_[at(resource)];
     busy += by;
-    // With more than one peer before or after, the capacity is not what it was.
+    // A port's capacity depends on the number of its peers, if that is more than one.
     if (std::max(busy, busy - by) > 1 && machine_.ports()[at(resource)] != 0)
       dirty_.push_back(resource);
   }
 }
 
-// Copies to several peers through one port disturb each other: each further peer costs a share.
+// Copies to several peers through one port slow each other down: each further peer costs a share.
 double Fluid::capacity(int resource) const {
   const double whole = machine_.capacities()[at(resource)];
   const int peers = busy_links_[at(resource)];
@@ -89,7 +89,7 @@ void Fluid::stop(int index) {
     flows_[at(last.flow)].places[at(last.use)] = flow.places[at(i)];
     members.pop_back();
     if (full_[at(resource)] != 0) dirty_.push_back(resource);
-    double& used = used_[at(resource)];  // none left over from rounding where nothing flows
+    double& used = used_[at(resource)];  // exactly 0 if no flow is left, without rounding errors
     used = members.empty() ? 0.0 : used - flow.uses[i].weight * flow.rate;
     moved_.push_back(resource);
   }
@@ -99,7 +99,7 @@ void Fluid::stop(int index) {
   spare_.push_back(index);
 }
 
-// Everything connected with `resource` over flows goes into resources_ and touched_.
+// Adds all resources and flows connected with `resource` to resources_ and touched_.
 void Fluid::reach(int resource) {
   if (resource_mark_[at(resource)] == mark_) return;
   resource_mark_[at(resource)] = mark_;
@@ -130,7 +130,8 @@ void Fluid::settle_flow(int index, double rate) {
   }
 }
 
-// The resource that is full first as all rates rise, and the rate of its flows then; -1 = none.
+// Returns the resource that fills first as all rates rise (-1 = none); `share` gets its flows'
+// rate.
 int Fluid::tightest(double& share) {
   int found = -1;
   share = std::numeric_limits<double>::infinity();
@@ -165,11 +166,12 @@ void Fluid::fill() {
   });
   for (const int index : touched_) level_[at(index)] = -1.0;
   rising_ = resources_;
-  std::size_t next = 0;  // flows before it have their rate
+  std::size_t next = 0;  // earlier flows have their rate
   while (next < touched_.size()) {
     double share = 0.0;
     const int resource = tightest(share);
-    // Flows that stop at their own limit leave the others no less, so one share does for all.
+    // Flows that stop at their own limit never lower the share of others, so one share serves for
+    // all.
     bool is_limited = false;
     for (; next < touched_.size(); ++next) {
       const int index = touched_[next];
@@ -222,7 +224,7 @@ void Fluid::set_rate(int index, double rate, double now_ns, std::vector<Finish>&
   flow.since_ns = now_ns;
   flow.rate = rate;
   flow.finish_ns = now_ns + flow.remaining_bytes / rate;
-  if (flow.finish_ns >= flow.queued_ns) return;  // looked at again when that one comes
+  if (flow.finish_ns >= flow.queued_ns) return;  // later() adjusts it when the queued Finish comes
   flow.queued_ns = flow.finish_ns;
   changed.push_back({flow.finish_ns, index, flow.version});
 }

@@ -1,5 +1,5 @@
-// What the busiest rank of a call does follows from the request; how its threads share that, from
-// the launch. Then one function a family of kernels.
+// Prices a kernel's call: the request gives the work of the busiest rank, the launch its split over
+// threads. One function for each family of kernels.
 #include "sim/kernel_price.hpp"
 
 #include <algorithm>
@@ -16,7 +16,8 @@
 namespace plait::sim {
 namespace {
 
-// Machines that were not measured take an HGX H200's (topo/parameters.def).
+// Parameters of the topology; machines without measurements have an HGX H200's
+// (topo/parameters.def).
 struct KernelCosts {
   double graph_ns, eager_ns;
   double to_one, to_three, to_seven, both_ways;
@@ -90,18 +91,19 @@ KernelCosts costs_of(const Topology& topology) {
   return costs;
 }
 
+// Time of overlapping terms: their p-norm with p = `norm`.
 double overlapped(double norm, std::initializer_list<double> times_ns) {
   double sum = 0.0;
   for (const double ns : times_ns) sum += std::pow(std::max(ns, 0.0), norm);
   return std::pow(sum, 1.0 / norm);
 }
 
-/// Parts that the rank with most of them sends to, and gets from, others.
+/// Parts that the busiest rank sends to and gets from other ranks.
 struct PeerParts {
-  double bytes = 0.0;  ///< of one
-  double sent = 0.0, taken = 0.0;
-  bool both_ways = true;  ///< every rank waits for others' and others for its
-  bool keeps = false;     ///< a rank copies a part of its own
+  double bytes = 0.0;              ///< size of a part
+  double sent = 0.0, taken = 0.0;  ///< number of parts
+  bool both_ways = true;           ///< every rank both sends and waits for parts
+  bool keeps = false;              ///< a rank copies a part to its own output
 };
 
 PeerParts parts_of(const Request& request) {
@@ -123,14 +125,14 @@ PeerParts parts_of(const Request& request) {
 
 double units(double bytes) { return std::ceil(bytes / 16.0); }
 
-/// What several pairs of ranks draw on at once: a port to a switch, a bus, or a link of one pair.
+/// A resource that pairs of ranks share: a switch port, a bus, or the link of one pair.
 struct SharedResource {
   double gb_per_s = 0.0;
-  double pairs = 1.0;  ///< of ranks, one way, whose link draws on it
-  double fan = 1.0;    ///< most of these that begin, or end, at one rank
+  double pairs = 1.0;  ///< directed pairs of ranks whose link uses it
+  double fan = 1.0;    ///< most of these pairs that begin, or end, at one rank
 };
 
-/// The slowest link between two of the devices, then every resource that such links list.
+/// Returns the slowest link between two of the devices, then every resource of such links.
 std::vector<SharedResource> shared_by(const Topology& topology, const std::vector<int>& devices,
                                       const std::string& plan_label) {
   SharedResource slowest{std::numeric_limits<double>::infinity(), 1.0, 1.0};
@@ -198,7 +200,8 @@ class Price {
     return found == plan_.params.end() ? 0.0 : static_cast<double>(found->second);
   }
 
-  // Stores to more peers at once reach less: measured for one, three and seven.
+  // Share of link speed that stores to several peers at once reach, between measured shares for
+  // one, three and seven peers.
   static double to_peers(double peers, double one, double three, double seven) {
     const double at = std::log2(std::max(peers, 1.0));
     const double at_three = std::log2(3.0), at_seven = std::log2(7.0);
@@ -208,10 +211,10 @@ class Price {
   double share(double peers) const {
     return to_peers(peers, costs_.to_one, costs_.to_three, costs_.to_seven);
   }
-  // What a rank's bytes take that go to, or come from, `spread` peers in even parts. A sender's
-  // stores go to `peers` of them at once: `reached` says which share of what they draw on together
-  // such stores reach. All of it goes through one port behind a switch, and each part over a link
-  // of its own where every pair has one. Other ranks' calls go the same ways only where all send.
+  // Time of a rank's bytes to, or from, `spread` peers in equal parts. A sender stores to `peers`
+  // peers at once; reached(peers) is the share of a resource's speed that such stores reach. Behind
+  // a switch all bytes use one port; with a link for every pair each part uses its own link. Other
+  // ranks use the same resources only if all ranks send.
   template <class Reached>
   double link_ns(double bytes, double spread, double peers, const Reached& reached) const {
     double most_ns = 0.0;
@@ -226,15 +229,16 @@ class Price {
   double link_ns(double bytes, double spread, double peers) const {
     return link_ns(bytes, spread, peers, [this](double at_once) { return share(at_once); });
   }
-  // Of what many send to one each sender's stores go to one peer.
+  // The same for the parts of the collective: with many senders and one receiver, each stores to
+  // one peer.
   double link_ns(double bytes) const {
     return link_ns(bytes, std::max(parts_.sent, parts_.taken), parts_.sent);
   }
-  // What is escaped, or goes by slots of messages, both ways at once.
+  // Share of link speed of escaped LL packets and messages if data flows in both directions.
   double both_ways_share() const { return parts_.both_ways ? costs_.both_ways : 1.0; }
 
-  // Who sends only is a call ahead of who takes, so that in a row the first wait hides too, and the
-  // launch with it.
+  // LL kernels. A rank that only sends runs a call ahead of its receivers, so in a sequence of
+  // calls the first wait and the launch overlap as well.
   double lines_ns() const {
     const double ranks = plan_.request.ranks, line_bytes = param("line_bytes", 16);
     const bool one_shot = plan_.kernel == "one_shot", two_shot = plan_.kernel == "two_shot";
@@ -251,7 +255,7 @@ class Price {
       step = hop_step_ns();
       link /= hop_link_share();
     }
-    // The first half of the first step is hidden by the launch.
+    // The launch hides the first half of the first step.
     const double at_once = param("blocks", 1) * param("threads", 1) * param("together", 1);
     const double turns = std::max(work / at_once - 0.5, 0.0) * step;
     if (parts_.both_ways) return first + overlapped(costs_.line_norm, {link, turns});
@@ -260,31 +264,31 @@ class Price {
            costs_.graph_ns;
   }
 
-  // What hop adds to the first line's way, for each further peer too. Of a short call a peer more
-  // costs the more, the more there are; where only the root has several, half of that shows.
+  // Time that `hop` adds to the first LL packet, also for each further peer. In a short call the
+  // cost grows as (peers - 1)^1.5; half of it counts if only the root has several peers.
   double hop_more_ns(double more_peers) const {
     if (has("short") == 0)
       return costs_.line_escape_ns + (parts_.both_ways ? more_peers * costs_.hop_peer_ns : 0.0);
     const double shown = parts_.both_ways ? 1.0 : 0.5;
     return costs_.short_hop_ns + shown * std::pow(more_peers, 1.5) * costs_.short_peer_ns;
   }
-  // A thread's round: a load for each part sent and a wait for each taken; what stays is a load and
-  // a store, of which a rank that only sends or takes waits for one.
+  // A thread's round: a load for each part sent and a wait for each part taken. A part that stays
+  // takes a load and a store; a rank that only sends or only takes waits for one of them.
   double hop_step_ns() const {
     const double ends =
         parts_.both_ways ? parts_.sent + parts_.taken : std::max(parts_.sent, parts_.taken);
     const double stays = !parts_.keeps ? 0.0 : parts_.both_ways ? 2.0 : 1.0;
     return costs_.hop_round_ns * (ends + stays);
   }
-  // A root that sends and copies its own part is slowed down as if it took as much.
+  // A root that sends and copies its own part slows down as if it took as much.
   double hop_link_share() const {
     if (parts_.both_ways) return costs_.both_ways;
     const bool copies = parts_.keeps && parts_.sent >= parts_.taken;
     return copies ? 1.0 - (1.0 - costs_.both_ways) / parts_.sent : 1.0;
   }
 
-  // Each rank hands on what it takes; the last returns sums to the root, where that is the first.
-  // What adding takes over the link shows in the first piece alone.
+  // Each rank forwards what it receives; the last rank returns the sum if the root is the first
+  // rank. The time of additions beyond the link's counts for the first piece only.
   double line_chain_ns() const {
     const Request& request = plan_.request;
     const double all = units(parts_.bytes), line_bytes = param("line_bytes", 16);
@@ -297,8 +301,8 @@ class Price {
     return first + added + link_ns(all * line_bytes, 1.0, 1.0);
   }
 
-  // Of a tiled call: what an owner handles, which hops that takes, how many of them a rank has a
-  // part in, and all that goes over links.
+  // A tiled call: bytes of an owner's part, bytes out of and into a rank, hops in sequence, and
+  // turns: hops that a rank takes part in.
   struct Tiles {
     double part = 0.0, out = 0.0, in = 0.0;
     int hops = 1, turns = 1;
@@ -327,15 +331,16 @@ class Price {
     }
     return made;
   }
-  /// Parts twice as large, over as many hops more; a rank sums half of what it gets.
+  /// A folded schedule: parts twice as large, over twice as many hops; a rank sums half of its
+  /// input.
   static Tiles folded(Tiles made) {
     made.part *= 2.0;
     made.hops = 4;
     return made;
   }
 
-  /// Each tile goes round, the results of an all_reduce once more; a rank sums what it gets in the
-  /// first round. A reduce takes all of it along a chain.
+  /// A ring schedule: each tile goes round once, and the results of an all_reduce once more; a rank
+  /// sums what it receives in the first round. A reduce sends the whole message along a chain.
   static Tiles round_a_ring(Tiles made, double ranks, Collective collective, double bytes) {
     const int others = static_cast<int>(ranks - 1);
     made.hops = made.turns = others;
@@ -349,9 +354,9 @@ class Price {
     return made;
   }
 
-  // Ranks that go by themselves drift apart, and several meet at a receiver; the fewer bytes they
-  // have under way, the less. `in_flight` 0: as many as there is room for. At a pace that links
-  // carry they do not.
+  // How far ranks drift apart, 0..1, so that several meet at one receiver. Fewer bytes in flight
+  // reduce the drift (`in_flight` 0 = as many as the slots hold). Ranks that send at a bounded pace
+  // do not drift.
   double drift(double in_flight) const {
     if (has("send_gb_per_s") > 0) return 0.0;
     const double bounded = in_flight > 0.0 ? std::min(1.0, in_flight / costs_.drift_bytes) : 1.0;
@@ -369,13 +374,13 @@ class Price {
     });
     return in_flight > 0.0 ? std::max(by_link, bytes / in_flight * costs_.piece_ns) : by_link;
   }
-  // Readers pull as fast as each can take, so they stay in step; `share`: of what stores reach.
+  // Readers pull at their own speed, so they stay in step. `share`: relative to stores' speed.
   double pulled_ns(double bytes, double spread, double peers, double share) const {
     return link_ns(bytes, spread, peers,
                    [&](double at_once) { return share_in_step(at_once) * share; });
   }
-  // Of calls in two hops half of the bytes are parts, which senders push by bulk copies where
-  // owners do not load them, and half results, which owners store where readers do not pull them.
+  // In calls of several hops half of the bytes are parts: senders push them by bulk copies, or
+  // owners load them. The other half are results: owners store them, or readers pull them.
   double tile_link_ns(const Tiles& made, double bytes, double spread, double peers) const {
     const auto pull = static_cast<int>(has("pull"));  // cuda::TilePulls
     const bool pulls_results = (pull & 1) != 0, pulls_parts = (pull & 2) != 0;
@@ -396,8 +401,8 @@ class Price {
     return tiles_ns(plan_.request.collective, parts_);
   }
   double tiles_ns(Collective collective, const PeerParts& parts) const {
-    constexpr double kLeastUnits = 256.0;   // a tile that is worth a block
-    constexpr double kFillBytes = 32768.0;  // more of a tile is on its way before it ends
+    constexpr double kLeastUnits = 256.0;   // least units for a block
+    constexpr double kFillBytes = 32768.0;  // a larger tile overlaps its own transfer
     const double ranks = plan_.request.ranks;
     const bool folds = has("fold") > 0, rings = has("ring") > 0;
     const Tiles direct = tiles_of(collective, parts, ranks);
@@ -418,7 +423,7 @@ class Price {
     const double spread = folds   ? std::max(1.0, ranks / 2)
                           : rings ? 1.0
                                   : std::max(parts.sent, parts.taken);
-    // A reduce is bound by what comes to its root, to which each rank sends alone.
+    // The root's receives bound a reduce; each rank sends to it alone.
     const double peers = collective == Collective::reduce ? 1.0 : spread;
     const double link =
         tile_link_ns(made, folds || rings ? made.out : std::max(made.out, made.in), spread, peers);
@@ -426,8 +431,8 @@ class Price {
            overlapped(costs_.tile_norm, {link, sums, steps * made.turns * costs_.tile_step_ns});
   }
 
-  // An all_reduce whose results go through host memory in part: reduce-scatters of that part, an
-  // eighth of it first, then the rest by links while each rank's results go down and up.
+  // An all_reduce with a part of its results through host memory: reduce_scatters of that part, an
+  // eighth of it first, then the rest over links while each rank's results go to the host and back.
   double with_host_part_ns() const {
     const double ranks = plan_.request.ranks, bytes = parts_.bytes, chunk = param("chunk_bytes", 1);
     const double part = bytes * param("host_permille", 0) / 1000.0 / ranks, first = part / 8;
@@ -444,8 +449,8 @@ class Price {
     return std::max(links_ns, host_ns);
   }
 
-  // Tiles sum a part, then each piece of the parts takes a step round the ring, and the last one is
-  // taken out.
+  // A tiled reduce_scatter, then each piece of the parts takes a step round the ring, and the last
+  // piece is copied out.
   double scatter_ring_ns() const {
     const double others = plan_.request.ranks - 1, part = parts_.bytes / (others + 1);
     return tiles_ns(Collective::reduce_scatter, {part, others, others}) + costs_.ring_ns +

@@ -1,4 +1,4 @@
-// Topology -> Machine.
+// Builds a SimMachine from a topology.
 #include "sim/machine.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Costs costs_of(const Topology& topology) {
   costs.kernel_copy_gb_per_s = get("kernel_copy_gb_per_s");
   costs.cpu_reduce_gb_per_s = get("cpu_reduce_gb_per_s");
   costs.cpu_copy_gb_per_s = get_or("cpu_copy_gb_per_s", costs.cpu_reduce_gb_per_s / 2.0);
-  // In a collective every GPU sends and receives at once: the figures for both ways hold.
+  // In a collective every GPU sends and receives at once, so the bidirectional figures apply.
   const double unlimited = std::numeric_limits<double>::infinity();
   costs.sm_push_gb_per_s = get_or("sm_push_both_gb_per_s", get_or("sm_push_gb_per_s", unlimited));
   costs.sm_pull_gb_per_s = get_or("sm_pull_both_gb_per_s", get_or("sm_pull_gb_per_s", unlimited));
@@ -49,7 +49,7 @@ const Topology& sound(const Topology& topology) {
   const std::vector<std::string> wrong = problems(topology);
   if (wrong.empty()) return topology;
   throw Error(ErrorCode::invalid_argument,
-              text("wanted a sound topology to simulate on, found ", wrong.front()));
+              text("wanted a valid topology to simulate on, found ", wrong.front()));
 }
 
 }  // namespace
@@ -69,12 +69,12 @@ int SimMachine::add(const std::string& name, double capacity) {
   return static_cast<int>(capacities_.size()) - 1;
 }
 
-// `gb_per_s` of a link is what one transfer reaches; what transfers share are its resources. A link
-// that lists none is its own.
+// Link::gb_per_s limits a single transfer; transfers share the link's resources. A link without
+// resources is a resource of its own.
 void SimMachine::add_links() {
   for (std::size_t i = 0; i < topology_.links.size(); ++i) {
     const Link& link = topology_.links[i];
-    std::vector<int> used;  // as listed (source side first), each once
+    std::vector<int> used;  // in listed order (source side first), each once
     for (const int resource : link.resources)
       if (std::find(used.begin(), used.end(), resource) == used.end()) used.push_back(resource);
     if (used.empty())
@@ -87,8 +87,8 @@ void SimMachine::add_links() {
   }
 }
 
-// A resource "numa0.dram" or "gpu0.memory" of the topology is that device's memory; else one is
-// made.
+// A resource "numa0.dram" or "gpu0.memory" of the topology is that device's memory; without one, a
+// resource is added.
 void SimMachine::add_memories() {
   for (std::size_t i = 0; i < topology_.devices.size(); ++i) {
     const Device& device = topology_.devices[i];

@@ -1,6 +1,6 @@
-// Topology -> flat arrays that the event clock can index: capacities (links' resources, links that
-// have none, device memories), what each link draws on, and the fixed costs of ops.
-// A capacity is bytes a nanosecond (= GB/s); a copy inside a memory reads and writes it.
+// SimMachine: a topology as flat arrays for the simulator: capacities (resources of links, links
+// without resources, device memories), the capacities that each link uses, and the fixed costs of
+// ops. Capacities are in bytes per ns (= GB/s); a copy inside a memory uses it twice.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,38 +10,38 @@
 
 namespace plait::sim {
 
-/// A capacity drawn on by a flow: `weight` bytes for each byte the flow delivers.
+/// A capacity that a flow uses: `weight` bytes for each byte that the flow delivers.
 struct ResourceUse {
   int resource = 0;
   double weight = 1.0;
 };
 
-/// Fixed costs and speeds of ops (docs/topology.md lists the keys), defaults where not stated.
+/// Fixed costs and speeds of ops, from the topology's parameters (docs/topology.md) or defaults.
 struct Costs {
-  double copy_launch_ns = 0.0;        ///< of each copy on a copy engine
-  double copy_launch_spread_ns = 0;   ///< by how much more on the slowest GPU of a group
-  double kernel_launch_ns = 0.0;      ///< of each kernel lane, once
-  double kernel_op_ns = 0.0;          ///< of each op inside a kernel
-  double host_call_ns = 0.0;          ///< of each op of a CPU worker
+  double copy_launch_ns = 0.0;        ///< each copy on a copy engine
+  double copy_launch_spread_ns = 0;   ///< more of it on the slowest GPU of a group
+  double kernel_launch_ns = 0.0;      ///< each kernel lane, once
+  double kernel_op_ns = 0.0;          ///< each op inside a kernel
+  double host_call_ns = 0.0;          ///< each op of a CPU worker
   double issue_ns = 0.0;              ///< host time to enqueue one op of a stream; 0 = a graph
-  double signal_ns = 0.0;             ///< kernel to kernel
-  double stream_signal_ns = 0.0;      ///< by a stream memory operation
-  double cpu_signal_ns = 0.0;         ///< by a CPU worker
-  double network_signal_ns = 0.0;     ///< added where the flag's owner is in another node
-  double net_post_ns = 0.0;           ///< of each message to another node
+  double signal_ns = 0.0;             ///< signal from kernel to kernel
+  double stream_signal_ns = 0.0;      ///< signal by a stream memory operation
+  double cpu_signal_ns = 0.0;         ///< signal by a CPU worker
+  double network_signal_ns = 0.0;     ///< added if the flag's owner is in another node
+  double net_post_ns = 0.0;           ///< each message to another node
   double gpu_reduce_gb_per_s = 0.0;   ///< bytes read and written by one reduction kernel
-  double kernel_copy_gb_per_s = 0.0;  ///< of a kernel inside its GPU; 0 = as fast as the memory
+  double kernel_copy_gb_per_s = 0.0;  ///< copy by a kernel inside its GPU; 0 = memory speed
   double cpu_reduce_gb_per_s = 0.0;   ///< bytes read and written by one CPU worker
-  double cpu_copy_gb_per_s = 0.0;     ///< of one CPU worker
-  double sm_push_gb_per_s = 0.0;      ///< of a kernel's stores to another device; 0 = the link's
-  double sm_pull_gb_per_s = 0.0;      ///< of a kernel's loads from another device
-  double port_flow_loss = 0.0;        ///< of a port's speed, for each further peer at once
+  double cpu_copy_gb_per_s = 0.0;     ///< copy by one CPU worker
+  double sm_push_gb_per_s = 0.0;      ///< a kernel's stores to another device; default unlimited
+  double sm_pull_gb_per_s = 0.0;      ///< a kernel's loads from another device; default unlimited
+  double port_flow_loss = 0.0;        ///< share of a port's speed, for each further peer at once
   int copy_engines = 0;               ///< copies at once per GPU
-  // Of engines that fill streams with copies and small kernels.
-  double engine_copy_ns = 0.0;    ///< of each copy
-  double engine_step_ns = 0.0;    ///< of a kernel that tells peers and waits, or reduces
-  double engine_switch_ns = 0.0;  ///< added where a stream goes from copies to kernels or back
-  double engine_reduce_gb_per_s = 0.0;  ///< bytes read and written by one of their reductions
+  // Engines that fill streams with copies and small kernels:
+  double engine_copy_ns = 0.0;          ///< each copy
+  double engine_step_ns = 0.0;          ///< a kernel that signals peers and waits, or reduces
+  double engine_switch_ns = 0.0;        ///< added if a stream switches between copies and kernels
+  double engine_reduce_gb_per_s = 0.0;  ///< bytes read and written by one reduction
 };
 
 class SimMachine {
@@ -52,17 +52,18 @@ class SimMachine {
   const Costs& costs() const { return costs_; }
   const std::vector<double>& capacities() const { return capacities_; }
   const std::vector<std::string>& names() const { return names_; }
-  /// True for a resource where copies to or from several peers at once disturb each other.
+  /// By resource: true if copies to or from several peers at once slow each other down.
   const std::vector<char>& ports() const { return ports_; }
   const std::vector<int>& link_resources(int link) const {
     return link_resources_[static_cast<std::size_t>(link)];
   }
+  /// The resource that is the memory of a device.
   int memory(int device) const { return memories_[static_cast<std::size_t>(device)]; }
-  /// Fastest link between two devices, -1 where there is none; looked up once.
+  /// The fastest link between two devices; -1 = none.
   int link_between(int src_device, int dst_device) const {
     return index_.between(src_device, dst_device);
   }
-  /// The host memory that pinned buffers of a device lie in; the device itself where it has none.
+  /// The device of host memory that holds a device's pinned buffers; without one the device itself.
   int host_of(int device) const { return hosts_[static_cast<std::size_t>(device)]; }
 
  private:

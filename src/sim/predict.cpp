@@ -1,5 +1,5 @@
-// Engines' kernels by their price, all else by the event clock. An eager call takes at least as
-// long as the host takes to make it.
+// predicted_ns(): prices an engine's kernel by kernel_price.hpp, and simulates all other plans. An
+// eager call takes at least the host's time to enqueue it.
 #include <algorithm>
 
 #include "plait/timeline.hpp"
@@ -9,7 +9,8 @@
 namespace plait {
 namespace {
 
-/// What the rank that makes most hands to the driver; all words of a step are one kernel.
+/// Largest number of driver calls of a rank; consecutive signals and waits of a lane are one
+/// kernel.
 double calls_of(const Plan& plan) {
   std::size_t most = 0;
   for (const std::vector<int>& lanes : plan.enqueued) {
@@ -19,10 +20,10 @@ double calls_of(const Plan& plan) {
     for (const int index : lanes) {
       const auto lane = static_cast<std::size_t>(index);
       const Op& op = plan.lanes[lane].ops[next[lane]++];
-      const bool is_word =
+      const bool is_flag =
           (op.kind == OpKind::signal || op.kind == OpKind::wait) && op.flag.owner != op.flag.writer;
-      if (!is_word || !in_step[lane]) ++calls;
-      in_step[lane] = is_word;
+      if (!is_flag || !in_step[lane]) ++calls;
+      in_step[lane] = is_flag;
     }
     most = std::max(most, calls);
   }

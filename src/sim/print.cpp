@@ -1,4 +1,4 @@
-// Timeline -> text for people, JSON for programs.
+// Prints a timeline as text for people and as JSON.
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>

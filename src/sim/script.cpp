@@ -1,6 +1,6 @@
-// Ops -> steps with their costs. What an op draws on: a copy over a hop, the hop's link; a copy
-// inside a memory, a read and a write of it; a reduction, a read of every source, a write of the
-// result, and the links to sources or results that lie elsewhere.
+// Compiles ops to steps with costs. Capacities: a copy over a hop uses the hop's link; a copy
+// inside a memory reads and writes it; a reduction reads every source, writes the result, and uses
+// the links to sources or results on other devices.
 #include "sim/script.hpp"
 
 #include <algorithm>
@@ -66,14 +66,14 @@ class Compiler {
                      "; verify() lists all that is wrong with a plan"));
   }
 
-  /// Flags are numbered as they are met.
+  /// Returns the dense number of a flag; numbers follow first use.
   int flag(const Flag& wanted) {
     const int ranks = plan_.request.ranks;
     for (const int rank : {wanted.owner, wanted.writer})
       if (rank < 0 || rank >= ranks) refuse(text("a flag belongs to rank ", rank));
-    if (wanted.index < 0 || wanted.index >= kMostWords)
+    if (wanted.index < 0 || wanted.index >= kMostFlags)
       refuse(
-          text("wanted at most ", kMostWords, " flags of two ranks, found index ", wanted.index));
+          text("wanted at most ", kMostFlags, " flags of two ranks, found index ", wanted.index));
     std::vector<int>& flags = flags_[at(wanted.owner * ranks + wanted.writer)];
     if (flags.size() <= at(wanted.index)) flags.resize(at(wanted.index) + 1, -1);
     int& number = flags[at(wanted.index)];
@@ -111,10 +111,10 @@ class Compiler {
     script_.steps.push_back(step);
   }
 
-  // A stream goes on after half of its way. A kernel's threads raise the flags of all peers at
-  // once, after what they stored in a peer's memory was acknowledged (a release waits for that);
-  // messages to other nodes are posted one by one. In the one-shot kernel every line carries its
-  // own flag.
+  // Half of a stream's signal is in the step, half is lag until the flag rises. A kernel's threads
+  // raise the flags of all peers at once, after their stores to a peer's memory were acknowledged
+  // (a release waits for that); messages to other nodes are posted one by one. In the one_shot
+  // kernel every LL packet carries its own flag.
   void signal(ScriptStep& step, const Op& op, const Op* before) const {
     const Costs& costs = machine_.costs();
     const Flag& raised = op.flag;
@@ -135,13 +135,13 @@ class Compiler {
       if (goes_on)
         step.fixed_ns = node_of(here) == node_of(there) ? 0.0 : costs.kernel_op_ns;
       else
-        step.fixed_ns = costs.signal_ns + way_back_ns(before);
+        step.fixed_ns = costs.signal_ns + return_latency_ns(before);
     }
   }
 
-  // Of an engine that fills streams, its plan says in which order.
+  // True for lanes of an engine that fills streams: its plan has the order of enqueued ops.
   bool is_stream() const { return !plan_.enqueued.empty() && lane_->kind != LaneKind::cpu; }
-  // Between a rank's streams lie events, between ranks words that small kernels raise and await.
+  // A rank's streams synchronise by events; ranks synchronise by flags that small kernels handle.
   bool is_event(const Op& op) const {
     return op.flag.owner == lane_->rank && op.flag.writer == lane_->rank;
   }
@@ -159,8 +159,8 @@ class Compiler {
   }
   int node_of(int device) const { return topology().devices[at(device)].node; }
 
-  // From a peer's memory in the same node back to the kernel that stored there; 0 for other ops.
-  double way_back_ns(const Op* stored) const {
+  // Latency of the acknowledgement of a store to a peer in the same node; 0 for other ops.
+  double return_latency_ns(const Op* stored) const {
     if (stored == nullptr || (stored->kind != OpKind::copy && stored->kind != OpKind::reduce))
       return 0.0;
     const int here = devices_[at(lane_->rank)], there = place(stored->dst);
@@ -169,12 +169,13 @@ class Compiler {
     return link < 0 ? 0.0 : topology().links[at(link)].latency_ns;
   }
 
-  // Messages that carry their own arrival: lines of data and flag, and those of an MPI library.
+  // Messages that need no separate signal: LL packets, and messages of an MPI library.
   bool has_line_flags() const { return plan_.kernel == "one_shot" || is_host_loop(); }
-  // A host thread posts each message, launches each reduction and waits for it (an MPI library).
+  // An MPI library: a host thread posts each message, launches each reduction and waits for it.
   bool is_host_loop() const { return plan_.kernel == "host_loop"; }
 
-  // Bytes of a line for one of data; those of a kernel that says nothing of them are flagged.
+  // Bytes on the link for each byte of data. Without a parameter, one_shot's packets are half
+  // flags.
   double line_factor() const {
     const auto stated = plan_.params.find("line_bytes");
     if (stated != plan_.params.end()) return static_cast<double>(stated->second) / 16.0;
@@ -189,8 +190,8 @@ class Compiler {
                                                 : costs.host_call_ns;
   }
 
-  // No two GPUs start copies equally fast, so GPUs that should copy in step drift apart until their
-  // copies meet at a port. Which one is the slowest is not known; it is taken to be the last.
+  // GPUs start copies at different speeds, so GPUs that should copy in step drift apart until their
+  // copies meet at a port. The last rank is assumed to be the slowest.
   double copy_launch_ns() const {
     const Costs& costs = machine_.costs();
     const bool is_slowest = plan_.request.ranks > 1 && lane_->rank == plan_.request.ranks - 1;
@@ -222,13 +223,13 @@ class Compiler {
     step.limit = hop.gb_per_s / weight;
     if (hop.kind == LinkKind::net) step.fixed_ns += machine_.costs().net_post_ns;
     if (by_engine) step.link = link;
-    // A kernel's loads and stores overlap: a run of its copies pays the way once.
+    // A kernel's loads and stores overlap: consecutive copies pay the latency once.
     const bool goes_on = !by_engine && before != nullptr && before->kind == OpKind::copy &&
                          before->path != kLocalPath;
     if (!goes_on) step.fixed_ns += hop.latency_ns * (is_pull(hop) ? 2.0 : 1.0);
   }
 
-  // Of a copy inside a memory.
+  // Speed of a copy inside a memory.
   double local_gb_per_s(int device) const {
     const Costs& costs = machine_.costs();
     if (lane_->kind == LaneKind::cpu) return costs.cpu_copy_gb_per_s;
@@ -237,14 +238,14 @@ class Compiler {
     return is_slower ? std::min(memory, costs.kernel_copy_gb_per_s) : memory;
   }
 
-  // A kernel's loads from a peer: the request goes one way, the data come the other.
+  // True for a kernel's loads from a peer: the request and the data each take the latency.
   bool is_pull(const Link& hop) const {
     return lane_->kind == LaneKind::kernel && !is_host_loop() && !is_stream() &&
            hop.dst == devices_[at(lane_->rank)];
   }
 
-  // Loads and stores of a kernel fill a GPU's links less well than copy engines do: as if each byte
-  // were a little more.
+  // A kernel's loads and stores fill a GPU's links less than copy engines do, as if each byte were
+  // larger by this factor.
   double link_weight(const Link& hop) const {
     const auto kind = [&](int device) { return topology().devices[at(device)].kind; };
     if (is_stream() || lane_->kind != LaneKind::kernel || kind(hop.src) != DeviceKind::gpu ||
@@ -272,8 +273,8 @@ class Compiler {
     return link;
   }
 
-  // Adds `weight` to what is drawn on a resource. Who draws has the last uses of all: those from
-  // its first on are its own.
+  // Adds `weight` to a step's use of a resource. The step's uses are the last in Script::uses, from
+  // first_use on.
   void draw(Draw& step, int resource, double weight) {
     int& last = last_use_of_[at(resource)];
     if (last >= step.first_use) {
@@ -308,8 +309,8 @@ class Compiler {
     step.fixed_ns += latency_ns;
   }
 
-  // A member's part of a library's call: what it sends, as one flow over all links that takes; the
-  // call begins when all have come and ends when all flows have (simulate.cpp).
+  // A member's part of a library call: one flow over all links that its sends take. The call begins
+  // when all members have joined and ends when all their flows have ended (simulate.cpp).
   void join(ScriptStep& step, const Op& op) {
     if (op.call < 0 || op.call >= static_cast<int>(prices_.size()))
       refuse(text("call ", op.call, " is not among the plan's ", prices_.size()));
@@ -345,7 +346,7 @@ class Compiler {
     return link >= 0 ? std::vector{link} : links_between(topology(), src, dst);
   }
 
-  // One operand of a reduction: its memory, and the link to it where it lies elsewhere.
+  // Adds one operand of a reduction: its memory, and the link to it if it lies on another device.
   void touch(ScriptStep& step, int device, int worker, double& latency_ns, bool is_written) {
     draw(step, machine_.memory(device), 1.0);
     if (device == worker) return;
@@ -364,12 +365,13 @@ class Compiler {
   const Plan& plan_;
   int job_;
   const SimMachine& machine_;
-  std::vector<int> devices_;      // of each place
-  std::vector<int> last_use_of_;  // by resource: the last one that draw() made
-  static constexpr int kMostWords = 1 << 20;
-  std::vector<std::vector<int>> flags_;  // numbers by owner and writer, then index; -1 = not met
+  std::vector<int> devices_;      // by place
+  std::vector<int> last_use_of_;  // by resource: last index into Script::uses
+  static constexpr int kMostFlags = 1 << 20;
+  std::vector<std::vector<int>> flags_;  // numbers by owner and writer, then index; -1 = unused
   LibraryPrices prices_;                 // by call
-  std::map<std::pair<const LibraryPrice*, int>, Draw> joins_;  // of alike calls, by member
+  std::map<std::pair<const LibraryPrice*, int>, Draw>
+      joins_;  // by price and member: shared by equal calls
   int first_call_ = 0;
   const Lane* lane_ = nullptr;
   std::size_t op_index_ = 0;
@@ -380,7 +382,7 @@ class Compiler {
   } last_ = StreamWork::none;  ///< of a stream
 };
 
-// Streams are filled by a host thread, an op of each lane in turn; a kernel is one call.
+// Sets ready_ns: a host thread enqueues one op of each lane in turn; a kernel is one call.
 void enqueue(Script& script, std::size_t first_lane, const Plan& plan, double start_ns,
              bool one_thread, const Costs& costs) {
   std::vector<double> now(static_cast<std::size_t>(plan.request.ranks), start_ns);

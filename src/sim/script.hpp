@@ -1,6 +1,6 @@
-// Plan + machine -> one step an op: fixed costs, bytes, and the capacities it draws on, all as flat
-// indices, so that the event clock looks nothing up by name. Refuses what cannot be meant on the
-// machine (verify() lists all that is wrong with a plan; this names the first).
+// Script: plans compiled for the simulator. Each op becomes a step with fixed costs, bytes, and the
+// capacities it uses, all as flat indices. append() refuses a plan that does not fit the machine,
+// with the first fault (verify() lists all).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,12 +10,12 @@
 
 namespace plait::sim {
 
-/// What a step moves, and on what that draws.
+/// The bytes that a step moves, and the capacities that they use.
 struct Draw {
-  int first_use = 0;   ///< into Script::uses; joins of alike calls share theirs
-  int use_count = 0;   ///< 0 = no flow: a fixed time only
-  double bytes = 0.0;  ///< of the flow
-  double limit = 0.0;  ///< of the flow's rate
+  int first_use = 0;   ///< index into Script::uses; joins of equal calls share uses
+  int use_count = 0;   ///< 0 = no flow, a fixed time only
+  double bytes = 0.0;  ///< size of the flow
+  double limit = 0.0;  ///< largest rate of the flow, bytes per ns
 };
 
 struct ScriptStep : Draw {
@@ -25,14 +25,14 @@ struct ScriptStep : Draw {
   int call = -1;            ///< join: dense index over all jobs
   int engine = -1;          ///< copy on a copy engine: the GPU whose engines it needs
   int link = -1;            ///< for the port loss: copies of copy engines only
-  double fixed_ns = 0.0;    ///< before the flow starts, or all there is
-  double lag_ns = 0.0;      ///< signal: from the end of the step to the flag's rise
-  double ready_ns = 0.0;    ///< the host has not enqueued it before
+  double fixed_ns = 0.0;    ///< time before the flow starts, or of the whole step
+  double lag_ns = 0.0;      ///< signal: time from the step's end to the flag's rise
+  double ready_ns = 0.0;    ///< time at which the host has enqueued the step
 };
 
 struct LaneScript {
   int job = 0;
-  int lane = 0;  ///< in the job's plan
+  int lane = 0;  ///< index in the job's plan
   int first_step = 0;
   int step_count = 0;
 };
@@ -42,11 +42,12 @@ struct Script {
   std::vector<ResourceUse> uses;
   std::vector<LaneScript> lanes;
   int flag_count = 0;
-  std::vector<int> members;  ///< of each library call, over all jobs
+  std::vector<int> members;  ///< by library call over all jobs: number of members
 };
 
-/// Appends a plan's lanes; its ops start at `start_ns`. With `one_thread` a single host thread
-/// enqueues for all ranks, else each rank has its own.
+/// Appends a plan's lanes; ops start at `start_ns` or later. With `one_thread` a single host thread
+/// enqueues for all ranks, else each rank has a thread. Error(invalid_argument) if the plan does
+/// not fit the machine.
 void append(Script& script, const Plan& plan, int job, double start_ns, bool one_thread,
             const SimMachine& machine);
 

@@ -1,6 +1,6 @@
-// Plans + machine -> Timelines: an event clock over lanes (each runs its steps in order), flags,
-// copy engines and flows. Events of one instant are handled together, in the order they arose, and
-// rates are found once after them; so the result is the same in every run.
+// Simulates plans: an event clock over lanes (each runs its steps in order), flags, copy engines
+// and flows. Events of one instant are handled together, in order of creation, and rates are
+// computed once after them, so results are deterministic.
 #include "sim/simulate.hpp"
 
 #include <algorithm>
@@ -21,16 +21,16 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Events closer than this are one instant: a flow's last bytes may be a rounding error late.
+// Events closer than this are one instant: rounding may delay the end of a flow.
 constexpr double kInstantNs = 1e-4;
 
 struct SimEvent {
   double at_ns = 0.0;
-  std::uint64_t number = 0;   // order of arising
-  int lane = -1;              // a lane's timer, or
-  int raised = -1;            // a signal's step whose flag rises, or
-  int flow = -1;              // the end of a flow, if
-  std::uint32_t version = 0;  // it is still the flow this was predicted for
+  std::uint64_t number = 0;   // order of creation
+  int lane = -1;              // the timer of a lane, or
+  int raised = -1;            // a signal step whose flag rises, or
+  int flow = -1;              // the end of a flow,
+  std::uint32_t version = 0;  // void unless the flow still has this version
   bool operator>(const SimEvent& other) const {
     return at_ns != other.at_ns ? at_ns > other.at_ns : number > other.number;
   }
@@ -39,15 +39,15 @@ struct SimEvent {
 enum class LanePhase : std::uint8_t { idle, timing, flowing, parked, done };
 
 struct LaneState {
-  int next = 0;  // step
+  int next = 0;  // index of the next step
   LanePhase phase = LanePhase::idle;
-  double started_ns = 0.0;  // of the step under way
+  double started_ns = 0.0;  // of the current step
 };
 
-/// A library's call: it begins for all members when the last has come, and ends when the last of
-/// their flows has.
+/// A library call: it begins for all members when the last has joined, and ends when the last of
+/// their flows ends.
 struct CallState {
-  std::vector<int> come;  // lanes
+  std::vector<int> arrived;  // lanes
   int in_flight = 0;
 };
 
@@ -90,7 +90,7 @@ class Clock {
     }
   }
 
-  /// The first lane that never ended, -1 = all did.
+  /// The first lane that did not end; -1 = all ended.
   int stuck() const {
     for (std::size_t i = 0; i < lanes_.size(); ++i)
       if (lanes_[i].phase != LanePhase::done) return static_cast<int>(i);
@@ -107,13 +107,13 @@ class Clock {
 
   void schedule(int lane, double at_ns) { events_.push({at_ns, number_++, lane, -1, -1, 0}); }
 
-  // Starts the lane's next steps, until one takes time.
+  // Runs the lane's next steps until one takes time.
   void go_on(int index) {
     LaneState& lane = lanes_[at(index)];
     const LaneScript& script = script_.lanes[at(index)];
     while (lane.next < script.step_count) {
       const ScriptStep& next = step(index);
-      // Needed after many other lanes' steps, and in a cache line that this step does not touch.
+      // The next step is used after many steps of other lanes, and lies in another cache line.
       if (lane.next + 1 < script.step_count) __builtin_prefetch(&(&next)[1].ready_ns);
       lane.started_ns = std::max(now_ns_, next.ready_ns);
       if (next.kind == OpKind::wait) {
@@ -128,7 +128,7 @@ class Clock {
           continue;
         }
       }
-      if (next.call >= 0) return come(next.call, index);
+      if (next.call >= 0) return arrive(next.call, index);
       if (next.engine >= 0 && !take_engine(next.engine, index)) return;
       begin(index);
       return;
@@ -136,19 +136,19 @@ class Clock {
     lane.phase = LanePhase::done;
   }
 
-  void come(int call, int index) {
+  void arrive(int call, int index) {
     CallState& state = calls_[at(call)];
     lanes_[at(index)].phase = LanePhase::parked;
-    state.come.push_back(index);
-    if (static_cast<int>(state.come.size()) < script_.members[at(call)]) return;
-    state.in_flight = static_cast<int>(state.come.size());
-    for (const int lane : state.come) begin(lane);
+    state.arrived.push_back(index);
+    if (static_cast<int>(state.arrived.size()) < script_.members[at(call)]) return;
+    state.in_flight = static_cast<int>(state.arrived.size());
+    for (const int lane : state.arrived) begin(lane);
   }
 
   void end_call(int call) {
     CallState& state = calls_[at(call)];
     if (--state.in_flight > 0) return;
-    for (const int lane : state.come) {
+    for (const int lane : state.arrived) {
       complete(lane);
       go_on(lane);
     }
@@ -164,7 +164,7 @@ class Clock {
     return false;
   }
 
-  // The fixed part of a step.
+  // Starts the fixed time of a step.
   void begin(int index) {
     LaneState& lane = lanes_[at(index)];
     lane.phase = LanePhase::timing;
@@ -185,7 +185,7 @@ class Clock {
   void finish(const SimEvent& event) {
     const Flow& flow = fluid_.flow(event.flow);
     if (!flow.active || flow.version != event.version || flow.queued_ns != event.at_ns) return;
-    if (flow.finish_ns > now_ns_ + kInstantNs) {  // it was slowed since
+    if (flow.finish_ns > now_ns_ + kInstantNs) {  // the flow has slowed down since
       push(fluid_.later(event.flow));
       return;
     }
@@ -230,7 +230,8 @@ class Clock {
       return true;
     });
     for (const int lane : woken) {
-      if (lanes_[at(lane)].started_ns > now_ns_) {  // awaited before the host enqueued the wait
+      if (lanes_[at(lane)].started_ns >
+          now_ns_) {  // the flag rose before the host has enqueued the wait
         begin(lane);
         continue;
       }
@@ -246,7 +247,7 @@ class Clock {
       ++engines_[at(device)];
       return;
     }
-    begin(queue[head++]);  // the engine goes over to the longest waiting
+    begin(queue[head++]);  // the lane that has waited longest gets the engine
   }
 
   void settle() {
@@ -261,7 +262,7 @@ class Clock {
   std::vector<LaneState> lanes_;
   std::vector<FlagState> flags_;
   std::vector<CallState> calls_;
-  std::vector<int> engines_;  // free ones, by device
+  std::vector<int> engines_;  // by device: free copy engines
   std::vector<std::vector<int>> queues_;
   std::vector<std::size_t> queue_heads_;
   std::vector<Span> spans_;
@@ -282,7 +283,7 @@ class Clock {
                    ") never ends; see verify()"));
 }
 
-// Where even the busiest resource rests most of the time, fixed costs are what bounds the plan.
+// If the busiest resource is idle most of the time, fixed costs bound the plan.
 bool is_latency_bound(const Timeline& timeline) {
   return std::none_of(
       timeline.resources.begin(), timeline.resources.end(),
@@ -342,7 +343,7 @@ Timeline timeline_of(const Clock& clock, const Script& script, const Plan& plan,
   return timeline;
 }
 
-// What the ops of a kernel's call do in turn, over as long as the call takes.
+// Scales the timeline of a kernel's plan to the kernel's predicted time.
 void rescale(Timeline& timeline, const Request& request, double total_ns) {
   const double factor = timeline.total_ns > 0.0 ? total_ns / timeline.total_ns : 0.0;
   for (Span& span : timeline.spans) {

@@ -1,11 +1,11 @@
-// One plan on a machine that others are simulated on too, which is then looked through once.
+// Simulation of one plan on a SimMachine that the caller reuses for several plans.
 #pragma once
 #include "plait/timeline.hpp"
 #include "sim/machine.hpp"
 
 namespace plait::sim {
 
-/// As plait::simulate(plan, machine.topology()).
+/// The same as plait::simulate(plan, machine.topology()).
 Timeline simulate(const Plan& plan, const SimMachine& machine);
 
 }  // namespace plait::sim

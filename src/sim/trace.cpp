@@ -1,6 +1,6 @@
-// Timeline + plan -> the Chrome trace event format that Perfetto and chrome://tracing read: a
-// process a rank, a thread a lane, a slice an op, an arrow from each signal to the waits it ends,
-// and a counter a resource (port, lane group, memory) with what it carries.
+// Writes a timeline in the Chrome trace event format of Perfetto and chrome://tracing: a process
+// for each rank, a thread for each lane, a slice for each op, an arrow from each signal to the
+// waits it ends, and a counter with the rate of each resource (port, lane group, memory).
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,8 +19,8 @@ const Op& op_of(const Span& span, const Plan& plan) {
   const auto lane = static_cast<std::size_t>(span.lane), op = static_cast<std::size_t>(span.op);
   if (lane >= plan.lanes.size() || op >= plan.lanes[lane].ops.size())
     throw Error(ErrorCode::invalid_argument,
-                text("wanted the plan that the timeline was made of, found ", label(plan),
-                     " without op ", span.op, " of lane ", span.lane));
+                text("wanted the plan of the timeline, found ", label(plan), " without op ",
+                     span.op, " of lane ", span.lane));
   return plan.lanes[lane].ops[op];
 }
 
