@@ -1,7 +1,7 @@
-// Collectives of blocks over several nodes, where every node has as many ranks and those of a node
-// follow each other. Place p of a node meets place p of the others on its rail, so what goes from
-// node to node first comes to the place where it is to arrive, or spreads from there. A piece is a
-// part of each block. Elsewhere the library does it among all ranks.
+// Writes collectives of blocks over several nodes, if all nodes have the same number of consecutive
+// ranks; else write_by_library() does. Rail p joins place p of all nodes, so data for another node
+// first moves to the place of its destination, or spreads from there after arrival. A piece is a
+// part of each block.
 #include <algorithm>
 
 #include "planner/rails.hpp"
@@ -34,7 +34,8 @@ class Blocks {
   }
 
  private:
-  /// Blocks of two pieces in turn, and what plans in a node may want: one for each that they move.
+  /// Scratch in units of a message: blocks of two pieces in turn, and one for each block that plans
+  /// inside nodes move.
   double times() const {
     if (request_.count == 0) return 0;
     const auto blocks = static_cast<double>(2 * slots_ + (slots_ > 1 ? places_ : 1));
@@ -48,18 +49,18 @@ class Blocks {
   int root_node() const { return is_rooted() ? request_.root / places_ : 0; }
   const std::vector<int>& group(int node) const { return rails_.groups()[at(node)]; }
 
-  /// A piece's part of a block, and room for all that follow it in a stride.
+  /// A piece's part of a block; blocks are a stride apart.
   Region block(Space space, int rank, int block, const Portion& piece) const {
     return {space, rank, static_cast<std::uint64_t>(block) * stride() + piece.begin * element_,
             bytes(piece)};
   }
-  /// Block `slot` of what a rank has staged.
+  /// Block `slot` of a rank's staging.
   Region staged(int rank, std::size_t index, int slot, const Portion& piece) const {
     const std::uint64_t each = bytes(piece);
     Region all = rails_.staged(rank, index, each * static_cast<std::uint64_t>(slot + 1));
     return slice(all, {each * static_cast<std::uint64_t>(slot), each});
   }
-  /// All of it, as one region.
+  /// All blocks of a rank's staging as one region.
   Region staged(int rank, std::size_t index, const Portion& piece, int slots) const {
     return rails_.staged(rank, index, bytes(piece) * static_cast<std::uint64_t>(slots));
   }
@@ -75,11 +76,11 @@ class Blocks {
   const Request& request_;
   int nodes_, places_;
   std::uint64_t element_;
-  int slots_;  ///< blocks that a rank stages of a piece
+  int slots_;  ///< blocks that a rank stages for a piece
   std::vector<Portion> pieces_;
 };
 
-// For each node that data goes to: its blocks from all ranks here to the places that they go to.
+// For each destination node: moves its blocks from all ranks here to the places that they go to.
 void Blocks::in(const Portion& piece, std::size_t index) {
   const Collective what = request_.collective;
   if (what == Collective::all_gather || what == Collective::gather) return;
@@ -103,7 +104,7 @@ void Blocks::in(const Portion& piece, std::size_t index) {
     }
 }
 
-/// What a rank gives to its rail and gets of it.
+/// Returns the regions that a rank gives to its rail and gets from it.
 Part Blocks::across_part(int rank, int node, const Portion& piece, std::size_t index) const {
   const Region own_in = block(Space::input, rank, 0, piece);
   const Region own_out = block(Space::output, rank, 0, piece);
@@ -123,7 +124,7 @@ Part Blocks::across_part(int rank, int node, const Portion& piece, std::size_t i
           is_whole ? builder_.output(rank, {0, half}) : slice(rows, {half, half})};
 }
 
-/// What came from all places, as parts of their blocks.
+/// Copies data received from all places to its blocks in the output.
 void Blocks::place_rows(int rank, const Portion& piece, std::size_t index) {
   if (pieces_.size() == 1) return;
   for (int from = 0; from < request_.ranks; ++from)

@@ -1,6 +1,6 @@
-// Bruck: all-gather and all-to-all in ceil(log2 n) rounds for any number of ranks. In round k every
-// rank sends all it has for ranks whose distance has bit k set to the rank 2^k away; blocks wait in
-// scratch, in order of distance, and are turned to rank order on the way to the output.
+// bruck: all-gather and all-to-all in ceil(log2 n) rounds for any number of ranks. In round k every
+// rank sends the blocks for ranks whose distance has bit k set to the rank 2^k away. Blocks lie in
+// scratch in order of distance, and are copied to the output in rank order.
 // Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient Algorithms for All-to-All Communications
 // in Multiport Message-Passing Systems" (1997).
 #include <algorithm>
@@ -38,8 +38,8 @@ class BruckRounds {
     release();
   }
 
-  // held_[r][j]: the block that still has to go j further (by the bits of j not yet done), or at
-  // the end the one that came from rank r - j.
+  // held_[r][j]: the block that has still to move by distance j (by the bits of j not yet done); at
+  // the end the block from rank r - j.
   void all_to_all() {
     for (int rank = 0; rank < n_; ++rank)
       for (int j = 0; j < n_; ++j)
@@ -71,7 +71,7 @@ class BruckRounds {
     for (const int j : blocks) {
       const Region& next = at(from)[index(j)];
       Region* last = regions.empty() ? nullptr : &regions.back();
-      // Blocks side by side go in one copy.
+      // Adjacent blocks are one copy.
       if (last != nullptr && last->space == next.space && last->offset + last->bytes == next.offset)
         last->bytes += next.bytes;
       else

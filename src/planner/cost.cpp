@@ -1,6 +1,6 @@
-// Plan -> nanoseconds (see cost.hpp). Ops run at their own speed as soon as their lane and their
-// waits allow, sharing nothing; beside it, every link, resource and processor gets the bytes it
-// must carry.
+// Estimates a plan's time (see cost.hpp) as the larger of two: the end of the last op if ops share
+// nothing and run as soon as their lane and waits allow, and the time of the busiest link, resource
+// or processor for its bytes.
 #include "planner/cost.hpp"
 
 #include <algorithm>
@@ -39,20 +39,20 @@ class Estimate {
     double busiest_ns = loads_.most_ns();
     if (on_cpu_)  // one thread runs all lanes of a rank
       for (const double ns : rank_ns_) busiest_ns = std::max(busiest_ns, ns);
-    // What fills and drains the pipeline comes on top of the bottleneck, roughly.
+    // Filling and draining the pipeline adds about 5 % of the smaller one.
     return std::max(chain_ns, busiest_ns) + 0.05 * std::min(chain_ns, busiest_ns) +
            (plan_.kernel.empty() ? 0.0 : kernel_ns_);
   }
 
  private:
-  /// When a word was raised, each time: `count` entries of times_ from `first` on.
+  /// Times of a flag's raises: `count` entries of times_ from `first` on.
   struct FlagTimes {
     std::size_t first = 0;
     std::uint32_t count = 0;
   };
-  static constexpr std::uint64_t kCacheBytes = 2 << 20;  // a core's second-level cache
+  static constexpr std::uint64_t kCacheBytes = 2 << 20;  // second-level cache of a core
 
-  // Slots that stay in the cache cost a third of memory (machine of the tests: 2 cores, 2026-11).
+  // Slots that stay in the cache cost a third of memory accesses (measured on 2 cores, 2026-11).
   double cached(const Region& region) const {
     const bool is_slot = region.space == Space::scratch || region.space == Space::inbox;
     return on_cpu_ && is_cached_ && is_slot ? 0.33 : 1.0;
@@ -95,7 +95,7 @@ class Estimate {
     return 0.0;
   }
 
-  // Runs a lane as far as its waits allow; true where it went on.
+  // Runs a lane as far as its waits allow; returns true if it ran an op.
   bool advance(std::size_t lane_index) {
     const Lane& lane = plan_.lanes[lane_index];
     std::size_t& next = next_[lane_index];
@@ -121,29 +121,29 @@ class Estimate {
     return next != before;
   }
 
-  // A library's call begins when its last member has come; false until then.
+  // A library call begins when its last member has joined; returns false until then.
   bool join(std::size_t lane_index, const Op& op) {
     CallCost& call = calls_[index(op.call)];
-    if (!has_come_[lane_index]) {
-      has_come_[lane_index] = true;
-      ++call.come;
+    if (!has_joined_[lane_index]) {
+      has_joined_[lane_index] = true;
+      ++call.joined;
       call.begin_ns = std::max(call.begin_ns, now_[lane_index]);
     }
-    if (call.come < plan_.calls[index(op.call)].ranks.size()) return false;
-    has_come_[lane_index] = false;
+    if (call.joined < plan_.calls[index(op.call)].ranks.size()) return false;
+    has_joined_[lane_index] = false;
     now_[lane_index] = call.begin_ns + prices_[index(op.call)]->alone_ns;
     return true;
   }
 
   FlagTimes& raised(const Flag& flag) {
     const std::size_t pair = index(flag.owner) * rank_ns_.size() + index(flag.writer);
-    return raised_[pair * words_ + index(flag.index)];
+    return raised_[pair * flags_per_pair_ + index(flag.index)];
   }
 
-  // Gives each word as many times as it has signals, all in one row.
-  void lay_out_words() {
-    words_ = index(flags_per_pair(plan_));
-    raised_.resize(rank_ns_.size() * rank_ns_.size() * words_);
+  // Gives each flag as many consecutive entries of times_ as it has signals.
+  void lay_out_flags() {
+    flags_per_pair_ = index(flags_per_pair(plan_));
+    raised_.resize(rank_ns_.size() * rank_ns_.size() * flags_per_pair_);
     std::size_t signals = 0;
     for (const Lane& lane : plan_.lanes)
       for (const Op& op : lane.ops)
@@ -156,11 +156,11 @@ class Estimate {
   }
 
   double longest_chain_ns() {
-    lay_out_words();
+    lay_out_flags();
     calls_.resize(plan_.calls.size());
     prices_ = prices_of(plan_, topology_, plan_.request.devices);
     next_.assign(plan_.lanes.size(), 0);
-    has_come_.assign(plan_.lanes.size(), false);
+    has_joined_.assign(plan_.lanes.size(), false);
     now_.assign(plan_.lanes.size(), 0.0);
     for (bool is_moving = true; is_moving;) {
       is_moving = false;
@@ -178,16 +178,16 @@ class Estimate {
   LinkLoads loads_;
   std::vector<double> rank_ns_, now_;
   std::vector<std::size_t> next_;
-  std::size_t words_ = 0;          // of a pair of ranks
-  std::vector<FlagTimes> raised_;  // by flag
+  std::size_t flags_per_pair_ = 0;  // flags of a pair of ranks
+  std::vector<FlagTimes> raised_;   // by flag
   std::vector<double> times_;
   struct CallCost {
-    std::size_t come = 0;   // members so far
-    double begin_ns = 0.0;  // when the last of them came
+    std::size_t joined = 0;  // members so far that have joined
+    double begin_ns = 0.0;   // time of the last join
   };
   std::vector<CallCost> calls_;
-  std::vector<bool> has_come_;  // by lane: to the call at which it stands
-  LibraryPrices prices_;        // by call
+  std::vector<bool> has_joined_;  // by lane: has joined the call that it waits for
+  LibraryPrices prices_;          // by call
 };
 
 }  // namespace

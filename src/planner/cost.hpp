@@ -1,6 +1,6 @@
-// Plan -> nanoseconds, in closed form: the larger of the busiest resource's time and the longest
-// chain of ops, each at the speed it has alone. Good enough to rank proposals; simulate() knows
-// more.
+// Closed-form estimate of a plan's time in ns: the larger of the busiest resource's time and the
+// longest chain of ops, each op at the speed that it has alone. propose() ranks by it; simulate()
+// is more precise.
 #pragma once
 #include "plait/plan.hpp"
 

@@ -1,4 +1,4 @@
-// Recorded sends, receives and releases -> lanes (see courier.hpp).
+// Lowers recorded sends, receives and releases to lanes (see courier.hpp).
 #include "plait/courier.hpp"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kMostPieceBytes = 1ULL << 20;  // deep enough to overlap the two hops
-constexpr std::size_t kRingPieces = 3;  // one being written, one read, one on its way back
+constexpr std::uint64_t kMostPieceBytes = 1ULL << 20;  // small enough that the two hops overlap
+constexpr std::size_t kRingPieces = 3;  // one being written, one being read, one being freed
 
 std::uint64_t bit(int rank) { return 1ULL << static_cast<unsigned>(rank); }
 
@@ -73,7 +73,8 @@ int Courier::channel_between(int from, int to, Route route) {
   return entry->second;
 }
 
-// Equal cuts differ by a granule or two: a slot leaves that much room, so that it is made once.
+// Sizes of equal cuts differ by up to two granules. A slot leaves room for these, so it is made
+// once.
 Region Courier::slot_for(Channel& channel, std::uint64_t bytes) {
   const std::size_t index = channel.sent.size() % static_cast<std::size_t>(slots_);
   const std::uint64_t granule = builder_.granule();
@@ -142,7 +143,7 @@ void Courier::copy(int rank, const Region& dst, const Region& src) {
 void Courier::write() {
   open_channels();
   for (const RecordedStep& step : steps_) write_step(step);
-  // The receivers' last reads of my ring must be over before I leave the call.
+  // A sender leaves the call after the receivers' last reads of its ring.
   for (Channel& channel : channels_)
     if (!channel.stages.empty())
       builder_.wait(hop_lane(channel, 0), channel.stages[0].freed.back());
@@ -151,7 +152,8 @@ void Courier::write() {
   channel_of_pair_.clear();
 }
 
-// A stage lies with the sender, or past the first (the far side of a bus) with the receiver.
+// The first host ring of a path belongs to the sender; further rings, beyond a socket bus, to the
+// receiver.
 void Courier::open_channels() {
   std::vector<std::uint64_t> rings(static_cast<std::size_t>(builder_.ranks()), 0);
   for (Channel& channel : channels_)
@@ -183,7 +185,8 @@ void Courier::write_step(const RecordedStep& step) {
     case StepKind::release: {
       Channel& channel = at(channels_, step.message.channel);
       if (step.message.index + slots_ >= static_cast<int>(channel.sent.size())) return;
-      // Whoever fills the slot next awaits this: the sender, or my own lane that empties its ring.
+      // The next filler of the slot awaits this: the sender, or the receiver's lane that empties
+      // the ring.
       const int filler = channel.direct() ? channel.from : channel.to;
       at(channel.released, step.message.index) =
           builder_.signal(lane(step.rank, step.stage), filler);
@@ -229,7 +232,7 @@ void Courier::push(Channel& channel, const RecordedStep& step) {
   channel.arrived.push_back(builder_.signal(from, channel.to));
 }
 
-// The first hop is the sender's; each further one has a lane of its own at the receiver.
+// The first hop is on the sender's lane; each further hop has a lane at the receiver.
 int Courier::hop_lane(const Channel& channel, int hop) {
   if (hop == 0 && channel.route == Route::best) return lane(channel.from, channel.stage);
   if (hop == 0)
@@ -240,8 +243,8 @@ int Courier::hop_lane(const Channel& channel, int hop) {
                            std::to_string(channel.from) + ".hop" + std::to_string(hop));
 }
 
-// The receiver empties the ring on lanes of their own, so that a sender whose message is larger
-// than the ring never waits for a receiver that is itself still sending.
+// The receiver empties the ring on separate lanes, so a sender with a message larger than the ring
+// never waits for a receiver that is still sending.
 void Courier::send_through_ring(Channel& channel, const RecordedStep& step) {
   const int last = hop_lane(channel, static_cast<int>(channel.stages.size()));
   await_slot(channel, last, step.message.index);
@@ -299,7 +302,7 @@ void in_lanes(Builder& builder, const CourierCut& cut,
               const std::function<void(Courier&, const std::vector<Range>&)>& body) {
   const Range whole = whole_range(builder.request());
   const auto arena = static_cast<double>(scratch_limit(builder.topology()));
-  // A sixteenth stays free for the room that slots leave.
+  // A sixteenth of the scratch stays free for the spare granules of slots.
   const double fitting = arena * 15 / 16 / cut.lanes / std::max(cut.scratch_per_byte, 1e-3);
   const int needed =
       static_cast<int>(static_cast<double>(whole.bytes) / std::max(fitting, 128.0)) + 1;

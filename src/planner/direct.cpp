@@ -1,7 +1,7 @@
-// direct: every pair exchanges over its own link. All-reduce is reduce-scatter then all-gather,
-// both by direct send and receive, peers visited in rotation and at most `throttle` at a time; the
-// reduction is one n-way op in rank order that overlaps the transfer of the next piece. Every
-// collective. Source: the direct send/recv talk (rotation, throttle, fused reduction); shares as in
+// direct: every pair exchanges over its own link; every collective. All-reduce is reduce-scatter
+// then all-gather, both by direct send and receive, with peers in rotation and at most `throttle`
+// at a time. The reduction is one n-way op in rank order that overlaps the transfer of the next
+// piece. Source: the direct send/recv talk (rotation, throttle, fused reduction); shares as in
 // Micro 2021.
 #include <algorithm>
 
@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kLargeBytes = 32 << 20;  // from here on, stripes and more pieces are tried
+constexpr std::uint64_t kLargeBytes = 32 << 20;  // from this size on, tries stripes and more pieces
 
 bool runs_on_cpus(const Topology& topology) {
   return rank_devices(topology).empty() ||
@@ -21,8 +21,8 @@ bool runs_on_cpus(const Topology& topology) {
              DeviceKind::cpu;
 }
 
-// On CPUs a piece and its slots should stay in the second-level cache; on GPUs pieces are few, so
-// that signals (6.6 us each across processes) stay small against copies.
+// On CPUs a piece and its slots should fit the second-level cache. On GPUs pieces are few, so that
+// signals (6.6 us each across processes) take little time compared with copies.
 std::vector<Params> candidates(const Topology& topology, const Request& request) {
   const std::uint64_t bytes = whole_range(request).bytes;
   std::vector<Params> sets{{{"pieces", 1}, {"throttle", 1}}};
@@ -33,7 +33,7 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
         sets.push_back({{"piece_kib", kib}, {"throttle", 1}});
     return sets;
   }
-  // Fewer pieces than scratch asks for would only be the same plan again.
+  // Fewer pieces than scratch requires would give the same plan again.
   const std::uint64_t blocks = request.collective == Collective::reduce_scatter ||
                                        request.collective == Collective::all_to_all
                                    ? static_cast<std::uint64_t>(request.ranks)

@@ -1,6 +1,6 @@
-// Exchanges -> lanes (see exchange.hpp): reductions (contributions are pushed to the owner of a
-// shard, who reduces; results are pulled) and broadcasts (shards are pushed to owners, then pulled
-// from them). Nobody touches a peer's buffers.
+// Lowers exchanges to lanes (see exchange.hpp). Reductions: ranks push contributions to a shard's
+// owner, the owner reduces, ranks pull the result. Broadcasts: the root pushes shards to owners,
+// ranks pull them from there. No rank accesses a peer's input or output.
 #include "planner/exchange.hpp"
 
 #include <algorithm>
@@ -16,14 +16,13 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-// What one rank owns of the message: its shard in pieces, the slots they pass through, who wants
-// it.
+// The shard of the message that one rank owns: its pieces, their slots, and its readers.
 struct Shard {
   std::vector<Range> pieces;
   std::vector<std::vector<Region>> inbound;     // [sender][slot]
-  std::vector<Region> result;                   // [slot]; empty where nobody else wants the shard
+  std::vector<Region> result;                   // [slot]; empty if no other rank reads the shard
   std::vector<std::vector<Event>> result_read;  // [slot]: events after which the slot may be filled
-  std::vector<int> readers;                     // ranks that want the shard, in rotation
+  std::vector<int> readers;                     // ranks that read the shard, in rotation
 };
 
 class ExchangeWriter {
@@ -58,7 +57,7 @@ class ExchangeWriter {
     if (rank == owner || c_ == Collective::reduce_scatter) return false;
     if (c_ == Collective::all_reduce) return true;
     if (c_ == Collective::reduce) return rank == b_.request().root;
-    return rank != b_.request().root;  // broadcast: the root has it all
+    return rank != b_.request().root;  // broadcast: the root has the message
   }
   bool contributes(int rank, int owner) const {
     if (rank == owner) return false;
@@ -125,7 +124,7 @@ class ExchangeWriter {
     }
   }
 
-  // One signal for every rank that waits for something of this piece of the owner's.
+  // Signals each rank once, however often it is listed.
   std::map<int, Event> signal_each(int lane, const std::vector<int>& ranks) {
     std::map<int, Event> events;
     for (const int rank : ranks)
@@ -264,7 +263,7 @@ void ExchangeWriter::write_reduction() {
   results.close(home_of());
 }
 
-// The owner's side of a broadcast piece: it has come (or, at the root, is staged); tell the
+// The owner's side of a broadcast piece: waits for the piece (the root stages it) and signals the
 // readers.
 void ExchangeWriter::own_piece(Mover& results, int owner, int piece, const Event& arrived) {
   Shard& shard = shards_[index(owner)];
@@ -316,7 +315,8 @@ void ExchangeWriter::write_broadcast() {
         const Carried carried =
             contributions.carry(root, owner, dst, b_.input(root, range), after, step);
         arrived = carried.arrived;
-        // In place, output is input: the root's own copy follows the send on the same lane.
+        // In place the output is the input, so the root's own copy follows the send on the same
+        // lane.
         b_.copy(contributions.source_lane(root, owner, step), b_.output(root, range),
                 b_.input(root, range));
       }

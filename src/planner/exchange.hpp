@@ -1,5 +1,5 @@
-// The schedule that direct, flat, pairwise, staged and rerouted share: ranks exchange parts of a
-// range of the message piece by piece, every pair by its own path, peers in rotation (at step k
+// The exchange schedule of direct, flat, pairwise, staged and rerouted: ranks exchange parts of a
+// range of the message piece by piece, every pair over its own path, peers in rotation (in step k
 // rank r serves rank r + k). Reductions of a piece overlap the transfer of the next. Source: the
 // direct send/recv schedule (rotation, throttle, fused n-way reduction).
 #pragma once
@@ -12,28 +12,29 @@
 
 namespace plait {
 
-/// How one stripe of the message is exchanged.
+/// Options of the exchange of one stripe of the message.
 struct ExchangeOptions {
-  std::string name;         ///< prefix of the lanes; unique in the plan
-  Range range;              ///< of the message; of one rank's block where the collective has blocks
-  int pieces = 1;           ///< at least; more where scratch would not hold them
-  int slots = 2;            ///< of a pair: how many pieces may be under way
-  int throttle = 1;         ///< lanes that a rank sends on at once
-  bool is_chunked = false;  ///< pieces are consecutive in the message, not in each shard
-  bool is_pairwise = false;  ///< two ranks: both get and reduce all of it
-  bool fuse = true;  ///< one n-way reduction in rank order; else two operands as they arrive
-  std::uint64_t scratch_bytes = 0;  ///< of each device, for this stripe
-  std::uint64_t ring_bytes = 0;     ///< of each rank, for this stripe
+  std::string name;          ///< prefix of lane names; unique in the plan
+  Range range;               ///< in the message, or in a block if the collective has blocks
+  int pieces = 1;            ///< least number; more if scratch would not hold them
+  int slots = 2;             ///< pieces of a pair that may be in flight
+  int throttle = 1;          ///< lanes that a rank sends on at once
+  bool is_chunked = false;   ///< cut the message into pieces, not each shard
+  bool is_pairwise = false;  ///< two ranks: both receive and reduce everything
+  bool fuse = true;          ///< one n-way reduction in rank order; else two operands at a time
+  std::uint64_t scratch_bytes = 0;  ///< scratch of each device for this stripe
+  std::uint64_t ring_bytes = 0;     ///< host ring of each rank for this stripe
   std::function<Path(int from, int to)> path;
 };
 
-/// Pieces that a stripe is cut in: those asked for, or more where `bytes` of slots for one
-/// undivided piece leave `limit`; each slot may be larger than its share, `overhead` in all.
+/// Returns the number of pieces of a stripe: `wanted`, or more if `bytes`, the slots for one
+/// undivided piece, exceed `limit`. Slots may be larger than their share by `overhead` bytes in
+/// all.
 int pieces_fitting(std::uint64_t bytes, int wanted, std::uint64_t limit, std::uint64_t overhead);
 /// Bytes of the largest range.
 std::uint64_t largest(const std::vector<Range>& ranges);
 
-/// By owner, what it reduces of a range: its own block's part, or its share of the whole.
+/// Returns by owner the part of a range that it reduces: the part of its block, or its shard.
 std::vector<Range> shards_of(const Builder& builder, Range range);
 
 /// Writes the exchange of the collectives that only move blocks (moves.cpp).
@@ -42,7 +43,7 @@ void write_moves(Builder& builder, const ExchangeOptions& exchange);
 void write_pairwise(Builder& builder, const ExchangeOptions& exchange);
 /// Writes the exchange of any collective, of two ranks or more.
 void write_exchange(Builder& builder, const ExchangeOptions& exchange);
-/// The same for collectives that reduce, with all data brought to host memory and reduced by CPU
+/// Writes the exchange of a collective that reduces through host memory, with reductions by CPU
 /// lanes in rank order (collaborative all-reduce). Needs a host path between all ranks.
 void write_host_reduction(Builder& builder, const ExchangeOptions& exchange);
 

@@ -1,8 +1,7 @@
-// flat: the two-stage all-reduce of fully connected nodes, pipelined: the message goes chunk by
-// chunk, each chunk's shards are reduced at their owners and then sent to all, and the next chunk
-// is on its way before the last one is reduced (two slots or more a pair). All peers are served at
-// once. Source: the intra-node all-reduce of Micro 2021 (chunks, both stages in flight,
-// multi-path).
+// flat: a pipelined two-stage all-reduce for fully connected nodes. The message goes chunk by
+// chunk: owners reduce a chunk's shards and send them to all ranks, while the next chunk is in
+// flight (two slots or more for each pair). A rank serves all peers at once. Source: the intra-node
+// all-reduce of Micro 2021 (chunks, both stages in flight, multi-path).
 #include <algorithm>
 
 #include "planner/stripes.hpp"

@@ -1,9 +1,9 @@
-// fold: an all-reduce in two groups that keeps rank order. The ranks of the lower half reduce-
-// scatter among themselves, owner i sends its sum so far to owner i of the upper half, which goes
-// on with its own half's parts. The result goes back to the lower owner, and both halves gather. As
-// many bytes as a direct exchange, but with half as many peers, and each way the cut between the
-// halves carries the message once. Source: the folds of hierarchical MPI collectives, with the
-// upper half's owner going on where they add two sums.
+// fold: an all-reduce in two groups that keeps rank order. The lower half of the ranks
+// reduce-scatters. Owner i of the lower half sends its partial sum to owner i of the upper half,
+// which continues it with the parts of its own half. The result returns to the lower owner, and
+// both halves gather. It moves as many bytes as a direct exchange with half as many peers, and the
+// cut between the halves carries the message once in each direction. Source: folds of hierarchical
+// MPI collectives; there the upper owner adds two sums instead.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -23,7 +23,7 @@ class Fold {
         shards_(partition(chunk, half_, builder.granule())) {}
 
   static constexpr std::size_t kSteps = 5;
-  /// Each step wants what the one before has brought.
+  /// Each step needs the data of the previous one.
   void write(std::size_t step) {
     if (step == 0) scatter(0);
     if (step == 1) scatter(half_);
@@ -40,12 +40,12 @@ class Fold {
  private:
   Range shard(int i) const { return shards_[static_cast<std::size_t>(i)]; }
 
-  /// Chunks side by side begin with other peers, as these may have links of their own.
+  /// Concurrent chunks start with different peers, which may have links of their own.
   int step(int nth) const {
     return 1 + static_cast<int>((static_cast<std::uint64_t>(nth) + turn_) %
                                 static_cast<std::uint64_t>(half_ - 1));
   }
-  /// Everyone's parts to the owners of its half.
+  /// Ranks send parts to the owners of their half.
   void scatter(int first) {
     for (int nth = 1; nth < half_; ++nth)
       for (int i = 0; i < half_; ++i) {
@@ -53,7 +53,7 @@ class Fold {
         courier_.send(first + i, first + owner, {builder_.input(first + i, shard(owner))});
       }
   }
-  /// The parts of owner i's half in rank order, its own among them.
+  /// Returns the parts of owner i's half in rank order, with its own.
   std::vector<Region> parts(int first, int i, std::vector<Message>& came) {
     std::vector<Region> srcs;
     for (int j = 0; j < half_; ++j) {
@@ -114,10 +114,11 @@ std::vector<Params> candidates(const Topology& topology, const Request& request)
   const bool is_cpu =
       !devices.empty() &&
       topology.devices[static_cast<std::size_t>(devices[0])].kind == DeviceKind::cpu;
-  if (is_cpu) return {{{"chunks", 1}}};  // in small chunks it is not measured there
+  if (is_cpu) return {{{"chunks", 1}}};  // small chunks were not measured on CPUs
   const int chunks = default_chunks(request);
   std::vector<Params> out{{{"chunks", chunks}}};
-  // More lanes hold smaller chunks each, in the same scratch: of large messages too many to prove.
+  // With more lanes chunks are smaller, in the same scratch. Large messages would have too many to
+  // prove.
   if (chunks == 1 || message_bytes(request) > 512ULL << 20) return out;
   out.push_back({{"chunks", chunks}, {"lanes", 8}});
   const bool is_short = 4 * chunks * request.ranks * request.ranks <= 4096;
@@ -138,8 +139,8 @@ void write(Builder& builder, const Params& params) {
   cut.lane_name = "fold";
   cut.slots = 3;
   cut.scratch_per_byte = 3.0;
-  // A step of one chunk stands beside the step before it of the next chunk, so that links carry
-  // all steps at once.
+  // A step of one chunk runs next to the previous step of the next chunk, so that links carry all
+  // steps at once.
   in_lanes(builder, cut, [&](Courier& courier, const std::vector<Range>& chunks) {
     std::vector<Fold> folds;
     for (const Range& chunk : chunks) folds.emplace_back(builder, courier, chunk);

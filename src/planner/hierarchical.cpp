@@ -1,8 +1,8 @@
-// The three-stage all-reduce of machines with slow links between sockets: each socket reduces to
-// its leader, the leaders exchange and reduce, and each broadcasts the result in its socket. Chunks
-// go one behind another, so that all three stages run at once. The leg between leaders takes the
-// fastest path there is (NVLink, or host memory and the bus); the legs in a socket may send a share
-// through host memory beside the direct link.
+// hierarchical: a three-stage all-reduce for machines with slow links between sockets. Each socket
+// reduces to its leader, the leaders exchange and reduce, and each leader broadcasts in its socket.
+// Chunks are pipelined, so all three stages run at once. Leaders use the fastest path (NVLink, or
+// host memory and the bus); inside a socket a share may go through host memory alongside the direct
+// link.
 // Source: Temucin et al., "Accelerating Deep Learning using Interconnect-Aware UCX Communication
 // for MPI Collectives" (IEEE Micro 2021), generalised to any number and size of groups.
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace plait {
 namespace {
 
 constexpr int kMostHostPermille = 500;
-constexpr int kSlots = 3;  // a chunk coming in, one in work, one on its way back
+constexpr int kSlots = 3;  // one chunk being received, one reduced, one sent back
 
 double best_gb_per_s(const Topology& topology, int src_device, int dst_device) {
   return path_gb_per_s(topology, courier_path(topology, src_device, dst_device));
 }
 
 struct RankGroup {
-  std::vector<int> members;  // ranks, ascending, the leader among them
+  std::vector<int> members;  // ranks, ascending, with the leader
   int leader = 0;
 };
 
@@ -51,8 +51,8 @@ std::vector<RankGroup> groups_of(const Topology& topology, const Request& reques
   return groups;
 }
 
-// The first group is led by the rank with the fastest path to the others, these by the ranks with
-// the fastest path to that one.
+// The leader of the first group is the rank with the fastest path to the other groups; theirs are
+// the ranks with the fastest path to it.
 void choose_leaders(const Builder& builder, std::vector<RankGroup>& groups) {
   const auto speed = [&](int from, int to) {
     return best_gb_per_s(builder.topology(), builder.device(from), builder.device(to));
@@ -75,8 +75,9 @@ void choose_leaders(const Builder& builder, std::vector<RankGroup>& groups) {
   }
 }
 
-// The share of an in-socket leg that goes through host memory. None where the direct link keeps up
-// with the leg between the leaders: that leg then sets the pace, and may need the host link itself.
+// Returns the share of transfers inside a socket that goes through host memory: none if the direct
+// link is as fast as the path between leaders, which is then the bottleneck and may need the host
+// link.
 int default_host_permille(const Builder& builder, const std::vector<RankGroup>& groups) {
   const Topology& topology = builder.topology();
   const int leader = groups[0].leader;
@@ -126,7 +127,7 @@ class ThreeStages {
   }
 
  private:
-  // A leg inside a socket in two parts: the direct link's and the host path's.
+  // Cuts a transfer inside a socket in two: for the direct link and for the host path.
   std::pair<Range, Range> parts(Range chunk) const {
     const std::uint64_t granule = builder_.granule();
     const std::uint64_t bytes = chunk.bytes / 1000 * static_cast<std::uint64_t>(host_permille_);
@@ -148,7 +149,7 @@ class ThreeStages {
     return arrival;
   }
 
-  // The group's sum, members in rank order, into the leader's output.
+  // Sums a group in rank order to the leader's output.
   void reduce_in(Courier& courier, const RankGroup& group, Range chunk) {
     const int leader = group.leader;
     courier.on("up");
@@ -185,13 +186,13 @@ class ThreeStages {
     courier.on("across");
   }
 
-  // The sum takes the place of what was sent across, so it comes after that.
+  // The sum overwrites the data sent to other leaders, so it comes after that send.
   void join(Courier& courier) {
     for (const RankGroup& group : groups_) courier.follow(group.leader, "join", "across");
     courier.on("join");
   }
 
-  // Two leaders: each sends the other all it has, both reduce (first group, second group).
+  // Two leaders: each sends the other its whole sum; both reduce (first group, second group).
   void exchange_whole(Courier& courier, Range chunk) {
     const RankGroup& first = groups_[0];
     const RankGroup& second = groups_[1];
@@ -239,7 +240,7 @@ class ThreeStages {
     share(courier, shards);
   }
 
-  // Each leader's shard of the result to the others.
+  // Each leader sends its shard of the result to the others.
   void share(Courier& courier, const std::vector<Range>& shards) {
     const int count = static_cast<int>(groups_.size());
     const auto group = [&](int i) -> const RankGroup& {

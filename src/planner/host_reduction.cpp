@@ -1,6 +1,6 @@
-// A reduction done by CPU cores -> lanes: every rank copies its part to its host ring, a CPU lane
-// of the shard's owner reduces the rings in rank order into its own, and all who want the result
-// fetch it. Chunks go through a few ring slots, so the rings stay in the last-level cache. Source:
+// Writes reductions by CPU cores: every rank copies its part to its host ring, a CPU lane of the
+// shard's owner reduces the rings in rank order into its own ring, and readers copy the result from
+// there. Chunks pass through a few ring slots, so the rings stay in the last-level cache. Source:
 // collaborative all-reduce on GPUs and CPUs (two GPUs, pipelined chunks).
 #include <algorithm>
 #include <map>
@@ -13,9 +13,9 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kSlots = 3;  // one being filled, one reduced, one on its way out
+constexpr std::uint64_t kSlots = 3;  // one being filled, one reduced, one copied out
 constexpr std::uint64_t kMostChunkBytes = 1 << 20;
-constexpr std::uint64_t kMostChunks = 1024;  // of all shards together, whatever the message
+constexpr std::uint64_t kMostChunks = 1024;  // for all shards together
 
 struct PieceSlot {
   Region region;
@@ -58,8 +58,8 @@ class HostReductionWriter {
     for (const Event& event : slot.emptied) b_.wait(lane, event);
   }
 
-  // Two thirds of a ring for what comes in (all ranks' chunks are awaited together), one for
-  // results.
+  // Two thirds of a ring hold input chunks (those of all ranks are awaited together), one third
+  // holds results.
   void make_slots(std::uint64_t shard_bytes) {
     const std::uint64_t granule = b_.granule();
     const std::uint64_t most = std::max(shard_bytes / kMostChunks * index(n_), kMostChunkBytes);
@@ -104,7 +104,8 @@ class HostReductionWriter {
     result.emptied.clear();
     b_.reduce(cpu, slice(result.region, {0, piece.bytes}), srcs, true);
     for (int rank = 0; rank < n_; ++rank) {
-      const Event reduced = b_.signal(cpu, rank);  // the ring is free, and the result is there
+      const Event reduced =
+          b_.signal(cpu, rank);  // the input slot is free, and the result is ready
       used[index(rank)]->emptied = {reduced};
       if (!wants(rank, owner)) continue;
       const int in = lane_in(rank);
@@ -121,7 +122,7 @@ class HostReductionWriter {
   int n_;
   Collective c_;
   std::uint64_t chunk_bytes_ = 0;
-  std::map<std::pair<int, int>, Path> path_of_;  // found once
+  std::map<std::pair<int, int>, Path> path_of_;  // cache
   std::vector<std::vector<PieceSlot>> in_, results_;
   std::vector<std::size_t> next_in_, next_result_;
 };

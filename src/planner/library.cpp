@@ -1,5 +1,5 @@
-// library: all of it by the library between nodes, among all ranks. What others are compared with,
-// and what serves nodes of unequal size where blocks would have no place.
+// library: the whole collective as one call of the library between nodes, among all ranks. It is
+// the baseline of other strategies, and serves collectives of blocks on nodes of unequal size.
 #include "planner/node_calls.hpp"
 
 namespace plait {

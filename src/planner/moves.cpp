@@ -1,7 +1,7 @@
-// Collectives that only move blocks -> lanes: every block is staged in its sender's scratch piece
-// by piece and pulled from there straight into the receivers' outputs, peers in rotation. One local
-// copy a block, and a receiver that is late holds nobody's output. In place too: a piece is pulled
-// only after the puller has staged what it overwrites.
+// Writes collectives that only move blocks: each sender stages its block in scratch piece by piece,
+// and receivers pull from there to their outputs, peers in rotation. That is one local copy for
+// each block, and a late receiver delays no other rank's output. In place, a receiver pulls a piece
+// only after it has staged the input that the piece overwrites.
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -17,14 +17,14 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-// One rank's block (or part of it) and where it goes in the outputs of others.
+// One rank's block, or a part of it, and its places in other ranks' outputs.
 struct PieceMove {
   int from = 0;
   Range src;
   std::vector<std::pair<int, Range>> to;
   std::vector<Region> stage;             // [slot]
   std::vector<std::vector<Event>> read;  // [slot]: events after which the slot may be filled again
-  std::map<int, Event> staged;           // of the piece under way, by rank
+  std::map<int, Event> staged;           // by rank, for the current piece
 };
 
 class MoveWriter {
@@ -44,7 +44,7 @@ class MoveWriter {
   void list(int from, int to) {
     moves_.push_back({from, sent(from, to), {{to, received(from, to)}}, {}, {}, {}});
   }
-  // In place, what a rank receives lies where its input lay.
+  // In place, a rank's received blocks overwrite its input.
   bool overwrites_input() const {
     return c_ == Collective::all_to_all || c_ == Collective::send_recv;
   }
@@ -137,8 +137,8 @@ void MoveWriter::pull(Mover& mover, Range range, std::size_t slot) {
     }
 }
 
-// A rank's own block, where it has one. In place this copies bytes onto themselves, so it comes on
-// the lane that reads them.
+// Copies a rank's own block. In place this copies bytes onto themselves, so it is on the lane that
+// reads them.
 void MoveWriter::copy_own_blocks() {
   const int root = b_.request().root;
   for (int rank = 0; rank < n_; ++rank) {

@@ -1,6 +1,7 @@
-// Collectives told one by one -> lanes. A plan in a node begins at a rank when the rank's stream
-// has come to it, and the stream goes on when all of the rank's lanes have ended: just what a call
-// of its own would see. So it may be laid in as it is, and as often as wanted on the same scratch.
+// Lowers a sequence of collectives to the lanes of one plan. A plan inside a node begins at a rank
+// when the rank's stream reaches it, and the stream continues when all of the rank's lanes have
+// ended, as for a separate call. So the plan is embedded unchanged, any number of times on the same
+// scratch.
 #include "planner/node_calls.hpp"
 
 #include <algorithm>
@@ -20,13 +21,13 @@ bool are_alike(const Link& one, const Link& other) {
          one.latency_ns == other.latency_ns;
 }
 
-/// What two plans in a node must have in common, their devices aside.
+/// Key of plans inside a node that are equal but for their devices.
 std::vector<std::uint64_t> key_of(const NodeStep& step) {
   return {static_cast<std::uint64_t>(step.collective), step.count,
           static_cast<std::uint64_t>(step.root), static_cast<std::uint64_t>(step.peer)};
 }
 
-bool is_on_word(const Op& op) { return op.kind == OpKind::signal || op.kind == OpKind::wait; }
+bool is_on_flag(const Op& op) { return op.kind == OpKind::signal || op.kind == OpKind::wait; }
 
 Plan plan_in_node(const Topology& topology, const Request& request) {
   try {
@@ -51,11 +52,11 @@ NodeCalls::NodeCalls(Builder& builder, const Params& params)
 }
 
 void NodeCalls::copy(const Region& dst, const Region& src) {
-  steps_.push_back({Step::Kind::copy, {}, 0, 0, 0, false, {}, -1, dst, {src}});
+  steps_.push_back({Step::Action::copy, {}, 0, 0, 0, false, {}, -1, dst, {src}});
 }
 
 void NodeCalls::sum(const Region& dst, std::vector<Region> srcs, bool finish) {
-  steps_.push_back({Step::Kind::sum, {}, 0, 0, 0, finish, {}, -1, dst, std::move(srcs)});
+  steps_.push_back({Step::Action::sum, {}, 0, 0, 0, finish, {}, -1, dst, std::move(srcs)});
 }
 
 std::vector<std::vector<int>> ranks_of_nodes(const Builder& builder) {
@@ -77,20 +78,20 @@ void NodeCalls::inside(Collective collective, std::uint64_t count, int root,
                        std::vector<Part> parts, bool finish, int peer) {
   if (count == 0) return;
   steps_.push_back(
-      {Step::Kind::inside, collective, count, root, peer, finish, std::move(parts), -1});
+      {Step::Action::inside, collective, count, root, peer, finish, std::move(parts), -1});
 }
 
 int NodeCalls::across(Collective collective, std::uint64_t count, int root, std::vector<Part> parts,
                       bool finish, int peer) {
   if (count == 0) return -1;
   steps_.push_back(
-      {Step::Kind::across, collective, count, root, peer, finish, std::move(parts), calls_});
+      {Step::Action::across, collective, count, root, peer, finish, std::move(parts), calls_});
   return calls_++;
 }
 
 void NodeCalls::await(int across) {
   Step step;
-  step.kind = Step::Kind::await;
+  step.kind = Step::Action::await;
   step.across = across;
   if (across >= 0) steps_.push_back(std::move(step));
 }
@@ -108,7 +109,7 @@ NodeCalls::Inner& NodeCalls::inner_for(const Step& step) {
   return entry->second = numbered(shape, paths, step.parts);
 }
 
-/// The plan's paths, of one link each, between other devices; nothing where one has no link alike.
+/// Returns the plan's paths, of one link each, between other devices; none if one has no such link.
 std::optional<std::vector<Path>> NodeCalls::paths_alike(const Plan& plan,
                                                         const std::vector<int>& devices) {
   const std::vector<int>& before = plan.request.devices;
@@ -132,7 +133,7 @@ std::optional<std::vector<Path>> NodeCalls::paths_alike(const Plan& plan,
   return paths;
 }
 
-/// Planning takes far longer than finding the paths of another node that is like a known one.
+/// Reuses a plan of an equal node with this node's paths, since planning takes far longer.
 const NodeCalls::PlanShape& NodeCalls::shape_for(const Step& step, std::vector<Path>& paths) {
   std::vector<std::uint64_t> key = key_of(step);
   key.push_back(step.parts.size());
@@ -162,12 +163,12 @@ const NodeCalls::PlanShape& NodeCalls::shape_for(const Step& step, std::vector<P
 }
 
 NodeCalls::PlanShape::PlanShape(Plan made)
-    : plan(std::move(made)), words_per_pair(flags_per_pair(plan)) {
+    : plan(std::move(made)), flag_count(flags_per_pair(plan)) {
   const std::size_t ranks = at(plan.request.ranks);
-  numbers.assign(ranks * ranks * at(words_per_pair), -1);
+  numbers.assign(ranks * ranks * at(flag_count), -1);
   for (const Lane& lane : plan.lanes)
     for (const Op& op : lane.ops) {
-      if (!is_on_word(op)) continue;
+      if (!is_on_flag(op)) continue;
       int& number = numbers[place_of(op.flag)];
       if (number < 0) {
         number = static_cast<int>(flags.size());
@@ -180,7 +181,7 @@ NodeCalls::PlanShape::PlanShape(Plan made)
 
 std::size_t NodeCalls::PlanShape::place_of(const Flag& flag) const {
   const int pair = flag.owner * plan.request.ranks + flag.writer;
-  return at(pair) * at(words_per_pair) + at(flag.index);
+  return at(pair) * at(flag_count) + at(flag.index);
 }
 
 NodeCalls::Inner NodeCalls::numbered(const PlanShape& shape, const std::vector<Path>& paths,
@@ -201,11 +202,11 @@ void NodeCalls::reserve() {
   std::vector<std::uint64_t> scratch(at(builder_.ranks()), 0), ring(scratch);
   std::map<int, std::size_t> ops_of_lane;
   for (const Step& step : steps_) {
-    if (step.kind != Step::Kind::inside) continue;
+    if (step.kind != Step::Action::inside) continue;
     const Inner& inner = inner_for(step);
     const Plan& plan = inner.shape->plan;
     for (std::size_t i = 0; i < inner.lanes.size(); ++i)
-      ops_of_lane[inner.lanes[i]] += plan.lanes[i].ops.size() + 2;  // and its begin and end
+      ops_of_lane[inner.lanes[i]] += plan.lanes[i].ops.size() + 2;  // plus begin and end
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
       const std::size_t rank = at(step.parts[i].rank);
       scratch[rank] = std::max(scratch[rank], plan.scratch_bytes[i]);
@@ -226,13 +227,13 @@ void NodeCalls::write() {
   }
   reserve();
   for (const Step& step : steps_) {
-    if (step.kind == Step::Kind::inside) write_inside(step);
-    if (step.kind == Step::Kind::across) write_across(step);
-    if (step.kind == Step::Kind::copy)
+    if (step.kind == Step::Action::inside) write_inside(step);
+    if (step.kind == Step::Action::across) write_across(step);
+    if (step.kind == Step::Action::copy)
       builder_.copy(first_stream(step.dst.rank), step.dst, step.srcs.front());
-    if (step.kind == Step::Kind::sum)
+    if (step.kind == Step::Action::sum)
       builder_.reduce(first_stream(step.dst.rank), step.dst, step.srcs, step.finish);
-    if (step.kind == Step::Kind::await)
+    if (step.kind == Step::Action::await)
       for (const auto& [rank, done] : joined_[at(step.across)])
         builder_.wait(first_stream(rank), done);
   }
@@ -273,10 +274,10 @@ void NodeCalls::write_inside(const Step& step) {
   ++inner.uses;
 }
 
-// An op of a plan in a node, in this one: its regions in this one's, its words gone on.
+// Returns an op of a plan inside a node as an op of this plan: regions mapped, flags continued.
 Op NodeCalls::laid(const Op& op, const Inner& inner, const Step& step) const {
   Op made = op;
-  if (is_on_word(op)) {
+  if (is_on_flag(op)) {
     const std::size_t flag = at(inner.shape->numbers[inner.shape->place_of(op.flag)]);
     made.flag = inner.flags[flag];
     made.value += inner.uses * inner.shape->tops[flag];

@@ -1,7 +1,7 @@
-// Plans of several nodes, told as collectives: those in a node, which are other strategies' plans
-// laid into this one, and those of a library between nodes. Each rank has two streams, as programs
-// have: what happens in its node goes on the first, one call behind another; a library's calls go
-// on the second.
+// NodeCalls: writes a plan of several nodes as a sequence of collectives: collectives inside a
+// node, which are other strategies' plans embedded in this one, and calls of the library between
+// nodes. Each rank has two streams: calls inside its node run in order on the first, library calls
+// on the second. Strategies for several nodes use it.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -20,39 +20,39 @@ using Part = NodePart;
 
 class NodeCalls {
  public:
-  /// The library is MPI where the parameter `mpi` is 1 or ranks are CPUs, else NCCL.
+  /// The library is MPI if the parameter `mpi` is 1 or ranks are CPUs, else NCCL.
   NodeCalls(Builder& builder, const Params& params);
 
-  /// A collective among ranks of a node, behind what their first streams have so far. finish: its
-  /// sums are the last ones.
+  /// Adds a collective among ranks of a node, after all earlier work of their first streams.
+  /// finish: its sums are the elements' last.
   void inside(Collective collective, std::uint64_t count, int root, std::vector<Part> parts,
               bool finish = false, int peer = 0);
-  /// A library's collective, behind what its ranks' first streams have so far. Returns its number.
+  /// Adds a library call, after all earlier work of its ranks' first streams. Returns its number.
   int across(Collective collective, std::uint64_t count, int root, std::vector<Part> parts,
              bool finish = false, int peer = 0);
-  /// At one rank, on its first stream: a copy, or a sum. A sum of one source scales or divides it.
+  /// Adds a copy or a sum at one rank, on its first stream. A sum of one source scales or divides
+  /// it.
   void copy(const Region& dst, const Region& src);
   void sum(const Region& dst, std::vector<Region> srcs, bool finish);
-  /// What the first streams of the call's ranks get from here on comes behind it.
+  /// Makes later work on the first streams of the call's ranks wait for the call.
   void await(int across);
-  /// Writes all of it; scratch that plans in a node need is shared by all of them.
+  /// Writes the plan; all plans inside nodes share the same scratch.
   void write();
 
  private:
   using Step = NodeStep;
-  /// A plan in a node, and its words in the order that its lanes meet them. Nodes whose links are
-  /// alike share it.
+  /// A plan inside a node, and its flags in order of first use. Nodes with the same links share it.
   struct PlanShape {
     explicit PlanShape(Plan made);
     Plan plan;
     std::vector<Flag> flags;
-    std::vector<std::uint32_t> tops;  // by word: what one use adds to it
-    std::vector<int> numbers;         // of words, by place_of()
-    int words_per_pair = 0;
+    std::vector<std::uint32_t> tops;  // by flag: value that one use adds
+    std::vector<int> numbers;         // of flags, by place_of()
+    int flag_count = 0;               ///< of a pair of ranks
     std::size_t place_of(const Flag& flag) const;
   };
-  /// A shape at one node, with this plan's numbers of lanes, paths and words. It is used again and
-  /// again: its words go on where the last use left them.
+  /// A shape at one node, with this plan's numbers of lanes, paths and flags. It is used
+  /// repeatedly: flags continue from the values of the last use.
   struct Inner {
     const PlanShape* shape = nullptr;
     std::vector<int> lanes, paths;
@@ -73,23 +73,24 @@ class NodeCalls {
   int second_stream(int rank);
 
   Builder& builder_;
-  Topology inside_;  // less the links behind the last one in a node: what plans there look through
-  std::map<std::pair<int, int>, std::vector<Path>> direct_;  // direct_paths() there, as asked for
+  Topology inside_;  // without links after the last one inside a node: plans inside nodes search it
+  std::map<std::pair<int, int>, std::vector<Path>> direct_;  // cache of direct_paths() in inside_
   Library library_ = Library::nccl;
   std::vector<Step> steps_;
-  // By collective, count, root, peer, and the ranks; shapes by their number.
+  // Keys: collective, count, root, peer, and the ranks; for shapes_ the number of ranks.
   std::map<std::vector<std::uint64_t>, Inner> inner_;
   std::map<std::vector<std::uint64_t>, std::deque<PlanShape>> shapes_;
-  std::vector<Region> scratch_, ring_;                      // by rank: what plans in a node share
-  std::vector<std::vector<std::pair<int, Event>>> joined_;  // by call: its ranks, when it is done
+  std::vector<Region> scratch_, ring_;  // by rank: shared by plans inside nodes
+  std::vector<std::vector<std::pair<int, Event>>>
+      joined_;  // by call: its ranks, and the events of its end
   int calls_ = 0;
 };
 
-/// The ranks of each node, ascending; nodes in the order of their lowest ranks.
-/// Error(unsupported) where all are on one.
+/// Returns the ranks of each node, ascending; nodes in the order of their lowest ranks.
+/// Error(unsupported) if all ranks are on one node.
 std::vector<std::vector<int>> ranks_of_nodes(const Builder& builder);
 
-/// The request as one call of the library among all ranks (library.cpp).
+/// Writes the request as one library call among all ranks (library.cpp).
 void write_by_library(Builder& builder, NodeCalls& calls);
 
 }  // namespace plait

@@ -1,8 +1,8 @@
-// node_order: sums in rank order over nodes, so the same bits as in one. Where a sum so far loses
-// nothing by being stored (all types but floats of 8 and 16 bits), node 0 sums its ranks, node 1
-// goes on from that, and so on; the last node has the result and broadcasts it: one shard each way
-// on each rail, whatever the number of nodes. Else every rank's own data come to who sums them,
-// which costs as many shards as a node has ranks.
+// node_order: sums in rank order over nodes, with the same bits as on one node. If a partial sum
+// can be stored without loss (all types but floats of 8 and 16 bits), node 0 sums its ranks, node 1
+// continues that sum, and so on; the last node has the result and broadcasts it. That is one shard
+// in each direction on each rail, for any number of nodes. Else all ranks' data go to the rank that
+// sums them, which costs as many shards as a node has ranks.
 #include <algorithm>
 #include <utility>
 
@@ -16,18 +16,18 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Piece i is with node k while piece i + 1 is with node k - 1. A rank's calls begin one after the
-// other, and so what it sends waits for what it gets. So rails take turns: on even ones sums so far
-// go on before a result comes back, on odd ones it is the other way round. A link that rails share
-// then carries both ways at once.
+// Node k works on piece i while node k - 1 works on piece i + 1. A rank's calls begin one after the
+// other, so a send waits for an earlier receive. On even rails partial sums go forward before a
+// result comes back, on odd rails after it, so a link that rails share carries both directions at
+// once.
 void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& params) {
-  const double staged = 2.0 / rails.shards();  // of sums so far, two pieces' in turn
+  const double staged = 2.0 / rails.shards();  // partial sums of two pieces in turn
   const std::vector<Portion> pieces =
       rails.pieces(params, builder.request().count, rails.shards(), rails.times_of_sums() + staged);
   const int nodes = static_cast<int>(rails.groups().size()),
             count = static_cast<int>(pieces.size());
   rails.stage(pieces);
-  std::vector<std::vector<int>> in_flight(pieces.size());  // by piece: the calls it is in
+  std::vector<std::vector<int>> in_flight(pieces.size());  // by piece: its calls in flight
   const auto shard_of = [&](int index) -> Rails::Where {
     return [&rails, &piece = pieces[at(index)]](int rank, int rail) {
       return rails.out(rank, piece, rail);
@@ -55,7 +55,7 @@ void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& param
               : rails.across_on(rail, Collective::broadcast, piece, node, shard, shard));
   };
   for (int step = 0; step < count + nodes; ++step) {
-    std::vector<int> busy;  // nodes that have a piece in this step
+    std::vector<int> busy;  // nodes with a piece in this step
     for (int node = 0; node < nodes; ++node)
       if (step - node >= 0 && step - node < count) busy.push_back(node);
     for (const int node : busy) sum(node, step - node);
@@ -71,7 +71,8 @@ void go_on_from_node_to_node(Builder& builder, Rails& rails, const Params& param
   }
 }
 
-/// All ranks among each other: what each sums comes from all, and goes to all or to the root.
+/// All ranks exchange data: each summing rank gets a shard from all ranks, and the result goes to
+/// all or to the root.
 class ShardExchange {
  public:
   ShardExchange(Builder& builder, Rails& rails, const Params& params)
@@ -83,7 +84,7 @@ class ShardExchange {
       pieces_ = {{0, request_.count, request_.ranks}};
     else
       pieces_ = rails.pieces(params, request_.count, request_.ranks, 4);
-    rails.stage(pieces_, request_.ranks + 1);  // what came, and the sum
+    rails.stage(pieces_, request_.ranks + 1);  // received data, and the sum
   }
 
   void write() {
@@ -102,7 +103,7 @@ class ShardExchange {
     return slice(all, {bytes(piece) * static_cast<std::uint64_t>(first),
                        bytes(piece) * static_cast<std::uint64_t>(slots)});
   }
-  /// Who sums a piece of one shard: the root, or all where all want it.
+  /// Whether a rank sums a piece of one shard: the root, or all ranks of an all_reduce.
   bool sums(int rank) const {
     return request_.collective == Collective::all_reduce || rank == request_.root;
   }

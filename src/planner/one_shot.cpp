@@ -1,8 +1,8 @@
-// one_shot: everyone pushes its whole message (or the block meant for each) into its owners'
-// inboxes, and each takes what it needs from its own: one step, no entry barrier, lowest latency,
-// up to n - 1 times the bytes. Inboxes are kept twice, and every rank hears from every rank, so
-// calls may follow at once. Source: low-latency practice (data and flag lines); on GPUs the kernels
-// one_shot and hop do so, in lines.
+// one_shot: every rank pushes its message (or the block for each peer) into the peers' inboxes, and
+// each rank reduces or copies from its own inbox: one step, no entry barrier, lowest latency, up to
+// n - 1 times the bytes. Inboxes have two halves, and every rank hears from every rank, so calls
+// may follow at once. Source: low-latency protocols (data and flag in one packet); on GPUs the
+// kernels one_shot and hop do the same with LL packets.
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plan/shots.hpp"
@@ -19,7 +19,7 @@ void write(Builder& builder, const Params&) {
   const std::uint64_t bytes = whole_range(request).bytes;
   if (bytes == 0) return;
   if (request.ranks == 1) return alone(builder);
-  constexpr int kMostRanks = 32;  // of a HopShape
+  constexpr int kMostRanks = 32;  // bits of a HopShape's masks
   if (request.ranks > kMostRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted at most ", kMostRanks, " ranks, found ", request.ranks));

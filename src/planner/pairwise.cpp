@@ -1,6 +1,6 @@
 // pairwise: two ranks exchange the message chunk by chunk, over several paths at once, and both
-// reduce every chunk in rank order: as many bytes as halves there and back, in one step instead of
-// two. A share can be reduced on the host's cores meanwhile (host_cpu_permille). Source:
+// reduce every chunk in rank order. That is as many bytes as reduce-scatter and all-gather, in one
+// step instead of two. The host's cores can reduce a share meanwhile (host_cpu_permille). Source:
 // collaborative all-reduce of two GPUs and the CPU (chunk-pipelined, multi-path).
 #include <algorithm>
 #include <array>
@@ -70,7 +70,7 @@ void write_pairwise(Builder& builder, const ExchangeOptions& exchange) {
       inbound[static_cast<std::size_t>(owner)].push_back(
           builder.alloc(Space::scratch, owner, largest(pieces)));
   }
-  std::array<std::vector<Event>, 2> consumed;  // [owner]: piece by piece
+  std::array<std::vector<Event>, 2> consumed;  // [owner], by piece
   for (std::size_t piece = 0; piece < pieces.size() && pieces[piece].bytes != 0; ++piece) {
     const Range range = pieces[piece];
     const std::size_t slot = piece % static_cast<std::size_t>(exchange.slots);
@@ -84,7 +84,7 @@ void write_pairwise(Builder& builder, const ExchangeOptions& exchange) {
           mover.carry(rank, 1 - rank, slice(inbound[owner][slot], {0, range.bytes}),
                       builder.input(rank, range), after, 1);
       arrived[owner] = carried.arrived;
-      // In place the reduction overwrites what is being sent, so it waits for that too.
+      // In place the reduction overwrites the data being sent, so it waits for the send too.
       sent[static_cast<std::size_t>(rank)] =
           carried.emptied.value != 0 ? carried.emptied
                                      : builder.signal(mover.source_lane(rank, 1 - rank, 1), rank);

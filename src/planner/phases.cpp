@@ -1,8 +1,8 @@
-// phases: every rank exchanges with one partner at a time, all pairs at once: phase k pairs rank r
-// with r xor k (where ranks are no power of two, as in a round-robin tournament). A rank goes on
-// when its own partner has come, so that no rank's drift makes two meet at a third. Of an
-// all_reduce the parts of a slab are reduced while the next slab's are exchanged. Source: pairwise
-// exchange of MPI libraries (Thakur 2005).
+// phases: every rank exchanges with one partner at a time, all pairs at once. Phase k pairs rank r
+// with r xor k (a round-robin tournament if the number of ranks is no power of two). A rank
+// continues when its partner has arrived, so drift never makes two ranks meet at a third. In an
+// all_reduce the parts of a slab are reduced while those of the next slab are exchanged. Source:
+// pairwise exchange of MPI libraries (Thakur 2005).
 #include <algorithm>
 
 #include "plait/courier.hpp"
@@ -11,12 +11,13 @@
 namespace plait {
 namespace {
 
-/// Whom a rank meets in phase 1, 2, ...; itself where the number of ranks is odd and it has none.
+/// Returns a rank's partner in phase 1, 2, ...; with an odd number of ranks, the rank itself if it
+/// has none.
 int partner(int rank, int phase, int ranks) {
   if ((ranks & (ranks - 1)) == 0) return rank ^ phase;
   const int circle = ranks % 2 == 0 ? ranks - 1 : ranks;
   const auto facing = [&](int one) { return (2 * circle - one - phase) % circle; };
-  if (rank == circle) {  // the last of an even number meets who faces itself
+  if (rank == circle) {  // the last of an even number meets the rank that faces itself
     for (int one = 0; one < circle; ++one)
       if (facing(one) == one) return one;
   }
@@ -34,11 +35,11 @@ class Phases {
         ins_(std::move(ins)),
         outs_(std::move(outs)) {}
 
-  /// Parts to their owners.
+  /// Sends parts to their owners.
   void scatter() {
     came_ = exchange([&](int from, int to) { return builder_.input(from, in(to)); });
   }
-  /// Who reduce them, beside what is exchanged next.
+  /// Owners reduce the parts, alongside the next exchange.
   void reduce(const std::vector<Range>& results) {
     courier_.on("work");
     for (int rank = 0; rank < n_; ++rank) {
@@ -54,15 +55,15 @@ class Phases {
     }
     courier_.on("");
   }
-  /// What is sent from here on comes behind what has been reduced so far.
+  /// Orders later sends after the reductions so far.
   void await_results() {
     for (int rank = 0; rank < n_; ++rank) courier_.follow(rank, "", "work");
   }
-  /// Results to all.
+  /// Sends results to all ranks.
   void gather() {
     move([&](int from, int) { return builder_.output(from, out(from)); });
   }
-  /// What lies in the input for each other rank, to its place in the output.
+  /// Sends each peer its block, and copies received blocks to the output.
   void move(const std::function<Region(int from, int to)>& source) {
     const std::vector<std::vector<Message>> came = exchange(source);
     courier_.on("work");
@@ -83,7 +84,7 @@ class Phases {
   Range in(int rank) const { return ins_[at(rank)]; }
   Range out(int rank) const { return outs_[at(rank)]; }
 
-  /// [receiver][sender]
+  /// Returns received messages as [receiver][sender].
   std::vector<std::vector<Message>> exchange(
       const std::function<Region(int from, int to)>& source) {
     std::vector<std::vector<Message>> came(at(n_), std::vector<Message>(at(n_)));
@@ -102,7 +103,7 @@ class Phases {
   Courier& courier_;
   const int n_;
   std::vector<std::vector<Message>> came_;
-  std::vector<Range> ins_, outs_;  // by rank: its part of anyone's input, its result in all outputs
+  std::vector<Range> ins_, outs_;  // by rank: its part of all inputs, its result in all outputs
 };
 
 std::vector<Range> in_blocks(const Builder& builder, Range chunk) {
@@ -112,8 +113,8 @@ std::vector<Range> in_blocks(const Builder& builder, Range chunk) {
   return out;
 }
 
-/// While a slab's parts are reduced, the results of the one before it and the parts of the next one
-/// are under way.
+/// While a slab's parts are reduced, the results of the previous slab and the parts of the next are
+/// in flight.
 void write_all_reduce(Builder& builder, const CourierCut& cut) {
   in_lanes(builder, cut, [&](Courier& courier, const std::vector<Range>& slabs) {
     std::vector<std::vector<Range>> shards;

@@ -1,6 +1,6 @@
-// Rabenseifner's all-reduce: a reduce-scatter by recursive halving, then an all-gather by recursive
-// doubling. As few steps as recursive doubling and as few bytes as a ring: 2 log2 n steps, each
-// with half the bytes of the one before (and after). The largest halves go to the nearest partners.
+// rabenseifner: an all-reduce by recursive halving (reduce-scatter), then recursive doubling
+// (all-gather). It has as few steps as recursive doubling and as few bytes as a ring: 2 log2 n
+// steps; bytes halve from step to step, then double. The largest halves go to the nearest partners.
 // Source: Rabenseifner, "Optimization of Collective Reduction Operations" (2004).
 #include <algorithm>
 
@@ -24,20 +24,20 @@ class Halving {
   }
 
  private:
-  // What a member answers for after that halving: bit k says which half it kept in step k.
+  // Range of a member after halving `step`: bit k of its number selects the half kept in step k.
   Range kept(int member, int step) const {
     Range range = chunk_;
     for (int k = 0; k <= step; ++k)
       range = partition(range, 2, builder_.granule())[static_cast<std::size_t>(member >> k & 1)];
     return range;
   }
-  // What a member holds of a range before the given halving.
+  // A member's data for a range before halving `step`.
   Region part(int member, int step, Range range) const {
     return step == 0 ? folding_.start(builder_, member, range)
                      : builder_.output(folding_.rank(member), range);
   }
 
-  // Partners give each other the half that the other keeps; both reduce (lower, higher).
+  // Partners send each other the half that the other keeps; both reduce (lower, higher).
   void halve(int step) {
     for (int member = 0; member < folding_.members; ++member) {
       const int partner = member ^ (1 << step);
@@ -96,7 +96,7 @@ void write(Builder& builder, const Params& params) {
   builder.sum_order(SumOrder::stated);
   if (request.ranks == 1) return alone(builder);
   const Folding folding(request.ranks);
-  // Halves, quarters, ... come to one message; a folded pair takes in another whole one.
+  // Halves, quarters, ... add up to one message; a folded pair receives another whole message.
   cut.lane_name = "halving";
   cut.scratch_per_byte = folding.folded > 0 ? 2.0 : 1.0;
   in_chunks(builder, cut, [&](Courier& courier, Range chunk) {

@@ -1,4 +1,4 @@
-// Pieces and shards -> collectives in groups and between nodes (see rails.hpp).
+// Writes collectives inside groups and between nodes, by pieces and shards (see rails.hpp).
 #include "planner/rails.hpp"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ std::vector<Portion> Rails::pieces(const Params& params, std::uint64_t count, in
                                    double times) {
   constexpr int kMostPieces = 256;
   const double bytes = times * static_cast<double>(message_bytes(builder_.request()));
-  constexpr double kUsed = 0.98;  // the rest is for parts that begin at a granule
+  constexpr double kUsed = 0.98;  // the rest is padding of parts to granules
   const double room =
       std::max(kUsed * static_cast<double>(scratch_limit(builder_.topology())), 1.0);
   int wanted = param_in(params, "pieces", 1, 1, kMostPieces);
@@ -62,7 +62,8 @@ std::vector<Portion> Rails::pieces(const Params& params, std::uint64_t count, in
   return made;
 }
 
-/// Where each rank of a group has a shard, what comes from the others; else shards of several.
+/// With a shard for each rank of a group, the data of the other ranks; else the shards of several
+/// ranks.
 double Rails::times_of_sums() const {
   const bool is_whole = std::all_of(groups_.begin(), groups_.end(), [&](const auto& group) {
     return static_cast<int>(group.size()) == shards_;
@@ -235,14 +236,15 @@ void Rails::all_reduce(const Params& params, bool sums_in_output,
 
 namespace {
 
-constexpr int kMostParts = 256;  // of all ranks: more are more ops than a choice has time for
+constexpr int kMostParts = 256;  // pieces times ranks; more ops take a choice too long
 
-// What fills and drains the pipeline is the time of a piece, and each piece has a cost of its own:
-// both together are least where pieces grow as the root of the bytes. MPI sends a small piece while
-// it receives another, which no estimate knows. Measured on two hosts of two ranks, a link of 6
-// Gb/s (2026-11-25): 4 pieces at 1 MiB and 8 at 4 are the best, 32 at 64 within 2 % of it.
+// Filling and draining the pipeline takes the time of a piece, and each piece has a fixed cost; the
+// sum is least if the number of pieces grows as the root of the bytes. MPI sends a small piece
+// while it receives another, which the estimate does not model. Measured on two hosts of two ranks,
+// a link of 6 Gb/s (2026-11-25): 4 pieces at 1 MiB and 8 at 4 MiB are best, 32 at 64 MiB within 2 %
+// of it.
 int pieces_on_cpus(std::uint64_t bytes, int ranks) {
-  constexpr std::uint64_t kLeast = 1 << 20;  // of a message that is worth cutting
+  constexpr std::uint64_t kLeast = 1 << 20;  // least message that is worth cutting
   if (bytes < kLeast) return 1;
   const double most = std::clamp(kMostParts / ranks, 1, 64);
   return static_cast<int>(std::min(4 * std::sqrt(static_cast<double>(bytes) / kLeast), most));
@@ -250,10 +252,10 @@ int pieces_on_cpus(std::uint64_t bytes, int ranks) {
 
 }  // namespace
 
-// A piece of an all_to_all has ops for each two nodes, so of many ranks there is one piece, or as
-// few as scratch has room for (see Blocks), or none.
+// A piece of an all_to_all has ops for each pair of nodes, so with many ranks there is one piece,
+// or the least number that fits scratch (see Blocks), or no plan.
 std::vector<Params> piece_candidates(const Topology& topology, const Request& request) {
-  constexpr int kManyRanks = 16;  // from here on several sets are more than a choice has time for
+  constexpr int kManyRanks = 16;  // from here on several sets take a choice too long
   const std::uint64_t bytes = message_bytes(request);
   const bool on_cpus = topology.devices[at(request.devices.front())].kind == DeviceKind::cpu;
   std::vector<Params> sets{{{"pieces", on_cpus ? pieces_on_cpus(bytes, request.ranks) : 1}}};

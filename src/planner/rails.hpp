@@ -1,4 +1,5 @@
-// Messages cut for several nodes: pieces one behind another, each in shards, a shard for each rail.
+// Rails: cuts messages for several nodes into pieces, and each piece into shards, one for each
+// rail. The strategies for several nodes use it on top of NodeCalls.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,14 +10,15 @@
 
 namespace plait {
 
-/// Ranks that sum and spread a message together: those of a node, or the leaders of its sockets.
-/// The first ones carry the shards: rail p is the ranks at place p of all groups.
+/// Groups of ranks that sum and spread a message together: the ranks of a node, or the leaders of
+/// its sockets. The first ranks of a group are carriers: rail p joins the ranks at place p of all
+/// groups.
 using Groups = std::vector<std::vector<int>>;
 
 /// Elements [begin, begin + shards * each) of the message.
 struct Portion {
   std::uint64_t begin = 0;
-  std::uint64_t each = 0;  ///< of a shard
+  std::uint64_t each = 0;  ///< elements of a shard
   int shards = 1;
 };
 
@@ -28,51 +30,53 @@ class Rails {
   const Groups& groups() const { return groups_; }
   int shards() const { return shards_; }
   bool averages() const;
-  /// An average's last step.
+  /// Divides the sum of an average by the number of ranks.
   void divide(const Region& sum) { calls_.sum(sum, {sum}, true); }
-  /// The piece, or one shard of it, in a rank's input or output.
+  /// Region of a piece, or of one shard of it, in a rank's input or output.
   Region in(int rank, const Portion& piece, int shard = -1) const;
   Region out(int rank, const Portion& piece, int shard = -1) const;
-  /// Pieces as the parameter `pieces` wants them, or more where a rank's scratch has no room for
-  /// fewer: the message in one piece would lie there `times` times, plans in nodes included. What
-  /// is left over is a piece of one shard.
+  /// Cuts `count` elements into as many pieces as the parameter `pieces` says, or more if a rank's
+  /// scratch is too small: one piece would take `times` messages of it, with plans inside nodes.
+  /// The remainder is a piece of one shard.
   std::vector<Portion> pieces(const Params& params, std::uint64_t count, int shards, double times);
-  /// Of what plans in a node want for sums of a message.
+  /// Scratch of plans inside a node for sums, in units of the message.
   double times_of_sums() const;
 
-  using Where = std::function<Region(int rank, int shard)>;  ///< shard -1: all of the piece
-  /// A group's ranks sum a piece: what they have at `src` to the carriers' shards at `dst`.
-  /// Where the last sums are made, they are `finish`; they may go on from what lies `before`.
+  using Where = std::function<Region(int rank, int shard)>;  ///< shard -1: the whole piece
+  /// Sums a piece in a group: from the ranks' `src` to the carriers' shards at `dst`. `finish`:
+  /// these are the elements' last sums. `before`: partial sums that the sums continue.
   void sum_in(const std::vector<int>& group, const Portion& piece, const Where& src,
               const Where& dst, bool finish = false, const Where& before = {});
-  /// Each rank of a group gets the carriers' shards.
+  /// Gathers the carriers' shards at each rank of a group.
   void spread_in(const std::vector<int>& group, const Portion& piece, const Where& src,
                  const Where& dst);
-  /// The shards of one rank to the carriers, or (`gathers`) of the carriers to it.
+  /// Scatters the shards of one rank to the carriers, or (`gathers`) gathers them at the rank.
   void deal_in(const std::vector<int>& group, int root, const Portion& piece, const Where& src,
                const Where& dst, bool gathers);
-  /// A collective on each rail of a piece; root: the group that has or gets it.
+  /// Runs a collective of a piece on each rail; root: the group that has or gets the piece. Returns
+  /// the numbers of the calls.
   std::vector<int> across(Collective collective, const Portion& piece, int root, const Where& src,
                           const Where& dst, bool finish = false, int peer = 0);
-  /// From the carriers of one group to those of another.
+  /// Copies shards from the carriers of one group to those of another.
   std::vector<int> across_pair(const Portion& piece, int from, int to, const Where& src,
                                const Where& dst);
-  /// The same on one rail.
+  /// The same two on one rail.
   int across_on(int rail, Collective collective, const Portion& piece, int root, const Where& src,
                 const Where& dst, bool finish = false, int peer = 0);
   int across_pair_on(int rail, const Portion& piece, int from, int to, const Where& src,
                      const Where& dst);
-  /// Portion i + 1 goes in while piece i is between nodes; then that goes out.
+  /// Pipelines pieces: `in` of piece i + 1 runs while piece i is between nodes; then piece i's
+  /// `out`.
   void run(const std::vector<Portion>& pieces,
            const std::function<void(const Portion&, std::size_t)>& in,
            const std::function<std::vector<int>(const Portion&, std::size_t)>& across,
            const std::function<void(const Portion&, std::size_t)>& out);
-  /// Scratch for two pieces in turn at each carrier, `shards` of them side by side.
+  /// Allocates scratch at each carrier for two pieces in turn, `shards` shards each.
   void stage(const std::vector<Portion>& pieces, int shards = 1);
   Region staged(int rank, std::size_t piece, std::uint64_t bytes) const;
 
-  /// The all-reduce of groups: `before` and `after` are done to each piece by others. Sums to begin
-  /// with lie in the inputs, or (`sums_in_output`) in the outputs.
+  /// Writes the all-reduce of groups. `before` and `after` write each piece's first and last steps.
+  /// The first sums are in the inputs, or (`sums_in_output`) in the outputs.
   void all_reduce(const Params& params, bool sums_in_output,
                   const std::function<void(const Portion&)>& before,
                   const std::function<void(const Portion&)>& after);
@@ -87,12 +91,13 @@ class Rails {
   std::vector<Region> staging_[2];  // by rank
 };
 
-/// The ranks of a group follow each other, and groups do; all groups have as many besides.
+/// Whether ranks are numbered consecutively through the groups; are_alike(): groups have equal
+/// sizes.
 bool are_in_turn(const Groups& groups);
 bool are_alike(const Groups& groups);
-/// Collectives of blocks, by rails where all nodes are alike (blocks.cpp).
+/// Writes collectives of blocks, by rails if all nodes are alike (blocks.cpp).
 void write_blocks(Builder& builder, Rails& rails, const Params& params);
-/// Parameter sets: as many pieces as are worth their steps.
+/// Returns parameter sets: numbers of pieces that are worth their steps.
 std::vector<Params> piece_candidates(const Topology& topology, const Request& request);
 
 }  // namespace plait

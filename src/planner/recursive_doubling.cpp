@@ -1,8 +1,8 @@
-// Recursive doubling: in step k every rank exchanges all it has with the partner whose number
-// differs in bit k. All-reduce in ceil(log2 n) exchanges of the whole message: few steps, many
-// bytes. Ranks beyond a power of two hand their part to a neighbour before and get the result
-// after. Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations
-// in MPICH".
+// recursive_doubling: in step k every rank exchanges all its data with the partner whose number
+// differs in bit k. All-reduce takes ceil(log2 n) exchanges of the whole message: few steps, many
+// bytes. Ranks beyond a power of two send their part to a neighbour first and get the result at the
+// end. Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
+// MPICH".
 #include <algorithm>
 #include <bit>
 
@@ -39,7 +39,7 @@ void all_reduce(Builder& builder, const Folding& folding, Courier& courier, Rang
   unfold(builder, folding, courier, chunk);
 }
 
-// Powers of two only: in step k aligned groups of 2^k ranks swap all their blocks.
+// Powers of two only: in step k aligned groups of 2^k ranks exchange all their blocks.
 void all_gather(Builder& builder, Courier& courier, Range chunk) {
   const int n = builder.ranks();
   const auto group = [&](int rank, int width) {

@@ -1,5 +1,5 @@
-// The list of all strategies, as strategies.def has it and as the program has added to it, and what
-// they share.
+// The list of all strategies, from strategies.def and add_strategy(), and functions that strategies
+// share.
 #include <algorithm>
 #include <deque>
 #include <mutex>
@@ -14,13 +14,13 @@ namespace {
 
 struct UserStrategies {
   std::mutex mutex;
-  std::deque<Strategy> ever;             // pointers to these stay good: one may be in use
-  std::vector<const Strategy*> current;  // the last one of each name
+  std::deque<Strategy> ever;             // never erased: a pointer may be in use
+  std::vector<const Strategy*> current;  // the newest strategy of each name
 };
 
 UserStrategies& added() {
   static UserStrategies* const all =
-      new UserStrategies;  // outlives every thread that might still ask
+      new UserStrategies;  // never deleted: threads may outlive static objects
   return *all;
 }
 

@@ -1,6 +1,6 @@
-// rerouted: the direct schedule where some pairs have no link of their own: their messages go
+// rerouted: the direct schedule for machines where some pairs have no link. Their messages go
 // through a relay GPU inside or outside the job, chosen pair by pair so that no link is loaded
-// twice while another idles; messages too small to gain keep the short path through the host.
+// twice while another idles. Messages too small to gain take the shorter path through the host.
 // Source: WOTIR (relay GPUs, adaptive by message size).
 #include <algorithm>
 #include <limits>
@@ -22,7 +22,8 @@ bool is_usable(const Path& path) {
          (path.links.size() == 2 && (path.kind == PathKind::relay || path.kind == PathKind::host));
 }
 
-// The path by which `bytes` arrive first, where each transfer already given a link slows it down.
+// Returns the path on which `bytes` arrive first; transfers already assigned to a link slow it
+// down.
 const Path* quickest(const Topology& topology, const std::vector<Path>& paths,
                      const std::map<int, int>& load, double bytes) {
   const Path* best = nullptr;
@@ -30,7 +31,7 @@ const Path* quickest(const Topology& topology, const std::vector<Path>& paths,
   for (const Path& path : paths) {
     if (!is_usable(path)) continue;
     double ns = path_latency_ns(topology, path);
-    // Each hop is a launch of its own: what small messages are spared on the shorter way.
+    // Each hop is a launch, which small messages save on the shorter path.
     ns += parameter(topology, "copy_launch_ns") * static_cast<double>(path.links.size());
     double slowest = 0.0;
     for (const int link : path.links) {

@@ -1,7 +1,7 @@
-// Ring: every rank talks to its two neighbours alone. All-reduce is a reduce-scatter round the ring
-// and an all-gather round the ring; broadcast and reduce are chains. The message is cut into
-// segments that go round one behind another, so that links, reductions and signals overlap.
-// Source: the segmented ring of MPI libraries and NCCL; the neighbour order follows the links.
+// ring: every rank exchanges with its two neighbours only. All-reduce is a reduce-scatter round the
+// ring, then an all-gather; broadcast and reduce are chains. Segments of the message go round one
+// behind another, so that links, reductions and signals overlap. Source: the segmented ring of MPI
+// libraries and NCCL; the neighbour order follows the links.
 #include <algorithm>
 #include <cmath>
 
@@ -13,9 +13,9 @@
 namespace plait {
 namespace {
 
-constexpr int kMostOps = 6000;  // of a proposed plan: building and proving it takes a few ms
+constexpr int kMostOps = 6000;  // of a proposed plan; building and proving it takes a few ms
 
-// What a hop costs in a ring, whose slowest link sets the pace: slow links count out of proportion.
+// Cost of a hop in a ring. The slowest link sets the pace, so slow links count out of proportion.
 double hop_cost(const Topology& topology, int src_device, int dst_device) {
   const int link = find_link(topology, src_device, dst_device);
   double gb_per_s = 0.0;
@@ -47,8 +47,8 @@ double length(const std::vector<int>& order, const Costs& costs) {
   return sum;
 }
 
-// The nearest unvisited rank next, then pieces of the tour turned round while that shortens it.
-// Between equals the lower rank comes first, so that uniform machines get 0, 1, 2, ...
+// Nearest-neighbour tour, then 2-opt: reverses pieces of the tour while that shortens it. Ties go
+// to the lower rank, so uniform machines get 0, 1, 2, ...
 std::vector<int> ring_order(const Builder& builder) {
   const Costs costs = hop_costs(builder);
   std::vector<int> left;
@@ -135,13 +135,13 @@ class Ring {
     return out;
   }
 
-  // Blocks of many sizes pass through a slot.
+  // Uneven blocks: every slot must hold the largest.
   void take_whole_slots(Courier& courier, Range chunk) const {
     if (!builder_.request().counts.empty()) courier.slots_of(chunk.bytes);
   }
 
-  // Shard s (named by the rank that ends up with it) starts at the rank after s and gathers one
-  // rank's part a step. inputs and results: where shard s lies in everyone's input, in s's output.
+  // Shard s ends at rank s. It starts at the rank after s and adds one rank's part in each step.
+  // inputs: range of shard s in all inputs; results: its range in the output of rank s.
   void reduce_scatter(Courier& courier, const std::vector<Range>& inputs,
                       const std::vector<Range>& results) {
     std::vector<Message> held(static_cast<std::size_t>(n_));
@@ -167,7 +167,7 @@ class Ring {
     }
   }
 
-  // Every rank's shard lies in its output and goes round from output to output.
+  // Each rank's shard is in its output, and goes round from output to output.
   void all_gather(Courier& courier, const std::vector<Range>& shards) {
     for (int step = 0; step + 1 < n_; ++step) {
       for (int i = 0; i < n_; ++i)

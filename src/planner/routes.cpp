@@ -1,4 +1,4 @@
-// Concurrent bandwidths -> shares (see routes.hpp).
+// Computes shares from concurrent bandwidths (see routes.hpp).
 #include "planner/routes.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace plait {
 namespace {
 
-constexpr double kLeastGain = 0.01;  // a second path must bring this much, or is not used
+constexpr double kLeastGain = 0.01;  // least gain of a further path
 
 std::optional<Path> path_of(const Topology& topology, int src, int dst, const std::string& route,
                             int relay_device) {
@@ -26,7 +26,7 @@ std::optional<Path> path_of(const Topology& topology, int src, int dst, const st
   return std::nullopt;
 }
 
-// One route and, for each unit of common rate, what it draws on every link and resource.
+// A route, and its load on every link and resource per unit of the common rate.
 struct RouteLoad {
   RouteShare route;
   std::vector<double> load;  // links first, then resources
@@ -54,8 +54,8 @@ std::vector<double> capacities(const Topology& topology) {
   return limits;
 }
 
-// Routes that every active pair has. Relays inside the pattern are left out: their own ports are
-// as busy as those they would help.
+// Routes that every active pair has. Ranks of the pattern are no relays, since their own ports are
+// as busy as those of the pairs.
 std::vector<RouteLoad> common_routes(const Topology& topology, const Pairs& active) {
   std::vector<RouteLoad> routes;
   const auto add = [&](const RouteShare& route) {
@@ -92,7 +92,7 @@ double sum(const std::vector<double>& values) {
   return total;
 }
 
-// Drops, one by one, the routes without which the rate is still within kLeastGain.
+// Drops routes one by one while the rate stays within kLeastGain of the best.
 std::vector<RouteShare> fewest_routes(const Topology& topology, std::vector<RouteLoad> routes) {
   if (routes.empty()) return {};
   const double best = sum(rates(topology, routes));
@@ -116,7 +116,8 @@ struct Pivot {
   bool found = false;
 };
 
-// Bland's rule: the first column that helps, the tightest row; ends on degenerate programs too.
+// Bland's rule: the first column that helps, and the tightest row. It also ends on degenerate
+// programs.
 Pivot next_pivot(const std::vector<std::vector<double>>& rows, std::size_t columns) {
   constexpr double kTiny = 1e-9;
   Pivot pivot;
@@ -174,7 +175,7 @@ std::vector<Share> shares_of_pair(const Topology& topology, int src_device, int 
     if (auto path = path_of(topology, src_device, dst_device, route.route, route.relay_device))
       shares.push_back({*path, route.fraction});
   if (!shares.empty()) return shares;
-  // The pattern has no route in common: the pair's own best path carries all of it.
+  // Without a common route the pair's own best path carries all bytes.
   const std::vector<Path> paths = paths_between(topology, src_device, dst_device);
   if (!paths.empty()) shares.push_back({paths.front(), 1.0});
   return shares;

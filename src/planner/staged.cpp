@@ -1,6 +1,6 @@
-// staged: the whole message goes through host memory, and CPU cores reduce it there in rank order:
-// two hops and no kernel launch, for small messages and for GPUs that no link joins. Source: CPU
-// staging in the direct send/recv talk.
+// staged: the whole message goes through host memory, where CPU cores reduce it in rank order: two
+// hops and no kernel launch, for small messages and for GPUs without links. Source: CPU staging of
+// the direct send/recv schedule.
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "planner/stripes.hpp"
@@ -10,8 +10,8 @@
 namespace plait {
 namespace {
 
-// "Small" ends where a ring's worth of chunks has gone round often enough to cost more in signals
-// than a kernel launch saves; the plan would also grow to tens of thousands of ops.
+// Above this size the signals of many rounds through the ring cost more than the saved kernel
+// launch; the plan would also have tens of thousands of ops.
 constexpr std::uint64_t kMostBytes = 64 << 20;
 
 std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }

@@ -1,5 +1,5 @@
-// The list of strategies: plait's own, which strategies.def names and nothing else knows by name,
-// and those that the program has added.
+// The list of strategies: plait's own, which only strategies.def names, and those added by the
+// program.
 #pragma once
 #include <vector>
 
@@ -13,19 +13,19 @@ namespace plait {
 #include "planner/strategies.def"
 #undef PLAIT_STRATEGY
 
-/// Plait's own: those that calls may choose from.
+/// plait's own strategies, from which calls choose.
 const std::vector<const Strategy*>& own_strategies();
-/// Plait's own, then those added.
+/// plait's own strategies, then the added ones.
 std::vector<const Strategy*> all_strategies();
 
-/// The steps of a plan of several nodes, and the plan without its lanes.
+/// Stores the steps of a plan of several nodes, and returns the plan without lanes.
 Plan plan_and_steps(const Strategy& strategy, const Topology& topology, const Request& request,
                     const Params& params, std::vector<NodeStep>& steps);
 
-/// How many nodes a request's devices are on. request: checked.
+/// Returns the number of nodes of a request's devices. The request must be checked().
 int node_count(const Topology& topology, const Request& request);
 
-/// propose() of these strategies alone.
+/// propose() for these strategies only.
 std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
                              const Topology& topology, const Request& request,
                              std::vector<Refusal>* refusals = nullptr);

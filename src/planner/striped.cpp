@@ -1,8 +1,8 @@
 // striped: one message over every path at once, straight from input to output: the direct link,
-// slots in host memory and slots on a relay GPU side by side. For buffers that all ranks can
-// reach (one process with all GPUs). Shares are cut so that all paths end together, filling of
-// two-hop pipelines and the cost of each chunk counted; a cut that gains nothing is not made.
-// Source: Micro 2021 (direct + host), WOTIR (relay GPUs).
+// slots in host memory, and slots on a relay GPU. For buffers that all ranks can reach (one process
+// with all GPUs). Shares are such that all paths end together, with the time to fill two-hop
+// pipelines and the cost of each chunk. A path without gain is not used. Source: Micro 2021 (direct
+// + host), WOTIR (relay GPUs).
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -18,30 +18,30 @@
 namespace plait {
 namespace {
 
-constexpr double kLeastGain = 0.02;  // of the time: below it, direct only
+constexpr double kLeastGain = 0.02;  // share of the time; with less gain, direct only
 constexpr double kForkNs = 8000.0;   // streams forked and joined (H200: 10 us on 32 MiB, 8 on 64)
-// A chunk stands apart so much longer where the GPUs also receive (H200: 11.6 us instead of 9.5),
-// and a margin: a share too large costs eight times what one too small does.
+// The gap between chunks is longer by this factor if the GPUs also receive (H200: 11.6 us instead
+// of 9.5), with a margin: a share too large costs eight times as much as one too small.
 constexpr double kBothWays = 1.35;
 constexpr std::uint64_t kMiB = 1 << 20;
 // Rings of all pairs together: 32 MiB stay in the host's cache (H200 node: 441 GB/s one way with
 // chunks of 8 MiB; both ways 429 with chunks of 4, 415 with 8).
 constexpr std::uint64_t kMostRings = 32 * kMiB;
 constexpr std::uint64_t kMostRelayChunk = 32 * kMiB;
-constexpr std::uint64_t kSlots = 4;  // of a Mover
-constexpr int kLanes = 1;  // more did not help: what a chunk costs, it costs the copy engine
+constexpr std::uint64_t kSlots = 4;  // slots of a Mover
+constexpr int kLanes = 1;            // more lanes did not help: the copy engine limits chunks
 
-/// One way that every pair of the pattern has, and what it carries.
+/// A path that every pair of the pattern has, and the bytes that it carries.
 struct StripedPath {
   RouteShare route;
-  double gb_per_s = 0.0;  ///< of each pair while all ways and all pairs send at once
+  double gb_per_s = 0.0;  ///< of each pair while all paths and pairs send at once
   int hops = 1;
   int lanes = 1;
-  std::uint64_t chunk_bytes = 0;  ///< of two hops
+  std::uint64_t chunk_bytes = 0;  ///< paths of two hops
   std::uint64_t bytes = 0;
 };
 
-/// Its bytes in whole quarters of a chunk.
+/// Returns the path's bytes in whole quarters of a chunk.
 std::uint64_t in_units(const StripedPath& stripe) {
   const std::uint64_t unit = std::max<std::uint64_t>(stripe.chunk_bytes / 4 / 128 * 128, 128);
   return stripe.bytes - stripe.bytes % unit;
@@ -56,7 +56,7 @@ class Cutter {
                        (pairs > 1 ? kBothWays : 1.0)),
         relay_chunk_ns_(parameter(topology, "relay_chunk_ns", ring_chunk_ns_)) {}
 
-  /// When `way` has delivered its bytes.
+  /// Time at which a path has delivered its bytes.
   double end_ns(const StripedPath& stripe) const {
     if (stripe.bytes == 0) return 0.0;
     return start_ns(stripe) + static_cast<double>(stripe.bytes) / rate(stripe);
@@ -67,10 +67,11 @@ class Cutter {
     return end + (stripes.size() > 1 ? kForkNs : 0.0);
   }
 
-  /// Bytes so that all ways end together, in quarters of chunks; `rest` gets what is left.
+  /// Sets bytes so that all paths end together, in quarters of chunks; path `rest` gets the
+  /// remainder.
   void share_out(std::vector<StripedPath>& stripes, std::uint64_t bytes, std::size_t rest) const {
     std::vector<bool> used(stripes.size(), true);
-    for (bool changed = true; changed;) {  // a way that starts after all the others end is none
+    for (bool changed = true; changed;) {  // drops paths that would start after the others end
       changed = false;
       double weight = static_cast<double>(bytes), sum = 0.0;
       for (std::size_t i = 0; i < stripes.size(); ++i)
@@ -100,7 +101,7 @@ class Cutter {
     if (stripe.hops == 1) return copy_ns;
     return 2 * copy_ns + static_cast<double>(stripe.chunk_bytes) / stripe.gb_per_s;
   }
-  // Chunks stand apart, whatever lanes they are on.
+  // Consecutive chunks have a gap, on any number of lanes.
   double rate(const StripedPath& stripe) const {
     if (stripe.hops == 1) return stripe.gb_per_s;
     const auto chunk = static_cast<double>(stripe.chunk_bytes);
@@ -118,11 +119,11 @@ StripedPath stripe_over(const RouteShare& route, double gb_per_s, int lanes) {
   return {route, gb_per_s, is_direct ? 1 : 2, is_direct ? 1 : lanes, 0, 0};
 }
 
-/// Through host memory; where GPUs hang off two sockets, with the ring in the sender's.
+/// Returns a path through host memory; between two sockets the ring is in the sender's memory.
 Path any_host_path(const Topology& topology, int src, int dst) {
   for (const Path& path : paths_between(topology, src, dst))
     if (path.kind == PathKind::host) return path;
-  return host_path(topology, src, dst);  // says what is missing
+  return host_path(topology, src, dst);  // throws, naming the missing link
 }
 
 Path path_of(const Topology& topology, const RouteShare& route, int src, int dst) {
@@ -137,7 +138,7 @@ double alone_gb_per_s(const Topology& topology, const Pairs& pairs, const RouteS
   return least;
 }
 
-/// The routes that routes.cpp finds, with rates; what has no route in common has the host's.
+/// Returns the routes of routes.cpp with rates; without a common route, the route through the host.
 std::vector<StripedPath> stripes_of(const Topology& topology, const Request& request, int lanes) {
   const Pairs pairs = active_pairs(request);
   std::vector<RouteShare> shares = shares_of_collective(topology, request);
@@ -163,10 +164,10 @@ std::vector<std::uint64_t> chunks_of(const StripedPath& stripe, std::uint64_t by
   return sizes;
 }
 
-/// Tries every size of chunk; more ways only where that gains.
+/// Tries every chunk size, and several paths if they gain time.
 std::vector<StripedPath> quickest(const Cutter& cutter, std::vector<StripedPath> stripes,
                                   std::uint64_t bytes, std::uint64_t chunk, std::size_t pairs) {
-  std::size_t rest = 0;  // the fastest, which takes what fills no chunk
+  std::size_t rest = 0;  // the fastest path, which takes the remainder
   for (std::size_t i = 0; i < stripes.size(); ++i)
     if (stripes[i].gb_per_s > stripes[rest].gb_per_s) rest = i;
   std::vector<StripedPath> best;
@@ -189,7 +190,7 @@ std::vector<StripedPath> quickest(const Cutter& cutter, std::vector<StripedPath>
       consider({stripe}, 0);
     }
   if (stripes.size() < 2) return best;
-  // All relays alike: there may be many.
+  // One chunk size for all relays, since there may be many.
   const StripedPath host = stripe_over({"host", 0.0, -1}, 0.0, 1),
                     relay = stripe_over({"relay", 0.0, 0}, 0.0, 1);
   for (const std::uint64_t of_host : sizes_of(host))
@@ -201,7 +202,7 @@ std::vector<StripedPath> quickest(const Cutter& cutter, std::vector<StripedPath>
   return best;
 }
 
-/// Thousandths as the caller says; the rest goes over the direct links.
+/// Uses the caller's shares in thousandths; the rest goes over the direct links.
 std::vector<StripedPath> by_given_shares(Params params, const std::vector<StripedPath>& found,
                                          const Topology& topology, const Request& request,
                                          std::uint64_t chunk, int lanes) {
@@ -233,7 +234,7 @@ std::vector<StripedPath> by_given_shares(Params params, const std::vector<Stripe
   return stripes;
 }
 
-/// One way's part of every pair's message, in as many lanes as the way takes.
+/// Writes one path's part of every pair's message, on the path's lanes.
 class StripeWriter {
  public:
   StripeWriter(Builder& builder, const std::vector<std::pair<int, int>>& pairs)
@@ -246,7 +247,7 @@ class StripeWriter {
       if (part.bytes != 0) write_lane(stripe, part, text(stripe.route.route, ".", number++, "."));
     builder_.stripe(stripe.route.route, range);
   }
-  /// Nobody ends before what it lends is no longer used and what it gets is there.
+  /// A rank ends when its receives are complete and no peer uses its memory any more.
   void finish() {
     for (const auto& [to, arrived] : arrived_) builder_.wait(home(to), arrived);
     for (const auto& mover : movers_) mover->close([this](int rank) { return home(rank); });
@@ -258,7 +259,7 @@ class StripeWriter {
   void write_lane(const StripedPath& stripe, Range part, const std::string& name) {
     MoverOptions options;
     options.name = name;
-    // A Mover cuts a message in two where it is large, else not at all.
+    // A Mover cuts a large message in two, and a small one not at all.
     options.most_bytes = std::min(2 * stripe.chunk_bytes, part.bytes);
     options.ring_bytes = options.relay_bytes =
         kSlots * std::max<std::uint64_t>(stripe.chunk_bytes, 1);

@@ -1,4 +1,4 @@
-// Shares -> exchanges over consecutive ranges (see stripes.hpp).
+// Writes exchanges over consecutive ranges by shares (see stripes.hpp).
 #include "planner/stripes.hpp"
 
 #include <algorithm>
@@ -16,22 +16,22 @@
 namespace plait {
 namespace {
 
-// Below this the second path costs more in latency than it brings in bandwidth: two hops of about
-// 20 us against 10 % of the time of the message (H200, 390 GB/s).
+// Below this size a second path costs more latency than it saves: two hops of about 20 us, compared
+// with 10 % of the message's time (H200, 390 GB/s).
 constexpr std::uint64_t kLeastStripedBytes = 32 << 20;
 constexpr int kMostPieces = 2048;
 
 using PathOf = std::function<Path(int, int)>;
 
-// A share beside the direct links is carried in few pieces: its hops overlap by the ring's slots
-// anyway, and each piece of each pair costs a dozen ops.
+// A share on a second path has few pieces: its hops overlap by the ring's slots, and each piece of
+// each pair takes a dozen ops.
 int host_pieces(std::uint64_t bytes, int ranks) {
   constexpr std::uint64_t kPieceBytes = 2 << 20;
   const std::uint64_t pieces = bytes / (kPieceBytes * static_cast<std::uint64_t>(ranks));
   return static_cast<int>(std::clamp<std::uint64_t>(pieces, 1, kMostPieces));
 }
 
-// Finding a path takes far longer than copying it; the movers of a stripe ask for the same ones.
+// Caches paths: finding one takes far longer than copying it, and a stripe's movers use the same.
 PathOf remembered(PathOf find) {
   auto cache = std::make_shared<std::map<std::pair<int, int>, Path>>();
   return [cache, find = std::move(find)](int from, int to) {
@@ -85,7 +85,7 @@ Shares shares_from(const Params& params, const Topology& topology, const Request
   if (is_given(params) || message_bytes(request) < kLeastStripedBytes || request.ranks < 2)
     return shares;
   if (!request.counts.empty())
-    return shares;  // a stripe of the largest block is all of a small one
+    return shares;  // with uneven blocks a stripe would hold whole small blocks
   const std::vector<RouteShare> found = shares_of_collective(topology, request);
   if (found.empty() || found.front().route != "nvlink") return shares;
   for (const RouteShare& share : found) {

@@ -1,6 +1,6 @@
-// The message cut over paths: each stripe is exchanged by itself, side by side with the others,
-// over the direct links, through a relay GPU, through host memory, or through host memory with the
-// reduction on CPU cores. Sources: Micro 2021 (direct + host), the collaborative all-reduce.
+// Cuts a message into stripes, one for each path: direct links, a relay GPU, host memory, or host
+// memory with the reduction on CPU cores. Stripes are exchanged independently and at the same time.
+// Sources: Micro 2021 (direct + host), the collaborative all-reduce.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace plait {
 
-/// Thousandths of the message; what is left goes over the direct links.
+/// Shares in thousandths of the message; the rest goes over the direct links.
 struct Shares {
   int host_permille = 0;
   int host_cpu_permille = 0;
@@ -19,18 +19,17 @@ struct Shares {
   int other_permille() const { return host_permille + host_cpu_permille + relay_permille; }
 };
 
-/// Shares as parameters say; those not given as routes.cpp finds them, none where a message is
-/// small.
+/// Returns the shares of the parameters. Shares that are not given are computed by routes.cpp, and
+/// are 0 for small messages.
 Shares shares_from(const Params& params, const Topology& topology, const Request& request);
-/// Writes the shares that are not zero among the plan's parameters.
+/// Notes the shares that are not 0 in the plan's parameters.
 void note_shares(Builder& builder, const Shares& shares);
-/// How many pieces a shard is cut in: parameter "pieces", or as many as make one "piece_kib".
+/// Returns the number of pieces of a shard: parameter "pieces", or by size "piece_kib".
 int pieces_from(const Params& params, const Request& request, int otherwise);
-/// The same of the whole message.
+/// The same for the whole message.
 int whole_pieces_from(const Params& params, const Request& request, int otherwise);
 
-/// Writes all stripes; `direct` says how those over one hop are exchanged, and its path may be
-/// unset.
+/// Writes all stripes. `direct`: options for stripes over one hop; its path may be unset.
 void write_stripes(Builder& builder, ExchangeOptions direct, const Shares& shares);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// Messages -> copies over hops (see transfer.hpp).
+// Writes messages as copies over hops (see transfer.hpp).
 #include "planner/transfer.hpp"
 
 #include <algorithm>
@@ -10,10 +10,9 @@
 namespace plait {
 namespace {
 
-// One slot being filled, one being emptied, two on their way between: a hop never waits for the
-// other.
+// One slot being filled, one being emptied, two with signals in flight: no hop waits for the other.
 constexpr std::uint64_t kSlots = 4;
-// Below this a chunk costs more in signals (6.6 us across processes, H200) than in bytes.
+// A smaller chunk costs more for signals (6.6 us across processes, H200) than for bytes.
 constexpr std::uint64_t kLeastChunkBytes = 512 << 10;
 
 std::uint64_t bytes_parameter(const Topology& topology, const char* key, double otherwise) {
@@ -39,7 +38,7 @@ const Path& Mover::path(int from, int to) {
   const auto found = path_of_.find({from, to});
   if (found != path_of_.end()) return found->second;
   Path path = options_.path(from, to);
-  // Past a bus between sockets the receiver reads the ring itself.
+  // Three hops: the receiver reads the ring beyond a bus between sockets.
   const std::size_t most = path.kind == PathKind::host ? 3 : 2;
   if (path.links.empty() || path.links.size() > most)
     throw Error(ErrorCode::unsupported, text("wanted a path of one or two hops from rank ", from,
@@ -57,7 +56,7 @@ int Mover::filler(int from, int to) {
 
 int Mover::lane(int rank, const char* part, int step) {
   const int index = options_.lanes > 1 ? step % options_.lanes : 0;
-  std::string name = options_.name + part;  // asked for at every op: no stream
+  std::string name = options_.name + part;  // hot path: no string stream
   if (index != 0) name += std::to_string(index);
   return builder_.lane(rank, LaneKind::copy_engine, name);
 }
@@ -74,12 +73,12 @@ int Mover::place_between(const Path& path, int from) {
   return builder_.relay(middle);
 }
 
-// A relay GPU has no begin and end of its own: rank 0 answers for it, in every plan alike.
+// A relay GPU has no begin and end of its own; in every plan rank 0's bound its use.
 int Mover::owner_of(int place) const { return place < builder_.ranks() ? place : 0; }
 
 void Mover::open(int from, int to, const std::function<int(int)>& home) {
   const Path& route = path(from, to);
-  int target = to;  // whose memory `from` writes to
+  int target = to;  // place that `from` writes to
   if (route.links.size() > 1)
     target = place_between(route, from);
   else if (options_.pull)
@@ -121,7 +120,7 @@ Mover::RingSlots& Mover::slots_of(const Path& path, int from) {
   if (!slots.regions.empty()) return slots;
   const std::uint64_t granule = builder_.granule();
   const std::uint64_t limit = (place < 0 ? options_.ring_bytes : options_.relay_bytes) / kSlots;
-  // Two chunks a message, so that its hops overlap; one where two would be too small.
+  // Two chunks for each message, so that its hops overlap; one if two would be too small.
   const bool is_cut = options_.most_bytes >= 2 * kLeastChunkBytes;
   const std::uint64_t half = is_cut ? options_.most_bytes / 2 : options_.most_bytes;
   std::uint64_t chunk = std::min({half, std::max(options_.most_bytes, granule), limit});

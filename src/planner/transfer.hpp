@@ -1,7 +1,7 @@
-// A message from one rank's memory to another's over a named path -> copies, hop by hop, with the
-// signals that order them. One hop is pushed by the sender or pulled by the receiver; two hops
-// (host ring, relay GPU) are cut into chunks that go through a few slots, each reused once it is
-// empty. Source of chunked two-hop transfers: the host and relay paths of Micro 2021 and WOTIR.
+// Mover: writes messages between ranks over named paths as copies, hop by hop, with signals. The
+// sender pushes a path of one hop, or the receiver pulls it. A path of two hops (host ring, relay
+// GPU) goes in chunks through a few slots, each reused when empty. Exchanges and striped use it.
+// Source of chunked two-hop transfers: the host and relay paths of Micro 2021 and WOTIR.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,42 +15,41 @@
 
 namespace plait {
 
-/// What is known of a message that was sent: when it is there, and when its source may be changed.
-/// An event with value 0 was not asked for.
+/// Events of a message: its arrival, and when its source may be changed. Value 0 = no such event.
 struct Carried {
   Event arrived;  ///< for the receiver
-  Event emptied;  ///< for the sender: nobody reads the source any more
+  Event emptied;  ///< for the sender: the source is no longer read
 };
 
-/// How a Mover sends.
+/// Options of a Mover.
 struct MoverOptions {
-  std::string name;               ///< prefix of its lanes, unique in the plan
-  bool pull = false;              ///< one-hop paths: the receiver copies; else the sender does
-  int lanes = 1;                  ///< one-hop lanes of a rank that peers go round (the throttle)
+  std::string name;   ///< prefix of its lanes, unique in the plan
+  bool pull = false;  ///< one-hop paths: the receiver copies; else the sender does
+  int lanes = 1;      ///< one-hop lanes of a rank that peers share in turn (the throttle)
   std::uint64_t most_bytes = 0;   ///< the largest message
-  std::uint64_t ring_bytes = 0;   ///< of a rank's host ring, for all messages under way
-  std::uint64_t relay_bytes = 0;  ///< of a relay's scratch, for the messages of one sender
+  std::uint64_t ring_bytes = 0;   ///< of a rank's host ring, for all messages in flight
+  std::uint64_t relay_bytes = 0;  ///< of a relay's scratch, for one sender's messages
   std::function<Path(int from, int to)> path;
 };
 
-/// Sends messages between ranks. Messages of one sender leave in the order of the calls. Every wait
-/// it writes is for a signal already written, so no order of calls can deadlock.
+/// Sends messages between ranks. A sender's messages leave in the order of the calls. Every wait is
+/// for a signal that is already written, so no order of calls can deadlock.
 class Mover {
  public:
   Mover(Builder& builder, MoverOptions options);
-  /// Who executes the copy that reads the source, and the one that fills the destination.
+  /// The ranks that run the copy from the source and the copy to the destination.
   int reader(int from, int to);
   int filler(int from, int to);
-  /// Tells `from` that the memory it will write to may be written: needed once a pair before carry.
-  /// `home(rank)` is a lane of that rank on which nothing has been awaited yet.
+  /// Signals `from` that it may write to its target; call it once for each pair before carry().
+  /// `home(rank)`: a lane of that rank without a wait so far.
   void open(int from, int to, const std::function<int(int)>& home);
-  /// dst := src once all of `after` have happened; each is awaited by the rank that owns it, which
-  /// must be the reader or the filler. `step` chooses the lane where there are several.
+  /// Writes dst := src, after all events of `after`. Their owners must be the reader or the filler.
+  /// `step` selects one of several lanes.
   Carried carry(int from, int to, const Region& dst, const Region& src,
                 const std::vector<Event>& after, int step, bool signal_receiver = true);
-  /// The lane of `from` that reads the source of a message that its receiver does not read.
+  /// The lane of `from` that reads the source, if the receiver does not.
   int source_lane(int from, int to, int step);
-  /// Writes the last waits: nobody ends while others still use its memory.
+  /// Writes the last waits: a rank ends only when no peer uses its memory.
   void close(const std::function<int(int)>& home);
 
  private:
@@ -74,14 +73,14 @@ class Mover {
   MoverOptions options_;
   std::map<std::pair<int, int>, Path> path_of_;
   std::map<std::pair<int, int>, Event> opened_;
-  std::set<std::pair<int, int>> awaited_;  // (lane, target) whose opening that lane has awaited
+  std::set<std::pair<int, int>> awaited_;  // (lane, target): the lane has awaited its opening
   std::map<std::pair<int, int>, RingSlots>
-      slots_of_;  // (sender, place of the slots or -1 for its ring)
+      slots_of_;  // (sender, place of the slots; -1 = its ring)
   std::map<int, std::map<int, int>>
-      last_reader_lanes_;  // relay rank -> (reader's lane -> its rank)
+      last_reader_lanes_;  // relay's owner -> (reader's lane -> its rank)
 };
 
-/// Bytes of scratch that a plan may use on a device, and of a rank's host ring.
+/// Most bytes that a plan may use: scratch of a device, host ring and inbox of a rank.
 std::uint64_t scratch_limit(const Topology& topology);
 std::uint64_t ring_limit(const Topology& topology);
 std::uint64_t inbox_limit(const Topology& topology);

@@ -1,7 +1,7 @@
-// Binomial trees: broadcast and scatter go down from the root, reduce and gather come up to it, in
-// ceil(log2 n) steps. Large messages go in chunks, one behind another. A node takes in all its
-// children at once: one n-way reduction, one message on to its parent.
-// Source: the binomial trees of MPICH (Thakur, Rabenseifner, Gropp 2005).
+// tree: binomial trees. Broadcast and scatter go down from the root, reduce and gather go up to it,
+// in ceil(log2 n) steps. Large messages go in pipelined chunks. A node receives from all its
+// children, reduces once (n-way), and sends one message to its parent. Source: the binomial trees
+// of MPICH (Thakur, Rabenseifner, Gropp 2005).
 #include <algorithm>
 #include <bit>
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kSlots = 2;
 
-// Nodes are numbered from the root on: node v is rank (root + v) mod n. The subtree of v is
-// v, v + 1, ..., v + size(v) - 1; its children are v + 1, v + 2, v + 4, ... below that.
+// Node v of the tree is rank (root + v) mod n. The subtree of v is v, v + 1, ..., v + size(v) - 1;
+// its children are v + 1, v + 2, v + 4, ... inside the subtree.
 class Tree {
  public:
   explicit Tree(Builder& builder)
@@ -91,7 +91,7 @@ class Tree {
     }
   }
 
-  // Each block of a node's subtree, in node order, from `message` to the root's output.
+  // Copies each block of a node's subtree, in node order, from `message` to the root's output.
   void deliver(Courier& courier, int node, const Region& message, Range chunk) {
     for (int i = 0; i < size(node); ++i)
       courier.copy(root_,
@@ -117,7 +117,7 @@ class Tree {
     }
   }
 
-  // What a child's subtree gets: blocks of the root's input, or a part of what its parent got.
+  // Data for a child's subtree: blocks of the root's input, or a part of the parent's message.
   std::vector<Region> share(int node, int child, const Region& held, Range chunk) const {
     if (node != 0)
       return {slice(held, {static_cast<std::uint64_t>(child - node) * chunk.bytes,

@@ -1,8 +1,7 @@
 // two_shot: every rank pushes each shard to its owner's inbox, the owner reduces it in rank order,
-// and the result goes to all in the same pass: pushed into their inboxes (push=1: no rank ever
-// waits for another to enter) or pulled out of the owner's scratch (push=0: one copy less, for
-// larger messages). Source: practice (two-shot all-reduce kernels); on GPUs a kernel of the same
-// name does so, in lines.
+// and all ranks get the result: pushed into their inboxes (push=1: no rank waits for another to
+// enter), or pulled from the owner's scratch (push=0: one copy less, for larger messages). Source:
+// two-shot all-reduce kernels; on GPUs a kernel of the same name does the same with LL packets.
 #include <vector>
 
 #include "base/text.hpp"
@@ -16,7 +15,7 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-/// Results pulled out of the owners' scratch.
+/// Ranks pull results from the owners' scratch.
 void pull_results(Builder& b, const std::vector<Range>& shards, const std::vector<Region>& sums) {
   const int n = b.ranks();
   const auto lane = [&](int rank) { return b.lane(rank, LaneKind::kernel, "two_shot"); };
