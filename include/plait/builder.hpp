@@ -41,11 +41,9 @@ class Builder {
   const Topology& topology() const { return topology_; }
   const Request& request() const { return plan_.request; }
   int ranks() const { return plan_.request.ranks; }
-  /// Topology device of a place: a rank, or a relay GPU (see relay()).
+  /// Topology device of a place (a rank or relay GPU), and the number of places.
   int device(int place) const;
-  /// Number of places: ranks and relay GPUs.
   int places() const { return ranks() + static_cast<int>(plan_.relay_devices.size()); }
-  /// Number of lanes so far, and the rank of a lane.
   int lanes() const { return static_cast<int>(plan_.lanes.size()); }
   int rank_of(int lane) const { return plan_.lanes.at(static_cast<std::size_t>(lane)).rank; }
   /// Cuts of a message lie at multiples of so many bytes.
@@ -62,17 +60,13 @@ class Builder {
   Region alloc(Space space, int place, std::uint64_t bytes);
 
   /// Adds a copy inside one memory or over the direct link. A copy or reduce of 0 bytes adds no op.
-  /// Regions must have the same size.
   void copy(int lane, const Region& dst, const Region& src);
   /// Adds a copy over hop `hop` of a path.
   void copy(int lane, const Region& dst, const Region& src, const Path& path, int hop);
-  /// Adds a reduction of `srcs` in order; `finish`: the last reduction of these elements.
   void reduce(int lane, const Region& dst, std::vector<Region> srcs, bool finish = true);
   /// Appends an op unchanged, with indices valid in this plan.
   void take(int lane, Op op);
-  /// Reserves memory for so many ops of a lane.
   void reserve(int lane, std::size_t ops);
-  /// Index of the path in Plan::paths; adds it at first use.
   int path_index(const Path& path);
   /// Raises a flag of rank `owner`, after all earlier ops of the lane.
   Event signal(int lane, int owner);
@@ -87,17 +81,14 @@ class Builder {
   /// Reserves `count` flags of (owner, writer) for callers that number them; returns the first
   /// index.
   int flags(int owner, int writer, int count);
-  /// Adds a call of the library between nodes; returns its index.
+  /// Adds a call of the library between nodes, and a rank's part in it; 0 bytes = no region.
   int call(LibraryCall call);
-  /// Adds the lane's rank to a call; a region of 0 bytes = none.
   void join(int lane, int call, const Region& dst, const Region& src, bool finish = false);
 
-  /// Notes a parameter, the order of sums, the kernel, or that buffers are registered: see Plan.
   void param(const std::string& name, std::int64_t value) { plan_.params[name] = value; }
   void sum_order(SumOrder order) { plan_.sum_order = order; }
   void kernel(const std::string& name) { plan_.kernel = name; }
   void symmetric(bool on) { plan_.symmetric = on; }
-  /// Notes that bytes `range` of the message take `route` (Plan::stripes).
   void stripe(const std::string& route, Range range);
 
   /// Replaces all that was written so far by a complete plan. Error(invalid_argument) if the plan

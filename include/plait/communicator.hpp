@@ -70,8 +70,8 @@ struct CommunicatorOptions {
   /// Transport of messages between nodes, for the same ranks with the same numbers; null = plait
   /// looks for MPI or torch.distributed (docs/nodes.md).
   std::shared_ptr<Transport> transport;
-  /// With `transport`: a name of this rank's node, on all ranks or on none. Ranks with the same name
-  /// share memory.
+  /// With `transport`: a name of this rank's node, on all ranks or on none. Ranks of one name share
+  /// memory.
   std::string node;
 };
 

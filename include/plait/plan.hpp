@@ -72,9 +72,8 @@ struct Request {
   bool operator==(const Request&) const = default;
 };
 
-/// Returns the request with `devices` filled in, and normal(). Error(invalid_argument) for ranks,
-/// root, peer, devices or counts out of range; Error(unsupported) for a reduction that the type
-/// does not have.
+/// Returns the request with `devices` filled in, and normal(). Error(invalid_argument) for values
+/// out of range; Error(unsupported) for a reduction that the type does not have.
 Request checked(Request request, const Topology& topology);
 /// Returns the request with `count` = the largest of `counts`, and without `counts` if all are
 /// equal (the request is then even).
@@ -98,9 +97,8 @@ bool reduces(Collective collective);
 enum class Library : std::uint8_t { nccl, mpi };
 const char* name_of(Library library);
 
-/// A collective that a library runs among some ranks of a plan. Each of these ranks joins it with
-/// one `join` op. Type and reduction are the plan's; an average is a sum here, divided by a later
-/// op.
+/// A collective that a library runs among some ranks of a plan, each with one `join` op. Type and
+/// reduction are the plan's; an average is a sum here, divided by a later op.
 struct LibraryCall {
   Library library = Library::nccl;
   Collective collective = Collective::all_reduce;
@@ -111,9 +109,8 @@ struct LibraryCall {
   auto operator<=>(const LibraryCall&) const = default;
 };
 
-/// The memory of a region. input and output belong to the caller; only their own rank accesses
-/// them, unless the plan is `symmetric`. scratch, inbox and ring belong to the communicator; all
-/// ranks access them.
+/// The memory of a region. input and output are the caller's; only their own rank accesses them,
+/// unless the plan is `symmetric`. scratch, inbox and ring are the communicator's, for all ranks.
 enum class Space : std::uint8_t {
   input,
   output,
@@ -166,8 +163,8 @@ struct Op {
 enum class LaneKind : std::uint8_t { copy_engine, kernel, cpu };
 const char* name_of(LaneKind kind);
 
-/// Ops of one rank that run in order. A rank's lanes start when it enters the call; the call
-/// returns when all of them have ended.
+/// Ops of one rank in order. A rank's lanes start when it enters the call; all end before it
+/// returns.
 struct Lane {
   int rank = 0;
   LaneKind kind = LaneKind::kernel;
@@ -210,9 +207,8 @@ struct Plan {
   std::vector<LibraryCall> calls;  ///< between nodes; each rank joins its calls on one lane
   std::vector<Lane> lanes;
   /// Empty in a plan by lanes. In an engine's plan, by Flag::index: the amount by which a call
-  /// raises the flags' values; a flag that is not here rises by the highest value that the plan
-  /// raises it to. An engine reuses its slots without a barrier, so two calls in a row are proved
-  /// together.
+  /// raises the flags' values; other flags rise by the highest value that the plan raises them to.
+  /// An engine reuses its slots without a barrier, so two calls in a row are proved together.
   std::map<int, std::uint32_t> counts;
   /// By rank: the lane of each op, in the order in which the rank enqueues the ops; empty = lanes
   /// start together. Ops that are not listed run on CPU cores or inside a kernel.
@@ -253,13 +249,11 @@ struct Refusal {
   std::string reason;
 };
 
-/// Returns every plan worth trying for the request, over all strategies and their parameters, in
-/// the order of the closed-form cost model. `refusals`, if not null, gets the reasons of other
-/// strategies.
+/// Returns every plan worth trying, over all strategies and their parameters, in the order of the
+/// closed-form cost model. `refusals`, if not null, gets the other strategies' reasons.
 std::vector<Plan> propose(const Topology& topology, const Request& request,
                           std::vector<Refusal>* refusals = nullptr);
-/// Returns the plan of one strategy; missing parameters have defaults. Error(unsupported) if the
-/// strategy refuses.
+/// Returns one strategy's plan; parameters have defaults. Error(unsupported) if it refuses.
 Plan propose_one(const Topology& topology, const Request& request, const std::string& strategy,
                  const std::map<std::string, std::int64_t>& params = {});
 

@@ -48,8 +48,7 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-/// A measured number of the machine other than a link's (launch cost, reduction speed), with its
-/// source.
+/// A measured number of the machine that is no link speed (launch cost, ...), with its source.
 struct Parameter {
   double value = 0.0;
   std::string source;

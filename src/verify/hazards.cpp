@@ -85,8 +85,7 @@ class HazardCheck {
              does, " it, found none", suffix_));
   }
 
-  // An op may write exactly over its source. With a partial overlap the result depends on the
-  // executor.
+  // An op may write exactly over its source; with a partial overlap results are undefined.
   void check_overlap(Site here, const Op& op) {
     const MemoryAddress to = memories_.of(op.dst);
     for (const Region& src : op.srcs) {

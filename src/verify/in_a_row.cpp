@@ -91,7 +91,7 @@ void say_of_stream(const Plan& plan, const OpOrder& order, std::size_t lane, Sit
   for (std::size_t i = 0; i < printed.ops.size(); ++i) {
     const Site here{static_cast<int>(lane), static_cast<int>(i)};
     const bool moves = printed.ops[i].kind == OpKind::copy || printed.ops[i].kind == OpKind::reduce;
-    // CPU cores may raise a last flag after the call has ended, so only their data ops count. Any
+    // CPU cores may raise a last flag after the call has ended, so only their data ops count. A
     // stream that a graph has forked must be joined.
     const bool is_joined = printed.kind == LaneKind::cpu ? moves : i + 1 == printed.ops.size();
     const bool is_forked = i == 0;

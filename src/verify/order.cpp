@@ -113,9 +113,8 @@ void OpOrder::note_member(int call, Site site) {
   members_[static_cast<std::size_t>(call)][static_cast<std::size_t>(member)] = site;
 }
 
-// A library call may block each member until the last has joined, so all lanes continue then. A
-// member is ordered only after those members whose data it gets. Returns true if this lane was the
-// last.
+// A library call may block each member until the last has joined; all lanes continue then. A member
+// is ordered only after members whose data it gets. Returns true if this lane was the last.
 bool OpOrder::arrive(PlanRun& state, int lane_index, int call) {
   std::vector<int>& come = state.come[static_cast<std::size_t>(call)];
   const std::vector<Site>& members = members_[static_cast<std::size_t>(call)];

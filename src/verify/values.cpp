@@ -1,5 +1,4 @@
-// Runs a plan on symbols (see values.hpp) in the order of one run. Without hazards all runs give
-// the same result.
+// Runs a plan on symbols (see values.hpp). Without hazards every order gives the same result.
 #include "verify/values.hpp"
 
 #include <algorithm>
@@ -82,7 +81,7 @@ void Values::reduce(Site here, const Op& op) {
   put(op.dst, added(here, op, sources, op.dst.bytes));
 }
 
-// Sums the sources piece by piece; in a piece each source holds one expression.
+// Sums piece by piece; in a piece each source holds one expression.
 std::vector<ContentPiece> Values::added(Site here, const Op& op,
                                         const std::vector<std::vector<ContentPiece>>& sources,
                                         std::uint64_t bytes) {
@@ -103,8 +102,7 @@ std::vector<ContentPiece> Values::added(Site here, const Op& op,
   return made;
 }
 
-// In the run's order a call's joins are consecutive, so at the first of them all members have
-// joined and none has continued.
+// A call's joins are consecutive in the run: at the first all have joined and none has continued.
 void Values::join(Site here, const Op& op) {
   const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
   const Request request = request_of(plan_, call);
