@@ -33,11 +33,11 @@ struct CollectiveArgs {
   int root = 0;
   Handle comm = 0;
   CountArray counts, displs;        ///< per rank, if parts differ; else null
-  CountArray in_counts, in_displs;  ///< of the send side, if `own_counts`
+  CountArray in_counts, in_displs;  ///< send side, if `own_counts`
   bool own_counts = false;          ///< a count is known to its two ranks alone (v-collectives)
 };
 
-/// Sum of the positive counts; the program's list may hold wrong ones.
+/// Sum of the positive counts; the program's array may hold wrong counts.
 inline Count sum_of(const CountArray& counts, int ranks) {
   Count sum = 0;
   for (int rank = 0; rank < ranks; ++rank) sum += counts[rank] > 0 ? counts[rank] : 0;

@@ -29,7 +29,7 @@ struct CommRecord {
   const Handle comm;
   std::mutex mutex;  ///< the handle is not freed while it is held
   std::atomic<bool> is_freed{false};
-  Handle handler = 0;  ///< of a freed communicator
+  Handle handler = 0;  ///< error handler of a freed communicator
 };
 
 namespace {

@@ -43,13 +43,13 @@ struct alignas(64) LookupCache {
 };
 extern constinit thread_local LookupCache lookup_cache __attribute__((tls_model("initial-exec")));
 
-/// Ranks vote on GPU use in the first, second, fourth, eighth ... such call of a communicator. A
-/// program without GPUs pays next to nothing, and one that starts to use them late is noticed
-/// before it has made as many calls again. Until then its buffers are staged.
+/// Ranks vote on GPU use in a communicator's first, second, fourth, eighth ... counted call. Votes
+/// cost a program without GPUs next to nothing. A program that starts to use GPUs late is noticed
+/// before it has made as many calls again; until then its buffers are staged.
 inline bool is_vote_call(std::uint64_t calls) { return (calls & (calls - 1)) == 0; }
 
-/// Returns whether only GPU memory would make such a call plait's while no rank is known to use
-/// GPUs. Only such blocking calls are counted, by all ranks alike.
+/// Returns whether only GPU memory would make a call plait's while no rank is known to use GPUs.
+/// Blocking calls of this kind are counted, by all ranks alike.
 inline bool may_be_unserved(Collective collective, const CommEntry& entry) {
   return !entry.uses_gpus && entry.state == nullptr && entry.position.nodes <= 1 &&
          thresholds.gpu_only[static_cast<std::size_t>(collective)] != kNever;

@@ -1,4 +1,4 @@
-// Datatypes as far as the drop-in needs them: the bytes of an element, and where its data lie.
+// Datatypes as far as the drop-in needs them: the bytes of an element, and their location.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -12,7 +12,7 @@ namespace plait::mpi {
 
 struct Layout {
   Handle type = 0;
-  std::uint64_t bytes = 0;   ///< of data in an element
+  std::uint64_t bytes = 0;   ///< data bytes in an element
   std::intptr_t extent = 0;  ///< from one element to the next
   bool contiguous = false;   ///< elements lie in order, without holes
 };

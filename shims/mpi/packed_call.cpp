@@ -167,7 +167,7 @@ void PackedCall::set_input(const CollectiveArgs& args, const RankPosition& posit
   input_ = packed(bytes_at(args.out, at * layout.extent), mine, layout, own);
 }
 
-/// Sets this rank's output of such a call.
+/// Sets this rank's output of a gather, scatter or exchange.
 void PackedCall::set_output(const CollectiveArgs& args, const CallShape& shape,
                             const RankPosition& position) {
   if (args.own_counts && sum_of(own_.gets) == 0) return;

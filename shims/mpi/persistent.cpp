@@ -18,7 +18,7 @@ namespace {
 
 struct PersistentEntry {
   CallStaging staging;
-  RetainedComm comm;  ///< of a native request
+  RetainedComm comm;  ///< for native requests
   PersistentOp* op = nullptr;
   bool runs = false;
   bool is_put_back = false;  ///< outputs have been copied back to the GPUs

@@ -6,7 +6,7 @@
 
 namespace plait::mpi {
 
-/// Number of such requests; 0 = all persistent requests are native.
+/// Number of requests in the table; 0 = all persistent requests are native.
 extern constinit std::atomic<int> persistent;
 inline bool has_persistent() { return persistent.load(std::memory_order_relaxed) != 0; }
 

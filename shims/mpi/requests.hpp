@@ -97,7 +97,7 @@ int start_native(Handle comm, Handle native_request, CallStaging staging, void* 
 /// so.
 bool has_hook();
 void begin_hook();
-/// Which pending requests to poll. With many of them, `some` is the newest and a part of the others
+/// The pending requests to poll. If there are many, `some` is the newest and a part of the others
 /// in turn: native functions that poll in each round of a wait must stay quick.
 enum class Sweep : std::uint8_t { some, all };
 /// Completes requests that have ended in the MPI.

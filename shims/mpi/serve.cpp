@@ -116,8 +116,8 @@ bool ranks_use_gpus(Handle comm, CommEntry& entry) {
   return entry.uses_gpus;
 }
 
-/// Returns whether only GPU memory would make the call plait's and no rank uses GPUs. The answer
-/// must be cheap: such a program has nothing to do with GPUs.
+/// Returns whether only GPU memory would make the call plait's and no rank uses GPUs. The check
+/// must be cheap: the program has nothing to do with GPUs.
 bool is_unserved(const CollectiveArgs& args, CommEntry& entry) {
   if (args.own_counts || args.counts || !may_be_unserved(args.collective, entry)) return false;
   const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];

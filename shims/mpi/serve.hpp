@@ -62,7 +62,7 @@ class CommState : public std::enable_shared_from_this<CommState> {
   /// Called before ranks vote on serving, on one node: starts the thread for non-blocking calls.
   /// Returns false and logs the reason if that fails: such calls could not end without it.
   bool begin_thread();
-  /// Called after the vote and before any call.
+  /// Called after the vote, before any call.
   void serve(std::unique_ptr<Communicator> comm) { comm_ = std::move(comm); }
   const RankPosition& position() const { return position_; }
   /// Returns whether a blocking call has found all ranks' buffers on GPUs; the same on all ranks.
@@ -86,7 +86,7 @@ class CommState : public std::enable_shared_from_this<CommState> {
   enum class BufferLocation : std::uint8_t { host, gpu_staged, gpu };
   struct AgreedLocations {
     bool any_on_gpu = false, all_on_gpu = false;  ///< all_on_gpu: usable by engines
-    int gpu = -1;                                 ///< of this rank's buffers
+    int gpu = -1;                                 ///< GPU of this rank's buffers
   };
   /// plait's communicator on one GPU of each rank.
   struct GpuEngines {
@@ -96,7 +96,7 @@ class CommState : public std::enable_shared_from_this<CommState> {
     std::unique_ptr<Communicator> comm;  ///< null unless has_gpus()
     bool tried = false;
     bool is_shared = false;  ///< by persistent requests
-    std::mutex order;        ///< of these calls, on rank 0
+    std::mutex order;        ///< serialises persistent calls on rank 0
   };
   Request one_of_each(std::uint64_t bytes) const;
   AgreedLocations agree_locations(BufferLocation mine);

@@ -12,7 +12,7 @@ namespace plait::mpi {
 /// A call as all ranks see it, except `own`.
 struct CallShape {
   Request request;
-  std::uint64_t part_bytes = 0;  ///< of the largest part; with own_counts, of this rank's part
+  std::uint64_t part_bytes = 0;  ///< largest part; with own_counts, this rank's part
   OwnCounts own;                 ///< in bytes; empty without own_counts
   bool has_own_counts() const { return !own.sends.empty(); }
 };

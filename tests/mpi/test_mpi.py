@@ -149,27 +149,27 @@ def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
     assert (found[1]["served"] > 0) == moves, found
 
 
-def opened_at_the_end(found: list[dict[str, int]]) -> list[int]:
+def open_allocations(found: list[dict[str, int]]) -> list[int]:
     """Allocations of other ranks that each rank has open before MPI_Finalize; after it, none."""
     assert all(row["wrong"] == 0 and row["left"] == 0 for row in found), found
     return [row["open"] for row in found]
 
 
-def test_what_others_show_is_open_no_longer_than_it_is_of_use(mpi, run_messages):
+def test_opened_allocations_are_bounded_and_closed(mpi, run_messages):
     most = 2 if moves_messages(mpi) else 0
-    assert opened_at_the_end(run_messages("opened", 3, True)) == [most] * 3
+    assert open_allocations(run_messages("opened", 3, True)) == [most] * 3
     large = run_messages("opened", 3, True, TEST_LIBCUDA_BYTES=str(3 << 30))
-    assert opened_at_the_end(large) == [min(most, 1)] * 3
+    assert open_allocations(large) == [min(most, 1)] * 3
 
 
-def test_a_message_is_brought_to_the_host_beside_other_work(mpi, run_messages):
+def test_a_copy_of_a_message_to_the_host_blocks_nothing(mpi, run_messages):
     if not moves_messages(mpi):
         pytest.skip("messages are the MPI's here")
     found = run_messages("brought", 2, True, TEST_LIBCUDA_IPC="unshown")
     assert [row["wrong"] for row in found] == [0, 0]
 
 
-def test_what_a_rank_sends_itself_stays_on_its_gpu(mpi, run_messages):
+def test_a_message_to_oneself_stays_on_the_gpu(mpi, run_messages):
     found = run_messages("to_itself", 2, True)
     assert [row["wrong"] for row in found] == [0, 0]
     served = 6 if moves_messages(mpi) else 0
@@ -289,13 +289,13 @@ def test_persistent_collectives(mpi, drop_in, folder, emulated_gpu, device_memor
 
 
 @pytest.mark.parametrize("name", ["without_gpus", "gpus_late"])
-def test_gpus_that_the_program_does_not_use_yet(run_case, emulated_gpu, name):
+def test_gpus_that_the_program_uses_late_or_never(run_case, emulated_gpu, name):
     settings = {"TEST_LIBCUDA": emulated_gpu, "TEST_CUDA_LATE": "1", "PLAIT_MPI_HOST": "0"}
     found = rows(run_case(name, **settings))
     assert all(row["wrong"] == 0 for row in found), found
 
 
-def test_without_being_told_all_is_the_mpis(mpi, drop_in, folder):
+def test_by_default_host_memory_is_native(mpi, drop_in, folder):
     program = compiled(mpi, folder, "mixes", MIXES)
     env = environment(drop_in, PLAIT_MPI_HOST="0")
     # With some seeds MPICH 4.0's own reduce takes MPI_IN_PLACE for an address.
@@ -357,20 +357,20 @@ def run_errors(mpi, drop_in, folder):
 
 
 @pytest.mark.parametrize("name", ["own_handler", "persistent_handler", "status"])
-def test_what_a_program_hears_of_a_call_that_ends_later(run_errors, name):
+def test_errors_and_statuses_of_nonblocking_calls(run_errors, name):
     found = rows(run_errors(name))
     assert len(found) == 2 and all(row["wrong"] == 0 and row["served"] > 0 for row in found)
 
 
-def test_a_count_too_wide_for_the_mpi_is_heard_by_the_calls_handler(mpi, run_errors):
+def test_a_count_too_large_for_the_mpi_goes_to_the_calls_handler(mpi, run_errors):
     if not mpi.name.startswith("openmpi"):
         pytest.skip("this MPI has functions for wide counts")
     assert [row["wrong"] for row in rows(run_errors("wide_counts"))] == [0, 0]
 
 
-@pytest.mark.parametrize("call", ["blocking", "begun", "persistent", "sent"])
+@pytest.mark.parametrize("call", ["blocking", "nonblocking", "persistent", "sent"])
 @pytest.mark.parametrize("how", ["revoked", "killed"])
-def test_ranks_that_wait_hear_what_ulfm_says(mpi, run_errors, how, call):
+def test_waiting_ranks_get_ulfm_errors(mpi, run_errors, how, call):
     if mpi.name != "openmpi of make":
         pytest.skip("wanted an MPI with ULFM: Open MPI 5")
     done = run_errors(how, call, ranks=3, options=("--with-ft", "ulfm"))
@@ -380,7 +380,7 @@ def test_ranks_that_wait_hear_what_ulfm_says(mpi, run_errors, how, call):
 
 
 @pytest.mark.parametrize("how", ["revoked", "killed"])
-def test_ranks_of_several_nodes_hear_what_ulfm_says(mpi, run_errors, how):
+def test_waiting_ranks_of_several_nodes_get_ulfm_errors(mpi, run_errors, how):
     if mpi.name != "openmpi of make":
         pytest.skip("wanted an MPI with ULFM: Open MPI 5")
     nodes = {"PLAIT_NODE_SIZE": "2"}
@@ -389,24 +389,24 @@ def test_ranks_of_several_nodes_hear_what_ulfm_says(mpi, run_errors, how):
     assert [row["wrong"] for row in rows_of(done)] == [0] * left, done.stderr[-2000:]
 
 
-def test_small_calls_pass_on(run_case):
+def test_small_calls_are_forwarded(run_case):
     found = rows(run_case("corners", PLAIT_MIN_BYTES="64K"))
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 0)] * 2
 
 
-def test_ranks_tell_each_other_what_only_two_of_them_know(run_case):
+def test_ranks_exchange_counts_that_two_of_them_know(run_case):
     found = rows(run_case("uneven", ranks=3, PLAIT_MIN_BYTES="64K"))
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 2)] * 3
 
 
-def test_variables_that_differ_leave_all_to_the_mpi(mpi, drop_in, folder):
+def test_variables_that_differ_make_all_calls_native(mpi, drop_in, folder):
     program = compiled(mpi, folder, "cases", ["cases.cpp"])
     words = f"PLAIT_MIN_BYTES=$((${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} * 1024)) {program} corners"
     found = rows(launched(mpi, 2, ["sh", "-c", words], environment(drop_in)))
     assert [(row["wrong"], row["served"]) for row in found] == [(0, 0)] * 2
 
 
-def test_a_rank_without_the_drop_in_is_told_of(mpi, drop_in, folder):
+def test_a_rank_without_the_drop_in_is_reported(mpi, drop_in, folder):
     program = compiled(mpi, folder, "cases", ["cases.cpp"])
     is_rank_1 = "[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 ]"
     words = f"{is_rank_1} && unset LD_PRELOAD; {program} without_it"
@@ -416,7 +416,7 @@ def test_a_rank_without_the_drop_in_is_told_of(mpi, drop_in, folder):
     assert "does each rank of this job run with the drop-in?" in done.stderr + done.stdout
 
 
-def test_a_wrong_variable_leaves_all_to_the_mpi(run_case):
+def test_an_invalid_variable_makes_all_calls_native(run_case):
     done = run_case("corners", PLAIT_MIN_BYTES="many")
     assert [(row["wrong"], row["served"]) for row in rows(done)] == [(0, 0)] * 2
     assert "PLAIT_MIN_BYTES: wanted" in done.stderr + done.stdout
@@ -424,7 +424,7 @@ def test_a_wrong_variable_leaves_all_to_the_mpi(run_case):
 
 @pytest.mark.parametrize("nodes", ["1", "2"])
 @pytest.mark.parametrize("how", ["kill", "abort"])
-def test_a_rank_that_ends_amid_random_calls_ends_the_job(mpi, drop_in, folder, how, nodes):
+def test_a_rank_that_ends_during_random_calls_ends_the_job(mpi, drop_in, folder, how, nodes):
     program = compiled(mpi, folder, "mixes", MIXES)
     settings = {"PLAIT_NODE_SIZE": "2"} if nodes == "2" else {}
     marked = {"PLAIT_TEST_MARK": f"{os.getpid()}-{mpi.name}-{how}-{nodes}"}
@@ -436,10 +436,10 @@ def test_a_rank_that_ends_amid_random_calls_ends_the_job(mpi, drop_in, folder, h
         assert not left, left
 
 
-def running_with(settings: dict[str, str], patience_s: float = 5) -> list[str]:
-    """Processes whose environment still has these settings after `patience_s`."""
+def running_with(settings: dict[str, str], wait_s: float = 5) -> list[str]:
+    """Processes whose environment still has these settings after `wait_s`."""
     words = [f"{key}={value}".encode() for key, value in settings.items()]
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + wait_s
     while True:
         found = []
         for page in Path("/proc").glob("[0-9]*/environ"):
@@ -600,7 +600,7 @@ def test_plait_profile_counts_the_mpis_calls_and_plaits(mpi, drop_in, folder, tm
     assert sum(event["ph"] == "X" and event["dur"] > 0 for event in events) == 6
 
 
-def test_fortran_passes_here_too(mpi, drop_in, folder):
+def test_fortran_calls_are_served(mpi, drop_in, folder):
     if not mpi.fortran:
         pytest.skip("this MPI has no compiler for Fortran")
     made = folder / f"sums-{mpi.name}"

@@ -79,7 +79,7 @@ def test_random_calls_over_hosts(mpi, drop_in, folder, hosts, each, seed):
     assert sum(row["served"] for row in found) > sum(row["calls"] for row in found) / 8, found
 
 
-def test_a_message_goes_on_beside_a_call_over_hosts(mpi, drop_in, folder):
+def test_a_message_makes_progress_during_a_call_over_hosts(mpi, drop_in, folder):
     program = compiled(mpi, folder, "cases", ["cases.cpp"])
     for name in ("nodes", "nodes_progress"):
         done = launched_over(mpi, folder, 2, 2, [str(program), name], environment(drop_in))

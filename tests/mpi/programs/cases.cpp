@@ -169,14 +169,14 @@ void corners() {
 void uneven() {
   const int rank = rank_in(MPI_COMM_WORLD), ranks = ranks_of(MPI_COMM_WORLD);
   for (const int part : {4, 0, kMany}) {  // part of the last rank; the others get one element
-    std::vector<int> sent(static_cast<std::size_t>(ranks), 1), got(sent), places(sent);
+    std::vector<int> sent(static_cast<std::size_t>(ranks), 1), got(sent), displs(sent);
     sent.back() = part;
     if (rank == ranks - 1) got.assign(got.size(), part);
-    for (int peer = 0; peer < ranks; ++peer) places[static_cast<std::size_t>(peer)] = peer * kMany;
+    for (int peer = 0; peer < ranks; ++peer) displs[static_cast<std::size_t>(peer)] = peer * kMany;
     std::vector<int> in(static_cast<std::size_t>(ranks * kMany), rank + 1), out(in.size());
     const long before = calls_served();
-    MPI_Alltoallv(in.data(), sent.data(), places.data(), MPI_INT, out.data(), got.data(),
-                  places.data(), MPI_INT, MPI_COMM_WORLD);
+    MPI_Alltoallv(in.data(), sent.data(), displs.data(), MPI_INT, out.data(), got.data(),
+                  displs.data(), MPI_INT, MPI_COMM_WORLD);
     expect(calls_served() == before + (part == kMany ? 1 : 0),
            "that large calls alone are plait's");
     for (int peer = 0; peer < ranks; ++peer) {
@@ -186,11 +186,11 @@ void uneven() {
       expect(count == kMany || first[count] == 0, "what lies behind a part");
     }
   }
-  std::vector<int> counts(static_cast<std::size_t>(ranks), 0), places(counts), out(kMany);
+  std::vector<int> counts(static_cast<std::size_t>(ranks), 0), displs(counts), out(kMany);
   counts[1] = kMany;
   std::vector<int> in(kMany, 7);
   MPI_Allgatherv(rank == 1 ? in.data() : nullptr, rank == 1 ? kMany : 0, MPI_INT, out.data(),
-                 counts.data(), places.data(), MPI_INT, MPI_COMM_WORLD);
+                 counts.data(), displs.data(), MPI_INT, MPI_COMM_WORLD);
   expect(out[0] == 7 && out[kMany - 1] == 7, "the one part that was gathered");
 }
 

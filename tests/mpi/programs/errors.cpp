@@ -47,7 +47,7 @@ MPI_Comm counted_comm() {
   return comm;
 }
 
-bool says_that_ranks_disagree(int code) {
+bool is_mismatch_code(int code) {
   char words[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   if (code != MPI_SUCCESS) MPI_Error_string(code, words, &length);
@@ -70,7 +70,7 @@ void own_handler() {
   MPI_Request requests[2];
   MPI_Status statuses[2];
   int code = 0, flag = 0, index = 0, some = 0, indices[2], ended = 0;
-  const auto told_once = [&](const char* what, bool right) {
+  const auto expect_reported_once = [&](const char* what, bool right) {
     expect(right, what);
     expect(calls_of_handler == 1, "that the handler hears once");
     calls_of_handler = 0;
@@ -79,25 +79,25 @@ void own_handler() {
   begin_two(comm, requests);
   MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
   code = MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
-  told_once("the code of MPI_Wait", says_that_ranks_disagree(code));
+  expect_reported_once("the code of MPI_Wait", is_mismatch_code(code));
 
   begin_two(comm, requests);
   MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
   for (flag = 0, code = 0; flag == 0 && code == 0;)
     code = MPI_Test(&requests[1], &flag, &statuses[1]);
-  told_once("the code of MPI_Test", says_that_ranks_disagree(code));
+  expect_reported_once("the code of MPI_Test", is_mismatch_code(code));
 
   for (const bool tests : {false, true}) {
     begin_two(comm, requests);
     if (!tests) code = MPI_Waitall(2, requests, statuses);
     for (flag = 0; tests && flag == 0;) code = MPI_Testall(2, requests, &flag, statuses);
-    told_once("the code of MPI_Waitall and MPI_Testall",
-              code == MPI_ERR_IN_STATUS && statuses[0].MPI_ERROR == MPI_SUCCESS &&
-                  says_that_ranks_disagree(statuses[1].MPI_ERROR));
+    expect_reported_once("the code of MPI_Waitall and MPI_Testall",
+                         code == MPI_ERR_IN_STATUS && statuses[0].MPI_ERROR == MPI_SUCCESS &&
+                             is_mismatch_code(statuses[1].MPI_ERROR));
   }
   begin_two(comm, requests);
   code = MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
-  told_once("the code of MPI_Waitall without statuses", code == MPI_ERR_IN_STATUS);
+  expect_reported_once("the code of MPI_Waitall without statuses", code == MPI_ERR_IN_STATUS);
 
   for (const bool tests : {false, true}) {
     begin_two(comm, requests);
@@ -108,20 +108,20 @@ void own_handler() {
                    : MPI_Waitany(2, requests, &index, statuses);
       if (flag == 0 && code == 0) continue;
       ++ended;
-      if (says_that_ranks_disagree(code)) failed = index;
+      if (is_mismatch_code(code)) failed = index;
     }
-    told_once("the code of MPI_Waitany and MPI_Testany", failed == 1);
+    expect_reported_once("the code of MPI_Waitany and MPI_Testany", failed == 1);
   }
   for (const bool tests : {false, true}) {
     begin_two(comm, requests);
-    bool is_told = false;
+    bool is_reported = false;
     for (ended = 0; ended < 2; ended += some) {
       code = (tests ? MPI_Testsome : MPI_Waitsome)(2, requests, &some, indices, statuses);
       for (int at = 0; at < some; ++at)
-        is_told = is_told || (code == MPI_ERR_IN_STATUS && indices[at] == 1 &&
-                              says_that_ranks_disagree(statuses[at].MPI_ERROR));
+        is_reported = is_reported || (code == MPI_ERR_IN_STATUS && indices[at] == 1 &&
+                                      is_mismatch_code(statuses[at].MPI_ERROR));
     }
-    told_once("the code of MPI_Waitsome and MPI_Testsome", is_told);
+    expect_reported_once("the code of MPI_Waitsome and MPI_Testsome", is_reported);
   }
   // The program has freed the communicator: its handler is still called.
   MPI_Request request;
@@ -132,7 +132,7 @@ void own_handler() {
   MPI_Comm_dup(MPI_COMM_SELF, &next);
   code = MPI_Wait(&request, MPI_STATUS_IGNORE);
   requests[0] = requests[1] = request;
-  told_once("the code of a freed communicator's call", says_that_ranks_disagree(code));
+  expect_reported_once("the code of a freed communicator's call", is_mismatch_code(code));
   MPI_Comm_free(&next);
 }
 
@@ -148,7 +148,7 @@ void persistent_handler() {
   MPI_Comm_dup(MPI_COMM_SELF, &next);
   for (int round = 0; round < 2; ++round) {
     MPI_Start(&request);
-    expect(says_that_ranks_disagree(MPI_Wait(&request, MPI_STATUS_IGNORE)), "a persistent code");
+    expect(is_mismatch_code(MPI_Wait(&request, MPI_STATUS_IGNORE)), "a persistent code");
     expect(calls_of_handler == 1, "that the handler hears once of each start");
     calls_of_handler = 0;
   }
@@ -270,7 +270,7 @@ int waited_for(const std::string& how, MPI_Comm comm) {
   MPI_Request request;
   const int last = ranks_of(comm) - 1;
   if (how == "blocking") return MPI_Allreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm);
-  if (how == "begun")
+  if (how == "nonblocking")
     MPI_Iallreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm, &request);
   if (how == "sent") MPI_Isend(in.data(), kMany, MPI_INT, last, 5, comm, &request);
   if (how == "persistent") {

@@ -97,7 +97,7 @@ void sum(MPI_Comm comm, int count, bool begins, bool by_plait, const char* what)
 }
 
 /// If calls paired with others, their sums would be wrong.
-void hold_in_step(MPI_Comm comm) {
+void expect_in_step(MPI_Comm comm) {
   for (int round = 1; round < 4; ++round) {
     int all = 0;
     MPI_Allreduce(&round, &all, 1, MPI_INT, MPI_SUM, comm);
@@ -132,14 +132,14 @@ void grow() {
   no_memfd = false;
   MPI_Barrier(MPI_COMM_WORLD);
   sum(MPI_COMM_WORLD, kMany, false, true, "a larger sum");
-  hold_in_step(MPI_COMM_WORLD);
+  expect_in_step(MPI_COMM_WORLD);
 }
 
 struct Strided {
   Strided() {
     MPI_Type_vector(kMany, 1, 2, MPI_INT, &type);
     MPI_Type_commit(&type);
-    hold_in_step(MPI_COMM_WORLD);  // attaches
+    expect_in_step(MPI_COMM_WORLD);  // attaches
     if (is_at_fault()) no_room = kBytes;
   }
   ~Strided() { MPI_Type_free(&type); }
@@ -163,7 +163,7 @@ void staged() {
   const int code = MPI_Bcast(strided.data.data(), 1, strided.type, 0, MPI_COMM_WORLD);
   expect(code == MPI_SUCCESS && strided.has(7), "a broadcast by the MPI");
   expect(no_room == 0, "that the memory was wanted");
-  hold_in_step(MPI_COMM_WORLD);
+  expect_in_step(MPI_COMM_WORLD);
 }
 
 /// The same for a call with counts that two ranks alone know.
@@ -172,13 +172,13 @@ void staged_uneven() {
   const int ranks = ranks_of(MPI_COMM_WORLD), rank = rank_in(MPI_COMM_WORLD);
   strided.data.assign(strided.data.size(), rank);
   std::vector<int> got(static_cast<std::size_t>(ranks) * kMany),
-      counts(static_cast<std::size_t>(ranks), kMany), places;
-  for (int peer = 0; peer < ranks; ++peer) places.push_back(peer * kMany);
+      counts(static_cast<std::size_t>(ranks), kMany), displs;
+  for (int peer = 0; peer < ranks; ++peer) displs.push_back(peer * kMany);
   const int code = MPI_Gatherv(strided.data.data(), 1, strided.type, got.data(), counts.data(),
-                               places.data(), MPI_INT, 0, MPI_COMM_WORLD);
+                               displs.data(), MPI_INT, 0, MPI_COMM_WORLD);
   expect(code == MPI_SUCCESS && (rank != 0 || got.back() == ranks - 1), "a gather by the MPI");
   expect(no_room == 0, "that the memory was wanted");
-  hold_in_step(MPI_COMM_WORLD);
+  expect_in_step(MPI_COMM_WORLD);
 }
 
 /// A started call cannot become native: it fails on all ranks.
@@ -190,7 +190,7 @@ void staged_nonblocking() {
       "that the call begins");
   hold_refused(MPI_Wait(&request, MPI_STATUS_IGNORE));
   expect(strided.has(rank_in(MPI_COMM_WORLD) == 0 ? 7 : -1), "that buffers stay as they are");
-  hold_in_step(MPI_COMM_WORLD);
+  expect_in_step(MPI_COMM_WORLD);
 }
 
 /// The first start of a persistent call fails in that way, the next one succeeds.
@@ -204,7 +204,7 @@ void staged_started() {
   MPI_Start(&request);
   expect(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS && strided.has(7), "the next start");
   MPI_Request_free(&request);
-  hold_in_step(MPI_COMM_WORLD);
+  expect_in_step(MPI_COMM_WORLD);
 }
 
 /// Host memory lacks for a staging buffer of a call whose buffers are on GPUs.
@@ -225,7 +225,7 @@ void staged_device() {
   expect(out[0] == -1, "that buffers stay as they are");
   expect(call(kPages) == MPI_SUCCESS && out[kPages - 1] == ranks_of(MPI_COMM_WORLD),
          "the next sum");
-  hold_in_step(MPI_COMM_WORLD);
+  expect_in_step(MPI_COMM_WORLD);
 }
 
 /// In another container, a rank 0 with the same process id may listen in the same folder.

@@ -8,7 +8,7 @@ struct Movement {
   CallSetting setting;
   int pairs = 0;  ///< per rank
   std::unique_ptr<IntPairs> in, out;
-  std::vector<int> counts, places;  ///< in elements of the output
+  std::vector<int> counts, displs;  ///< in elements of the output
   std::int32_t value(int from, int to, int word) const {
     return static_cast<std::int32_t>(mixed(setting.seed, static_cast<std::uint64_t>(from),
                                            static_cast<std::uint64_t>(to),
@@ -81,13 +81,13 @@ PendingCall gather_uneven(const Shared& call, Dice& common, Dice& own) {
   m.out = std::make_unique<IntPairs>(most * ranks, strided);
   for (int one = 0; one < ranks; ++one) {
     m.counts.push_back(m.out->count(pairs[static_cast<std::size_t>(one)]));
-    m.places.push_back(m.out->count(most * (ranks - 1 - one)));
+    m.displs.push_back(m.out->count(most * (ranks - 1 - one)));
   }
   m.put(*m.in, 0, rank, 0);
   const int mine = m.in->count(pairs[static_cast<std::size_t>(rank)]);
   PendingCall pending;
   EITHER(m.setting, pending.request, MPI_Allgatherv, MPI_Iallgatherv, m.in->data(), mine,
-         m.in->type(), m.out->data(), m.counts.data(), m.places.data(), m.out->type());
+         m.in->type(), m.out->data(), m.counts.data(), m.displs.data(), m.out->type());
   pending.right = [call, ranks, pairs] {
     Movement& now = *call;
     for (int from = 0; from < ranks; ++from)

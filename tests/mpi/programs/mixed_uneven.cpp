@@ -10,7 +10,7 @@ namespace {
 struct UnevenSide {
   std::unique_ptr<IntPairs> memory;
   std::vector<int> pairs, first;    ///< per part
-  std::vector<int> counts, places;  ///< per part, in elements
+  std::vector<int> counts, displs;  ///< per part, in elements
   int all = 0;                      ///< pairs, gaps included
 
   void make(std::vector<int> sizes, bool in_a_row, Dice& own) {
@@ -26,7 +26,7 @@ struct UnevenSide {
     memory = std::make_unique<IntPairs>(all, own.one_in(3));
     for (std::size_t part = 0; part < pairs.size(); ++part) {
       counts.push_back(memory->count(pairs[part]));
-      places.push_back(memory->count(first[part]));
+      displs.push_back(memory->count(first[part]));
     }
   }
   int used() const { return std::accumulate(pairs.begin(), pairs.end(), 0); }
@@ -97,8 +97,8 @@ PendingCall all_to_all(const Shared& call, bool in_place, Dice& own) {
   const void* const in = in_place ? MPI_IN_PLACE : m.in.data();
   PendingCall pending;
   EITHER(m.setting, pending.request, MPI_Alltoallv, MPI_Ialltoallv, in, m.in.counts.data(),
-         m.in.places.data(), m.in.memory->type(), m.out.data(), m.out.counts.data(),
-         m.out.places.data(), m.out.memory->type());
+         m.in.displs.data(), m.in.memory->type(), m.out.data(), m.out.counts.data(),
+         m.out.displs.data(), m.out.memory->type());
   pending.right = [call] { return call->has_of_all(); };
   return pending;
 }
@@ -115,7 +115,7 @@ PendingCall gather(const Shared& call, int root, Dice& own) {
   PendingCall pending;
   EITHER(m.setting, pending.request, MPI_Gatherv, MPI_Igatherv, in, m.in.counts[0],
          m.in.memory->type(), is_root ? m.out.data() : nullptr,
-         is_root ? m.out.counts.data() : kAnything, is_root ? m.out.places.data() : kAnything,
+         is_root ? m.out.counts.data() : kAnything, is_root ? m.out.displs.data() : kAnything,
          is_root ? m.out.memory->type() : MPI_INT, root);
   pending.right = [call, is_root] { return !is_root || call->has_of_all(); };
   return pending;
@@ -131,7 +131,7 @@ PendingCall scatter(const Shared& call, int root, Dice& own) {
   void* const out = in_place ? MPI_IN_PLACE : m.out.data();
   PendingCall pending;
   EITHER(m.setting, pending.request, MPI_Scatterv, MPI_Iscatterv, is_root ? m.in.data() : nullptr,
-         is_root ? m.in.counts.data() : kAnything, is_root ? m.in.places.data() : kAnything,
+         is_root ? m.in.counts.data() : kAnything, is_root ? m.in.displs.data() : kAnything,
          is_root ? m.in.memory->type() : MPI_INT, out, m.out.counts[0], m.out.memory->type(), root);
   pending.right = [call, in_place, root, rank] {
     return in_place || (call->has(call->out, 0, root, rank) && call->out.gaps_stand());

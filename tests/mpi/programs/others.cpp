@@ -119,7 +119,7 @@ int length(int from, int to) { return from < 0 || to < 0 ? 2 : 2 + (from * 3 + t
 template <class N, class D>
 struct NeighborSide {
   std::vector<N> counts;
-  std::vector<D> places;      ///< in elements
+  std::vector<D> displs;      ///< in elements
   std::vector<D> addresses;   ///< in bytes
   std::vector<MPI_Aint> far;  ///< in bytes, for neighbour calls
   std::vector<MPI_Datatype> types;
@@ -127,7 +127,7 @@ struct NeighborSide {
   void add(int count, MPI_Datatype type) {
     const int at = kRoom - 20 * (static_cast<int>(counts.size()) + 1);
     counts.push_back(count);
-    places.push_back(at);
+    displs.push_back(at);
     addresses.push_back(at * static_cast<int>(sizeof(int)));
     far.push_back(at * static_cast<int>(sizeof(int)));
     types.push_back(type);
@@ -157,15 +157,15 @@ void neighbours(const ProcessTopology& topology, bool is_large, MPI_Datatype col
     check("Neighbor_allgatherv", [&](const void* from, void* to) {
       call(form, "Neighbor_allgatherv", is_large, from, mine, column, to,
            static_cast<const N*>(gathered.counts.data()),
-           static_cast<const D*>(gathered.places.data()), MPI_INT, comm);
+           static_cast<const D*>(gathered.displs.data()), MPI_INT, comm);
     });
     check("Neighbor_alltoall", [&](const void* from, void* to) {
       call(form, "Neighbor_alltoall", is_large, from, few, pairs, to, few, pairs, comm);
     });
     check("Neighbor_alltoallv", [&](const void* from, void* to) {
       call(form, "Neighbor_alltoallv", is_large, from, static_cast<const N*>(in.counts.data()),
-           static_cast<const D*>(in.places.data()), MPI_INT, to,
-           static_cast<const N*>(out.counts.data()), static_cast<const D*>(out.places.data()),
+           static_cast<const D*>(in.displs.data()), MPI_INT, to,
+           static_cast<const N*>(out.counts.data()), static_cast<const D*>(out.displs.data()),
            MPI_INT, comm);
     });
     check("Neighbor_alltoallw", [&](const void* from, void* to) {

@@ -21,7 +21,7 @@ int word(std::uint64_t seed, int a, int b, int at) {
 struct PersistentSum {
   MPI_Request request = MPI_REQUEST_NULL;
   HostOrGpuVector<int> in, out;
-  std::vector<int> counts, places;
+  std::vector<int> counts, displs;
   std::function<void(std::uint64_t seed)> fill;
   std::function<bool(std::uint64_t seed)> right;
 };
@@ -83,15 +83,15 @@ void all_to_all(PersistentSum& one, int most) {
   one.in.resize(static_cast<std::size_t>(most * ranks));
   one.out.resize(one.in.size());
   one.counts.assign(static_cast<std::size_t>(ranks), most - rank);
-  for (int peer = 0; peer < ranks; ++peer) one.places.push_back(peer * most);
+  for (int peer = 0; peer < ranks; ++peer) one.displs.push_back(peer * most);
   for (int peer = 0; peer < ranks; ++peer) one.counts.push_back(most - peer);
   const void* const in = device_ptr(one.in.data());
   void* const out = device_ptr(one.out.data());
-  const int *sent = one.counts.data(), *got = sent + ranks, *places = one.places.data();
-  make("MPI_Alltoallv_init", &one.request, in, sent, places, MPI_INT, out, got, places, MPI_INT,
+  const int *sent = one.counts.data(), *got = sent + ranks, *displs = one.displs.data();
+  make("MPI_Alltoallv_init", &one.request, in, sent, displs, MPI_INT, out, got, displs, MPI_INT,
        MPI_COMM_WORLD);
   for (int& any : one.counts) any = -1;
-  for (int& any : one.places) any = -1;
+  for (int& any : one.displs) any = -1;
   one.fill = [&one, rank, ranks, most](std::uint64_t seed) {
     for (int at = 0; at < most * ranks; ++at) {
       one.in[static_cast<std::size_t>(at)] = word(seed, rank, at / most, at % most);

@@ -144,8 +144,8 @@ void too_long() {
 void untouched() {
   const int rank = rank_in(MPI_COMM_WORLD);
   MPI_Datatype backwards, column;
-  const int lengths[2] = {2, 1}, places[2] = {1, 0};  // 3 ints, the first of which comes last
-  MPI_Type_indexed(2, lengths, places, MPI_INT, &backwards);
+  const int lengths[2] = {2, 1}, displs[2] = {1, 0};  // 3 ints, the first of which comes last
+  MPI_Type_indexed(2, lengths, displs, MPI_INT, &backwards);
   MPI_Type_vector(50, 1, 2, MPI_INT, &column);
   MPI_Type_commit(&backwards);
   MPI_Type_commit(&column);
@@ -310,13 +310,13 @@ void even_parts(bool reduces) {
   const DeviceInts in(reduces ? kPart * ranks : kPart, rank + 1);
   const DeviceInts out(reduces ? kPart : kPart * ranks, -1);
   const std::vector<int> counts(static_cast<std::size_t>(ranks), kPart);
-  std::vector<int> places;
-  for (int one = 0; one < ranks; ++one) places.push_back(one * kPart);
+  std::vector<int> displs;
+  for (int one = 0; one < ranks; ++one) displs.push_back(one * kPart);
   if (reduces)
     MPI_Reduce_scatter(in.device_ptr(), out.device_ptr(), counts.data(), MPI_INT, MPI_SUM,
                        MPI_COMM_WORLD);
   else
-    MPI_Allgatherv(in.device_ptr(), kPart, MPI_INT, out.device_ptr(), counts.data(), places.data(),
+    MPI_Allgatherv(in.device_ptr(), kPart, MPI_INT, out.device_ptr(), counts.data(), displs.data(),
                    MPI_INT, MPI_COMM_WORLD);
   if (reduces) expect(out.holds(ranks * (ranks + 1) / 2), "a part of a sum");
   for (int one = 0; !reduces && one < ranks; ++one)

@@ -33,16 +33,16 @@ MPI_Datatype every_second(int count) {
 }
 
 /// Ints at a byte offset from a buffer.
-MPI_Datatype at_places(int length, const std::vector<MPI_Aint>& places) {
+MPI_Datatype at_places(int length, const std::vector<MPI_Aint>& displs) {
   MPI_Datatype made;
-  const int parts = static_cast<int>(places.size());
+  const int parts = static_cast<int>(displs.size());
   using Large = int(MPI_Count, const MPI_Count*, const MPI_Count*, MPI_Datatype, MPI_Datatype*);
   if (auto* const large = named<Large>("MPI_Type_create_hindexed_c")) {
-    const std::vector<MPI_Count> lengths(places.size(), length), wide(places.begin(), places.end());
+    const std::vector<MPI_Count> lengths(displs.size(), length), wide(displs.begin(), displs.end());
     large(parts, lengths.data(), wide.data(), MPI_INT, &made);
   } else {
-    const std::vector<int> lengths(places.size(), length);
-    MPI_Type_create_hindexed(parts, lengths.data(), places.data(), MPI_INT, &made);
+    const std::vector<int> lengths(displs.size(), length);
+    MPI_Type_create_hindexed(parts, lengths.data(), displs.data(), MPI_INT, &made);
   }
   return made;
 }
@@ -96,9 +96,9 @@ MPI_Aint address_of(const int* at) {
 MPI_Datatype two_parts(const int* from) {
   MPI_Datatype made;
   const int lengths[] = {100, 0, 100};
-  const MPI_Aint places[] = {address_of(from), 0, address_of(from + 200)};
+  const MPI_Aint displs[] = {address_of(from), 0, address_of(from + 200)};
   const MPI_Datatype types[] = {MPI_INT, MPI_INT, MPI_INT};
-  MPI_Type_create_struct(3, lengths, places, types, &made);
+  MPI_Type_create_struct(3, lengths, displs, types, &made);
   MPI_Type_commit(&made);
   return made;
 }
@@ -135,8 +135,8 @@ void bottom() {
   int here = 0;  // the nominal buffer is in host memory
   MPI_Datatype reaching;
   const int lengths[] = {100};
-  const MPI_Aint places[] = {address_of(out.device_ptr()) - address_of(&here)};
-  MPI_Type_create_hindexed(1, lengths, places, MPI_INT, &reaching);
+  const MPI_Aint displs[] = {address_of(out.device_ptr()) - address_of(&here)};
+  MPI_Type_create_hindexed(1, lengths, displs, MPI_INT, &reaching);
   MPI_Type_commit(&reaching);
   MPI_Sendrecv(in.device_ptr(), 100, MPI_INT, peer, 0, &here, 1, reaching, peer, 0, MPI_COMM_WORLD,
                MPI_STATUS_IGNORE);
@@ -194,9 +194,9 @@ void split() {
   for (const bool both : {false, true}) {
     MPI_Datatype type;
     const int lengths[] = {100, 100, 100};
-    const MPI_Aint places[] = {address_of(heap.data()), address_of(there.device_ptr()),
+    const MPI_Aint displs[] = {address_of(heap.data()), address_of(there.device_ptr()),
                                address_of(stack)};
-    MPI_Type_create_hindexed(both ? 3 : 2, lengths, places, MPI_INT, &type);
+    MPI_Type_create_hindexed(both ? 3 : 2, lengths, displs, MPI_INT, &type);
     MPI_Type_commit(&type);
     const int code = MPI_Send(MPI_BOTTOM, 1, type, MPI_PROC_NULL, 0, MPI_COMM_WORLD);
     char words[MPI_MAX_ERROR_STRING] = "";
