@@ -38,7 +38,7 @@ void progress() {
   if (rank == 0) MPI_Isend(data.data(), kMany * 40, MPI_INT, 1, 7, MPI_COMM_WORLD, &request);
   if (rank == 1) {
     MPI_Recv(data.data(), kMany * 40, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    expect(data[0] == 0 && data[kMany * 40 - 1] == 0, "what was received");
+    expect(data[0] == 0 && data[kMany * 40 - 1] == 0, "received data");
   }
   expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum");
   MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -53,7 +53,7 @@ void native_alongside() {
   MPI_Request request;
   MPI_Iallreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, other, &request);
   if (rank_in(MPI_COMM_WORLD) == 0) MPI_Wait(&request, MPI_STATUS_IGNORE);
-  expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum beside it");
+  expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the concurrent sum");
   if (rank_in(MPI_COMM_WORLD) != 0) MPI_Wait(&request, MPI_STATUS_IGNORE);
   expect(out[kMany - 1] == ranks_of(MPI_COMM_WORLD), "its result");
   MPI_Comm_free(&other);
@@ -75,7 +75,7 @@ void freed_early() {
     MPI_Type_free(&holes);
     if (calls_served() > 0) MPI_Comm_free(&comm);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    expect(data[0] == round && data[kMany / 5 - 2] == round, "what was broadcast");
+    expect(data[0] == round && data[kMany / 5 - 2] == round, "broadcast data");
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
   }
 }
@@ -92,7 +92,7 @@ void mismatch() {
   char words[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   if (code != MPI_SUCCESS) MPI_Error_string(code, words, &length);
-  expect(std::strstr(words, "plait: ranks disagree") != nullptr, "the error's words");
+  expect(std::strstr(words, "plait: ranks disagree") != nullptr, "the error's text");
   expect(sum_of_ranks(comm) == expected_sum(comm), "the sum after an error");
   MPI_Comm_free(&comm);
 }
@@ -116,11 +116,11 @@ void retained_codes() {
     const int mine = rank_in(comm) == 0 ? count : 400;
     codes.push_back(MPI_Allreduce(in.data(), out.data(), mine, MPI_INT, MPI_SUM, comm));
     words.push_back(words_of(codes.back()));
-    expect(words.back().find("plait: ranks disagree") != std::string::npos, "an error's words");
-    expect(count == 1 || words.back() != words[0], "that errors differ");
+    expect(words.back().find("plait: ranks disagree") != std::string::npos, "an error's text");
+    expect(count == 1 || words.back() != words[0], "errors differ");
     const std::size_t first = codes.size() > 200 ? codes.size() - 200 : 0;
     for (std::size_t at = first; at < codes.size(); at += 13)
-      expect(words_of(codes[at]) == words[at], "the words of a code that was kept");
+      expect(words_of(codes[at]) == words[at], "text of an error code kept");
   }
   MPI_Comm_free(&comm);
 }
@@ -148,7 +148,7 @@ void corners() {
     int place;
   } in{1.0 + rank_in(MPI_COMM_WORLD), rank_in(MPI_COMM_WORLD)}, out{0, 0};
   MPI_Allreduce(&in, &out, 1, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD);
-  expect(out.place == ranks_of(MPI_COMM_WORLD) - 1, "the place of the largest");
+  expect(out.place == ranks_of(MPI_COMM_WORLD) - 1, "index of the largest");
   MPI_Op made;
   MPI_Op_create(
       [](void* a, void* b, int* count, MPI_Datatype*) {
@@ -177,13 +177,12 @@ void uneven() {
     const long before = calls_served();
     MPI_Alltoallv(in.data(), sent.data(), displs.data(), MPI_INT, out.data(), got.data(),
                   displs.data(), MPI_INT, MPI_COMM_WORLD);
-    expect(calls_served() == before + (part == kMany ? 1 : 0),
-           "that large calls alone are plait's");
+    expect(calls_served() == before + (part == kMany ? 1 : 0), "large calls alone are plait's");
     for (int peer = 0; peer < ranks; ++peer) {
       const int* const first = out.data() + peer * kMany;
       const int count = got[static_cast<std::size_t>(peer)];
       expect(count == 0 || (first[0] == peer + 1 && first[count - 1] == peer + 1), "a part");
-      expect(count == kMany || first[count] == 0, "what lies behind a part");
+      expect(count == kMany || first[count] == 0, "bytes behind a part");
     }
   }
   std::vector<int> counts(static_cast<std::size_t>(ranks), 0), displs(counts), out(kMany);
@@ -233,14 +232,14 @@ void nodes() {
   for (const MPI_Comm comm : {MPI_COMM_WORLD, turned}) {
     long before = calls_served();
     expect(sum_of_ranks(comm) == expected_sum(comm), "the sum of all");
-    expect(calls_served() == before + 1, "that the sum of all was plait's");
+    expect(calls_served() == before + 1, "plait serves the sum over all ranks");
     before = calls_served();
     std::vector<int> in(kMany, 1), out(kMany);
     MPI_Request request;
     MPI_Iallreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    expect(out[kMany - 1] == ranks_of(comm), "a sum that was begun");
-    expect(calls_served() == before, "that the sum that was begun was the MPI's");
+    expect(out[kMany - 1] == ranks_of(comm), "a non-blocking sum");
+    expect(calls_served() == before, "the non-blocking sum is native");
     in.assign(kMany * 60, rank + 1);
     out.assign(in.size(), 0);
     MPI_Allreduce(in.data(), out.data(), kMany * 60, MPI_INT, MPI_SUM, comm);
@@ -260,7 +259,7 @@ void nodes_progress() {
   if (rank == 0) MPI_Isend(data.data(), kMany * 40, MPI_INT, last, 7, MPI_COMM_WORLD, &request);
   if (rank == last) {
     MPI_Recv(data.data(), kMany * 40, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    expect(data[0] == 0 && data[kMany * 40 - 1] == 0, "what was received");
+    expect(data[0] == 0 && data[kMany * 40 - 1] == 0, "received data");
   }
   expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the sum");
   MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -284,7 +283,7 @@ void without_gpus() {
     MPI_Allreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     expect(out[kMany - 1] == ranks_of(MPI_COMM_WORLD), "a sum without GPUs");
   }
-  expect(calls_served() == 0, "that plait has served none");
+  expect(calls_served() == 0, "plait has served none");
 }
 
 /// Persistent calls outlive their communicator's handle. Two requests are never freed, the last one
@@ -351,9 +350,9 @@ void gpus_late() {
     std::vector<int> out(kMany);
     std::fill(in, in + kMany, round);
     MPI_Allreduce(uses ? device_ptr(in) : in, out.data(), kMany, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    expect(out[kMany - 1] == round * ranks_of(MPI_COMM_WORLD), "a sum with a GPU's memory");
+    expect(out[kMany - 1] == round * ranks_of(MPI_COMM_WORLD), "a sum in GPU memory");
   }
-  expect(calls_served() > 20, "that plait has served the latter half");
+  expect(calls_served() > 20, "plait has served the latter half");
 }
 
 /// Floats whose sum depends on the order of addition: all calls give the same sum.
@@ -365,10 +364,10 @@ void one_order() {
     std::vector<float> out(4), least(4), most(4);
     MPI_Allreduce(in.data(), out.data(), 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     if (round == 0) first = out;
-    expect(out == first, "that a sum is what it was in the first call");
+    expect(out == first, "a sum equals the first one");
     MPI_Allreduce(out.data(), least.data(), 4, MPI_FLOAT, MPI_MIN, MPI_COMM_WORLD);
     MPI_Allreduce(out.data(), most.data(), 4, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
-    expect(least == most, "that ranks have one sum");
+    expect(least == most, "ranks have one sum");
   }
 }
 
@@ -389,7 +388,7 @@ void nans_of(MPI_Datatype type) {
             const T got = out[static_cast<std::size_t>(one)];
             right = right && (one == at ? std::isnan(got) : got == wanted);
           }
-          expect(right, "that a NaN is the result");
+          expect(right, "a NaN is the result");
         }
 }
 

@@ -72,9 +72,9 @@ void own_handler() {
   int code = 0, flag = 0, index = 0, some = 0, indices[2], ended = 0;
   const auto expect_reported_once = [&](const char* what, bool right) {
     expect(right, what);
-    expect(calls_of_handler == 1, "that the handler hears once");
+    expect(calls_of_handler == 1, "the handler is called once");
     calls_of_handler = 0;
-    expect(requests[0] == MPI_REQUEST_NULL && requests[1] == MPI_REQUEST_NULL, "that both ended");
+    expect(requests[0] == MPI_REQUEST_NULL && requests[1] == MPI_REQUEST_NULL, "both ended");
   };
   begin_two(comm, requests);
   MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
@@ -149,7 +149,7 @@ void persistent_handler() {
   for (int round = 0; round < 2; ++round) {
     MPI_Start(&request);
     expect(is_mismatch_code(MPI_Wait(&request, MPI_STATUS_IGNORE)), "a persistent code");
-    expect(calls_of_handler == 1, "that the handler hears once of each start");
+    expect(calls_of_handler == 1, "the handler is called once a start");
     calls_of_handler = 0;
   }
   MPI_Request_free(&request);
@@ -213,7 +213,7 @@ void wide_counts() {
   const MPI_Count wide = MPI_Count{1} << 32;
   expect(send(in.data(), wide, MPI_INT, MPI_PROC_NULL, 0, comm) != MPI_SUCCESS,
          "the code of a send");
-  expect(calls_of_handler == 1, "that the communicator's handler hears");
+  expect(calls_of_handler == 1, "the communicator's handler is called");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
   expect(reduce(in.data(), out.data(), wide, MPI_INT, MPI_SUM) != MPI_SUCCESS,
@@ -244,7 +244,7 @@ void recover(MPI_Comm comm, int ranks, bool is_served) {
   const long before = calls_served();
   expect(ranks_of(next) == ranks && sum_of_ranks(next) == expected_sum(next),
          "a sum of those left");
-  expect(calls_served() == before + (is_served ? 1 : 0), "who serves those left");
+  expect(calls_served() == before + (is_served ? 1 : 0), "which library serves the survivors");
   MPI_Comm_free(&next);
 }
 
@@ -290,12 +290,12 @@ void revoked(const std::string& how) {
     ulfm("MPIX_Comm_revoke", comm);
   } else {
     expect(class_of(waited_for(how, comm)) == kRevoked,
-           "that a waiting rank hears of a revocation");
+           "a waiting rank gets the error of a revocation");
   }
   const auto before = std::chrono::steady_clock::now();
   expect(class_of(MPI_Allreduce(in.data(), out.data(), kMany, MPI_INT, MPI_SUM, comm)) == kRevoked,
-         "that the next call fails");
-  expect(std::chrono::steady_clock::now() - before < std::chrono::seconds(5), "that it fails soon");
+         "the next call fails");
+  expect(std::chrono::steady_clock::now() - before < std::chrono::seconds(5), "it fails soon");
   recover(comm, ranks_of(comm), true);
 }
 
@@ -308,12 +308,13 @@ void killed(const std::string& how) {
     ::usleep(200000);
     ::raise(SIGKILL);
   }
-  expect(class_of(waited_for(how, comm)) == kProcFailed, "that a waiting rank hears of a lost one");
+  expect(class_of(waited_for(how, comm)) == kProcFailed,
+         "a waiting rank gets the error of a lost rank");
   MPI_Group failed;
   int lost = 0;
   ulfm("MPIX_Comm_get_failed", comm, &failed);
   MPI_Group_size(failed, &lost);
-  expect(lost == 1, "that the MPI names the lost rank");
+  expect(lost == 1, "the MPI names the lost rank");
   MPI_Group_free(&failed);
   recover(comm, last, std::getenv("PLAIT_NODE_SIZE") == nullptr);
 }

@@ -10,5 +10,5 @@ inline long wrong = 0;
 inline void expect(bool is_true, const char* what) {
   if (is_true) return;
   ++wrong;
-  std::fprintf(stderr, "rank %d: %s does not hold\n", rank_in(MPI_COMM_WORLD), what);
+  std::fprintf(stderr, "rank %d: expectation failed: %s\n", rank_in(MPI_COMM_WORLD), what);
 }

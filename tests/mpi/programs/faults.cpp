@@ -93,7 +93,8 @@ void sum(MPI_Comm comm, int count, bool begins, bool by_plait, const char* what)
     MPI_Allreduce(in.data(), out.data(), count, MPI_INT, MPI_SUM, comm);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   expect(out.front() == ranks * (ranks + 1) / 2 && out.back() == out.front(), what);
-  if (before >= 0) expect(calls_served() == before + (by_plait ? 1 : 0), "who does it");
+  if (before >= 0)
+    expect(calls_served() == before + (by_plait ? 1 : 0), "which library serves the call");
 }
 
 /// If calls paired with others, their sums would be wrong.
@@ -101,7 +102,7 @@ void expect_in_step(MPI_Comm comm) {
   for (int round = 1; round < 4; ++round) {
     int all = 0;
     MPI_Allreduce(&round, &all, 1, MPI_INT, MPI_SUM, comm);
-    expect(all == round * ranks_of(comm), "that later calls are in step");
+    expect(all == round * ranks_of(comm), "later calls pair up");
   }
 }
 
@@ -113,7 +114,7 @@ void unattached(std::atomic<bool>& fault) {
   for (const bool begins : {false, true}) sum(comm, 1000, begins, false, "a sum by the MPI");
   sigset_t blocked;
   pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
-  expect(sigismember(&blocked, SIGUSR1) == 0, "that the program still gets its signals");
+  expect(sigismember(&blocked, SIGUSR1) == 0, "the program gets its signals");
   fault = false;
   MPI_Barrier(MPI_COMM_WORLD);
   sum(comm, 1000, false, false, "a later sum by the MPI");
@@ -162,7 +163,7 @@ void staged() {
   Strided strided;
   const int code = MPI_Bcast(strided.data.data(), 1, strided.type, 0, MPI_COMM_WORLD);
   expect(code == MPI_SUCCESS && strided.has(7), "a broadcast by the MPI");
-  expect(no_room == 0, "that the memory was wanted");
+  expect(no_room == 0, "the allocation was attempted");
   expect_in_step(MPI_COMM_WORLD);
 }
 
@@ -177,7 +178,7 @@ void staged_uneven() {
   const int code = MPI_Gatherv(strided.data.data(), 1, strided.type, got.data(), counts.data(),
                                displs.data(), MPI_INT, 0, MPI_COMM_WORLD);
   expect(code == MPI_SUCCESS && (rank != 0 || got.back() == ranks - 1), "a gather by the MPI");
-  expect(no_room == 0, "that the memory was wanted");
+  expect(no_room == 0, "the allocation was attempted");
   expect_in_step(MPI_COMM_WORLD);
 }
 
@@ -187,9 +188,9 @@ void staged_nonblocking() {
   MPI_Request request = MPI_REQUEST_NULL;
   expect(
       MPI_Ibcast(strided.data.data(), 1, strided.type, 0, MPI_COMM_WORLD, &request) == MPI_SUCCESS,
-      "that the call begins");
+      "the call begins");
   hold_refused(MPI_Wait(&request, MPI_STATUS_IGNORE));
-  expect(strided.has(rank_in(MPI_COMM_WORLD) == 0 ? 7 : -1), "that buffers stay as they are");
+  expect(strided.has(rank_in(MPI_COMM_WORLD) == 0 ? 7 : -1), "buffers stay unchanged");
   expect_in_step(MPI_COMM_WORLD);
 }
 
@@ -199,7 +200,7 @@ void staged_started() {
   MPI_Request request = MPI_REQUEST_NULL;
   make("MPI_Bcast_init", &request, static_cast<void*>(strided.data.data()), 1, strided.type, 0,
        MPI_COMM_WORLD);
-  expect(MPI_Start(&request) == MPI_SUCCESS, "that the call starts");
+  expect(MPI_Start(&request) == MPI_SUCCESS, "the call starts");
   hold_refused(MPI_Wait(&request, MPI_STATUS_IGNORE));
   MPI_Start(&request);
   expect(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS && strided.has(7), "the next start");
@@ -221,8 +222,8 @@ void staged_device() {
   out[0] = -1;
   if (is_at_fault()) no_pages = kPages * sizeof(int);
   hold_refused(call(kPages));
-  expect(no_pages == 0, "that the memory was wanted");
-  expect(out[0] == -1, "that buffers stay as they are");
+  expect(no_pages == 0, "the allocation was attempted");
+  expect(out[0] == -1, "buffers stay unchanged");
   expect(call(kPages) == MPI_SUCCESS && out[kPages - 1] == ranks_of(MPI_COMM_WORLD),
          "the next sum");
   expect_in_step(MPI_COMM_WORLD);
@@ -239,7 +240,7 @@ void place_taken() {
   const int other = ::socket(AF_UNIX, SOCK_STREAM, 0);
   expect(::bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
              ::listen(other, 8) == 0,
-         "that the other listens");
+         "the other listens");
   sum(MPI_COMM_WORLD, 1000, false, true, "a sum beside another job");
   ::close(other);
 }

@@ -52,7 +52,7 @@ void started() {
   MPI_Recv(&token, 1, MPI_INT, 0, kTag + 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   MPI_Status status;
   MPI_Wait(&request, &status);
-  expect(count_of(status) == kMany && holds(data, 7), "what came while the rank was elsewhere");
+  expect(count_of(status) == kMany && holds(data, 7), "data received during another call");
   MPI_Request_free(&request);
 }
 
@@ -88,7 +88,7 @@ void rings() {
       (round % 3 == 1 ? MPI_Waitsome : MPI_Testsome)(2 * kEach, requests, &some, indices,
                                                      MPI_STATUSES_IGNORE);
     for (int at = 0; at < kEach; ++at)
-      expect(holds(out[at], 100 * round + 10 * at + last), "what came round the ring");
+      expect(holds(out[at], 100 * round + 10 * at + last), "data from the ring");
     for (MPI_Request& request : requests)
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }
@@ -110,14 +110,14 @@ void queried_twice() {
     MPI_Status status;
     int flag = 0;
     while (flag == 0) MPI_Request_get_status(request, &flag, &status);
-    expect(count_of(status) == kMany, "the size that is asked for");
+    expect(count_of(status) == kMany, "size from get_status");
     MPI_Request_get_status(request, &flag, &status);
-    expect(flag != 0 && count_of(status) == kMany, "the size that is asked for again");
+    expect(flag != 0 && count_of(status) == kMany, "size from the second get_status");
     MPI_Wait(&request, &status);
-    expect(count_of(status) == kMany && status.MPI_SOURCE == 0, "the size that the end says");
-    expect(data[0] == 4 && data[kMany - 1] == 4 && data[kMany] == -1, "what came");
+    expect(count_of(status) == kMany && status.MPI_SOURCE == 0, "size from the completion");
+    expect(data[0] == 4 && data[kMany - 1] == 4 && data[kMany] == -1, "received data");
     MPI_Wait(&request, &status);
-    expect(count_of(status) == 0, "that an inactive request has received nothing");
+    expect(count_of(status) == 0, "an inactive request has received nothing");
   }
   MPI_Request_free(&request);
 }
@@ -165,7 +165,7 @@ void one_buffer() {
     if (me() == 0) continue;
     for (const MPI_Status& status : statuses) expect(count_of(status) == kMany, "a message's size");
     const int found = data[0][0];
-    expect(found >= 1 && found <= kMost && holds(data[0], found), "one of the messages, whole");
+    expect(found >= 1 && found <= kMost && holds(data[0], found), "one whole message");
   }
 }
 
@@ -196,7 +196,7 @@ void freed() {
   const auto* const last = static_cast<const volatile int*>(data[2].data() + kMany - 1);
   while (me() == 1 && (data[1][kMany - 1] != 2 || *last != 3))
     MPI_Iprobe(0, 99, MPI_COMM_WORLD, &token, MPI_STATUS_IGNORE);
-  expect(holds(data[0], 1) && holds(data[1], 2) && holds(data[2], 3), "what freed requests moved");
+  expect(holds(data[0], 1) && holds(data[1], 2) && holds(data[2], 3), "data of freed requests");
   MPI_Barrier(MPI_COMM_WORLD);
   // The sender may be in MPI_Finalize when the message is received.
   data[3] = filled(kMany, me() == 0 ? 9 : -1);
@@ -207,7 +207,7 @@ void freed() {
   }
   ::usleep(300000);
   MPI_Recv(device_ptr(data[3].data()), kMany, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  expect(holds(data[3], 9), "what came from a rank that is at its end");
+  expect(holds(data[3], 9), "data from a rank in MPI_Finalize");
 }
 
 /// A counter of the emulated driver; 0 without it.
@@ -227,7 +227,7 @@ void opened() {
       in[kMany - 1] = 100 * round + me();
       MPI_Sendrecv(device_ptr(in), kMany, MPI_INT, to, kTag, device_ptr(out), kMany, MPI_INT, from,
                    kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      expect(out[kMany - 1] == 100 * round + from, "what came from another's GPU");
+      expect(out[kMany - 1] == 100 * round + from, "data from another rank's GPU");
     }
 }
 
@@ -257,7 +257,7 @@ void window() {
       MPI_Irecv(device_ptr(data), kCount, MPI_INT, 0, at, MPI_COMM_WORLD,
                 &requests[static_cast<std::size_t>(at)]);
   MPI_Waitall(kWindow, requests.data(), MPI_STATUSES_IGNORE);
-  expect(most_memory_mb() - before < 300, "little host memory for 1 GiB of messages");
+  expect(most_memory_mb() - before < 300, "host memory for 1 GiB of messages");
 }
 
 /// Messages of a rank to itself from GPU to GPU, as in a periodic halo exchange, do not pass
@@ -284,7 +284,7 @@ void to_itself() {
   fill(2);
   MPI_Isend(device_ptr(in), kMany, MPI_INT, me(), kTag, MPI_COMM_WORLD, &requests[0]);
   MPI_Probe(MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD, &statuses[0]);
-  expect(count_of(statuses[0]) == kMany && statuses[0].MPI_SOURCE == me(), "what a probe says");
+  expect(count_of(statuses[0]) == kMany && statuses[0].MPI_SOURCE == me(), "the status of a probe");
   MPI_Recv(device_ptr(out), kMany, MPI_INT, MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD, &statuses[1]);
   MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
   hold_all(2, "what was probed for");
@@ -303,7 +303,7 @@ void to_itself() {
   MPI_Request_free(&requests[0]);
   MPI_Request_free(&requests[1]);
   if (calls_served() > 0)
-    expect(emulated("emulated_copies_to_host") == 0, "nothing by way of the host");
+    expect(emulated("emulated_copies_to_host") == 0, "no copy through the host");
 }
 
 /// If the receiver cannot open the memory, it is copied to the host without blocking the sender.
@@ -316,10 +316,10 @@ void brought() {
   if (me() == 1)
     MPI_Recv(device_ptr(data), kMany, MPI_INT, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
-  expect(data[kMany - 1] == 5, "what was brought to the host");
+  expect(data[kMany - 1] == 5, "data copied to the host");
   expect(me() == 1 || emulated("emulated_copies_to_host") == copies + 1,
-         "that it was brought there");
-  expect(emulated("emulated_waits") == before, "that nobody waited for the copy");
+         "the message was copied to the host");
+  expect(emulated("emulated_waits") == before, "no rank waited for the copy");
 }
 
 /// One thread cancels receives while another completes them.
@@ -388,7 +388,7 @@ void same_length() {
     MPI_Status status;
     HostOrGpuVector<int> out = filled(count, -1);
     MPI_Probe(0, kTag, comm, &status);
-    expect(count_of(status) == count, "the size that a probe tells");
+    expect(count_of(status) == count, "size from a probe");
     MPI_Recv(device_ptr(out.data()), count, MPI_INT, 0, kTag, comm, &status);
     expect(count_of(status) == count && holds(out, value),
            "a message beside headers of its length");
@@ -429,14 +429,14 @@ void short_room() {
       code = MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
     MPI_Error_class(code, &kind);
-    expect(kind == MPI_ERR_TRUNCATE, "that there was no room for a header");
+    expect(kind == MPI_ERR_TRUNCATE, "the receive was too small for an RTS message");
   }
   if (me() == 0) MPI_Waitall(kEach, requests, MPI_STATUSES_IGNORE);
   MPI_Barrier(MPI_COMM_WORLD);
   if (me() == 0) MPI_Send(device_ptr(data[0].data()), kMany, MPI_INT, 1, 1, MPI_COMM_WORLD);
   if (me() == 1) {
     MPI_Recv(device_ptr(data[0].data()), kMany, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    expect(holds(data[0], 5), "the message after those without room");
+    expect(holds(data[0], 5), "message after the truncated ones");
   }
 }
 
@@ -468,20 +468,20 @@ void tiny_room() {
       if (me() == 1 && (variant == 1 || variant == 3)) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
       if (me() == 1 && variant == 2) {
         code = MPI_Waitall(1, &request, &status);
-        expect(code == MPI_ERR_IN_STATUS, "that one of several requests failed");
+        expect(code == MPI_ERR_IN_STATUS, "one of several requests failed");
         code = status.MPI_ERROR;
       }
       if (me() == 1 && variant == 4) {
         MPI_Mprobe(MPI_ANY_SOURCE, variant, MPI_COMM_WORLD, &message, &status);
-        expect(count_of(status) == kMany, "the size that a probe tells");
+        expect(count_of(status) == kMany, "size from a probe");
         code = MPI_Mrecv(small, room, MPI_CHAR, &message, MPI_STATUS_IGNORE);
       }
       if (me() == 1 && variant == 5)
         code = MPI_Sendrecv(nullptr, 0, MPI_CHAR, MPI_PROC_NULL, 0, small, room, MPI_CHAR,
                             MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       MPI_Error_class(code, &kind);
-      expect(me() == 0 || kind == MPI_ERR_TRUNCATE, "that there was no room");
-      expect(small[room] == 0, "what lies behind the room");
+      expect(me() == 0 || kind == MPI_ERR_TRUNCATE, "the receive was too small");
+      expect(small[room] == 0, "bytes behind the buffer");
       std::memset(small, 0, sizeof small);
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     }
@@ -489,7 +489,7 @@ void tiny_room() {
   if (me() == 0) MPI_Send(device_ptr(data.data()), kMany, MPI_INT, 1, 1, MPI_COMM_WORLD);
   if (me() == 1) {
     MPI_Recv(device_ptr(data.data()), kMany, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    expect(holds(data, 5), "the message after those without room");
+    expect(holds(data, 5), "message after the truncated ones");
   }
 }
 
@@ -512,14 +512,14 @@ void standing() {
     MPI_Send(device_ptr(in.data()), 400, MPI_INT, other, order[at], MPI_COMM_WORLD);
     MPI_Sendrecv(device_ptr(in.data()), 2, MPI_INT, other, kStanding, device_ptr(small.data()), 2,
                  MPI_INT, other, kStanding, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    expect(holds(small, other + 1), "what came beside standing receives");
+    expect(holds(small, other + 1), "data received during pending receives");
     int flag = 0;
     if (at % 3 == 0) MPI_Wait(&requests[order[at]], MPI_STATUS_IGNORE);
     while (at % 3 == 1 && flag == 0) MPI_Test(&requests[order[at]], &flag, MPI_STATUS_IGNORE);
   }
   MPI_Waitall(kStanding, requests.data(), MPI_STATUSES_IGNORE);
   for (const HostOrGpuVector<int>& one : out)
-    expect(holds(one, other + 1), "what came to a standing receive");
+    expect(holds(one, other + 1), "data of a pending receive");
 }
 
 /// More bytes than an int counts, sent and received in place by a rank to itself.

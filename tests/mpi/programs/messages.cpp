@@ -36,7 +36,7 @@ bool holds(const HostOrGpuVector<int>& memory, std::uint64_t seed, int from, int
 void check_status(const MPI_Status& status, int from, int tag, int count) {
   int got = -1;
   MPI_Get_count(&status, MPI_INT, &got);
-  expect(status.MPI_SOURCE == from && status.MPI_TAG == tag && got == count, "what a status says");
+  expect(status.MPI_SOURCE == from && status.MPI_TAG == tag && got == count, "a status");
 }
 
 /// One direction, by each send and receive function; the receive buffer is larger.
@@ -57,7 +57,7 @@ void one_way(int round, std::uint64_t seed, Dice& all, Dice& own) {
       default: MPI_Isend(data, count, MPI_INT, to, tag, MPI_COMM_WORLD, &request);
     }
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    expect(holds(in, seed, from, count + 1), "that a send leaves its buffer");
+    expect(holds(in, seed, from, count + 1), "a send leaves its buffer unchanged");
   }
   if (rank != to) return;
   constexpr int kRoom = 100;
@@ -77,9 +77,9 @@ void one_way(int round, std::uint64_t seed, Dice& all, Dice& own) {
     if (flag == 0) MPI_Wait(&request, &status);
   }
   check_status(status, from, tag, count);
-  expect(holds(out, seed, from, count), "what was received");
+  expect(holds(out, seed, from, count), "received data");
   for (int at = count; at < count + kRoom; ++at)
-    expect(out[static_cast<std::size_t>(at)] == -1, "that room left over stays as it was");
+    expect(out[static_cast<std::size_t>(at)] == -1, "unused buffer bytes stay unchanged");
 }
 
 /// All ranks in a ring, by one sendrecv.
@@ -92,11 +92,11 @@ void ring(std::uint64_t seed, int count, Dice& all) {
   if (all.one_in(2)) {
     MPI_Sendrecv_replace(device_ptr(data.data()), count, MPI_INT, next, kTag, last, kTag,
                          MPI_COMM_WORLD, &status);
-    expect(holds(data, seed, last, count), "what came round the ring in place");
+    expect(holds(data, seed, last, count), "data from the ring, in place");
   } else {
     MPI_Sendrecv(device_ptr(data.data()), count, MPI_INT, next, kTag, device_ptr(out.data()), count,
                  MPI_INT, last, kTag, MPI_COMM_WORLD, &status);
-    expect(holds(out, seed, last, count), "what came round the ring");
+    expect(holds(out, seed, last, count), "data from the ring");
   }
   check_status(status, last, kTag, count);
 }
@@ -126,7 +126,7 @@ void halo(std::uint64_t seed, Dice& all) {
     for (int from = 0; from < ranks; ++from) right = right && line[from] == word(seed, from, row);
     right = right && line[ranks] == row;
   }
-  expect(right, "what halos brought, and what lies between them");
+  expect(right, "halos and the gaps between them");
 }
 
 /// Persistent messages: buffers are fixed, their content changes.
@@ -165,7 +165,7 @@ void persistent(std::uint64_t seed, Dice& all, Dice& own) {
       default:
         while (flag == 0) MPI_Testall(2, requests, &flag, MPI_STATUSES_IGNORE);
     }
-    expect(holds(out, seed + turn, last, count), "what a persistent request brought");
+    expect(holds(out, seed + turn, last, count), "data of a persistent request");
   }
   for (MPI_Request& one : requests) MPI_Request_free(&one);
 }
@@ -213,7 +213,7 @@ void take_probed(int from, int tag, std::uint64_t seed, int count, Dice& own) {
     MPI_Mrecv(device_ptr(out.data()), count, MPI_INT, &message, &status);
   if (request != MPI_REQUEST_NULL) MPI_Wait(&request, &status);
   check_status(status, from, tag, count);
-  expect(holds(out, seed, from, count), "what a probe found");
+  expect(holds(out, seed, from, count), "data of a probed message");
 }
 
 void probed(int round, std::uint64_t seed, Dice& all, Dice& own) {
@@ -246,7 +246,7 @@ void lengths(int round, Dice& all) {
     int count = 0;
     MPI_Probe(from, tag, MPI_COMM_WORLD, &status);
     MPI_Get_count(&status, MPI_CHAR, &count);
-    expect(count == size, "a length that a probe tells");
+    expect(count == size, "a length from a probe");
     HostOrGpuVector<char> out(static_cast<std::size_t>(size));
     MPI_Recv(device_ptr(out.data()), size, MPI_CHAR, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     const auto right = [&](char one) { return one == static_cast<char>(size); };
@@ -305,7 +305,8 @@ void crowd(std::uint64_t seed, Dice& all, Dice& own) {
   for (const ExpectedMessage& one : wanted) {
     const HostOrGpuVector<int>& out = memory[one.at];
     const auto count = static_cast<int>(out.size()) - 1;
-    expect(out.back() == -1 && holds(out, one.seed, one.from, count), "what came among many");
+    expect(out.back() == -1 && holds(out, one.seed, one.from, count),
+           "data of one of many messages");
   }
 }
 
@@ -333,7 +334,7 @@ void alongside_others(std::uint64_t seed, Dice& all) {
   }
   MPI_Barrier(MPI_COMM_WORLD);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
-  if (rank == to) expect(holds(out, seed, from, count), "what came beside other calls");
+  if (rank == to) expect(holds(out, seed, from, count), "data received during other calls");
   if (rank == to && is_persistent) MPI_Request_free(&request);
 }
 
@@ -348,7 +349,7 @@ void cancelled() {
   MPI_Wait(&request, &status);
   int flag = 0;
   MPI_Test_cancelled(&status, &flag);
-  expect(flag != 0 && out[9] == 3, "that a receive was cancelled");
+  expect(flag != 0 && out[9] == 3, "a receive was cancelled");
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ void compare(const std::string& what, const Function& function) {
              (where & 2) != 0 ? gpu_out.device_ptr() : out.data());
     if ((where & 2) != 0) std::copy_n(gpu_out.content(), kRoom, out.begin());
     expect(out == expected, what.c_str());
-    expect(std::equal(in.begin(), in.end(), gpu_in.content()), "that a call leaves its input");
+    expect(std::equal(in.begin(), in.end(), gpu_in.content()), "a call leaves its input unchanged");
   }
 }
 
@@ -224,8 +224,8 @@ void asked_by_a_call() {
   MPI_Isend(sent.device_ptr(), 8, MPI_INT, 0, 0, MPI_COMM_SELF, &request);
   MPI_Recv(got.device_ptr(), 8, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
-  expect(got.holds(3), "what a rank sent itself");
-  expect(named<int()>("MPIX_Query_cuda_support")() == 1, "that device memory is taken");
+  expect(got.holds(3), "data from the rank itself");
+  expect(named<int()>("MPIX_Query_cuda_support")() == 1, "device memory is taken");
 }
 
 }  // namespace

@@ -30,17 +30,17 @@ void exchange_with(int to, int from) {
   for (const MPI_Status& status : statuses) {
     int count = 0;
     MPI_Get_count(&status, MPI_INT, &count);
-    expect(count == 3000 && status.MPI_SOURCE == from, "what the status of an exchange says");
+    expect(count == 3000 && status.MPI_SOURCE == from, "status of a sendrecv");
   }
 }
 
 /// A program of one rank, and one that asks whether device memory may be passed.
 void alone() {
-  expect(named<int()>("MPIX_Query_cuda_support")() == 1, "that device memory is taken");
+  expect(named<int()>("MPIX_Query_cuda_support")() == 1, "device memory is taken");
   const DeviceInts in(5000, 7), out(5000, 0), sum(5000, 0);
   MPI_Sendrecv(in.device_ptr(), 5000, MPI_INT, 0, 3, out.device_ptr(), 5000, MPI_INT, 0, 3,
                MPI_COMM_SELF, MPI_STATUS_IGNORE);
-  expect(out.holds(7), "what a rank sent itself");
+  expect(out.holds(7), "data from the rank itself");
   MPI_Allreduce(in.device_ptr(), sum.device_ptr(), 5000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   expect(sum.holds(7), "a sum of one rank's");
   exchange_with(0, 0);
@@ -85,15 +85,14 @@ void truncated() {
         pending = !out[0].holds(1) || !out[2].holds(3);
       }
     }
-    expect(truncated, "that a message was too long");
-    expect(out[0].holds(1) && out[2].holds(3), "what came beside a message that was too long");
+    expect(truncated, "a message was too long");
+    expect(out[0].holds(1) && out[2].holds(3), "data received with a truncated message");
     for (const DeviceInts& one : out) one.fill(9);
     for (MPI_Request& request : requests) {
       int flag = 0;
       MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
     }
-    for (const DeviceInts& one : out)
-      expect(one.holds(9), "that an inactive request writes nothing");
+    for (const DeviceInts& one : out) expect(one.holds(9), "an inactive request writes nothing");
     for (MPI_Request& request : requests) MPI_Request_free(&request);
   }
   MPI_Barrier(MPI_COMM_WORLD);
@@ -131,7 +130,7 @@ void too_long() {
         MPI_Request_free(&request);
       }
       MPI_Error_class(code, &kind);
-      expect(kind == (fits ? MPI_SUCCESS : MPI_ERR_TRUNCATE), "that a message was too long");
+      expect(kind == (fits ? MPI_SUCCESS : MPI_ERR_TRUNCATE), "a message was too long");
     }
     const int* const got = variant < 4 ? out.content() : host_out.data();
     expect(got[0] == variant + 1 && got[29999] == variant + 1,
@@ -179,14 +178,14 @@ void untouched() {
       MPI_Wait(&request, MPI_STATUS_IGNORE);
       if (variant == 2) MPI_Request_free(&request);
     }
-    expect(copies_to_host() == before, "that a receive reads nothing");
-    expect(plain.holds(5, 0, 40) && plain.holds(-1, 40, 100), "a message shorter than its room");
+    expect(copies_to_host() == before, "a receive reads nothing");
+    expect(plain.holds(5, 0, 40) && plain.holds(-1, 40, 100), "a message shorter than its buffer");
     bool right = true;
     for (int at = 0; at < 100; ++at)
       right = right && holes.content()[at] == (at % 2 == 0 && at < 80 ? 5 : -1);
     expect(right, "a short message in a type with holes");
     right = turned.holds(5, 0, 39) && turned.content()[39] == -1 && turned.content()[40] == 5;
-    expect(right && turned.holds(-1, 41, 60), "a short message in a type that turns round");
+    expect(right && turned.holds(-1, 41, 60), "a short message in a reversed type");
   }
   MPI_Type_free(&backwards);
   MPI_Type_free(&column);
@@ -266,12 +265,12 @@ void loaded_late() {
     }
   };
   exchange_host(20);
-  if (rank == 0) expect(!is_loaded("libcuda.so.1"), "that CUDA is not loaded yet");
+  if (rank == 0) expect(!is_loaded("libcuda.so.1"), "CUDA is not loaded yet");
   if (rank == 0 && calls_served() >= 0)
-    expect(is_loaded("libplait_mark.so"), "that libraries are watched");
+    expect(is_loaded("libplait_mark.so"), "loaded libraries are noticed");
   for (const char* other : {"libanl.so.1", "libBrokenLocale.so.1", "libanl.so.1"}) {
     void* const library = dlopen(other, RTLD_NOW);  // a library of glibc that the test does not use
-    expect(library != nullptr, "that another library is loaded");
+    expect(library != nullptr, "another library is loaded");
     exchange_host(3);
     if (library != nullptr) dlclose(library);
     exchange_host(3);
@@ -340,7 +339,7 @@ int main(int argc, char** argv) {
       name.find("threads") != std::string::npos ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
   int level = wanted;
   MPI_Init_thread(&argc, &argv, wanted, &level);
-  expect(level >= wanted, "that threads may call at once");
+  expect(level >= wanted, "threads may call at once");
   if (name == "alone") alone();
   if (name == "exchanges") exchanges();
   if (name == "truncated") truncated();

@@ -75,12 +75,12 @@ void made_c() {
       const DeviceInts gpu(kMany, rank == 0 ? 7 : -1), gpu_got(kMany, -1);
       MPI_Bcast(on_gpu ? gpu.device_ptr() : host.data(), 1, type, 0, MPI_COMM_WORLD);
       const int* const all = on_gpu ? gpu.content() : host.data();
-      expect(rank == 0 || is_there(all, kind.length, kind.step, 7), "what was broadcast");
+      expect(rank == 0 || is_there(all, kind.length, kind.step, 7), "broadcast data");
       MPI_Sendrecv(on_gpu ? gpu.device_ptr() : host.data(), 1, type, peer, 1,
                    on_gpu ? gpu_got.device_ptr() : got.data(), 1, type, peer, 1, MPI_COMM_WORLD,
                    MPI_STATUS_IGNORE);
       const int* const received = on_gpu ? gpu_got.content() : got.data();
-      expect(is_there(received, kind.length, kind.step, 7), "what was received");
+      expect(is_there(received, kind.length, kind.step, 7), "received data");
     }
     MPI_Type_free(&type);
   }
@@ -140,7 +140,7 @@ void bottom() {
   MPI_Type_commit(&reaching);
   MPI_Sendrecv(in.device_ptr(), 100, MPI_INT, peer, 0, &here, 1, reaching, peer, 0, MPI_COMM_WORLD,
                MPI_STATUS_IGNORE);
-  expect(out.holds(peer, 0, 100) && out.holds(-1, 100, 300), "what a host's address reaches");
+  expect(out.holds(peer, 0, 100) && out.holds(-1, 100, 300), "data reached from a host address");
   for (MPI_Datatype* one : {&from, &to, &reaching}) MPI_Type_free(one);
 }
 
@@ -203,7 +203,7 @@ void split() {
     int length = 0;
     if (code != MPI_SUCCESS) MPI_Error_string(code, words, &length);
     expect(std::strstr(words, "all in host memory or all on one GPU") != nullptr,
-           "the error's words");
+           "the error's text");
     MPI_Type_free(&type);
   }
 }
@@ -220,7 +220,7 @@ void large() {
   MPI_Bcast(data.data(), 1, type, 0, MPI_COMM_WORLD);
   expect(data[0] == 1 && data[kHalf - 1] == 3 && data[kHalf + kHole] == 3 && data.back() == 3,
          "a broadcast of more than 2 GiB");
-  expect(data[kHalf] == (is_root ? 1 : 0), "that a hole stays as it was");
+  expect(data[kHalf] == (is_root ? 1 : 0), "a hole stays unchanged");
   MPI_Type_free(&type);
 }
 
