@@ -174,7 +174,7 @@ def served(folder: str | Path) -> list[str]:
     """Returns lines on the calls that plait and NCCL served, from the processes' counters."""
     pages = profile.load(folder)
     if not pages:
-        return ["no process made a call of NCCL, or all were killed before they wrote their counters"]
+        return ["no process made a call of NCCL, or all were killed before writing their counters"]
     calls: dict[tuple[bool, bool], int] = defaultdict(int)
     sizes: dict[tuple[bool, bool], int] = defaultdict(int)
     for page in pages:

@@ -111,7 +111,7 @@ def test_with_gpus_and_no_drop_in_it_is_an_error(monkeypatch, tmp_path):
 
 
 def test_under_mpi_it_is_an_error():
-    with pytest.raises(plait.UnsupportedError, match="some reductions stay the MPI's"):
+    with pytest.raises(plait.UnsupportedError, match="reductions stay with the MPI"):
         same_bits.plan(["mpirun", "true"], via="mpi", drop_in=sys.executable)
 
 
