@@ -1,8 +1,8 @@
-"""Any array -> address, length and plait type, without a copy.
+"""Finds address, length and plait type of any array, without a copy.
 
-Takes numpy arrays (ml_dtypes included), torch tensors, cupy arrays, anything with DLPack,
-__cuda_array_interface__ or the buffer protocol, in host memory or on a GPU. What cannot be used as
-it is (not contiguous, read-only output, unknown type) is an error.
+Takes numpy arrays (ml_dtypes included), torch tensors, cupy arrays, and objects with DLPack,
+__cuda_array_interface__ or the buffer protocol, in host memory or on a GPU. Raises an error for
+arrays that need a copy (not contiguous, read-only output) and for unknown types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from plait._core import (
 )
 
 HOST = -1
-ON_SOME_GPU = 1 << 16  # an array that does not say which
+ON_SOME_GPU = 1 << 16  # an array that does not name its GPU
 _DLPACK_CPU, _DLPACK_GPUS = (1, 3), (2, 13)  # host and pinned; CUDA and CUDA-managed
 # (type code, bits) of DLPack -> plait's name.
 _TYPE_OF_DLPACK = {(0, bits): f"int{bits}" for bits in (8, 16, 32, 64)}
@@ -55,11 +55,11 @@ DTYPE_OF_TYPE: dict[str, np.dtype[Any]] = {
 }
 
 
-@dataclass(slots=True)  # frozen would cost each call half a microsecond
+@dataclass(slots=True)  # not frozen: that costs 0.5 us a call
 class Buffer:
-    """Memory of one array: where, how many elements, which plait type; `owner` keeps it alive.
+    """Memory of one array: address, number of elements, plait type, shape.
 
-    device: the CUDA ordinal, or HOST.
+    owner: keeps the memory alive; device: CUDA ordinal, HOST or ON_SOME_GPU.
     """
 
     address: int
@@ -70,7 +70,7 @@ class Buffer:
     device: int = HOST
 
 
-_type_of: dict[Any, str] = {}  # by dtype object, since its name takes a microsecond
+_type_of: dict[Any, str] = {}  # by dtype object: its name costs 1 us
 
 
 def _type_name(dtype: Any) -> str:
@@ -95,7 +95,7 @@ def _torch_buffer(tensor: Any, role: str, writable: bool) -> Buffer:
         )
     if not tensor.is_contiguous():
         raise InvalidArgumentError(f"wanted a contiguous {role}; call .contiguous() on it first")
-    if getattr(tensor, "is_neg", _no)():  # its memory holds the values with the other sign
+    if getattr(tensor, "is_neg", _no)():  # its memory holds negated values
         if writable:
             raise InvalidArgumentError(
                 f"wanted {role} whose memory holds its values, found a tensor that torch negates "
@@ -109,7 +109,7 @@ def _torch_buffer(tensor: Any, role: str, writable: bool) -> Buffer:
 
 
 def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, unit: int) -> bool:
-    """strides: in units of `unit` a step of one element; None = contiguous by definition."""
+    """Returns whether strides are contiguous. unit: stride of one element; strides None = yes."""
     if strides is None or prod(shape) == 0:
         return True
     step = unit
@@ -121,7 +121,7 @@ def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, unit
 
 
 def _interface_buffer(array: Any, role: str, writable: bool) -> Buffer:
-    """cupy, numba and others that describe device memory by __cuda_array_interface__."""
+    """Buffer of an array with __cuda_array_interface__ (cupy, numba)."""
     facts = array.__cuda_array_interface__
     shape, (address, read_only) = tuple(facts["shape"]), facts["data"]
     dtype = np.dtype(getattr(array, "dtype", None) or facts["typestr"])
@@ -129,26 +129,26 @@ def _interface_buffer(array: Any, role: str, writable: bool) -> Buffer:
         raise InvalidArgumentError(f"wanted a contiguous {role}, found strides {facts['strides']}")
     if writable and read_only:
         raise InvalidArgumentError(f"wanted a writable {role}, found a read-only array; copy it")
-    # The device is not told; the driver knows, and the call checks.
+    # The interface does not name the device; the call asks the driver.
     ordinal = getattr(getattr(array, "device", None), "id", None)
     device = ordinal if isinstance(ordinal, int) else ON_SOME_GPU
     return Buffer(address or 0, prod(shape), _type_name(dtype), shape, array, device)
 
 
 def _dlpack_buffer(array: Any, role: str, writable: bool) -> Buffer:
-    """Memory behind DLPack: a GPU's, or the host's of a type that numpy cannot take (bf16, fp8)."""
+    """Buffer of an array with DLPack: on a GPU, or of a type that numpy lacks (bf16, fp8)."""
     view_of = writable_dlpack_view if writable else dlpack_view
     try:
         kind, ordinal, address, shape, strides, code, bits, lanes = view_of(array)
-    except TypeError:  # the binding's, whatever the array said
+    except TypeError:  # raised by the binding for every failure
         found = type(array).__name__
         if writable:
             raise InvalidArgumentError(
-                f"wanted a writable {role} as DLPack, found a {found} that gives none or is "
+                f"wanted a writable {role} as DLPack, found a {found} without it or "
                 "read-only; copy it"
             ) from None
         raise UnsupportedError(
-            f"wanted {role} as DLPack, found a {found} that gives none"
+            f"wanted {role} as DLPack, found a {found} without it"
         ) from None
     if (code, bits) not in _TYPE_OF_DLPACK or lanes != 1:
         known = ", ".join(TYPE_OF_DTYPE)
@@ -162,7 +162,7 @@ def _dlpack_buffer(array: Any, role: str, writable: bool) -> Buffer:
 
 
 def _on_gpu(array: Any) -> bool:
-    """Whether DLPack says so; what it cannot say is no GPU's."""
+    """Returns whether DLPack reports a GPU. Arrays without DLPack count as host memory."""
     if not hasattr(array, "__dlpack_device__"):
         return False
     kind = int(array.__dlpack_device__()[0])
@@ -205,11 +205,10 @@ def empty_like(source: Buffer, shape: tuple[int, ...]) -> Any:
 
 
 def of_kind(array: Any, made: Any) -> Any:
-    """What empty_like made for `array`, now filled, as an array of the library of `array`.
+    """Converts a filled result of empty_like to the library of `array`.
 
-    numpy's become those of libraries that follow the array API standard (jax and others, whose
-    arrays may be constant once they are made). What says no library (a buffer, bare DLPack) gets
-    numpy's.
+    A numpy result becomes an array of a library with the array API standard (jax and others, whose
+    arrays may be immutable). Buffers and bare DLPack objects get the numpy array.
     """
     if not isinstance(made, np.ndarray) or isinstance(array, np.ndarray):
         return made
@@ -219,13 +218,12 @@ def of_kind(array: Any, made: Any) -> Any:
 
 
 def stream_handle(stream: Any, buffers: list[Buffer]) -> int:
-    """A CUstream as a number, from an int, torch.cuda.Stream, cupy.cuda.Stream or __cuda_stream__.
+    """Returns a CUstream as a number.
 
-    torch keeps the memory of its arrays from others until what a torch.cuda.Stream does has ended;
-    with other streams, torch.cuda.ExternalStream too, the caller keeps the arrays until then.
-
-    None = the current stream of the library that the arrays are of, else torch's where it is
-    loaded, else the legacy default stream, 0.
+    stream: an int, torch.cuda.Stream, cupy.cuda.Stream or object with __cuda_stream__; None = the
+    current stream of the arrays' library, else torch's if loaded, else the legacy default stream 0.
+    For a torch.cuda.Stream, torch's allocator keeps the arrays' memory until the stream is done.
+    For other streams (torch.cuda.ExternalStream too) the caller must keep the arrays.
     """
     if stream is None:
         return _current_stream(buffers)
@@ -255,11 +253,10 @@ def _current_stream(buffers: list[Buffer]) -> int:
 
 
 def _keep_for(stream: Any, buffers: list[Buffer]) -> None:
-    """torch's allocator must not give memory to others that a stream it knows not of still uses.
+    """Tells torch's allocator that the stream uses the arrays' memory (record_stream).
 
-    It asks a stream that it was told of once more when the memory is free, which ends the process
-    where the program has destroyed the stream. torch's own are never destroyed; of one that the
-    program brought (ExternalStream) it is not told.
+    Skips ExternalStream: the allocator queries the stream when the memory is freed, which ends the
+    process if the program has destroyed the stream. torch's own streams are never destroyed.
     """
     torch = sys.modules.get("torch")
     if not hasattr(stream, "cuda_stream") or torch is None:
@@ -272,7 +269,7 @@ def _keep_for(stream: Any, buffers: list[Buffer]) -> None:
 
 
 def _as_numpy(array: Any, role: str) -> np.ndarray[Any, Any] | None:
-    """A view of the same memory; None where DLPack has a type that numpy has no name for."""
+    """Returns a numpy view; None if numpy lacks the DLPack type."""
     if isinstance(array, np.ma.MaskedArray):
         raise UnsupportedError(
             f"wanted {role} without a mask, found a numpy.ma array: its masked elements would "
@@ -306,10 +303,10 @@ def _numpy_buffer(view: np.ndarray[Any, Any], role: str, writable: bool) -> Buff
 
 
 def buffer_of(array: Any, role: str, *, writable: bool = False) -> Buffer:
-    """The memory of `array`; `role` ("input", "output") is what errors call it.
+    """Returns the memory of `array`. role: its name in errors ("input", "output").
 
-    Raises InvalidArgumentError where it is not contiguous, not writable though it must be, or no
-    array at all; UnsupportedError where the element type or the device is not plait's.
+    Raises InvalidArgumentError if it is no array, not contiguous, or read-only with `writable`;
+    UnsupportedError if plait lacks its element type or device.
     """
     if type(array) is np.ndarray:
         return _numpy_buffer(array, role, writable)
@@ -322,8 +319,8 @@ def buffer_of(array: Any, role: str, *, writable: bool = False) -> Buffer:
     view = _as_numpy(array, role)
     if view is None and writable:
         raise InvalidArgumentError(
-            f"wanted {role} that is known to be writable, found DLPack of a type that numpy has no "
-            "name for; pass a numpy or torch array"
+            f"wanted a writable {role}, found DLPack of a type that numpy has no name for, which "
+            "does not say so; pass a numpy or torch array"
         )
     return (
         _dlpack_buffer(array, role, False) if view is None else _numpy_buffer(view, role, writable)

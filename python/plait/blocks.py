@@ -1,7 +1,7 @@
-"""Blocks that have a count each: what callers pass -> the core's requests.
+"""Turns the counts of uneven collectives (all_gather_v etc.) into requests of the core.
 
-Counts are rows: along the first dimension, as torch's split sizes. Those of one-dimensional arrays
-are elements.
+Counts are rows along the first dimension, as torch's split sizes are; in one-dimensional arrays a
+row is one element.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from plait.arrays import Buffer
 
 
 class BlocksKind(NamedTuple):
-    """A call of blocks as the communicator makes it: the core's request and this rank's output.
+    """An uneven collective: the core's request, and rows and elements of this rank's output.
 
-    sends, gets: elements by rank, where the request has no counts since no rank knows all of them.
+    sends, gets: elements by rank, if each rank knows only its own counts; else empty.
     """
 
     request: Request
@@ -29,7 +29,7 @@ class BlocksKind(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """Who calls."""
+    """Rank and number of ranks of the caller."""
 
     rank: int
     ranks: int
@@ -40,7 +40,7 @@ _MOST = 1 << 62
 
 
 def counts_of(given: Any, ranks: int, what: str) -> list[int]:
-    """One whole number >= 0 for each rank, from a list, tuple, numpy array or tensor."""
+    """Returns one integer >= 0 a rank, from a list, tuple, numpy array or tensor."""
     if given is None:
         raise InvalidArgumentError(f"{what}: wanted {ranks} counts, one a rank, found none")
     try:
@@ -66,7 +66,7 @@ def _listed(given: Any) -> Any:
 
 
 def _check_rows(source: Buffer, wanted: int, what: str) -> int:
-    """Elements of a row; the array's first dimension is `wanted`."""
+    """Returns the elements of a row; raises if the first dimension is not `wanted`."""
     if not source.shape:
         raise InvalidArgumentError(f"{what}: wanted an array of blocks, found a single number")
     if source.shape[0] != wanted:
@@ -86,21 +86,21 @@ def _by_all(
 
 
 def gathered_by_all(who: Ranks, source: Buffer, given: Any) -> BlocksKind:
-    """all_gather: counts are the same on all ranks."""
+    """all_gather_v: all ranks pass the same counts."""
     counts = counts_of(given, who.ranks, "counts")
     row = _check_rows(source, counts[who.rank], "all_gather_v")
     return _by_all(who, "all_gather", source, "sum", counts, row, sum(counts))
 
 
 def reduced(who: Ranks, source: Buffer, given: Any, op: str) -> BlocksKind:
-    """reduce_scatter: likewise."""
+    """reduce_scatter_v: all ranks pass the same counts."""
     counts = counts_of(given, who.ranks, "counts")
     row = _check_rows(source, sum(counts), "reduce_scatter_v")
     return _by_all(who, "reduce_scatter", source, op, counts, row, counts[who.rank])
 
 
 def exchanged(who: Ranks, source: Buffer, sends: Any, gets: Any) -> BlocksKind:
-    """all_to_all: each rank knows its own."""
+    """all_to_all_v: each rank passes its own counts."""
     sent = counts_of(sends, who.ranks, "send_counts")
     got = counts_of(gets, who.ranks, "recv_counts")
     row = _check_rows(source, sum(sent), "all_to_all_v")
@@ -108,7 +108,7 @@ def exchanged(who: Ranks, source: Buffer, sends: Any, gets: Any) -> BlocksKind:
 
 
 def gathered(who: Ranks, source: Buffer, given: Any, root: int) -> BlocksKind:
-    """gather: the root knows all counts, another rank its own array's."""
+    """gather_v: the root passes all counts, other ranks know their own."""
     _check_root(who, root)
     is_root = who.rank == root
     if not source.shape:
@@ -120,7 +120,7 @@ def gathered(who: Ranks, source: Buffer, given: Any, root: int) -> BlocksKind:
 
 
 def scattered(who: Ranks, source: Buffer, given: Any, root: int) -> BlocksKind:
-    """scatter: likewise; `source` is the root's array, or another rank's output."""
+    """scatter_v: the root passes all counts. source: the root's array, or another rank's output."""
     _check_root(who, root)
     if who.rank != root:
         row = _check_rows(source, source.shape[0] if source.shape else 0, "scatter_v")

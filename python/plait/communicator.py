@@ -1,10 +1,10 @@
 """Communicator: collectives on arrays, one object a rank.
 
-Every rank makes the same calls in the same order, but for send, recv and exchange_with, which are
-between two ranks. On host memory a call returns when this rank's result is complete; ranks that
-disagree (count, type, op, ...) all get MismatchError. On a GPU's memory it is put on a stream and
-returns at once; check() says what it met there. A rank that dies makes all others raise
-PeerLostError naming it; nothing waits for ever.
+All ranks make the same calls in the same order, except send, recv and exchange_with, which involve
+two ranks. In host memory a call returns when this rank's result is complete. If ranks disagree
+(count, type, op, ...), all get MismatchError. In GPU memory a call is enqueued on a stream and
+returns at once; check() raises its later errors. If a rank dies, all others raise PeerLostError
+with its name. Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Params = Mapping[str, int]
 
 
 class _How(NamedTuple):
-    """What a call may be given beside its arrays and what it is; an unknown word is a TypeError."""
+    """Keyword arguments of all calls (`how`). An unknown keyword raises TypeError."""
 
     strategy: str = ""
     params: Params | None = None
@@ -57,7 +57,7 @@ class _How(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What calls alike share: the core's request, and the elements of this rank's output."""
+    """Cached facts of equal calls: the core's request and the elements of this rank's output."""
 
     request: Request
     elements: int
@@ -72,20 +72,20 @@ _USUAL = _How()
 class Communicator:
     """Ranks that run collectives together. Make one with `plait.init()`, or directly:
 
-    rank, ranks: who this is among how many. rendezvous: where they meet ("fd:N", "unix:PATH", ""
-    = from the launcher's environment). unique_id: instead, what `plait.unique_id()` gave one of
-    the ranks and the program has carried to the others, as text or bytes; the ranks may then be
-    any of a launcher's, or nobody's. topology: name or file ("" = the machine as found). masks:
-    links left out ("nvlink:0-1"). arrive_s: how long to wait for a rank that has not yet entered a
-    call; deadline_s: how long inside a call on host memory (waits on GPUs have arrive_s); Ctrl-C
-    ends such a wait within a second, and the communicator with it. device: CUDA ordinal of this
-    rank's GPU, -1 = none; with neither rank nor ranks given, the launcher's local rank where every
-    rank has a GPU. sm_budget: most blocks of a call there, 0 = as many as are fastest.
+    rank, ranks: this rank's number and the number of ranks; without both, the launcher's.
+    rendezvous: address for bootstrap ("fd:N", "unix:PATH", "" = from the launcher's environment).
+    unique_id: the value of `plait.unique_id()` on one rank, as text or bytes, which the program has
+    sent to the others; it replaces rendezvous and needs no launcher. topology: name or file ("" =
+    the machine as found). masks: excluded links ("nvlink:0-1"). arrive_s: deadline in s for all
+    ranks to enter a call, and for waits on GPUs; deadline_s: inside a call in host memory. Ctrl-C
+    ends such a wait within 1 s and aborts the communicator. device: CUDA ordinal of this rank's
+    GPU, -1 = none; without rank and ranks, the launcher's local rank if every rank has a GPU.
+    sm_budget: most thread blocks of a call on a GPU, 0 = the fastest number.
     overlap_compute: large calls leave multiprocessors to computation, as under NCCL
     (beside_computing is its former name).
     graph_mixing: captured calls keep their order beside other graphs and eager calls (on unless
-    False). bitwise: only plans that sum in rank order, as PLAIT_BITWISE=1. Raises on
-    every rank alike.
+    False). bitwise: only plans that sum in rank order, as with PLAIT_BITWISE=1.
+    Making a communicator is collective; an error is raised on every rank.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Communicator:
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return self._ranks
 
     @property
@@ -162,7 +162,7 @@ class Communicator:
 
     @property
     def transport(self) -> str:
-        """Name of the library that carries messages between nodes; empty = all on one node."""
+        """Name of the library that carries messages between nodes; empty = one node."""
         return self._core.transport
 
     @property
@@ -172,59 +172,66 @@ class Communicator:
 
     @property
     def topology(self) -> Topology:
-        """The topology that plans for host memory are made for; the same on all ranks."""
+        """The topology for which plans in host memory are made; the same on all ranks."""
         return self._core.topology
 
     def all_reduce(self, array: Any, op: str = "sum", out: Any = None, **how: Any) -> Any:
-        """out[i] = op over all ranks of array[i]. Any shape; `out` as large as `array` (may be it).
+        """Reduces `array` over all ranks: out[i] = op over all ranks of array[i].
 
-        op: sum, prod, min, max, avg, premul_sum (with scalar=), bit_and, bit_or, bit_xor.
-        how: strategy=, params=, scalar= (this rank's factor; scalars= = every rank's); for arrays
-        on a GPU stream= too (a number, torch.cuda.Stream, cupy.cuda.Stream; None = the library's
-        current one). Returns `out`; where none is given a new array of the same library and type in
-        the same memory (torch in, torch out), or numpy's for what belongs to no library.
+        array: any shape, the same count and type on all ranks. out: as many elements of the same
+        type; may be `array`. op: sum, prod, min, max, avg, premul_sum (with scalar=), bit_and,
+        bit_or, bit_xor. how: strategy=, params=, scalar= (this rank's factor) or scalars= (every
+        rank's); for GPU arrays also stream= (a number, torch.cuda.Stream or cupy.cuda.Stream; None
+        = the library's current stream). Returns `out`, or a new array of the same library, type and
+        memory (torch in, torch out); buffers of no library give a numpy array.
+        Raises MismatchError on all ranks if they disagree, InvalidArgumentError for bad arrays,
+        UnsupportedError for a type or device that plait does not have.
         """
         return self._call("all_reduce", array, out, how, op=op)
 
     def reduce_scatter(self, array: Any, op: str = "sum", out: Any = None, **how: Any) -> Any:
-        """Rank r gets op over all ranks of the r-th of `ranks` equal parts of `array`."""
+        """Reduces and scatters: rank r gets op over all ranks of the r-th equal part of `array`.
+
+        The number of elements must divide by `ranks`. how, errors: as in all_reduce.
+        """
         return self._call("reduce_scatter", array, out, how, op=op)
 
     def all_gather(self, array: Any, out: Any = None, **how: Any) -> Any:
-        """Every rank gets all ranks' arrays one after the other; a first dimension more."""
+        """Gathers all ranks' arrays on every rank, in rank order: shape (ranks, *array.shape)."""
         return self._call("all_gather", array, out, how)
 
     def broadcast(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
-        """Every rank gets the root's array. Other ranks' `array` gives shape and type only."""
+        """Copies the root's array to every rank. Other ranks' `array` gives shape and type only."""
         return self._call("broadcast", array, out, how, root=root)
 
     def reduce(
         self, array: Any, op: str = "sum", root: int = 0, out: Any = None, **how: Any
     ) -> Any:
-        """The root gets op over all ranks of array[i]; the others None."""
+        """Reduces on the root: it gets op over all ranks of array[i]. Other ranks get None."""
         return self._call("reduce", array, out, how, op=op, root=root)
 
     def all_to_all(self, array: Any, out: Any = None, **how: Any) -> Any:
-        """Part p of this rank's array goes to rank p; part q of the result came from rank q."""
+        """Sends the p-th equal part of `array` to rank p. Part q of the result is from rank q."""
         return self._call("all_to_all", array, out, how)
 
     def gather(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
-        """The root gets all ranks' arrays, with a first dimension more; the others None."""
+        """Gathers all ranks' arrays on the root: shape (ranks, *array.shape). Other ranks get
+        None."""
         return self._call("gather", array, out, how, root=root)
 
     def scatter(self, array: Any, root: int = 0, out: Any = None, **how: Any) -> Any:
-        """Rank r gets the r-th of `ranks` equal parts of the root's array.
+        """Scatters the root's array: rank r gets the r-th of `ranks` equal parts.
 
-        Ranks other than the root pass an array of that size too (shape and type are read off it).
+        Other ranks pass an array of the root's size and type, whose contents are not read.
         """
         return self._call("scatter", array, out, how, root=root)
 
     def all_gather_v(self, array: Any, counts: Any, out: Any = None, **how: Any) -> Any:
-        """Every rank gets all ranks' arrays, of counts[r] rows each, one after the other.
+        """Gathers all ranks' arrays, of counts[r] rows each, on every rank, in rank order.
 
-        counts: rows (along the first dimension) by rank, the same on all ranks; a list, tuple,
-        numpy array or tensor of whole numbers. Zero is a count. The result has sum(counts) rows.
-        Where counts differ between ranks: MismatchError on all, but on GPUs calls never complete.
+        counts: rows (first dimension) by rank, the same on all ranks; a list, tuple, numpy array or
+        tensor of integers >= 0. The result has sum(counts) rows. If counts differ between ranks,
+        all get MismatchError in host memory; on GPUs the calls never complete.
         """
         return self._call(
             "all_gather", array, out, how, blocks=lambda s: gathered_by_all(self._who, s, counts)
@@ -233,9 +240,9 @@ class Communicator:
     def reduce_scatter_v(
         self, array: Any, counts: Any, op: str = "sum", out: Any = None, **how: Any
     ) -> Any:
-        """Rank r gets op over all ranks of its counts[r] rows of `array`, which has sum(counts).
+        """Reduces and scatters blocks: rank r gets its counts[r] rows of the reduction.
 
-        counts: as in all_gather_v.
+        array: sum(counts) rows.         counts: as in all_gather_v.
         """
         return self._call(
             "reduce_scatter", array, out, how, blocks=lambda s: reduced(self._who, s, counts, op)
@@ -244,12 +251,11 @@ class Communicator:
     def all_to_all_v(
         self, array: Any, send_counts: Any, recv_counts: Any, out: Any = None, **how: Any
     ) -> Any:
-        """send_counts[p] rows of `array` go to rank p, recv_counts[q] rows came from rank q.
+        """Sends send_counts[p] rows of `array` to rank p; gets recv_counts[q] rows from rank q.
 
-        Rows of one rank lie behind those of the rank before it, here and in the result, which has
-        sum(recv_counts). Counts are this rank's own: ranks show them to each other on the host
-        first, for arrays on GPUs too. MismatchError on all where rank p sends rank q what that one
-        does not expect.
+        Blocks lie in rank order, in `array` and in the result, which has sum(recv_counts) rows.
+        Each rank passes its own counts. Ranks exchange them on the host first, for GPU arrays too,
+        and all raise MismatchError if two ranks disagree.
         """
         return self._call(
             "all_to_all",
@@ -262,9 +268,9 @@ class Communicator:
     def gather_v(
         self, array: Any, counts: Any = None, root: int = 0, out: Any = None, **how: Any
     ) -> Any:
-        """The root gets all ranks' arrays, of counts[r] rows each; the others None.
+        """Gathers all ranks' arrays, of counts[r] rows each, on the root. Other ranks get None.
 
-        counts: on the root; nobody reads others'. Ranks meet on the host as in all_to_all_v.
+        counts: read on the root only. Ranks exchange them on the host, as in all_to_all_v.
         """
         return self._call(
             "gather", array, out, how, blocks=lambda s: gathered(self._who, s, counts, root)
@@ -273,10 +279,10 @@ class Communicator:
     def scatter_v(
         self, array: Any = None, counts: Any = None, root: int = 0, out: Any = None, **how: Any
     ) -> Any:
-        """Rank r gets its counts[r] rows of the root's array.
+        """Scatters blocks of the root's array: rank r gets its counts[r] rows.
 
-        array, counts: on the root. The other ranks pass `out`, which says how many rows of which
-        type they expect. Ranks meet on the host as in all_to_all_v.
+        array, counts: on the root. Other ranks pass `out`, which gives their rows and type. Ranks
+        exchange counts on the host, as in all_to_all_v.
         """
         given = array if self._rank == root else out
         return self._call(
@@ -288,36 +294,40 @@ class Communicator:
         return self._call("send_recv", array, out, how)
 
     def copy(self, array: Any, src: int, dst: int, out: Any = None, **how: Any) -> Any:
-        """Rank dst gets rank src's array; the others None. All ranks call it.
+        """Copies rank src's array to rank dst. All ranks call it; ranks other than dst get None.
 
-        On host memory over every path of the pair; on GPUs by the link, with a share through host
-        memory from 384 MiB on (`plait.copy` takes every path between two GPUs of one process).
+        Uses every path of the pair in host memory. On GPUs it uses the direct link, and from
+        384 MiB on also host memory. (`plait.copy` uses every path between two GPUs of a process.)
         """
         return self._call("copy", array, out, how, root=src, peer=dst)
 
     def send(self, array: Any, dst: int, **how: Any) -> None:
-        """Sends `array` to rank `dst`, whose recv() takes it; other ranks have no part in it.
+        """Sends `array` to rank `dst`, which calls recv().
 
-        Two ranks' sends, receives and exchanges with each other come in the same order on both;
-        the first waits on the host until the other rank comes to its first (arrive_s). On host
-        memory it returns, and on a GPU the stream goes on, once the peer has come to its recv(): so
-        two ranks that each send first wait for each other, which exchange_with() does not.
-        how: strategy=, params=, stream= as for collectives.
+        Both ranks make their sends, receives and exchanges with each other in the same order. The
+        first one waits on the host for the peer's first (arrive_s). send() returns (on a GPU: its
+        stream continues) once the peer has called recv(), so two ranks that both send first
+        deadlock until the deadline; use exchange_with() then. how: strategy=, params=, stream=.
         """
         pair = self._pair(dst)
         pair._call("copy", array, None, how, root=pair.rank, peer=1 - pair.rank)
 
     def recv(self, out: Any, src: int, **how: Any) -> Any:
-        """Fills `out` with what rank `src` sends by send(): as many elements of the same type."""
+        """Receives rank `src`'s send() in `out`, of the same count and type. Returns `out`."""
         pair = self._pair(src)
         return pair._call("copy", out, out, how, root=1 - pair.rank, peer=pair.rank)
 
     def exchange_with(self, array: Any, peer: int, out: Any = None, **how: Any) -> Any:
-        """Sends `array` to rank `peer` and receives as much from it, both at once."""
+        """Sends `array` to rank `peer` and receives an array of the same count and type from it."""
         return self._pair(peer)._call("send_recv", array, out, how)
 
     def run(self, plan: Plan, array: Any, out: Any, scalar: float = 1.0) -> Any:
-        """Runs a plan as it is, after proving it. All ranks must pass equal plans."""
+        """Verifies and runs a plan on arrays in host memory; returns `out`. All ranks pass equal
+        plans.
+
+        scalar: this rank's factor for premul_sum. Raises InvalidArgumentError if a buffer is too
+        small or of another type.
+        """
         try:
             source = buffer_of(array, "input")
             result = buffer_of(out, "output", writable=True)
@@ -331,18 +341,20 @@ class Communicator:
         return out
 
     def barrier(self) -> None:
-        """Returns once every rank has called it."""
+        """Waits on the host until every rank has called it."""
         self._core.barrier()
 
     def check(self) -> None:
-        """Raises what calls on this rank's GPU met: DeadlineError, PeerLostError, AbortedError.
+        """Raises the error of a call on this rank's GPU: DeadlineError, PeerLostError,
+        AbortedError.
 
-        Waits for nothing; synchronize the stream first to hear of all calls on it.
+        Does not wait: synchronize the stream first to see the errors of all its calls.
         """
         self._core.check()
 
     def exchange(self, mine: bytes) -> list[bytes]:
-        """Every rank's bytes, in rank order; for small things (at most 1 MiB)."""
+        """Returns every rank's bytes (at most 1 MiB each), in rank order. Collective, on the
+        host."""
         if not isinstance(mine, bytes):
             error = InvalidArgumentError(f"wanted bytes to exchange, found {type(mine).__name__}")
             self._tell(error)
@@ -350,32 +362,32 @@ class Communicator:
         return self._core.exchange(mine)
 
     def plan_for(self, request: Request, strategy: str = "", params: Params | None = None) -> Plan:
-        """The plan that a call of this request on host memory runs; explain() tells of GPUs."""
+        """Returns the plan that a call of this request runs in host memory."""
         return self._core.plan_for(request, strategy, dict(params or {}))
 
     def explain(self, request: Request) -> str:
-        """Which plan and shares a request gets, what else there was and why it was refused."""
+        """Returns text: the plan or engine of a request, its alternatives, and why they lost."""
         return self._core.explain(request)
 
     def counters(self) -> Any:
-        """Calls so far by collective and strategy, and bytes by path."""
+        """Returns counts of calls by collective and strategy, and bytes by path."""
         return self._core.counters()
 
     def abort(self) -> None:
-        """Ends every pending and later call of this rank; from any thread, contacting nobody.
+        """Ends all pending and later calls of this rank with AbortedError. Thread-safe, local.
 
-        On GPUs such calls end without a result and without an error of their stream. Other ranks'
-        calls that wait for them fail `deadline_s` later, unless their programs abort too.
+        On GPUs, calls end without a result and without failing their stream. Other ranks' calls
+        that wait for this rank fail after `deadline_s`.
         """
         self._core.abort()
 
     def _pair(self, peer: int) -> Communicator:
-        """This rank and `peer` alone: there the lower of them is rank 0."""
+        """Returns the communicator of this rank and `peer`; the lower one is rank 0 in it."""
         try:
             index = operator.index(peer)
         except TypeError:
             raise InvalidArgumentError(f"wanted a rank, found {peer!r:.60}") from None
-        core = self._core.pair(index)  # the same one each time, where this communicator stands
+        core = self._core.pair(index)  # cached in the core
         if index not in self._pairs:
             self._pairs[index] = Communicator._of(core)
         return self._pairs[index]
@@ -391,10 +403,10 @@ class Communicator:
         peer: int = 0,
         blocks: Callable[[Buffer], BlocksKind] | None = None,
     ) -> Any:
-        """One collective: arguments and buffers checked, then the core's call.
+        """Checks arguments and buffers of a collective and runs it.
 
-        What is wrong with this rank's arguments is told to all ranks, so that none waits; but not
-        for arrays on a GPU, where ranks meet on the host in few calls.
+        An error of this rank's arguments fails the call on all ranks. On GPUs that holds only for
+        calls that exchange counts on the host.
         """
         if is_on_gpu(array) or is_on_gpu(out):
 
@@ -431,10 +443,10 @@ class Communicator:
         kind_of: Callable[[Buffer], _Kind | BlocksKind],
         exchanges: bool,
     ) -> Any:
-        """The same on this rank's GPU, in stream order.
+        """Enqueues a collective on this rank's GPU.
 
-        Errors are this rank's own, but where the others wait on the host: all of them do where the
-        communicator has no GPU, or no rank knows the counts of all blocks (`meets`).
+        Errors stay local unless other ranks wait on the host: if the communicator has no GPU, or if
+        the call exchanges counts there (`exchanges`).
         """
         try:
             kind, made, call = self._gpu_call(array, out, how, kind_of)
@@ -455,7 +467,7 @@ class Communicator:
         how: _How,
         kind_of: Callable[[Buffer], _Kind | BlocksKind],
     ) -> tuple[_Kind | BlocksKind, Any, tuple[Any, ...]]:
-        """What the core is asked, and the caller's output; all arguments checked."""
+        """Checks all arguments; returns (kind, output, arguments of the core)."""
         if self.device == HOST:
             raise UnsupportedError(
                 "wanted arrays in host memory, found one on a GPU, and this communicator has none: "
@@ -483,16 +495,16 @@ class Communicator:
         return kind, out, call
 
     def _tell(self, error: Exception) -> None:
-        """Tells all ranks why this one cannot take part in the call, so that none waits for it."""
+        """Fails the call on all ranks with this rank's error."""
         code = error.code if isinstance(error, Error) else InvalidArgumentError.code
         self._core.refuse(code, str(error) or type(error).__name__)
 
     def _kind(self, collective: str, source: Buffer, op: str, root: int, peer: int) -> _Kind:
-        """Made once for calls alike: a request takes microseconds to make."""
+        """Returns the cached facts of equal calls; a request takes microseconds to make."""
         key = (collective, source.count, source.type, op, root, peer)
         try:
             known = self._kinds.get(key)
-        except TypeError:  # of a word that cannot be one: the request says so
+        except TypeError:  # an unhashable op; _make_kind reports it
             known = None
         return known if known is not None else self._make_kind(key)
 
@@ -523,7 +535,7 @@ class Communicator:
     def _output(
         self, kind: _Kind | BlocksKind, source: Buffer, out: Any
     ) -> tuple[Any, Buffer | None]:
-        """(what to return, its memory); made here where the caller gave none."""
+        """Returns (output array, its buffer); makes the array if the caller gave none."""
         if not kind.has_output:
             return None, None
         if out is None:
@@ -549,7 +561,7 @@ def _scalar(scalar: Any) -> float:
 
 
 def _scalars(how: _How, ranks: int) -> list[float]:
-    """Every rank's factor; those of others are used on GPUs only."""
+    """Returns every rank's factor; other ranks' are used on GPUs only."""
     if how.scalars is None:
         return [_scalar(how.scalar)] * ranks
     found = [_scalar(scalar) for scalar in how.scalars]
@@ -559,7 +571,7 @@ def _scalars(how: _How, ranks: int) -> list[float]:
 
 
 def _params(params: Any) -> dict[str, int]:
-    """As the core takes them: names and whole numbers of 64 bits."""
+    """Returns params for the core: names and 64-bit integers."""
     if params is None:
         return {}
     try:
@@ -583,11 +595,12 @@ def _word(word: Any, what: str) -> str:
 
 
 def _id(given: Any) -> str:
-    """As the core takes it; who passes an id must have one."""
+    """Returns a unique id as text; raises InvalidArgumentError if it is empty or of another
+    type."""
     found = given.decode("ascii", "replace") if isinstance(given, bytes) else given
     if not isinstance(found, str) or not found:
         raise InvalidArgumentError(
-            f"wanted what plait.unique_id() gave as unique_id, found {given!r:.60}"
+            f"unique_id: wanted the text that plait.unique_id() returns, found {given!r:.60}"
         )
     return found
 
@@ -604,18 +617,19 @@ def _result_shape(request: Request, source: Buffer) -> tuple[int, ...]:
 
 
 def init(**options: Any) -> Communicator:
-    """A communicator of all ranks of a launcher (plait launch, torchrun, mpirun, Slurm).
+    """Makes a communicator of all ranks of a launcher (plait launch, torchrun, mpirun, Slurm).
 
-    Without a launcher it is a communicator of this one process, or with unique_id=, rank= and
-    ranks= one of all processes that were given the same id.
+    Without a launcher it has this process alone, or, with unique_id=, rank= and ranks=, all
+    processes with the same id. options: the keywords of Communicator. Collective.
     """
     return Communicator(**options)
 
 
 def unique_id() -> str:
-    """Text that names one communicator, for the program to carry from this rank to the others.
+    """Returns a text that identifies a new communicator.
 
-    All of them give it to `plait.init(unique_id=, rank=, ranks=)`.
+    One rank calls this, the program sends the text to the others, and all of them pass it to
+    `plait.init(unique_id=, rank=, ranks=)`.
     """
     return _core.unique_id()
 
@@ -626,7 +640,10 @@ def run_reference(
     outputs: Sequence[Any],
     scalars: Sequence[float] | None = None,
 ) -> None:
-    """Runs a plan for all ranks in this thread, obviously and slowly; fills `outputs`."""
+    """Runs a plan for all ranks in this thread with the reference executor; fills `outputs`.
+
+    inputs, outputs: one array in host memory a rank; scalars: one factor a rank, for premul_sum.
+    """
     _check_sizes(plan, inputs, outputs)
     sources = [buffer_of(array, "input").address for array in inputs]
     results = [buffer_of(array, "output", writable=True).address for array in outputs]
@@ -645,14 +662,14 @@ def _check_sizes(plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any]) -> N
 
 
 def _check_size(plan: Plan, role: str, rank: int, found: Buffer) -> None:
-    """The core takes addresses: how much lies behind them is checked here."""
+    """Checks the size of a buffer, of which the core gets only the address."""
     request = plan.request
     wanted = request.input_bytes(rank) if role == "input" else request.output_bytes(rank)
     size = DTYPE_OF_TYPE[request.type].itemsize
     if found.device != HOST:
         raise UnsupportedError(
-            f"wanted {role} of rank {rank} in host memory, where plans are run as they are; found "
-            "it on a GPU: use strategy= of the collective's own method there"
+            f"wanted {role} of rank {rank} in host memory, found it on a GPU: run() takes host "
+            "memory only; on GPUs pass strategy= to the collective's own method"
         )
     if wanted > 0 and (found.type != request.type or found.count * size < wanted):
         raise InvalidArgumentError(

@@ -1,7 +1,7 @@
-"""plait.copy: one array to another GPU of this process, over every path at once.
+"""plait.copy: copies an array to another GPU of this process, over every path at once.
 
-The direct link, host memory and GPUs that lend themselves as routes carry a share each; small
-arrays go over the link alone. In stream order, like the copies of torch and cupy.
+The direct link, host memory and relay GPUs carry a share each. Small arrays use the link alone.
+Copies are in stream order, like those of torch and cupy.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from plait import _core
 from plait._core import InvalidArgumentError
 from plait.arrays import DTYPE_OF_TYPE, HOST, Buffer, buffer_of, stream_handle
 
-_doors: dict[tuple[str, tuple[str, ...]], _core.Copies] = {}
+_copies_of: dict[tuple[str, tuple[str, ...]], _core.Copies] = {}
 _guard = threading.Lock()
 
 
 def copies(topology: str = "", without: Sequence[str] | None = None) -> _core.Copies:
-    """This process's copies on that topology ("" = the machine as found), made once."""
+    """Returns this process's copies on a topology ("" = the machine as found), made once."""
     key = (topology, tuple(without or ()))
     with _guard:
-        if key not in _doors:
-            _doors[key] = _core.Copies(topology, list(key[1]))
-        return _doors[key]
+        if key not in _copies_of:
+            _copies_of[key] = _core.Copies(topology, list(key[1]))
+        return _copies_of[key]
 
 
 def copy(
@@ -38,14 +38,15 @@ def copy(
     topology: str = "",
     without: Sequence[str] | None = None,
 ) -> Any:
-    """dst[...] = src between arrays in memory of GPUs (torch, cupy, DLPack); returns dst at once.
+    """Copies src to dst, both in GPU memory (torch, cupy, DLPack), and returns dst at once.
 
-    Both must be contiguous, of one element type and as many elements; any alignment. dst_stream,
-    src_stream: a number, torch.cuda.Stream or cupy.cuda.Stream on the GPU of each; None = the
-    library's current stream there. The copy begins after what both streams hold, and what either
-    gets later comes after it. params: host_permille, relay_permille, relay, chunk_kib, batch
-    (`plait bench copy --shares`); None = as the links ask for, with less through host memory where
-    earlier copies waited for it (another job on PCIe). without: links left out ("nvlink:0-1").
+    Both are contiguous, of one element type and the same count, at any alignment. dst_stream,
+    src_stream: a number, torch.cuda.Stream or cupy.cuda.Stream on each one's GPU; None = the
+    library's current stream there. The copy runs after earlier work of both streams and before
+    later work of either. params: host_permille, relay_permille, relay, chunk_kib, batch (`plait
+    bench copy --shares`); None = shares by the links' speeds, with less through host memory if
+    earlier copies waited for it (another job on PCIe). without: excluded links ("nvlink:0-1").
+    Raises InvalidArgumentError for arrays in host memory or of different types or counts.
     """
     source, target = buffer_of(src, "src"), buffer_of(dst, "dst", writable=True)
     for role, buffer in (("dst", target), ("src", source)):
@@ -72,7 +73,7 @@ def copy(
 
 
 def _stream(stream: Any, buffer: Buffer) -> int:
-    """cupy's current stream is one a GPU, and that of the array's GPU is meant."""
+    """Returns a stream's handle; None = the current one. cupy has one a GPU: the array's counts."""
     if stream is None and type(buffer.owner).__module__.split(".")[0] == "cupy":
         with buffer.owner.device:
             return int(sys.modules["cupy"].cuda.get_current_stream().ptr)

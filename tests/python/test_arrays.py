@@ -199,7 +199,7 @@ def test_a_type_behind_dlpack_that_numpy_has_not():
     comm = plait.Communicator(0, 1)
     found = comm.all_reduce(TypeThatNumpyHasNot())
     assert found.dtype == DTYPE_OF_TYPE["bf16"] and found.astype(np.float32).tolist() == [1, 2]
-    with pytest.raises(plait.InvalidArgumentError, match="known to be writable"):
+    with pytest.raises(plait.InvalidArgumentError, match="numpy has no name for"):
         comm.all_reduce(found, out=TypeThatNumpyHasNot())
-    with pytest.raises(plait.UnsupportedError, match="that gives none"):
+    with pytest.raises(plait.UnsupportedError, match="without it"):
         comm.all_reduce(TypeThatNumpyHasNot(gives=False))
