@@ -147,9 +147,7 @@ def _dlpack_buffer(array: Any, role: str, writable: bool) -> Buffer:
                 f"wanted a writable {role} as DLPack, found a {found} without it or "
                 "read-only; copy it"
             ) from None
-        raise UnsupportedError(
-            f"wanted {role} as DLPack, found a {found} without it"
-        ) from None
+        raise UnsupportedError(f"wanted {role} as DLPack, found a {found} without it") from None
     if (code, bits) not in _TYPE_OF_DLPACK or lanes != 1:
         known = ", ".join(TYPE_OF_DTYPE)
         raise UnsupportedError(

@@ -117,9 +117,7 @@ def plan(
     """Returns (how to run the command, messages). Raises UnsupportedError if NCCL could get
     sums."""
     if environ.get("PLAIT_DISABLE") == "1":
-        raise plait.UnsupportedError(
-            "--bitwise: PLAIT_DISABLE=1 turns plait off; unset it"
-        )
+        raise plait.UnsupportedError("--bitwise: PLAIT_DISABLE=1 turns plait off; unset it")
     program = program_of(command, environ)
     chosen = run.plan(command, via, drop_in, {**environ, **program.env, **STRICT})
     if chosen.via == "mpi":
