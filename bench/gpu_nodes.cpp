@@ -210,9 +210,10 @@ class NodeRank {
     options.rank.memory.budget_bytes = 256ull << 20;
     options.rank.memory.plans = true;
     calls_ = std::make_unique<GpuCalls>(group, options, [&](const std::string& mine) {
-      const std::vector<std::string> cards = all(mine);
+      const std::vector<std::string> records = all(mine);
       std::vector<std::string> found;
-      for (const int peer : nodes_.peers()) found.push_back(cards[static_cast<std::size_t>(peer)]);
+      for (const int peer : nodes_.peers())
+        found.push_back(records[static_cast<std::size_t>(peer)]);
       return found;
     });
   }

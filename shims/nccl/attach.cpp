@@ -68,13 +68,15 @@ std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carr
   RankLocation location;
   const std::optional<Error> failure = attempt([&] { location = location_of(state); });
   std::vector<RankRecord> all;
-  for (const std::string& card :
+  for (const std::string& record :
        vote(carry, failure,
             pack({location.host, location.device, settings().shared, text(::getpid()),
                   unique_word(), publish_liveness(state.liveness_index),
                   text(most_blocks(state.configured.most_ctas))}))) {
-    std::vector<std::string> parts = unpack(card);
-    if (parts.size() != 7) throw AgreedError(ErrorCode::mismatch, "a malformed first card");
+    std::vector<std::string> parts = unpack(record);
+    if (parts.size() != 7)
+      throw AgreedError(ErrorCode::mismatch,
+                        "set-up record of another rank is malformed: wanted 7 fields");
     all.push_back({parts[0], parts[1], parts[2], parts[0] + ' ' + parts[3], parts[4], parts[5],
                    static_cast<unsigned>(nccl_number(parts[6]).value_or(0))});
   }

@@ -99,7 +99,7 @@ std::vector<std::string> SetupExchange::allgather(const std::string& mine) {
   poll_nccl(state_);
   ExchangeFrame frame{};
   if (mine.size() > sizeof frame.body)
-    throw Error(ErrorCode::internal, text("a card of ", mine.size(), " bytes"));
+    throw Error(ErrorCode::internal, text("set-up record has ", mine.size(), " bytes"));
   std::memcpy(frame.mark, kMark, sizeof kMark);
   frame.bytes = static_cast<unsigned>(mine.size());
   mine.copy(frame.body, mine.size());
@@ -124,7 +124,7 @@ std::vector<std::string> SetupExchange::allgather(const std::string& mine) {
     std::memcpy(&frame, all.data() + static_cast<std::size_t>(rank) * sizeof frame, sizeof frame);
     if (std::memcmp(frame.mark, kMark, sizeof kMark) != 0 || frame.bytes > sizeof frame.body)
       throw AgreedError(ErrorCode::mismatch,
-                        text("rank ", rank, " showed no card of this plait version"));
+                        text("rank ", rank, " sent no set-up record of this plait version"));
     shown.emplace_back(frame.body, frame.bytes);
   }
   return shown;

@@ -348,10 +348,10 @@ std::vector<double> Communicator::State::scalars_of(const ProvedPlan& plan) {
     return scalars;
   }
   const double mine = joined.controls.scalar_of(local_rank(), call);
-  for (const std::string& card : multinode.transport_comm->exchange(
+  for (const std::string& record : multinode.transport_comm->exchange(
            std::string(reinterpret_cast<const char*>(&mine), sizeof mine),
            deadline_after(options.arrive_s)))
-    std::memcpy(&scalars.emplace_back(), card.data(), sizeof mine);
+    std::memcpy(&scalars.emplace_back(), record.data(), sizeof mine);
   return scalars;
 }
 

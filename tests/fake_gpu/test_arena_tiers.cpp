@@ -73,7 +73,7 @@ class Peers {
         const std::uint32_t shown =
             cuda::PageExchange::kMostRounds + round;  // of the first attempt
         while (first.round.load() < shown && meeting.failure().empty()) std::this_thread::yield();
-        meeting.exchange(std::string(first.cards[round % 2], first.bytes[round % 2]), [] {});
+        meeting.exchange(std::string(first.records[round % 2], first.bytes[round % 2]), [] {});
       }
       cuda::AgreedSwitch(page.switched, rank, ranks).set_ready();
     } catch (const Error&) {  // rank 0 has none

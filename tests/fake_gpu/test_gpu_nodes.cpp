@@ -66,9 +66,9 @@ struct Side {
     options.rank.memory.plans = true;
     options.checks = load_topology("hgx-h200");
     calls = std::make_unique<GpuCalls>(group, options, [&](const std::string& mine) {
-      const std::vector<std::string> cards = all(mine);
+      const std::vector<std::string> records = all(mine);
       std::vector<std::string> found;
-      for (const int peer : nodes.peers()) found.push_back(cards[static_cast<std::size_t>(peer)]);
+      for (const int peer : nodes.peers()) found.push_back(records[static_cast<std::size_t>(peer)]);
       return found;
     });
     NodeSide side;

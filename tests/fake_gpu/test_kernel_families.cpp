@@ -45,10 +45,10 @@ struct Rank {
     options.proves_paths = false;  // no kernel runs here
     options.sizes.scratch_bytes = 64 * kMib;
     cuda = std::make_unique<CudaRank>(options, [&](const std::string& mine) {
-      std::vector<std::string> cards(static_cast<std::size_t>(ranks), mine);
-      if (shown.empty() && !last_shows.empty()) cards.back() = last_shows;
+      std::vector<std::string> records(static_cast<std::size_t>(ranks), mine);
+      if (shown.empty() && !last_shows.empty()) records.back() = last_shows;
       shown.push_back(mine);
-      return cards;
+      return records;
     });
     tried = fake_cuda().launches;
     fake_cuda().launches.clear();

@@ -59,9 +59,9 @@ class OneRank {
     options.share_page = shares_.get();
     fake_cuda().refuses.none();
     rank = std::make_unique<CudaRank>(options, [ranks](const std::string& mine) {
-      std::vector<std::string> cards;
-      for (int peer = 0; peer < ranks; ++peer) cards.push_back(card_of(peer, mine));
-      return cards;
+      std::vector<std::string> records;
+      for (int peer = 0; peer < ranks; ++peer) records.push_back(record_of(peer, mine));
+      return records;
     });
   }
   /// FaultCode that its kernels find where they wait.
@@ -78,13 +78,13 @@ class OneRank {
 
  private:
   /// As this rank's, but where that begins with its process: peers are other processes.
-  static std::string card_of(int peer, std::string card) {
+  static std::string record_of(int peer, std::string record) {
     std::int64_t process = 0;
-    std::memcpy(&process, card.data(), std::min(card.size(), sizeof process));
-    if (process != ::getpid()) return card;
+    std::memcpy(&process, record.data(), std::min(record.size(), sizeof process));
+    if (process != ::getpid()) return record;
     process += peer;
-    std::memcpy(card.data(), &process, sizeof process);
-    return card;
+    std::memcpy(record.data(), &process, sizeof process);
+    return record;
   }
   std::unique_ptr<cuda::AgreedNumber::NumberPage> shares_;
 

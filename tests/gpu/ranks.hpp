@@ -24,7 +24,7 @@
 namespace plait::bench {
 
 inline constexpr int kBoardRanks = 16;
-inline constexpr std::size_t kCardBytes = 4096;
+inline constexpr std::size_t kRecordBytes = 4096;
 
 /// Lies in memory that all ranks map.
 struct Board {
@@ -32,8 +32,8 @@ struct Board {
   std::atomic<int> round{0};
   std::atomic<int> broken{0};
   int ranks = 1;
-  std::uint64_t card_bytes[kBoardRanks] = {};
-  char cards[kBoardRanks][kCardBytes] = {};
+  std::uint64_t record_bytes[kBoardRanks] = {};
+  char records[kBoardRanks][kRecordBytes] = {};
   double figures[kBoardRanks] = {};
 
   /// All meet; throws after `seconds`, or where a rank has failed.
@@ -53,13 +53,13 @@ struct Board {
   }
   std::vector<std::string> exchange(int rank, const std::string& mine) {
     const auto r = static_cast<std::size_t>(rank);
-    if (mine.size() > kCardBytes) throw std::runtime_error("card too long");
-    std::memcpy(cards[r], mine.data(), mine.size());
-    card_bytes[r] = mine.size();
+    if (mine.size() > kRecordBytes) throw std::runtime_error("set-up record too long");
+    std::memcpy(records[r], mine.data(), mine.size());
+    record_bytes[r] = mine.size();
     barrier();
     std::vector<std::string> all;
     for (std::size_t p = 0; p < static_cast<std::size_t>(ranks); ++p)
-      all.emplace_back(cards[p], card_bytes[p]);
+      all.emplace_back(records[p], record_bytes[p]);
     barrier();
     return all;
   }

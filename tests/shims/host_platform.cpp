@@ -282,10 +282,11 @@ class HostEngine : public CommEngine {
   void allocate_arena(const cuda::LazyArena::Exchange& growth_exchange) {
     if (wished("STANDIN_NO_ARENA", shared_->options.rank.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no room here");
-    const std::vector<std::string> cards =
-        growth_exchange(text("card ", shared_->options.rank.rank));
-    for (std::size_t rank = 0; rank < cards.size(); ++rank)
-      if (cards[rank] != text("card ", rank)) throw Error(ErrorCode::mismatch, "another's card");
+    const std::vector<std::string> records =
+        growth_exchange(text("record ", shared_->options.rank.rank));
+    for (std::size_t rank = 0; rank < records.size(); ++rank)
+      if (records[rank] != text("record ", rank))
+        throw Error(ErrorCode::mismatch, "record of another rank");
     growth_exchange("mapped");
     has_large_arena_.store(true);
     standin_count("large arena made");

@@ -176,9 +176,9 @@ void set_log_once(const Env& env) {
 std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error>& failure,
                                const std::string& bytes, const std::vector<int>& fds,
                                const Deadline& deadline) {
-  std::vector<Contribution> all = rendezvous.allgather(card_of(failure, bytes), fds, deadline);
+  std::vector<Contribution> all = rendezvous.allgather(encode_vote(failure, bytes), fds, deadline);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    all[rank].bytes = bytes_on(all[rank].bytes, text("rank ", rank));
+    all[rank].bytes = decode_vote(all[rank].bytes, text("rank ", rank));
   return all;
 }
 

@@ -42,13 +42,13 @@ std::optional<Error> attempt(const std::function<void()>& step) {
   return std::nullopt;
 }
 
-std::string card_of(const std::optional<Error>& failure, const std::string& bytes) {
+std::string encode_vote(const std::optional<Error>& failure, const std::string& bytes) {
   return pack({text(failure ? static_cast<int>(failure->code()) : 0),
                failure ? reason_of(*failure).substr(0, kReasonBytes) : "", bytes});
 }
 
-std::string bytes_on(const std::string& card, const std::string& rank) {
-  std::vector<std::string> parts = unpack(card);
+std::string decode_vote(const std::string& record, const std::string& rank) {
+  std::vector<std::string> parts = unpack(record);
   if (parts.size() != 3) throw Error(ErrorCode::parse_error, text(rank, " sent a malformed vote"));
   const auto number = parse_integer("error code", parts[0], 0, 13);
   if (number != 0)
@@ -59,9 +59,9 @@ std::string bytes_on(const std::string& card, const std::string& rank) {
 
 std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>& failure,
                               const std::string& bytes) {
-  std::vector<std::string> all = carry(card_of(failure, bytes));
+  std::vector<std::string> all = carry(encode_vote(failure, bytes));
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    all[rank] = bytes_on(all[rank], text("rank ", rank));
+    all[rank] = decode_vote(all[rank], text("rank ", rank));
   return all;
 }
 

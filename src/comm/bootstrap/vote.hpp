@@ -25,8 +25,8 @@ std::optional<Error> attempt(const std::function<void()>& step);
 using Allgather = std::function<std::vector<std::string>(const std::string& mine)>;
 /// A rank's card, and the bytes on that of `rank`: AgreedError where it reports failure, which
 /// names it, unless the reason begins with a rank.
-std::string card_of(const std::optional<Error>& failure, const std::string& bytes);
-std::string bytes_on(const std::string& card, const std::string& rank);
+std::string encode_vote(const std::optional<Error>& failure, const std::string& bytes);
+std::string decode_vote(const std::string& record, const std::string& rank);
 /// An allgather of such cards.
 std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>& failure,
                               const std::string& bytes);

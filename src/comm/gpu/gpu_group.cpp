@@ -33,10 +33,12 @@ GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int
   group.ranks = ranks;
   std::vector<std::string> kinds;
   std::set<std::string> processes;
-  for (const std::string& card : exchange(pack(
+  for (const std::string& record : exchange(pack(
            {text(ordinal), cuda::uuid_of(ordinal), cuda::gpu_kind(ordinal), text(getpid())}))) {
-    const std::vector<std::string> parts = unpack(card);
-    if (parts.size() != 4) throw Error(ErrorCode::parse_error, "a malformed GPU card");
+    const std::vector<std::string> parts = unpack(record);
+    if (parts.size() != 4)
+      throw Error(ErrorCode::parse_error,
+                  "GPU set-up record of a rank is malformed: wanted 4 fields");
     group.ordinals.push_back(static_cast<int>(parse_integer("ordinal", parts[0], 0, 1 << 20)));
     const auto same = std::find(group.uuids.begin(), group.uuids.end(), parts[1]);
     // Kernels of ranks that share a GPU would wait for each other's turn.

@@ -69,10 +69,10 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
   const Deadline deadline{deadline_in(options.arrive_s),
                           pair == nullptr ? now_and_then(options.interrupt) : pair->check};
   const cuda::Exchange exchange = [&](const std::string& mine) {
-    std::vector<std::string> cards;
+    std::vector<std::string> records;
     for (Contribution& one : vote(*joined_.rendezvous, std::nullopt, mine, {}, deadline))
-      cards.push_back(std::move(one.bytes));
-    return cards;
+      records.push_back(std::move(one.bytes));
+    return records;
   };
   std::optional<AgreedError> agreed;
   const std::optional<Error> failure = attempt([&] {

@@ -112,22 +112,24 @@ Ids agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchange) {
     if (is_first && nodes.place < rails_of(nodes)) rail = new_id();
   });
   if (failure) why = reason_of(*failure);
-  std::vector<std::vector<std::string>> cards;
-  for (const std::string& card : exchange(pack({why, text(version), whole, rail}))) {
-    cards.push_back(unpack(card));
-    if (cards.back().size() != 4) throw Error(ErrorCode::parse_error, "a malformed card of NCCL");
-    const std::vector<std::string>& one = cards.back();
+  std::vector<std::vector<std::string>> records;
+  for (const std::string& record : exchange(pack({why, text(version), whole, rail}))) {
+    records.push_back(unpack(record));
+    if (records.back().size() != 4)
+      throw Error(ErrorCode::parse_error,
+                  "NCCL set-up record of a rank is malformed: wanted 4 fields");
+    const std::vector<std::string>& one = records.back();
     if (!one[0].empty())
-      throw AgreedError(ErrorCode::unsupported, text("rank ", cards.size() - 1, ": ", one[0]));
-    if (one[1] != cards[0][1])
-      throw AgreedError(ErrorCode::mismatch, text("rank ", cards.size() - 1, " has NCCL ", one[1],
-                                                  ", rank 0 has NCCL ", cards[0][1]));
+      throw AgreedError(ErrorCode::unsupported, text("rank ", records.size() - 1, ": ", one[0]));
+    if (one[1] != records[0][1])
+      throw AgreedError(ErrorCode::mismatch, text("rank ", records.size() - 1, " has NCCL ", one[1],
+                                                  ", rank 0 has NCCL ", records[0][1]));
   }
   log(LogLevel::info, rank, text("NCCL ", version, " between nodes, from ", nccl::real().path));
   Ids ids;
   for (const int first : nodes.members[0]) {
-    ids.rails.push_back(cards[static_cast<std::size_t>(first)][3]);
-    if (ids.whole.empty()) ids.whole = cards[static_cast<std::size_t>(first)][2];
+    ids.rails.push_back(records[static_cast<std::size_t>(first)][3]);
+    if (ids.whole.empty()) ids.whole = records[static_cast<std::size_t>(first)][2];
   }
   return ids;
 }

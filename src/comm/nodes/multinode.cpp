@@ -178,10 +178,12 @@ std::unique_ptr<TransportComm> transport_comm_of(const CommunicatorOptions& opti
 std::optional<Error> first_error(TransportComm& transport_comm, const std::optional<Error>& mine,
                                  const Deadline& deadline, const std::string& bytes = {},
                                  std::vector<std::string>* shown = nullptr) {
-  const std::vector<std::string> cards = transport_comm.exchange(card_of(mine, bytes), deadline);
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+  const std::vector<std::string> records =
+      transport_comm.exchange(encode_vote(mine, bytes), deadline);
+  for (std::size_t rank = 0; rank < records.size(); ++rank) {
     const std::optional<Error> first = attempt([&] {
-      std::string one = bytes_on(cards[rank], transport_comm.name_of_rank(static_cast<int>(rank)));
+      std::string one =
+          decode_vote(records[rank], transport_comm.name_of_rank(static_cast<int>(rank)));
       if (shown != nullptr) shown->push_back(std::move(one));
     });
     if (first) return first;
@@ -192,20 +194,21 @@ std::optional<Error> first_error(TransportComm& transport_comm, const std::optio
 /// Who is where, by cards that go round. wrong: what this rank has against it.
 void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, const Env& env,
                      const std::optional<Error>& wrong, const Deadline& deadline) {
-  std::vector<std::string> cards;
+  std::vector<std::string> records;
   const bool named = !options.node.empty();
-  const std::string card = pack(
+  const std::string record = pack(
       {named ? options.node : host_name(), settings_of(options, env), called(), network_words()});
   or_tell(*multinode.transport_comm,
-          [&] { agree(*multinode.transport_comm, wrong, deadline, card, &cards); });
+          [&] { agree(*multinode.transport_comm, wrong, deadline, record, &records); });
   std::vector<std::string> hosts, names;
-  for (const std::string& shown : cards) {
+  for (const std::string& shown : records) {
     const std::vector<std::string> parts = unpack(shown);
-    if (parts.size() != 4) throw Error(ErrorCode::parse_error, "a malformed card of a rank");
-    if (parts[1] != unpack(cards[0])[1])
+    if (parts.size() != 4)
+      throw Error(ErrorCode::parse_error, "set-up record of a rank is malformed: wanted 4 fields");
+    if (parts[1] != unpack(records[0])[1])
       throw AgreedError(ErrorCode::mismatch,
                         text("rank ", hosts.size(), " has other settings (", parts[1],
-                             ") than rank 0 (", unpack(cards[0])[1], ")"));
+                             ") than rank 0 (", unpack(records[0])[1], ")"));
     hosts.push_back(parts[0]);
     names.push_back(parts[2]);
     if (multinode.network.empty()) multinode.network = parts[3];

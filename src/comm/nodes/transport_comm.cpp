@@ -433,10 +433,10 @@ std::vector<std::string> TransportComm::gathered(const std::string& mine, std::s
   std::iota(everybody.begin(), everybody.end(), 0);
   run(request, everybody, me_, kept->first.data(), kept->second.data(), kept, deadline,
       "an exchange between nodes");
-  std::vector<std::string> cards;
+  std::vector<std::string> records;
   for (std::size_t rank = 0; rank < members_.size(); ++rank)
-    cards.push_back(kept->second.substr(rank * each, each));
-  return cards;
+    records.push_back(kept->second.substr(rank * each, each));
+  return records;
 }
 
 std::vector<std::string> TransportComm::exchange(const std::string& mine,
@@ -449,9 +449,9 @@ std::vector<std::string> TransportComm::exchange(const std::string& mine,
     sizes.push_back(size);
     most = std::max(most, size);
   }
-  std::vector<std::string> cards = gathered(mine, most, deadline);
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) cards[rank].resize(sizes[rank]);
-  return cards;
+  std::vector<std::string> records = gathered(mine, most, deadline);
+  for (std::size_t rank = 0; rank < records.size(); ++rank) records[rank].resize(sizes[rank]);
+  return records;
 }
 
 }  // namespace plait

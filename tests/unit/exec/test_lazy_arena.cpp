@@ -33,13 +33,13 @@ void on_ranks(int ranks, const Work& work) {
 
 /// Cards of two rounds, which must be everybody's.
 void allocate_arena(const LazyArena::Exchange& exchange, int rank, int ranks) {
-  for (const char* const round : {"card", "mapped"}) {
-    const std::vector<std::string> cards = exchange(text(round, ' ', rank));
-    if (cards.size() != static_cast<std::size_t>(ranks))
-      throw Error(ErrorCode::internal, "not a card of each");
+  for (const char* const round : {"record", "mapped"}) {
+    const std::vector<std::string> records = exchange(text(round, ' ', rank));
+    if (records.size() != static_cast<std::size_t>(ranks))
+      throw Error(ErrorCode::internal, "wanted one record a rank");
     for (int peer = 0; peer < ranks; ++peer)
-      if (cards[static_cast<std::size_t>(peer)] != text(round, ' ', peer))
-        throw Error(ErrorCode::internal, "not that rank's card");
+      if (records[static_cast<std::size_t>(peer)] != text(round, ' ', peer))
+        throw Error(ErrorCode::internal, "record of another rank");
   }
 }
 
