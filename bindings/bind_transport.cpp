@@ -56,12 +56,12 @@ class PythonTransport : public Transport {
       return false;
     }
   }
-  void tell(const std::vector<int>& ranks, const std::string& failure) override {
-    in_python([&] { object_.attr("tell")(ranks, failure); });
+  void publish_failure(const std::vector<int>& ranks, const std::string& failure) override {
+    in_python([&] { object_.attr("publish_failure")(ranks, failure); });
   }
-  std::optional<std::pair<int, std::string>> told() override {
+  std::optional<std::pair<int, std::string>> first_failure() override {
     return in_python([&]() -> std::optional<std::pair<int, std::string>> {
-      const nb::object found = object_.attr("told")();
+      const nb::object found = object_.attr("first_failure")();
       if (found.is_none()) return std::nullopt;
       return nb::cast<std::pair<int, std::string>>(found);
     });

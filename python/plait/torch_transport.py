@@ -93,7 +93,7 @@ class TorchTransport:
         self._messages: dict[int, _Message] = {}
         self._waiters = _Waiters()
         self._looked = 0.0
-        self._told: tuple[int, str] | None = None
+        self._first_failure: tuple[int, str] | None = None
 
     def __del__(self) -> None:
         waiters = getattr(self, "_waiters", None)
@@ -195,19 +195,19 @@ class TorchTransport:
             time.sleep(0.001)
         return message.has_ended
 
-    def tell(self, ranks: list[int], failure: str) -> None:
+    def publish_failure(self, ranks: list[int], failure: str) -> None:
         """The first word stands; all hear it, whoever it is for."""
         self._store.compare_set("failed", "", f"{self.rank} {failure}")
 
-    def told(self) -> tuple[int, str] | None:
+    def first_failure(self) -> tuple[int, str] | None:
         now = time.monotonic()
-        if self._told is None and now > self._looked + _LOOK_S:
+        if self._first_failure is None and now > self._looked + _LOOK_S:
             self._looked = now
             if self._store.check(["failed"]):
                 rank, _, failure = self._store.get("failed").decode().partition(" ")
                 if int(rank) != self.rank:
-                    self._told = int(rank), failure
-        return self._told
+                    self._first_failure = int(rank), failure
+        return self._first_failure
 
 
 def make(rank: int, ranks: int, arrive_s: float, unique_id: str) -> TorchTransport | None:

@@ -280,7 +280,7 @@ std::unique_ptr<Communicator> attach_in_node(Handle comm, const RankPosition& po
                                              int device) {
   if (!all_of(can, comm)) return nullptr;
   CommunicatorOptions options = options_for(position, device);
-  Links links;
+  SocketLinks links;
   try {
     links = link_ranks(position.rank, position.ranks,
                        [&](const auto& failure, const std::string& path) {

@@ -71,7 +71,7 @@ std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carr
   for (const std::string& record :
        vote(carry, failure,
             pack({location.host, location.device, settings().shared, text(::getpid()),
-                  unique_word(), publish_liveness(state.liveness_index),
+                  unique_token(), publish_liveness(state.liveness_index),
                   text(most_blocks(state.configured.most_ctas))}))) {
     std::vector<std::string> parts = unpack(record);
     if (parts.size() != 7)

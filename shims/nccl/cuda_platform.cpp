@@ -29,7 +29,7 @@ GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) 
   const Env& env = settings().env;
   GpuGroup group =
       bootstrap_gpus(exchange, options.rank.rank, options.rank.ranks, options.rank.device);
-  const std::vector<std::string> masks = masks_of(masks_asked({}, env), false);
+  const std::vector<std::string> masks = masks_of(requested_masks({}, env), false);
   if (options.knows_links)
     learn_topology(
         group, exchange,

@@ -50,9 +50,9 @@ Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair,
       multinode(std::move(nodes)),
       joined(multinode.transport_comm == nullptr
                  ? join(given, pair)
-                 : or_tell(*multinode.transport_comm, [&] { return join_nodes(pair); })),
+                 : publish_errors(*multinode.transport_comm, [&] { return join_nodes(pair); })),
       device(multinode.transport_comm != nullptr
-                 ? or_tell(*multinode.transport_comm, [&] { return multinode_device(pair); })
+                 ? publish_errors(*multinode.transport_comm, [&] { return multinode_device(pair); })
                  : GpuSide::create(given, joined, pair, why_no_gpu)),
       peers(std::move(joined.peers)),
       chooser(joined.topology, joined.forced, joined.bitwise, {},
@@ -119,10 +119,13 @@ NodeSide Communicator::State::node_side() {
   side.calls = &device->calls();
   side.failure = [this] { return device->cause(); };
   side.fail = [this](const Error& error) { device->fail(error); };
-  side.hear = [this] {
-    if (const auto told = attempt([&] { multinode.transport_comm->check(); })) device->fail(*told);
+  side.poll_failures = [this] {
+    if (const auto remote_failure = attempt([&] { multinode.transport_comm->check(); }))
+      device->fail(*remote_failure);
   };
-  side.tell = [this](const Error& cause) { multinode.transport_comm->tell(cause); };
+  side.publish_failure = [this](const Error& cause) {
+    multinode.transport_comm->publish_failure(cause);
+  };
   side.name = [this](int rank) { return multinode.transport_comm->name_of_rank(rank); };
   return side;
 }
@@ -155,7 +158,7 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   here.device = kNoDevice;
   Joined made;
   const Deadline arrival_deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
-  Links links;
+  SocketLinks links;
   if (pair == nullptr) {
     links = link_ranks(here.rank, here.ranks, [&](const auto& wrong, const std::string& word) {
       std::vector<std::string> words;
@@ -222,7 +225,8 @@ void Communicator::State::fail(const Error& error) {
   if (multinode.transport_comm != nullptr) {
     static_cast<void>(
         multinode.transport_comm->drop_all());  // first: what is told makes messages go on
-    if (about.empty()) multinode.transport_comm->tell(error);  // two ranks' failure is theirs alone
+    if (about.empty())
+      multinode.transport_comm->publish_failure(error);  // two ranks' failure is theirs alone
   }
   log(LogLevel::warn, rank(), text("communicator failed: ", error.what()));
 }
@@ -243,10 +247,10 @@ std::optional<Error> Communicator::State::agree(const CallDescriptor& mine,
   peers.begin_call(call);
   controls.enter(call, mine, counts);
   controls.await_entered(call, options.arrive_s, peers);
-  if (controls.ask_alike(call)) return std::nullopt;
+  if (controls.all_same_call(call)) return std::nullopt;
   std::vector<CallDescriptor> all;
   for (int peer = 0; peer < local_ranks(); ++peer) all.push_back(controls.of(peer).calls[call % 2]);
-  return verdict(
+  return call_error(
       all, multinode.transport_comm == nullptr ? std::vector<int>{} : multinode.nodes.peers());
 }
 
@@ -279,8 +283,8 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body,
   const auto steps = [&] {
     refused = agree(mine, counts);
     if (multinode.transport_comm != nullptr)
-      refused =
-          verdict_over(*multinode.transport_comm, mine, refused, deadline_after(options.arrive_s));
+      refused = multinode_call_error(*multinode.transport_comm, mine, refused,
+                                     deadline_after(options.arrive_s));
     if (refused) return;
     try {
       body();

@@ -9,11 +9,11 @@
 namespace plait {
 
 /// The call's plan and what is shown of it. Error where there is none, or it cannot be meant.
-std::shared_ptr<const KnownCall> Communicator::State::call_of(const Request& given,
-                                                              const CallOptions& how) {
+std::shared_ptr<const CachedCall> Communicator::State::call_of(const Request& given,
+                                                               const CallOptions& how) {
   const std::uint64_t like = given.count * 31 + static_cast<std::uint64_t>(given.collective) * 7 +
                              static_cast<std::uint64_t>(given.root);
-  std::shared_ptr<const KnownCall>& place = known[like % known.size()];
+  std::shared_ptr<const CachedCall>& place = cached_calls[like % cached_calls.size()];
   {
     const std::lock_guard lock(guard);
     if (place != nullptr && place->is_of(given, how)) return place;
@@ -25,7 +25,7 @@ std::shared_ptr<const KnownCall> Communicator::State::call_of(const Request& giv
   if (multinode.transport_comm != nullptr && request.devices != devices)
     throw Error(ErrorCode::invalid_argument,
                 "devices: ranks on several nodes are where their launcher put them");
-  auto made = std::make_shared<KnownCall>();
+  auto made = std::make_shared<CachedCall>();
   made->request = given;
   made->strategy = how.strategy;
   made->params = how.params;
@@ -39,7 +39,7 @@ std::shared_ptr<const KnownCall> Communicator::State::call_of(const Request& giv
 void Communicator::run(const Request& given, const void* input, void* output,
                        const CallOptions& options) {
   State& state = *state_;
-  std::shared_ptr<const KnownCall> call;
+  std::shared_ptr<const CachedCall> call;
   double scalar = options.scalar;
   const auto prepare = [&] {
     scalar = scalar_of(options, rank(), ranks());

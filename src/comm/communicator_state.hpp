@@ -26,14 +26,14 @@
 namespace plait {
 
 /// A call as its caller wrote it, and what follows from that: later ones like it find it here.
-struct KnownCall {
+struct CachedCall {
   Request request;
   std::string strategy;
   std::map<std::string, std::int64_t> params;
   std::shared_ptr<const ProvedPlan> plan;
   CallDescriptor shown;
-  bool is_of(const Request& asked, const CallOptions& how) const {
-    return request == asked && strategy == how.strategy && params == how.params;
+  bool is_of(const Request& request_given, const CallOptions& how) const {
+    return request == request_given && strategy == how.strategy && params == how.params;
   }
 };
 
@@ -57,7 +57,7 @@ struct Communicator::State {
   WritablePages writable;
   const std::uint32_t forks = forks_so_far();
   std::mutex guard;  ///< of failure, counters, known calls and far
-  std::array<std::shared_ptr<const KnownCall>, 16> known;
+  std::array<std::shared_ptr<const CachedCall>, 16> cached_calls;
   std::optional<Error> failure;
   Counters counters;  ///< but for the last calls of one plan:
   std::shared_ptr<const ProvedPlan> counted;
@@ -100,7 +100,7 @@ struct Communicator::State {
   void send_remote(const Request& request, const void* input, void* output, void* stream,
                    const CallOptions& how) const;
   void run(const std::shared_ptr<const ProvedPlan>& plan, const void* input, void* output);
-  std::shared_ptr<const KnownCall> call_of(const Request& given, const CallOptions& how);
+  std::shared_ptr<const CachedCall> call_of(const Request& given, const CallOptions& how);
   Request placed(const Request& request) const;
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& how);
   std::optional<Error> agree(const CallDescriptor& mine, const OwnCounts* counts);

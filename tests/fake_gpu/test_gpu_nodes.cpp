@@ -79,11 +79,11 @@ struct Side {
       return failure;
     };
     side.fail = [this](const Error& error) { fail(error); };
-    side.hear = [this] {
+    side.poll_failures = [this] {
       if (at_hearing) at_hearing();
       if (others) fail(*others);
     };
-    side.tell = [this](const Error& cause) { told.push_back(reason_of(cause)); };
+    side.publish_failure = [this](const Error& cause) { told.push_back(reason_of(cause)); };
     side.name = [hosts](int peer) {
       return text("rank ", peer, " on host ", hosts[static_cast<std::size_t>(peer)]);
     };
@@ -388,7 +388,7 @@ TEST_CASE("a rank of another node says why NCCL has failed, and is told what end
           }
           fake_cuda().nccl.async_error = 6;
           std::this_thread::sleep_for(std::chrono::milliseconds(100));  // NCCL is the first to know
-          side.others = told_by("rank 0 on host a", died.code(), reason_of(died));
+          side.others = reported_by("rank 0 on host a", died.code(), reason_of(died));
           const auto [said, took_s] = side.run_caught(request);
           require(said.find("rank 0 on host a reports: rank 1 on host a (pid 7) ended") !=
                       std::string::npos,

@@ -37,10 +37,10 @@ struct Mail {
     std::atomic<std::size_t> end{0};
     char bytes[kBytes];
   } sent[kRanks][kRanks];  ///< by sender, receiver
-  struct Told {
+  struct FailureText {
     std::atomic<int> by{-1};
     char words[Transport::kMaxFailureBytes];
-  } told[kRanks];  ///< by receiver
+  } first_failure[kRanks];  ///< by receiver
 };
 
 class MailTransport : public Transport {
@@ -80,17 +80,17 @@ class MailTransport : public Transport {
     return true;
   }
   bool drop(std::uint64_t& message) noexcept override { return awaited_.erase(message) != 0; }
-  void tell(const std::vector<int>& ranks, const std::string& failure) override {
+  void publish_failure(const std::vector<int>& ranks, const std::string& failure) override {
     for (const int rank : ranks) {
-      std::strncpy(mail_.told[rank].words, failure.c_str(), kMaxFailureBytes - 1);
-      mail_.told[rank].by.store(rank_);
+      std::strncpy(mail_.first_failure[rank].words, failure.c_str(), kMaxFailureBytes - 1);
+      mail_.first_failure[rank].by.store(rank_);
     }
   }
-  std::optional<std::pair<int, std::string>> told() override {
-    const Mail::Told& told = mail_.told[rank_];
-    const int by = told.by.load();
+  std::optional<std::pair<int, std::string>> first_failure() override {
+    const Mail::FailureText& first_failure = mail_.first_failure[rank_];
+    const int by = first_failure.by.load();
     if (by < 0) return std::nullopt;
-    return std::pair(by, std::string(told.words));
+    return std::pair(by, std::string(first_failure.words));
   }
 
  private:

@@ -48,7 +48,7 @@ ParentOf parent_of(int process) {
   return found;
 }
 
-std::string namespace_word(const char* kind) {
+std::string namespace_name(const char* kind) {
   std::array<char, 64> word{};
   const ssize_t length =
       ::readlink(text("/proc/self/ns/", kind).c_str(), word.data(), word.size() - 1);

@@ -30,6 +30,6 @@ ParentOf parent_of(int process);
 
 /// The inode of a namespace of this process ("net", "pid"), as text; empty where /proc does not
 /// say.
-std::string namespace_word(const char* kind);
+std::string namespace_name(const char* kind);
 
 }  // namespace plait

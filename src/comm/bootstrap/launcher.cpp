@@ -82,7 +82,9 @@ constexpr std::array<const char*, 4> kDaemons = {"PMIX_SERVER_URI41", "PMIX_SERV
 
 bool is_set(const char* name) { return name != nullptr && !foreign_env(name).empty(); }
 
-bool has_words(const Launcher& launcher) { return is_set(launcher.rank) && is_set(launcher.ranks); }
+bool has_variables(const Launcher& launcher) {
+  return is_set(launcher.rank) && is_set(launcher.ranks);
+}
 
 bool agree(const Launcher& one, const Launcher& other) {
   return foreign_env(one.rank) == foreign_env(other.rank) &&
@@ -107,7 +109,7 @@ bool yields_to(const Launcher& launcher, const Launcher& other) {
   return name == slurm || (name == torchrun && other.name != slurm && !is_set("LOCAL_WORLD_SIZE"));
 }
 
-std::string words_of(const Launcher& launcher) {
+std::string description_of(const Launcher& launcher) {
   return text(launcher.name, " says rank ", foreign_env(launcher.rank), " of ",
               foreign_env(launcher.ranks), " (", launcher.rank, ", ", launcher.ranks, ")");
 }
@@ -122,7 +124,7 @@ struct StartedBy {
 StartedBy started_by() {
   std::vector<const Launcher*> found;
   for (const Launcher& launcher : kLaunchers)
-    if (has_words(launcher)) found.push_back(&launcher);
+    if (has_variables(launcher)) found.push_back(&launcher);
   if (found.empty()) return {};
   const auto all_agree = [&] {
     return std::all_of(found.begin(), found.end(),
@@ -143,7 +145,7 @@ StartedBy started_by() {
     return !agree(*one, *found.front());
   });
   return {found.front(),
-          text("environment: ", words_of(*found.front()), ", ", words_of(**other),
+          text("environment: ", description_of(*found.front()), ", ", description_of(**other),
                ", and nothing tells which of them started this process; unset the variables of the "
                "one that did not, or set PLAIT_RANK and PLAIT_RANKS")};
 }
@@ -155,19 +157,19 @@ bool launcher_names_job() {
   if (launcher == nullptr) return false;
   for (const char* identity : launcher->identities) {
     if (identity == nullptr) continue;
-    const std::vector<std::string> words = split(identity, '+');
-    if (std::all_of(words.begin(), words.end(),
-                    [](const std::string& word) { return is_set(word.c_str()); }))
+    const std::vector<std::string> variables = split(identity, '+');
+    if (std::all_of(variables.begin(), variables.end(),
+                    [](const std::string& variable) { return is_set(variable.c_str()); }))
       return true;
   }
   return false;
 }
 
-std::string words_set(const auto& names) {
-  std::string words;
+std::string variables_set(const auto& names) {
+  std::string variables;
   for (const char* name : names)
-    if (is_set(name)) words += text(name, '=', foreign_env(name), '\n');
-  return words;
+    if (is_set(name)) variables += text(name, '=', foreign_env(name), '\n');
+  return variables;
 }
 
 /// An address that each network namespace has for itself: then a port of it names no job.
@@ -186,9 +188,9 @@ std::optional<int> number_of(const char* name) {
 
 /// Entry `index` of Slurm's list of tasks by node, such as "4(x2),3".
 std::optional<int> entry_of(const std::string& list, int index) {
-  for (const std::string& word : split(list, ',')) {
+  for (const std::string& variable : split(list, ',')) {
     int tasks = 0, times = 1;
-    if (std::sscanf(word.c_str(), "%d(x%d)", &tasks, &times) < 1) return std::nullopt;
+    if (std::sscanf(variable.c_str(), "%d(x%d)", &tasks, &times) < 1) return std::nullopt;
     if (index < times) return tasks;
     index -= times;
   }
@@ -206,9 +208,9 @@ std::optional<Here> slurm_tasks_here() {
   const char* nodes_word = number_of(step_nodes) ? step_nodes : "SLURM_NNODES";
   const std::optional<int> nodes = number_of(nodes_word), tasks = number_of("SLURM_NTASKS");
   if (!nodes || !tasks || *nodes < 2) return std::nullopt;
-  for (const char* const word : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
-    if (const auto here = entry_of(foreign_env(word), number_of("SLURM_NODEID").value_or(0)))
-      return Here{*here, text(word, '=', foreign_env(word))};
+  for (const char* const variable : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
+    if (const auto here = entry_of(foreign_env(variable), number_of("SLURM_NODEID").value_or(0)))
+      return Here{*here, text(variable, '=', foreign_env(variable))};
   return Here{*tasks - (*nodes - 1), text(nodes_word, '=', *nodes)};  // as many as can be
 }
 
@@ -263,19 +265,19 @@ std::string rendezvous_folder() {
   return folder;
 }
 
-std::string job_words() { return words_set(kJobNames); }
+std::string launcher_job() { return variables_set(kJobNames); }
 
 std::string derived_rendezvous(const Env& env, int communicator) {
   std::string job = env.rendezvous;  // which names the job by itself, in whatever container
   if (job.empty()) {
-    job = job_words() + words_set(kDaemons);
+    job = launcher_job() + variables_set(kDaemons);
     // Containers that share this folder have ports and pids of their own.
     if (is_set("MASTER_PORT") && is_loopback(foreign_env("MASTER_ADDR")))
-      job += text("network=", namespace_word("net"), '\n');
+      job += text("network=", namespace_name("net"), '\n');
     // The last resort, where nothing names the job: ranks that one process started on this node.
     // Not otherwise, since a script around each rank would be a parent of that rank alone.
     if (!launcher_names_job())
-      job += text("parent=", starter(), " of ", namespace_word("pid"), '\n');
+      job += text("parent=", starter(), " of ", namespace_name("pid"), '\n');
   }
   return text("unix:", rendezvous_folder(), "/job-", hex(hash_bytes(job.data(), job.size())), "-",
               communicator);
@@ -287,7 +289,7 @@ int rank_on_host() {
   if (launcher != nullptr)
     if (const int rank = local_rank_by(*launcher); rank >= 0) return rank;
   for (const Launcher& other : kLaunchers)
-    if (launcher == nullptr || !has_words(other) || agree(other, *launcher))
+    if (launcher == nullptr || !has_variables(other) || agree(other, *launcher))
       if (const int rank = local_rank_by(other); rank >= 0) return rank;
   return -1;
 }

@@ -29,28 +29,28 @@ Deadline step_deadline() { return {now_ns() + kStepNs, nullptr}; }
 
 }  // namespace
 
-std::string Links::rendezvous() const {
+std::string SocketLinks::rendezvous() const {
   std::string place = "fd:";
   for (const Fd& one : sockets) place += text(place.size() > 3 ? "," : "", one.get());
   return place;
 }
 
-Links link_ranks(int rank, int ranks, const Tell& tell) {
-  Links links;
+SocketLinks link_ranks(int rank, int ranks, const Broadcast& broadcast) {
+  SocketLinks links;
   Listener door;
   std::optional<Error> failure = attempt([&] {
     if (rank != 0 || ranks < 2) return;
     // Random: ranks 0 in two containers that share this folder may have one process id.
-    door.path = text(rendezvous_folder(), "/link-", random_word());
+    door.path = text(rendezvous_folder(), "/link-", random_token());
     door.listener = listen_at(door.path, ranks + 16);
     if (!door.listener.valid())
       throw Error(ErrorCode::io_error, text("another process listens at '", door.path, "'"));
   });
-  const std::string path = tell(failure, door.path);
+  const std::string path = broadcast(failure, door.path);
   failure = attempt([&] {
     if (rank != 0) links.sockets.push_back(connect_to(path, step_deadline()));
   });
-  tell(failure, "");
+  broadcast(failure, "");
   failure = attempt([&] {
     for (int peer = 1; rank == 0 && peer < ranks; ++peer) {
       Fd socket = accept_from(door.listener.get(), step_deadline());
@@ -60,7 +60,7 @@ Links link_ranks(int rank, int ranks, const Tell& tell) {
       links.sockets.push_back(std::move(socket));
     }
   });
-  tell(failure, "");
+  broadcast(failure, "");
   return links;
 }
 

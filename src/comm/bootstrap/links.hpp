@@ -14,7 +14,7 @@
 namespace plait {
 
 /// Rank 0 has a socket to each other rank, and each of these one to rank 0.
-struct Links {
+struct SocketLinks {
   std::vector<Fd> sockets;
   /// Where the ranks meet; the sockets stay this struct's.
   std::string rendezvous() const;
@@ -22,10 +22,10 @@ struct Links {
 
 /// Of all ranks together: a word of rank 0's, or AgreedError on all of them where one has a
 /// failure.
-using Tell =
+using Broadcast =
     std::function<std::string(const std::optional<Error>& failure, const std::string& word)>;
 
 /// Throws on all ranks alike.
-Links link_ranks(int rank, int ranks, const Tell& tell);
+SocketLinks link_ranks(int rank, int ranks, const Broadcast& broadcast);
 
 }  // namespace plait

@@ -40,7 +40,7 @@ std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ra
                                       const std::string& job = {});
 
 /// The names that launchers give to this process's job, "NAME=value" a line.
-std::string job_words();
+std::string launcher_job();
 
 /// "unix:PATH" from PLAIT_RENDEZVOUS alone, or from what the launcher set (torchrun, Open MPI, PMI,
 /// Slurm); the same on all ranks of one job and no other's. `communicator` tells several of one

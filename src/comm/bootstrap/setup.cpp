@@ -22,7 +22,7 @@
 namespace plait {
 namespace {
 
-std::string joined_words(const std::vector<std::string>& words) {
+std::string comma_list(const std::vector<std::string>& words) {
   std::string line;
   for (const std::string& word : words) line += (line.empty() ? "" : ",") + word;
   return line;
@@ -37,7 +37,7 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
           "topology",
           options.topology.empty() ? env.topology : options.topology,
           "masks",
-          options.masks.empty() ? env.without : joined_words(options.masks),
+          options.masks.empty() ? env.without : comma_list(options.masks),
           "PLAIT_ALGO",
           env.algo,
           "PLAIT_BITWISE",
@@ -136,7 +136,7 @@ std::string rendezvous_address(const CommunicatorOptions& options, const Env& en
 /// ranks there are, the launcher's words may be about something else.
 std::string job_shown(const CommunicatorOptions& options, const Env& env) {
   const bool is_named = !options.rendezvous.empty() && options.rendezvous != env.rendezvous;
-  return is_named || !options.unique_id.empty() || env.ranks >= 0 ? std::string() : job_words();
+  return is_named || !options.unique_id.empty() || env.ranks >= 0 ? std::string() : launcher_job();
 }
 
 /// Then masks are for what GpuSide learns of links between GPUs.
@@ -147,7 +147,7 @@ bool has_gpu(const CommunicatorOptions& options) {
 /// The topology as JSON: rank 0's alone, since measured speeds differ from rank to rank.
 std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   const std::string name = options.topology.empty() ? env.topology : options.topology;
-  std::vector<std::string> masks = masks_asked(options.masks, env);
+  std::vector<std::string> masks = requested_masks(options.masks, env);
   if (name.empty() && !masks.empty() && has_gpu(options)) masks = masks_of(masks, true);
   // Ranks' buffers are host memory, so what lies between them is this machine's shared memory.
   Topology topology =
@@ -262,7 +262,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
     topology = pair == nullptr ? topology_json(options, env) : to_json(pair->topology);
   });
   const std::string shown =
-      vote(*joined.rendezvous, failure, pack({topology, unique_word()}), {}, deadline)[0].bytes;
+      vote(*joined.rendezvous, failure, pack({topology, unique_token()}), {}, deadline)[0].bytes;
   const std::vector<std::string> of_rank_0 = unpack(shown);
   if (of_rank_0.size() != 2)
     throw Error(ErrorCode::parse_error, "rank 0 sent no topology and name");

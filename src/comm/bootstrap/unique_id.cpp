@@ -23,14 +23,14 @@ std::string hash_of(const std::string& bytes) {
 
 }  // namespace
 
-std::string random_word() {
+std::string random_token() {
   std::random_device device;
   return hex(static_cast<std::uint64_t>(device()) << 32 | device());
 }
 
 std::string unique_id() {
   const std::string made =
-      text(kKind, '-', random_word(), random_word(), '-', hash_of(host_name()));
+      text(kKind, '-', random_token(), random_token(), '-', hash_of(host_name()));
   return text(made, '-', hash_of(made));
 }
 

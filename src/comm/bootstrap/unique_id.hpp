@@ -10,7 +10,7 @@ struct UniqueId {
 };
 
 /// 16 digits that nobody else draws.
-std::string random_word();
+std::string random_token();
 /// Error(invalid_argument) where unique_id() made no such text.
 UniqueId parse_unique_id(const std::string& id);
 /// Whether this process can share memory with the one that made it.

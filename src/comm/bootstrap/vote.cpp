@@ -65,13 +65,15 @@ std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>
   return all;
 }
 
-bool is_told(const std::string& reason) { return reason.find(kReports) != std::string::npos; }
-
-Error told_by(const std::string& rank, ErrorCode code, const std::string& reason) {
-  return Error(code, is_told(reason) ? reason : text(rank, kReports, reason));
+bool names_reporter(const std::string& reason) {
+  return reason.find(kReports) != std::string::npos;
 }
 
-std::string unique_word() {
+Error reported_by(const std::string& rank, ErrorCode code, const std::string& reason) {
+  return Error(code, names_reporter(reason) ? reason : text(rank, kReports, reason));
+}
+
+std::string unique_token() {
   static std::atomic<unsigned> made{0};
   return text(getpid(), '-', std::chrono::steady_clock::now().time_since_epoch().count(), '-',
               made++);

@@ -32,10 +32,10 @@ std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>
                               const std::string& bytes);
 
 /// A rank's failure as others throw it; what it was told of itself keeps its first teller.
-Error told_by(const std::string& rank, ErrorCode code, const std::string& reason);
-bool is_told(const std::string& reason);
+Error reported_by(const std::string& rank, ErrorCode code, const std::string& reason);
+bool names_reporter(const std::string& reason);
 
 /// A word that no other call has had, on any rank.
-std::string unique_word();
+std::string unique_token();
 
 }  // namespace plait

@@ -135,8 +135,8 @@ std::string print(const CallDescriptor& d) {
   return line;
 }
 
-std::optional<Error> verdict(const std::vector<CallDescriptor>& by_rank,
-                             const std::vector<int>& names) {
+std::optional<Error> call_error(const std::vector<CallDescriptor>& by_rank,
+                                const std::vector<int>& names) {
   const auto name = [&](std::size_t rank) {
     return names.empty() ? static_cast<int>(rank) : names[rank];
   };

@@ -42,8 +42,8 @@ void set_error(CallDescriptor& descriptor, const Error& error);
 std::string print(const CallDescriptor& descriptor);
 /// Nothing where all ranks ask for the same; else what every rank throws.
 /// names: what the ranks are called; empty = their numbers.
-std::optional<Error> verdict(const std::vector<CallDescriptor>& by_rank,
-                             const std::vector<int>& names = {});
+std::optional<Error> call_error(const std::vector<CallDescriptor>& by_rank,
+                                const std::vector<int>& names = {});
 /// An error's sentence without the words that Error put before it.
 std::string reason_of(const Error& error);
 

@@ -60,7 +60,7 @@ Copies::Copies(const std::string& topology, const std::vector<std::string>& mask
   const Env env = read_env();
   const std::string& name = topology.empty() ? env.topology : topology;
   Topology found = name.empty() ? discover() : load_topology(name);
-  const std::vector<std::string> left_out = masks_asked(masks, env);
+  const std::vector<std::string> left_out = requested_masks(masks, env);
   if (!left_out.empty()) found = without(found, left_out);
   std::vector<int> devices = devices_of_ordinals(found);
   found = without_others(found, devices);

@@ -89,11 +89,11 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   if (rank.most_blocks != 0) rank.spread.most_blocks = std::min(120u, rank.most_blocks);
   const bool with_slots = rank.messages && group_.ranks == 2;
   if (group_.ranks > 1)
-    words_ = memory_of_rank_0(exchange, group_.rank, GpuWords::bytes(with_slots));
-  auto* const words = reinterpret_cast<GpuWords*>(words_.base());
-  if (words == nullptr && group_.ranks > 1)
+    shared_page_ = memory_of_rank_0(exchange, group_.rank, GpuSharedPage::bytes(with_slots));
+  auto* const shared_page = reinterpret_cast<GpuSharedPage*>(shared_page_.base());
+  if (shared_page == nullptr && group_.ranks > 1)
     log(LogLevel::warn, group_.rank, "no host memory that all ranks map: no host path, no growth");
-  if (words != nullptr && wants_rings()) {
+  if (shared_page != nullptr && wants_rings()) {
     rank.ring_bytes = cuda::kPlanRingBytes;
     rank.exchange_ring_bytes = cuda::kExchangeRingBytes;
     rank.rings = [this](const cuda::Exchange& ring_exchange) {
@@ -104,15 +104,15 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       return bases;
     };
     if (group_.reach.host) {  // else no share of large calls goes there
-      rank.host_words = reinterpret_cast<cuda::HostWords*>(words->host);
-      rank.share_page = &words->shares;
-      if (with_slots) rank.message_slots = words->message_slots;
+      rank.host_words = reinterpret_cast<cuda::HostWords*>(shared_page->host);
+      rank.share_page = &shared_page->shares;
+      if (with_slots) rank.message_slots = shared_page->message_slots;
     }
   }
   // Ranks of one process could hold each other up: see cuda::LazyArena.
-  if (options_.has_lazy_arena && words != nullptr && group_.reach.why_no_kernels.empty() &&
+  if (options_.has_lazy_arena && shared_page != nullptr && group_.reach.why_no_kernels.empty() &&
       group_.in_processes)
-    rank.lazy_arena = &words->lazy_arena;
+    rank.lazy_arena = &shared_page->lazy_arena;
   cuda_ = std::make_unique<cuda::CudaRank>(rank, exchange);
 }
 
@@ -175,7 +175,7 @@ void GpuCalls::bind_plan(Call& call, const CallOptions& options) {
 double GpuCalls::plan_us(const Request& request) const {
   const RequestKey key = request_key(request);
   const std::lock_guard lock(plan_us_guard_);
-  if (const double* const known = plan_us_.find(key)) return *known;
+  if (const double* const cached = plan_us_.find(key)) return *cached;
   const auto plan_for = [&](const Request& one) {
     return chooser_->plan_for(placed(one), {})->plan;
   };
@@ -263,13 +263,13 @@ bool GpuCalls::needs_large_arena(const Request& request, const CallOptions& opti
 }
 
 /// What was made for the key; null where nothing was.
-GpuCalls::Call* GpuCalls::known(const Key& key) {
+GpuCalls::Call* GpuCalls::find_call(const Key& key) {
   const std::lock_guard lock(guard_);
   Call* const call = calls_.find(key);
   return call != nullptr ? call : planned_calls_.find(key);
 }
 
-GpuCalls::Call& GpuCalls::keep(const Key& key, Call made) {
+GpuCalls::Call& GpuCalls::insert_call(const Key& key, Call made) {
   const std::lock_guard lock(guard_);
   if (made.bound != nullptr) made.captured_as = std::make_unique<const Key>(key);
   if (options_.finds_paths)
@@ -293,8 +293,8 @@ GpuCalls::Call& GpuCalls::as_launched(Key& key, Call& call, const Request& reque
                                       const CallOptions& options, cuda::Stream stream) {
   if (!call.differs_in_graphs || !is_capturing(stream)) return call;
   std::get<Launch>(key) = Launch::graph;
-  if (Call* const captured = known(key)) return *captured;
-  return keep(key, prepare(request, options, call.counted->tier, Launch::graph));
+  if (Call* const captured = find_call(key)) return *captured;
+  return insert_call(key, prepare(request, options, call.counted->tier, Launch::graph));
 }
 
 /// A call that wants more room than the first, by the room that there is for it on all ranks. These
@@ -305,10 +305,10 @@ GpuCalls::Call& GpuCalls::by_tier(Key& key, const Request& request, const CallOp
       is_capturing(stream) ? cuda::CallMode::captured : cuda::CallMode::alone);
   std::get<CallTier>(key) = has_large_arena ? CallTier::full : CallTier::small;
   try {
-    Call* call = known(key);
+    Call* call = find_call(key);
     if (call == nullptr) {
       const ArenaTier tier = has_large_arena ? ArenaTier::full : ArenaTier::small;
-      call = &keep(key, prepare(request, options, tier, Launch::eager));
+      call = &insert_call(key, prepare(request, options, tier, Launch::eager));
     }
     return as_launched(key, *call, request, options, stream);
   } catch (...) {
@@ -336,7 +336,7 @@ GpuCalls::Key GpuCalls::key_of(const Request& request, const CallOptions& option
 GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& options,
                                    cuda::Stream stream, const void* input, void* output) {
   Key key = key_of(request, options);
-  Call* call = known(key);
+  Call* call = find_call(key);
   if (call == nullptr) {
     if (request.ranks != group_.ranks)
       throw Error(ErrorCode::invalid_argument,
@@ -347,7 +347,7 @@ GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& op
       made.wants_large_arena = true;
     else
       made = prepare(request, options, tier_of(false), Launch::eager);
-    call = &keep(key, std::move(made));
+    call = &insert_call(key, std::move(made));
   }
   check_memory(request, group_.rank, input, output);
   if (call->wants_large_arena) {
@@ -426,9 +426,9 @@ int GpuCalls::enqueue_taken(const Request& request, const void* input, void* out
   const bool wants_large_arena = offer(request).wants_large_arena;
   Key key = key_of(request, {});
   std::get<CallTier>(key) = wants_large_arena ? CallTier::full : CallTier::only;
-  Call* call = known(key);
+  Call* call = find_call(key);
   if (call == nullptr)
-    call = &keep(key, prepare(request, {}, tier_of(wants_large_arena), Launch::eager));
+    call = &insert_call(key, prepare(request, {}, tier_of(wants_large_arena), Launch::eager));
   launch(*call, request, input, output, stream, {});
   return call->engine;
 }

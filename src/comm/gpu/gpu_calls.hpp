@@ -31,14 +31,14 @@ std::vector<double> scalars_of(const Request& request, const CallOptions& option
 void add(Counters& counters, const Counters& more);
 
 /// A piece of rank 0's host memory that all ranks map: zeros at first.
-struct GpuWords {
+struct GpuSharedPage {
   alignas(4096) std::byte host[cuda::kHostWordsBytes];  ///< where GPUs and cores meet: HostWords
   cuda::AgreedNumber::NumberPage shares;                ///< of large calls, as ranks agree on them
   cuda::LazyArenaPage lazy_arena;
   /// For a share of long messages, where there are any, of two ranks.
   alignas(4096) std::byte message_slots[cuda::kMessageHostBytes];
   static std::size_t bytes(bool with_slots) {
-    return with_slots ? sizeof(GpuWords) : offsetof(GpuWords, message_slots);
+    return with_slots ? sizeof(GpuSharedPage) : offsetof(GpuSharedPage, message_slots);
   }
 };
 
@@ -134,8 +134,8 @@ class GpuCalls {
   void make_rank(const cuda::Exchange& exchange);
   void make_chooser();
   bool needs_large_arena(const Request& request, const CallOptions& options) const;
-  Call* known(const Key& key);
-  Call& keep(const Key& key, Call made);
+  Call* find_call(const Key& key);
+  Call& insert_call(const Key& key, Call made);
   Call& as_launched(Key& key, Call& call, const Request& request, const CallOptions& options,
                     cuda::Stream stream);
   Call& by_tier(Key& key, const Request& request, const CallOptions& options, cuda::Stream stream);
@@ -162,7 +162,7 @@ class GpuCalls {
 
   GpuGroup group_;
   GpuCallsOptions options_;
-  Mapping words_;               ///< of rank 0: where GPUs and cores meet, what ranks agree on
+  Mapping shared_page_;         ///< of rank 0: where GPUs and cores meet, what ranks agree on
   std::vector<Mapping> rings_;  ///< by rank; made with the room for large calls
   std::unique_ptr<cuda::CudaRank> cuda_;
   std::unique_ptr<const cuda::Selector> first_, whole_;  ///< by the room that a call goes in

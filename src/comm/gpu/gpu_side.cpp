@@ -50,7 +50,7 @@ std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joi
   } catch (const AgreedError& error) {
     // Masks of GPUs that could not be heeded are no reason to do without these.
     const bool masks_gpus = cuda::device_count() > 0 &&
-                            !masks_of(masks_asked(options.masks, read_env()), false).empty();
+                            !masks_of(requested_masks(options.masks, read_env()), false).empty();
     if (options.device != kDeviceByLauncher || masks_gpus) throw;
     why_not = reason_of(error);
     // A GPU that is there and does not work is news to people, one that is not there is none.
@@ -119,7 +119,7 @@ void GpuSide::set_up(const cuda::Exchange& exchange) {
   const std::string name = options_.topology.empty() ? env.topology : options_.topology;
   learn_topology(
       group, exchange, [&] { return name.empty() ? discovered() : load_topology(name); },
-      masks_of(masks_asked(options_.masks, env), false));
+      masks_of(requested_masks(options_.masks, env), false));
   load_tuning(group, exchange, env);
   log(LogLevel::info, options_.rank,
       text("GPU ", group.ordinals[static_cast<std::size_t>(options_.rank)], " of ",
@@ -204,7 +204,7 @@ void GpuSide::look() {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     if (rank == options_.rank) continue;
     if (const auto said = joined_.controls.failure_of(rank))
-      return fail(told_by(name_of(rank), said->first, said->second));
+      return fail(reported_by(name_of(rank), said->first, said->second));
   }
   if (calls_->rank().should_allocate_large_arena()) calls_->rank().begin_large_arena();
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });

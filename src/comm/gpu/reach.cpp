@@ -77,7 +77,7 @@ int device_of_gpu(const Topology& topology, const std::string& uuid, int ordinal
                                          : find_device(topology, DeviceKind::gpu, ordinal);
 }
 
-std::vector<std::string> masks_asked(const std::vector<std::string>& given, const Env& env) {
+std::vector<std::string> requested_masks(const std::vector<std::string>& given, const Env& env) {
   return given.empty() ? split(env.without, ',') : given;
 }
 

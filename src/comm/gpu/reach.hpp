@@ -42,7 +42,7 @@ std::string why_no_plan_memory(const Plan& plan, const PlanMemory& memory);
 int device_of_gpu(const Topology& topology, const std::string& uuid, int ordinal);
 
 /// `given`, or where that is empty PLAIT_WITHOUT.
-std::vector<std::string> masks_asked(const std::vector<std::string>& given, const Env& env);
+std::vector<std::string> requested_masks(const std::vector<std::string>& given, const Env& env);
 /// The masks that are about links between GPUs, or (shm:) about those between processes.
 std::vector<std::string> masks_of(const std::vector<std::string>& masks, bool between_processes);
 

@@ -34,10 +34,10 @@ void Controls::raise_for_all(std::uint32_t& word, std::uint32_t value) const noe
 void Controls::enter(std::uint32_t call, const CallDescriptor& descriptor,
                      const OwnCounts* counts) const {
   Entry& entry = mine().entries[call % 2];
-  const std::uint64_t asked = hash_of(descriptor);
+  const std::uint64_t descriptor_hash = hash_of(descriptor);
   // The one before the last is read by nobody any more; often it asked for the same.
-  if (entry.asked != asked) mine().calls[call % 2] = descriptor;
-  entry.asked = asked;
+  if (entry.descriptor_hash != descriptor_hash) mine().calls[call % 2] = descriptor;
+  entry.descriptor_hash = descriptor_hash;
   entry.scalar = descriptor.scalar;
   if (counts != nullptr) {
     auto& shown = mine().counts[call % 2];
@@ -59,11 +59,11 @@ void Controls::finish(std::uint32_t call) const {
 
 void Controls::leave() const noexcept { raise_for_all(mine().left, 1); }
 
-bool Controls::ask_alike(std::uint32_t call) const {
+bool Controls::all_same_call(std::uint32_t call) const {
   if (mine().calls[call % 2].error != 0) return false;
-  const std::uint64_t asked = mine().entries[call % 2].asked;
+  const std::uint64_t descriptor_hash = mine().entries[call % 2].descriptor_hash;
   for (int rank = 0; rank < ranks(); ++rank)
-    if (of(rank).entries[call % 2].asked != asked) return false;
+    if (of(rank).entries[call % 2].descriptor_hash != descriptor_hash) return false;
   return true;
 }
 

@@ -21,7 +21,7 @@ namespace plait {
 /// ask for the same.
 struct Entry {
   alignas(64) std::uint32_t call;  ///< its number; raised last
-  std::uint64_t asked;             ///< hash_of(its descriptor)
+  std::uint64_t descriptor_hash;   ///< hash_of(its descriptor)
   double scalar;                   ///< each rank's own
 };
 
@@ -76,7 +76,7 @@ class Controls {
   void await_entered(std::uint32_t call, double seconds, Watch& watch) const;
   /// Whether all ranks have shown the same descriptor of the call, and it reports no error: their
   /// verdict is then known without a look at the descriptors.
-  bool ask_alike(std::uint32_t call) const;
+  bool all_same_call(std::uint32_t call) const;
   double scalar_of(int rank, std::uint32_t call) const { return of(rank).entries[call % 2].scalar; }
   /// First reason wins; then all are woken. Any thread, takes no lock.
   void raise_failure(ErrorCode code, const std::string& reason) const noexcept;

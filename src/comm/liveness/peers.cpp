@@ -38,10 +38,10 @@ std::string Peers::name_of(int rank) const {
 }
 
 Error Peers::relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const {
-  return told_by(name_of(rank), failure.first, failure.second);
+  return reported_by(name_of(rank), failure.first, failure.second);
 }
 
-bool Peers::wanted(int rank) const {
+bool Peers::is_awaited(int rank) const {
   return controls_ == nullptr || !reached(load(controls_->of(rank).finished), call_);
 }
 
@@ -53,7 +53,7 @@ void Peers::check_processes(const std::string& waiting_for) const {
   const Peer* follower = nullptr;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Peer& peer = peers_[i];
-    if ((entries[i].revents == 0 && !has_died(peer.rank)) || !wanted(peer.rank)) continue;
+    if ((entries[i].revents == 0 && !has_died(peer.rank)) || !is_awaited(peer.rank)) continue;
     if (controls_ != nullptr && controls_->failure_of(peer.rank)) {
       follower = &peer;
       continue;
@@ -66,12 +66,12 @@ void Peers::check_processes(const std::string& waiting_for) const {
   throw relayed(follower->rank, *failure);
 }
 
-void Peers::check_words(const std::string& waiting_for) const {
+void Peers::check_control_pages(const std::string& waiting_for) const {
   if (controls_ == nullptr) return;
   for (const Peer& peer : peers_) {
     const Control& control = controls_->of(peer.rank);
     const bool left = load(control.left) != 0;
-    if ((!left && load(control.failed) != 2) || !wanted(peer.rank)) continue;
+    if ((!left && load(control.failed) != 2) || !is_awaited(peer.rank)) continue;
     check_processes(waiting_for);
     if (const auto failure = controls_->failure_of(peer.rank)) throw relayed(peer.rank, *failure);
     throw Error(ErrorCode::peer_lost, text(name_of(peer.rank), " (pid ", peer.pid,
@@ -83,7 +83,7 @@ Error Peers::cause_of(const Error& error) const {
   if (error.code() != ErrorCode::peer_lost) return error;
   try {
     check_processes("this call ran");
-    check_words("this call ran");
+    check_control_pages("this call ran");
   } catch (const Error& cause) {
     return cause;
   }
@@ -106,7 +106,7 @@ void Peers::check_one(int rank, const std::string& waiting_for) const {
 
 void Peers::check(const std::string& waiting_for) {
   if (aborted()) throw Error(ErrorCode::aborted, text("abort() was called while ", waiting_for));
-  check_words(waiting_for);
+  check_control_pages(waiting_for);
   if (now_ns() < next_poll_ns_) return;
   next_poll_ns_ = now_ns() + kPollEveryNs;
   check_processes(waiting_for);

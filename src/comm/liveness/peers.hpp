@@ -62,12 +62,12 @@ class Peers : public Watch {
   int pid_of(int rank) const;
 
  private:
-  bool wanted(int rank) const;
+  bool is_awaited(int rank) const;
   bool has_died(int rank) const { return liveness_ != nullptr && liveness_->has_died(rank); }
   std::string name_of(int rank) const;
   Error relayed(int rank, const std::pair<ErrorCode, std::string>& failure) const;
   void check_processes(const std::string& waiting_for) const;
-  void check_words(const std::string& waiting_for) const;
+  void check_control_pages(const std::string& waiting_for) const;
 
   std::vector<Peer> peers_;
   const Controls* controls_ = nullptr;

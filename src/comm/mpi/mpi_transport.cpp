@@ -23,29 +23,29 @@ namespace {
 
 using mpi::Handle;
 
-constexpr int kTellTag = 32767;   // on a communicator of our own
-constexpr double kAnswerS = 1.0;  // how long ranks that have come have to say so
+constexpr int kFailureTag = 32767;  // on a communicator of our own
+constexpr double kAnswerS = 1.0;    // how long ranks that have come have to say so
 
 /// What a rank says that gives up. It goes by the program's own communicator, since there is no
 /// other yet, and the program may use every tag there: the word is known by its length, which is
 /// looked at before anything is received.
-constexpr int kGoneTag = 32766;
-using Gone = std::array<char, 1021>;
-constexpr Gone kGone = [] {
-  Gone words{};
+constexpr int kGaveUpTag = 32766;
+using GaveUpMessage = std::array<char, 1021>;
+constexpr GaveUpMessage kGaveUp = [] {
+  GaveUpMessage bytes{};
   constexpr std::string_view kSaid = "plait: this rank has given up waiting, 6f1d0c3e9a7b4852";
-  for (std::size_t i = 0; i < kSaid.size(); ++i) words[i] = kSaid[i];
-  return words;
+  for (std::size_t i = 0; i < kSaid.size(); ++i) bytes[i] = kSaid[i];
+  return bytes;
 }();
 
-struct Functions {
+struct MpiFunctions {
 #define PLAIT_MPI_FUNCTION(name, parameters) int(*name) parameters = nullptr;
 #include "comm/mpi/node_functions.def"
 #undef PLAIT_MPI_FUNCTION
 };
 
-Functions functions_of(const mpi::Loaded& loaded) {
-  Functions found;
+MpiFunctions functions_of(const mpi::Loaded& loaded) {
+  MpiFunctions found;
 #define PLAIT_MPI_FUNCTION(name, parameters)                                                \
   found.name = reinterpret_cast<int(*) parameters>(::dlsym(loaded.library, "PMPI_" #name)); \
   if (found.name == nullptr)                                                                \
@@ -56,7 +56,7 @@ Functions functions_of(const mpi::Loaded& loaded) {
 }
 
 /// A handler of errors that lets a function return its own.
-void let_return(void*, int*, ...) {}
+void return_error_code(void*, int*, ...) {}
 
 class MpiTransport : public Transport {
  public:
@@ -75,33 +75,34 @@ class MpiTransport : public Transport {
     for (int turn = 1; !test(request); ++turn) {
       ::usleep(turn < 100 ? 10 : 500);
       if (turn % 16 == 0 && deadline.check) deadline.check();
-      if (now_ns() > deadline.at_ns || (turn % 16 == 0 && somebody_gave_up()))
-        throw Error(ErrorCode::timeout, who_is_missing(arrive_s));
+      if (now_ns() > deadline.at_ns || (turn % 16 == 0 && any_gave_up()))
+        throw Error(ErrorCode::timeout, describe_missing(arrive_s));
     }
     let_errors_return();
   }
   ~MpiTransport() override {
-    int is_over = 1;
-    if (mpi_.Finalized(&is_over) == 0 && is_over == 0 && !has_failed_) mpi_.Comm_free(&comm_);
+    int is_finished = 1;
+    if (mpi_.Finalized(&is_finished) == 0 && is_finished == 0 && !has_failed_)
+      mpi_.Comm_free(&comm_);
   }
   int ranks() const override { return ranks_; }
   std::string name() const override { return text("MPI, ", loaded_.path); }
 
   std::uint64_t send(int peer, int tag, const void* src, std::size_t bytes) override {
-    return begun([&](Handle* request) {
+    return start([&](Handle* request) {
       return mpi_.Isend(src, static_cast<int>(bytes), loaded_.abi.byte, peer, tag, comm_, request);
     });
   }
   std::uint64_t receive(int peer, int tag, void* dst, std::size_t bytes) override {
-    return begun([&](Handle* request) {
+    return start([&](Handle* request) {
       return mpi_.Irecv(dst, static_cast<int>(bytes), loaded_.abi.byte, peer, tag, comm_, request);
     });
   }
   bool is_done(std::uint64_t& message) override {
     Handle request = message;
-    const bool is_over = test(request);
+    const bool is_finished = test(request);
     message = request;
-    return is_over;
+    return is_finished;
   }
   bool drop(std::uint64_t& message) noexcept override {
     has_failed_ = true;
@@ -115,41 +116,41 @@ class MpiTransport : public Transport {
   }
 
   /// These messages stay MPI's: who has failed frees nothing of it.
-  void tell(const std::vector<int>& ranks, const std::string& failure) override {
-    if (told_.first >= 0) return;  // by one who tells all
+  void publish_failure(const std::vector<int>& ranks, const std::string& failure) override {
+    if (first_failure_.first >= 0) return;  // by one who tells all
     has_failed_ = true;
     static std::mutex mutex;
-    static std::vector<std::unique_ptr<Told>> kept;
+    static std::vector<std::unique_ptr<FailureText>> kept;
     const std::lock_guard lock(mutex);
-    kept.push_back(std::make_unique<Told>());
+    kept.push_back(std::make_unique<FailureText>());
     std::memcpy(kept.back()->data(), failure.data(),
                 std::min(failure.size(), kMaxFailureBytes - 1));
     Handle request = 0;
     for (const int peer : ranks)
-      mpi_.Isend(kept.back()->data(), kMaxFailureBytes, loaded_.abi.byte, peer, kTellTag, comm_,
+      mpi_.Isend(kept.back()->data(), kMaxFailureBytes, loaded_.abi.byte, peer, kFailureTag, comm_,
                  &request);
   }
-  std::optional<std::pair<int, std::string>> told() override {
+  std::optional<std::pair<int, std::string>> first_failure() override {
     const std::lock_guard lock(mutex_);
-    if (told_.first < 0) {
-      const int peer = probe(comm_, loaded_.abi.any_source, kTellTag).peer;
+    if (first_failure_.first < 0) {
+      const int peer = probe(comm_, loaded_.abi.any_source, kFailureTag).peer;
       if (peer < 0) return std::nullopt;
-      Told words{};
-      call(mpi_.Recv(words.data(), kMaxFailureBytes, loaded_.abi.byte, peer, kTellTag, comm_,
+      FailureText bytes{};
+      call(mpi_.Recv(bytes.data(), kMaxFailureBytes, loaded_.abi.byte, peer, kFailureTag, comm_,
                      loaded_.abi.status_ignore),
            "MPI_Recv");
-      told_ = {peer, words.data()};
+      first_failure_ = {peer, bytes.data()};
     }
-    return told_;
+    return first_failure_;
   }
 
  private:
-  using Told = std::array<char, kMaxFailureBytes>;
+  using FailureText = std::array<char, kMaxFailureBytes>;
 
   /// By a handler of its own: libraries with MPI 5's ABI differ in what MPI_ERRORS_RETURN is.
   void let_errors_return() {
     Handle handler = 0;
-    call(mpi_.Comm_create_errhandler(let_return, &handler), "MPI_Comm_create_errhandler");
+    call(mpi_.Comm_create_errhandler(return_error_code, &handler), "MPI_Comm_create_errhandler");
     const int code = mpi_.Comm_set_errhandler(comm_, handler);
     mpi_.Errhandler_free(&handler);  // the communicator holds it
     call(code, "MPI_Comm_set_errhandler");
@@ -163,7 +164,7 @@ class MpiTransport : public Transport {
                 text(what, " returned ", result, ": ", said.data(), " (", loaded_.path, ")"));
   }
   template <class Begin>
-  std::uint64_t begun(const Begin& begin) {
+  std::uint64_t start(const Begin& begin) {
     Handle request = 0;
     call(begin(&request), "a message between nodes");
     return request;
@@ -191,9 +192,9 @@ class MpiTransport : public Transport {
   /// Whether that rank has said that it gives up; the program's messages of this tag stay where
   /// they are.
   bool has_given_up(int peer) const {
-    return probe(loaded_.abi.world, peer, kGoneTag).bytes == static_cast<int>(kGone.size());
+    return probe(loaded_.abi.world, peer, kGaveUpTag).bytes == static_cast<int>(kGaveUp.size());
   }
-  bool somebody_gave_up() const {
+  bool any_gave_up() const {
     for (int peer = 0; peer < ranks_; ++peer)
       if (peer != rank_ && has_given_up(peer)) return true;
     return false;
@@ -201,12 +202,12 @@ class MpiTransport : public Transport {
 
   /// After a wait in vain: those that have come tell each other so, by MPI_COMM_WORLD itself. Who
   /// comes late finds their words, and gives up with them.
-  std::string who_is_missing(double arrive_s) const {
+  std::string describe_missing(double arrive_s) const {
     Handle sent = 0;
     for (int peer = 0; peer < ranks_; ++peer)
       if (peer != rank_)
-        call(mpi_.Isend(kGone.data(), static_cast<int>(kGone.size()), loaded_.abi.byte, peer,
-                        kGoneTag, loaded_.abi.world, &sent),
+        call(mpi_.Isend(kGaveUp.data(), static_cast<int>(kGaveUp.size()), loaded_.abi.byte, peer,
+                        kGaveUpTag, loaded_.abi.world, &sent),
              "MPI_Isend");
     std::string missing;
     const std::int64_t deadline_ns = deadline_in(kAnswerS);
@@ -214,7 +215,7 @@ class MpiTransport : public Transport {
       bool has_come = peer == rank_ || has_given_up(peer);
       for (; !has_come && now_ns() < deadline_ns; has_come = has_given_up(peer)) ::usleep(500);
       if (!has_come) missing += text(missing.empty() ? "" : ", ", peer);
-      if (has_come && peer != rank_) take_word_of(peer);
+      if (has_come && peer != rank_) consume_gave_up(peer);
     }
     return missing.empty()
                ? text("ranks came more than arrive_s (", arrive_s, " s) after one another")
@@ -223,10 +224,10 @@ class MpiTransport : public Transport {
   }
 
   /// So that a later communicator does not take it for a word about itself.
-  void take_word_of(int peer) const {
-    Gone words{};
+  void consume_gave_up(int peer) const {
+    GaveUpMessage bytes{};
     Handle request = 0;
-    if (mpi_.Irecv(words.data(), static_cast<int>(words.size()), loaded_.abi.byte, peer, kGoneTag,
+    if (mpi_.Irecv(bytes.data(), static_cast<int>(bytes.size()), loaded_.abi.byte, peer, kGaveUpTag,
                    loaded_.abi.world, &request) != 0)
       return;
     const std::int64_t deadline_ns = deadline_in(kAnswerS);  // another thread may have taken it
@@ -242,12 +243,12 @@ class MpiTransport : public Transport {
   }
 
   const mpi::Loaded loaded_;
-  const Functions mpi_ = functions_of(loaded_);
+  const MpiFunctions mpi_ = functions_of(loaded_);
   const int rank_, ranks_;
   Handle comm_ = 0;
   bool has_failed_ = false;  // then messages may be left on the communicator
   std::mutex mutex_;
-  std::pair<int, std::string> told_{-1, ""};
+  std::pair<int, std::string> first_failure_{-1, ""};
 };
 
 }  // namespace
@@ -260,15 +261,15 @@ std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& de
                                          double arrive_s, bool may_be_some) {
   mpi::Loaded loaded = mpi::find_loaded();
   if (loaded.library == nullptr) return nullptr;
-  const Functions functions = functions_of(loaded);
-  int is_begun = 0, is_over = 0;
-  if (functions.Initialized(&is_begun) != 0 || is_begun == 0) return nullptr;
-  if (functions.Finalized(&is_over) != 0 || is_over != 0) return nullptr;
+  const MpiFunctions functions = functions_of(loaded);
+  int is_initialized = 0, is_finished = 0;
+  if (functions.Initialized(&is_initialized) != 0 || is_initialized == 0) return nullptr;
+  if (functions.Finalized(&is_finished) != 0 || is_finished != 0) return nullptr;
   int its_rank = -1, its_ranks = -1;
-  const bool is_known = functions.Comm_rank(loaded.abi.world, &its_rank) == 0 &&
+  const bool has_rank = functions.Comm_rank(loaded.abi.world, &its_rank) == 0 &&
                         functions.Comm_size(loaded.abi.world, &its_ranks) == 0;
-  if (is_known && may_be_some && its_ranks != ranks) return nullptr;
-  if (!is_known || its_rank != rank || its_ranks != ranks) {
+  if (has_rank && may_be_some && its_ranks != ranks) return nullptr;
+  if (!has_rank || its_rank != rank || its_ranks != ranks) {
     const Error wrong(ErrorCode::mismatch,
                       text("this is rank ", rank, " of ", ranks, "; MPI_COMM_WORLD says ", its_rank,
                            " of ", its_ranks, ": both must be the same"));
@@ -278,7 +279,7 @@ std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& de
       TransportComm(
           std::make_shared<MpiTransport>(std::move(loaded), its_rank, ranks, deadline, arrive_s),
           std::move(members), its_rank)
-          .tell(wrong);
+          .publish_failure(wrong);
     }
     throw Error(wrong);
   }

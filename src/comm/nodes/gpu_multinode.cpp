@@ -23,10 +23,10 @@ using nccl::Comm;
 using nccl::Result;
 using nccl::UniqueId;
 
-constexpr double kEndS = 2.0;   // own work is awaited so long, and NCCL's end
-constexpr double kToldS = 1.0;  // a rank that knows why NCCL has failed has so long to tell
-constexpr std::int64_t kHearEveryNs = 1'000'000;
-constexpr std::size_t kMostCrossings = 4096;
+constexpr double kEndS = 2.0;      // own work is awaited so long, and NCCL's end
+constexpr double kExplainS = 1.0;  // a rank that knows why NCCL has failed has so long to tell
+constexpr std::int64_t kPollEveryNs = 1'000'000;
+constexpr std::size_t kMaxCrossNodeCalls = 4096;
 
 std::string why_no_nccl() {
   // NCCL then gives each communicator this one id, and plait makes several of each rank.
@@ -47,19 +47,19 @@ std::string new_id() {
 }
 
 /// What a thread does that may never return; whoever waits may stop waiting.
-struct Errand {
+struct BackgroundCall {
   std::mutex guard;
   std::condition_variable done;
-  bool is_done = false, is_given_up = false;
+  bool is_done = false, is_abandoned = false;
   Result result = nccl::ncclSuccess;
   Comm comm = nullptr;
 };
 
 /// Runs it with the GPU current. Error(timeout), what deadline.check throws, or peer_lost.
-Comm in_time(cuda::Context context, const Deadline& deadline, const std::string& what,
-             const std::function<Result(Comm*)>& work) {
-  const auto errand = std::make_shared<Errand>();
-  quiet_thread([errand, context, work] {
+Comm run_until_deadline(cuda::Context context, const Deadline& deadline, const std::string& what,
+                        const std::function<Result(Comm*)>& work) {
+  const auto call = std::make_shared<BackgroundCall>();
+  quiet_thread([call, context, work] {
     Comm comm = nullptr;
     Result result = nccl::ncclUnhandledCudaError;
     if (cuda::api().context_push(context) == cuda::kSuccess) {
@@ -67,41 +67,41 @@ Comm in_time(cuda::Context context, const Deadline& deadline, const std::string&
       cuda::Context popped = nullptr;
       cuda::api().context_pop(&popped);
     }
-    std::unique_lock lock(errand->guard);
-    errand->result = result;
-    errand->comm = comm;
-    errand->is_done = true;
-    errand->done.notify_all();
-    const bool is_too_late = errand->is_given_up && comm != nullptr;
+    std::unique_lock lock(call->guard);
+    call->result = result;
+    call->comm = comm;
+    call->is_done = true;
+    call->done.notify_all();
+    const bool is_late = call->is_abandoned && comm != nullptr;
     lock.unlock();
-    if (is_too_late) nccl::real().abort(comm);
+    if (is_late) nccl::real().abort(comm);
   }).detach();
-  std::unique_lock lock(errand->guard);
-  while (!errand->is_done) {
-    errand->done.wait_for(lock, std::chrono::milliseconds(10));
-    if (errand->is_done) break;
+  std::unique_lock lock(call->guard);
+  while (!call->is_done) {
+    call->done.wait_for(lock, std::chrono::milliseconds(10));
+    if (call->is_done) break;
     std::optional<Error> missed;
     if (deadline.check) missed = attempt(deadline.check);
     if (!missed && now_ns() > deadline.at_ns)
       missed = Error(ErrorCode::timeout, text(what, ": NCCL has not come back by the deadline"));
     if (!missed) continue;
-    errand->is_given_up = true;  // what comes of it later is aborted
+    call->is_abandoned = true;  // what comes of it later is aborted
     throw Error(*missed);
   }
-  if (errand->result != nccl::ncclSuccess)
+  if (call->result != nccl::ncclSuccess)
     throw Error(ErrorCode::peer_lost,
-                text(what, " failed with NCCL's error ", static_cast<int>(errand->result),
+                text(what, " failed with NCCL's error ", static_cast<int>(call->result),
                      ": NCCL_DEBUG=WARN says why"));
-  return errand->comm;
+  return call->comm;
 }
 
 /// By rank: the id of all ranks' communicator, and of the rail that the rank is the first of.
-struct Ids {
+struct NcclIds {
   std::string whole;
   std::vector<std::string> rails;
 };
 
-Ids agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchange) {
+NcclIds agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchange) {
   const bool is_first = nodes.mine == 0;
   std::string why = why_no_nccl(), whole, rail;
   int version = 0;
@@ -126,7 +126,7 @@ Ids agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchange) {
                                                   ", rank 0 has NCCL ", records[0][1]));
   }
   log(LogLevel::info, rank, text("NCCL ", version, " between nodes, from ", nccl::real().path));
-  Ids ids;
+  NcclIds ids;
   for (const int first : nodes.members[0]) {
     ids.rails.push_back(records[static_cast<std::size_t>(first)][3]);
     if (ids.whole.empty()) ids.whole = records[static_cast<std::size_t>(first)][2];
@@ -134,20 +134,21 @@ Ids agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchange) {
   return ids;
 }
 
-Comm made_by(const std::string& bytes, int ranks, int rank, cuda::Context context,
-             const Deadline& deadline, const std::string& what) {
+Comm init_nccl(const std::string& bytes, int ranks, int rank, cuda::Context context,
+               const Deadline& deadline, const std::string& what) {
   UniqueId id{};
   if (bytes.size() != sizeof id.bytes)
     throw Error(ErrorCode::parse_error,
                 text(what, ": wanted an id of NCCL, found ", bytes.size(), " bytes"));
   std::memcpy(id.bytes, bytes.data(), sizeof id.bytes);
-  return in_time(context, deadline, what, [id, ranks, rank](Comm* comm) {
+  return run_until_deadline(context, deadline, what, [id, ranks, rank](Comm* comm) {
     return nccl::real().init_rank(comm, ranks, id, rank);
   });
 }
 
 /// By rank what it has missed. Where one does not come, the error says what this rank has missed.
-std::vector<std::string> heard(const cuda::Exchange& exchange, const std::optional<Error>& missed) {
+std::vector<std::string> exchange_errors(const cuda::Exchange& exchange,
+                                         const std::optional<Error>& missed) {
   try {
     return exchange(missed ? reason_of(*missed) : "");
   } catch (const Error& error) {
@@ -170,20 +171,20 @@ GpuMultinode::GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinode
       rank_(nodes.peers()[static_cast<std::size_t>(nodes.place)]),
       ranks_(nodes.ranks()),
       order_(options.mixes_graphs) {
-  const Ids ids = agree_on_ids(nodes, rank_, exchange);
+  const NcclIds ids = agree_on_ids(nodes, rank_, exchange);
   const cuda::Context context = side_.calls->rank().context();
   Comm whole = nullptr, rail = nullptr;
   std::unique_ptr<nccl::SideStream> aside;
   const auto missed = attempt([&] {
-    whole = made_by(ids.whole, ranks_, rank_, context, deadline, "NCCL among all ranks");
+    whole = init_nccl(ids.whole, ranks_, rank_, context, deadline, "NCCL among all ranks");
     if (nodes.place < rails_of(nodes) && ranks_ > nodes.count())
-      rail = made_by(ids.rails[static_cast<std::size_t>(nodes.place)], nodes.count(), nodes.mine,
-                     context, deadline, text("NCCL on rail ", nodes.place));
+      rail = init_nccl(ids.rails[static_cast<std::size_t>(nodes.place)], nodes.count(), nodes.mine,
+                       context, deadline, text("NCCL on rail ", nodes.place));
     aside = nccl::cuda_side_stream(side_.calls->ordinal());
     const cuda::Current current(context);
     marker_.open();
   });
-  aside_ = aside.get();
+  side_stream_ = aside.get();
   const InNode inside{nullptr, [this](const Request& request, const void* input, void* output,
                                       cuda::Stream stream) {
                         side_.calls->enqueue(request, input, output, stream, {});
@@ -192,7 +193,7 @@ GpuMultinode::GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinode
       nodes, inside, std::move(aside), std::make_unique<nccl::NcclTransport>(whole, true, rail),
       multinode_only(options.forced), options.bitwise);
   try {
-    for (const std::string& why : heard(exchange, missed))
+    for (const std::string& why : exchange_errors(exchange, missed))
       if (!why.empty()) throw AgreedError(missed ? missed->code() : ErrorCode::peer_lost, why);
   } catch (...) {
     runner_->nccl_transport().abort();
@@ -213,8 +214,9 @@ GpuMultinode::~GpuMultinode() {
     nccl_transport.abort();
   }
   const auto ended = attempt([&] {
-    in_time(side_.calls->rank().context(), {deadline_in(kEndS), nullptr}, "NCCL's end",
-            [&nccl_transport](Comm*) { return nccl_transport.end(), nccl::ncclSuccess; });
+    run_until_deadline(
+        side_.calls->rank().context(), {deadline_in(kEndS), nullptr}, "NCCL's end",
+        [&nccl_transport](Comm*) { return nccl_transport.end(), nccl::ncclSuccess; });
   });
   nccl_transport.await_abort(kEndS);
   if (ended) {  // the thread still uses them
@@ -222,8 +224,8 @@ GpuMultinode::~GpuMultinode() {
     static_cast<void>(runner_.release());
   }
   const cuda::RelaxedCaptureMode relaxed;
-  for (const Crossing& one : crossings_)
-    for (const cuda::Event event : {one.begun, one.ended})
+  for (const CrossNodeCall& one : cross_calls_)
+    for (const cuda::Event event : {one.started, one.ended})
       if (event != nullptr) cuda::api().event_destroy(event);
   marker_.close();
 }
@@ -261,8 +263,8 @@ void GpuMultinode::enqueue(const Request& request, const void* input, void* outp
 }
 
 void GpuMultinode::message(int peer, const Request& request, int me, const void* input,
-                           void* output, void* stream, bool hears) {
-  check(hears);
+                           void* output, void* stream, bool polls) {
+  check(polls);
   side_.calls->check_memory(request, me, input, output);
   if (request.count == 0) return;
   const bool both = request.collective == Collective::send_recv;
@@ -271,11 +273,11 @@ void GpuMultinode::message(int peer, const Request& request, int me, const void*
   const std::uint64_t bytes = message_bytes(request);
   const cuda::Current current(side_.calls->rank().context());
   const auto on = static_cast<cuda::Stream>(stream);
-  put(on, peer, hears, [&] {
-    aside_->fork(on);
-    runner_->nccl_transport().message(peer, sent, received, bytes, aside_->stream());
-    aside_->mark(0);
-    aside_->join(on, 0);
+  put(on, peer, polls, [&] {
+    side_stream_->fork(on);
+    runner_->nccl_transport().message(peer, sent, received, bytes, side_stream_->stream());
+    side_stream_->mark(0);
+    side_stream_->join(on, 0);
   });
   count(text(name_of(request.collective), "/library"), sent == nullptr ? 0 : bytes);
 }
@@ -289,11 +291,11 @@ void GpuMultinode::count(const std::string& as, std::uint64_t bytes) {
 
 /// Behind earlier calls on any stream, which use the same scratch. Where NCCL was aborted its
 /// kernels end early, so the stream fails behind them.
-void GpuMultinode::put(cuda::Stream stream, int peer, bool hears,
+void GpuMultinode::put(cuda::Stream stream, int peer, bool polls,
                        const std::function<void()>& work) {
   std::unique_lock one_at_a_time(calling_, std::defer_lock);
   while (!one_at_a_time.try_lock()) {  // that one may be inside NCCL
-    check(hears);
+    check(polls);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   inside_with_.store(peer);
@@ -305,47 +307,48 @@ void GpuMultinode::put(cuda::Stream stream, int peer, bool hears,
       side_.calls->rank().break_off(stream, error);
       throw;
     }
-    cut_short(error.code() == ErrorCode::aborted ? error
-                                                 : gone(error.code(), reason_of(error), peer));
-    check(hears);
+    abort_nccl(error.code() == ErrorCode::aborted
+                   ? error
+                   : with_suspects(error.code(), reason_of(error), peer));
+    check(polls);
     throw;
   }
 }
 
 void GpuMultinode::put_in_order(cuda::Stream stream, int peer, const std::function<void()>& work) {
   const cuda::StreamPlace place = order_.before(marker_, stream);
-  Crossing* const crossing = place.capture == 0 ? free_crossing() : nullptr;
-  const cuda::Stream side = aside_->stream();
-  if (crossing != nullptr) {
-    aside_->fork(stream);
-    PLAIT_CUDA_CALL(event_record, crossing->begun, side);
+  CrossNodeCall* const cross_call = place.capture == 0 ? free_cross_call() : nullptr;
+  const cuda::Stream side = side_stream_->stream();
+  if (cross_call != nullptr) {
+    side_stream_->fork(stream);
+    PLAIT_CUDA_CALL(event_record, cross_call->started, side);
   }
   work();
   side_.calls->rank().fail_if_peer_lost(stream);
-  if (crossing != nullptr) {
-    PLAIT_CUDA_CALL(event_record, crossing->ended, side);
+  if (cross_call != nullptr) {
+    PLAIT_CUDA_CALL(event_record, cross_call->ended, side);
     const std::lock_guard lock(guard_);
-    crossing->peer = peer;
-    crossing->is_used = true;
-    crossing->seen_ns = 0;
+    cross_call->peer = peer;
+    cross_call->is_used = true;
+    cross_call->seen_ns = 0;
   }
   order_.after(marker_, stream, place);
 }
 
 /// Null where thousands of calls are under way: those before them are watched.
-GpuMultinode::Crossing* GpuMultinode::free_crossing() {
+GpuMultinode::CrossNodeCall* GpuMultinode::free_cross_call() {
   const std::lock_guard lock(guard_);
-  for (Crossing& one : crossings_)
+  for (CrossNodeCall& one : cross_calls_)
     if (!one.is_used) return &one;
-  if (crossings_.size() == kMostCrossings) return nullptr;
-  Crossing made;
-  for (cuda::Event* event : {&made.begun, &made.ended})
+  if (cross_calls_.size() == kMaxCrossNodeCalls) return nullptr;
+  CrossNodeCall made;
+  for (cuda::Event* event : {&made.started, &made.ended})
     PLAIT_CUDA_CALL(event_create, event, cuda::kEventDisableTiming);
-  return &crossings_.emplace_back(made);
+  return &cross_calls_.emplace_back(made);
 }
 
 /// Whom it waits for: the rank that it is with, or any of other nodes.
-Error GpuMultinode::gone(ErrorCode code, const std::string& what, int peer) const {
+Error GpuMultinode::with_suspects(ErrorCode code, const std::string& what, int peer) const {
   const auto name = [this](int rank) {
     return side_.name ? side_.name(rank) : text("rank ", rank);
   };
@@ -359,27 +362,28 @@ Error GpuMultinode::gone(ErrorCode code, const std::string& what, int peer) cons
 }
 
 /// As a rank that does not come keeps a call, where NCCL connects at first use.
-std::optional<Error> GpuMultinode::stuck_inside() {
+std::optional<Error> GpuMultinode::stuck_in_nccl() {
   const std::int64_t since_ns = runner_->nccl_transport().inside_since_ns();
   if (since_ns == 0 || static_cast<double>(now_ns() - since_ns) <= options_.arrive_s * 1e9)
     return std::nullopt;
-  return gone(ErrorCode::timeout,
-              text("a call between nodes has been inside NCCL for ", options_.arrive_s, " s"),
-              inside_with_.load());
+  return with_suspects(
+      ErrorCode::timeout,
+      text("a call between nodes has been inside NCCL for ", options_.arrive_s, " s"),
+      inside_with_.load());
 }
 
 /// Counted from when a call began on the GPU: before that the program's own work may take long.
 /// The driver may keep this waiting, so no lock is held meanwhile: what is used stays as it is.
-std::optional<Error> GpuMultinode::standing_still() {
+std::optional<Error> GpuMultinode::stalled_call() {
   const cuda::RelaxedCaptureMode relaxed;
-  std::vector<Crossing*> in_flight;
+  std::vector<CrossNodeCall*> in_flight;
   {
     const std::lock_guard lock(guard_);
-    for (Crossing& one : crossings_)
+    for (CrossNodeCall& one : cross_calls_)
       if (one.is_used) in_flight.push_back(&one);
   }
-  for (Crossing* one : in_flight) {
-    if (cuda::api().event_query(one->begun) == cuda::kNotReady) continue;
+  for (CrossNodeCall* one : in_flight) {
+    if (cuda::api().event_query(one->started) == cuda::kNotReady) continue;
     if (cuda::api().event_query(one->ended) != cuda::kNotReady) {
       const std::lock_guard lock(guard_);
       one->is_used = false;
@@ -387,99 +391,99 @@ std::optional<Error> GpuMultinode::standing_still() {
     }
     if (one->seen_ns == 0) one->seen_ns = now_ns();
     if (static_cast<double>(now_ns() - one->seen_ns) > options_.arrive_s * 1e9)
-      return gone(ErrorCode::timeout,
-                  text("a call between nodes has stood still for ", options_.arrive_s, " s"),
-                  one->peer);
+      return with_suspects(
+          ErrorCode::timeout,
+          text("a call between nodes has stood still for ", options_.arrive_s, " s"), one->peer);
   }
   return std::nullopt;
 }
 
 /// At once: what NCCL cuts short must not look done.
-void GpuMultinode::end_between() noexcept {
+void GpuMultinode::fail_and_abort() noexcept {
   side_.calls->rank().fail();
   runner_->nccl_transport().abort();
 }
 
-void GpuMultinode::cut_short(const Error& said) {
+void GpuMultinode::abort_nccl(const Error& said) {
   {
     const std::lock_guard lock(guard_);
-    if (said_) return;
-    said_ = said;
-    told_by_ns_ = deadline_in(side_.hear ? kToldS : 0);
+    if (nccl_error_) return;
+    nccl_error_ = said;
+    explain_until_ns_ = deadline_in(side_.poll_failures ? kExplainS : 0);
   }
-  end_between();
+  fail_and_abort();
 }
 
 /// Whoever sees first that its node has lost a rank names it, in the node and beyond.
 void GpuMultinode::look() {
-  if (side_.failure()) return end_between();
-  if (const auto caught = stuck_inside()) cut_short(*caught);
-  settle();
+  if (side_.failure()) return fail_and_abort();
+  if (const auto caught = stuck_in_nccl()) abort_nccl(*caught);
+  adopt_nccl_error();
 }
 
 void GpuMultinode::query() {
   if (side_.failure()) return;
   std::optional<Error> caught;
   if (const auto failed = runner_->nccl_transport().failure())
-    caught = gone(failed->code(), reason_of(*failed), kAll);
+    caught = with_suspects(failed->code(), reason_of(*failed), kAll);
   else
-    caught = standing_still();
-  if (caught) cut_short(*caught);
+    caught = stalled_call();
+  if (caught) abort_nccl(*caught);
 }
 
 bool GpuMultinode::is_unexplained() {
   const std::lock_guard lock(guard_);
-  return said_ && !side_.failure();
+  return nccl_error_ && !side_.failure();
 }
 
 /// What was said is the cause once its time is over.
-void GpuMultinode::settle() {
+void GpuMultinode::adopt_nccl_error() {
   std::optional<Error> cause;
   {
     const std::lock_guard lock(guard_);
-    if (said_ && now_ns() >= told_by_ns_) cause = said_;
+    if (nccl_error_ && now_ns() >= explain_until_ns_) cause = nccl_error_;
   }
   if (cause && !side_.failure()) side_.fail(*cause);
 }
 
 /// By itself: the watch may have others to look after.
-void GpuMultinode::await_explanation(bool hears) {
+void GpuMultinode::await_explanation(bool polls) {
   while (is_unexplained()) {
-    if (hears) hear(true);
-    settle();
+    if (polls) poll_failures(true);
+    adopt_nccl_error();
     if (is_unexplained()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-void GpuMultinode::hear(bool now) {
-  const std::unique_lock alone(hearing_, std::try_to_lock);
-  if (!alone.owns_lock() || (!now && now_ns() <= next_hearing_ns_)) return;
-  side_.hear();
-  next_hearing_ns_ = now_ns() + kHearEveryNs;
+void GpuMultinode::poll_failures(bool now) {
+  const std::unique_lock alone(poll_guard_, std::try_to_lock);
+  if (!alone.owns_lock() || (!now && now_ns() <= next_poll_ns_)) return;
+  side_.poll_failures();
+  next_poll_ns_ = now_ns() + kPollEveryNs;
 }
 
 /// What NCCL says all nodes hear from theirs, and some of them may be gone. Another thread that
 /// hears just now will meet the cause, and tell it.
-void GpuMultinode::tell(const Error& cause) {
+void GpuMultinode::publish_failure(const Error& cause) {
   {
     const std::lock_guard lock(guard_);
-    if (said_ && reason_of(*said_) == reason_of(cause)) return;
+    if (nccl_error_ && reason_of(*nccl_error_) == reason_of(cause)) return;
   }
-  const std::unique_lock alone(hearing_, std::try_to_lock);
-  if (alone.owns_lock() && !std::exchange(has_told_, true)) side_.tell(cause);
+  const std::unique_lock alone(poll_guard_, std::try_to_lock);
+  if (alone.owns_lock() && !std::exchange(has_published_, true)) side_.publish_failure(cause);
 }
 
 /// Streams fail after it is known why, or after NCCL has failed, which is to be explained: so what
 /// is met on a stream is the cause only where neither has come before.
-void GpuMultinode::check(bool hears) {
-  hears &= side_.hear != nullptr;
-  if (hears) hear(false);
+void GpuMultinode::check(bool polls) {
+  polls &= side_.poll_failures != nullptr;
+  if (polls) poll_failures(false);
   const auto caught = attempt([&] { side_.calls->rank().check(); });
-  await_explanation(hears);
+  await_explanation(polls);
   if (caught && !side_.failure()) side_.fail(*caught);
   const std::optional<Error> cause = side_.failure();
   if (!cause) return;
-  if (hears) tell(*cause);
+  if (polls) publish_failure(*cause);
   throw Error(*cause);
 }
 

@@ -21,13 +21,13 @@ namespace plait {
 namespace {
 
 /// For people; host_name() tells hosts apart.
-std::string called() {
+std::string host_label() {
   char name[256] = "?";
   ::gethostname(name, sizeof name - 1);
   return name;
 }
 
-std::vector<int> everybody(const TransportComm& transport_comm) {
+std::vector<int> all_ranks(const TransportComm& transport_comm) {
   std::vector<int> ranks(static_cast<std::size_t>(transport_comm.ranks()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
@@ -42,9 +42,9 @@ double copy_s(TransportComm& transport_comm, std::vector<int> pair, bool sends, 
   request.count = bytes;
   request.ranks = 2;
   const auto began = std::chrono::steady_clock::now();
-  for (int way = 0; way < 2; ++way) {  // there and back
-    request.root = way;
-    request.peer = 1 - way;
+  for (int direction = 0; direction < 2; ++direction) {  // there and back
+    request.root = direction;
+    request.peer = 1 - direction;
     transport_comm.run(request, pair, sends ? 0 : 1, memory->data(), memory->data(), memory,
                        deadline, "a first message between nodes");
   }
@@ -53,7 +53,7 @@ double copy_s(TransportComm& transport_comm, std::vector<int> pair, bool sends, 
 
 /// What was measured between nodes for an earlier communicator of this process: "NS GB/S", or
 /// empty. Programs may make many, and 8 MiB a time would cost more than their calls.
-std::string& network_known() {
+std::string& network_cache() {
   static auto* const known = new std::string;
   return *known;
 }
@@ -63,13 +63,13 @@ std::mutex& network_guard() {
   return *guard;
 }
 
-std::string network_words() {
+std::string cached_network() {
   const std::lock_guard lock(network_guard());
-  return network_known();
+  return network_cache();
 }
 
-Network network_from(const std::string& words, int nodes) {
-  const std::vector<std::string> parts = split(words, ' ');
+Network network_from(const std::string& sums, int nodes) {
+  const std::vector<std::string> parts = split(sums, ' ');
   if (parts.size() != 2) throw Error(ErrorCode::parse_error, "malformed words of a network");
   Network network;
   network.nodes = nodes;
@@ -79,20 +79,20 @@ Network network_from(const std::string& words, int nodes) {
 }
 
 /// Between the first ranks of the first two nodes: both measure, and rank 0 tells.
-Network measured(Multinode& multinode, const Deadline& deadline) {
-  constexpr std::uint64_t kLong = 8 << 20;  // more than a shaped link lets through at once
+Network measure_network(Multinode& multinode, const Deadline& deadline) {
+  constexpr std::uint64_t kLongBytes = 8 << 20;  // more than a shaped link lets through at once
   const int first = multinode.nodes.members[0][0], second = multinode.nodes.members[1][0];
   const int me = multinode.nodes.peers()[static_cast<std::size_t>(multinode.nodes.place)];
   double short_s = 0, long_s = 0;
   if (me == first || me == second) {
     static_cast<void>(copy_s(*multinode.transport_comm, {first, second}, me == first, 8, deadline));
     short_s = copy_s(*multinode.transport_comm, {first, second}, me == first, 8, deadline);
-    long_s = copy_s(*multinode.transport_comm, {first, second}, me == first, kLong, deadline);
+    long_s = copy_s(*multinode.transport_comm, {first, second}, me == first, kLongBytes, deadline);
   }
   Network network;
   network.nodes = multinode.nodes.count();
   network.latency_ns = std::clamp(short_s * 1e9, 500.0, 1e7);
-  network.gb_per_s = std::clamp(kLong / std::max(long_s - short_s, 1e-6) / 1e9, 0.001, 1000.0);
+  network.gb_per_s = std::clamp(kLongBytes / std::max(long_s - short_s, 1e-6) / 1e9, 0.001, 1000.0);
   return network;
 }
 
@@ -124,7 +124,7 @@ void check_multinode(const CommunicatorOptions& options, const Env& env) {
     throw Error(ErrorCode::unsupported,
                 text("wanted at most ", kMaxRanks, " ranks over nodes, found ", options.ranks));
   if (!options.topology.empty() || !env.topology.empty() ||
-      !masks_asked(options.masks, env).empty())
+      !requested_masks(options.masks, env).empty())
     throw Error(ErrorCode::unsupported,
                 "topologies by name and masks are of one host; these ranks are on several");
 }
@@ -196,10 +196,10 @@ void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, c
                      const std::optional<Error>& wrong, const Deadline& deadline) {
   std::vector<std::string> records;
   const bool named = !options.node.empty();
-  const std::string record = pack(
-      {named ? options.node : host_name(), settings_of(options, env), called(), network_words()});
-  or_tell(*multinode.transport_comm,
-          [&] { agree(*multinode.transport_comm, wrong, deadline, record, &records); });
+  const std::string record = pack({named ? options.node : host_name(), settings_of(options, env),
+                                   host_label(), cached_network()});
+  publish_errors(*multinode.transport_comm,
+                 [&] { agree(*multinode.transport_comm, wrong, deadline, record, &records); });
   std::vector<std::string> hosts, names;
   for (const std::string& shown : records) {
     const std::vector<std::string> parts = unpack(shown);
@@ -214,11 +214,11 @@ void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, c
     if (multinode.network.empty()) multinode.network = parts[3];
   }
   multinode.nodes = nodes_of(hosts, named ? 0 : env.node_size, options.rank);
-  std::vector<TransportComm::Place> places(names.size());
+  std::vector<TransportComm::HostLocation> places(names.size());
   for (int node = 0; node < multinode.nodes.count(); ++node)
     for (const int rank : multinode.nodes.members[static_cast<std::size_t>(node)])
       places[static_cast<std::size_t>(rank)] = {names[static_cast<std::size_t>(rank)], node};
-  multinode.transport_comm->set_places(std::move(places));
+  multinode.transport_comm->set_locations(std::move(places));
 }
 
 }  // namespace
@@ -244,7 +244,7 @@ Multinode join_multinode(const CommunicatorOptions& options, const Env& env) {
   bootstrap_nodes(multinode, options, env, wrong, deadline);
   if (multinode.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
   if (known == Hosts::unknown)
-    or_tell(*multinode.transport_comm, [&] {
+    publish_errors(*multinode.transport_comm, [&] {
       agree(*multinode.transport_comm, attempt([&] { check_multinode(options, env); }), deadline);
     });
   return multinode;
@@ -255,7 +255,7 @@ Topology topology_of(Multinode& multinode, const Deadline& deadline) {
   for (const std::vector<int>& members : multinode.nodes.members)
     most = std::max(most, members.size());
   Network network = multinode.network.empty()
-                        ? measured(multinode, deadline)
+                        ? measure_network(multinode, deadline)
                         : network_from(multinode.network, multinode.nodes.count());
   std::string shape;
   const std::optional<Error> missed = attempt([&] {
@@ -274,7 +274,7 @@ Topology topology_of(Multinode& multinode, const Deadline& deadline) {
       unpack(shown[static_cast<std::size_t>(multinode.nodes.members[0][0])]);
   if (parts.size() != 2) throw Error(ErrorCode::parse_error, "rank 0 sent no topology");
   const std::lock_guard lock(network_guard());
-  network_known() = parts[1];
+  network_cache() = parts[1];
   return topology_from_json(parts[0]);
 }
 
@@ -294,23 +294,24 @@ void agree(TransportComm& transport_comm, const std::optional<Error>& mine,
     throw AgreedError(first->code(), reason_of(*first));
 }
 
-std::optional<Error> verdict_over(TransportComm& transport_comm, const CallDescriptor& mine,
-                                  const std::optional<Error>& refused, const Deadline& deadline) {
+std::optional<Error> multinode_call_error(TransportComm& transport_comm, const CallDescriptor& mine,
+                                          const std::optional<Error>& refused,
+                                          const Deadline& deadline) {
   const std::string said = print(mine);
   const std::uint64_t hash = hash_bytes(said.data(), said.size(), mine.plan_hash);
   auto kept = std::make_unique<std::array<std::uint64_t, 3>>();
-  std::array<std::uint64_t, 3>& words = *kept;
-  words = {refused ? static_cast<std::uint64_t>(refused->code()) : 0, hash, ~hash};
+  std::array<std::uint64_t, 3>& sums = *kept;
+  sums = {refused ? static_cast<std::uint64_t>(refused->code()) : 0, hash, ~hash};
   Request request;
   request.collective = Collective::all_reduce;
   request.type = DataType::uint64;
   request.op = ReduceOp::max;
-  request.count = words.size();
+  request.count = sums.size();
   request.ranks = transport_comm.ranks();
-  transport_comm.run(request, everybody(transport_comm), transport_comm.rank(), words.data(),
-                     words.data(), kept, deadline, "a call that the ranks of all nodes make");
-  if (words[0] == 0 && words[1] == ~words[2]) return std::nullopt;
-  if (words[0] != 0) return first_error(transport_comm, refused, deadline);
+  transport_comm.run(request, all_ranks(transport_comm), transport_comm.rank(), sums.data(),
+                     sums.data(), kept, deadline, "a call that the ranks of all nodes make");
+  if (sums[0] == 0 && sums[1] == ~sums[2]) return std::nullopt;
+  if (sums[0] != 0) return first_error(transport_comm, refused, deadline);
   const std::vector<std::string> all =
       transport_comm.exchange(text(said, ", by plan ", mine.plan_hash), deadline);
   const auto other =

@@ -45,19 +45,20 @@ void agree(TransportComm& transport_comm, const std::optional<Error>& mine,
            std::vector<std::string>* shown = nullptr);
 /// What a step throws on this rank alone is told to the others, who wait for it.
 template <class Step>
-auto or_tell(TransportComm& transport_comm, const Step& step) {
+auto publish_errors(TransportComm& transport_comm, const Step& step) {
   try {
     return step();
   } catch (const AgreedError&) {
     throw;
   } catch (const Error& error) {
-    transport_comm.tell(error);
+    transport_comm.publish_failure(error);
     throw;
   }
 }
 /// What all ranks of all nodes throw for this call: refused is my node's verdict. Nothing where all
 /// make the same.
-std::optional<Error> verdict_over(TransportComm& transport_comm, const CallDescriptor& mine,
-                                  const std::optional<Error>& refused, const Deadline& deadline);
+std::optional<Error> multinode_call_error(TransportComm& transport_comm, const CallDescriptor& mine,
+                                          const std::optional<Error>& refused,
+                                          const Deadline& deadline);
 
 }  // namespace plait

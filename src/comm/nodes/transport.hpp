@@ -28,9 +28,9 @@ class Transport {
   /// Gives it up; true where its buffer is left alone from now on.
   virtual bool drop(std::uint64_t& message) noexcept = 0;
   /// Shows these ranks why this one goes no further, by kMostTold bytes at most. Waits for nobody.
-  virtual void tell(const std::vector<int>& ranks, const std::string& failure) = 0;
+  virtual void publish_failure(const std::vector<int>& ranks, const std::string& failure) = 0;
   /// What one of them has shown, and which; the same from then on.
-  virtual std::optional<std::pair<int, std::string>> told() = 0;
+  virtual std::optional<std::pair<int, std::string>> first_failure() = 0;
 
   static constexpr std::size_t kMaxMessageBytes = 1u << 30;
   static constexpr std::size_t kMaxFailureBytes = 1024;

@@ -19,9 +19,9 @@ namespace plait {
 namespace {
 
 constexpr std::int64_t kLookEveryNs = 5'000'000;
-constexpr int kYields = 200;               // before a wait sleeps
-constexpr unsigned kSleepUs = 20;          // at once: no bell rings for a message
-constexpr std::uint64_t kShort = 1 << 15;  // bytes that go to all members in one round
+constexpr int kYields = 200;                    // before a wait sleeps
+constexpr unsigned kSleepUs = 20;               // at once: no bell rings for a message
+constexpr std::uint64_t kShortBytes = 1 << 15;  // bytes that go to all members in one round
 
 bool overlap(const char* a, std::uint64_t a_bytes, const char* b, std::uint64_t b_bytes) {
   return a != nullptr && b != nullptr && a < b + b_bytes && b < a + a_bytes;
@@ -29,7 +29,7 @@ bool overlap(const char* a, std::uint64_t a_bytes, const char* b, std::uint64_t 
 
 }  // namespace
 
-char* TransportComm::Room::of(std::size_t wanted) {
+char* TransportComm::ReusableBuffer::of(std::size_t wanted) {
   if (wanted > size) {
     bytes.reset(new char[wanted]);  // not filled: it is written before it is read
     size = wanted;
@@ -38,9 +38,9 @@ char* TransportComm::Room::of(std::size_t wanted) {
 }
 
 /// The rounds of one member's part of a collective.
-class TransportComm::Making {
+class TransportComm::RoundBuilder {
  public:
-  Making(Call& call, const Request& request, int member, const void* src, void* dst)
+  RoundBuilder(TransportCall& call, const Request& request, int member, const void* src, void* dst)
       : call_(call),
         r_(request),
         me_(member),
@@ -79,10 +79,10 @@ class TransportComm::Making {
   void receive(int round, int member, char* at, std::uint64_t bytes) {
     add(round, {member, at, bytes, false});
   }
-  void add(int round, Part part) {
+  void add(int round, MessagePart part) {
     if (part.bytes > 0) call_.rounds[static_cast<std::size_t>(round)].parts.push_back(part);
   }
-  bool is_short() const { return n() == 2 || block_ <= kShort; }
+  bool is_short() const { return n() == 2 || block_ <= kShortBytes; }
   /// Elements of part p of n, as even as can be.
   std::uint64_t begin_of(int p) const {
     return r_.count / static_cast<std::uint64_t>(n()) * static_cast<std::uint64_t>(p) +
@@ -97,7 +97,7 @@ class TransportComm::Making {
     return base + static_cast<std::uint64_t>(member) * block_;
   }
   /// What is sent, apart from what is written meanwhile.
-  char* apart(std::uint64_t src_bytes, std::uint64_t dst_bytes) {
+  char* staged_source(std::uint64_t src_bytes, std::uint64_t dst_bytes) {
     if (!overlap(src_, src_bytes, dst_, dst_bytes)) return src_;
     char* const staged = call_.staged.of(src_bytes);
     std::memcpy(staged, src_, src_bytes);
@@ -109,10 +109,10 @@ class TransportComm::Making {
 
   /// Receives `bytes` of every other member in round 0, then sums them with `mine` in order.
   void sum(char* mine, char* to, std::uint64_t bytes) {
-    char* const room = call_.received.of(bytes * static_cast<std::uint64_t>(n()));
+    char* const inbox = call_.received.of(bytes * static_cast<std::uint64_t>(n()));
     std::vector<const void*> sources(static_cast<std::size_t>(n()), mine);
     each_other([&](int other) {
-      char* const at = room + static_cast<std::uint64_t>(other) * bytes;
+      char* const at = inbox + static_cast<std::uint64_t>(other) * bytes;
       receive(0, other, at, bytes);
       sources[static_cast<std::size_t>(other)] = at;
     });
@@ -175,7 +175,8 @@ class TransportComm::Making {
   }
   void all_gather() {
     char* const own = block(dst_, me_);
-    char* const from = src_ == own ? src_ : apart(block_, block_ * static_cast<unsigned>(n()));
+    char* const from =
+        src_ == own ? src_ : staged_source(block_, block_ * static_cast<unsigned>(n()));
     move(own, from, block_);
     each_other([&](int other) {
       send(0, other, from, block_);
@@ -190,13 +191,14 @@ class TransportComm::Making {
   void scatter() {
     if (me_ != r_.root) return receive(0, r_.root, dst_, block_);
     char* const own = block(src_, me_);
-    char* const from = dst_ == own ? src_ : apart(block_ * static_cast<unsigned>(n()), block_);
+    char* const from =
+        dst_ == own ? src_ : staged_source(block_ * static_cast<unsigned>(n()), block_);
     move(dst_, block(from, me_), block_);
     each_other([&](int other) { send(0, other, block(from, other), block_); });
   }
   void all_to_all() {
     const std::uint64_t whole = block_ * static_cast<unsigned>(n());
-    char* const from = apart(whole, whole);
+    char* const from = staged_source(whole, whole);
     move(block(dst_, me_), block(from, me_), block_);
     each_other([&](int other) {
       send(0, other, block(from, other), block_);
@@ -209,13 +211,13 @@ class TransportComm::Making {
     if (me_ == r_.peer) receive(0, r_.root, dst_, block_);
   }
   void send_recv() {
-    char* const from = apart(block_, block_);
+    char* const from = staged_source(block_, block_);
     if (n() == 1) return move(dst_, from, block_);
     send(0, (me_ + 1) % n(), from, block_);
     receive(0, (me_ + n() - 1) % n(), dst_, block_);
   }
 
-  Call& call_;
+  TransportCall& call_;
   const Request& r_;
   const int me_;
   char* const src_;
@@ -235,8 +237,8 @@ TransportComm::TransportComm(std::shared_ptr<Transport> transport, std::vector<i
 
 std::string TransportComm::name_of_rank(int rank) const {
   const auto at = static_cast<std::size_t>(rank);
-  return at < places_.size() ? text("rank ", rank, " on host ", places_[at].host)
-                             : text("rank ", rank);
+  return at < locations_.size() ? text("rank ", rank, " on host ", locations_[at].host)
+                                : text("rank ", rank);
 }
 
 std::unique_ptr<TransportComm> TransportComm::between(int peer) const {
@@ -246,9 +248,9 @@ std::unique_ptr<TransportComm> TransportComm::between(int peer) const {
                                       std::vector{members_.at(static_cast<std::size_t>(lower)),
                                                   members_.at(static_cast<std::size_t>(upper))},
                                       me_ == lower ? 0 : 1, 1);
-  if (places_.size() == members_.size())
-    made->set_places(
-        {places_[static_cast<std::size_t>(lower)], places_[static_cast<std::size_t>(upper)]});
+  if (locations_.size() == members_.size())
+    made->set_locations(
+        {locations_[static_cast<std::size_t>(lower)], locations_[static_cast<std::size_t>(upper)]});
   return made;
 }
 
@@ -256,28 +258,28 @@ int TransportComm::begin(const Request& request, const std::vector<int>& ranks, 
                          const void* src, void* dst) {
   const auto free =
       std::find_if(calls_.begin(), calls_.end(), [](const auto& one) { return !one->is_taken; });
-  const auto begun = static_cast<std::size_t>(free - calls_.begin());
-  if (free == calls_.end()) calls_.push_back(std::make_unique<Call>());
-  Call& call = *calls_[begun];
-  Making(call, request, member, src, dst).make();
+  const auto handle = static_cast<std::size_t>(free - calls_.begin());
+  if (free == calls_.end()) calls_.push_back(std::make_unique<TransportCall>());
+  TransportCall& call = *calls_[handle];
+  RoundBuilder(call, request, member, src, dst).make();
   call.is_taken = true;
   call.round = 0;
   call.open.clear();
   number(call, ranks);
   open_round(call);
-  return static_cast<int>(begun);
+  return static_cast<int>(handle);
 }
 
 /// Messages are cut to what a carrier takes, named by rank, and numbered by the pair that they go
 /// between: calls of a pair begin in one order on both ends, though their rounds may not.
-void TransportComm::number(Call& call, const std::vector<int>& ranks) {
-  for (Round& round : call.rounds) {
-    std::vector<Part> cut;
-    for (Part part : round.parts) {
+void TransportComm::number(TransportCall& call, const std::vector<int>& ranks) {
+  for (MessageRound& round : call.rounds) {
+    std::vector<MessagePart> cut;
+    for (MessagePart part : round.parts) {
       part.member = ranks[static_cast<std::size_t>(part.member)];
       int& count = (part.is_sent ? sent_ : received_)[static_cast<std::size_t>(part.member)];
       while (part.bytes > 0) {
-        Part piece = part;
+        MessagePart piece = part;
         piece.bytes = std::min<std::uint64_t>(part.bytes, Transport::kMaxMessageBytes);
         piece.tag = 2 * count + series_;
         count = (count + 1) % (Transport::kMaxTag / 2);
@@ -301,8 +303,8 @@ auto TransportComm::with(int rank, const Step& step) {
   }
 }
 
-void TransportComm::open_round(Call& call) {
-  for (const Part& part : call.rounds[call.round].parts) {
+void TransportComm::open_round(TransportCall& call) {
+  for (const MessagePart& part : call.rounds[call.round].parts) {
     const int there = members_[static_cast<std::size_t>(part.member)];
     const std::uint64_t message = with(part.member, [&] {
       return part.is_sent ? transport_->send(there, part.tag, part.at, part.bytes)
@@ -312,11 +314,11 @@ void TransportComm::open_round(Call& call) {
   }
 }
 
-bool TransportComm::is_done(int begun) {
-  Call& call = *calls_[static_cast<std::size_t>(begun)];
+bool TransportComm::is_done(int handle) {
+  TransportCall& call = *calls_[static_cast<std::size_t>(handle)];
   while (call.round < call.rounds.size()) {
     for (std::size_t i = 0; i < call.open.size();) {
-      Open& one = call.open[i];
+      OpenMessage& one = call.open[i];
       if (!with(one.rank, [&] { return transport_->is_done(one.message); })) {
         ++i;
         continue;
@@ -331,13 +333,13 @@ bool TransportComm::is_done(int begun) {
   return true;
 }
 
-void TransportComm::end(int begun) { calls_[static_cast<std::size_t>(begun)]->is_taken = false; }
+void TransportComm::end(int handle) { calls_[static_cast<std::size_t>(handle)]->is_taken = false; }
 
-std::string TransportComm::awaits(int begun) const {
+std::string TransportComm::awaits(int handle) const {
   std::string names;
   for (const bool sent : {false, true}) {
     std::vector<int> ranks;
-    for (const Open& one : calls_[static_cast<std::size_t>(begun)]->open)
+    for (const OpenMessage& one : calls_[static_cast<std::size_t>(handle)]->open)
       if (one.is_sent == sent) ranks.push_back(one.rank);
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
@@ -347,9 +349,9 @@ std::string TransportComm::awaits(int begun) const {
   return names.empty() ? "nobody" : names;
 }
 
-void TransportComm::await(int begun, const Deadline& deadline, const std::string& waiting) {
+void TransportComm::await(int handle, const Deadline& deadline, const std::string& waiting) {
   std::int64_t looked_ns = now_ns();
-  for (int turn = 0; !is_done(begun); ++turn) {
+  for (int turn = 0; !is_done(handle); ++turn) {
     turn < kYields ? static_cast<void>(::sched_yield()) : static_cast<void>(::usleep(kSleepUs));
     const std::int64_t at_ns = now_ns();
     if (at_ns - looked_ns < kLookEveryNs) continue;
@@ -358,14 +360,14 @@ void TransportComm::await(int begun, const Deadline& deadline, const std::string
     check();
     if (at_ns > deadline.at_ns)
       throw Error(ErrorCode::timeout, text(waiting, ": the deadline has passed without ",
-                                           awaits(begun), " (", transport_->name(), ")"));
+                                           awaits(handle), " (", transport_->name(), ")"));
   }
 }
 
-bool TransportComm::drop(int begun) noexcept {
-  Call& call = *calls_[static_cast<std::size_t>(begun)];
-  for (const Open& one : call.open) given_up_.insert(one.rank);
-  std::erase_if(call.open, [&](Open& one) { return transport_->drop(one.message); });
+bool TransportComm::drop(int handle) noexcept {
+  TransportCall& call = *calls_[static_cast<std::size_t>(handle)];
+  for (const OpenMessage& one : call.open) given_up_.insert(one.rank);
+  std::erase_if(call.open, [&](OpenMessage& one) { return transport_->drop(one.message); });
   call.round = call.rounds.size();
   // One that may still be written to stays taken, so that its room stays as it is.
   if (call.open.empty()) call.is_taken = false;
@@ -374,17 +376,17 @@ bool TransportComm::drop(int begun) noexcept {
 
 bool TransportComm::drop_all() noexcept {
   bool all = true;
-  for (std::size_t begun = 0; begun < calls_.size(); ++begun)
-    if (calls_[begun]->is_taken) all = drop(static_cast<int>(begun)) && all;
+  for (std::size_t handle = 0; handle < calls_.size(); ++handle)
+    if (calls_[handle]->is_taken) all = drop(static_cast<int>(handle)) && all;
   return all;
 }
 
 /// Nothing is sent to nodes that may be gone, since an MPI may crash at that: those of a rank that
 /// the library has given up, or that has been waited for in vain. Who lives there finds out by
 /// itself, as do all who heard it from another.
-void TransportComm::tell(const Error& error) noexcept {
+void TransportComm::publish_failure(const Error& error) noexcept {
   try {
-    const bool is_relayed = is_told(reason_of(error));
+    const bool is_relayed = names_reporter(reason_of(error));
     // An abort is told by who is beside: its own rank may be in no call that could tell.
     if (is_relayed && error.code() != ErrorCode::aborted) return;
     if (error.code() == ErrorCode::timeout)
@@ -392,35 +394,36 @@ void TransportComm::tell(const Error& error) noexcept {
     is_lost_[static_cast<std::size_t>(me_)] = true;  // who is beside me hears it there
     const auto is_left = [&](std::size_t rank) {
       for (std::size_t lost = 0; lost < is_lost_.size(); ++lost)
-        if (is_lost_[lost] &&
-            (lost == rank || (!places_.empty() && places_[lost].node == places_[rank].node)))
+        if (is_lost_[lost] && (lost == rank || (!locations_.empty() &&
+                                                locations_[lost].node == locations_[rank].node)))
           return false;
       return true;
     };
     std::vector<int> others;
     for (std::size_t rank = 0; rank < members_.size(); ++rank)
       if (is_left(rank)) others.push_back(members_[rank]);
-    transport_->tell(others, text(static_cast<int>(error.code()), ' ', reason_of(error)));
+    transport_->publish_failure(others,
+                                text(static_cast<int>(error.code()), ' ', reason_of(error)));
   } catch (...) {  // no memory for the words: the others have their deadlines
   }
 }
 
 void TransportComm::check() const {
-  const auto told = transport_->told();
-  if (!told) return;
-  const std::size_t space = told->second.find(' ');
-  const auto code =
-      static_cast<ErrorCode>(parse_integer("error code", told->second.substr(0, space), 1, 13));
-  const std::string reason = told->second.substr(space + 1);
-  const auto at = std::find(members_.begin(), members_.end(), told->first);
+  const auto first_failure = transport_->first_failure();
+  if (!first_failure) return;
+  const std::size_t space = first_failure->second.find(' ');
+  const auto code = static_cast<ErrorCode>(
+      parse_integer("error code", first_failure->second.substr(0, space), 1, 13));
+  const std::string reason = first_failure->second.substr(space + 1);
+  const auto at = std::find(members_.begin(), members_.end(), first_failure->first);
   const std::string who = at == members_.end()
-                              ? text("rank ", told->first)
+                              ? text("rank ", first_failure->first)
                               : name_of_rank(static_cast<int>(at - members_.begin()));
-  throw told_by(who, code, reason);
+  throw reported_by(who, code, reason);
 }
 
-std::vector<std::string> TransportComm::gathered(const std::string& mine, std::size_t each,
-                                                 const Deadline& deadline) {
+std::vector<std::string> TransportComm::gather_fixed(const std::string& mine, std::size_t each,
+                                                     const Deadline& deadline) {
   Request request;
   request.collective = Collective::all_gather;
   request.type = DataType::uint8;
@@ -444,12 +447,12 @@ std::vector<std::string> TransportComm::exchange(const std::string& mine,
   std::uint64_t size = mine.size(), most = 0;
   std::vector<std::uint64_t> sizes;
   for (const std::string& one :
-       gathered({reinterpret_cast<const char*>(&size), sizeof size}, sizeof size, deadline)) {
+       gather_fixed({reinterpret_cast<const char*>(&size), sizeof size}, sizeof size, deadline)) {
     std::memcpy(&size, one.data(), sizeof size);
     sizes.push_back(size);
     most = std::max(most, size);
   }
-  std::vector<std::string> records = gathered(mine, most, deadline);
+  std::vector<std::string> records = gather_fixed(mine, most, deadline);
   for (std::size_t rank = 0; rank < records.size(); ++rank) records[rank].resize(sizes[rank]);
   return records;
 }

@@ -28,11 +28,11 @@ class TransportComm : public NodeLibrary {
   int rank() const { return me_; }
   const Transport& transport() const { return *transport_; }
   /// Where a rank is: the host by a name for people, and its node.
-  struct Place {
+  struct HostLocation {
     std::string host;
     int node = 0;
   };
-  void set_places(std::vector<Place> places) { places_ = std::move(places); }
+  void set_locations(std::vector<HostLocation> places) { locations_ = std::move(places); }
   /// "rank 2 on host b"
   std::string name_of_rank(int rank) const;
   /// Every rank's bytes in rank order; all ranks together. Error(timeout) past the deadline, and
@@ -43,9 +43,9 @@ class TransportComm : public NodeLibrary {
 
   int begin(const Request& request, const std::vector<int>& ranks, int member, const void* src,
             void* dst) override;
-  bool is_done(int begun) override;
-  void end(int begun) override;
-  std::string awaits(int begun) const override;
+  bool is_done(int handle) override;
+  void end(int handle) override;
+  std::string awaits(int handle) const override;
   /// A whole call, from begin() to end(): asks deadline.check meanwhile, and whether another rank
   /// has failed. Error(timeout), whose words begin with `waiting`. buffers: what the call reads and
   /// writes; they outlive an error where the library may still use them.
@@ -54,9 +54,9 @@ class TransportComm : public NodeLibrary {
            void* dst, std::unique_ptr<Buffers>& buffers, const Deadline& deadline,
            const std::string& waiting) {
     try {
-      const int begun = begin(request, ranks, member, src, dst);
-      await(begun, deadline, waiting);
-      end(begun);
+      const int handle = begin(request, ranks, member, src, dst);
+      await(handle, deadline, waiting);
+      end(handle);
     } catch (...) {
       if (!drop_all()) static_cast<void>(buffers.release());
       throw;
@@ -65,58 +65,58 @@ class TransportComm : public NodeLibrary {
   /// Gives up all calls under way; false where the library may still use a buffer of theirs.
   bool drop_all() noexcept;
   /// Shows all ranks that this one goes no further.
-  void tell(const Error& error) noexcept;
+  void publish_failure(const Error& error) noexcept;
   /// Throws what another rank has told.
   void check() const;
 
  private:
-  struct Part {
+  struct MessagePart {
     int member;
     char* at;
     std::uint64_t bytes;
     bool is_sent;
     int tag = 0;
   };
-  struct Round {
-    std::vector<Part> parts;
+  struct MessageRound {
+    std::vector<MessagePart> parts;
     std::function<void()> then;  ///< once all have ended
   };
-  struct Open {
+  struct OpenMessage {
     std::uint64_t message;
     int rank;
     bool is_sent;
   };
   /// A buffer that keeps its memory from call to call.
-  struct Room {
+  struct ReusableBuffer {
     std::unique_ptr<char[]> bytes;
     std::size_t size = 0;
     char* of(std::size_t wanted);
   };
-  struct Call {
+  struct TransportCall {
     bool is_taken = false;
-    std::vector<Round> rounds;
+    std::vector<MessageRound> rounds;
     std::size_t round = 0;
-    std::vector<Open> open;
-    Room staged, received;
+    std::vector<OpenMessage> open;
+    ReusableBuffer staged, received;
   };
-  class Making;
+  class RoundBuilder;
 
-  void await(int begun, const Deadline& deadline, const std::string& waiting);
-  bool drop(int begun) noexcept;
-  void number(Call& call, const std::vector<int>& ranks);
-  void open_round(Call& call);
+  void await(int handle, const Deadline& deadline, const std::string& waiting);
+  bool drop(int handle) noexcept;
+  void number(TransportCall& call, const std::vector<int>& ranks);
+  void open_round(TransportCall& call);
   template <class Step>
   auto with(int rank, const Step& step);
-  std::vector<std::string> gathered(const std::string& mine, std::size_t each,
-                                    const Deadline& deadline);
+  std::vector<std::string> gather_fixed(const std::string& mine, std::size_t each,
+                                        const Deadline& deadline);
 
   const std::shared_ptr<Transport> transport_;
   const std::vector<int> members_;
   const int me_, series_;
-  std::vector<Place> places_;
+  std::vector<HostLocation> locations_;
   std::vector<bool> is_lost_;  ///< by rank: the library has given it up
   std::set<int> given_up_;     ///< ranks whose messages were dropped before they had ended
-  std::vector<std::unique_ptr<Call>> calls_;
+  std::vector<std::unique_ptr<TransportCall>> calls_;
   std::vector<int> sent_, received_;  ///< messages so far, to and from each rank
 };
 

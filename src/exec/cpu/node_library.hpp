@@ -17,11 +17,11 @@ class NodeLibrary {
                     const void* src, void* dst) = 0;
   /// Goes on with what was begun; true once that call has ended, from then on until end(). Never
   /// waits. Error where it failed.
-  virtual bool is_done(int begun) = 0;
+  virtual bool is_done(int handle) = 0;
   /// The number may be given to another call.
-  virtual void end(int begun) = 0;
+  virtual void end(int handle) = 0;
   /// Whose part of it has not come yet: "rank 2 on host b". For messages.
-  virtual std::string awaits(int begun) const = 0;
+  virtual std::string awaits(int handle) const = 0;
 };
 
 }  // namespace plait

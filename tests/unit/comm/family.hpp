@@ -37,7 +37,7 @@ inline constexpr const char* kNoFork =
     "left out under ThreadSanitizer: it does not work in children made by fork that start threads";
 
 /// What a rank says at its end; small enough for one atomic write to a pipe.
-struct Verdict {
+struct RankResult {
   int rank;
   int code;
   std::uint64_t calls;
@@ -45,13 +45,13 @@ struct Verdict {
 };
 
 /// Ranks as child processes that meet over socket pairs and report to a pipe.
-class Family {
+class RankProcesses {
  public:
   /// A rank's count of finished calls, which the parent reads to choose its moment.
   using Calls = std::atomic<std::uint64_t>;
   using Body = std::function<void(Communicator&, Calls& calls)>;
 
-  Family(int ranks, double deadline_s, const Body& body) {
+  RankProcesses(int ranks, double deadline_s, const Body& body) {
     std::vector<std::array<int, 2>> pairs(ranks - 1);
     for (auto& pair : pairs) REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()) == 0);
     REQUIRE(pipe(pipe_) == 0);
@@ -71,7 +71,7 @@ class Family {
     close(pipe_[1]);
   }
 
-  ~Family() {
+  ~RankProcesses() {
     for (pid_t pid : pids_) kill(pid, SIGKILL);
     for (pid_t pid : pids_) waitpid(pid, nullptr, 0);
     close(pipe_[0]);
@@ -82,16 +82,16 @@ class Family {
   void signal_rank(int rank, int number) { kill(pids_[rank], number); }
 
   /// The next verdict, or false where none comes in time.
-  bool next(Verdict& verdict, int timeout_ms) {
+  bool next(RankResult& result, int timeout_ms) {
     pollfd entry{pipe_[0], POLLIN, 0};
     return poll(&entry, 1, timeout_ms) == 1 &&
-           read(pipe_[0], &verdict, sizeof(verdict)) == sizeof(verdict);
+           read(pipe_[0], &result, sizeof(result)) == sizeof(result);
   }
 
  private:
   [[noreturn]] void be_rank(int rank, int ranks, double deadline_s,
                             const std::vector<std::array<int, 2>>& pairs, const Body& body) {
-    Verdict verdict{rank, 0, 0, ""};
+    RankResult result{rank, 0, 0, ""};
     CommunicatorOptions options;
     options.rank = rank;
     options.ranks = ranks;
@@ -111,12 +111,12 @@ class Family {
         if (rank == 0 || rank == peer) close(pairs[peer - 1][rank == 0 ? 0 : 1]);
       body(*communicator, calls_[rank]);
     } catch (const Error& error) {
-      verdict.code = static_cast<int>(error.code());
-      std::strncpy(verdict.sentence, error.what(), sizeof(verdict.sentence) - 1);
+      result.code = static_cast<int>(error.code());
+      std::strncpy(result.sentence, error.what(), sizeof(result.sentence) - 1);
     }
-    verdict.calls = calls_[rank];
-    const bool told = write(pipe_[1], &verdict, sizeof(verdict)) == sizeof(verdict);
-    _exit(told ? 0 : 1);
+    result.calls = calls_[rank];
+    const bool reported = write(pipe_[1], &result, sizeof(result)) == sizeof(result);
+    _exit(reported ? 0 : 1);
   }
 
   int pipe_[2];
@@ -124,7 +124,7 @@ class Family {
   std::vector<pid_t> pids_;
 };
 
-inline void sum_for_ever(Communicator& comm, Family::Calls& calls) {
+inline void sum_for_ever(Communicator& comm, RankProcesses::Calls& calls) {
   Request request;
   request.ranks = comm.ranks();
   std::vector<float> in(300000, 1.0f);

@@ -58,7 +58,7 @@ TEST_CASE("ranks that ask for the same are seen to, call after call, and those t
     pages.of[0].enter(call, sum_of(first));
     pages.of[1].enter(call, sum_of(second));
     for (const Controls& seen : pages.of) {
-      CHECK(seen.ask_alike(call) == (first == second));
+      CHECK(seen.all_same_call(call) == (first == second));
       CHECK(seen.of(0).calls[call % 2].count == first);  // also where nothing had to be written
       CHECK(seen.of(1).calls[call % 2].count == second);
     }
@@ -70,7 +70,7 @@ TEST_CASE("ranks that all report the same error do not ask alike") {
   CallDescriptor bad = sum_of(8);
   set_error(bad, Error(ErrorCode::invalid_argument, "wanted this, found that"));
   for (const Controls& one : pages.of) one.enter(1, bad);
-  for (const Controls& one : pages.of) CHECK(!one.ask_alike(1));
+  for (const Controls& one : pages.of) CHECK(!one.all_same_call(1));
 }
 
 TEST_CASE("each rank's factor is shown also where its descriptor stays the same") {
@@ -79,7 +79,7 @@ TEST_CASE("each rank's factor is shown also where its descriptor stays the same"
     CallDescriptor mine = sum_of(8);
     mine.scalar = call * 0.5;
     for (const Controls& one : pages.of) one.enter(call, mine);
-    CHECK(pages.of[1].ask_alike(call));
+    CHECK(pages.of[1].all_same_call(call));
     CHECK(pages.of[1].scalar_of(0, call) == call * 0.5);
   }
 }

@@ -14,20 +14,20 @@ TEST_CASE("equal descriptors pass, the first difference is named with both value
   request.count = 8;
   request.ranks = 2;
   const CallDescriptor a = describe(CallKind::collective, request, "");
-  CHECK(!verdict({a, a}));
-  CHECK(!verdict({a}));
+  CHECK(!call_error({a, a}));
+  CHECK(!call_error({a}));
   CallDescriptor b = a;
   b.scalar = 5;  // each rank's own
-  CHECK(!verdict({a, b}));
+  CHECK(!call_error({a, b}));
   request.root = 1;
-  const auto found = verdict({a, describe(CallKind::collective, request, "")});
+  const auto found = call_error({a, describe(CallKind::collective, request, "")});
   REQUIRE(found);
   CHECK(found->code() == ErrorCode::mismatch);
   CHECK(std::string(found->what()).find("root: rank 0 asks for 0, rank 1 for 1") !=
         std::string::npos);
   b = a;
   b.plan_hash = 1;
-  CHECK(verdict({a, b}));
+  CHECK(call_error({a, b}));
 }
 
 TEST_CASE("hashes are equal where descriptors are, and tell all that a verdict names") {
@@ -57,7 +57,7 @@ TEST_CASE("hashes are equal where descriptors are, and tell all that a verdict n
     CAPTURE(i);
     CallDescriptor b = a;
     changes[i](b);
-    CHECK(verdict({a, b}));
+    CHECK(call_error({a, b}));
     CHECK(hash_of(b) != hash_of(a));
   }
 }
@@ -66,7 +66,7 @@ TEST_CASE("an error comes before any difference, the lowest rank's first") {
   const CallDescriptor good = describe(CallKind::barrier, {}, "");
   CallDescriptor bad = describe(CallKind::exchange, {}, "");
   set_error(bad, Error(ErrorCode::invalid_argument, "wanted this, found that"));
-  const auto found = verdict({good, bad});
+  const auto found = call_error({good, bad});
   REQUIRE(found);
   CHECK(found->code() == ErrorCode::invalid_argument);
   CHECK(std::string(found->what()) == "invalid argument: rank 1: wanted this, found that");
@@ -75,11 +75,11 @@ TEST_CASE("an error comes before any difference, the lowest rank's first") {
 TEST_CASE("nonsense in a peer's page is printed, not believed") {
   CallDescriptor noise;
   std::memset(static_cast<void*>(&noise), 0xee, sizeof(noise));
-  CHECK(verdict({noise, noise})->code() == ErrorCode::internal);
+  CHECK(call_error({noise, noise})->code() == ErrorCode::internal);
   noise.error = 0;
   CHECK(!print(noise).empty());
-  CHECK(verdict({describe(CallKind::collective, {}, ""), noise}));
-  CHECK(!verdict({noise, noise}));
+  CHECK(call_error({describe(CallKind::collective, {}, ""), noise}));
+  CHECK(!call_error({noise, noise}));
 }
 
 TEST_CASE("long texts are cut, not written past their field") {

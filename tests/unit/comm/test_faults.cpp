@@ -40,7 +40,7 @@ Point random_point(std::mt19937& random, const std::vector<std::string>& actions
 
 /// all_reduces by strategies that differ in what they wait for, long and short. Named, since
 /// plait's own choice would cost more time than the calls do.
-void sum_by_strategies(Communicator& comm, Family::Calls& calls) {
+void sum_by_strategies(Communicator& comm, RankProcesses::Calls& calls) {
   struct Kind {
     const char* strategy;
     std::uint64_t count;
@@ -63,8 +63,8 @@ void sum_by_strategies(Communicator& comm, Family::Calls& calls) {
   }
 }
 
-Family::Body until_fault(const Point& point) {
-  return [point](Communicator& comm, Family::Calls& calls) {
+RankProcesses::Body until_fault(const Point& point) {
+  return [point](Communicator& comm, RankProcesses::Calls& calls) {
     const rlimit none{0, 0};
     setrlimit(RLIMIT_CORE, &none);
     signal(SIGABRT, SIG_DFL);  // else the test runner reports it as its own
@@ -97,18 +97,18 @@ class Tally {
 /// Runs the ranks and holds what each survivor says against what is wanted.
 void check_point(const Point& point, double deadline_s, ErrorCode wanted,
                  const std::string& words) {
-  Family family(point.ranks, deadline_s, until_fault(point));
+  RankProcesses family(point.ranks, deadline_s, until_fault(point));
   for (int survivor = 1; survivor < point.ranks; ++survivor) {
-    Verdict verdict{};
-    REQUIRE_MESSAGE(family.next(verdict, 60000), "a survivor hangs: ", point.ranks, " ranks, ",
+    RankResult result{};
+    REQUIRE_MESSAGE(family.next(result, 60000), "a survivor hangs: ", point.ranks, " ranks, ",
                     point.print());
     CAPTURE(point.ranks);
     CAPTURE(point.print());
-    CAPTURE(verdict.rank);
-    CAPTURE(verdict.sentence);
-    CHECK(verdict.rank != point.victim);
-    CHECK(verdict.code == static_cast<int>(wanted));
-    CHECK(std::string(verdict.sentence).find(words) != std::string::npos);
+    CAPTURE(result.rank);
+    CAPTURE(result.sentence);
+    CHECK(result.rank != point.victim);
+    CHECK(result.code == static_cast<int>(wanted));
+    CHECK(std::string(result.sentence).find(words) != std::string::npos);
   }
 }
 

@@ -29,7 +29,7 @@ TEST_CASE("two processes add up") {
     MESSAGE(kNoFork);
     return;
   }
-  Family family(2, 5, [](Communicator& comm, Family::Calls& calls) {
+  RankProcesses family(2, 5, [](Communicator& comm, RankProcesses::Calls& calls) {
     Request request;
     request.ranks = 2;
     std::vector<double> in(5000), out(5000);
@@ -42,12 +42,12 @@ TEST_CASE("two processes add up") {
         if (out[i] != static_cast<double>(i) + 1) throw Error(ErrorCode::internal, "wrong sum");
     }
   });
-  Verdict verdict{};
+  RankResult result{};
   for (int rank = 0; rank < 2; ++rank) {
-    REQUIRE(family.next(verdict, 20000));
-    CAPTURE(verdict.sentence);
-    CHECK(verdict.code == 0);
-    CHECK(verdict.calls == 8);
+    REQUIRE(family.next(result, 20000));
+    CAPTURE(result.sentence);
+    CHECK(result.code == 0);
+    CHECK(result.calls == 8);
   }
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("200 random kills: every survivor names the dead rank within a second"
     const int ranks = 2 + static_cast<int>(random() % 3);
     const int victim = static_cast<int>(random() % ranks);
     const auto delay = std::chrono::microseconds(random() % (round % 4 == 0 ? 30000 : 3000));
-    Family family(ranks, 5, sum_for_ever);
+    RankProcesses family(ranks, 5, sum_for_ever);
     // One kill in four falls into the set-up, the others into or between the first calls.
     const std::uint64_t after_calls = round % 4 == 0 ? 0 : 1 + random() % 20;
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -76,20 +76,20 @@ TEST_CASE("200 random kills: every survivor names the dead rank within a second"
     family.signal_rank(victim, SIGKILL);
     const auto killed = std::chrono::steady_clock::now();
     for (int survivor = 1; survivor < ranks; ++survivor) {
-      Verdict verdict{};
-      REQUIRE_MESSAGE(family.next(verdict, 20000), "a survivor hangs: round ", round, ", victim ",
+      RankResult result{};
+      REQUIRE_MESSAGE(family.next(result, 20000), "a survivor hangs: round ", round, ", victim ",
                       victim);
       const auto after = std::chrono::steady_clock::now() - killed;
       const double after_ms = std::chrono::duration<double, std::milli>(after).count();
       slowest_ms = std::max(slowest_ms, after_ms);
       CAPTURE(round);
       CAPTURE(victim);
-      CAPTURE(verdict.rank);
-      CAPTURE(verdict.sentence);
-      CHECK(verdict.code == static_cast<int>(ErrorCode::peer_lost));
-      CHECK(std::string(verdict.sentence).find(text("rank ", victim)) != std::string::npos);
+      CAPTURE(result.rank);
+      CAPTURE(result.sentence);
+      CHECK(result.code == static_cast<int>(ErrorCode::peer_lost));
+      CHECK(std::string(result.sentence).find(text("rank ", victim)) != std::string::npos);
       CHECK(after_ms < kNoticedMs);
-      in_calls += verdict.calls > 0 ? 1 : 0;
+      in_calls += result.calls > 0 ? 1 : 0;
     }
   }
   MESSAGE("slowest survivor: ", slowest_ms, " ms; verdicts from inside the loop: ", in_calls);
@@ -105,7 +105,7 @@ TEST_CASE("who waits for a rank as a pair, or sends to it, learns of its end wit
     return;
   }
   for (const bool sends : {false, true}) {
-    Family family(3, 5, [sends](Communicator& comm, Family::Calls& calls) {
+    RankProcesses family(3, 5, [sends](Communicator& comm, RankProcesses::Calls& calls) {
       if (comm.rank() == 0) comm.barrier();  // has no part in it
       Request request;
       request.collective = Collective::copy;
@@ -123,18 +123,18 @@ TEST_CASE("who waits for a rank as a pair, or sends to it, learns of its end wit
     family.signal_rank(2, SIGKILL);
     const auto killed = std::chrono::steady_clock::now();
     for (int survivor = 0; survivor < 2; ++survivor) {
-      Verdict verdict{};
-      REQUIRE(family.next(verdict, 20000));
+      RankResult result{};
+      REQUIRE(family.next(result, 20000));
       const auto after = std::chrono::steady_clock::now() - killed;
       CAPTURE(sends);
-      CAPTURE(verdict.sentence);
-      CHECK(verdict.code == static_cast<int>(ErrorCode::peer_lost));
-      const bool of_pair = sends && verdict.rank == 1;
-      const std::string said = verdict.sentence;
+      CAPTURE(result.sentence);
+      CHECK(result.code == static_cast<int>(ErrorCode::peer_lost));
+      const bool of_pair = sends && result.rank == 1;
+      const std::string said = result.sentence;
       const auto names = [&](const char* who) { return said.find(who) != std::string::npos; };
       // Rank 1 ends when it has heard, and rank 0 may see that first.
       CHECK((names(of_pair ? "ranks 1 and 2, here 0 and 1: rank 1" : "rank 2") ||
-             (verdict.rank == 0 && names("rank 1 (pid "))));
+             (result.rank == 0 && names("rank 1 (pid "))));
       CHECK(std::chrono::duration<double, std::milli>(after).count() < kNoticedMs);
     }
   }
@@ -145,15 +145,15 @@ TEST_CASE("a stopped rank is named once the deadline has passed") {
     MESSAGE(kNoFork);
     return;
   }
-  Family family(3, 0.3, sum_for_ever);
+  RankProcesses family(3, 0.3, sum_for_ever);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   family.signal_rank(1, SIGSTOP);
   for (int survivor = 1; survivor < 3; ++survivor) {
-    Verdict verdict{};
+    RankResult result{};
     // A rank stopped between calls is late, not silent: only arrive_s (5 s) ends that wait.
-    REQUIRE(family.next(verdict, 12000));
-    CAPTURE(verdict.sentence);
-    CHECK(verdict.code == static_cast<int>(ErrorCode::timeout));
-    CHECK(std::string(verdict.sentence).find("rank") != std::string::npos);
+    REQUIRE(family.next(result, 12000));
+    CAPTURE(result.sentence);
+    CHECK(result.code == static_cast<int>(ErrorCode::timeout));
+    CHECK(std::string(result.sentence).find("rank") != std::string::npos);
   }
 }
