@@ -106,7 +106,7 @@ int wait_in_turn(int count, void* requests, const Statuses& statuses) {
 }
 
 int wait_all(int count, void* requests, const Statuses& statuses) {
-  if (native().abi.family != Family::open_mpi && pending.load() != 0)
+  if (native().abi.family != MpiFamily::open_mpi && pending.load() != 0)
     return wait_in_turn(count, requests, statuses);
   return wait_until(
       [&](int* flag) { return native().Testall(count, requests, flag, statuses.all()); },

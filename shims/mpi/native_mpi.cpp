@@ -32,14 +32,14 @@ void look_up_new(void* library, const char* name, const char* early_name, Functi
 void look_up_ulfm(void* library, NativeMpi& table) {
   look_up(library, "PMPIX_Comm_is_revoked", table.Comm_is_revoked);
   look_up(library, "PMPIX_Comm_get_failed", table.Comm_get_failed);
-  if (table.Comm_get_failed == nullptr || table.abi.family == Family::standard) return;
-  const bool is_mpich = table.abi.family == Family::mpich;
+  if (table.Comm_get_failed == nullptr || table.abi.family == MpiFamily::standard) return;
+  const bool is_mpich = table.abi.family == MpiFamily::mpich;
   table.err_proc_failed = is_mpich ? 101 : 75;
   table.err_revoked = is_mpich ? 103 : 77;
 }
 
 const NativeMpi* load() {
-  Loaded found = find_loaded();
+  LoadedMpi found = find_loaded();
   if (found.library == nullptr) {
     std::fputs(
         "plait: an MPI function was called, but no MPI library is loaded; a program linked to a "

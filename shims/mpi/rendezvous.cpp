@@ -510,7 +510,7 @@ void RendezvousRecv::on_truncated(const void* status) {
 
 /// MPICH reports no truncation for a short message that came before its receive.
 int check_truncation(Handle comm, const P2PArgs& to, const void* status, int code) {
-  const bool fits = code == 0 && (native().abi.family == Family::open_mpi ||
+  const bool fits = code == 0 && (native().abi.family == MpiFamily::open_mpi ||
                                   received_bytes(status) <= bytes_of(to.count, to.type));
   if (fits || (code != 0 && error_class(code) != native().abi.err_truncate)) return code;
   try {

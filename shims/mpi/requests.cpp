@@ -247,7 +247,7 @@ void on_collective_ended(CollectiveRequest& operation) {
 /// MPICH's hook must call no MPI function if several threads call MPI at once.
 bool has_hook() {
   if (native().progress_register != nullptr) return true;
-  return native().Async_start != nullptr && native().abi.family == Family::mpich &&
+  return native().Async_start != nullptr && native().abi.family == MpiFamily::mpich &&
          !threads_may_call_at_once();
 }
 

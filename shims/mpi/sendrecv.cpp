@@ -174,7 +174,7 @@ struct IsendrecvFunctions {
 }  // namespace
 
 void add_isendrecv(NativeMpi& table) {
-  const bool has_counts = table.abi.family == Family::open_mpi;
+  const bool has_counts = table.abi.family == MpiFamily::open_mpi;
   if (has_counts && table.small_p2p.Isendrecv != nullptr) return;
   table.small_p2p.Isendrecv = IsendrecvFunctions<IntCounts>::both;
   table.small_p2p.Isendrecv_replace = IsendrecvFunctions<IntCounts>::in_place;

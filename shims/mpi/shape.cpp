@@ -14,7 +14,7 @@ namespace {
 /// Open MPI's vector code saturates sums of short integers. Its scalar remainder wraps, like
 /// plait's sums. Such sums stay native, so that small and large ones follow one rule.
 bool saturates(const MpiType& type, const MpiOp& op) {
-  return native().abi.family == Family::open_mpi && op.op == ReduceOp::sum &&
+  return native().abi.family == MpiFamily::open_mpi && op.op == ReduceOp::sum &&
          type.kind == TypeClass::integer && bytes_of(type.type) <= 2;
 }
 

@@ -14,7 +14,7 @@ struct ErrorRow {
   bool is_bug;
 };
 
-enum Kind { refusal, bug };
+enum ErrorKind { refusal, bug };
 
 constexpr ErrorRow kErrors[] = {
 #define PLAIT_ERROR(name, number, kind, exit_code, python_class, nccl_result, mpi_class, text) \

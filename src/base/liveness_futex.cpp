@@ -11,7 +11,7 @@
 namespace plait {
 
 LivenessFutex::LivenessFutex(std::uint32_t& word) noexcept : word_(word) {
-  entry_.next = reinterpret_cast<Entry*>(&head_);
+  entry_.next = reinterpret_cast<RobustEntry*>(&head_);
   head_.first = &entry_;
   head_.offset = reinterpret_cast<const char*>(&word) - reinterpret_cast<const char*>(&entry_);
   head_.pending = nullptr;

@@ -19,18 +19,18 @@ class LivenessFutex {
 
  private:
   /// The kernel's struct robust_list and robust_list_head.
-  struct Entry {
-    Entry* next;
+  struct RobustEntry {
+    RobustEntry* next;
   };
-  struct Head {
-    Entry* first;
+  struct RobustHead {
+    RobustEntry* first;
     long offset;  ///< from an entry to its word
-    Entry* pending;
+    RobustEntry* pending;
   };
   std::uint32_t& word_;
-  Entry entry_;
-  Head head_;
-  Head* before_ = nullptr;  ///< the C library's
+  RobustEntry entry_;
+  RobustHead head_;
+  RobustHead* before_ = nullptr;  ///< the C library's
   std::size_t before_bytes_ = 0;
   bool held_ = false;
 };

@@ -51,7 +51,7 @@ struct Cell {
   std::atomic<std::uint64_t> calls{0}, bytes{0}, host_ns{0}, gpu_calls{0}, gpu_ns{0};
 };
 
-struct Event {
+struct TraceEvent {
   std::int64_t start_ns = 0;
   std::int64_t host_ns = 0;
   std::uint64_t bytes = 0;
@@ -87,7 +87,7 @@ struct Book {
   const Folders folders = folders_asked_for();
   std::array<std::array<std::array<Cell, kBuckets>, kRows>, std::size(kDoers)> cells;
   std::mutex guard;
-  std::vector<Event> events;
+  std::vector<TraceEvent> events;
   std::deque<Pending> pending;
   std::uint64_t events_left_out = 0;
   std::map<std::string, std::uint64_t> bytes_of_path;  ///< of communicators that have ended
@@ -195,7 +195,7 @@ std::string row_json(const CounterRow& row) {
               ",\"gpu_calls\":", row.gpu_calls, ",\"gpu_ns\":", row.gpu_ns, "}");
 }
 
-std::string event_json(const Event& event) {
+std::string event_json(const TraceEvent& event) {
   return text("[", event.start_ns, ",", event.host_ns, ",", event.bytes, ",", event.gpu_ms, ",",
               event.thread, ",\"", kNames[event.row], "\",", event.by, "]");
 }
@@ -232,7 +232,7 @@ std::string page(Book& all) {
     body += text(std::exchange(comma, ",\n"), row_json(row));
   body += "],\n\"events\":[";
   comma = "\n";
-  for (const Event& event : all.events)
+  for (const TraceEvent& event : all.events)
     body += text(std::exchange(comma, ",\n"), event_json(event));
   return body + "]}\n";
 }

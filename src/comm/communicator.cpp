@@ -60,7 +60,7 @@ Communicator::State::State(const CommunicatorOptions& given, const PairOf* pair,
   peers.use(&joined.controls, device == nullptr ? nullptr : device->peers());
   peers.set_meanwhile(given.meanwhile);
   peers.set_interrupt(given.interrupt);
-  pairs = std::make_unique<Pairs>(
+  pairs = std::make_unique<PairCommunicators>(
       joined.controls, [this](int peer) { return make_pair(peer); }, given.interrupt);
   if (multinode.transport_comm != nullptr) name_peers();
   if (multinode.transport_comm != nullptr && device != nullptr) join_rails();

@@ -62,7 +62,7 @@ struct Communicator::State {
   Counters counters;  ///< but for the last calls of one plan:
   std::shared_ptr<const ProvedPlan> counted;
   std::uint64_t counted_calls = 0;
-  std::unique_ptr<Pairs> pairs;                               ///< with ranks of my node
+  std::unique_ptr<PairCommunicators> pairs;                   ///< with ranks of my node
   std::map<int, std::unique_ptr<Communicator>> remote_pairs;  ///< with those of others, by rank
 
   /// Of a pair with a rank of another node: the communicator that has GPUs for it.

@@ -11,7 +11,7 @@
 namespace plait {
 namespace {
 
-struct Attributes {
+struct NvtxEventAttributes {
   std::uint16_t version = 3;
   std::uint16_t size = 48;
   std::uint32_t category = 0;
@@ -23,11 +23,11 @@ struct Attributes {
   std::int32_t pad = 0;
   const char* message = nullptr;
 };
-static_assert(sizeof(Attributes) == 48);
+static_assert(sizeof(NvtxEventAttributes) == 48);
 
 struct Tools {
   void* domain = nullptr;
-  int (*push)(void* domain, const Attributes* attributes) = nullptr;
+  int (*push)(void* domain, const NvtxEventAttributes* attributes) = nullptr;
   int (*pop)(void* domain) = nullptr;
 };
 
@@ -60,7 +60,7 @@ bool NvtxRange::is_listened_to() { return tools().domain != nullptr; }
 NvtxRange::NvtxRange(const char* name, std::uint64_t bytes) {
   const Tools& there = tools();
   if (there.domain == nullptr) return;
-  Attributes attributes;
+  NvtxEventAttributes attributes;
   attributes.message = name;
   attributes.payload = bytes;
   open_ = there.push(there.domain, &attributes) >= 0;

@@ -28,17 +28,17 @@ Communicator* made_by(const Result& result) noexcept {
 
 }  // namespace
 
-Pairs::~Pairs() {
+PairCommunicators::~PairCommunicators() {
   for (auto& [peer, making] : by_peer_)
     if (making.thread.joinable()) making.thread.join();
 }
 
-void Pairs::want(int peer, bool wanted) const {
+void PairCommunicators::want(int peer, bool wanted) const {
   std::uint32_t& word = controls_.mine().wants[static_cast<std::size_t>(peer)];
   std::atomic_ref<std::uint32_t>(word).store(wanted ? 1 : 0);
 }
 
-Pairs::Started Pairs::start(int peer) {
+PairCommunicators::Started PairCommunicators::start(int peer) {
   const std::lock_guard lock(guard_);
   const auto known = by_peer_.find(peer);
   if (known != by_peer_.end()) return {known->second.result, known->second.number};
@@ -55,13 +55,13 @@ Pairs::Started Pairs::start(int peer) {
 }
 
 /// One that failed while nobody here asked for it is tried again only when somebody does.
-void Pairs::pair_with_askers() {
+void PairCommunicators::pair_with_askers() {
   for (int peer = 0; peer < controls_.ranks(); ++peer)
     if (peer != controls_.rank() && load(controls_.of(peer).wants[controls_.rank()]) != 0)
       start(peer);
 }
 
-void Pairs::forget(int peer, int number) {
+void PairCommunicators::forget(int peer, int number) {
   const std::lock_guard lock(guard_);
   const auto known = by_peer_.find(peer);
   if (known == by_peer_.end() || known->second.number != number) return;
@@ -69,7 +69,7 @@ void Pairs::forget(int peer, int number) {
   by_peer_.erase(known);
 }
 
-Communicator& Pairs::get(int peer) {
+Communicator& PairCommunicators::get(int peer) {
   want(peer, true);
   Started started = start(peer);
   if (is_ready(started.result) && made_by(started.result) == nullptr) {
@@ -95,7 +95,7 @@ Communicator& Pairs::get(int peer) {
   }
 }
 
-std::vector<Communicator*> Pairs::made() {
+std::vector<Communicator*> PairCommunicators::made() {
   const std::lock_guard lock(guard_);
   std::vector<Communicator*> all;
   for (const auto& [peer, making] : by_peer_)
@@ -104,7 +104,7 @@ std::vector<Communicator*> Pairs::made() {
   return all;
 }
 
-void Pairs::abort() noexcept {
+void PairCommunicators::abort() noexcept {
   const std::lock_guard lock(guard_);
   for (const auto& [peer, making] : by_peer_)
     if (Communicator* one = is_ready(making.result) ? made_by(making.result) : nullptr)

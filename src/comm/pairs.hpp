@@ -15,17 +15,17 @@
 
 namespace plait {
 
-class Pairs {
+class PairCommunicators {
  public:
   /// Meets the peer and returns, or throws, soon where it ends or this communicator does.
   using Make = std::function<std::unique_ptr<Communicator>(int peer)>;
   /// interrupt: asked now and then by who waits for a peer; what it throws ends that wait.
-  Pairs(const Controls& controls, Make make, std::function<void()> interrupt = nullptr)
+  PairCommunicators(const Controls& controls, Make make, std::function<void()> interrupt = nullptr)
       : controls_(controls), make_(std::move(make)), interrupt_(std::move(interrupt)) {}
   /// What is still being made must give up by itself.
-  ~Pairs();
-  Pairs(const Pairs&) = delete;
-  Pairs& operator=(const Pairs&) = delete;
+  ~PairCommunicators();
+  PairCommunicators(const PairCommunicators&) = delete;
+  PairCommunicators& operator=(const PairCommunicators&) = delete;
 
   /// Of this rank and `peer`, another one. What make throws; then the next call tries again. Any
   /// thread.

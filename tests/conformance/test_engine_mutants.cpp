@@ -37,7 +37,7 @@ constexpr int word_at(std::size_t bytes) { return static_cast<int>(bytes / 4); }
       kHostFlagsBase + word_at(offsetof(HostWords, field) + sizeof HostWords::field)
 
 /// The calls, each in many pieces.
-enum CallKind {
+enum MutantCall {
   sums,
   places,
   passes,
@@ -56,7 +56,7 @@ enum CallKind {
 };
 
 struct Row {
-  CallKind call;
+  MutantCall call;
   const char* rule;
   const char* mistake;
   Mutant mutant;
@@ -93,7 +93,7 @@ enum class RingOf { parts, uneven_parts, sends, turns, uneven_turns };
 constexpr RingOf kOtherRings[] = {RingOf::uneven_parts, RingOf::sends, RingOf::turns,
                                   RingOf::uneven_turns};
 
-Plan plan_of(CallKind call, const QueueOf& through, RingOf ring_of = RingOf::parts) {
+Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::parts) {
   static const Topology topology = load_topology("hgx-h200");
 #ifdef PLAIT_HAS_MUTANTS
   if (call == scattered) return plan_of_scatter_ring(topology, through);
@@ -130,7 +130,7 @@ Plan plan_of(CallKind call, const QueueOf& through, RingOf ring_of = RingOf::par
 std::vector<Plan> right_plans() {
   std::vector<Plan> plans;
   for (int call = 0; call < kCallKinds; ++call)
-    plans.push_back(plan_of(static_cast<CallKind>(call), nullptr));
+    plans.push_back(plan_of(static_cast<MutantCall>(call), nullptr));
   return plans;
 }
 

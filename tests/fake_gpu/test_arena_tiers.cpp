@@ -54,13 +54,13 @@ std::unique_ptr<CudaRank> made(const CudaRankOptions& options) {
 }
 
 /// The other ranks of a page, each of which does as rank 0 does there.
-class Peers {
+class FakePeers {
  public:
-  Peers(LazyArenaPage& page, int ranks) {
+  FakePeers(LazyArenaPage& page, int ranks) {
     for (int rank = 1; rank < ranks; ++rank)
       threads_.emplace_back([&page, rank, ranks] { be(page, rank, ranks); });
   }
-  ~Peers() {
+  ~FakePeers() {
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -90,11 +90,11 @@ struct Growing {
     options.lazy_arena = page.get();
     options.large_arena_wait_s = 30;
     rank = made(options);
-    peers = std::make_unique<Peers>(*page, options.ranks);
+    peers = std::make_unique<FakePeers>(*page, options.ranks);
   }
   std::unique_ptr<LazyArenaPage> page;
   std::unique_ptr<CudaRank> rank;
-  std::unique_ptr<Peers> peers;
+  std::unique_ptr<FakePeers> peers;
 };
 
 Request request_of(Collective collective, std::uint64_t bytes, int ranks,

@@ -123,7 +123,7 @@ void compute(const Request& request, int rank, const std::vector<char>& all, voi
 
 /// A message on its way through the segment's mail, a piece at a time.
 struct MessageProgress {
-  Message message;
+  MessageEnd message;
   std::uint64_t at = 0;
   /// Moves a piece if it can; true if it did.
   bool step(TaskState& shared) {
@@ -147,10 +147,10 @@ struct MessageProgress {
 };
 
 /// All of a group's messages side by side; those between the same two ranks in order.
-void move_all(TaskState& shared, const std::vector<Message>& messages,
+void move_all(TaskState& shared, const std::vector<MessageEnd>& messages,
               const std::function<bool()>& stopped) {
   std::map<std::pair<int, bool>, std::deque<MessageProgress>> queues;
-  for (const Message& one : messages)
+  for (const MessageEnd& one : messages)
     if (one.bytes != 0) queues[{one.peer, one.sends}].push_back({one, 0});
   while (!queues.empty())
     standin::wait_for(
@@ -239,7 +239,7 @@ class HostEngine : public CommEngine {
   }
   /// STANDIN_MESSAGES=1: sends and receives too.
   bool takes_messages() const override { return std::getenv("STANDIN_MESSAGES") != nullptr; }
-  void messages(const std::vector<Message>& messages, Stream stream) override {
+  void messages(const std::vector<MessageEnd>& messages, Stream stream) override {
     push_call(stream, shared_, [shared = shared_, messages](const auto& stopped) {
       move_all(*shared, messages, stopped);
     });

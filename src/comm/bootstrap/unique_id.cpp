@@ -34,7 +34,7 @@ std::string unique_id() {
   return text(made, '-', hash_of(made));
 }
 
-UniqueId parse_unique_id(const std::string& id) {
+ParsedUniqueId parse_unique_id(const std::string& id) {
   const std::vector<std::string> parts = split(id, '-');
   if (parts.size() != 4 || parts[0] != kKind ||
       parts[3] != hash_of(text(parts[0], '-', parts[1], '-', parts[2])))
@@ -44,6 +44,6 @@ UniqueId parse_unique_id(const std::string& id) {
   return {parts[1], parts[2]};
 }
 
-bool is_made_here(const UniqueId& id) { return id.host == hash_of(host_name()); }
+bool is_made_here(const ParsedUniqueId& id) { return id.host == hash_of(host_name()); }
 
 }  // namespace plait

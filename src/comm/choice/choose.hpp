@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "base/recent.hpp"
+#include "base/lru_cache.hpp"
 #include "exec/cpu/cpu.hpp"
 #include "plait/communicator.hpp"
 
@@ -74,7 +74,7 @@ class Chooser {
   bool is_multinode_ = false;
   std::mutex mutex_;
   static constexpr std::size_t kMostPlans = 512;  // of one communicator
-  Recent<Key, std::shared_ptr<const ProvedPlan>> plan_of_{kMostPlans};
+  LruCache<Key, std::shared_ptr<const ProvedPlan>> plan_of_{kMostPlans};
   std::vector<std::shared_ptr<const ProvedPlan>> own_plans_;
 };
 

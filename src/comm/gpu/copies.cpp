@@ -20,7 +20,7 @@ std::vector<int> devices_of_ordinals(const Topology& topology) {
 }
 
 /// Where memory lies, asked in the current context, or in GPU 0's where this thread has none.
-cuda::Place place_of(const void* pointer) {
+cuda::PointerLocation place_of(const void* pointer) {
   cuda::Device device = 0;
   cuda::Context context = nullptr;
   if (cuda::api().context_device(&device) == cuda::kSuccess) return cuda::place_of(pointer);
@@ -31,7 +31,8 @@ cuda::Place place_of(const void* pointer) {
 }
 
 int gpu_of(const char* name, const void* pointer) {
-  const cuda::Place place = pointer == nullptr ? cuda::Place{} : place_of(pointer);
+  const cuda::PointerLocation place =
+      pointer == nullptr ? cuda::PointerLocation{} : place_of(pointer);
   if (place.memory != cuda::kMemoryOnDevice || place.ordinal < 0)
     throw Error(ErrorCode::invalid_argument,
                 text(name, ": wanted memory of a GPU, found ",

@@ -69,7 +69,7 @@ GpuCalls::~GpuCalls() {
   const cuda::RelaxedCaptureMode relaxed;
   if (cuda::api().context_push(cuda_->context()) == cuda::kSuccess) {
     cuda::api().context_synchronize();  // else freeing keeps launches waiting
-    planned_calls_.for_each([](Call& call) { call.bound.reset(); });
+    planned_calls_.for_each([](GpuCall& call) { call.bound.reset(); });
     cuda::Context popped = nullptr;
     cuda::api().context_pop(&popped);
   }
@@ -133,7 +133,7 @@ void GpuCalls::check_memory(const Request& request, int rank, const void* input,
     if (pointer == nullptr)
       throw Error(ErrorCode::invalid_argument,
                   text(name, ": wanted ", bytes, " bytes on GPU ", ordinal(), ", found null"));
-    const cuda::Place place = cuda::place_of(pointer);
+    const cuda::PointerLocation place = cuda::place_of(pointer);
     if (place.memory != cuda::kMemoryOnDevice)
       throw Error(ErrorCode::invalid_argument,
                   text(name, ": wanted memory of GPU ", ordinal(),
@@ -157,9 +157,9 @@ bool GpuCalls::on_device(const void* pointer) const {
   return cuda::place_of(pointer).memory == cuda::kMemoryOnDevice;
 }
 
-void GpuCalls::bind_plan(Call& call, const CallOptions& options) {
+void GpuCalls::bind_plan(GpuCall& call, const CallOptions& options) {
   const cuda::RelaxedCaptureMode relaxed;  // of other threads
-  Counted& counted = *call.counted;
+  CallRecord& counted = *call.counted;
   const Request& request = counted.request;
   if (!group_.why_no_topology.empty())
     throw Error(ErrorCode::unsupported,
@@ -221,10 +221,10 @@ std::optional<cuda::EngineChoice> GpuCalls::choose_engine(const Request& request
   return choice;
 }
 
-GpuCalls::Call GpuCalls::prepare(const Request& request, const CallOptions& options, ArenaTier tier,
-                                 Launch launch) {
-  Call call;
-  Counted& counted = *call.counted;
+GpuCalls::GpuCall GpuCalls::prepare(const Request& request, const CallOptions& options,
+                                    ArenaTier tier, Launch launch) {
+  GpuCall call;
+  CallRecord& counted = *call.counted;
   counted.request = request;
   counted.tier = tier;
   counted.as = text(name_of(request), "/local");
@@ -263,24 +263,24 @@ bool GpuCalls::needs_large_arena(const Request& request, const CallOptions& opti
 }
 
 /// What was made for the key; null where nothing was.
-GpuCalls::Call* GpuCalls::find_call(const Key& key) {
+GpuCalls::GpuCall* GpuCalls::find_call(const CallKey& key) {
   const std::lock_guard lock(guard_);
-  Call* const call = calls_.find(key);
+  GpuCall* const call = calls_.find(key);
   return call != nullptr ? call : planned_calls_.find(key);
 }
 
-GpuCalls::Call& GpuCalls::insert_call(const Key& key, Call made) {
+GpuCalls::GpuCall& GpuCalls::insert_call(const CallKey& key, GpuCall made) {
   const std::lock_guard lock(guard_);
-  if (made.bound != nullptr) made.captured_as = std::make_unique<const Key>(key);
+  if (made.bound != nullptr) made.captured_as = std::make_unique<const CallKey>(key);
   if (options_.finds_paths)
     for (const Launch launch : {Launch::graph, Launch::eager}) find_paths(*made.counted, launch);
   // Freeing waits for all that the GPU is doing, so no plan that goes is in use.
   Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
-  return calls.add(key, std::move(made), [this](const Call& dropped) { drop(dropped.counted); });
+  return calls.add(key, std::move(made), [this](const GpuCall& dropped) { drop(dropped.counted); });
 }
 
 /// What it moved is found out when somebody asks, or where too many wait for that.
-void GpuCalls::drop(const std::shared_ptr<Counted>& counted) {
+void GpuCalls::drop(const std::shared_ptr<CallRecord>& counted) {
   constexpr std::size_t kMostDropped = 16384;
   if (dropped_.size() < kMostDropped) return dropped_.push_back(counted);
   count(*dropped_.front(), long_dropped_);
@@ -289,23 +289,23 @@ void GpuCalls::drop(const std::shared_ptr<Counted>& counted) {
 }
 
 /// `call`, whose key is `key`, or the other that it is in a graph.
-GpuCalls::Call& GpuCalls::as_launched(Key& key, Call& call, const Request& request,
-                                      const CallOptions& options, cuda::Stream stream) {
+GpuCalls::GpuCall& GpuCalls::as_launched(CallKey& key, GpuCall& call, const Request& request,
+                                         const CallOptions& options, cuda::Stream stream) {
   if (!call.differs_in_graphs || !is_capturing(stream)) return call;
   std::get<Launch>(key) = Launch::graph;
-  if (Call* const captured = find_call(key)) return *captured;
+  if (GpuCall* const captured = find_call(key)) return *captured;
   return insert_call(key, prepare(request, options, call.counted->tier, Launch::graph));
 }
 
 /// A call that wants more room than the first, by the room that there is for it on all ranks. These
 /// count the same calls, so whatever could fail on one rank alone comes before.
-GpuCalls::Call& GpuCalls::by_tier(Key& key, const Request& request, const CallOptions& options,
-                                  cuda::Stream stream) {
+GpuCalls::GpuCall& GpuCalls::by_tier(CallKey& key, const Request& request,
+                                     const CallOptions& options, cuda::Stream stream) {
   const bool has_large_arena = cuda_->reserve_large_arena(
       is_capturing(stream) ? cuda::CallMode::captured : cuda::CallMode::alone);
   std::get<CallTier>(key) = has_large_arena ? CallTier::full : CallTier::small;
   try {
-    Call* call = find_call(key);
+    GpuCall* call = find_call(key);
     if (call == nullptr) {
       const ArenaTier tier = has_large_arena ? ArenaTier::full : ArenaTier::small;
       call = &insert_call(key, prepare(request, options, tier, Launch::eager));
@@ -329,20 +329,20 @@ GpuCalls::RequestKey GpuCalls::request_key(const Request& request) {
           request.counts};
 }
 
-GpuCalls::Key GpuCalls::key_of(const Request& request, const CallOptions& options) {
+GpuCalls::CallKey GpuCalls::key_of(const Request& request, const CallOptions& options) {
   return {request_key(request), options.strategy, options.params, CallTier::only, Launch::eager};
 }
 
-GpuCalls::Call& GpuCalls::prepared(const Request& request, const CallOptions& options,
-                                   cuda::Stream stream, const void* input, void* output) {
-  Key key = key_of(request, options);
-  Call* call = find_call(key);
+GpuCalls::GpuCall& GpuCalls::prepared(const Request& request, const CallOptions& options,
+                                      cuda::Stream stream, const void* input, void* output) {
+  CallKey key = key_of(request, options);
+  GpuCall* call = find_call(key);
   if (call == nullptr) {
     if (request.ranks != group_.ranks)
       throw Error(ErrorCode::invalid_argument,
                   text("request for ", request.ranks, " ranks, communicator of ", group_.ranks));
     checked(request, options_.checks);  // type, op, root, size
-    Call made;
+    GpuCall made;
     if (needs_large_arena(request, options))
       made.wants_large_arena = true;
     else
@@ -364,18 +364,18 @@ void GpuCalls::enqueue(const Request& request, const void* input, void* output, 
                        const CallOptions& options) {
   const cuda::Current current(cuda_->context());
   const std::vector<double> scalars = scalars_of(request, options);
-  Call& call = prepared(request, options, stream, input, output);
+  GpuCall& call = prepared(request, options, stream, input, output);
   CountedCall counted(request, kByPlait, stream);
   launch(call, request, input, output, stream, scalars);
   counted.done_by(call.engine < 0 ? kByPlait : kByEngine + call.engine);
 }
 
-void GpuCalls::launch(Call& call, const Request& request, const void* input, void* output,
+void GpuCalls::launch(GpuCall& call, const Request& request, const void* input, void* output,
                       cuda::Stream stream, const std::vector<double>& scalars) {
   if (call.bound != nullptr) {
     if (call.captured_as != nullptr && is_capturing(stream)) {
       const std::lock_guard lock(guard_);
-      planned_calls_.keep(*std::exchange(call.captured_as, nullptr));
+      planned_calls_.pin(*std::exchange(call.captured_as, nullptr));
     }
     cuda_->run(*call.bound, input, output, stream, scalars);
   } else if (request.count == 0) {
@@ -424,9 +424,9 @@ bool GpuCalls::wants_large_arena(const Request& request) {
 int GpuCalls::enqueue_taken(const Request& request, const void* input, void* output,
                             cuda::Stream stream) {
   const bool wants_large_arena = offer(request).wants_large_arena;
-  Key key = key_of(request, {});
+  CallKey key = key_of(request, {});
   std::get<CallTier>(key) = wants_large_arena ? CallTier::full : CallTier::only;
-  Call* call = find_call(key);
+  GpuCall* call = find_call(key);
   if (call == nullptr)
     call = &insert_call(key, prepare(request, {}, tier_of(wants_large_arena), Launch::eager));
   launch(*call, request, input, output, stream, {});
@@ -441,18 +441,18 @@ Request GpuCalls::placed(const Request& request) const {
 
 /// Calls go on meanwhile: what they move is found out when the lock is given back.
 void GpuCalls::add_to(Counters& counters) const {
-  std::vector<std::shared_ptr<Counted>> counted;
+  std::vector<std::shared_ptr<CallRecord>> counted;
   {
     const std::lock_guard lock(guard_);
     add(counters, long_dropped_);
     counted.assign(dropped_.begin(), dropped_.end());
     for (const Calls* calls : {&calls_, &planned_calls_})
-      calls->for_each([&](const Call& call) { counted.push_back(call.counted); });
+      calls->for_each([&](const GpuCall& call) { counted.push_back(call.counted); });
   }
-  for (const std::shared_ptr<Counted>& call : counted) count(*call, counters);
+  for (const std::shared_ptr<CallRecord>& call : counted) count(*call, counters);
 }
 
-void GpuCalls::count(Counted& call, Counters& counters) const {
+void GpuCalls::count(CallRecord& call, Counters& counters) const {
   for (const Launch launch : {Launch::graph, Launch::eager}) {
     const auto which = static_cast<std::size_t>(launch);
     const std::uint64_t calls = call.calls[which].load();
@@ -465,13 +465,13 @@ void GpuCalls::count(Counted& call, Counters& counters) const {
   }
 }
 
-void GpuCalls::find_paths(Counted& call, Launch launch) const {
+void GpuCalls::find_paths(CallRecord& call, Launch launch) const {
   auto& paths = call.paths[static_cast<std::size_t>(launch)];
   std::call_once(paths.once, [&] { paths.bytes = bytes_of_path(call, launch); });
 }
 
 /// Of engines as their plans say; nothing where no links are known to name paths by.
-std::map<std::string, std::uint64_t> GpuCalls::bytes_of_path(const Counted& call,
+std::map<std::string, std::uint64_t> GpuCalls::bytes_of_path(const CallRecord& call,
                                                              Launch launch) const {
   if (call.plan != nullptr) return call.plan->bytes_of_path;
   if (call.choice.engine == nullptr || !group_.why_no_topology.empty()) return {};

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "base/recent.hpp"
+#include "base/lru_cache.hpp"
 #include "comm/call_book.hpp"
 #include "comm/choice/choose.hpp"
 #include "comm/gpu/gpu_group.hpp"
@@ -96,11 +96,11 @@ class GpuCalls {
   /// What tells requests of these ranks apart.
   using RequestKey = std::tuple<int, std::uint64_t, int, int, int, int, std::vector<std::uint64_t>>;
   static RequestKey request_key(const Request& request);
-  using Key =
+  using CallKey =
       std::tuple<RequestKey, std::string, std::map<std::string, std::int64_t>, CallTier, Launch>;
-  static Key key_of(const Request& request, const CallOptions& options);
+  static CallKey key_of(const Request& request, const CallOptions& options);
   /// What counters say of a call.
-  struct Counted {
+  struct CallRecord {
     std::string as;
     Request request;
     cuda::EngineChoice choice;  ///< its engine; null = a plan, or nothing to do
@@ -113,13 +113,13 @@ class GpuCalls {
     } paths[2];  ///< of one call, by Launch; found out when first asked for
   };
   /// A request with its options, made ready.
-  struct Call {
-    std::shared_ptr<Counted> counted = std::make_shared<Counted>();
-    std::unique_ptr<cuda::PreparedCall> ready;  ///< by an engine
-    std::unique_ptr<cuda::BoundPlan> bound;     ///< by a plan
-    std::unique_ptr<const Key> captured_as;     ///< by a plan, until it is captured
-    int engine = -1;                            ///< its place in cuda::engines(); -1 = none
-    bool differs_in_graphs = false;             ///< captured it is done another way
+  struct GpuCall {
+    std::shared_ptr<CallRecord> counted = std::make_shared<CallRecord>();
+    std::unique_ptr<cuda::PreparedCall> ready;   ///< by an engine
+    std::unique_ptr<cuda::BoundPlan> bound;      ///< by a plan
+    std::unique_ptr<const CallKey> captured_as;  ///< by a plan, until it is captured
+    int engine = -1;                             ///< its place in cuda::engines(); -1 = none
+    bool differs_in_graphs = false;              ///< captured it is done another way
     bool wants_large_arena =
         false;  ///< nothing but this: it is made ready by the room that there is
   };
@@ -134,31 +134,33 @@ class GpuCalls {
   void make_rank(const cuda::Exchange& exchange);
   void make_chooser();
   bool needs_large_arena(const Request& request, const CallOptions& options) const;
-  Call* find_call(const Key& key);
-  Call& insert_call(const Key& key, Call made);
-  Call& as_launched(Key& key, Call& call, const Request& request, const CallOptions& options,
-                    cuda::Stream stream);
-  Call& by_tier(Key& key, const Request& request, const CallOptions& options, cuda::Stream stream);
-  Call& prepared(const Request& request, const CallOptions& options, cuda::Stream stream,
-                 const void* input, void* output);
-  void launch(Call& call, const Request& request, const void* input, void* output,
+  GpuCall* find_call(const CallKey& key);
+  GpuCall& insert_call(const CallKey& key, GpuCall made);
+  GpuCall& as_launched(CallKey& key, GpuCall& call, const Request& request,
+                       const CallOptions& options, cuda::Stream stream);
+  GpuCall& by_tier(CallKey& key, const Request& request, const CallOptions& options,
+                   cuda::Stream stream);
+  GpuCall& prepared(const Request& request, const CallOptions& options, cuda::Stream stream,
+                    const void* input, void* output);
+  void launch(GpuCall& call, const Request& request, const void* input, void* output,
               cuda::Stream stream, const std::vector<double>& scalars);
   /// Where a call goes that wants more than the first room, or does not.
   ArenaTier tier_of(bool wants_large_arena) const;
   const cuda::Selector& selector_of(ArenaTier tier) const;
-  Call prepare(const Request& request, const CallOptions& options, ArenaTier tier, Launch launch);
+  GpuCall prepare(const Request& request, const CallOptions& options, ArenaTier tier,
+                  Launch launch);
   std::optional<cuda::EngineChoice> choose_engine(const Request& request, const CallOptions& wanted,
                                                   ArenaTier tier, Launch launch) const;
   std::optional<cuda::EngineChoice> chosen(const cuda::Selector& selector, const Request& request,
                                            const CallOptions& wanted, Launch launch) const;
-  void bind_plan(Call& call, const CallOptions& options);
+  void bind_plan(GpuCall& call, const CallOptions& options);
   Request placed(const Request& request) const;
   double plan_us(const Request& request) const;
   const CallOptions& wanted_by(const CallOptions& options) const;
-  void drop(const std::shared_ptr<Counted>& counted);
-  void find_paths(Counted& call, Launch launch) const;
-  void count(Counted& call, Counters& counters) const;
-  std::map<std::string, std::uint64_t> bytes_of_path(const Counted& call, Launch launch) const;
+  void drop(const std::shared_ptr<CallRecord>& counted);
+  void find_paths(CallRecord& call, Launch launch) const;
+  void count(CallRecord& call, Counters& counters) const;
+  std::map<std::string, std::uint64_t> bytes_of_path(const CallRecord& call, Launch launch) const;
 
   GpuGroup group_;
   GpuCallsOptions options_;
@@ -171,16 +173,16 @@ class GpuCalls {
   /// Of one communicator. Those by plans hold device memory, and are never dropped once captured:
   /// graphs go on pointing at them.
   static constexpr std::size_t kMostCalls = 4096, kMostPlans = 1024;
-  using Calls = Recent<Key, Call>;
+  using Calls = LruCache<CallKey, GpuCall>;
   Calls calls_{kMostCalls};  ///< by engines, and where there is nothing to do
   Calls planned_calls_{kMostPlans};
-  Recent<RequestKey, Offer> offers_{kMostCalls};
+  LruCache<RequestKey, Offer> offers_{kMostCalls};
   mutable std::mutex plan_us_guard_;
-  mutable Recent<RequestKey, double> plan_us_{kMostCalls};  ///< by plans, in us
+  mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< by plans, in us
   RequestKey last_key_;
   Offer* last_offer_ = nullptr;
-  std::deque<std::shared_ptr<Counted>> dropped_;  ///< calls that were dropped since
-  Counters long_dropped_;                         ///< of those dropped from there, too
+  std::deque<std::shared_ptr<CallRecord>> dropped_;  ///< calls that were dropped since
+  Counters long_dropped_;                            ///< of those dropped from there, too
   mutable std::mutex guard_;  ///< of calls_, planned_calls_ and what was dropped
   const CountedPaths paths_{[this] {
     Counters counters;

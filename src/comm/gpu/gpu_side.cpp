@@ -91,7 +91,7 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
 /// The pages and processes of all: handed over, so that nobody has to look them up.
 void GpuSide::bootstrap_peers(const Deadline& deadline) {
   if (options_.ranks == 1) return;
-  const std::string mine = publish_liveness(place_.number);
+  const std::string mine = publish_liveness(liveness_slot_.number);
   if (mine.empty())
     throw Error(ErrorCode::out_of_memory, "no memory to show other ranks that this one lives");
   const std::vector<Contribution> all =
@@ -236,7 +236,7 @@ void GpuSide::end_work() {
     usleep(100);
     ended = calls_->rank().has_ended();
   }
-  if (ended) publish_detach(place_.number, DetachStage::work_ended);
+  if (ended) publish_detach(liveness_slot_.number, DetachStage::work_ended);
   has_ended_ = true;
 }
 
@@ -247,8 +247,8 @@ void GpuSide::leave() {
   };
   DeferredTeardown teardown;
   teardown.has_ended = [left] { return (*left)->rank().has_ended(); };
-  teardown.publish = [place = std::exchange(place_.number, -1)](DetachStage stage) {
-    publish_detach(place, stage);
+  teardown.publish = [slot = std::exchange(liveness_slot_.number, -1)](DetachStage stage) {
+    publish_detach(slot, stage);
   };
   teardown.peers_reached = peers_reached;
   teardown.unmap = [left] { (*left)->rank().unmap_peers(); };

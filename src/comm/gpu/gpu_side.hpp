@@ -75,10 +75,10 @@ class GpuSide : private PeerObserver {
   bool has_ended_ = false;      ///< this rank's work, or it was waited for in vain
   std::shared_ptr<WatchedPeers> peers_;
   /// This rank's on its process's page, given back where nobody leaves by it.
-  struct Place {
+  struct LivenessSlot {
     int number = -1;
-    ~Place() { publish_detach(number, DetachStage::unmapped); }
-  } place_;
+    ~LivenessSlot() { publish_detach(number, DetachStage::unmapped); }
+  } liveness_slot_;
 };
 
 }  // namespace plait

@@ -36,7 +36,7 @@ int PairCopies::device_of(int ordinal) const {
   return device;
 }
 
-Plan PairCopies::make_plan(const Pair& pair, std::uint64_t bytes, Params params) const {
+Plan PairCopies::make_plan(const OrdinalPair& pair, std::uint64_t bytes, Params params) const {
   if (const auto relay = params.find("relay"); relay != params.end())
     relay->second = device_of(static_cast<int>(relay->second));
   Request request;
@@ -53,8 +53,8 @@ Plan PairCopies::make_plan(const Pair& pair, std::uint64_t bytes, Params params)
 }
 
 /// Only where the rest of the message goes over a direct link can it be had without the host.
-PairCopies::Cut PairCopies::cut_of(const Plan& plan) const {
-  Cut cut;
+PairCopies::HostShareCut PairCopies::cut_of(const Plan& plan) const {
+  HostShareCut cut;
   double direct_gb_per_s = 0.0;
   for (const Path& path : plan.paths) {
     if (path.kind == PathKind::host) continue;
@@ -72,7 +72,7 @@ PairCopies::Cut PairCopies::cut_of(const Plan& plan) const {
   return cut;
 }
 
-PairCopies::Params PairCopies::params_at(int level, const Cut& cut) {
+PairCopies::Params PairCopies::params_at(int level, const HostShareCut& cut) {
   if (level >= cuda::HostShare::kLevels) return {};
   if (level <= 0) return {{"host_permille", 0}};
   // Shares are cut to quarters of a chunk.
@@ -81,50 +81,52 @@ PairCopies::Params PairCopies::params_at(int level, const Cut& cut) {
           {"chunk_kib", static_cast<std::int64_t>(cut.chunk_bytes >> 10)}};
 }
 
-cuda::OneProcess& PairCopies::node(const Pair& pair) {
+cuda::OneProcess& PairCopies::node(const OrdinalPair& pair) {
   auto& node = nodes_[pair];
   if (node == nullptr) node = std::make_unique<cuda::OneProcess>(driver_);
   return *node;
 }
 
-cuda::OneProcess& PairCopies::node_of(const Pair& pair) {
+cuda::OneProcess& PairCopies::node_of(const OrdinalPair& pair) {
   const std::lock_guard hold(guard_);
   return node(pair);
 }
 
-PairCopies::Call PairCopies::make(const Pair& pair, std::uint64_t bytes, const Params& params) {
+PairCopies::PreparedCopyRef PairCopies::make(const OrdinalPair& pair, std::uint64_t bytes,
+                                             const Params& params) {
   const Plan plan = make_plan(pair, bytes, params);
   std::vector<int> ordinals{pair.src, pair.dst};
   for (const int relay_device : plan.relay_devices)
     ordinals.push_back(static_cast<int>(std::find(devices_.begin(), devices_.end(), relay_device) -
                                         devices_.begin()));
-  auto made = std::make_shared<Ready>();
+  auto made = std::make_shared<PreparedCopy>();
   made->bound = node(pair).bind(plan, ordinals);
   if (!made->bound.senders.empty()) made->cut = cut_of(plan);
   return made;
 }
 
-PairCopies::Call PairCopies::ready(const Pair& pair, std::uint64_t bytes, const Params& params) {
+PairCopies::PreparedCopyRef PairCopies::ready(const OrdinalPair& pair, std::uint64_t bytes,
+                                              const Params& params) {
   auto key = std::tuple(pair, bytes, params);
   if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
-  Call made = make(pair, bytes, params);
+  PreparedCopyRef made = make(pair, bytes, params);
   if (plans_.size() >= kMostPlans) plans_.clear();
   return plans_[std::move(key)] = made;
 }
 
-Plan PairCopies::plan_for(const Pair& pair, std::uint64_t bytes, const Params& params) {
+Plan PairCopies::plan_for(const OrdinalPair& pair, std::uint64_t bytes, const Params& params) {
   Plan plan = make_plan(pair, bytes, params);
-  const Cut cut = params.empty() ? cut_of(plan) : Cut{};
+  const HostShareCut cut = params.empty() ? cut_of(plan) : HostShareCut{};
   if (cut.size.host_share <= 0.0) return plan;
   const std::lock_guard hold(guard_);
   const int level = corrected_[pair].share.choose(cut.size, false);
   return level >= cuda::HostShare::kLevels ? plan : make_plan(pair, bytes, params_at(level, cut));
 }
 
-void PairCopies::run(const Pair& pair, std::uint64_t bytes, const Params& params,
+void PairCopies::run(const OrdinalPair& pair, std::uint64_t bytes, const Params& params,
                      const std::vector<cuda::CopyBuffers>& ranks) {
   cuda::OneProcess* on = nullptr;
-  Call call;
+  PreparedCopyRef call;
   {
     const std::lock_guard hold(guard_);
     on = &node(pair);
@@ -153,11 +155,11 @@ void PairCopies::learn(Corrected& pair, cuda::OneProcess& node) {
   pair.sample.reset();
 }
 
-void PairCopies::run_corrected(const Pair& pair, const Call& whole,
+void PairCopies::run_corrected(const OrdinalPair& pair, const PreparedCopyRef& whole,
                                const std::vector<cuda::CopyBuffers>& ranks) {
   cuda::OneProcess* on = nullptr;
   Corrected* state = nullptr;
-  Call call = whole;
+  PreparedCopyRef call = whole;
   int wanted = 0, level = cuda::HostShare::kLevels;
   bool is_timed = false, is_complete = false;
   {
@@ -196,7 +198,7 @@ void PairCopies::run_corrected(const Pair& pair, const Call& whole,
   }
 }
 
-void PairCopies::prepare(const Pair& pair, Ready& whole, int level) {
+void PairCopies::prepare(const OrdinalPair& pair, PreparedCopy& whole, int level) {
   if (level >= cuda::HostShare::kLevels || whole.lower[level] != nullptr) return;
   whole.lower[level] = make(pair, whole.cut.bytes, params_at(level, whole.cut));
 }

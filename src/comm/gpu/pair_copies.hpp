@@ -22,11 +22,11 @@ class PairCopies {
   using Params = std::map<std::string, std::int64_t>;
   /// CUDA ordinals; each pair and way has streams and borrowed memory of its own, so that opposite
   /// copies share nothing but links.
-  struct Pair {
+  struct OrdinalPair {
     int dst = 0;
     int src = 0;
     bool both_ways = false;
-    auto operator<=>(const Pair&) const = default;
+    auto operator<=>(const OrdinalPair&) const = default;
   };
 
   /// devices: the topology's for each ordinal; -1 = not in it. driver: outlives this.
@@ -34,25 +34,25 @@ class PairCopies {
 
   const Topology& topology() const { return topology_; }
   /// The plan that the next such call runs.
-  Plan plan_for(const Pair& pair, std::uint64_t bytes, const Params& params);
+  Plan plan_for(const OrdinalPair& pair, std::uint64_t bytes, const Params& params);
   /// Rank 0 is src, rank 1 dst. Params given by hand are taken as they are.
-  void run(const Pair& pair, std::uint64_t bytes, const Params& params,
+  void run(const OrdinalPair& pair, std::uint64_t bytes, const Params& params,
            const std::vector<cuda::CopyBuffers>& ranks);
-  cuda::OneProcess& node_of(const Pair& pair);
+  cuda::OneProcess& node_of(const OrdinalPair& pair);
 
  private:
   /// How a plan divides the message, where that is between a direct link and host memory.
-  struct Cut {
+  struct HostShareCut {
     cuda::SharedSize size;  // host_share 0: not so divided
     std::uint64_t bytes = 0;
     std::uint64_t chunk_bytes = 0;
   };
-  struct Ready;
-  using Call = std::shared_ptr<Ready>;
-  struct Ready {
+  struct PreparedCopy;
+  using PreparedCopyRef = std::shared_ptr<PreparedCopy>;
+  struct PreparedCopy {
     cuda::BoundCopies bound;
-    Cut cut;
-    std::array<Call, cuda::HostShare::kLevels>
+    HostShareCut cut;
+    std::array<PreparedCopyRef, cuda::HostShare::kLevels>
         lower;  // with less of its host share, as far as made
   };
   struct Corrected {
@@ -61,24 +61,24 @@ class PairCopies {
   };
 
   int device_of(int ordinal) const;
-  Plan make_plan(const Pair& pair, std::uint64_t bytes, Params params) const;
-  Cut cut_of(const Plan& plan) const;
-  static Params params_at(int level, const Cut& cut);
-  cuda::OneProcess& node(const Pair& pair);
-  Call make(const Pair& pair, std::uint64_t bytes, const Params& params);
-  Call ready(const Pair& pair, std::uint64_t bytes, const Params& params);
-  void run_corrected(const Pair& pair, const Call& whole,
+  Plan make_plan(const OrdinalPair& pair, std::uint64_t bytes, Params params) const;
+  HostShareCut cut_of(const Plan& plan) const;
+  static Params params_at(int level, const HostShareCut& cut);
+  cuda::OneProcess& node(const OrdinalPair& pair);
+  PreparedCopyRef make(const OrdinalPair& pair, std::uint64_t bytes, const Params& params);
+  PreparedCopyRef ready(const OrdinalPair& pair, std::uint64_t bytes, const Params& params);
+  void run_corrected(const OrdinalPair& pair, const PreparedCopyRef& whole,
                      const std::vector<cuda::CopyBuffers>& ranks);
   void learn(Corrected& pair, cuda::OneProcess& node);
-  void prepare(const Pair& pair, Ready& whole, int level);
+  void prepare(const OrdinalPair& pair, PreparedCopy& whole, int level);
 
   const cuda::Api& driver_;
   const Topology topology_;
   const std::vector<int> devices_;
   std::mutex guard_;
-  std::map<Pair, std::unique_ptr<cuda::OneProcess>> nodes_;
-  std::map<Pair, Corrected> corrected_;
-  std::map<std::tuple<Pair, std::uint64_t, Params>, Call> plans_;
+  std::map<OrdinalPair, std::unique_ptr<cuda::OneProcess>> nodes_;
+  std::map<OrdinalPair, Corrected> corrected_;
+  std::map<std::tuple<OrdinalPair, std::uint64_t, Params>, PreparedCopyRef> plans_;
 };
 
 }  // namespace plait

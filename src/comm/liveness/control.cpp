@@ -33,7 +33,7 @@ void Controls::raise_for_all(std::uint32_t& word, std::uint32_t value) const noe
 
 void Controls::enter(std::uint32_t call, const CallDescriptor& descriptor,
                      const OwnCounts* counts) const {
-  Entry& entry = mine().entries[call % 2];
+  CallEntry& entry = mine().entries[call % 2];
   const std::uint64_t descriptor_hash = hash_of(descriptor);
   // The one before the last is read by nobody any more; often it asked for the same.
   if (entry.descriptor_hash != descriptor_hash) mine().calls[call % 2] = descriptor;

@@ -19,7 +19,7 @@ namespace plait {
 
 /// What a rank shows of a call in the one line that the others poll, and need no other where all
 /// ask for the same.
-struct Entry {
+struct CallEntry {
   alignas(64) std::uint32_t call;  ///< its number; raised last
   std::uint64_t descriptor_hash;   ///< hash_of(its descriptor)
   double scalar;                   ///< each rank's own
@@ -30,7 +30,7 @@ struct Control {
   std::uint64_t magic;
   std::uint32_t version;
   std::int32_t rank;
-  std::array<Entry, 2> entries;        ///< by call number mod 2; a rank is never two calls ahead
+  std::array<CallEntry, 2> entries;    ///< by call number mod 2; a rank is never two calls ahead
   alignas(64) std::uint32_t finished;  ///< number of the last call this rank has come out of
   std::uint32_t left;                  ///< 1 = it has closed its communicator
   std::uint32_t failed;                ///< 0, 1 = reason being written, 2 = reason stands

@@ -87,7 +87,7 @@ std::uint32_t& LivenessPage::liveness() const { return page_of(memory_).liveness
 std::optional<PeerLiveness> PeerLiveness::open(const std::string& shown) {
   int process = 0, file = -1;
   if (std::sscanf(shown.c_str(), "%d %d", &process, &file) != 2) return std::nullopt;
-  return open(shown, open_of_process(process, file, Access::read));
+  return open(shown, open_of_process(process, file, MapAccess::read));
 }
 
 std::optional<PeerLiveness> PeerLiveness::open(const std::string& shown, const Fd& page_file) {
@@ -98,7 +98,7 @@ std::optional<PeerLiveness> PeerLiveness::open(const std::string& shown, const F
   if (liveness.place_ < 0 || liveness.place_ >= LivenessPage::kSlots || !page_file.valid())
     return std::nullopt;
   try {
-    liveness.memory_ = map_shared_memory(page_file, kPageBytes, Access::read);
+    liveness.memory_ = map_shared_memory(page_file, kPageBytes, MapAccess::read);
   } catch (const Error&) {  // not a page, or one that could shrink under us
     return std::nullopt;
   }

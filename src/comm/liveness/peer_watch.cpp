@@ -33,7 +33,7 @@ void PeerObserver::fail_streams_in(double seconds) {
   fails_ns_.compare_exchange_strong(none, deadline_in(seconds));
 }
 
-bool WatchedPeers::Peer::has_exited() const {
+bool WatchedPeers::WatchedPeer::has_exited() const {
   pollfd file{process.get(), POLLIN, 0};
   return process.valid() && ::poll(&file, 1, 0) > 0;
 }
@@ -46,20 +46,21 @@ void WatchedPeers::add(int rank, std::optional<PeerLiveness> liveness, Fd proces
 }
 
 bool WatchedPeers::peers_reached(DetachStage left, bool elsewhere) const {
-  return !has_unopened_page_ && std::all_of(list_.begin(), list_.end(), [&](const Peer& peer) {
-    if (elsewhere && !peer.process.valid()) return true;
-    return peer.liveness.has_reached(left) || peer.has_exited();
-  });
+  return !has_unopened_page_ &&
+         std::all_of(list_.begin(), list_.end(), [&](const WatchedPeer& peer) {
+           if (elsewhere && !peer.process.valid()) return true;
+           return peer.liveness.has_reached(left) || peer.has_exited();
+         });
 }
 
 bool WatchedPeers::has_died(int rank) const {
-  return std::any_of(list_.begin(), list_.end(), [&](const Peer& peer) {
+  return std::any_of(list_.begin(), list_.end(), [&](const WatchedPeer& peer) {
     return peer.rank == rank && peer.process.valid() && peer.liveness.has_died();
   });
 }
 
 int WatchedPeers::first_dead_rank() const {
-  const auto gone = std::find_if(list_.begin(), list_.end(), [](const Peer& peer) {
+  const auto gone = std::find_if(list_.begin(), list_.end(), [](const WatchedPeer& peer) {
     return peer.process.valid() && (peer.liveness.has_died() || peer.has_exited());
   });
   return gone == list_.end() ? -1 : gone->rank;
@@ -98,12 +99,12 @@ class PeerWatch {
   void remove(const PeerObserver& by) {
     std::unique_lock<std::mutex> hold(guard_);
     await(changed_, hold, [&] { return queried_ != &by; });
-    all_.remove_if([&](const Entry& entry) { return entry.by == &by; });
+    all_.remove_if([&](const WatchEntry& entry) { return entry.by == &by; });
     wake();
   }
 
  private:
-  struct Entry {
+  struct WatchEntry {
     std::shared_ptr<WatchedPeers> peers;
     PeerObserver* by;
     ObserverCalls wants;
@@ -128,10 +129,10 @@ class PeerWatch {
       int timeout_ms = -1;
       {
         const std::lock_guard<std::mutex> hold(guard_);
-        for (const Entry& entry : all_) {
+        for (const WatchEntry& entry : all_) {
           if (entry.wants != ObserverCalls::process_ends || entry.by->fails_ns_.load() > 0)
             timeout_ms = kLookMs;
-          for (const WatchedPeers::Peer& peer : entry.peers->list_) {
+          for (const WatchedPeers::WatchedPeer& peer : entry.peers->list_) {
             if (!peer.is_open()) continue;
             timeout_ms = kLookMs;
             // That of a process that has ended is readable from then on.
@@ -143,12 +144,12 @@ class PeerWatch {
       std::uint64_t count = 0;
       [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
       const std::lock_guard<std::mutex> hold(guard_);  // so nobody who is told goes meanwhile
-      for (const Entry& entry : all_) look(entry);
+      for (const WatchEntry& entry : all_) look(entry);
     }
   }
-  static void look(const Entry& entry) {
+  static void look(const WatchEntry& entry) {
     PeerObserver& by = *entry.by;
-    for (WatchedPeers::Peer& peer : entry.peers->list_) {
+    for (WatchedPeers::WatchedPeer& peer : entry.peers->list_) {
       if (!peer.is_open()) continue;
       if (peer.liveness.has_failed()) {
         peer.handled = true;
@@ -174,13 +175,13 @@ class PeerWatch {
   /// Whoever is asked stays listed until it has answered, and so does its place in the list.
   void query() {
     std::unique_lock<std::mutex> hold(guard_);
-    const auto is_queried = [](const Entry& entry) {
+    const auto is_queried = [](const WatchEntry& entry) {
       return entry.wants == ObserverCalls::look_and_query;
     };
     for (;;) {
       await(changed_, hold, [&] { return std::any_of(all_.begin(), all_.end(), is_queried); });
       changed_.wait_for(hold, std::chrono::milliseconds(kLookMs));
-      for (const Entry& entry : all_) {
+      for (const WatchEntry& entry : all_) {
         if (!is_queried(entry)) continue;
         queried_ = entry.by;
         hold.unlock();
@@ -197,7 +198,7 @@ class PeerWatch {
   const Fd wake_;
   std::unique_ptr<LivenessPage> page_;  ///< null where the system gives none
   std::mutex guard_;
-  std::list<Entry> all_;
+  std::list<WatchEntry> all_;
   bool runs_ = false, queries_ = false;  ///< the threads
   PeerObserver* queried_ = nullptr;      ///< just now
   std::condition_variable changed_;      ///< who there is, or is asked

@@ -40,7 +40,7 @@ class WatchedPeers {
 
  private:
   friend class PeerWatch;
-  struct Peer {
+  struct WatchedPeer {
     int rank = 0;
     PeerLiveness liveness;
     Fd process;            ///< none: it is this one
@@ -49,7 +49,7 @@ class WatchedPeers {
     bool has_exited() const;
     bool is_open() const { return process.valid() && !handled; }
   };
-  std::vector<Peer> list_;
+  std::vector<WatchedPeer> list_;
   bool has_unopened_page_ = false;  ///< some rank's page could not be opened
 };
 

@@ -133,13 +133,13 @@ Fd make_shared_memory(std::uint64_t bytes, int others) {
   return fd;
 }
 
-Fd open_of_process(int process, int file, Access access) {
-  const int allowed = access == Access::read ? O_RDONLY : O_RDWR;
+Fd open_of_process(int process, int file, MapAccess access) {
+  const int allowed = access == MapAccess::read ? O_RDONLY : O_RDWR;
   return Fd(::open(text("/proc/", process, "/fd/", file).c_str(),
                    allowed | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
 }
 
-Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, Access access) {
+Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, MapAccess access) {
   struct stat status{};
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
   const int seals = fcntl(fd.get(), F_GET_SEALS);
@@ -148,7 +148,7 @@ Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, Access access) {
     throw Error(ErrorCode::mismatch,
                 text("shared memory of a peer: wanted ", bytes, " sealed bytes, found ",
                      status.st_size, " with seals ", seals));
-  const int allowed = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
+  const int allowed = access == MapAccess::read ? PROT_READ : PROT_READ | PROT_WRITE;
   void* base = mmap(nullptr, bytes, allowed, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED)
     throw call_failed(ErrorCode::out_of_memory, "mmap", errno,

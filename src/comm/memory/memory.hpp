@@ -31,11 +31,11 @@ class Mapping {
 Fd make_shared_memory(std::uint64_t bytes, int others);
 /// Maps what a peer sent. Error(mismatch) unless it is sealed memory of exactly that size, so that
 /// no access can meet SIGBUS. A mapping that is only read may be of a descriptor open for reading.
-enum class Access { read, write };
-Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, Access access = Access::write);
+enum class MapAccess { read, write };
+Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, MapAccess access = MapAccess::write);
 /// Opens a file that another process of this machine has open under that number; invalid where it
 /// cannot. Whatever the number is by then, opening it does not wait.
-Fd open_of_process(int process, int file, Access access);
+Fd open_of_process(int process, int file, MapAccess access);
 /// Bytes that can still be committed on this machine or in this container.
 std::uint64_t available_bytes();
 /// What the limits of a control group (version 2), "/NAME/NAME", and of those that it lies in

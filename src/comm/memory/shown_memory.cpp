@@ -20,7 +20,7 @@ Mapping opened(const std::string& shown, std::uint64_t bytes) {
   int process = 0, file = -1;
   if (std::sscanf(shown.c_str(), "%d %d", &process, &file) != 2)
     throw Error(ErrorCode::mismatch, text("a rank shows '", shown.substr(0, 40), "' for memory"));
-  const Fd there = open_of_process(process, file, Access::write);
+  const Fd there = open_of_process(process, file, MapAccess::write);
   if (!there.valid())
     throw Error(ErrorCode::mismatch, text("memory of process ", process,
                                           " cannot be opened: ranks "

@@ -28,9 +28,9 @@ void fill(Abi& abi, const By& by) {
 #include "comm/mpi/ops.def"
 #undef PLAIT_MPI_OP
   const auto of_family = [&](int open_mpi, int mpich, int standard) {
-    return abi.family == Family::open_mpi ? open_mpi
-           : abi.family == Family::mpich  ? mpich
-                                          : standard;
+    return abi.family == MpiFamily::open_mpi ? open_mpi
+           : abi.family == MpiFamily::mpich  ? mpich
+                                             : standard;
   };
 #define PLAIT_MPI_ADDRESS(field, name, open_mpi, mpich, standard) \
   abi.field = reinterpret_cast<void*>(std::intptr_t{of_family(open_mpi, mpich, standard)});
@@ -64,7 +64,7 @@ const MpiOp* Abi::op(Handle handle) const {
 Abi read_abi(void* library, bool standard) {
   Abi abi;
   if (!standard && ::dlsym(library, "ompi_mpi_comm_world") != nullptr) {
-    abi.family = Family::open_mpi;
+    abi.family = MpiFamily::open_mpi;
     fill(abi, [&](const char* symbol, Handle, Handle) {
       // A program that is not position-independent holds the data itself, and libmpi uses that.
       void* const shown = ::dlsym(RTLD_DEFAULT, symbol);
@@ -72,7 +72,7 @@ Abi read_abi(void* library, bool standard) {
     });
     return abi;
   }
-  abi.family = standard ? Family::standard : Family::mpich;
+  abi.family = standard ? MpiFamily::standard : MpiFamily::mpich;
   if (!standard) abi.handle_bytes = 4;
   fill(abi, [&](const char*, Handle mpich, Handle known) { return standard ? known : mpich; });
   return abi;

@@ -13,7 +13,7 @@ namespace plait::mpi {
 using Handle = std::uintptr_t;
 using Count = std::int64_t;  ///< MPI_Count
 
-enum class Family { open_mpi, mpich, standard };
+enum class MpiFamily { open_mpi, mpich, standard };
 
 /// What a reduction may be asked for on a type.
 enum class TypeClass : std::uint8_t {
@@ -38,7 +38,7 @@ struct MpiOp {
 };
 
 struct Abi {
-  Family family = Family::open_mpi;
+  MpiFamily family = MpiFamily::open_mpi;
   int handle_bytes = 8;
 #define PLAIT_MPI_ADDRESS(name, ...) void* name = nullptr;
 #define PLAIT_MPI_NUMBER(name, ...) int name = 0;

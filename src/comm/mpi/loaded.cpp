@@ -28,7 +28,7 @@ bool is_mpi(const char* path) {
 }  // namespace
 
 // Opening is done after the walk: dl_iterate_phdr holds the loader's lock.
-Loaded find_loaded() {
+LoadedMpi find_loaded() {
   std::string paths;
   ::dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* data) {

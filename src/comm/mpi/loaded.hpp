@@ -7,13 +7,13 @@
 
 namespace plait::mpi {
 
-struct Loaded {
+struct LoadedMpi {
   void* library = nullptr;  ///< for dlsym; null = there is no MPI
   std::string path;
   Abi abi;
 };
 
 /// What is in the process now; none is opened.
-Loaded find_loaded();
+LoadedMpi find_loaded();
 
 }  // namespace plait::mpi

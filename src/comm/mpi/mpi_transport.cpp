@@ -44,7 +44,7 @@ struct MpiFunctions {
 #undef PLAIT_MPI_FUNCTION
 };
 
-MpiFunctions functions_of(const mpi::Loaded& loaded) {
+MpiFunctions functions_of(const mpi::LoadedMpi& loaded) {
   MpiFunctions found;
 #define PLAIT_MPI_FUNCTION(name, parameters)                                                \
   found.name = reinterpret_cast<int(*) parameters>(::dlsym(loaded.library, "PMPI_" #name)); \
@@ -62,13 +62,14 @@ class MpiTransport : public Transport {
  public:
   /// Of a communicator of the program's, whose attributes are not copied; all its ranks together,
   /// each of which comes.
-  MpiTransport(mpi::Loaded loaded, Handle comm, int rank, int ranks)
+  MpiTransport(mpi::LoadedMpi loaded, Handle comm, int rank, int ranks)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
     call(mpi_.Comm_split(comm, 0, rank, &comm_), "MPI_Comm_split");
     let_errors_return();
   }
   /// All ranks of MPI_COMM_WORLD together.
-  MpiTransport(mpi::Loaded loaded, int rank, int ranks, const Deadline& deadline, double arrive_s)
+  MpiTransport(mpi::LoadedMpi loaded, int rank, int ranks, const Deadline& deadline,
+               double arrive_s)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
     Handle request = 0;
     call(mpi_.Comm_idup(loaded_.abi.world, &comm_, &request), "MPI_Comm_idup");
@@ -242,7 +243,7 @@ class MpiTransport : public Transport {
     }
   }
 
-  const mpi::Loaded loaded_;
+  const mpi::LoadedMpi loaded_;
   const MpiFunctions mpi_ = functions_of(loaded_);
   const int rank_, ranks_;
   Handle comm_ = 0;
@@ -259,7 +260,7 @@ std::shared_ptr<Transport> mpi::transport_on(Handle comm, int rank, int ranks) {
 
 std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& deadline,
                                          double arrive_s, bool may_be_some) {
-  mpi::Loaded loaded = mpi::find_loaded();
+  mpi::LoadedMpi loaded = mpi::find_loaded();
   if (loaded.library == nullptr) return nullptr;
   const MpiFunctions functions = functions_of(loaded);
   int is_initialized = 0, is_finished = 0;

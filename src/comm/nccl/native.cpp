@@ -89,13 +89,13 @@ Search find() {
 void find_code(NativeNccl& table, const void* symbol) {
   Dl_info where{};
   if (symbol == nullptr || ::dladdr(symbol, &where) == 0) return;
-  struct Wanted {
+  struct SymbolQuery {
     NativeNccl& table;
     std::uintptr_t symbol;
   } wanted{table, reinterpret_cast<std::uintptr_t>(symbol)};
   ::dl_iterate_phdr(
       [](dl_phdr_info* object, std::size_t, void* data) {
-        auto& asked = *static_cast<Wanted*>(data);
+        auto& asked = *static_cast<SymbolQuery*>(data);
         std::uintptr_t first = ~std::uintptr_t{0}, last = 0;
         for (int i = 0; i < object->dlpi_phnum; ++i) {
           const ElfW(Phdr)& segment = object->dlpi_phdr[i];

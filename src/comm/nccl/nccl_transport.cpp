@@ -34,9 +34,9 @@ Elements elements_of(const Request& request) {
 }
 
 /// A reduction of NCCL's, or one made for a call.
-class Op {
+class ScaledSumOp {
  public:
-  Op(const Request& request, double scalar, int type, Comm comm)
+  ScaledSumOp(const Request& request, double scalar, int type, Comm comm)
       : comm_(comm), number_(nccl_op(request.op)) {
     if (number_ >= 0) return;
     float narrow = static_cast<float>(scalar);
@@ -45,11 +45,11 @@ class Op {
             "ncclRedOpCreatePreMulSum");
     is_made_ = true;
   }
-  ~Op() {
+  ~ScaledSumOp() {
     if (is_made_) native().end_scaled_sum(number_, comm_);  // calls that were made keep it
   }
-  Op(const Op&) = delete;
-  Op& operator=(const Op&) = delete;
+  ScaledSumOp(const ScaledSumOp&) = delete;
+  ScaledSumOp& operator=(const ScaledSumOp&) = delete;
   int number() const { return number_; }
 
  private:
@@ -164,7 +164,7 @@ void NcclTransport::pass(const Request& r, Comm comm, const void* src, void* dst
   if (r.collective == Collective::broadcast)
     return require_launched(native().broadcast(src, dst, count, type, r.root, comm, stream), comm,
                             "ncclBroadcast");
-  const Op op(r, scalar, type, comm);
+  const ScaledSumOp op(r, scalar, type, comm);
   if (r.collective == Collective::all_reduce)
     require_launched(native().all_reduce(src, dst, count, type, op.number(), comm, stream), comm,
                      "ncclAllReduce");

@@ -33,15 +33,15 @@ std::string why_no_nccl() {
   if (const std::string id = foreign_env("NCCL_COMM_ID"); !id.empty())
     return text("GPUs of several nodes want an id of its own for each communicator of NCCL, found ",
                 "NCCL_COMM_ID=", id, ", which gives all of them one; unset it");
-  const nccl::Real& real = nccl::real();
-  if (real.why_absent.empty()) return {};
-  return text("GPUs of several nodes want NCCL between them: ", real.why_absent,
+  const nccl::NativeNccl& native = nccl::native();
+  if (native.why_absent.empty()) return {};
+  return text("GPUs of several nodes want NCCL between them: ", native.why_absent,
               "; install it (pip install nvidia-nccl-cu13) or say where it is (PLAIT_NCCL_LIB)");
 }
 
 std::string new_id() {
   UniqueId id{};
-  if (nccl::real().get_unique_id(&id) != nccl::ncclSuccess)
+  if (nccl::native().get_unique_id(&id) != nccl::ncclSuccess)
     throw Error(ErrorCode::unsupported, "ncclGetUniqueId failed: NCCL_DEBUG=WARN says why");
   return {id.bytes, sizeof id.bytes};
 }
@@ -74,7 +74,7 @@ Comm run_until_deadline(cuda::Context context, const Deadline& deadline, const s
     call->done.notify_all();
     const bool is_late = call->is_abandoned && comm != nullptr;
     lock.unlock();
-    if (is_late) nccl::real().abort(comm);
+    if (is_late) nccl::native().abort(comm);
   }).detach();
   std::unique_lock lock(call->guard);
   while (!call->is_done) {
@@ -107,7 +107,7 @@ NcclIds agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchang
   int version = 0;
   const auto failure = attempt([&] {
     if (!why.empty()) return;
-    version = nccl::real().version;
+    version = nccl::native().version;
     if (is_first && nodes.place == 0) whole = new_id();
     if (is_first && nodes.place < rails_of(nodes)) rail = new_id();
   });
@@ -125,7 +125,7 @@ NcclIds agree_on_ids(const Nodes& nodes, int rank, const cuda::Exchange& exchang
       throw AgreedError(ErrorCode::mismatch, text("rank ", records.size() - 1, " has NCCL ", one[1],
                                                   ", rank 0 has NCCL ", records[0][1]));
   }
-  log(LogLevel::info, rank, text("NCCL ", version, " between nodes, from ", nccl::real().path));
+  log(LogLevel::info, rank, text("NCCL ", version, " between nodes, from ", nccl::native().path));
   NcclIds ids;
   for (const int first : nodes.members[0]) {
     ids.rails.push_back(records[static_cast<std::size_t>(first)][3]);
@@ -142,7 +142,7 @@ Comm init_nccl(const std::string& bytes, int ranks, int rank, cuda::Context cont
                 text(what, ": wanted an id of NCCL, found ", bytes.size(), " bytes"));
   std::memcpy(id.bytes, bytes.data(), sizeof id.bytes);
   return run_until_deadline(context, deadline, what, [id, ranks, rank](Comm* comm) {
-    return nccl::real().init_rank(comm, ranks, id, rank);
+    return nccl::native().init_rank(comm, ranks, id, rank);
   });
 }
 
@@ -492,13 +492,13 @@ std::string GpuMultinode::explain(const Request& request) {
   const Nodes& nodes = runner_->nodes();
   std::string lines = text("on GPUs of ", nodes.count(), " nodes: ", program->label,
                            program->why.empty() ? "" : text(" (", program->why, ")"), ", NCCL ",
-                           nccl::real().version, " between nodes",
+                           nccl::native().version, " between nodes",
                            program->rank_order           ? ", sums in rank order"
                            : reduces(request.collective) ? ", sums in NCCL's order"
                                                          : "",
                            "\n");
   std::vector<std::string> said;
-  for (const NodeProgram::Step& step : program->steps) {
+  for (const NodeProgram::ProgramStep& step : program->steps) {
     std::string line =
         text("  ", name_of(step.request.collective), " of ", step.request.count, " ");
     if (step.kind == NodeStep::Action::inside)

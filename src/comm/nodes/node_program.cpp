@@ -146,14 +146,14 @@ class Teller {
   std::uint64_t element_;
   int me_ = 0;
   std::set<int> awaited_;
-  NodeProgram::Step made_;
+  NodeProgram::ProgramStep made_;
 };
 
 /// One call of the library among all ranks, of the elements from `begin` on.
 void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeProgram& program) {
   const int me = nodes.peers()[at(nodes.place)];
   const std::uint64_t skipped = begin * bytes_of(request.type);
-  NodeProgram::Step step;
+  NodeProgram::ProgramStep step;
   step.kind = NodeStep::Action::across;
   request.count -= begin;
   request.devices.clear();
@@ -161,7 +161,8 @@ void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeP
   step.whole = true;
   step.src = {Space::input, me, skipped, input_bytes(request, me)};
   step.dst = {Space::output, me, skipped, output_bytes(request, me)};
-  for (const NodeProgram::Step& one : program.steps) step.call = std::max(step.call, one.call);
+  for (const NodeProgram::ProgramStep& one : program.steps)
+    step.call = std::max(step.call, one.call);
   ++step.call;
   program.steps.push_back(step);
   step.kind = NodeStep::Action::await;
@@ -233,8 +234,9 @@ class RankOrder {
   Region at_bytes(Space space, std::uint64_t begin, std::uint64_t count) const {
     return {space, me_, begin * element_, count * element_};
   }
-  NodeProgram::Step step(Collective collective, std::uint64_t count, Region src, Region dst) const {
-    NodeProgram::Step made;
+  NodeProgram::ProgramStep step(Collective collective, std::uint64_t count, Region src,
+                                Region dst) const {
+    NodeProgram::ProgramStep made;
     made.request = request_;
     made.request.collective = collective;
     made.request.count = count;
@@ -246,13 +248,13 @@ class RankOrder {
   }
   void inside(Collective collective, std::uint64_t count, Region src, Region dst) {
     if (nodes_.size() == 1 && src == dst) return;
-    NodeProgram::Step made = step(collective, count, src, dst);
+    NodeProgram::ProgramStep made = step(collective, count, src, dst);
     made.request.ranks = nodes_.size();
     program_.steps.push_back(made);
   }
   /// From the first node to the second, or back; its own piece goes on behind it.
   void across(Collective collective, std::uint64_t count, Region src, Region dst) {
-    NodeProgram::Step made = step(collective, count, src, dst);
+    NodeProgram::ProgramStep made = step(collective, count, src, dst);
     made.kind = NodeStep::Action::across;
     made.request.ranks = 2;
     made.request.root = 1;
@@ -351,7 +353,7 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
     Teller(nodes, request).take(steps, program);
     if (even.count < request.count) add_library(nodes, request, even.count, program);
   }
-  for (const NodeProgram::Step& step : program.steps)
+  for (const NodeProgram::ProgramStep& step : program.steps)
     if (step.kind == NodeStep::Action::across) program.bytes_between += step.src.bytes;
   return program;
 }

@@ -14,7 +14,7 @@
 namespace plait {
 
 struct NodeProgram {
-  struct Step {
+  struct ProgramStep {
     NodeStep::Action kind = NodeStep::Action::inside;  ///< inside, across, await or copy
     Request request;     ///< inside: of my node's ranks by place. across: of the library's ranks
     Region src, dst;     ///< of this rank; empty = none
@@ -23,7 +23,7 @@ struct NodeProgram {
   };
   std::string label;  ///< "multi_node(pieces=4)"
   std::string why;    ///< the library does all of it, which nobody named; else empty
-  std::vector<Step> steps;
+  std::vector<ProgramStep> steps;
   std::uint64_t scratch_bytes = 0;
   std::uint64_t bytes_between = 0;  ///< that this rank gives to calls of the library
   bool rank_order = false;          ///< sums of floats have the bits of rank order

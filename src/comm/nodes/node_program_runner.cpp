@@ -30,7 +30,7 @@ namespace {
 
 /// Found before anything of a call has been done.
 void require_library(const NodeProgram& program) {
-  for (const NodeProgram::Step& step : program.steps) {
+  for (const NodeProgram::ProgramStep& step : program.steps) {
     if (step.kind != NodeStep::Action::across) continue;
     const std::string why = nccl::why_no_call(step.request);
     if (!why.empty()) throw Error(ErrorCode::unsupported, why);
@@ -95,7 +95,7 @@ void NodeProgramRunner::enqueue(const NodeProgram& program, const void* input, v
     return static_cast<char*>(const_cast<void*>(base)) + region.offset;
   };
   const int rank = nodes_.peers()[static_cast<std::size_t>(nodes_.place)];
-  for (const NodeProgram::Step& step : program.steps) {
+  for (const NodeProgram::ProgramStep& step : program.steps) {
     char *const src = memory(step.src), *const dst = memory(step.dst);
     switch (step.kind) {
       case NodeStep::Action::inside: inside_.enqueue(step.request, src, dst, stream); break;

@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-#include "base/recent.hpp"
+#include "base/lru_cache.hpp"
 #include "comm/nccl/nccl_transport.hpp"
 #include "comm/nccl/side_stream.hpp"
 #include "comm/nodes/node_program.hpp"
@@ -51,7 +51,7 @@ class NodeProgramRunner {
   using Key = std::tuple<int, std::uint64_t, int, int, int, int, std::string,
                          std::map<std::string, std::int64_t>>;
   std::mutex guard_;
-  Recent<Key, std::shared_ptr<const NodeProgram>> programs_{4096};
+  LruCache<Key, std::shared_ptr<const NodeProgram>> programs_{4096};
 };
 
 }  // namespace plait

@@ -25,14 +25,14 @@ void* find_in_driver(const char* symbol, int version) {
   return function;
 }
 
-struct Opened {
+struct OpenedDriver {
   Api table;
   std::string why_not;
   int devices = 0;
 };
 
-Opened open_driver() {
-  Opened opened;
+OpenedDriver open_driver() {
+  OpenedDriver opened;
   // Streams whose kernels wait for other ranks must not share a hardware queue.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -58,8 +58,8 @@ Opened open_driver() {
   return opened;
 }
 
-const Opened& opened() {
-  static const Opened once = open_driver();
+const OpenedDriver& opened() {
+  static const OpenedDriver once = open_driver();
   return once;
 }
 
@@ -101,8 +101,8 @@ void require(Result result, const char* call) {
                    "): ", meaning ? meaning : "no text"));
 }
 
-Place place_of(const void* pointer) {
-  Place place;
+PointerLocation place_of(const void* pointer) {
+  PointerLocation place;
   int attributes[] = {kPointerMemoryType, kPointerDeviceOrdinal};
   void* values[] = {&place.memory, &place.ordinal};
   PLAIT_CUDA_CALL(pointer_attributes, 2, attributes, values,

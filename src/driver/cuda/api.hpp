@@ -33,12 +33,12 @@ using FindSymbol = void* (*)(const char* symbol, int version);
 const char* fill_table(Api& table, FindSymbol find);
 
 /// Where memory lies; zeros and -1 where the driver does not know it.
-struct Place {
+struct PointerLocation {
   unsigned memory = 0;  ///< kMemoryOnDevice, or else
   int ordinal = -1;
 };
 /// Asks the driver, which knows every piece of memory that a GPU can reach. In a current context.
-Place place_of(const void* pointer);
+PointerLocation place_of(const void* pointer);
 
 /// "GPU-00112233-4455-...", as NVML writes it.
 std::string uuid_of(int ordinal);

@@ -28,7 +28,7 @@ void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
 }
 
-struct Functions {
+struct NvmlFunctions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   int (*count)(unsigned*) = nullptr;
@@ -43,7 +43,7 @@ struct Functions {
   int (*peer_status)(Handle, Handle, int, int*) = nullptr;
   int (*common_ancestor)(Handle, Handle, int*) = nullptr;
 
-  explicit Functions(void* library) {
+  explicit NvmlFunctions(void* library) {
     find(library, "nvmlInit_v2", init);
     find(library, "nvmlShutdown", shutdown);
     find(library, "nvmlDeviceGetCount_v2", count);
@@ -74,7 +74,7 @@ std::string bounded(const char* characters, std::size_t most) {
 
 class RealNvml : public Nvml {
  public:
-  RealNvml(void* library, const Functions& functions) : library_(library), call_(functions) {
+  RealNvml(void* library, const NvmlFunctions& functions) : library_(library), call_(functions) {
     unsigned devices = 0;
     if (call_.count(&devices) != kSuccess) return;
     for (unsigned i = 0; i < devices; ++i) {
@@ -157,7 +157,7 @@ class RealNvml : public Nvml {
   }
 
   void* library_;
-  Functions call_;
+  NvmlFunctions call_;
   std::vector<Handle> handles_;
 };
 
@@ -166,7 +166,7 @@ class RealNvml : public Nvml {
 std::unique_ptr<Nvml> open_nvml() {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) return nullptr;
-  const Functions functions(library);
+  const NvmlFunctions functions(library);
   if (!functions.enough() || functions.init() != kSuccess) {
     dlclose(library);
     return nullptr;

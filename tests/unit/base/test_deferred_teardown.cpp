@@ -31,7 +31,7 @@ bool await(Done done) {
 /// Ranks that see how far each other has come; outlive the test's departures.
 struct TestRanks {
   explicit TestRanks(int count) : left(static_cast<std::size_t>(count)) {}
-  struct Member {
+  struct DetachingRank {
     std::atomic<DetachStage> left{DetachStage::attached};
     std::atomic<bool> works{false};
     std::atomic<bool> elsewhere{true};
@@ -40,10 +40,10 @@ struct TestRanks {
     std::atomic<bool> freed{false};
     std::atomic<bool> early{false};  ///< it let go of something before all others had come so far
   };
-  std::vector<Member> left;
+  std::vector<DetachingRank> left;
 
-  bool others(const Member& mine, DetachStage wanted, bool elsewhere) {
-    for (const Member& one : left)
+  bool others(const DetachingRank& mine, DetachStage wanted, bool elsewhere) {
+    for (const DetachingRank& one : left)
       if (&one != &mine && (!elsewhere || one.elsewhere) && one.left.load() < wanted) return false;
     return true;
   }
@@ -51,7 +51,7 @@ struct TestRanks {
 using Shared = std::shared_ptr<TestRanks>;
 
 DeferredTeardown teardown_for(const Shared& all, std::size_t rank) {
-  TestRanks::Member& mine = all->left[rank];
+  TestRanks::DetachingRank& mine = all->left[rank];
   DeferredTeardown made;
   made.has_ended = [all, &mine] { return !mine.works; };
   made.publish = [all, &mine](DetachStage left) { mine.left.store(left); };
@@ -82,7 +82,7 @@ TEST_CASE("ranks that leave at about the same time free all, each after the othe
       });
     for (std::thread& thread : threads) thread.join();
     CHECK(freed == 3);
-    for (const TestRanks::Member& rank : all->left) {
+    for (const TestRanks::DetachingRank& rank : all->left) {
       CHECK(rank.freed);
       CHECK(!rank.early);
     }
@@ -105,7 +105,7 @@ TEST_CASE("who leaves first waits no longer than it should, and all is freed lat
 
 TEST_CASE("ranks of the same process are not awaited") {
   const auto all = std::make_shared<TestRanks>(2);
-  for (TestRanks::Member& rank : all->left) rank.elsewhere = false;
+  for (TestRanks::DetachingRank& rank : all->left) rank.elsewhere = false;
   const auto start = Clock::now();
   CHECK(!defer_teardown(teardown_for(all, 0), {10, 10, 10}));
   CHECK(s_since(start) < 5);

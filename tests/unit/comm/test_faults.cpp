@@ -21,7 +21,7 @@ namespace {
 constexpr int kPoints = 1000;
 constexpr int kStops = 10;
 
-struct Point {
+struct FaultPoint {
   int ranks;
   int victim;
   int step;
@@ -29,8 +29,8 @@ struct Point {
   std::string print() const { return text(step, ":", victim, ":", action); }
 };
 
-Point random_point(std::mt19937& random, const std::vector<std::string>& actions) {
-  Point point{2 + static_cast<int>(random() % 3), 0, 0, actions[random() % actions.size()]};
+FaultPoint random_point(std::mt19937& random, const std::vector<std::string>& actions) {
+  FaultPoint point{2 + static_cast<int>(random() % 3), 0, 0, actions[random() % actions.size()]};
   if (random() % 10 == 0) point.ranks = 5 + static_cast<int>(random() % 4);
   point.victim = static_cast<int>(random() % static_cast<unsigned>(point.ranks));
   // Early steps more often than late ones: there the first calls' plans are run for the first time.
@@ -41,20 +41,20 @@ Point random_point(std::mt19937& random, const std::vector<std::string>& actions
 /// all_reduces by strategies that differ in what they wait for, long and short. Named, since
 /// plait's own choice would cost more time than the calls do.
 void sum_by_strategies(Communicator& comm, RankProcesses::Calls& calls) {
-  struct Kind {
+  struct NamedSum {
     const char* strategy;
     std::uint64_t count;
   };
-  constexpr Kind kKinds[] = {{"one_shot", 1000},  {"direct", 200'000}, {"two_shot", 5000},
-                             {"ring", 30'000},    {"flat", 100'000},   {"direct", 77},
-                             {"two_shot", 40'000}};
+  constexpr NamedSum kKinds[] = {{"one_shot", 1000},  {"direct", 200'000}, {"two_shot", 5000},
+                                 {"ring", 30'000},    {"flat", 100'000},   {"direct", 77},
+                                 {"two_shot", 40'000}};
   std::vector<float> in(200'000, 1.0f);
   std::vector<float> out(in.size());
   Request request;
   request.ranks = comm.ranks();
   CallOptions how;
   for (;; ++calls) {
-    const Kind& kind = kKinds[calls % std::size(kKinds)];
+    const NamedSum& kind = kKinds[calls % std::size(kKinds)];
     request.count = kind.count;
     how.strategy = kind.strategy;
     comm.run(request, in.data(), out.data(), how);
@@ -63,7 +63,7 @@ void sum_by_strategies(Communicator& comm, RankProcesses::Calls& calls) {
   }
 }
 
-RankProcesses::Body until_fault(const Point& point) {
+RankProcesses::Body until_fault(const FaultPoint& point) {
   return [point](Communicator& comm, RankProcesses::Calls& calls) {
     const rlimit none{0, 0};
     setrlimit(RLIMIT_CORE, &none);
@@ -75,9 +75,9 @@ RankProcesses::Body until_fault(const Point& point) {
 }
 
 /// How many points were tried, by action and by rank count, for the log.
-class Tally {
+class FaultTally {
  public:
-  void add(const Point& point) {
+  void add(const FaultPoint& point) {
     ++by_action_[point.action];
     ++by_ranks_[text(point.ranks, " ranks")];
     ++points_;
@@ -95,7 +95,7 @@ class Tally {
 };
 
 /// Runs the ranks and holds what each survivor says against what is wanted.
-void check_point(const Point& point, double deadline_s, ErrorCode wanted,
+void check_point(const FaultPoint& point, double deadline_s, ErrorCode wanted,
                  const std::string& words) {
   RankProcesses family(point.ranks, deadline_s, until_fault(point));
   for (int survivor = 1; survivor < point.ranks; ++survivor) {
@@ -122,9 +122,9 @@ TEST_CASE("a rank that ends itself at any step is named by every survivor") {
   const int shm_before = shm_files_of_plait();
   const int descriptors_before = open_descriptors();
   std::mt19937 random(1121);
-  Tally tally;
+  FaultTally tally;
   for (int round = 0; round < plait_test::rounds(kPoints); ++round) {
-    const Point point = random_point(random, {"kill", "kill", "abort", "exit"});
+    const FaultPoint point = random_point(random, {"kill", "kill", "abort", "exit"});
     check_point(point, 30, ErrorCode::peer_lost, text("rank ", point.victim));
     tally.add(point);
   }
@@ -139,9 +139,9 @@ TEST_CASE("a rank that stops itself at any step costs every survivor the deadlin
     return;
   }
   std::mt19937 random(2211);
-  Tally tally;
+  FaultTally tally;
   for (int round = 0; round < plait_test::rounds(kStops); ++round) {
-    const Point point = random_point(random, {"stop"});
+    const FaultPoint point = random_point(random, {"stop"});
     check_point(point, 0.5, ErrorCode::timeout, "rank");
     tally.add(point);
   }

@@ -19,12 +19,12 @@ namespace {
 using Values = std::vector<std::pair<const char*, const char*>>;
 
 /// Variables set for one scope.
-class Setting {
+class ScopedEnvironment {
  public:
-  explicit Setting(const Values& values) : values_(values) {
+  explicit ScopedEnvironment(const Values& values) : values_(values) {
     for (const auto& [name, value] : values_) setenv(name, value, 1);
   }
-  ~Setting() {
+  ~ScopedEnvironment() {
     for (const auto& [name, value] : values_) unsetenv(name);
   }
 
@@ -56,15 +56,17 @@ std::string derived_in_child(const Env& env = {}, int apart = 0) {
 
 TEST_CASE("rank and ranks come from the launcher that started the process, PLAIT_* on top") {
   // All are set here by this process itself, so that none of them is nearer than another.
-  const Setting slurm(Values{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}});
+  const ScopedEnvironment slurm(Values{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}});
   CHECK(options_from_environment().rank == 5);
-  const Setting mpirun(Values{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+  const ScopedEnvironment mpirun(
+      Values{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
   CHECK(options_from_environment().ranks == 2);  // mpirun runs inside Slurm
   {
-    const Setting pod(Values{{"RANK", "0"}, {"WORLD_SIZE", "1"}});  // no LOCAL_WORLD_SIZE
+    const ScopedEnvironment pod(Values{{"RANK", "0"}, {"WORLD_SIZE", "1"}});  // no LOCAL_WORLD_SIZE
     CHECK(options_from_environment().ranks == 2);
   }
-  const Setting torchrun(Values{{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}});
+  const ScopedEnvironment torchrun(
+      Values{{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}});
   try {
     options_from_environment();
     FAIL("two launchers' words");
@@ -75,11 +77,11 @@ TEST_CASE("rank and ranks come from the launcher that started the process, PLAIT
           std::string::npos);
     CHECK(found.find("set PLAIT_RANK and PLAIT_RANKS") != std::string::npos);
   }
-  const Setting own(Values{{"PLAIT_RANK", "0"},
-                           {"PLAIT_RANKS", "3"},
-                           {"PLAIT_DEADLINE_S", "2.5"},
-                           {"PLAIT_WITHOUT", "nvlink:0-1,host:0"},
-                           {"PLAIT_RENDEZVOUS", "fd:7,8"}});
+  const ScopedEnvironment own(Values{{"PLAIT_RANK", "0"},
+                                     {"PLAIT_RANKS", "3"},
+                                     {"PLAIT_DEADLINE_S", "2.5"},
+                                     {"PLAIT_WITHOUT", "nvlink:0-1,host:0"},
+                                     {"PLAIT_RENDEZVOUS", "fd:7,8"}});
   const CommunicatorOptions options = options_from_environment();
   CHECK(options.rank == 0);
   CHECK(options.ranks == 3);
@@ -90,16 +92,16 @@ TEST_CASE("rank and ranks come from the launcher that started the process, PLAIT
 
 TEST_CASE("a rank outside its job, and values that are no numbers, are refused") {
   {
-    const Setting wrong(Values{{"RANK", "4"}, {"WORLD_SIZE", "4"}});
+    const ScopedEnvironment wrong(Values{{"RANK", "4"}, {"WORLD_SIZE", "4"}});
     CHECK_THROWS_AS(options_from_environment(), Error);
   }
-  const Setting wrong(Values{{"RANK", "one"}, {"WORLD_SIZE", "4"}});
+  const ScopedEnvironment wrong(Values{{"RANK", "one"}, {"WORLD_SIZE", "4"}});
   CHECK_THROWS_AS(options_from_environment(), Error);
 }
 
 TEST_CASE("ranks that their launcher has put on several hosts are refused, and no others") {
   const auto refusal = [](const Values& values, int ranks) {
-    const Setting job(values);
+    const ScopedEnvironment job(values);
     try {
       if (const std::string why = why_not_one_host(read_env(), ranks); !why.empty())
         throw Error(ErrorCode::unsupported, why);
@@ -154,22 +156,22 @@ TEST_CASE("ranks that their launcher has put on several hosts are refused, and n
 
 TEST_CASE("the meeting place is this job's, this communicator's, and in a private folder") {
   TestFolder runtime;
-  const Setting place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
+  const ScopedEnvironment place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
   Env env;
-  const Setting job(Values{{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}});
+  const ScopedEnvironment job(Values{{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}});
   const std::string first = derived_rendezvous(env, 0);
   CHECK(first == derived_rendezvous(env, 0));
   CHECK(first != derived_rendezvous(env, 1));
   CHECK(first.rfind("unix:" + runtime.path() + "/plait/job-", 0) == 0);
   {
-    const Setting other(Values{{"MASTER_PORT", "29501"}});
+    const ScopedEnvironment other(Values{{"MASTER_PORT", "29501"}});
     CHECK(derived_rendezvous(env, 0) != first);
   }
   env.rendezvous = "a-name";
   const std::string named = derived_rendezvous(env, 0);
   CHECK(named != first);
   {
-    const Setting other(Values{{"MASTER_PORT", "29501"}});
+    const ScopedEnvironment other(Values{{"MASTER_PORT", "29501"}});
     CHECK(derived_rendezvous(env, 0) == named);  // by its name alone, as in several containers
   }
   struct stat status{};
@@ -180,9 +182,9 @@ TEST_CASE("the meeting place is this job's, this communicator's, and in a privat
 
 TEST_CASE("ranks with different parents meet where the launcher names the job, else not") {
   TestFolder runtime;
-  const Setting place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
+  const ScopedEnvironment place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
   const auto same_rendezvous = [](const Values& values) {
-    const Setting job(values);
+    const ScopedEnvironment job(values);
     const std::string here = derived_rendezvous(Env(), 0);
     CHECK(here.find("/job-") != std::string::npos);
     CHECK(derived_rendezvous(Env(), 0) == here);
@@ -214,9 +216,9 @@ TEST_CASE("ranks with different parents meet where the launcher names the job, e
 
 TEST_CASE("two containers that share the folder have meeting places of their own") {
   TestFolder runtime;
-  const Setting place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
+  const ScopedEnvironment place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
   const auto same_rendezvous = [](const Values& values, int apart, const Env& env = {}) {
-    const Setting job(values);
+    const ScopedEnvironment job(values);
     const std::string there = derived_in_child(env, apart);
     if (there.empty()) MESSAGE("left out: this machine lets nobody make namespaces");
     return there.empty() ? std::string("unknown")
@@ -242,9 +244,10 @@ TEST_CASE("two containers that share the folder have meeting places of their own
                          {"OMPI_COMM_WORLD_SIZE", "2"},
                          {"PMIX_NAMESPACE", "prterun-host-7@1"},
                          {"PMIX_SERVER_URI41", "prterun-host-7@0.0;tcp4://127.0.0.1:41001"}};
-  const Setting one(daemon);
+  const ScopedEnvironment one(daemon);
   const std::string first = derived_rendezvous(Env(), 0);
-  const Setting other(Values{{"PMIX_SERVER_URI41", "prterun-host-7@0.0;tcp4://127.0.0.1:41002"}});
+  const ScopedEnvironment other(
+      Values{{"PMIX_SERVER_URI41", "prterun-host-7@0.0;tcp4://127.0.0.1:41002"}});
   CHECK(derived_rendezvous(Env(), 0) != first);
   rmdir((runtime.path() + "/plait").c_str());
 }
@@ -254,7 +257,7 @@ TEST_CASE("a runtime folder that others can enter, or that is too long, is not u
   TestFolder runtime;
   {
     REQUIRE(chmod(runtime.path().c_str(), 0755) == 0);
-    const Setting place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
+    const ScopedEnvironment place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
     CHECK(rendezvous_folder() == usual);
     CHECK(choose_rendezvous_folder().why_not_runtime.find("of this user alone") !=
           std::string::npos);
@@ -263,7 +266,7 @@ TEST_CASE("a runtime folder that others can enter, or that is too long, is not u
   }
   const std::string deep = runtime.path() + "/" + std::string(60, 'x');
   REQUIRE(mkdir(deep.c_str(), 0700) == 0);
-  const Setting place(Values{{"XDG_RUNTIME_DIR", deep.c_str()}});
+  const ScopedEnvironment place(Values{{"XDG_RUNTIME_DIR", deep.c_str()}});
   CHECK(rendezvous_folder() == usual);
   CHECK(choose_rendezvous_folder().why_not_runtime.find("too long for the path of a socket") !=
         std::string::npos);

@@ -24,11 +24,11 @@ using Bytes = std::vector<std::byte>;
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Inputs as random bytes, and what the reference makes of them.
-struct Case {
+struct UnevenCase {
   Request request;
   std::vector<Bytes> inputs, outputs;
 
-  Case(const Topology& topology, const Request& asked, std::mt19937_64& random)
+  UnevenCase(const Topology& topology, const Request& asked, std::mt19937_64& random)
       : request(checked(asked, topology)) {
     std::vector<const void*> sources;
     std::vector<void*> results;
@@ -116,7 +116,7 @@ TEST_CASE("uneven blocks on CPU ranks: the reference's bits for every type and o
         request.type = static_cast<DataType>(at(trial / 5) % 14);
         request.op = static_cast<ReduceOp>(random() % (is_float(request.type) ? 5 : 9));
         if (request.op == ReduceOp::premul_sum) request.op = ReduceOp::sum;
-        const Case one(comm.topology(), request, random);
+        const UnevenCase one(comm.topology(), request, random);
         if (one.request.counts.empty()) continue;
         CAPTURE(to_json(one.request));
         CHECK(one.wrong(comm, false, nullptr) == 0);
@@ -133,7 +133,7 @@ TEST_CASE("uneven blocks by each strategy on CPU ranks, counted under their own 
   check_no_errors(with_communicators(3, [](Communicator& comm) {
     std::mt19937_64 random(5);
     for (const char* strategy : {"direct", "one_shot", "ring"}) {
-      const Case one(comm.topology(), asked(Collective::all_gather, 3, {5, 0, 1009}), random);
+      const UnevenCase one(comm.topology(), asked(Collective::all_gather, 3, {5, 0, 1009}), random);
       Bytes out(one.outputs[0].size());
       CallOptions how;
       how.strategy = strategy;

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "base/recent.hpp"
+#include "base/lru_cache.hpp"
 #include "unit/cpu_time.hpp"
 
 using namespace plait;
@@ -14,7 +14,7 @@ namespace {
 using Key = std::tuple<int, std::string, std::map<std::string, std::int64_t>, std::vector<int>>;
 Key key_of(int number) { return {number, "strategy", {{"chunks", number}}, {number, 1}}; }
 
-using Table = Recent<Key, std::unique_ptr<int>>;
+using Table = LruCache<Key, std::unique_ptr<int>>;
 std::unique_ptr<int> value(int number) { return std::make_unique<int>(number); }
 
 }  // namespace
@@ -39,8 +39,8 @@ TEST_CASE("what is kept stays for good, whatever comes, and leaves room for as m
   const auto dropping = [&](const std::unique_ptr<int>&) { ++drops; };
   for (int i = 0; i < 10; ++i) {
     table.add(key_of(i), value(i), dropping);
-    table.keep(key_of(i));
-    table.keep(key_of(i));
+    table.pin(key_of(i));
+    table.pin(key_of(i));
   }
   for (int i = 10; i < 30; ++i) table.add(key_of(i), value(i), dropping);
   CHECK(drops == 18);
@@ -60,7 +60,7 @@ TEST_CASE("a full table of kept entries takes new ones as fast as an empty one")
     const auto dropping = [](const std::unique_ptr<int>&) {};
     for (int i = 0; i < kept; ++i) {
       table.add(key_of(i), value(i), dropping);
-      table.keep(key_of(i));
+      table.pin(key_of(i));
     }
     const double begin_s = plait_test::cpu_s();
     for (int i = 0; i < 4000; ++i) table.add(key_of(kept + i), value(i), dropping);

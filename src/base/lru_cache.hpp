@@ -14,7 +14,7 @@
 namespace plait {
 
 /// Of tuples of numbers, strings, lists and tables of such.
-struct HashOfParts {
+struct TupleHash {
   template <class... Parts>
   std::size_t operator()(const std::tuple<Parts...>& parts) const {
     return std::apply(
@@ -36,7 +36,7 @@ struct HashOfParts {
   }
   template <class... Parts>
   static std::size_t of(const std::tuple<Parts...>& parts) {
-    return HashOfParts()(parts);
+    return TupleHash()(parts);
   }
   template <class Part>
   static std::size_t of(const std::vector<Part>& parts) {
@@ -53,17 +53,17 @@ struct HashOfParts {
 };
 
 template <class Key, class Value>
-class Recent {
+class LruCache {
  public:
-  explicit Recent(std::size_t most) : most_(most) {}
-  Recent(const Recent&) = delete;
-  Recent& operator=(const Recent&) = delete;
+  explicit LruCache(std::size_t most) : most_(most) {}
+  LruCache(const LruCache&) = delete;
+  LruCache& operator=(const LruCache&) = delete;
 
   /// Null where there is none. Valid until another is added.
   Value* find(const Key& key) {
-    const auto found = places_.find(key);
-    if (found == places_.end()) return nullptr;
-    if (!found->second->is_kept) used_.splice(used_.begin(), used_, found->second);
+    const auto found = index_.find(key);
+    if (found == index_.end()) return nullptr;
+    if (!found->second->is_pinned) used_.splice(used_.begin(), used_, found->second);
     return &found->second->value;
   }
   /// dropping(value) is told before the oldest one goes.
@@ -71,47 +71,47 @@ class Recent {
   Value& add(Key key, Value value, const Dropping& dropping) {
     if (used_.size() >= most_) {
       dropping(used_.back().value);
-      places_.erase(used_.back().key);
+      index_.erase(used_.back().key);
       used_.pop_back();
     }
     used_.push_front({key, std::move(value), false});
-    places_[std::move(key)] = used_.begin();
+    index_[std::move(key)] = used_.begin();
     return used_.front().value;
   }
   /// Never to go, nor to count.
-  void keep(const Key& key) {
-    const auto found = places_.find(key);
-    if (found == places_.end() || found->second->is_kept) return;
-    found->second->is_kept = true;
-    kept_.splice(kept_.begin(), used_, found->second);
+  void pin(const Key& key) {
+    const auto found = index_.find(key);
+    if (found == index_.end() || found->second->is_pinned) return;
+    found->second->is_pinned = true;
+    pinned_.splice(pinned_.begin(), used_, found->second);
   }
-  std::size_t size() const { return places_.size(); }
+  std::size_t size() const { return index_.size(); }
   void clear() {
-    places_.clear();
+    index_.clear();
     used_.clear();
-    kept_.clear();
+    pinned_.clear();
   }
   template <class Use>
   void for_each(const Use& use) {
-    for (auto* list : {&used_, &kept_})
-      for (Entry& entry : *list) use(entry.value);
+    for (auto* list : {&used_, &pinned_})
+      for (CacheEntry& entry : *list) use(entry.value);
   }
   template <class Use>
   void for_each(const Use& use) const {
-    for (const auto* list : {&used_, &kept_})
-      for (const Entry& entry : *list) use(entry.value);
+    for (const auto* list : {&used_, &pinned_})
+      for (const CacheEntry& entry : *list) use(entry.value);
   }
 
  private:
-  struct Entry {
+  struct CacheEntry {
     Key key;
     Value value;
-    bool is_kept;
+    bool is_pinned;
   };
   const std::size_t most_;
-  std::list<Entry> used_;  // the latest first
-  std::list<Entry> kept_;
-  std::unordered_map<Key, typename std::list<Entry>::iterator, HashOfParts> places_;
+  std::list<CacheEntry> used_;  // the latest first
+  std::list<CacheEntry> pinned_;
+  std::unordered_map<Key, typename std::list<CacheEntry>::iterator, TupleHash> index_;
 };
 
 }  // namespace plait
