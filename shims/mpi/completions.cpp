@@ -21,9 +21,9 @@ void* status_at(void* statuses, int index) { return Statuses(statuses, 0, false)
 /// Requests and statuses of one completion function (Wait, Testall ...). Keeps a copy of the
 /// program's handles, since the MPI sets the handle of a completed request to null. Copies nothing
 /// while plait has no request under way.
-class Completion {
+class CompletionScope {
  public:
-  Completion(const void* requests, int count, void* statuses, int most_statuses)
+  CompletionScope(const void* requests, int count, void* statuses, int most_statuses)
       : count_(requests == nullptr ? 0 : std::max(count, 0)),
         is_tracked_(has_persistent() || has_open_grequests() || uses_rendezvous()),
         statuses_(statuses, most_statuses, is_tracked_) {
@@ -32,8 +32,8 @@ class Completion {
     if (count_ > kFew) many_.resize(static_cast<std::size_t>(count_));
     for (int at = 0; at < count_; ++at) handles()[at] = native().abi.at(requests, at);
   }
-  Completion(const Completion&) = delete;
-  Completion& operator=(const Completion&) = delete;
+  CompletionScope(const CompletionScope&) = delete;
+  CompletionScope& operator=(const CompletionScope&) = delete;
   const Statuses& statuses() const { return statuses_; }
 
   /// Returns the code for the program after a function for one request returned `code`. is_over:
@@ -114,9 +114,9 @@ int wait_all(int count, void* requests, const Statuses& statuses) {
 }
 
 int status_of(Handle request, int* flag, void* status) {
-  Completion completion(&request, 1, status, 1);
-  const int code = native().Request_get_status(request, flag, completion.statuses().at(0));
-  return code != 0 || *flag == 0 ? code : completion.one(code, 0, false);
+  CompletionScope scope(&request, 1, status, 1);
+  const int code = native().Request_get_status(request, flag, scope.statuses().at(0));
+  return code != 0 || *flag == 0 ? code : scope.one(code, 0, false);
 }
 
 /// The same for an element of an array of statuses: sets its MPI_ERROR too.
@@ -192,34 +192,33 @@ PLAIT_EXPORT MPI_Finalize() {
 
 PLAIT_EXPORT MPI_Wait(void* request, void* status) {
   return guarded(native().abi.world, [&] {
-    Completion completion(request, 1, status, 1);
-    void* const filled = completion.statuses().all();
-    return completion.one(
-        wait_until([&](int* flag) { return native().Test(request, flag, filled); },
-                   [&] { return native().Wait(request, filled); }));
+    CompletionScope scope(request, 1, status, 1);
+    void* const filled = scope.statuses().all();
+    return scope.one(wait_until([&](int* flag) { return native().Test(request, flag, filled); },
+                                [&] { return native().Wait(request, filled); }));
   });
 }
 PLAIT_EXPORT MPI_Waitall(int count, void* requests, void* statuses) {
   return guarded(native().abi.world, [&] {
-    Completion completion(requests, count, statuses, count);
-    return completion.all(wait_all(count, requests, completion.statuses()));
+    CompletionScope scope(requests, count, statuses, count);
+    return scope.all(wait_all(count, requests, scope.statuses()));
   });
 }
 PLAIT_EXPORT MPI_Waitany(int count, void* requests, int* index, void* status) {
   return guarded(native().abi.world, [&] {
-    Completion completion(requests, count, status, 1);
-    void* const filled = completion.statuses().all();
+    CompletionScope scope(requests, count, status, 1);
+    void* const filled = scope.statuses().all();
     *index = kUndefined;
     const int code = wait_until(
         [&](int* flag) { return native().Testany(count, requests, index, flag, filled); },
         [&] { return native().Waitany(count, requests, index, filled); });
-    return completion.one(code, *index);
+    return scope.one(code, *index);
   });
 }
 PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, void* statuses) {
   return guarded(native().abi.world, [&] {
-    Completion completion(requests, count, statuses, count);
-    void* const filled = completion.statuses().all();
+    CompletionScope scope(requests, count, statuses, count);
+    void* const filled = scope.statuses().all();
     *some = kUndefined;
     const int code = wait_until(
         [&](int* flag) {
@@ -228,41 +227,41 @@ PLAIT_EXPORT MPI_Waitsome(int count, void* requests, int* some, int* indices, vo
           return tested;
         },
         [&] { return native().Waitsome(count, requests, some, indices, filled); });
-    return completion.indexed(code, *some, indices);
+    return scope.indexed(code, *some, indices);
   });
 }
 PLAIT_EXPORT MPI_Test(void* request, int* flag, void* status) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
-    Completion completion(request, 1, status, 1);
-    const int code = native().Test(request, flag, completion.statuses().all());
-    return code != 0 || *flag != 0 ? completion.one(code) : code;
+    CompletionScope scope(request, 1, status, 1);
+    const int code = native().Test(request, flag, scope.statuses().all());
+    return code != 0 || *flag != 0 ? scope.one(code) : code;
   });
 }
 PLAIT_EXPORT MPI_Testall(int count, void* requests, int* flag, void* statuses) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
-    Completion completion(requests, count, statuses, count);
-    const int code = native().Testall(count, requests, flag, completion.statuses().all());
-    return code != 0 || *flag != 0 ? completion.all(code) : code;
+    CompletionScope scope(requests, count, statuses, count);
+    const int code = native().Testall(count, requests, flag, scope.statuses().all());
+    return code != 0 || *flag != 0 ? scope.all(code) : code;
   });
 }
 PLAIT_EXPORT MPI_Testany(int count, void* requests, int* index, int* flag, void* status) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
-    Completion completion(requests, count, status, 1);
+    CompletionScope scope(requests, count, status, 1);
     *index = kUndefined;
-    const int code = native().Testany(count, requests, index, flag, completion.statuses().all());
-    return code != 0 || *flag != 0 ? completion.one(code, *index) : code;
+    const int code = native().Testany(count, requests, index, flag, scope.statuses().all());
+    return code != 0 || *flag != 0 ? scope.one(code, *index) : code;
   });
 }
 PLAIT_EXPORT MPI_Testsome(int count, void* requests, int* some, int* indices, void* statuses) {
   return guarded(native().abi.world, [&] {
     complete_in_test();
-    Completion completion(requests, count, statuses, count);
+    CompletionScope scope(requests, count, statuses, count);
     *some = kUndefined;
-    const int code = native().Testsome(count, requests, some, indices, completion.statuses().all());
-    return completion.indexed(code, *some, indices);
+    const int code = native().Testsome(count, requests, some, indices, scope.statuses().all());
+    return scope.indexed(code, *some, indices);
   });
 }
 PLAIT_EXPORT MPI_Request_get_status(Handle request, int* flag, void* status) {

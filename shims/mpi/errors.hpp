@@ -11,7 +11,7 @@
 
 namespace plait::mpi {
 
-class CommState;
+class ServedComm;
 
 /// Returns plait's code for an error; the MPI's for a lost rank or a revoked communicator, if any.
 int error_code(const std::exception& caught);
@@ -80,7 +80,7 @@ void begin_retained_comms();
 /// (null state).
 class RevocationScope {
  public:
-  RevocationScope(Handle comm, CommState* state);
+  RevocationScope(Handle comm, ServedComm* state);
   ~RevocationScope();
   RevocationScope(const RevocationScope&) = delete;
   RevocationScope& operator=(const RevocationScope&) = delete;
@@ -89,7 +89,7 @@ class RevocationScope {
 
  private:
   Handle comm_;
-  CommState* state_;
+  ServedComm* state_;
   RateLimit rate_limit_;
   RevocationScope* outer_;
 };

@@ -12,13 +12,13 @@
 
 namespace plait::mpi {
 
-class CommState;
+class ServedComm;
 
 /// Cache entry of a communicator, stored as its attribute.
 struct alignas(64) CommEntry {
   RankPosition position;
-  CommState* state = nullptr;  ///< null until attached
-  bool uses_gpus = false;      ///< all ranks have found that one of them does
+  ServedComm* state = nullptr;  ///< null until attached
+  bool uses_gpus = false;       ///< all ranks have found that one of them does
   std::uint64_t calls = 0;  ///< blocking calls before that which only GPU memory would make plait's
 };
 

@@ -45,7 +45,7 @@ void add_entry(Handle request, PersistentEntry entry) {
 struct PersistentCollective {
   /// Copies only arguments that MPI reads on this rank; the others may be invalid.
   PersistentCollective(const CollectiveArgs& from, const ServedCall& by,
-                       std::shared_ptr<CommState> until_freed)
+                       std::shared_ptr<ServedComm> until_freed)
       : args(from),
         call(by),
         state(std::move(until_freed)),
@@ -75,7 +75,7 @@ struct PersistentCollective {
 
   CollectiveArgs args;
   ServedCall call;
-  std::shared_ptr<CommState> state;  ///< released with this object
+  std::shared_ptr<ServedComm> state;  ///< released with this object
   RetainedType in_type, out_type;
   std::list<std::vector<Count>> arrays;
 };
@@ -105,8 +105,8 @@ std::optional<int> init_served(const CollectiveArgs& args, void* request) {
   try {
     const ServedCall call = persistent_served_call(args);
     if (call.state == nullptr) return std::nullopt;
-    const std::shared_ptr<CommState> entry(call.state,
-                                           release_state);  // also if no request is made
+    const std::shared_ptr<ServedComm> entry(call.state,
+                                            release_state);  // also if no request is made
     const auto each = [retained = std::make_shared<PersistentCollective>(args, call, entry)](int&) {
       std::unique_ptr<CollectiveRequest> made =
           make_collective_request(retained->call, retained->args);

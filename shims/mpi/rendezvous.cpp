@@ -67,7 +67,7 @@ struct RendezvousSend : PendingRequest {
 
   int to;  ///< rank in the node
   unsigned at;
-  MessageSlot& slot;
+  RendezvousSlot& slot;
   int to_in_comm = 0;
   int gpu = -1;
   const void* buffer = nullptr;
@@ -536,7 +536,7 @@ namespace {
 /// Publishes the message in its slot and sends the RTS header. Returns null if the MPI refuses.
 std::unique_ptr<PendingRequest> send_header(std::unique_ptr<RendezvousSend> made,
                                             std::uint64_t bytes, int tag, Handle comm) {
-  MessageSlot& slot = made->slot;
+  RendezvousSlot& slot = made->slot;
   made->comm = RetainedComm(comm);
   slot.tag = tag;
   native().Comm_rank(comm, &slot.source);

@@ -63,7 +63,7 @@ class RendezvousRecv {
   RecvBuffer* recv_buffer_ = nullptr;  ///< host memory that may receive an RTS header
   int waited_ = 0;                     ///< rounds waited for the receive into the buffer itself
   std::unique_ptr<std::byte[]> side_buffer_;  ///< if another receive into the buffer is under way
-  MessageSlot* slot_ = nullptr;
+  RendezvousSlot* slot_ = nullptr;
   RtsHeader header_{};  ///< valid with slot_
   RateLimit rate_limit_;
   std::unique_ptr<Pull> pull_;

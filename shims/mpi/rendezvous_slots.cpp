@@ -50,12 +50,12 @@ NodeState& node_state() {
 
 int keyval = 0;  ///< attribute: the node ranks of a communicator's ranks
 
-MessageSlot& slot_between(int from, int to, unsigned slot) {
+RendezvousSlot& slot_between(int from, int to, unsigned slot) {
   const auto at = (static_cast<std::size_t>(from) * static_cast<std::size_t>(node_state().ranks) +
                    static_cast<std::size_t>(to)) *
                       kSlots +
                   slot;
-  return reinterpret_cast<MessageSlot*>(node_state().memory.base())[at];
+  return reinterpret_cast<RendezvousSlot*>(node_state().memory.base())[at];
 }
 
 RtsHeader header_between(int from, int to, unsigned slot) {
@@ -117,7 +117,7 @@ bool bootstrap_node(Handle comm, int world_rank) {
       static_cast<std::uint64_t>(here.ranks) * static_cast<std::uint64_t>(here.ranks);
   here.memory =
       memory_of_rank_0([&](const std::string& shown) { return exchange(shown, comm, here.ranks); },
-                       here.rank, pairs * kSlots * sizeof(MessageSlot));
+                       here.rank, pairs * kSlots * sizeof(RendezvousSlot));
   if (here.memory.base() == nullptr) return false;
   for (std::size_t node_rank = 0; node_rank < all.size(); ++node_rank)
     here.node_rank_of_world[static_cast<std::size_t>(all[node_rank].world_rank)] =
@@ -267,7 +267,7 @@ bool retire_slot(int to, std::uint64_t bytes) {
   return true;
 }
 
-MessageSlot& slot_of(int to, unsigned slot) { return slot_between(node_state().rank, to, slot); }
+RendezvousSlot& slot_of(int to, unsigned slot) { return slot_between(node_state().rank, to, slot); }
 
 RtsHeader rts_header(int to, unsigned slot) { return header_between(node_state().rank, to, slot); }
 
@@ -276,12 +276,12 @@ Error abandoned_error(int from) {
                                         " of this node: its communicator has been revoked"));
 }
 
-MessageSlot* find_slot(const RtsHeader& header) {
+RendezvousSlot* find_slot(const RtsHeader& header) {
   const NodeState& here = node_state();
   if (header.job[0] != here.job[0] || header.job[1] != here.job[1]) return nullptr;
   if (here.memory.base() == nullptr || header.from < 0 || header.from >= here.ranks) return nullptr;
   if (header.slot >= kSlots) return nullptr;
-  MessageSlot& slot = slot_between(header.from, here.rank, header.slot);
+  RendezvousSlot& slot = slot_between(header.from, here.rank, header.slot);
   const SlotState state = slot.state.load();
   if (slot.number != header.number) return nullptr;
   if (state != SlotState::abandoned) return state == SlotState::offered ? &slot : nullptr;
@@ -294,10 +294,10 @@ void complete_truncated_send(const void* status, const std::byte* first, std::si
   const auto* const source =
       reinterpret_cast<const int*>(static_cast<const std::byte*>(status) + native().abi.source_at);
   const std::uint64_t length = received_bytes(status);
-  MessageSlot* found = nullptr;
+  RendezvousSlot* found = nullptr;
   for (int from = 0; from < here.ranks; ++from)
     for (unsigned at = 0; at < kSlots; ++at) {
-      MessageSlot& slot = slot_between(from, here.rank, at);
+      RendezvousSlot& slot = slot_between(from, here.rank, at);
       if (slot.state.load() != SlotState::offered || slot.source != source[0] ||
           slot.tag != source[1])
         continue;
@@ -314,7 +314,7 @@ std::uint64_t probed_bytes(Handle comm, int source, int tag, std::uint64_t bytes
   if (!is_header_length(bytes)) return bytes;
   const std::optional<int> from = rank_in_node(comm, source);
   if (!from) return bytes;
-  const MessageSlot& slot = slot_between(*from, node_state().rank, slot_of_length(bytes));
+  const RendezvousSlot& slot = slot_between(*from, node_state().rank, slot_of_length(bytes));
   return slot.state.load() == SlotState::offered && slot.tag == tag ? slot.bytes : bytes;
 }
 

@@ -28,7 +28,7 @@ enum class SlotState : std::uint32_t {
   abandoned,       ///< by the sender: the communicator is revoked
 };
 
-struct MessageSlot {
+struct RendezvousSlot {
   std::atomic<SlotState> state;
   std::int32_t tag;
   std::uint64_t number;  ///< counts the sender's messages
@@ -86,11 +86,11 @@ void release_slot(int to, unsigned slot);
 /// Retires the slot of a header length before a native send of that length, so that nothing is
 /// mistaken for a header. Returns false while the slot is in use.
 bool retire_slot(int to, std::uint64_t bytes);
-MessageSlot& slot_of(int to, unsigned slot);
+RendezvousSlot& slot_of(int to, unsigned slot);
 RtsHeader rts_header(int to, unsigned slot);
 /// Returns the slot that a header names; null if it is no header. Throws aborted if the sender has
 /// abandoned the message.
-MessageSlot* find_slot(const RtsHeader& header);
+RendezvousSlot* find_slot(const RtsHeader& header);
 /// That error; from: node rank of the sender.
 Error abandoned_error(int from);
 /// Completes the sender of a truncated RTS message. The status names sender and tag, with some MPIs

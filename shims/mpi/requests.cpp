@@ -165,7 +165,7 @@ void end_progress() {
 
 std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& call,
                                                            const CollectiveArgs& args) {
-  CommState& state = *call.state;
+  ServedComm& state = *call.state;
   try {
     auto made = std::make_unique<CollectiveRequest>(state.shared_from_this(),
                                                     call.agrees && !call.shape.has_own_counts());
@@ -216,7 +216,7 @@ int start_native(Handle comm, Handle native_request, CallStaging staging, void* 
 bool CollectiveRequest::has_ended() {
   if (!ended.load(std::memory_order_acquire)) {
     if (has_ulfm() && rate_limit_.is_due() && comm.is_revoked())
-      if (const std::shared_ptr<CommState> at = abortable.lock()) at->abort();
+      if (const std::shared_ptr<ServedComm> at = abortable.lock()) at->abort();
     return false;
   }
   if (!error) error = attempt([&] { participation.packed->end(); });

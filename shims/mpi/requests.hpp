@@ -37,16 +37,16 @@ struct PendingRequest {
 };
 
 struct CollectiveRequest : PendingRequest {
-  CollectiveRequest(std::shared_ptr<CommState> in, bool ranks_agree)
+  CollectiveRequest(std::shared_ptr<ServedComm> in, bool ranks_agree)
       : state(std::move(in)), abortable(state), agrees(ranks_agree) {
     comm = state->retained_comm();
   }
   bool has_ended() override;
   void fill(void* status) const override;
   bool must_end() const override { return true; }
-  std::shared_ptr<CommState> state;    ///< until it has run
-  std::weak_ptr<CommState> abortable;  ///< for has_ended()
-  bool agrees;                         ///< ranks exchange buffer locations first
+  std::shared_ptr<ServedComm> state;    ///< until it has run
+  std::weak_ptr<ServedComm> abortable;  ///< for has_ended()
+  bool agrees;                          ///< ranks exchange buffer locations first
   Participation participation;
   CollectiveRequest* next = nullptr;  ///< in its state's queue
   std::optional<Error> error;         ///< written before `ended`

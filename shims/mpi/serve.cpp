@@ -34,14 +34,14 @@ constinit thread_local LookupCache lookup_cache;
 namespace {
 
 /// All states of the process, in the order of creation; attributes hold bare pointers.
-struct CommStates {
+struct ServedComms {
   std::mutex mutex;
-  std::vector<std::shared_ptr<CommState>> all;
+  std::vector<std::shared_ptr<ServedComm>> all;
   std::atomic<int> threads{0};  ///< that still run started calls
 };
 
-CommStates& comm_states() {
-  static auto* const one = new CommStates;
+ServedComms& served_comms() {
+  static auto* const one = new ServedComms;
   return *one;
 }
 
@@ -130,19 +130,19 @@ bool is_program_error(const Error& error) {
 }
 
 /// Returns false if there are `most` states.
-bool add(const std::shared_ptr<CommState>& state, std::size_t most) {
-  const std::lock_guard lock(comm_states().mutex);
-  if (comm_states().all.size() >= most) return false;
-  comm_states().all.push_back(state);
+bool add(const std::shared_ptr<ServedComm>& state, std::size_t most) {
+  const std::lock_guard lock(served_comms().mutex);
+  if (served_comms().all.size() >= most) return false;
+  served_comms().all.push_back(state);
   return true;
 }
 
 /// Returns null on all ranks if one of them cannot attach or has reached the limit.
-CommState* attach_state(Handle comm, const RankPosition& position, std::size_t most) {
-  std::shared_ptr<CommState> state;
+ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t most) {
+  std::shared_ptr<ServedComm> state;
   bool can = false;
   const std::optional<Error> missed = attempt([&] {
-    state = std::make_shared<CommState>(comm, position);
+    state = std::make_shared<ServedComm>(comm, position);
     can = add(state, most) && (position.nodes > 1 || state->begin_thread());
   });
   if (missed) log(LogLevel::warn, position.rank, missed->what());
@@ -156,11 +156,11 @@ CommState* attach_state(Handle comm, const RankPosition& position, std::size_t m
 
 }  // namespace
 
-void release_state(CommState* state) {
-  std::shared_ptr<CommState> owned;
+void release_state(ServedComm* state) {
+  std::shared_ptr<ServedComm> owned;
   {
-    const std::lock_guard lock(comm_states().mutex);
-    auto& all = comm_states().all;
+    const std::lock_guard lock(served_comms().mutex);
+    auto& all = served_comms().all;
     const auto at =
         std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == state; });
     if (at == all.end()) return;
@@ -186,13 +186,13 @@ void begin_serving() {
 void end_serving() {
   if (!serving.exchange(false)) return;
   const ProgramThreadScope here;
-  std::vector<std::shared_ptr<CommState>> all;
+  std::vector<std::shared_ptr<ServedComm>> all;
   {
-    const std::lock_guard lock(comm_states().mutex);
-    all.swap(comm_states().all);
+    const std::lock_guard lock(served_comms().mutex);
+    all.swap(served_comms().all);
   }
   for (const auto& state : all) state->close();
-  for (int round = 0; comm_states().threads.load() != 0; ++round) {
+  for (int round = 0; served_comms().threads.load() != 0; ++round) {
     complete_ended();
     let_mpi_progress();
     backoff_sleep(round);
@@ -201,11 +201,11 @@ void end_serving() {
   end_rendezvous();  // a receive may get an RTS header until here
   close_opened();
   // States over several nodes free native communicators: in one order on all ranks.
-  for (std::shared_ptr<CommState>& state : all) state.reset();
+  for (std::shared_ptr<ServedComm>& state : all) state.reset();
   end_progress();
 }
 
-void CommState::wait_until_idle() {
+void ServedComm::wait_until_idle() {
   std::unique_lock lock(mutex_);
   while (first_ != nullptr || working_) {
     lock.unlock();
@@ -216,7 +216,7 @@ void CommState::wait_until_idle() {
 }
 
 /// A request that gives each rank `bytes` from all others.
-Request CommState::one_of_each(std::uint64_t bytes) const {
+Request ServedComm::one_of_each(std::uint64_t bytes) const {
   Request request;
   request.collective = Collective::all_gather;
   request.type = DataType::uint8;
@@ -225,7 +225,7 @@ Request CommState::one_of_each(std::uint64_t bytes) const {
   return request;
 }
 
-CommState::AgreedLocations CommState::agree_locations(BufferLocation mine) {
+ServedComm::AgreedLocations ServedComm::agree_locations(BufferLocation mine) {
   std::array<BufferLocation, kMostRanks> all{};
   comm_->run(one_of_each(sizeof mine), &mine, all.data());
   const auto end = all.begin() + position_.ranks;
@@ -234,7 +234,7 @@ CommState::AgreedLocations CommState::agree_locations(BufferLocation mine) {
       std::all_of(all.begin(), end, [](BufferLocation one) { return one == BufferLocation::gpu; })};
 }
 
-bool CommState::is_large(const CallShape& shape) {
+bool ServedComm::is_large(const CallShape& shape) {
   const std::uint64_t least = min_bytes_on_host(shape.request.collective);
   if (least == 0) return true;
   std::array<std::uint64_t, kMostRanks> all{};
@@ -244,7 +244,7 @@ bool CommState::is_large(const CallShape& shape) {
 }
 
 /// Collective over the communicator, like attach().
-void CommState::use_gpus(Handle comm, int gpu) {
+void ServedComm::use_gpus(Handle comm, int gpu) {
   if (std::exchange(gpus_->tried, true)) return;
   std::unique_ptr<GpuStream>& stream = gpus_->stream;
   try {
@@ -258,12 +258,12 @@ void CommState::use_gpus(Handle comm, int gpu) {
 }
 
 /// The communicator has one GPU of this rank; buffers on another GPU are staged.
-CommState::BufferLocation CommState::location_on(int gpu) const {
+ServedComm::BufferLocation ServedComm::location_on(int gpu) const {
   return !has_gpus() || gpus_->comm->device() == gpu ? BufferLocation::gpu
                                                      : BufferLocation::gpu_staged;
 }
 
-void CommState::await_stream() {
+void ServedComm::await_stream() {
   Communicator& comm = *gpus_->comm;
   for (int round = 0;; ++round) {
     const cuda::Result result = cuda::api().stream_query(gpus_->stream->stream());
@@ -278,14 +278,14 @@ void CommState::await_stream() {
   comm.check();
 }
 
-void CommState::run_on_gpus(const PackedCall& packed) {
+void ServedComm::run_on_gpus(const PackedCall& packed) {
   const cuda::Current current(context_of(packed.gpu()));
   gpus_->comm->enqueue(packed.request(), packed.input(), packed.output(), gpus_->stream->stream());
   await_stream();
 }
 
 /// All ranks are in the call: rank 0 releases it, and the next one after it has ended on all ranks.
-void CommState::run_serialized(const PackedCall& packed) {
+void ServedComm::run_serialized(const PackedCall& packed) {
   std::unique_lock order(gpus_->order, std::defer_lock);
   if (position_.rank == 0) order.lock();
   agree_locations(BufferLocation::gpu);
@@ -294,18 +294,18 @@ void CommState::run_serialized(const PackedCall& packed) {
   if (failure) throw *failure;
 }
 
-void CommState::refuse(const Error& why) {
+void ServedComm::refuse(const Error& why) {
   if (const std::optional<Error> agreed = comm_->refuse(why.code(), reason_of(why)))
     throw AgreedError(agreed->code(), reason_of(*agreed));
   throw Error(why);
 }
 
-void CommState::run_or_refuse(Participation& participation, bool all_on_gpu) {
+void ServedComm::run_or_refuse(Participation& participation, bool all_on_gpu) {
   if (participation.refusal) refuse(*participation.refusal);
   execute(*participation.packed, all_on_gpu);
 }
 
-void CommState::execute(PackedCall& packed, bool all_on_gpu) {
+void ServedComm::execute(PackedCall& packed, bool all_on_gpu) {
   if (all_on_gpu && has_gpus())
     return gpus_->is_shared ? run_serialized(packed) : run_on_gpus(packed);
   if (packed.is_on_gpu())
@@ -317,9 +317,9 @@ void CommState::execute(PackedCall& packed, bool all_on_gpu) {
     comm_->run(packed.request(), packed.input(), packed.output());
 }
 
-std::optional<CommState::AgreedLocations> CommState::negotiate(const CollectiveArgs& args,
-                                                               const ServedCall& call,
-                                                               Participation& participation) {
+std::optional<ServedComm::AgreedLocations> ServedComm::negotiate(const CollectiveArgs& args,
+                                                                 const ServedCall& call,
+                                                                 Participation& participation) {
   wait_until_idle();
   AgreedLocations locations;
   if (call.shape.has_own_counts()) {
@@ -342,10 +342,10 @@ std::optional<CommState::AgreedLocations> CommState::negotiate(const CollectiveA
   return locations;
 }
 
-CommState* CommState::make_persistent_state(const CollectiveArgs& args, const ServedCall& call) {
+ServedComm* ServedComm::make_persistent_state(const CollectiveArgs& args, const ServedCall& call) {
   Participation participation;
   const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
-  CommState* const own = locations ? attach_state(args.comm, position_, kMaxPersistent) : nullptr;
+  ServedComm* const own = locations ? attach_state(args.comm, position_, kMaxPersistent) : nullptr;
   if (own == nullptr || !locations->all_on_gpu) return own;
   if (persistent_gpus_ == nullptr) persistent_gpus_ = std::make_shared<GpuEngines>();
   persistent_gpus_->is_shared = true;
@@ -354,7 +354,7 @@ CommState* CommState::make_persistent_state(const CollectiveArgs& args, const Se
   return own;
 }
 
-bool CommState::run(const CollectiveArgs& args, const ServedCall& call) {
+bool ServedComm::run(const CollectiveArgs& args, const ServedCall& call) {
   Participation participation;
   const std::optional<AgreedLocations> locations = negotiate(args, call, participation);
   if (!locations) return false;
@@ -374,24 +374,24 @@ bool CommState::run(const CollectiveArgs& args, const ServedCall& call) {
   return true;
 }
 
-bool CommState::begin_thread() {
-  comm_states().threads.fetch_add(1);
+bool ServedComm::begin_thread() {
+  served_comms().threads.fetch_add(1);
   const std::optional<Error> missed = attempt([&] {
     quiet_thread([self = shared_from_this()]() mutable {
       self->work();
       self.reset();
-      comm_states().threads.fetch_sub(1);
+      served_comms().threads.fetch_sub(1);
     }).detach();
   });
   if (!missed) return true;
-  comm_states().threads.fetch_sub(1);
+  served_comms().threads.fetch_sub(1);
   log(LogLevel::warn, position_.rank,
       text("a communicator stays native: no thread for non-blocking calls (", reason_of(*missed),
            "); raise the limit of processes or memory (ulimit -u, -v)"));
   return false;
 }
 
-void CommState::begin(CollectiveRequest& operation) {
+void ServedComm::begin(CollectiveRequest& operation) {
   calls_served.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
@@ -401,7 +401,7 @@ void CommState::begin(CollectiveRequest& operation) {
   changed_.notify_all();
 }
 
-void CommState::work() {
+void ServedComm::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return first_ != nullptr || closed_; });
@@ -420,7 +420,7 @@ void CommState::work() {
                                               : BufferLocation::host);
       run_or_refuse(participation, locations.all_on_gpu);
     });
-    const std::shared_ptr<CommState> owned =
+    const std::shared_ptr<ServedComm> owned =
         std::move(operation.state);  // `operation` may be deleted once it has ended
     on_collective_ended(operation);
     lock.lock();
@@ -429,12 +429,12 @@ void CommState::work() {
   }
 }
 
-void CommState::abort() {
+void ServedComm::abort() {
   comm_->abort();
   if (has_gpus()) gpus_->comm->abort();
 }
 
-void CommState::close() {
+void ServedComm::close() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -467,7 +467,7 @@ ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
   if (!locations.on_host && !on_gpus) return {};
   const bool agrees = entry->uses_gpus && position.nodes == 1;
   if (entry->state == nullptr) {
-    CommState* const made = attach_state(args.comm, position, kMaxAttached);
+    ServedComm* const made = attach_state(args.comm, position, kMaxAttached);
     if (made == nullptr) {
       native().Comm_set_attr(args.comm, keyval, &forward_mark);  // deletes the entry
       return {};

@@ -31,7 +31,7 @@ void end_serving();
 /// A non-blocking call that plait serves.
 struct CollectiveRequest;
 
-class CommState;
+class ServedComm;
 
 /// This rank's buffers in a call, or why it has none: then all ranks get that error instead of the
 /// call. A rank that cannot stage a call still takes its turn, since the others have started it.
@@ -47,16 +47,16 @@ struct Participation {
 
 /// How a call is served; a null state = it is forwarded to the native MPI.
 struct ServedCall {
-  CommState* state = nullptr;
+  ServedComm* state = nullptr;
   CallShape shape;
   bool on_host = true;  ///< served even if all ranks' buffers are in host memory
   bool agrees = false;  ///< ranks exchange buffer locations first
 };
 
 /// This rank in a communicator that plait serves.
-class CommState : public std::enable_shared_from_this<CommState> {
+class ServedComm : public std::enable_shared_from_this<ServedComm> {
  public:
-  CommState(Handle comm, RankPosition position) : retained_comm_(comm), position_(position) {}
+  ServedComm(Handle comm, RankPosition position) : retained_comm_(comm), position_(position) {}
   /// The program's communicator.
   const RetainedComm& retained_comm() const { return retained_comm_; }
   /// Called before ranks vote on serving, on one node: starts the thread for non-blocking calls.
@@ -73,7 +73,7 @@ class CommState : public std::enable_shared_from_this<CommState> {
   bool run(const CollectiveArgs& args, const ServedCall& call);
   /// Makes a state for a persistent call on the same communicator, since ranks may start such calls
   /// in any order. Returns null if the call is native after all. Throws Error.
-  CommState* make_persistent_state(const CollectiveArgs& args, const ServedCall& call);
+  ServedComm* make_persistent_state(const CollectiveArgs& args, const ServedCall& call);
   /// Queues the call for the state's thread.
   void begin(CollectiveRequest& operation);
   /// Ends all calls with Error(aborted), on all ranks. Any thread.
@@ -143,7 +143,7 @@ ServedCall served_call(const CollectiveArgs& args, bool may_attach);
 /// The same for a persistent call, in the function that makes its request, where ranks may attach.
 /// The state belongs to the request until release_state().
 ServedCall persistent_served_call(const CollectiveArgs& args);
-void release_state(CommState* state);
+void release_state(ServedComm* state);
 
 /// Runs a blocking call. Returns the function's result, or nothing if the native MPI must run it.
 std::optional<int> run_served(const ServedCall& call, const CollectiveArgs& args);
