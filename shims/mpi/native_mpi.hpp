@@ -68,7 +68,8 @@ struct NativeMpi {
   int (*progress_register)(int (*)()) = nullptr;  ///< Open MPI's progress hook
   int (*Async_start)(int (*)(void*), void*,
                      int) = nullptr;  ///< MPICH's progress hook
-                                      /// ULFM's MPIX_ functions; null if the MPI lacks them.
+
+  /// ULFM's MPIX_ functions; null if the MPI lacks them.
   int (*Comm_is_revoked)(Handle comm, int* flag) = nullptr;
   int (*Comm_get_failed)(Handle comm, void* group) = nullptr;
   int err_proc_failed = 0, err_revoked = 0;  ///< MPIX_ERR_...; 0 if the MPI lacks them

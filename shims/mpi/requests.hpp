@@ -1,7 +1,6 @@
 // Non-blocking calls. Each is a generalized request (MPI_Grequest_start) of the native MPI, so any
 // MPI function accepts it. Completion functions first complete the requests that have ended.
-// plait's work runs in a thread that calls no MPI, so the program's thread level stays as
-// requested.
+// A thread of plait's runs the calls and uses no MPI, so the program's thread level stays as it is.
 #pragma once
 #include <memory>
 #include <optional>
@@ -21,17 +20,17 @@ struct PendingRequest {
   /// Requests cancellation, in any thread. has_ended() carries it out: it may be running.
   void cancel() { cancel_requested.store(true); }
   std::atomic<bool> cancel_requested{false};
-  /// Returns whether the request ends whatever other ranks still call; false for an unmatched
-  /// receive or an untaken send. MPI_Finalize waits for such requests alone.
+  /// Returns whether the request ends whatever other ranks still call; MPI_Finalize waits for it
+  /// then. False for an unmatched receive or an untaken send.
   virtual bool must_end() const { return false; }
   /// Completes the request in the MPI, so that the program sees its end.
   virtual void complete_in_mpi() { native().Grequest_complete(request); }
   Handle request = 0;
   int code = 0;       ///< of the error
   RetainedComm comm;  ///< its handler gets the error
-                      /// One reference of the MPI's request and one of the pending list: MPICH
-                      /// drops a request that the program frees before its end. For a watched
-                      /// request: its owner and the list.
+
+  /// Held by the MPI's request and by the pending list: MPICH drops a request that the program
+  /// frees before its end. For a watched request: held by its owner and by the list.
   std::atomic<int> references{2};
   bool is_reported = false;  ///< the MPI has called the handler
 };

@@ -1,4 +1,4 @@
-// Joins a send and a receive into one pending request, which ends with the later of them.
+// Joins a send and a receive into one pending request, which ends when both have ended.
 #include "shims/mpi/sendrecv.hpp"
 
 #include <climits>
@@ -9,7 +9,7 @@
 namespace plait::mpi {
 namespace {
 
-/// Its status is the receive's.
+/// A pending sendrecv, with the status of the receive.
 struct SendrecvRequest : PendingRequest {
   bool has_ended() override {
     if (cancel_requested.exchange(false)) receive->cancel();
@@ -50,7 +50,7 @@ struct NativeP2P {
   }
 };
 
-/// Sends rows of `row` bytes. Their total may exceed an int; a type of one row then counts rows.
+/// Sends rows of `row` bytes each. If the total exceeds an int, a datatype of one row is used.
 std::unique_ptr<PendingRequest> start_packed_send(const void* buffer, Count rows, std::uint64_t row,
                                                   const SendrecvPeers& ends, int& code) {
   const Handle byte = native().abi.byte;
