@@ -36,8 +36,8 @@ constexpr double kWarnAfterS = 10;
 constexpr std::uint64_t kMinOnGpus = 16 << 10;
 constexpr std::uint64_t kMinMultinode = 4 << 20;
 
-/// Default smallest message that plait serves: from here on it was faster than Open MPI and MPICH
-/// on two ranks (docs/mpi.md).
+/// Default smallest message that plait serves: from this size on plait was faster than Open MPI and
+/// MPICH on two ranks (docs/mpi.md).
 std::uint64_t default_min_bytes(Collective collective) {
   switch (collective) {
     case Collective::all_reduce:
@@ -105,7 +105,7 @@ void set_min_bytes(const Env& env, MpiSettings& found) {
       default_min_bytes_multinode(Collective::name));
 #include "plait/collectives.def"
 #undef PLAIT_COLLECTIVE
-  // send_recv is served on GPUs only if PLAIT_OPS names it: it has not run on GPUs, and a started
+  // PLAIT_OPS must name send_recv for GPUs: rendezvous has not run on GPUs, and a started
   // receive of a persistent request may hold up a blocking send (docs/mpi.md).
   found.on_gpus[static_cast<std::size_t>(Collective::send_recv)] = kNever;
 }
@@ -190,7 +190,7 @@ void exchange_nodes(Handle world, int ranks) {
 
 /// Returns the number of nodes of a communicator; 0 if a rank belongs to another MPI_COMM_WORLD
 /// (spawn, connect, join). Each world agrees on its own settings, so a mixed communicator is
-/// native; every rank of it sees a foreign rank and reaches the same result.
+/// native; every rank sees a foreign rank and reaches the same result.
 int nodes_of(Handle comm, int ranks) {
   const MpiSettings& mine = settings();
   Handle group = 0;

@@ -1,5 +1,5 @@
 // Set-up agreements between ranks: in MPI_Init, whether the job is served and which node each rank
-// is on; later, for each communicator, plait's own communicator beside it.
+// is on; later, for each communicator, plait's own communicator.
 #pragma once
 #include <memory>
 

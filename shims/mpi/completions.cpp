@@ -1,6 +1,6 @@
 // Exports MPI_Init, MPI_Finalize and the completion functions (Wait, Test, Start ...). A completion
-// function first completes plait's requests that have ended, then calls the native one; with no
-// request of plait's pending it is the native one.
+// function first completes plait's requests that have ended, then calls the native function; with
+// no request of plait's pending, it only does the latter.
 #include <algorithm>
 #include <array>
 #include <vector>

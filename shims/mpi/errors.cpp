@@ -27,7 +27,7 @@ struct CommRecord {
   CommRecord& operator=(const CommRecord&) = delete;
 
   const Handle comm;
-  std::mutex mutex;  ///< the handle is not freed while it is held
+  std::mutex mutex;  ///< held while the handle must not be freed
   std::atomic<bool> is_freed{false};
   Handle handler = 0;  ///< error handler of a freed communicator
 };

@@ -16,7 +16,7 @@
 namespace plait::mpi {
 
 /// Counts narrowed to int for an MPI without _c functions. Programs look up a _c name to learn
-/// whether the MPI has it, so the drop-in exports all of them.
+/// whether the MPI has that function, so the drop-in exports all _c names.
 class NarrowedCounts {
  public:
   /// The first half of `arrays` belongs to the send side, the second to the receive side.
@@ -46,7 +46,7 @@ class NarrowedCounts {
   std::vector<std::vector<int>> narrowed_;
 };
 
-/// Returns null on ranks other than the root, where MPI ignores the argument and it may be invalid.
+/// Returns null on ranks other than the root, where MPI ignores the argument, which may be invalid.
 template <class T>
 const T* only_at_root(const T* numbers, int root, Handle comm) {
   const Abi& abi = native().abi;

@@ -44,8 +44,8 @@ class GpuStream {
   int gpu_;
   cuda::Stream stream_ = nullptr;
 };
-/// Returns the process's stream for copies. Work that waits for other ranks needs another stream:
-/// it would block the copies.
+/// Returns the process's stream for copies. Work that waits for other ranks needs another stream,
+/// since waiting would block the copies.
 cuda::Stream copy_stream(int gpu);
 
 /// Completion of all copies enqueued on copy_stream() so far. Throws driver_error.

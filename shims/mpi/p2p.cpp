@@ -342,7 +342,7 @@ PLAIT_EXPORT MPI_Probe(int source, int tag, Handle comm, void* status) {
   return fix_probe(native().Probe(source, tag, comm, status), comm, 1, status);
 }
 PLAIT_EXPORT MPI_Iprobe(int source, int tag, Handle comm, int* flag, void* status) {
-  complete_ended();  // not every MPI calls it by its progress hook
+  complete_ended();  // not every MPI has a progress hook
   const int code = native().Iprobe(source, tag, comm, flag, status);
   return fix_probe(code, comm, *flag, status);
 }

@@ -97,7 +97,7 @@ struct RendezvousSend : PendingRequest {
   std::int64_t failed_ns = 0;
 
   /// Copies the payload to the host. Called again until the copy has ended, so that a large copy
-  /// blocks nothing. After a failure the receiver finds address 0 and reports it.
+  /// blocks nothing. After a failure the receiver finds address 0 and reports an error.
   void bring_to_host() {
     try {
       if (!staging_buffer) {

@@ -76,10 +76,10 @@ std::unique_ptr<PendingRequest> start_rendezvous_send(const P2PArgs& args, int t
 /// Makes the pending request of a native receive into recv's buffer.
 std::unique_ptr<PendingRequest> make_recv_request(Handle native_request,
                                                   std::unique_ptr<RendezvousRecv> recv);
-/// A persistent message (one end of it) or collective. From each start on it is polled like all
-/// pending requests, so it makes progress in any MPI function. The program's request is a separate
-/// native one, which is completed once the message or collective has ended: a function that finds
-/// it complete never waits.
+/// A persistent message (one end of it) or collective. From each start on the operation is polled
+/// like all pending requests, so any MPI function makes progress on it. The program's request is a
+/// separate native one, which is completed once the message or collective has ended: a function
+/// that finds the request complete never waits.
 class PersistentOp {
  public:
   /// Returns the program's request.

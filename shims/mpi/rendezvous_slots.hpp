@@ -22,8 +22,8 @@ void end_rendezvous();
 enum class SlotState : std::uint32_t {
   free,
   offered,         ///< the receiver may take it
-  host_requested,  ///< the receiver cannot reach the GPU's memory: the sender must copy it
-  on_host,         ///< the sender has copied it
+  host_requested,  ///< the receiver cannot reach the GPU's memory: the sender must copy to the host
+  on_host,         ///< the payload is in the sender's host memory
   taken,           ///< the sender may reuse the slot
   abandoned,       ///< by the sender: the communicator is revoked
 };
@@ -43,7 +43,7 @@ struct RendezvousSlot {
 /// The length of an RTS message encodes its slot, so that a probe can report the payload's size. A
 /// native message of such a length first retires the slot. While the slot is in use, the message
 /// goes by rendezvous too, with a shorter header; so other messages claim the lowest slots last.
-/// Lengths are whole elements of all number types, since MPICH asserts it, and odd multiples of
+/// Lengths are whole elements of all number types, as MPICH asserts, and odd multiples of
 /// kLengthUnit, which are rare.
 inline constexpr unsigned kSlots = 72;  ///< from one rank to another: 64, and kLow
 inline constexpr unsigned kLow = 8;     ///< the lowest slots

@@ -17,7 +17,7 @@ struct PendingRequest {
   /// one at a time.
   virtual bool has_ended() = 0;
   virtual void fill(void* status) const = 0;
-  /// Requests cancellation, in any thread. has_ended() carries it out: it may be running.
+  /// Requests cancellation, in any thread. has_ended(), which may be running, carries it out.
   void cancel() { cancel_requested.store(true); }
   std::atomic<bool> cancel_requested{false};
   /// Returns whether the request ends whatever other ranks still call; MPI_Finalize waits for it

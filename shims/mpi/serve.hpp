@@ -23,7 +23,7 @@ inline bool is_intercepting() { return intercepting.load(std::memory_order_relax
 inline bool is_serving() { return serving.load(std::memory_order_relaxed); }
 
 /// Called after the program's MPI_Init. Collective over MPI_COMM_WORLD if this process serves host
-/// memory (PLAIT_MPI_HOST) or a node of the job has GPUs; else it does nothing.
+/// memory (PLAIT_MPI_HOST) or a node of the job has GPUs; else does nothing.
 void begin_serving();
 /// Called before MPI_Finalize: waits for started calls, then ends all states.
 void end_serving();
@@ -33,8 +33,9 @@ struct CollectiveRequest;
 
 class ServedComm;
 
-/// This rank's buffers in a call, or why it has none: then all ranks get that error instead of the
-/// call. A rank that cannot stage a call still takes its turn, since the others have started it.
+/// This rank's buffers in a call, or the error that keeps the rank from having any: all ranks then
+/// get that error instead of the call. A rank that cannot stage a call still takes its turn, since
+/// the others have started it.
 struct Participation {
   std::optional<PackedCall> packed;
   std::optional<Error> refusal;
@@ -112,7 +113,7 @@ class ServedComm : public std::enable_shared_from_this<ServedComm> {
   /// Any thread.
   void run_or_refuse(Participation& participation, bool all_on_gpu);
   void execute(PackedCall& packed, bool all_on_gpu);
-  /// All ranks of the call throw it.
+  /// Throws on all ranks of the call.
   [[noreturn]] void refuse(const Error& why);
   void run_on_gpus(const PackedCall& packed);
   /// Runs persistent calls one by one in rank 0's order: ranks may start them in any order, and

@@ -54,7 +54,7 @@ struct RankPart {
 std::uint64_t most_bytes(const CollectiveArgs& args);
 /// Returns the message bytes of a call with equal parts, the same on all ranks; 0 = wrong call.
 std::uint64_t even_bytes(const CollectiveArgs& args, const RankPosition& position);
-/// Returns nothing if the call must be forwarded: it is empty, wrong, or not plait's. With
+/// Returns nothing for a call that must be forwarded: empty, wrong, or not plait's. With
 /// own_counts a rank's part may be empty without the call being so.
 std::optional<CallShape> shape_of(const CollectiveArgs& args, const RankPosition& position);
 

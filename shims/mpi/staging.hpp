@@ -52,8 +52,8 @@ class CallStaging {
  public:
   /// Adds a buffer of which the call reads `count` elements.
   void add_input(const void* buffer, Handle type, Count count);
-  /// Adds a buffer that the call writes. whole: it writes all of it; else the staging buffer first
-  /// gets the present content.
+  /// Adds a buffer that the call writes. whole: the call writes every byte; else the staging buffer
+  /// first gets the present content.
   void add_output(void* buffer, Handle type, Count count, bool whole);
   /// Adds a receive buffer; the status says how much was written.
   void add_received(void* buffer, Handle type, Count count, bool is_pinned);
