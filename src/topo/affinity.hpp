@@ -1,5 +1,5 @@
-// The cores near a NUMA node, for the table's affinity column. Asked of the system when printing:
-// a core list is a property of the machine one stands on, not of the value.
+// The cores of a NUMA node, for the affinity column of print(). Read from the system when printing:
+// a topology value holds no core lists.
 #pragma once
 #include <string>
 
@@ -7,9 +7,9 @@
 
 namespace plait {
 
-/// Whether the topology was made from the machine this process runs on.
+/// Whether the topology is of the machine that this process runs on.
 bool is_this_machine(const Topology& topology);
-/// "0-31"; empty where the system tells none.
+/// Returns cores as "0-31"; empty if the system has no list.
 std::string cpus_of_numa(int numa);
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// A node and its network -> many such nodes, joined. What a message between nodes draws on: its
-// sender's NIC, the spine where it goes from rail to rail, and its receiver's NIC.
+// Copies a node and joins the copies by a network. A message between nodes uses its sender's NIC,
+// the spine if it changes rails, and its receiver's NIC.
 #include "topo/cluster.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// "gpu3" -> {"gpu", 3}; a part without a number has -1.
+/// Splits "gpu3" into {"gpu", 3}; without a number -1.
 std::pair<std::string, int> split(const std::string& part) {
   const std::size_t digits = part.find_last_not_of("0123456789") + 1;
   int index = -1;
@@ -22,7 +22,7 @@ std::pair<std::string, int> split(const std::string& part) {
   return {part.substr(0, digits), index};
 }
 
-/// The parts of "numa0.numa1.bus".
+/// Splits "numa0.numa1.bus" at its dots.
 std::vector<std::string> parts_of(const std::string& name) {
   std::vector<std::string> parts(1);
   for (const char letter : name) {
@@ -102,7 +102,7 @@ class Cluster {
       device.index += copy * counts_.at(split(device_name(device)).first);
       device.node = copy;
       if (device.numa >= 0) device.numa += copy * numas_;
-      device.uuid.clear();  // each device has its own
+      device.uuid.clear();  // unique to each device
       made_.devices.push_back(device);
     }
     for (const Resource& resource : node_.resources)
@@ -176,7 +176,7 @@ class Cluster {
   const Topology& node_;
   const Network& network_;
   Topology made_;
-  std::map<std::string, int> counts_;  // by stem of a name: one more than the highest number
+  std::map<std::string, int> counts_;  // by stem of a name: highest number + 1
   int numas_ = 0;
   std::vector<int> nic_of_;  // by device of the node
   std::vector<Port> ports_;  // by NIC

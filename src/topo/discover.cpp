@@ -1,7 +1,6 @@
-// NVML, PCI and NUMA facts -> Topology. Facts say who is joined to whom; speeds come from the
-// shipped machine with the same GPU, until `plait topo --measure` replaces them.
-// In virtual machines NVLinks are hidden: there peers of a model sold only with NVSwitch are taken
-// to be joined by it.
+// Discovers the topology from NVML, PCI and NUMA facts. Facts give the links; speeds come from the
+// shipped machine with the same GPU, until `plait topo --measure` replaces them. Virtual machines
+// hide NVLinks: peers of a model that is sold only with NVSwitch are assumed to be joined by it.
 #include "topo/discover.hpp"
 
 #include <algorithm>
@@ -16,14 +15,14 @@ namespace plait {
 namespace {
 
 constexpr const char* kSource = "discovered on this machine";
-constexpr double kReached = 0.88;  // of nominal: 395 of 450 GB/s on the H200
+constexpr double kReached = 0.88;  // share of nominal speed: 395 of 450 GB/s on the H200
 constexpr double kBusGbPerS = 50, kPlainDramGbPerS = 150, kPlainPcieGbPerS = 12;
 
-/// A GPU model whose figures a shipped machine holds.
+/// A GPU model of a shipped machine.
 struct KnownModel {
   const char* part_of_name;
   const char* machine;
-  int switch_links;  // NVLinks of each GPU on its NVSwitch board; 0 = comes without one
+  int switch_links;  // NVLinks of each GPU to NVSwitch; 0 = sold without NVSwitch
 };
 constexpr KnownModel kModels[] = {
     {"GH200", "vista", 0},   {"H200", "hgx-h200", 18},    {"H100 80GB HBM3", "cardinal", 18},
@@ -37,7 +36,7 @@ const KnownModel* known(const std::string& model) {
 }
 
 double nominal_link_gb_per_s(int version) {
-  if (version <= 1) return 20;    // NVLink 1; also where the version is not told
+  if (version <= 1) return 20;    // NVLink 1, or version unknown
   return version >= 7 ? 50 : 25;  // NVML counts 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0 as 1 to 7
 }
 
@@ -92,7 +91,7 @@ class Discovery {
     return static_cast<int>(made_.resources.size()) - 1;
   }
 
-  /// What `width` links reach: as the shipped machine's do, else the usual share of nominal.
+  /// Returns the speed of `width` links: the shipped machine's, else the usual share of nominal.
   double nvlink_gb_per_s(int width, int version) const {
     double best = 0;
     for (const Link& link : like_.links) {
@@ -113,7 +112,7 @@ class Discovery {
     made_.links.push_back(link);
   }
 
-  /// Active links of `index` that end at `end`, and at that address where one is given.
+  /// Counts active links of `index` that end at `end`, and at `address` if it is not empty.
   int links_to(int index, NvlinkEnd end, const std::string& address) const {
     return static_cast<int>(
         std::count_if(gpu(index).nvlinks.begin(), gpu(index).nvlinks.end(), [&](const auto& link) {
@@ -121,10 +120,11 @@ class Discovery {
         }));
   }
 
-  /// NVLinks to an NVSwitch: told, or hidden (a guest sees links without an end, or none at all).
+  /// Number of NVLinks to an NVSwitch: reported, or hidden (virtual machines see links without an
+  /// end, or no links).
   int switch_links(int index) const {
-    const int told = links_to(index, NvlinkEnd::nvswitch, "");
-    if (told > 0) return told;
+    const int reported = links_to(index, NvlinkEnd::nvswitch, "");
+    if (reported > 0) return reported;
     if (links_to(index, NvlinkEnd::gpu, "") > 0) return 0;
     const int endless = links_to(index, NvlinkEnd::unknown, "");
     const KnownModel* model = known(gpu(index).model);
@@ -140,13 +140,13 @@ class Discovery {
         const int switched = std::min(switch_links(src), switch_links(dst));
         if (direct > 0)
           add_nvlink(src, dst, direct, version, false);
-        else if (switched > 0 && nvml_.peers(src, dst) && told_or_nvlink_peers(src, dst))
+        else if (switched > 0 && nvml_.peers(src, dst) && reported_or_nvlink_peers(src, dst))
           add_nvlink(src, dst, switched, version, true);
       }
   }
 
-  /// With hidden links the driver's word on the pair, or two GPUs of one model, has to do.
-  bool told_or_nvlink_peers(int src, int dst) {
+  /// With hidden links, relies on the driver's peer status, or on equal GPU models.
+  bool reported_or_nvlink_peers(int src, int dst) {
     if (links_to(src, NvlinkEnd::nvswitch, "") > 0) return true;
     return nvml_.nvlink_peers(src, dst) || gpu(src).model == gpu(dst).model;
   }
@@ -166,7 +166,7 @@ class Discovery {
     return otherwise;
   }
 
-  /// The bridge under the root port, where at least two GPUs hang from it; empty where none does.
+  /// Returns the bridge below the root port that at least two GPUs share; empty = none.
   std::string shared_switch(int index) const {
     const std::vector<std::string> mine = sysfs_.bridges_of_pci(gpu(index).address);
     for (std::size_t depth = mine.size(); depth-- > 1;)
@@ -212,7 +212,7 @@ class Discovery {
   Nvml& nvml_;
   const Sysfs& sysfs_;
   std::vector<GpuFacts> gpus_;
-  Topology like_;  // the shipped machine with this GPU; empty where there is none
+  Topology like_;  // the shipped machine with this GPU; empty = none
   Topology made_;
   std::map<int, int> hosts_;  // NUMA node -> device
 };

@@ -1,4 +1,5 @@
-// The rule of discovery apart from its sources, so that tests give it machines that are not there.
+// Discovery from given sources, so that tests can pass machines of their own. discover() passes the
+// system's.
 #pragma once
 #include "driver/nvml/api.hpp"
 #include "driver/sysfs/sysfs.hpp"
@@ -6,7 +7,7 @@
 
 namespace plait {
 
-/// `nvml` null = no driver: then the machine is its CPU cores.
+/// nvml null = no driver: the topology has the machine's CPU cores.
 Topology discover_from(Nvml* nvml, const Sysfs& sysfs);
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// Devices and links -> sixteen hex digits: the same machine gives the same text on any build.
-// Speeds stay out, since they are measured anew; FNV-1a, since it is short and stable.
+// Hashes devices and links to sixteen hex digits, the same for a machine on any build. Speeds are
+// left out, since they are measured repeatedly. FNV-1a, since it is short and stable.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 namespace plait {
 namespace {
 
-/// "ab","c" and "a","bc" differ: with the end of the text.
+/// Adds a text with its terminating 0, so that "ab","c" and "a","bc" differ.
 std::uint64_t add(std::uint64_t hash, const std::string& words) {
   return hash_bytes(words.c_str(), words.size() + 1, hash);
 }

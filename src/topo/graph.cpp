@@ -1,5 +1,4 @@
-// Topology -> its devices, links and labels, and whether the value is sound.
-// What the rest of plait asks about a machine without caring how the answer is stored.
+// Queries of a topology: devices, links and labels, and problems() that checks the value.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -89,7 +88,7 @@ double parameter(const Topology& topology, std::string_view key, double otherwis
 
 namespace {
 
-constexpr double kMostGbPerS = 1e6;  // a thousand times what any link does
+constexpr double kMostGbPerS = 1e6;  // a thousand times the speed of any link
 
 std::string speed_problem(double gb_per_s) {
   if (std::isfinite(gb_per_s) && gb_per_s > 0 && gb_per_s <= kMostGbPerS) return {};

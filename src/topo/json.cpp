@@ -1,5 +1,6 @@
-// Topology <-> JSON "plait.topology/1" (docs/schema/topology.schema.json), strictly: whatever the
-// schema does not name is Error(parse_error) with its place, so a typing slip is never a slow link.
+// Writes and reads topologies as JSON "plait.topology/1" (docs/schema/topology.schema.json). The
+// reader is strict: a key that the schema does not name is Error(parse_error) with its place, so a
+// typing error never becomes a slow link.
 #include <algorithm>
 #include <map>
 
@@ -15,7 +16,7 @@ namespace {
 
 constexpr const char* kSchema = "plait.topology/1";
 constexpr const char* kDocument = "topology JSON";
-constexpr std::size_t kMaxLinks = 1U << 20;  // a switch section can ask for its square
+constexpr std::size_t kMaxLinks = 1U << 20;  // a switch section makes a link for each pair
 
 LinkKind link_kind(const JsonPlace& place) {
   const std::string name = place.string();
@@ -25,7 +26,7 @@ LinkKind link_kind(const JsonPlace& place) {
   place.refuse("nvlink, pcie, bus, shm or net", "\"" + name + "\"");
 }
 
-/// Builds the value section by section; later sections name what earlier ones declared.
+/// Builds the value section by section; later sections refer to earlier ones.
 class Reader {
  public:
   Reader(const JsonPlace& root, int nodes) : root_(root), nodes_(nodes) {}
@@ -178,7 +179,7 @@ class Reader {
     topology_.links.push_back(link);
   }
 
-  /// A port's name: one a member, or one that all members of a node share.
+  /// Name of a port: one for each member, or one shared by all members of a node.
   std::string port_name(int member, bool per_node, LinkKind kind, const char* direction) const {
     const Device& device = topology_.devices[static_cast<std::size_t>(member)];
     const std::string owner = per_node ? text("node", device.node) : device_name(device);
@@ -206,7 +207,8 @@ class Reader {
     return place.string() == "node";
   }
 
-  /// All pairs of members, each link drawing on its sender's out port and its receiver's in port.
+  /// Adds links for all pairs of members; each uses its sender's out port and its receiver's in
+  /// port.
   void read_switch(const JsonPlace& item) {
     item.object_of_some({"kind", "members", "gb_per_s", "latency_ns", "width", "port_out_gb_per_s",
                          "port_in_gb_per_s", "port_per"});
@@ -248,7 +250,7 @@ class Reader {
   }
 
   const JsonPlace& root_;
-  int nodes_ = 0;  // asked for; 0 = as many as the file says
+  int nodes_ = 0;  // 0 = the file's number
   Topology topology_;
   std::map<std::string, int> devices_, resources_;
 };
@@ -280,7 +282,7 @@ Json link_json(const Topology& topology, const Link& link) {
   return made;
 }
 
-/// One entry a line: long enough to read, short enough to compare.
+/// Writes a section with one entry a line.
 template <class Entries, class Write>
 std::string section(const char* name, char open, char close, const Entries& entries, Write write) {
   std::string made = text(",\n  \"", name, "\": ", open);

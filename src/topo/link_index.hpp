@@ -1,4 +1,4 @@
-// find_link() of all pairs of devices, found in one pass over the links.
+// An index of find_link() for all pairs of devices, built in one pass over the links.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -19,7 +19,7 @@ class LinkIndex {
     }
   }
 
-  /// The fastest link between two devices, -1 where there is none.
+  /// Returns the fastest link between two devices; -1 = none.
   int between(int src_device, int dst_device) const {
     return fastest_[place(src_device, dst_device)];
   }

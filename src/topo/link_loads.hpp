@@ -1,4 +1,4 @@
-// Bytes over links, all at once -> how long each link and each resource is busy.
+// Busy time of each link and each resource for bytes that cross links at the same time.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -20,7 +20,7 @@ class LinkLoads {
       draw(topology_.links.size() + at(resource),
            bytes / topology_.resources[at(resource)].gb_per_s);
   }
-  /// Of the busiest.
+  /// Returns the time of the busiest link or resource.
   double most_ns() const {
     double most_ns = 0.0;
     for (const std::size_t place : busy_) most_ns = std::max(most_ns, busy_ns_[place]);
@@ -39,8 +39,8 @@ class LinkLoads {
   }
 
   const Topology& topology_;
-  std::vector<double> busy_ns_;    // of links, then of resources
-  std::vector<std::size_t> busy_;  // which have any
+  std::vector<double> busy_ns_;    // links first, then resources
+  std::vector<std::size_t> busy_;  // indices of busy_ns_ that are not 0
 };
 
 }  // namespace plait

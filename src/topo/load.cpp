@@ -1,6 +1,6 @@
-// A name or a path -> Topology: shipped files (in the library, or in PLAIT_DATA_DIR), several nodes
-// of one of these ("mist-2"), the user's own files, and "local-cpu". A name is tried as shipped
-// first, so that a stray file cannot stand in for one.
+// Loads a topology by name or path: shipped files (in the library, or in PLAIT_DATA_DIR), several
+// nodes of one ("mist-2"), the user's own files, and "local-cpu". Shipped names come first, so that
+// a stray file cannot replace one.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,9 +20,9 @@ namespace plait {
 namespace {
 
 constexpr const char* kLocalCpu = "local-cpu";
-constexpr const char* kClusters[] = {"cedar-2", "hgx-h200-2", "mist-2", "mist-4"};  // listed
+constexpr const char* kClusters[] = {"cedar-2", "hgx-h200-2", "mist-2", "mist-4"};  // in lists
 
-/// What nobody named must not be what another user put or may put there.
+/// Reads a file. `writers`: a file that the user did not name must not be writable by other users.
 Topology from_file(const std::string& file, Writers writers, int nodes) {
   const FileTerms terms{.what = "topology file",
                         .most_bytes = 64 << 20,
@@ -36,7 +36,7 @@ Topology from_file(const std::string& file, Writers writers, int nodes) {
   }
 }
 
-/// A shipped topology's stand-in; its folder is not to be one where others can put files either.
+/// Reads a replacement of a shipped topology; its folder must not be writable by other users.
 Topology from_data_folder(const std::string& folder, const std::string& name, int nodes) {
   struct stat facts{};
   const std::string doubt =
@@ -49,7 +49,7 @@ Topology from_data_folder(const std::string& folder, const std::string& name, in
   return from_file(folder + "/" + name + ".json", Writers::not_everybody, nodes);
 }
 
-/// Empty where the shipped files are those in the library.
+/// Returns PLAIT_DATA_DIR; empty = the shipped files inside the library.
 std::string data_folder() {
   const std::string folder = read_env().data_dir;
   if (!folder.empty() && folder.front() != '/')
@@ -59,7 +59,7 @@ std::string data_folder() {
   return folder;
 }
 
-/// "mist-2" -> {"mist", 2}; what names no number of nodes is {name, 0}.
+/// Splits "mist-2" into {"mist", 2}; a name without a number of nodes gives {name, 0}.
 std::pair<std::string, int> split_nodes(const std::string& name) {
   const std::size_t dash = name.rfind('-');
   int nodes = 0;

@@ -1,5 +1,5 @@
-// How many CPU ranks "local-cpu" has where nobody says: one a core, and enough for tests that run
-// more ranks than cores.
+// Default number of CPU ranks of "local-cpu": one for each core, but enough for tests with more
+// ranks than cores.
 #pragma once
 
 namespace plait {

@@ -1,6 +1,6 @@
-// This machine's cores -> a topology of CPU ranks over shared memory: every pair direct, and a NUMA
-// node all reach, so that striped and relayed plans run on any machine.
-// One copy is timed once a process: what a rank reaches depends on it alone.
+// A topology of CPU ranks over shared memory for this machine: every pair is linked directly, and
+// all reach one NUMA node, so that striped and relayed plans run on any machine. A process times
+// one copy once; ranks' speeds derive from it.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -16,17 +16,19 @@ namespace plait {
 namespace {
 
 constexpr int kLeastRanks = 16, kMostDefaultRanks = 64, kMostRanks = 256;
-constexpr std::size_t kProbeBytes = 16U << 20;  // beyond the second-level cache, a few ms a pass
-constexpr double kFlagLatencyNs = 200;          // one cache line from core to core
+constexpr std::size_t kProbeBytes = 16U
+                                    << 20;  // larger than the second-level cache; a few ms a pass
+constexpr double kFlagLatencyNs = 200;      // one cache line from core to core
 
 int core_count() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-/// Bytes a nanosecond of one copying core: the best of four passes, since noise only slows.
+/// Measures bytes per ns of one copying core: the best of four passes, since noise only slows down.
 double timed_copy_gb_per_s() {
   std::vector<char> src(kProbeBytes, 1), dst(kProbeBytes, 2);
   double best_ns = 1e18;
   for (int pass = 0; pass < 4; ++pass) {
-    src[static_cast<std::size_t>(pass)] = static_cast<char>(pass);  // keeps the copy from folding
+    src[static_cast<std::size_t>(pass)] =
+        static_cast<char>(pass);  // keeps the compiler from removing the copy
     const auto begin = std::chrono::steady_clock::now();
     std::memcpy(dst.data(), src.data(), kProbeBytes);
     asm volatile("" : : "r"(dst.data()) : "memory");
@@ -81,7 +83,8 @@ Topology local_cpu(int ranks) {
     topology.devices.push_back({DeviceKind::cpu, i, 0, 0, "CPU core", "", ""});
   topology.devices.push_back({DeviceKind::host, 0, 0, 0, "host memory", "", ""});
   for (int i = 0; i < ranks; ++i) topology.resources.push_back({text("cpu", i, ".core"), copy});
-  // A few cores fill a memory controller; how many is not worth a longer start-up.
+  // Up to four cores are assumed to fill the memory controller; measuring that would slow the
+  // start.
   topology.resources.push_back({"numa0.dram", copy * std::min(cores, 4)});
   const auto link = [&](int src, int dst, int core) {
     topology.links.push_back({LinkKind::shm, src, dst, 1, copy, kFlagLatencyNs, {core, ranks}});

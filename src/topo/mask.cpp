@@ -1,6 +1,5 @@
-// Topology + masks -> the topology less what the masks name, still a plain value: links go, and a
-// device that may not relay is remembered as the parameter "no_relay.N".
-// What tests and `--without` use to play a machine with a link down.
+// Removes masked links from a topology, and notes a device that may not relay as the parameter
+// "no_relay.N". Tests and `--without` use it to emulate a machine with a broken link.
 #include <algorithm>
 #include <set>
 
@@ -51,7 +50,7 @@ std::size_t drop(Topology& topology, Gone gone) {
   return dropped;
 }
 
-/// "0-1" or "0>1" -> the two devices, and whether both directions are meant.
+/// Drops the links of a pair: "0-1" in both directions, "0>1" in one.
 void drop_pair(Topology& topology, const std::string& mask, const std::string& kind,
                std::string_view pair) {
   const std::size_t mark = pair.find_first_of("->");
@@ -93,7 +92,7 @@ void bar_relay(Topology& topology, const std::string& mask, std::string_view lab
 }  // namespace
 
 Topology without(const Topology& topology, const std::vector<std::string>& masks) {
-  Topology less = topology;
+  Topology masked = topology;
   for (const std::string& mask : masks) {
     const std::size_t colon = mask.find(':');
     const std::string kind = mask.substr(0, colon);
@@ -102,15 +101,15 @@ Topology without(const Topology& topology, const std::vector<std::string>& masks
     const bool is_link =
         kind == "nvlink" || kind == "pcie" || kind == "bus" || kind == "shm" || kind == "net";
     if (is_link)
-      drop_pair(less, mask, kind, rest);
+      drop_pair(masked, mask, kind, rest);
     else if (kind == "host")
-      drop_host(less, mask, rest);
+      drop_host(masked, mask, rest);
     else if (kind == "relay")
-      bar_relay(less, mask, rest);
+      bar_relay(masked, mask, rest);
     else
-      refuse(less, mask, "wanted nvlink, pcie, bus, shm, net, host or relay, and a colon");
+      refuse(masked, mask, "wanted nvlink, pcie, bus, shm, net, host or relay, and a colon");
   }
-  return less;
+  return masked;
 }
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// Devices <-> names: the one table of prefixes, read and written here alone.
-// A host's memory is a NUMA node, so it is written as people who place processes write it.
+// Formats and parses names of devices by one table of prefixes. A host's memory is named after its
+// NUMA node.
 #include "topo/names.hpp"
 
 #include <charconv>
@@ -33,7 +33,7 @@ std::optional<std::pair<DeviceKind, int>> parse_device_name(std::string_view nam
     int index = -1;
     const char* const last = digits.data() + digits.size();
     const auto [end, failed] = std::from_chars(digits.data(), last, index);
-    const bool padded = digits.size() > 1 && digits.front() == '0';  // one name a device
+    const bool padded = digits.size() > 1 && digits.front() == '0';  // a device has only one name
     if (failed != std::errc() || end != last || index < 0 || padded) return std::nullopt;
     return std::pair{prefix.kind, index};
   }

@@ -1,5 +1,5 @@
-// A pair of devices -> its direct paths alone, or the one path of a kind that an op goes by. Most
-// ops go by a direct one, and looking for relays and host memory as well takes many times as long.
+// Paths of a pair of devices by kind. Most ops take a direct path; paths_between() also searches
+// relays and host memory, which takes many times as long.
 #pragma once
 #include <vector>
 
@@ -7,12 +7,13 @@
 
 namespace plait {
 
-/// Those of paths_between() that are one link between two devices, in its order; empty where there
-/// is none, or where the two are one.
+/// Returns the paths of paths_between() that are a single link, in the same order; empty if there
+/// is none, or if the devices are the same.
 std::vector<Path> direct_paths(const Topology& topology, int src_device, int dst_device);
-/// The best of them; Error(unsupported) naming the pair where there is none.
+/// Returns the best direct path; Error(unsupported) with the pair if there is none.
 Path direct_path(const Topology& topology, int src_device, int dst_device);
-/// The best path of two hops through host memory; Error(unsupported) likewise.
+/// Returns the best path of two hops through host memory; Error(unsupported) with the pair if there
+/// is none.
 Path host_path(const Topology& topology, int src_device, int dst_device);
 
 }  // namespace plait

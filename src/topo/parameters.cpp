@@ -1,4 +1,4 @@
-// parameters.def -> names that a topology may state, and their defaults.
+// Names and defaults of parameters, from parameters.def.
 #include "topo/parameters.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The parameters that a topology may state (parameters.def), and what holds where it does not.
+// The parameters that a topology may have (parameters.def), and their defaults.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,15 +10,15 @@ namespace plait {
 
 struct ParameterKind {
   const char* key;
-  double otherwise;      ///< NaN where other parameters say, or nobody asks
-  const char* fallback;  ///< that in words; empty where it is the number
+  double otherwise;      ///< default; NaN = derived from other parameters, or unused
+  const char* fallback;  ///< the default in words; empty = the number
 };
 
-/// All of them, in the order of the list.
+/// Returns all parameters in the order of the list.
 const std::vector<ParameterKind>& parameter_kinds();
-/// As the topology states it, else the list's own number. Error(internal) where the list has none.
+/// Returns the topology's value, else the default. Error(internal) if the list has no default.
 double parameter(const Topology& topology, std::string_view key);
-/// What is wrong with a name; empty where the list has it, or it is a mask's.
+/// Returns what is wrong with a name; empty if the list has it, or it belongs to a mask.
 std::string unknown_parameter(const std::string& key);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// A pair of devices -> its named paths: direct, through host memory, over a relay device.
+// Finds the named paths of a pair of devices: direct, through host memory, over a relay device.
 // Source of the kinds: Micro 2021 (direct and host together), WOTIR (relay GPUs).
 #include <algorithm>
 #include <limits>
@@ -45,7 +45,7 @@ Path path_over(const Topology& topology, PathKind kind, int src, const std::vect
   return made;
 }
 
-/// The links that touch one pair: everything its detours can be made of, found in one pass.
+/// The links of one pair with all other devices, found in one pass. Detours consist of these.
 class Neighbourhood {
  public:
   Neighbourhood(const Topology& topology, int src, int dst)
@@ -85,14 +85,15 @@ class Neighbourhood {
  private:
   bool is_host(int device) const { return device_at(topology_, device).kind == DeviceKind::host; }
 
-  /// Hosts are reached by any link; a relay needs the fast fabric of one machine on both hops.
+  /// A host may be reached by any link; both hops of a relay need NVLink or shared memory.
   bool usable(const Link& link, int other) const {
     if (is_host(other)) return true;
     return link.kind == LinkKind::nvlink || link.kind == LinkKind::shm;
   }
 
   bool barred(int device) const {
-    const auto any = topology_.parameters.lower_bound(kNoRelay);  // most topologies bar nothing
+    const auto any = topology_.parameters.lower_bound(
+        kNoRelay);  // fast path: most topologies have no such parameter
     if (any == topology_.parameters.end() || !any->first.starts_with(kNoRelay)) return false;
     return topology_.parameters.count(kNoRelay + device_label(topology_, device)) > 0;
   }
@@ -106,7 +107,8 @@ class Neighbourhood {
       kept = link;
   }
 
-  /// GPUs of two sockets: down into the one's memory, over the bus, up from the other's.
+  /// Paths between GPUs of two sockets: to the first socket's memory, over the bus, from the
+  /// second's.
   std::vector<Path> host_over_bus() const {
     std::map<std::pair<int, int>, int> buses;
     for (std::size_t i = 0; i < topology_.links.size(); ++i) {
@@ -128,7 +130,8 @@ class Neighbourhood {
   }
 
   const Topology& topology_;
-  std::vector<int> out_, in_;  // by device: the fastest link src -> it, it -> dst; -1 = none
+  std::vector<int> out_,
+      in_;  // by device: fastest link from src to it, and from it to dst; -1 = none
   int src_, dst_;
 };
 
@@ -154,7 +157,7 @@ void sort_by_speed(const Topology& topology, std::vector<Path>& paths) {
 
 std::vector<Path> direct_paths(const Topology& topology, int src_device, int dst_device) {
   if (src_device == dst_device) return {};
-  device_at(topology, src_device);  // throws on an index that is none
+  device_at(topology, src_device);  // throws if there is no such device
   device_at(topology, dst_device);
   std::map<LinkKind, int> fastest;
   for (std::size_t i = 0; i < topology.links.size(); ++i) {
@@ -228,7 +231,7 @@ double path_gb_per_s(const Topology& topology, const Path& path) {
     return copy > 0 ? copy : std::numeric_limits<double>::infinity();
   }
   double speed = std::numeric_limits<double>::infinity();
-  std::map<int, int> draws;  // two hops through one memory share it
+  std::map<int, int> draws;  // hops that share a resource share its speed
   for (const int link : path.links) {
     speed = std::min(speed, topology.links.at(static_cast<std::size_t>(link)).gb_per_s);
     for (const int resource : link_at(topology, link).resources) ++draws[resource];

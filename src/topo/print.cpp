@@ -1,5 +1,5 @@
-// Topology -> text for people: the matrix of `nvidia-smi topo -m`, its legend, and below it what
-// the matrix lacks: every named path with the speed one transfer alone reaches.
+// Prints a topology: a matrix as of `nvidia-smi topo -m` with its legend, then every named path
+// with the speed of a single transfer.
 #include <algorithm>
 #include <cstdio>
 #include <limits>
@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-constexpr std::size_t kMostListed = 8;  // rank devices; beyond, a line a kind of path
+constexpr std::size_t kMostListed = 8;  // rank devices; with more, one line for each kind of path
 
 using Row = std::vector<std::string>;
 
@@ -27,7 +27,7 @@ const Device& device_at(const Topology& topology, int device) {
   return topology.devices[static_cast<std::size_t>(device)];
 }
 
-/// Two devices of one PCIe switch draw on a resource of its name.
+/// Whether two devices are on one PCIe switch: they share a resource named after it.
 bool share_switch(const Topology& topology, int one, int other) {
   const auto switches = [&](int device) {
     std::vector<int> found;
@@ -97,7 +97,7 @@ std::string matrix(const Topology& topology, const std::vector<int>& ranks) {
   return table(rows);
 }
 
-/// CPU ranks of one machine, more than a matrix is of use for: any two have the same between them.
+/// Whether all pairs of ranks are linked alike, and are too many for a matrix (CPU ranks).
 bool are_all_alike(const Topology& topology, const std::vector<int>& ranks) {
   if (ranks.size() <= kMostListed) return false;
   return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
@@ -176,7 +176,7 @@ std::string path_kinds(const Topology& topology, const std::vector<int>& ranks) 
   return table(rows);
 }
 
-/// Of a few nodes; more are alike.
+/// Table of NICs of the first nodes; further nodes are alike.
 std::string nics(const Topology& topology) {
   std::vector<Row> rows = {{"NIC", "Node", "Rail", "Of"}};
   for (const Device& device : topology.devices) {
