@@ -1,4 +1,4 @@
-// Every (strategy, topology, collective, ranks, root) there is, for the tests that prove and run
+// All combinations of strategy, topology, collective, ranks and root, for tests that prove and run
 // all plans. Sizes are odd on purpose: none, fewer than ranks, primes, just past a power of two.
 #pragma once
 #include <cstdint>
@@ -41,8 +41,8 @@ inline void for_each_root(const plait::Strategy& strategy, const plait::Topology
   }
 }
 
-/// Every case on one topology, rank counts no larger than the machine; under a small
-/// PLAIT_TEST_SCALE a sample of them.
+/// Calls body for every case on one topology, with up to as many ranks as the machine has; with a
+/// small PLAIT_TEST_SCALE for a sample.
 inline void for_each_case(const plait::Topology& topology,
                           const std::function<void(const PlanCase&)>& body) {
   const auto devices = static_cast<int>(plait::rank_devices(topology).size());
@@ -58,7 +58,7 @@ inline void for_each_case(const plait::Topology& topology,
   }
 }
 
-/// A machine with enough ranks for every count above: GPUs that all see each other and one host.
+/// A machine with enough ranks for every count above: fully connected GPUs and one host.
 inline plait::Topology wide_machine() {
   plait::Topology topology;
   topology.name = "wide";

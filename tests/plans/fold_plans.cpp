@@ -1,6 +1,6 @@
-// The fold in two halves where the cut between halves is the thin part: it is the fastest plan in
-// rank order, and carries the message over the cut once each way. Rings and trees of what has no
-// order are in rank order too.
+// Tests of the strategy fold on machines whose cut between halves is slow: it is the fastest plan
+// in rank order, and carries the message over the cut once in each direction. Rings and trees of
+// reductions without an order count as rank order too.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,8 +16,7 @@ namespace {
 
 using namespace plait;
 
-/// Two sockets of `per_socket` GPUs that reach each other by PCIe and, over the bus, by host
-/// memory.
+/// Two sockets of `per_socket` GPUs, joined by PCIe, and by host memory over the bus.
 Topology pcie_sockets(int per_socket) {
   Topology topology;
   topology.name = "two PCIe sockets";
@@ -55,8 +54,8 @@ Request all_reduce(const Topology& topology, int ranks, std::uint64_t bytes) {
   return checked(request, topology);
 }
 
-/// The strategy whose plan is simulated to be the fastest of those in rank order, which is also
-/// the one that the closed form puts first.
+/// Returns the strategy with the fastest simulated plan in rank order; the closed form must rank it
+/// first, too.
 std::string fastest(const Topology& topology, const Request& request) {
   std::string best, first;
   double least = 0.0;
@@ -146,7 +145,7 @@ TEST_CASE("rings of what has no order are in rank order, others are not") {
 
 namespace {
 
-/// A mistake in one op; false where it cannot be made there.
+/// Makes a mistake at one op; returns false if it cannot be made there.
 bool spoil(const std::string& mistake, std::vector<Op>& ops, std::size_t k) {
   Op& op = ops[k];
   if (mistake == (op.kind == OpKind::wait ? "no wait" : "no signal")) {
@@ -196,8 +195,8 @@ const ScheduleMistake kMistakes[]{
 }  // namespace
 
 TEST_CASE("mistakes in folds, phases and rings are found by their proof at every place") {
-  // A rank of phases waits for its partner though no data asks for it: there, only what its work
-  // waits for is looked at.
+  // In phases a rank also waits for its partner without data, so only waits of its work lane are
+  // checked.
   const auto is_held = [](const ScheduleMistake& mistake, const std::string& lane) {
     const std::string what = mistake.what;
     const bool paces = std::string(mistake.strategy) == "phases" && what == "no wait";

@@ -1,4 +1,5 @@
-// Plans of calls by lines: with a fault they are not proved; right ones are behind any others too.
+// Plans of LL engines: a plan with a fault is not proved; correct plans are proved behind any
+// others.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -44,7 +45,7 @@ std::string first_finding(const Report& report) {
 
 bool is_copy(const Op& op) { return op.kind == OpKind::copy || op.kind == OpKind::reduce; }
 
-/// Faults that a plan of calls by lines may have, each at every place where it can be.
+/// Returns plans with a fault, made at every possible place.
 std::vector<Plan> with_fault(const Plan& plan, const std::string& what) {
   std::vector<Plan> made;
   const std::uint64_t half = plan.inbox_bytes[0] / 2;
@@ -92,8 +93,8 @@ TEST_CASE("a plan of calls by lines with a fault in it is not proved") {
         request.ranks = ranks;
         request.count = 300;
         request = checked(request, topology);
-        // Of 75 units: one_shot and reduces take them at once, two_shot uses lines again, others go
-        // in pieces.
+        // With 75 units, one_shot and reduces send all at once, two_shot reuses slots, others send
+        // pieces.
         const bool is_two_shot = kind.kernel == LineKernel::two_shot;
         const bool is_whole = kind.kernel == LineKernel::one_shot ||
                               (is_two_shot && collective == Collective::reduce);
@@ -101,11 +102,11 @@ TEST_CASE("a plan of calls by lines with a fault in it is not proved") {
                                    plait::cuda::bytes_of(kind.line);
         const Plan plan = line_plan(topology, request, kind.kernel, kind.line, half);
         REQUIRE(verify(plan).proved());
-        // A wait too few of one piece may be made up for by those of the next.
+        // In several pieces the waits of the next piece may replace a missing wait.
         const Plan one_piece = line_plan(topology, request, kind.kernel, kind.line, 100 * half);
         for (const std::string what : {"no wait", "no signal", "told before it is there",
                                        "the other half", "another's slot", "another's part"}) {
-          // In a two_shot whose lines are used again a word may stand for none (plan/shots.hpp).
+          // A two_shot that reuses slots has flags that no data needs (plan/shots.hpp).
           const bool at_once = what == "no wait" || (what == "no signal" && is_two_shot);
           for (const Plan& bad : with_fault(at_once ? one_piece : plan, what)) {
             auto& [all, rejected] = found[what];
@@ -144,7 +145,8 @@ TEST_CASE("calls by lines follow each other in any order, a piece a call, in the
       for (const Plan& second : calls)
         for (const Plan& third : calls) {
           CHECK(first_finding(verify_in_a_row({&first, &second, &third})) == "");
-          // Did the second say nothing, the third would come too early into the first one's half.
+          // Without the second call's signals, the third would write too early into the first's
+          // half.
           Plan silent = second;
           for (Lane& lane : silent.lanes)
             std::erase_if(lane.ops, [](const Op& op) { return op.kind == OpKind::wait; });
@@ -155,8 +157,8 @@ TEST_CASE("calls by lines follow each other in any order, a piece a call, in the
 
 namespace {
 
-/// A chain in pieces of 256 bytes, the last one shorter, and behind it what the next call may do at
-/// once: `writer` stores into the half of `owner`'s inbox that the last piece does not have.
+/// A chain in pieces of 256 bytes, the last one shorter, followed by a store that the next call may
+/// do at once: `writer` stores into the half of `owner`'s inbox that the last piece does not use.
 Plan chain_and_next(const Topology& topology, const Request& request, std::uint64_t pieces,
                     int writer, int owner) {
   constexpr std::uint64_t kPiece = 256, kHalf = 1024;
@@ -175,7 +177,7 @@ Plan chain_and_next(const Topology& topology, const Request& request, std::uint6
   return builder.build();
 }
 
-/// A chain's words: `nearly_done` is awaited last, of every other rank.
+/// Flags of a chain: each rank waits last for every other rank's `nearly_done`.
 enum class LeftOutFlags { room, nearly_done };
 Plan without_flags(const Plan& plan, LeftOutFlags left_out) {
   const ChainShape shape = chain_shape(plan.request);
@@ -222,8 +224,8 @@ TEST_CASE("behind a chain in pieces the next call finds the inboxes empty") {
             }
           CAPTURE(
               text(name_of(collective), ", ", ranks, " ranks, ", pieces, " pieces, root ", root));
-          // That there is room for the second piece is for what came before the call. Where sums
-          // return, a root that takes them a piece behind knows that all have taken that piece.
+          // The first free slot only matters for earlier calls. If sums return, the root takes them
+          // a piece late, and so knows that all ranks have finished that piece.
           if (!returns(chain_shape(request))) CHECK((found_room > 0) == (pieces > 2));
           CHECK(found_left > 0);
           without += found_room + found_left;

@@ -1,6 +1,6 @@
-// Plans of several nodes: 2 to 8 of them, of equal and unequal size, odd sizes, 64 ranks; run by
-// the reference against plans of one node, bit for bit where they sum in rank order. And mistakes
-// in the use of a library that verify must see.
+// Plans of several nodes: 2 to 8 nodes of equal and unequal size, odd sizes, 64 ranks. The
+// reference executor runs them and compares with plans of one node, bit for bit for sums in rank
+// order. verify() must find mistakes in the use of a library.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -154,7 +154,7 @@ TEST_CASE("64 ranks on 8 nodes; 65 are refused") {
     CHECK(report.proved());
     CHECK(simulate(plan, topology).total_ns > 0);
   }
-  for (const Collective collective : kCollectives) {  // as many pieces as scratch wants
+  for (const Collective collective : kCollectives) {  // with the pieces that scratch requires
     Request request;
     request.collective = collective;
     request.ranks = 16;
@@ -177,7 +177,7 @@ TEST_CASE("64 ranks on 8 nodes; 65 are refused") {
   for (const Plan& plan : propose(topology, request)) CHECK(!plan.calls.empty());
   const double took_s = plait_test::cpu_s() - start_s;
   MESSAGE("plans for 64 GPUs in " << took_s << " s");
-  CHECK(took_s < 1.0);  // 0.05 wanted; other programs take the caches
+  CHECK(took_s < 1.0);  // takes 0.05 s on an idle machine
 }
 
 TEST_CASE("a sum in rank order over nodes takes one shard each way, whatever their number") {
@@ -257,11 +257,12 @@ TEST_CASE("mistakes in the use of a library are found") {
   join_of(plan, 1, 0).srcs[0].offset += 128;  // another piece's shard
   expect(plan, "contract", "wanted operands that are the same bytes of the message");
   plan = right();
-  std::erase_if(lane_of(plan, 3, "across").ops,  // joins before what its node sums is there
+  std::erase_if(lane_of(plan, 3, "across").ops,  // joins before its node's sums are ready
                 [](const Op& op) { return op.kind == OpKind::wait; });
   expect(plan, "hazard", "wanted an order between");
   plan = right();
-  const Lane ends = lane_of(plan, 3, "across");  // the node goes on before the library has ended
+  const Lane ends =
+      lane_of(plan, 3, "across");  // the node continues before the library call has ended
   std::erase_if(lane_of(plan, 3, "node").ops, [&](const Op& op) {
     return op.kind == OpKind::wait &&
            std::any_of(ends.ops.begin(), ends.ops.end(), [&](const Op& one) {
@@ -293,7 +294,7 @@ TEST_CASE("sums in another order than said are found") {
   expect(plan, "contract", "where rank order is one reduction");
   request.type = DataType::bf16;
   plan = propose_one(topology, request, "node_order");
-  CHECK(plan.calls[0].ranks.size() == 4);  // a sum so far would be rounded: all meet all
+  CHECK(plan.calls[0].ranks.size() == 4);  // a partial sum would be rounded, so all ranks exchange
   request.type = DataType::fp32;
   plan = right("node_order");
   plan.request.type = DataType::bf16;
@@ -318,7 +319,7 @@ TEST_CASE("a library's call costs what its tables say, and rails that share a NI
   CHECK(price("vista-8", 1 << 28).algorithm == "ring Simple");
   CHECK(price("vista-8", 1 << 28).alone_ns ==
         doctest::Approx(8400 + 14 * 14000 + 1.75 * (1 << 30) / 48.0));
-  // Four rails of 16 MiB each, 2(N-1)/N of it each way, through one NIC.
+  // Four rails of 16 MiB each, 2(N-1)/N of it in each direction, through one NIC.
   const Topology mist = load_topology("mist-2");
   request.ranks = 8;
   request.count = 16 << 20;

@@ -1,5 +1,5 @@
-// Every strategy x topology x collective x rank count x odd size is proved, with 0 findings, and
-// fits the arenas. The parameters go round the strategy's candidates.
+// Proves every strategy x topology x collective x rank count x odd size, and checks that plans fit
+// the arenas. Parameters rotate through the strategy's candidates.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ void prove(const cases::PlanCase& one, const Params& params, ProofTally& tally) 
              report.findings.size(), " findings, first ", first.rule, ": ", first.sentence);
 }
 
-// A strategy may refuse a request (that is in its contract), but must say why in words.
+// A strategy may refuse a request, with a reason.
 void prove_sizes(const cases::PlanCase& unsized, ProofTally& tally) {
   for (std::size_t i = 0; i < kCounts.size(); ++i) {
     cases::PlanCase one = unsized;

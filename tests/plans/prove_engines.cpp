@@ -1,4 +1,4 @@
-// Every case of `plait verify --all` on engines is proved, or refused with a reason.
+// Proves every case of `plait verify --all` on engines, or checks that a refusal has a reason.
 #include "comm/choice/prove_engines.hpp"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
-// Small plans of every strategy, run by the reference executor, against plain loops: integers
-// exactly, floats against fp64; and the bits of every rank-order plan against every other's, out of
-// place and in place.
+// Compares small plans of every strategy, run by the reference executor, with plain loops: integers
+// exactly, floats with fp64. All rank-order plans must give the same bits, out of place and in
+// place.
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -172,7 +172,7 @@ void run_one(const Plan& plan, OracleTally& tally) {
     CHECK(wrong_elements(plan.request, buffers) == 0);
     if (plan.sum_order != SumOrder::rank_order || !reduces(plan.request.collective)) continue;
     Request key = plan.request;
-    key.devices.clear();  // whatever the machine, too
+    key.devices.clear();  // on any machine
     const std::string found = bits(plan.request, buffers);
     const auto [first, is_new] = tally.bits_of.try_emplace(to_json(key), found);
     if (is_new) continue;
@@ -186,8 +186,7 @@ void run_sizes(const cases::PlanCase& unsized, OracleTally& tally, std::size_t& 
     cases::PlanCase one = unsized;
     ++turn;
     one.request.count = count;
-    // The type and op go round by size, not by strategy: rank-order plans must meet on equal
-    // requests.
+    // Type and op depend on the size, not on the strategy, so rank-order plans share requests.
     const std::size_t kind =
         static_cast<std::size_t>(count + static_cast<std::uint64_t>(one.request.ranks));
     one.request.type = kTypes[kind % std::size(kTypes)];

@@ -1,6 +1,6 @@
-// Copies over several paths: proved at sizes where they are cut, in the shares that the paths'
-// speeds ask for, through a relay GPU inside or outside the job where a link is masked, through
-// host memory where no GPU can help; small ones keep the short path.
+// Tests of the strategy striped: plans are proved at sizes that are cut, shares follow the paths'
+// speeds, a masked link is replaced by a relay GPU inside or outside the job or by host memory, and
+// small messages take the direct path.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -70,7 +70,7 @@ TEST_CASE("striped: small messages go over the direct link alone, in one copy") 
   for (std::uint64_t bytes = 1; bytes <= 4 * kGiB; bytes = bytes * 4 + 3) {
     const Plan plan = proved(topology, copy_of(topology, bytes));
     const double host = shares(plan)["host"];
-    CHECK(host + 0.02 >= last);  // the larger, the more, to within a chunk
+    CHECK(host + 0.02 >= last);  // grows with the size, to within a chunk
     last = host;
     if (bytes > 4 << 20) continue;
     CHECK(host == 0.0);

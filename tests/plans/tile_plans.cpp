@@ -1,5 +1,5 @@
-// Plans of tiled calls: with a fault they are not proved; right ones are behind calls of other
-// sizes and collectives too, and the plan of one block stands for all of them.
+// Plans of tiled calls: a plan with a fault is not proved; correct plans are proved behind calls of
+// other sizes and collectives; the plan of one block is representative of all blocks.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ Request request_of(const Topology& topology, Collective collective, int ranks, i
   return checked(request, topology);
 }
 
-/// Tiles of so many units; window 2 where all blocks run and ranks keep in step.
+/// Returns a wish for tiles of `units`; window 2 if all blocks run and ranks stay in step.
 TileWish wish_of(int ranks, unsigned blocks, std::uint32_t units) {
   TileWish wish;
   wish.most_blocks = blocks;
@@ -44,7 +44,7 @@ TileWish wish_of(int ranks, unsigned blocks, std::uint32_t units) {
   return wish;
 }
 
-/// The same with results by copies, on 2 and 4 ranks in pairs, and on 4 in two halves.
+/// The same with results by copies: on 2 and 4 ranks in pairs, on 4 ranks in two halves.
 TileWish relaying(TileWish wish) {
   wish.fold = wish.copied_results = true;
   wish.order = kInPairs;
@@ -81,10 +81,10 @@ TEST_CASE("a tiled plan says of its schedule what its price wants to know") {
   CHECK(params(wish).at("in_flight_bytes") == 8 * kPushStages * 4096);
   wish.in_flight_bytes = 64 << 10;  // two pieces of each of 8 blocks
   CHECK(params(wish).at("in_flight_bytes") == 64 << 10);
-  wish.copied_results = true;  // one piece more may be under way to each of the three others
+  wish.copied_results = true;  // one more piece may be in flight to each of three peers
   CHECK(params(wish).at("results_in_flight_bytes") == 8 * (2 - 1 + 3) * 4096);
   CHECK(!params(wish, Collective::reduce_scatter).contains("results_in_flight_bytes"));
-  wish.order = kInPairs;  // a MiB of a part, of which all blocks have 8 KiB in a tile; 3 partners
+  wish.order = kInPairs;  // 1 MiB of a part, in tiles of 8 KiB for all blocks; 3 partners
   CHECK(params(wish).at("phases") == 3 * (1 << 20) / (8 * 64 * 16));
   CHECK(!params(wish, Collective::broadcast).contains("phases"));
 }
@@ -126,7 +126,7 @@ TEST_CASE("tiled calls follow each other in any order, in the same slots") {
 
 namespace {
 
-/// A fault that a kernel's text might have: wherever it says so, in every block's plan.
+/// A fault of a kernel's code: it occurs in every block's plan, wherever that code runs.
 struct TileFault {
   const char* what;
   std::string role;
@@ -177,7 +177,7 @@ void spoil(const TiledArgs& shape, const TileFault& fault, std::vector<Op>& ops)
     } else if (what == "from the own slot" && op.kind == OpKind::reduce) {
       for (Region& src : op.srcs) src.rank = op.dst.rank;
     } else if (what == "into the owner's slot" && pushes) {
-      // As where parts are pushed: the slot of this sender at whose part it is.
+      // The sender's slot at the part's owner, as when parts are pushed.
       const auto owner = static_cast<int>(op.dst.offset / ring);
       op.dst.offset += static_cast<std::uint64_t>(op.dst.rank) * ring;
       op.dst.offset -= static_cast<std::uint64_t>(owner) * ring;
@@ -188,7 +188,7 @@ void spoil(const TiledArgs& shape, const TileFault& fault, std::vector<Op>& ops)
   }
 }
 
-/// Whether any of many calls, alone or behind others, is no longer proved.
+/// Whether verify() rejects any of many calls with the fault, alone or behind others.
 bool is_found(const TileFault& fault) {
   const Topology topology = cases::wide_machine();
   for (const int ranks : {2, 3, 4}) {
@@ -242,7 +242,7 @@ TEST_CASE("faults in the roles of a tiled call are found by its proof") {
     CHECK(!is_found({"nothing", "push", kTileFree, pulls}));
 }
 
-/// What the plan of one block says of all of them.
+/// Justifies proving the plan of one block for all blocks.
 TEST_CASE("blocks of a tiled call share no unit and no slot, and leave none out") {
   const Topology topology = cases::wide_machine();
   for (const int ranks : {2, 3, 8})

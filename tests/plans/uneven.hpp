@@ -1,4 +1,4 @@
-// Counts of blocks that break careless code: none, one, primes, one block beside crumbs, random.
+// Uneven counts of blocks: none, one, primes, one large block among tiny ones, random.
 #pragma once
 #include <cstdint>
 #include <random>

@@ -1,6 +1,6 @@
-// Plans of blocks that have a count each: proved on every machine, run by the reference executor
-// against plain loops that know nothing of the core's own blocks, out of place and in place; and
-// mistakes in them, each of which is rejected.
+// Plans of blocks with a count each: proved on every machine, and run by the reference executor
+// against plain loops that do not use plan/blocks.hpp, out of place and in place. Mistakes in them
+// are rejected.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -29,7 +29,7 @@ std::uint64_t sum_to(const std::vector<std::uint64_t>& counts, int index) {
   return std::accumulate(counts.begin(), counts.begin() + index, std::uint64_t{0});
 }
 
-/// How many elements `from` sends `to`, and before which others of its input they come.
+/// The elements that `from` sends to `to`: their number, and the number of elements before them.
 struct SentBlock {
   std::uint64_t count;
   std::uint64_t before;
@@ -85,7 +85,7 @@ Words output_of(const Request& request, int rank) {
   return words;
 }
 
-/// In place where the collective has that: an input in its place of the output, or the reverse.
+/// Counts wrong words. In place: the input inside the output, or the output inside the input.
 std::uint64_t wrong_words(const Plan& plan, bool in_place) {
   const Request& request = plan.request;
   std::vector<Words> memory(at(request.ranks));
@@ -126,7 +126,7 @@ std::optional<Plan> built(const Strategy& strategy, const Topology& topology,
   }
 }
 
-/// Every uneven request of a size on a machine, by each strategy that takes counts.
+/// Calls body for every uneven request on a machine, by each strategy that takes counts.
 template <class Body>
 void for_each_plan(const Topology& topology, std::uint64_t most, const Body& body) {
   static plait_test::Sample is_next_taken;
@@ -201,7 +201,7 @@ TEST_CASE("random counts on 2 to 8 ranks: every strategy's plan is proved and ri
 
 namespace {
 
-/// Mistakes in an uneven plan, at op `k` of its copies and reductions; false where it has none.
+/// Makes a mistake in a copy or reduction; returns false if it cannot be made there.
 bool make_mistake(const std::string& mistake, Op& op) {
   if (op.kind == OpKind::signal || op.kind == OpKind::wait) return false;
   const bool at_places = op.dst.space == Space::output;
@@ -264,7 +264,7 @@ TEST_CASE("a plan for other counts, and counts that cannot be meant, are rejecte
     REQUIRE(verify(right).proved());
     for (std::size_t i = 0; i + 1 < right.request.counts.size(); ++i) {
       const bool is_diagonal = collective == Collective::all_to_all && i % 5 == 0;
-      Plan wrong = right;  // as much in all, but an element moves from one block to the next
+      Plan wrong = right;  // the same total, with one element moved to the next block
       if (wrong.request.counts[i + 1] == 0 || is_diagonal) continue;
       ++wrong.request.counts[i];
       --wrong.request.counts[i + 1];

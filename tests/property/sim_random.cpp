@@ -1,6 +1,6 @@
-// The simulator on random machines and plans: it ends exactly where the verifier finds no deadlock,
-// never beats a resource or the lower bound, gets no faster when a link slows down, and moves every
-// byte once. Seeds are printed; TEST_SEED=n reruns one.
+// Runs the simulator on random machines and plans: a simulation ends exactly if the verifier finds
+// no deadlock, never exceeds a resource or the lower bound, gets no faster when a link slows down,
+// and moves every byte once. Seeds are printed; TEST_SEED=n repeats one.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -135,7 +135,7 @@ Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is
   return plan;
 }
 
-// What a resource carried, by its rates.
+// Returns the bytes that a resource carried, by its rates.
 double over_time(const ResourceLoad& load) {
   double bytes = 0.0;
   for (std::size_t i = 0; i + 1 < load.rates.size(); ++i)
@@ -207,8 +207,8 @@ TEST_CASE("no resource carries more than it can, and every byte moves once") {
 }
 
 TEST_CASE("nothing gets faster when a link slows down") {
-  // Where lanes compete for engines or ports, a delay here can clear the way there (Graham's
-  // anomaly), so the whole may gain a little; without competition it must not gain at all.
+  // If lanes compete for engines or ports, a delay can free one for others (Graham's anomaly), so
+  // the plan may gain a little. Without competition it must not gain.
   int anomalies = 0;
   for (const unsigned seed : seeds(300)) {
     CAPTURE(seed);
@@ -223,7 +223,7 @@ TEST_CASE("nothing gets faster when a link slows down") {
     slowed.gb_per_s /= 2;
     const double after_ns = simulate(plan, topology).total_ns;
     if (!competes) {
-      // Two lanes of a rank may still share a link; max-min sharing of one link delays no one.
+      // Two lanes of a rank may share a link; max-min sharing of one link delays no lane.
       CHECK(after_ns >= before_ns * (1 - 1e-6) - 1.0);
     } else {
       CHECK(after_ns >= before_ns * 0.7);

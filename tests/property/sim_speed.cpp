@@ -1,6 +1,6 @@
-// How fast the simulator is, on the plans that propose makes: a plan of 8 ranks and 1 GiB under 10
-// ms, 10,000 plans under a minute, time linear in ops. In CPU time and held loosely, since a CI
-// machine may be busy; docs/simulator.md has the figures. PLAIT_TEST_SCALE scales the sweep.
+// Speed of the simulator on plans of propose(): a plan of 8 ranks and 1 GiB takes less than 10 ms,
+// 10,000 plans less than a minute, time is linear in ops. Limits are in CPU time with slack, since
+// a CI machine may be busy; docs/simulator.md has the figures. PLAIT_TEST_SCALE scales the sweep.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,12 +15,12 @@ using plait_test::cpu_s;
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kSlack = 1000.0;  // there only what it finds counts
+constexpr double kSlack = 1000.0;  // sanitizers: times do not count
 #else
 constexpr double kSlack = 20.0;  // a busy machine; the largest plans take five times the aim
 #endif
 
-// The least of three: what the machine's other work does not disturb.
+// Least of three times, which other load disturbs least.
 double simulate_s(const Plan& plan, const Topology& topology) {
   double least = 1e9;
   for (int i = 0; i < 3; ++i) {
@@ -61,7 +61,7 @@ TEST_CASE("plans of 8 ranks and 1 GiB are simulated in 10 ms") {
   }
   CHECK(plans > 5);
   CHECK(quick == plans);
-  CHECK(first_s < 10e-3 * kSlack / 2);  // the one that a caller would look at
+  CHECK(first_s < 10e-3 * kSlack / 2);  // the plan that a caller would use
 }
 
 TEST_CASE("10,000 plans are swept in a minute") {

@@ -1,5 +1,5 @@
-// Random requests, from a seed that is printed: the CPU executor gives the reference's bits.
-// A failure prints its seed; put it in place of the clock to repeat it.
+// On random requests the CPU executor must give the reference's bits. A failure prints its seed;
+// use it in place of the clock to repeat the run.
 #include <doctest/doctest.h>
 
 #include <chrono>
