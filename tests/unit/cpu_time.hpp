@@ -1,11 +1,11 @@
-// CPU time of the calling thread, for tests that judge how long a computation takes: other programs
-// on the machine change the wall-clock time of a test, and hardly its CPU time.
+// CPU time of the calling thread, for tests of a computation's duration: other programs change a
+// test's wall-clock time, but hardly its CPU time.
 #pragma once
 #include <ctime>
 
 namespace plait_test {
 
-/// Seconds of CPU time that this thread has taken.
+/// Returns the CPU time of this thread in seconds.
 inline double cpu_s() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

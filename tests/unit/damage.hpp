@@ -1,5 +1,5 @@
-// JSON text -> the same text with a few things wrong: bits flipped, cut short, words swapped, left
-// out, repeated or nested, numbers made wild. What a torn disk, a bad merge or an enemy makes.
+// Damages JSON text at random: flipped bits, truncation, swapped, missing, repeated or nested
+// tokens, extreme numbers. As a bad disk, a bad merge or an attacker would.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -15,8 +15,8 @@
 
 namespace plait_test {
 
-/// Runs `read`: true where it ends, false where it refuses with Error(parse_error) that says what
-/// was wanted; anything else fails the test.
+/// Runs `read`. Returns true if it succeeds, false if it throws Error(parse_error) with what was
+/// wanted; anything else fails the test.
 template <class Read>
 bool is_read(const Read& read) {
   try {
@@ -29,7 +29,7 @@ bool is_read(const Read& read) {
   }
 }
 
-/// Strings, numbers and names as one word each, every other sign by itself.
+/// Splits JSON into tokens: strings, numbers, names, and single characters.
 inline std::vector<std::string> json_words(const std::string& json) {
   const auto is_plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-' || c == '+';
@@ -69,7 +69,7 @@ inline void damage_words(std::string& json, std::mt19937_64& random) {
   for (const std::string& word : words) json += word;
 }
 
-/// One to three damages; `json` is not empty.
+/// Returns `json` (not empty) with one to three damages.
 inline std::string damaged(std::string json, std::mt19937_64& random) {
   for (std::uint64_t n = 1 + random() % 3; n > 0 && !json.empty(); --n) {
     const std::size_t at = random() % json.size();

@@ -1,4 +1,4 @@
-// A private folder that goes away with its test, and ranks as threads that meet in it.
+// A private folder for the time of a test, and ranks as threads.
 #pragma once
 #include <dirent.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ class TestFolder {
     char name[] = "/tmp/plait-test-XXXXXX";
     path_ = mkdtemp(name);
   }
-  ~TestFolder() { rmdir(path_.c_str()); }  // fails, and so shows, where something was left
+  ~TestFolder() { rmdir(path_.c_str()); }  // fails if files are left; tests see the folder then
   const std::string& path() const { return path_; }
   std::string socket() const { return path_ + "/meet"; }
 
@@ -26,7 +26,7 @@ class TestFolder {
   std::string path_;
 };
 
-/// Number of entries in a folder, without . and .., whose names contain `part`.
+/// Returns the number of entries in a folder, without . and .., whose names contain `part`.
 inline int entries_of(const std::string& path, const std::string& part = "") {
   DIR* folder = opendir(path.c_str());
   if (folder == nullptr) return -1;
@@ -39,12 +39,12 @@ inline int entries_of(const std::string& path, const std::string& part = "") {
   return count;
 }
 
-/// Number of plait's own files in /dev/shm. Files of other programs may come and go.
+/// Returns the number of plait's files in /dev/shm; other programs' files may come and go.
 inline int shm_files_of_plait() { return entries_of("/dev/shm", "plait"); }
 
 inline int open_descriptors() { return entries_of("/proc/self/fd"); }
 
-/// Runs body(rank) in a thread a rank; the texts of what they threw, "" where nothing.
+/// Runs body(rank) in one thread for each rank; returns the messages of exceptions, "" = none.
 inline std::vector<std::string> as_threads(int ranks, const std::function<void(int)>& body) {
   std::vector<std::string> thrown(ranks);
   std::vector<std::thread> threads;

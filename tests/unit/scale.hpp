@@ -1,6 +1,6 @@
-// How much a long test does: PLAIT_TEST_SCALE (1 = as usual, less under sanitizers, more at night)
-// -> rounds to run, and which of many cases to take. Cases are picked by a hash of their number, so
-// that no loop's period is met, and the same ones each time.
+// Amount of work of long tests by PLAIT_TEST_SCALE (1 = normal, less under sanitizers, more at
+// night): number of rounds, and a sample of many cases. The sample is by a hash of case numbers, so
+// it is deterministic and independent of loop periods.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@ inline constexpr bool kIsSanitized = true;
 #else
 inline constexpr bool kIsSanitized = false;
 #endif
-/// Under ThreadSanitizer, whose time is not for tests of one thread.
+/// True under ThreadSanitizer: tests of a single thread are skipped there.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kLooksForRaces = true;
 #else
@@ -28,19 +28,19 @@ inline double scale() {
 
 inline int rounds(int usual) { return std::max(1, static_cast<int>(usual * scale())); }
 
-/// Too few for a long test to see all that it is about, as under sanitizers.
+/// Whether the sample is too small for a long test to cover all its cases, as under sanitizers.
 inline bool takes_few() { return scale() < 0.25; }
-/// Whether a long test saw some of what it is about.
+/// Whether a long test covered a case at all.
 inline bool seen(std::uint64_t count) { return count > 0 || takes_few(); }
 
-/// True for a share of `scale()` of all numbers, and for 0.
+/// Returns true for a share scale() of all numbers, and for 0.
 inline bool sampled(std::uint64_t number) {
   std::uint64_t mixed = (number + 1) * 0x9e3779b97f4a7c15ULL;
   mixed = (mixed ^ mixed >> 31) * 0xbf58476d1ce4e5b9ULL;
   return number == 0 || static_cast<double>(mixed >> 11) < scale() * 0x1p53;
 }
 
-/// Counts cases: true where the next one is to be taken.
+/// Counts cases; a call returns true if the next case is in the sample.
 class Sample {
  public:
   bool operator()() { return sampled(next_++); }

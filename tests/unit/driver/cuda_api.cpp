@@ -1,4 +1,4 @@
-// The driver table: what is looked up, what a missing symbol gives, and that no driver is a value.
+// Tests of the driver table: symbols looked up, missing symbols, and a missing driver.
 #include <doctest/doctest.h>
 
 #include <cstring>

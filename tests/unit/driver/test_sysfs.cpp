@@ -1,4 +1,4 @@
-// The kernel's lists, addresses and missing files.
+// Tests of /sys: lists, addresses and missing files.
 #include <doctest/doctest.h>
 
 #include "driver/nvml/api.hpp"

@@ -1,5 +1,5 @@
-// What the executor tests share: ranks as threads over heap arenas, machines made by hand, and
-// reproducible random elements.
+// Helpers of executor tests: ranks as threads over heap arenas, small machines, and reproducible
+// random elements.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace plait_test {
 
 using Bytes = std::vector<std::byte>;
 
-/// `ranks` CPUs, each linked to each; figures are of no matter here.
+/// `ranks` fully connected CPUs; speeds do not matter.
 inline plait::Topology machine(int ranks) {
   plait::Topology made;
   made.name = "by-hand";
@@ -39,7 +39,7 @@ struct Calm : plait::Watch {
   void check(const std::string&) override {}
 };
 
-/// steady_clock, that many milliseconds from now.
+/// Returns the steady_clock time so many milliseconds from now.
 inline std::int64_t in_ms(std::int64_t ms) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -65,7 +65,7 @@ class HeapArenas {
   HeapArenas(const HeapArenas&) = delete;
   HeapArenas& operator=(const HeapArenas&) = delete;
 
-  /// Sets all flag words, as a history of `epoch` epochs would have left them.
+  /// Sets all flags to their values after `epoch` epochs.
   void set_epoch(std::uint32_t epoch) {
     const plait::ArenaSizes& sizes = arenas.sizes;
     const std::uint64_t row = (static_cast<std::uint64_t>(sizes.flags_per_pair) * 4 + 63) / 64 * 64;
@@ -77,7 +77,7 @@ class HeapArenas {
   plait::Arenas arenas;
 };
 
-/// body(rank) on a thread a rank; the first exception of the lowest rank is thrown again here.
+/// Runs body(rank) on one thread for each rank; rethrows the exception of the lowest rank.
 template <class Body>
 void on_ranks(int ranks, const Body& body) {
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(ranks));
@@ -95,13 +95,13 @@ void on_ranks(int ranks, const Body& body) {
     if (one) std::rethrow_exception(one);
 }
 
-/// Random codes of the type: mostly of middling size, with a share of special ones.
+/// Returns random codes of the type: mostly numbers of moderate size, some special values.
 inline Bytes random_elements(std::mt19937_64& random, plait::DataType type, std::uint64_t count) {
   Bytes bytes(count * plait::bytes_of(type));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   if (type != plait::DataType::fp32 && type != plait::DataType::fp64) return bytes;
   for (std::uint64_t i = 0; i < count; ++i) {
-    if (random() % 4 == 0) continue;  // any bits at all: NaN, infinity, subnormal
+    if (random() % 4 == 0) continue;  // any bits: NaN, infinity, subnormal
     const double value = (static_cast<double>(random() % 2000001) - 1e6) / 7.0;
     const float narrow = static_cast<float>(value);
     if (type == plait::DataType::fp32)

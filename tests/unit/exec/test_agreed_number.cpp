@@ -1,5 +1,5 @@
-// Sides that never meet settle one number a call: always the same on all, and no more than any of
-// them wished when it was said, whoever is ahead and however far.
+// AgreedNumber: ranks that never synchronise agree on one number for each call: the same on all
+// ranks, and at most any rank's proposal at that time, whichever rank is ahead and however far.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TEST_CASE("who comes first says what both take: the less of both wishes") {
   CHECK(first.next(12, kAbout) == 0);
 }
 
-/// What each of them got for each call.
+/// Checks the numbers of all ranks for each call.
 void check_many(int ranks) {
   constexpr std::size_t kMany = 8 * AgreedNumber::kCalls + 17;
   const auto page = std::make_unique<AgreedNumber::NumberPage>();
@@ -94,7 +94,7 @@ TEST_CASE("judges alone decide, and what others wish is not remembered") {
   CHECK(second.next(5, kAbout, kSecond) == 3);
   CHECK(second.next(7, kAbout, kSecond) == 7);
   CHECK(first.next(0, kAbout, kSecond) == 7);
-  CHECK(second.next(6, kAbout) == 6);  // nobody knows of the 0
+  CHECK(second.next(6, kAbout) == 6);  // no rank has seen the 0
   CHECK(first.next(9, kAbout) == 6);
 }
 

@@ -1,5 +1,5 @@
-// One budget, shared out by name: within it, the same for everybody, never less for more, and with
-// words for what is left out.
+// Arena layouts: uses share one budget, all ranks get the same, a larger budget never gives less,
+// and refusals have a reason.
 #include <doctest/doctest.h>
 
 #include "base/env.hpp"
@@ -136,7 +136,7 @@ TEST_CASE("a larger budget makes no part smaller, but by a step or for one more"
         CAPTURE(info.name);
         const std::uint64_t had = before.small.of(info.part) + before.large.of(info.part);
         const std::uint64_t has = tiers.small.of(info.part) + tiers.large.of(info.part);
-        // What comes in takes of the others, and what steps leave over goes to the first.
+        // A further use takes from the others; what steps leave over goes to the first use.
         CHECK((has + 16 * kMib >= had || !is_alike));
       }
       before = tiers;
@@ -188,7 +188,7 @@ TEST_CASE("pairs serve under every budget that reaches for calls, and none leave
   CHECK(lay_out(library(4), kUsual).pair_bytes == 4 * kMib);
   CHECK(lay_out(library(8), kUsual).pair_bytes == 4 * kMib);
   CHECK(lay_out(library(8), 640 * kMib).pair_bytes == 32 * kMib);
-  // Where nothing is left they have none, and small calls go on.
+  // Without memory left they have none, and small calls still work.
   CHECK(lay_out(library(8), 8 * kMib).pair_bytes == 0);
   CHECK(lay_out(pair(), 4 * kMib).why_not(ArenaPart::copies, "it") ==
         "it wants 17 MB of slots of copy engines; a pair's part of PLAIT_DEVICE_MEMORY, 4M leaves "

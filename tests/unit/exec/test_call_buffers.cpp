@@ -1,4 +1,4 @@
-// What is asked of the caller's memory on GPUs: of what a rank's role reads and writes alone.
+// Checks of callers' GPU buffers: only those that a rank's role reads or writes.
 #include <doctest/doctest.h>
 
 #include "exec/cuda/device/call_buffers.hpp"
@@ -31,13 +31,13 @@ TEST_CASE("a pointer that a rank's role does not use may be any") {
   for (const Collective collective : {Collective::reduce, Collective::gather}) {
     CHECK(taken(collective, 0, 0x1000, 0x2001));
     CHECK(taken(collective, 2, 0x1000, 0));
-    CHECK_FALSE(taken(collective, 1, 0x1000, 0x2001));  // the root's
+    CHECK_FALSE(taken(collective, 1, 0x1000, 0x2001));  // the root's buffer
     CHECK_FALSE(taken(collective, 0, 0x1002, 0));
   }
   for (const Collective collective : {Collective::broadcast, Collective::scatter}) {
     CHECK(taken(collective, 0, 0x1001, 0x2000));
     CHECK(taken(collective, 2, 0, 0x2000));
-    CHECK_FALSE(taken(collective, 1, 0x1001, 0x2000));  // the root's
+    CHECK_FALSE(taken(collective, 1, 0x1001, 0x2000));  // the root's buffer
     CHECK_FALSE(taken(collective, 0, 0, 0x2002));
   }
   for (const Collective collective : {Collective::all_reduce, Collective::all_gather,

@@ -1,6 +1,6 @@
-// The order of a communicator's calls over a driver that only takes note: of every call, what it
-// comes after for certain, by streams, events, captures, edges and replays. All orders that a GPU
-// could take are so looked at together: any two calls must come one after the other.
+// The order of a communicator's calls on a recording driver. For every call the driver tracks the
+// calls that surely precede it, by streams, events, captures, edges and replays. So one run covers
+// all orders that a GPU could take: any two calls must be ordered.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -16,7 +16,7 @@ using namespace plait::cuda;
 
 namespace {
 
-/// What something comes after, itself included: numbers of calls.
+/// Numbers of the calls that precede something, itself included.
 using Before = std::set<int>;
 
 void add(Before& to, const Before& more) { to.insert(more.begin(), more.end()); }
@@ -45,14 +45,14 @@ struct FakeEvent {
   std::vector<GraphNode> ends;
 };
 
-/// The driver. Touching what is not there is a fault.
+/// The recording driver. Use of an unknown handle is a fault.
 struct Driver {
   std::map<Stream, FakeStream> streams;
   std::map<Event, FakeEvent> events;
   std::map<std::uint64_t, FakeGraph> captures;
   std::vector<Before> calls;
   std::vector<std::string> faults;
-  std::vector<std::string> heard;  // the driver's calls
+  std::vector<std::string> heard;  // calls of the driver
   std::uint64_t numbers = 0;
 
   FakeStream& at(Stream stream) {
@@ -153,7 +153,7 @@ Api fake_api() {
 
 const Api kApi = fake_api();
 
-/// A communicator, and a program that uses it.
+/// A program with one communicator.
 class OrderProgram {
  public:
   explicit OrderProgram(bool mixes_graphs) : order_(mixes_graphs) {
@@ -195,7 +195,7 @@ class OrderProgram {
     FakeGraph& graph = driver_.captures[capture];
     FakeStream& on = driver_.at(stream);
     add(on.before, graph.last);
-    const auto events = driver_.events;  // a wait means what was recorded before the launch
+    const auto events = driver_.events;  // waits refer to events recorded before the launch
     Before all = on.before;
     std::vector<Before> ended(graph.nodes.size());
     std::vector<char> done(graph.nodes.size());
@@ -217,7 +217,7 @@ class OrderProgram {
     on.before = graph.last = all;
   }
 
-  /// Pairs of calls without an order.
+  /// Returns the number of pairs of calls without an order.
   int unordered() const {
     int found = 0;
     for (std::size_t i = 0; i < driver_.calls.size(); ++i)
@@ -248,7 +248,7 @@ TEST_CASE("calls on streams that are destroyed at once come one after the other"
   program.call(handle);
   program.destroy(handle);
   for (int i = 0; i < 20; ++i) {
-    // The same handle again, which is another stream, and others.
+    // Another stream with the same handle, and other streams.
     const Stream next = i % 2 == 0 ? program.place_stream(handle) : program.stream();
     program.call(next);
     program.destroy(next);
@@ -286,7 +286,7 @@ TEST_CASE("fork, a call on either stream, join: replays are in order") {
     CHECK(program.driver().calls.size() == 200);
     CHECK(program.unordered() == 0);
     CHECK(program.driver().faults == none());
-    // Calls, and where graphs are mixed one wait and one record.
+    // Calls, and with graph mixing one wait and one record.
     CHECK(program.driver().captures[graph].nodes.size() == (mixes ? 6 : 4));
   }
 }
@@ -352,6 +352,6 @@ TEST_CASE("graphs, eager calls and captures by chance are in order; unless graph
       if (mixes)
         CHECK(program.unordered() == 0);
       else
-        CHECK(program.unordered() > 0);  // what the nodes and events are for
+        CHECK(program.unordered() > 0);  // so the nodes and events are needed
     }
 }

@@ -1,5 +1,5 @@
-// run_cpu with threads as ranks, over plans written by hand: results, reuse over calls, epochs that
-// wrap, inbox halves, deadlines and aborts.
+// Tests of run_cpu with threads as ranks, on hand-written plans: results, reuse over calls,
+// wrapping epochs, inbox halves, deadlines and aborts.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -52,8 +52,8 @@ Plan by_inbox(const Topology& topology, const Request& request) {
   return builder.build();
 }
 
-// Rank 0 gathers through scratch, sums piece by piece, and everybody pulls the sum: all waits of
-// a call are of later ops of other lanes, and scratch is reused over pieces.
+// Rank 0 gathers through scratch and sums piece by piece, and all ranks pull the sum. All waits are
+// for later ops of other lanes, and pieces reuse scratch.
 Plan by_root(const Topology& topology, const Request& request, int pieces) {
   Builder builder(topology, request, "by_root");
   const int n = request.ranks;
@@ -116,7 +116,7 @@ CpuJob job_of(const Request& request, std::uint64_t seed) {
   return job;
 }
 
-// `calls` calls in a row without any barrier between them, checked against the reference.
+// Runs `calls` calls in a row without barriers, and compares with the reference.
 void check_calls(const Plan& plan, int calls, std::uint32_t first_epoch) {
   const int ranks = plan.request.ranks;
   std::vector<CpuJob> jobs, wanted;
@@ -190,7 +190,7 @@ TEST_CASE("run_cpu: a word that no plan raises for 2^31 epochs is brought up to 
   const Topology topology = machine(2);
   const Plan plan = by_inbox(topology, all_reduce(2, 16, DataType::int32, ReduceOp::sum));
   ArenaSizes sizes = sizes_for(plan);
-  sizes.flags_per_pair = 3;  // the plan uses word 0 only
+  sizes.flags_per_pair = 3;  // the plan uses flag 0 only
   HeapArenas heap(sizes);
   const std::uint32_t epoch = (1u << 28) - 1;
   heap.set_epoch(5);
@@ -198,7 +198,7 @@ TEST_CASE("run_cpu: a word that no plan raises for 2^31 epochs is brought up to 
   on_ranks(2, [&](int rank) {
     Calm calm;
     const auto at = static_cast<std::size_t>(rank);
-    // Word 0 has the history of all calls.
+    // Flag 0 counts all calls.
     run_cpu(plan, rank, heap.arenas, {job.in[at], job.out[at], {}, epoch, 0, in_ms(60000)}, calm);
   });
   std::uint32_t word = 0;

@@ -1,5 +1,4 @@
-// NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, as NCCL reads them, and which pairs of ranks they keep
-// apart.
+// NCCL_P2P_DISABLE and NCCL_P2P_LEVEL as NCCL reads them, and the pairs of ranks that they forbid.
 #include <doctest/doctest.h>
 
 #include "exec/cuda/device/direct_access.hpp"
@@ -10,7 +9,7 @@ using namespace plait::cuda;
 
 namespace {
 
-/// Why ranks on GPUs "a", "b" (one switch) and "c" (elsewhere) are kept apart.
+/// Returns why GPUs "a", "b" (one switch) and "c" (elsewhere) may not access each other.
 std::string refusal(const DirectAccess& allowed, int rank, const std::vector<std::string>& uuids) {
   try {
     require_direct_access(allowed, rank, uuids,
@@ -57,5 +56,5 @@ TEST_CASE("pairs that are farther apart than the level are refused, by both of t
     CHECK(said.find("PHB apart") != std::string::npos);
   }
   CHECK(refusal(direct_access(nullptr, "NVL"), 0, {"a", "b"}) != "");
-  CHECK(refusal(direct_access("1", nullptr), 0, {"a"}).empty());  // nobody to address
+  CHECK(refusal(direct_access("1", nullptr), 0, {"a"}).empty());  // no peer
 }

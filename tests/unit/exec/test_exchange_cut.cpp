@@ -1,5 +1,5 @@
-// How two ranks cut a message: every byte once, no slot used before it is free, and the steps that
-// the exchange enqueues never wait for what comes later.
+// How two ranks cut a message: every byte once, no slot used before it is free, and no enqueued
+// step waits for a later one.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
@@ -23,7 +23,7 @@ void check_pieces(const ExchangeCut& cut, const ExchangeSpace& room) {
                                      : cut.chunks == 0 ? room.inbox_bytes
                                                        : cut.staging_at));
     CHECK((!piece.borrowed || piece.after > 0));       // the peer is in the call
-    CHECK(piece.after < std::max<std::size_t>(i, 1));  // so far have pieces been enqueued
+    CHECK(piece.after < std::max<std::size_t>(i, 1));  // an earlier piece
     covered += piece.bytes;
     if (piece.after != 0) awaited[piece.after - 1] = true;
     for (std::size_t before = 0; before < i; ++before) {

@@ -1,5 +1,5 @@
-// What is reduced does not depend on how the program has set the processor's floats (flush to zero,
-// rounding, traps), on no thread; and the program finds that as it was.
+// Reductions do not depend on a thread's float mode (flush to zero, rounding, traps), and restore
+// it for the program.
 #include <doctest/doctest.h>
 
 #include <cfenv>
@@ -18,7 +18,7 @@ using plait_test::Bytes;
 
 namespace {
 
-/// The modes of a thread that a program may have set, one after the other.
+/// Returns float modes that a program may set.
 std::vector<FloatMode> modes() {
   std::vector<FloatMode> all{kPlainFloats | kFlushToZero};
   for (const int rounding : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
@@ -30,7 +30,7 @@ std::vector<FloatMode> modes() {
   return all;
 }
 
-/// Runs the body in that mode, as a program that set it does; whether it found it so afterwards.
+/// Runs the body in a float mode; returns whether the mode is unchanged afterwards.
 template <class Body>
 bool in_mode(FloatMode mode, const Body& body) {
   const FloatMode before = float_mode();
@@ -49,7 +49,7 @@ struct Sources {
       memory.push_back(plait_test::random_elements(random, type, count));
       std::byte* at = memory.back().data();
       const std::uint64_t size = bytes_of(type);
-      for (std::uint64_t i = 0; i < count; i += 2)  // every other one: no exponent
+      for (std::uint64_t i = 0; i < count; i += 2)  // every other element is subnormal
         if (type == DataType::fp64)
           at[i * size + 7] = std::byte{0}, at[i * size + 6] &= std::byte{15};
         else if (size > 1)
@@ -67,7 +67,8 @@ constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, Reduc
                              ReduceOp::premul_sum};
 const std::vector<double> kScales{0.1, -1.0 / 3, 1e-3};
 
-/// Reduces by `reduce(type, op, dst, sources, count)` in every mode, beside the plain one.
+/// Reduces by `reduce(type, op, dst, sources, count)` in every mode, and compares with the default
+/// mode.
 template <class Reduce>
 void check_modes(const char* what, const Reduce& reduce) {
   for (const DataType type : kFloats)
@@ -115,7 +116,7 @@ TEST_CASE("a program that traps floats is not ended by what it has plait sum") {
   CHECK(sum != sum);
 }
 
-// Threads begin in the mode of the one that makes them.
+// A new thread inherits the float mode of its creator.
 TEST_CASE("helpers that a thread of any float mode starts reduce as all others do") {
   constexpr std::uint64_t kCount = 200'000;
   const Sources sources(DataType::fp32, kCount);

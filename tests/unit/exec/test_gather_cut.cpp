@@ -1,4 +1,4 @@
-// Bytes, ring and permille -> what of an all_reduce's results goes through host memory.
+// The part of an all_reduce's results that goes through host memory, by bytes, ring and permille.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What measurements hold for: kinds of GPUs and links as one line, and those of choices.def.
+// Kinds of GPUs and links as one line, and which kinds choices.def was measured on.
 #include <doctest/doctest.h>
 
 #include "exec/cuda/choices.hpp"
@@ -26,12 +26,13 @@ TEST_CASE("rows of choices.def count for the GPUs and links they were measured o
   const GpuFacts whole = linked(18, NvlinkEnd::nvswitch);
   CHECK(is_measured(kind("NVIDIA H200", 132, whole), 2));
   CHECK(is_measured(kind("NVIDIA H200", 132, linked(18, NvlinkEnd::unknown)), 2));
-  CHECK(is_measured(kind("NVIDIA H200", 132, GpuFacts{}), 2));  // the guest that was measured
+  CHECK(is_measured(kind("NVIDIA H200", 132, GpuFacts{}),
+                    2));  // the virtual machine that was measured
   CHECK(is_measured(gpu_kind("NVIDIA H200", 132, nullptr), 2));
 
   CHECK_FALSE(is_measured(kind("NVIDIA H200 NVL", 132, whole), 2));
   CHECK_FALSE(is_measured(kind("NVIDIA H100 PCIe", 132, whole), 2));
-  CHECK_FALSE(is_measured(kind("NVIDIA H200", 66, whole), 2));  // a part of one
+  CHECK_FALSE(is_measured(kind("NVIDIA H200", 66, whole), 2));  // a part of a GPU
   CHECK_FALSE(is_measured(kind("NVIDIA H200", 132, linked(17, NvlinkEnd::nvswitch)), 2));
   CHECK_FALSE(is_measured(kind("NVIDIA H200", 132, linked(18, NvlinkEnd::gpu)), 2));
   CHECK_FALSE(is_measured(kind("NVIDIA H200", 132, linked(0, NvlinkEnd::unknown)), 2));

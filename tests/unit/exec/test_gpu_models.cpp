@@ -1,4 +1,4 @@
-// Which kernels a GPU runs that is known by its model's name alone.
+// Which kernels a GPU runs, by its model's name alone.
 #include <doctest/doctest.h>
 
 #include <algorithm>

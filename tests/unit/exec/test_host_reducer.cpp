@@ -1,5 +1,5 @@
-// The CPU's side of a part that cores reduce, with a test as the GPU: jobs behind each other, ranks
-// that come late, kernels that give up, and an end in the middle.
+// HostReducer: the CPU side of a part that cores reduce, with the test as the GPU: consecutive
+// jobs, late ranks, kernels that give up, and an end during a job.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::uint64_t kFloats = 1000;    // of a chunk
-constexpr std::uint32_t kBefore = 0u - 2;  // words go past their end
+constexpr std::uint64_t kFloats = 1000;    // per chunk
+constexpr std::uint32_t kBefore = 0u - 2;  // counters wrap around
 
 HostWords words_before() {
   HostWords words{};
@@ -25,17 +25,17 @@ HostWords words_before() {
   return words;
 }
 
-/// Two ranks' rings; rank 0's cores are real.
+/// Rings of two ranks; rank 0 has real cores.
 struct ReducerBench {
   explicit ReducerBench(double wait_s = 20) : reducer(words, 0, 2, stop_page, wait_s) {
     for (auto& ring : rings) ring.resize(kChunkSlots * kFloats);
     job.ranks = 2;
     for (std::size_t rank = 0; rank < 2; ++rank)
       job.rings[rank] = reinterpret_cast<char*>(rings[rank].data());
-    cut(3, 1);  // rank 0 owns the first and the last
+    cut(3, 1);  // rank 0 owns the first and the last chunk
     reducer.start();
   }
-  /// So many chunks, the last of so many floats.
+  /// Sets the number of chunks, and the floats of the last one.
   void cut(std::uint32_t chunks, std::uint64_t last) {
     constexpr std::uint64_t kBytes = kFloats * sizeof(float);
     job.cut = {(chunks - 1) * kBytes + last * sizeof(float), 0, kBytes, chunks};
@@ -48,7 +48,7 @@ struct ReducerBench {
   bool reaches(std::uint32_t value) {
     return spin_until([&] { return reduced() == value; }, 5s);
   }
-  /// Chunks of a job arrive, each number a value of its own.
+  /// Fills a job's chunks with distinct values.
   void fill(float value) {
     for (std::size_t rank = 0; rank < 2; ++rank)
       for (float& one : rings[rank]) one = value + static_cast<float>(rank);
@@ -73,13 +73,13 @@ TEST_CASE("cores reduce the chunks that are theirs, job after job, as they arriv
   bench.arrive(1, 1);
   CHECK(bench.reaches(1));
   CHECK(bench.rings[0][kFloats - 1] == 3);  // 1 + 2, in the owner's ring
-  CHECK(bench.rings[0][kFloats] == 1);      // the other's chunk is the other's
+  CHECK(bench.rings[0][kFloats] == 1);      // rank 1's chunk is unchanged
   CHECK(bench.rings[1][0] == 2);
   bench.arrive(0, 3);
   bench.arrive(1, 3);
   CHECK(bench.reaches(3));
   CHECK(bench.rings[0][2 * kFloats] == 3);
-  CHECK(bench.rings[0][2 * kFloats + 1] == 1);  // the last is one number long
+  CHECK(bench.rings[0][2 * kFloats + 1] == 1);  // the last chunk has one float
   bench.fill(5);
   bench.cut(1, kFloats);
   bench.reducer.begin(bench.job);
@@ -87,7 +87,7 @@ TEST_CASE("cores reduce the chunks that are theirs, job after job, as they arriv
   bench.arrive(0, 5);
   bench.arrive(1, 5);
   CHECK(bench.reaches(5));
-  CHECK(bench.rings[0][0] == 17);  // twice, as nothing came down between: 5 + 6 + 6
+  CHECK(bench.rings[0][0] == 17);  // summed twice, with no new input between: 5 + 6 + 6
 }
 
 TEST_CASE("a rank that owns no chunk keeps its word up to date") {
@@ -109,7 +109,7 @@ TEST_CASE("cores wait no longer than kernels do") {
     bench.arrive(0, 3);
     bench.arrive(1, 3);
     std::this_thread::sleep_for(50ms);
-    bench.reducer.begin(bench.job);  // what is said of it would be taken for the first one's
+    bench.reducer.begin(bench.job);  // its report could be mistaken for the first job's
     bench.arrive(0, 6);
     bench.arrive(1, 6);
     std::this_thread::sleep_for(50ms);

@@ -1,6 +1,6 @@
-// The host share's correction against paths that a test plays: how fast each is, when another job
-// loads the host's, how late the times are known. Held to what the documentation promises: on
-// average no more than 3 % below the direct path alone, and soon near the best again.
+// Correction of the host share on emulated paths, with given speeds, load by another job, and delay
+// of measured times. It must keep the documented bounds: on average at most 3 % slower than the
+// direct path alone, and soon near the best again.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kNoise = 0.02;
 
-/// A size as H200s have it: the best host share, the chunks it goes in, and how fast paths are.
+/// A message size with H200 figures: best host share, chunk size, and speeds of paths.
 struct Size {
   double bytes, host_share, chunk_bytes;
   double direct_gb_per_s = 395.0, host_gb_per_s = 55.0, fork_ns = 8000.0;
@@ -33,7 +33,7 @@ const std::vector<Size> kSizes{
     {1024 * kMiB, 0.109, 8 * kMiB},
     {1024 * kMiB, 0.090, 2 * kMiB, 229.0, 26.0, 25000.0}};  // results of four ranks
 
-/// Two paths; `slower` is how much longer the host's takes for all that it does.
+/// Two paths; `slower`: factor on the time of the host path.
 class Paths {
  public:
   explicit Paths(unsigned seed) : random_(seed) {}
@@ -54,7 +54,7 @@ class Paths {
     return std::max(sample.direct_ns, sample.host_ns) +
            (sample.level > 0 ? sample.size.fork_ns : 0.0);
   }
-  /// At the level that is best while the host path is so slow.
+  /// Returns the time at the best level for this factor.
   double best_ns(const Size& size, double slower) {
     double best = size.alone_ns();
     for (int level = 1; level <= HostShare::kLevels; ++level)
@@ -69,8 +69,8 @@ class Paths {
   std::mt19937 random_;
 };
 
-/// Copies one after the other, the times of each known `behind` calls later; returns what they
-/// took, in direct-only copies.
+/// Runs copies in sequence; each time becomes known `behind` calls later. Returns times in units of
+/// direct-only copies.
 class Caller {
  public:
   Caller(unsigned seed, int behind) : paths(seed), behind_(behind) {}
@@ -174,7 +174,7 @@ TEST_CASE("host share: down within 20 copies, up again when what the load cost i
       caller.mean(size, slower, 20);
       CHECK(caller.mean(size, slower, 100) <=
             1.02 * caller.paths.best_ns(size, slower) / size.alone_ns());
-      const double lost = slower - 1.0;  // of a copy, by each that was on its way
+      const double lost = slower - 1.0;  // of a copy, for each copy in flight
       caller.mean(size, 1.0, static_cast<int>(70 * lost * (1 + caller.behind())) + 100);
       CHECK(caller.mean(size, 1.0, 100) <=
             1.02 * caller.paths.best_ns(size, 1.0) / size.alone_ns());
@@ -184,7 +184,7 @@ TEST_CASE("host share: down within 20 copies, up again when what the load cost i
 TEST_CASE("host share: what copies gained before pays for a load, so that it is forgotten soon") {
   for_each_machine([](const Size& size, Caller& caller) {
     caller.mean(size, 1.0, 2500);
-    if (size.bytes < 256 * kMiB) return;  // gain little
+    if (size.bytes < 256 * kMiB) return;  // these sizes gain little
     caller.mean(size, 4.0, 100);
     CHECK(caller.share.level() <= 4);
     caller.mean(size, 1.0, 150);

@@ -1,5 +1,5 @@
-// Ranks as threads: from which call on there is a later room is the same for all of them, whoever
-// is early, late, failing or closed, and nobody waits for ever.
+// LazyArena with ranks as threads: all ranks switch to the large arena at the same call, whichever
+// rank is early, late, failing or closed, and no rank waits for ever.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using Answers = std::vector<bool>;
 
 void pause_us(std::uint64_t us) { std::this_thread::sleep_for(std::chrono::microseconds(us)); }
 
-/// Runs work(rank) in a thread a rank.
+/// Runs work(rank) in one thread for each rank.
 template <class Work>
 void on_ranks(int ranks, const Work& work) {
   std::vector<std::thread> threads;
@@ -67,13 +67,13 @@ TEST_CASE("all ranks switch at the same call, in any order of coming") {
                            });
       for (int call = 0; call < 200; ++call) {
         if (random() % 8 == 0) pause_us(random() % 200);
-        // What may wait is the same call on all ranks, as captures are.
+        // Calls that may wait are the same on all ranks, as captures are.
         answers[static_cast<std::size_t>(rank)].push_back(
             lazy_arena.next(call % 5 == 2   ? CallMode::alone
                             : call % 7 == 5 ? CallMode::grouped
                                             : CallMode::captured));
         if (random() % 16 == 0) {
-          lazy_arena.cancel_last();  // made again at once, it gets the answer that it had
+          lazy_arena.cancel_last();  // the same call again gets the same answer
           REQUIRE(lazy_arena.next(CallMode::captured) ==
                   answers[static_cast<std::size_t>(rank)].back());
         }
@@ -84,7 +84,7 @@ TEST_CASE("all ranks switch at the same call, in any order of coming") {
     CAPTURE(seed);
     for (const Answers& one : answers) CHECK(one == answers[0]);
     for (std::size_t call = 1; call < answers[0].size(); ++call)
-      CHECK((answers[0][call] || !answers[0][call - 1]));  // and back never
+      CHECK((answers[0][call] || !answers[0][call - 1]));  // and never back
     const int on = count_on(answers[0]);
     with_both += on > 0 && on < 200;
   }
@@ -134,7 +134,7 @@ TEST_CASE("ranks that lack memory for a while: a later call begins anew, and all
     on_ranks(ranks, [&](int rank) {
       std::mt19937 random(seed * 16 + static_cast<unsigned>(rank));
       Answers& mine = answers[static_cast<std::size_t>(rank)];
-      int lacking = static_cast<int>(random() % 4);  // so often this rank has none
+      int lacking = static_cast<int>(random() % 4);  // number of failures of this rank
       const auto fail = [&](unsigned at) {
         if (lacking <= 0 || random() % 3 != at) return;
         --lacking;
@@ -205,7 +205,7 @@ TEST_CASE("ranks that come to two communicators in opposite orders stand still f
       lazy_arenas[rank].push_back(std::make_unique<LazyArena>(
           *pages[static_cast<std::size_t>(comm)], rank, 2, 0.05,
           [rank](const auto& exchange) { allocate_arena(exchange, rank, 2); }));
-  // One thread, as of a program that drives both GPUs: nobody else can come meanwhile.
+  // One thread that drives both GPUs: no other rank can arrive meanwhile.
   for (int call = 0; call < 50; ++call)
     for (const int turn : {0, 1})
       for (int rank = 0; rank < 2; ++rank) {

@@ -1,4 +1,4 @@
-// Units, ranks and room -> lines of a call, and its pieces: what each piece needs is there.
+// LL packets and pieces of a call, by units, ranks and memory: each piece has what it needs.
 #include <doctest/doctest.h>
 
 #include <vector>
@@ -17,9 +17,9 @@ TEST_CASE("half an inbox holds a message whose lines fit into it, at every bound
     for (const bool is_one_shot : {false, true})
       for (const std::uint64_t room : kRooms) {
         const auto n = static_cast<std::uint64_t>(ranks);
-        // Parts from all others, of one_shot whole messages, of two_shot a share and the results.
+        // Parts of all others: whole messages in one_shot; a share and results in two_shot.
         const std::uint64_t most =
-            is_one_shot ? room / (n - 1) : room / (n - 1) / 2 * n;  // whole lines of all ranks
+            is_one_shot ? room / (n - 1) : room / (n - 1) / 2 * n;  // whole packets of all ranks
         CAPTURE(ranks);
         CAPTURE(room);
         CHECK(holds_lines(room, most, ranks, is_one_shot));
@@ -60,7 +60,7 @@ TEST_CASE("a hop's lines, the words beside them and its greetings fit into half 
         const std::uint64_t lines = static_cast<std::uint64_t>(ranks - 1) * (cut.units + 1);
         CHECK(lines * (kBareLineBytes + kEscapeFlagBytes) <= half);
       }
-  CHECK(cut_hop(16, 2, 47).pieces == 0);  // a greeting alone
+  CHECK(cut_hop(16, 2, 47).pieces == 0);  // only a greeting
   CHECK(cut_hop(16, 1, 0).pieces == 1);
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("a short hop is made ready without buffers, and goes by those of each 
       call.rank = rank;
       call.ranks = kRanks;
       call.shape = hop_shape(request, rank);
-      ShortHopArgs ready = short_hop_args(call);  // as an engine makes it, before any call
+      ShortHopArgs ready = short_hop_args(call);  // as an engine prepares it, before any call
       const std::uint32_t own = call.shape.own_bytes != 0 ? 1u << (kRanks - 1) : 0;
       for (const bool stays : {false, true, false}) {
         char* const from = output + call.shape.own_to - call.shape.own_from;

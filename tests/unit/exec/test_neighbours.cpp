@@ -1,6 +1,6 @@
-// Whether a rank is told that it may be alone on its GPU: by how many ranks this process has there,
-// and by whether other processes' kernels run beside it, which MPS lets them. A driver of a few
-// functions stands in for CUDA's.
+// Whether a rank may be alone on its GPU: by the number of this process's ranks there, and by MPS,
+// with which other processes' kernels may run at the same time. A small fake driver replaces
+// CUDA's.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr Result kInvalidValue = 1;
 
-/// What the stand-in driver says of MPS (by device; -1 = it does not know), and was told.
+/// MPS state by device in the fake driver (-1 = unknown), and the calls that it got.
 std::map<Device, int> mps;
 std::map<DevicePointer, int> set;
 

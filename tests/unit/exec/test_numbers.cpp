@@ -1,4 +1,4 @@
-// Conversions, over every code of the small types, and against rounding computed in double.
+// Conversions of every code of the small types, compared with rounding computed in double.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// reduce_cpu against the plain loops, bit for bit: types x ops x source counts x sizes x alignment,
-// by every instruction set's version that this machine can run.
+// Compares reduce_cpu with plain loops, bit for bit: types x ops x source counts x sizes x
+// alignment, for every instruction set of this machine.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -32,10 +32,10 @@ struct ReduceCase {
   std::uint64_t count;
   std::uint64_t skew;  // bytes off alignment
   bool finish;
-  int alias;  // which source dst is; -1 = none
+  int alias;  // index of the source that is dst; -1 = none
 };
 
-// Without a level: by the reference.
+// Without a level, runs the reference.
 Bytes run_case(const ReduceCase& one, std::uint64_t seed, std::optional<ReduceLevel> level) {
   std::mt19937_64 random(seed);
   const std::uint64_t bytes = one.count * bytes_of(one.type);
@@ -59,7 +59,7 @@ Bytes run_case(const ReduceCase& one, std::uint64_t seed, std::optional<ReduceLe
   else
     reduce_cpu_at(*level, one.type, one.op, dst, srcs.data(), one.sources, one.count, 7, one.finish,
                   scales.data());
-  if (one.alias < 0)  // nothing beside the region is touched
+  if (one.alias < 0)  // bytes outside the region are unchanged
     for (std::uint64_t i = bytes + one.skew; i < own.size(); ++i)
       if (own[i] != std::byte{0x5a}) return {};
   return Bytes(dst, dst + bytes);
@@ -77,7 +77,7 @@ void check_case(const ReduceCase& one, std::uint64_t seed) {
   }
 }
 
-// Sources of one type, whole -> each level's bytes against the reference's.
+// Compares each level's bytes with the reference's.
 void check_sources(DataType type, ReduceOp op, const std::vector<Bytes>& sources, int ranks,
                    const std::vector<double>& scales) {
   std::vector<const void*> srcs;
@@ -160,8 +160,8 @@ TEST_CASE("reduce_cpu: small floats with every pair of codes") {
   }
 }
 
-// One source times a factor is as good as any float32 to round: ties, both sides of every tie,
-// subnormals, and all that is too large or no number.
+// One source times a factor covers all float32 to round: ties, both sides of every tie, subnormals,
+// overflows and NaN.
 TEST_CASE("reduce_cpu: small floats, rounding of every code at many scales") {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const DataType type :
@@ -243,7 +243,7 @@ TEST_CASE("reduce_cpu: sixteen-bit floats are rounded once") {
   CHECK(out == 0x4381);
 }
 
-// The types' own numbers do not reach every count of ranks: int8 takes 256 for 0, 200 for -56.
+// Small types cannot hold every count of ranks: int8 has 256 as 0, and 200 as -56.
 TEST_CASE("integer avg divides by counts of ranks that the type does not hold") {
   const auto average = [](auto total, int ranks) {
     using T = decltype(total);
@@ -273,7 +273,7 @@ TEST_CASE("integer avg divides by counts of ranks that the type does not hold") 
       CHECK(average(static_cast<std::uint16_t>(total), ranks) ==
             static_cast<std::uint16_t>(total) / ranks);
     }
-  // As 256 ranks would do it: totals wrap, and then are divided.
+  // As with 256 ranks: totals wrap, and then are divided.
   const std::int8_t one = 1, two = 2;
   std::vector<const void*> srcs(256, &one);
   std::int8_t found = 7;

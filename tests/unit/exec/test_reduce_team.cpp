@@ -1,4 +1,4 @@
-// A reduction by several threads gives what one gives, whatever the slices, in place too.
+// A reduction by several threads gives the result of one thread, for any slices, also in place.
 #include <doctest/doctest.h>
 
 #include <thread>

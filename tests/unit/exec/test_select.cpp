@@ -1,4 +1,4 @@
-// Rows that say how their engine does a call: for whom they count, and what they say of NCCL.
+// Selection of engines by rows of choices: which requests a row serves, and what it says of NCCL.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
 
-/// A fold, else pulls, else two_shot; NCCL is slower than the fold.
+/// Rows: a fold, else pulls, else two_shot; NCCL is slower than the fold.
 const std::vector<BuiltInChoice>& rows() {
   static const std::vector<BuiltInChoice> made = [] {
     Tuning fold, pull;
@@ -65,7 +65,7 @@ TEST_CASE("a row's way with its engine is taken where the engine so serves the r
   CHECK(chosen(request_of(DataType::bf16, 16 << 20)) == "two_shot");  // sums that are widened
   CHECK(chosen(request_of(DataType::bf16, 128 << 20)) == "tiled pull=1");
   CHECK(chosen(request_of(DataType::fp32, 16 << 20, 6)).starts_with("tiled fold=1 shift=1"));
-  CHECK(chosen(request_of(DataType::fp32, 16 << 20, 5)) == "two_shot");  // no two halves
+  CHECK(chosen(request_of(DataType::fp32, 16 << 20, 5)) == "two_shot");  // no two equal halves
 }
 
 TEST_CASE("a caller's parameters stand instead of the row's, a budget of blocks beside them") {
@@ -140,7 +140,7 @@ TEST_CASE("rows for graphs are those of captured calls that may take the whole G
   CHECK(said(*Selector(usual_group(7), {}, true, nullptr, both)
                   .best(request_of(DataType::fp32, 128 << 20, 7), {"", {}, true})) ==
         "tiled pull=1");  // another number of ranks
-  // A machine's table has one row for both, so it does not count there.
+  // A tuning table has one row for both launches, so these rows do not count there.
   const Selector with_table(usual_group(8), TuningTable(tuned("")), true, nullptr, both);
   CHECK(with_table.best(long_one)->by == EngineChoice::By::built_in);
   CHECK(said(*with_table.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
@@ -160,7 +160,7 @@ TEST_CASE("a plan serves what it does faster by prediction, where nothing was me
                     [=](const Request&) { return plan_us; });
   };
   const Selector slower = with_plan(10.4), faster = with_plan(9.0), near = with_plan(9.6);
-  for (const Selector* const selector : {&slower, &near}) {  // within what predictions are sure of
+  for (const Selector* const selector : {&slower, &near}) {  // within the accuracy of predictions
     REQUIRE(selector->best(request));
     CHECK(selector->best(request)->by == EngineChoice::By::simulated);
     CHECK_FALSE(selector->prefers_plan(request));
@@ -172,7 +172,7 @@ TEST_CASE("a plan serves what it does faster by prediction, where nothing was me
   for (const Selector& engine : {with_plan(9.0, true), with_plan(9.0, false, usual_group(8, true)),
                                  with_plan(9.0, false, usual_group(8), tuned(""))})
     CHECK(engine.best(request));  // as measured; beside computing; by this machine's table
-  // Plans have the later room alone, so a small call waits for that too.
+  // Plans use the large arena only, so a small call waits for it too.
   const Request small = request_of(DataType::fp32, 1 << 10);
   const Selector first(usual_group(8), {}, false, ten, rows());
   CHECK(wants_large_arena(first, faster, small));

@@ -1,4 +1,4 @@
-// The shape of tiled calls and of rotations: how parts are cut into tiles and pieces.
+// Shapes of tiled calls and rotations: how parts are cut into tiles and pieces.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
@@ -25,17 +25,17 @@ TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
           CHECK(shape.blocks >= 1);
           CHECK(shape.blocks <= blocks);
           CHECK(std::uint64_t{shape.block_bytes} * kTileBlocks <= 72ull << 20);
-          CHECK(shape.window >= 2);  // or a ring's ranks wait for each other in a circle
+          CHECK(shape.window >= 2);  // else a ring's ranks deadlock
           const std::uint64_t units = (shape.part_bytes + 15) / 16, tile = tile_units(shape);
           CHECK(tile >= 1);
           CHECK(tile * 16 <= shape.slot_bytes);
           CHECK(shape.window >= 1);
-          CHECK(shape.window <= kTileSlots);  // or a slot is written again before it has been read
+          CHECK(shape.window <= kTileSlots);  // else a slot is overwritten before it is read
           if (wished != 0) CHECK(tile <= wished);
-          const std::uint64_t tiles = (units + tile - 1) / tile;  // all blocks alike, but for one
+          const std::uint64_t tiles = (units + tile - 1) / tile;  // equal blocks, except one
           CHECK((tiles + shape.blocks - 1) / shape.blocks * tile * shape.blocks <
                 units + 2 * tile * shape.blocks);
-          // A block's room lies where it lies, whatever the call.
+          // A block's memory does not depend on the call.
           Request other = request;
           other.count = 12345;
           TiledArgs other_shape = tiled_shape(other, 0);
@@ -90,9 +90,10 @@ TEST_CASE("all blocks together send at the pace of a call, and half of it where 
     const auto near = [](double value) { return doctest::Approx(value).epsilon(0.01); };
     CHECK(gb_per_s(Collective::reduce_scatter, 4, 1, blocks) == near(350));
     CHECK(gb_per_s(Collective::all_gather, 8, 7, blocks) == near(350));
-    CHECK(gb_per_s(Collective::all_reduce, 2, 1, blocks) == near(350));  // exchanged whole
+    CHECK(gb_per_s(Collective::all_reduce, 2, 1, blocks) ==
+          near(350));  // two ranks exchange whole messages
     CHECK(gb_per_s(Collective::all_reduce, 4, 1, blocks) == near(175));
-    CHECK(gb_per_s(Collective::broadcast, 4, 0, blocks) == near(350));  // of the root
+    CHECK(gb_per_s(Collective::broadcast, 4, 0, blocks) == near(350));  // the root's sends
   }
   TiledArgs shape = tiled_shape({}, 0);
   spread_tiles(shape, {.slot_memory_bytes = 300ull << 20});

@@ -1,4 +1,4 @@
-// What each engine takes, and what it says of the rest.
+// Parameters that each engine takes, and refusals of others.
 #include <doctest/doctest.h>
 
 #include "exec/cuda/engine.hpp"

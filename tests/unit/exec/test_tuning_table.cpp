@@ -1,4 +1,4 @@
-// Tuning tables: which row a request takes, what is no table, and whose file is believed.
+// Tuning tables: the row of a request, invalid tables, and which files are trusted.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -65,7 +65,7 @@ TEST_CASE("a request takes the smallest row that holds it") {
   CHECK(tuned.find(request_of(DataType::fp32, 2049), TuningSetting::alone)->tuning.blocks == 32);
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 1 << 20)) == "none");
   CHECK(kernel_for(tuned, request_of(DataType::bf16, 5)) == "tiled");
-  CHECK(kernel_for(tuned, request_of(DataType::fp16, 5)) == "tiled");  // of bf16's size
+  CHECK(kernel_for(tuned, request_of(DataType::fp16, 5)) == "tiled");  // a type of bf16's size
   CHECK(kernel_for(tuned, request_of(DataType::int16, 5)) == "none");
   CHECK(kernel_for(tuned, request_of(DataType::int32, 5)) == "none");
   CHECK(kernel_for(tuned, request_of(DataType::fp32, 1, 4)) == "none");
@@ -142,7 +142,7 @@ TEST_CASE("rank 0's table comes to all ranks in pieces") {
     CAPTURE(bytes);
     std::string table(bytes, 'x');
     for (std::size_t i = 0; i < bytes; ++i) table[i] = static_cast<char>('a' + i % 23);
-    std::vector<std::string> said;  // by rank 0, which rank 1 then hears
+    std::vector<std::string> said;  // sent by rank 0, received by rank 1
     const std::string first = of_rank_0(
         [&](const std::string& mine) {
           CHECK(mine.size() <= 2048);
@@ -190,7 +190,7 @@ TEST_CASE("only a file of this user alone is believed") {
   TestFolder folder;
   const std::string file = folder.socket() + ".json";
   Env env;
-  CHECK(read_tuning(env, file).empty());  // nobody named it, and it is not there
+  CHECK(read_tuning(env, file).empty());  // not named by the user, and missing
   CHECK(read_tuning(env, "").empty());
   env.tuning = file;
   CHECK(code_of_reading(env, file) == ErrorCode::io_error);

@@ -1,4 +1,4 @@
-// Waiting: who waits looks at its peers and at the clock by time, however it spends that time.
+// Waiting: a waiting thread checks its peers and the clock by time, with any wait policy.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -16,7 +16,7 @@ std::int64_t in_ms(std::int64_t ms) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() + ms * 1'000'000;
 }
 
-/// Throws when it is asked for the `after`-th time.
+/// Throws at the `after`-th check.
 class WaitAlarm : public Watch {
  public:
   explicit WaitAlarm(int after) : after_(after) {}
@@ -45,7 +45,7 @@ ErrorCode code_of(const WaitPolicy& policy, std::int64_t deadline_ms, Watch& wat
 }  // namespace
 
 TEST_CASE("a lost peer and the deadline are noticed while yielding as while sleeping") {
-  constexpr int kForEver = 2'000'000'000;  // hours of yields, were there no end by time
+  constexpr int kForEver = 2'000'000'000;  // hours of yields if time did not end the wait
   for (const WaitPolicy policy : {WaitPolicy{0, kForEver}, WaitPolicy{0, 0}}) {
     CAPTURE(policy.yields);
     WaitAlarm third(3);
@@ -73,7 +73,7 @@ TEST_CASE("spins are left out for a while once they were in vain some times in a
   };
   for (int wait = 0; wait < SpinsOfUse::kInVain; ++wait) CHECK(looks_in_vain() > policy.pauses);
   for (int wait = 0; wait < SpinsOfUse::kWithout; ++wait) CHECK(looks_in_vain() < 50);
-  CHECK(looks_in_vain() > policy.pauses);  // one looks again
+  CHECK(looks_in_vain() > policy.pauses);  // checks several times
   CHECK(looks_in_vain() < 50);
 }
 

@@ -1,4 +1,4 @@
-// The builder's promises, requests, and how plans are printed.
+// Tests of Builder, of requests, and of printed plans.
 #include <limits>
 
 #include "plait/error.hpp"
@@ -42,7 +42,7 @@ TEST_CASE("the builder numbers words a lane and hands out bytes once") {
   CHECK(first.flag == second.flag);
   CHECK(second.value == 2);
   CHECK(other.flag != first.flag);
-  CHECK_THROWS_AS(builder.wait(one, first), Error);  // it is rank 1's word
+  CHECK_THROWS_AS(builder.wait(one, first), Error);  // the flag is rank 1's
   const Region low = builder.alloc(Space::scratch, 0, 1);
   const Region high = builder.alloc(Space::scratch, 0, 1);
   CHECK(low.offset == 0);

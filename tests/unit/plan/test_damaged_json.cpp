@@ -1,5 +1,5 @@
-// Plans as JSON, damaged: read or refused with Error(parse_error); nothing else leaves the reader.
-// What is read can be shown and written again, though it may be no right plan.
+// Damaged JSON of plans is read or refused with Error(parse_error); nothing else leaves the reader.
+// A plan that is read can be printed and written again, correct or not.
 #include <limits>
 #include <random>
 
@@ -11,7 +11,7 @@
 namespace plait {
 namespace {
 
-/// True where it was read.
+/// Returns true if the text was read.
 bool survives(const std::string& json) {
   return plait_test::is_read([&json] {
     const Plan read = plan_from_json(json);

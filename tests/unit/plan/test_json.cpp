@@ -1,4 +1,4 @@
-// Plans through JSON and back, and JSON that is no plan.
+// Tests that plans survive JSON and back, and that JSON without a plan is refused.
 #include <functional>
 
 #include "plait/error.hpp"

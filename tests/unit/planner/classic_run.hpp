@@ -1,5 +1,5 @@
-// A plan on integers -> its outputs, lanes stepped in a seeded random order: what the planner's own
-// tests check plans with. Machines small enough to read: all-to-all GPUs, and two sockets.
+// Runs a plan on integers, with lanes in a seeded random order; the planner's tests check outputs
+// with it. Also has small machines: fully connected GPUs, and two sockets.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -69,8 +69,7 @@ inline Topology socket_machine(int sockets, int per_socket) {
   return topology;
 }
 
-/// All memory of a run; int32 plans only, sums only. Spaces of a rank in place share input and
-/// output as NCCL lays them out.
+/// The memory of a run; int32 plans and sums only. In place, input and output overlap as in NCCL.
 class ClassicRun {
  public:
   ClassicRun(const Plan& plan, bool in_place) : plan_(plan) {
@@ -100,7 +99,7 @@ class ClassicRun {
            static_cast<std::uint32_t>(rank * 977);
   }
 
-  /// Throws std::runtime_error where no lane can go on.
+  /// Runs all lanes; throws std::runtime_error if no lane can continue.
   void go(std::uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<std::size_t> at(plan_.lanes.size(), 0);
@@ -178,7 +177,7 @@ class ClassicRun {
   std::map<std::tuple<int, int, int>, std::uint32_t> words_;
 };
 
-/// What output word `word` of `rank` must be.
+/// Returns the expected output word `word` of `rank`.
 inline std::uint32_t expected_word(const Request& request, int rank, std::uint64_t word) {
   const std::uint64_t count = request.count;
   const int block = static_cast<int>(word / std::max<std::uint64_t>(count, 1));
@@ -198,7 +197,7 @@ inline std::uint32_t expected_word(const Request& request, int rank, std::uint64
   return sum;
 }
 
-/// Words of all outputs that are not what they must be.
+/// Counts wrong words of all outputs.
 inline std::uint64_t wrong_words(const Plan& plan, bool in_place, std::uint32_t seed) {
   ClassicRun run(plan, in_place);
   run.go(seed);

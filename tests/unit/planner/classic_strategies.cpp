@@ -1,6 +1,6 @@
-// The classic strategies (ring, doubling, halving, trees, Bruck, three stages): right on every rank
-// count, root and odd size, out of place and in place, in any order of lanes; scratch stays
-// bounded.
+// The classic strategies (ring, doubling, halving, trees, Bruck, three stages) are correct for
+// every rank count, root and odd size, out of place and in place, in any order of lanes, with
+// bounded scratch.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::vector<int> roots(Collective collective, int ranks) {
   return rooted && ranks > 1 ? std::vector<int>{0, ranks / 2, ranks - 1} : std::vector<int>{0};
 }
 
-// Every collective of the strategy on one machine; returns how many plans there are.
+// Runs every collective of the strategy on one machine; returns the number of plans.
 int run_all(const Strategy& strategy, const Topology& topology, int ranks,
             const std::vector<Params>& params) {
   int plans = 0;

@@ -1,6 +1,6 @@
-// Plan + seed -> the integers it computes, with lanes taking turns at random: an oracle of its own
-// for tests that may not link the executors. Also counts on the rules a plan must keep: no peer's
-// buffers, no access to scratch or ring before its owner began.
+// Runs a plan on integers with lanes in random order: an oracle for tests that may not link the
+// executors. It also checks that a rank accesses no peer's buffers, and no scratch or ring before
+// its owner has begun.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -14,7 +14,7 @@
 
 namespace plait::test {
 
-/// Any collective on bytes, with a root and a peer in the middle and at the end.
+/// A request on bytes, with the root in the middle and the peer at the end.
 inline Request request_of(Collective collective, int ranks, std::uint64_t count) {
   Request request;
   request.collective = collective;
@@ -43,7 +43,7 @@ class PlanRunner {
     for (int rank = 0; rank < ranks; ++rank) load(rank);
   }
 
-  /// "" where every output byte is right, else what is wrong first.
+  /// Returns the first fault of the outputs; "" = none.
   std::string run() {
     std::vector<std::size_t> next(plan_.lanes.size(), 0);
     std::vector<std::size_t> open;

@@ -1,5 +1,5 @@
-// Every proposal of every strategy, on machines of all kinds: run by an oracle with lanes in random
-// order, out of place and in place; and what propose() says of itself.
+// Runs every proposal of every strategy on machines of all kinds by an oracle, with lanes in random
+// order, out of place and in place; and tests propose().
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void run_all(const Topology& topology, int ranks, std::uint64_t count) {
     for (const Plan& plan : plans) {
       CAPTURE(label(plan));
       for (const bool in_place : {false, true}) {
-        if (in_place && plan.symmetric) continue;  // those are for buffers apart
+        if (in_place && plan.symmetric) continue;  // symmetric plans are for separate buffers
         CAPTURE(in_place);
         const std::string wrong = test::run_plan(plan, in_place, static_cast<unsigned>(count) + 1);
         REQUIRE(wrong == "");

@@ -1,4 +1,4 @@
-// Shares against brute force: no cut of the message in thousandths may beat them by more than a
+// Compares shares with brute force: no cut of the message in thousandths is faster by more than a
 // grain.
 #include "planner/routes.hpp"
 

@@ -1,4 +1,4 @@
-// Small machines and plans made by hand, for the tests of the simulator.
+// Small machines and plans for tests of the simulator.
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// Calls by one kernel: what makes them take longer, and what is no such call.
+// Prices of kernel calls: which parameters make a call slower, and which plans have no price.
 #include <doctest/doctest.h>
 
 #include "machines.hpp"
@@ -84,29 +84,29 @@ TEST_CASE("schedules of tiled are priced by what they change") {
   for (const int ranks : {4, 8}) {
     CAPTURE(ranks);
     const double plain = sums(ranks, {});
-    // The fewer bytes under way, the more in step, until they no longer fill the links.
+    // Fewer bytes in flight keep ranks more in step, until they no longer fill the links.
     CHECK(sums(ranks, {{"in_flight_bytes", kMiB}}) < sums(ranks, {{"in_flight_bytes", 4 * kMiB}}));
     CHECK(sums(ranks, {{"in_flight_bytes", 4 * kMiB}}) < plain);
     CHECK(sums(ranks, {{"in_flight_bytes", 64 * kMiB}}) == doctest::Approx(plain));
     CHECK(sums(ranks, {{"in_flight_bytes", kMiB / 8}}) > plain);
     const Schedule both{{"in_flight_bytes", kMiB}, {"results_in_flight_bytes", kMiB}};
     CHECK(sums(ranks, both) < sums(ranks, {{"in_flight_bytes", kMiB}}));
-    // Orders of targets are worth a percent.
+    // The order of targets changes about a percent.
     const double shifted = sums(ranks, {{"shift", 1}}), by_xor = sums(ranks, {{"by_xor", 1}});
     CHECK(shifted < by_xor);
     CHECK(by_xor < plain);
     CHECK(shifted > 0.985 * plain);
-    // A phase costs its own time.
+    // Each phase takes time.
     CHECK(sums(ranks, {{"phases", 10}}) < plain);
     CHECK(sums(ranks, {{"phases", 1000}}) > plain);
     CHECK(sums(ranks, {{"pull", 1}}) < plain);
-    // Loads of parts stay in step too, but reach less of a link: worth it to seven peers alone.
+    // Loads of parts stay in step too, but reach less of a link: faster only with seven peers.
     CHECK((sums(ranks, {{"pull", 2}}) < plain) == (ranks == 8));
     CHECK(sums(ranks, {{"pull", 3}}) < sums(ranks, {{"pull", 2}}));
     const double gathered = tiled(ranks, {}, Collective::all_gather);
     CHECK(tiled(ranks, {{"pull", 1}}, Collective::all_gather) < gathered);
   }
-  // Two ranks have one peer each, which nobody else sends to.
+  // Two ranks have one peer each, and no other sender.
   const double pair = sums(2, {});
   CHECK(sums(2, {{"in_flight_bytes", kMiB}}) == doctest::Approx(pair));
   CHECK(sums(2, {{"shift", 1}}) == doctest::Approx(pair));
@@ -241,16 +241,16 @@ TEST_CASE("where every pair has a link of its own a rank's links carry at once")
   };
   const Plan direct =
       call("tiled", all_reduce(4, 1 << 30), {{"blocks", 100}, {"tile_units", 2048}});
-  // Three links of 100 GB/s are worth a port of 300, and stores to one peer reach more of each.
+  // Three links of 100 GB/s equal a port of 300, and stores to one peer reach more of a link.
   CHECK(us_on(pairs, direct) < 1.05 * us_on(behind_switch, direct));
   CHECK(us_on(pairs, direct) > 0.8 * us_on(behind_switch, direct));
-  // The pairs' links behind one port of 100 are worth a third of that.
+  // The pairs' links behind one port of 100 have a third of that.
   CHECK(us_on(switched(4, 100, 100), direct) > 2.5 * us_on(pairs, direct));
 
   Plan ring = direct, phases = direct;
   ring.params["ring"] = 1;
   phases.params["phases"] = 3;
-  for (const Plan& one_peer : {ring, phases}) {  // parts at a time, over one of three links
+  for (const Plan& one_peer : {ring, phases}) {  // parts one at a time, over one of three links
     CHECK(us_on(pairs, one_peer) > 1.8 * us_on(pairs, direct));
     CHECK(us_on(pairs, one_peer) > 1.8 * us_on(behind_switch, one_peer));
   }
@@ -268,7 +268,7 @@ TEST_CASE("the slowest of unequal links bounds a call, and a bus that pairs shar
   slower.links.front().gb_per_s = 50;
   bus.resources.push_back({"bus", 100});
   const int last = static_cast<int>(bus.resources.size()) - 1;
-  for (Link& link : bus.links)  // between two halves of the GPUs, all four pairs one way
+  for (Link& link : bus.links)  // four pairs in one direction, between halves of the GPUs
     if (link.kind == LinkKind::nvlink && link.src < 2 && link.dst >= 2) link.resources = {last};
   const Plan plan = call("tiled", all_reduce(4, 1 << 30), {{"blocks", 100}, {"tile_units", 2048}});
   const double whole = predicted_ns(plan, unequal);

@@ -1,4 +1,4 @@
-// The event clock: times that can be worked out on paper.
+// Simulated times that can be computed by hand.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -46,7 +46,7 @@ TEST_CASE("latency and launch cost come before the bytes") {
 
 TEST_CASE("ports are shared max-min fairly") {
   const Topology topology = switched(4, 100, 90);
-  // Two flows into GPU 2 get 50 each; 3>1 shares the out port of nobody and gets 90.
+  // Two flows into GPU 2 get 50 each; 3>1 shares no port and gets 90.
   const Plan plan = copies(topology, {{0, 2}, {1, 2}, {3, 1}}, 9 * kMega);
   const Timeline timeline = simulate(plan, topology);
   CHECK(timeline.spans[0].end_ns == doctest::Approx(9e6 / 50));
@@ -117,7 +117,7 @@ TEST_CASE("a kernel's flag waits for what it stored, and goes to all peers at on
   plan.lanes.push_back(
       lane_of(0, LaneKind::kernel, "push",
               {push(plan, topology, 0, 1, kMega), flag_op(OpKind::signal, 1, 0, 0, 1)}));
-  // There, the bytes, back with the acknowledgement, and the flag itself.
+  // Latency, bytes, latency of the acknowledgement, and the flag.
   CHECK(total_ns(plan, topology) == doctest::Approx(700 + 10000 + 700 + 1000));
   plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 2, 0, 0, 1));
   plan.lanes[0].ops.push_back(flag_op(OpKind::signal, 3, 0, 0, 1));
@@ -165,7 +165,7 @@ TEST_CASE("GPUs that start copies a little apart lose step, and their copies mee
   };
   CHECK(speed(0.0) == doctest::Approx(1e6 / 11000));
   CHECK(speed(200.0) < 0.9 * speed(0.0));
-  CHECK(speed(200.0) > 0.4 * speed(0.0));  // at worst two copies a port
+  CHECK(speed(200.0) > 0.4 * speed(0.0));  // at worst two copies share a port
 }
 
 TEST_CASE("a plan that cannot end is refused with the lane that is stuck") {
@@ -223,7 +223,7 @@ TEST_CASE("the same plan gives the same timeline, byte for byte") {
 TEST_CASE("lower bound: cuts and receives") {
   const Topology topology = switched(4, 100, 100);
   Request request = all_reduce(4, 400 * kMega);
-  // Ranks take in 4 x (100 + PCIe) and the host's DRAM serves 100 in all, either way.
+  // Ranks receive 4 x (100 + PCIe), and the host's DRAM serves 100 in each direction.
   CHECK(lower_bound_ns(request, topology) == doctest::Approx(2.0 * 3 * 400e6 / 500));
   request.collective = Collective::broadcast;
   CHECK(lower_bound_ns(request, topology) == doctest::Approx(400e6 / 200));
@@ -244,7 +244,7 @@ TEST_CASE("text, JSON and trace carry the timeline") {
   CHECK(json["spans"].size() == 4);
   const auto trace = nlohmann::json::parse(to_trace_json(timeline, plan));
   int slices = 0, arrows = 0;
-  std::vector<double> port;  // what goes into GPU 2, change by change
+  std::vector<double> port;  // rate into GPU 2, at each change
   for (const auto& event : trace["traceEvents"]) {
     slices += event["ph"] == "X";
     arrows += event["ph"] == "s" || event["ph"] == "f";

@@ -1,4 +1,4 @@
-// Calls that fill streams with copies and small kernels: what each costs, on paper.
+// Calls that fill streams with copies and small kernels: costs computed by hand.
 #include <doctest/doctest.h>
 
 #include "machines.hpp"
@@ -21,7 +21,7 @@ Topology machine() {
   return topology;
 }
 
-/// Two ranks push to each other and meet; `more` comes after that.
+/// Two ranks push to each other and synchronise; `more` follows.
 Plan meeting(const Topology& topology, std::uint64_t bytes, const std::vector<Op>& more = {}) {
   Plan plan = empty_plan(all_reduce(2, bytes));
   plan.enqueued.resize(2);

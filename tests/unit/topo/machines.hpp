@@ -1,5 +1,4 @@
-// Small hand-made machines for topology tests: no shipped file, so that a change of figures there
-// breaks nothing here.
+// Small machines for topology tests, independent of shipped files and their figures.
 #pragma once
 #include "plait/topology.hpp"
 

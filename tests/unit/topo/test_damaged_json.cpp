@@ -1,4 +1,4 @@
-// Every shipped topology's JSON, damaged: it is read as a sound topology or refused with
+// Damaged JSON of every shipped topology is read as a valid topology or refused with
 // Error(parse_error); nothing else leaves the reader.
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@ using namespace plait;
 
 namespace {
 
-/// True where it was read.
+/// Returns true if the text was read.
 bool survives(const std::string& json) {
   return plait_test::is_read([&json] {
     const Topology read = topology_from_json(json);

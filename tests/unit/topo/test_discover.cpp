@@ -1,4 +1,4 @@
-// Discovery through a fake NVML and a made-up /sys: machines that are not there.
+// Discovery through a fake NVML and a fake /sys.
 #include <doctest/doctest.h>
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ FakeNvml gpus(int count, const std::string& model) {
   return nvml;
 }
 
-/// A /sys of two NUMA nodes, the GPUs spread over them, two GPUs a PCIe switch.
+/// A /sys of two NUMA nodes with GPUs, two GPUs for each PCIe switch.
 class FakeSys {
  public:
   explicit FakeSys(int count) {
@@ -100,7 +100,7 @@ TEST_CASE("eight GPUs on an NVSwitch: all pairs, with ports") {
     return t.resources[static_cast<std::size_t>(resource)].name == "gpu0.host.both";
   });
   CHECK(both !=
-        up.resources.end());  // one GPU's two directions together, as on the shipped machine
+        up.resources.end());  // both directions of a GPU share one, as on the shipped machine
 }
 
 TEST_CASE("a guest that hides NVLinks: peers of a switched model are joined") {

@@ -1,4 +1,4 @@
-// Devices, links, labels, soundness, and the named paths of a pair.
+// Tests of devices, links, labels, problems(), and the named paths of a pair.
 #include <doctest/doctest.h>
 
 #include <limits>
@@ -113,7 +113,7 @@ TEST_CASE("direct paths are those of one link, found alone") {
   CHECK(found > 100);
   Topology t = two_sockets();
   const Link first = t.links.front();
-  t.links.push_back(first);  // a second one of the same kind, and faster: only that counts
+  t.links.push_back(first);  // a second, faster link of the same kind: only it counts
   t.links.back().gb_per_s *= 2;
   CHECK(direct_paths(t, first.src, first.dst).size() == 1);
   CHECK(direct_paths(t, first.src, first.dst) == direct_of_all(t, first.src, first.dst));

@@ -1,4 +1,4 @@
-// JSON both ways, its strictness, and where topologies are loaded from.
+// Tests that JSON is read, written and refused, and where topologies are loaded from.
 #include <doctest/doctest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -140,7 +140,7 @@ TEST_CASE("loading says what it wanted") {
   CHECK(load_code("/tmp/") == ErrorCode::io_error);
   CHECK(load_code("/dev/zero") == ErrorCode::io_error);
   const std::string pipe = "/tmp/plait-pipe-" + std::to_string(getpid());
-  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);  // nobody writes to it: no reason to wait
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);  // no writer: the reader must not wait
   CHECK(load_code(pipe) == ErrorCode::io_error);
   unlink(pipe.c_str());
   char file[] = "/tmp/plait-topology-XXXXXX.json";
@@ -167,7 +167,7 @@ TEST_CASE("PLAIT_DATA_DIR stands in for the shipped files") {
   const std::string file = folder + "/mist.json";
   REQUIRE(chmod(file.c_str(), 0666) == 0);
   CHECK(load_code("mist") == ErrorCode::permission);
-  CHECK(load_topology(file) == t);  // by its name: whoever says it has looked
+  CHECK(load_topology(file) == t);  // named by the user, so trusted
   REQUIRE(chmod(file.c_str(), 0644) == 0);
   REQUIRE(chmod(folder.c_str(), 0777) == 0);
   CHECK(load_code("mist") == ErrorCode::permission);
@@ -225,7 +225,7 @@ TEST_CASE("a network section stands for so many nodes, each with NICs on rails")
   CHECK(t.resources[static_cast<std::size_t>(used[0])].name == "gpu5.host.up");
   CHECK(t.resources[static_cast<std::size_t>(used[1])].name == "node2.fabric");
   const Topology one = topology_from_json(with("", rails));
-  CHECK(one.devices.size() == 3);  // a node alone needs no NICs
+  CHECK(one.devices.size() == 3);  // a single node needs no NICs
   const std::string two = R"("nodes":2,)";
   refused(with(R"("nodes":65,)", rails), "network.nodes");
   refused(with(R"("nodes":2,"oversubscription":0.5,)", rails),
@@ -249,5 +249,5 @@ TEST_CASE("NAME-N is N nodes of NAME") {
   CHECK(load_code("mist-1") == ErrorCode::invalid_argument);
   CHECK(load_code("mist-65") == ErrorCode::invalid_argument);
   CHECK(load_code("mist-02") == ErrorCode::invalid_argument);
-  CHECK(load_code("dgx1v-2") == ErrorCode::parse_error);  // nothing says how to join them
+  CHECK(load_code("dgx1v-2") == ErrorCode::parse_error);  // no network section
 }

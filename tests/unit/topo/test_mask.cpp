@@ -1,4 +1,4 @@
-// Masks, fingerprints and the printed table.
+// Tests of masks, fingerprints and the printed table.
 #include <doctest/doctest.h>
 
 #include "plait/error.hpp"

@@ -1,5 +1,5 @@
-// A small machine and a right plan on it, for tests to break: n GPUs, all linked; all_reduce and
-// all_gather by direct pushes into scratch, with an opening barrier so that accesses are contained.
+// A small machine and a correct plan, for tests to break: n linked GPUs, all_reduce and all_gather
+// by pushes into scratch, with an opening barrier so that accesses are contained.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -90,7 +90,7 @@ inline void drop(Plan& plan, int lane, OpKind kind, int which = 0) {
   ops.erase(ops.begin() + (&op(plan, lane, kind, which) - ops.data()));
 }
 
-/// The rules that were broken, each once.
+/// Returns the broken rules, each once.
 inline std::vector<std::string> rules(const Report& report) {
   std::vector<std::string> found;
   for (const Finding& finding : report.findings)

@@ -1,4 +1,4 @@
-// Broken plans: each breaks one thing of a right plan and raises exactly the findings of its rule.
+// Broken plans: each breaks one thing of a correct plan, and has exactly the findings of its rule.
 #include <limits>
 
 #include "unit/verify/example.hpp"
@@ -124,7 +124,8 @@ TEST_CASE("flag: words raised by the wrong lane, rank or value") {
   expect(plan, "flag", 2, "to go from 0 to 1, found 7");
   plan = three();
   op(plan, 0, OpKind::signal).flag.writer = 1;
-  expect(plan, "flag", 2, "wanted a flag that rank 0 may raise");  // and 1 -> 2 comes first
+  expect(plan, "flag", 2,
+         "wanted a flag that rank 0 may raise");  // and flag 1 -> 2 is raised first
   plan = three();
   op(plan, 0, OpKind::wait).flag.owner = 2;
   expect(plan, "flag", 1, "wanted a flag in the memory of rank 0");
@@ -149,7 +150,7 @@ TEST_CASE("deadlock: a signal that never comes") {
 
 TEST_CASE("deadlock: a circle names every blocked lane") {
   Plan plan = three();
-  for (Lane& lane : plan.lanes)  // everyone waits before it signals
+  for (Lane& lane : plan.lanes)  // all ranks wait before they signal
     std::stable_partition(lane.ops.begin(), lane.ops.end(),
                           [](const Op& op) { return op.kind == OpKind::wait; });
   expect(plan, "deadlock", 3, "is behind the blocked r1.main#0");
@@ -157,7 +158,7 @@ TEST_CASE("deadlock: a circle names every blocked lane") {
 
 TEST_CASE("hazard: a reduction that does not wait for a push") {
   Plan plan = three();
-  drop(plan, 0, OpKind::wait, 2);  // of rank 1's push
+  drop(plan, 0, OpKind::wait, 2);  // the wait for rank 1's push
   const Report report = verify(plan);
   INFO(print(report));
   CHECK(report.findings.size() >= 1);
@@ -171,7 +172,7 @@ TEST_CASE("hazard: two lanes read and write the same bytes without order") {
   second.ops[0].dst = {Space::scratch, 0, plan.scratch_bytes[0], 256};
   plan.scratch_bytes[0] += 256;
   plan.lanes.push_back(second);
-  expect(plan, "hazard", 1, "(in place)");  // out of place, nobody writes the input
+  expect(plan, "hazard", 1, "(in place)");  // out of place, no op writes the input
   op(plan, 3, OpKind::reduce).dst = {Space::output, 0, 0, 256};
   const Report report = verify(plan);
   CHECK(report.findings.front().rule == "hazard");
@@ -218,7 +219,7 @@ TEST_CASE("privacy: a peer's buffers, and a written input") {
   plan.scratch_bytes[0] += 256;
   for (std::size_t i = 0; i < plan.paths.size(); ++i)
     if (plan.paths[i].devices == std::vector<int>{1, 0}) peek.path = static_cast<int>(i);
-  // Before the push that rank 1 waits for, and after rank 1 has begun.
+  // After rank 1 has begun, and before the push that rank 1 waits for.
   plan.lanes[0].ops.insert(plan.lanes[0].ops.begin() + 4, peek);
   expect(plan, "privacy", 1, "wanted rank 0 to touch its own buffers only");
   plan.symmetric = true;
@@ -262,7 +263,7 @@ TEST_CASE("inbox: no full exchange, and a foreign reader") {
 }
 
 TEST_CASE("inbox: reserved, never touched, and no full exchange") {
-  // Nobody waits for anybody; yet executors would turn to the other inbox half after this call.
+  // No rank waits for another, yet executors would switch inbox halves after this call.
   Plan plan = direct(Collective::all_gather, 2, 64);
   plan.request.collective = Collective::all_to_all;
   plan.request.count = 0;

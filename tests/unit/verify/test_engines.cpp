@@ -1,5 +1,5 @@
-// Plans of engines: words that jump and count on over calls, slots used again by the next call, one
-// hardware queue, a graph's one branch. Each test breaks one thing of a right plan.
+// Engines' plans: flags that jump and count over calls, slots reused by the next call, one hardware
+// queue, one branch of a graph. Each test breaks one thing of a correct plan.
 #include "unit/verify/example.hpp"
 
 namespace plait {
@@ -26,8 +26,8 @@ Op await(int owner, int writer, int index, std::uint32_t value = 1) {
   return flagged(OpKind::wait, {owner, writer, index}, value);
 }
 
-/// Two ranks gather: each pushes into the other's one slot, once what earlier calls left there has
-/// been taken. Lane 2 r is the caller's stream of rank r, lane 2 r + 1 its pushes.
+/// Two ranks gather: each pushes into the other's slot after the previous call's data was taken
+/// from it. Lane 2 r is the caller's stream of rank r, lane 2 r + 1 its pushes.
 Plan gather() {
   Plan plan = example::direct(Collective::all_gather, 2, 64);
   const std::vector<Lane> by_lanes = plan.lanes;
@@ -67,7 +67,7 @@ Plan gather() {
   return plan;
 }
 
-/// What its own words and slots are to another plan on the same arena.
+/// Returns the plan with flags and slots of its own, for another plan on the same arena.
 Plan with_words_of_its_own(Plan plan) {
   for (Lane& lane : plan.lanes)
     for (Op& each : lane.ops)
@@ -86,7 +86,7 @@ TEST_CASE("an engine's plan is proved over calls in a row, without a barrier") {
   CHECK(verify_in_a_row({&plan, &plan, &plan}).proved());
   CHECK(verify_in_a_graph({&plan, &plan}).proved());
   CHECK(verify_in_a_row({}).proved());
-  Plan by_lanes = plan;  // the same lanes without the engine's promise
+  Plan by_lanes = plan;  // the same lanes, without Plan::counts
   by_lanes.counts.clear();
   CHECK(rules(verify(by_lanes)) == std::vector<std::string>{"flag"});
 }
@@ -97,14 +97,14 @@ TEST_CASE("row: a slot used again before it is empty") {
   plan.enqueued[0].erase(plan.enqueued[0].begin() + 1);
   expect(plan, "hazard", 1, "(in calls in a row: example, then example)");
   plan = gather();
-  op(plan, 1, OpKind::wait, 1).before = 1;  // content with the call before the last
+  op(plan, 1, OpKind::wait, 1).before = 1;  // satisfied by the call before the last
   expect(plan, "hazard", 1, "r0.2:push#2, which writes it");
 }
 
 TEST_CASE("row: another engine's call on the same slots") {
   const Plan plan = gather(), other = with_words_of_its_own(plan);
   CHECK(verify(other).proved());
-  Report report = verify_in_a_row({&plan, &other});  // nobody waits for the other's words
+  Report report = verify_in_a_row({&plan, &other});  // no wait is for the other call's flags
   INFO(print(report));
   CHECK(rules(report) == std::vector<std::string>{"hazard"});
   CHECK(report.plan == "example, then example");
@@ -129,7 +129,7 @@ TEST_CASE("flag: an engine's words jump, and count on by what the plan says") {
       if (each.flag.index < kEvents && each.kind == OpKind::signal) each.value = 3;
   plan.counts = {{kArrived, 3}, {kTaken, 3}};
   CHECK(verify(plan).proved());
-  plan.counts[kArrived] = 2;  // the next call's wait for 3 would be content with this call's
+  plan.counts[kArrived] = 2;  // this call would satisfy the next call's wait for 3
   CHECK_FALSE(verify(plan).proved());
   plan = gather();
   plan.counts[kArrived] = 0;
@@ -148,7 +148,7 @@ TEST_CASE("flag: lanes that raise an engine's word in turn") {
   plan.lanes[1].ops.push_back(raise(1, 0, kTaken, 2));  // after the caller's stream has raised it?
   plan.enqueued[0].push_back(1);
   plan.counts[kTaken] = 2;
-  for (const int lane : {2, 3}) {  // rank 1 as well, so that both count alike
+  for (const int lane : {2, 3}) {  // rank 1 as well, so that counts are equal
     for (Op& each : plan.lanes[std::size_t(lane)].ops)
       if (each.kind == OpKind::signal && each.flag.index == kTaken) each.value = 2;
   }
@@ -157,7 +157,7 @@ TEST_CASE("flag: lanes that raise an engine's word in turn") {
   CHECK(report.findings.front().rule == "flag");
   CHECK(print(report).find("to be raised to 1 before 2, found no order between") !=
         std::string::npos);
-  // In turn: the caller's stream tells by an event, and is told when that is done.
+  // In turn: the caller's stream records an event, and waits for one in return.
   std::vector<Op>& home = plan.lanes[0].ops;
   home.push_back(raise(0, 0, kEvents + 2));
   home.push_back(await(0, 0, kEvents + 3));
@@ -182,7 +182,7 @@ TEST_CASE("deadlock: in a graph that lays streams in one branch") {
   Plan plan = gather();
   for (const int home : {0, 2})  // waits for the peer, then for its own push
     std::swap(plan.lanes[std::size_t(home)].ops[1], plan.lanes[std::size_t(home)].ops[2]);
-  CHECK(rules(verify(plan)) == std::vector<std::string>{});  // right as it is enqueued
+  CHECK(rules(verify(plan)) == std::vector<std::string>{});  // correct in enqueued order
   const Report report = verify_in_a_graph({&plan, &plan});
   INFO(print(report));
   CHECK(rules(report) == std::vector<std::string>{"deadlock"});
@@ -218,8 +218,9 @@ TEST_CASE("lane: an order of ops that is not the plan's") {
 TEST_CASE("an engine leaves out a copy of bytes onto themselves") {
   Plan plan = gather();
   std::vector<Op>& home = plan.lanes[0].ops;
-  std::rotate(home.begin() + 1, home.begin() + 4, home.begin() + 5);  // what stays, beside the push
-  CHECK(verify(plan).proved());  // in place the push reads what nobody writes
+  std::rotate(home.begin() + 1, home.begin() + 4,
+              home.begin() + 5);  // the own copy, alongside the push
+  CHECK(verify(plan).proved());   // in place no op writes the push's source
 }
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// Random damage to a right plan: verify says something or the plan is still right, and never
-// crashes. The seed is printed, so that a failure can be had again.
+// Random damage to a correct plan: verify() reports it, or the plan is still correct; it never
+// crashes. The seed is printed, so that a failure can be repeated.
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -82,7 +82,7 @@ TEST_CASE("whatever is damaged, verify returns") {
   CHECK(found > trials / 2);  // most damage matters
 }
 
-// In the example no op is spare: what waits, signals or moves bytes is needed.
+// In the example every op is needed: waits, signals and moves.
 TEST_CASE("every op of the direct plan is missed") {
   for (const Space slots : {Space::scratch, Space::inbox})
     for (const Collective collective : {Collective::all_reduce, Collective::all_gather}) {
@@ -99,7 +99,7 @@ TEST_CASE("every op of the direct plan is missed") {
 }
 
 TEST_CASE("16 ranks with 1000 ops each are proved well under a second") {
-  // 16 ranks x 60 peers' ops a round do not reach 1000: the same exchange again on fresh bytes.
+  // 16 ranks with 60 ops a round do not reach 1000, so the exchange repeats on fresh bytes.
   Plan plan = example::direct(Collective::all_reduce, 16, 64);
   const Plan once = plan;
   const std::uint32_t rounds = 16;
@@ -108,7 +108,7 @@ TEST_CASE("16 ranks with 1000 ops each are proved well under a second") {
     for (std::size_t i = 0; i < plan.lanes.size(); ++i)
       for (Op op : once.lanes[i].ops) {
         op.value += round * epochs;
-        // Copies may not read the input again where in place the sum lies: slots take all rounds.
+        // In place the sum overwrites the input, so copies of later rounds use slots only.
         if (op.kind == OpKind::signal || op.kind == OpKind::wait) plan.lanes[i].ops.push_back(op);
       }
   CHECK(op_count(plan) > 15000);

@@ -1,4 +1,4 @@
-// Right plans are proved, and their sums are told.
+// Correct plans are proved, and reports have their orders of summation.
 #include "unit/verify/example.hpp"
 
 namespace plait {
