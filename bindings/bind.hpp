@@ -1,19 +1,18 @@
-// What the bind_<noun>.cpp files share: the module is made of one bind function a noun.
+// Shared declarations of the bind_<noun>.cpp files; each has one bind function of the module.
 #pragma once
 #include <nanobind/nanobind.h>
 
 namespace nb = nanobind;
 
-/// Runs the handlers of signals that have come, in the thread that Python runs them in; does
-/// nothing in others. To be called without the GIL. Where a handler raises (Ctrl-C), it throws an
-/// Error, in whose place Python then gets what the handler raised.
+/// Runs pending signal handlers if this is Python's main thread; else does nothing. Call it without
+/// the GIL. If a handler raises (Ctrl-C), it throws an Error, which Python gets as the handler's
+/// exception.
 void check_signals();
-/// Throws such an Error for an exception that no `except Exception` would catch (KeyboardInterrupt,
-/// SystemExit), which a handler has raised in code of Python's; does nothing for others. To be
-/// called with the GIL.
+/// Throws such an Error for an exception outside class Exception (KeyboardInterrupt, SystemExit)
+/// that a handler has raised in Python code; else does nothing. Call it with the GIL.
 void throw_if_interrupt(const nb::python_error& error);
 
-/// Throws such an Error once more, where a call has kept the first one to itself.
+/// Throws such an Error again if a call has swallowed the first.
 void throw_pending_interrupt();
 
 void bind_error(nb::module_& module);

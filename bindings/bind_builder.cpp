@@ -1,4 +1,4 @@
-// What strategies are written with, and how a program's own become known.
+// Builder, Courier and add_strategy() for strategies written in Python.
 #include <nanobind/operators.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
@@ -232,10 +232,10 @@ void bind_courier(nb::module_& module) {
       "Calls body(courier, chunk) for every chunk of the message, each lane's chunks in order.");
 }
 
-/// What Python raised as plait's error, with its code and words.
+/// Converts a Python exception to plait's Error, with its code and message.
 Error as_error(nb::python_error& raised) {
   const nb::object value = nb::borrow(raised.value());
-  int number = 0;  // other exceptions may have a `code` too
+  int number = 0;  // other exceptions may have a `code` as well
   const bool is_plaits = nb::hasattr(value, "code") &&
                          nb::try_cast<int>(value.attr("code"), number) && number > 0 &&
                          number <= static_cast<int>(ErrorCode::internal);
@@ -246,7 +246,7 @@ Error as_error(nb::python_error& raised) {
   return {code, said};
 }
 
-/// A function of Python for C++: it may be called by any thread, and is never destroyed.
+/// Wraps a Python function for C++: any thread may call it; it is never destroyed.
 template <class Result>
 auto from_python(const nb::callable& function) {
   PyObject* const kept = nb::object(function).release().ptr();
@@ -288,7 +288,7 @@ void bind_builder(nb::module_& module) {
           Params all = params;
           all.insert(defaults.begin(), defaults.end());
           Plan whole = plan(builder.topology(), builder.request(), all);
-          whole.params.insert(all.begin(), all.end());  // what it says itself stands
+          whole.params.insert(all.begin(), all.end());  // the plan's own parameters take precedence
           builder.adopt(std::move(whole));
         };
         add_strategy(std::move(made));

@@ -1,6 +1,6 @@
-// Communicator for Python: addresses in, the GIL released while ranks wait for each other. Whoever
-// waits takes it for a moment now and then, to run the handlers of signals; so no call that takes a
-// lock of the communicator's keeps it.
+// Communicator for Python: takes addresses, and releases the GIL while ranks wait for each other. A
+// waiting thread takes the GIL now and then to run signal handlers, so no call may hold the GIL
+// while it takes a lock of the communicator.
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -105,7 +105,7 @@ using release = nb::call_guard<nb::gil_scoped_release>;
 
 using Counts = std::vector<std::uint64_t>;
 
-/// Blocks of which no rank knows all counts: `sends` and `gets` are elements by rank.
+/// Calls with own counts: `sends` and `gets` are elements by rank.
 void bind_own_counts(nb::class_<Communicator>& type) {
   type.def(
           "run_by_own_counts",
@@ -136,7 +136,7 @@ void bind_own_counts(nb::class_<Communicator>& type) {
           nb::arg("scalars") = std::vector<double>{});
 }
 
-/// What looks at a communicator or ends it, from any thread.
+/// Functions that inspect or abort a communicator, from any thread.
 void bind_looks(nb::class_<Communicator>& type) {
   type.def(
           "plan_for",

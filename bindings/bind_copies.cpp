@@ -1,4 +1,4 @@
-// Copies between GPUs of this process, and a load on a GPU's memory to measure beside them.
+// Copies between GPUs of this process, and a memory load on a GPU to measure alongside them.
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -18,7 +18,7 @@ Pointer at(Number address) {
   return reinterpret_cast<Pointer>(address);
 }
 
-/// a := b + 3 c over arrays of a GPU, as STREAM does: what a memory-bound neighbour looks like.
+/// a := b + 3 c over arrays of a GPU, as in STREAM: emulates a memory-bound kernel.
 class Triad {
  public:
   Triad(int ordinal, std::uint64_t bytes) : bytes_(bytes / 16 * 16) {

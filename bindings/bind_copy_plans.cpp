@@ -1,4 +1,4 @@
-// The plans of calls by copy engines, as the engines' own code makes them.
+// Plans of calls by copy engines, written by the engines' own code.
 #include "bind.hpp"
 #include "exec/cuda/engine.hpp"
 

@@ -1,4 +1,4 @@
-// Engines on GPUs: what there is, what they take, and which one would run.
+// Engines on GPUs: their list, parameters, refusals, and the choice for a request.
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -30,7 +30,7 @@ std::vector<std::pair<std::string, std::string>> refusals(const Request& request
   return found;
 }
 
-/// As ranks on H200s would run it.
+/// Returns the plan that ranks on H200 GPUs would run.
 Plan engine_plan(const Topology& topology, const Request& request, const std::string& name,
                  const std::map<std::string, std::int64_t>& params, bool overlap_compute,
                  std::uint64_t memory, unsigned sm_budget) {

@@ -1,4 +1,5 @@
-// errors.def -> Python classes: plait.Error and one subclass a code, with .code and .exit_code.
+// Python exception classes of errors.def: plait.Error and one subclass for each code, with .code
+// and .exit_code.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@ std::map<int, PyObject*>& classes() {
   return of_code;
 }
 
-/// What a handler of a signal raised in this thread while a call waited.
+/// The exception of a signal handler in this thread while a call waited.
 thread_local std::unique_ptr<nb::python_error> raised;
 
 plait::Error interrupted() {
@@ -75,8 +76,7 @@ void bind_error(nb::module_& module) {
         raised.reset();
         return;
       }
-      // A message may quote bytes of a file name that are no UTF-8: shown as replacement
-      // characters.
+      // A message may quote a file name that is not UTF-8: shown with replacement characters.
       const auto length = static_cast<Py_ssize_t>(std::strlen(error.what()));
       const nb::object message = nb::steal(PyUnicode_DecodeUTF8(error.what(), length, "replace"));
       PyErr_SetObject(classes().at(static_cast<int>(error.code())), message.ptr());

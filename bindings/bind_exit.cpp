@@ -1,4 +1,4 @@
-// What becomes of threads that are in a call when Python ends.
+// Handles threads that are in a call when Python ends.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -9,19 +9,19 @@
 
 namespace {
 
-constexpr unsigned kLongestEndS = 60;  // who waits for such a thread must not do so for ever
+constexpr unsigned kLongestEndS = 60;  // limit for joins of such a thread
 
 std::terminate_handler terminate_before = nullptr;
 pthread_t thread_that_ends_python;
 
-/// Before 3.14 Python unwinds a thread that wants it back once it has gone. A call of C++ wants it
-/// back in a destructor, which cannot be unwound, so the whole process would abort ("terminate
-/// called without an active exception"). As since 3.14, the thread stands still instead.
+/// Before 3.14, Python unwinds a thread that takes the GIL after finalisation. A C++ call takes the
+/// GIL in a destructor, which cannot be unwound, so the process would abort ("terminate called
+/// without an active exception"). Here the thread sleeps instead, as in 3.14.
 [[noreturn]] void stand_still_or_terminate() {
   const bool is_unwound = std::current_exception() == nullptr &&
                           pthread_equal(pthread_self(), thread_that_ends_python) == 0;
   unsigned left_s = is_unwound ? kLongestEndS : 0;
-  while (left_s != 0) left_s = sleep(left_s);  // a signal may wake it
+  while (left_s != 0) left_s = sleep(left_s);  // signals interrupt sleep()
   terminate_before();
   std::abort();
 }

@@ -1,5 +1,5 @@
-// The CUDA driver's few calls that benchmarks and tests need, for Python: memory, streams, events
-// and graphs as integers. Programs have their framework for these; plait needs none.
+// CUDA driver calls for benchmarks and tests in Python: memory, streams, events and graphs as
+// integers. Programs use their framework instead.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -46,7 +46,7 @@ class GpuDevice {
   GpuDevice(const GpuDevice&) = delete;
   GpuDevice& operator=(const GpuDevice&) = delete;
 
-  /// For libraries that ask which GPU is this thread's.
+  /// Makes the context current, for libraries that use the thread's current GPU.
   void make_current() const { PLAIT_CUDA_CALL(context_push, context_); }
   std::string name() const {
     char name[256] = "";
@@ -74,8 +74,7 @@ class GpuDevice {
     const cuda::Current current(context_);
     PLAIT_CUDA_CALL(memory_free, at(pointer));
   }
-  /// Waits for what runs on the GPU, before and after: from pageable memory the call may return
-  /// early.
+  /// Copies, and synchronises before and after: a copy from pageable memory may return early.
   void copy(Number dst, Number src, std::size_t bytes) const {
     const cuda::Current current(context_);
     PLAIT_CUDA_CALL(context_synchronize);
@@ -191,8 +190,8 @@ int driver_version() {
   return version;
 }
 
-/// Of a contiguous numpy array, of any element type. Its own ways to say so take microseconds; they
-/// are taken where the stable ABI is older than 3.11, which has no buffers.
+/// Returns the address of a contiguous numpy array of any element type. numpy's own attributes take
+/// microseconds; they are used with stable ABIs before 3.11, which have no buffer protocol.
 std::uintptr_t numpy_address(nb::handle array) {
 #if defined(Py_LIMITED_API) && Py_LIMITED_API < 0x030b0000
   return nb::cast<std::uintptr_t>(array.attr("__array_interface__")["data"][0]);
@@ -205,8 +204,8 @@ std::uintptr_t numpy_address(nb::handle array) {
 #endif
 }
 
-/// (device type, ordinal, address, shape, strides in elements, type code, bits, lanes) of anything
-/// with DLPack.
+/// Returns (device type, ordinal, address, shape, strides in elements, type code, bits, lanes) of a
+/// DLPack object.
 template <class Array>
 nb::tuple dlpack_view(const Array& array) {
   nb::list shape, strides;

@@ -1,4 +1,5 @@
-// plait._core: the C++ values and verbs for Python. python/plait/__init__.py is the public face.
+// plait._core: the C++ types and functions for Python. python/plait/__init__.py is the public
+// interface.
 #include "bind.hpp"
 
 NB_MODULE(_core, module) {

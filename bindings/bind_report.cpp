@@ -1,4 +1,4 @@
-// verify(plan) -> Report with all findings; the proofs of engines, case by case.
+// verify() and Report, and the proofs of engines.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// simulate(plan, topology) -> Timeline, as numbers, text and a Perfetto trace.
+// simulate() and Timeline, as numbers, text and a Perfetto trace.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// Topology, its parts, discover / load / mask, and named paths.
+// Topology and its parts, discovery, loading, masks, and named paths.
 #include <nanobind/operators.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>

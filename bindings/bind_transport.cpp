@@ -1,4 +1,4 @@
-// A carrier of messages between nodes written in Python: an object with the carrier's functions.
+// Transports between nodes written in Python: an object with Transport's functions.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -11,7 +11,7 @@ using namespace plait;
 
 namespace {
 
-/// Errors of Python's become those of a lost rank: who waits says which.
+/// Runs a Python call; its exceptions become peer_lost, with the rank that the caller waits for.
 template <class Call>
 auto in_python(const Call& call) {
   const nb::gil_scoped_acquire locked;
@@ -81,7 +81,7 @@ void bind_transport(nb::module_& module) {
   module.def(
       "set_transport_factory",
       [](const nb::object& maker) {
-        // Kept for good: communicators may be made as long as there is a process.
+        // Never freed: communicators may be made until the process ends.
         auto* const kept = new nb::object(maker);
         set_transport_factory([kept](int rank, int ranks, double arrive_s,
                                      const std::string& unique_id) -> std::shared_ptr<Transport> {
