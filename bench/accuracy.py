@@ -1,12 +1,12 @@
-"""How far sums of 16-bit floats are from float64, NCCL's and plait's; and that plait's bits stay.
+"""Measures the error of 16-bit sums by NCCL and plait, and checks that plait's bits never change.
 
     python bench/accuracy.py --ranks 4 --csv accuracy.csv      # a process a GPU
     python bench/accuracy.py --ranks 3 --most-mib 1 --host     # plait alone, on host memory
 
-Normal data, the same for both libraries in the same processes. plait's results must be equal bit by
-bit between kernels, in and out of place, eager and replayed from a graph, to those of host memory,
-and to the first part of the largest message's. Exit 1 where bits differ, or where plait's largest
-error is above NCCL's.
+Both libraries sum the same normal data in the same processes; errors are distances from float64
+sums. plait's results must be equal bit for bit between kernels, in place and out of place, eager
+and replayed from a graph, to results on host memory, and to the first part of the largest message's
+result. Exit status 1: bits differ, or plait's largest error is above NCCL's.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from plait import launch
 from plait.bench import engines
 from plait.launch import Emit
 
-ENGINES = (*engines.names("all_reduce"), "direct")  # in rank order, all
-STRATEGIES = ("one_shot", "two_shot", "direct")  # on host memory
+ENGINES = (*engines.names("all_reduce"), "direct")  # all sum in rank order
+STRATEGIES = ("one_shot", "two_shot", "direct")  # for host memory
 COLUMNS = (
     "ranks",
     "type",
@@ -49,7 +49,7 @@ COLUMNS = (
 
 
 class NcclAllReduce:
-    """all_reduce by torch.distributed in these same processes."""
+    """all_reduce by torch.distributed in the same processes."""
 
     def __init__(self, task: dict[str, Any], rank: int, ranks: int, on: TorchArrays) -> None:
         import torch.distributed as dist
@@ -64,7 +64,7 @@ class NcclAllReduce:
         )
 
     def all_reduce(self, source: Any) -> Any:
-        """The sum in a new tensor."""
+        """Returns the sum in a new tensor."""
         output = source.clone()
         self.dist.all_reduce(output)
         return output
@@ -74,7 +74,7 @@ class NcclAllReduce:
 
 
 class AccuracyRank:
-    """One rank's data and communicators."""
+    """A rank's data and communicators."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
@@ -88,7 +88,7 @@ class AccuracyRank:
         self.comm = plait.init(device=self.rank if self.on_gpu else -1)
 
     def replayed(self, source: Any, output: Any) -> None:
-        """From a graph, twice."""
+        """Replays the call from a graph, twice."""
         torch = self.on.xp
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -105,7 +105,7 @@ class AccuracyRank:
         self.comm.all_reduce(output, out=output)
 
     def calls(self) -> Iterator[tuple[str, Callable[[Any, Any], Any]]]:
-        """Names and calls that must all leave the same bits."""
+        """Yields names and calls that must all produce the same bits."""
         yield "eager", self.eager
         yield "in place", self.in_place
         if self.on_gpu:
@@ -114,13 +114,13 @@ class AccuracyRank:
             yield name, functools.partial(self.eager, strategy=name)
 
     def errors(self, output: Any, exact: Any) -> tuple[float, float]:
-        """(largest, root of the mean square) distance from the exact sum."""
+        """Returns (largest, root mean square) distance from the exact sum."""
         off = self.on.cast(output, "fp64") - exact
         number = self.on.number
         return number(abs(off).max()), number((off * off).mean()) ** 0.5
 
     def bits(self, source: Any, kind: str) -> tuple[dict[str, bytes], Any]:
-        """What each way leaves, and the first way's output."""
+        """Returns the bits of each call by name, and the output of the first."""
         found: dict[str, bytes] = {}
         first = None
         for name, call in self.calls():
@@ -129,7 +129,7 @@ class AccuracyRank:
             try:
                 call(source, output)
             except plait.UnsupportedError:
-                continue  # of this size; the same on all ranks
+                continue  # refused at this size, on all ranks alike
             self.on.finish()
             self.comm.check() if self.on_gpu else None
             found[name] = self.on.on_host(output, kind).tobytes()
@@ -139,7 +139,7 @@ class AccuracyRank:
         return found, first
 
     def rows(self, kind: str) -> Iterator[dict[str, Any]]:
-        """From the largest size down, so that the others can be compared with its first part."""
+        """Yields rows from the largest size down: smaller results must equal its first part."""
         size = self.task["most_bytes"]
         request = plait.Request("all_reduce", size // size_of(kind), kind, "sum", self.ranks)
         case = ExpectedCall(self.on, request, self.task["seed"])
@@ -162,7 +162,7 @@ class AccuracyRank:
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """All types and sizes; rank 0 tells the rows, every rank what differs."""
+    """Runs all types and sizes. Rank 0 emits the rows, every rank its differences."""
     rank = AccuracyRank(task)
     for kind in ("bf16", "fp16"):
         for row in rank.rows(kind):
@@ -174,11 +174,11 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = options.parser(__doc__)
     parser.add_argument("--most-mib", type=float, default=64.0)
     parser.add_argument("--least-kib", type=float, default=64.0)
-    parser.add_argument("--deadline", type=float, default=300.0, help="seconds of all")
+    parser.add_argument("--deadline", type=float, default=300.0, help="seconds for all rows")
     parser.add_argument("--csv", type=Path)
     return parser.parse_args()
 

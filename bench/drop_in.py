@@ -1,4 +1,7 @@
-"""The drop-in as a program sees it: its counters, and its switch for new communicators."""
+"""Reads the counters of a loaded drop-in under NCCL, and switches it for new communicators.
+
+bench/variants.py and the programs of tests/gpu use this module.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 
 
 class CounterRow(ctypes.Structure):
-    """A line of the counters (shims/nccl/counters.hpp)."""
+    """A row of the counters (shims/nccl/counters.hpp)."""
 
     _fields_ = (
         ("name", ctypes.c_char * 32),
@@ -18,7 +21,7 @@ class CounterRow(ctypes.Structure):
 
 
 def drop_in() -> ctypes.CDLL | None:
-    """The library where it is loaded."""
+    """Returns the drop-in if the process has loaded it."""
     try:
         return ctypes.CDLL("libplait_nccl.so", mode=os.RTLD_NOLOAD)
     except OSError:
@@ -26,14 +29,14 @@ def drop_in() -> ctypes.CDLL | None:
 
 
 def leave_new(leave: bool) -> None:
-    """New communicators stay on NCCL from here on, or attach again."""
+    """Leaves new communicators to NCCL (True), or attaches to them again (False)."""
     library = drop_in()
     if library is not None:
         library.plait_nccl_leave_new(int(leave))
 
 
 def served() -> list[int]:
-    """Calls that plait served and forwarded so far; empty where it is not there."""
+    """Returns the numbers of served and forwarded calls so far; empty without the drop-in."""
     library = drop_in()
     if library is None:
         return []

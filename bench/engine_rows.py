@@ -1,10 +1,10 @@
 """Gathers recorded times of engines into one table, bench/results/engines.csv.
 
-A row is one call as the engine makes it by itself: what was asked for, how it was launched, us.
-Of several builds of an engine the newest counts, at all sizes that it was recorded between: SOURCES
-has them, bench/notes says what changed. Of several recordings of that build the median counts.
-Rows that measure nothing stand in the table with the reason in `left_out`.
-Usage: bench/engine_rows.py [--write]; a test compares what it makes with the table.
+A row is one call that an engine serves by its own choice: the request, the launch, us. SOURCES
+lists the builds of each engine. The newest build counts at all sizes between its recorded ones, and
+the median counts if that build was recorded several times. A row that measures nothing stays in the
+table, and `left_out` gives the reason. bench/fit_prices.py fits the simulator's prices on the
+table. Usage: bench/engine_rows.py [--write]; a test compares the table with these rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from plait.evidence.engines import LAUNCHED
 RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "engines.csv"
 MOST_SPREAD = 1.10
-HOST_US = 1.0  # an eager kernel that takes so much more than in a graph waits for the host
+HOST_US = 1.0  # an eager kernel that takes this much longer than in a graph waits for the host
 MIB = 1 << 20
 KERNELS = ("one_shot", "two_shot", "hop", "line_chain", "tiled", "messages")
 LINES = KERNELS[:4]
@@ -33,7 +33,7 @@ ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
 @dataclass(frozen=True)
 class Source:
-    """Rows of one file that are of one build of an engine."""
+    """The rows of one file that one build of an engine made."""
 
     build: str  # what is new in it
     file: str
@@ -41,10 +41,10 @@ class Source:
     where: dict[str, str] = field(default_factory=dict)  # columns that must match, as patterns
 
 
-# Of a sweep with larger slots: pieces of 16 MiB, as eight ranks' slots hold.
+# A sweep with larger slots: pieces of 16 MiB, which slots of eight ranks hold.
 AS_ITSELF = r".*blocks=48 .*tile=1048576 .*"
-# Rows of each engine by name on two and four GPUs, and of whole runs on eight. hop serves longer
-# calls by short_hop since.
+# Each engine by name on two and four GPUs, whole runs on eight. hop serves longer calls by
+# short_hop since these runs.
 SHORT_HOPS = Source("longer short hops", "gpu_short_hops_h200x4.csv", ("hop",), {"run": "now"})
 NOW = tuple(
     Source("now", name, (*LINES, "tiled", *COPIES), {"collective": r"\w+", "type": "fp32|bf16"})
@@ -54,8 +54,8 @@ NOW = tuple(
         "gpu_run_table_h200x8.csv",
     )
 )
-# Copies one way as fast in graphs as eagerly, two ranks' sums by windows of two long tiles, and
-# what else rings of copy engines do.
+# Copies in one direction that are as fast in graphs as eagerly, sums of two ranks by windows of two
+# long tiles, and all calls by rings of copy engines.
 ANEW = (
     Source("anew", "gpu_engines_now_h200x2.csv", ("tiled", "copy_exchange")),
     Source("anew", "gpu_engine_turns_h200x4.csv", ("copy_ring",), {"run": "alone", "build": "now"}),
@@ -76,9 +76,9 @@ AGAIN = tuple(
     )
     for gpus in (2, 4)
 )
-# Builds with the memory that is usual.
+# Builds with the usual arena of 192 MB.
 IN_USUAL_MEMORY = ("now", "anew", "lines used again")
-# Of each engine the newest build first.
+# The newest build of each engine first.
 SOURCES = (
     SHORT_HOPS,
     *AGAIN,
@@ -101,21 +101,21 @@ SOURCES = (
 
 @dataclass(frozen=True, order=True)
 class RecordedCall:
-    """What was timed."""
+    """A timed call."""
 
     engine: str
     collective: str
     ranks: int
     type: str
-    bytes: int  # of the message, as nccl-tests counts them
-    launched: str  # in a "graph" or "eager"
+    bytes: int  # size of the message, counted as nccl-tests does
+    launched: str  # "graph" or "eager"
     beside: int  # 1 = as under NCCL, where calls leave SMs to others
-    asked: int  # blocks asked for; 0 = none
+    asked: int  # blocks that the caller set; 0 = none
     host: int  # permille through host memory
-    chunk: int = 0  # bytes of a chunk there, where a row says so
+    chunk: int = 0  # bytes of a chunk through host memory; 0 = the row does not name it
 
     def part_bytes(self) -> int:
-        """What one rank sends another, or the message."""
+        """Returns the bytes that one rank sends to another, or the message's."""
         counted = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
         return self.bytes // (self.ranks if self.collective in counted else 1)
 
@@ -124,24 +124,24 @@ class RecordedCall:
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
-    """A file's rows, without the lines that say where they are from."""
+    """Returns the rows of a recorded file without its comments."""
     lines = (RESULTS / name).read_text().splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
 def engine_of(engine: str, ranks: int) -> str:
-    """Copy engines' calls are three algorithms."""
+    """Returns today's engine: old rows name three algorithms by copy engines `rotation`."""
     of_more = "copy_exchange" if ranks == 2 else "copy_rotation"
     return of_more if engine == "rotation" else engine
 
 
 def asked_blocks(blocks: str | int) -> int:
-    """Of a tiled call; 100 are its own."""
+    """Returns the blocks that the caller set of a tiled call; its own choice is 100."""
     return int(blocks) if int(blocks) != 100 else 0
 
 
 def times_in(source: Source) -> Iterator[tuple[RecordedCall, float]]:
-    """All that one source says."""
+    """Yields every call of a source with its time."""
     for row in rows_of(source.file):
         if any(not re.fullmatch(pattern, row[key]) for key, pattern in source.where.items()):
             continue
@@ -173,7 +173,7 @@ def times_in(source: Source) -> Iterator[tuple[RecordedCall, float]]:
 
 
 def gathered(row: dict[str, str]) -> RecordedCall:
-    """An all_reduce of four ranks by tiles, its results through host memory in part."""
+    """Returns an all_reduce of four ranks by tiles with a share of results through host memory."""
     chunk = min(2 * MIB, int(row["ring_mib"]) * MIB // 4)
     asked, host = asked_blocks(row["blocks"]), int(row["host_permille"])
     size = int(row["bytes"])
@@ -185,7 +185,7 @@ def ceil(a: int, b: int) -> int:
 
 
 def lines_launch(call: RecordedCall, build: str) -> dict[str, int]:
-    """Of one_shot and two_shot, as that build chose it."""
+    """Returns the launch config that a build chose for one_shot or two_shot."""
     if build == "lines used again" and call.bytes > 20 * MIB:
         together = 2 if call.ranks == 2 else 1
         return {"blocks": 132, "threads": 480, "together": together, "line_bytes": 16}
@@ -217,7 +217,7 @@ def hop_launch(call: RecordedCall) -> dict[str, int]:
 
 
 def is_short(call: RecordedCall, build: str) -> bool:
-    """Whether short_hop served the call."""
+    """True if short_hop served the call."""
     units, made = ceil(call.part_bytes(), 16), hop_launch(call)
     before = 8192 if call.sums() else 16384
     is_longer = call.ranks <= 4 and (call.ranks > 2 or not call.sums())
@@ -227,7 +227,8 @@ def is_short(call: RecordedCall, build: str) -> bool:
 
 
 def chain_launch(call: RecordedCall) -> dict[str, int]:
-    """Of several pieces a warp of each block waits and tells for the others."""
+    """Returns the launch config of line_chain. With several pieces, one warp of each block waits
+    and signals for the others."""
     made = hop_launch(call)
     moves, sums = (24330240, 16220160) if call.ranks == 4 else (12165120, 12165120)
     if call.beside:
@@ -285,7 +286,7 @@ LAUNCHES = {
 
 
 def launch_of(call: RecordedCall, build: str) -> dict[str, int]:
-    """How a kernel was launched; zeros where it has no such thing."""
+    """Returns the launch config of a kernel; 0 for a parameter that it lacks."""
     made = {}
     if call.engine == "tiled":
         made = tiled_launch(call, build)
@@ -297,7 +298,7 @@ def launch_of(call: RecordedCall, build: str) -> dict[str, int]:
 
 
 def shares_by_itself(call: RecordedCall) -> bool:
-    """Eager calls that long choose a share through host memory, and no row says which."""
+    """True for long eager calls: they choose a share through host memory that no row names."""
     if call.launched != "eager" or call.host > 0:
         return False
     if call.engine == "copy_exchange":
@@ -307,7 +308,7 @@ def shares_by_itself(call: RecordedCall) -> bool:
 
 
 def why_left_out(call: RecordedCall, build: str, times: list[float]) -> str:
-    """Of the newest build's recordings; empty where they measure the call."""
+    """Returns why the newest build's recordings do not measure the call; empty if they do."""
     if build == "now" and is_short(call, SHORT_HOPS.build) and not is_short(call, build):
         return "by the longer kernel: short_hop serves it since"
     if (call.engine, call.ranks) == ("hop", 8) and call.part_bytes() >= 512 << 10:
@@ -319,7 +320,7 @@ def why_left_out(call: RecordedCall, build: str, times: list[float]) -> str:
     if (spread := max(times) / min(times)) > MOST_SPREAD:
         return f"recordings differ by {100 * (spread - 1):.0f} %"
     is_exchange_now = call.engine == "copy_exchange" and build in IN_USUAL_MEMORY
-    if shares_by_itself(call) and not is_exchange_now:  # which has no room for a share
+    if shares_by_itself(call) and not is_exchange_now:  # whose inbox is too small for a share
         return "its share through host memory is not recorded"
     in_graph = call.launched == "graph" and call.engine.startswith("copy_")
     most = 16 if build in IN_USUAL_MEMORY else 4
@@ -329,9 +330,9 @@ def why_left_out(call: RecordedCall, build: str, times: list[float]) -> str:
 
 
 def gather() -> list[dict[str, object]]:
-    """All calls, each with its time or the reason why it has none."""
+    """Returns all calls, each with its time or the reason why it has none."""
     found: dict[RecordedCall, tuple[Source, list[float]]] = {}
-    sizes: dict[tuple[object, ...], dict[str, list[int]]] = {}  # of each build, newest first
+    sizes: dict[tuple[object, ...], dict[str, list[int]]] = {}  # by build, newest first
     for source in SOURCES:
         for call, us in times_in(source):
             kind = tuple(value for key, value in vars(call).items() if key not in ("bytes", "type"))

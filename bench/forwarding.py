@@ -1,13 +1,13 @@
-"""Cost of a call that the drop-in forwards: its functions against NCCL's own, alternating.
+"""Times calls that the drop-in forwards to NCCL, in turns with NCCL's own functions.
 
     LD_PRELOAD=libplait_nccl.so PLAIT_NCCL_LIB=/.../libnccl.so.2 PLAIT_OPS=broadcast \\
         torchrun --nproc-per-node 2 bench/forwarding.py --csv rows.csv
 
-One communicator a rank, made through the drop-in. Blocks of calls go through the drop-in's
-functions and through the real library's by turns, in one process and on one stream, so that nothing
-else differs: runs of nccl-tests with and without it differ ten times more by chance. Prints medians
-of us a call, on the host (until the call is back) and all in all (until the GPU has done the
-block). With PLAIT_OPS=send_recv it compares plait's sends and receives with NCCL's instead.
+Each rank has one communicator, made through the drop-in. Blocks of calls go through the drop-in's
+functions and through the native library's in turn, in one process and on one stream: separate runs
+of nccl-tests with and without the drop-in differ ten times more by chance. Prints the median us a
+call on the host (until the call returns) and in total (until the GPU has finished the block). With
+PLAIT_OPS=send_recv the program compares plait's sends and receives with NCCL's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class UniqueId(ctypes.Structure):
 
 
 class NcclLibrary:
-    """NCCL's functions as one library has them."""
+    """NCCL's functions, as exported by one library."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
@@ -52,19 +52,19 @@ class NcclLibrary:
 
     @staticmethod
     def must(result: int) -> None:
-        """Raises where NCCL refused a call."""
+        """Raises if NCCL refused a call."""
         if result != 0:
             raise RuntimeError(f"NCCL refused a call: {result}")
 
     def address(self) -> int | None:
-        """Of one function: tells libraries apart."""
+        """Returns the address of a function; two libraries differ in it."""
         return ctypes.cast(self.send, ctypes.c_void_p).value
 
 
 def make_communicator(
     shim: ctypes.CDLL, real: ctypes.CDLL, rank: int, ranks: int
 ) -> ctypes.c_void_p:
-    """Through the drop-in, which attaches; what it does not export is the real library's."""
+    """Makes a communicator through the drop-in, which attaches to it."""
     made = UniqueId()
     if rank == 0:
         real.ncclGetUniqueId(ctypes.byref(made))
@@ -90,21 +90,21 @@ class SizedCalls:
         self.to, self.source = (rank + 1) % ranks, (rank - 1) % ranks
 
     def exchange(self, nccl: NcclLibrary) -> None:
-        """A group of one send and one receive."""
+        """Enqueues a group of one send and one receive."""
         nccl.must(nccl.group_start())
         nccl.must(nccl.send(self.at, self.size, UINT8, self.to, self.comm, self.on))
         nccl.must(nccl.receive(self.into, self.size, UINT8, self.source, self.comm, self.on))
         nccl.must(nccl.group_end())
 
     def reduce(self, nccl: NcclLibrary) -> None:
-        """One call."""
+        """Enqueues one all_reduce."""
         nccl.must(
             nccl.all_reduce(self.at, self.into, self.size // 4, FP32, SUM, self.comm, self.on)
         )
 
 
 def block_us(call: Callable[[], None]) -> tuple[float, float]:
-    """us a call: on the host, and all in all."""
+    """Returns us a call: on the host, and in total."""
     dist.barrier()
     start = time.perf_counter()
     for _ in range(BLOCK):
@@ -117,7 +117,7 @@ def block_us(call: Callable[[], None]) -> tuple[float, float]:
 def medians(
     libraries: dict[str, NcclLibrary], call: Callable[[NcclLibrary], None], rounds: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """us a call by nccl: on the host, and all in all."""
+    """Returns us a call by library: on the host, and in total."""
     took: dict[str, list[tuple[float, float]]] = {key: [] for key in libraries}
     for number in range(rounds + 5):
         for key in sorted(libraries, reverse=number % 2 == 1):
@@ -132,7 +132,7 @@ def medians(
 
 
 def main() -> None:
-    """A row a kind of call and size."""
+    """Prints a row for each kind of call and size."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="4K,64K")
     parser.add_argument("--rounds", type=int, default=150)

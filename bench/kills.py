@@ -1,13 +1,13 @@
-"""Ranks killed in the middle of collectives: how long until the survivors know who, and can go.
+"""Kills ranks in the middle of collectives, and times when survivors know and have ended.
 
     python bench/kills.py --ranks 4 --rounds 20 --csv kills.csv     # a process a GPU
     python bench/kills.py --ranks 3 --rounds 5 --host               # on host memory
 
 Each round starts a job, lets it run, and sends SIGKILL to a random rank at a random moment. Every
-survivor must raise an error that names the rank within the limit, and exit 0; the GPUs must have
-as much free memory in the next round. Also shown: when the killed process was gone, which is what a
-pidfd tells, and when a survivor's stream had failed and its communicator was closed. Prints a JSON
-line; exit 1 where a survivor was not told, told late or wrongly, kept memory or did not exit.
+survivor must raise an error that names the rank within the limit, and exit 0; the GPUs must have as
+much free memory in the next round. Rows also have the times when the killed process was gone (by
+its pidfd), when a survivor's stream had failed, and when its communicator was closed. Prints a JSON
+line. Exit status 1: a survivor got no error, a late or a wrong one, kept memory or did not exit.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ KINDS = (  # fp32 elements, strategy, calls in a graph (0 = eager), calls betwee
     (1 << 26, "", 0, 4),
     (1 << 20, "direct", 0, 2),
 )
-# The driver keeps 16 MiB of a process's first communicator, however that ended, and no more for
-# later ones (bench/soak.py counts); the arena alone that must come back is over 100 MiB.
+# The driver keeps 16 MiB of a process's first communicator, however it ended, and nothing of later
+# ones (counted by bench/soak.py); an arena alone, which must come back, is over 100 MiB.
 MOST_KEPT_BYTES = 32 << 20
 COLUMNS = (
     "round",
@@ -76,7 +76,7 @@ class GpuWorkload:
         self.comm._core.enqueue(self.request, *self.buffers, self.stream, self.task["strategy"])
 
     def capture(self, calls: int) -> None:
-        """From here on run() launches a graph of so many calls."""
+        """Captures a graph of `calls` calls, which run() launches from then on."""
         self.gpu.begin_capture(self.stream)
         for _ in range(calls):
             self.call()
@@ -89,7 +89,7 @@ class GpuWorkload:
             self.gpu.launch(self.graph, self.stream)
 
     def wait(self) -> None:
-        """check() says that a call has no result before the driver has failed the stream."""
+        """Waits for the calls. check() raises before the driver has failed the stream."""
         try:
             while not self.gpu.is_done(self.stream):
                 self.comm.check()
@@ -97,8 +97,8 @@ class GpuWorkload:
             self.comm.check()
 
     def give_back(self) -> None:
-        """Ends everything. A stream that has failed takes the process's work on its GPU with it:
-        then the driver has the rest back when the process ends."""
+        """Frees everything. A failed stream ends all the process's work on its GPU; then the driver
+        frees the rest when the process ends."""
         with contextlib.suppress(plait.Error):
             self.gpu.synchronize(self.stream)
         del self.comm
@@ -119,17 +119,17 @@ class HostWorkload:
     run = call
 
     def capture(self, calls: int) -> None:
-        """No graphs on hosts."""
+        """Does nothing: host memory has no graphs."""
 
     def wait(self) -> None:
-        """Calls on host memory return when they are done."""
+        """Does nothing: calls on host memory return when they are done."""
 
     def give_back(self) -> None:
         del self.comm
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """Collectives until an error comes; then everything is given back."""
+    """Runs collectives until an error comes, then frees everything."""
     rank = int(os.environ["RANK"])
     mine: Any = HostWorkload(task, rank) if task["host"] else GpuWorkload(task, rank)
     try:
@@ -152,7 +152,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 
 
 class KillRound:
-    """One job and its killed rank."""
+    """A job and its killed rank."""
 
     def __init__(self, given: argparse.Namespace, number: int, chance: random.Random) -> None:
         self.given, self.number = given, number
@@ -163,11 +163,11 @@ class KillRound:
         self.delay_s = chance.uniform(0.0, 0.25)
         self.killed = self.gone = 0.0
         self.told: dict[int, dict[str, Any]] = {}
-        self.free: dict[int, int] = {}  # bytes of a rank's GPU, when it began
+        self.free: dict[int, int] = {}  # free bytes of each rank's GPU at the start
         self.statuses: list[int] = []
 
     def run(self) -> None:
-        """Starts the job, kills the victim, hears the survivors."""
+        """Starts the job, kills the victim, and collects the survivors' reports."""
         task = {
             "count": self.count,
             "strategy": self.strategy,
@@ -198,12 +198,12 @@ class KillRound:
             self.waiting.join()
 
     def await_gone(self, job: launch.RankJob) -> None:
-        """Notes when the victim's process has been torn down."""
+        """Stores the time when the victim's process is gone."""
         job.processes[self.victim].wait()
         self.gone = time.monotonic()
 
     def fault(self) -> str:
-        """What is not as promised; empty where all is."""
+        """Returns the broken promise; empty if all are kept."""
         for rank in range(self.given.ranks):
             if rank == self.victim:
                 continue
@@ -219,13 +219,13 @@ class KillRound:
         return ""
 
     def worst_ms(self, name: str) -> float:
-        """The last survivor's time from the kill on."""
+        """Returns the last survivor's time since the kill."""
         times = [row[name] - self.killed for row in self.told.values() if name in row]
         return round(max(times, default=0.0) * 1e3, 2)
 
     def row(self, first: KillRound) -> dict[str, Any]:
-        """A line of the table. What rounds before it left behind is what GPUs have less than when
-        the first one began."""
+        """Returns the row of the table. Memory that earlier rounds left allocated: the GPUs' free
+        memory compared with the start of the first round."""
         lacks = [first.free[rank] - self.free.get(rank, 0) for rank in first.free]
         kept = max([0, *lacks])
         gone_ms = round((self.gone - self.killed) * 1e3, 2)
@@ -240,7 +240,7 @@ class KillRound:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = options.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--limit", type=float, default=2.0, help="seconds until all must know")
@@ -250,7 +250,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """All rounds; see the top."""
+    """Runs all rounds, and returns the exit status of the opening comment."""
     given = arguments()
     chance, rows = random.Random(given.seed), []
     first: KillRound | None = None

@@ -1,11 +1,11 @@
-"""Memory that communicators take of each GPU: the drop-in's part beside NCCL's own.
+"""Measures the memory that communicators take of each GPU, by NCCL alone and with the drop-in.
 
     plait run -- torchrun --nproc-per-node 2 bench/memory.py --groups 10
 
-Process groups of all ranks are made one after the other, each with an all_reduce of 1 MiB; then one
-with an all_reduce of 256 MiB, which brings its room for large calls. Rank 0 prints a JSON line a
+The program makes process groups of all ranks one after the other, each with an all_reduce of 1 MiB,
+then one with an all_reduce of 256 MiB, which allocates its large arena. Rank 0 prints a JSON line a
 step: MB of its GPU in use since the start, while new communicators stay on NCCL and while they
-attach. Nothing else may use the GPU meanwhile.
+attach. No other program may use the GPU meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def used_mb() -> float:
-    """Of this rank's GPU, by all that run on it."""
+    """Returns the MB of this rank's GPU in use by all programs."""
     torch.cuda.synchronize()
     dist.barrier()
     free, whole = torch.cuda.mem_get_info()
@@ -30,7 +30,7 @@ def used_mb() -> float:
 
 
 def main() -> None:
-    """Both variants; NCCL's first."""
+    """Measures both variants, NCCL first."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--groups", type=int, default=10)
     wanted = parser.parse_args().groups
@@ -54,7 +54,7 @@ def main() -> None:
             dist.all_reduce(small, group=groups[-1])
             if number in (1, wanted):
                 say(f"{number} with calls of 1 MiB")
-        for _ in range(20):  # the room for large calls is made beside the first ones
+        for _ in range(20):  # the large arena is allocated during the first calls
             dist.all_reduce(large, group=groups[0])
         say("one of them with calls of 256 MiB")
         for group in groups:

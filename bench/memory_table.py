@@ -1,7 +1,7 @@
-"""What less device memory costs, as docs/devices_reference.md has it: the simulator's word.
+"""Makes the table of docs/devices_reference.md on what less device memory costs, by simulation.
 
-    python bench/memory_table.py            # the rows
-    python bench/memory_table.py --write    # into the page
+    python bench/memory_table.py            # prints the rows
+    python bench/memory_table.py --write    # writes them into the page
 
 A test compares the page with these rows.
 """
@@ -21,7 +21,7 @@ RANKS = (2, 4, 8)
 
 
 def rows() -> str:
-    """Lines of the table, the head aside."""
+    """Returns the lines of the table without its head."""
     machine = plait.load_topology("hgx-h200")
     lines = [
         f"| {ranks} | {mib}M | "
@@ -34,7 +34,7 @@ def rows() -> str:
 
 
 def updated(page: str) -> str:
-    """The page with these rows instead of its own."""
+    """Returns the page with these rows."""
     if len(ROWS.findall(page)) != 1:
         raise SystemExit(f"memory_table: wanted one table by ranks and memory in {PAGE.name}")
     return ROWS.sub(rows(), page)

@@ -1,15 +1,15 @@
-"""OSU's micro-benchmarks with and without the drop-in under MPI, by turns: a row a size.
+"""Runs OSU's micro-benchmarks with and without the drop-in under MPI, in turn: a row a size.
 
     python3 bench/mpi_osu.py --programs FOLDER --device -n 2 --csv out.csv
     python3 bench/mpi_osu.py --programs FOLDER -n 2 --most 1M --only allreduce bcast
 
-FOLDER holds the programs (osu_bw, osu_allreduce, ...), at any depth; they are built elsewhere, for
+FOLDER holds the programs (osu_bw, osu_allreduce, ...), at any depth. They are built elsewhere, for
 an MPI whose mpirun is on PATH or named by --mpirun. Runs validate their results (-c, of floats,
-since the validation of OSU's usual MPI_CHAR fails reductions over any MPI). --device: buffers are
-CUDA's, which a plain Open MPI cannot move: there is nothing to compare with, and --goals says what
-two or four H200 are held to. Status 1: a run failed, was not valid, or missed a goal.
+since the validation of OSU's usual MPI_CHAR fails reductions over any MPI). --device uses buffers
+of CUDA, which a plain Open MPI cannot move, so these rows have no bare time. --goals checks the
+goals of two or four H200. Status 1: a run failed, was not valid, or missed a goal.
 
-Bandwidths are OSU's, in GB/s (10^9 bytes); `ratio` is how many times plait is as fast.
+Bandwidths are OSU's, in GB/s (10^9 bytes); `ratio` is plait's speed over the bare MPI's.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from plait.bench.sizes import parse_bytes
 
 MESSAGES = ("latency", "bw", "bibw", "mbw_mr")
 COLLECTIVES = ("allreduce", "iallreduce", "bcast", "allgather", "alltoall", "alltoallv")
-BANDWIDTHS = ("bw", "bibw", "mbw_mr")  # the others give us
+BANDWIDTHS = ("bw", "bibw", "mbw_mr")  # other programs print us
 EVERY = "all_reduce,reduce,reduce_scatter,broadcast,all_gather,all_to_all,gather,scatter,send_recv"
-# Where 64 messages are under way, OSU writes and checks 64 buffers on the CPU in every round: such
-# programs are timed without that, and checked by two rounds of at most so many bytes a message.
+# With 64 messages under way, OSU writes and checks 64 buffers on the CPU in every round. These
+# programs are timed without validation, and validated in two rounds of at most this many bytes a
+# message.
 MOST_CHECKED = 16 << 20
-# Of two H200 (the issue's bars), at the largest size: GB/s of OSU's own figure.
+# Goals of two H200 at the largest size: GB/s as OSU prints them.
 GOALS = {("bw", 2): 435.0, ("bibw", 2): 425.0}
 COLUMNS = ("program", "ranks", "memory", "bytes", "unit", "bare", "plait", "ratio", "samples")
 
 
 def parse(text: str) -> dict[int, tuple[float, bool]]:
-    """OSU's table: bytes -> (the first figure, whether the validation passed)."""
+    """Parses OSU's table: bytes -> (the first figure, true if the validation passed)."""
     found = {}
     for line in text.splitlines():
         words = line.split()
@@ -53,7 +54,7 @@ def parse(text: str) -> dict[int, tuple[float, bool]]:
 
 @dataclass(frozen=True)
 class OsuRun:
-    """How one program is run."""
+    """Settings of one run of a program."""
 
     with_plait: bool
     rounds: int
@@ -62,19 +63,19 @@ class OsuRun:
 
 
 def command(args: argparse.Namespace, program: Path, run: OsuRun) -> list[str]:
-    """One run of one program."""
+    """Returns the command of one run."""
     words = [args.mpirun, "-n", str(args.ranks), *shlex.split(args.mpirun_options)]
     words += [str(program), *["-c"] * run.checks, "-T", "mpi_float", "-i", str(run.rounds)]
     words += ["-x", str(min(3, run.rounds)), "-m", f"{min(args.least, run.most)}:{run.most}"]
     if args.device:
         words += ["-d", "cuda"]
         if program.name.removeprefix("osu_") in MESSAGES:
-            words += ["D", "D"]  # else both ranks' buffers are in host memory
+            words += ["D", "D"]  # without these, buffers of both ranks are in host memory
     return [*shlex.split(args.run), "--via", "mpi", "--", *words] if run.with_plait else words
 
 
 def programs_in(folder: Path, only: Sequence[str]) -> dict[str, Path]:
-    """By name; who is wanted and missing is an error."""
+    """Returns the programs by name; a missing program is an error."""
     found = {}
     for name in only:
         paths = sorted(one for one in folder.rglob(f"osu_{name}") if os.access(one, os.X_OK))
@@ -85,7 +86,7 @@ def programs_in(folder: Path, only: Sequence[str]) -> dict[str, Path]:
 
 
 def measure(args: argparse.Namespace, name: str, program: Path) -> tuple[list[dict], list[str]]:
-    """Rows of all sizes, and what went wrong."""
+    """Returns the rows of all sizes, and the failures."""
     env = {**os.environ, "PLAIT_OPS": EVERY}
     if not args.device:
         env["PLAIT_MPI_HOST"] = "1"
@@ -128,7 +129,7 @@ def measure(args: argparse.Namespace, name: str, program: Path) -> tuple[list[di
 
 
 def missed(rows: list[dict], ranks: int) -> list[str]:
-    """Goals that the largest size of a program has not reached."""
+    """Returns the goals that the largest size of a program missed."""
     found = []
     for (name, of_ranks), goal in GOALS.items():
         mine = [row for row in rows if row["program"] == f"osu_{name}" and of_ranks == ranks]

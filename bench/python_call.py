@@ -1,9 +1,9 @@
-"""What a call from Python takes besides the other ranks: all_reduce of 8 bytes on one rank.
+"""Times an all_reduce of 8 bytes on one rank: the host's part of a call from Python.
 
     python bench/python_call.py [--batches 40]
 
-Prints JSON: microseconds of this thread's own CPU time a call, so that other work on the machine
-counts little, of the fastest batch and of the median one. The bar is 6.
+Prints JSON: microseconds of this thread's CPU time a call, in the fastest batch and in the median
+one. CPU time hides most of the machine's other work. The limit is 6.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CALLS = 200  # a batch
 
 
 def call_us(batches: int) -> list[float]:
-    """One figure a batch, the first calls left out."""
+    """Returns microseconds a call for each batch; the first calls are left out."""
     with tempfile.TemporaryDirectory() as folder:
         comm = plait.Communicator(0, 1, rendezvous=f"unix:{folder}/meet")
     source = np.ones(2, np.float32)

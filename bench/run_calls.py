@@ -1,4 +1,7 @@
-"""The rows of a run by call: what plait took, what NCCL took, and the ratio."""
+"""Groups the rows of a run by call: plait's time by variant, NCCL's time, and the ratio.
+
+run_goals.py and run_tables.py read runs through this module.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ T = TypeVar("T")
 
 @dataclass
 class VariantTimes:
-    """One call: microseconds by what made it, [in a graph, eagerly]."""
+    """Times of one call: [us in a graph, us eagerly] by variant."""
 
     by: dict[str, list[float]] = field(default_factory=dict)
     chosen: list[str] = field(default_factory=lambda: ["", ""])  # by how
 
     def us(self, how: int) -> float:
-        """Of plait's choice; 0 where it was not timed."""
+        """Returns the time of plait's choice; 0 if it was not timed."""
         return self.by[self.chosen[how]][how] if self.chosen[how] in self.by else 0.0
 
     def ratio(self, how: int, variant: str = "") -> float:
-        """NCCL's time over that of plait's choice, or of a way; 0 where one lacks."""
+        """Returns NCCL's time over that of plait's choice, or of `variant`; 0 if one is missing."""
         ours, theirs = self.by.get(variant or self.chosen[how]), self.by.get("nccl")
         return theirs[how] / ours[how] if ours and theirs and ours[how] > 0 else 0.0
 
@@ -38,7 +41,7 @@ Calls = dict[tuple[str, str, int], VariantTimes]  # (collective, type, bytes)
 
 
 def calls_of(folder: Path, section: str) -> Calls:
-    """A section's right rows."""
+    """Returns the calls of a section, without rows that have wrong elements."""
     found: Calls = {}
     for file in sorted(folder.glob(f"gpu_run_{section}_*.csv")):
         for row in read(file):
@@ -51,24 +54,24 @@ def calls_of(folder: Path, section: str) -> Calls:
             name = "nccl" if variant.startswith("nccl") else spelled(variant)
             variants.by[name] = [float(row[f"{how}_us"]) for how in HOW]
             for how, us in enumerate(variants.by[name]):
-                if row["params"] == CHOSEN and us > 0:  # 0: in graphs, or eagerly, another way
+                if row["params"] == CHOSEN and us > 0:  # 0: another engine serves this launch
                     variants.chosen[how] = name
     return found
 
 
 def spelled(variant: str) -> str:
-    """One spelling of a way, whoever wrote it: parameters by name."""
+    """Returns a variant with its parameters ordered by name."""
     engine, params = engines.parted(variant)
     return engines.variant_of(engine, dict(sorted(params.items())))
 
 
 def either(first: list[T], second: list[T]) -> list[T]:
-    """What the first lacks is the second's."""
+    """Returns `first`, with empty items taken from `second`."""
     return [one or other for one, other in zip(first, second, strict=True)]
 
 
 def of_both(one: Calls, two: Calls) -> Calls:
-    """A call's ways in either section are the same call's; `one` counts where both have a way."""
+    """Merges the variants of two sections by call; `one` counts if both have a variant."""
     merged: Calls = {}
     for key in {*one, *two}:
         first, second = one.get(key, VariantTimes()), two.get(key, VariantTimes())

@@ -1,12 +1,12 @@
-"""The simulator's predictions for every row of a run, written down before it; and how they did.
+"""Writes the simulator's predictions for every row of a run, and compares them with the run.
 
     python bench/run_predictions.py --write               # bench/results/predicted_run_h200x*.csv
     python bench/run_predictions.py --compare OUT --gpus 8
 
-Nothing in these files was measured. plait's rows are predicted by the simulator from
-topologies/hgx-h200.json, NCCL's all_reduces by its model of NCCL's ring, pinned NCCL and PyTorch's
-symmetric memory by run_models.py; other rows of NCCL have no prediction. What links give is
-predicted by reasoning, since the simulator's links are fitted to it.
+Nothing in these files was measured. The simulator predicts plait's rows from
+topologies/hgx-h200.json and NCCL's all_reduces by its model of NCCL's ring. run_models.py predicts
+pinned NCCL and PyTorch's symmetric memory. Other rows of NCCL have no prediction. Figures of links
+are reasoned (E-0112), since the simulator's links are fitted to measured ones.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ PREDICTED = (
     *("predicted_graph_us", "predicted_eager_us"),
 )
 LINKS = ("pattern", "k", "way", "gpus", "predicted_gb_per_s")
-LINK_ROWS = (  # of bench_links
+LINK_ROWS = (  # columns of bench_links
     *("pattern", "k", "way", "blocks", "gpus", "bytes", "us", "least_us", "gb_per_s", "wrong"),
 )
-SYMMETRIC = (  # of symmetric.py
+SYMMETRIC = (  # columns of symmetric.py
     *("ranks", "type", "bytes", "all_reduce_by", "all_reduce_us", "plait_us", "one_shot_us"),
     *("two_shot_us", "ratio", "wrong"),
 )
@@ -67,12 +67,13 @@ def machine() -> plait.Topology:
     return plait.load_topology("hgx-h200")
 
 
-Times = list[tuple[str, float, float]]  # (what serves it, us in a graph, us eagerly)
+Times = list[tuple[str, float, float]]  # (engine, us in a graph, us eagerly)
 
 
 @cache
 def times_us(item: RunItem, ranks: int) -> Times:
-    """Two where the call goes another way in graphs, each with a 0; none where the way refuses."""
+    """Returns the predicted times of an item: two, each with a 0, if another engine serves it in
+    graphs; none if the named engine refuses it."""
     request = item.request(ranks)
     names = {info.name for info in plait.strategies()}
     if item.variant in names - {info.name for info in plait.engines()}:
@@ -102,7 +103,7 @@ def times_us(item: RunItem, ranks: int) -> Times:
 
 
 def _by_engine(item: RunItem, request: plait.Request) -> Times:
-    """By the engine that is named, with the memory that the section has."""
+    """Predicts the call by the item's engine, with the section's memory."""
     with_slots = {"memory": MEMORY_BYTES, "sm_budget": SM_BUDGET}
     memory = with_slots if item.section == "slots" else {}
     try:
@@ -114,7 +115,7 @@ def _by_engine(item: RunItem, request: plait.Request) -> Times:
 
 
 def predicted(section: str, ranks: int) -> Iterator[Row]:
-    """A row for each that the run will write, as far as there is a prediction."""
+    """Yields a row for each row that the run will write and that has a prediction."""
     for item in items(section, ranks, MOST):
         known = times_us(item, ranks)
         if not known:
@@ -142,7 +143,7 @@ def predicted(section: str, ranks: int) -> Iterator[Row]:
 
 
 def predicted_symmetric(ranks: int) -> Iterator[Row]:
-    """Of PyTorch's symmetric memory, which is timed in graphs alone."""
+    """Yields rows of PyTorch's symmetric memory, which is timed in graphs alone."""
     for kind in SYMMETRIC_TYPES:
         for size in SYMMETRIC_SIZES:
             row = {"section": "symmetric", "collective": "all_reduce", "gpus": ranks, "type": kind}
@@ -155,7 +156,8 @@ def predicted_symmetric(ranks: int) -> Iterator[Row]:
 
 
 def predicted_links(ranks: int) -> Iterator[Row]:
-    """What each pattern gives with 4 GiB out of each GPU; steps between what was measured."""
+    """Yields GB/s of each pattern with 4 GiB out of each GPU, interpolated between measured
+    patterns."""
     to_many = {1: 364.0, 2: 360.0, 3: 355.0, 4: 351.0, 5: 348.0, 6: 345.0, 7: 343.0}
     by_variant = {"push": 1.0, "bulk push": 1.0, "pull": 334 / 364, "bulk pull": 352 / 364}
     for variant, share in by_variant.items():
@@ -213,7 +215,7 @@ def write() -> None:
 
 
 def make_up(folder: Path, ranks: int, name: str) -> None:
-    """Rows as a run would leave them, drawn around the predictions: to try programs with."""
+    """Writes the files of a run with random times around the predictions, for tests of programs."""
     drawn = random.Random(1)
     said = [
         "machine: none; made up from predictions to try the tables with",
@@ -233,7 +235,7 @@ def make_up(folder: Path, ranks: int, name: str) -> None:
             more = {"ranks_as": "processes", "wrong": 0, "commit": "none"}
             out.write(plain | times | more)
             if section not in NCCL_VARIANTS and row["way"] != "nccl":
-                alike = max(times.values())  # of a call that goes two ways one is 0
+                alike = max(times.values())  # a call that two engines serve has a 0
                 both = {key: (us or alike) * drawn.uniform(0.8, 1.8) for key, us in times.items()}
                 out.write(plain | both | more | {"way": "nccl", "params": ""})
     _make_up_symmetric(
@@ -272,7 +274,7 @@ def key_of(section: str, row: Row) -> Key:
 
 
 def measured(folder: Path) -> dict[Key, Row]:
-    """A run's right rows."""
+    """Returns the rows of a run without wrong elements."""
     found: dict[Key, Row] = {}
     for section in SECTIONS:
         for file in sorted(folder.glob(f"gpu_run_{section}_*.csv")):
@@ -291,7 +293,8 @@ def measured(folder: Path) -> dict[Key, Row]:
 
 
 def compared(folder: Path, ranks: int) -> Iterator[tuple[Row, str, float, float]]:
-    """(the prediction's row, graph or eager, predicted us, measured us) where both are there."""
+    """Yields (the prediction's row, graph or eager, predicted us, measured us) of rows with
+    both."""
     there = measured(folder)
     for row in read(files(ranks)[0]):
         found = there.get(key_of(row["section"], row))
@@ -302,7 +305,7 @@ def compared(folder: Path, ranks: int) -> Iterator[tuple[Row, str, float, float]
 
 
 def errors(folder: Path, ranks: int) -> Iterator[str]:
-    """How the predictions did: lines for people."""
+    """Yields lines on how far predictions were off, for people."""
     by_variant: dict[tuple[str, str, str], list[tuple[float, Row]]] = {}
     for row, how, said, found in compared(folder, ranks):
         variant = row["way"].removeprefix("plait ")
@@ -326,7 +329,8 @@ def errors(folder: Path, ranks: int) -> Iterator[str]:
 
 
 def link_errors(rows: Iterable[Row], ranks: int) -> Iterator[str]:
-    """Of the largest size of each pattern and way, the best number of blocks."""
+    """Yields predicted and measured GB/s of each pattern and method: the largest size, with the
+    best number of blocks."""
     best: dict[tuple[str, str, str], tuple[int, float]] = {}
     for row in rows:
         key, size = (row["pattern"], row["k"], row["way"]), int(row["bytes"])

@@ -1,14 +1,15 @@
-"""One section of a run: every item of run_rows.py in turn, plait's call and NCCL's.
+"""Runs one section of a run: every item of run_rows.py in turn, by plait and by NCCL.
 
     python bench/run_ranks.py --section table --ranks 8 --budget-s 150 --csv rows.csv
     python bench/run_ranks.py --section table --ranks 2 --host --most-mib 1 --csv rows.csv
     python bench/run_ranks.py --trials FILE --ranks 4 --without-nccl --csv rows.csv
 
-FILE has a line for the ways of a call: "all_gather fp32 64M,1G chosen tiled:order=2,shift=1".
-A process a GPU; --host: ranks on CPUs, plait alone, to try the program. Inputs are normal numbers
-from a new seed each row, outputs are poisoned. plait's results are held to the bits of a sum in
-rank order where that is promised, other sums to their roundings. Rows go into the file as they
-come, until the budget is spent.
+FILE has a line for the variants of a call: "all_gather fp32 64M,1G chosen tiled:order=2,shift=1".
+Each GPU has a process. --host runs ranks on CPUs, plait alone, to try the program. Inputs are
+normal numbers from a new seed each row, and outputs are poisoned. plait's results must equal a sum
+in rank order bit for bit if the engine promises that; other sums must be within their roundings.
+Each row goes into the file when it is measured, until the budget is spent. gpu_run.py starts the
+sections.
 """
 
 from __future__ import annotations
@@ -46,18 +47,18 @@ from plait.bench.gpu_ranks import BenchRank, Call, sums_in_rank_order
 from plait.bench.reductions import EPSILON, REDUCING
 from plait.launch import Emit
 
-ROW_S = 0.05  # of timed calls, each of eager and graph
+ROW_S = 0.05  # seconds of timed calls, for eager and for graph
 REFUSED = (plait.UnsupportedError, plait.InvalidArgumentError, plait.MemoryExhaustedError)
-MORE_S = 120.0  # beyond the budget, until ranks that stand still are killed
+MORE_S = 120.0  # seconds beyond the budget until ranks that hang are killed
 
 
 def by_name(counted_as: str) -> str:
-    """'tiled' of 'all_reduce/tiled'."""
+    """Returns 'tiled' of 'all_reduce/tiled'."""
     return counted_as.partition("/")[2] or "nothing"
 
 
 class GpuBackend:
-    """A rank with a GPU, its arrays by torch and both libraries on one stream."""
+    """A rank with a GPU: torch holds its arrays, and both libraries use one stream."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         budget = SM_BUDGET if task["section"] == "slots" else 0
@@ -84,7 +85,7 @@ class GpuBackend:
         return lambda: nccl.call(request, *at, stream)
 
     def served_by(self, call: Call) -> tuple[str, str]:
-        """What serves it (in a graph, eagerly)."""
+        """Returns the engine of a call (in a graph, eagerly)."""
         eagerly, captured = self.bay.counted_as(call), self.bay.captured_as(call)
         return by_name(captured), by_name(eagerly)
 
@@ -99,7 +100,7 @@ class GpuBackend:
         self.comm.check()
 
     def times_us(self, call: Call, size: int) -> tuple[float, float]:
-        """(in a graph, eager)."""
+        """Returns us (in a graph, eagerly)."""
         return self.bay.graph_s(call, size) * 1e6, self.bay.eager_s(call) * 1e6
 
     def close(self) -> None:
@@ -107,7 +108,7 @@ class GpuBackend:
 
 
 class HostBackend:
-    """The same over CPU ranks, which try the program where there is no GPU."""
+    """The same with CPU ranks, to try the program without a GPU."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.facts = {"gpu": "no GPU", "kind": "no GPU", "nccl": ""}
@@ -147,7 +148,7 @@ class HostBackend:
 
 
 class SectionRank:
-    """This rank's part of a section."""
+    """One rank's part of a section."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
@@ -163,7 +164,7 @@ class SectionRank:
         return bool(spent > self.task["budget_s"])
 
     def arrays(self, case: ExpectedCall) -> tuple[Any, Any]:
-        """This rank's input, and its output with a tail that nobody may touch."""
+        """Returns this rank's input, and its output with a tail that no call may touch."""
         kind = case.request.type
         width = size_of(kind)
         sent = case.drawn(self.comm.rank)
@@ -171,7 +172,7 @@ class SectionRank:
         return sent, slab
 
     def wrong(self, case: ExpectedCall, slab: Any, call: Call, exact: bool) -> int:
-        """Elements that are not what they must be, over all ranks, from a poisoned output."""
+        """Returns the number of wrong elements over all ranks, from a poisoned output."""
         request, rank = case.request, self.comm.rank
         self.on.fill(slab, POISON)
         self.on.finish()
@@ -185,7 +186,7 @@ class SectionRank:
         return int(self.over_all(found, sum))
 
     def far_off(self, case: ExpectedCall, output: Any) -> int:
-        """Of a sum in another order: elements further off than its roundings can be."""
+        """Returns the number of elements further off than the roundings of another order allow."""
         request, expected = case.request, case.expected(self.comm.rank)
         if expected is None:
             return 0
@@ -196,12 +197,12 @@ class SectionRank:
         return int(self.on.number((~(off <= most)).sum()))
 
     def rows(self, item: RunItem) -> list[dict[str, Any]]:
-        """plait's row and NCCL's; empty where the way asked for does not take it."""
+        """Returns plait's row and NCCL's; empty if the item's engine refuses the call."""
         self.seed += 1
         request = item.request(self.comm.ranks)
         case = ExpectedCall(self.on, request, self.seed)
         sent, slab = self.arrays(case)
-        self.on.finish()  # calls go by another stream, and memory of a draw is used again
+        self.on.finish()  # calls use another stream, and the memory is used again
         at = self.side.buffers(sent, slab)
         call = self.side.call(item, request, at)
         try:
@@ -212,7 +213,7 @@ class SectionRank:
         exact = self.side.in_rank_order(request, eagerly)
         row = self.row(item, case, slab, call, exact)
         rows = [row | self.variant_of(item, eagerly)]
-        if captured != eagerly:  # a row of its own
+        if captured != eagerly:  # another engine in graphs gets a row of its own
             alone, replayed = {"wrong": row["wrong_alone"]}, {"wrong": row["wrong_replayed"]}
             rows = [
                 row | self.variant_of(item, eagerly) | {"graph_us": 0.0} | alone,
@@ -231,7 +232,7 @@ class SectionRank:
     def row(
         self, item: RunItem, case: ExpectedCall, slab: Any, call: Call, exact: bool
     ) -> dict[str, Any]:
-        """Times of a call, and what was wrong of one before them and of one in a graph after."""
+        """Returns a call's times, and the wrong elements of a call before and of a replay after."""
         alone = self.wrong(case, slab, call, exact)
         graph_us, eager_us = self.side.times_us(call, item.size)
         with self.side.replayed(call) as replay:
@@ -251,7 +252,7 @@ class SectionRank:
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """Rank 0 emits facts, then rows."""
+    """Runs a rank. Rank 0 emits facts, then rows."""
     rank = SectionRank(task)
     if rank.comm.rank == 0:
         emit({"facts": rank.side.facts})
@@ -265,7 +266,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 
 
 def comments(given: argparse.Namespace, facts: dict[str, str]) -> list[str]:
-    """Where rows are from."""
+    """Returns the comments of the file: machine, kind of GPU, command."""
     gpu = facts["gpu"].removeprefix("NVIDIA ")
     box = f"HGX {gpu}" if gpu.startswith(("H100", "H200")) else gpu
     day = datetime.datetime.now(datetime.timezone.utc).date()
@@ -289,18 +290,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=120.0)
     parser.add_argument("--most-mib", type=int, default=4096)
     parser.add_argument("--without-nccl", action="store_true")
-    parser.add_argument("--commit", default="unknown", help="of what is run")
+    parser.add_argument("--commit", default="unknown", help="commit of the build")
     parser.add_argument("--csv", type=Path, required=True)
     return parser.parse_args()
 
 
 def main() -> int:
-    """Runs the ranks; 1 where a result was wrong or a rank failed."""
+    """Runs the ranks. Returns 1 if a result was wrong or a rank failed."""
     given = arguments()
     alone = given.host or given.without_nccl
     section = given.section or TRIALS
     trials = given.trials.read_text() if given.trials else ""
-    if given.trials:  # what is wrong there is said before ranks start
+    if given.trials:  # errors of the file show before ranks start
         try:
             items(section, given.ranks, 0, trials)
         except (plait.Error, ValueError) as error:

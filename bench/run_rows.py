@@ -1,7 +1,7 @@
-"""What a run on GPUs measures, the most important first, and how its rows are written.
+"""Lists the calls that a run on GPUs measures, the most important first, and writes their rows.
 
-The run itself (gpu_run.py), its predictions (run_predictions.py) and what is made of its rows
-(run_tables.py) go by this list.
+The run (gpu_run.py, run_ranks.py), its predictions (run_predictions.py) and its tables
+(run_tables.py) use this list.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ COLUMNS = (
     *("collective", "gpus", "ranks_as", "type", "bytes", "way", "params"),
     *("graph_us", "eager_us", "wrong", "commit"),
 )
-CHOSEN = "chosen"  # in `params`: by plait's own choice
-TRIALS = "trials"  # the section of a file's calls
+CHOSEN = "chosen"  # in `params`: plait chose the engine
+TRIALS = "trials"  # the section for the calls of a file
 FORMULA = "busbw = factor x bytes / us / 1e3 GB/s, all_reduce 2 (n-1)/n, broadcast 1, else (n-1)/n"
 OTHERS = ("reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv")
-# Parameters worth a row beside an engine's own choice, and strategies by lanes.
+# Parameters that get a row next to an engine's own choice, and strategies by lanes.
 TUNED = {
     "tiled": (
         {"fold": 1},
@@ -51,21 +51,21 @@ TUNED = {
     "copy_rotation": ({"batch": 1}, {"batch": 1, "tile_units": MIB // 4}),
     "scatter_ring": ({"tile_units": MIB // 2},),
 }
-# What communicators of the section "slots" have: slots of copy engines are there under a budget of
-# blocks, which is all multiprocessors of an H200, and as large as engines like them. Others have
-# what is usual, so that their rows may become rows of choices.def.
+# Memory of communicators in the section "slots". A budget of blocks (all multiprocessors of an
+# H200) gives copy engines slots, as large as these engines want. Communicators of other sections
+# have the usual memory, so that their rows may become rows of choices.def.
 SM_BUDGET, MEMORY_BYTES = 132, 1 << 30
-LARGER = {"tiled": ({"fold": 1}, {"order": 3}, TUNED["tiled"][-2])}  # what larger tiles matter to
+LARGER = {"tiled": ({"fold": 1}, {"order": 3}, TUNED["tiled"][-2])}  # schedules of larger tiles
 WITH_SLOTS = ("tiled", "copy_exchange", "copy_rotation", "copy_ring", "scatter_ring")
-# Shares through host memory, eagerly alone of use: an all_reduce's results in thousandths.
+# Shares of an all_reduce's results through host memory, in thousandths; of use in eager calls.
 HOST_SHARES = (
     {"host_permille": 90},
     {"host_permille": 135},
     {"host_permille": 180},
     TUNED["tiled"][-2] | {"host_permille": 135},
 )
-RINGS = ("reduce_scatter", "reduce")  # beside all_reduce, of what has no order
-ALL_TUNED = ("all_reduce",)  # the others have an engine's own choice and these
+RINGS = ("reduce_scatter", "reduce")  # with all_reduce: reductions of any order go round a ring
+ALL_TUNED = ("all_reduce",)  # other collectives are timed by each engine's own choice alone
 TUNED_OF_OTHERS = {
     "tiled": ({"order": 2, "shift": 1}, {"pull": 1}, {"window": 2}, {"window": 4}),
     "copy_ring": ({"tile_units": MIB // 2},),
@@ -75,7 +75,7 @@ STRATEGIES = ("fold", "phases", "ring", "direct")
 
 @dataclass(frozen=True)
 class RunItem:
-    """One call to be timed, NCCL's beside it."""
+    """One call to time, with NCCL's call of the same size."""
 
     section: str
     collective: str
@@ -92,7 +92,7 @@ class RunItem:
         )
 
     def requested(self) -> str:
-        """'tiled:blocks=32'; empty for plait's choice."""
+        """Returns the variant as text, 'tiled:blocks=32'; empty for plait's choice."""
         said = ",".join(f"{name}={value}" for name, value in self.params)
         return f"{self.variant}:{said}" if said else self.variant
 
@@ -105,7 +105,8 @@ def powers(first: int, last: int, factor: int = 4) -> list[int]:
 
 
 def table(most: int) -> Iterator[RunItem]:
-    """Today's table: first all_reduce, then the others by fours, then what lies between."""
+    """Yields the table of all collectives: all_reduce, other collectives at each fourth power of
+    two, then sizes between."""
     for size in powers(KIB, most, 2):
         yield RunItem("table", "all_reduce", "fp32", size)
     coarse = powers(4 * KIB, most)
@@ -121,8 +122,8 @@ def table(most: int) -> Iterator[RunItem]:
 
 
 def pinned(section: str, most: int) -> Iterator[RunItem]:
-    """all_reduce beside NCCL as engines that serve models pin it: fp32 by fours, then what lies
-    between, then bf16."""
+    """Yields all_reduces to compare with NCCL as serving engines pin it: fp32 at each fourth power
+    of two, then sizes between, then bf16."""
     coarse = powers(KIB, min(most, GIB))
     between = [size for size in powers(KIB, most, 2) if size not in coarse]
     for size in [*coarse, *between]:
@@ -132,7 +133,8 @@ def pinned(section: str, most: int) -> Iterator[RunItem]:
 
 
 def variants(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]]:
-    """All that may serve it; who does not take a request says so itself."""
+    """Yields every engine and strategy that may serve a collective. A variant that does not take a
+    request refuses it when it runs."""
     for name in engines.names(collective):
         tuned = (TUNED if collective in ALL_TUNED else TUNED_OF_OTHERS).get(name, ())
         yield from ((name, params) for params in ({}, *tuned))
@@ -143,7 +145,7 @@ def variants(collective: str, ranks: int) -> Iterator[tuple[str, dict[str, int]]
 
 
 def slots(most: int) -> Iterator[RunItem]:
-    """What larger slots, and copy engines under a budget, give large calls."""
+    """Yields large calls by larger slots, and by copy engines under a budget of blocks."""
     for size in (size for size in (GIB, 64 * MIB, 256 * MIB) if size <= most):
         for name in WITH_SLOTS:
             for params in ({}, *LARGER.get(name, TUNED.get(name, ()))):
@@ -154,7 +156,7 @@ def slots(most: int) -> Iterator[RunItem]:
 
 
 def schedules(ranks: int, most: int) -> Iterator[RunItem]:
-    """Each schedule at middle and large sizes, NCCL in turn."""
+    """Yields each schedule at middle and large sizes, in turn with NCCL."""
     sizes = [size for size in (64 * MIB, GIB, 256 * MIB, 16 * MIB, 4 * MIB, MIB) if size <= most]
     requests = [("all_reduce", "fp32", "sum", size) for size in sizes]
     requests += [(name, "fp32", "sum", size) for size in sizes[:3] for name in OTHERS]
@@ -174,8 +176,8 @@ def schedules(ranks: int, most: int) -> Iterator[RunItem]:
 
 
 def unfitted(most: int) -> Iterator[RunItem]:
-    """Sizes at which no parameter of the simulator is fitted, to hold its predictions against; by
-    itself, since eight files come back from a run: run_ranks.py --section unfitted."""
+    """Yields sizes at which no parameter of the simulator is fitted, to check its predictions. Runs
+    alone (run_ranks.py --section unfitted), since a run returns eight files at most."""
     sizes = [size for size in (48 * MIB, 3 * MIB, 192 * MIB, 12 * MIB) if size <= most]
     for collective, kind in (("all_reduce", "fp32"), *((name, "fp32") for name in OTHERS)):
         for size in sizes:
@@ -185,8 +187,8 @@ def unfitted(most: int) -> Iterator[RunItem]:
 
 
 def trials(text: str) -> Iterator[RunItem]:
-    """Of a file: a line "all_gather fp32 64M,1G chosen tiled:order=2,shift=1" asks for each way at
-    each size; # begins a comment."""
+    """Yields the calls of a file. A line "all_gather fp32 64M,1G chosen tiled:order=2,shift=1" asks
+    for each variant at each size; # begins a comment."""
     known = {one.name for one in (*plait.engines(), *plait.strategies())}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -194,14 +196,14 @@ def trials(text: str) -> Iterator[RunItem]:
             continue
         if len(words) < 4:
             raise plait.InvalidArgumentError(
-                f"line {number}: wanted a collective, a type, sizes and ways, found {line!r}"
+                f"line {number}: wanted a collective, a type, sizes and variants, found {line!r}"
             )
         requests = [engines.parted("" if variant == CHOSEN else variant) for variant in words[3:]]
         for name, _ in requests:
             if name and name not in known:
                 raise plait.InvalidArgumentError(
-                    f"line {number}: wanted a way among {', '.join(sorted(known))} and {CHOSEN}, "
-                    f"found {name!r}"
+                    f"line {number}: wanted a variant among {', '.join(sorted(known))} and "
+                    f"{CHOSEN}, found {name!r}"
                 )
         for size in map(parse_bytes, words[2].split(",")):
             for name, params in requests:
@@ -210,13 +212,13 @@ def trials(text: str) -> Iterator[RunItem]:
 
 SECTIONS = ("table", "unfitted", "pinned_tree", "pinned_ring", "schedules", "slots")
 NCCL_VARIANTS = {"pinned_tree": "nccl tree 8 channels", "pinned_ring": "nccl ring 1 channel"}
-SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)  # of bench/symmetric.py
-SYMMETRIC_TYPES = {"fp32": "float32", "bf16": "bfloat16"}  # as its rows name them
+SYMMETRIC_SIZES = powers(KIB, 64 * MIB, 2)  # sizes of bench/symmetric.py
+SYMMETRIC_TYPES = {"fp32": "float32", "bf16": "bfloat16"}  # type names in its rows
 SYMMETRIC_VARIANTS = ("one_shot", "two_shot")
 
 
 def items(section: str, ranks: int, most: int, trials_text: str = "") -> list[RunItem]:
-    """What a section asks for; elements there are. trials_text: of the file of trials."""
+    """Returns the calls of a section, in order. trials_text: text of the file of trials."""
     found: Iterable[RunItem]
     if section == TRIALS:
         found = trials(trials_text)
@@ -234,7 +236,7 @@ def items(section: str, ranks: int, most: int, trials_text: str = "") -> list[Ru
 
 
 class RowWriter:
-    """A CSV file whose rows are there as soon as they are known."""
+    """A CSV file that gets each row as soon as it is measured."""
 
     def __init__(self, file: Path, comments: Iterable[str], columns: Iterable[str]) -> None:
         self.columns = list(columns)

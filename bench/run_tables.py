@@ -1,4 +1,4 @@
-"""The tables of a run, from its rows; and what is made of them in the repository.
+"""Prints the tables of a run, and writes its rows and choices into the repository.
 
     python bench/run_tables.py OUT --gpus 8             # tables
     python bench/run_tables.py OUT --gpus 8 --write     # rows and choices
@@ -42,7 +42,7 @@ def wrong_rows(folder: Path) -> Iterator[str]:
 
 
 def chosen_table(calls: Calls, ranks: int, head: str) -> Iterator[str]:
-    """plait's choice beside NCCL, and the mean of the ratios of each collective."""
+    """Yields plait's choice with NCCL's time, and the mean ratio of each collective."""
     yield f"### {head}"
     yield (
         "| collective | type | size | by | plait graph us | eager | GB/s | NCCL graph us | eager | "
@@ -73,7 +73,7 @@ def chosen_table(calls: Calls, ranks: int, head: str) -> Iterator[str]:
 
 
 def schedule_table(calls: Calls, ranks: int) -> Iterator[str]:
-    """All ways of each call, the fastest first."""
+    """Yields all variants of each call, the fastest first."""
     yield "### schedules: us in a graph / eagerly, and NCCL's time over it"
     for (collective, kind, size), variants in sorted(calls.items()):
         order = sorted(
@@ -88,7 +88,7 @@ def schedule_table(calls: Calls, ranks: int) -> Iterator[str]:
 
 
 def link_table(folder: Path) -> Iterator[str]:
-    """GB/s of each size, and of what 4 GiB have more than 1."""
+    """Yields GB/s of each size, and of the increment from the second largest to the largest."""
     times: dict[tuple[str, str, str, str], dict[int, float]] = {}
     for file in sorted(folder.glob("gpu_links_*.csv")):
         for row in read(file):
@@ -110,7 +110,8 @@ def link_table(folder: Path) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ChoiceRow:
-    """A row: up to these bytes, or all that are larger (None). way: an engine, or engine:params."""
+    """A row of choices.def: up to `upto` bytes, or all larger calls (None). variant: an engine, or
+    engine:params."""
 
     collective: str
     ranks: int
@@ -132,23 +133,23 @@ class ChoiceRow:
         )
 
 
-NOISE = 0.98  # of the fastest: another way than the one chosen today must be this much faster
-# Calls that rows must be for: sums of these, and by threads of one process. A fold takes no bf16,
-# copy engines want a process for each rank.
+NOISE = 0.98  # another variant replaces today's choice if its time is below this share of it
+# Calls that need a row: sums of these types, and ranks that are threads of one process. A fold
+# takes no bf16, and copy engines want a process for each rank.
 THREADS = "threads"
 COMMON = ("fp32", "bf16", "fp64", "int32", THREADS)
 
 
 @dataclass(frozen=True)
 class SizedRequest:
-    """What rows of choices are about."""
+    """A collective, a number of ranks and a size: the key of rows of choices.def."""
 
     collective: str
     ranks: int
     size: int
 
     def is_taken(self, variant: str, by: str = "fp32") -> bool:
-        """Whether ranks with what memory is usual take such a call so; by: one of COMMON."""
+        """True if ranks with the usual memory run the call by `variant`. by: an item of COMMON."""
         if by == THREADS:
             return not engines.by_copy_engines(parted(variant)[0])
         return takes(self, variant, by)
@@ -168,7 +169,8 @@ def takes(sized: SizedRequest, variant: str, kind: str) -> bool:
 
 
 def best_of(variants: VariantTimes, wanted: Callable[[str], bool]) -> tuple[str, bool] | None:
-    """(way, whether NCCL is nowhere faster), by the mean of graph and eager."""
+    """Returns (variant, true if NCCL is faster neither in graphs nor eagerly); the best by the mean
+    of graph and eager."""
     score = {
         name: math.sqrt(us[0] * us[1])
         for name, us in variants.by.items()
@@ -185,7 +187,8 @@ def best_of(variants: VariantTimes, wanted: Callable[[str], bool]) -> tuple[str,
 
 
 def between(here: int, there: int, beats: tuple[bool, bool]) -> int:
-    """Up to where a row holds whose neighbour begins at `there`; NCCL is ahead in between."""
+    """Returns the last size of a row whose neighbour begins at `there`; NCCL is ahead in
+    between."""
     if beats == (True, False):
         return here
     if beats == (False, True):
@@ -196,7 +199,8 @@ def between(here: int, there: int, beats: tuple[bool, bool]) -> int:
 
 
 def best_for_all(sized: SizedRequest, variants: VariantTimes) -> tuple[tuple[str, bool], ...]:
-    """The best way for fp32, then the best for what that does not take, until all is taken."""
+    """Returns the best variant for fp32, then the best for calls that the former ones refuse, until
+    all are served."""
     found: list[tuple[str, bool]] = []
     left = list(COMMON)
     while left:
@@ -212,7 +216,7 @@ def best_for_all(sized: SizedRequest, variants: VariantTimes) -> tuple[tuple[str
 def rows_of(
     collective: str, ranks: int, series: list[tuple[int, tuple[tuple[str, bool], ...]]]
 ) -> Iterator[ChoiceRow]:
-    """The best ways at each size as rows, neighbours that are alike as one."""
+    """Yields the best variants at each size as rows; equal neighbours become one row."""
     for number, (size, best) in enumerate(series):
         upto = None
         if number + 1 < len(series):
@@ -225,8 +229,8 @@ def rows_of(
 
 
 def choices(calls: Calls, ranks: int) -> list[ChoiceRow]:
-    """What the rows say of sums of fp32 and of moves; a row that the next one says too is left out,
-    since the first row counts that takes a call."""
+    """Returns the rows of choices.def for sums of fp32 and for moves. A row equal to the next one
+    is left out, since the first row that takes a call counts."""
     found: list[ChoiceRow] = []
     for collective in dict.fromkeys(name for name, _, _ in sorted(calls) if " " not in name):
         series = [
@@ -245,7 +249,7 @@ def choices(calls: Calls, ranks: int) -> list[ChoiceRow]:
 
 
 def with_choices(text: str, made: list[ChoiceRow]) -> str:
-    """choices.def with these rows instead of those of the same collectives and ranks."""
+    """Returns choices.def with these rows in place of those of the same collectives and ranks."""
     lines = text.splitlines()
     for collective in dict.fromkeys(one.collective for one in made):
         mine = [one for one in made if one.collective == collective]
@@ -260,14 +264,14 @@ def with_choices(text: str, made: list[ChoiceRow]) -> str:
 
 
 def measured_kinds() -> list[str]:
-    """The kinds of GPUs that choices.def speaks of, wherever all numbers of ranks were measured."""
+    """Returns the kinds of GPUs of choices.def that were measured with all numbers of ranks."""
     found = re.findall(r'^PLAIT_MEASURED_ON\("(.*)", (\d+)\)$', CHOICES.read_text(), re.M)
     most = max(int(ranks) for _, ranks in found)
     return [kind for kind, ranks in found if int(ranks) == most]
 
 
 def unlike(folder: Path) -> list[str]:
-    """Files of the run whose GPUs are none of those: 'gpu_run_table_h100x8.csv: on KIND'."""
+    """Returns files of the run with GPUs of another kind: 'gpu_run_table_h100x8.csv: on KIND'."""
     kinds = {file.name: kind_of(file) for file in sorted(folder.glob("gpu_run_*.csv"))}
     known = measured_kinds()
     return [
@@ -278,7 +282,7 @@ def unlike(folder: Path) -> list[str]:
 
 
 def of_others(folder: Path, ranks: int) -> list[str]:
-    """Files of a run on another number of GPUs: 'gpu_run_table_h200x2.csv: on 2'."""
+    """Returns files of the run with another number of GPUs: 'gpu_run_table_h200x2.csv: on 2'."""
     files = {file.name: read(file) for file in sorted(folder.glob("gpu_run_*.csv"))}
     found = {name: sorted({int(row["gpus"]) for row in rows}) for name, rows in files.items()}
     return [
@@ -289,7 +293,7 @@ def of_others(folder: Path, ranks: int) -> list[str]:
 
 
 def report(folder: Path, ranks: int) -> str:
-    """All tables, the most important last, where a terminal shows them."""
+    """Returns all tables, the most important last, where a terminal shows them."""
     table, swept = calls_of(folder, "table"), calls_of(folder, "schedules")
     lines = [*link_table(folder), *schedule_table(swept, ranks)]
     lines += schedule_table(calls_of(folder, "slots"), ranks)
@@ -310,7 +314,7 @@ def report(folder: Path, ranks: int) -> str:
 
 
 def write(folder: Path, ranks: int) -> None:
-    """Into the repository; nothing where the run's GPUs are of another kind."""
+    """Writes rows and choices into the repository; refuses a run on another kind of GPUs."""
     if others := unlike(folder):
         raise SystemExit(
             "run_tables: wanted rows measured on one of "

@@ -1,14 +1,14 @@
-"""Random collectives for minutes, every result checked bit for bit, nothing left behind.
+"""Runs random collectives for minutes, checks every result bit for bit, and counts leaks.
 
     python bench/soak.py --ranks 4 --seconds 600          # a process a GPU
     python bench/soak.py --ranks 3 --seconds 20 --host    # the same on host memory
     python bench/soak.py --ranks 2 --seconds 20 --break   # spoils results: each must be reported
 
-Epochs of some seconds: one to three communicators with random SM budgets are made, batches of
-random calls (collective, type, op, size, offset, in place or not; or two ranks' send and recv, or
-exchange) run on them side by side, eagerly and from CUDA graphs that are replayed with fresh data,
-and the communicators are closed; then memory and descriptors are counted. Prints a JSON line.
-Exit 1: wrong results; 2: leaks; 3: a rank stood still or ended.
+An epoch takes some seconds. It opens one to three communicators with random SM budgets, and runs
+batches of random calls on them side by side: collective, type, op, size, offset, in place or not,
+or send and recv or exchange of two ranks. Calls run eagerly and from CUDA graphs, which are
+replayed with fresh data. The epoch closes the communicators and counts memory and descriptors.
+Prints a JSON line. Exit status 1: wrong results; 2: leaks; 3: a rank hung or ended.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ IN_PLACE = (
     "reduce_scatter",
     "scatter",
 )
-MOST_BLOCKS = 120  # of all communicators at once: kernels that wait for each other must all fit
+MOST_BLOCKS = 120  # sum over all communicators: kernels that wait for each other must all fit
 GAP_BYTES = 256
 
-# What may grow from the first minute's end on. Device memory: frameworks load a kernel when it is
-# first used (some 100 KiB each), while one arena of a communicator that is not given back is over
-# 100 MiB. RSS: the interpreter's pools; a leak of 1 KiB a call would be 100 MiB in ten minutes.
+# Growth allowed after the first minute. Device memory: frameworks load a kernel at its first use
+# (some 100 KiB each), while a leaked arena of a communicator is over 100 MiB. RSS: the
+# interpreter's pools; a leak of 1 KiB a call would be 100 MiB in ten minutes.
 MOST_GROWTH = {
     "device_bytes": 32 << 20,
     "rss_bytes": 64 << 20,
@@ -79,7 +79,7 @@ MOST_GROWTH = {
 
 @dataclass
 class SoakCall:
-    """A collective with its place in the slabs and on a communicator."""
+    """A collective with its offsets in the slabs and its communicator."""
 
     case: ExpectedCall
     comm: int
@@ -88,7 +88,7 @@ class SoakCall:
     input_at: int
     output_at: int
     in_place: bool
-    by_pair: bool  # two ranks' own call: send and recv, or exchange_with
+    by_pair: bool  # a call of two ranks: send and recv, or exchange_with
 
     def __str__(self) -> str:
         request = self.case.request
@@ -101,7 +101,7 @@ class SoakCall:
 
 
 class Deck:
-    """Draws what all ranks do alike, from one seed."""
+    """Draws the calls from one seed, alike on all ranks."""
 
     def __init__(self, task: dict[str, Any], ranks: int, on: HostArrays) -> None:
         self.task, self.ranks, self.on = task, ranks, on
@@ -109,7 +109,7 @@ class Deck:
         self.numbers = itertools.count(1)
 
     def budgets(self) -> list[int]:
-        """SM budgets of the next communicators; 0 = all, for one alone."""
+        """Returns SM budgets of the next communicators; 0 = all SMs, for a single communicator."""
         count = self.random.choice((1, 2, 3))
         if count == 1:
             return [self.random.choice((0, 0, self.random.randint(1, 132)))]
@@ -132,7 +132,7 @@ class Deck:
         return plait.Request(name, min(count, most), kind, op, self.ranks, root, peer)
 
     def extra_params(self, collective: str, kernel: str) -> dict[str, int]:
-        """Often CPU cores reduce a part, or its results go through host memory."""
+        """Returns parameters for a part by CPU cores, or for a share through host memory."""
         if collective != "all_reduce" or kernel not in engines.names():
             return {}
         parts = {"host_cpu_permille": (50, 200, 1000), "host_permille": (20, 90, 200)}
@@ -140,7 +140,7 @@ class Deck:
         return {how: self.random.choice(parts[how])} if how else {}
 
     def batch(self, comms: int) -> list[SoakCall]:
-        """Calls whose buffers lie apart in the slabs, at offsets of any alignment."""
+        """Returns calls with disjoint buffers in the slabs, at offsets of any alignment."""
         calls: list[SoakCall] = []
         at, longest = GAP_BYTES, self.random.choice((1, 4, 8, 16, 32))
         while len(calls) < longest:
@@ -164,7 +164,7 @@ class Deck:
 
 
 class SoakRank:
-    """One rank's memory, communicators and counts."""
+    """A rank's memory, communicators and counts."""
 
     def __init__(self, task: dict[str, Any], emit: Emit) -> None:
         self.task, self.emit = task, emit
@@ -184,7 +184,7 @@ class SoakRank:
         self.doing, self.batches = "starting", 0
 
     def open(self, budgets: list[int]) -> None:
-        """The communicators of an epoch."""
+        """Opens the communicators of an epoch."""
         for budget in budgets:
             self.made += 1
             self.doing = f"making communicator {self.made}, SM budget {budget}"
@@ -198,7 +198,7 @@ class SoakRank:
                     arrive_s=self.task["stuck_s"],
                 )
             )
-            for peer in range(self.ranks):  # pairs meet while there is no work on the GPU
+            for peer in range(self.ranks):  # pairs bootstrap while the GPU has no work
                 if peer != self.rank:
                     one = self.on.view(self.slabs[0], 0, 1, "int8")
                     other = self.on.view(self.slabs[1], 0, 1, "int8")
@@ -206,7 +206,7 @@ class SoakRank:
         self.on.finish()
 
     def close(self) -> None:
-        """Ends them, each rank the same one first."""
+        """Closes them, in the same order on all ranks."""
         for comm in self.comms:
             comm.check() if self.on_gpu else None
         self.doing = "closing communicators"
@@ -214,7 +214,7 @@ class SoakRank:
             self.comms.pop(0)
 
     def buffers(self, call: SoakCall) -> tuple[Any, Any]:
-        """Input and output arrays of this rank; the latter is None where it has none."""
+        """Returns this rank's input and output arrays; the output is None if the rank has none."""
         case, kind = call.case, call.case.request.type
         count, size = case.request.count, size_of(kind)
         inputs, outputs = case.input_count(), case.output_count(self.rank)
@@ -230,7 +230,7 @@ class SoakRank:
         return source, output if outputs else None
 
     def prepare(self, calls: list[SoakCall]) -> None:
-        """Fresh inputs; outputs hold poison."""
+        """Fills inputs with fresh data, and outputs with poison."""
         for call in calls:
             source, output = self.buffers(call)
             if output is not None:
@@ -239,7 +239,7 @@ class SoakRank:
         self.on.finish()
 
     def run(self, call: SoakCall) -> None:
-        """Enqueues the call; a kernel that does not take the request is left to plait's choice."""
+        """Enqueues the call. If the named kernel refuses the request, plait chooses."""
         source, output = self.buffers(call)
         request = call.case.request
         how: dict[str, Any] = {"out": output, "strategy": call.strategy, "params": call.params}
@@ -266,7 +266,7 @@ class SoakRank:
             self.run(call)
 
     def run_pair(self, call: SoakCall, source: Any, how: dict[str, Any]) -> None:
-        """This rank's end, where it has one."""
+        """Enqueues this rank's end of a call of two ranks, if the rank takes part."""
         comm, request = self.comms[call.comm], call.case.request
         how = {name: how[name] for name in how if name in ("strategy", "params", "stream")}
         output = self.buffers(call)[1]
@@ -278,14 +278,14 @@ class SoakRank:
             comm.recv(output, request.root, **how)
 
     def finish(self) -> None:
-        """All streams, and what the GPU has to say."""
+        """Waits for all streams, and raises the errors of the GPU."""
         self.on.finish()
         for comm in self.comms:
             if self.on_gpu:
                 comm.check()
 
     def check(self, calls: list[SoakCall], how: str) -> None:
-        """Compares every output with what it must be."""
+        """Compares every output with the expected bits."""
         spoiled = self.spoiling.randrange(len(calls)) if self.task["break"] else -1
         for number, call in enumerate(calls):
             self.doing = f"checking {call}, {how}"
@@ -303,14 +303,15 @@ class SoakRank:
                 self.emit({**row, "what": f"{call}, {how}"[:400]})
 
     def spoil(self, output: Any) -> None:
-        """One bit of one element."""
+        """Flips one bit of one element."""
         words = self.on.signed(output)
         at = self.spoiling.randrange(len(output))
         words[at : at + 1] ^= 1
         self.counts["broken"] += 1
 
     def batch(self) -> None:
-        """Calls back to back, eagerly; half of the batches again, as graphs with fresh data."""
+        """Runs calls back to back, eagerly; half of the batches again, as graphs with fresh
+        data."""
         calls = self.deck.batch(len(self.comms))
         as_graphs = self.on_gpu and self.deck.random.random() < 0.5
         self.doing = "drawing inputs"
@@ -326,7 +327,7 @@ class SoakRank:
         self.batches += 1
 
     def replay(self, calls: list[SoakCall]) -> None:
-        """Each communicator's calls as one graph, replayed some times."""
+        """Captures each communicator's calls as one graph, and replays it several times."""
         torch, graphs = self.on.xp, []
         for number in range(len(self.comms)):
             mine = [call for call in calls if call.comm == number]
@@ -352,7 +353,8 @@ class SoakRank:
             self.counts["graphs"] += len(graphs)
 
     def in_use(self) -> dict[str, int]:
-        """What this rank holds, with no communicator open but the one on host memory."""
+        """Counts this rank's memory and descriptors; only the communicator on host memory is
+        open."""
         gc.collect()
         found = {
             "rss_bytes": int(Path("/proc/self/statm").read_text().split()[1]) * 4096,
@@ -369,10 +371,11 @@ class SoakRank:
         return found
 
     def warm_up(self) -> None:
-        """What is loaded or kept once is no growth: kernels that check results, communicators."""
+        """Loads kernels that check results, and opens communicators once, so that neither counts as
+        growth later."""
         self.doing = "loading what checks results"
         for slab in self.slabs:
-            slab[:] = 0  # pages that calls touch later on would be growth
+            slab[:] = 0  # pages that calls touch later would count as growth
         for kind in (*FLOATS, *INTEGERS):
             for op in ON_FLOATS if kind in FLOATS else ON_INTEGERS:
                 request = plait.Request("all_reduce", 3, kind, op, self.ranks)
@@ -380,16 +383,16 @@ class SoakRank:
                 drawn = [case.drawn(rank) for rank in range(self.ranks)]
                 case.wrong(self.rank, self.on.reduced(op, kind, drawn))
         self.on.finish()
-        self.open([MOST_BLOCKS // 3] * 3)  # some MiB of the first ones stay with the driver
+        self.open([MOST_BLOCKS // 3] * 3)  # the driver keeps some MiB of the first ones
         self.close()
 
     def agreed(self, start: float) -> bool:
-        """Whether rank 0 still has time."""
+        """True while rank 0 has time."""
         word = b"on" if time.monotonic() - start < self.task["seconds"] else b"off"
         return self.base.exchange(word)[0] == b"on"
 
     def soak(self) -> None:
-        """Epochs until the time is up."""
+        """Runs epochs until the time is up."""
         self.warm_up()
         start = time.monotonic()
         while self.agreed(start):
@@ -413,7 +416,7 @@ class SoakRank:
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """A rank, and a thread that says once a second what it does."""
+    """Runs a rank, and a thread that reports its state once a second."""
     os.environ["PLAIT_DEVICE"] = "-1"
     guard = threading.Lock()
 
@@ -434,7 +437,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 
 
 class Overseer:
-    """The parent: collects what ranks say, and ends the job where one stands still."""
+    """The parent process: collects reports of ranks, and ends the job if a rank hangs."""
 
     def __init__(self, given: argparse.Namespace, task: dict[str, Any]) -> None:
         self.given, self.task = given, task
@@ -446,7 +449,7 @@ class Overseer:
         self.errors: list[str] = []
 
     def run(self) -> list[int]:
-        """The ranks' exit statuses; empty where the job stood still."""
+        """Returns the ranks' exit statuses; empty if the job hung."""
         here = str(Path(__file__).parent)
         job = launch.start("soak:rank_main", self.given.ranks, self.task, folder=here)
 
@@ -469,7 +472,7 @@ class Overseer:
                 return []
 
     def take(self, row: dict[str, Any]) -> None:
-        """One line of a rank."""
+        """Stores a line of a rank."""
         kind = row.get("kind")
         if kind == "doing":
             batch, what, since = self.doing[row["rank"]]
@@ -492,7 +495,7 @@ class Overseer:
             self.errors.append(f"rank {row['rank']}: {row['error']}")
 
     def stuck(self) -> bool:
-        """True, with who and what, where a rank has done the same thing for too long."""
+        """True if a rank's state has not changed for too long; prints the rank and its state."""
         now = time.monotonic()
         late = [r for r, (_, _, at) in self.doing.items() if r not in self.done]
         late = [r for r in late if now - self.doing[r][2] > self.task["stuck_s"]]
@@ -503,7 +506,7 @@ class Overseer:
         return bool(late)
 
     def growth(self) -> dict[str, int]:
-        """The most that any rank holds more at the end than at the first minute's end."""
+        """Returns the largest growth of any rank since the end of the first minute."""
         most = dict.fromkeys(MOST_GROWTH, 0)
         warm_s = min(60.0, self.given.seconds / 3)
         for uses in self.uses.values():
@@ -514,13 +517,13 @@ class Overseer:
         return most
 
     def course(self, name: str, most: int = 12) -> list[int]:
-        """MiB that rank 0 held from first to last, at so many counts."""
+        """Returns the MiB that rank 0 held, at `most` counts from first to last."""
         held = [use[name] >> 20 for use in self.uses[0]]
         shown = min(most, len(held))
         return [held[at * (len(held) - 1) // max(shown - 1, 1)] for at in range(shown)]
 
     def verdict(self, statuses: list[int], seconds: float) -> int:
-        """Prints the JSON line; the exit status."""
+        """Prints the JSON line, and returns the exit status."""
         sums = {
             name: sum(row[name] for row in self.done.values())
             for name in ("calls", "bytes", "wrong", "broken", "refused", "graphs")
@@ -551,18 +554,18 @@ class Overseer:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = options.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--epoch", type=float, default=5.0, help="seconds a communicator lives")
-    parser.add_argument("--most-mib", type=float, default=256.0, help="of a message")
+    parser.add_argument("--most-mib", type=float, default=256.0, help="largest message")
     parser.add_argument(
         "--slab-mib",
         type=float,
         default=0.0,
-        help="of all inputs at once; at least what two calls take, on GPUs 2048",
+        help="size of all inputs; default: enough for two calls, on GPUs 2048",
     )
-    parser.add_argument("--stuck", type=float, default=60.0, help="seconds that a rank may stand")
+    parser.add_argument("--stuck", type=float, default=60.0, help="seconds without progress")
     parser.add_argument("--break", dest="break_results", action="store_true")
     parser.add_argument("--no-kernels", action="store_true", help="plait chooses every kernel")
     parser.add_argument("--verbose", action="store_true", help="rank 0's counts as they come")
@@ -570,7 +573,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Runs the ranks; see the top."""
+    """Runs the ranks, and returns the exit status of the opening comment."""
     given = arguments()
     folder = tempfile.mkdtemp(prefix="plait-soak-")
     slab_mib = given.slab_mib or (0.0 if given.host else 2048.0)

@@ -1,13 +1,13 @@
-"""PyTorch's collectives on host memory over plait and over gloo, beside busy processes or alone.
+"""Times PyTorch's collectives on host memory over plait and gloo, with busy processes or without.
 
     PYTHONPATH=build/torch python bench/torch_backend.py --csv out.csv      # everything: an hour
     PYTHONPATH=build/torch python bench/torch_backend.py --ranks 2 --load 0,6 --bytes 8,4K,1M \\
         --calls all_reduce,send_recv --bound no
 
-Both libraries have a group of the same processes, and turns of the two alternate. A turn's time is
-that of its slowest rank; shown is the median over turns, in us a call. `load`: processes that only
-compute. `bound`: each rank keeps to one core, as mpirun has it. A row whose plait_us is more than
-1.1 times gloo_us is marked, and the status is 1 where there is one.
+Both libraries have a group of the same processes, and their turns alternate. A turn lasts as long
+as its slowest rank. Prints the median over turns, in us a call. `load`: number of processes that
+only compute. `bound`: each rank stays on one core, as under mpirun. A row with plait_us above 1.1
+times gloo_us is marked, and any marked row makes the status 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ Call = Callable[[], Any]
 
 
 def calls_of(name: str, nbytes: int, rank: int, ranks: int, group: Any) -> Call:
-    """One call of that name; bytes: of the larger buffer, as plait bench counts them."""
+    """Returns a function that makes one call. nbytes: size of the larger buffer, as in plait
+    bench."""
     count = max(nbytes // 4, 1)
     part = max(count // ranks, 1)
     whole, given, small = torch.ones(part * ranks), torch.ones(part * ranks), torch.ones(part)
@@ -81,13 +82,13 @@ CALLS = (
 
 
 class Gate:
-    """Ranks come here between turns, by no library that is measured."""
+    """A barrier of the ranks between turns, by neither measured library."""
 
     def __init__(self, ranks: int) -> None:
         self.barrier, self.times = FORK.Barrier(ranks), FORK.Array("d", ranks)
 
     def slowest(self, rank: int, seconds: float) -> float:
-        """The same on all ranks."""
+        """Returns the largest `seconds` of all ranks."""
         self.times[rank] = seconds
         self.barrier.wait(300)
         found = max(self.times)
@@ -96,7 +97,7 @@ class Gate:
 
 
 def timed(call: Call, count: int, gate: Gate, rank: int) -> float:
-    """Seconds a call, of the slowest rank."""
+    """Returns the seconds a call of the slowest rank."""
     gate.barrier.wait(300)
     began = time.perf_counter()
     for _ in range(count):
@@ -105,7 +106,7 @@ def timed(call: Call, count: int, gate: Gate, rank: int) -> float:
 
 
 def interleaved(both: list[Call], gate: Gate, rank: int) -> list[float]:
-    """Medians of both libraries, by turns of about TURN_S."""
+    """Returns the medians of both libraries, in turns of about TURN_S."""
     counts = []
     for call in both:
         timed(call, 2, gate, rank)
@@ -118,7 +119,7 @@ def interleaved(both: list[Call], gate: Gate, rank: int) -> list[float]:
 
 
 def run_rank(rank: int, ranks: int, job: dict[str, Any], store: str, gate: Gate, pipe: Any) -> None:
-    """All calls and sizes of one job; rank 0 tells each row."""
+    """Runs all calls and sizes of a job. Rank 0 sends each row through the pipe."""
     torch.set_num_threads(1)
     if job["bound"]:
         cores = sorted(os.sched_getaffinity(0))
@@ -138,14 +139,14 @@ def run_rank(rank: int, ranks: int, job: dict[str, Any], store: str, gate: Gate,
 
 
 def compute() -> None:
-    """Until it is ended."""
+    """Computes until the process is killed."""
     while True:
         sum(range(10_000))
 
 
 @contextmanager
 def busy(load: int) -> Iterator[None]:
-    """So many processes that only compute."""
+    """Starts `load` processes that only compute, and ends them on exit."""
     others = [FORK.Process(target=compute, daemon=True) for _ in range(load)]
     for one in others:
         one.start()
@@ -158,11 +159,11 @@ def busy(load: int) -> Iterator[None]:
 
 
 def rows_of(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of one number of ranks, load and binding."""
+    """Yields the rows of one number of ranks, load and binding."""
     ranks = job["ranks"]
     with tempfile.TemporaryDirectory() as folder, busy(job["load"]):
         gate = Gate(ranks)
-        ours, theirs = FORK.Pipe(duplex=False)  # which the busy ones do not hold open
+        ours, theirs = FORK.Pipe(duplex=False)  # busy processes do not hold it open
         processes = [
             FORK.Process(target=run_rank, args=(r, ranks, job, f"{folder}/store", gate, theirs))
             for r in range(ranks)
@@ -189,7 +190,7 @@ def numbers(text: str) -> list[int]:
 
 
 def main() -> int:
-    """1 where plait was slower."""
+    """Returns 1 if plait was slower in a row."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=numbers, default=[2, 4])
     parser.add_argument("--load", type=numbers, default=[0, 2, 6, 12])

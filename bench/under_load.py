@@ -1,13 +1,13 @@
-"""Large calls while another process loads PCIe: corrected, over the link alone, a fixed share.
+"""Times large calls while another process loads PCIe, with and without a share through the host.
 
     python bench/under_load.py --pair 0:1 --sizes 256M,1G [--both-ways]      # plait.copy
     torchrun --nproc-per-node 2 bench/under_load.py --sizes 512M,1G          # all_reduce
 
-In the middle phase a child process copies between pinned host memory and these GPUs, both ways at
-once. In every phase rounds of a few calls take turns, so that all three kinds meet the same load:
-`corrected` as plait does it, `direct` over the links alone, `fixed` with the share that is best
-with PCIe idle, held by hand. Every sum is checked. Prints GB/s of each kind (of each direction, or
-busbw), what corrected is beside direct, and its worst round.
+In the middle phase a child process copies between pinned host memory and these GPUs, in both
+directions at once. In every phase rounds of a few calls take turns, so that all three kinds meet
+the same load: `corrected` is plait's own correction of the share, `direct` uses the links alone,
+`fixed` keeps the share that is best with PCIe idle. Every sum is checked. Prints GB/s of each kind
+(of each direction, or busbw), corrected over direct, and the worst round of corrected.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOAD_BYTES = 64 << 20
 
 
 def load(ordinals: list[int]) -> None:
-    """Copies both ways between host memory and these GPUs until standard input ends."""
+    """Copies in both directions between host memory and these GPUs until standard input ends."""
     areas, work = [], []
     for ordinal in ordinals:
         device = gpu.Gpu(ordinal)
@@ -60,7 +60,7 @@ def load(ordinals: list[int]) -> None:
 
 
 class PcieLoad:
-    """The child process that loads PCIe while this lives."""
+    """A child process that loads PCIe as long as this object lives."""
 
     def __init__(self, ordinals: list[int]) -> None:
         words = [sys.executable, __file__, "--load", ",".join(map(str, ordinals))]
@@ -70,12 +70,12 @@ class PcieLoad:
             raise RuntimeError("the process that loads PCIe did not start")
 
     def end(self) -> str:
-        """GB/s that it copied, all ways together."""
+        """Ends the load, and returns the GB/s that it copied, all directions together."""
         return self.child.communicate("", timeout=30)[0].strip()
 
 
 class CopyWork:
-    """plait.copy between two GPUs of this process. `fixed` is what the planner gives at first."""
+    """plait.copy between two GPUs of this process. `fixed`: the planner's first share."""
 
     tells = True
 
@@ -99,27 +99,27 @@ class CopyWork:
         return {"corrected": {}, "direct": {"host_permille": 0}, "fixed": fixed}
 
     def _host_us(self, size: int) -> str:
-        """What enqueuing takes on the host, nothing else being on the streams; medians, in turn."""
+        """Returns the median us that the host takes to enqueue on idle streams, kinds in turn."""
         took: dict[str, list[float]] = {kind: [] for kind in self.kinds[size]}
         for number in range(60):
             for kind in took:
                 self.pair.wait()
                 start = time.perf_counter()
                 self.pair.enqueue(size, self.direction, self.kinds[size][kind], 0)
-                if number >= 10:  # plans and rings have been made
+                if number >= 10:  # plans and rings are made by then
                     took[kind].append(1e6 * (time.perf_counter() - start))
         return ", ".join(f"{kind} {statistics.median(times):.1f}" for kind, times in took.items())
 
     def going(self, end: float) -> bool:
-        """Whether there is time."""
+        """True while time is left."""
         return time.perf_counter() < end
 
     def moved(self, size: int) -> int:
-        """Bytes of a call that count."""
+        """Returns the bytes of a call that count."""
         return size
 
     def round(self, size: int, kind: str) -> float:
-        """Seconds of ROUND calls."""
+        """Returns the seconds of ROUND calls."""
         self.pair.wait()
         start = time.perf_counter()
         for _ in range(ROUND):
@@ -128,19 +128,19 @@ class CopyWork:
         return time.perf_counter() - start
 
     def facts(self, size: int) -> dict[str, Any]:
-        """What else a row says."""
+        """Returns further columns of a row."""
         share = bench_copy.route_shares(self._planned(size)).get("host", 0.0)
         return {"way": self.direction, "host_permille_at_end": round(1000 * share, 1)}
 
     def barrier(self) -> None:
-        """There is one process."""
+        """Does nothing: copies have one process."""
 
     def close(self) -> None:
         self.pair.close()
 
 
 class ReduceWork:
-    """all_reduces of the ranks of a torchrun job: of two by copy engines, of more by kernels."""
+    """all_reduces of a torchrun job: two ranks use copy engines, more use kernels."""
 
     def __init__(self, sizes: list[int]) -> None:
         import torch
@@ -169,7 +169,7 @@ class ReduceWork:
         return self.torch.randn(size // 4, device="cuda", generator=source)
 
     def going(self, end: float) -> bool:
-        """Whether there is time, by rank 0's clock."""
+        """True while time is left by rank 0's clock."""
         going = self.torch.tensor(float(time.perf_counter() < end))
         self.dist.broadcast(going, 0)
         return bool(going)
@@ -178,7 +178,8 @@ class ReduceWork:
         return size * 2 * (self.comm.ranks - 1) // self.comm.ranks
 
     def round(self, size: int, kind: str) -> float:
-        """Seconds of ROUND calls, of the slowest rank. RuntimeError where a result is wrong."""
+        """Returns the seconds of ROUND calls on the slowest rank. Raises RuntimeError for a wrong
+        result."""
         torch, (source, output, expected) = self.torch, self.data[size]
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         output.fill_(float("nan"))
@@ -209,7 +210,7 @@ class ReduceWork:
 
 
 def phase_rows(work: CopyWork | ReduceWork, name: str, seconds: float) -> Iterator[dict[str, Any]]:
-    """Rounds of all kinds and sizes in turn for so long."""
+    """Yields the rows of a phase: rounds of all kinds and sizes in turn for `seconds`."""
     took: dict[tuple[int, str], list[float]] = {}
     end = time.perf_counter() + seconds
     while work.going(end):
@@ -237,7 +238,7 @@ def phase_rows(work: CopyWork | ReduceWork, name: str, seconds: float) -> Iterat
 
 
 def main() -> None:
-    """Three phases, a table, perhaps a file."""
+    """Runs three phases, prints the table, and writes the file if one is named."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pair", default="0:1", help="for copies")
     parser.add_argument("--both-ways", action="store_true", help="for copies")

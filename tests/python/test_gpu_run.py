@@ -546,8 +546,8 @@ def test_trials_of_a_file(tmp_path):
     one = [("all_reduce", f"plait {variant}", "0") for variant in ("lanes", "ring", "direct")]
     assert variants == [*one, *one, ("broadcast", "plait lanes", "0")]
     for trials, said in (
-        ("all_reduce fp32 4K\n", "line 1: wanted a collective, a type, sizes and ways"),
-        ("\nall_reduce fp32 4K tiles\n", "line 2: wanted a way among "),
+        ("all_reduce fp32 4K\n", "line 1: wanted a collective, a type, sizes and variants"),
+        ("\nall_reduce fp32 4K tiles\n", "line 2: wanted a variant among "),
     ):
         file.write_text(trials)
         job = subprocess.run(program, capture_output=True, text=True, timeout=60)
