@@ -1,4 +1,4 @@
-"""Strategies of a program's own: functions from a machine and a request to a plan.
+"""User-defined strategies: functions from a topology and a request to a plan.
 
     @plait.strategy
     def two_level(topology, request, *, chunks=4):
@@ -6,9 +6,9 @@
         ...
         return builder.build()
 
-From then on `strategy="two_level"` of any call, plait.propose() and plait.propose_one() have it, as
-do the commands that are told of the file by --load. What it makes is proved before it runs; a call
-whose plan is wrong raises InvalidArgumentError with the findings, on all ranks.
+Any call with strategy="two_level", plait.propose(), plait.propose_one() and commands with --load
+FILE can then use it. Its plans are verified before they run. A call with a wrong plan raises
+InvalidArgumentError with the findings, on all ranks.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def strategy(
     candidates: Sequence[Mapping[str, int]] = ({},),
     name: str = "",
 ) -> Any:
-    """Makes function(topology, request) -> plan a strategy of the function's name.
+    """Registers function(topology, request) -> plan as a strategy of the function's name.
 
-    Its keyword-only arguments, whole numbers, are its parameters ("two_level:chunks=8"). It raises
-    plait.UnsupportedError, with the reason, for what it does not do. collectives: those it does;
-    candidates: parameter sets worth trying. Every rank of a job defines the same ones. Calls that
-    name no strategy never take it.
+    Its keyword-only integer arguments are the strategy's parameters ("two_level:chunks=8"). The
+    function raises plait.UnsupportedError, with a reason, for requests that it does not serve.
+    collectives: those it serves; candidates: parameter sets to try. All ranks of a job register the
+    same strategies. Calls that name no strategy never use it.
     """
 
     def add(made: MakesPlan) -> MakesPlan:
@@ -94,7 +94,7 @@ def _parameters(title: str, made: Callable[..., Plan]) -> dict[str, int]:
 def _checked(
     title: str, made: Callable[..., Plan]
 ) -> Callable[[Topology, Request, dict[str, int]], Plan]:
-    """What goes wrong inside is plait's error, which says where."""
+    """Wraps the function: its exceptions become plait errors that name the place."""
 
     def plan(topology: Topology, request: Request, params: dict[str, int]) -> Plan:
         try:
@@ -116,7 +116,7 @@ def _checked(
 
 
 def load(file: str) -> None:
-    """Runs a Python file for the strategies that it defines."""
+    """Runs a Python file, which registers its strategies."""
     path = Path(file)
     name = f"plait_strategies_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)

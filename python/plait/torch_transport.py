@@ -1,7 +1,7 @@
-"""Messages between nodes by torch.distributed: what carries them where a program has no MPI.
+"""Transport between nodes over torch.distributed, for programs without MPI.
 
-A group of gloo's own beside the program's carries the messages. Its waits have no deadline that
-leaves the connection alone, so each is waited for in a thread, and asked for by a flag.
+Messages go by a gloo group of plait's own. A gloo wait with a deadline breaks the connection, so
+each wait runs in a thread without one, and plait polls a flag.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import time
 from collections import Counter
 from typing import Any, NoReturn
 
-_ROUND: Counter[str] = Counter()  # by id, the last round in which this process met others
-_LOOK_S = 0.05  # how often the store is asked whether a rank has failed
+_ROUND: Counter[str] = Counter()  # last bootstrap round of this process, by unique id
+_LOOK_S = 0.05  # s between polls of the store for a failed rank
 
 
 class _Message:
-    """A message under way: its work keeps the buffer that gloo reads or writes."""
+    """A message in flight; `work` keeps the buffer that gloo reads or writes."""
 
     def __init__(self, work: Any, tensor: Any) -> None:
         self.work, self.tensor = work, tensor
@@ -37,7 +37,7 @@ class _Message:
 
 
 class _Waiters:
-    """Threads that wait, as many as there are waits at once."""
+    """Pool of waiting threads, one for each concurrent wait."""
 
     def __init__(self) -> None:
         self._todo: queue.SimpleQueue[_Message | None] = queue.SimpleQueue()
@@ -79,7 +79,7 @@ class TorchTransport:
         self.rank, self.ranks = rank, ranks
         self.name = "gloo, by torch.distributed"
         are_all = ranks == dist.get_world_size()
-        name = "" if are_all else unique_id  # so that all find out where ids differ
+        name = "" if are_all else unique_id  # one name for all, so that different ids are noticed
         self._store = self._round(name)
         self._members = self._bootstrap(arrive_s, unique_id)
         self._group = (
@@ -101,10 +101,10 @@ class TorchTransport:
             waiters.end()
 
     def _round(self, name: str) -> Any:
-        """The store of the ranks that meet now.
+        """Returns the store of the current bootstrap round.
 
-        All take part in each round, but for one that was refused before it came: it joins the last
-        one that others have begun.
+        All ranks take part in each round. A rank that was refused before it came joins the last
+        round that the others began.
         """
         store = self._dist.distributed_c10d._get_default_store()
         number = _ROUND[name] + 1
@@ -115,9 +115,9 @@ class TorchTransport:
         return self._dist.PrefixStore(f"plait/{name}/{number}", store)
 
     def _bootstrap(self, arrive_s: float, unique_id: str) -> list[int]:
-        """Each rank's number in the default group; who does not fit is an error on all.
+        """Returns each rank's number in the default group. An unfit rank is an error on all ranks.
 
-        By the store, since making a group names nobody who does not come.
+        Uses the store, since making a group does not name a missing rank.
         """
         mine = f"{self._dist.get_rank()} {self.ranks} {unique_id}"
         first = self._store.compare_set(f"come/{self.rank}", "", mine).decode()
@@ -147,14 +147,14 @@ class TorchTransport:
                     f"there is one; after {arrive_s:g} s (arrive_s) there is no rank "
                     f"{', '.join(map(str, sorted(missing)))}"
                 )
-                self._store.set("refused", why)  # who comes later must not wait for this rank
+                self._store.set("refused", why)  # later ranks must not wait for this one
                 raise TimeoutError(why)
             if missing:
                 time.sleep(0.005)
         return members
 
     def _refuse(self, why: str) -> NoReturn:
-        """All ranks that come hear it."""
+        """Fails the bootstrap on all ranks."""
         self._store.set("refused", why)
         raise ValueError(why)
 
@@ -184,7 +184,7 @@ class TorchTransport:
         return True
 
     def drop(self, number: int) -> bool:
-        """Whether its buffer is left alone: an ended wait lets go of it."""
+        """Drops a message. Returns whether its buffer is free, which needs a finished wait."""
         message = self._messages.pop(number, None)
         if message is None or message.has_ended:
             return True
@@ -196,7 +196,7 @@ class TorchTransport:
         return message.has_ended
 
     def publish_failure(self, ranks: list[int], failure: str) -> None:
-        """The first word stands; all hear it, whoever it is for."""
+        """Publishes a failure to all ranks; the first one stands."""
         self._store.compare_set("failed", "", f"{self.rank} {failure}")
 
     def first_failure(self) -> tuple[int, str] | None:
@@ -211,7 +211,7 @@ class TorchTransport:
 
 
 def make(rank: int, ranks: int, arrive_s: float, unique_id: str) -> TorchTransport | None:
-    """Where the program has a default group of torch.distributed; None where it has not."""
+    """Makes the transport; returns None if torch.distributed has no default group."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None

@@ -1,8 +1,8 @@
-"""What a request would run: an engine on GPUs, or a plan by lanes; by whose word, and how fast.
+"""Finds what a request would run (an engine on GPUs or a plan by lanes), why, and its time.
 
-The request and the machine are values, so this is asked without a GPU. Communicators decide alike,
-by the same core: as the caller says, else by this machine's tuning table, else by what was measured
-on HGX H200, else by simulation. An engine counts where GPUs of the machine's model run its kernels.
+Request and machine are values, so no GPU is needed. Communicators choose by the same core, in this
+order: caller, tuning table of the machine, table measured on HGX H200, simulation. An engine is
+considered if GPUs of the machine's model run its kernels.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from typing import Any
 import plait
 from plait import _core
 
-LANES = "lanes"  # where no engine takes the request: CPU ranks, masks, links that are missing
+LANES = "lanes"  # if no engine takes the request: CPU ranks, masks, missing links
 
 
 @dataclass(frozen=True)
 class Runs:
-    """One call. plan: what all ranks do; proof: of it, and of an engine's two in a row."""
+    """One call. plan: of all ranks; proof: of the plan, for engines of two calls in a row."""
 
     engine: str
     tuning: dict[str, int]
     by: str  # caller, table, built in, simulated
-    predicted_us: float  # in a graph, among others like it
+    predicted_us: float  # time in a graph of equal calls
     plan: plait.Plan
     proof: plait.Report
     eagerly: dict[str, Any] | None = None  # engine and tuning of an eager call, if they differ
-    why_not: str = ""  # why the machine's GPUs run no kernel of plait's; empty where they do
+    why_not: str = ""  # why the GPUs run no kernel of plait; empty = they do
 
     @property
     def title(self) -> str:
-        """'engine two_shot(bare=1,...)', or 'ring(lanes=2)'."""
+        """Text such as 'engine two_shot(...)' or 'ring(lanes=2)'."""
         return self.plan.label if self.engine == LANES else f"engine {self.plan.label}"
 
     def as_json(self) -> dict[str, Any]:
-        """Keys as docs/devices_reference.md names them."""
+        """Returns a dict with the keys of docs/devices_reference.md."""
         findings = json.loads(self.proof.to_json())["findings"]
         eagerly = {} if self.eagerly is None else {"eagerly": self.eagerly}
         why_not = {"why_not": self.why_not} if self.why_not else {}
@@ -59,7 +59,7 @@ class Runs:
 
 
 def tuning_table(machine: plait.Topology, ranks: int) -> str:
-    """The table that communicators on this machine read; empty where there is none."""
+    """Returns the tuning table that communicators on this machine read; empty = none."""
     file = _core.tuning_file(machine.fingerprint(), ranks)
     return Path(file).read_text() if file and Path(file).exists() else ""
 
@@ -78,14 +78,14 @@ def by_engine(
     engine: str = "",
     params: Mapping[str, int] | None = None,
 ) -> Runs | None:
-    """The engine that would serve the request, or that the caller names; None where none would."""
+    """Returns the engine that would serve the request, or the named one; None if none would."""
     table = "" if engine else tuning_table(machine, request.ranks)
     found = plait.what_would_run(machine, request, engine, dict(params or {}), table=table)
     return None if found is None else _runs(found)
 
 
 def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
-    """The request by each engine that takes it."""
+    """Returns the request by each engine that takes it."""
     refused = dict(plait.engine_refusals(request, machine))
     names = [info.name for info in plait.engines() if info.name not in refused]
     found = [by_engine(machine, request, name) for name in names]
@@ -93,16 +93,16 @@ def engines(machine: plait.Topology, request: plait.Request) -> list[Runs]:
 
 
 def by_lanes(machine: plait.Topology, plan: plait.Plan, by: str) -> Runs:
-    """A plan as it is."""
+    """Returns the run of a given plan."""
     predicted_us = _core.predicted_ns(plan, machine) / 1e3
     facts = (LANES, dict(plan.params), by, predicted_us, plan, plait.verify(plan))
     return Runs(*facts, why_not=_core.why_no_plans(machine, plan.request))
 
 
 def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Plan | None:
-    """What a call that names no strategy runs by lanes, as communicators choose it.
+    """Returns the plan by lanes that a call without a strategy runs.
 
-    Where none of them would, the cheapest proposal, if there is any.
+    If communicators would run none, returns the cheapest proposal, or None.
     """
     try:
         return _core.taken_by_calls(machine, request)
@@ -111,7 +111,7 @@ def taken_by_calls(machine: plait.Topology, request: plait.Request) -> plait.Pla
 
 
 def under_nccl(machine: plait.Topology, request: plait.Request, runs: Runs) -> str:
-    """Why `plait run` would leave calls on such GPUs to NCCL; empty where it may serve some."""
+    """Returns why `plait run` would forward calls on such GPUs to NCCL; empty = it serves some."""
     places = [machine.rank_devices()[rank] for rank in range(request.ranks)]
     devices = [machine.devices[place] for place in places]
     is_one_node = len({device.node for device in devices}) == 1
@@ -126,7 +126,7 @@ def under_nccl(machine: plait.Topology, request: plait.Request, runs: Runs) -> s
 
 
 BUDGETS_MIB = (48, 64, 96, 128, 183, 244, 640)
-# Those that have a name of their own are between two of the ranks alone.
+# Calls with a name of their own are between two of the ranks.
 LARGE_CALLS = (
     ("", "all_reduce", 64 << 20),
     ("", "all_reduce", 1 << 30),
@@ -137,14 +137,14 @@ LARGE_CALLS = (
 
 
 def large_calls() -> list[str]:
-    """'all_reduce 64 MiB', as people read LARGE_CALLS."""
+    """Returns LARGE_CALLS as text: 'all_reduce 64 MiB', ..."""
     return [f"{alone or collective} {size >> 20} MiB" for alone, collective, size in LARGE_CALLS]
 
 
 def by_memory(machine: plait.Topology, ranks: int) -> list[tuple[int, list[Runs]]]:
-    """(PLAIT_DEVICE_MEMORY in MiB, what LARGE_CALLS of fp32 would run with it in graphs).
+    """Returns (PLAIT_DEVICE_MEMORY in MiB, engines of LARGE_CALLS in graphs, fp32).
 
-    A budget that changes none of them is left out, as is one with which no engine takes them all.
+    Leaves out budgets that change nothing, and budgets with which no engine takes all calls.
     """
     found: list[tuple[int, list[Runs]]] = []
     before: list[int] = []

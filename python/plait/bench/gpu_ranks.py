@@ -1,9 +1,9 @@
 """`plait bench` on GPUs: plait and NCCL in the same processes, on the same device buffers.
 
-Each row is one (type, size): both are checked on fresh random data with poisoned outputs and timed
-eagerly and from a CUDA graph. plait's results are held to the bits of a sum in rank order, NCCL's
-to its roundings. Inputs repeat after a prime number of elements, so that any piece that lands in a
-wrong place shows, and any size is checked in full.
+Each row is one (type, size). Both libraries are checked on fresh random data with poisoned outputs,
+and timed eagerly and in a CUDA graph. plait's results must have the bits of a sum in rank order,
+NCCL's must be within its roundings. Inputs repeat after a prime number of elements, so a misplaced
+piece shows, and every size is checked in full.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from plait.bench.oracle import PERIOD, Oracle
 from plait.bench.sizes import bandwidth, request_for
 from plait.launch import Emit
 
-CHECK_ELEMENTS = 16 * PERIOD  # compared at a time: so that each begins a period
-ROUNDS = 5  # of timing; the median of them counts
-MOST_ITERS = 200  # eager calls, or graphs, a round; --iters says otherwise
+CHECK_ELEMENTS = 16 * PERIOD  # elements compared at a time: a multiple of the period
+ROUNDS = 5  # rounds of timing; the median counts
+MOST_ITERS = 200  # eager calls or graphs a round; set by --iters
 ROW_BUDGET_S = 0.35  # of timed calls, each of eager and graph
 GRAPH_CALLS = 20  # of a small message in one graph
 Call = Callable[[], None]
 
 
 class BenchRank:
-    """This rank's GPU, its buffers, and both libraries on one stream."""
+    """One rank: its GPU and buffers, and both libraries on one stream."""
 
     def __init__(
         self, task: dict[str, Any], most_bytes: int, row_budget_s: float = ROW_BUDGET_S
@@ -44,7 +44,7 @@ class BenchRank:
         self.take_options(task)
         self.device = int(os.environ["LOCAL_RANK"])
         self.gpu = gpu.Gpu(self.device)
-        self.gpu.make_current()  # NCCL asks for it
+        self.gpu.make_current()  # required by NCCL
         self.comm = plait.init(
             device=self.device,
             topology=task["topology"],
@@ -64,11 +64,11 @@ class BenchRank:
         self.events = [self.gpu.make_event() for _ in range(2)]
 
     def take_options(self, task: dict[str, Any]) -> None:
-        """--iters and --warmup, where they were given."""
+        """Applies --iters and --warmup."""
         self.iters, self.warmup = task.get("iters") or MOST_ITERS, task.get("warmup", 1)
 
     def close(self) -> None:
-        """All ranks together."""
+        """Ends both libraries and frees the buffers. Collective."""
         self.gpu.synchronize(self.stream)
         self.comm.barrier()
         if self.nccl is not None:
@@ -76,18 +76,18 @@ class BenchRank:
 
     @property
     def topology(self) -> plait.Topology:
-        """What calls on the GPUs are planned for."""
+        """The topology for which calls on the GPUs are planned."""
         return self.comm._core.device_topology
 
     def counted_as(self, call: Call) -> str:
-        """Calls once; what served it, as in all_reduce/two_shot or all_reduce/ring(lanes=1)."""
+        """Makes one call; returns what served it: all_reduce/two_shot, all_reduce/ring(lanes=1)."""
         before = self.comm.counters().calls_of
         call()
         after = self.comm.counters().calls_of
         return next((name for name in after if after[name] != before.get(name, 0)), "")
 
     def load(self, oracle: Oracle) -> None:
-        """This rank's input onto the GPU."""
+        """Copies this rank's input to the GPU."""
         request = oracle.request
         size = DTYPE_OF_TYPE[request.type].itemsize
         count, at = request.input_bytes(self.rank) // size, 0
@@ -98,7 +98,7 @@ class BenchRank:
             at += len(part)
 
     def wrong_after(self, call: Call, oracle: Oracle, bitwise: bool = True) -> int:
-        """Poisons the output, calls, and counts wrong elements over all ranks."""
+        """Poisons the output, makes the call and returns wrong elements of all ranks."""
         request = oracle.request
         size = DTYPE_OF_TYPE[request.type].itemsize
         count = request.output_bytes(self.rank) // size
@@ -116,15 +116,15 @@ class BenchRank:
             at += len(part)
         tail = np.empty(64, np.uint8)
         self.gpu.copy(tail.ctypes.data, self.output + count * size, tail.nbytes)
-        wrong += int(np.sum(tail != 0xAB))  # nothing behind the end was touched
+        wrong += int(np.sum(tail != 0xAB))  # bytes behind the end must be untouched
         return int(sum(float(one) for one in self.comm.exchange(repr(wrong).encode())))
 
     def largest(self, value: float) -> float:
-        """The largest of all ranks' values."""
+        """Returns the largest of all ranks' values."""
         return max(float(one) for one in self.comm.exchange(repr(value).encode()))
 
     def seconds(self, enqueue: Callable[[int], None], per_enqueue: int) -> float:
-        """Median over rounds of the slowest rank's time a call; enqueue(n) puts n on the stream."""
+        """Returns the median over rounds of the slowest rank's s a call. enqueue(n): n calls."""
         enqueue(max(self.warmup, 1))
         one = self.largest(self._timed(enqueue, 2) / (2 * per_enqueue))
         in_time = int(self.row_budget_s / ROUNDS / max(one * per_enqueue, 1e-9))
@@ -145,7 +145,7 @@ class BenchRank:
         return elapsed_s
 
     def eager_s(self, call: Call) -> float:
-        """Seconds a call, enqueued one by one."""
+        """Returns s a call, enqueued one by one."""
 
         def enqueue(times: int) -> None:
             for _ in range(times):
@@ -155,7 +155,7 @@ class BenchRank:
 
     @contextmanager
     def replayed(self, call: Call, calls: int = 1) -> Iterator[Call]:
-        """What replays a graph of so many calls. All ranks together, to its end too."""
+        """Yields a function that replays a graph of `calls` calls. Collective."""
         graph = self._captured(call, calls)
         try:
             yield partial(self.gpu.launch, graph, self.stream)
@@ -165,7 +165,7 @@ class BenchRank:
             self.gpu.end_graph(graph)
 
     def captured_as(self, call: Call) -> str:
-        """As counted_as(), of a call in a graph."""
+        """Returns what serves a call in a graph, as counted_as() does."""
         name = ""
 
         def enqueue() -> None:
@@ -176,19 +176,19 @@ class BenchRank:
         return name
 
     def _captured(self, call: Call, calls: int) -> Any:
-        """A graph of so many calls. Where one is refused the capture has ended, too."""
+        """Captures a graph of `calls` calls. Ends the capture if a call is refused."""
         self.gpu.begin_capture(self.stream)
         try:
             for _ in range(calls):
                 call()
         except BaseException:
-            with suppress(plait.Error):  # what was refused says more
+            with suppress(plait.Error):  # the first error says more
                 self.gpu.end_graph(self.gpu.end_capture(self.stream))
             raise
         return self.gpu.end_capture(self.stream)
 
     def graph_s(self, call: Call, size_bytes: int) -> float:
-        """Seconds a call inside a replayed graph of several."""
+        """Returns s a call in a replayed graph of several calls."""
         calls = GRAPH_CALLS if size_bytes <= 16 << 20 else 2
         with self.replayed(call, calls) as replay:
 
@@ -200,7 +200,7 @@ class BenchRank:
 
 
 def sums_in_rank_order(topology: plait.Topology, request: plait.Request, done_by: str) -> bool:
-    """Whether what served a request promises the bits; done_by: all_reduce/ring(lanes=1)."""
+    """Returns whether the engine or plan of a request sums in rank order. done_by: its label."""
     name, _, said = done_by.partition("/")[2].removesuffix(")").partition("(")
     if request.collective not in reductions.REDUCING or name in {
         "local",
@@ -211,12 +211,12 @@ def sums_in_rank_order(topology: plait.Topology, request: plait.Request, done_by
     params = {key: int(value) for key, value in pairs}
     try:
         return plait.propose_one(topology, request, name, params).sum_order == "rank_order"
-    except plait.UnsupportedError:  # between the topology's first GPUs; it ran on others
+    except plait.UnsupportedError:  # it ran on other GPUs than the topology's first
         return False
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """One rank: every (type, size) of the task; rank 0 emits the rows."""
+    """Runs every (type, size) of the task on one rank; rank 0 emits the rows."""
     requests = list(requests_of(task))
     most = max(
         max(request.input_bytes(rank), request.output_bytes(rank))
@@ -240,7 +240,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 
 
 def requests_of(task: dict[str, Any]) -> Iterator[plait.Request]:
-    """All that have elements."""
+    """Yields the task's requests, except empty ones."""
     for plait_type in task["types"]:
         for size_bytes in task["sizes"]:
             for name in task["collectives"]:
@@ -256,7 +256,7 @@ def requests_of(task: dict[str, Any]) -> Iterator[plait.Request]:
 def _rows(
     bench: BenchRank, task: dict[str, Any], request: plait.Request
 ) -> Iterator[dict[str, Any]]:
-    """A row for each way asked for that takes the request; the same ones on all ranks."""
+    """Yields a row for each variant that takes the request; the same ones on all ranks."""
     oracle = Oracle(request, task["seed"] + request.message_bytes() % 977)
     bench.load(oracle)
     nccl: dict[str, Any] = {}
@@ -292,18 +292,18 @@ def _rows(
 
 
 def variant_text(name: str, params: dict[str, int]) -> str:
-    """As it was asked for: 'tiled:blocks=64'; empty for plait's choice."""
+    """Returns the variant as text: 'tiled:blocks=64'; empty for plait's choice."""
     return ":".join(filter(None, (name, ",".join(f"{key}={params[key]}" for key in params))))
 
 
 def _figures(
     bench: BenchRank, task: dict[str, Any], oracle: Oracle, library: str, call: Call, bitwise: bool
 ) -> dict[str, Any]:
-    """A library's columns: times, busbw of the faster way, wrong elements."""
+    """Returns a library's columns: times, best busbw, wrong elements."""
     wrong = bench.wrong_after(call, oracle, bitwise) if task["check"] else 0
     eager_us = bench.eager_s(call) * 1e6
     graph_us = bench.graph_s(call, oracle.request.message_bytes()) * 1e6
-    if task["check"]:  # in a graph some calls go another way
+    if task["check"]:  # some calls have another engine in a graph
         with bench.replayed(call) as replay:
             wrong += bench.wrong_after(replay, oracle, bitwise)
     busbw = bandwidth(oracle.request, min(eager_us, graph_us) / 1e6)["busbw"]

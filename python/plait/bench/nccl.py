@@ -1,7 +1,7 @@
-"""NCCL beside plait in one process: the few calls that comparisons need, by ctypes.
+"""NCCL calls by ctypes, for comparisons with plait in one process.
 
-The library is PLAIT_NCCL_LIB, else the one of the nvidia.nccl wheel, else the system's. Multicast
-(NVLS) is left as NCCL_NVLS_ENABLE says.
+The library is PLAIT_NCCL_LIB, else that of the nvidia.nccl wheel, else the system's. Multicast
+(NVLS) follows NCCL_NVLS_ENABLE.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBERED = (
 )
 TYPES = {name: number for number, name in enumerate(_NUMBERED)}
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
-# What call() knows; any other is refused by takes().
+# Collectives that call() has; takes() refuses all others.
 COLLECTIVES = (
     *("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),
     *("all_to_all", "gather", "scatter", "send_recv", "copy"),
@@ -33,7 +33,7 @@ _ID_BYTES = 128
 
 
 def library_path() -> str:
-    """Where NCCL is; raises FileError where it is not."""
+    """Returns the path of NCCL; raises FileError if PLAIT_NCCL_LIB names no file."""
     named = os.environ.get("PLAIT_NCCL_LIB", "")
     if named:
         if not Path(named).is_file():
@@ -51,7 +51,7 @@ def library_path() -> str:
 
 
 def version_text(number: int) -> str:
-    """22809 -> '2.28.9'; before 2.9 the numbers were shorter."""
+    """Returns a version as text: 22809 -> '2.28.9'. Numbers before 2.9 have 4 digits."""
     major, rest = divmod(number, 10000 if number >= 10000 else 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
@@ -61,7 +61,7 @@ class _UniqueId(ctypes.Structure):
 
 
 class _Library:
-    """NCCL itself, opened; every call's result looked at."""
+    """The loaded library; checks the result of every call."""
 
     def __init__(self) -> None:
         path = library_path()
@@ -89,7 +89,7 @@ class _Library:
 
 
 class NcclPair(_Library):
-    """Two GPUs of this process, 0 and 1 here, that send each other bytes."""
+    """Two GPUs of this process, numbered 0 and 1, that send bytes to each other."""
 
     def __init__(self, ordinals: tuple[int, int]) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class NcclPair(_Library):
         self._do("ncclCommInitAll", self._comms, ctypes.c_int(2), (ctypes.c_int * 2)(*ordinals))
 
     def copy(self, moves: list[tuple[int, int, int]], size: int, streams: tuple[int, int]) -> None:
-        """Enqueues moves at once: (the GPU that sends, from where, to where on the other)."""
+        """Enqueues moves as one group. moves: (sending GPU, source, destination on the other)."""
         count, kind = ctypes.c_size_t(size), ctypes.c_int(TYPES["uint8"])
 
         def call(name: str, address: int, here: int) -> None:
@@ -112,13 +112,13 @@ class NcclPair(_Library):
         self._do("ncclGroupEnd")
 
     def leave(self) -> None:
-        """Nothing pending."""
+        """Destroys the communicators. No call may be pending."""
         for comm in self._comms:
             self._do("ncclCommDestroy", ctypes.c_void_p(comm))
 
 
 class Nccl(_Library):
-    """One rank's NCCL communicator. Calls go to a stream and return at once."""
+    """NCCL communicator of one rank. Calls are enqueued on a stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,13 +126,13 @@ class Nccl(_Library):
         self.rank = self.ranks = 0
 
     def new_id(self) -> bytes:
-        """What rank 0 makes and all ranks join with."""
+        """Returns a unique id, made on rank 0 for all ranks."""
         unique = _UniqueId()
         self._do("ncclGetUniqueId", ctypes.byref(unique))
         return ctypes.string_at(ctypes.byref(unique), _ID_BYTES)
 
     def join(self, unique: bytes, rank: int, ranks: int) -> None:
-        """All ranks together, the GPU's context current on this thread."""
+        """Makes the communicator. Collective; the GPU's context must be current."""
         given = _UniqueId()
         ctypes.memmove(ctypes.byref(given), unique, _ID_BYTES)
         self._do(
@@ -145,20 +145,20 @@ class Nccl(_Library):
         self.rank, self.ranks = rank, ranks
 
     def leave(self) -> None:
-        """All ranks together, nothing pending."""
+        """Destroys the communicator. Collective; no call may be pending."""
         if self._comm:
             self._do("ncclCommDestroy", self._comm)
             self._comm = ctypes.c_void_p()
 
     @staticmethod
     def takes(request: plait.Request) -> bool:
-        """Whether NCCL has this type, op and collective."""
+        """Returns whether NCCL has this type, op and collective."""
         reduces = request.collective in REDUCING
         known = request.collective in COLLECTIVES and request.type in TYPES
         return known and (not reduces or request.op in OPS)
 
     def call(self, request: plait.Request, source: int, output: int, stream: int) -> None:
-        """The collective that `request` means, by NCCL's own call or by sends and receives."""
+        """Enqueues a request by NCCL's collective, or by sends and receives."""
         src, dst, count = ctypes.c_void_p(source), ctypes.c_void_p(output), request.count
         size, kind = ctypes.c_size_t(count), ctypes.c_int(TYPES[request.type])
         op, root = ctypes.c_int(OPS.get(request.op, 0)), ctypes.c_int(request.root)
@@ -187,7 +187,7 @@ class Nccl(_Library):
             self._do("ncclGroupEnd")
 
     def _send_and_receive(self, request: plait.Request, source: int, output: int, on: Any) -> None:
-        """Collectives that NCCL has no call for in all its versions, as its manual writes them."""
+        """Enqueues collectives that some NCCL versions lack, in the form of its manual."""
         size = DTYPE_OF_TYPE[request.type].itemsize
         kind = ctypes.c_int(TYPES[request.type])
 
@@ -205,7 +205,7 @@ class Nccl(_Library):
                 place += count * size
 
     def _reduce_blocks(self, request: plait.Request, source: int, output: int, on: Any) -> None:
-        """A reduction to each rank, since ncclReduceScatter has blocks of one size alone."""
+        """Enqueues one reduce a rank, since ncclReduceScatter has equal blocks only."""
         size = DTYPE_OF_TYPE[request.type].itemsize
         for peer in range(self.ranks):
             _, at, count = pieces(request, peer)[0]
@@ -218,5 +218,5 @@ class Nccl(_Library):
 
     @staticmethod
     def _arriving(request: plait.Request, rank: int) -> list[tuple[int, int, int]]:
-        """What a rank's output is made of, as oracle.pieces has it; nothing where it has none."""
+        """Returns the pieces of a rank's output (oracle.pieces); empty without an output."""
         return pieces(request, rank) if request.output_bytes(rank) else []

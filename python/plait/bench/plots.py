@@ -1,4 +1,4 @@
-"""Pictures of benchmark rows: bus bandwidth over message size."""
+"""Plots benchmark rows: bus bandwidth over message size."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Point = tuple[str, int, float]  # line, size, busbw
 
 
 def plot_bench(rows: list[dict[str, Any]], task: dict[str, Any], file: str) -> None:
-    """Of CPU ranks, out of place: a line a strategy and type.
+    """Plots rows of CPU ranks, out of place: one line a strategy and type.
 
-    Where each size has the strategy that calls choose, a thin line joins those of a type.
+    With the chosen strategy of each size, a thin line joins the points of a type.
     """
     points = [(f"{row['name']} {row['type']}", row["size"], row["busbw"]) for row in rows]
     chosen = [] if task["strategies"] else rows
@@ -25,7 +25,7 @@ def plot_bench(rows: list[dict[str, Any]], task: dict[str, Any], file: str) -> N
 
 
 def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
-    """Of GPUs: a line of plait's a collective, type and way asked for; NCCL's in dashes."""
+    """Plots rows of GPUs: one line a collective, type and variant; NCCL's lines are dashed."""
     points = []
     for row in rows:
         kind = f"{row['collective']} {row['type']}"
@@ -36,7 +36,7 @@ def plot_gpu_bench(rows: list[dict[str, Any]], file: str) -> None:
 
 
 def _plot(points: list[Point], title: str, file: str, joined: Sequence[Point] = ()) -> None:
-    """Points as a picture, a line's in order of size. `joined`: thin lines below, nameless."""
+    """Plots points, each line in order of size. joined: lines to draw thin and unnamed."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
     for line in _lines(joined).values():

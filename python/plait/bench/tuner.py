@@ -1,9 +1,9 @@
-"""`plait tune`: times every kernel that can do a collective here, keeps the fastest of each size.
+"""`plait tune`: times every kernel for each collective and size, and keeps the fastest.
 
-Twice: alone, and as calls run under NCCL, where they leave multiprocessors to what computes beside
-them and NCCL is timed too. The table goes to the user's cache folder (PLAIT_TUNING), with the
-machine, driver and date it was measured on and each figure; communicators with GPUs and the drop-in
-under NCCL read it when they are made.
+It measures two settings: alone, and as under NCCL, where calls leave multiprocessors to computation
+and NCCL is timed too. The table goes to the user's cache folder (PLAIT_TUNING) with machine,
+driver, date and all figures. Communicators with GPUs and the drop-in under NCCL read it when they
+are made.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from plait.outputs import provenance
 
 COLLECTIVES = tuple(name for name in nccl.COLLECTIVES if name != "copy")  # the most used first
 TYPES = ("bf16", "fp32", "int32")
-# Bytes: from 1 KiB to 1 GiB by fours; beside computing, where kernels and NCCL lie close, by twos
-# from 1 to 128 MiB.
+# Bytes: 1 KiB to 1 GiB by factors of 4. With computation, where kernels and NCCL are close, by
+# factors of 2 from 1 to 128 MiB.
 SIZES = {
     "overlap_compute": tuple(1 << shift for shift in (10, 12, 14, 16, 18, *range(20, 29), 30)),
     "alone": tuple(1 << shift for shift in range(10, 31, 2)),
 }
-# Copy engines before tiles: where neither is faster, the one that takes no multiprocessors.
+# Copy engines come before tiles: at equal speed, prefer the one that takes no multiprocessors.
 KERNELS = tuple(sorted(engines.names(), key=lambda name: name == "tiled"))
 BLOCKS = (0, 16, 48)  # 0 = the kernel's own choice
-BLOCKS_MATTER = range(1 << 20, 64 << 20)  # bytes; beyond, a kernel's own choice is never beaten
-BUDGET_S = 106.0  # two minutes with the start of both jobs
-ENGINES_FROM = 16 << 20  # a call by copy engines begins and ends with 50 us
-FALLING = ("one_shot", "hop")  # behind others more and more as messages grow, as few blocks are
-RULED_OUT = 2.0  # times the fastest's time at the size before
-# Another than what runs without a table must be this much faster, so that noise decides nothing.
+BLOCKS_MATTER = range(1 << 20, 64 << 20)  # bytes; above, the kernel's own choice is always best
+BUDGET_S = 106.0  # 2 minutes including the start of both jobs
+ENGINES_FROM = 16 << 20  # bytes; a call by copy engines has 50 us of overhead
+FALLING = ("one_shot", "hop")  # fall behind as messages grow, as do few blocks
+RULED_OUT = 2.0  # times the fastest time at the previous size
+# A choice other than the untuned one must be this much faster, so that noise does not decide.
 MARGIN = 0.97
-NOISE = 0.99  # of others that are as near to the fastest, the first
+NOISE = 0.99  # among others this near to the fastest, the first wins
 WITHOUT_END = 1 << 60
-# Ways of an engine with large calls of more than two ranks, each tried where the engine is.
+# Variants of an engine for large calls of more than two ranks, tried with the engine.
 SCHEDULES = {
     "tiled": (
         "tiled:fold=1",
@@ -61,7 +61,7 @@ Candidate = tuple[str, int]  # (engine, or engine:params; blocks)
 
 
 def requests(ranks: int, collectives: list[str], setting: str) -> list[plait.Request]:
-    """What is measured, the most used first. Under NCCL no kernel sends and receives."""
+    """Returns the requests to measure, the most used first. send_recv only without NCCL."""
     found = []
     for name in collectives:
         if name == "send_recv" and setting == "overlap_compute":
@@ -76,9 +76,9 @@ def requests(ranks: int, collectives: list[str], setting: str) -> list[plait.Req
 
 
 def leaving_sms(ranks: int) -> tuple[str, ...]:
-    """Kernels to choose from beside computing, first what takes the fewest multiprocessors.
+    """Returns the kernels for use with computation, fewest multiprocessors first.
 
-    Of two ranks hop takes 32 or 48, tiled 64; of more hop takes all.
+    With two ranks hop takes 32 or 48, tiled 64; with more, hop takes all.
     """
     copies = tuple(filter(engines.by_copy_engines, KERNELS))
     return (*copies, "hop", "tiled") if ranks == 2 else (*copies, "tiled", "hop")
@@ -87,10 +87,10 @@ def leaving_sms(ranks: int) -> tuple[str, ...]:
 def candidates(
     request: plait.Request, setting: str, untuned: str, nccl_is_slower: bool
 ) -> list[Candidate]:
-    """(kernel, blocks) worth trying; those that do not take the request say so themselves.
+    """Returns (kernel, blocks) to try; a kernel refuses requests that it does not take.
 
-    nccl_is_slower: than what runs without a table. Beside computing that is then only given up for
-    what takes fewer multiprocessors.
+    nccl_is_slower: than the untuned choice. With computation, only kernels with fewer
+    multiprocessors may then replace that choice.
     """
     size = request.message_bytes()
     alone, takers = setting == "alone", engines.takers(request)
@@ -113,7 +113,7 @@ def candidates(
 
 
 def worth_it(found: list[Candidate], before_us: dict[Candidate, float]) -> list[Candidate]:
-    """Those that the size before has not ruled out: there, they were far behind and fall back."""
+    """Drops candidates that were far behind at the previous size and fall further behind."""
     most_us = RULED_OUT * min(before_us.values(), default=0.0)
     return [
         one
@@ -123,7 +123,7 @@ def worth_it(found: list[Candidate], before_us: dict[Candidate, float]) -> list[
 
 
 def best(times_us: dict[Candidate, float], untuned: str = "") -> Candidate:
-    """The fastest, but within the margin the kernel that is chosen without a table (untuned)."""
+    """Returns the fastest candidate; within the margin, the untuned choice."""
     fastest, own = min(times_us.values()), (untuned, 0)
     if times_us.get(own, float("inf")) * MARGIN <= fastest:
         return own
@@ -131,8 +131,8 @@ def best(times_us: dict[Candidate, float], untuned: str = "") -> Candidate:
 
 
 def _served_by(bench: BenchRank, request: plait.Request) -> tuple[str, str]:
-    """What serves it on this communicator, which has no table, as counters name it (eagerly, in a
-    graph); empty where nothing does."""
+    """Returns what serves a request without a table (eager, in a graph), as counters name it;
+    empty = nothing."""
     call = _call_by(bench, request, ("", 0))
     try:
         return bench.counted_as(call), bench.captured_as(call)
@@ -141,13 +141,13 @@ def _served_by(bench: BenchRank, request: plait.Request) -> tuple[str, str]:
 
 
 def _way(served_by: str) -> str:
-    """As it is asked for; empty where it is a plan."""
+    """Returns the engine as a strategy names it; empty for a plan."""
     way = engines.variant_counted(served_by.partition("/")[2])
     return way if engines.parted(way)[0] in KERNELS else ""
 
 
 def _bench_without_table(task: dict[str, Any], most_bytes: int) -> BenchRank:
-    """Whatever table there is, what runs without one is to be seen."""
+    """Makes a benchmark rank that reads no tuning table."""
     named = os.environ.get("PLAIT_TUNING", "")
     os.environ["PLAIT_TUNING"] = "none"
     beside = task["setting"] == "overlap_compute"
@@ -155,11 +155,12 @@ def _bench_without_table(task: dict[str, Any], most_bytes: int) -> BenchRank:
         options = {"sm_budget": 0, "overlap_compute": beside}
         return BenchRank(task | options, most_bytes, row_budget_s=task["row_s"])
     finally:
-        os.environ["PLAIT_TUNING"] = named  # empty is as good as unset
+        os.environ["PLAIT_TUNING"] = named  # empty counts as unset
 
 
 def _call_by(bench: BenchRank, request: plait.Request, candidate: Candidate) -> Call:
-    """A call by a kernel and so many blocks: "" = by what is chosen, 0 = by the kernel's own."""
+    """Returns a call by a kernel with a number of blocks; "" = chosen kernel, 0 = its own
+    number."""
     way, blocks = candidate
     kernel, params = engines.parted(way)
     params |= {"blocks": blocks} if blocks else {}
@@ -169,7 +170,7 @@ def _call_by(bench: BenchRank, request: plait.Request, candidate: Candidate) -> 
 
 
 def _time_us(bench: BenchRank, request: plait.Request, candidate: Candidate) -> float | None:
-    """us a call in a graph, of the slowest rank; None where the kernel does not take it."""
+    """Returns us a call in a graph on the slowest rank; None if the kernel refuses the request."""
     call = _call_by(bench, request, candidate)
     try:
         call()
@@ -179,7 +180,7 @@ def _time_us(bench: BenchRank, request: plait.Request, candidate: Candidate) -> 
 
 
 def _nccl_us(bench: BenchRank, request: plait.Request) -> float:
-    """us a call in a graph, of the slowest rank; 0 where NCCL does not take it, or is not here."""
+    """Returns NCCL's us a call in a graph on the slowest rank; 0 without such a call or NCCL."""
     if bench.nccl is None or not bench.nccl.takes(request):
         return 0.0
     by_nccl = partial(bench.nccl.call, request, bench.input, bench.output, bench.stream)
@@ -187,7 +188,7 @@ def _nccl_us(bench: BenchRank, request: plait.Request) -> float:
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """One rank: times candidates until all requests, or the time, are spent; rank 0 emits rows."""
+    """Times candidates on one rank until all requests are done or time is up; rank 0 emits rows."""
     wanted = requests(task["ranks"], task["collectives"], task["setting"])
     most = max(
         max(request.input_bytes(rank), request.output_bytes(rank))
@@ -215,7 +216,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 def _tuned(
     bench: BenchRank, request: plait.Request, setting: str, before_us: dict[Candidate, float]
 ) -> dict[str, Any]:
-    """The row of a request; before_us: of the size before, then of this one."""
+    """Returns the row of a request. before_us: times at the previous size; updated to this one."""
     oracle = Oracle(request, seed=request.count % 97)
     bench.load(oracle)
     eagerly, captured = _served_by(bench, request)
@@ -228,7 +229,7 @@ def _tuned(
         "size": request.message_bytes(),
         "untuned": untuned,
     }
-    if captured != eagerly:  # no table counts there (Selector::measured)
+    if captured != eagerly:  # no table is used there (Selector::measured)
         return facts | {"tried": {}, "kernel": ""}
     nccl_us = _nccl_us(bench, request)
     own_us = _time_us(bench, request, (untuned, 0)) if untuned else None
@@ -256,7 +257,7 @@ def _tuned(
 
 
 def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The table as communicators read it: neighbours of one engine become one row."""
+    """Returns the table for communicators; neighbouring rows of one engine are merged."""
     kept: list[dict[str, Any]] = []
     for setting in SIZES:
         measured = [row for row in rows if row["setting"] == setting and row["kernel"]]
@@ -277,10 +278,10 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
-    """Bytes to which a row holds: the middle, by ratio, to the next size that was measured.
+    """Returns the last size of a row in bytes: the geometric mean with the next measured size.
 
-    Where NCCL is faster at one of the two, it is taken to be so in between. The largest size's row
-    has no end, unless time was up.
+    If NCCL is faster at one of the two sizes, it counts as faster in between. The largest row has
+    no end unless time was up.
     """
     size: int = row["size"]
     if following is None:
@@ -295,18 +296,18 @@ def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
 
 
 def _alike(row: dict[str, Any]) -> list[Any]:
-    """What neighbours that become one row have in common."""
+    """Returns the fields that two rows must share to be merged."""
     names = ("setting", "collective", "type", "kernel", "blocks")
     return [beats_nccl(row["us"], row["nccl_us"]), *(row[name] for name in names)]
 
 
 def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
-    """With what an earlier run on this machine measured of other collectives and types."""
+    """Returns the table with rows of an earlier run for other collectives and types."""
     try:
         older = json.loads(Path(file).read_text())
         plait._core.check_tuning(json.dumps(older))
     except (OSError, ValueError, plait.Error):
-        return content  # none, or none that communicators could read
+        return content  # no table, or an unreadable one
     same = ("fingerprint", "gpu", "cuda_driver", "nccl", "plait")
     if any(older[name] != content[name] for name in same):
         return content
@@ -321,7 +322,7 @@ def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(file: str, content: dict[str, Any]) -> None:
-    """In one step, readable and writable by this user alone."""
+    """Writes the table atomically, with mode 0600."""
     target = Path(file)
     text = json.dumps(content, indent=1) + "\n"
     try:
