@@ -1,4 +1,4 @@
-"""`python -m plait`: the `plait` command; or, for builds of C and C++ programs, where plait lies.
+"""`python -m plait`: the `plait` command, and plait's folders for builds of C and C++ programs.
 
 --includes      -I and the folder of plait's headers
 --cmakedir      for find_package(plait): cmake -Dplait_DIR=$(python -m plait --cmakedir)

@@ -1,8 +1,7 @@
 """The `plait` command. Data goes to standard output, progress to standard error.
 
-Exit statuses are those of errors.def: 0 ok, 1 failure, 2 usage, 3 no such device; 130 after Ctrl-C.
-run, profile and launch end as the program did; with 127 where there is no such program, 126 where
-it cannot be run.
+Exit statuses follow errors.def: 0 ok, 1 failure, 2 usage, 3 no such device; 130 after Ctrl-C. run,
+profile and launch return the program's status, 127 if it is missing, 126 if it cannot be executed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ app = typer.Typer(
 
 
 def _checked(command: Callable[..., None]) -> Callable[..., None]:
-    """The command behind a look at PLAIT_* variables; doctor, which lists wrong ones, as it is."""
+    """Wraps a command with a check of PLAIT_* variables, except doctor, which lists wrong ones."""
     if command is doctor:
         return command
 
@@ -51,7 +50,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (topo, plan, verify, simulate, repor
 BEFORE_PROGRAMS: tuple[Callable[..., None], ...] = (run, profile, launch, doctor)
 for command in COMMANDS:
     app.command()(_checked(command))
-for command in BEFORE_PROGRAMS:  # a program's own options come after its name
+for command in BEFORE_PROGRAMS:  # options after the program's name belong to it
     app.command(context_settings=SETTINGS)(_checked(command))
 
 
@@ -79,14 +78,14 @@ def _options(
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C led to it: typer ends a command with a status of its own then."""
+    """Returns whether Ctrl-C caused the error. typer would use a status of its own."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def main() -> NoReturn:
-    """Runs the command line; plait's errors and Ctrl-C become one line and an exit status."""
+    """Runs the command line. Turns plait's errors and Ctrl-C into one line and an exit status."""
     try:
         app()
     except plait.Error as error:

@@ -1,7 +1,7 @@
-"""The CUDA driver's few calls that benchmarks and tests need, where a framework is not wanted.
+"""CUDA driver calls for benchmarks and tests without a framework.
 
-Gpu(ordinal) has memory, streams, events and graphs, all as integers. Nothing of it is needed to run
-collectives on tensors.
+Gpu(ordinal) has memory, streams, events and graphs, all as integers. Collectives on tensors do not
+need this module.
 """
 
 from plait._core import Gpu, dlpack_view

@@ -1,6 +1,6 @@
-"""A topology to begin with: two sockets, each with PCIe GPUs, as `plait topo --new` writes it.
+"""Topology template of `plait topo --new`: two sockets with PCIe GPUs.
 
-Every figure is a guess for PCIe 4.0 and says so in its source, until its reader puts another there.
+Every figure is a guess for PCIe 4.0, marked as such in its source, for the user to replace.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ PARAMETERS = {"copy_launch_ns": 9000, "kernel_launch_ns": 4000, "gpu_memory_gb_p
 
 
 def _link(kind: str, src: str, dst: str, gb_per_s: float, resource: str) -> dict[str, Any]:
-    """One direction; what shares the resource shares its speed."""
+    """Returns one direction of a link. Links with one resource share its bandwidth."""
     ends = {"kind": kind, "src": src, "dst": dst}
     return ends | {"gb_per_s": gb_per_s, "latency_ns": 1500, "resources": [resource]}
 
 
 def template(name: str) -> dict[str, Any]:
-    """GPUs reach their socket's memory; a bus, each direction, joins the sockets."""
+    """Returns the topology: GPUs reach their socket's memory; a bus joins the sockets."""
     links = []
     for gpu in range(GPUS):
         memory = f"numa{gpu * SOCKETS // GPUS}"

@@ -1,4 +1,4 @@
-"""Plans in files: what `plait plan --json` prints, or a plan's own JSON."""
+"""Reads plans from files: output of `plait plan --json`, or a plan's JSON."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ MAX_FILE_BYTES = 64 << 20
 
 
 def is_plan_file(word: str) -> bool:
-    """Whether a command's first word is a file and no collective."""
+    """Returns whether a command's first argument names a file, not a collective."""
     return word == "-" or word.endswith(".json") or os.sep in word
 
 
 def load_plan(name: str) -> plait.Plan:
-    """The plan in a file, or on standard input ('-'). It is not yet proved."""
+    """Returns the plan in a file or on standard input ('-'), not yet verified."""
     text = _read(name)
     try:
         found = json.loads(text)
     except ValueError:
-        found = None  # the plan's reader says where
+        found = None  # the reader of plans names the place
     if isinstance(found, dict) and "plan" in found:
         text = json.dumps(found["plan"])
     return plait.Plan.from_json(text)
 
 
 def machine_of(plan: plait.Plan) -> plait.Topology:
-    """The machine that a plan was made for, where plait knows it; else the one it runs on."""
+    """Returns the shipped topology for which a plan was made, else this machine's."""
     if plan.topology in plait.shipped_topologies():
         return plait.load_topology(plan.topology)
     return plait.discover()
 
 
 def _read(name: str) -> str:
-    """A file's text. Refuses what is no regular file (a pipe could wait for ever) or too long."""
+    """Returns a file's text. Refuses non-regular files (a pipe could block) and long ones."""
     wanted = f"wanted a regular file of at most {MAX_FILE_BYTES >> 20} MiB"
     try:
         if name == "-":
             data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
         else:
-            # Opened once and then looked at; without waiting for the writer of a pipe.
+            # Opened once, then checked; does not wait for the writer of a pipe.
             with os.fdopen(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise plait.FileError(f"{wanted}, found {name}, which is none")

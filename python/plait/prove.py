@@ -1,8 +1,8 @@
 """`plait verify --all`: every strategy x topology x rank count x odd size, and engines' calls.
 
-Cases are numbered and dealt to worker processes; a case is built and verified, or refused by its
-strategy or engine with a reason (refusals are counted apart: they prove nothing). The core has the
-list of engines' cases (src/exec/cuda/engine_cases.hpp): they need no topology.
+Worker processes build and verify numbered cases. A strategy or engine may refuse a case with a
+reason; refusals are counted separately, since they prove nothing. Engines' cases come from the core
+(src/exec/cuda/engine_cases.hpp) and need no topology.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plait.bench.sizes import BLOCKS, SHAPES, counts_for
 from plait.launch import without_interrupts
 from plait.planning import load
 
-# Counts that break careless cuts: none, one, primes, one off a power of two; and two large ones.
+# Counts that break wrong cuts: 0, 1, primes, one off a power of two; and two large ones.
 COUNTS = (0, 1, 3, 7, 127, 1009, 65537, 1048573, 16777259)
 TYPES = ("fp32", "bf16")
 MAX_RANKS = 16
@@ -43,7 +43,7 @@ class PlanCase:
 
 @dataclass(frozen=True)
 class EngineCallCase:
-    """A call of an engine, or calls in a row, by their number in the core."""
+    """One or more engine calls in a row, by their number in the core."""
 
     number: int
     engine: str = ""
@@ -52,7 +52,7 @@ class EngineCallCase:
 
 @dataclass(frozen=True)
 class ProofOutcome:
-    """What became of a case: findings (none = proved), or the refusal of its strategy or engine."""
+    """Result of a case: findings (none = proved), or the reason of a refusal."""
 
     case: PlanCase | EngineCallCase
     findings: list[str]
@@ -61,12 +61,12 @@ class ProofOutcome:
 
 
 def rank_counts(topology: plait.Topology) -> list[int]:
-    """1..16 ranks, as far as the topology has devices."""
+    """Returns 1..16, limited by the topology's devices."""
     return list(range(1, min(MAX_RANKS, len(topology.rank_devices())) + 1))
 
 
 def all_cases(topologies: list[str] | None = None) -> Iterator[PlanCase]:
-    """Every case, topology by topology."""
+    """Yields all plan cases, topology by topology."""
     for name in topologies or plait.shipped_topologies():
         for ranks in rank_counts(plait.load_topology(name)):
             for info in plait.strategies():
@@ -76,7 +76,7 @@ def all_cases(topologies: list[str] | None = None) -> Iterator[PlanCase]:
 
 def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterator[PlanCase]:
     for index, count in enumerate(COUNTS):
-        # Types alternate over counts: the cuts depend on bytes, so both meet every kind of count.
+        # Types alternate over counts, so that both occur with every kind of count.
         plait_type = TYPES[(index + ranks) % len(TYPES)]
         yield PlanCase(topology, strategy, collective, ranks, count, plait_type, count % ranks)
         if ranks == 1 or collective not in BLOCKS or not takes_counts(strategy):
@@ -87,7 +87,7 @@ def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterat
 
 
 def engine_cases() -> list[EngineCallCase]:
-    """Every case of engines' calls, to be filled in by prove()."""
+    """Returns all engine cases; prove() fills in their labels."""
     return [EngineCallCase(number) for number in range(engine_case_count())]
 
 
@@ -99,7 +99,7 @@ def _said(findings: list[Finding]) -> list[str]:
 
 
 def prove(case: PlanCase | EngineCallCase) -> ProofOutcome:
-    """Builds and verifies one case."""
+    """Builds and verifies one case; returns its outcome."""
     if isinstance(case, EngineCallCase):
         proof = prove_engine_case(case.number)
         case = EngineCallCase(case.number, proof.engine, proof.label)
@@ -131,13 +131,13 @@ def _load(files: list[str]) -> None:
 def prove_all(
     cases: list[PlanCase | EngineCallCase], workers: int | None = None, loaded: Sequence[str] = ()
 ) -> Iterator[ProofOutcome]:
-    """Outcomes in no particular order, from one worker process a core.
+    """Yields outcomes in any order, from one worker process a core.
 
-    loaded: the Python files that define strategies of the cases.
+    loaded: Python files that register strategies of the cases.
     """
     context = multiprocessing.get_context("spawn")
     processes = workers or os.cpu_count() or 1
-    resource_tracker.ensure_running()  # else the pool starts it, which lets interrupts in again
+    resource_tracker.ensure_running()  # else the pool starts it and unblocks SIGINT
     with without_interrupts():
         pool = context.Pool(processes, initializer=_load, initargs=(list(loaded),))
     with pool:
@@ -149,7 +149,7 @@ def _kind(outcome: ProofOutcome) -> str:
 
 
 def summary(outcomes: list[ProofOutcome]) -> dict[str, Any]:
-    """Counts by strategy and by engine, and every finding."""
+    """Returns counts by strategy and engine, and all findings."""
     by_strategy: dict[str, dict[str, int]] = {}
     by_engine: dict[str, dict[str, int]] = {}
     for outcome in outcomes:
@@ -181,5 +181,5 @@ def summary(outcomes: list[ProofOutcome]) -> dict[str, Any]:
 
 
 def dump(result: dict[str, Any]) -> str:
-    """The summary as JSON."""
+    """Returns the summary as JSON."""
     return json.dumps(result, indent=1)

@@ -1,6 +1,6 @@
-"""A picture of a timeline: a row a lane with its ops, a row a resource with what it carries.
+"""Plots a timeline: one row a lane with its ops, one row a resource with its load.
 
-matplotlib is imported only when a picture is asked for.
+Imports matplotlib only when a plot is made.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MOST_LANES = 48  # more would not be readable
 
 
 def spans_by_lane(timeline: plait.Timeline, plan: plait.Plan) -> list[tuple[str, list[Any]]]:
-    """(lane name, [(start_us, end_us, kind, text)]) of each lane that does something, by rank."""
+    """Returns (lane, [(start_us, end_us, kind, text)]) of each busy lane, by rank."""
     lanes: list[tuple[str, list[Any]]] = [
         (f"rank {rank} {name}", []) for rank, _, name, _ in plan.lanes
     ]
@@ -27,7 +27,7 @@ def spans_by_lane(timeline: plait.Timeline, plan: plait.Plan) -> list[tuple[str,
 
 
 def use_over_time(load: Any, total_ns: float) -> tuple[list[float], list[float]]:
-    """When a resource's use changes (us) and to which part of its capacity, over the whole time."""
+    """Returns the times (us) and fractions of capacity at which a resource's load changes."""
     capacity = load.bytes / load.busy_ns if load.busy_ns else 1.0
     steps = [(0.0, 0.0), *load.rates, (total_ns, 0.0)]
     return [at_ns / 1e3 for at_ns, _ in steps], [rate / capacity for _, rate in steps]
@@ -39,7 +39,7 @@ def _by_rank(lane: tuple[str, list[Any]]) -> tuple[int, str]:
 
 
 def plot(timeline: plait.Timeline, plan: plait.Plan, file: str) -> None:
-    """Writes a PNG or SVG (by the file's ending) of lanes over time and resources' use."""
+    """Writes a PNG or SVG (by suffix) of lanes and resource loads over time."""
     pyplot = load_pyplot()
     lanes = spans_by_lane(timeline, plan)[:MOST_LANES]
     loads = sorted(timeline.resources, key=lambda load: -load.busy_ns)[:12]

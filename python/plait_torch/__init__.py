@@ -1,6 +1,6 @@
-"""Makes `init_process_group("plait")` known to PyTorch: the entry point that `import torch` loads.
+"""Registers the backend of `init_process_group("plait")`; an entry point that `import torch` loads.
 
-It runs in every process that imports torch, so it imports nothing before a group is asked for.
+Runs in every process that imports torch, so it imports plait only when a group is made.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ def _create(store: Any, rank: int, ranks: int, timeout: Any) -> Any:
 
 
 def register() -> None:
-    """Tells torch.distributed of the backend; a second time does nothing new."""
+    """Registers the backend with torch.distributed; later calls do nothing."""
     import torch.distributed as dist
 
     if dist.is_available():

@@ -1,7 +1,7 @@
-"""Plug-ins of serving programs: what vLLM and SGLang find by their entry points.
+"""Plug-ins for vLLM and SGLang, found by their entry points.
 
-Both load every plug-in there is, in every process, so these do nothing unless they are told to:
-`plait run --bitwise` sets PLAIT_VLLM=1 or PLAIT_SGLANG=1 (docs/same_bits.md).
+Both programs load every plug-in in every process, so these are off by default: `plait run
+--bitwise` sets PLAIT_VLLM=1 or PLAIT_SGLANG=1 (docs/same_bits.md).
 """
 
 import os
@@ -12,7 +12,7 @@ def _is_on(name: str) -> bool:
 
 
 def register_vllm() -> None:
-    """Of the group vllm.general_plugins; vLLM may call it more than once in a process."""
+    """Entry point of group vllm.general_plugins; vLLM may call it repeatedly in a process."""
     if _is_on("PLAIT_VLLM"):
         from plait.torch import serving
 
@@ -20,7 +20,7 @@ def register_vllm() -> None:
 
 
 def register_sglang() -> None:
-    """Of the group sglang.srt.plugins."""
+    """Entry point of group sglang.srt.plugins."""
     if _is_on("PLAIT_SGLANG"):
         from plait.torch import serving
 

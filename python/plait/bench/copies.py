@@ -1,9 +1,9 @@
 """`plait bench copy --pair 0:1`: one message over every path at once, in one process.
 
-One way and both ways at once, each checked on random data with poisoned outputs and timed on
-memory that no cache holds, beside the pair's one short path (the link, or the host where it has
-none) and, with --against nccl, NCCL's send and receive between the two. --interference: what
-relaying costs a GPU that works on its own memory meanwhile.
+Copies one way and both ways at once are checked on random data with poisoned outputs, and timed on
+memory that no cache holds. Compared with the pair's one short path (the link, or host memory
+without one) and, with --against nccl, NCCL's send and receive. --interference measures how relaying
+slows down a relay GPU's work on its own memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from plait.bench.links import address_of
 from plait.bench.nccl import NcclPair
 from plait.copies import copies
 
-BUFFER_BYTES = 1 << 30  # offsets go round in it, so that nothing is found in a cache
-PERIOD = 16_777_259  # prime: the random bytes repeat after so many
-GUARD = 256  # bytes behind each output that nobody may touch
-TIMED_S = 0.15  # of each figure, at most (one copy at least)
+BUFFER_BYTES = 1 << 30  # offsets rotate through it, so that no copy hits a cache
+PERIOD = 16_777_259  # prime: period of the random bytes
+GUARD = 256  # bytes behind each output that must stay untouched
+TIMED_S = 0.15  # s a figure, at most (and at least one copy)
 WAYS = ("one way", "both ways")
 SHARE_NAMES = {
     "host": "host_permille",
@@ -37,11 +37,11 @@ SHARE_NAMES = {
 }
 FIELDS = ("bytes", "way", "paths", "alone_us", "in_row_us", "gb_per_s", "short_gb_per_s", "wrong")
 NCCL_FIELDS = ("nccl_alone_us", "nccl_in_row_us", "nccl_gb_per_s", "nccl_wrong", "nccl_ratio")
-Params = dict[str, int] | None  # of plait's copies; None: by NCCL
+Params = dict[str, int] | None  # of plait.copy; None = NCCL
 
 
 def parse_pair(text: str) -> tuple[int, int]:
-    """'0:1' -> (0, 1): from GPU 0 to GPU 1."""
+    """Parses '0:1' as (0, 1): from GPU 0 to GPU 1."""
     try:
         src, dst = (int(word) for word in text.split(":"))
     except ValueError:
@@ -54,7 +54,7 @@ def parse_pair(text: str) -> tuple[int, int]:
 
 
 def parse_shares(text: str) -> dict[str, int]:
-    """'host=110,relay=200,gpu=2' (thousandths) -> parameters of the strategy striped."""
+    """Parses 'host=110,relay=200,gpu=2' (thousandths) as parameters of strategy striped."""
     params = {}
     for word in filter(None, text.split(",")):
         name, _, value = word.partition("=")
@@ -68,7 +68,7 @@ def parse_shares(text: str) -> dict[str, int]:
 
 
 def route_shares(plan: plait.Plan) -> dict[str, float]:
-    """What of the plan's message each route carries, in the order of its stripes."""
+    """Returns each route's fraction of the message, in the order of the plan's stripes."""
     total = plan.request.message_bytes() or 1
     parts: dict[str, int] = {}
     for route, _, size in plan.stripes:
@@ -77,12 +77,12 @@ def route_shares(plan: plait.Plan) -> dict[str, float]:
 
 
 def paths_text(plan: plait.Plan) -> str:
-    """'nvlink 89.1 % + host 10.9 %'."""
+    """Returns the shares as text: 'nvlink 89.1 % + host 10.9 %'."""
     return " + ".join(f"{route} {100 * part:.1f} %" for route, part in route_shares(plan).items())
 
 
 class GpuBuffers:
-    """One GPU of the pair: its buffers, its stream, and what they must hold."""
+    """One GPU of the pair: its buffers, stream and expected contents."""
 
     def __init__(self, ordinal: int, size: int, seed: int) -> None:
         self.gpu = gpu.Gpu(ordinal)
@@ -103,7 +103,7 @@ class GpuBuffers:
         self.gpu.release(self.output)
 
     def input_bytes(self, lo: int, hi: int) -> np.ndarray[Any, Any]:
-        """Bytes lo..hi of the input, as they were loaded."""
+        """Returns bytes lo..hi of the input, as loaded."""
         start = lo % PERIOD
         rounds = (start + hi - lo + PERIOD - 1) // PERIOD
         return np.tile(self.base, rounds)[start : start + hi - lo]
@@ -113,7 +113,7 @@ class GpuBuffers:
 
 
 class GpuPair:
-    """Two GPUs of this process and the copies between them."""
+    """Two GPUs of this process, and copies between them."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         src, dst = task["pair"]
@@ -145,7 +145,7 @@ class GpuPair:
             side.gpu.synchronize(side.stream)
 
     def enqueue(self, size: int, way: str, params: Params, offset: int) -> None:
-        """One copy src -> dst, or one each way."""
+        """Enqueues one copy src -> dst, or one each way."""
         src, dst = self.src, self.dst
         if params is None:
             assert self.nccl is not None
@@ -165,15 +165,15 @@ class GpuPair:
         self.copier.exchange(here, there, size, params)
 
     def offsets(self, size: int) -> Iterator[int]:
-        """Places in the buffers, round and round, none where the last one was."""
+        """Yields offsets in the buffers, rotating, each different from the last."""
         step = (size + 4095) // 4096 * 4096
         while True:
             yield from range(0, max(self.src.size - size, 0) + 1, max(step, 4096))
 
     def wrong(self, size: int, way: str, params: Params) -> int:
-        """Bytes that are not what they must be, after a call with poisoned outputs."""
+        """Makes a call with poisoned outputs; returns the number of wrong bytes."""
         pairs = [(self.src, self.dst)] + ([(self.dst, self.src)] if way != "one way" else [])
-        offset = min(self.src.size - size, 4099)  # an odd alignment where there is room
+        offset = min(self.src.size - size, 4099)  # an odd alignment if it fits
         for _, target in pairs:
             target.poison(offset, size)
         self.enqueue(size, way, params, offset)
@@ -194,7 +194,7 @@ class GpuPair:
         return wrong
 
     def seconds(self, size: int, way: str, params: Params, iters: int) -> list[float]:
-        """(one copy with the host waiting, one of several in a row); medians of wall clock."""
+        """Returns median s of (a copy that the host waits for, a copy in a row of several)."""
         offset = self.offsets(size)
 
         def timed(times: int) -> float:
@@ -214,7 +214,7 @@ class GpuPair:
 
 
 def bench(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """First what it runs on, then a row for each size and way."""
+    """Yields the facts of the run, then a row for each size and direction."""
     pair = GpuPair(task)
     try:
         facts = {"gpu": pair.src.gpu.name, "driver": gpu.driver_version(), "gpus": gpu.count()}
@@ -237,7 +237,7 @@ def _row(pair: GpuPair, size: int, way: str) -> dict[str, Any]:
     both = way != "one way"
     planned = paths_text(pair.copier.plan_for(dst, src, size, both, task["params"]))
     figures = _figures(pair, size, way, task["params"])
-    # The host share follows what copies take: what is in use by now.
+    # The host share adapts to copy times: report the one in use now.
     paths = paths_text(pair.copier.plan_for(dst, src, size, both, task["params"]))
     shown = paths if paths == planned else f"{paths} (began as {planned})"
     row: dict[str, Any] = {"bytes": size, "way": way, "paths": shown, **figures}
@@ -251,7 +251,7 @@ def _row(pair: GpuPair, size: int, way: str) -> dict[str, Any]:
 
 
 def _figures(pair: GpuPair, size: int, way: str, params: Params) -> dict[str, float]:
-    """Times, GB/s of each direction by the faster way, wrong bytes before and after these."""
+    """Returns times, best GB/s of each direction, and wrong bytes before and after timing."""
     wrong = pair.wrong(size, way, params) if pair.task["check"] else 0
     alone, in_row = pair.seconds(size, way, params, pair.task["iters"])
     if pair.task["check"]:
@@ -266,7 +266,7 @@ def _figures(pair: GpuPair, size: int, way: str, params: Params) -> dict[str, fl
 
 
 def short_path(pair: GpuPair, size: int) -> dict[str, int]:
-    """The pair's link alone, or the host alone where it has none."""
+    """Returns params for the pair's link alone, or host memory alone without a link."""
     src, dst = pair.task["pair"]
     try:
         pair.copier.plan_for(dst, src, size, False, {"host_permille": 0})
@@ -276,7 +276,7 @@ def short_path(pair: GpuPair, size: int) -> dict[str, int]:
 
 
 def interference(pair: GpuPair) -> Iterator[dict[str, Any]]:
-    """How a relay GPU's own triad slows down while it relays, and the copies beside it."""
+    """Yields the slowdown of a relay GPU's triad while it relays, and of the copies."""
     src, dst = pair.task["pair"]
     route = next((one for one in range(gpu.count()) if one not in (src, dst)), None)
     if route is None:
@@ -310,7 +310,7 @@ def interference(pair: GpuPair) -> Iterator[dict[str, Any]]:
             triad.enqueue(rounds, stream)
             device.record(end, stream)
             start, count = time.perf_counter(), 0
-            while not device.is_done(stream):  # copies until the triad ends, two under way
+            while not device.is_done(stream):  # copies until the triad ends, two in flight
                 if count >= 2:
                     pair.src.gpu.elapsed_s(marks[count % 2], marks[count % 2])
                 pair.enqueue(size, way, params, 0)
@@ -334,7 +334,7 @@ def interference(pair: GpuPair) -> Iterator[dict[str, Any]]:
 
 
 def header(facts: dict[str, Any], task: dict[str, Any]) -> str:
-    """What was run on what, and the columns."""
+    """Returns the head of a table: machine, run and columns."""
     src, dst = task["pair"]
     first = (
         f"# plait {plait.__version__}, copies {src}>{dst} of one process, {facts['gpus']} x "
@@ -355,7 +355,7 @@ def header(facts: dict[str, Any], task: dict[str, Any]) -> str:
 
 
 def line(row: dict[str, Any]) -> str:
-    """One row as text."""
+    """Returns one row as text."""
     if "triad_gb_per_s" in row:
         return (
             f"{row['bytes']:>12} {row['way']:>10}: {row['paths']}, copies {row['gb_per_s']:.1f} "
@@ -381,9 +381,9 @@ def _nccl_part(row: dict[str, Any]) -> str:
 
 
 def write_csv(file: str, facts: dict[str, Any], task: dict[str, Any], rows: list[Any]) -> None:
-    """The rows, with what they were measured on in comment lines."""
+    """Writes the rows, with machine and run in comment lines."""
     said = facts | {"pair": "{}:{}".format(*task["pair"]), "without": " ".join(task["masks"])}
     fields = FIELDS + (NCCL_FIELDS if task.get("against") else ())
-    if rows and "wrong" not in rows[0]:  # of interference
+    if rows and "wrong" not in rows[0]:  # rows of --interference
         fields = tuple(rows[0])
     outputs.write_csv(file, said, fields, rows)

@@ -1,8 +1,8 @@
 """`plait bench`: time and check every strategy of a collective, as nccl-tests does.
 
-Each row is one (type, size, strategy). What rank-order strategies give is compared bit by bit with
-what it must be and with every other; other orders' floats with a sum in float64, within their
-roundings. Outputs are poisoned before each check.
+Each row is one (type, size, strategy). Results of rank-order strategies are compared bit by bit
+with the expected ones and with each other. Floats of other orders are compared with a sum in
+float64, within their roundings. Outputs are poisoned before each check.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plait.bench.sizes import bandwidth, parse_strategy, request_for
 from plait.launch import Emit
 from plait.planning import load
 
-# A row's timed calls take about this long at most, however slow the strategy.
+# Upper limit of a row's timed calls, s.
 ROW_BUDGET_S = 1.0
 
 
@@ -29,21 +29,21 @@ Run = Callable[[int, int], None]  # (address of the input, of the output)
 
 
 class RunnablePlan(NamedTuple):
-    """A plan, and what calls it."""
+    """A plan and the function that runs it."""
 
     plan: plait.Plan
     run: Run
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """One rank of a benchmark that was started for it."""
+    """Runs one rank of a benchmark job."""
     for file in task.get("load", []):
         load(file)
     bench(plait.init(topology=task["topology"], masks=task["masks"]), task, emit)
 
 
 def bench(comm: plait.Communicator, task: dict[str, Any], emit: Emit) -> None:
-    """Every (type, size) of the task, every strategy of it; rank 0 emits the rows."""
+    """Runs every (type, size, strategy) of the task; rank 0 emits the rows."""
     if task.get("plan"):
         plan = plait.Plan.from_json(task["plan"])
         _emit_rows(comm, task, plan.request, [_as_it_is(comm, plan)], emit)
@@ -92,10 +92,10 @@ def _by_name(
 def chosen(
     comm: plait.Communicator, request: plait.Request, wanted: list[str]
 ) -> tuple[list[RunnablePlan], list[tuple[str, str]]]:
-    """The ways to run, and why others that were named are not there.
+    """Returns the plans to run, and (name, reason) of named strategies without a plan.
 
-    plait's own choice for [], each strategy's best proposal for ["all"]; a name with parameters as
-    it is asked for, one without by its best proposal.
+    [] = plait's choice; ["all"] = the best proposal of each strategy. A name without parameters
+    takes its best proposal.
     """
     if not wanted:
         plan = comm.plan_for(request)
@@ -103,7 +103,7 @@ def chosen(
     plans, refused = plait.propose(comm.topology, request)
     best: dict[str, dict[str, int]] = {}
     for plan in plans:
-        if not plan.symmetric:  # ranks do not see each other's arrays
+        if not plan.symmetric:  # ranks cannot access each other's arrays
             best.setdefault(plan.strategy, plan.params)
     if wanted == ["all"]:
         return [_by_name(comm, request, name, best[name]) for name in sorted(best)], []
@@ -167,7 +167,7 @@ def _in_place(
     run: Run,
     bitwise: bool,
 ) -> tuple[int | None, float | None]:
-    """(wrong, seconds) of the in-place form; all_reduce only, where it is the same buffer."""
+    """Returns (wrong, seconds) of the in-place call, for all_reduce only."""
     request = oracle.request
     if not task["in_place"] or request.collective != "all_reduce":
         return None, None
@@ -186,10 +186,10 @@ def _in_place(
 def _check(
     comm: plait.Communicator, oracle: Oracle, output: np.ndarray[Any, Any], bitwise: bool
 ) -> tuple[int, str]:
-    """(wrong elements over all ranks, digest of all ranks' outputs).
+    """Returns (wrong elements of all ranks, digest of all ranks' outputs).
 
-    Where every rank must hold the same output, each rank checks its own part of it against the
-    oracle and the digests show the rest; else each checks all of its own.
+    If all ranks have the same output, each checks one part of it and digests cover the rest. Else
+    each checks all of its own.
     """
     shared = oracle.request.collective in ("all_reduce", "all_gather", "broadcast")
     digest = hashlib.blake2b(output.view(np.uint8).data, digest_size=16).hexdigest()
@@ -206,7 +206,7 @@ def _check(
 
 
 def _time(comm: plait.Communicator, call: Any, warmup: int, iters: int) -> float:
-    """Mean seconds a call on this rank, over as many calls as the row's budget allows."""
+    """Returns mean s a call on this rank, over as many calls as the row's budget allows."""
     start = time.perf_counter()
     for _ in range(max(warmup, 1)):
         call()
@@ -220,12 +220,12 @@ def _time(comm: plait.Communicator, call: Any, warmup: int, iters: int) -> float
 
 
 def _largest(comm: plait.Communicator, value: float) -> float:
-    """The largest of all ranks' values."""
+    """Returns the largest of all ranks' values."""
     return max(float(part) for part in comm.exchange(repr(value).encode()))
 
 
 def bitwise_groups(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    """Rank-order rows by what was asked: each group's digests must all be equal."""
+    """Groups rank-order rows by request; digests of a group must be equal."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if row["sum_order"] == "rank_order" and row["digest"]:
@@ -234,7 +234,7 @@ def bitwise_groups(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], list[dic
 
 
 def bitwise_equal(rows: list[dict[str, Any]]) -> bool:
-    """True where every rank-order strategy gave the same bits for the same request."""
+    """Returns whether all rank-order strategies gave the same bits for each request."""
     return all(
         len({row["digest"] for row in group}) == 1 for group in bitwise_groups(rows).values()
     )

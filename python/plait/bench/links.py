@@ -1,8 +1,8 @@
-"""`plait topo --measure`: what the links of this machine's GPUs do, alone and together.
+"""`plait topo --measure`: bandwidth of this machine's GPU links, alone and together.
 
-Copies by the copy engines between every pair of GPUs, over pinned host memory, and along relayed
-and host paths through a small ring; each alone, both ways, all GPUs at once, and all paths of a
-pair at once, as plait.copy cuts a message. Figures go to a table and into a topology that any
+Copy engines copy between every pair of GPUs, over pinned host memory, and along relay and host
+paths through a small ring. Each path is measured alone, both ways, with all GPUs at once, and with
+all paths of a pair at once (cut as by plait.copy). Results are a table and a topology that any
 command takes (-T FILE, PLAIT_TOPOLOGY).
 """
 
@@ -22,16 +22,16 @@ from plait import gpu
 from plait.copies import copies
 from plait.outputs import provenance
 
-COPY_BYTES = 256 << 20  # of one copy; long enough that its start does not count
-TIMED_S = 0.06  # of each figure, at least
-CHUNK_BYTES, SLOTS = 2 << 20, 4  # of the ring: 8 MiB stay in the last-level cache
+COPY_BYTES = 256 << 20  # of one copy; long enough to hide its start
+TIMED_S = 0.06  # s a figure, at least
+CHUNK_BYTES, SLOTS = 2 << 20, 4  # of the ring: its 8 MiB stay in the last-level cache
 
-Enqueue = Callable[[int], None]  # puts so many copies on streams
+Enqueue = Callable[[int], None]  # enqueues n copies
 
 
 @dataclass(frozen=True)
 class LinkRate:
-    """One figure. path: as plait names it; how: alone, both ways, all together."""
+    """One bandwidth. path: plait's name; how: alone, both ways, all together."""
 
     path: str
     how: str
@@ -63,7 +63,7 @@ class GpuMachine:
                 self.gpus[a].enable_peer(self.gpus[b])
 
     def close(self) -> None:
-        """Gives all memory back."""
+        """Frees all memory."""
         for number, one in enumerate(self.gpus):
             one.unpin(self.pinned[number])
             one.release(self.sources[number])
@@ -79,7 +79,7 @@ class GpuMachine:
                 one.synchronize(stream)
 
     def gb_per_s(self, transfers: list[Enqueue]) -> float:
-        """All transfers at once, in total; each moves COPY_BYTES a copy."""
+        """Returns the total GB/s of concurrent transfers of COPY_BYTES a copy."""
         repeats = 1
         while True:
             self.wait()
@@ -93,7 +93,7 @@ class GpuMachine:
             repeats = max(repeats * 2, int(repeats * TIMED_S * 1.2 / max(elapsed_s, 1e-6)))
 
     def _copies(self, on: int, stream: int, dst: int, src: int) -> Enqueue:
-        """Copies of COPY_BYTES by GPU `on`, on one of its streams."""
+        """Returns a transfer: copies of COPY_BYTES by GPU `on`, on one of its streams."""
 
         def enqueue(times: int) -> None:
             for _ in range(times):
@@ -111,9 +111,10 @@ class GpuMachine:
         return self._copies(dst, 2, self.targets[dst], self.pinned[dst] + COPY_BYTES)
 
     def through(self, src: int, dst: int, middle: int | None) -> Enqueue:
-        """Chunks from src through a ring in host memory (or in GPU `middle`) to dst.
+        """Returns a transfer of chunks from src through a ring in host memory or GPU `middle` to
+        dst.
 
-        A chunk leaves its slot before the next one may come into it, as in a plan.
+        A slot is free for the next chunk once the last one has left it, as in a plan.
         """
         ring = self.pinned[src] if middle is None else self.targets[middle]
         came, gone = self.events[src][:SLOTS], self.events[dst][SLOTS:]
@@ -139,7 +140,7 @@ class GpuMachine:
         return enqueue
 
     def every_path(self, src: int, dst: int, without: tuple[str, ...] = ()) -> Enqueue:
-        """By all paths of the pair at once, each with the share that plait.copy gives it."""
+        """Returns a transfer over all paths of the pair, with the shares of plait.copy."""
         by_paths = copies("", without)
 
         def enqueue(times: int) -> None:
@@ -155,7 +156,7 @@ class GpuMachine:
         return enqueue
 
     def every_path_both_ways(self, one: int, other: int) -> Enqueue:
-        """Half of the bytes each way."""
+        """Returns a transfer of half the bytes each way."""
         by_paths = copies()
         sides = [[self.targets[n], self.sources[n], self.streams[n][3]] for n in (one, other)]
 
@@ -173,7 +174,7 @@ def address_of(area: mmap.mmap) -> int:
 
 
 def _cases(node: GpuMachine) -> Iterator[tuple[str, str, list[Enqueue]]]:
-    """(path, how, transfers that run at once)."""
+    """Yields (path, how, concurrent transfers)."""
     count = len(node.gpus)
     pairs = [pair for pair, can in node.reach.items() if can]
     for a, b in pairs:
@@ -217,7 +218,7 @@ def _cases(node: GpuMachine) -> Iterator[tuple[str, str, list[Enqueue]]]:
 
 
 def measure(progress: Callable[[int, int], None] | None = None) -> list[LinkRate]:
-    """Every figure of this machine; progress(done, of) as it goes. Some seconds for 8 GPUs."""
+    """Measures all links of this machine; some seconds for 8 GPUs. progress(done, of)."""
     node = GpuMachine()
     try:
         cases = list(_cases(node))
@@ -238,10 +239,10 @@ def _figure(rows: list[LinkRate], path: str, how: str) -> float | None:
 
 
 def measured_topology(topology: plait.Topology, rows: list[LinkRate]) -> plait.Topology:
-    """The topology with the figures in place of what was known or assumed.
+    """Returns the topology with measured bandwidths.
 
-    Links take what one copy reached alone; what GPUs share (PCIe of one GPU, host memory) takes
-    what all of its users reached together.
+    A link gets the bandwidth of a copy alone. A shared resource (PCIe of a GPU, host memory) gets
+    the total of all its users together.
     """
     facts = json.loads(topology.to_json())
     gpus = sum(device["name"].startswith("gpu") for device in facts["devices"])
@@ -260,7 +261,7 @@ def measured_topology(topology: plait.Topology, rows: list[LinkRate]) -> plait.T
         ("numa0.dram", "host up and down"),
     ):
         found = _figure(rows, path, "all together")
-        # One or two GPUs do not fill host memory: then its own figure stands.
+        # One or two GPUs do not saturate host memory: keep its given figure.
         if found is not None and gpus > 2:
             names[resource] = found
     for resource in facts["resources"]:
@@ -277,7 +278,7 @@ def _set_links(facts: dict[str, Any], rows: list[LinkRate]) -> None:
         return device.removeprefix("gpu") if device.startswith("gpu") else "numa"
 
     alone = {row.path: row.gb_per_s for row in rows if row.how == "alone"}
-    ports: dict[str, float] = {}  # a port of a switch carries what the fastest of its links does
+    ports: dict[str, float] = {}  # a switch port has the bandwidth of its fastest link
     for link in facts["links"]:
         src, dst = number_of(link["src"]), number_of(link["dst"])
         kind = "host" if "numa" in (src, dst) else "nvlink"
@@ -292,7 +293,7 @@ def _set_links(facts: dict[str, Any], rows: list[LinkRate]) -> None:
 
 
 def as_json(topology: plait.Topology, rows: list[LinkRate]) -> str:
-    """Figures with what they were measured on, and the topology made of them."""
+    """Returns JSON of the rates, their machine, and the topology made of them."""
     facts = provenance(topology) | {
         "gpus": [gpu.Gpu(ordinal).name for ordinal in range(gpu.count())],
         "measured": [asdict(row) for row in rows],

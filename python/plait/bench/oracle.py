@@ -1,7 +1,7 @@
-"""What the ranks of a collective put in, and what each must get.
+"""Inputs and expected outputs of collectives, for benchmarks and tests.
 
-Every rank's input is a random piece that repeats after a prime number of elements: so a shard, tile
-or chunk that lands in a wrong place shows, and outputs of any size are checked in full.
+Every rank's input is a random pattern with a prime period. So a misplaced shard, tile or chunk
+shows, and outputs of any size are checked in full.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PERIOD = 1_048_573  # prime: no shard, tile or chunk is a multiple of it
 
 
 def pattern(seed: int, count: int, plait_type: str) -> Array:
-    """`count` elements that a seed determines: small enough that no sum of 64 overflows."""
+    """Returns `count` elements determined by a seed. Sums of 64 of them do not overflow."""
     generator = np.random.Generator(np.random.SFC64(seed))
     dtype = DTYPE_OF_TYPE[plait_type]
     if plait_type.startswith(("int", "uint")):
@@ -30,7 +30,7 @@ def pattern(seed: int, count: int, plait_type: str) -> Array:
 
 
 def sent(request: plait.Request, source: int, target: int) -> tuple[int, int]:
-    """What `source` has for `target`: (elements, elements of its input before them)."""
+    """Returns (elements, their offset in the input) that `source` sends to `target`."""
     counts, ranks = request.counts, request.ranks
     if request.collective in ("all_gather", "gather"):
         return (counts[source] if counts else request.count), 0
@@ -44,9 +44,9 @@ def sent(request: plait.Request, source: int, target: int) -> tuple[int, int]:
 
 
 def pieces(request: plait.Request, rank: int) -> list[tuple[int, int, int]]:
-    """What a rank's output is made of: (peer, from which element of its input on, how many).
+    """Returns the pieces of a rank's output: (peer, offset in its input, elements).
 
-    They follow each other in the output; those of a reduction are reduced into one.
+    Pieces are adjacent in the output; a reduction reduces all of them into one.
     """
     name, peers = request.collective, list(range(request.ranks))
     if name in ("broadcast", "copy", "scatter"):
@@ -58,29 +58,30 @@ def pieces(request: plait.Request, rank: int) -> list[tuple[int, int, int]]:
 
 
 class Oracle:
-    """Every rank's random input, and what each output element must be."""
+    """Every rank's random input and expected output."""
 
     def __init__(self, request: plait.Request, seed: int) -> None:
         self.request = request
         everyone, size = range(request.ranks), DTYPE_OF_TYPE[request.type].itemsize
         period = min(PERIOD, max(1, *(request.input_bytes(rank) // size for rank in everyone)))
         self.bases = [pattern(seed * 1000 + rank, period, request.type) for rank in everyone]
-        self._tiled: dict[int, Array] = {}  # by a base's id
+        self._tiled: dict[int, Array] = {}  # by id of the base
         self._reduced: dict[bool, Array] = {}
 
     def input(self, rank: int, lo: int = 0, hi: int | None = None) -> Array:
-        """Elements lo..hi of a rank's input, all of them without hi; not to be written."""
+        """Returns elements lo..hi (None = the end) of a rank's input, read-only."""
         if hi is None:
             size = DTYPE_OF_TYPE[self.request.type].itemsize
             hi = self.request.input_bytes(rank) // size
         return self._repeated(self.bases[rank], lo, hi)
 
     def inputs(self) -> list[Array]:
-        """All ranks', whole."""
+        """Returns all ranks' inputs."""
         return [self.input(rank) for rank in range(self.request.ranks)]
 
     def _repeated(self, base: Array, lo: int, hi: int) -> Array:
-        """Elements lo..hi of `base` (kept as long as this) repeated for ever."""
+        """Returns elements lo..hi of the infinite repetition of `base`, which lives as long as
+        this."""
         start = lo % len(self.bases[0])
         end = start + hi - lo
         tiled = self._tiled.get(id(base), base)
@@ -89,7 +90,7 @@ class Oracle:
         return tiled[start:end]
 
     def _period_reduced(self, in_rank_order: bool) -> Array:
-        """One period of the reduction, made once: in rank order, or of floats in float64."""
+        """Returns one cached period of the reduction: in rank order, or in float64."""
         if in_rank_order not in self._reduced:
             op, plait_type = self.request.op, self.request.type
             self._reduced[in_rank_order] = (
@@ -100,7 +101,7 @@ class Oracle:
         return self._reduced[in_rank_order]
 
     def expected(self, rank: int, lo: int, hi: int, in_rank_order: bool = True) -> Array:
-        """Elements lo..hi of this rank's output; sums in rank order, else in float64."""
+        """Returns elements lo..hi of a rank's expected output; sums in rank order or in float64."""
         made_of = pieces(self.request, rank)
         if self.request.collective in reductions.REDUCING:
             at = made_of[0][1]
@@ -114,11 +115,11 @@ class Oracle:
         return np.concatenate(parts or [self.bases[0][:0]])
 
     def wrong(self, rank: int, found: Array, lo: int = 0, bitwise: bool = True) -> int:
-        """How many of found, which is output[lo:...], are wrong; see reductions.wrong_elements."""
+        """Returns the wrong elements of found = output[lo:...]; see reductions.wrong_elements."""
         expected = partial(self.expected, rank, lo, lo + len(found))
         return reductions.wrong_elements(self.request, found, bitwise, expected)
 
 
 def poison(output: Array) -> None:
-    """Fills an output with bytes that no right result has, so that an unwritten one shows."""
+    """Fills an output with bytes that no correct result has."""
     output.view(np.uint8).fill(0xAB)

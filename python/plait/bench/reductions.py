@@ -1,7 +1,7 @@
-"""What a reduction must give: exec/reference/reduce.cpp in numpy, and how to hold results to it.
+"""Expected results of reductions in numpy, equal to exec/reference/reduce.cpp.
 
-Results in rank order are compared bit for bit. Others (a stated order, NCCL's) may round at every
-rank, so they are compared with the sum in float64, within as many roundings.
+Results in rank order are compared bit for bit. Other orders (an algorithm's, NCCL's) may round at
+every rank, so their results are compared with a sum in float64, within as many roundings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from plait.arrays import DTYPE_OF_TYPE
 Array = np.ndarray[Any, Any]
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 
-# The relative error of one rounding.
+# Relative error of one rounding.
 EPSILON = {
     "fp32": 2**-23,
     "fp64": 2**-52,
@@ -29,7 +29,7 @@ EPSILON = {
 
 
 def _least(a: Array, b: Array) -> Array:
-    """The smaller; -0 is below +0, NaN if either is."""
+    """Returns the minimum; -0 < +0; NaN if either is NaN."""
     return np.where(a == b, np.where(np.signbit(a), a, b), np.minimum(a, b))
 
 
@@ -37,7 +37,7 @@ def _largest(a: Array, b: Array) -> Array:
     return np.where(a == b, np.where(np.signbit(a), b, a), np.maximum(a, b))
 
 
-# Every op of reduce_ops.def. premul_sum: with factors of 1, as benchmarks call it.
+# Every op of reduce_ops.def; premul_sum with factors of 1, as in benchmarks.
 COMBINE: dict[str, Callable[[Array, Array], Array]] = {
     "sum": np.add,
     "prod": np.multiply,
@@ -52,7 +52,7 @@ COMBINE: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def _divided(total: Array, ranks: int) -> Array:
-    """avg's last step: integers towards zero, as C++ has it (numpy's // goes down)."""
+    """Divides for avg; integers round towards zero, as in C++ (numpy's // rounds down)."""
     if total.dtype.kind not in "iu":
         return total / total.dtype.type(ranks)
     down = total // ranks
@@ -73,10 +73,10 @@ def is_float(plait_type: str) -> bool:
 def in_rank_order(
     op: str, plait_type: str, parts: Sequence[Array], scalars: Sequence[float] | None = None
 ) -> Array:
-    """The ranks' parts reduced in rank order, as plait promises it to the bit.
+    """Returns the parts reduced in rank order, bit for bit as plait does.
 
-    Integers wrap; 16-bit and 8-bit floats are accumulated in fp32 and rounded once; a NaN is the
-    type's canonical one. scalars: premul_sum's factors by rank, which no float rounds; else ones.
+    Integers wrap. 16-bit and 8-bit floats are accumulated in fp32 and rounded once. A NaN is the
+    type's canonical NaN. scalars: premul_sum's factors by rank, exact in any float; None = ones.
     """
     dtype = DTYPE_OF_TYPE[plait_type]
     wide = dtype if not is_float(plait_type) or dtype.itemsize > 4 else np.dtype(np.float32)
@@ -91,18 +91,18 @@ def in_rank_order(
 
 
 def in_float64(op: str, parts: Sequence[Array]) -> Array:
-    """The same of floats as good as without rounding."""
+    """Returns a reduction of floats in float64."""
     return _folded(op, [part.astype(np.float64) for part in parts])
 
 
 def other_bits(found: Array, expected: Array) -> int:
-    """How many elements of two arrays of one type differ in any bit."""
+    """Returns the number of elements that differ in any bit."""
     unsigned = np.dtype(f"u{found.dtype.itemsize}")
     return int(np.count_nonzero(found.view(unsigned) != expected.view(unsigned)))
 
 
 def beyond_rounding(found: Array, exact: Array, plait_type: str, ranks: int) -> int:
-    """How many floats are further from the exact value than `ranks` roundings."""
+    """Returns the number of floats further from the exact value than `ranks` roundings."""
     bound = EPSILON[plait_type] * ranks
     difference = np.abs(found.astype(np.float64) - exact)
     return int(np.sum(~(difference <= bound * np.maximum(np.abs(exact), 1.0))))
@@ -111,10 +111,10 @@ def beyond_rounding(found: Array, exact: Array, plait_type: str, ranks: int) -> 
 def wrong_elements(
     request: plait.Request, found: Array, bitwise: bool, expected: Callable[[bool], Array]
 ) -> int:
-    """How many elements that a request gave are not what they must be.
+    """Returns the number of wrong elements of a result.
 
-    bitwise: floats are held to the bits of a sum in rank order, else to its roundings.
-    expected(in_rank_order): what they must be, sums in rank order, else in float64.
+    bitwise: floats must have the bits of a sum in rank order; else they may differ by roundings.
+    expected(in_rank_order): the expected result, summed in rank order or in float64.
     """
     if bitwise or request.collective not in REDUCING or not is_float(request.type):
         return other_bits(found, expected(True))

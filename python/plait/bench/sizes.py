@@ -1,4 +1,4 @@
-"""What a bench is asked for, from its words: sizes, strategies, counts; bandwidths from times."""
+"""Parses sizes, strategies and counts of benchmarks, and computes bandwidths from times."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from itertools import product
 import plait
 from plait.arrays import DTYPE_OF_TYPE
 
-# No machine has as much memory; numbers much larger would not even fit the core's integers.
+# More than any machine's memory, and within the core's integers.
 MOST_BYTES = 1 << 40
-MOST_SIZES = 10_000  # rows of a run
+MOST_SIZES = 10_000  # most rows of a run
 BLOCKS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 SHAPES = ("uniform", "linear", "one-heavy")
 
 
 def parse_bytes(text: str) -> int:
-    """'64M' -> 67108864; K, M, G and T are powers of two, as in nccl-tests."""
+    """Parses '64M' as 67108864; K, M, G and T are powers of 1024, as in nccl-tests."""
     wanted = "wanted a size such as 8, 1K, 64M or 1G, 1T at most"
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     number = text.strip().upper().removesuffix("IB").removesuffix("B")
@@ -25,13 +25,13 @@ def parse_bytes(text: str) -> int:
         size = float(number[:-1] if scale > 1 else number) * scale
     except ValueError:
         raise plait.InvalidArgumentError(f"{wanted}, found {text!r}") from None
-    if not 0 <= size <= MOST_BYTES:  # nor is a NaN
+    if not 0 <= size <= MOST_BYTES:  # false for NaN, too
         raise plait.InvalidArgumentError(f"{wanted}, found {text!r}")
     return int(size)
 
 
 def parse_strategy(text: str, wanted: str) -> tuple[str, dict[str, int]]:
-    """'direct:pieces=2,throttle=1' -> ('direct', {...}); `wanted` is what the error asks for."""
+    """Parses 'direct:pieces=2' as ('direct', {'pieces': 2}). wanted: the form, for errors."""
     name, _, rest = text.partition(":")
     try:
         pairs = [part.split("=") for part in rest.split(",") if part]
@@ -41,7 +41,7 @@ def parse_strategy(text: str, wanted: str) -> tuple[str, dict[str, int]]:
 
 
 def parse_variants(text: str, wanted: str) -> list[tuple[str, dict[str, int]]]:
-    """'tiled:blocks=16/32;hop' -> tiled by 16 and by 32 blocks, and hop; "": plait's choice."""
+    """Parses 'tiled:blocks=16/32;hop' as 3 variants; "" = plait's choice."""
     ways = []
     for way in text.split(";"):
         name, _, rest = way.partition(":")
@@ -52,7 +52,7 @@ def parse_variants(text: str, wanted: str) -> list[tuple[str, dict[str, int]]]:
 
 
 def sizes(first: int, last: int, factor: int, step: int) -> Iterator[int]:
-    """The message sizes from first to last, times factor (or plus step where step > 0)."""
+    """Yields message sizes from first to last, times factor, or plus step if step > 0."""
     if first < 0 or last < first or (step <= 0 and factor < 2):
         raise plait.InvalidArgumentError(
             f"wanted 0 <= first <= last and a factor >= 2 or a step > 0, found {first}, {last}, "
@@ -70,21 +70,21 @@ def sizes(first: int, last: int, factor: int, step: int) -> Iterator[int]:
 
 
 def count_for(collective: str, size_bytes: int, plait_type: str, ranks: int) -> int:
-    """The request count whose message is `size_bytes`, by nccl-tests' conventions."""
+    """Returns the count of a message of `size_bytes`, by nccl-tests' conventions."""
     elements = size_bytes // DTYPE_OF_TYPE[plait_type].itemsize
     return elements // ranks if collective in BLOCKS else elements
 
 
 def least_bytes(collective: str, plait_type: str, ranks: int) -> int:
-    """The least message that is not empty."""
+    """Returns the bytes of the smallest non-empty message."""
     return DTYPE_OF_TYPE[plait_type].itemsize * (ranks if collective in BLOCKS else 1)
 
 
 def counts_for(shape: str, collective: str, count: int, ranks: int) -> list[int]:
-    """Counts of blocks of a shape, as much in all as `ranks` blocks of `count`; [] where even.
+    """Returns the counts of a shape, with the sum ranks * count; [] = equal blocks.
 
-    linear: from none to twice the mean. one-heavy: the last block is nearly all, each other one a
-    hundredth of the mean. Of an all_to_all every rank sends its blocks so: one rank gets the most.
+    linear: from 0 to twice the mean. one-heavy: the last block has nearly all, the others 1 % of
+    the mean each. In an all_to_all every rank sends such blocks, so one rank gets the most.
     """
     if shape not in SHAPES:
         raise plait.InvalidArgumentError(
@@ -115,7 +115,7 @@ def request_for(
     *,
     shape: str,
 ) -> plait.Request:
-    """The request whose message is `size_bytes`; shape: of its blocks' counts, "" = even."""
+    """Returns the request of a message of `size_bytes`. shape: of its counts, "" = equal."""
     count = count_for(collective, size_bytes, plait_type, ranks)
     counts = counts_for(shape, collective, count, ranks) if shape else []
     return plait.Request(collective, count, plait_type, op, ranks, root, peer, counts=counts)

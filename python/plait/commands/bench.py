@@ -1,6 +1,6 @@
 """`plait bench`: time and check a collective over sizes and strategies, on CPU ranks or on GPUs.
 
-nccl-tests' letters and columns. With --against nccl (or --gpus) the ranks have a GPU each, and both
+Options and columns follow nccl-tests. With --against nccl (or --gpus) each rank has a GPU, and both
 libraries run in the same processes.
 """
 
@@ -132,7 +132,7 @@ def bench(
 
 
 def _is_launched(ranks: int | None, own: dict[str, object]) -> bool:
-    """Whether the launcher's ranks are the ones to time; own: options that want others."""
+    """Returns whether to time the launcher's ranks. own: options that need other ranks."""
     if ranks is not None or not between.is_launched():
         return False
     if words := [f"--{name}" for name, value in own.items() if value]:
@@ -144,13 +144,13 @@ def _is_launched(ranks: int | None, own: dict[str, object]) -> bool:
 
 
 def _named(strategies: str) -> list[str]:
-    """'ring,direct' by name, or 'ring:segments=2,lanes=4;direct' with parameters."""
+    """Splits 'ring,direct', or 'ring:segments=2,lanes=4;direct' with parameters."""
     by = ";" if ":" in strategies or ";" in strategies else ","
     return [name for name in strategies.split(by) if name]
 
 
 def _bench_plan(plan: plait.Plan, task: dict[str, Any], plot: str, as_json: bool) -> None:
-    """One plan as it is, on CPU ranks."""
+    """Runs one given plan on CPU ranks."""
     request = plan.request
     task |= _requested(request.collective, request.type, request.op, request.ranks, request.root)
     task |= {"plan": plan.to_json(), "in_place": True, "strategies": []}
@@ -160,7 +160,7 @@ def _bench_plan(plan: plait.Plan, task: dict[str, Any], plot: str, as_json: bool
 
 
 def _refuse(what: str, given: dict[str, object]) -> None:
-    """Options that would mean nothing, where they were given."""
+    """Raises an error for given options that have no effect."""
     if idle := [f"--{name}" for name, value in given.items() if value]:
         raise plait.InvalidArgumentError(f"{what} {', '.join(idle)}")
 
@@ -168,7 +168,7 @@ def _refuse(what: str, given: dict[str, object]) -> None:
 def _requested(
     collective: str, types: str, op: str, ranks: int, root: int, counts: str = ""
 ) -> dict[str, Any]:
-    """What of a task says which requests; bad names are refused here, before any rank starts."""
+    """Returns the requests of a task. Refuses bad names before any rank starts."""
     most = plait._core.MOST_RANKS
     if ranks > most and not between.is_launched():
         raise plait.UnsupportedError(
@@ -196,7 +196,7 @@ def _requested(
 def _bench_pair(
     collective: str, pair: str, shares: str, task: dict[str, Any], csv: str, as_json: bool
 ) -> None:
-    """Copies between two GPUs of this process, over every path at once."""
+    """Benchmarks copies between two GPUs of this process, over every path at once."""
     from plait.bench import copies
 
     if plait.Request(collective, 0).collective != "copy" or not pair:
@@ -263,7 +263,7 @@ def _bench_cpus(task: dict[str, Any], strategies: str, plot: str, as_json: bool)
 
 
 def gpu_ranks(ranks: int | None, collective: str) -> int:
-    """How many ranks with a GPU each; NoDeviceError where there are not as many."""
+    """Returns the number of ranks with a GPU each; raises NoDeviceError if GPUs are missing."""
     found = gpu.count()
     wanted = ranks or (2 if collective == "copy" else max(found, 2))
     if found < wanted:
@@ -278,13 +278,13 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
 
     facts: dict[str, Any] = {"plait": plait.__version__}
     if task["against"]:
-        facts["library"] = Nccl().path  # found before any rank starts
+        facts["library"] = Nccl().path  # fails before any rank starts
     if strategies == "all":
         task["ways"] = [("", {}), *((name, {}) for name in engines.names(task["collective"]))]
     else:
         wanted = "all, or ways such as tiled:blocks=16/32;hop on GPUs"
         task["ways"] = bench_sizes.parse_variants(strategies, wanted)
-    # A copy is one way; send_recv of two ranks is both ways at once.
+    # A copy is one way; send_recv of two ranks goes both ways at once.
     both = ["copy", "send_recv"] if task["collective"] == "copy" else [task["collective"]]
     task["collectives"] = both
     if not any(ranks_on_gpus.requests_of(task)):
@@ -306,7 +306,7 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
 
 
 def _gpu_rows(task: dict[str, Any], facts: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
-    """The rows as they come, printed unless JSON is asked for; adds to facts what ranks say."""
+    """Prints rows as they arrive, unless as_json; adds the ranks' facts to `facts`."""
     rows: list[dict[str, Any]] = []
     bar = _Bar(task, as_json)
     try:
@@ -326,7 +326,7 @@ def _gpu_rows(task: dict[str, Any], facts: dict[str, Any], as_json: bool) -> lis
 
 
 def gpu_header(facts: dict[str, Any], task: dict[str, Any]) -> str:
-    """What was run on what, and the columns."""
+    """Returns the head of the table: machine, run and columns."""
     beside = f", NCCL {facts['nccl']} ({facts['library']})" if facts.get("nccl") else ""
     return (
         f"# plait {facts['plait']}{beside}, {task['ranks']} x {facts['gpu']}, CUDA driver "
@@ -338,7 +338,7 @@ def gpu_header(facts: dict[str, Any], task: dict[str, Any]) -> str:
 
 
 def gpu_line(row: dict[str, Any]) -> str:
-    """One row as text; '-' where NCCL has no such call or was not asked for."""
+    """Returns one row as text; '-' if NCCL has no such call or was not run."""
 
     def figure(name: str, form: str) -> str:
         return format(row[name], form) if name in row else "-"
@@ -357,7 +357,7 @@ def gpu_line(row: dict[str, Any]) -> str:
 
 
 def gpu_end(rows: list[dict[str, Any]]) -> str:
-    """Wrong elements, and the geometric mean of NCCL's time over plait's."""
+    """Returns a line: wrong elements, and the geometric mean of NCCL's time over plait's."""
     wrong = sum(row["plait_wrong"] for row in rows)
     lines = [f"# plait: wrong values {wrong} {'OK' if wrong == 0 else 'FAILED'}"]
     for way in ("eager", "graph"):
@@ -372,7 +372,7 @@ def gpu_end(rows: list[dict[str, Any]]) -> str:
 
 
 def bench_json(task: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rows in nccl-tests' JSON shape (config, results, out_of_bounds, ...), and more."""
+    """Returns the rows in nccl-tests' JSON format (config, results, ...), with more fields."""
     return {
         "version": plait.__version__,
         "config": task,
@@ -392,7 +392,7 @@ HEADER = (
 
 
 class _Bar:
-    """How far it is, by sizes, where standard output does not show that on the terminal."""
+    """Progress bar over sizes, if standard output is no terminal."""
 
     def __init__(self, task: dict[str, Any], as_json: bool) -> None:
         shows_rows = not as_json and sys.stdout.isatty()
@@ -406,12 +406,12 @@ class _Bar:
         self._progress.update(self._progress.task_ids[0], completed=len(self._seen))
 
     def end(self) -> None:
-        """A second end is none."""
+        """Ends the bar; later calls do nothing."""
         self._progress.stop()
 
 
 class _Table:
-    """Rows of ranks on CPUs as they come, printed unless JSON is asked for."""
+    """Prints rows of CPU ranks as they arrive, unless as_json."""
 
     def __init__(self, task: dict[str, Any], where: str, as_json: bool) -> None:
         self._bar = _Bar(task, as_json)
@@ -450,7 +450,7 @@ class _Table:
 
 
 def _run_bench(task: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
-    """On ranks that are started here."""
+    """Runs the task on ranks that this process starts."""
     with _Table(task, f"{task['ranks']} ranks", as_json) as table:
         for row in rows_of("plait.bench.cpu_ranks:rank_main", task["ranks"], task):
             table.take(row)
@@ -458,7 +458,7 @@ def _run_bench(task: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
 
 
 def _run_launched(task: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
-    """On the launcher's ranks, of which this is one; the first one prints and has the rows."""
+    """Runs the task on the launcher's ranks; the first rank prints and returns the rows."""
     comm = between.join(task["topology"], task["masks"])
     task["place"] = between.place_of(comm)
     if not between.is_first():
@@ -470,7 +470,7 @@ def _run_launched(task: dict[str, Any], as_json: bool) -> list[dict[str, Any]]:
 
 
 def _gb_per_s(figure: float) -> str:
-    """Two digits, as nccl-tests has them; four where that would leave nothing."""
+    """Formats with 2 decimals, as nccl-tests; 4 for very small figures."""
     return f"{figure:>8.2f}" if figure >= 0.1 else f"{figure:>8.4f}"
 
 
@@ -501,7 +501,7 @@ def _bench_end(rows: list[dict[str, Any]]) -> str:
 
 
 def rows_of(entry: str, ranks: int, task: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What the ranks emit, as it comes; then ends the command where one of them failed."""
+    """Yields what the ranks emit; exits if a rank failed."""
     job = launch.start(entry, ranks, task)
     failure: dict[str, Any] | None = None
     try:
@@ -511,7 +511,7 @@ def rows_of(entry: str, ranks: int, task: dict[str, Any]) -> Iterator[dict[str, 
             else:
                 yield row
         statuses = job.wait()
-    except BaseException:  # Ctrl-C, or whoever takes the rows has failed
+    except BaseException:  # Ctrl-C, or the consumer failed
         job.kill()
         raise
     if failure is not None:

@@ -1,4 +1,4 @@
-"""A launcher's ranks and what lies between their nodes: commands under mpiexec or torchrun."""
+"""Ranks of a launcher and the transport between their nodes, for commands under mpiexec."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ NICS = Path("/sys/class/infiniband")
 
 
 def is_launched() -> bool:
-    """Whether a launcher has started this rank among others."""
+    """Returns whether a launcher has started several ranks, this one among them."""
     return bool(_core.options_from_environment().ranks > 1)
 
 
 def ranks() -> int:
-    """How many the launcher has started."""
+    """Returns the number of ranks that the launcher has started."""
     return int(_core.options_from_environment().ranks)
 
 
 def ranks_or(otherwise: int) -> int:
-    """As many, where a launcher has started some."""
+    """Returns the launcher's number of ranks, or `otherwise` without one."""
     return ranks() if is_launched() else otherwise
 
 
 def is_first() -> bool:
-    """Whether this rank is the one that tells."""
+    """Returns whether this rank prints."""
     return not is_launched() or _core.options_from_environment().rank == 0
 
 
 def nics() -> list[str]:
-    """Each port of InfiniBand or RoCE that this process sees: its state and rate."""
+    """Returns state and rate of each InfiniBand or RoCE port."""
     found = []
     for port in sorted(NICS.glob("*/ports/*")):
         try:
@@ -51,7 +51,7 @@ def nics() -> list[str]:
 
 
 def join(topology: str = "", masks: Sequence[str] = ()) -> plait.Communicator:
-    """All ranks of the launcher, with the library that it starts programs of."""
+    """Makes a communicator of all ranks of the launcher, over its library."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         import torch.distributed as dist
 
@@ -65,7 +65,7 @@ def join(topology: str = "", masks: Sequence[str] = ()) -> plait.Communicator:
 
 
 def nodes_of(comm: plait.Communicator) -> list[list[int]]:
-    """Ranks by node."""
+    """Returns the ranks of each node."""
     devices = comm.plan_for(plait.Request("all_reduce", 1, ranks=comm.ranks)).request.devices
     nodes: dict[int, list[int]] = {}
     for rank, device in enumerate(devices):
@@ -74,7 +74,7 @@ def nodes_of(comm: plait.Communicator) -> list[list[int]]:
 
 
 def place_of(comm: plait.Communicator) -> str:
-    """Where the ranks are and what carries between them, on one line."""
+    """Returns a line on the nodes and their transport."""
     nodes = nodes_of(comm)
     if len(nodes) == 1:
         return f"{comm.ranks} ranks on one node"
@@ -88,7 +88,7 @@ def shape_of(nodes: list[list[int]]) -> str:
 
 
 def _exchange_s(comm: plait.Communicator, peer: int | None, size: int) -> float:
-    """Of one exchange with the peer, both ways at once; ranks without a peer look on."""
+    """Returns s of an exchange with the peer, both ways at once; ranks without one idle."""
     mine = np.full(size, comm.rank, np.uint8)
     times = []
     comm.barrier()
@@ -101,7 +101,7 @@ def _exchange_s(comm: plait.Communicator, peer: int | None, size: int) -> float:
 
 
 def measured(comm: plait.Communicator, nodes: list[list[int]]) -> str:
-    """Rails between the first two nodes: one alone with short messages, all at once with long."""
+    """Measures rails between the first two nodes: one with short messages, all with long ones."""
     rails = dict(zip(nodes[0], nodes[1], strict=False))
     peers = rails | {there: here for here, there in rails.items()}
     peer = peers.get(comm.rank)

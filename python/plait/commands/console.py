@@ -1,4 +1,4 @@
-"""What all commands share: consoles, options of one meaning, the machine, progress bars.
+"""Shared parts of all commands: consoles, common options, the machine, progress bars.
 
 Data goes to standard output, progress to standard error.
 """
@@ -18,14 +18,14 @@ from rich.table import Table
 import plait
 from plait import planning
 
-# Into a pipe or file, tables are as wide as they need to be.
+# In a pipe or file, tables have their natural width.
 PIPE_COLUMNS = 220
 out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def at_least(low: int) -> Callable[[typer.CallbackParam, int | None], int | None]:
-    """A callback that refuses an option's numbers below `low`."""
+    """Returns a callback that refuses numbers below `low`."""
 
     def checked(param: typer.CallbackParam, value: int | None) -> int | None:
         if value is not None and value < low:
@@ -73,13 +73,13 @@ LoadOption = Annotated[
 
 
 def load(files: list[str] | None) -> None:
-    """Makes the strategies in these files known."""
+    """Loads files with strategies (--load)."""
     for file in files or []:
         planning.load(file)
 
 
 def progress_bar(total: int, what: str, is_shown: bool = True) -> Progress:
-    """One bar, on standard error, where that is a terminal and there is something to count."""
+    """Returns a progress bar on standard error; hidden without a terminal or a total."""
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -94,7 +94,7 @@ def progress_bar(total: int, what: str, is_shown: bool = True) -> Progress:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """An empty one; figures stand to the right, in columns whose names begin with '>'."""
+    """Returns an empty table. Columns whose names begin with '>' are right-aligned."""
     made = Table(title=title)
     for column in columns:
         made.add_column(column.removeprefix(">"), justify="right" if column[:1] == ">" else "left")
@@ -102,7 +102,7 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def machine(name: str = "", masks: list[str] | None = None) -> plait.Topology:
-    """The machine asked for; PLAIT_TOPOLOGY and PLAIT_WITHOUT say the rest, as elsewhere."""
+    """Returns the named topology; PLAIT_TOPOLOGY and PLAIT_WITHOUT give the defaults."""
     name = name or os.environ.get("PLAIT_TOPOLOGY", "")
     masks = masks or [word for word in os.environ.get("PLAIT_WITHOUT", "").split(",") if word]
     topology = plait.load_topology(name) if name else plait.discover()

@@ -1,6 +1,6 @@
-"""`plait launch -n 4 python x.py`: ranks on this machine, with no other launcher.
+"""`plait launch -n 4 python x.py`: starts ranks on this machine, without another launcher.
 
-Ranks end with the launcher, also where it is killed or its terminal hangs up.
+Ranks end with the launcher, also if it is killed or its terminal hangs up.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from plait.commands.console import at_least, err
 from plait.commands.run import CommandArgument, cannot_run
 from plait.launch import Keeper
 
-GRACE_S = 5.0  # after one rank has failed, for the others to say what they met
+GRACE_S = 5.0  # s after a failed rank, for the others to report their errors
 
 
 def environment(rank: int, ranks: int, job: str) -> dict[str, str]:
-    """What torchrun would set, and where the ranks meet."""
+    """Returns torchrun's variables and the rendezvous address."""
     return {
         **os.environ,
         "RANK": str(rank),
@@ -54,7 +54,7 @@ def launch(
     except OSError as error:
         keeper.close()
         cannot_run(command, error)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the ranks too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals the ranks too
     signal.signal(signal.SIGTERM, lambda number, _: _end(started, number))
     status = _wait(started)
     keeper.close()
@@ -68,8 +68,8 @@ def _end(started: list[subprocess.Popen[bytes]], number: int) -> None:
 
 
 def _wait(started: list[subprocess.Popen[bytes]]) -> int:
-    """0, or the status of the rank that was seen to fail first; others end a while after that."""
-    failed: dict[int, int] = {}  # status by rank, of ranks that failed before others were ended
+    """Returns 0, or the status of the first failed rank; kills the others GRACE_S later."""
+    failed: dict[int, int] = {}  # status by rank, of ranks that failed by themselves
     deadline = float("inf")
     while True:
         runs = [process.poll() for process in started].count(None)
@@ -90,7 +90,8 @@ def _wait(started: list[subprocess.Popen[bytes]]) -> int:
 
 
 def _said(failed: dict[int, int]) -> str:
-    """'rank 1 ended with 7'. A rank may end before the one that it lost, so no order is told."""
+    """Returns text: 'rank 1 ended with 7'. Gives no order, since a rank may end before the one
+    that it lost."""
     parts: list[str] = []
     for status in dict.fromkeys(failed.values()):
         *most, last = map(str, sorted(rank for rank, its in failed.items() if its == status))

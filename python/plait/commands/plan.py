@@ -1,4 +1,4 @@
-"""`plait plan`: what would run for a request, and the plans by lanes beside it."""
+"""`plait plan`: shows what a request would run, and the plans by lanes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BY_WHOSE_WORD = {
 
 
 def usual_ranks(topology: plait.Topology) -> int:
-    """Every GPU of it, or as many CPU ranks as there are cores here."""
+    """Returns the topology's GPUs, or as many CPU ranks as this machine has cores."""
     devices = [topology.devices[index] for index in topology.rank_devices()]
     if any(device.kind == "gpu" for device in devices):
         return len(devices)
@@ -61,7 +61,7 @@ def request_of(
     counts: str = "",
 ) -> plait.Request:
     ranks = ranks or usual_ranks(topology)
-    # A first request of no elements turns a bad name into plait's own error before any arithmetic.
+    # A request of 0 elements turns a bad name into plait's error before any arithmetic.
     named = plait.Request(collective, 0, plait_type, op, ranks, 0, min(1, ranks - 1))
     bytes_wanted = sizes.parse_bytes(size)
     request = sizes.request_for(
@@ -95,7 +95,7 @@ def plan(
 ) -> None:
     """Say what would run, how fast and why; then plans by lanes.
 
-    Of what would run: engine, tuning, whose word, time, proof and bytes.
+    Prints its engine, tuning, source of the choice, time, proof and bytes by path.
     """
     load(loaded)
     if is_plan_file(collective):
@@ -116,7 +116,7 @@ def plan(
 
 
 def proved_plan(file: str) -> plait.Plan:
-    """The plan in a file; its findings, and the end of the command, where it is not right."""
+    """Returns the plan in a file. Prints the findings of a wrong plan and exits."""
     found = load_plan(file)
     report = plait.verify(found)
     if not report.proved:
@@ -144,9 +144,9 @@ def _what_runs(
     plans: list[plait.RankedPlan],
     refusals: list[tuple[str, str]],
 ) -> what_runs.Runs:
-    """The engine or strategy asked for, else the engine that is chosen, else the first plan."""
+    """Returns the named engine or strategy, else the chosen engine, else the first plan."""
     name, params = sizes.parse_strategy(strategy, WAY)
-    has_gpus = any(device.kind == "gpu" for device in machine.devices)  # CPU ranks run plans alone
+    has_gpus = any(device.kind == "gpu" for device in machine.devices)  # CPU ranks run plans only
     engines = ("", "rotation", *(info.name for info in plait.engines()))
     is_engine = has_gpus and name in engines
     if is_engine or name not in {info.name for info in plait.strategies()}:
@@ -164,7 +164,7 @@ def plan_asked_for(
     plans: list[plait.RankedPlan],
     refusals: list[tuple[str, str]],
 ) -> plait.Plan:
-    """The strategy asked for, with its fastest parameters unless told; else a call's plan."""
+    """Returns the named strategy, with its fastest parameters by default; else a call's plan."""
     if strategy:
         name, params = sizes.parse_strategy(strategy, WAY)
         ranked = (one.plan for one in plans if one.plan.strategy == name and not params)
@@ -177,7 +177,7 @@ def plan_asked_for(
 
 
 def _listed_by_reason(refusals: list[tuple[str, str]]) -> str:
-    """A line a reason, with the strategies that give it."""
+    """Returns a line for each reason, with its strategies."""
     names: dict[str, list[str]] = {}
     for name, reason in refusals:
         names.setdefault(reason.removeprefix("unsupported: "), []).append(name)
@@ -192,11 +192,11 @@ def _said(runs: what_runs.Runs) -> str:
     return f"proved, {report.ops} ops{twice}{sums}"
 
 
-MOST_ALIKE = 4  # rows of one kind and size that are shown one by one
+MOST_ALIKE = 4  # rows of one kind and size that are shown separately
 
 
 def folded(carried: Mapping[str, int]) -> list[tuple[str, int]]:
-    """(path, bytes), many of one kind and size in one row: '56 of nvlink, each'."""
+    """Returns (path, bytes); many of one kind and size share a row: '56 of nvlink, each'."""
     alike: dict[tuple[str, int], list[str]] = defaultdict(list)
     for path, each in carried.items():
         alike[path.partition(":")[0], each].append(path)
@@ -216,7 +216,7 @@ def _print_runs(
     ops: bool,
     rule: str = "",
 ) -> bool:
-    """What would run; False where its plan is wrong. rule: how calls choose among plans."""
+    """Prints what would run; returns False if its plan is wrong. rule: how calls choose plans."""
     plan = runs.plan
     size = outputs.human_bytes(request.message_bytes())
     ranks = f"{request.ranks} rank{'s' if request.ranks > 1 else ''} of {machine.name}"

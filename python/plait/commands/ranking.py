@@ -1,6 +1,6 @@
-"""The second half of `plait plan`: all plans by lanes, fastest by simulation first.
+"""Second half of `plait plan`: lists all plans by lanes, fastest by simulation first.
 
-The plan that calls take is marked, and stands among them also where no simulation proposed it.
+The plan that calls take is marked, and listed even if no simulation proposed it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from plait.commands.console import out, table
 
 
 def rule(machine: plait.Topology, plans: list[plait.RankedPlan], taken: plait.Plan | None) -> str:
-    """By which rule calls choose the plan that they take by lanes."""
+    """Returns the rule by which calls choose their plan by lanes."""
     in_order = (one.plan for one in plans if one.plan.sum_order == "rank_order")
     if taken is None or taken == next(in_order, None):
         return "as calls choose: the first in rank order"
@@ -28,7 +28,7 @@ def show(
     refusals: list[tuple[str, str]],
     taken: plait.Plan | None,
 ) -> None:
-    """Prints them. The plan's name, which one copies to -s, comes last and is never cut."""
+    """Prints the plans. The name, for use with -s, comes last and is never truncated."""
     rows = [(one.plan, one.timeline) for one in plans]
     if taken is not None and all(taken != plan for plan, _ in rows):
         its_own = plait.simulate(taken, machine)
@@ -57,5 +57,5 @@ def show(
 
 
 def _is_slower(timeline: plait.Timeline | None, than: plait.Timeline) -> bool:
-    """One that was not simulated counts as slower."""
+    """Returns whether a plan is slower; one without simulation counts as slower."""
     return timeline is None or timeline.total_ns > than.total_ns

@@ -1,4 +1,4 @@
-"""`plait run` and `plait profile` as commands: options in, lines out."""
+"""Commands `plait run` and `plait profile`: parse options and print results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from plait import same_bits
 from plait.commands.console import JsonOption, err, out, table
 from plait.outputs import human_bytes
 
-# A program's own options come after its name and are left to it.
+# Options after the program's name belong to the program.
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def program(words: list[str] | None) -> list[str] | None:
-    """A callback that refuses an option plait does not have where the program should stand."""
+    """Callback that refuses an unknown option in place of the program."""
     if words and words[0].startswith("-"):
         raise plait.InvalidArgumentError(
             f"wanted a program, found {words[0]}, which is no option of this command; see --help"
@@ -48,7 +48,7 @@ def _entry_point(via: str, door: str) -> str:
 
 
 def cannot_run(command: list[str], error: OSError) -> NoReturn:
-    """Ends as a shell does: 127 where there is no such program, 126 where it cannot be run."""
+    """Exits as a shell does: 127 if the program is missing, 126 if it cannot be executed."""
     err.print(f"plait: cannot run {command[0]}: {error.strerror or error}", markup=False)
     raise typer.Exit(127 if isinstance(error, FileNotFoundError) else 126) from None
 

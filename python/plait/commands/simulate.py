@@ -1,4 +1,4 @@
-"""`plait simulate` and `plait report`: predictions, and what they are held to."""
+"""`plait simulate` and `plait report`: predictions and their comparison with measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plait topo`: the machine as found, as asked for, or as measured."""
+"""`plait topo`: shows the machine as found, given or measured."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def topo(
 
 
 def _show_parameters(machine: plait.Topology, as_json: bool) -> None:
-    """What the machine states; then what is taken in place of what it does not state."""
+    """Prints parameters that the topology states, then defaults of the others."""
     stated = machine.parameters
     rows: list[tuple[str, float | str, str]]
     rows = [(key, value.value, value.source) for key, value in stated.items()]

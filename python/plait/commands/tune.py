@@ -30,8 +30,8 @@ def tune(
     """Time every kernel at every size on this machine's GPUs.
 
     Later calls use the fastest. Kernels run alone, and as `plait run` has them, beside NCCL where
-    it is found: what NCCL does faster here is then left to it. What the table there has of other
-    collectives and types stays.
+    it is found: calls that NCCL does faster are then left to it. Rows of other collectives and
+    types in the table stay.
     """
     names = [name for name in collectives.split(",") if name] or list(tuner.COLLECTIVES)
     names = [plait.Request(name, 0).collective for name in names]
@@ -77,7 +77,7 @@ def _finds_nccl() -> bool:
 
 
 def _measured(task: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """One job a setting: two communicators of a process on one GPU would slow each other."""
+    """Runs one job a setting: two communicators of a process on one GPU slow each other down."""
     facts: dict[str, Any] = {"total": 0}
     rows: list[dict[str, Any]] = []
     nccl = "nccl" if _finds_nccl() else ""
@@ -115,7 +115,7 @@ def _print(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
 
 
 def _print_budgets(ranks: int) -> None:
-    """What less device memory costs on this machine; nothing where its links are not known."""
+    """Prints what less device memory costs; nothing if the machine's links are unknown."""
     try:
         budgets = by_memory(plait.discover(), ranks)
     except plait.Error as error:
