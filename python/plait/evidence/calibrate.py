@@ -1,7 +1,7 @@
-"""The simulator held against measurement: each raw figure of the HGX H200 nodes, predicted.
+"""Compares the simulator with raw measurements of HGX H200 nodes.
 
-Every row is a plan of what was measured, simulated with the one parameter set of
-topologies/hgx-h200.json. Figures: bench programs run on nodes of 2, 4 and 8 GPUs, 2026-11.
+Each row is a plan of the measured program, simulated with the parameters of
+topologies/hgx-h200.json. Measured by bench programs on nodes of 2, 4 and 8 GPUs, 2026-11.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class CalibrationRow:
-    """One measured figure beside its prediction, in the same unit."""
+    """A measured figure and its prediction, in the same unit."""
 
     what: str
     unit: str
     measured: float
     predicted: float
-    reason: str = ""  # where it deviates by more than 10 %
+    reason: str = ""  # reason of a deviation above 10 %
 
     @property
     def deviation(self) -> float:
@@ -39,7 +39,7 @@ def machine() -> plait.Topology:
 
 
 def with_parameters(topology: plait.Topology, **values: float) -> plait.Topology:
-    """A copy of the topology with some parameters set."""
+    """Returns a copy of the topology with some parameters set."""
     data = json.loads(topology.to_json())
     for key, value in values.items():
         data["parameters"][key] = {"value": value, "source": "set for one experiment"}
@@ -48,14 +48,14 @@ def with_parameters(topology: plait.Topology, **values: float) -> plait.Topology
 
 @cache
 def in_one_process() -> plait.Topology:
-    """The node as one process drives it: CUDA events for signals, host time for every call."""
+    """Returns the node driven by one process: CUDA events as signals, host time a call."""
     event_ns = machine().parameter("event_signal_ns", 1500.0)
     issue_ns = machine().parameter("host_issue_ns", 0.0)
     return with_parameters(machine(), stream_signal_ns=event_ns, issue_ns=issue_ns)
 
 
 def timed_us(plan: plait.Plan, one_process: bool = False) -> float:
-    """As the host sees it: the simulated time and the launch and sync around it."""
+    """Returns the time on the host in us: simulated time plus launch and synchronisation."""
     sync_ns = machine().parameter("host_sync_ns", 0.0)
     topology = in_one_process() if one_process else machine()
     (timeline,) = simulate_together([plan], topology, one_thread=one_process)
@@ -115,7 +115,8 @@ def nccl_model_us(ranks: int, mib: int) -> float:
 
 
 def nccl_reached(ranks: int, mib: float) -> float:
-    """Which part of the modelled ring's speed NCCL reaches, as measured, between sizes by log."""
+    """Returns the measured fraction of the modelled ring's speed that NCCL reaches; interpolated
+    over log of size."""
     sizes = sorted(NCCL_US[ranks])
     reached = [nccl_model_us(ranks, size) / NCCL_US[ranks][size] for size in sizes]
     if mib <= sizes[0]:
@@ -129,16 +130,16 @@ def nccl_reached(ranks: int, mib: float) -> float:
 
 @cache
 def _with_channels() -> plait.Topology:
-    """The node as NCCL's channels see it: what they copy inside a GPU."""
+    """Returns the node with the speed of NCCL's channels for copies inside a GPU."""
     return with_parameters(
         machine(), kernel_copy_gb_per_s=machine().parameter("nccl_copy_gb_per_s", 0.0)
     )
 
 
 def _last_chunk_bytes(ranks: int, size: int) -> int:
-    """Of all channels together: what NCCL copies out when nothing is left to send.
+    """Returns the bytes that all channels of NCCL copy out after the last send.
 
-    A channel works in loops of a chunk a rank; the last loop shares out what is left.
+    A channel loops over a chunk a rank; the last loop splits the rest.
     """
     channels = int(machine().parameter("nccl_channels", 1.0))
     loop = ranks * int(machine().parameter("nccl_chunk_bytes", 1.0))
@@ -147,7 +148,7 @@ def _last_chunk_bytes(ranks: int, size: int) -> int:
 
 
 def nccl_us(ranks: int, mib: int) -> float:
-    """NCCL's ring with its last chunk, which is copied from its buffer while no link is used."""
+    """Returns us of NCCL's ring with its last chunk, which it copies while no link is in use."""
     size = mib * MIB
     last = _last_chunk_bytes(ranks, size)
     plan = ring_kernel(
@@ -170,6 +171,6 @@ def nccl() -> list[CalibrationRow]:
 
 
 def calibration_rows() -> list[CalibrationRow]:
-    """Every measured figure with its prediction."""
+    """Returns all measured figures with their predictions."""
     groups = (copies, striped, nccl)
     return [row for group in groups for row in group()]

@@ -1,8 +1,7 @@
-"""Engines' predicted times beside recorded ones, and which engine a prediction would choose.
+"""Compares engines' predicted times with recorded ones, and the choices that follow from them.
 
-Rows are those of bench/results/engines.csv (made by bench/engine_rows.py) that measure something.
-Parameters of topologies/hgx-h200.json were fitted by bench/fit_prices.py on half of the sizes; what
-is said of the other half was not seen by the fit.
+Reads rows of bench/results/engines.csv (by bench/engine_rows.py). bench/fit_prices.py fitted the
+parameters of topologies/hgx-h200.json on half of the sizes; the other half tests the fit.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from pathlib import Path
 import plait
 from plait._core import engine_plan, plan_of_copies, predicted_ns
 
-TABLE = Path("bench/results/engines.csv")  # of a checkout
-NEAR, FAR = 0.10, 0.25  # held: this many of all rows, and every row
+TABLE = Path("bench/results/engines.csv")  # in a checkout
+NEAR, FAR = 0.10, 0.25  # limits of deviation: for most rows, and for every row
 WANTED_NEAR = 0.90
 MIB = 1 << 20
-# Columns that say how a kernel was launched, and what a plan calls them.
+# Columns with launch parameters, and their names in a plan.
 LAUNCHED = ("blocks", "threads", "together", "line_bytes", "tile_units", "short", "piece_bytes")
 LAUNCH = {key: key for key in LAUNCHED}
 LAUNCH |= {"host": "host_permille", "chunk": "chunk_bytes"}
@@ -30,24 +29,24 @@ LAUNCH |= {"host": "host_permille", "chunk": "chunk_bytes"}
 
 @dataclass(frozen=True)
 class Recorded:
-    """One call of an engine as it was timed."""
+    """One timed call of an engine."""
 
     engine: str
     collective: str
     ranks: int
     type: str
-    size: int  # bytes of the message, as nccl-tests counts them
+    size: int  # message bytes, by nccl-tests' convention
     eager: bool
-    beside: bool  # as under NCCL, where calls leave SMs to others
-    asked: int  # blocks that the caller asked for, 0 = none
+    beside: bool  # as under NCCL, where calls leave SMs to computation
+    asked: int  # blocks that the caller requested; 0 = default
     host: int  # permille through host memory
     us: float
-    usual_memory: bool  # what communicators take by themselves
+    usual_memory: bool  # default device memory of communicators
     plan: plait.Plan
 
     @property
     def fitted(self) -> bool:
-        """Whether its size is one that parameters were fitted on: every second power of two."""
+        """Whether the size was used in the fit: every second power of two."""
         return round(math.log2(self.size)) % 2 == 0
 
     def predicted_us(self, topology: plait.Topology) -> float:
@@ -63,7 +62,7 @@ def machine() -> plait.Topology:
 
 
 def recorded(table: Path = TABLE) -> list[Recorded]:
-    """All rows that measure something."""
+    """Returns all rows with a measurement."""
     with table.open(newline="") as stream:
         return [_recorded(row) for row in csv.DictReader(stream) if row["left_out"] == ""]
 
@@ -93,8 +92,8 @@ def _request(row: dict[str, str]) -> plait.Request:
 
 
 def _copies(row: dict[str, str]) -> plait.Plan:
-    """As the engine cuts it, with the memory that it had: what is usual, or bench_gpu's of that
-    day."""
+    """Returns the copy engine's plan with the device memory of the measurement: the default, or
+    that of bench_gpu at the time."""
     ranks = int(row["ranks"])
     if row["usual_memory"] == "1":
         return engine_plan(machine(), _request(row), row["engine"], {}, row["beside"] == "1")
@@ -110,7 +109,7 @@ def _copies(row: dict[str, str]) -> plait.Plan:
 
 
 def _kernel(row: dict[str, str]) -> plait.Plan:
-    """The call's request, its kernel, and how that was launched."""
+    """Returns a plan with the call's request, kernel and launch parameters."""
     ranks, request = int(row["ranks"]), _request(row)
     head = {
         "schema": "plait.plan/1",
@@ -143,13 +142,13 @@ def _kernel(row: dict[str, str]) -> plait.Plan:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How near predictions are to the rows of one engine."""
+    """Accuracy of predictions for the rows of one engine."""
 
     engine: str
     ranks: int
     eager: bool
     rows: int
-    near: int  # within NEAR
+    near: int  # rows within NEAR
     worst: float
 
     @staticmethod
@@ -161,7 +160,7 @@ class Accuracy:
 
 
 def accuracies(rows: Iterable[Recorded], topology: plait.Topology) -> list[Accuracy]:
-    """One for each engine, number of ranks and way of launching."""
+    """Returns the accuracy of each engine, number of ranks and launch mode."""
     groups: dict[tuple[str, int, bool], list[Recorded]] = {}
     for row in rows:
         groups.setdefault((row.engine, row.ranks, row.eager), []).append(row)
@@ -170,10 +169,10 @@ def accuracies(rows: Iterable[Recorded], topology: plait.Topology) -> list[Accur
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """A call of which several engines were recorded."""
+    """A call with recorded times of several engines."""
 
     recorded: tuple[Recorded, ...]
-    predicted: Recorded  # the one that the prediction ranks first
+    predicted: Recorded  # ranked first by prediction
     best: Recorded
 
     @property
@@ -182,8 +181,8 @@ class EngineChoice:
 
 
 def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[EngineChoice]:
-    """Engines as they run by themselves, without a number of blocks or a share asked for. What is
-    between two ranks alone goes by messages where a program sends it, which no choice decides."""
+    """Returns calls with several engines at default blocks and shares. Excludes messages between
+    two ranks, which need no choice."""
     calls: dict[tuple[object, ...], list[Recorded]] = {}
     for row in rows:
         if row.asked == 0 and row.host == 0 and row.engine != "messages":
@@ -201,7 +200,7 @@ def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[EngineCh
 
 
 def markdown(table: Path = TABLE) -> list[str]:
-    """The lines of docs/evidence.md about engines."""
+    """Returns the lines of docs/evidence.md on engines."""
     topology, rows = machine(), recorded(table)
     unseen = [row for row in rows if not row.fitted]
     near = sum(abs(row.deviation(topology)) <= NEAR for row in unseen)

@@ -1,7 +1,7 @@
-"""One self-contained HTML page on a machine: links, predictions beside measurements, evidence.
+"""Writes a self-contained HTML page on a machine: links, predictions, measurements, evidence.
 
-Topology + simulate + bench/results/*.csv -> HTML with inline SVG and a few lines of script. Nothing
-is fetched from anywhere.
+Combines topology, simulation and bench/results/*.csv. The page has inline SVG and a short script,
+and loads nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _text(value: object) -> str:
 
 
 def draw_topology(topology: plait.Topology) -> str:
-    """SVG: each node's ranks on a circle, its host memories inside, each link with its GB/s."""
+    """Returns SVG: each node's ranks on a circle, host memories inside, links with GB/s."""
     outer = topology.rank_devices()
     place = _places(topology, outer)
     colours = {"nvlink": "#2e8b57", "pcie": "#c78100", "bus": "#8e5ea2", "net": "#1b6ca8"}
@@ -80,7 +80,7 @@ def draw_topology(topology: plait.Topology) -> str:
                 f'<text class="on-line" x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">'
                 f"{link.gb_per_s:g}</text>"
             )
-    parts += labels  # above all lines
+    parts += labels  # drawn above all lines
     for device, (x, y) in place.items():
         fill = "#e8f1f8" if device in outer else "#f6efe2"
         name = topology.device_label(device)
@@ -93,7 +93,7 @@ def draw_topology(topology: plait.Topology) -> str:
 
 
 def _places(topology: plait.Topology, outer: list[int]) -> dict[int, tuple[float, float]]:
-    """Where each device is drawn: nodes stand in a square, each with a circle of its own."""
+    """Returns the position of each device: nodes form a square, each has a circle."""
     nodes = sorted({device.node for device in topology.devices})
     across = math.ceil(math.sqrt(len(nodes)))
     room = 600 / across
@@ -104,7 +104,7 @@ def _places(topology: plait.Topology, outer: list[int]) -> dict[int, tuple[float
         x, y = room * (number % across + 0.5), room * (number // across + 0.5)
         ranks = [i for i in here if i in outer]
         few = 0.15 if len(inner) > 1 else 0.0
-        # Memories stand between two ranks' directions, so that no link hides another's.
+        # Memories lie between the directions of two ranks, so that links do not overlap.
         between = math.pi / max(1, len(ranks))
         for devices, part, first in ((ranks, 0.4, 0.0), (inner, few, between)):
             for turn, device in enumerate(devices):
@@ -117,7 +117,7 @@ def _places(topology: plait.Topology, outer: list[int]) -> dict[int, tuple[float
 
 
 def _legend(topology: plait.Topology, colours: dict[str, str]) -> str:
-    """Each kind of link with its speeds."""
+    """Returns SVG: each kind of link with its speeds."""
     parts = []
     for row, kind in enumerate(sorted({link.kind for link in topology.links})):
         speeds = [link.gb_per_s for link in topology.links if link.kind == kind]
@@ -134,7 +134,7 @@ def _legend(topology: plait.Topology, colours: dict[str, str]) -> str:
 def predictions(
     topology: plait.Topology, collective: str, ranks: int, sizes: Iterable[int] = SIZES
 ) -> Curves:
-    """engine or strategy -> [(message bytes, busbw GB/s)], of strategies the best parameters."""
+    """Returns engine or strategy -> [(message bytes, busbw GB/s)], at its best parameters."""
     curves: Curves = {}
     for size in sizes:
         request = plait.Request(collective, max(1, size // 4), "fp32", "sum", ranks, 0, ranks > 1)
@@ -151,10 +151,10 @@ def predictions(
 
 
 def draw_curves(predicted: Curves, measured: Curves) -> str:
-    """SVG: busbw over message size, both on logarithmic scales; measured curves are dashed.
+    """Returns SVG: busbw over message size, both logarithmic; measured curves are dashed.
 
-    Drawn are the strategies that were measured and the best of the others; each has one colour. Of
-    what was measured, ways of which there is no prediction are left out, except NCCL.
+    Draws measured strategies and the best of the others, one colour each. Leaves out measurements
+    without a prediction, except NCCL.
     """
     measured = {
         name: points
@@ -216,7 +216,7 @@ def draw_curves(predicted: Curves, measured: Curves) -> str:
 
 
 def draw_timeline(timeline: plait.Timeline, plan: plait.Plan) -> str:
-    """SVG: a row a lane, a bar an op (the first 24 lanes), and what the colours are."""
+    """Returns SVG: a row a lane, a bar an op (first 24 lanes), and a legend."""
     lanes = spans_by_lane(timeline, plan)[:24]
     total = max(timeline.total_ns / 1e3, 1e-9)
     height = 22 * len(lanes) + 60
@@ -241,12 +241,12 @@ def draw_timeline(timeline: plait.Timeline, plan: plait.Plan) -> str:
 
 
 def _wide(drawn: str) -> str:
-    """On a phone it scrolls by itself, sideways; the page does not."""
+    """Wraps a drawing that scrolls sideways on narrow screens."""
     return f'<div class="wide">{drawn}</div>'
 
 
 def _table(head: Iterable[str], rows: Iterable[tuple[bool, Iterable[object]]]) -> str:
-    """Rows: (whether it holds, its cells); those that do not are marked."""
+    """Returns an HTML table. rows: (holds, cells); rows that do not hold are marked."""
     parts = ["<table><tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>"]
     for holds, cells in rows:
         said = "".join(f"<td>{_text(cell)}</td>" for cell in cells)
@@ -290,7 +290,7 @@ def _bandwidth(collective: str, ranks: int, predicted: Curves, measured: Curves)
 
 
 def _what_runs(topology: plait.Topology, request: plait.Request) -> what_runs.Runs:
-    """What a call would run: the engine that serves the request, else a plan by lanes."""
+    """Returns what a call would run: the engine, else a plan by lanes."""
     runs = what_runs.by_engine(topology, request)
     if runs is not None:
         return runs
@@ -302,7 +302,7 @@ def _what_runs(topology: plait.Topology, request: plait.Request) -> what_runs.Ru
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a page shows. Curves are by ranks."""
+    """Contents of a page. Curves are by ranks."""
 
     topology: plait.Topology
     request: plait.Request
@@ -314,7 +314,7 @@ class ReportData:
     figures: list[Any] | None  # of plait.evidence.calibrate
 
     def as_json(self) -> dict[str, Any]:
-        """Keys as docs/report.md names them."""
+        """Returns a dict with the keys of docs/report.md."""
 
         def rows(found: list[Any] | None) -> list[dict[str, Any]] | None:
             if found is None:
@@ -350,12 +350,12 @@ def gathered(
     evidence: list[Any] | None = None,
     figures: list[Any] | None = None,
 ) -> ReportData:
-    """Everything on a machine. results: a folder of recorded rows."""
+    """Collects the contents of a page. results: folder of recorded rows."""
     ranks = min(len(topology.rank_devices()), 16)
     request = plait.Request(collective, size // 4, "fp32", "sum", ranks, 0, int(ranks > 1))
     runs = _what_runs(topology, request)
     measured = measurements(results, topology.name, collective) if results else {}
-    measured.setdefault(ranks, {}).update(measured.pop(0, {}))  # files that name no ranks
+    measured.setdefault(ranks, {}).update(measured.pop(0, {}))  # files without a number of ranks
     predicted = {count: predictions(topology, collective, count) for count in sorted(measured)}
     timeline = plait.simulate(runs.plan, topology)
     return ReportData(
@@ -370,12 +370,12 @@ def page(
     results: Path | None = None,
     evidence: list[Any] | None = None,
 ) -> str:
-    """The whole page, as write_report has it. `evidence`: rows of plait.evidence.papers."""
+    """Returns the page that write_report writes. evidence: rows of plait.evidence.papers."""
     return html_of(gathered(topology, collective, size, results, evidence))
 
 
 def html_of(found: ReportData) -> str:
-    """One page, in itself."""
+    """Returns the page as HTML."""
     topology, runs, timeline = found.topology, found.runs, found.timeline
     collective, size = found.request.collective, 4 * found.request.count
     curves = (
@@ -407,8 +407,8 @@ def html_of(found: ReportData) -> str:
 def of_machine(
     topology: plait.Topology, with_evidence: bool = True, done: Callable[[], None] = lambda: None
 ) -> ReportData:
-    """What there is to say of a machine; measured rows come from bench/results where that is.
-    done: called after each of the papers' experiments."""
+    """Collects the contents of a page on a machine; measured rows come from bench/results, if
+    present. done: called after each of the papers' experiments."""
     from plait.evidence.calibrate import calibration_rows, machine
     from plait.evidence.papers import paper_rows
 

@@ -1,7 +1,7 @@
-"""bench/results/*.csv -> measured bandwidth by machine, collective, ranks and size.
+"""Reads bandwidths by machine, collective, ranks and size from bench/results/*.csv.
 
-Two kinds of files are read: tables that name a machine and a bandwidth in each row, and those of
-the GPU programs, which name the machine in their first line and give times.
+Reads two formats: tables with machine and bandwidth in each row, and those of GPU programs, with
+the machine in the first line and times in rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GPU_COLUMNS = "collective,gpus,ranks_as,type,bytes,way,params,graph_us,eager_us,
 
 
 def measurements(folder: Path, machine: str, collective: str) -> dict[int, Curves]:
-    """By ranks (0: the file does not say), the best of each name and size; others are left out."""
+    """Returns curves by ranks (0 = unknown): the best of each name and size."""
     best: dict[int, dict[str, dict[int, float]]] = {}
     for file in sorted(folder.glob("*.csv")):
         for ranks, name, size, speed in _rows(file, machine, collective):
@@ -30,7 +30,7 @@ def measurements(folder: Path, machine: str, collective: str) -> dict[int, Curve
 
 
 def _rows(file: Path, machine: str, collective: str) -> list[tuple[int, str, int, float]]:
-    """(ranks, name, message bytes, busbw) of each row about this; broken ones are left out."""
+    """Returns (ranks, name, message bytes, busbw) of matching rows; skips broken ones."""
     lines = file.read_text().splitlines()
     comments = [line for line in lines if line.startswith("#")]
     table = [line for line in lines if line and not line.startswith("#")]
@@ -46,7 +46,7 @@ def _rows(file: Path, machine: str, collective: str) -> list[tuple[int, str, int
 
 
 def machine_of(comments: list[str]) -> str:
-    """The topology's name that a line like "# machine: HGX H200 x2 (virtual); date: ..." means."""
+    """Returns the topology's name from "# machine: HGX H200 x2 (virtual); date: ..."."""
     for line in comments:
         told = re.match(r"#\s*machine:\s*([^;(]*)", line)
         if told:
@@ -56,7 +56,8 @@ def machine_of(comments: list[str]) -> str:
 
 
 def _gpu_row(row: list[str], collective: str) -> tuple[int, str, int, float] | None:
-    """A plan's parameters may hold commas: they lie between its name and the last three columns."""
+    """Parses a row. A plan's parameters, with commas, lie between its name and the last 3
+    columns."""
     try:
         wrong, times = int(row[-1]), (float(row[-3]), float(row[-2]))
         ranks, size = int(row[1]), int(row[4])

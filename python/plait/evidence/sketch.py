@@ -1,6 +1,6 @@
-"""Plans written by hand, for what plait itself does not propose: peers' algorithms, raw link tests.
+"""Hand-written plans that plait does not propose: algorithms of other libraries, raw link tests.
 
-A Sketch collects lanes of ops and makes a Plan of them, which then is simulated like any other.
+A Sketch collects lanes of ops and makes a Plan for the simulator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COPY_ENGINE, KERNEL, CPU = "copy_engine", "kernel", "cpu"
 
 @dataclass
 class Sketch:
-    """A plan under way; `name` is what its label says."""
+    """Builder of a plan. name: its label."""
 
     topology: plait.Topology
     request: plait.Request
@@ -45,7 +45,7 @@ class Sketch:
         return found["ops"]
 
     def path(self, name: str) -> int:
-        """The index of a named path, added at first use."""
+        """Returns the index of a named path; adds it at first use."""
         for index, path in enumerate(self.paths):
             if path["name"] == name:
                 return index
@@ -61,7 +61,7 @@ class Sketch:
         return len(self.paths) - 1
 
     def direct(self, src: int, dst: int) -> str:
-        """The name of the one-hop path between two ranks."""
+        """Returns the name of the one-hop path between two ranks."""
         for path in self.topology.paths_between(self.device(src), self.device(dst)):
             if len(path.links) == 1:
                 return path.name
@@ -76,7 +76,7 @@ class Sketch:
     def copy(
         self, ops: list[dict[str, Any]], dst: Region, src: Region, path: str = "", hop: int = 0
     ) -> None:
-        """dst := src over one hop of a named path; without one, inside a memory."""
+        """Adds a copy over one hop of a named path; without a path, inside one memory."""
         index = self.path(path) if path else -1
         ops.append({"op": "copy", "dst": dst, "srcs": [src], "path": index, "hop": hop})
 
@@ -85,7 +85,7 @@ class Sketch:
         ops.append({"op": "reduce", "dst": dst, "srcs": srcs, "finish": True})
 
     def signal(self, rank: int, lane: str, owner: int) -> Event:
-        """Raises a flag of `owner` after what is on the lane; the event is what waits name."""
+        """Adds a signal of a flag of `owner`; returns the event for waits."""
         key = (rank, lane, owner)
         if key not in self.words:
             index = self.word_count.get((owner, rank), 0)
@@ -127,7 +127,7 @@ class Sketch:
 
 
 def cuts(total: int, parts: int) -> list[tuple[int, int]]:
-    """(offset, bytes) of `parts` nearly equal parts of a message."""
+    """Returns (offset, bytes) of `parts` nearly equal parts of a message."""
     edges = [total * part // parts for part in range(parts + 1)]
     return [(a, b - a) for a, b in pairwise(edges) if b > a]
 
@@ -142,9 +142,9 @@ def put(
     window: int = 1,
     both: bool = False,
 ) -> plait.Plan:
-    """`window` messages of `size` bytes one after another, a share of each through host memory.
+    """Returns a plan of `window` messages in sequence, a share of each through host memory.
 
-    `both`: the other direction at the same time. Sizes in bytes; share as a fraction.
+    both: also the other direction, concurrently; size: bytes; share: a fraction.
     """
     request = plait.Request("copy", size, "uint8", "sum", 2, 0, 1, [src_device, dst_device])
     sketch = Sketch(topology, request, "put")
@@ -168,7 +168,7 @@ def put(
 def rerouted(
     topology: plait.Topology, devices: tuple[int, int, int], size: int, chunk_bytes: int
 ) -> plait.Plan:
-    """One message src -> relay GPU -> dst, chunk by chunk, as WOTIR forwards it."""
+    """Returns a plan of one message src -> relay GPU -> dst in chunks, as in WOTIR."""
     src, route, dst = devices
     request = plait.Request("copy", size, "uint8", "sum", 2, 0, 1, [src, dst])
     sketch = Sketch(topology, request, "rerouted", relay_devices=[route])
@@ -202,11 +202,11 @@ def ring_kernel(
     slice_bytes: int = 1 << 20,
     last_copy_bytes: int = 0,
 ) -> plait.Plan:
-    """NCCL's all-reduce as it is known: rings inside one kernel, each slice passed on as it comes.
+    """Returns a plan of NCCL's all-reduce: rings in one kernel that forward each slice on arrival.
 
-    `orders`: the ranks of each ring; the message is cut evenly over the rings. A hop without a link
-    goes through pinned host memory. `last_copy_bytes`: copied at each rank from its buffer into its
-    output when all has come. Source: NCCL's documentation of its ring algorithm.
+    orders: ranks of each ring; the message is split evenly over rings. A hop without a link goes
+    through pinned host memory. last_copy_bytes: copied on each rank from its buffer to its output
+    at the end. Source: NCCL's documentation of its ring algorithm.
     """
     ranks = len(orders[0])
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks, 0, 0, devices or [])
@@ -214,7 +214,7 @@ def ring_kernel(
     for number, (base, part) in enumerate(cuts(size // 4, len(orders))):
         _one_ring(sketch, orders[number], f"ring{number}", base * 4, part * 4, slice_bytes)
     if last_copy_bytes:
-        for lane in list(sketch.lanes.values())[-ranks:]:  # every rank's last slice
+        for lane in list(sketch.lanes.values())[-ranks:]:  # each rank's last slice
             rank = lane["rank"]
             came, goes = ((space, rank, 0, last_copy_bytes) for space in ("scratch", "output"))
             sketch.copy(lane["ops"], goes, came)
@@ -256,7 +256,7 @@ def _one_ring(
                 if rank not in hosted:
                     goes = ("scratch", neighbour, at, part)
                 mine = ("input", rank, at, part)
-                if step:  # read where it came in, written where it goes on: one pass
+                if step:  # reads the received slice and writes to the next rank in one pass
                     Sketch.reduce(ops, goes, [mine, came] if step < ranks else [came])
                 else:
                     sketch.copy(ops, goes, mine, hosted.get(rank) or sketch.direct(rank, neighbour))

@@ -1,7 +1,7 @@
-"""The papers' experiments rerun on the simulator: claim, simulated figure, deviation.
+"""Reruns experiments of papers on the simulator: claim, simulated figure, deviation.
 
-Machines are topologies/*.json, one parameter set each, with sources; peers run the algorithm that
-the paper says or shows they run. `python -m plait.evidence.papers --write FILE` writes all.
+Machines are topologies/*.json, one parameter set each, with sources. Other libraries run the
+algorithm that the paper states or shows. `python -m plait.evidence.papers --write FILE` writes all.
 Sources: Micro 2021 (M), the collaborative all-reduce (C), WOTIR (W), the direct-sendrecv talk (D).
 """
 

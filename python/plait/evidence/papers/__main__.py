@@ -1,4 +1,4 @@
-"""`python -m plait.papers`: the papers' rows, or the whole evidence page."""
+"""`python -m plait.evidence.papers`: prints the papers' rows or writes the evidence page."""
 
 from __future__ import annotations
 

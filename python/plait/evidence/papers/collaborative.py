@@ -1,7 +1,7 @@
-"""The collaborative all-reduce of two GPUs and the CPU (rows C).
+"""Collaborative all-reduce of two GPUs and the CPU (rows C).
 
-Its authors drive both GPUs from one process with CUDA events (section III), so its plans pay what
-an event costs, not what a flag between processes does.
+The authors drive both GPUs from one process with CUDA events (section III), so plans here pay for
+events, not for flags between processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIPELINED = grid(host_cpu_permille=(0,), host_permille=(0,), pieces=(4, 8, 16))
 
 @cache
 def one_process(name: str) -> plait.Topology:
-    """The machine as one process drives it: events for signals, as fast as measured on the H200."""
+    """Returns the machine driven by one process, with event times measured on the H200."""
     event_ns = measured_node().parameter("event_signal_ns", 1500.0)
     return with_parameters(machine(name), stream_signal_ns=event_ns)
 
@@ -30,7 +30,7 @@ def one_process(name: str) -> plait.Topology:
 def tuned(
     topology: plait.Topology, request: plait.Request, tuning: Tuning
 ) -> list[tuple[float, plait.Plan]]:
-    """(us, plan) of the pairwise exchange with each row of a tuning table that it takes."""
+    """Returns (us, plan) of the pairwise exchange for each usable row of a tuning table."""
     found = []
     for params in tuning:
         try:
@@ -112,7 +112,7 @@ def _collaborative_orders(gain: dict[str, dict[int, float]]) -> list[PaperRow]:
 
 
 def _host_part(name: str) -> float:
-    """The speed of the path through the host, as a part of the direct link's."""
+    """Returns the speed of the path through the host / that of the direct link."""
     topology = machine(name)
     paths = topology.paths_between(0, 1)
     direct = max(topology.path_gb_per_s(path) for path in paths if len(path.links) == 1)
@@ -124,7 +124,7 @@ def _host_part(name: str) -> float:
 
 @cache
 def _ring_us(name: str, size: int) -> float:
-    """The segmented ring, in its best segments."""
+    """Returns us of the segmented ring with its best segment size."""
     topology = one_process(name)
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", 2)
     plans = [
@@ -136,5 +136,5 @@ def _ring_us(name: str, size: int) -> float:
 
 @cache
 def _kernel_us(name: str, size: int) -> float:
-    """The kernel-only version: "similar to how NCCL performs", so at the speed measured of that."""
+    """Returns us of the kernel-only version: "similar to how NCCL performs", so NCCL's speed."""
     return nccl_us(name, size, 2)

@@ -1,4 +1,4 @@
-"""The direct send/recv all-reduce against what MPI libraries run, 16 to 64 nodes (rows D)."""
+"""Direct send/recv all-reduce compared with MPI libraries' algorithms, 16 to 64 nodes (rows D)."""
 
 from __future__ import annotations
 

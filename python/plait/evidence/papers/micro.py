@@ -11,7 +11,7 @@ from plait.evidence.sketch import put
 
 
 def _as_streams(plan: plait.Plan) -> plait.Plan:
-    """The plan as MPI over UCX runs it: each transfer a copy-engine copy, each sum a launch."""
+    """Returns the plan as MPI over UCX runs it: copy-engine copies, one launch a sum."""
     data = json.loads(plan.to_json())
     for lane in data["lanes"]:
         if lane["kind"] == "kernel":
@@ -23,7 +23,8 @@ def _as_streams(plan: plait.Plan) -> plait.Plan:
 def _best_us(
     name: str, size: int, strategy: str, grid: tuple[tuple[tuple[str, int], ...], ...], ranks: int
 ) -> float:
-    """The best of a static tuning table, as the papers use: one strategy, several parameters."""
+    """Returns the best of a static tuning table, as in the papers: one strategy, several
+    parameters."""
     topology = machine(name)
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks)
     times = []
@@ -43,9 +44,10 @@ FLAT = grid(chunks=(1, 2, 4, 8))
 
 
 def _cpu_reduction_us(name: str, size: int) -> float:
-    """Open MPI's default on GPU buffers: all down to the host, CPU ring in one thread a rank, up.
+    """Returns us of Open MPI's default on GPU buffers: copy to host, ring by one CPU thread a rank,
+    copy back.
 
-    One rank's thread reads two operands and writes one: cpu_thread_gb_per_s of traffic.
+    A thread reads two operands and writes one, at cpu_thread_gb_per_s of traffic.
     """
     topology = machine(name)
     ranks = len(topology.rank_devices())
@@ -58,7 +60,7 @@ def _cpu_reduction_us(name: str, size: int) -> float:
 
 
 def _best_put(name: str, size: int, window: int) -> tuple[float, float, float]:
-    """(GB/s striped, share by the host, GB/s direct only), as the paper's tuning table finds it."""
+    """Returns (GB/s striped, share through the host, GB/s direct) of the paper's tuning table."""
     topology = machine(name)
     single = (
         window * size / plait.simulate(put(topology, 0, 1, size, window=window), topology).total_ns

@@ -1,7 +1,7 @@
-"""All-reduces and other collectives over several nodes (rows M11 and N).
+"""Collectives over several nodes (rows M11 and N).
 
-Libraries between nodes are priced by their own tables (docs/simulator.md). N's rows come from
-papers whose machines are not shipped: where a row needs one, it is built here, with its figures.
+Libraries between nodes have their own price tables (docs/simulator.md). Machines of rows N are not
+shipped; this module builds them with the papers' figures.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from functools import cache
 import plait
 from plait.evidence.papers.rows import MB, PaperRow, machine, missing, order, times, us
 
-OF_ALL = ("all_reduce", "broadcast", "reduce")  # one message, not a block a rank
+OF_ALL = ("all_reduce", "broadcast", "reduce")  # have one message, not a block a rank
 
 
 def time_us(
     topology: plait.Topology, size: int, strategy: str, what: str = "all_reduce", **params: int
 ) -> float:
-    """Of one strategy with these parameters, on all ranks; size as nccl-tests counts it."""
+    """Returns us of a strategy on all ranks; size: bytes by nccl-tests' convention."""
     ranks = len(topology.rank_devices())
     count = max(1, size // 4 // (1 if what in OF_ALL else ranks))
     request = plait.Request(what, count, "fp32", "sum", ranks, 0, 1)
@@ -27,15 +27,15 @@ def time_us(
 
 
 def best_us(topology: plait.Topology, size: int, strategy: str, what: str = "all_reduce") -> float:
-    """With the best number of pieces."""
+    """Returns us with the best number of pieces."""
     return min(time_us(topology, size, strategy, what, pieces=pieces) for pieces in (1, 4, 16))
 
 
 @cache
 def cpu_nodes(nodes: int, ranks: int, nics: int) -> plait.Topology:
-    """CPU ranks over shared memory; NICs of 100 Gb/s, each for every nics-th rank.
+    """Returns nodes of CPU ranks with NICs of 100 Gb/s, each for every nics-th rank.
 
-    Typical figures: a core copies 5 GB/s and sums 6 GB/s of traffic, a socket's memory carries 80.
+    Typical figures: a core copies 5 GB/s and sums 6 GB/s of traffic, a socket's memory has 80 GB/s.
     """
     devices = [{"name": f"cpu{rank}", "numa": 0} for rank in range(ranks)]
     links = [
@@ -80,7 +80,8 @@ def multi_node() -> list[PaperRow]:
 
 
 def _mist() -> list[PaperRow]:
-    """MVAPICH2-GDR is taken to be a flat all-reduce of MPI: the paper does not say what it runs."""
+    """Rows of MVAPICH2-GDR, modelled as a flat MPI all-reduce, since the paper names no
+    algorithm."""
     size, rows, ahead, gain = 64 * MB, [], True, {}
     for nodes, claim, claimed in ((2, "1.18x", 1.18), (4, "comparable", 1.0)):
         mist = machine(f"mist-{nodes}")
@@ -118,7 +119,7 @@ def _mist() -> list[PaperRow]:
 
 
 def _lanes() -> list[PaperRow]:
-    """Of CPU ranks: lanes, leaders, segments."""
+    """Rows of CPU ranks: lanes, leaders, segments."""
     two = cpu_nodes(32, 2, 2)
     lanes = time_us(two, 16 * MB, "multi_node", rails=1) / time_us(two, 16 * MB, "multi_node")
     eight = cpu_nodes(8, 8, 1)
@@ -209,12 +210,12 @@ def _libraries() -> list[PaperRow]:
 
 
 def _tell_us(topology: plait.Topology) -> float:
-    """What a plan pays to go from a stream to another."""
+    """Returns us of a dependency between two streams."""
     return topology.parameter("signal_ns", 1000.0) / 1e3
 
 
 def _horovod() -> PaperRow:
-    """NCCL in nodes, MPI between them on host buffers: shards go down and up again."""
+    """Row of Horovod: NCCL inside nodes, MPI between them on host buffers."""
     nodes, size = machine("hgx-h200-2"), 64 * MB
     by_host = min(nodes.path_gb_per_s(p) for p in nodes.paths_between(0, 1) if "host" in p.name)
     horovod = time_us(nodes, size, "multi_node", pieces=1, mpi=1) + 2 * size / 8 / by_host / 1e3

@@ -1,4 +1,4 @@
-"""docs/evidence.md: the papers' rows, what is ranked first, engines, and the calibration."""
+"""Writes docs/evidence.md: the papers' rows, rankings, engines and calibration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plait.evidence.papers.nodes import multi_node
 from plait.evidence.papers.rows import EQUAL, MB, WITHIN, PaperRow, machine
 from plait.evidence.papers.wotir import wotir
 
-# Parameters that were set with a claim in view; printed above the table.
+# Parameters chosen to fit a claim; printed above the table.
 DEPENDENCES = """\
 Not independent of the claims: mist's and cedar's link speeds are those of M3 and M4 (so M1 and
 M2 test the pipeline, M3 and M4 little more than consistency); dgx1v's are the first two of W1, and
@@ -30,7 +30,7 @@ between nodes has the latencies and efficiencies of its own tables (N9 says that
 theirs), MPI typical ones; nothing of several nodes was measured by plait. The CPU nodes of N2, N3
 and N5 have typical figures."""
 
-# Where a claim of the paper is read as a range, or held in a weaker sense than its words.
+# Claims read as a range, or tested in a weaker sense than stated.
 READ_AS = """\
 How claims are read. A figure or a ratio of `must` holds within 10 %, either way, whatever its
 words: "up to 1.45x" (C1), "nearly 18 GB/s" (W1) and "x % lower latency" (D1, as a ratio of
@@ -45,7 +45,7 @@ at 1 KB and in the faster of both paths. D4 leaves out the 49 us of "reduce-scat
 talk does not describe; it stands among the `show` rows. M11's and N1's peer, MVAPICH2-GDR, is a
 flat all-reduce of MPI. N6's mean is over all_reduce, all_gather and reduce_scatter."""
 
-# What the engines' rows are.
+# Text on the engines' rows.
 ENGINES = """\
 What plait's engines take on 2, 4 and 8 GPUs, as recorded in bench/results and gathered in
 bench/results/engines.csv, beside what `predicted_ns` says of the same calls. The parameters are
@@ -55,13 +55,13 @@ measure nothing stand in that table with the reason. So do eager calls of kernel
 more than in a graph, which are most of those up to 1 MiB: they take as long as the host does, and
 no price says how long."""
 
-# What the calibration is about.
+# Text on the calibration.
 MEASURED = """\
 The rows are of programs that measured the machine: copies over one path and over two, and NCCL.
 They say how well the event clock knows the machine. nccl_copy_gb_per_s was chosen with NCCL's rows
 on 2 GPUs in view."""
 
-# Where rerouted, which dgx1v's paper recommends, is not the first there.
+# Why `rerouted`, which dgx1v's paper recommends, is not ranked first.
 NEEDS_NO_ROUTES = (
     "fold's halves are the machine's two quads: all that it sends has a link of its own"
 )
@@ -76,7 +76,7 @@ EXPERIMENTS = {
 
 
 def experiments(paper: str = "all") -> list[str]:
-    """Names in EXPERIMENTS; "all" is every one."""
+    """Returns names in EXPERIMENTS; "all" = every one."""
     if paper != "all" and paper not in EXPERIMENTS:
         raise plait.InvalidArgumentError(
             f"wanted a paper of {', '.join(EXPERIMENTS)} or all, found {paper!r}"
@@ -85,8 +85,8 @@ def experiments(paper: str = "all") -> list[str]:
 
 
 def paper_rows(paper: str = "all", done: Callable[[], None] = lambda: None) -> list[PaperRow]:
-    """The rows of one paper ("micro", "wotir", ...; "nodes" is of several), or of all. done: called
-    after each experiment."""
+    """Returns the rows of one paper ("micro", "wotir", ...; "nodes" covers several), or of all.
+    done: called after each experiment."""
     rows: list[PaperRow] = []
     for name in experiments(paper):
         rows += EXPERIMENTS[name]()
@@ -96,7 +96,7 @@ def paper_rows(paper: str = "all", done: Callable[[], None] = lambda: None) -> l
 
 @dataclass(frozen=True)
 class Ranking:
-    """What plait ranks first on a machine, beside the best plan of what the paper recommends."""
+    """plait's first-ranked plan on a machine, and the best plan of the paper's recommendation."""
 
     machine: str
     ranks: int
@@ -104,8 +104,8 @@ class Ranking:
     wanted: str
     best: str
     best_of_wanted: str
-    behind: float  # how much longer the wanted strategy's best takes
-    reason: str = ""  # where it does not hold
+    behind: float  # extra time of the recommended strategy, as a fraction
+    reason: str = ""  # reason if it does not hold
 
     @property
     def ok(self) -> bool:
@@ -126,7 +126,7 @@ def _timed(topology: plait.Topology, plans: list[plait.Plan]) -> list[tuple[floa
 
 
 def recommended() -> list[Ranking]:
-    """Where a paper recommends a strategy: all that propose offers, ranked by simulation."""
+    """Returns rankings of all proposals by simulation, for recommendations of papers."""
     found = []
     for name, size, ranks, wanted in (
         ("mist", 64 * MB, 4, "hierarchical"),
@@ -153,7 +153,7 @@ def recommended() -> list[Ranking]:
 
 
 def _of_two_gpus(name: str, size: int) -> Ranking:
-    """The collaborative all-reduce as its authors run it: in one process, its share tuned."""
+    """Ranks the collaborative all-reduce as its authors run it: one process, tuned share."""
     topology = one_process(name)
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", 2)
     plans = plait.propose(topology, request)[0]
@@ -166,7 +166,7 @@ def _of_two_gpus(name: str, size: int) -> Ranking:
 
 
 def _on_all_of_vista(fewer: list[tuple[float, plait.Plan]]) -> Ranking:
-    """The talk's 64 GPUs and its four algorithms, each with what was best of it on fewer GPUs."""
+    """Ranks the talk's four algorithms on 64 GPUs, each with its best parameters on fewer GPUs."""
     topology, size = machine("vista"), 64 * MB
     request = plait.Request("all_reduce", size // 4, "fp32", "sum", 64)
     plans = []
@@ -186,7 +186,7 @@ def number(value: float | None, unit: str) -> str:
 
 
 def markdown(rows: list[PaperRow] | None = None, table: Path = engines.TABLE) -> str:
-    """docs/evidence.md: the papers' rows, the ranking, the engines' rows, and the calibration."""
+    """Returns docs/evidence.md: the papers' rows, ranking, engines' rows and calibration."""
     rows = paper_rows() if rows is None else rows
     must = [row for row in rows if row.kind == "must"]
     lines = [

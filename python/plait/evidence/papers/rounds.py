@@ -1,6 +1,6 @@
-"""All-reduce as MPI libraries run it: rounds of messages posted by a host thread, as plans.
+"""Plans of all-reduces of MPI libraries: rounds of messages posted by a host thread.
 
-The algorithms that the direct-sendrecv talk compares: direct, reduce-scatter-all-gather
+The direct-sendrecv talk compares these algorithms: direct, reduce-scatter-all-gather
 (Rabenseifner), ring and recursive doubling, on GPU memory or staged through the CPU.
 """
 
@@ -11,13 +11,13 @@ from typing import Any
 import plait
 from plait.evidence.sketch import KERNEL, Event, Sketch
 
-RENDEZVOUS_BYTES = 64 << 10  # from here MPI libraries ask the receiver first; typical
+RENDEZVOUS_BYTES = 64 << 10  # typical threshold of the rendezvous protocol
 
 Sends = list[tuple[int, int, int]]  # (rank, peer, bytes)
 
 
 class RoundSketch:
-    """A plan in rounds: all ranks post their messages, then wait for theirs."""
+    """A plan in rounds: all ranks post their messages, then wait for incoming ones."""
 
     def __init__(self, topology: plait.Topology, ranks: int, size: int, name: str) -> None:
         request = plait.Request("all_reduce", size // 4, "fp32", "sum", ranks)
@@ -30,7 +30,7 @@ class RoundSketch:
             Sketch.wait(self.sketch.ops(rank, KERNEL, "host"), event)
 
     def announce(self, sends: Sends) -> None:
-        """What MPI libraries do before a large message: ask the receiver, and hear from it."""
+        """Adds the handshake of the rendezvous protocol: request and reply."""
         if max(size for _, _, size in sends) < RENDEZVOUS_BYTES:
             return
         for a, b in ((0, 1), (1, 0)):
@@ -40,7 +40,7 @@ class RoundSketch:
             self._await(waits)
 
     def exchange(self, sends: Sends) -> None:
-        """One round: all messages are posted, then those that come are awaited."""
+        """Adds one round: posts all messages, then waits for incoming ones."""
         for rank, peer, size in sends:
             self.sketch.copy(
                 self.sketch.ops(rank, KERNEL, "host"),
@@ -61,9 +61,10 @@ class RoundSketch:
 def direct(
     rounds: RoundSketch, size: int, throttle: int, fused: bool = True, overlap: bool = True
 ) -> None:
-    """Every rank sends each peer its shard, `throttle` peers at a time, then its sum to all."""
+    """Adds direct all-reduce: each rank sends shards to `throttle` peers at a time, then its sum to
+    all."""
     ranks, shard = rounds.ranks, max(1, size // rounds.ranks)
-    # All receives are posted ahead, so the announcements cost one round trip in all.
+    # All receives are posted ahead, so the handshakes cost one round trip in total.
     rounds.announce([(r, (r + 1) % ranks, shard) for r in range(ranks)])
     for phase in range(2):
         for first in range(1, ranks, throttle):
@@ -126,7 +127,7 @@ ALGORITHMS = {
 def time_us(
     topology: plait.Topology, ranks: int, size: int, algorithm: str, throttle: int = 4
 ) -> float:
-    """Simulated microseconds of one algorithm on GPU memory."""
+    """Returns simulated us of an algorithm on GPU memory."""
     rounds = RoundSketch(topology, ranks, size, algorithm)
     if algorithm.startswith("direct"):
         direct(rounds, size, throttle, algorithm == "direct", algorithm != "direct_naive")
@@ -136,9 +137,9 @@ def time_us(
 
 
 def staged_us(topology: plait.Topology, ranks: int, size: int, algorithm: str) -> float:
-    """The same staged through the CPU: a copy down, the algorithm in host memory, a copy up.
+    """Returns us of an algorithm staged through the CPU: copy to host, algorithm, copy back.
 
-    The CPU reduces a small message where it lies, in the cache, so no kernel is launched.
+    The CPU reduces a small message in its cache, so no kernel is launched.
     """
     json_topology = topology.to_json()
     on_cpu = plait.Topology.from_json(json_topology)

@@ -1,4 +1,4 @@
-"""A claim of a paper beside what the simulator says, and the machines they are made on."""
+"""Rows that compare a paper's claim with the simulator, and the machines that they need."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from plait.evidence.calibrate import nccl_reached
 from plait.evidence.sketch import ring_kernel
 
 MB = 1 << 20
-WITHIN = 0.10  # of a claim: a row holds
-EQUAL = 0.01  # of a time: two plans, or two gains, are as good as each other
+WITHIN = 0.10  # of a claim, within which a row holds
+EQUAL = 0.01  # of a time, within which two plans or gains count as equal
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One claim of a paper beside what the simulator says."""
+    """A claim of a paper and the simulated figure."""
 
     id: str
     kind: str  # "must" or "show"
     what: str
     claim: str
-    claimed: float | None  # None: an order, which `holds` judges
+    claimed: float | None  # None = a claim on order, decided by `holds`
     simulated: float | None
     unit: str = "x"
     holds: bool | None = None
@@ -44,14 +44,14 @@ class PaperRow:
 
 
 def order(number: str, what: str, holds: bool, kind: str = "must", reason: str = "") -> PaperRow:
-    """A claim about what is ahead of what."""
+    """Returns a row of a claim on order."""
     return PaperRow(number, kind, what, "order", None, None, holds=holds, reason=reason)
 
 
 def times(
     number: str, what: str, claimed: float, simulated: float, kind: str = "must", reason: str = ""
 ) -> PaperRow:
-    """A claim of so many times the speed of another."""
+    """Returns a row of a claim of a speedup."""
     return PaperRow(number, kind, what, f"{claimed}x", claimed, simulated, reason=reason)
 
 
@@ -78,7 +78,7 @@ def grid(**values: Iterable[int]) -> tuple[tuple[tuple[str, int], ...], ...]:
 
 
 def _hop_gb_per_s(topology: plait.Topology, src: int, dst: int) -> float:
-    """Of a ring's hop between two ranks: by their link, else through the host."""
+    """Returns GB/s of a ring's hop between two ranks: their link, else through the host."""
     paths = topology.paths_between(src, dst)
     hops = [path for path in paths if len(path.links) == 1]
     hops = hops or [path for path in paths if path.name.startswith("host:")]
@@ -86,7 +86,7 @@ def _hop_gb_per_s(topology: plait.Topology, src: int, dst: int) -> float:
 
 
 def _rings_gb_per_s(topology: plait.Topology, orders: list[list[int]]) -> float:
-    """Of all rings together; each is as fast as its slowest hop."""
+    """Returns GB/s of all rings together; each has the speed of its slowest hop."""
     return sum(
         min(_hop_gb_per_s(topology, order[k - 1], rank) for k, rank in enumerate(order))
         for order in orders
@@ -95,14 +95,14 @@ def _rings_gb_per_s(topology: plait.Topology, orders: list[list[int]]) -> float:
 
 @cache
 def nccl_us(name: str, size: int, ranks: int) -> float:
-    """NCCL's rings on the machine, at the part of the model's speed it was measured to reach.
+    """Returns us of NCCL's rings on a machine, at the measured fraction of the modelled speed.
 
-    Measured on the H200: what NCCL loses is time, so rings of 1 / k of the H200's speed reach with
-    1 / k of the bytes what the H200's reach. One rule for all machines.
+    On the H200 NCCL loses a fixed time. So rings of 1 / k of the H200's speed reach the same
+    fraction with 1 / k of the bytes. The rule is the same for all machines.
     """
     topology = machine(name)
     orders = [[*range(ranks)]]
-    if name in ("cedar", "narval") and ranks == 4:  # all pairs linked: three rings, both ways
+    if name in ("cedar", "narval") and ranks == 4:  # all pairs are linked: three rings, both ways
         orders = [[0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2]]
         orders += [order[::-1] for order in orders]
     measured = _rings_gb_per_s(measured_node(), [[*range(ranks)]])
