@@ -139,7 +139,7 @@ def alone() -> list[str]:
             ranks = str(most) if most == fewest else f"{fewest} to {most}"
             body += [[f"`{collective}`", ranks, *line] for line in spans_of(about, most)]
             fewest = most + 1
-    return table(("collective", "ranks", "size", "engine", "beside NCCL"), body)
+    return table(("collective", "ranks", "size", "engine", "against NCCL"), body)
 
 
 def with_overlap() -> list[str]:
@@ -157,7 +157,7 @@ def with_overlap() -> list[str]:
                 AGAINST[row["beats_nccl"]],
             ]
         )
-    return table(("collective", "ranks", "blocks", "size", "engine", "beside NCCL"), body)
+    return table(("collective", "ranks", "blocks", "size", "engine", "against NCCL"), body)
 
 
 def in_graphs() -> list[str]:
@@ -172,7 +172,7 @@ def in_graphs() -> list[str]:
         ]
         for row in rows("choices.def", "PLAIT_GRAPH_CHOICE")
     ]
-    return table(("collective", "ranks", "size", "engine", "beside NCCL"), body)
+    return table(("collective", "ranks", "size", "engine", "against NCCL"), body)
 
 
 # --- errors.def and env.def.
