@@ -1,4 +1,5 @@
-// Allocate, fill with "nothing here yet", show to the others, map theirs.
+// Set-up of the shared device memory: allocate, fill with initial values, exchange handles, map the
+// peers' memory.
 #include "exec/cuda/device/arena.hpp"
 
 #include <unistd.h>
@@ -18,7 +19,7 @@
 namespace plait::cuda {
 namespace {
 
-/// What a rank shows. process and instance together say whether pointers may be used as they are.
+/// Set-up record of a rank. If process and instance are equal, pointers are valid as they are.
 struct ArenaRecord {
   std::int64_t process;
   std::uint64_t instance;
@@ -45,7 +46,7 @@ std::uint64_t random_bits() {
   return std::uint64_t{device()} << 32 | device();
 }
 
-/// The driver's default where nothing that it understands is said.
+/// CUDA_DEVICE_MAX_CONNECTIONS, or the driver's default if the value is invalid.
 int connections_of_process() {
   constexpr int kDefault = 8, kMost = 32;
   const int said = std::atoi(foreign_env("CUDA_DEVICE_MAX_CONNECTIONS").c_str());
@@ -75,7 +76,7 @@ void DeviceArena::fill(Stream stream) {
 }
 
 void DeviceArena::map_peers(Context context, int device, const Exchange& exchange) {
-  static const char instance_mark = 0;  // its address differs between processes that share a pid
+  static const char instance_mark = 0;  // Its address differs between processes that share a pid.
   const DevicePointer mine = mine_;
   ArenaRecord record{};
   record.process = ::getpid();
@@ -114,13 +115,13 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
       const Result result = api().context_enable_peer(other.context, 0);
       if (result != kPeerAccessAlreadyEnabled) require(result, "cuCtxEnablePeerAccess");
     } else {
-      if (opened_[peer] == 0)  // else by an attempt that failed on another rank
+      if (opened_[peer] == 0)  // Else an attempt that failed on another rank has opened it.
         PLAIT_CUDA_CALL(ipc_open, &opened_[peer], other.handle, kIpcLazyPeerAccess);
       base_[peer] = opened_[peer];
     }
   }
   in_processes_ = processes.size() == shown.size();
-  exchange("mapped");  // nobody writes into a peer before that peer has mapped everybody
+  exchange("mapped");  // No rank writes into a peer before that peer has mapped all memory.
 }
 
 DeviceArena::~DeviceArena() {

@@ -1,5 +1,5 @@
-// One rank's device memory and its peers', mapped: what every kernel and copy addresses. Ranks may
-// be processes (CUDA IPC) or threads of one (peer access); nothing above this knows which.
+// Device memory of one rank and of its peers, mapped for kernels and copies. Ranks are processes
+// (CUDA IPC) or threads of one process (peer access); callers need not know which.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,60 +15,59 @@
 
 namespace plait::cuda {
 
-/// Every rank's bytes in rank order: the one service that setting up needs. Called alike by all.
+/// Allgather of the set-up: returns every rank's bytes in rank order. Called by all ranks alike.
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
 
-/// What lies in front of all parts of an arena: the words in which ranks meet. Of device memory, so
-/// the host takes addresses of it and nothing else.
+/// Header in front of all arena parts: the flags and counters through which ranks synchronize.
+/// Device memory, so the host only takes addresses in it.
 struct ArenaHeader {
-  DeviceState state;                                                ///< a rank's own
-  alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< of plans, by writer
+  DeviceState state;                                                ///< Of this rank.
+  alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< Of plans, by writer.
   TileFlags tiles;
   EngineFlags engines;
   ChainWords chains;
   alignas(64) ShotWords shots;
   MessageFlags messages;
-  alignas(alignof(PathUnit)) PathInbox paths;  ///< for the proof of paths, and for nothing after it
+  alignas(alignof(PathUnit)) PathInbox paths;  ///< Used by the path check only.
 };
 
 class DeviceArena {
  public:
-  /// Allocates in the current context. has_header: false of a later room, whose calls meet in the
-  /// words of the first.
+  /// Allocates in the current context. has_header: false for a large arena, whose calls use the
+  /// header of the small one.
   DeviceArena(int rank, const DeviceArenaSizes& sizes, bool has_header = true);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
 
-  /// All ranks together, before anything else is asked, and all again where it failed on one: fills
-  /// this rank's memory and maps the others'. `context` is the current one, of `device`.
-  /// Error(mismatch) where sizes differ between ranks, no_device where two GPUs cannot reach each
-  /// other. What failed is freed when it is destroyed, not before: freeing may wait for kernels
-  /// that wait for a peer.
+  /// Fills this rank's memory and maps the others'. All ranks call it together before any other
+  /// use, and again if it failed on one rank. `context` is current and belongs to `device`.
+  /// Error(mismatch) if sizes differ between ranks, no_device if two GPUs cannot reach each other.
+  /// Memory of a failed attempt is freed by the destructor only, because a free may wait for
+  /// kernels that wait for a peer.
   void share(Context context, int device, const Exchange& exchange, Stream stream);
 
   const DeviceArenaSizes& sizes() const { return sizes_; }
-  /// True where every rank is a process of its own: said alike by all ranks. Within a process the
-  /// driver was seen to put copies that pull on the other GPU's queues, behind what that rank waits
-  /// with; calls by copy engines have not been tried there since.
+  /// True if every rank is a process of its own; the same on all ranks. Within one process the
+  /// driver was seen to put pulling copies on the other GPU's queues, behind that rank's waits.
+  /// Copy-engine calls have not been tried there since.
   bool in_processes() const { return in_processes_; }
-  /// Of the rank's GPU that has the fewest.
+  /// Multiprocessors of the smallest GPU.
   unsigned least_multiprocessors() const { return multiprocessors_; }
-  /// Hardware queues that streams share, of the rank that has the fewest. Where a program has asked
-  /// for one (CUDA_DEVICE_MAX_CONNECTIONS=1), what follows an event keeps all other streams
-  /// waiting.
+  /// Hardware queues shared by streams, of the rank with the fewest. If a program asks for one
+  /// (CUDA_DEVICE_MAX_CONNECTIONS=1), a wait for an event blocks all other streams.
   unsigned least_connections() const { return connections_; }
-  /// The peers' memory is theirs alone again; then only this rank's own can be asked for.
+  /// Unmaps the peers' memory. Afterwards only this rank's own memory is accessible.
   void unmap_peers() noexcept;
-  /// A random word that all ranks of this communicator know, and no other's.
+  /// Random number shared by the ranks of this communicator and by no others.
   std::uint64_t nonce() const { return nonce_; }
   ArenaHeader* header(int owner) const { return reinterpret_cast<ArenaHeader*>(base(owner)); }
-  /// The first byte of a part; where it is in halves, of the first.
+  /// First byte of a part; of its first half if the part has halves.
   char* at(ArenaPart part, int owner) const {
     return reinterpret_cast<char*>(base(owner) + layout_.at(part));
   }
   DeviceState* state() const { return &header(rank_)->state; }
-  /// The word that `writer` raises in `owner`'s memory.
+  /// Flag in `owner`'s memory that `writer` raises.
   std::uint32_t* flag(int owner, int writer, int index) const {
     return &header(owner)->flags[writer][index];
   }
@@ -86,8 +85,8 @@ class DeviceArena {
   DevicePointer mine_ = 0;
   DeviceArenaSizes sizes_;
   ArenaLayout layout_;
-  std::vector<DevicePointer> base_;    // by rank, as mapped here
-  std::vector<DevicePointer> opened_;  // by rank; 0 = it is this process's own, or not mapped
+  std::vector<DevicePointer> base_;    // By rank, as mapped here.
+  std::vector<DevicePointer> opened_;  // By rank; 0 = memory of this process, or not mapped.
 };
 
 }  // namespace plait::cuda

@@ -1,6 +1,6 @@
-// Each part says what it wants at least, what is good and what is best. The budget pays all leasts
-// in order of importance, then all parts' way to good by equal shares, then to best. What pairs get
-// is taken off first.
+// Shares out a budget of device memory. Each part has a minimum, a good and a best size. The budget
+// first pays the pairs, then all minimums in order of importance. The rest raises all parts towards
+// good, and then towards best, each by the same fraction.
 #include "exec/cuda/device/arena_layout.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::uint64_t kKib = 1ull << 10, kMib = 1ull << 20, kPage = 4096;
-/// Words and their padding (arena.hpp), generously.
+/// Upper bound of the header with padding (arena.hpp).
 constexpr std::uint64_t kHeaderBytes = 320 * kKib;
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -24,7 +24,7 @@ std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage 
 /// Sizes are of the part's field, so of one half.
 struct PartSize {
   ArenaPart part;
-  bool is_small_tier;  ///< of the first room
+  bool is_small_tier;  ///< The part belongs to the small arena.
   std::uint64_t least, good, best, step;
   std::uint64_t got = 0;
 
@@ -33,13 +33,13 @@ struct PartSize {
   }
 };
 
-/// What is wanted in full or not at all.
+/// A part that gets its full size or nothing.
 PartSize whole(ArenaPart part, std::uint64_t bytes) {
   return {part, true, bytes, bytes, bytes, kPage};
 }
 
-/// A unit of a hop takes 24 bytes of a half for each other rank: those of a MiB, and a line that
-/// greets. In two pieces four ranks' sends of a MiB take as long as of two (E-0279).
+/// A 16-byte unit of `hop` takes 24 bytes of a half per other rank. Sizes hold the units of 1 MiB
+/// and a greeting packet. In two pieces, 1 MiB takes four ranks as long as 2 MiB (E-0279).
 constexpr std::uint64_t kSmallBare = 1600 * kKib, kSmallBareOfMore = 3584 * kKib,
                         kSmallBareOfFour = 4672 * kKib;
 
@@ -50,17 +50,17 @@ void add_lines(std::vector<PartSize>& sizes, const ArenaUse& use) {
   const std::uint64_t small = use.ranks == 2 ? kSmallBare : kSmallBareOfMore;
   const std::uint64_t first = use.ranks == 4 ? kSmallBareOfFour : small;
   if (use.two_tiers) sizes.push_back({ArenaPart::bare, true, 256 * kKib, first, first, 64 * kKib});
-  // A two_shot that uses its lines again has 24 MiB of them at most. Chains and two ranks' hops go
-  // in the fewer pieces the more there are.
+  // A two_shot that reuses its packets has 24 MiB at most. Chains and hops of two ranks need fewer
+  // pieces the more packets they have.
   const std::uint64_t best = use.ranks == 2 ? 64 * kMib : use.ranks <= 4 ? 96 * kMib : 40 * kMib;
   const std::uint64_t good = use.ranks == 2 ? 24 * kMib : use.ranks <= 4 ? 32 * kMib : 20 * kMib;
   const std::uint64_t least = !use.two_tiers ? small / 2 : use.ranks > 4 ? 20 * kMib : 2 * small;
   sizes.push_back({ArenaPart::bare, !use.two_tiers, std::min(least, good), good, best, 256 * kKib});
 }
 
-/// Slots of 24 KiB take 4 ranks 4 to 5 % longer than of 48; of 64 they take 1 to 2 % longer again,
-/// since fewer are cached (E-0269, E-0270). Two ranks' exchanges borrow the slots, so there are
-/// four times as many bytes as tiles take.
+/// With slots of 24 KiB four ranks take 4 to 5 % longer than with 48 KiB; with 64 KiB 1 to 2 %
+/// longer than with 48, since fewer slots are cached (E-0269, E-0270). Exchanges of two ranks
+/// borrow the slots, so two ranks have four times the bytes that tiles take.
 void add_tiles(std::vector<PartSize>& sizes, const ArenaUse& use) {
   if (use.tiled_blocks == 0) return;
   const std::uint64_t slots = tile_slots(use.ranks, use.tiled_blocks) * (use.ranks == 2 ? 4 : 1);
@@ -83,7 +83,7 @@ void add_copies(std::vector<PartSize>& sizes, const ArenaUse& use) {
   else if (use.exchanges)
     size(slots, 2 * kMib, best / 4, best);
   else if (use.rings) {
-    // With the slots of tiles, which they borrow, pieces of 24 to 32 MiB.
+    // With the tile slots, which rings borrow, pieces are 24 to 32 MiB.
     const std::uint64_t more = use.ranks <= 4 ? 18 * kMib : 9 * kMib;
     size(kRingSlots, use.ranks <= 4 ? 4 * kMib : kMib, more, more);
   }
@@ -100,8 +100,9 @@ void add_plans(std::vector<PartSize>& sizes, const ArenaUse& use) {
   sizes.push_back({ArenaPart::inbox, !use.two_tiers, kMib, 2 * kMib, 16 * kMib, kMib});
 }
 
-/// Lines of two ranks that only move are no faster with more, and tiles no faster than lines. From
-/// 24 MiB on copy engines have all that they need (docs/design/memory_tiers.md).
+/// In calls of two ranks that only move data, more packets gain nothing, and tiles are no faster
+/// than packets. From 24 MiB on copy engines have all the slots they need
+/// (docs/design/memory_tiers.md).
 std::vector<PartSize> part_sizes_of_pair(const ArenaUse& use) {
   std::vector<PartSize> sizes = {
       whole(ArenaPart::flagged, kPage),
@@ -128,13 +129,13 @@ std::vector<PartSize> part_sizes_of(const ArenaUse& use) {
   add_plans(sizes, use);
   add_tiles(sizes, use);
   add_copies(sizes, use);
-  if (use.ranks == 1)  // it sends nothing to anybody
+  if (use.ranks == 1)  // One rank sends nothing.
     for (PartSize& size : sizes) size.good = size.best = size.least;
   return sizes;
 }
 
-/// From what each has got towards what `aim` says, by equal shares of the way; what their steps
-/// leave goes to the first that can use it.
+/// Raises all sizes towards `aim`, each by the same fraction of its distance. Bytes left by
+/// rounding go to the first part that can use them.
 void raise(std::vector<PartSize>& sizes, std::uint64_t PartSize::* aim, std::uint64_t& left) {
   const auto want = [&](const PartSize& size) {
     return size.got == 0 || size.got >= size.*aim ? 0 : size.*aim - size.got;
@@ -151,7 +152,8 @@ void raise(std::vector<PartSize>& sizes, std::uint64_t PartSize::* aim, std::uin
     size.got += more;
     left -= cost;
   };
-  constexpr std::uint64_t kParts = 1 << 20;  // of the way; no product of two sizes overflows
+  // Fractions of the distance, so that no product of two sizes overflows.
+  constexpr std::uint64_t kParts = 1 << 20;
   const std::uint64_t parts =
       share == all
           ? kParts
@@ -207,12 +209,12 @@ std::uint64_t ArenaLayout::bytes_of(ArenaPart part) const {
 
 namespace {
 
-/// Without the pairs.
+/// Shares out `bytes`, which leave out the pairs.
 ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string& budget) {
   std::vector<PartSize> sizes = part_sizes_of(use);
   ArenaTiers tiers;
   tiers.budget = budget;
-  // Each room ends at a grain.
+  // Each tier ends at an allocation grain.
   const std::uint64_t apart =
       kHeaderBytes + bytes % kArenaGrainBytes + (use.two_tiers ? kArenaGrainBytes : 0);
   std::uint64_t left = bytes > apart ? bytes - apart : 0;
@@ -229,7 +231,7 @@ ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
                   text(budget, " leaves ", megabytes(left), " for bare lines of ", use.ranks,
                        " ranks, which want ", megabytes(cost), " at least; give more"));
   }
-  // Small calls go in one piece wherever no part is left out for it.
+  // Small calls get one piece if that leaves no part out.
   for (PartSize& size : sizes) {
     const std::uint64_t more = size.cost(size.good) - size.cost(size.got);
     if (!use.two_tiers || !size.is_small_tier || size.part != ArenaPart::bare || more > left)
@@ -247,9 +249,9 @@ ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
 
 }  // namespace
 
-/// Pairs serve at all before other parts are fast: 2 MiB each. They get more where that is no more
-/// than three eighths of the budget, and no part is left out for it. Between 4 MiB, all lines that
-/// are of use, and 32, which is lines and copy engines, more would gain nothing.
+/// Every pair gets 2 MiB before other parts grow, so pairs work at all. Pairs get more if that
+/// takes at most three eighths of the budget and leaves no part out. Useful sizes are 4 MiB, which
+/// holds all useful packets, and 32 MiB, which adds copy engines; sizes between them gain nothing.
 ArenaTiers lay_out(const ArenaUse& use, std::uint64_t budget_bytes) {
   const std::string budget =
       text(use.moves_only ? "a pair's part of PLAIT_DEVICE_MEMORY, " : "PLAIT_DEVICE_MEMORY=",

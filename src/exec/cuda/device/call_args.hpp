@@ -1,60 +1,62 @@
-// What host code hands to every kernel: plain structs read by both compilers. Widths are spelled
-// out, so that layout is the same on both sides. What only some kernels are told lies beside these.
+// Arguments common to all kernels: plain structs that both compilers read. Integer widths are
+// explicit, so host and device agree on the layout. Arguments of one kernel family are in its
+// folder (line_args.hpp, tile_args.hpp, ...).
 #pragma once
 #include <cstdint>
 
 namespace plait::cuda {
 
 inline constexpr int kMaxCudaRanks = 16;
-inline constexpr int kMaxSources = 16;  ///< of one reduction
+inline constexpr int kMaxSources = 16;  ///< Of one reduction.
 inline constexpr int kFlagsPerPair = 256;
 
-/// What went wrong in a kernel, in pinned host memory; `code` is written last.
+/// Report of a failed wait, in pinned host memory; `code` is written last.
 struct KernelFault {
   std::uint32_t code;   ///< FaultCode
-  std::uint32_t peer;   ///< the rank waited for, or kNoPeer
-  std::uint32_t where;  ///< fused kernels: the 16-byte unit; lanes: the op's index
+  std::uint32_t peer;   ///< Rank that was waited for, or kNoPeer.
+  std::uint32_t where;  ///< Fused kernels: the 16-byte unit. Lanes: the index of the op.
   std::uint32_t lane;
 };
-inline constexpr std::uint32_t kNoPeer = ~0u;  ///< one that this rank does not know
-/// All but kFaultAborted fail the stream, as what a call should have written is not there. What the
-/// program aborts ends without an error of its stream, as under NCCL.
+inline constexpr std::uint32_t kNoPeer = ~0u;  ///< A rank unknown to this communicator.
+/// Reasons to end a wait. All but kFaultAborted fail the stream, because the output was not
+/// written. A program's own abort ends without a stream error, as under NCCL.
 enum FaultCode : std::uint32_t {
   kNoFault = 0,
   kFaultDeadline = 1,
-  kFaultAborted = 2,       ///< by the program itself
-  kFaultLost = 3,          ///< a rank that is waited for is gone
-  kFaultBeingReported = 4  ///< of DeviceState::failed only: the host cannot read yet why
+  kFaultAborted = 2,       ///< By the program itself.
+  kFaultLost = 3,          ///< A rank that is waited for is gone.
+  kFaultBeingReported = 4  ///< DeviceState::failed only: the host report is not complete yet.
 };
 
-/// A rank's counters, in its own device memory: captured graphs advance them at every replay.
+/// A rank's counters, in its own device memory, so that replayed graphs advance them too.
 struct DeviceState {
-  // Of kernels by lines, one word in two halves: blocks carry it over with no look at it.
-  std::uint32_t fused_done;   ///< what its blocks have added so far; 0 between calls
-  std::uint32_t fused_calls;  ///< finished calls: parity picks the inbox half
-  std::uint32_t plan_epoch;   ///< sum of epochs_per_call of finished plans
-  std::uint32_t inbox_calls;  ///< finished plans that used an inbox
-  std::uint32_t failed;       ///< FaultCode: not 0 = a wait was given up, and nothing goes on here
-  std::uint32_t plan_done;    ///< blocks of the running one-launch plan that are through
-  unsigned long long looked_ns;  ///< when a waiting thread last looked at the StopPage
-  std::uint32_t has_neighbour;   ///< not 0: this process has another rank on this GPU
+  // One 64-bit counter of kernels with LL packets, in two halves: the lower half carries into the
+  // upper.
+  std::uint32_t fused_done;   ///< Added by the blocks so far; 0 between calls.
+  std::uint32_t fused_calls;  ///< Finished calls; parity selects the inbox half.
+  std::uint32_t plan_epoch;   ///< Sum of epochs_per_call of finished plans.
+  std::uint32_t inbox_calls;  ///< Finished plans that used an inbox.
+  std::uint32_t failed;  ///< FaultCode; not 0 = a wait was given up and this rank's kernels exit.
+  std::uint32_t plan_done;       ///< Blocks of the running one-launch plan that are done.
+  unsigned long long looked_ns;  ///< Last time a waiting thread read the StopPage.
+  std::uint32_t has_neighbour;   ///< Not 0: another rank of this process uses this GPU.
   std::uint32_t unused[7];
 };
 
-/// Pinned host memory that kernels look at while they wait.
+/// Pinned host memory that waiting kernels poll.
 struct StopPage {
-  std::uint32_t stop;  ///< kFaultAborted or kFaultLost: kernels wait no longer
+  std::uint32_t stop;  ///< kFaultAborted or kFaultLost: kernels stop waiting.
   std::uint32_t unused[15];
   KernelFault fault;
 };
 
-/// What the kernel is told that looks for a lost rank behind another library's part of a call.
+/// Arguments of the kernel that looks for a lost rank behind another library's part of a call.
 struct PeerLostArgs {
   DeviceState* state;
   StopPage* stop_page;
 };
 
-/// What every fused kernel is told of its call.
+/// Arguments of every fused kernel.
 struct CallArgs {
   const void* input;
   void* output;

@@ -1,4 +1,4 @@
-// The caller's memory of a call on GPUs: what is asked of it, and how kernels are told.
+// The caller's buffers of a call on GPUs: alignment check and kernel arguments.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace plait::cuda {
 
-/// Device memory of a call. scalars: premul_sum, one a rank, or empty.
+/// Device memory of a call. scalars: premul_sum, one per rank, or empty.
 struct CallBuffers {
   const void* input = nullptr;
   void* output = nullptr;
@@ -28,9 +28,8 @@ inline void set_buffers(CallArgs& args, const CallBuffers& buffers) {
   set_scalars(args, buffers.scalars);
 }
 
-/// Error(invalid_argument) where memory that this rank reads or writes is not aligned to elements.
-/// What its role has no use for may be anything: a root's peers often hand in null, or a buffer of
-/// other elements.
+/// Error(invalid_argument) if memory that this rank reads or writes is not aligned to its elements.
+/// Unused buffers are not checked: peers of a root often pass null or a buffer of another type.
 inline void check_alignment(const Request& request, int rank, const void* input,
                             const void* output) {
   const std::uint64_t element = bytes_of(request.type);

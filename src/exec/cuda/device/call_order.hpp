@@ -1,9 +1,9 @@
-// Calls that count by the same words run one after the other, whatever streams they are on, in
-// graphs and outside of them. Each eager call ends with a record of one event. In a capture a call
-// on another stream than the last one goes behind that by edges; and where graphs may be replayed
-// beside eager calls or other graphs, a capture begins by waiting for that event when it is
-// replayed, and its last call is followed by a record of it: so what the host launches first comes
-// first. Only the stream of the call itself is touched, since others may have been destroyed.
+// Orders calls that share flags and counters, on any streams, in graphs and outside. Each eager
+// call ends by recording one event. In a capture, a call on another stream than the last one is put
+// behind the last one by graph edges. If graphs may be replayed beside eager calls or other graphs,
+// a capture begins with a wait for that event at replay and ends with a record of the event, so
+// calls run in the order of host launches. Only the call's own stream is touched, because other
+// streams may have been destroyed.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,34 +13,33 @@
 
 namespace plait::cuda {
 
-/// Where a stream is when a call comes on it.
+/// Position of a stream at the start of a call.
 struct StreamPlace {
-  /// Its number: no two streams of a process ever have the same. In a capture its handle.
+  /// Stream id, unique in the process; in a capture the stream's handle.
   std::uint64_t stream = 0;
-  std::uint64_t capture = 0;  ///< that it is in, likewise; 0 = none
+  std::uint64_t capture = 0;  ///< Id of its capture; 0 = none.
 };
 
 /// Calls of one capture.
 struct CapturedCalls {
   std::uint64_t capture = 0;
-  std::uint64_t stream = 0;         ///< of the last one
-  std::vector<GraphNode> ends;      ///< what that stream goes on behind
-  GraphNode record = nullptr;       ///< of the event, behind the last call; null = none
-  std::vector<GraphNode> recorded;  ///< what it is behind
+  std::uint64_t stream = 0;         ///< Of the last call.
+  std::vector<GraphNode> ends;      ///< Nodes that this stream continues from.
+  GraphNode record = nullptr;       ///< Record of the event behind the last call; null = none.
+  std::vector<GraphNode> recorded;  ///< Nodes the record depends on.
 };
 
-/// Marker, of one event that is the end of the last call: place(stream); record(stream) and
-/// wait(stream), outside of captures; in them wait_at_replay(stream), go_behind(stream, calls) and
-/// end(stream, calls, records), which takes note of the stream's place, and puts the record there.
+/// Marker: one event at the end of the last call. Outside captures: place(stream), record(stream)
+/// and wait(stream). In captures: wait_at_replay(stream), go_behind(stream, calls) and end(stream,
+/// calls, records), which stores the stream's position and adds the record.
 template <class Marker, class Stream>
 class CallOrder {
  public:
-  /// mixes_graphs: graphs are ordered beside eager calls and each other.
+  /// mixes_graphs: order graphs with eager calls and with each other.
   explicit CallOrder(bool mixes_graphs = true) : mixes_graphs_(mixes_graphs) {}
   void mix_graphs(bool mixes) { mixes_graphs_ = mixes; }
 
-  /// What comes on `stream` goes on behind earlier calls. waits: false where an eager call does so
-  /// by itself.
+  /// Puts `stream` behind earlier calls. waits: false if an eager call does that itself.
   StreamPlace before(Marker& marker, Stream stream, bool waits = true) {
     const StreamPlace place = marker.place(stream);
     ++open_;
@@ -50,17 +49,18 @@ class CallOrder {
       marker.wait(stream);
     return place;
   }
-  /// A call has been put on `stream`, which was at `place` before.
+  /// Notes that a call was put on `stream`, which was at `place` before.
   void after(Marker& marker, Stream stream, const StreamPlace& place) {
     put(marker, stream, place);
     --open_;
   }
-  /// False where the event does not say when all calls have ended: one broke off on the way, or is
-  /// in a graph that is not ordered.
+  /// False if the event does not tell when all calls have ended: a call broke off, or is in a graph
+  /// that is not ordered.
   bool knows_end() const { return open_ == 0 && (mixes_graphs_ || captures_.empty()); }
 
  private:
-  static constexpr std::size_t kMostCaptures = 64;  // at a time: they end without a word
+  // Bound, because the end of a capture is not reported.
+  static constexpr std::size_t kMostCaptures = 64;
 
   void put(Marker& marker, Stream stream, const StreamPlace& place) {
     if (place.capture != 0) {
@@ -83,7 +83,7 @@ class CallOrder {
       marker.go_behind(stream, calls);
     }
   }
-  /// The oldest one makes room.
+  /// Drops the oldest capture if there are too many.
   CapturedCalls& of(std::uint64_t capture) {
     const auto known =
         std::find_if(captures_.begin(), captures_.end(),
@@ -95,10 +95,10 @@ class CallOrder {
   }
 
   bool mixes_graphs_;
-  int open_ = 0;            // calls between before() and after()
-  std::uint64_t last_ = 0;  // stream of the last eager call
-  bool recorded_ = false;   // some eager call has ended
-  bool replays_ = false;    // graphs of such calls may be replayed
+  int open_ = 0;            // Calls between before() and after().
+  std::uint64_t last_ = 0;  // Stream of the last eager call.
+  bool recorded_ = false;   // An eager call has been recorded.
+  bool replays_ = false;    // Graphs of such calls may be replayed.
   std::vector<CapturedCalls> captures_;
 };
 

@@ -1,4 +1,4 @@
-// One call of the driver's, or one a copy.
+// Batched copies: one driver call for all chunks, or one call per copy.
 #include "exec/cuda/device/copy_batch.hpp"
 
 #include <algorithm>
@@ -10,7 +10,8 @@ DevicePointer address(const void* at) { return reinterpret_cast<DevicePointer>(a
 
 bool takes_batches(const Api& driver, Stream stream) {
   const auto handle = reinterpret_cast<std::uintptr_t>(stream);
-  if (driver.memory_copy_batch == nullptr || handle <= 1) return false;  // 0, 1: the legacy one
+  // 0, 1: legacy default stream.
+  if (driver.memory_copy_batch == nullptr || handle <= 1) return false;
   int status = kCaptureNone;
   require(driver.stream_is_capturing(stream, &status), "stream_is_capturing");
   return status == kCaptureNone;
@@ -33,7 +34,7 @@ std::vector<OneCopy> in_chunks(const std::vector<OneCopy>& copies) {
   return all;
 }
 
-/// All are copies to other GPUs, which alone may carry the flag: with it local ones reach a
+/// All copies go to other GPUs. Only these may carry the flag: local copies with it reach a
 /// fraction of their speed.
 void copy_to_others(const Api& driver, Stream stream, const std::vector<OneCopy>& copies) {
   const std::vector<OneCopy> chunks = in_chunks(copies);

@@ -1,5 +1,5 @@
-// Copies from one GPU to others of which the driver is told by one call, so that it keeps several
-// engines and all of their targets busy. Source: NCCL's collectives by copy engines.
+// Batched copies from one GPU to others. One driver call for all copies keeps several engines and
+// all targets busy. Source: NCCL's copy-engine collectives.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,20 +8,20 @@
 
 namespace plait::cuda {
 
-/// One of several copies whose order says nothing.
+/// A copy of a batch; copies of a batch have no order.
 struct OneCopy {
   char* dst;
   const char* src;
   std::uint64_t bytes;
 };
 
-/// The same bytes in up to four chunks a copy, of 256 KiB at least: each chunk's targets in turn
-/// from another one on.
+/// Splits each copy into up to four chunks of at least 256 KiB. Each round of chunks starts with
+/// another target.
 std::vector<OneCopy> in_chunks(const std::vector<OneCopy>& copies);
 
-/// To other GPUs, after what the stream holds; what comes later comes after all. By one call of the
-/// driver's, in chunks; whole and one by one where it has none (CUDA 12.8), in a capture and on the
-/// legacy default stream, which take no batch.
+/// Enqueues copies to other GPUs in stream order: one driver call with chunks, or one call per
+/// whole copy if the driver has no batches (before CUDA 12.8), in a capture, and on the legacy
+/// default stream.
 void copy_to_others(const Api& driver, Stream stream, const std::vector<OneCopy>& copies);
 
 }  // namespace plait::cuda

@@ -1,4 +1,4 @@
-// Device code that lies in this program or beside this library -> its table, or why there is none.
+// Finds the table of device code in this program or beside this library.
 #include "exec/cuda/device/device_code.hpp"
 
 #include <dlfcn.h>
@@ -6,8 +6,7 @@
 #include "base/own_folder.hpp"
 #include "base/text.hpp"
 
-// cmake/kernels.cmake makes both from the kernels: in a program that has them itself, or in
-// libplait_kernels.so.
+// Generated from the kernels by cmake/kernels.cmake, into a program or into libplait_kernels.so.
 extern "C" {
 [[gnu::weak, gnu::visibility("hidden")]] extern const void* const plait_fatbins[];
 [[gnu::weak, gnu::visibility("hidden")]] extern const char plait_built_for[];
@@ -18,7 +17,7 @@ namespace {
 
 const void* const kNone[] = {nullptr};
 
-/// By its path and for this library alone: a process may hold two plaits, each with its own code.
+/// Loads the library by path and privately: a process may hold two plaits, each with its own code.
 DeviceCode next_to_library() {
   const std::string path = folder_of(&kNone) + "libplait_kernels.so";
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -1,4 +1,4 @@
-// NCCL's reading of its two variables, and NVML's of where GPUs are.
+// Reads NCCL_P2P_DISABLE and NCCL_P2P_LEVEL as NCCL does, and asks NVML for the distance of GPUs.
 #include "exec/cuda/device/direct_access.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A CallOrder's marker on a GPU: one event, and what captures get.
+// Marker of a CallOrder on a GPU: one event, plus the graph nodes of captures.
 #pragma once
 #include <optional>
 
@@ -7,25 +7,25 @@
 
 namespace plait::cuda {
 
-/// As a CallOrder uses it; tests have one without a GPU. Throws Error.
+/// Interface that CallOrder uses; tests implement it without a GPU. Throws Error.
 class Marker {
  public:
   virtual ~Marker() = default;
   virtual StreamPlace place(Stream stream) const = 0;
   virtual void record(Stream stream) = 0;
-  virtual void wait(Stream stream) = 0;  ///< nothing where nothing was recorded
+  virtual void wait(Stream stream) = 0;  ///< Does nothing if nothing was recorded.
   virtual void wait_at_replay(Stream stream) = 0;
   virtual void go_behind(Stream stream, const CapturedCalls& calls) = 0;
   virtual void end(Stream stream, CapturedCalls& calls, bool records) = 0;
-  /// True while it has not come to where it was last recorded; false where it never was.
+  /// True until the last record has been reached; false if there was none.
   virtual bool is_ahead() const noexcept = 0;
 };
 
 class EventMarker final : public Marker {
  public:
-  /// The driver's functions, for the current context.
+  /// Uses these driver functions in the current context.
   explicit EventMarker(const Api& api) : api_(&api) {}
-  /// Open, for a GPU's primary context, whatever is current.
+  /// Opens the marker in a GPU's primary context, whichever context is current.
   explicit EventMarker(int ordinal) : api_(&api()), primary_(std::in_place, ordinal) {
     const std::optional<Current> there = in_context();
     open();
@@ -42,7 +42,7 @@ class EventMarker final : public Marker {
   StreamPlace place(Stream stream) const override {
     StreamPlace found;
     const char* function = "";
-    // A default stream is the current context's; others have one of their own.
+    // A default stream belongs to the current context; other streams have their own.
     if (reinterpret_cast<std::uint64_t>(stream) > kLastDefaultStream &&
         look(stream, found, function) == kSuccess)
       return found;
@@ -79,8 +79,9 @@ class EventMarker final : public Marker {
     require(api_->stream_update_capture(stream, ends.data(), ends.size(), kAddCaptureDependencies),
             "stream_update_capture");
   }
-  /// The record hangs beside the calls, not between them: there it would cost each 0.8 us, and one
-  /// for each call 0.3 us of the host a replay (E-0186). So one is moved on.
+  /// The record depends on the calls but lies between none of them: there it would cost 0.8 us per
+  /// call. One record per call would cost 0.3 us of host time at each replay (E-0186), so a single
+  /// record is moved on.
   void end(Stream stream, CapturedCalls& calls, bool records) override {
     const std::optional<Current> there = in_context();
     int status = kCaptureNone;
@@ -105,14 +106,14 @@ class EventMarker final : public Marker {
   }
 
  private:
-  /// function: the driver's function that answered last.
+  /// function: the driver function that answered last.
   Result look(Stream stream, StreamPlace& found, const char*& function) const {
     int status = kCaptureNone;
     function = "stream_capture_info";
     const Result result =
         api_->stream_capture_info(stream, &status, &found.capture, nullptr, nullptr, nullptr);
     if (result != kSuccess) return result;
-    if (status != kCaptureNone) {  // asking for its number would end the capture
+    if (status != kCaptureNone) {  // Asking for the stream's id would end the capture.
       found.stream = reinterpret_cast<std::uint64_t>(stream);
       return kSuccess;
     }
