@@ -20,7 +20,7 @@ using Codes = std::array<std::uint16_t, 8>;
 /// Of two ranks, summed as a kernel does it, and by the reference.
 template <DataType kType>
 void check_sum(const Codes& mine, const Codes& theirs) {
-  using N = DeviceNumber<kType>;
+  using N = Number<kType>;
   cuda::Accumulator<kType, static_cast<int>(ReduceOp::sum)> sum;
   sum.first(std::bit_cast<cuda::Unit>(mine), 0, 1.0);
   sum.add(std::bit_cast<cuda::Unit>(theirs), 0, 1.0);

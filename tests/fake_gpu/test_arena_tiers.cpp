@@ -66,14 +66,14 @@ class FakePeers {
 
  private:
   static void be(LazyArenaPage& page, int rank, int ranks) {
-    cuda::PageExchange meeting(page.exchange, rank, ranks);
-    const auto& first = page.exchange.places[0];
+    cuda::PageExchange exchange(page.exchange, rank, ranks);
+    const auto& first = page.exchange.slots[0];
     try {
       for (std::uint32_t round = 1; round <= 2; ++round) {
         const std::uint32_t shown =
             cuda::PageExchange::kMostRounds + round;  // of the first attempt
-        while (first.round.load() < shown && meeting.failure().empty()) std::this_thread::yield();
-        meeting.exchange(std::string(first.records[round % 2], first.bytes[round % 2]), [] {});
+        while (first.round.load() < shown && exchange.failure().empty()) std::this_thread::yield();
+        exchange.exchange(std::string(first.records[round % 2], first.bytes[round % 2]), [] {});
       }
       cuda::AgreedSwitch(page.switched, rank, ranks).set_ready();
     } catch (const Error&) {  // rank 0 has none
