@@ -1,6 +1,6 @@
-// Bulk asynchronous copies (sm_90): one thread moves memory to memory by way of shared memory, many
-// pieces under way at once, while the other threads of its block compute. Sixteen such threads fill
-// a link that wants all 132 blocks of loads and stores (E-0002).
+// Bulk asynchronous copies (sm_90): one thread moves many pieces at once from memory to memory
+// through shared memory, while the other threads of its block compute. Sixteen such threads fill a
+// link that needs all 132 blocks when threads load and store (E-0002).
 // Source: PTX ISA, cp.async.bulk and mbarrier.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
@@ -12,11 +12,12 @@ namespace plait::cuda {
 __device__ inline unsigned shared_address(const void* at) {
   return static_cast<unsigned>(__cvta_generic_to_shared(at));
 }
-/// What was read or written by loads and stores comes before later bulk copies.
+/// Orders earlier loads and stores before later bulk copies.
 __device__ inline void bulk_follows() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
-/// Until at most `pending` of this thread's bulk stores are under way: those before have been read
-/// out of shared memory (kRead), or are there for all who see a later release of this thread.
+/// Waits until at most `pending` of this thread's bulk stores are in flight. kRead: the others have
+/// been read out of shared memory; otherwise they are visible to all that acquire a later release
+/// of this thread.
 template <bool kRead>
 __device__ inline void wait_bulk_stores(unsigned pending) {
 #define PLAIT_WAIT(n)                                                     \
@@ -34,14 +35,14 @@ __device__ inline void wait_bulk_stores(unsigned pending) {
     PLAIT_WAIT(4);
     PLAIT_WAIT(5);
     PLAIT_WAIT(6);
-    default:  // a ring has no more
+    default:  // A ring has no more.
       asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
 #undef PLAIT_WAIT
 }
 
-/// Pieces on their way through shared memory, first in first out; one thread's. Addresses and sizes
-/// are multiples of 16 bytes.
+/// FIFO of pieces in flight through shared memory, owned by one thread. Addresses and sizes are
+/// multiples of 16 bytes.
 template <unsigned kStages>
 class BulkRing {
   static_assert(kStages <= 7);
@@ -57,7 +58,7 @@ class BulkRing {
   }
   __device__ unsigned held() const { return loaded_ - stored_; }
   __device__ unsigned stored() const { return stored_; }
-  /// Only while fewer than kStages are held.
+  /// Needs fewer than kStages held pieces.
   __device__ void load(const char* src, unsigned bytes) {
     if (loaded_ >= kStages) wait_bulk_stores<true>(stored_ + kStages - 1 - loaded_);
     const unsigned stage = loaded_++ % kStages, barrier = shared_address(barriers_ + stage);
@@ -69,7 +70,8 @@ class BulkRing {
         "l"(src), "r"(bytes), "r"(barrier)
         : "memory");
   }
-  /// The oldest piece held has been read. It has been told to be there, so no peer is waited for.
+  /// Waits until the oldest held piece is loaded. Its data is already visible, so this waits for no
+  /// peer.
   __device__ void await_load() const {
     const unsigned barrier = shared_address(barriers_ + stored_ % kStages);
     unsigned done = 0;
@@ -82,7 +84,7 @@ class BulkRing {
           : "r"(barrier), "r"(stored_ / kStages & 1)
           : "memory");
   }
-  /// The oldest piece held goes to one place more; after the last of them comes pass().
+  /// Stores the oldest held piece to one more place; pass() follows the last place.
   __device__ void put(char* dst, unsigned bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst),
                  "r"(shared_address(buffer_ + stored_ % kStages * kBulkBytes)), "r"(bytes)
@@ -96,11 +98,11 @@ class BulkRing {
     put(dst, bytes);
     pass();
   }
-  /// Nothing is under way any more; what is held is lost.
+  /// Waits until nothing is in flight; held pieces are dropped.
   __device__ void end() {
     for (; held() != 0; ++stored_) await_load();
     wait_bulk_stores<false>(0);
-    for (unsigned i = 0; i < kStages; ++i)  // so that another ring may lie there
+    for (unsigned i = 0; i < kStages; ++i)  // So that another ring may use the memory.
       asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(barriers_ + i))
                    : "memory");
   }

@@ -1,4 +1,4 @@
-// The driver says what the GPU is, NVML how it is linked.
+// Describes a GPU: the driver reports model and size, NVML the links.
 #include "exec/cuda/device/gpu_kind.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What a measurement of GPUs holds for, as one line that ranks compare: the GPU's model, how much
-// of it there is, and what NVML tells of its NVLinks.
+// Kind of a GPU, as one line that ranks compare: model, multiprocessors, and NVLinks as NVML
+// reports them. Measurements (choices.def, tuning tables) hold for a kind.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,12 +8,12 @@
 
 namespace plait::cuda {
 
-/// "NVIDIA H200, 132 multiprocessors, 18 NVLinks to switches". facts: null where NVML does not know
+/// "NVIDIA H200, 132 multiprocessors, 18 NVLinks to switches". facts: null if NVML does not know
 /// the GPU.
 std::string gpu_kind(const std::string& model, int multiprocessors, const GpuFacts* facts);
-/// That of a GPU of this process, by CUDA ordinal; asked once.
+/// Kind of a GPU of this process, by CUDA ordinal; cached.
 std::string gpu_kind(int ordinal);
-/// What all ranks' GPUs are; empty where they are not of one kind.
+/// Kind shared by all ranks' GPUs; empty if they differ.
 std::string common_kind(const std::vector<std::string>& kinds);
 
 }  // namespace plait::cuda

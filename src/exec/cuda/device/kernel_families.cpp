@@ -1,4 +1,4 @@
-// The kernels of each family, their trial, and what ranks make of each other's.
+// Lists the kernels of each family, probes them on this GPU, and combines the probes of all ranks.
 #include "exec/cuda/device/kernel_families.hpp"
 
 #include <algorithm>
@@ -17,16 +17,17 @@ namespace {
 constexpr const char* kNames[kKernelFamilies] = {
     "one_shot and two_shot", "hop and line_chain", "tiled", "message",
     "bulk message",          "copy engine",        "plan"};
-constexpr std::size_t kMostArgumentBytes = 4096;  // of a kernel; compute capabilities before 9.0
+// Kernel arguments; limit of compute capabilities before 9.0.
+constexpr std::size_t kMostArgumentBytes = 4096;
 
-/// The most that a launch asks for.
+/// Largest launch of a kernel.
 struct KernelUse {
   unsigned threads = 512;
   unsigned shared_bytes = 0;
 };
-using KernelUses = std::map<std::string, KernelUse>;  // by the kernel's name
+using KernelUses = std::map<std::string, KernelUse>;  // By kernel name.
 
-/// Requests such that every kernel of a communicator of so many ranks serves some.
+/// Requests that together use every kernel of a communicator of `ranks` ranks.
 std::vector<Request> requests_of(int ranks) {
   static constexpr DataType kTypes[] = {
 #define PLAIT_TYPE(name, bytes, is_float, nccl_value) DataType::name,
@@ -93,7 +94,7 @@ KernelUses uses_of(KernelFamily family, int ranks) {
   return uses;
 }
 
-/// What a GPU told of one family.
+/// Result of one family on one GPU, as ranks exchange it.
 struct FamilyProbe {
   unsigned blocks_at_once;
   char why_not[240];
@@ -126,7 +127,8 @@ class KernelTrial {
     return static_cast<unsigned>(std::max(0, value));
   }
 
-  /// 0 where it cannot run. A launch without a state is empty.
+  /// Blocks that run at once; 0 if the kernel cannot run. Launches it with a null state, which
+  /// makes it exit at once.
   unsigned blocks_at_once(const std::string& name, const KernelUse& use, std::string& why_not) {
     if (!kernels_.has(name)) {
       why_not = text("the device code for it has no ", name);

@@ -1,7 +1,7 @@
-// Which kernels all ranks' GPUs can run, family by family. A GPU may lack what a family is made of
-// (bulk copies), or room for it (shared memory, registers): then no rank's calls use the family.
-// Found out by an empty launch of every kernel, which puts its code in place too: a kernel that is
-// loaded at its first use may wait for others that wait for a peer.
+// Finds out which kernel families all ranks' GPUs can run. A GPU may lack an instruction (bulk
+// copies) or resources (shared memory, registers); then no rank uses the family. Every kernel is
+// launched once without work, which also loads its code: a kernel loaded at first use may wait for
+// kernels that wait for a peer.
 #pragma once
 #include <array>
 #include <string>
@@ -16,15 +16,15 @@ inline constexpr std::size_t kKernelFamilies = 7;
 
 class KernelFamilies {
  public:
-  /// All ranks together, in the current context of `device`; waits for the stream. Error where the
-  /// GPU fails at it.
+  /// Collective over all ranks, in the current context of `device`; waits for the stream. Throws
+  /// Error if the GPU fails.
   KernelFamilies(Kernels& kernels, Device device, int rank, int ranks, Stream stream,
                  const Exchange& exchange);
 
   bool runs(KernelFamily family) const { return blocks_at_once(family) != 0; }
-  /// Blocks of any of its kernels that run at once, on the GPU that has room for the fewest.
+  /// Blocks of any kernel of the family that run at once on the most limited GPU.
   unsigned blocks_at_once(KernelFamily family) const { return of(family).blocks_at_once; }
-  /// Which rank's GPU lacks what; empty where the family runs.
+  /// Which rank's GPU lacks what; empty if the family runs.
   const std::string& why_not(KernelFamily family) const { return of(family).why_not; }
 
  private:

@@ -1,4 +1,4 @@
-// The names that the macros of kernels (exec/cuda/*/*.cu) make.
+// Builds the names that the macros of kernels (exec/cuda/*/*.cu) define.
 #include "exec/cuda/device/kernel_names.hpp"
 
 #include "base/text.hpp"

@@ -1,4 +1,4 @@
-// Device code -> loaded once a process; kernels by name -> launched.
+// Loads the device code once per process, looks up kernels by name and launches them.
 #include "exec/cuda/device/kernels.hpp"
 
 #include "base/text.hpp"
@@ -14,7 +14,7 @@ int attribute_of(Device device, int which) {
   return value;
 }
 
-/// The current context's GPU can run none of the code.
+/// Error for a GPU that can run none of the code.
 Error no_code_for_gpu() {
   Device device = 0;
   char name[256] = {};
@@ -53,9 +53,9 @@ std::vector<Library> load_all() {
   return loaded;
 }
 
-/// Loaded once a process and never unloaded, for the ranks of all contexts; the driver puts the
-/// code into contexts made later too. Loading takes some 12 ms, and of what it took for several
-/// communicators at once the driver did not give all back (E-0183).
+/// Loaded once per process and never unloaded, for all contexts; the driver also loads the code
+/// into later contexts. Loading takes about 12 ms, and the driver does not free all memory of
+/// repeated loads (E-0183).
 const std::vector<Library>& libraries() {
   static const auto* const once = new std::vector<Library>(load_all());
   return *once;
@@ -74,7 +74,7 @@ Kernels::Kernels() {
   programmatic_ = made_for >= kFirstProgrammatic;
 }
 
-/// Null where the code for this GPU has no such kernel.
+/// Null if the code for this GPU has no such kernel.
 Function Kernels::look_up(const std::string& name) {
   const auto known = functions_.find(name);
   if (known != functions_.end()) return known->second;

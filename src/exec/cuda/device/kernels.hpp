@@ -1,4 +1,4 @@
-// The build's device code -> kernels found by name, in one context, and how they are launched.
+// Kernels of the build's device code in one context: lookup by name, and launch.
 #pragma once
 #include <map>
 #include <string>
@@ -8,29 +8,28 @@
 
 namespace plait::cuda {
 
-/// How a kernel is spread. programmatic: its launch may overlap the end of the kernel before, where
-/// the kernel was compiled to wait for that (9.0 and later).
+/// Launch configuration. programmatic: the launch may overlap the end of the previous kernel, if
+/// the kernel was compiled to wait for it (9.0 and later).
 struct Spread {
   unsigned blocks = 1;
   unsigned threads = 32;
   bool programmatic = false;
-  unsigned shared_bytes = 0;  ///< beside what the kernel declares
+  unsigned shared_bytes = 0;  ///< Added to the kernel's static shared memory.
 };
 
 class Kernels {
  public:
-  /// Of the current context. Error(unsupported) where the build has no code, or none for its GPU.
+  /// Uses the current context. Error(unsupported) if the build has no code, or none for this GPU.
   Kernels();
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
   bool has(const std::string& name);
-  /// Error(internal) where there is no such kernel.
+  /// Error(internal) if there is no such kernel.
   Function find(const std::string& name);
-  /// Shared memory that a block of the kernel takes by itself.
+  /// Static shared memory of a block.
   unsigned fixed_shared_bytes(Function function) const;
-  /// Blocks of the kernel that a multiprocessor can hold, spread so; 0 where it has no room for
-  /// one.
+  /// Blocks that fit on a multiprocessor with this configuration; 0 if none fits.
   unsigned blocks_a_multiprocessor(Function function, const Spread& spread);
   /// `arguments`: addresses of the kernel's parameters.
   void launch(Function function, const Spread& spread, Stream stream, std::vector<void*> arguments);
@@ -38,9 +37,10 @@ class Kernels {
  private:
   Function look_up(const std::string& name);
   void allow_shared(Function function, unsigned bytes);
-  bool programmatic_ = false;  // the code for this GPU knows programmatic launches
+  bool programmatic_ = false;  // The code for this GPU supports programmatic launches.
   std::map<std::string, Function> functions_;
-  /// What functions were allowed. Ranks of a context share them: each must always ask for the same.
+  /// Dynamic shared memory granted per function. Ranks of a context share functions, so each must
+  /// ask for the same amount.
   std::map<Function, unsigned> shared_bytes_;
 };
 

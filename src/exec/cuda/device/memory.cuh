@@ -1,6 +1,6 @@
-// Loads, stores, flags and deadlines as kernels use them: every wait of a kernel goes through
-// SpinTimeout. Orders follow the PTX memory model: who publishes data stores it, meets its block at
-// a CTA barrier, and has one thread release at system scope. volatile orders nothing.
+// Loads, stores, flags and deadlines of kernels. Every wait of a kernel goes through SpinTimeout.
+// Orders follow the PTX memory model: a block publishes data by storing it, meeting at a CTA
+// barrier, and letting one thread release at system scope. volatile orders nothing.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #ifndef PLAIT_PTX  // tests play kernels on a host's threads (tests/conformance/device_on_host.hpp)
@@ -12,48 +12,49 @@ namespace plait::cuda {
 
 __device__ inline bool reached(unsigned a, unsigned b) { return static_cast<int>(a - b) >= 0; }
 
-/// The rank `k` after `rank` in the rotation, for 0 <= k <= ranks: peers are visited in this order,
-/// so that no rank is everybody's first.
+/// Returns the rank `k` after `rank` in the rotation, for 0 <= k <= ranks. Ranks visit peers in
+/// this order, so no rank is the first target of all.
 __device__ inline int rank_after(int rank, int k, int ranks) {
   const int at = rank + k;
   return at < ranks ? at : at - ranks;
 }
-/// Whether units of 16 bytes from here on can be loaded and stored whole.
+/// True if 16-byte units from this address on can be loaded and stored whole.
 __device__ inline bool is_aligned(const void* at) {
   return (reinterpret_cast<unsigned long long>(at) & 15) == 0;
 }
 
-/// A wait was given up, and the host can read why. No call may leave a wrong result behind a stream
-/// that reports success: unless the program has aborted, the stream fails.
+/// Fails the stream after a wait was given up and reported to the host, unless the program has
+/// aborted. No call may leave a wrong result behind a stream that reports success.
 __device__ inline void fail_unless_aborted(unsigned failed) {
   if (failed != kFaultAborted) fail_stream();
 }
 
-/// FaultCode: not 0 = nothing goes on here any more, and the host can read why.
+/// Returns the FaultCode; not 0 = this rank's kernels exit, and the host can read the reason.
 __device__ inline unsigned fault_of(const DeviceState* state) {
   const unsigned failed = *const_cast<const volatile unsigned*>(&state->failed);
   return failed == kFaultBeingReported ? unsigned{kNoFault} : failed;
 }
 
-/// At the beginning of a kernel: true where nothing goes on here any more; false still while a
-/// fault is being told, as the others go on waiting until it is.
+/// Called at kernel start. True if a fault has been reported. False while the report is incomplete,
+/// since other blocks wait until then.
 __device__ inline bool should_exit(const DeviceState* state) {
   const unsigned failed = fault_of(state);
   if (failed != kNoFault) fail_unless_aborted(failed);
   return failed != kNoFault;
 }
 
-/// At the end of a kernel that found at its beginning that a wait had been given up: who has to
-/// know at once waits there for a load, 0.1 us of a small call.
+/// Called at kernel end after a start-up load saw a fault pending. Kernels with this call do not
+/// wait for that load at their start: the wait would cost a small call 0.1 us.
 __device__ inline void fail_stream_at_end(const DeviceState* state) {
   unsigned failed = fault_of(state);
-  for (unsigned polls = 0; failed == kNoFault && polls < 1u << 20; ++polls)  // it is being told
+  // The report is incomplete.
+  for (unsigned polls = 0; failed == kNoFault && polls < 1u << 20; ++polls)
     failed = fault_of(state);
   fail_unless_aborted(failed);
 }
 
-/// Nothing goes on here any more. The first one who says so tells the host why, and until that is
-/// told the others go on waiting. Returns what is told.
+/// Records the first fault of this rank and reports it to the host. Other threads keep waiting
+/// until the report is complete. Returns the code reported, or 0 if another thread is reporting.
 __device__ inline unsigned record_fault(DeviceState* state, StopPage* stop_page, unsigned code,
                                         unsigned peer, unsigned where, unsigned lane) {
   if (atomicCAS(&state->failed, unsigned{kNoFault}, unsigned{kFaultBeingReported}) != kNoFault)
@@ -69,22 +70,22 @@ __device__ inline unsigned record_fault(DeviceState* state, StopPage* stop_page,
   return code;
 }
 
-/// Of a time that is 0 until it is known, or that lies ahead: the clock has stepped back since, as
-/// that of a machine may that is moved or restored, and unsigned differences would be for ever.
+/// True if `time_ns` is 0 (unset) or ahead of `now`. The clock of a migrated or restored machine
+/// may step back, and unsigned differences would then be huge.
 __device__ inline bool is_not_past(unsigned long long time_ns, unsigned long long now) {
   return time_ns - 1 >= now;
 }
 
-/// Counts failed polls of one thread; gives up at the deadline or when the host says so. Host
-/// memory is far, and tens of thousands of threads may wait at once: one of them looks there, at
-/// most once a millisecond, and the others see in device memory what came of it.
+/// Counts failed polls of one thread; gives up at the deadline or on the host's stop code. Host
+/// memory is far, and tens of thousands of threads may wait at once. So one of them reads host
+/// memory, at most once per millisecond, and the others see the outcome in device memory.
 struct SpinTimeout {
   static constexpr unsigned long long kLookNs = 1'000'000;
   unsigned polls = 0;
   unsigned long long began_ns = 0;
 
-  /// FaultCode: what the host says, or nothing where somebody else has just looked, by a clock that
-  /// may be a little behind or ahead.
+  /// Returns the host's stop FaultCode, or 0 if another thread has just looked. Clocks of SMs may
+  /// differ slightly in both directions.
   __device__ static unsigned host_stop_code(DeviceState* state, StopPage* stop_page,
                                             unsigned long long now) {
     const unsigned long long looked = *const_cast<volatile unsigned long long*>(&state->looked_ns);
@@ -93,15 +94,16 @@ struct SpinTimeout {
     return *const_cast<volatile unsigned*>(&stop_page->stop);
   }
 
-  /// Whether the last poll looked at the time and what the host says; few do.
+  /// True if the last poll read the clock and the stop code, which few polls do.
   __device__ bool checked_host() const { return (polls & 255u) == 0; }
-  /// For waits on threads of the same block, who see to peers and deadlines themselves.
+  /// Poll of a wait for threads of the same block, which handle peers and deadlines themselves.
+  /// True once a fault is reported.
   __device__ bool failed_elsewhere(const DeviceState* state) {
     let_others_run();
     return (++polls & 255u) == 0 && fault_of(state) != kNoFault;
   }
-  /// FaultCode: not 0 = the wait is over, and the host can read why. For who has something left to
-  /// do before the stream fails.
+  /// Polls; returns the FaultCode once the wait is over and the host can read the reason. For
+  /// callers with work to do before the stream fails.
   __device__ unsigned poll(DeviceState* state, StopPage* stop_page, unsigned long long wait_ns,
                            unsigned peer, unsigned where, unsigned lane) {
     if ((++polls & 255u) != 0) return kNoFault;
@@ -114,7 +116,8 @@ struct SpinTimeout {
     return record_fault(state, stop_page, stop != kNoFault ? stop : unsigned{kFaultDeadline}, peer,
                         where, lane);
   }
-  /// True where the program has aborted; where it has not and the wait is over, the stream fails.
+  /// Polls; returns true if the wait is over, after failing the stream unless the program has
+  /// aborted.
   __device__ bool expired(DeviceState* state, StopPage* stop_page, unsigned long long wait_ns,
                           unsigned peer, unsigned where, unsigned lane) {
     const unsigned code = poll(state, stop_page, wait_ns, peer, where, lane);
@@ -123,9 +126,9 @@ struct SpinTimeout {
   }
 };
 
-/// At the end of a call: a peer that has given up said so before what it had queued by copy engines
-/// could come into this rank's memory, so no call ends with what may lie there. poisoned: this
-/// rank's word; null = no peer's copies come here.
+/// Called at the end of a call. A peer that gives up sets `poisoned` before its queued copies could
+/// reach this rank's memory, so no call succeeds with their data. poisoned: this rank's flag; null
+/// = no peer copies into this rank.
 __device__ inline void fail_if_poisoned(const unsigned* poisoned, DeviceState* state,
                                         StopPage* stop_page, unsigned long long wait_ns) {
   const unsigned said = poisoned == nullptr ? 0 : peek_flag(poisoned);
@@ -135,7 +138,7 @@ __device__ inline void fail_if_poisoned(const unsigned* poisoned, DeviceState* s
   }
 }
 
-/// One unit of a buffer of any alignment; elements past `bytes` read as 0.
+/// Loads one unit of a buffer of any alignment; elements past `bytes` read as 0.
 template <class Stored>
 __device__ inline Unit load_unit(const char* base, unsigned long long unit,
                                  unsigned long long bytes, bool aligned) {
@@ -156,7 +159,7 @@ __device__ inline Unit load_unit(const char* base, unsigned long long unit,
   return {words[0], words[1]};
 }
 
-/// kOnce: not read here again, so the cache may let go of it first.
+/// kOnce: the data is not read here again, so the cache may evict it first.
 template <class Stored, bool kOnce = false>
 __device__ inline void store_unit(char* base, unsigned long long unit, const Unit& value,
                                   unsigned long long bytes, bool aligned) {

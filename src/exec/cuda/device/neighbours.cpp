@@ -1,6 +1,6 @@
-// Processes without MPS take turns on a GPU, each with all of it; under MPS their kernels run side
-// by side. Counting the processes there would be known too late: kernels of the first one may be
-// waiting when the second comes.
+// Without MPS, processes take turns on a GPU and each uses all of it; under MPS their kernels run
+// side by side. A count of MPS clients would come too late: kernels of the first client may be
+// waiting when the second one starts.
 #include "exec/cuda/device/neighbours.hpp"
 
 #include "base/env.hpp"
@@ -8,7 +8,7 @@
 namespace plait::cuda {
 namespace {
 
-constexpr int kAttributeMpsEnabled = 133;  // older drivers do not know it
+constexpr int kAttributeMpsEnabled = 133;  // Unknown to older drivers.
 
 }  // namespace
 
@@ -16,7 +16,7 @@ bool Neighbours::shares_with_processes(Device device) const noexcept {
   int enabled = 0;
   if (driver_.device_attribute(&enabled, kAttributeMpsEnabled, device) == kSuccess)
     return enabled != 0;
-  return !foreign_env("CUDA_MPS_PIPE_DIRECTORY").empty();  // an older driver does not say
+  return !foreign_env("CUDA_MPS_PIPE_DIRECTORY").empty();  // Older drivers do not report MPS.
 }
 
 void Neighbours::add(Device device, DeviceState* state, Stream stream) {
@@ -28,7 +28,7 @@ void Neighbours::add(Device device, DeviceState* state, Stream stream) {
 void Neighbours::remove(Device device, DeviceState* state, Stream stream) noexcept {
   const std::lock_guard<std::mutex> hold(guard_);
   if (on_[device].erase(state) != 0)
-    (void)publish(device, stream);  // to count as having one is safe
+    (void)publish(device, stream);  // A stale "has neighbour" is safe.
 }
 
 Result Neighbours::publish(Device device, Stream stream) noexcept {

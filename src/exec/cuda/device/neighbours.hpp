@@ -1,5 +1,5 @@
-// Who else may have kernels on this rank's GPU at the same time, so that they must fit beside each
-// other (DeviceState::has_neighbour).
+// Tracks which ranks share a GPU, so that their kernels must fit side by side
+// (DeviceState::has_neighbour).
 #pragma once
 #include <map>
 #include <mutex>
@@ -10,12 +10,12 @@
 
 namespace plait::cuda {
 
-/// The ranks of this process by GPU: each is told whether it may be the only one. Under MPS other
-/// processes' kernels run beside ours, and they are not known here: there none is ever alone.
+/// The ranks of this process by GPU; each rank's state says whether it may be alone. Under MPS
+/// kernels of unknown processes run beside ours, so no rank counts as alone.
 class Neighbours {
  public:
   explicit Neighbours(const Api& driver) : driver_(driver) {}
-  /// In the GPU's context; the stream is the caller's own.
+  /// Called in the GPU's context, with a stream of the caller.
   void add(Device device, DeviceState* state, Stream stream);
   void remove(Device device, DeviceState* state, Stream stream) noexcept;
 
@@ -28,7 +28,7 @@ class Neighbours {
   std::map<Device, std::set<DeviceState*>> on_;
 };
 
-/// The process's, never destroyed.
+/// One per process, never destroyed.
 Neighbours& neighbours();
 
 }  // namespace plait::cuda

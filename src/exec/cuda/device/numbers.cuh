@@ -1,5 +1,5 @@
-// 16-byte units of any type -> their n-way reduction in rank order: 16- and 8-bit floats in fp32,
-// one rounding at the end, the bits that exec/numbers.hpp states for the CPU.
+// Number types on the device: n-way reduction of 16-byte units in rank order. Floats of 16 and 8
+// bits accumulate in fp32 with one rounding at the end, bit for bit as exec/numbers.hpp on the CPU.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -8,19 +8,20 @@
 
 namespace plait::cuda {
 
-struct Unit {  // 16 bytes as two 64-bit words: the widest thing that one store writes whole
+struct Unit {  // 16 bytes as two 64-bit words: the widest data that one store writes whole.
   unsigned long long lo, hi;
 };
 
 __device__ inline float bits_to_float(unsigned bits) { return __uint_as_float(bits); }
 
-/// fp32 -> a float of 1 + kExponent + kMantissa <= 16 bits, to nearest even. kInf: it has
-/// infinities (else the largest code is the one NaN and overflow gives it).
+/// Converts fp32 to a float of 1 + kExponent + kMantissa <= 16 bits, rounding to nearest even.
+/// kInf: the type has infinities; otherwise the largest code is the only NaN, and overflow gives
+/// it.
 template <int kExponent, int kMantissa, bool kInf>
 __device__ inline unsigned narrow(float value) {
   constexpr int kBias = (1 << (kExponent - 1)) - 1;
   constexpr int kDrop = 23 - kMantissa;
-  constexpr unsigned kTop = (1u << (kExponent + kMantissa)) - 1;  // all ones but the sign
+  constexpr unsigned kTop = (1u << (kExponent + kMantissa)) - 1;  // All ones without the sign.
   constexpr unsigned kInfinity = ((1u << kExponent) - 1) << kMantissa;
   constexpr unsigned kNan = kInf ? kInfinity | (1u << (kMantissa - 1)) : kTop;
   const unsigned bits = __float_as_uint(value);
@@ -29,7 +30,7 @@ __device__ inline unsigned narrow(float value) {
   if (size > 0x7f800000u) return kNan;
   unsigned code;
   const int exponent = static_cast<int>(size >> 23) - 127;
-  if (exponent < 1 - kBias) {  // below the normal numbers: shift the whole mantissa
+  if (exponent < 1 - kBias) {  // Below the normal numbers: shift the whole mantissa.
     const int shift = 1 - kBias - exponent + kDrop;
     if (shift > 25) return sign;
     const unsigned mantissa = (size & 0x7fffffu) | 0x800000u;
@@ -41,7 +42,7 @@ __device__ inline unsigned narrow(float value) {
     code = (rounded >> kDrop) - (static_cast<unsigned>(127 - kBias) << kMantissa);
   }
   if (kInf && code >= kInfinity) code = kInfinity;
-  if (!kInf && code >= kTop) return kTop;  // no sign: the one NaN
+  if (!kInf && code >= kTop) return kTop;  // The only NaN has no sign.
   return sign | code;
 }
 
@@ -59,15 +60,15 @@ __device__ inline float widen(unsigned code) {
   return bits_to_float(sign | __float_as_uint(bits_to_float(size << (23 - kMantissa)) * scale));
 }
 
-/// Instructions for floats of 16 bits, defined beside the others (ptx.cuh). A pair is of two fp32,
-/// the first in the lower half. They give narrow()'s and widen()'s bits but for NaN, which is
-/// 0x7fff as a pair's half, and may be any where it is widened.
+/// Conversion instructions for 16-bit floats, defined in ptx.cuh. A pair holds two fp32 values, the
+/// first in the lower half. Results equal narrow() and widen() except for NaN: 0x7fff as half of a
+/// pair, and any NaN when widened.
 __device__ inline unsigned pair_of_bf16(float first, float second);
 __device__ inline unsigned pair_of_fp16(float first, float second);
 __device__ inline float from_fp16(std::uint16_t code);
 
-// One struct a type: how it is stored, in what it accumulates, and the two conversions. Floats of
-// 16 bits also go down in pairs: kNan is their canonical NaN, which pair() does not give.
+// One struct per type: storage type, accumulation type and the two conversions. 16-bit floats also
+// convert in pairs: kNan is their canonical NaN, which pair() does not produce.
 template <DataType kType>
 struct DeviceNumber;
 
@@ -151,15 +152,15 @@ struct UnsignedOf<true> {
   using Type = std::uint64_t;
 };
 
-inline constexpr int kAnyOp = -1;  ///< as template argument: the op is known at run time only
+inline constexpr int kAnyOp = -1;  ///< Template argument: the op is known at run time only.
 
 template <class Wide>
 __device__ inline Wide combine_floats(ReduceOp op, Wide a, Wide b) {
   switch (op) {
     case ReduceOp::prod: return a * b;
     case ReduceOp::min:
-      if (a != a || b != b) return a + b;     // a NaN; down() makes it the canonical one
-      if (a == b) return signbit(a) ? a : b;  // -0 is below +0
+      if (a != a || b != b) return a + b;     // A NaN; down() makes it canonical.
+      if (a == b) return signbit(a) ? a : b;  // -0 is below +0.
       return a < b ? a : b;
     case ReduceOp::max:
       if (a != a || b != b) return a + b;
@@ -170,7 +171,7 @@ __device__ inline Wide combine_floats(ReduceOp op, Wide a, Wide b) {
   }
 }
 
-/// Wraps: computed without sign, in at least 32 bits, cut to the type.
+/// Integer ops wrap: computed unsigned, in at least 32 bits, and cut to the type.
 template <class T>
 __device__ inline T combine_integers(ReduceOp op, T a, T b) {
   using Unsigned = typename UnsignedOf<sizeof(T) == 8>::Type;
@@ -233,9 +234,9 @@ struct Accumulator {
       wide[i] = combine<N>(kOp == kAnyOp ? op : kOp, wide[i], read(unit, i, op, scale));
   }
 
-  /// What avg divides by: integers below 32 bits as int, as exec/numbers.hpp has it.
+  /// Type that avg divides by: int for integers below 32 bits, as in exec/numbers.hpp.
   using Divisor = std::conditional_t<(sizeof(Wide) < 4), int, Wide>;
-  /// divide: avg's last step, by the number of ranks.
+  /// finish: last step of avg, the division by the number of ranks.
   __device__ Unit result(int op, bool finish, int ranks) {
     const bool divide = kOp == kAnyOp && finish && op == static_cast<int>(ReduceOp::avg);
     if (divide)

@@ -1,18 +1,18 @@
-// Instructions that loads, stores, flags and launches are made of, as functions. All that fused
-// kernels need beyond C++ and CUDA's own functions.
+// PTX instructions for loads, stores, flags and launches, as functions: all that fused kernels need
+// beyond C++ and CUDA's functions. Host emulations replace this file.
 // Source: PTX ISA, memory consistency model and griddepcontrol.
 #pragma once
 #include "exec/cuda/device/numbers.cuh"
 
-/// A function of its own in device code, so that loops that call it stay small.
+/// Not inlined, so that loops with a call stay small.
 #define PLAIT_NOINLINE __noinline__
-/// What the threads of a block share.
+/// Shared memory of a block.
 #define PLAIT_SHARED(Type, name) __shared__ Type name
-/// The shared memory that a launch asks for.
+/// Dynamic shared memory of the launch.
 #define PLAIT_DYNAMIC_SHARED(name) extern __shared__ __align__(128) char name[]
 
-/// Compute capability 9.0 brought bulk copies and programmatic launches. Code for older GPUs has no
-/// kernels that are made of bulk copies, and host code asks for no programmatic launch there.
+/// Compute capability 9.0 introduced bulk copies and programmatic launches. Code for older GPUs has
+/// no kernels with bulk copies, and the host requests no programmatic launch there.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define PLAIT_SM_90 1
 #else
@@ -21,11 +21,11 @@
 
 namespace plait::cuda {
 
-/// Threads of a block that come to barrier `id` wait until `threads` of them are there.
+/// Named barrier: waits until `threads` threads of the block have come to barrier `id`.
 __device__ inline void meet_threads(unsigned id, unsigned threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-/// The same, and whether any of them said so.
+/// The same; returns whether any thread passed true.
 __device__ inline bool any_of_threads(unsigned id, unsigned threads, bool mine) {
   unsigned found;
   asm volatile(
@@ -56,8 +56,8 @@ __device__ inline float from_fp16(std::uint16_t code) {
   return value;
 }
 
-/// Programmatic dependent launch: wait for the kernel before (no effect on ordinary launches), and
-/// let the kernel after be put in place meanwhile.
+/// Programmatic dependent launch: wait for the previous kernel (no effect on ordinary launches),
+/// and let the next kernel be placed meanwhile.
 __device__ inline void wait_for_grid_before() {
 #if PLAIT_SM_90
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -69,7 +69,7 @@ __device__ inline void let_next_grid_start() {
 #endif
 }
 
-/// Of buffers and slots in the order that words, lines or barriers give.
+/// Access to buffers and slots, ordered by flags, LL packets or barriers.
 template <class Type>
 __device__ inline Type load_plain(const Type* at) {
   return *at;
@@ -79,7 +79,7 @@ __device__ inline void store_plain(Type* at, Type value) {
   *at = value;
 }
 
-/// Asks for what is there to come into L2, without waiting.
+/// Prefetches into L2 without waiting.
 __device__ inline void fetch_ahead(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
@@ -104,7 +104,7 @@ __device__ inline unsigned long long load_relaxed_64(const void* at) {
   asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
   return word;
 }
-/// Of this GPU's memory, with no answer to wait for.
+/// Atomic add in this GPU's memory, without waiting for an answer.
 __device__ inline void add_relaxed_64(void* at, unsigned long long value) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
@@ -113,7 +113,8 @@ __device__ inline unsigned load_flag(const unsigned* at) {
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
 }
-/// For polling: an acquire empties the cache of its whole SM each time. One load_flag() follows.
+/// Relaxed load for polling: each acquire would empty the L1 cache of the whole SM. One load_flag()
+/// follows the last poll.
 __device__ inline unsigned peek_flag(const unsigned* at) {
   unsigned value;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
@@ -122,16 +123,16 @@ __device__ inline unsigned peek_flag(const unsigned* at) {
 __device__ inline void store_flag(unsigned* at, unsigned value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
-/// For several flags after one fence_before_flags().
+/// For several flags behind one fence_before_flags().
 __device__ inline void store_flag_relaxed(unsigned* at, unsigned value) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
 __device__ inline void fence_before_flags() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-/// The kernel ends with an error, and with it all that its process has on this GPU: no copy or
-/// kernel behind it runs, and every wait for its stream says so. Under MPS the same befalls every
-/// client that the server has on this GPU. By a load from an odd address, which no GPU takes: on an
-/// H200 with 32 hardware queues the driver was done with that 0.1 s later, with a trap 3.2 s later
-/// (E-0218). The trap is for a load that comes back all the same.
+/// Ends the kernel with an error, and with it all work of this process on the GPU: no later copy or
+/// kernel runs, and every wait for the stream reports the error. Under MPS all clients of the
+/// server on this GPU fail too. A load from an odd address, which every GPU rejects, does this: on
+/// an H200 with 32 hardware queues the driver had handled it 0.1 s later, and a trap 3.2 s later
+/// (E-0218). The trap follows in case the load returns.
 __device__ inline void fail_stream() {
   asm volatile(
       "{\n\t"
@@ -144,7 +145,8 @@ __device__ inline void fail_stream() {
       "}" ::"l"(1ull)
       : "memory");
 }
-/// Whoever waits for threads of its block says so: on a host's threads, these may want its core.
+/// Called in waits for threads of the same block: in a host emulation these threads may need the
+/// core.
 __device__ inline void let_others_run() {}
 __device__ inline unsigned long long now_ns() {
   unsigned long long ns;

@@ -1,17 +1,17 @@
-// Threads that move 16-byte units together, between buffers of any alignment and slots.
+// Teams of threads that move 16-byte units between buffers of any alignment and slots.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 
 namespace plait::cuda {
 
-/// Threads that do one thing together; a named barrier keeps them in step.
+/// Threads that work together, synchronized by a named barrier.
 struct Team {
   unsigned id, threads, lane;
   __device__ void meet() const { meet_threads(id, threads); }
   __device__ bool any(bool mine) const { return any_of_threads(id, threads, mine); }
 };
 
-/// Up to 16 bytes, an element at a time; functions of their own, so that loops stay small.
+/// Moves up to 16 bytes element by element. Not inlined, so that loops stay small.
 __device__ PLAIT_NOINLINE Unit load_elements(const char* at, unsigned long long bytes,
                                              unsigned element) {
   unsigned long long words[2] = {0, 0};
@@ -52,7 +52,7 @@ __device__ PLAIT_NOINLINE void store_elements(char* at, unsigned long long bytes
   }
 }
 
-/// Units of a buffer of any alignment, by the width of its elements.
+/// Loads or stores one unit of a buffer of any alignment, in elements where needed.
 __device__ inline Unit load_any(const char* src, unsigned long long unit, unsigned long long bytes,
                                 bool whole, unsigned element) {
   const unsigned long long at = unit * 16;
@@ -70,7 +70,7 @@ __device__ inline void store_any(char* dst, unsigned long long unit, const Unit&
   store_plain(reinterpret_cast<ulonglong2*>(dst + at), make_ulonglong2(value.lo, value.hi));
 }
 
-/// `limit` units from unit `from` of `src` on, into a slot.
+/// Copies `limit` units of `src`, from unit `from` on, into a slot.
 __device__ inline void put_units(const Team& team, char* slot, const char* src,
                                  unsigned long long bytes, unsigned long long from, unsigned limit,
                                  unsigned element) {
@@ -88,7 +88,7 @@ __device__ inline void put_units(const Team& team, char* slot, const char* src,
         store_plain(&dst[i + u * team.threads], make_ulonglong2(held[u].lo, held[u].hi));
   }
 }
-/// `limit` units of a slot, to unit `from` of `to` on.
+/// Copies `limit` units of a slot to `to`, from unit `from` on.
 __device__ inline void take_units(const Team& team, char* to, unsigned long long bytes,
                                   unsigned long long from, const char* slot, unsigned limit,
                                   unsigned element) {
