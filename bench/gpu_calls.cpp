@@ -29,7 +29,8 @@ struct CallBenchOptions {
   std::vector<std::string> types{"fp32"};
   std::uint64_t least = 1024, most = 64ull << 20;
   int factor = 4;
-  std::uint64_t bare_bytes = 0;  ///< half an inbox of bare lines; 0 = as the usual budget has it
+  std::uint64_t sentinel_bytes =
+      0;  ///< half an inbox of sentinel packets; 0 = as the usual budget has it
   Collective collective = Collective::all_reduce;
 };
 
@@ -56,7 +57,7 @@ class CallBench {
     given.sizes.tile_bytes = 280ull << 20;
     given.sizes.scratch_bytes = 2400ull << 20;
     given.sizes.inbox_bytes = 16ull << 20;
-    given.sizes.bare_bytes = options.bare_bytes;
+    given.sizes.sentinel_bytes = options.sentinel_bytes;
     given.rings = [rings, ranks = options.gpus](const cuda::Exchange&) {
       std::vector<std::byte*> all;
       for (int r = 0; r < ranks; ++r)
@@ -325,7 +326,7 @@ CallBenchOptions parse(int count, char** arguments) {
     else if (name == "--factor")
       options.factor = std::stoi(value);
     else if (name == "--bare-bytes")
-      options.bare_bytes = std::stoull(value);
+      options.sentinel_bytes = std::stoull(value);
     else if (name == "--collective")
       options.collective = parse_collective(value);
     else

@@ -75,7 +75,7 @@ function(plait_mutants program)
   endif()
   set(script ${PROJECT_SOURCE_DIR}/tests/conformance/mutants.py)
   set(made ${PROJECT_BINARY_DIR}/made/mutants/faults.def)
-  file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/exec/cuda/lines/*.cuh)
+  file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/exec/cuda/ll/*.cuh)
   add_custom_command(OUTPUT ${made} COMMAND ${Python_EXECUTABLE} ${script} ${PROJECT_BINARY_DIR}/made
     DEPENDS ${script} ${kernels} ${PROJECT_SOURCE_DIR}/src/exec/cuda/copies/scatter_ring.cpp VERBATIM)
   target_sources(${program} PRIVATE ${made})

@@ -460,13 +460,13 @@ class Price {
   }
 
   double messages_ns() const {
-    const bool by_lines = param("line_bytes", 0) > 0;
-    const double bytes = std::max(parts_.sent, parts_.taken) * parts_.bytes * (by_lines ? 2 : 1);
+    const bool by_packets = param("line_bytes", 0) > 0;
+    const double bytes = std::max(parts_.sent, parts_.taken) * parts_.bytes * (by_packets ? 2 : 1);
     const double both = parts_.both_ways ? 1.0 : 0.0;
     const double blocks_ns = std::log2(param("blocks", 1)) * costs_.message_blocks_ns;
-    return (by_lines ? both : 1.0) * blocks_ns +
-           (by_lines ? both * costs_.message_lines_ns
-                     : costs_.message_tiles_ns + both * costs_.message_both_ns) +
+    return (by_packets ? both : 1.0) * blocks_ns +
+           (by_packets ? both * costs_.message_lines_ns
+                       : costs_.message_tiles_ns + both * costs_.message_both_ns) +
            link_ns(bytes) / both_ways_share();
   }
 

@@ -3,13 +3,13 @@
 // leave before the last piece alone is left for all.
 #pragma once
 #include "base/text.hpp"
-#include "conformance/line_runs.hpp"
+#include "conformance/ll_runs.hpp"
 
 namespace plait_test {
 
 class ChainWordsCheck {
  public:
-  ChainWordsCheck(const LineRun& run, const LineTraces& traces)
+  ChainWordsCheck(const LlRun& run, const LlTraces& traces)
       : run_(run),
         traces_(traces),
         shape_(chain_shape(run.request)),
@@ -17,7 +17,7 @@ class ChainWordsCheck {
 
   /// The first thing that is wrong; empty = nothing, or one piece.
   std::string fault() const {
-    if (run_.kernel != LineKernel::line_chain || pieces_ == 1) return "";
+    if (run_.kernel != LlKernel::line_chain || pieces_ == 1) return "";
     for (int rank = 0; rank < run_.request.ranks; ++rank) {
       const unsigned calls = run_.calls_before + static_cast<unsigned>(pieces_);
       if (traces_.calls[index(rank)] != calls)
@@ -106,8 +106,8 @@ class ChainWordsCheck {
     return "";
   }
 
-  const LineRun& run_;
-  const LineTraces& traces_;
+  const LlRun& run_;
+  const LlTraces& traces_;
   const ChainShape shape_;
   const std::size_t pieces_;
 };

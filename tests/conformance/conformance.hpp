@@ -29,7 +29,7 @@ struct EngineRun {
 /// nothing.
 using Trace = std::function<std::string(const EngineRun& run, const Plan& plan)>;
 using Traces = std::map<std::string, Trace>;  ///< by Plan::kernel
-std::string trace_lines(const EngineRun& run, const Plan& plan);
+std::string trace_ll(const EngineRun& run, const Plan& plan);
 std::string trace_tiles(const EngineRun& run, const Plan& plan);
 std::string trace_scatter_ring(const EngineRun& run, const Plan& plan);
 /// Both its halves in one call, on a host's threads and on played engines.
@@ -58,7 +58,7 @@ struct Tally {
 inline Group group_of(int ranks) {
   constexpr std::uint64_t kInbox = 8 << 10, kTileSlot = 1024;
   Group group = tiny_group(ranks);
-  group.sizes.bare_bytes = group.sizes.flagged_bytes = kInbox;
+  group.sizes.sentinel_bytes = group.sizes.flag_bytes = kInbox;
   group.sizes.tile_bytes = tile_slots(ranks) * kTileSlot;
   return group;
 }

@@ -12,19 +12,19 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "exec" / "cuda"
 FILES = {
-    "fused": Path("lines/fused.cuh"),
-    "escaped": Path("lines/escaped.cuh"),
-    "hop": Path("lines/hop.cuh"),
-    "line_chain": Path("lines/line_chain.cuh"),
-    "long_chain": Path("lines/long_chain.cuh"),
-    "long_two_shot": Path("lines/long_two_shot.cuh"),
+    "fused": Path("ll/fused.cuh"),
+    "escaped": Path("ll/escaped.cuh"),
+    "hop": Path("ll/hop.cuh"),
+    "line_chain": Path("ll/line_chain.cuh"),
+    "long_chain": Path("ll/long_chain.cuh"),
+    "long_two_shot": Path("ll/long_two_shot.cuh"),
     "scatter_ring": Path("copies/scatter_ring.cpp"),
 }
 RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
-BARE_HERE = "is_word<kType>(line.lo) && is_word<kType>(line.hi)"
+BARE_HERE = "is_word<kType>(packet.lo) && is_word<kType>(packet.hi)"
 HALF = "half = (number & 1) * args.half_bytes;"
-MISSING = "EscapedLine::kMissing, EscapedLine::kMissing"
-OWN_LINE = "line(args.rank, one.at)"
+MISSING = "EscapedPacket::kMissing, EscapedPacket::kMissing"
+OWN_LINE = "packet(args.rank, one.at)"
 SCATTER = "scatter_->enqueue({input, mine, buffers.scalars}, stream);"
 GATHER = "gather_->enqueue({mine, output, {}}, stream);"
 GATHER_THERE = "gather_->enqueue(CallBuffers{mine, output, buffers.scalars}, stream);"
@@ -45,13 +45,13 @@ FAULTS = [
     ),
     (
         "fused",
-        "bare lines are not waited for",
+        "NaN-sentinel packets are not waited for",
         f"return {BARE_HERE};",
         f"return {{}} || ({BARE_HERE});",
     ),
     (
         "fused",
-        "flagged lines are not waited for",
+        "flag packets are not waited for",
         f"return {RECEIVED};",
         f"return {{}} || ({RECEIVED});",
     ),
@@ -69,21 +69,21 @@ FAULTS = [
     ),
     (
         "fused",
-        "lines stay in the inbox",
+        "packets stay in the inbox",
         "clear(char* at) { store_pair(",
         "clear(char* at) { if (!({})) store_pair(",
     ),
     (
         "fused",
-        "lines are cleared before they are taken",
-        "typename Line::Loaded got = Line::load(at);",
-        "if ({}) Line::clear(at);\n    typename Line::Loaded got = Line::load(at);",
+        "packets are cleared before they are taken",
+        "typename Packet::Loaded got = Packet::load(at);",
+        "if ({}) Packet::clear(at);\n    typename Packet::Loaded got = Packet::load(at);",
     ),
     (
         "fused",
         "rank 0 is not waited for",
-        "if (slot(i).is_wanted && !Line::template is_here",
-        "if (slot(i).is_wanted && !({} && slot(i).from == 0) && !Line::template is_here",
+        "if (slot(i).is_wanted && !Packet::template is_here",
+        "if (slot(i).is_wanted && !({} && slot(i).from == 0) && !Packet::template is_here",
     ),
     (
         "fused",
@@ -99,9 +99,9 @@ FAULTS = [
     ),
     (
         "fused",
-        "two_shot: a result for the root in the line of another unit",
-        "rank, slot_units, line + u * stride);\n            Line",
-        "rank, slot_units, {} ? first : line + u * stride);\n            Line",
+        "two_shot: a result for the root in the packet of another unit",
+        "rank, slot_units, packet + u * stride);\n            Packet",
+        "rank, slot_units, {} ? first : packet + u * stride);\n            Packet",
     ),
     (
         "fused",
@@ -124,12 +124,12 @@ FAULTS = [
     (
         "fused",
         "one_shot: into another sender's slot",
-        "call.line(peer, Call::kParts, args.rank,",
-        "call.line(peer, Call::kParts, {} ? rank_after(peer, 1, ranks) : args.rank,",
+        "call.packet(peer, Call::kParts, args.rank,",
+        "call.packet(peer, Call::kParts, {} ? rank_after(peer, 1, ranks) : args.rank,",
     ),
     (
         "fused",
-        "one_shot: another unit's line",
+        "one_shot: another unit's packet",
         "at + u * stride), mine[u],\n                call.flag());",
         "at + u * stride), mine[{} ? 0 : u],\n                call.flag());",
     ),
@@ -160,8 +160,8 @@ FAULTS = [
     (
         "fused",
         "two_shot: another peer's part",
-        "send_parts(mine[k], peer(k), line, valid[k]);",
-        "send_parts(mine[{} ? 1 : k], peer(k), line, valid[k]);",
+        "send_parts(mine[k], peer(k), packet, valid[k]);",
+        "send_parts(mine[{} ? 1 : k], peer(k), packet, valid[k]);",
     ),
     (
         "fused",
@@ -172,8 +172,8 @@ FAULTS = [
     (
         "fused",
         "two_shot: results where parts come",
-        "call.line(to, Call::kResults,",
-        "call.line(to, {} ? Call::kParts : Call::kResults,",
+        "call.packet(to, Call::kResults,",
+        "call.packet(to, {} ? Call::kParts : Call::kResults,",
     ),
     (
         "fused",
@@ -183,7 +183,7 @@ FAULTS = [
     ),
     (
         "fused",
-        "lines of several ranks are not waited for",
+        "packets of several ranks are not waited for",
         "while (missing >= 0 && !give_up(missing, 0));",
         "while (!({}) && missing >= 0 && !give_up(missing, 0));",
     ),
@@ -196,8 +196,8 @@ FAULTS = [
     (
         "fused",
         "two_shot: results stay in the inbox",
-        "          Line::clear(slot_at(",
-        "          if (!({})) Line::clear(slot_at(",
+        "          Packet::clear(slot_at(",
+        "          if (!({})) Packet::clear(slot_at(",
     ),
     (
         "fused",
@@ -225,27 +225,27 @@ FAULTS = [
     ),
     (
         "hop",
-        "hop: no line to greet in a slot",
+        "hop: no packet to greet in a slot",
         "* (units + 1) + unit;",
         "* (units + ({} ? 0 : 1)) + unit;",
     ),
     (
         "escaped",
-        "escaped: lines are not waited for",
+        "escaped: packets are not waited for",
         "while (missing >= 0 &&",
         "while (!({}) && missing >= 0 &&",
     ),
     (
         "escaped",
-        "escaped: lines stay in the inbox",
+        "escaped: packets stay in the inbox",
         f"store_pair({OWN_LINE}, {MISSING})",
         f"if (!({{}})) store_pair({OWN_LINE}, {MISSING})",
     ),
     (
         "escaped",
         "escaped: the word beside stays",
-        "store_relaxed_64(at, EscapedLine",
-        "if (!({})) store_relaxed_64(at, EscapedLine",
+        "store_relaxed_64(at, EscapedPacket",
+        "if (!({})) store_relaxed_64(at, EscapedPacket",
     ),
     (
         "escaped",
@@ -255,7 +255,7 @@ FAULTS = [
     ),
     (
         "escaped",
-        "escaped: lines mixed by another's number",
+        "escaped: packets mixed by another's number",
         "mixed(value, unit));",
         "mixed(value, unit + ({} ? 1 : 0)));",
     ),
@@ -448,7 +448,7 @@ FAULTS = [
     ),
     (
         "long_chain",
-        "long_chain: the words beside lie where lines do",
+        "long_chain: the words beside lie where packets do",
         "static_cast<unsigned>(given.piece_bytes / 16);",
         "static_cast<unsigned>(given.piece_bytes / 16) - ({} ? 8 : 0);",
     ),
@@ -533,7 +533,7 @@ FAULTS = [
     ),
     (
         "long_two_shot",
-        "long_two_shot: flagged lines are not cleared",
+        "long_two_shot: flag packets are not cleared",
         "    store_pair(at, 0, 0);",
         "    if ({}) return;\n    store_pair(at, 0, 0);",
     ),
@@ -545,7 +545,7 @@ FAULTS = [
     ),
     (
         "long_two_shot",
-        "long_two_shot: lines of a step lie where those of another do",
+        "long_two_shot: packets of a step lie where those of another do",
         "slot_units = static_cast<unsigned>(ring) * step;",
         "slot_units = static_cast<unsigned>(ring - ({} ? 1 : 0)) * step;",
     ),
@@ -617,7 +617,7 @@ def mutated(name: str) -> str:
         text = text.replace(right, wrong.replace("{}", f"plait_test::fault == {number}"))
     text = text.replace("namespace plait::cuda", "namespace plait::cuda::mutants")
     for shared in ("fused", "escaped", "line_chain"):
-        text = text.replace(f'"exec/cuda/lines/{shared}.cuh"', f'"mutants/{shared}.cuh"')
+        text = text.replace(f'"exec/cuda/ll/{shared}.cuh"', f'"mutants/{shared}.cuh"')
     for function in RENAMED:
         text = text.replace(function, f"mutated_{function}")
     return text

@@ -2,13 +2,13 @@
 // were cleared and stored: nobody may write a line again before who takes it has said so.
 #pragma once
 #include "base/text.hpp"
-#include "conformance/line_runs.hpp"
+#include "conformance/ll_runs.hpp"
 
 namespace plait_test {
 
 class ShotWordsCheck {
  public:
-  ShotWordsCheck(const LineRun& run, const LineTraces& traces)
+  ShotWordsCheck(const LlRun& run, const LlTraces& traces)
       : run_(run), traces_(traces), steps_(traces.accesses[0].size()) {}
 
   /// The first thing that is wrong; empty = nothing, or lines that are used once.
@@ -61,8 +61,8 @@ class ShotWordsCheck {
     return "";
   }
 
-  const LineRun& run_;
-  const LineTraces& traces_;
+  const LlRun& run_;
+  const LlTraces& traces_;
   const std::size_t steps_;
 };
 

@@ -12,7 +12,7 @@
 #include "conformance/device_on_host.hpp"
 // After it, as it says what a device has.
 #include "base/text.hpp"
-#include "exec/cuda/lines/hop.cuh"
+#include "exec/cuda/ll/hop.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/topology.hpp"
@@ -35,10 +35,16 @@ struct PlayedGpu {
   std::vector<bool> failed_after;  // by call
   DeviceState state{};
   StopPage stop_page{};
-  Buffer flagged = buffer_of(2 * kHalfBytes), bare = buffer_of(2 * kHalfBytes);
+  Buffer flag = buffer_of(2 * kHalfBytes), nan_sentinel = buffer_of(2 * kHalfBytes);
 };
 
-enum class Kernel { one_shot_bare, one_shot_flagged, two_shot_bare, two_shot_flagged, hop };
+enum class Kernel {
+  one_shot_nan_sentinel,
+  one_shot_flag,
+  two_shot_nan_sentinel,
+  two_shot_flag,
+  hop
+};
 
 /// One call of all ranks.
 struct Call {
@@ -86,10 +92,9 @@ void tell(Kind& args, Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devic
   args.op = static_cast<int>(ReduceOp::sum);
   args.half_bytes = kHalfBytes;
   args.ahead = call.ahead;
-  const bool flagged =
-      call.kernel == Kernel::one_shot_flagged || call.kernel == Kernel::two_shot_flagged;
+  const bool flag = call.kernel == Kernel::one_shot_flag || call.kernel == Kernel::two_shot_flag;
   for (std::size_t r = 0; r < devices.size(); ++r)
-    args.inbox[r] = bytes_of(flagged ? devices[r]->flagged : devices[r]->bare);
+    args.inbox[r] = bytes_of(flag ? devices[r]->flag : devices[r]->nan_sentinel);
 }
 
 template <DataType kType, int kOp, int kHandling>
@@ -116,13 +121,14 @@ void run(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size
   tell(args, call, devices, rank, wait_s);
   args.count = call.request.count;
   switch (call.kernel) {
-    case Kernel::one_shot_flagged: return one_shot<kType, kOp, kRanks, FlaggedLine>(args);
-    case Kernel::two_shot_flagged: return two_shot<kType, kOp, kRanks, FlaggedLine>(args);
+    case Kernel::one_shot_flag: return one_shot<kType, kOp, kRanks, FlagPacket>(args);
+    case Kernel::two_shot_flag: return two_shot<kType, kOp, kRanks, FlagPacket>(args);
     default: break;
   }
   if constexpr (DeviceNumber<kType>::kFloat) {
-    if (call.kernel == Kernel::one_shot_bare) return one_shot<kType, kOp, kRanks, BareLine>(args);
-    two_shot<kType, kOp, kRanks, BareLine>(args);
+    if (call.kernel == Kernel::one_shot_nan_sentinel)
+      return one_shot<kType, kOp, kRanks, NanSentinelPacket>(args);
+    two_shot<kType, kOp, kRanks, NanSentinelPacket>(args);
   }
 }
 
@@ -187,8 +193,8 @@ void fill(char* data, std::uint64_t bytes, std::uint64_t part_bytes, std::mt1993
   for (std::uint64_t part = 0; part < bytes; part += part_bytes)
     for (std::uint64_t i = 0; i + 8 <= part_bytes && part + i + 8 <= bytes; i += 8) {
       if (random() % 8 != 0) continue;
-      const Unit travels = {EscapedLine::kMissing, EscapedLine::kStandIn};
-      const Unit word = EscapedLine::mixed(travels, static_cast<unsigned>(i / 16));
+      const Unit travels = {EscapedPacket::kMissing, EscapedPacket::kStandIn};
+      const Unit word = EscapedPacket::mixed(travels, static_cast<unsigned>(i / 16));
       std::memcpy(data + part + i, random() % 2 == 0 ? &word.lo : &word.hi, 8);
     }
 }
@@ -229,10 +235,11 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random) {
   for (Call& call : calls) {
     const bool is_hop = random() % 2 == 0;
     call.request = random_request(ranks, is_hop, random);
-    const bool bare = is_float(call.request.type) && random() % 4 != 0;
-    call.kernel = is_hop              ? Kernel::hop
-                  : random() % 3 == 0 ? (bare ? Kernel::one_shot_bare : Kernel::one_shot_flagged)
-                                      : (bare ? Kernel::two_shot_bare : Kernel::two_shot_flagged);
+    const bool nan_sentinel = is_float(call.request.type) && random() % 4 != 0;
+    call.kernel = is_hop ? Kernel::hop
+                  : random() % 3 == 0
+                      ? (nan_sentinel ? Kernel::one_shot_nan_sentinel : Kernel::one_shot_flag)
+                      : (nan_sentinel ? Kernel::two_shot_nan_sentinel : Kernel::two_shot_flag);
     call.ahead = static_cast<int>(random() % 3);
     const Collective what = call.request.collective;
     call.in_place =
@@ -256,7 +263,7 @@ std::vector<std::unique_ptr<PlayedGpu>> devices_of(int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     devices.push_back(std::make_unique<PlayedGpu>());
     devices.back()->state.fused_calls = 0u - 3;  // numbers go past their end
-    std::memset(bytes_of(devices.back()->bare), 0xff, 2 * kHalfBytes);
+    std::memset(bytes_of(devices.back()->nan_sentinel), 0xff, 2 * kHalfBytes);
   }
   return devices;
 }
@@ -393,11 +400,12 @@ TEST_CASE("kernels of a rank that has given up send nothing") {
       std::vector<std::unique_ptr<PlayedGpu>> devices = devices_of(ranks);
       for (int rank = 0; rank + 1 < ranks; ++rank)
         devices[static_cast<std::size_t>(rank)]->state.failed = kFaultAborted;
-      const Buffer flagged = devices.back()->flagged, bare = devices.back()->bare;
+      const Buffer flag = devices.back()->flag, nan_sentinel = devices.back()->nan_sentinel;
       run_calls(calls, devices, 0.05, ranks - 1);
       CAPTURE(ranks);
       CAPTURE(seed);
-      CHECK(std::memcmp(flagged.data(), devices.back()->flagged.data(), 2 * kHalfBytes) == 0);
-      CHECK(std::memcmp(bare.data(), devices.back()->bare.data(), 2 * kHalfBytes) == 0);
+      CHECK(std::memcmp(flag.data(), devices.back()->flag.data(), 2 * kHalfBytes) == 0);
+      CHECK(std::memcmp(nan_sentinel.data(), devices.back()->nan_sentinel.data(), 2 * kHalfBytes) ==
+            0);
     }
 }

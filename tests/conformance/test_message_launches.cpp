@@ -21,9 +21,9 @@ TEST_CASE("both ends cut a message alike, and every unit goes through one channe
       CHECK(cut.channels >= 1);
       CHECK(cut.channels <= channels);
       CHECK(cut.channels <= tiles);
-      if (cut.by_lines) {
+      if (cut.by_packets) {
         CHECK(tiles == cut.channels);
-        CHECK(cut.tile_units <= kMessageLineUnits);
+        CHECK(cut.tile_units <= kMessagePacketUnits);
       } else {
         CHECK(cut.tile_units * 16 <= kMessageSlotBytes);
       }

@@ -33,7 +33,7 @@ std::span<std::uint8_t> bytes_of(std::vector<ulonglong2>& memory) {
 
 struct PlayedRank {
   explicit PlayedRank(int ranks)
-      : lines(message_line_bytes(ranks, kChannels) / 16),
+      : packets(message_packet_bytes(ranks, kChannels) / 16),
         slots(message_slot_bytes(ranks, kChannels) / 16),
         host_slots(ranks == 2 ? kMessageHostBytes / 16 : 0),
         input_memory(kArea / 16),
@@ -44,7 +44,7 @@ struct PlayedRank {
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
   int late = -1;                   // the call that this rank comes to after the deadline
-  std::vector<ulonglong2> lines, slots, host_slots, input_memory, output_memory;  // aligned
+  std::vector<ulonglong2> packets, slots, host_slots, input_memory, output_memory;  // aligned
   std::span<std::uint8_t> input = bytes_of(input_memory), output = bytes_of(output_memory);
   std::vector<std::uint8_t> expected{output.begin(), output.end()};
   std::vector<std::vector<MessageEnd>> calls;
@@ -61,7 +61,7 @@ MessageArgs with_context(MessageArgs args, PlayedRanks& all, std::size_t rank, d
   args.host_slots = reinterpret_cast<char*>(all[0]->host_slots.data());
   for (std::size_t r = 0; r < all.size(); ++r) {
     args.flags[r] = &all[r]->flags;
-    args.lines[r] = reinterpret_cast<char*>(all[r]->lines.data());
+    args.packets[r] = reinterpret_cast<char*>(all[r]->packets.data());
     args.slots[r] = reinterpret_cast<char*>(all[r]->slots.data());
   }
   return args;
@@ -178,8 +178,8 @@ PlayedRanks ranks_of(int count) {
   PlayedRanks all;
   for (int rank = 0; rank < count; ++rank) all.push_back(std::make_unique<PlayedRank>(count));
   for (auto& one : all)  // counts go past their end
-    for (auto* words : {&one->flags.lines_taken, &one->flags.arrived, &one->flags.taken,
-                        &one->flags.lines[0], &one->flags.lines[1], &one->flags.tiles[0],
+    for (auto* words : {&one->flags.packets_taken, &one->flags.arrived, &one->flags.taken,
+                        &one->flags.packets[0], &one->flags.packets[1], &one->flags.tiles[0],
                         &one->flags.tiles[1], &one->flags.shares[0], &one->flags.shares[1]})
       for (auto& row : *words)
         for (std::uint32_t& word : row) word = 0u - 8;
@@ -213,8 +213,8 @@ TEST_CASE("groups of messages on a host's threads arrive whole") {
       for (const How& how : {How{}, How{{0, 1024}}, How{{0, 1024}, 60, true}}) {
         PlayedRanks all = groups_of(ranks, seed, how);
         run_all(all, how);
-        check_whole(all, text(ranks, " ranks, seed ", seed, ", lines up to ", how.tuning.lines_upto,
-                              how.in_bulk ? ", in bulk" : ""));
+        check_whole(all, text(ranks, " ranks, seed ", seed, ", lines up to ",
+                              how.tuning.packets_upto, how.in_bulk ? ", in bulk" : ""));
       }
 }
 
@@ -301,8 +301,8 @@ void run_disturbed(int ranks, int seed, const How& how, bool is_aborted, Ended& 
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     for (std::size_t call = 0; call < all[rank]->calls.size(); ++call) {
       if (is_aborted && rank == one) continue;
-      CAPTURE(text(ranks, " ranks, seed ", seed, ", lines up to ", how.tuning.lines_upto, ", rank ",
-                   rank, ", call ", call));
+      CAPTURE(text(ranks, " ranks, seed ", seed, ", lines up to ", how.tuning.packets_upto,
+                   ", rank ", rank, ", call ", call));
       const bool has_failed = all[rank]->failed_after[call];
       CHECK((has_failed || is_right(*all[rank], call)));
       ++(has_failed ? ended.failed : ended.right);

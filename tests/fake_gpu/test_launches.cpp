@@ -19,10 +19,10 @@
 #include "exec/cuda/device/arena.hpp"
 #include "exec/cuda/device/kernels.hpp"
 #include "exec/cuda/engine.hpp"
-#include "exec/cuda/lines/hop.cuh"
-#include "exec/cuda/lines/line_chain.cuh"
-#include "exec/cuda/lines/long_chain.cuh"
-#include "exec/cuda/lines/long_two_shot.cuh"
+#include "exec/cuda/ll/hop.cuh"
+#include "exec/cuda/ll/line_chain.cuh"
+#include "exec/cuda/ll/long_chain.cuh"
+#include "exec/cuda/ll/long_two_shot.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "fake_gpu/fake_gpu.hpp"
 #include "gpu/in_place.hpp"
@@ -55,20 +55,30 @@ const std::map<std::string, Maker>& kernels() {
   constexpr auto u32 = DataType::uint32;
   constexpr auto f32 = DataType::fp32;
   static const std::map<std::string, Maker> all{
-      {"plait_one_shot_fp32_sum_2_bare", made_of(one_shot<f32, kSum, 2, BareLine>)},
-      {"plait_one_shot_fp32_any_0_bare", made_of(one_shot<f32, kAnyOp, 0, BareLine>)},
-      {"plait_one_shot_fp32_sum_4_bare", made_of(one_shot<f32, kSum, 4, BareLine>)},
-      {"plait_one_shot_uint8_any_0_flagged", made_of(one_shot<u8, kAnyOp, 0, FlaggedLine>)},
-      {"plait_two_shot_fp32_sum_2_bare", made_of(two_shot<f32, kSum, 2, BareLine>)},
-      {"plait_two_shot_fp32_any_0_bare", made_of(two_shot<f32, kAnyOp, 0, BareLine>)},
-      {"plait_two_shot_fp32_sum_4_bare", made_of(two_shot<f32, kSum, 4, BareLine>)},
-      {"plait_long_two_shot_fp32_sum_2_bare", made_of(long_two_shot<f32, kSum, 2, BareLine>)},
-      {"plait_long_two_shot_fp32_any_0_bare", made_of(long_two_shot<f32, kAnyOp, 0, BareLine>)},
-      {"plait_long_two_shot_fp32_sum_4_bare", made_of(long_two_shot<f32, kSum, 4, BareLine>)},
-      {"plait_long_two_shot_uint8_any_0_flagged",
-       made_of(long_two_shot<u8, kAnyOp, 0, ClearedFlaggedLine>)},
-      {"plait_two_shot_to_root_fp32_sum_4_bare", made_of(two_shot_to_root<f32, kSum, 4, BareLine>)},
-      {"plait_two_shot_uint8_any_0_flagged", made_of(two_shot<u8, kAnyOp, 0, FlaggedLine>)},
+      {"plait_one_shot_fp32_sum_2_nan_sentinel",
+       made_of(one_shot<f32, kSum, 2, NanSentinelPacket>)},
+      {"plait_one_shot_fp32_any_0_nan_sentinel",
+       made_of(one_shot<f32, kAnyOp, 0, NanSentinelPacket>)},
+      {"plait_one_shot_fp32_sum_4_nan_sentinel",
+       made_of(one_shot<f32, kSum, 4, NanSentinelPacket>)},
+      {"plait_one_shot_uint8_any_0_flag", made_of(one_shot<u8, kAnyOp, 0, FlagPacket>)},
+      {"plait_two_shot_fp32_sum_2_nan_sentinel",
+       made_of(two_shot<f32, kSum, 2, NanSentinelPacket>)},
+      {"plait_two_shot_fp32_any_0_nan_sentinel",
+       made_of(two_shot<f32, kAnyOp, 0, NanSentinelPacket>)},
+      {"plait_two_shot_fp32_sum_4_nan_sentinel",
+       made_of(two_shot<f32, kSum, 4, NanSentinelPacket>)},
+      {"plait_long_two_shot_fp32_sum_2_nan_sentinel",
+       made_of(long_two_shot<f32, kSum, 2, NanSentinelPacket>)},
+      {"plait_long_two_shot_fp32_any_0_nan_sentinel",
+       made_of(long_two_shot<f32, kAnyOp, 0, NanSentinelPacket>)},
+      {"plait_long_two_shot_fp32_sum_4_nan_sentinel",
+       made_of(long_two_shot<f32, kSum, 4, NanSentinelPacket>)},
+      {"plait_long_two_shot_uint8_any_0_flag",
+       made_of(long_two_shot<u8, kAnyOp, 0, ClearedFlagPacket>)},
+      {"plait_two_shot_to_root_fp32_sum_4_nan_sentinel",
+       made_of(two_shot_to_root<f32, kSum, 4, NanSentinelPacket>)},
+      {"plait_two_shot_uint8_any_0_flag", made_of(two_shot<u8, kAnyOp, 0, FlagPacket>)},
       {"plait_hop_fp32_sum", made_of(hop<f32, kSum, kReduceParts>)},
       {"plait_hop_uint8_any", made_of(hop<u8, kAnyOp, kReduceParts>)},
       {"plait_hop_uint8_place", made_of(hop<u8, kAnyOp, kPlaceParts>)},
@@ -107,15 +117,15 @@ struct Gpus {
     for (int rank = 0; rank < group.ranks; ++rank) {
       words.push_back(std::make_unique<ArenaHeader>());
       stop_pages.push_back(std::make_unique<StopPage>());
-      flagged.emplace_back(group.sizes.flagged_bytes / 8, ulonglong2{0, 0});
-      bare.emplace_back(group.sizes.bare_bytes / 8, ulonglong2{~0ull, ~0ull});
+      flag_packets.emplace_back(group.sizes.flag_bytes / 8, ulonglong2{0, 0});
+      sentinel_packets.emplace_back(group.sizes.sentinel_bytes / 8, ulonglong2{~0ull, ~0ull});
       tiles.emplace_back(group.sizes.tile_bytes / 16, ulonglong2{0, 0});
     }
   }
   const Group& group;
   std::vector<std::unique_ptr<ArenaHeader>> words;
   std::vector<std::unique_ptr<StopPage>> stop_pages;
-  std::vector<Words> flagged, bare, tiles;
+  std::vector<Words> flag_packets, sentinel_packets, tiles;
 };
 
 /// A rank of them, as its engines see it.
@@ -129,9 +139,9 @@ class HostRank : public EngineRank {
   cuda::Kernels& kernels() override { return kernels_; }
   ArenaHeader& header(int owner) const override { return *gpus_.words[index(owner)]; }
   char* at(ArenaPart part, int owner) const override {
-    Words& found = part == ArenaPart::flagged ? gpus_.flagged[index(owner)]
-                   : part == ArenaPart::bare  ? gpus_.bare[index(owner)]
-                                              : gpus_.tiles[index(owner)];
+    Words& found = part == ArenaPart::flag       ? gpus_.flag_packets[index(owner)]
+                   : part == ArenaPart::sentinel ? gpus_.sentinel_packets[index(owner)]
+                                                 : gpus_.tiles[index(owner)];
     return reinterpret_cast<char*>(found.data());
   }
   EngineQueue& queue() override { no_copy_engines(); }
@@ -164,7 +174,7 @@ Group group_of(int ranks) {
   Group group;
   group.ranks = ranks;
   group.multiprocessors = 4;
-  group.sizes.flagged_bytes = group.sizes.bare_bytes = 16 << 10;
+  group.sizes.flag_bytes = group.sizes.sentinel_bytes = 16 << 10;
   group.sizes.tile_bytes = tile_slots(ranks) * 2 * kSlotGrainBytes;
   return group;
 }

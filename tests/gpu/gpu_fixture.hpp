@@ -102,8 +102,8 @@ class GpuFixture {
     options.rank = rank;
     options.ranks = board->ranks;
     options.wait_s = wait_s;
-    options.sizes.bare_bytes = 32ull << 20;
-    options.sizes.flagged_bytes = kFlaggedBytes;
+    options.sizes.sentinel_bytes = 32ull << 20;
+    options.sizes.flag_bytes = kFlaggedBytes;
     options.sizes.inbox_bytes = 64ull << 20;
     options.sizes.scratch_bytes = 256ull << 20;
     options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;

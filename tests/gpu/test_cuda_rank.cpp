@@ -168,7 +168,7 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
     c.request.count = kBufferBytes / 4 - 1;
     c.tuning.host_permille = 0;
     if (kernel != "two_shot") continue;
-    // Flagged lines that are used again, where tiles would be faster.
+    // Flag packets that are used again, where tiles would be faster.
     c.tuning.blocks = 48;
     cases.push_back(c);
     c.tuning = {.threads = 256, .host_permille = 0};  // on all SMs

@@ -87,7 +87,7 @@ void CudaRank::agree_on_group() {
   full_group_.sizes = options_.sizes;
   // Calls that continue in the small arena use LL packets, so a second tier needs those kernels.
   const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 &&
-                         full_group_.runs(KernelFamily::lines) &&
+                         full_group_.runs(KernelFamily::shots) &&
                          full_group_.runs(KernelFamily::hop);
   options_.memory.two_tiers = two_tiers;
   lay_out_arena(full_group_, options_.memory);
@@ -401,7 +401,7 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     args.flags[rank] = &header(rank).messages;
     args.slots[rank] = at(ArenaPart::message_slots, rank);
-    args.lines[rank] = at(ArenaPart::message_lines, rank);
+    args.packets[rank] = at(ArenaPart::message_packets, rank);
   }
   args.host_slots = reinterpret_cast<char*>(message_slots_);
   Spread wide;

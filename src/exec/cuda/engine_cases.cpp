@@ -156,7 +156,7 @@ Group tiny_group(int ranks) {
   group.ranks = ranks;
   group.has_host_reducer = true;
   group.host_bytes = 4 * kSlot;
-  group.sizes.flagged_bytes = group.sizes.bare_bytes = (1 << 20) + 4096;
+  group.sizes.flag_bytes = group.sizes.sentinel_bytes = (1 << 20) + 4096;
   group.sizes.tile_bytes = tile_slots(ranks) * 2 * kSlotGrainBytes;
   group.sizes.copy_slots_bytes = rotation_slots(ranks) * kSlot;
   return group;

@@ -96,7 +96,7 @@ ArenaUse use_of(const Group& group, const ArenaOptions& wish) {
   if (group.most_message_blocks != 0 && group.ranks > 1) {
     const std::uint32_t channels = message_channels(group.ranks, group.most_message_blocks);
     use.message_slot_bytes = message_slot_bytes(group.ranks, channels);
-    use.message_line_bytes = message_line_bytes(group.ranks, channels);
+    use.message_packet_bytes = message_packet_bytes(group.ranks, channels);
   }
   return use;
 }

@@ -47,7 +47,7 @@ struct Group {
   }
   /// No slots take large calls (yet), nor plans: any number of pieces or steps by lines is better
   /// than none.
-  bool has_lines_alone() const {
+  bool has_ll_only() const {
     const bool has_plans = sizes.scratch_bytes != 0;
     return has_small_arena_alone ||
            (sizes.tile_bytes == 0 && (runs(KernelFamily::tiled) || !has_plans));

@@ -8,7 +8,7 @@
 #include "exec/cuda/copies/rotation.hpp"
 #include "exec/cuda/device/arena.hpp"
 #include "exec/cuda/group.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
 #include "exec/cuda/messages/messages.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/error.hpp"
@@ -52,7 +52,7 @@ ArenaUse drop_in(int ranks) {
   if (ranks == 2) {
     const std::uint32_t channels = message_channels(ranks, 132);
     use.message_slot_bytes = message_slot_bytes(ranks, channels);
-    use.message_line_bytes = message_line_bytes(ranks, channels);
+    use.message_packet_bytes = message_packet_bytes(ranks, channels);
   }
   return use;
 }
@@ -108,8 +108,8 @@ TEST_CASE("both rooms and all pairs keep within every budget, or it is refused a
       try {
         const ArenaTiers tiers = lay_out(use, budget);
         CHECK(bytes_of(tiers, use) <= budget);
-        CHECK(tiers.small.bare_bytes > 0);
-        CHECK(tiers.small.flagged_bytes > 0);
+        CHECK(tiers.small.sentinel_bytes > 0);
+        CHECK(tiers.small.flag_bytes > 0);
         ++taken;
       } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::invalid_argument);
@@ -175,9 +175,10 @@ TEST_CASE("pairs serve under every budget that reaches for calls, and none leave
       two.plans = two.two_tiers;
       const ArenaTiers of_pair = lay_out(two, tiers.pair_bytes);
       CHECK(bytes_of(of_pair, two) <= tiers.pair_bytes);
-      const std::uint64_t bare = of_pair.small.bare_bytes, slots = of_pair.large.copy_slots_bytes;
-      CHECK(bare >= 700 * 1024);
-      if (tiers.pair_bytes >= kSmallPairBytes) CHECK(bare == 1600 * 1024);
+      const std::uint64_t half_bytes = of_pair.small.sentinel_bytes,
+                          slots = of_pair.large.copy_slots_bytes;
+      CHECK(half_bytes >= 700 * 1024);
+      if (tiers.pair_bytes >= kSmallPairBytes) CHECK(half_bytes == 1600 * 1024);
       CHECK((slots >= 24 * kMib) == (tiers.pair_bytes > kSmallPairBytes));
       CHECK(of_pair.lacking.size() == (two.two_tiers ? 0 : 1));
     }
@@ -204,26 +205,27 @@ TEST_CASE("what is small needs no later room: all_reduces by lines want three ti
   for (const int ranks : {2, 3, 4, 8}) {
     const ArenaTiers tiers = lay_out(drop_in(ranks), kUsual);
     const std::uint64_t units = small_request_bytes(ranks, true) / 16,
-                        bare = tiers.small.bare_bytes;
+                        half_bytes = tiers.small.sentinel_bytes;
     CAPTURE(ranks);
-    CHECK(holds_lines(3 * bare / kBareLineBytes, units, ranks, false));
-    CHECK(cut_hop(units / static_cast<unsigned>(ranks), ranks, bare).pieces <= 3);
-    CHECK(tiers.large.bare_bytes > bare);
+    CHECK(holds_packets(3 * half_bytes / kSentinelPacketBytes, units, ranks, false));
+    CHECK(cut_hop(units / static_cast<unsigned>(ranks), ranks, half_bytes).pieces <= 3);
+    CHECK(tiers.large.sentinel_bytes > half_bytes);
   }
   for (const int ranks : {2, 3, 4, 8})
     for (const ArenaUse& use : {drop_in(ranks), library(ranks)}) {
-      const std::uint64_t bare = lay_out(use, kUsual).small.bare_bytes;
-      CHECK(cut_hop(small_request_bytes(ranks, false) / 16, ranks, bare).pieces == 1);
+      const std::uint64_t half_bytes = lay_out(use, kUsual).small.sentinel_bytes;
+      CHECK(cut_hop(small_request_bytes(ranks, false) / 16, ranks, half_bytes).pieces == 1);
     }
-  const std::uint64_t bare = lay_out(drop_in(2), kUsual).small.bare_bytes;
-  CHECK(holds_lines(bare / kBareLineBytes, small_request_bytes(2, true) / 16, 2, true));
+  const std::uint64_t half_bytes = lay_out(drop_in(2), kUsual).small.sentinel_bytes;
+  CHECK(
+      holds_packets(half_bytes / kSentinelPacketBytes, small_request_bytes(2, true) / 16, 2, true));
 }
 
 TEST_CASE("where memory is plenty each part is as large as it is of use") {
   for (const int ranks : {2, 3, 4, 8, 16}) {
     const ArenaTiers tiers = lay_out(library(ranks), 64 * 1024 * kMib);
     CAPTURE(ranks);
-    CHECK(tiers.large.bare_bytes == (ranks == 2 ? 64 : ranks <= 4 ? 96 : 40) * kMib);
+    CHECK(tiers.large.sentinel_bytes == (ranks == 2 ? 64 : ranks <= 4 ? 96 : 40) * kMib);
     CHECK(tiers.large.tile_bytes == tile_slots(ranks, 100) * (ranks == 2   ? 4 * 64
                                                               : ranks <= 4 ? 48
                                                                            : 64)
@@ -245,10 +247,10 @@ TEST_CASE("what is left out says what it would want and what is left") {
   const std::string why = tiers.why_not(ArenaPart::tiles, "tiled");
   CAPTURE(why);
   CHECK(why.starts_with("tiled wants 13 MB of slots of tiles; PLAIT_DEVICE_MEMORY=24M leaves "));
-  CHECK(tiers.why_not(ArenaPart::bare, "hop").empty());
+  CHECK(tiers.why_not(ArenaPart::sentinel, "hop").empty());
   CHECK(lay_out(drop_in(4), kUsual).why_not(ArenaPart::tiles, "tiled").empty());
   CHECK_THROWS_WITH_AS(lay_out(drop_in(4), 2 * kMib),
-                       doctest::Contains("for bare lines of 4 ranks"), Error);
+                       doctest::Contains("for LL packets of 4 ranks"), Error);
   CHECK(byte_count_text(64 * kMib) == "64M");
   CHECK(byte_count_text(1536 * 1024) == "1536K");
   CHECK(byte_count_text(192000000) == "187500K");

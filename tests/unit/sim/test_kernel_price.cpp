@@ -255,8 +255,8 @@ TEST_CASE("where every pair has a link of its own a rank's links carry at once")
     CHECK(us_on(pairs, one_peer) > 1.8 * us_on(behind_switch, one_peer));
   }
   for (const char* kernel : {"one_shot", "two_shot"}) {
-    const Plan by_lines = lines(kernel, 4, 64 << 20);
-    CHECK(us_on(pairs, by_lines) < 1.05 * us_on(behind_switch, by_lines));
+    const Plan by_packets = lines(kernel, 4, 64 << 20);
+    CHECK(us_on(pairs, by_packets) < 1.05 * us_on(behind_switch, by_packets));
   }
 }
 

@@ -9,7 +9,7 @@
 #include "driver/cuda/api.hpp"
 #include "exec/cuda/copies/copy_args.hpp"
 #include "exec/cuda/device/arena_layout.hpp"
-#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/ll/ll_args.hpp"
 #include "exec/cuda/messages/message_args.hpp"
 #include "exec/cuda/paths/path_args.hpp"
 

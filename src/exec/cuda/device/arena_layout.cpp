@@ -40,22 +40,24 @@ PartSize whole(ArenaPart part, std::uint64_t bytes) {
 
 /// A 16-byte unit of `hop` takes 24 bytes of a half per other rank. Sizes hold the units of 1 MiB
 /// and a greeting packet. In two pieces, 1 MiB takes four ranks as long as 2 MiB (E-0279).
-constexpr std::uint64_t kSmallBare = 1600 * kKib, kSmallBareOfMore = 3584 * kKib,
-                        kSmallBareOfFour = 4672 * kKib;
+constexpr std::uint64_t kSmallSentinel = 1600 * kKib, kSmallSentinelOfMore = 3584 * kKib,
+                        kSmallSentinelOfFour = 4672 * kKib;
 
-void add_lines(std::vector<PartSize>& sizes, const ArenaUse& use) {
+void add_shots(std::vector<PartSize>& sizes, const ArenaUse& use) {
   const std::uint64_t integers = use.floats_only ? 256 * kKib : 4 * kMib + kPage;
   sizes.push_back(
-      {ArenaPart::flagged, true, std::min(64 * kKib, integers), integers, integers, 64 * kKib});
-  const std::uint64_t small = use.ranks == 2 ? kSmallBare : kSmallBareOfMore;
-  const std::uint64_t first = use.ranks == 4 ? kSmallBareOfFour : small;
-  if (use.two_tiers) sizes.push_back({ArenaPart::bare, true, 256 * kKib, first, first, 64 * kKib});
+      {ArenaPart::flag, true, std::min(64 * kKib, integers), integers, integers, 64 * kKib});
+  const std::uint64_t small = use.ranks == 2 ? kSmallSentinel : kSmallSentinelOfMore;
+  const std::uint64_t first = use.ranks == 4 ? kSmallSentinelOfFour : small;
+  if (use.two_tiers)
+    sizes.push_back({ArenaPart::sentinel, true, 256 * kKib, first, first, 64 * kKib});
   // A two_shot that reuses its packets has 24 MiB at most. Chains and hops of two ranks need fewer
   // pieces the more packets they have.
   const std::uint64_t best = use.ranks == 2 ? 64 * kMib : use.ranks <= 4 ? 96 * kMib : 40 * kMib;
   const std::uint64_t good = use.ranks == 2 ? 24 * kMib : use.ranks <= 4 ? 32 * kMib : 20 * kMib;
   const std::uint64_t least = !use.two_tiers ? small / 2 : use.ranks > 4 ? 20 * kMib : 2 * small;
-  sizes.push_back({ArenaPart::bare, !use.two_tiers, std::min(least, good), good, best, 256 * kKib});
+  sizes.push_back(
+      {ArenaPart::sentinel, !use.two_tiers, std::min(least, good), good, best, 256 * kKib});
 }
 
 /// With slots of 24 KiB four ranks take 4 to 5 % longer than with 48 KiB; with 64 KiB 1 to 2 %
@@ -105,8 +107,8 @@ void add_plans(std::vector<PartSize>& sizes, const ArenaUse& use) {
 /// (docs/design/memory_tiers.md).
 std::vector<PartSize> part_sizes_of_pair(const ArenaUse& use) {
   std::vector<PartSize> sizes = {
-      whole(ArenaPart::flagged, kPage),
-      {ArenaPart::bare, true, 256 * kKib, kSmallBare, kSmallBare, 64 * kKib}};
+      whole(ArenaPart::flag, kPage),
+      {ArenaPart::sentinel, true, 256 * kKib, kSmallSentinel, kSmallSentinel, 64 * kKib}};
   const bool is_small_tier = !use.two_tiers;
   const std::uint64_t slots = rotation_slots(2);
   if (use.exchanges)
@@ -123,9 +125,9 @@ std::vector<PartSize> part_sizes_of(const ArenaUse& use) {
   std::vector<PartSize> sizes;
   if (use.message_slot_bytes != 0) {
     sizes.push_back(whole(ArenaPart::message_slots, use.message_slot_bytes));
-    sizes.push_back(whole(ArenaPart::message_lines, use.message_line_bytes));
+    sizes.push_back(whole(ArenaPart::message_packets, use.message_packet_bytes));
   }
-  add_lines(sizes, use);
+  add_shots(sizes, use);
   add_plans(sizes, use);
   add_tiles(sizes, use);
   add_copies(sizes, use);
@@ -226,15 +228,15 @@ ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
     } else {
       tiers.lacking.push_back({size.part, cost, left});
     }
-    if (size.got == 0 && size.is_small_tier && size.part == ArenaPart::bare)
+    if (size.got == 0 && size.is_small_tier && size.part == ArenaPart::sentinel)
       throw Error(ErrorCode::invalid_argument,
-                  text(budget, " leaves ", megabytes(left), " for bare lines of ", use.ranks,
+                  text(budget, " leaves ", megabytes(left), " for LL packets of ", use.ranks,
                        " ranks, which want ", megabytes(cost), " at least; give more"));
   }
   // Small calls get one piece if that leaves no part out.
   for (PartSize& size : sizes) {
     const std::uint64_t more = size.cost(size.good) - size.cost(size.got);
-    if (!use.two_tiers || !size.is_small_tier || size.part != ArenaPart::bare || more > left)
+    if (!use.two_tiers || !size.is_small_tier || size.part != ArenaPart::sentinel || more > left)
       continue;
     size.got = size.good;
     left -= more;

@@ -63,7 +63,7 @@ struct ArenaUse {
   bool exchanges = false;     ///< Copy engines serve all collectives.
   bool rings = false;         ///< Copy engines serve all_gathers of more than two ranks.
   std::uint64_t message_slot_bytes = 0;  ///< Full size or nothing.
-  std::uint64_t message_line_bytes = 0;
+  std::uint64_t message_packet_bytes = 0;
   bool plans = false;              ///< Plans may run.
   std::uint64_t plan_scratch = 0;  ///< Size the user asked for; 0 = a share of the budget.
 };

@@ -1,6 +1,6 @@
 // Arguments common to all kernels: plain structs that both compilers read. Integer widths are
 // explicit, so host and device agree on the layout. Arguments of one kernel family are in its
-// folder (line_args.hpp, tile_args.hpp, ...).
+// folder (ll_args.hpp, tile_args.hpp, ...).
 #pragma once
 #include <cstdint>
 

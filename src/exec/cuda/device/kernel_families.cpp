@@ -8,7 +8,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
-#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/ll/ll_args.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
@@ -48,12 +48,13 @@ std::vector<Request> requests_of(int ranks) {
   return requests;
 }
 
-void add_lines(KernelUses& uses, const Request& request) {
-  if (has_two_shot_to_root(request)) uses[lines_kernel("two_shot", request, true)] = {};
+void add_shots(KernelUses& uses, const Request& request) {
+  if (has_two_shot_to_root(request)) uses[shot_kernel("two_shot", request, true)] = {};
   if (request.collective != Collective::all_reduce) return;
   for (const char* const kernel : {"one_shot", "two_shot", "long_two_shot"})
-    for (const bool bare : {false, true})
-      if (!bare || is_float(request.type)) uses[lines_kernel(kernel, request, bare)] = {};
+    for (const bool nan_sentinel : {false, true})
+      if (!nan_sentinel || is_float(request.type))
+        uses[shot_kernel(kernel, request, nan_sentinel)] = {};
 }
 
 void add_pieces(KernelUses& uses, const Request& request) {
@@ -77,7 +78,7 @@ KernelUses uses_of(KernelFamily family, int ranks) {
     default: break;
   }
   for (const Request& request : requests_of(ranks)) switch (family) {
-      case KernelFamily::lines: add_lines(uses, request); break;
+      case KernelFamily::shots: add_shots(uses, request); break;
       case KernelFamily::hop:
         uses[hop_kernel(request, false)] = {};
         for (const bool is_long : {false, true}) uses[chain_kernel(request, is_long)] = {};

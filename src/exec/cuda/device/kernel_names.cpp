@@ -33,10 +33,10 @@ bool has_two_shot_to_root(const Request& request) {
   return request.collective == Collective::reduce && is_common_sum(request) && request.ranks > 2;
 }
 
-std::string lines_kernel(const std::string& kernel, const Request& request, bool bare) {
+std::string shot_kernel(const std::string& kernel, const Request& request, bool nan_sentinel) {
   const bool to_root = request.collective == Collective::reduce;
   return joined("plait_", kernel, to_root ? "_to_root_" : "_", name_of(request.type),
-                variant(request), bare ? "_bare" : "_flagged");
+                variant(request), nan_sentinel ? "_nan_sentinel" : "_flag");
 }
 
 bool has_short_hop(const Request& request) {

@@ -17,7 +17,7 @@ bool is_lean_chain(const Request& request);
 /// True if two_shot has a kernel for this reduce.
 bool has_two_shot_to_root(const Request& request);
 /// kernel: "one_shot" or "two_shot".
-std::string lines_kernel(const std::string& kernel, const Request& request, bool bare);
+std::string shot_kernel(const std::string& kernel, const Request& request, bool nan_sentinel);
 /// True if a short kernel exists: one thread per unit of a part, with a fixed maximum of ranks.
 bool has_short_hop(const Request& request);
 /// is_short: the name of the short kernel.

@@ -10,8 +10,9 @@ namespace plait::cuda {
 inline constexpr int kMessageChannels = 32;  ///< between two ranks, at most
 inline constexpr int kMessageSlots = 8;      ///< tiles of a channel under way
 inline constexpr unsigned kMessageSlotBytes = 64 << 10;
-inline constexpr int kMessageLineDepth = 4;         ///< messages by lines under way
-inline constexpr unsigned kMessageLineUnits = 512;  ///< lines of a channel that a message may have
+inline constexpr int kMessagePacketDepth = 4;  ///< messages by lines under way
+inline constexpr unsigned kMessagePacketUnits =
+    512;  ///< lines of a channel that a message may have
 inline constexpr int kMessageTeamThreads = 256;
 inline constexpr int kMessageMovers = 2;  ///< threads of a team that move tiles in bulk, in turns
 inline constexpr int kMessageStages = 3;  ///< bulk copies of each under way through shared memory
@@ -42,10 +43,10 @@ struct MessageWork {
   std::uint32_t channels;    ///< that it goes through
   std::uint32_t tile_units;  ///< of 16 bytes; tile i goes through channel i % channels
   std::uint32_t peer;
-  std::uint32_t side : 8;      ///< MessageSide
-  std::uint32_t by_lines : 4;  ///< 1 = flagged lines, one tile a channel; 0 = tiles
-  std::uint32_t shared : 4;    ///< 1 = host channels take tiles from the end of each channel's
-  std::uint32_t element : 16;  ///< bytes: what `memory` is aligned to, 8 at most
+  std::uint32_t side : 8;        ///< MessageSide
+  std::uint32_t by_packets : 4;  ///< 1 = flag packets, one tile a channel; 0 = tiles
+  std::uint32_t shared : 4;      ///< 1 = host channels take tiles from the end of each channel's
+  std::uint32_t element : 16;    ///< bytes: what `memory` is aligned to, 8 at most
 };
 
 /// How far a team came with an end that it has left.
@@ -59,13 +60,13 @@ struct MessagePlace {
 /// they count messages and tiles of all calls, so nothing is reset.
 struct MessageFlags {
   using Counters = std::uint32_t[kMessageRows][kMaxCudaRanks];
-  Counters lines_taken;  ///< by receiver: my messages by lines that were taken out
-  Counters arrived;      ///< by sender: tiles in my slots
-  Counters taken;        ///< by receiver: my tiles that were taken out of its slots
+  Counters packets_taken;  ///< by receiver: my messages by lines that were taken out
+  Counters arrived;        ///< by sender: tiles in my slots
+  Counters taken;          ///< by receiver: my tiles that were taken out of its slots
   /// By sender: which tile of a shared message lies in the slot; or kNoTile.
   std::uint32_t numbers[kMessageRows][kMaxCudaRanks][kMessageSlots];
   // My own, of finished calls: messages by lines, and tiles, to and from each rank.
-  Counters lines[2];
+  Counters packets[2];
   Counters tiles[2];
   Counters shares[2];  ///< shared messages
   // My own, to each rank: tiles of a channel's shared message that no channel has taken
@@ -81,7 +82,7 @@ struct MessageFlags {
 
 struct MessageArgs {
   MessageFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
-  char* lines[kMaxCudaRanks];
+  char* packets[kMaxCudaRanks];
   char* slots[kMaxCudaRanks];
   char* host_slots;  ///< both ranks', as mapped here
   DeviceState* state;

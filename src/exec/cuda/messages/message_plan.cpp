@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
 #include "exec/cuda/traffic/plan_flags.hpp"
 #include "plait/builder.hpp"
 #include "plait/error.hpp"
@@ -17,7 +17,7 @@ namespace plait::cuda {
 namespace {
 
 /// Flag::index of a channel's words: of tiles, or of messages by lines.
-enum FlagRow : int { kArrived, kTaken, kLinesArrived, kLinesTaken };
+enum FlagRow : int { kArrived, kTaken, kPacketsArrived, kPacketsTaken };
 int flag_index(FlagRow row, std::uint32_t channel) {
   return kMessageFlagsBase + row * kMessageRows + static_cast<int>(channel);
 }
@@ -35,7 +35,7 @@ class MessagePlan {
         calls_before_(calls_before),
         bytes_(request.count * bytes_of(request.type)),
         cut_(cut_message(bytes_, spread)),
-        slot_bytes_(cut_.by_lines ? kMessageLineUnits * 16 : kMessageSlotBytes) {
+        slot_bytes_(cut_.by_packets ? kMessagePacketUnits * 16 : kMessageSlotBytes) {
     share_out(host_tiles);
     const auto others = static_cast<std::uint64_t>(request.ranks - 1);
     for (int rank = 0; rank < request.ranks; ++rank) {
@@ -62,7 +62,7 @@ class MessagePlan {
     }
     b_.kernel("messages");
     if (!tiles_of_.empty()) b_.param("blocks", static_cast<std::int64_t>(tiles_of_.size()));
-    if (cut_.by_lines) b_.param("line_bytes", kFlaggedLineBytes);
+    if (cut_.by_packets) b_.param("line_bytes", kFlagPacketBytes);
     Plan plan = b_.build();
     look_back(plan);
     number(plan);
@@ -88,7 +88,7 @@ class MessagePlan {
     }
   }
   std::uint32_t depth(std::uint32_t channel) const {
-    return cut_.by_lines           ? kMessageLineDepth
+    return cut_.by_packets         ? kMessagePacketDepth
            : through_host(channel) ? kMessageHostSlots
                                    : kMessageSlots;
   }
@@ -136,8 +136,10 @@ class MessagePlan {
       b_.wait(in, arrived);
       if (!is_end) put(in, b_.output(to, {place + at, bytes}), held, from, to);
       taken.push_back(b_.signal(in, from));
-      flag_indices_[arrived.flag] = flag_index(cut_.by_lines ? kLinesArrived : kArrived, channel);
-      flag_indices_[taken.back().flag] = flag_index(cut_.by_lines ? kLinesTaken : kTaken, channel);
+      flag_indices_[arrived.flag] =
+          flag_index(cut_.by_packets ? kPacketsArrived : kArrived, channel);
+      flag_indices_[taken.back().flag] =
+          flag_index(cut_.by_packets ? kPacketsTaken : kTaken, channel);
       taken_of_[{from, arrived.flag}] = {taken.back().flag, depth(channel)};
     }
   }
@@ -171,7 +173,7 @@ class MessagePlan {
           op.flag.index = flag_indices_.at(op.flag);
     for (const auto& [channel, tiles] : tiles_of_)
       for (const FlagRow row :
-           {cut_.by_lines ? kLinesArrived : kArrived, cut_.by_lines ? kLinesTaken : kTaken})
+           {cut_.by_packets ? kPacketsArrived : kArrived, cut_.by_packets ? kPacketsTaken : kTaken})
         plan.counts[flag_index(row, channel)] = taken_by(tiles);
   }
 

@@ -7,14 +7,14 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
 #include "plait/error.hpp"
 
 namespace plait::cuda {
 namespace {
 
 /// Least lines of a channel: more channels gain nothing.
-constexpr std::uint64_t kLeastLines = kMessageTeamThreads;
+constexpr std::uint64_t kLeastPackets = kMessageTeamThreads;
 /// A tile is some bulk copies long, so that flags are few; small messages rather take all channels.
 constexpr std::uint64_t kLeastTileUnits = kBulkBytes / 16;
 
@@ -44,7 +44,7 @@ MessageWork work_of(const MessageEnd& message, const MessageEnd* kept,
   work.bytes = message.bytes;
   work.channels = cut.channels;
   work.tile_units = cut.tile_units;
-  work.by_lines = cut.by_lines ? 1 : 0;
+  work.by_packets = cut.by_packets ? 1 : 0;
   work.shared = cut.shared ? 1 : 0;
   work.peer = static_cast<std::uint32_t>(message.peer);
   work.side = message.sends ? kSend : kReceive;
@@ -153,7 +153,7 @@ MessageBatch next_batch(Queues& queues, int rank, int ranks, const MessageSpread
   bool is_shared = false;
   for (const MessageWork& work : all.works) {
     all.args.channels = std::max(all.args.channels, work.channels);
-    if (work.side != kKeep && work.by_lines == 0) all.args.bulk = 1;
+    if (work.side != kKeep && work.by_packets == 0) all.args.bulk = 1;
     is_shared = is_shared || (work.side != kKeep && work.shared != 0);
   }
   set_blocks(all.args, rank, is_shared ? spread.host_channels : 0);
@@ -202,10 +202,11 @@ MessageCut cut_message(std::uint64_t bytes, const MessageSpread& spread) {
   const std::uint64_t channels =
       bytes < kLongBytes || cut.shared ? spread.channels : std::min(spread.channels, kLongChannels);
   const std::uint64_t share = (units + channels - 1) / channels;
-  cut.by_lines = !cut.shared && bytes <= spread.tuning.lines_upto && share <= kMessageLineUnits;
+  cut.by_packets =
+      !cut.shared && bytes <= spread.tuning.packets_upto && share <= kMessagePacketUnits;
   cut.tile_units = static_cast<std::uint32_t>(
-      cut.by_lines
-          ? std::max(share, kLeastLines)
+      cut.by_packets
+          ? std::max(share, kLeastPackets)
           : std::min<std::uint64_t>(rounded_up(share, kLeastTileUnits), spread.tuning.tile_units));
   cut.channels =
       static_cast<std::uint32_t>(std::min(channels, (units + cut.tile_units - 1) / cut.tile_units));
@@ -218,9 +219,9 @@ std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels) {
   return static_cast<std::uint64_t>(ranks - 1) * channels * kMessageSlots * kMessageSlotBytes;
 }
 
-std::uint64_t message_line_bytes(int ranks, std::uint32_t channels) {
-  return static_cast<std::uint64_t>(ranks - 1) * channels * kMessageLineDepth * kMessageLineUnits *
-         kFlaggedLineBytes;
+std::uint64_t message_packet_bytes(int ranks, std::uint32_t channels) {
+  return static_cast<std::uint64_t>(ranks - 1) * channels * kMessagePacketDepth *
+         kMessagePacketUnits * kFlagPacketBytes;
 }
 
 std::vector<MessageArgs> plan_messages(const std::vector<MessageEnd>& messages, int rank, int ranks,

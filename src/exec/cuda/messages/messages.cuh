@@ -1,12 +1,12 @@
 // What ranks send each other, any number of messages in one call, in both directions at once. Every
 // channel between two ranks has a team of threads for each direction, so no message waits for one
 // that goes elsewhere or comes back; those between the same two ranks keep their order. Small ones
-// go as flagged lines, larger ones by tiles in slots of the receiver. A sender runs ahead until its
+// go as flag packets, larger ones by tiles in slots of the receiver. A sender runs ahead until its
 // peer's slots are full: the receiver need not be in the call.
 // Idea: NCCL's channels and point-to-point works.
 #pragma once
 #include "exec/cuda/device/units.cuh"
-#include "exec/cuda/lines/fused.cuh"
+#include "exec/cuda/ll/fused.cuh"
 #include "exec/cuda/messages/message_ends.cuh"
 #include "exec/cuda/messages/message_share.cuh"
 
@@ -37,12 +37,12 @@ struct MessageTeam {
   int peer;
   unsigned blocks;  // of this peer
   unsigned next_work, end_work;
-  unsigned moved;                 // tiles of the next work, as it was taken up
-  unsigned lines, tiles, shares;  // through here so far, in all calls
-  unsigned lines_taken;           // one thread's: as seen at the beginning
-  unsigned next_channel;          // one thread's, of a host channel: whose tile it takes next
-  unsigned begun;                 // one thread's: MessageFlags::begun before this block
-  bool broken;                    // nothing goes on here
+  unsigned moved;                   // tiles of the next work, as it was taken up
+  unsigned packets, tiles, shares;  // through here so far, in all calls
+  unsigned packets_taken;           // one thread's: as seen at the beginning
+  unsigned next_channel;            // one thread's, of a host channel: whose tile it takes next
+  unsigned begun;                   // one thread's: MessageFlags::begun before this block
+  bool broken;                      // nothing goes on here
   SpinTimeout timeout;
 
   __device__ MessageTeam(const MessageArgs& given, MessageTeamShared& between, const Team& threads,
@@ -67,12 +67,12 @@ struct MessageTeam {
     peer = args.peer[place];
     next_work = args.first[side][place];
     end_work = args.end[side][place];
-    lines = mine().lines[side][channel][peer];
+    packets = mine().packets[side][channel][peer];
     tiles = mine().tiles[side][channel][peer];
     shares = mine().shares[side][channel][peer];
     // Under way together with these counts, not after them.
-    lines_taken =
-        side == kSend && team.lane == 0 ? load_flag(&mine().lines_taken[channel][peer]) : 0;
+    packets_taken =
+        side == kSend && team.lane == 0 ? load_flag(&mine().packets_taken[channel][peer]) : 0;
   }
   __device__ MessageFlags& mine() const { return *args.flags[args.rank]; }
   __device__ MessageFlags& theirs() const { return *args.flags[peer]; }
@@ -96,9 +96,9 @@ struct MessageTeam {
     const auto at = index(owner(), sender()) * kMessageSlots + tile % kMessageSlots;
     return args.slots[owner()] + at * kMessageSlotBytes;
   }
-  __device__ char* line(unsigned message, unsigned unit) const {
-    const auto at = index(owner(), sender()) * kMessageLineDepth + message % kMessageLineDepth;
-    return args.lines[owner()] + (at * kMessageLineUnits + unit) * FlaggedLine::kBytes;
+  __device__ char* packet(unsigned message, unsigned unit) const {
+    const auto at = index(owner(), sender()) * kMessagePacketDepth + message % kMessagePacketDepth;
+    return args.packets[owner()] + (at * kMessagePacketUnits + unit) * FlagPacket::kBytes;
   }
   /// Tiles of a message that are a channel's. Of a shared one, host channels may take some of them.
   __device__ static unsigned tiles_of(const MessageWork& work, unsigned channel) {
@@ -150,12 +150,13 @@ struct MessageTeam {
   __device__ static unsigned flag_of(unsigned message) { return message * 2 + 1; }
 
   __device__ void await_lines_taken(unsigned value) {
-    if (team.lane == 0 && !reached(lines_taken, value))
-      await_flag(&mine().lines_taken[channel][peer], value);
+    if (team.lane == 0 && !reached(packets_taken, value))
+      await_flag(&mine().packets_taken[channel][peer], value);
     broken = team.any(broken);
   }
-  __device__ void send_lines(const MessageWork& work) {
-    const unsigned message = lines, limit = length(work, channel), step = kTogether * team.threads;
+  __device__ void send_packets(const MessageWork& work) {
+    const unsigned message = packets, limit = length(work, channel),
+                   step = kTogether * team.threads;
     const bool whole = is_aligned(work.memory);
     for (unsigned at = 0; at < limit; at += step) {
       Unit held[kTogether];
@@ -166,32 +167,34 @@ struct MessageTeam {
           held[u] =
               load_any(work.memory, first(work, channel) + unit, work.bytes, whole, work.element);
       }
-      if (at == 0) await_lines_taken(message + 1 - kMessageLineDepth);  // it lay in the same place
+      if (at == 0)
+        await_lines_taken(message + 1 - kMessagePacketDepth);  // it lay in the same place
       if (broken) return;
 #pragma unroll
       for (unsigned u = 0; u < kTogether; ++u) {
         const unsigned unit = at + u * team.threads + team.lane;
         if (unit < limit)
-          FlaggedLine::send<DataType::uint8>(line(message, unit), held[u], flag_of(message));
+          FlagPacket::send<DataType::uint8>(packet(message, unit), held[u], flag_of(message));
       }
     }
   }
-  __device__ void take_lines(const MessageWork& work) {
-    const unsigned message = lines, limit = length(work, channel), step = kTogether * team.threads;
+  __device__ void take_packets(const MessageWork& work) {
+    const unsigned message = packets, limit = length(work, channel),
+                   step = kTogether * team.threads;
     const bool whole = is_aligned(work.memory);
     for (unsigned at = team.lane; at < limit && !broken; at += step) {
-      FlaggedLine::Loaded got[kTogether];
+      FlagPacket::Loaded got[kTogether];
       bool all_here;
       do {
         all_here = true;
 #pragma unroll
         for (unsigned u = 0; u < kTogether; ++u)
           if (at + u * team.threads < limit)
-            got[u] = FlaggedLine::load(line(message, at + u * team.threads));
+            got[u] = FlagPacket::load(packet(message, at + u * team.threads));
 #pragma unroll
         for (unsigned u = 0; u < kTogether; ++u)
           if (at + u * team.threads < limit)
-            all_here &= FlaggedLine::is_here<DataType::uint8>(got[u], flag_of(message));
+            all_here &= FlagPacket::is_here<DataType::uint8>(got[u], flag_of(message));
       } while (!all_here && !give_up(at));
       timeout.began_ns = 0;
       if (broken) break;
@@ -199,12 +202,12 @@ struct MessageTeam {
       for (unsigned u = 0; u < kTogether; ++u)
         if (at + u * team.threads < limit)
           store_any(work.memory, first(work, channel) + at + u * team.threads,
-                    FlaggedLine::unit_of(got[u]), work.bytes, whole, work.element);
+                    FlagPacket::unit_of(got[u]), work.bytes, whole, work.element);
     }
     broken = team.any(broken);
     // No fence: only loads come before, and these have ended when their flags were looked at.
     if (team.lane == 0 && !broken)
-      store_flag_relaxed(&theirs().lines_taken[channel][args.rank], message + 1);
+      store_flag_relaxed(&theirs().packets_taken[channel][args.rank], message + 1);
   }
 
   // --- tiles of shared messages (message_share.cuh) ----------------------------------------------
@@ -323,12 +326,12 @@ struct MessageTeam {
   __device__ void serve(const MessageWork& work, Bulk bulk) {
     if (work.side == kKeep) return keep(work);
     if (through_host() ? work.shared == 0 : channel >= work.channels) return;
-    if (work.by_lines != 0) {
+    if (work.by_packets != 0) {
       if (side == kSend)
-        send_lines(work);
+        send_packets(work);
       else
-        take_lines(work);
-      if (!broken) ++lines;
+        take_packets(work);
+      if (!broken) ++packets;
       return;
     }
     // A shared message is over where its sender says so.
@@ -356,7 +359,7 @@ struct MessageTeam {
       timeout.began_ns = 0;
     }
     if (team.lane != 0 || peer == args.rank) return;
-    mine().lines[side][channel][peer] = lines;
+    mine().packets[side][channel][peer] = packets;
     mine().tiles[side][channel][peer] = tiles;
     mine().shares[side][channel][peer] = shares;
     if (!broken || shared.leaves == 0) return;

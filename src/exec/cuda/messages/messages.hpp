@@ -19,7 +19,7 @@ struct MessageEnd {
 
 /// How messages are cut; must agree between ranks.
 struct MessageTuning {
-  std::uint64_t lines_upto = 256 << 10;               ///< bytes; larger ones go by tiles
+  std::uint64_t packets_upto = 256 << 10;             ///< bytes; larger ones go by tiles
   std::uint32_t tile_units = kMessageSlotBytes / 16;  ///< 16-byte units of a tile, at most
   std::uint64_t shared_from = 128ull << 20;  ///< bytes; where there are host channels, those share
   std::uint32_t host_channels = kMessageHostChannels;  ///< at most; the same in all calls
@@ -42,7 +42,7 @@ bool messages_beat_nccl(int ranks, unsigned most_blocks);
 
 /// How a message of so many bytes goes.
 struct MessageCut {
-  bool by_lines = false;
+  bool by_packets = false;
   bool shared = false;
   std::uint32_t channels = 0;
   std::uint32_t tile_units = 0;
@@ -54,7 +54,7 @@ unsigned message_blocks(const MessageArgs& args);
 
 /// Memory of a rank for what its peers send it.
 std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels);
-std::uint64_t message_line_bytes(int ranks, std::uint32_t channels);
+std::uint64_t message_packet_bytes(int ranks, std::uint32_t channels);
 
 /// The launches, one behind the other, each as far as it does not depend on device memory. All
 /// messages are moved by the last of them, and those before it note what it has to do: so nothing

@@ -4,8 +4,8 @@
 // half an inbox holds; long_chain.cuh serves longer ones. A line says "I am in this call" to ranks
 // that no data reaches from it.
 #pragma once
-#include "exec/cuda/lines/escaped.cuh"
-#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/ll/escaped.cuh"
+#include "exec/cuda/ll/ll_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
 
 namespace plait::cuda {
@@ -17,8 +17,8 @@ struct ChainCall : EscapedCall<ChainArgs> {
   using Stored = typename Sum::Stored;
   static constexpr bool kSums = kHandling == kReduceParts;
   static constexpr int kTogether = kSums ? 2 : 4;
-  using Lines = EscapedCall<ChainArgs>;
-  using Lines::args;
+  using Packets = EscapedCall<ChainArgs>;
+  using Packets::args;
 
   const ChainShape& shape;
   const int before, next;
@@ -26,16 +26,16 @@ struct ChainCall : EscapedCall<ChainArgs> {
   const char* input;
   char* output;
   unsigned long long bytes;
-  unsigned units;  // counted in 32 bits (kMostLines), so that registers suffice
-  unsigned lines;
+  unsigned units;  // counted in 32 bits (kMostPackets), so that registers suffice
+  unsigned packets;
 
   __device__ explicit ChainCall(const ChainArgs& given)
-      : Lines(given),
+      : Packets(given),
         shape(given.shape),
         before(before_in(shape, given.ranks, given.rank)),
         next(next_in(shape, given.ranks, given.rank)) {
     set_piece(0, shape.bytes);
-    lines = units + static_cast<unsigned>(given.ranks - 1);
+    packets = units + static_cast<unsigned>(given.ranks - 1);
   }
   __device__ void set_piece(unsigned long long at, unsigned long long length) {
     input = static_cast<const char*>(args.input) + at;
@@ -81,7 +81,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
     } else {
       Unit own[kTogether];  // on its way while the sum so far is awaited
       if constexpr (kSums) load_own(own, first, stride, valid);
-      this->take(held, before, lines, first, first, stride, valid);
+      this->take(held, before, packets, first, first, stride, valid);
       if (this->broken) return;
       if constexpr (kSums) add(held, own, valid);
     }
@@ -89,7 +89,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
       if (u < valid && to >= 0)
-        this->send(to, lines, first + u * stride, first + u * stride, held[u]);
+        this->send(to, packets, first + u * stride, first + u * stride, held[u]);
     if (keeps(shape, args.rank) && (before >= 0 || args.input != args.output))
       put(held, first, stride, valid);
   }
@@ -97,7 +97,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
   __device__ void take_returned(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
     Unit held[kTogether];
-    this->take(held, shape.last, lines, first, first, stride, valid);
+    this->take(held, shape.last, packets, first, first, stride, valid);
     put(held, first, stride, valid);
   }
 
@@ -111,7 +111,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
     for (int to = static_cast<int>(threadIdx.x); to < args.ranks;
          to += static_cast<int>(blockDim.x))
       if (greets(shape, args.ranks, args.rank, to))
-        this->send(to, lines, greeting(to, args.rank), units, Unit{0, 0});
+        this->send(to, packets, greeting(to, args.rank), units, Unit{0, 0});
   }
   __device__ void await_greetings() {
     if (blockIdx.x != 0) return;
@@ -119,7 +119,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
     for (int from = static_cast<int>(threadIdx.x); from < args.ranks;
          from += static_cast<int>(blockDim.x))
       if (greets(shape, args.ranks, from, args.rank))
-        this->take(got, from, lines, greeting(args.rank, from), units, 1, 1);
+        this->take(got, from, packets, greeting(args.rank, from), units, 1, 1);
   }
 };
 

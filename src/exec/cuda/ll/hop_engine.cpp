@@ -4,10 +4,10 @@
 #include "base/text.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/engine.hpp"
-#include "exec/cuda/lines/line_args.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
-#include "exec/cuda/lines/line_plan.hpp"
-#include "exec/cuda/lines/line_spread.hpp"
+#include "exec/cuda/ll/ll_args.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
+#include "exec/cuda/ll/ll_launch_config.hpp"
+#include "exec/cuda/ll/ll_plan.hpp"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 
 namespace plait::cuda {
@@ -19,8 +19,8 @@ constexpr struct {
   unsigned moves = 32, sums = 48;
 } kBlocksOverlapCompute;
 
-LineCut cut(const Request& request, const Group& group) {
-  return cut_hop(units_of(request), request.ranks, group.sizes.bare_bytes);
+LlCut cut(const Request& request, const Group& group) {
+  return cut_hop(units_of(request), request.ranks, group.sizes.sentinel_bytes);
 }
 
 Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) {
@@ -29,8 +29,8 @@ Spread spread_of(const Request& request, const Tuning& tuning, const Group& grou
   if (group.overlap_compute && request.ranks == 2 && tuning.blocks == 0)
     most_blocks =
         std::min(most_blocks, sums ? kBlocksOverlapCompute.sums : kBlocksOverlapCompute.moves);
-  return line_spread(cut(request, group).units, !sums || sums_common_floats(request), most_blocks,
-                     tuning, group);
+  return ll_launch_config(cut(request, group).units, !sums || sums_common_floats(request),
+                          most_blocks, tuning, group);
 }
 
 class HopReady : public PreparedCall {
@@ -44,8 +44,8 @@ class HopReady : public PreparedCall {
         whole_(hop_shape(request, rank.rank())) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer)
-      args_.inbox[peer] = rank.at(ArenaPart::bare, peer);
-    args_.half_bytes = rank.group().sizes.bare_bytes;
+      args_.inbox[peer] = rank.at(ArenaPart::sentinel, peer);
+    args_.half_bytes = rank.group().sizes.sentinel_bytes;
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
     args_.shape = whole_;
     if (is_short_) args_ = short_hop_args(args_);  // its buffers come with each call
@@ -73,7 +73,7 @@ class HopReady : public PreparedCall {
  private:
   Kernels& kernels_;
   const Spread spread_;
-  const LineCut cut_;
+  const LlCut cut_;
   const bool is_short_;
   const Function kernel_;
   const HopShape whole_;
@@ -91,16 +91,16 @@ class HopEngine : public Engine {
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
     if (!group.runs(KernelFamily::hop)) return group.lacks(KernelFamily::hop);
     const std::uint64_t pieces = cut(request, group).pieces;
-    if (pieces != 0 && (pieces <= kMostLinePieces || group.has_lines_alone())) return "";
-    return text("its lines do not fit into ", kMostLinePieces, " times half an inbox of ",
-                group.sizes.bare_bytes, " bytes (PLAIT_DEVICE_MEMORY)");
+    if (pieces != 0 && (pieces <= kMostLlPieces || group.has_ll_only())) return "";
+    return text("its lines do not fit into ", kMostLlPieces, " times half an inbox of ",
+                group.sizes.sentinel_bytes, " bytes (PLAIT_DEVICE_MEMORY)");
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    Plan made =
-        line_plan(topology, request, LineKernel::hop, LineKind::escaped, group.sizes.bare_bytes);
+    Plan made = ll_plan(topology, request, LlKernel::hop, PacketFormat::escaped,
+                        group.sizes.sentinel_bytes);
     const Spread spread = spread_of(request, tuning, group);
-    set_launch(made, spread, reduces(request.collective) ? 2 : 4, kBareLineBytes);
+    set_launch(made, spread, reduces(request.collective) ? 2 : 4, kSentinelPacketBytes);
     if (is_short_hop(request, cut(request, group), spread)) made.params["short"] = 1;
     return made;
   }

@@ -1,8 +1,8 @@
 // The kernels along a chain: plait_{line|long}_chain_TYPE_{any|sum|place}, of the types that hop
 // has them.
-#include "exec/cuda/lines/line_args.hpp"
-#include "exec/cuda/lines/line_chain.cuh"
-#include "exec/cuda/lines/long_chain.cuh"
+#include "exec/cuda/ll/line_chain.cuh"
+#include "exec/cuda/ll/ll_args.hpp"
+#include "exec/cuda/ll/long_chain.cuh"
 #include "exec/cuda/traffic/hop_shape.hpp"
 
 #define PLAIT_CHAIN(type, name, blocks, op, handling)                                             \

@@ -1,8 +1,8 @@
 // The one-hop kernels: plait_hop_TYPE_{any|sum|place}, of which sums of the common floats, and what
 // is only moved (as integers of the element's size), keep within 64 registers, and
 // plait_short_hop_TYPE_{any|sum|place}_RANKS with so many ranks at most.
-#include "exec/cuda/lines/hop.cuh"
-#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/ll/hop.cuh"
+#include "exec/cuda/ll/ll_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
 
 #define PLAIT_HOP(type, name, blocks, op, handling)                            \

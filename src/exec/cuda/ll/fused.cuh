@@ -4,15 +4,15 @@
 // 64-bit store); "Lamport" buffers, where a value that no sender sends says "not yet here".
 #pragma once
 #include "exec/cuda/device/memory.cuh"
-#include "exec/cuda/lines/line_args.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/ll/ll_args.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
 
 namespace plait::cuda {
 
-/// Flagged lines: 16 bytes travel as 32, each 64-bit word 32 bits of data and the call's number.
+/// Flag packets: 16 bytes travel as 32, each 64-bit word 32 bits of data and the call's number.
 /// Any type; nothing to clear, since the number of a later call differs.
-struct FlaggedLine {
-  static constexpr int kBytes = kFlaggedLineBytes;
+struct FlagPacket {
+  static constexpr int kBytes = kFlagPacketBytes;
   template <DataType kType>
   static __device__ void send(char* at, const Unit& unit, unsigned call) {
     const unsigned long long flag = static_cast<unsigned long long>(call) << 32;
@@ -24,23 +24,23 @@ struct FlaggedLine {
   };
   static __device__ Loaded load(const char* at) { return {load_pair(at), load_pair(at + 16)}; }
   template <DataType kType>
-  static __device__ bool is_here(const Loaded& line, unsigned call) {
-    const auto [a, b] = line;
+  static __device__ bool is_here(const Loaded& packet, unsigned call) {
+    const auto [a, b] = packet;
     return a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call;
   }
-  static __device__ Unit unit_of(const Loaded& line) {
-    const auto [a, b] = line;
+  static __device__ Unit unit_of(const Loaded& packet) {
+    const auto [a, b] = packet;
     return {(a.lo & 0xffffffffull) | a.hi << 32, (b.lo & 0xffffffffull) | b.hi << 32};
   }
   static __device__ void clear(char*) {}
 };
 
-/// Bare lines: 16 bytes travel as 16. "Not here" is a word of ones, a NaN in every float type; a
-/// sender turns such a word into another NaN, which the canonical NaN of the result makes
+/// NaN-sentinel packets: 16 bytes travel as 16. "Not here" is a word of ones, a NaN in every float
+/// type; a sender turns such a word into another NaN, which the canonical NaN of the result makes
 /// invisible. Words are 32 bits (64 for fp64), each looked at alone, so no wider store need be
 /// whole.
-struct BareLine {
-  static constexpr int kBytes = kBareLineBytes;
+struct NanSentinelPacket {
+  static constexpr int kBytes = kSentinelPacketBytes;
   template <DataType kType>
   static __device__ unsigned long long clean(unsigned long long word) {
     if constexpr (kType == DataType::fp64) return word == ~0ull ? 0x7fffffffffffffffull : word;
@@ -61,10 +61,10 @@ struct BareLine {
   using Loaded = Unit;
   static __device__ Loaded load(const char* at) { return load_pair(at); }
   template <DataType kType>
-  static __device__ bool is_here(const Loaded& line, unsigned) {
-    return is_word<kType>(line.lo) && is_word<kType>(line.hi);
+  static __device__ bool is_here(const Loaded& packet, unsigned) {
+    return is_word<kType>(packet.lo) && is_word<kType>(packet.hi);
   }
-  static __device__ Unit unit_of(const Loaded& line) { return line; }
+  static __device__ Unit unit_of(const Loaded& packet) { return packet; }
   static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
 };
 
@@ -90,7 +90,7 @@ __device__ inline void end_fused_call(DeviceState* state, unsigned number) {
 }
 
 /// What the phases of both kernels share. kRanks = 0: known at run time only.
-template <DataType kType, int kOp, int kRanks, class Line>
+template <DataType kType, int kOp, int kRanks, class Packet>
 struct FusedCall {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
@@ -101,7 +101,7 @@ struct FusedCall {
   unsigned number;
   unsigned long long half;  // offset of this call's inbox half
   unsigned long long bytes;
-  unsigned units;  // counted in 32 bits (kMostLines), so that registers suffice
+  unsigned units;  // counted in 32 bits (kMostPackets), so that registers suffice
   bool aligned;
   bool broken = false;
   SpinTimeout timeout;
@@ -128,11 +128,12 @@ struct FusedCall {
   /// The line of `unit` in `owner`'s inbox, for what `from` sends there: a slot a sender, and as
   /// many again for results; each holds `slot_units`.
   enum Kind { kParts, kResults };
-  __device__ char* line(int owner, Kind kind, int from, unsigned slot_units, unsigned unit) const {
+  __device__ char* packet(int owner, Kind kind, int from, unsigned slot_units,
+                          unsigned unit) const {
     const int place = kRanks == 2 ? 0 : place_among_others(owner, from);
     const unsigned slot = static_cast<unsigned>((kind == kResults ? ranks() - 1 : 0) + place);
     return args.inbox[owner] + half +
-           static_cast<unsigned long long>(slot * slot_units + unit) * Line::kBytes;
+           static_cast<unsigned long long>(slot * slot_units + unit) * Packet::kBytes;
   }
   __device__ bool give_up(int peer, unsigned unit) {
     if (!broken)
@@ -141,11 +142,11 @@ struct FusedCall {
     return broken;
   }
   __device__ Unit take(char* at, int peer, unsigned unit) {
-    typename Line::Loaded got = Line::load(at);
-    while (!Line::template is_here<kType>(got, flag()) && !give_up(peer, unit))
-      got = Line::load(at);
-    Line::clear(at);
-    return Line::unit_of(got);
+    typename Packet::Loaded got = Packet::load(at);
+    while (!Packet::template is_here<kType>(got, flag()) && !give_up(peer, unit))
+      got = Packet::load(at);
+    Packet::clear(at);
+    return Packet::unit_of(got);
   }
 
   /// A line that a thread takes, and who sends it.
@@ -158,16 +159,16 @@ struct FusedCall {
   /// before it looks at any: so one round trip to L2 may serve them all. False where the wait is
   /// over.
   template <int kSlots, class SlotOf>
-  __device__ bool await_lines(typename Line::Loaded (&got)[kSlots], SlotOf slot) {
+  __device__ bool await_packets(typename Packet::Loaded (&got)[kSlots], SlotOf slot) {
     int missing;  // a rank that is waited for, to be named where it never comes
     do {
       missing = -1;
 #pragma unroll
       for (int i = 0; i < kSlots; ++i)
-        if (slot(i).is_wanted) got[i] = Line::load(slot(i).at);
+        if (slot(i).is_wanted) got[i] = Packet::load(slot(i).at);
 #pragma unroll
       for (int i = 0; i < kSlots; ++i)
-        if (slot(i).is_wanted && !Line::template is_here<kType>(got[i], flag()))
+        if (slot(i).is_wanted && !Packet::template is_here<kType>(got[i], flag()))
           missing = slot(i).from;
     } while (missing >= 0 && !give_up(missing, 0));
     return !broken;
@@ -185,25 +186,25 @@ struct FusedCall {
       if (u < valid) own[u] = mine(u);
 #pragma unroll
     for (int first = 0; first < kHeld; first += kRanksAtOnce) {
-      typename Line::Loaded got[kTogether * kRanksAtOnce];
+      typename Packet::Loaded got[kTogether * kRanksAtOnce];
       const auto slot = [&](int i) {
         const int u = i / kRanksAtOnce, rank = first + i % kRanksAtOnce;
         return Slot{u < valid && rank != args.rank, rank, at(u, rank)};
       };
-      if (!await_lines(got, slot)) return;  // with a part missing there is no sum to send
+      if (!await_packets(got, slot)) return;  // with a part missing there is no sum to send
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
 #pragma unroll
           for (int k = 0; k < kRanksAtOnce; ++k) {
             const int rank = first + k;
-            Unit unit = Line::unit_of(got[u * kRanksAtOnce + k]);
+            Unit unit = Packet::unit_of(got[u * kRanksAtOnce + k]);
             if (rank == args.rank) unit = own[u];
             if (rank == 0)
               sum[u].first(unit, args.op, args.scalars[0]);
             else
               sum[u].add(unit, args.op, args.scalars[rank]);
-            if (rank != args.rank) Line::clear(at(u, rank));
+            if (rank != args.rank) Packet::clear(at(u, rank));
           }
           if (first + kRanksAtOnce == kHeld) sink(u, sum[u].result(args.op, true, kRanks));
         }
@@ -226,9 +227,9 @@ struct FusedCall {
   /// Of so many ranks, those of whose lines a thread holds kTogether each at once, where it may
   /// hold that many units.
   template <int kAll, int kMostUnits>
-  static constexpr int kPolled = kAll * kTogether * Line::kBytes < kMostUnits * 16
+  static constexpr int kPolled = kAll * kTogether * Packet::kBytes < kMostUnits * 16
                                      ? kAll
-                                     : kMostUnits * 16 / (kTogether * Line::kBytes);
+                                     : kMostUnits * 16 / (kTogether * Packet::kBytes);
   template <int kMostUnits, class At, class Mine, class Sink>
   __device__ void reduce(int valid, At at, Mine mine, Sink sink) {
     if constexpr (kRanks == 0)
@@ -245,10 +246,10 @@ __device__ inline int valid_units(unsigned first, unsigned stride, unsigned limi
   return valid;
 }
 
-template <DataType kType, int kOp, int kRanks, class Line>
+template <DataType kType, int kOp, int kRanks, class Packet>
 __device__ void one_shot(const FusedArgs& args) {
   wait_for_grid_before();
-  using Call = FusedCall<kType, kOp, kRanks, Line>;
+  using Call = FusedCall<kType, kOp, kRanks, Packet>;
   Call call(args);
   const unsigned stride = gridDim.x * blockDim.x;
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
@@ -273,8 +274,8 @@ __device__ void one_shot(const FusedArgs& args) {
         if (u < valid)
           for (int k = 1; k < ranks; ++k) {
             const int peer = rank_after(args.rank, k, ranks);
-            Line::template send<kType>(
-                call.line(peer, Call::kParts, args.rank, call.units, at + u * stride), mine[u],
+            Packet::template send<kType>(
+                call.packet(peer, Call::kParts, args.rank, call.units, at + u * stride), mine[u],
                 call.flag());
           }
     }
@@ -285,7 +286,7 @@ __device__ void one_shot(const FusedArgs& args) {
     call.template reduce<kRanks == 2 ? 4 : 8>(  // two ranks have one peer to wait for
         valid,
         [&](int u, int rank) {
-          return call.line(args.rank, Call::kParts, rank, call.units, at + u * stride);
+          return call.packet(args.rank, Call::kParts, rank, call.units, at + u * stride);
         },
         [&](int u) { return call.own(at + u * stride); },
         [&](int u, const Unit& sum) { call.put(at + u * stride, sum); });
@@ -297,9 +298,9 @@ __device__ void one_shot(const FusedArgs& args) {
 /// The inbox takes peers' parts of this rank's shard, and their results. kToRoot: the root's alone
 /// takes these. Then a rank leaves once it has summed its shard, which all others have sent to: so
 /// all ranks need one.
-template <DataType kType, int kOp, int kRanks, class Line, bool kToRoot>
+template <DataType kType, int kOp, int kRanks, class Packet, bool kToRoot>
 struct TwoShot {
-  using Call = FusedCall<kType, kOp, kRanks, Line>;
+  using Call = FusedCall<kType, kOp, kRanks, Packet>;
   static constexpr int kTogether = Call::kTogether;
   static constexpr bool kIsLean =
       kToRoot ? is_lean_two_shot_to_root(kRanks) : is_lean_two_shot(kRanks);
@@ -340,7 +341,7 @@ struct TwoShot {
     ring = steps;
   }
   /// A thread's first line of the step, in any slot.
-  __device__ unsigned line_of(int s) const {
+  __device__ unsigned packet_of(int s) const {
     return first + static_cast<unsigned>(s < ring ? s : s % ring) * step;
   }
   __device__ unsigned limit(int owner) const {  // units in the owner's shard
@@ -359,25 +360,25 @@ struct TwoShot {
       if (u < valid) mine[u] = call.own(shard * to + at + u * stride);
     return valid;
   }
-  __device__ void send_parts(const Unit (&mine)[kTogether], int to, unsigned line,
+  __device__ void send_parts(const Unit (&mine)[kTogether], int to, unsigned packet,
                              int valid) const {
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
       if (u < valid)
-        Line::template send<kType>(
-            call.line(to, Call::kParts, call.args.rank, slot_units, line + u * stride), mine[u],
+        Packet::template send<kType>(
+            call.packet(to, Call::kParts, call.args.rank, slot_units, packet + u * stride), mine[u],
             call.flag());
   }
   /// A thread that has registers for it loads all parts before it sends any: else each send waits
   /// for its part, and the next load for the send.
   __device__ void push(int s) const {
-    const unsigned at = first + static_cast<unsigned>(s) * step, line = line_of(s);
+    const unsigned at = first + static_cast<unsigned>(s) * step, packet = packet_of(s);
     const int ranks = call.ranks();
     if constexpr (kRanks == 0 || kIsLean) {
       for (int k = 1; k < ranks; ++k) {
         Unit mine[kTogether];
         const int valid = load_parts(mine, peer(k), at);
-        send_parts(mine, peer(k), line, valid);
+        send_parts(mine, peer(k), packet, valid);
       }
     } else {
       Unit mine[kRanks][kTogether];
@@ -385,24 +386,25 @@ struct TwoShot {
 #pragma unroll
       for (int k = 1; k < ranks; ++k) valid[k] = load_parts(mine[k], peer(k), at);
 #pragma unroll
-      for (int k = 1; k < ranks; ++k) send_parts(mine[k], peer(k), line, valid[k]);
+      for (int k = 1; k < ranks; ++k) send_parts(mine[k], peer(k), packet, valid[k]);
     }
   }
   __device__ void reduce(int s) {
     const int rank = call.args.rank, ranks = call.ranks();
-    const unsigned at = first + static_cast<unsigned>(s) * step, line = line_of(s);
+    const unsigned at = first + static_cast<unsigned>(s) * step, packet = packet_of(s);
     const int valid = valid_units(at, stride, limit(rank), kTogether);
     if (valid == 0) return;
     call.template reduce<kMostHeld>(
         valid,
         [&](int u, int from) {
-          return call.line(rank, Call::kParts, from, slot_units, line + u * stride);
+          return call.packet(rank, Call::kParts, from, slot_units, packet + u * stride);
         },
         [&](int u) { return call.own(shard * rank + at + u * stride); },
         [&](int u, const Unit& sum) {
           const auto send_to = [&](int to) {
-            char* const there = call.line(to, Call::kResults, rank, slot_units, line + u * stride);
-            Line::template send<kType>(there, sum, call.flag());
+            char* const there =
+                call.packet(to, Call::kResults, rank, slot_units, packet + u * stride);
+            Packet::template send<kType>(there, sum, call.flag());
           };
           if constexpr (kToRoot) {
             if (rank != call.args.root) return send_to(call.args.root);
@@ -413,37 +415,37 @@ struct TwoShot {
         });
   }
   __device__ void gather(int s) {
-    const unsigned at = first + static_cast<unsigned>(s) * step, line = line_of(s);
+    const unsigned at = first + static_cast<unsigned>(s) * step, packet = packet_of(s);
     const int rank = call.args.rank, ranks = call.ranks();
     for (int first_peer = 1; first_peer < ranks; first_peer += kPeers) {
-      typename Line::Loaded got[kPeers * kTogether];
+      typename Packet::Loaded got[kPeers * kTogether];
       const auto unit = [&](int i) { return at + static_cast<unsigned>(i % kTogether) * stride; };
       const auto slot_at = [&](int i, int from) {
-        return call.line(rank, Call::kResults, from, slot_units,
-                         line + static_cast<unsigned>(i % kTogether) * stride);
+        return call.packet(rank, Call::kResults, from, slot_units,
+                           packet + static_cast<unsigned>(i % kTogether) * stride);
       };
       const auto slot = [&](int i) {
         const int k = first_peer + i / kTogether, from = peer(k);
         return typename Call::Slot{k < ranks && unit(i) < limit(from), from, slot_at(i, from)};
       };
-      if (!call.await_lines(got, slot)) return;
+      if (!call.await_packets(got, slot)) return;
 #pragma unroll
       for (int i = 0; i < kPeers * kTogether; ++i)
         if (slot(i).is_wanted) {
-          Line::clear(slot_at(i, slot(i).from));
-          call.put(shard * slot(i).from + unit(i), Line::unit_of(got[i]));
+          Packet::clear(slot_at(i, slot(i).from));
+          call.put(shard * slot(i).from + unit(i), Packet::unit_of(got[i]));
         }
     }
   }
 };
 
-template <DataType kType, int kOp, int kRanks, class Line>
+template <DataType kType, int kOp, int kRanks, class Packet>
 __device__ void two_shot(const FusedArgs& args) {
-  TwoShot<kType, kOp, kRanks, Line, false>::run(args);
+  TwoShot<kType, kOp, kRanks, Packet, false>::run(args);
 }
-template <DataType kType, int kOp, int kRanks, class Line>
+template <DataType kType, int kOp, int kRanks, class Packet>
 __device__ void two_shot_to_root(const FusedArgs& args) {
-  TwoShot<kType, kOp, kRanks, Line, true>::run(args);
+  TwoShot<kType, kOp, kRanks, Packet, true>::run(args);
 }
 
 }  // namespace plait::cuda

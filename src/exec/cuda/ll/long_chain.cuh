@@ -11,7 +11,7 @@
 // all ranks have said that the last piece alone is left for them. The last block to end waits for
 // that: another might hold the place on its SM that one of its rank's blocks still needs.
 #pragma once
-#include "exec/cuda/lines/line_chain.cuh"
+#include "exec/cuda/ll/line_chain.cuh"
 
 namespace plait::cuda {
 
@@ -34,7 +34,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
 
   __device__ LongChainCall(const LongChainArgs& all, LongChainShared& between)
       : Chain(all), given(all), shared(between) {
-    this->lines = static_cast<unsigned>(given.piece_bytes / 16);
+    this->packets = static_cast<unsigned>(given.piece_bytes / 16);
   }
   /// The first one is shorter (chain_pieces()).
   __device__ void go_to(unsigned piece) {
@@ -67,7 +67,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     while (!broken && shared.room < piece) {
       let_others_run();
       broken = timeout.expired(args.state, args.stop_page, args.wait_ns,
-                               static_cast<unsigned>(this->receiver()), piece * this->lines, ~0u);
+                               static_cast<unsigned>(this->receiver()), piece * this->packets, ~0u);
     }
     timeout.began_ns = 0;
     __threadfence_block();
@@ -82,7 +82,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     const unsigned stride = gridDim.x * given.workers, step = stride * Chain::kTogether;
     const unsigned first = blockIdx.x * given.workers + threadIdx.x;
     const bool awaits = this->awaits_return(), sends = this->receiver() >= 0;
-    const unsigned steps = (this->lines + step - 1) / step;
+    const unsigned steps = (this->packets + step - 1) / step;
     const unsigned ahead = min(static_cast<unsigned>(args.ahead), steps);
     Place passing, returning;
     for (unsigned turn = 0; !broken; ++turn) {
@@ -172,7 +172,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
       while (!broken && !reached(peek_flag(&own.nearly_done[rank]), call))
         broken =
             timeout.expired(args.state, args.stop_page, args.wait_ns, static_cast<unsigned>(rank),
-                            (given.pieces - 1) * this->lines, ~0u);
+                            (given.pieces - 1) * this->packets, ~0u);
       load_flag(&own.nearly_done[rank]);
       timeout.began_ns = 0;
     }

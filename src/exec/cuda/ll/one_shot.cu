@@ -1,6 +1,6 @@
 // The fused one_shot kernels: sums of the common float types with the number of ranks known, and
 // every other type, op and number of ranks with both looked up at run time.
-#include "exec/cuda/lines/fused.cuh"
-#include "exec/cuda/lines/instances.cuh"
+#include "exec/cuda/ll/fused.cuh"
+#include "exec/cuda/ll/instances.cuh"
 
 PLAIT_FUSED_KERNELS(one_shot)

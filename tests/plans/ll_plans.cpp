@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/text.hpp"
-#include "exec/cuda/lines/line_plan.hpp"
+#include "exec/cuda/ll/ll_plan.hpp"
 #include "plait/report.hpp"
 #include "plan/shots.hpp"
 #include "plans/cases.hpp"
@@ -17,13 +17,15 @@ using namespace plait;
 using namespace plait::cuda;
 
 struct EngineKind {
-  LineKernel kernel;
-  LineKind line;
+  LlKernel kernel;
+  PacketFormat packet;
 };
-constexpr EngineKind kEngineKinds[] = {
-    {LineKernel::one_shot, LineKind::bare}, {LineKernel::one_shot, LineKind::flagged},
-    {LineKernel::two_shot, LineKind::bare}, {LineKernel::two_shot, LineKind::flagged},
-    {LineKernel::hop, LineKind::escaped},   {LineKernel::line_chain, LineKind::escaped}};
+constexpr EngineKind kEngineKinds[] = {{LlKernel::one_shot, PacketFormat::nan_sentinel},
+                                       {LlKernel::one_shot, PacketFormat::flag},
+                                       {LlKernel::two_shot, PacketFormat::nan_sentinel},
+                                       {LlKernel::two_shot, PacketFormat::flag},
+                                       {LlKernel::hop, PacketFormat::escaped},
+                                       {LlKernel::line_chain, PacketFormat::escaped}};
 const char* const kFaults[] = {
 #define PLAIT_LINE_MUTANT(mistake) mistake,
 #define PLAIT_TILE_MUTANT(...)
@@ -95,15 +97,15 @@ TEST_CASE("a plan of calls by lines with a fault in it is not proved") {
         request = checked(request, topology);
         // With 75 units, one_shot and reduces send all at once, two_shot reuses slots, others send
         // pieces.
-        const bool is_two_shot = kind.kernel == LineKernel::two_shot;
-        const bool is_whole = kind.kernel == LineKernel::one_shot ||
-                              (is_two_shot && collective == Collective::reduce);
+        const bool is_two_shot = kind.kernel == LlKernel::two_shot;
+        const bool is_whole =
+            kind.kernel == LlKernel::one_shot || (is_two_shot && collective == Collective::reduce);
         const std::uint64_t half = (is_whole ? 80 : 25) * static_cast<std::uint64_t>(ranks - 1) *
-                                   plait::cuda::bytes_of(kind.line);
-        const Plan plan = line_plan(topology, request, kind.kernel, kind.line, half);
+                                   plait::cuda::bytes_of(kind.packet);
+        const Plan plan = ll_plan(topology, request, kind.kernel, kind.packet, half);
         REQUIRE(verify(plan).proved());
         // In several pieces the waits of the next piece may replace a missing wait.
-        const Plan one_piece = line_plan(topology, request, kind.kernel, kind.line, 100 * half);
+        const Plan one_piece = ll_plan(topology, request, kind.kernel, kind.packet, 100 * half);
         for (const std::string what : {"no wait", "no signal", "told before it is there",
                                        "the other half", "another's slot", "another's part"}) {
           // A two_shot that reuses slots has flags that no data needs (plan/shots.hpp).
@@ -126,20 +128,21 @@ TEST_CASE("calls by lines follow each other in any order, a piece a call, in the
   const Topology topology = cases::wide_machine();
   for (const int ranks : {2, 3, 5, 8}) {
     std::vector<Plan> calls;
-    for (const LineKernel kernel :
-         {LineKernel::one_shot, LineKernel::two_shot, LineKernel::hop, LineKernel::line_chain})
+    for (const LlKernel kernel :
+         {LlKernel::one_shot, LlKernel::two_shot, LlKernel::hop, LlKernel::line_chain})
       for (const Collective collective :
            {Collective::all_reduce, Collective::copy, Collective::broadcast, Collective::reduce}) {
         if (!serves(kernel, collective)) continue;
-        if (kernel == LineKernel::hop && collective == Collective::broadcast) continue;
+        if (kernel == LlKernel::hop && collective == Collective::broadcast) continue;
         Request request;
         request.collective = collective;
         request.ranks = ranks;
         request.root = ranks - 1;
         request.count = 300 + calls.size() * 50;
         request = checked(request, topology);
-        const LineKind kind = is_escaped(kernel) ? LineKind::escaped : LineKind::bare;
-        calls.push_back(line_plan(topology, request, kernel, kind, 1 << 20));
+        const PacketFormat kind =
+            is_escaped(kernel) ? PacketFormat::escaped : PacketFormat::nan_sentinel;
+        calls.push_back(ll_plan(topology, request, kernel, kind, 1 << 20));
       }
     for (const Plan& first : calls)
       for (const Plan& second : calls)

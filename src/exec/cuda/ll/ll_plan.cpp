@@ -1,10 +1,10 @@
 // Cuts as kernels are launched, slots as kernels compute them.
-#include "exec/cuda/lines/line_plan.hpp"
+#include "exec/cuda/ll/ll_plan.hpp"
 
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
 #include "plait/error.hpp"
 #include "plan/shots.hpp"
 
@@ -14,16 +14,17 @@ namespace {
 constexpr std::uint64_t kUnit = 16;
 
 /// Of one_shot and two_shot a piece, or the steps that use its lines again.
-LineCut cut_of(const Request& request, LineKernel kernel, LineKind kind, std::uint64_t half_bytes,
-               LineStep step) {
+LlCut cut_of(const Request& request, LlKernel kernel, PacketFormat kind, std::uint64_t half_bytes,
+             LlStep step) {
   const std::uint64_t units = units_of(request);
   const int ranks = request.ranks;
-  const auto cut = [&]() -> LineCut {
-    if (kernel == LineKernel::hop) return cut_hop(units, ranks, half_bytes);
-    if (kernel == LineKernel::line_chain) return cut_chain(units, ranks, half_bytes, step);
-    if (holds_lines(lines_in_half(kind, half_bytes), units, ranks, kernel == LineKernel::one_shot))
+  const auto cut = [&]() -> LlCut {
+    if (kernel == LlKernel::hop) return cut_hop(units, ranks, half_bytes);
+    if (kernel == LlKernel::line_chain) return cut_chain(units, ranks, half_bytes, step);
+    if (holds_packets(packets_in_half(kind, half_bytes), units, ranks,
+                      kernel == LlKernel::one_shot))
       return {1, units};
-    if (kernel == LineKernel::one_shot || request.collective == Collective::reduce ||
+    if (kernel == LlKernel::one_shot || request.collective == Collective::reduce ||
         step.units > most_shot_units(half_bytes, bytes_of(kind), ranks, step.ahead))
       return {};
     const std::uint64_t each = step.units * static_cast<std::uint64_t>(ranks);
@@ -47,7 +48,7 @@ std::vector<Range> shards_of(Range piece, int ranks) {
 }
 
 /// Each step's part of every shard, as threads take them.
-void write_steps(Builder& builder, std::uint64_t bytes, LineStep step) {
+void write_steps(Builder& builder, std::uint64_t bytes, LlStep step) {
   const std::uint64_t step_bytes = step.units * kUnit;
   const int ring = shot_ring(step.ahead);
   const Shot shot{"two_shot", 0, static_cast<std::uint64_t>(ring) * step_bytes};
@@ -63,14 +64,14 @@ void write_steps(Builder& builder, std::uint64_t bytes, LineStep step) {
   write_long_two_shot(builder, shot, steps, {ring, step.ahead, step_bytes});
 }
 
-void write_piece(Builder& builder, LineKernel kernel, std::uint64_t half, Range piece) {
-  const std::uint64_t lines = (piece.bytes + kUnit - 1) / kUnit;
-  if (kernel == LineKernel::one_shot)
-    return write_one_shot(builder, {"one_shot", half, lines * kUnit}, piece);
-  if (kernel == LineKernel::hop)  // one line more a slot, to greet
-    return write_one_shot(builder, {"hop", half, (lines + 1) * kUnit}, piece);
+void write_piece(Builder& builder, LlKernel kernel, std::uint64_t half, Range piece) {
+  const std::uint64_t packets = (piece.bytes + kUnit - 1) / kUnit;
+  if (kernel == LlKernel::one_shot)
+    return write_one_shot(builder, {"one_shot", half, packets * kUnit}, piece);
+  if (kernel == LlKernel::hop)  // one line more a slot, to greet
+    return write_one_shot(builder, {"hop", half, (packets + 1) * kUnit}, piece);
   const std::vector<Range> shards = shards_of(piece, builder.ranks());
-  const std::uint64_t shard = (lines + static_cast<std::uint64_t>(builder.ranks()) - 1) /
+  const std::uint64_t shard = (packets + static_cast<std::uint64_t>(builder.ranks()) - 1) /
                               static_cast<std::uint64_t>(builder.ranks());
   const Shot shot{"two_shot", half, shard * kUnit};
   const bool to_root = builder.request().collective == Collective::reduce;
@@ -91,35 +92,35 @@ void write_piece(Builder& builder, LineKernel kernel, std::uint64_t half, Range 
 
 }  // namespace
 
-const char* name_of(LineKernel kernel) {
-  return kernel == LineKernel::one_shot   ? "one_shot"
-         : kernel == LineKernel::hop      ? "hop"
-         : kernel == LineKernel::two_shot ? "two_shot"
-                                          : "line_chain";
+const char* name_of(LlKernel kernel) {
+  return kernel == LlKernel::one_shot   ? "one_shot"
+         : kernel == LlKernel::hop      ? "hop"
+         : kernel == LlKernel::two_shot ? "two_shot"
+                                        : "line_chain";
 }
 
-bool is_escaped(LineKernel kernel) {
-  return kernel == LineKernel::hop || kernel == LineKernel::line_chain;
+bool is_escaped(LlKernel kernel) {
+  return kernel == LlKernel::hop || kernel == LlKernel::line_chain;
 }
 
-bool serves(LineKernel kernel, Collective collective) {
-  if (kernel == LineKernel::hop) return true;
-  if (kernel == LineKernel::two_shot && collective == Collective::reduce) return true;
-  if (kernel != LineKernel::line_chain) return collective == Collective::all_reduce;
+bool serves(LlKernel kernel, Collective collective) {
+  if (kernel == LlKernel::hop) return true;
+  if (kernel == LlKernel::two_shot && collective == Collective::reduce) return true;
+  if (kernel != LlKernel::line_chain) return collective == Collective::all_reduce;
   return collective == Collective::broadcast || collective == Collective::reduce;
 }
 
-std::uint64_t bytes_of(LineKind kind) {
-  return kind == LineKind::flagged ? kFlaggedLineBytes
-         : kind == LineKind::bare  ? kBareLineBytes
-                                   : kBareLineBytes + kEscapeFlagBytes;
+std::uint64_t bytes_of(PacketFormat kind) {
+  return kind == PacketFormat::flag           ? kFlagPacketBytes
+         : kind == PacketFormat::nan_sentinel ? kSentinelPacketBytes
+                                              : kSentinelPacketBytes + kEscapeFlagBytes;
 }
 
-std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes) {
+std::uint64_t packets_in_half(PacketFormat kind, std::uint64_t half_bytes) {
   return half_bytes / bytes_of(kind);
 }
 
-std::vector<Range> chain_pieces(std::uint64_t bytes, const LineCut& cut) {
+std::vector<Range> chain_pieces(std::uint64_t bytes, const LlCut& cut) {
   std::vector<Range> pieces;
   const std::uint64_t short_by = cut.pieces * cut.units - (bytes + 15) / 16;
   for (std::uint64_t i = 0, at = 0; i < cut.pieces && at < bytes; ++i) {
@@ -130,8 +131,8 @@ std::vector<Range> chain_pieces(std::uint64_t bytes, const LineCut& cut) {
   return pieces;
 }
 
-Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
-               std::uint64_t half_bytes, LineStep step) {
+Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, PacketFormat kind,
+             std::uint64_t half_bytes, LlStep step) {
   if (!serves(kernel, request.collective))
     throw Error(ErrorCode::unsupported, text("wanted a collective that ", name_of(kernel),
                                              " serves, found ", name_of(request.collective)));
@@ -139,11 +140,11 @@ Plan line_plan(const Topology& topology, const Request& request, LineKernel kern
   builder.kernel(name_of(kernel));
   const std::uint64_t bytes = request.count * plait::bytes_of(request.type);
   if (bytes == 0) return builder.build();
-  const LineCut cut = cut_of(request, kernel, kind, half_bytes, step);
-  builder.param("bare", kind == LineKind::bare ? 1 : 0);
+  const LlCut cut = cut_of(request, kernel, kind, half_bytes, step);
+  builder.param("bare", kind == PacketFormat::nan_sentinel ? 1 : 0);
   builder.param("piece_bytes", static_cast<std::int64_t>(cut.units * kUnit));
-  const bool is_long_shot = kernel == LineKernel::two_shot && cut.pieces > 1;
-  const std::uint64_t half = lines_in_half(kind, half_bytes) * kUnit;
+  const bool is_long_shot = kernel == LlKernel::two_shot && cut.pieces > 1;
+  const std::uint64_t half = packets_in_half(kind, half_bytes) * kUnit;
   const bool takes_both = cut.pieces > 1 && !is_long_shot;
   for (int rank = 0; rank < request.ranks; ++rank)
     builder.alloc(Space::inbox, rank, takes_both ? 2 * half : half);
@@ -152,7 +153,7 @@ Plan line_plan(const Topology& topology, const Request& request, LineKernel kern
     write_steps(builder, bytes, step);
     return builder.build();
   }
-  if (kernel == LineKernel::line_chain) {
+  if (kernel == LlKernel::line_chain) {
     std::vector<std::pair<Shot, Range>> pieces;  // which know of each other
     for (const Range& piece : chain_pieces(bytes, cut))
       pieces.push_back({{"line_chain", pieces.size() % 2 * half}, piece});
@@ -165,11 +166,11 @@ Plan line_plan(const Topology& topology, const Request& request, LineKernel kern
   return builder.build();
 }
 
-void set_launch(Plan& plan, const Spread& spread, int together, std::uint64_t line_bytes) {
+void set_launch(Plan& plan, const Spread& spread, int together, std::uint64_t packet_bytes) {
   plan.params["blocks"] = spread.blocks;
   plan.params["threads"] = spread.threads;
   plan.params["together"] = together;
-  plan.params["line_bytes"] = static_cast<std::int64_t>(line_bytes);
+  plan.params["line_bytes"] = static_cast<std::int64_t>(packet_bytes);
 }
 
 }  // namespace plait::cuda

@@ -1,8 +1,8 @@
 // The kernels of two_shot whose lines are used again, in the same variants as two_shot.
-#include "exec/cuda/lines/long_two_shot.cuh"
+#include "exec/cuda/ll/long_two_shot.cuh"
 
 #define PLAIT_FUSED_ARGS LongShotArgs
-#define PLAIT_FUSED_FLAGGED ClearedFlaggedLine
-#include "exec/cuda/lines/instances.cuh"
+#define PLAIT_FUSED_FLAG ClearedFlagPacket
+#include "exec/cuda/ll/instances.cuh"
 
 PLAIT_FUSED_KERNELS(long_two_shot)

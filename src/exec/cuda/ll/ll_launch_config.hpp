@@ -5,16 +5,16 @@
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/device/kernels.hpp"
 #include "exec/cuda/group.hpp"
-#include "exec/cuda/lines/line_args.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/ll/ll_args.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
 #include "exec/cuda/tuning.hpp"
 
 namespace plait::cuda {
 
 /// A thread a unit of the piece, as far as there are blocks; short calls by small ones, of which
 /// more SMs have one. is_lean: its kernel takes half an SM.
-inline Spread line_spread(std::uint64_t units, bool is_lean, unsigned most_blocks,
-                          const Tuning& tuning, const Group& group) {
+inline Spread ll_launch_config(std::uint64_t units, bool is_lean, unsigned most_blocks,
+                               const Tuning& tuning, const Group& group) {
   Spread spread;
   spread.threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
                    : units < 8192      ? 128
@@ -37,7 +37,7 @@ inline constexpr ShortHopUnits kShortHopUnits[] = {
     {2, 8192, 32768}, {4, 32768, 32768}, {8, 8192, 16384}};
 
 /// Whether short_hop serves a call.
-inline bool is_short_hop(const Request& request, const LineCut& cut, const Spread& spread) {
+inline bool is_short_hop(const Request& request, const LlCut& cut, const Spread& spread) {
   if (!has_short_hop(request) || cut.pieces != 1 || spread.threads > kShortHopThreads ||
       std::uint64_t{spread.blocks} * spread.threads < cut.units)
     return false;

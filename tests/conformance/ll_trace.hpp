@@ -5,17 +5,17 @@
 #include <optional>
 
 #include "base/text.hpp"
-#include "conformance/line_runs.hpp"
+#include "conformance/ll_runs.hpp"
 
 namespace plait_test {
 
-class LineTraceCheck {
+class LlTraceCheck {
  public:
-  LineTraceCheck(const LineRun& run, const LineTraces& traces, const Plan& plan)
+  LlTraceCheck(const LlRun& run, const LlTraces& traces, const Plan& plan)
       : run_(run),
         traces_(traces),
         plan_(plan),
-        half_(lines_in_half(run.kind, run.half_bytes) * 16),
+        half_(packets_in_half(run.kind, run.half_bytes) * 16),
         part_bytes_(run.request.count * plait::bytes_of(run.request.type)) {}
 
   /// What is wrong, in sentences; at most a few.
@@ -53,9 +53,9 @@ class LineTraceCheck {
   };
 
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  bool is_flagged() const { return run_.kind == LineKind::flagged; }
+  bool has_flags() const { return run_.kind == PacketFormat::flag; }
   /// The number of a later call differs, but not that of a later step.
-  bool is_cleared() const { return !is_flagged() || run_.is_long_shot(); }
+  bool is_cleared() const { return !has_flags() || run_.is_long_shot(); }
   /// A piece is a call of its own, but for steps that use lines again.
   unsigned call() const {
     return run_.calls_before + 1 + (run_.is_long_shot() ? 0 : static_cast<unsigned>(piece_));
@@ -125,11 +125,11 @@ class LineTraceCheck {
     if (!is_escaped(run_.kernel) || op.value != piece_ + 1) return;
     const int owner = op.flag.owner, from = op.flag.writer;
     if (sends_data(from, owner)) return;
-    const Region line{Space::inbox, owner,
-                      static_cast<std::uint64_t>(place_among_others(owner, from)), 16};
-    steps_.push_back({op.kind == OpKind::signal ? Step::push : Step::take, line, i, {}, true});
+    const Region packet{Space::inbox, owner,
+                        static_cast<std::uint64_t>(place_among_others(owner, from)), 16};
+    steps_.push_back({op.kind == OpKind::signal ? Step::push : Step::take, packet, i, {}, true});
   }
-  bool is_chain() const { return run_.kernel == LineKernel::line_chain; }
+  bool is_chain() const { return run_.kernel == LlKernel::line_chain; }
   bool is_long() const { return is_chain() && traces_.accesses[0].size() > 1; }
   bool sends_data(int from, int to) const {
     const Request& request = run_.request;
@@ -139,16 +139,16 @@ class LineTraceCheck {
   /// Where the greeting of that number lies.
   Region greeting(const Region& slot) const {
     const std::uint64_t units = piece_units();
-    const std::uint64_t line =
+    const std::uint64_t packet =
         is_chain() ? piece_units() + slot.offset : slot.offset * (units + 1) + units;
-    return {Space::inbox, slot.rank, piece_ % 2 * half_ + line * 16, 16};
+    return {Space::inbox, slot.rank, piece_ % 2 * half_ + packet * 16, 16};
   }
 
   // --- addresses --------------------------------------------------------------------------------
 
   std::optional<Place> place_of(const Access& access) const {
     for (std::size_t rank = 0; rank < traces_.inputs.size(); ++rank) {
-      const auto inside = [&](const LineTraces::Buffer& buffer) -> std::optional<std::uint64_t> {
+      const auto inside = [&](const LlTraces::Buffer& buffer) -> std::optional<std::uint64_t> {
         const auto* begin = reinterpret_cast<const char*>(buffer.data());
         if (access.at < begin || access.at + access.bytes > begin + buffer.size() * 16)
           return std::nullopt;
@@ -166,17 +166,17 @@ class LineTraceCheck {
     const std::uint64_t parity = at / run_.half_bytes, in_half = at % run_.half_bytes;
     const std::uint64_t half = parity ^ ((run_.calls_before + 1) & 1);  // as the plan counts
     Place place{Space::inbox, owner, half * half_};
-    if (is_flagged()) {
-      place.offset += in_half / kFlaggedLineBytes * 16;
-      place.from = in_half % kFlaggedLineBytes;
+    if (has_flags()) {
+      place.offset += in_half / kFlagPacketBytes * 16;
+      place.from = in_half % kFlagPacketBytes;
       return place;
     }
     const auto others = static_cast<std::uint64_t>(run_.request.ranks - 1);
-    const std::uint64_t lines = is_long()    ? plan_.params.at("piece_bytes") / 16
-                                : is_chain() ? piece_units() + others
-                                             : (piece_units() + 1) * others;
-    if (run_.kind == LineKind::escaped && in_half >= lines * 16) {
-      place.offset += (in_half - lines * 16) / kEscapeFlagBytes * 16;
+    const std::uint64_t packets = is_long()    ? plan_.params.at("piece_bytes") / 16
+                                  : is_chain() ? piece_units() + others
+                                               : (piece_units() + 1) * others;
+    if (run_.kind == PacketFormat::escaped && in_half >= packets * 16) {
+      place.offset += (in_half - packets * 16) / kEscapeFlagBytes * 16;
       place.is_escape_flag = true;
       return place;
     }
@@ -272,7 +272,7 @@ class LineTraceCheck {
                 reinterpret_cast<const char*>(buffers[index(src.rank)].data()) + src.offset + at,
                 bytes);
     unsigned long long found[2] = {access.value[0], access.value[1]};
-    if (is_flagged()) {
+    if (has_flags()) {
       const unsigned half = place.from / 16;
       const unsigned long long flag = static_cast<unsigned long long>(flag_of_call()) << 32;
       wanted[0] = (half == 0 ? wanted[0] : wanted[1]);
@@ -280,14 +280,14 @@ class LineTraceCheck {
       wanted[0] = (wanted[0] & 0xffffffffull) | flag;
       // Past its end a result may have any bits, as nobody keeps them.
       if (is_result && bytes < 16) return;
-    } else if (run_.kind == LineKind::escaped) {
+    } else if (run_.kind == PacketFormat::escaped) {
       for (unsigned i = 0; i < 2; ++i)
-        if (found[i] == EscapedLine::kStandIn)
+        if (found[i] == EscapedPacket::kStandIn)
           found[i] = !escape_at                   ? 0
-                     : (*escape_at >> i & 1) != 0 ? EscapedLine::kMissing
-                                                  : EscapedLine::kStandIn;
+                     : (*escape_at >> i & 1) != 0 ? EscapedPacket::kMissing
+                                                  : EscapedPacket::kStandIn;
       const plait::cuda::Unit unit =
-          EscapedLine::mixed({found[0], found[1]}, static_cast<unsigned>(at / 16));
+          EscapedPacket::mixed({found[0], found[1]}, static_cast<unsigned>(at / 16));
       found[0] = unit.lo;
       found[1] = unit.hi;
     } else if (is_result && bytes < 16) {
@@ -297,22 +297,23 @@ class LineTraceCheck {
       say(text("wanted unit ", at / 16, " of ", plait::print(src), ", found other data"), &access);
   }
 
-  /// Of a flagged line both halves.
+  /// Of a flag packet both halves.
   bool is_here(const Unit& unit, std::size_t step) const {
     const auto found = unit.taken.find(step);
     if (found == unit.taken.end()) return false;
     const auto& [first, second] = found->second;
-    return first && is_here(*first) && (!is_flagged() || (second && is_here(*second)));
+    return first && is_here(*first) && (!has_flags() || (second && is_here(*second)));
   }
   bool has_stand_in(const Unit& unit, std::size_t step) const {
     const Access& access = *unit.taken.at(step)[0];
-    return run_.kind == LineKind::escaped &&
-           EscapedLine::has_stand_in({access.value[0], access.value[1]});
+    return run_.kind == PacketFormat::escaped &&
+           EscapedPacket::has_stand_in({access.value[0], access.value[1]});
   }
   bool is_here(const Access& access) const {
-    if (is_flagged())
+    if (has_flags())
       return access.value[0] >> 32 == flag_of_call() && access.value[1] >> 32 == flag_of_call();
-    if (run_.kind == LineKind::escaped) return access.value[0] != ~0ull && access.value[1] != ~0ull;
+    if (run_.kind == PacketFormat::escaped)
+      return access.value[0] != ~0ull && access.value[1] != ~0ull;
     for (const unsigned long long word : access.value)
       if (static_cast<unsigned>(word) == ~0u || word >> 32 == ~0u) return false;
     return true;
@@ -341,7 +342,7 @@ class LineTraceCheck {
 
   void clear(const Access& access, const Place& place) {
     const auto [at, unit] = step_of(Step::take, place);
-    const unsigned long long none = is_flagged() ? 0 : ~0ull;
+    const unsigned long long none = has_flags() ? 0 : ~0ull;
     if (unit == nullptr || !is_cleared() || access.value[0] != none ||
         (!place.is_escape_flag && access.value[1] != none))
       return say("wanted nothing in the own inbox but that lines are cleared", &access);
@@ -351,7 +352,7 @@ class LineTraceCheck {
       return;
     }
     if (unit->cleared[at]) say("wanted each line cleared once", &access);
-    unit->cleared[at] = !is_flagged() || place.from != 0;  // both halves of it, the first one first
+    unit->cleared[at] = !has_flags() || place.from != 0;  // both halves of it, the first one first
   }
 
   void put(const Access& access, const Place& place) {
@@ -374,7 +375,7 @@ class LineTraceCheck {
         const auto found = units_.find(step.is_greeting ? (1ull << 40) + i : at / 16);
         const auto bytes =
             static_cast<unsigned>(std::min<std::uint64_t>(16, step.region.bytes - at));
-        const unsigned wanted = step.kind == Step::push ? (is_flagged() ? 32 : 16) : bytes;
+        const unsigned wanted = step.kind == Step::push ? (has_flags() ? 32 : 16) : bytes;
         bool is_done = found != units_.end();
         if (is_done && step.kind == Step::take) {
           is_done = is_here(found->second, i) && (!is_cleared() || found->second.cleared[i]) &&
@@ -392,8 +393,8 @@ class LineTraceCheck {
     }
   }
 
-  const LineRun& run_;
-  const LineTraces& traces_;
+  const LlRun& run_;
+  const LlTraces& traces_;
   const Plan& plan_;
   const std::uint64_t half_, part_bytes_;
   int rank_ = 0;

@@ -3,16 +3,16 @@
 
 #include <vector>
 
-#include "exec/cuda/lines/line_cut.hpp"
-#include "exec/cuda/lines/line_spread.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
+#include "exec/cuda/ll/ll_launch_config.hpp"
 
 using namespace plait;
 using namespace plait::cuda;
 
 TEST_CASE("half an inbox holds a message whose lines fit into it, at every boundary") {
-  constexpr std::uint64_t kRooms[] = {(4ull << 20) / kFlaggedLineBytes,
-                                      (64ull << 20) / kBareLineBytes,
-                                      (96ull << 20) / kBareLineBytes, 1000, 97};
+  constexpr std::uint64_t kRooms[] = {(4ull << 20) / kFlagPacketBytes,
+                                      (64ull << 20) / kSentinelPacketBytes,
+                                      (96ull << 20) / kSentinelPacketBytes, 1000, 97};
   for (int ranks = 2; ranks <= 16; ++ranks)
     for (const bool is_one_shot : {false, true})
       for (const std::uint64_t room : kRooms) {
@@ -22,27 +22,27 @@ TEST_CASE("half an inbox holds a message whose lines fit into it, at every bound
             is_one_shot ? room / (n - 1) : room / (n - 1) / 2 * n;  // whole packets of all ranks
         CAPTURE(ranks);
         CAPTURE(room);
-        CHECK(holds_lines(room, most, ranks, is_one_shot));
-        CHECK_FALSE(holds_lines(room, most + 1, ranks, is_one_shot));
+        CHECK(holds_packets(room, most, ranks, is_one_shot));
+        CHECK_FALSE(holds_packets(room, most + 1, ranks, is_one_shot));
       }
-  CHECK(holds_lines((96ull << 20) / kBareLineBytes, (64ull << 20) / 16, 4, false));
-  CHECK(holds_lines(0, 1 << 30, 1, false));  // one rank needs no lines
-  CHECK_FALSE(holds_lines(1, 1, 2, false));
-  CHECK_FALSE(holds_lines(1ull << 50, kMostLines + 1, 1, false));
+  CHECK(holds_packets((96ull << 20) / kSentinelPacketBytes, (64ull << 20) / 16, 4, false));
+  CHECK(holds_packets(0, 1 << 30, 1, false));  // one rank needs no lines
+  CHECK_FALSE(holds_packets(1, 1, 2, false));
+  CHECK_FALSE(holds_packets(1ull << 50, kMostPackets + 1, 1, false));
 }
 
 TEST_CASE("slots of a two_shot that uses its lines again hold the steps that are under way") {
   for (int ranks = 2; ranks <= 16; ++ranks)
     for (int ahead = 0; ahead <= kMostShotAhead; ++ahead)
-      for (const std::uint64_t line : {kBareLineBytes, kFlaggedLineBytes})
+      for (const std::uint64_t packet : {kSentinelPacketBytes, kFlagPacketBytes})
         for (const std::uint64_t room : {4096ull, 100'001ull, 16ull << 20, 1ull << 40}) {
-          const std::uint64_t units = most_shot_units(room, line, ranks, ahead);
-          const auto lines = [&](std::uint64_t of_step) {
+          const std::uint64_t units = most_shot_units(room, packet, ranks, ahead);
+          const auto packets = [&](std::uint64_t of_step) {
             return 2 * static_cast<std::uint64_t>(ranks - 1) * of_step *
-                   static_cast<std::uint64_t>(shot_ring(ahead)) * line;
+                   static_cast<std::uint64_t>(shot_ring(ahead)) * packet;
           };
-          CHECK(lines(units) <= std::min(room, kCachedLineBytes));
-          CHECK(lines(units + 1) > std::min(room, kCachedLineBytes));
+          CHECK(packets(units) <= std::min(room, kCachedPacketBytes));
+          CHECK(packets(units + 1) > std::min(room, kCachedPacketBytes));
         }
 }
 
@@ -50,15 +50,15 @@ TEST_CASE("a hop's lines, the words beside them and its greetings fit into half 
   for (const int ranks : {2, 3, 8, 16})
     for (const std::uint64_t half : {4096ull, 100'001ull, 24ull << 20, 64ull << 20})
       for (std::uint64_t units = 1; units <= 1 << 23; units = units * 3 / 2 + 1) {
-        const LineCut cut = cut_hop(units, ranks, half);
+        const LlCut cut = cut_hop(units, ranks, half);
         CAPTURE(ranks);
         CAPTURE(half);
         CAPTURE(units);
         REQUIRE(cut.pieces != 0);
         CHECK(cut.units * cut.pieces >= units);
         CHECK((cut.pieces == 1 || cut.units * (cut.pieces - 1) < units));
-        const std::uint64_t lines = static_cast<std::uint64_t>(ranks - 1) * (cut.units + 1);
-        CHECK(lines * (kBareLineBytes + kEscapeFlagBytes) <= half);
+        const std::uint64_t packets = static_cast<std::uint64_t>(ranks - 1) * (cut.units + 1);
+        CHECK(packets * (kSentinelPacketBytes + kEscapeFlagBytes) <= half);
       }
   CHECK(cut_hop(16, 2, 47).pieces == 0);  // only a greeting
   CHECK(cut_hop(16, 1, 0).pieces == 1);
@@ -70,9 +70,9 @@ TEST_CASE("no piece has more lines than kernels count") {
     for (const std::uint64_t units : {1ull, (1ull << 31) - 1, 1ull << 31, (1ull << 33) + 5}) {
       CAPTURE(ranks);
       CAPTURE(units);
-      const LineCut hop = cut_hop(units, ranks, kHuge);
+      const LlCut hop = cut_hop(units, ranks, kHuge);
       CHECK(hop.units * hop.pieces >= units);
-      CHECK(static_cast<std::uint64_t>(std::max(1, ranks - 1)) * (hop.units + 1) <= kMostLines);
+      CHECK(static_cast<std::uint64_t>(std::max(1, ranks - 1)) * (hop.units + 1) <= kMostPackets);
     }
 }
 

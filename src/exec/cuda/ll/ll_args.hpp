@@ -48,7 +48,7 @@ constexpr bool is_lean_two_shot_to_root(int ranks) { return is_lean_one_shot(ran
 constexpr bool is_lean_long_two_shot(int ranks) { return is_lean_two_shot(ranks); }
 
 struct HopArgs : CallArgs {
-  char* inbox[kMaxCudaRanks];  ///< of bare lines: every rank's, first half, as mapped here
+  char* inbox[kMaxCudaRanks];  ///< of sentinel packets: every rank's, first half, as mapped here
   std::uint64_t half_bytes;
   HopShape shape;
   std::int32_t ahead;  ///< steps that pushing runs ahead of taking
@@ -64,7 +64,7 @@ struct ShortHopArgs : HopArgs {
   std::uint32_t gives_to;     ///< bit i: there is a part for it
   std::uint32_t takes_from;   ///< bit i: it, another rank, has a part for this one
   char* to[kMaxCudaRanks];    ///< this rank's first line in that one's inbox
-  std::uint32_t line[kMaxCudaRanks];      ///< that one's first line in this rank's
+  std::uint32_t packet[kMaxCudaRanks];    ///< that one's first line in this rank's
   std::uint32_t part_at[kMaxCudaRanks];   ///< bytes into the input, of that one's part
   std::uint32_t place_at[kMaxCudaRanks];  ///< into the output, where what that one sends belongs
 };
@@ -103,7 +103,7 @@ inline ShortHopArgs short_hop_args(const HopArgs& call) {
     const auto mine = static_cast<std::uint64_t>(place_among_others(peer, call.rank));
     const auto theirs = static_cast<std::uint64_t>(place_among_others(call.rank, peer));
     args.to[i] = call.inbox[peer] + mine * slot * 16;
-    args.line[i] = narrow(theirs * slot);
+    args.packet[i] = narrow(theirs * slot);
     args.part_at[i] = narrow(at * shape.part_stride);
     args.place_at[i] = narrow(at * shape.place_stride);
   }

@@ -6,23 +6,23 @@
 // clears it, in the same thread; the plan does not show that.
 #pragma once
 #include "exec/cuda/device/kernels.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
 #include "plait/builder.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {
 
-enum class LineKernel : std::uint8_t { one_shot, two_shot, hop, line_chain };
-const char* name_of(LineKernel kernel);
-bool serves(LineKernel kernel, Collective collective);
+enum class LlKernel : std::uint8_t { one_shot, two_shot, hop, line_chain };
+const char* name_of(LlKernel kernel);
+bool serves(LlKernel kernel, Collective collective);
 /// Whether its lines hold data of any bits.
-bool is_escaped(LineKernel kernel);
+bool is_escaped(LlKernel kernel);
 
-enum class LineKind : std::uint8_t { bare, flagged, escaped };
-std::uint64_t bytes_of(LineKind kind);  ///< of a line
+enum class PacketFormat : std::uint8_t { nan_sentinel, flag, escaped };
+std::uint64_t bytes_of(PacketFormat kind);  ///< of a line
 
 /// Lines that half an inbox holds, and where the other half begins in a plan's inbox.
-std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes);
+std::uint64_t packets_in_half(PacketFormat kind, std::uint64_t half_bytes);
 
 /// Pieces in the halves of the inbox by turns, a launch each; all in one launch along a chain. Of
 /// two_shot steps in one launch, which use the lines of one half again. Only
@@ -30,14 +30,14 @@ std::uint64_t lines_in_half(LineKind kind, std::uint64_t half_bytes);
 /// for line_chain; escaped lines are its and hop's, which have no others. step: of a chain, and of
 /// two_shot. Throws Error(unsupported) where half an inbox is too small for any piece, or for steps
 /// of so many units.
-Plan line_plan(const Topology& topology, const Request& request, LineKernel kernel, LineKind kind,
-               std::uint64_t half_bytes, LineStep step = {});
+Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, PacketFormat kind,
+             std::uint64_t half_bytes, LlStep step = {});
 
 /// The pieces of so many bytes that go along a chain. The first one is shorter: ranks may leave
 /// once the last one alone is left for all, which a long last piece hides.
-std::vector<Range> chain_pieces(std::uint64_t bytes, const LineCut& cut);
+std::vector<Range> chain_pieces(std::uint64_t bytes, const LlCut& cut);
 
 /// What its price goes by: units that a thread moves together, and bytes of a line.
-void set_launch(Plan& plan, const Spread& spread, int together, std::uint64_t line_bytes);
+void set_launch(Plan& plan, const Spread& spread, int together, std::uint64_t packet_bytes);
 
 }  // namespace plait::cuda

@@ -3,8 +3,8 @@
 // this call", so that every call is a full exchange and nobody can be two calls ahead of a reader
 // of the inbox.
 #pragma once
-#include "exec/cuda/lines/escaped.cuh"
-#include "exec/cuda/lines/line_args.hpp"
+#include "exec/cuda/ll/escaped.cuh"
+#include "exec/cuda/ll/ll_args.hpp"
 #include "exec/cuda/traffic/hop_shape.hpp"
 #include "exec/cuda/traffic/tile_cut.hpp"
 
@@ -17,14 +17,14 @@ struct HopCall : EscapedCall<HopArgs> {
   using Stored = typename Sum::Stored;
   static constexpr bool kSums = kHandling == kReduceParts;
   static constexpr int kTogether = kSums ? 2 : 4;
-  using Lines = EscapedCall<HopArgs>;
-  using Lines::args;
-  using Slot = typename Lines::Slot;
+  using Packets = EscapedCall<HopArgs>;
+  using Packets::args;
+  using Slot = typename Packets::Slot;
 
   const HopShape& shape;
-  unsigned units;  // of a part; counted in 32 bits (kMostLines), so that registers suffice
+  unsigned units;  // of a part; counted in 32 bits (kMostPackets), so that registers suffice
 
-  __device__ explicit HopCall(const HopArgs& given) : Lines(given), shape(given.shape) {
+  __device__ explicit HopCall(const HopArgs& given) : Packets(given), shape(given.shape) {
     units = static_cast<unsigned>((shape.part_bytes + 15) / 16);
   }
   __device__ bool gives(int k) const { return (shape.gives >> k & 1) != 0; }
@@ -34,13 +34,15 @@ struct HopCall : EscapedCall<HopArgs> {
   __device__ unsigned index(int owner, int from, unsigned unit) const {
     return static_cast<unsigned>(place_among_others(owner, from)) * (units + 1) + unit;
   }
-  __device__ unsigned lines() const { return static_cast<unsigned>(args.ranks - 1) * (units + 1); }
+  __device__ unsigned packets() const {
+    return static_cast<unsigned>(args.ranks - 1) * (units + 1);
+  }
   __device__ void send(int owner, unsigned unit, const Unit& value) const {
-    Lines::send(owner, lines(), index(owner, args.rank, unit), unit, value);
+    Packets::send(owner, packets(), index(owner, args.rank, unit), unit, value);
   }
   template <int kSlots>
   __device__ void take(Unit (&got)[kSlots], int from, unsigned first, unsigned stride, int valid) {
-    Lines::take(got, from, lines(), index(args.rank, from, first), first, stride, valid);
+    Packets::take(got, from, packets(), index(args.rank, from, first), first, stride, valid);
   }
   /// What reduce() will load, `ahead` steps later.
   __device__ void fetch_own(unsigned first, unsigned stride, int valid) const {
@@ -207,14 +209,14 @@ struct ShortHop : HopCall<kType, kOp, kHandling> {
   __device__ bool takes_from(int i) const { return (args.takes_from >> i & 1) != 0; }
   __device__ void give(int i, const Unit& value, bool whole) const {
     if (i == args.ranks - 1) return put(args.place_at[i], value, whole);
-    const Unit mixed = EscapedLine::mixed(value, unit);
-    if (EscapedLine::may_be_special(mixed)) [[unlikely]]
+    const Unit mixed = EscapedPacket::mixed(value, unit);
+    if (EscapedPacket::may_be_special(mixed)) [[unlikely]]
       this->send(this->peer(i + 1), unit, value);
     else
-      store_pair(args.to[i] + this->half + unit * kBareLineBytes, mixed.lo, mixed.hi);
+      store_pair(args.to[i] + this->half + unit * kSentinelPacketBytes, mixed.lo, mixed.hi);
   }
   __device__ Slot slot(int i) const {
-    return {takes_from(i), this->peer(i + 1), args.line[i] + unit, unit};
+    return {takes_from(i), this->peer(i + 1), args.packet[i] + unit, unit};
   }
 
   /// By numbers that the compiler knows, arguments need no look at where they lie.
@@ -275,7 +277,7 @@ struct ShortHop : HopCall<kType, kOp, kHandling> {
     for_groups([&](auto group) {
       constexpr int first = decltype(group)::first;
       Unit got[kPeers];
-      this->template take_slots<RareCode::once>(got, this->lines(), [&](int j) {
+      this->template take_slots<RareCode::once>(got, this->packets(), [&](int j) {
         const int from = first + j;
         return Slot{from < args.ranks && from != args.rank, from,
                     this->index(args.rank, from, unit), unit};
@@ -308,7 +310,7 @@ struct ShortHop : HopCall<kType, kOp, kHandling> {
     for_groups([&](auto group) {
       constexpr int first = decltype(group)::first;
       Unit got[kPeers];
-      this->template take_slots<RareCode::once>(got, this->lines(),
+      this->template take_slots<RareCode::once>(got, this->packets(),
                                                 [&](int j) { return slot(first + j); });
 #pragma unroll
       for (int j = 0; j < kPeers; ++j)
@@ -320,7 +322,7 @@ struct ShortHop : HopCall<kType, kOp, kHandling> {
     for (int i = 0; i < args.ranks - 1; ++i) {
       if (!takes_from(i)) continue;
       Unit got[1];
-      this->template take_slots<RareCode::once>(got, this->lines(), [&](int) { return slot(i); });
+      this->template take_slots<RareCode::once>(got, this->packets(), [&](int) { return slot(i); });
       put(args.place_at[i], got[0], false);
     }
   }

@@ -7,12 +7,12 @@
 // (ShotWords), and for each peer another reads what that one says. So no thread that passes units
 // ever waits for a fence.
 #pragma once
-#include "exec/cuda/lines/fused.cuh"
+#include "exec/cuda/ll/fused.cuh"
 
 namespace plait::cuda {
 
-/// Flagged lines that are used again in a call: the flag of a later step is the same.
-struct ClearedFlaggedLine : FlaggedLine {
+/// Flag packets that are used again in a call: the flag of a later step is the same.
+struct ClearedFlagPacket : FlagPacket {
   static __device__ void clear(char* at) {
     store_pair(at, 0, 0);
     store_pair(at + 16, 0, 0);
@@ -29,9 +29,9 @@ struct LongShotShared {
   volatile unsigned stopped;  ///< 1 = a wait was given up
 };
 
-template <DataType kType, int kOp, int kRanks, class Line>
-struct LongTwoShot : TwoShot<kType, kOp, kRanks, Line, false> {
-  using Base = TwoShot<kType, kOp, kRanks, Line, false>;
+template <DataType kType, int kOp, int kRanks, class Packet>
+struct LongTwoShot : TwoShot<kType, kOp, kRanks, Packet, false> {
+  using Base = TwoShot<kType, kOp, kRanks, Packet, false>;
   using Base::call, Base::peer, Base::steps, Base::step, Base::ring, Base::slot_units;
 
   const LongShotArgs& given;
@@ -107,7 +107,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Line, false> {
   }
 };
 
-template <DataType kType, int kOp, int kRanks, class Line>
+template <DataType kType, int kOp, int kRanks, class Packet>
 __device__ void long_two_shot(const LongShotArgs& args) {
   PLAIT_SHARED(LongShotShared, shared);
   for (unsigned i = threadIdx.x; i < kMaxCudaRanks; i += blockDim.x) {
@@ -118,7 +118,7 @@ __device__ void long_two_shot(const LongShotArgs& args) {
   __syncthreads();
   wait_for_grid_before();
   if (args.state->has_neighbour == 0) let_next_grid_start();  // as in two_shot
-  LongTwoShot<kType, kOp, kRanks, Line> shot(args, shared);
+  LongTwoShot<kType, kOp, kRanks, Packet> shot(args, shared);
   const int signaller = static_cast<int>(threadIdx.x) - static_cast<int>(args.workers);
   if (!shot.call.broken) {
     if (signaller < 0)

@@ -1,9 +1,9 @@
 // What calls of data of any bits are made of, hop and chains: lines that may hold any word, and
 // how a thread sends and takes them.
 #pragma once
-#include "exec/cuda/lines/fused.cuh"
-#include "exec/cuda/lines/line_args.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
+#include "exec/cuda/ll/fused.cuh"
+#include "exec/cuda/ll/ll_args.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
 
 namespace plait::cuda {
 
@@ -12,13 +12,13 @@ namespace plait::cuda {
 /// it was is told in a word beside, which else nobody writes or reads. Words travel mixed with
 /// their line's number, so that data which repeats a word (-1 as a mask or padding is a word of
 /// ones) is no slower than other data.
-struct EscapedLine {
+struct EscapedPacket {
   static constexpr unsigned long long kMissing = ~0ull;
   static constexpr unsigned long long kStandIn = 0xbf58476d1ce4e5b9ull;  // as rare as any
 
   /// No two lines of 2^32 - 1 mix alike, and none of them leaves a word as it is.
-  static __device__ Unit mixed(const Unit& unit, unsigned line) {
-    const unsigned half = (line + 1) * 0x9e3779b9u;
+  static __device__ Unit mixed(const Unit& unit, unsigned packet) {
+    const unsigned half = (packet + 1) * 0x9e3779b9u;
     const unsigned long long key = static_cast<unsigned long long>(half) << 32 | half;
     return {unit.lo ^ key, unit.hi ^ key};
   }
@@ -73,11 +73,11 @@ struct EscapedCall {
     half = (number & 1) * args.half_bytes;
     broken = args.state->failed != kNoFault;
   }
-  __device__ char* line(int owner, unsigned at) const {
-    return args.inbox[owner] + half + at * kBareLineBytes;
+  __device__ char* packet(int owner, unsigned at) const {
+    return args.inbox[owner] + half + at * kSentinelPacketBytes;
   }
-  __device__ char* escape_at(int owner, unsigned lines, unsigned at) const {
-    return line(owner, lines) + at * kEscapeFlagBytes;
+  __device__ char* escape_at(int owner, unsigned packets, unsigned at) const {
+    return packet(owner, packets) + at * kEscapeFlagBytes;
   }
   __device__ bool give_up(int from, unsigned unit) {
     if (!broken)
@@ -86,10 +86,10 @@ struct EscapedCall {
     return broken;
   }
   /// The unit of that number, in the line `at`.
-  __device__ void send(int owner, unsigned lines, unsigned at, unsigned unit,
+  __device__ void send(int owner, unsigned packets, unsigned at, unsigned unit,
                        const Unit& value) const {
-    EscapedLine::send(line(owner, at), escape_at(owner, lines, at),
-                      EscapedLine::mixed(value, unit));
+    EscapedPacket::send(packet(owner, at), escape_at(owner, packets, at),
+                        EscapedPacket::mixed(value, unit));
   }
   /// What a thread takes: the unit of that number, from that rank, in the line `at`.
   struct Slot {
@@ -97,69 +97,69 @@ struct EscapedCall {
     int from;
     unsigned at, unit;
   };
-  /// slot(u) says what got[u] is. As FusedCall::await_lines().
+  /// slot(u) says what got[u] is. As FusedCall::await_packets().
   template <RareCode kRare, int kSlots, class SlotOf>
-  __device__ void take_slots(Unit (&got)[kSlots], unsigned lines, SlotOf slot) {
+  __device__ void take_slots(Unit (&got)[kSlots], unsigned packets, SlotOf slot) {
     int missing;  // one that is waited for, to be named where it never comes
     do {
       missing = -1;
 #pragma unroll
       for (int u = 0; u < kSlots; ++u)
-        if (slot(u).is_wanted) got[u] = load_pair(line(args.rank, slot(u).at));
+        if (slot(u).is_wanted) got[u] = load_pair(packet(args.rank, slot(u).at));
 #pragma unroll
       for (int u = 0; u < kSlots; ++u)
-        if (slot(u).is_wanted && !EscapedLine::is_here(got[u])) missing = u;
+        if (slot(u).is_wanted && !EscapedPacket::is_here(got[u])) missing = u;
     } while (missing >= 0 && !give_up(slot(missing).from, slot(missing).unit));
-    if constexpr (kRare == RareCode::once) take_words(got, lines, slot);
+    if constexpr (kRare == RareCode::once) take_words(got, packets, slot);
 #pragma unroll
     for (int u = 0; u < kSlots; ++u) {
       const Slot one = slot(u);
       if (!one.is_wanted) continue;
       if constexpr (kRare == RareCode::often)
-        if (EscapedLine::has_stand_in(got[u]))
-          got[u] = EscapedLine::meant(got[u], escape_flags(lines, one));
-      got[u] = EscapedLine::mixed(got[u], one.unit);
-      store_pair(line(args.rank, one.at), EscapedLine::kMissing, EscapedLine::kMissing);
+        if (EscapedPacket::has_stand_in(got[u]))
+          got[u] = EscapedPacket::meant(got[u], escape_flags(packets, one));
+      got[u] = EscapedPacket::mixed(got[u], one.unit);
+      store_pair(packet(args.rank, one.at), EscapedPacket::kMissing, EscapedPacket::kMissing);
     }
   }
   template <int kSlots, class SlotOf>
-  __device__ void take_words(Unit (&got)[kSlots], unsigned lines, SlotOf slot) {
+  __device__ void take_words(Unit (&got)[kSlots], unsigned packets, SlotOf slot) {
     unsigned stand_ins = 0;
 #pragma unroll
     for (int u = 0; u < kSlots; ++u)
-      if (slot(u).is_wanted && EscapedLine::may_be_special(got[u])) stand_ins |= 1u << u;
+      if (slot(u).is_wanted && EscapedPacket::may_be_special(got[u])) stand_ins |= 1u << u;
     if (stand_ins == 0) [[likely]]
       return;
     stand_ins = 0;
 #pragma unroll
     for (int u = 0; u < kSlots; ++u)
-      if (slot(u).is_wanted && EscapedLine::has_stand_in(got[u])) stand_ins |= 1u << u;
+      if (slot(u).is_wanted && EscapedPacket::has_stand_in(got[u])) stand_ins |= 1u << u;
 #pragma unroll 1
     for (int at = 0; stand_ins >> at != 0; ++at) {
       if ((stand_ins >> at & 1) == 0) continue;
-      const unsigned long long told = escape_flags(lines, slot(at));
+      const unsigned long long told = escape_flags(packets, slot(at));
 #pragma unroll
       for (int u = 0; u < kSlots; ++u)
-        if (u == at) got[u] = EscapedLine::meant(got[u], told);
+        if (u == at) got[u] = EscapedPacket::meant(got[u], told);
     }
   }
-  __device__ unsigned long long escape_flags(unsigned lines, const Slot& slot) {
-    return take_word(slot.from, escape_at(args.rank, lines, slot.at), slot.unit);
+  __device__ unsigned long long escape_flags(unsigned packets, const Slot& slot) {
+    return take_word(slot.from, escape_at(args.rank, packets, slot.at), slot.unit);
   }
   /// Units first, first + stride, ... (`valid` of them) of what `from` sends, the first in the line
   /// `at`.
   template <int kSlots>
-  __device__ void take(Unit (&got)[kSlots], int from, unsigned lines, unsigned at, unsigned first,
+  __device__ void take(Unit (&got)[kSlots], int from, unsigned packets, unsigned at, unsigned first,
                        unsigned stride, int valid) {
-    take_slots<RareCode::often>(got, lines, [&](int u) {
+    take_slots<RareCode::often>(got, packets, [&](int u) {
       return Slot{u < valid, from, at + u * stride, first + u * stride};
     });
   }
   __device__ unsigned long long take_word(int from, char* at, unsigned unit) {
     unsigned long long told;
     do told = load_relaxed_64(at);
-    while (told == EscapedLine::kMissing && !give_up(from, unit));
-    store_relaxed_64(at, EscapedLine::kMissing);
+    while (told == EscapedPacket::kMissing && !give_up(from, unit));
+    store_relaxed_64(at, EscapedPacket::kMissing);
     return told;
   }
 };

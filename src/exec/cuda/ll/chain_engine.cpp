@@ -5,10 +5,10 @@
 #include "exec/cuda/device/arena.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/engine.hpp"
-#include "exec/cuda/lines/line_args.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
-#include "exec/cuda/lines/line_plan.hpp"
-#include "exec/cuda/lines/line_spread.hpp"
+#include "exec/cuda/ll/ll_args.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
+#include "exec/cuda/ll/ll_launch_config.hpp"
+#include "exec/cuda/ll/ll_plan.hpp"
 
 namespace plait::cuda {
 namespace {
@@ -42,8 +42,8 @@ constexpr int kAhead = 2, kPieceAhead = 1 << 20;
 /// How a call is launched: in one piece by line_chain, else by long_chain.
 struct Launch {
   Spread spread;
-  LineStep step;  ///< of several pieces
-  LineCut cut;
+  LlStep step;  ///< of several pieces
+  LlCut cut;
   bool is_long() const { return cut.pieces > 1; }
   unsigned workers() const { return spread.threads - kLongChainSignalThreads; }
 };
@@ -52,7 +52,7 @@ struct Launch {
 int together(const Request& request) { return reduces(request.collective) ? 2 : 4; }
 
 Launch launch_of(const Request& request, const Tuning& tuning, const Group& group) {
-  const std::uint64_t half_bytes = group.sizes.bare_bytes;
+  const std::uint64_t half_bytes = group.sizes.sentinel_bytes;
   Launch made;
   if (tuning.tile_units != 0) made.step.most_units = static_cast<unsigned>(tuning.tile_units);
   made.cut = cut_chain(units_of(request), request.ranks, half_bytes, made.step);
@@ -60,7 +60,8 @@ Launch launch_of(const Request& request, const Tuning& tuning, const Group& grou
   if (group.overlap_compute && tuning.blocks == 0)
     most_blocks = std::min(most_blocks, kBlocksOverlapCompute);
   if (made.is_long()) most_blocks = std::min(most_blocks, kLongChainBlocks);
-  made.spread = line_spread(made.cut.units, is_lean_chain(request), most_blocks, tuning, group);
+  made.spread =
+      ll_launch_config(made.cut.units, is_lean_chain(request), most_blocks, tuning, group);
   if (!made.is_long()) return made;
   made.spread.threads = std::max(made.spread.threads, 2 * kLongChainSignalThreads);
   made.step.units =
@@ -79,10 +80,10 @@ class ChainReady : public PreparedCall {
         kernel_(kernels_.find(chain_kernel(request, launch_.is_long()))) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
-      args_.inbox[peer] = rank.at(ArenaPart::bare, peer);
+      args_.inbox[peer] = rank.at(ArenaPart::sentinel, peer);
       args_.words[peer] = &rank.header(peer).chains;
     }
-    args_.half_bytes = rank.group().sizes.bare_bytes;
+    args_.half_bytes = rank.group().sizes.sentinel_bytes;
     args_.shape = chain_shape(request);
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : launch_.is_long() ? kPieceAhead : kAhead;
     args_.pieces = static_cast<std::uint32_t>(launch_.cut.pieces);
@@ -124,20 +125,20 @@ class ChainEngine : public Engine {
                       const Group& group) const override {
     if (!group.runs(KernelFamily::hop)) return group.lacks(KernelFamily::hop);
     if (const std::string why = why_no_chain(request); !why.empty()) return why;
-    const LineCut lines = launch_of(request, tuning, group).cut;
-    const bool is_worth_it = lines.pieces <= kMostLinePieces || tuning.tile_units != 0 ||
-                             lines.units * 16 >= kLeastPiece;
-    if (lines.pieces != 0 && (is_worth_it || group.has_lines_alone())) return "";
-    return text("its lines go in ", lines.pieces, " short pieces through half an inbox of ",
-                group.sizes.bare_bytes, " bytes (PLAIT_DEVICE_MEMORY)");
+    const LlCut packets = launch_of(request, tuning, group).cut;
+    const bool is_worth_it = packets.pieces <= kMostLlPieces || tuning.tile_units != 0 ||
+                             packets.units * 16 >= kLeastPiece;
+    if (packets.pieces != 0 && (is_worth_it || group.has_ll_only())) return "";
+    return text("its lines go in ", packets.pieces, " short pieces through half an inbox of ",
+                group.sizes.sentinel_bytes, " bytes (PLAIT_DEVICE_MEMORY)");
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
     Launch launch = launch_of(request, tuning, group);
-    Plan made = line_plan(topology, request, LineKernel::line_chain, LineKind::escaped,
-                          group.sizes.bare_bytes, launch.step);
+    Plan made = ll_plan(topology, request, LlKernel::line_chain, PacketFormat::escaped,
+                        group.sizes.sentinel_bytes, launch.step);
     if (launch.is_long()) launch.spread.threads = launch.workers();
-    set_launch(made, launch.spread, together(request), kBareLineBytes);
+    set_launch(made, launch.spread, together(request), kSentinelPacketBytes);
     return made;
   }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,

@@ -11,12 +11,12 @@
 
 #include "conformance/device_on_host.hpp"
 // After it, as it says what a device has.
-#include "exec/cuda/lines/hop.cuh"
-#include "exec/cuda/lines/line_chain.cuh"
-#include "exec/cuda/lines/line_plan.hpp"
-#include "exec/cuda/lines/line_spread.hpp"
-#include "exec/cuda/lines/long_chain.cuh"
-#include "exec/cuda/lines/long_two_shot.cuh"
+#include "exec/cuda/ll/hop.cuh"
+#include "exec/cuda/ll/line_chain.cuh"
+#include "exec/cuda/ll/ll_launch_config.hpp"
+#include "exec/cuda/ll/ll_plan.hpp"
+#include "exec/cuda/ll/long_chain.cuh"
+#include "exec/cuda/ll/long_two_shot.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "plait/builder.hpp"
 
@@ -25,14 +25,14 @@ namespace plait_test {
 using namespace plait;
 using namespace plait::cuda;
 
-struct LineRun {
+struct LlRun {
   Request request;
-  LineKernel kernel = LineKernel::one_shot;
-  LineKind kind = LineKind::bare;
+  LlKernel kernel = LlKernel::one_shot;
+  PacketFormat kind = PacketFormat::nan_sentinel;
   std::uint64_t half_bytes = 0;
   unsigned blocks = 2, threads = 3;
   unsigned resident = ~0u;  ///< blocks at a time
-  LineStep step = {};       ///< of a chain of several pieces
+  LlStep step = {};         ///< of a chain of several pieces
   int ahead = 0;
   unsigned calls_before = 0;  ///< of the communicator, which choose the half
   int late = -1;              ///< a rank that begins each piece when the others can only wait
@@ -45,13 +45,13 @@ struct LineRun {
   unsigned together() const { return request.type == DataType::fp32 && request.ranks == 2 ? 2 : 1; }
   /// Of two_shot: its lines are used again.
   bool is_long_shot() const {
-    return kernel == LineKernel::two_shot &&
-           !holds_lines(lines_in_half(kind, half_bytes), units_of(request), request.ranks, false);
+    return kernel == LlKernel::two_shot && !holds_packets(packets_in_half(kind, half_bytes),
+                                                          units_of(request), request.ranks, false);
   }
   std::uint64_t step_units() const { return std::uint64_t{blocks} * threads * together(); }
   /// The plan's steps, as the threads take them.
-  LineStep line_step() const {
-    if (kernel != LineKernel::two_shot) return step;
+  LlStep ll_step() const {
+    if (kernel != LlKernel::two_shot) return step;
     return {.units = step_units(), .ahead = ahead};
   }
   std::uint64_t shard_units() const {
@@ -61,7 +61,7 @@ struct LineRun {
 };
 
 /// What came of it.
-struct LineTraces {
+struct LlTraces {
   using Buffer = std::vector<ulonglong2>;                               // aligned
   std::vector<Buffer> inputs, outputs, inboxes;                         // by rank
   std::vector<std::vector<std::vector<std::vector<Access>>>> accesses;  // by rank, piece, thread
@@ -75,25 +75,25 @@ struct LineTraces {
 };
 
 struct RealKernels {
-  using Bare = BareLine;
-  using Flagged = FlaggedLine;
-  using ClearedFlagged = ClearedFlaggedLine;
-  using Escaped = EscapedLine;
-  template <DataType kType, int kOp, int kRanks, class Line>
+  using NanSentinel = NanSentinelPacket;
+  using Flag = FlagPacket;
+  using ClearedFlag = ClearedFlagPacket;
+  using Escaped = EscapedPacket;
+  template <DataType kType, int kOp, int kRanks, class Packet>
   static void one_shot(const FusedArgs& args) {
-    cuda::one_shot<kType, kOp, kRanks, Line>(args);
+    cuda::one_shot<kType, kOp, kRanks, Packet>(args);
   }
-  template <DataType kType, int kOp, int kRanks, class Line>
+  template <DataType kType, int kOp, int kRanks, class Packet>
   static void two_shot(const FusedArgs& args) {
-    cuda::two_shot<kType, kOp, kRanks, Line>(args);
+    cuda::two_shot<kType, kOp, kRanks, Packet>(args);
   }
-  template <DataType kType, int kOp, int kRanks, class Line>
+  template <DataType kType, int kOp, int kRanks, class Packet>
   static void long_two_shot(const LongShotArgs& args) {
-    cuda::long_two_shot<kType, kOp, kRanks, Line>(args);
+    cuda::long_two_shot<kType, kOp, kRanks, Packet>(args);
   }
-  template <DataType kType, int kOp, int kRanks, class Line>
+  template <DataType kType, int kOp, int kRanks, class Packet>
   static void two_shot_to_root(const FusedArgs& args) {
-    cuda::two_shot_to_root<kType, kOp, kRanks, Line>(args);
+    cuda::two_shot_to_root<kType, kOp, kRanks, Packet>(args);
   }
   template <DataType kType, int kOp, int kHandling>
   static void hop(const HopArgs& args) {
@@ -120,21 +120,21 @@ struct Pace {
 };
 
 template <class Kernels>
-class LinePlay {
+class LlEmulation {
  public:
-  explicit LinePlay(const LineRun& run) : run_(run), pieces_(pieces_of(run)) {
+  explicit LlEmulation(const LlRun& run) : run_(run), pieces_(pieces_of(run)) {
     std::mt19937 random(static_cast<unsigned>(run.request.count * 31 + run.calls_before));
     for (int rank = 0; rank < run.request.ranks; ++rank) {
       const auto buffer = [](std::uint64_t bytes) {
-        return LineTraces::Buffer(bytes / 16 + 2, ulonglong2{0, 0});
+        return LlTraces::Buffer(bytes / 16 + 2, ulonglong2{0, 0});
       };
       made_.inputs.push_back(buffer(input_bytes(run.request, rank)));
       made_.outputs.push_back(buffer(output_bytes(run.request, rank)));
       made_.inboxes.push_back(buffer(2 * run.half_bytes));
       fill(made_.inputs.back(), random);
-      // Flagged lines are not cleared: an earlier call left its number.
+      // Flag packets are not cleared: an earlier call left its number.
       const unsigned long long none =
-          run.kind == LineKind::flagged ? std::uint64_t{run.calls_before - 1} << 32 : ~0ull;
+          run.kind == PacketFormat::flag ? std::uint64_t{run.calls_before - 1} << 32 : ~0ull;
       std::fill(made_.inboxes.back().begin(), made_.inboxes.back().end(), ulonglong2{none, none});
       states_.push_back(std::make_unique<DeviceState>());
       states_.back()->fused_calls = run.calls_before;
@@ -152,7 +152,7 @@ class LinePlay {
     made_.ended = std::vector<std::atomic<unsigned long long>>(index(run.request.ranks));
   }
 
-  LineTraces play() {
+  LlTraces play() {
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < run_.request.ranks; ++rank)
       ranks.emplace_back([this, rank] {
@@ -175,7 +175,7 @@ class LinePlay {
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   /// Floats of any bits but NaNs, whose words would travel as others. Of what is only moved some
   /// travels as words that mean something else.
-  void fill(LineTraces::Buffer& buffer, std::mt19937& random) const {
+  void fill(LlTraces::Buffer& buffer, std::mt19937& random) const {
     for (std::size_t i = 0; i < buffer.size(); ++i) {
       ulonglong2& unit = buffer[i];
       unit = {random() | std::uint64_t{random()} << 32, random() | std::uint64_t{random()} << 32};
@@ -185,25 +185,25 @@ class LinePlay {
       }
       if (!is_escaped(run_.kernel) || reduces(run_.request.collective) || random() % 4 != 0)
         continue;
-      const Unit rare = EscapedLine::mixed(
-          {random() % 2 == 0 ? EscapedLine::kMissing : EscapedLine::kStandIn, unit.y},
+      const Unit rare = EscapedPacket::mixed(
+          {random() % 2 == 0 ? EscapedPacket::kMissing : EscapedPacket::kStandIn, unit.y},
           static_cast<unsigned>(i % ((pieces_[0].bytes + 15) / 16)));
       unit.x = rare.lo;
       if (random() % 2 == 0) std::swap(unit.x, unit.y);
     }
   }
   /// As CudaRank cuts them.
-  static std::vector<Range> pieces_of(const LineRun& run) {
+  static std::vector<Range> pieces_of(const LlRun& run) {
     const std::uint64_t bytes = run.request.count * plait::bytes_of(run.request.type);
     const std::uint64_t units = (bytes + 15) / 16;
-    const LineCut cut = run.kernel == LineKernel::hop
-                            ? cut_hop(units, run.request.ranks, run.half_bytes)
-                        : run.kernel == LineKernel::line_chain
-                            ? cut_chain(units, run.request.ranks, run.half_bytes, run.step)
-                            : LineCut{1, units};
+    const LlCut cut = run.kernel == LlKernel::hop
+                          ? cut_hop(units, run.request.ranks, run.half_bytes)
+                      : run.kernel == LlKernel::line_chain
+                          ? cut_chain(units, run.request.ranks, run.half_bytes, run.step)
+                          : LlCut{1, units};
     if (run.is_long_shot())
       return std::vector<Range>((run.shard_units() + run.step_units() - 1) / run.step_units());
-    if (run.kernel == LineKernel::line_chain) return chain_pieces(bytes, cut);
+    if (run.kernel == LlKernel::line_chain) return chain_pieces(bytes, cut);
     std::vector<Range> pieces;
     for (std::uint64_t at = 0; at < bytes; at += cut.units * 16)
       pieces.push_back({at, std::min(cut.units * 16, bytes - at)});
@@ -211,7 +211,7 @@ class LinePlay {
   }
 
   bool is_long() const {
-    return run_.is_long_shot() || (run_.kernel == LineKernel::line_chain && pieces_.size() > 1);
+    return run_.is_long_shot() || (run_.kernel == LlKernel::line_chain && pieces_.size() > 1);
   }
 
   /// All pieces in one launch, with clerks behind the threads of a block.
@@ -262,19 +262,19 @@ class LinePlay {
   std::size_t step_of(std::uint64_t unit_of_shard) const {
     return static_cast<std::size_t>(unit_of_shard / run_.step_units());
   }
-  std::size_t step_of_line(const char* line, std::uint64_t in_half, bool is_store,
-                           std::map<const char*, std::size_t>& before) const {
+  std::size_t step_of_packet(const char* packet, std::uint64_t in_half, bool is_store,
+                             std::map<const char*, std::size_t>& before) const {
     const auto ring = static_cast<std::uint64_t>(shot_ring(run_.ahead));
     const std::uint64_t in_slot =
         in_half / plait::cuda::bytes_of(run_.kind) % (ring * run_.step_units());
-    std::size_t& turns = before[line];
+    std::size_t& turns = before[packet];
     const std::size_t step = turns * ring + step_of(in_slot);
     if (is_store) ++turns;
     return step;
   }
   std::size_t piece_of(const Access& access, std::map<const char*, std::size_t>& before) const {
     for (std::size_t r = 0; r < made_.inboxes.size(); ++r) {
-      for (const LineTraces::Buffer* buffer : {&made_.inputs[r], &made_.outputs[r]}) {
+      for (const LlTraces::Buffer* buffer : {&made_.inputs[r], &made_.outputs[r]}) {
         const std::ptrdiff_t at = access.at - reinterpret_cast<const char*>(buffer->data());
         if (at < 0 || at >= static_cast<std::ptrdiff_t>(buffer->size() * 16)) continue;
         const auto offset = static_cast<std::uint64_t>(at);
@@ -284,15 +284,15 @@ class LinePlay {
       const std::ptrdiff_t at = access.at - inbox;
       if (at < 0 || at >= static_cast<std::ptrdiff_t>(2 * run_.half_bytes)) continue;
       if (run_.is_long_shot())
-        return step_of_line(access.at, static_cast<std::uint64_t>(at) % run_.half_bytes,
-                            access.touch == Touch::store, before);
-      const std::uint64_t lines = piece_bytes() / 16, half = at / run_.half_bytes,
+        return step_of_packet(access.at, static_cast<std::uint64_t>(at) % run_.half_bytes,
+                              access.touch == Touch::store, before);
+      const std::uint64_t packets = piece_bytes() / 16, half = at / run_.half_bytes,
                           in_half = at % run_.half_bytes;
-      const bool is_escape_flag = in_half >= lines * 16;
-      const std::uint64_t line = is_escape_flag ? (in_half - lines * 16) / 8 : in_half / 16;
-      std::size_t& turns = before[inbox + half * run_.half_bytes + line * 16];
+      const bool is_escape_flag = in_half >= packets * 16;
+      const std::uint64_t packet = is_escape_flag ? (in_half - packets * 16) / 8 : in_half / 16;
+      std::size_t& turns = before[inbox + half * run_.half_bytes + packet * 16];
       const std::size_t parity = half ^ ((run_.calls_before + 1) & 1);
-      const bool not_in_first = parity == 0 && line >= (pieces_[0].bytes + 15) / 16;
+      const bool not_in_first = parity == 0 && packet >= (pieces_[0].bytes + 15) / 16;
       const std::size_t piece = 2 * (turns + (not_in_first ? 1 : 0)) + parity;
       if (access.touch == Touch::store && !is_escape_flag) ++turns;
       return piece;
@@ -326,9 +326,9 @@ class LinePlay {
   }
   void run_thread(int rank, std::size_t piece) {
     made_.accesses[index(rank)][piece][blockIdx.x * run_.threads + threadIdx.x] = traced(rank, [&] {
-      if (run_.kernel == LineKernel::hop)
+      if (run_.kernel == LlKernel::hop)
         run_hop(rank, pieces_[piece]);
-      else if (run_.kernel == LineKernel::line_chain)
+      else if (run_.kernel == LlKernel::line_chain)
         run_chain(rank);
       else
         run_fused(rank, pieces_[piece]);
@@ -368,7 +368,7 @@ class LinePlay {
   /// As the engine chooses between its kernels.
   template <DataType kType, int kOp, int kHandling>
   void run_hop(const HopArgs& args) {
-    const LineCut cut{pieces_.size(), (pieces_[0].bytes + 15) / 16};
+    const LlCut cut{pieces_.size(), (pieces_[0].bytes + 15) / 16};
     const Spread spread{.blocks = run_.blocks, .threads = run_.threads};
     if (is_short_hop(run_.request, cut, spread))
       return args.ranks <= 4
@@ -429,10 +429,10 @@ class LinePlay {
     args.workers = run_.threads;
     with_ranks([&]<DataType kType, int kRanks>() {
       constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
-      if (run_.kind == LineKind::bare)
-        Kernels::template long_two_shot<kType, kOp, kRanks, typename Kernels::Bare>(args);
+      if (run_.kind == PacketFormat::nan_sentinel)
+        Kernels::template long_two_shot<kType, kOp, kRanks, typename Kernels::NanSentinel>(args);
       else
-        Kernels::template long_two_shot<kType, kOp, kRanks, typename Kernels::ClearedFlagged>(args);
+        Kernels::template long_two_shot<kType, kOp, kRanks, typename Kernels::ClearedFlag>(args);
     });
   }
   template <class Body>
@@ -448,22 +448,22 @@ class LinePlay {
   template <DataType kType, int kRanks>
   void run_typed(const FusedArgs& args) {
     constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
-    const bool bare = run_.kind == LineKind::bare;
-    using Bare = typename Kernels::Bare;
-    using Flagged = typename Kernels::Flagged;
-    if (run_.kernel == LineKernel::one_shot && bare)
-      return Kernels::template one_shot<kType, kOp, kRanks, Bare>(args);
-    if (run_.kernel == LineKernel::one_shot)
-      return Kernels::template one_shot<kType, kOp, kRanks, Flagged>(args);
+    const bool nan_sentinel = run_.kind == PacketFormat::nan_sentinel;
+    using NanSentinel = typename Kernels::NanSentinel;
+    using Flag = typename Kernels::Flag;
+    if (run_.kernel == LlKernel::one_shot && nan_sentinel)
+      return Kernels::template one_shot<kType, kOp, kRanks, NanSentinel>(args);
+    if (run_.kernel == LlKernel::one_shot)
+      return Kernels::template one_shot<kType, kOp, kRanks, Flag>(args);
     if (run_.request.collective == Collective::reduce)
-      return Kernels::template two_shot_to_root<kType, kOp, kRanks, Bare>(args);
-    if (bare) return Kernels::template two_shot<kType, kOp, kRanks, Bare>(args);
-    Kernels::template two_shot<kType, kOp, kRanks, Flagged>(args);
+      return Kernels::template two_shot_to_root<kType, kOp, kRanks, NanSentinel>(args);
+    if (nan_sentinel) return Kernels::template two_shot<kType, kOp, kRanks, NanSentinel>(args);
+    Kernels::template two_shot<kType, kOp, kRanks, Flag>(args);
   }
 
-  const LineRun& run_;
+  const LlRun& run_;
   std::vector<Range> pieces_;
-  LineTraces made_;
+  LlTraces made_;
   std::mutex raised_;
   std::vector<std::unique_ptr<DeviceState>> states_;
   std::vector<std::unique_ptr<StopPage>> stop_pages_;

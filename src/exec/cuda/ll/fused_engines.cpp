@@ -5,14 +5,14 @@
 #include "base/text.hpp"
 #include "exec/cuda/device/kernel_names.hpp"
 #include "exec/cuda/engine.hpp"
-#include "exec/cuda/lines/line_args.hpp"
-#include "exec/cuda/lines/line_cut.hpp"
-#include "exec/cuda/lines/line_plan.hpp"
+#include "exec/cuda/ll/ll_args.hpp"
+#include "exec/cuda/ll/ll_cut.hpp"
+#include "exec/cuda/ll/ll_plan.hpp"
 
 namespace plait::cuda {
 namespace {
 
-bool is_bare(const Request& request, const Tuning& tuning) {
+bool uses_nan_sentinel(const Request& request, const Tuning& tuning) {
   return is_float(request.type) && tuning.bare != 0;
 }
 
@@ -75,40 +75,43 @@ class FusedEngine : public Engine {
 
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
-    if (!group.runs(KernelFamily::lines)) return group.lacks(KernelFamily::lines);
+    if (!group.runs(KernelFamily::shots)) return group.lacks(KernelFamily::shots);
     const FusedLaunch launch = launch_of(request, tuning, group);
     if (!launch.fits)
       return text("its lines do not fit into half an inbox of ",
-                  half_bytes(is_bare(request, tuning), group), " bytes (PLAIT_DEVICE_MEMORY)");
+                  half_bytes(uses_nan_sentinel(request, tuning), group),
+                  " bytes (PLAIT_DEVICE_MEMORY)");
     if (request.collective == Collective::reduce) return why_no_reduce(request, tuning, launch);
     return launch.is_long ? why_not_again(request, tuning, group, launch) : "";
   }
 
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    const bool bare = is_bare(request, tuning);
+    const bool nan_sentinel = uses_nan_sentinel(request, tuning);
     const FusedLaunch launch = launch_of(request, tuning, group);
     const std::uint64_t threads = std::uint64_t{launch.spread.blocks} * launch.workers();
-    Plan made = line_plan(
-        topology, request, is_one_shot_ ? LineKernel::one_shot : LineKernel::two_shot,
-        bare ? LineKind::bare : LineKind::flagged, half_bytes(bare, group),
+    Plan made = ll_plan(
+        topology, request, is_one_shot_ ? LlKernel::one_shot : LlKernel::two_shot,
+        nan_sentinel ? PacketFormat::nan_sentinel : PacketFormat::flag,
+        half_bytes(nan_sentinel, group),
         {.units = threads * static_cast<unsigned>(together(request)), .ahead = launch.ahead});
     Spread spread = launch.spread;
     spread.threads = launch.workers();
-    set_launch(made, spread, request.ranks == 2 ? 2 : 1, bare ? kBareLineBytes : kFlaggedLineBytes);
+    set_launch(made, spread, request.ranks == 2 ? 2 : 1,
+               nan_sentinel ? kSentinelPacketBytes : kFlagPacketBytes);
     return made;
   }
 
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
     const Group& group = rank.group();
-    const bool bare = is_bare(request, tuning);
+    const bool nan_sentinel = uses_nan_sentinel(request, tuning);
     const FusedLaunch launch = launch_of(request, tuning, group);
     LongShotArgs args{};
     rank.fill_call(args, request);
     for (int peer = 0; peer < group.ranks; ++peer)
-      args.inbox[peer] = rank.at(bare ? ArenaPart::bare : ArenaPart::flagged, peer);
-    args.half_bytes = half_bytes(bare, group);
+      args.inbox[peer] = rank.at(nan_sentinel ? ArenaPart::sentinel : ArenaPart::flag, peer);
+    args.half_bytes = half_bytes(nan_sentinel, group);
     args.count = request.count;
     args.root = request.root;
     args.ahead = launch.ahead;
@@ -117,28 +120,30 @@ class FusedEngine : public Engine {
     for (int peer = 0; peer < group.ranks; ++peer) args.words[peer] = &rank.header(peer).shots;
     const std::string name = launch.is_long ? "long_two_shot" : info_.name;
     return std::make_unique<FusedReady>(
-        rank, rank.kernels().find(lines_kernel(name, request, bare)), args, launch);
+        rank, rank.kernels().find(shot_kernel(name, request, nan_sentinel)), args, launch);
   }
 
  private:
-  static std::uint64_t half_bytes(bool bare, const Group& group) {
-    return bare ? group.sizes.bare_bytes : group.sizes.flagged_bytes;
+  static std::uint64_t half_bytes(bool nan_sentinel, const Group& group) {
+    return nan_sentinel ? group.sizes.sentinel_bytes : group.sizes.flag_bytes;
   }
   /// Units that a rank sends to another, or has of its own share.
   std::uint64_t work_of(const Request& request) const {
     const auto ranks = static_cast<std::uint64_t>(request.ranks);
     return is_one_shot_ ? units_of(request) : (units_of(request) + ranks - 1) / ranks;
   }
-  static std::uint64_t line_bytes(bool bare) { return bare ? kBareLineBytes : kFlaggedLineBytes; }
+  static std::uint64_t packet_bytes(bool nan_sentinel) {
+    return nan_sentinel ? kSentinelPacketBytes : kFlagPacketBytes;
+  }
   /// Units that a thread passes together, as its kernel has them.
   static int together(const Request& request) {
     return request.ranks == 2 && is_common_sum(request) ? 2 : 1;
   }
   FusedLaunch launch_of(const Request& request, const Tuning& tuning, const Group& group) const {
-    const bool bare = is_bare(request, tuning);
-    const std::uint64_t lines = half_bytes(bare, group) / line_bytes(bare);
+    const bool nan_sentinel = uses_nan_sentinel(request, tuning);
+    const std::uint64_t packets = half_bytes(nan_sentinel, group) / packet_bytes(nan_sentinel);
     FusedLaunch made;
-    made.fits = holds_lines(lines, units_of(request), request.ranks, is_one_shot_);
+    made.fits = holds_packets(packets, units_of(request), request.ranks, is_one_shot_);
     if (!made.fits && !is_one_shot_) return long_launch(request, tuning, group);
     made.spread = spread_of(request, tuning, group);
     made.ahead = tuning.ahead >= 0 ? tuning.ahead : steps_ahead(request, is_lean(request));
@@ -146,12 +151,13 @@ class FusedEngine : public Engine {
   }
   /// As many threads as the inbox has lines for, on all SMs.
   FusedLaunch long_launch(const Request& request, const Tuning& tuning, const Group& group) const {
-    const bool bare = is_bare(request, tuning);
+    const bool nan_sentinel = uses_nan_sentinel(request, tuning);
     FusedLaunch made;
     made.is_long = true;
     made.ahead = tuning.ahead >= 0 ? std::min(tuning.ahead, kMostShotAhead) : 1;
     const std::uint64_t threads =
-        most_shot_units(half_bytes(bare, group), line_bytes(bare), request.ranks, made.ahead) /
+        most_shot_units(half_bytes(nan_sentinel, group), packet_bytes(nan_sentinel), request.ranks,
+                        made.ahead) /
         static_cast<unsigned>(together(request));
     const unsigned most_blocks = std::min(group.blocks(tuning), kLongShotBlocks);
     const unsigned most_threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
@@ -163,7 +169,7 @@ class FusedEngine : public Engine {
     made.spread.blocks =
         static_cast<unsigned>(std::min<std::uint64_t>(most_blocks, threads / workers));
     made.spread.programmatic = true;
-    made.fits = made.spread.blocks != 0 && units_of(request) <= kMostLines;
+    made.fits = made.spread.blocks != 0 && units_of(request) <= kMostPackets;
     return made;
   }
   /// Empty, or why it is not worth it to use lines again. Who asks for blocks or threads has a
@@ -173,28 +179,30 @@ class FusedEngine : public Engine {
     const std::uint64_t units = std::uint64_t{launch.spread.blocks} * launch.workers() *
                                 static_cast<unsigned>(together(request));
     const std::uint64_t steps = (work_of(request) + units - 1) / units;
-    if (group.has_lines_alone()) return "";
+    if (group.has_ll_only()) return "";
     if (steps > kMostShotSteps)
       return text("it would use its lines again for ", steps, " steps of ", kMostShotSteps,
                   " at most");
     if (tuning.blocks != 0 || tuning.threads != 0) return "";
-    if (!is_common_sum(request) || !is_bare(request, tuning))  // tiles are faster
-      return text("half an inbox of ", half_bytes(is_bare(request, tuning), group),
+    if (!is_common_sum(request) || !uses_nan_sentinel(request, tuning))  // tiles are faster
+      return text("half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
                   " bytes does not hold its lines (PLAIT_DEVICE_MEMORY), and they are used again "
-                  "in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks, bare");
+                  "in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks, by NaN-sentinel packets");
     const auto ahead = static_cast<std::uint64_t>(std::max(1, 2 * launch.ahead));
     const std::uint64_t in_flight = ahead * static_cast<unsigned>(request.ranks - 1) * units *
-                                    line_bytes(is_bare(request, tuning));
+                                    packet_bytes(uses_nan_sentinel(request, tuning));
     if (in_flight >= kLeastInFlight) return "";
-    return text("with half an inbox of ", half_bytes(is_bare(request, tuning), group), " bytes (",
-                "PLAIT_DEVICE_MEMORY) and ", launch.spread.blocks, " blocks it would have ",
-                in_flight, " bytes under way, of ", kLeastInFlight, " at least");
+    return text("with half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
+                " bytes (", "PLAIT_DEVICE_MEMORY) and ", launch.spread.blocks,
+                " blocks it would have ", in_flight, " bytes under way, of ", kLeastInFlight,
+                " at least");
   }
   /// Empty, or why two_shot does not take this reduce.
   std::string why_no_reduce(const Request& request, const Tuning& tuning,
                             const FusedLaunch& launch) const {
-    if (!has_two_shot_to_root(request) || !is_bare(request, tuning))
-      return "of reduces it takes sums of fp32, bf16 and fp16 over 4 and 8 ranks, by bare lines";
+    if (!has_two_shot_to_root(request) || !uses_nan_sentinel(request, tuning))
+      return "of reduces it takes sums of fp32, bf16 and fp16 over 4 and 8 ranks, by NaN-sentinel "
+             "packets";
     if (launch.is_long) return "it takes a reduce whose lines fit into half an inbox at once";
     const std::uint64_t units = units_of(request);
     const std::uint64_t of_others = work_of(request) * static_cast<unsigned>(request.ranks - 1);

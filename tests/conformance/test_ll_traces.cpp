@@ -1,10 +1,10 @@
 // The kernels by lines held to their plans: every load and store of a run on a host's threads is
-// one that line_plan() has, unit by unit in its order; all that the plan moves is moved; results
+// one that ll_plan() has, unit by unit in its order; all that the plan moves is moved; results
 // are the plan's by the reference executor.
 #include <doctest/doctest.h>
 
 #include "conformance/chain_words.hpp"
-#include "conformance/line_trace.hpp"
+#include "conformance/ll_trace.hpp"
 #include "conformance/shot_words.hpp"
 // After it, as it says what a device has.
 #include "conformance/conformance.hpp"
@@ -27,7 +27,7 @@ using namespace plait_test;
 
 namespace {
 
-std::string print(const LineRun& run) {
+std::string print(const LlRun& run) {
   const Request& request = run.request;
   return text(cuda::name_of(run.kernel), ", kind ", static_cast<int>(run.kind), ", ",
               plait::name_of(request.collective), " of ", request.count, " ",
@@ -38,9 +38,9 @@ std::string print(const LineRun& run) {
 
 /// What is wrong with a run of the kernels; empty = nothing.
 template <class Kernels>
-std::string fault_of(const LineRun& run, const Plan& plan) {
-  LineTraces traces = LinePlay<Kernels>(run).play();
-  const std::vector<std::string> faults = LineTraceCheck(run, traces, plan).faults();
+std::string fault_of(const LlRun& run, const Plan& plan) {
+  LlTraces traces = LlEmulation<Kernels>(run).play();
+  const std::vector<std::string> faults = LlTraceCheck(run, traces, plan).faults();
   if (!faults.empty()) return text("trace: ", faults[0]);
   const std::string words = ChainWordsCheck(run, traces).fault();
   if (!words.empty()) return text("trace: ", words);
@@ -68,28 +68,28 @@ std::string fault_of(const LineRun& run, const Plan& plan) {
 }
 
 /// Half an inbox that holds enough steps.
-void lay_out_arena(LineRun& run) {
+void lay_out_arena(LlRun& run) {
   const auto slots = 2 * static_cast<std::uint64_t>(run.request.ranks - 1);
   run.half_bytes = std::max(run.half_bytes, slots * static_cast<unsigned>(shot_ring(run.ahead)) *
                                                 run.step_units() * cuda::bytes_of(run.kind));
 }
 
-void spread(LineRun& run, std::mt19937& random) {
+void spread(LlRun& run, std::mt19937& random) {
   run.blocks = 1 + static_cast<unsigned>(random() % 3);
   run.threads = 1 + static_cast<unsigned>(random() % 3);
   run.ahead = static_cast<int>(random() % 3);
   run.calls_before = std::vector{0u, 1u, 0u - 1u, 0u - 2u}[random() % 4];
   run.late = static_cast<int>(random() % static_cast<unsigned>(run.request.ranks + 1)) - 1;
-  if (run.kernel == LineKernel::two_shot) lay_out_arena(run);
-  if (run.kernel != LineKernel::line_chain) return;
+  if (run.kernel == LlKernel::two_shot) lay_out_arena(run);
+  if (run.kernel != LlKernel::line_chain) return;
   run.resident = random() % 2 == 0 ? 1 : ~0u;
   if (random() % 3 == 0) run.ahead = 1 << 20;  // of a chain in pieces: a piece
   if (run.step.units == 1 && random() % 2 == 0) run.step.units = run.blocks * run.threads * 2;
 }
 
-LineRun run_of(LineKernel kernel, LineKind kind, Collective collective, int ranks,
-               std::uint64_t count, std::mt19937& random) {
-  LineRun run;
+LlRun run_of(LlKernel kernel, PacketFormat kind, Collective collective, int ranks,
+             std::uint64_t count, std::mt19937& random) {
+  LlRun run;
   run.kernel = kernel;
   run.kind = kind;
   run.request.collective = collective;
@@ -97,7 +97,7 @@ LineRun run_of(LineKernel kernel, LineKind kind, Collective collective, int rank
   run.request.count = count;
   run.request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
   run.request.peer = (run.request.root + 1 + static_cast<int>(random() % 2)) % ranks;
-  if (kernel == LineKernel::line_chain && reduces(collective) && run.request.root != 0)
+  if (kernel == LlKernel::line_chain && reduces(collective) && run.request.root != 0)
     run.request.root = ranks - 1;  // one of the chain's ends
   const bool moves = is_escaped(kernel) && !reduces(collective);
   run.request.type = moves ? (random() % 2 == 0 ? DataType::bf16 : DataType::uint8)
@@ -107,45 +107,48 @@ LineRun run_of(LineKernel kernel, LineKind kind, Collective collective, int rank
   const std::uint64_t pieces = 1 + random() % 4;
   run.half_bytes =
       (units / pieces + 2) * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
-  if (kernel == LineKernel::line_chain)
+  if (kernel == LlKernel::line_chain)
     run.half_bytes =
         (units / pieces + static_cast<std::uint64_t>(ranks) + 2) * cuda::bytes_of(kind) / 16 * 16;
   spread(run, random);
   return run;
 }
 
-constexpr std::pair<LineKernel, LineKind> kKinds[] = {
-    {LineKernel::one_shot, LineKind::bare}, {LineKernel::one_shot, LineKind::flagged},
-    {LineKernel::two_shot, LineKind::bare}, {LineKernel::two_shot, LineKind::flagged},
-    {LineKernel::hop, LineKind::escaped},   {LineKernel::line_chain, LineKind::escaped}};
+constexpr std::pair<LlKernel, PacketFormat> kKinds[] = {
+    {LlKernel::one_shot, PacketFormat::nan_sentinel},
+    {LlKernel::one_shot, PacketFormat::flag},
+    {LlKernel::two_shot, PacketFormat::nan_sentinel},
+    {LlKernel::two_shot, PacketFormat::flag},
+    {LlKernel::hop, PacketFormat::escaped},
+    {LlKernel::line_chain, PacketFormat::escaped}};
 
-Plan plan_of(LineRun& run, const Topology& topology) {
+Plan plan_of(LlRun& run, const Topology& topology) {
   run.request = checked(run.request, topology);
-  return line_plan(topology, run.request, run.kernel, run.kind, run.half_bytes, run.line_step());
+  return ll_plan(topology, run.request, run.kernel, run.kind, run.half_bytes, run.ll_step());
 }
 
 }  // namespace
 
-std::string conformance::trace_lines(const EngineRun& one, const Plan& plan) {
-  LineRun run;
+std::string conformance::trace_ll(const EngineRun& one, const Plan& plan) {
+  LlRun run;
   run.request = one.request;
-  run.kernel = plan.kernel == "hop"          ? LineKernel::hop
-               : plan.kernel == "line_chain" ? LineKernel::line_chain
-               : plan.kernel == "one_shot"   ? LineKernel::one_shot
-                                             : LineKernel::two_shot;
-  run.kind = is_escaped(run.kernel)        ? LineKind::escaped
-             : plan.params.at("bare") != 0 ? LineKind::bare
-                                           : LineKind::flagged;
+  run.kernel = plan.kernel == "hop"          ? LlKernel::hop
+               : plan.kernel == "line_chain" ? LlKernel::line_chain
+               : plan.kernel == "one_shot"   ? LlKernel::one_shot
+                                             : LlKernel::two_shot;
+  run.kind = is_escaped(run.kernel)        ? PacketFormat::escaped
+             : plan.params.at("bare") != 0 ? PacketFormat::nan_sentinel
+                                           : PacketFormat::flag;
   const DeviceArenaSizes& sizes = one.group.sizes;
-  run.half_bytes = run.kind == LineKind::flagged ? sizes.flagged_bytes : sizes.bare_bytes;
+  run.half_bytes = run.kind == PacketFormat::flag ? sizes.flag_bytes : sizes.sentinel_bytes;
   std::mt19937 random(static_cast<unsigned>(run.request.count) * 16 +
                       static_cast<unsigned>(run.request.ranks));
   spread(run, random);
-  if (run.kernel == LineKernel::line_chain && plan.params.contains("piece_bytes"))
+  if (run.kernel == LlKernel::line_chain && plan.params.contains("piece_bytes"))
     run.step = {1, static_cast<std::uint64_t>(plan.params.at("piece_bytes")) / 16};
   // A host has no threads for its steps: others, as they would be of fewer.
-  const Plan traced = run.is_long_shot() ? line_plan(cases::wide_machine(), run.request, run.kernel,
-                                                     run.kind, run.half_bytes, run.line_step())
+  const Plan traced = run.is_long_shot() ? ll_plan(cases::wide_machine(), run.request, run.kernel,
+                                                   run.kind, run.half_bytes, run.ll_step())
                                          : plan;
   const std::string fault = fault_of<RealKernels>(run, traced);
   return fault.empty() ? "" : text(fault, " (", print(run), ")");
@@ -157,8 +160,8 @@ TEST_CASE("a chain takes each rank's factor once, and divides at its end") {
   for (const ReduceOp op : {ReduceOp::premul_sum, ReduceOp::avg, ReduceOp::prod, ReduceOp::max})
     for (const int ranks : {3, 4, 5})
       for (const int root : {0, ranks - 1}) {
-        LineRun run = run_of(LineKernel::line_chain, LineKind::escaped, Collective::reduce, ranks,
-                             301, random);
+        LlRun run = run_of(LlKernel::line_chain, PacketFormat::escaped, Collective::reduce, ranks,
+                           301, random);
         run.request.op = op;
         run.request.root = root;
         run.request.type = DataType::fp32;
@@ -174,11 +177,11 @@ TEST_CASE("two_shot takes lines again when all of the step before in their place
   const Topology topology = cases::wide_machine();
   std::mt19937 random(7);
   int again = 0;
-  for (const LineKind kind : {LineKind::bare, LineKind::flagged})
+  for (const PacketFormat kind : {PacketFormat::nan_sentinel, PacketFormat::flag})
     for (const int ranks : {2, 3, 4, 5, 8})
       for (int i = 0; i < plait_test::rounds(12); ++i) {
-        LineRun run = run_of(LineKernel::two_shot, kind, Collective::all_reduce, ranks,
-                             1 + random() % 2000, random);
+        LlRun run = run_of(LlKernel::two_shot, kind, Collective::all_reduce, ranks,
+                           1 + random() % 2000, random);
         run.ahead = static_cast<int>(random() % (kMostShotAhead + 1));
         run.half_bytes = 0;
         lay_out_arena(run);
@@ -195,8 +198,8 @@ TEST_CASE("two_shot that uses its lines again ends with an error where a rank ne
   const Topology topology = cases::wide_machine();
   std::mt19937 random(8);
   for (const int absent : {0, 3}) {
-    LineRun run =
-        run_of(LineKernel::two_shot, LineKind::bare, Collective::all_reduce, 4, 2000, random);
+    LlRun run = run_of(LlKernel::two_shot, PacketFormat::nan_sentinel, Collective::all_reduce, 4,
+                       2000, random);
     run.half_bytes = 0;
     lay_out_arena(run);
     run.wait_s = 0.3;
@@ -204,7 +207,7 @@ TEST_CASE("two_shot that uses its lines again ends with an error where a rank ne
     run.absent = absent;
     (void)plan_of(run, topology);
     REQUIRE(run.is_long_shot());
-    const LineTraces traces = LinePlay<RealKernels>(run).play();
+    const LlTraces traces = LlEmulation<RealKernels>(run).play();
     CAPTURE(print(run));
     for (int rank = 0; rank < 4; ++rank) {
       CAPTURE(rank);
@@ -218,7 +221,7 @@ TEST_CASE("a chain in several pieces ends with an error where a rank never comes
   std::mt19937 random(6);
   for (const Collective collective : {Collective::broadcast, Collective::reduce})
     for (const int absent : {0, 1, 3}) {
-      LineRun run = run_of(LineKernel::line_chain, LineKind::escaped, collective, 4, 301, random);
+      LlRun run = run_of(LlKernel::line_chain, PacketFormat::escaped, collective, 4, 301, random);
       run.request.root = 0;
       run.request.count = 1204 / plait::bytes_of(run.request.type);
       run.half_bytes = 30 * 24;  // in several pieces
@@ -228,7 +231,7 @@ TEST_CASE("a chain in several pieces ends with an error where a rank never comes
       run.late = -1;
       run.absent = absent;
       (void)plan_of(run, topology);
-      const LineTraces traces = LinePlay<RealKernels>(run).play();
+      const LlTraces traces = LlEmulation<RealKernels>(run).play();
       CAPTURE(print(run));
       REQUIRE(traces.accesses[0].size() > 2);
       for (int rank = 0; rank < 4; ++rank) {
@@ -242,24 +245,24 @@ TEST_CASE("a chain in several pieces ends with an error where a rank never comes
 namespace {
 
 struct MutantKernels {
-  using Bare = mutants::BareLine;
-  using Flagged = mutants::FlaggedLine;
-  using ClearedFlagged = mutants::ClearedFlaggedLine;
-  template <DataType kType, int kOp, int kRanks, class Line>
+  using NanSentinel = mutants::NanSentinelPacket;
+  using Flag = mutants::FlagPacket;
+  using ClearedFlag = mutants::ClearedFlagPacket;
+  template <DataType kType, int kOp, int kRanks, class Packet>
   static void one_shot(const FusedArgs& args) {
-    mutants::one_shot<kType, kOp, kRanks, Line>(args);
+    mutants::one_shot<kType, kOp, kRanks, Packet>(args);
   }
-  template <DataType kType, int kOp, int kRanks, class Line>
+  template <DataType kType, int kOp, int kRanks, class Packet>
   static void two_shot(const FusedArgs& args) {
-    mutants::two_shot<kType, kOp, kRanks, Line>(args);
+    mutants::two_shot<kType, kOp, kRanks, Packet>(args);
   }
-  template <DataType kType, int kOp, int kRanks, class Line>
+  template <DataType kType, int kOp, int kRanks, class Packet>
   static void long_two_shot(const LongShotArgs& args) {
-    mutants::long_two_shot<kType, kOp, kRanks, Line>(args);
+    mutants::long_two_shot<kType, kOp, kRanks, Packet>(args);
   }
-  template <DataType kType, int kOp, int kRanks, class Line>
+  template <DataType kType, int kOp, int kRanks, class Packet>
   static void two_shot_to_root(const FusedArgs& args) {
-    mutants::two_shot_to_root<kType, kOp, kRanks, Line>(args);
+    mutants::two_shot_to_root<kType, kOp, kRanks, Packet>(args);
   }
   template <DataType kType, int kOp, int kHandling>
   static void hop(const HopArgs& args) {
@@ -290,20 +293,20 @@ const std::vector<KernelFault> kFaults{
 #undef PLAIT_FAULT
 };
 
-const std::set<std::string> kLineFiles{"fused",      "escaped",    "hop",
-                                       "line_chain", "long_chain", "long_two_shot"};
+const std::set<std::string> kLlFiles{"fused",      "escaped",    "hop",
+                                     "line_chain", "long_chain", "long_two_shot"};
 
 /// Runs that show what may be wrong in a file's text: four pieces where a call is cut, numbers of
 /// calls past their end, and by turns a rank that comes late.
-std::vector<LineRun> runs_for(const std::string& file) {
-  const auto is_in = [&](LineKernel kernel) {
-    const bool is_chain = kernel == LineKernel::line_chain;
-    if (file == "long_two_shot") return kernel == LineKernel::two_shot;
+std::vector<LlRun> runs_for(const std::string& file) {
+  const auto is_in = [&](LlKernel kernel) {
+    const bool is_chain = kernel == LlKernel::line_chain;
+    if (file == "long_two_shot") return kernel == LlKernel::two_shot;
     return !is_escaped(kernel) ? file == "fused"
                                : file == "escaped" || file == cuda::name_of(kernel) ||
                                      (is_chain && file == "long_chain");
   };
-  std::vector<LineRun> runs;
+  std::vector<LlRun> runs;
   std::mt19937 random(1);
   std::vector<int> numbers{2, 3, 4};
   if (file == "fused") numbers.push_back(8);  // whose threads load all parts first
@@ -316,19 +319,19 @@ std::vector<LineRun> runs_for(const std::string& file) {
           const bool is_long_shot = file == "long_two_shot";
           if (!is_in(kernel) || !serves(kernel, what)) continue;
           if (is_long_shot && what == Collective::reduce) continue;
-          const bool to_root = kernel == LineKernel::two_shot && what == Collective::reduce;
-          if (to_root && kind == LineKind::flagged) continue;
-          LineRun run = run_of(kernel, kind, what, ranks, is_escaped(kernel) ? 500 : 245, random);
+          const bool to_root = kernel == LlKernel::two_shot && what == Collective::reduce;
+          if (to_root && kind == PacketFormat::flag) continue;
+          LlRun run = run_of(kernel, kind, what, ranks, is_escaped(kernel) ? 500 : 245, random);
           run.request.type = reduces(what) ? DataType::fp32 : DataType::uint8;
-          const std::uint64_t lines =
+          const std::uint64_t packets =
               (run.request.count * plait::bytes_of(run.request.type) / 16 + 1) / 4 + 3;
           run.half_bytes =
-              lines * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
-          if (kernel == LineKernel::one_shot) run.half_bytes /= 2;
+              packets * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
+          if (kernel == LlKernel::one_shot) run.half_bytes /= 2;
           if (to_root) run.half_bytes *= 8;  // in one piece
           if (what == Collective::reduce) run.request.root = late == 0 ? 0 : ranks - 1;
-          if (kernel == LineKernel::line_chain)
-            run.half_bytes = lines * cuda::bytes_of(kind) / 16 * 16;
+          if (kernel == LlKernel::line_chain)
+            run.half_bytes = packets * cuda::bytes_of(kind) / 16 * 16;
           if (file == "line_chain") run.half_bytes *= 8;  // in one piece
           if (file == "fused") run.half_bytes *= 8;       // at once
           run.blocks = file.starts_with("long") ? 2 : 1;
@@ -343,7 +346,7 @@ std::vector<LineRun> runs_for(const std::string& file) {
           run.late = late;
           run.wait_s = 0.3;
           runs.push_back(run);
-          if (kernel != LineKernel::hop) continue;
+          if (kernel != LlKernel::hop) continue;
           run.request.count = 3 * 16 / plait::bytes_of(run.request.type);  // short_hop, whole units
           runs.push_back(run);
           --run.request.count;  // and others
@@ -357,9 +360,9 @@ std::vector<LineRun> runs_for(const std::string& file) {
 TEST_CASE("faults in kernels by lines are found by what they load and store") {
   const Topology topology = cases::wide_machine();
   for (const KernelFault& one : kFaults) {
-    if (!kLineFiles.contains(one.file)) continue;  // test_engine_mutants.cpp has the others
+    if (!kLlFiles.contains(one.file)) continue;  // test_engine_mutants.cpp has the others
     std::string found;
-    for (LineRun& run : runs_for(one.file)) {
+    for (LlRun& run : runs_for(one.file)) {
       const Plan plan = plan_of(run, topology);
       fault = one.number;
       if (found.empty()) found = fault_of<MutantKernels>(run, plan);
@@ -370,8 +373,8 @@ TEST_CASE("faults in kernels by lines are found by what they load and store") {
     CAPTURE(std::string(one.what));
     CHECK(found.starts_with("trace: "));
   }
-  for (const std::string& file : kLineFiles)
-    for (LineRun& run : runs_for(file)) {
+  for (const std::string& file : kLlFiles)
+    for (LlRun& run : runs_for(file)) {
       const Plan plan = plan_of(run, topology);
       CAPTURE(print(run));
       CHECK(fault_of<MutantKernels>(run, plan) == "");
