@@ -165,7 +165,7 @@ def schedules(ranks: int, most: int) -> Iterator[RunItem]:
     requests += [(name, "int32", "sum", size) for size in sizes[:2] for name in RINGS]
     for collective, kind, op, size in requests:
         for name, params in variants(collective, ranks):
-            if name in ("one_shot", "hop") and size > 4 * MIB:
+            if name in ("one_shot", "direct_ll") and size > 4 * MIB:
                 continue
             yield RunItem("schedules", collective, kind, size, name, tuple(params.items()), op)
         if collective in RINGS and kind == "int32":
@@ -189,7 +189,7 @@ def unfitted(most: int) -> Iterator[RunItem]:
 def trials(text: str) -> Iterator[RunItem]:
     """Yields the calls of a file. A line "all_gather fp32 64M,1G chosen tiled:order=2,shift=1" asks
     for each variant at each size; # begins a comment."""
-    known = {one.name for one in (*plait.engines(), *plait.strategies())}
+    known = {*engines.FORMER, *(one.name for one in (*plait.engines(), *plait.strategies()))}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:

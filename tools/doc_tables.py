@@ -251,9 +251,9 @@ COPY_CALLS = {  # of engine_mutants.def: test_engine_mutants.cpp has the calls
 }
 TEXTS = {  # of mutants.py
     "fused": ("kernels `one_shot` and `two_shot`", "their loads and stores beside the plan"),
-    "escaped": ("lines of `hop` and `line_chain`", "their loads and stores beside the plan"),
-    "hop": ("kernel `hop`", "its loads and stores beside the plan"),
-    "line_chain": ("kernel `line_chain`", "its loads and stores beside the plan"),
+    "escaped": ("lines of `direct_ll` and `ll_chain`", "their loads and stores beside the plan"),
+    "direct_ll": ("kernel `direct_ll`", "its loads and stores beside the plan"),
+    "ll_chain": ("kernel `ll_chain`", "its loads and stores beside the plan"),
     "long_chain": (
         "kernel `long_chain`",
         "its loads and stores beside the plan, and when it writes words",

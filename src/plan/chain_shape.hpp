@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#ifndef PLAIT_ON_BOTH  // exec/cuda/traffic/hop_shape.hpp says what a compiler for GPUs needs
+#ifndef PLAIT_ON_BOTH  // exec/cuda/traffic/direct_shape.hpp says what a compiler for GPUs needs
 #define PLAIT_ON_BOTH
 #endif
 

@@ -61,9 +61,9 @@ void write_one_shot(Builder& builder, const Shot& shot, Range part) {
   Shooter shooter(builder, shot);
   const Request& request = builder.request();
   const int n = builder.ranks();
-  std::vector<HopShape> shapes;
-  for (int rank = 0; rank < n; ++rank) shapes.push_back(hop_shape(request, rank));
-  const HopShape& shape = shapes[0];
+  std::vector<DirectShape> shapes;
+  for (int rank = 0; rank < n; ++rank) shapes.push_back(direct_shape(request, rank));
+  const DirectShape& shape = shapes[0];
   const auto sent = [&](int from, int to) { return part_of(sent_block(request, from, to), part); };
   const auto received = [&](int from, int to) {
     return part_of(received_block(request, from, to), part);

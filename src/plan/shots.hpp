@@ -9,7 +9,7 @@
 
 #include "plait/builder.hpp"
 #include "plan/chain_shape.hpp"
-#include "plan/hop_shape.hpp"
+#include "plan/direct_shape.hpp"
 
 namespace plait {
 

@@ -19,7 +19,7 @@ void write(Builder& builder, const Params&) {
   const std::uint64_t bytes = whole_range(request).bytes;
   if (bytes == 0) return;
   if (request.ranks == 1) return alone(builder);
-  constexpr int kMostRanks = 32;  // bits of a HopShape's masks
+  constexpr int kMostRanks = 32;  // bits of a DirectShape's masks
   if (request.ranks > kMostRanks)
     throw Error(ErrorCode::unsupported,
                 text("wanted at most ", kMostRanks, " ranks, found ", request.ranks));

@@ -179,11 +179,11 @@ class Price {
   double ns(Launch launch) const {
     const std::string& kernel = plan_.kernel;
     return costs_.graph_ns + (launch == Launch::eager ? costs_.eager_ns : 0.0) +
-           (kernel == "tiled"          ? tiles_ns()
-            : kernel == "scatter_ring" ? scatter_ring_ns()
-            : kernel == "messages"     ? messages_ns()
-            : kernel == "line_chain"   ? line_chain_ns()
-                                       : lines_ns());
+           (kernel == "tiled"                                ? tiles_ns()
+            : kernel == "scatter_ring"                       ? scatter_ring_ns()
+            : kernel == "messages"                           ? messages_ns()
+            : kernel == "ll_chain" || kernel == "line_chain" ? ll_chain_ns()
+                                                             : lines_ns());
   }
 
  private:
@@ -289,7 +289,7 @@ class Price {
 
   // Each rank forwards what it receives; the last rank returns the sum if the root is the first
   // rank. The time of additions beyond the link's counts for the first piece only.
-  double line_chain_ns() const {
+  double ll_chain_ns() const {
     const Request& request = plan_.request;
     const double all = units(parts_.bytes), line_bytes = param("line_bytes", 16);
     const bool sums = reduces(request.collective);
@@ -480,8 +480,8 @@ class Price {
 
 bool is_kernel_call(const Plan& plan) {
   const auto is = [&](const char* kernel) { return plan.kernel == kernel; };
-  return (is("one_shot") || is("two_shot") || is("hop") || is("line_chain") || is("tiled") ||
-          is("scatter_ring") || is("messages")) &&
+  return (is("one_shot") || is("two_shot") || is("direct_ll") || is("ll_chain") || is("hop") ||
+          is("line_chain") || is("tiled") || is("scatter_ring") || is("messages")) &&
          plan.params.contains("blocks") && plan.request.ranks > 1;
 }
 

@@ -17,7 +17,7 @@ class ChainWordsCheck {
 
   /// The first thing that is wrong; empty = nothing, or one piece.
   std::string fault() const {
-    if (run_.kernel != LlKernel::line_chain || pieces_ == 1) return "";
+    if (run_.kernel != LlKernel::ll_chain || pieces_ == 1) return "";
     for (int rank = 0; rank < run_.request.ranks; ++rank) {
       const unsigned calls = run_.calls_before + static_cast<unsigned>(pieces_);
       if (traces_.calls[index(rank)] != calls)

@@ -11,8 +11,8 @@
 
 #include "conformance/device_on_host.hpp"
 // After it, as it says what a device has.
-#include "exec/cuda/ll/hop.cuh"
-#include "exec/cuda/ll/line_chain.cuh"
+#include "exec/cuda/ll/direct_ll.cuh"
+#include "exec/cuda/ll/ll_chain.cuh"
 #include "exec/cuda/ll/ll_launch_config.hpp"
 #include "exec/cuda/ll/ll_plan.hpp"
 #include "exec/cuda/ll/long_chain.cuh"
@@ -96,16 +96,16 @@ struct RealKernels {
     cuda::two_shot_to_root<kType, kOp, kRanks, Packet>(args);
   }
   template <DataType kType, int kOp, int kHandling>
-  static void hop(const HopArgs& args) {
-    cuda::hop<kType, kOp, kHandling>(args);
+  static void direct_ll(const DirectLlArgs& args) {
+    cuda::direct_ll<kType, kOp, kHandling>(args);
   }
   template <DataType kType, int kOp, int kHandling, int kMostRanks>
-  static void short_hop(const ShortHopArgs& args) {
-    cuda::short_hop<kType, kOp, kHandling, kMostRanks>(args);
+  static void short_direct_ll(const ShortDirectLlArgs& args) {
+    cuda::short_direct_ll<kType, kOp, kHandling, kMostRanks>(args);
   }
   template <DataType kType, int kOp, int kHandling>
-  static void line_chain(const ChainArgs& args) {
-    cuda::line_chain<kType, kOp, kHandling>(args);
+  static void ll_chain(const ChainArgs& args) {
+    cuda::ll_chain<kType, kOp, kHandling>(args);
   }
   template <DataType kType, int kOp, int kHandling>
   static void long_chain(const LongChainArgs& args) {
@@ -196,14 +196,14 @@ class LlEmulation {
   static std::vector<Range> pieces_of(const LlRun& run) {
     const std::uint64_t bytes = run.request.count * plait::bytes_of(run.request.type);
     const std::uint64_t units = (bytes + 15) / 16;
-    const LlCut cut = run.kernel == LlKernel::hop
-                          ? cut_hop(units, run.request.ranks, run.half_bytes)
-                      : run.kernel == LlKernel::line_chain
+    const LlCut cut = run.kernel == LlKernel::direct_ll
+                          ? cut_direct_ll(units, run.request.ranks, run.half_bytes)
+                      : run.kernel == LlKernel::ll_chain
                           ? cut_chain(units, run.request.ranks, run.half_bytes, run.step)
                           : LlCut{1, units};
     if (run.is_long_shot())
       return std::vector<Range>((run.shard_units() + run.step_units() - 1) / run.step_units());
-    if (run.kernel == LlKernel::line_chain) return chain_pieces(bytes, cut);
+    if (run.kernel == LlKernel::ll_chain) return chain_pieces(bytes, cut);
     std::vector<Range> pieces;
     for (std::uint64_t at = 0; at < bytes; at += cut.units * 16)
       pieces.push_back({at, std::min(cut.units * 16, bytes - at)});
@@ -211,7 +211,7 @@ class LlEmulation {
   }
 
   bool is_long() const {
-    return run_.is_long_shot() || (run_.kernel == LlKernel::line_chain && pieces_.size() > 1);
+    return run_.is_long_shot() || (run_.kernel == LlKernel::ll_chain && pieces_.size() > 1);
   }
 
   /// All pieces in one launch, with clerks behind the threads of a block.
@@ -326,9 +326,9 @@ class LlEmulation {
   }
   void run_thread(int rank, std::size_t piece) {
     made_.accesses[index(rank)][piece][blockIdx.x * run_.threads + threadIdx.x] = traced(rank, [&] {
-      if (run_.kernel == LlKernel::hop)
-        run_hop(rank, pieces_[piece]);
-      else if (run_.kernel == LlKernel::line_chain)
+      if (run_.kernel == LlKernel::direct_ll)
+        run_direct_ll(rank, pieces_[piece]);
+      else if (run_.kernel == LlKernel::ll_chain)
         run_chain(rank);
       else
         run_fused(rank, pieces_[piece]);
@@ -351,30 +351,32 @@ class LlEmulation {
     for (std::size_t r = 0; r < made_.inboxes.size(); ++r)
       args.inbox[r] = reinterpret_cast<char*>(made_.inboxes[r].data());
   }
-  void run_hop(int rank, Range piece) {
-    HopArgs args{};
+  void run_direct_ll(int rank, Range piece) {
+    DirectLlArgs args{};
     tell(args, rank, piece);
-    args.shape = hop_shape(run_.request, rank);
+    args.shape = direct_shape(run_.request, rank);
     args.shape.part_bytes = piece.bytes;
     if (args.shape.own_bytes != 0) args.shape.own_bytes = piece.bytes;
     constexpr int kSum = static_cast<int>(ReduceOp::sum);
     if (reduces(run_.request.collective) && run_.request.type == DataType::bf16)
-      return run_hop<DataType::bf16, kSum, kReduceParts>(args);
-    if (reduces(run_.request.collective)) return run_hop<DataType::fp32, kSum, kReduceParts>(args);
+      return run_direct_ll<DataType::bf16, kSum, kReduceParts>(args);
+    if (reduces(run_.request.collective))
+      return run_direct_ll<DataType::fp32, kSum, kReduceParts>(args);
     if (plait::bytes_of(run_.request.type) == 2)
-      return run_hop<DataType::uint16, kAnyOp, kPlaceParts>(args);
-    run_hop<DataType::uint8, kAnyOp, kPlaceParts>(args);
+      return run_direct_ll<DataType::uint16, kAnyOp, kPlaceParts>(args);
+    run_direct_ll<DataType::uint8, kAnyOp, kPlaceParts>(args);
   }
   /// As the engine chooses between its kernels.
   template <DataType kType, int kOp, int kHandling>
-  void run_hop(const HopArgs& args) {
+  void run_direct_ll(const DirectLlArgs& args) {
     const LlCut cut{pieces_.size(), (pieces_[0].bytes + 15) / 16};
     const Spread spread{.blocks = run_.blocks, .threads = run_.threads};
-    if (is_short_hop(run_.request, cut, spread))
-      return args.ranks <= 4
-                 ? Kernels::template short_hop<kType, kOp, kHandling, 4>(short_hop_args(args))
-                 : Kernels::template short_hop<kType, kOp, kHandling, 8>(short_hop_args(args));
-    Kernels::template hop<kType, kOp, kHandling>(args);
+    if (is_short_direct_ll(run_.request, cut, spread))
+      return args.ranks <= 4 ? Kernels::template short_direct_ll<kType, kOp, kHandling, 4>(
+                                   short_direct_ll_args(args))
+                             : Kernels::template short_direct_ll<kType, kOp, kHandling, 8>(
+                                   short_direct_ll_args(args));
+    Kernels::template direct_ll<kType, kOp, kHandling>(args);
   }
   template <class Args>
   Args chain_args(int rank) {
@@ -386,7 +388,7 @@ class LlEmulation {
   }
   void run_chain(int rank) {
     with_types([&]<DataType kType, int kOp, int kHandling>() {
-      Kernels::template line_chain<kType, kOp, kHandling>(chain_args<ChainArgs>(rank));
+      Kernels::template ll_chain<kType, kOp, kHandling>(chain_args<ChainArgs>(rank));
     });
   }
   void run_long_thread(int rank) {

@@ -129,12 +129,12 @@ class LlTraceCheck {
                         static_cast<std::uint64_t>(place_among_others(owner, from)), 16};
     steps_.push_back({op.kind == OpKind::signal ? Step::push : Step::take, packet, i, {}, true});
   }
-  bool is_chain() const { return run_.kernel == LlKernel::line_chain; }
+  bool is_chain() const { return run_.kernel == LlKernel::ll_chain; }
   bool is_long() const { return is_chain() && traces_.accesses[0].size() > 1; }
   bool sends_data(int from, int to) const {
     const Request& request = run_.request;
     return is_chain() ? sends(chain_shape(request), request.ranks, from, to)
-                      : sends(hop_shape(request, rank_), request.ranks, from, to);
+                      : sends(direct_shape(request, rank_), request.ranks, from, to);
   }
   /// Where the greeting of that number lies.
   Region greeting(const Region& slot) const {

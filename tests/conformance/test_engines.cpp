@@ -38,9 +38,9 @@ std::string plait_test::conformance::trace_scatter_ring(const EngineRun& run, co
 }
 
 TEST_CASE("every engine refuses a call with a reason, or does what its plan says") {
-  const Traces traces{{"one_shot", trace_ll}, {"two_shot", trace_ll},
-                      {"hop", trace_ll},      {"line_chain", trace_ll},
-                      {"tiled", trace_tiles}, {"scatter_ring", trace_scatter_ring}};
+  const Traces traces{{"one_shot", trace_ll},  {"two_shot", trace_ll},
+                      {"direct_ll", trace_ll}, {"ll_chain", trace_ll},
+                      {"tiled", trace_tiles},  {"scatter_ring", trace_scatter_ring}};
   for (const Engine* const engine : engines()) check_engine(*engine, traces);
 }
 

@@ -12,7 +12,7 @@
 #include "conformance/device_on_host.hpp"
 // After it, as it says what a device has.
 #include "base/text.hpp"
-#include "exec/cuda/ll/hop.cuh"
+#include "exec/cuda/ll/direct_ll.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/topology.hpp"
@@ -43,7 +43,7 @@ enum class Kernel {
   one_shot_flag,
   two_shot_nan_sentinel,
   two_shot_flag,
-  hop
+  direct_ll
 };
 
 /// One call of all ranks.
@@ -98,11 +98,11 @@ void tell(Kind& args, Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devic
 }
 
 template <DataType kType, int kOp, int kHandling>
-void run_hop(const HopArgs& args) {
+void run_direct_ll(const DirectLlArgs& args) {
   const bool is_short = (args.shape.part_bytes + 15) / 16 <= kBlocks * kThreads;
-  if (!is_short || args.ranks > 8) return hop<kType, kOp, kHandling>(args);
-  if (args.ranks <= 4) return short_hop<kType, kOp, kHandling, 4>(short_hop_args(args));
-  short_hop<kType, kOp, kHandling, 8>(short_hop_args(args));
+  if (!is_short || args.ranks > 8) return direct_ll<kType, kOp, kHandling>(args);
+  if (args.ranks <= 4) return short_direct_ll<kType, kOp, kHandling, 4>(short_direct_ll_args(args));
+  short_direct_ll<kType, kOp, kHandling, 8>(short_direct_ll_args(args));
 }
 
 /// kRanks: 0 = known at run time only, as for any op.
@@ -110,12 +110,12 @@ template <DataType kType, int kRanks>
 void run(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size_t rank,
          double wait_s) {
   constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
-  if (call.kernel == Kernel::hop) {
-    HopArgs args{};
+  if (call.kernel == Kernel::direct_ll) {
+    DirectLlArgs args{};
     tell(args, call, devices, rank, wait_s);
-    args.shape = hop_shape(call.request, static_cast<int>(rank));
-    if (reduces(call.request.collective)) return run_hop<kType, kOp, kReduceParts>(args);
-    return run_hop<kType, kAnyOp, kPlaceParts>(args);
+    args.shape = direct_shape(call.request, static_cast<int>(rank));
+    if (reduces(call.request.collective)) return run_direct_ll<kType, kOp, kReduceParts>(args);
+    return run_direct_ll<kType, kAnyOp, kPlaceParts>(args);
   }
   FusedArgs args{};
   tell(args, call, devices, rank, wait_s);
@@ -216,12 +216,12 @@ void expect(Call& call, const Topology& topology) {
   run_reference(*plan, in, out);
 }
 
-Request random_request(int ranks, bool is_hop, std::mt19937& random) {
+Request random_request(int ranks, bool is_direct_ll, std::mt19937& random) {
   Request request;
   request.type = std::vector{DataType::fp32, DataType::bf16, DataType::uint8}[random() % 3];
   request.count = 1 + random() % (random() % 2 == 0 ? 40 : 3000);
   request.ranks = ranks;
-  if (is_hop)
+  if (is_direct_ll)
     request.collective =
         static_cast<Collective>(random() % (static_cast<unsigned>(Collective::copy) + 1));
   request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
@@ -233,10 +233,10 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random) {
   const Topology topology = load_topology("hgx-h200");
   std::vector<Call> calls(6);
   for (Call& call : calls) {
-    const bool is_hop = random() % 2 == 0;
-    call.request = random_request(ranks, is_hop, random);
+    const bool is_direct_ll = random() % 2 == 0;
+    call.request = random_request(ranks, is_direct_ll, random);
     const bool nan_sentinel = is_float(call.request.type) && random() % 4 != 0;
-    call.kernel = is_hop ? Kernel::hop
+    call.kernel = is_direct_ll ? Kernel::direct_ll
                   : random() % 3 == 0
                       ? (nan_sentinel ? Kernel::one_shot_nan_sentinel : Kernel::one_shot_flag)
                       : (nan_sentinel ? Kernel::two_shot_nan_sentinel : Kernel::two_shot_flag);
@@ -250,7 +250,7 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random) {
       const auto at = static_cast<std::size_t>(rank);
       call.inputs.push_back(buffer_of(input_bytes(call.request, rank) + 16));
       call.outputs.push_back(buffer_of(output_bytes(call.request, rank) + 16));
-      const std::uint64_t part_bytes = hop_shape(call.request, rank).part_bytes;
+      const std::uint64_t part_bytes = direct_shape(call.request, rank).part_bytes;
       fill(call.input(at), input_bytes(call.request, rank), part_bytes, random);
     }
     expect(call, topology);

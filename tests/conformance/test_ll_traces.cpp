@@ -16,8 +16,8 @@
 namespace plait_test {
 inline int fault = 0;  ///< which is on; 0 = none
 }
-#include "mutants/hop.cuh"
-#include "mutants/line_chain.cuh"
+#include "mutants/direct_ll.cuh"
+#include "mutants/ll_chain.cuh"
 #include "mutants/long_chain.cuh"
 #include "mutants/long_two_shot.cuh"
 #define PLAIT_HAS_MUTANTS
@@ -81,7 +81,7 @@ void spread(LlRun& run, std::mt19937& random) {
   run.calls_before = std::vector{0u, 1u, 0u - 1u, 0u - 2u}[random() % 4];
   run.late = static_cast<int>(random() % static_cast<unsigned>(run.request.ranks + 1)) - 1;
   if (run.kernel == LlKernel::two_shot) lay_out_arena(run);
-  if (run.kernel != LlKernel::line_chain) return;
+  if (run.kernel != LlKernel::ll_chain) return;
   run.resident = random() % 2 == 0 ? 1 : ~0u;
   if (random() % 3 == 0) run.ahead = 1 << 20;  // of a chain in pieces: a piece
   if (run.step.units == 1 && random() % 2 == 0) run.step.units = run.blocks * run.threads * 2;
@@ -97,7 +97,7 @@ LlRun run_of(LlKernel kernel, PacketFormat kind, Collective collective, int rank
   run.request.count = count;
   run.request.root = static_cast<int>(random() % static_cast<unsigned>(ranks));
   run.request.peer = (run.request.root + 1 + static_cast<int>(random() % 2)) % ranks;
-  if (kernel == LlKernel::line_chain && reduces(collective) && run.request.root != 0)
+  if (kernel == LlKernel::ll_chain && reduces(collective) && run.request.root != 0)
     run.request.root = ranks - 1;  // one of the chain's ends
   const bool moves = is_escaped(kernel) && !reduces(collective);
   run.request.type = moves ? (random() % 2 == 0 ? DataType::bf16 : DataType::uint8)
@@ -107,7 +107,7 @@ LlRun run_of(LlKernel kernel, PacketFormat kind, Collective collective, int rank
   const std::uint64_t pieces = 1 + random() % 4;
   run.half_bytes =
       (units / pieces + 2) * static_cast<std::uint64_t>(2 * ranks) * cuda::bytes_of(kind) / 16 * 16;
-  if (kernel == LlKernel::line_chain)
+  if (kernel == LlKernel::ll_chain)
     run.half_bytes =
         (units / pieces + static_cast<std::uint64_t>(ranks) + 2) * cuda::bytes_of(kind) / 16 * 16;
   spread(run, random);
@@ -115,12 +115,9 @@ LlRun run_of(LlKernel kernel, PacketFormat kind, Collective collective, int rank
 }
 
 constexpr std::pair<LlKernel, PacketFormat> kKinds[] = {
-    {LlKernel::one_shot, PacketFormat::nan_sentinel},
-    {LlKernel::one_shot, PacketFormat::flag},
-    {LlKernel::two_shot, PacketFormat::nan_sentinel},
-    {LlKernel::two_shot, PacketFormat::flag},
-    {LlKernel::hop, PacketFormat::escaped},
-    {LlKernel::line_chain, PacketFormat::escaped}};
+    {LlKernel::one_shot, PacketFormat::nan_sentinel}, {LlKernel::one_shot, PacketFormat::flag},
+    {LlKernel::two_shot, PacketFormat::nan_sentinel}, {LlKernel::two_shot, PacketFormat::flag},
+    {LlKernel::direct_ll, PacketFormat::escaped},     {LlKernel::ll_chain, PacketFormat::escaped}};
 
 Plan plan_of(LlRun& run, const Topology& topology) {
   run.request = checked(run.request, topology);
@@ -132,10 +129,10 @@ Plan plan_of(LlRun& run, const Topology& topology) {
 std::string conformance::trace_ll(const EngineRun& one, const Plan& plan) {
   LlRun run;
   run.request = one.request;
-  run.kernel = plan.kernel == "hop"          ? LlKernel::hop
-               : plan.kernel == "line_chain" ? LlKernel::line_chain
-               : plan.kernel == "one_shot"   ? LlKernel::one_shot
-                                             : LlKernel::two_shot;
+  run.kernel = plan.kernel == "direct_ll"  ? LlKernel::direct_ll
+               : plan.kernel == "ll_chain" ? LlKernel::ll_chain
+               : plan.kernel == "one_shot" ? LlKernel::one_shot
+                                           : LlKernel::two_shot;
   run.kind = is_escaped(run.kernel)        ? PacketFormat::escaped
              : plan.params.at("bare") != 0 ? PacketFormat::nan_sentinel
                                            : PacketFormat::flag;
@@ -144,7 +141,7 @@ std::string conformance::trace_ll(const EngineRun& one, const Plan& plan) {
   std::mt19937 random(static_cast<unsigned>(run.request.count) * 16 +
                       static_cast<unsigned>(run.request.ranks));
   spread(run, random);
-  if (run.kernel == LlKernel::line_chain && plan.params.contains("piece_bytes"))
+  if (run.kernel == LlKernel::ll_chain && plan.params.contains("piece_bytes"))
     run.step = {1, static_cast<std::uint64_t>(plan.params.at("piece_bytes")) / 16};
   // A host has no threads for its steps: others, as they would be of fewer.
   const Plan traced = run.is_long_shot() ? ll_plan(cases::wide_machine(), run.request, run.kernel,
@@ -160,7 +157,7 @@ TEST_CASE("a chain takes each rank's factor once, and divides at its end") {
   for (const ReduceOp op : {ReduceOp::premul_sum, ReduceOp::avg, ReduceOp::prod, ReduceOp::max})
     for (const int ranks : {3, 4, 5})
       for (const int root : {0, ranks - 1}) {
-        LlRun run = run_of(LlKernel::line_chain, PacketFormat::escaped, Collective::reduce, ranks,
+        LlRun run = run_of(LlKernel::ll_chain, PacketFormat::escaped, Collective::reduce, ranks,
                            301, random);
         run.request.op = op;
         run.request.root = root;
@@ -221,7 +218,7 @@ TEST_CASE("a chain in several pieces ends with an error where a rank never comes
   std::mt19937 random(6);
   for (const Collective collective : {Collective::broadcast, Collective::reduce})
     for (const int absent : {0, 1, 3}) {
-      LlRun run = run_of(LlKernel::line_chain, PacketFormat::escaped, collective, 4, 301, random);
+      LlRun run = run_of(LlKernel::ll_chain, PacketFormat::escaped, collective, 4, 301, random);
       run.request.root = 0;
       run.request.count = 1204 / plait::bytes_of(run.request.type);
       run.half_bytes = 30 * 24;  // in several pieces
@@ -265,16 +262,16 @@ struct MutantKernels {
     mutants::two_shot_to_root<kType, kOp, kRanks, Packet>(args);
   }
   template <DataType kType, int kOp, int kHandling>
-  static void hop(const HopArgs& args) {
-    mutants::hop<kType, kOp, kHandling>(args);
+  static void direct_ll(const DirectLlArgs& args) {
+    mutants::direct_ll<kType, kOp, kHandling>(args);
   }
   template <DataType kType, int kOp, int kHandling, int kMostRanks>
-  static void short_hop(const ShortHopArgs& args) {
-    mutants::short_hop<kType, kOp, kHandling, kMostRanks>(args);
+  static void short_direct_ll(const ShortDirectLlArgs& args) {
+    mutants::short_direct_ll<kType, kOp, kHandling, kMostRanks>(args);
   }
   template <DataType kType, int kOp, int kHandling>
-  static void line_chain(const ChainArgs& args) {
-    mutants::line_chain<kType, kOp, kHandling>(args);
+  static void ll_chain(const ChainArgs& args) {
+    mutants::ll_chain<kType, kOp, kHandling>(args);
   }
   template <DataType kType, int kOp, int kHandling>
   static void long_chain(const LongChainArgs& args) {
@@ -293,14 +290,14 @@ const std::vector<KernelFault> kFaults{
 #undef PLAIT_FAULT
 };
 
-const std::set<std::string> kLlFiles{"fused",      "escaped",    "hop",
-                                     "line_chain", "long_chain", "long_two_shot"};
+const std::set<std::string> kLlFiles{"fused",    "escaped",    "direct_ll",
+                                     "ll_chain", "long_chain", "long_two_shot"};
 
 /// Runs that show what may be wrong in a file's text: four pieces where a call is cut, numbers of
 /// calls past their end, and by turns a rank that comes late.
 std::vector<LlRun> runs_for(const std::string& file) {
   const auto is_in = [&](LlKernel kernel) {
-    const bool is_chain = kernel == LlKernel::line_chain;
+    const bool is_chain = kernel == LlKernel::ll_chain;
     if (file == "long_two_shot") return kernel == LlKernel::two_shot;
     return !is_escaped(kernel) ? file == "fused"
                                : file == "escaped" || file == cuda::name_of(kernel) ||
@@ -330,10 +327,10 @@ std::vector<LlRun> runs_for(const std::string& file) {
           if (kernel == LlKernel::one_shot) run.half_bytes /= 2;
           if (to_root) run.half_bytes *= 8;  // in one piece
           if (what == Collective::reduce) run.request.root = late == 0 ? 0 : ranks - 1;
-          if (kernel == LlKernel::line_chain)
+          if (kernel == LlKernel::ll_chain)
             run.half_bytes = packets * cuda::bytes_of(kind) / 16 * 16;
-          if (file == "line_chain") run.half_bytes *= 8;  // in one piece
-          if (file == "fused") run.half_bytes *= 8;       // at once
+          if (file == "ll_chain") run.half_bytes *= 8;  // in one piece
+          if (file == "fused") run.half_bytes *= 8;     // at once
           run.blocks = file.starts_with("long") ? 2 : 1;
           run.threads = 3;
           run.ahead = 1;
@@ -346,8 +343,9 @@ std::vector<LlRun> runs_for(const std::string& file) {
           run.late = late;
           run.wait_s = 0.3;
           runs.push_back(run);
-          if (kernel != LlKernel::hop) continue;
-          run.request.count = 3 * 16 / plait::bytes_of(run.request.type);  // short_hop, whole units
+          if (kernel != LlKernel::direct_ll) continue;
+          run.request.count =
+              3 * 16 / plait::bytes_of(run.request.type);  // short_direct_ll, whole units
           runs.push_back(run);
           --run.request.count;  // and others
           runs.push_back(run);

@@ -131,7 +131,7 @@ TEST_CASE("a GPU that there is no code for is refused by name") {
 TEST_CASE("an H200 runs all families, and tries each kernel before the first call") {
   for (const int ranks : {2, 3, 8}) {
     const Rank rank(kH200, ranks);
-    for (const char* const kernel : {"one_shot", "two_shot", "hop", "tiled"}) {
+    for (const char* const kernel : {"one_shot", "two_shot", "direct_ll", "tiled"}) {
       CAPTURE(kernel);
       CHECK(bench::takes(*rank.cuda, kernel, request_of(Collective::all_reduce, kMib, ranks)));
     }
@@ -172,7 +172,7 @@ TEST_CASE("what one rank's GPU cannot run no rank does") {
   const std::string of_rtx = Rank(kRtx).shown.front();
   const Rank rank(kH200, 2, of_rtx);
   CHECK_FALSE(bench::takes(*rank.cuda, "tiled", request_of(Collective::all_reduce, kMib)));
-  CHECK(bench::takes(*rank.cuda, "hop", request_of(Collective::all_reduce, kMib)));
+  CHECK(bench::takes(*rank.cuda, "direct_ll", request_of(Collective::all_reduce, kMib)));
   CHECK(refusal(rank, "tiled").find("rank 1's GPU") != std::string::npos);
   call_all(rank, 2);
   for (const FakeLaunch& launch : Rank::launches()) CHECK(launch.shared_bytes == 0);
@@ -182,7 +182,7 @@ TEST_CASE("compute capability 8.0: no kernels of bulk copies, no programmatic la
   for (const int ranks : {2, 4}) {
     const Rank rank(kA100, ranks);
     CHECK_FALSE(bench::takes(*rank.cuda, "tiled", request_of(Collective::all_reduce, kMib, ranks)));
-    for (const char* const kernel : {"one_shot", "two_shot", "hop"})
+    for (const char* const kernel : {"one_shot", "two_shot", "direct_ll"})
       CHECK(bench::takes(*rank.cuda, kernel, request_of(Collective::all_reduce, kMib, ranks)));
     CHECK(refusal(Rank(kA100), "tiled").find("plait_tiled") != std::string::npos);
     call_all(rank, ranks);

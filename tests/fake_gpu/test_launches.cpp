@@ -19,8 +19,8 @@
 #include "exec/cuda/device/arena.hpp"
 #include "exec/cuda/device/kernels.hpp"
 #include "exec/cuda/engine.hpp"
-#include "exec/cuda/ll/hop.cuh"
-#include "exec/cuda/ll/line_chain.cuh"
+#include "exec/cuda/ll/direct_ll.cuh"
+#include "exec/cuda/ll/ll_chain.cuh"
 #include "exec/cuda/ll/long_chain.cuh"
 #include "exec/cuda/ll/long_two_shot.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
@@ -79,18 +79,19 @@ const std::map<std::string, Maker>& kernels() {
       {"plait_two_shot_to_root_fp32_sum_4_nan_sentinel",
        made_of(two_shot_to_root<f32, kSum, 4, NanSentinelPacket>)},
       {"plait_two_shot_uint8_any_0_flag", made_of(two_shot<u8, kAnyOp, 0, FlagPacket>)},
-      {"plait_hop_fp32_sum", made_of(hop<f32, kSum, kReduceParts>)},
-      {"plait_hop_uint8_any", made_of(hop<u8, kAnyOp, kReduceParts>)},
-      {"plait_hop_uint8_place", made_of(hop<u8, kAnyOp, kPlaceParts>)},
-      {"plait_hop_uint32_place", made_of(hop<u32, kAnyOp, kPlaceParts>)},
-      {"plait_short_hop_fp32_sum_4", made_of(short_hop<f32, kSum, kReduceParts, 4>)},
-      {"plait_short_hop_uint8_any_4", made_of(short_hop<u8, kAnyOp, kReduceParts, 4>)},
-      {"plait_short_hop_uint8_place_4", made_of(short_hop<u8, kAnyOp, kPlaceParts, 4>)},
-      {"plait_short_hop_uint32_place_4", made_of(short_hop<u32, kAnyOp, kPlaceParts, 4>)},
-      {"plait_line_chain_fp32_sum", made_of(line_chain<f32, kSum, kReduceParts>)},
-      {"plait_line_chain_uint8_any", made_of(line_chain<u8, kAnyOp, kReduceParts>)},
-      {"plait_line_chain_uint8_place", made_of(line_chain<u8, kAnyOp, kPlaceParts>)},
-      {"plait_line_chain_uint32_place", made_of(line_chain<u32, kAnyOp, kPlaceParts>)},
+      {"plait_direct_ll_fp32_sum", made_of(direct_ll<f32, kSum, kReduceParts>)},
+      {"plait_direct_ll_uint8_any", made_of(direct_ll<u8, kAnyOp, kReduceParts>)},
+      {"plait_direct_ll_uint8_place", made_of(direct_ll<u8, kAnyOp, kPlaceParts>)},
+      {"plait_direct_ll_uint32_place", made_of(direct_ll<u32, kAnyOp, kPlaceParts>)},
+      {"plait_short_direct_ll_fp32_sum_4", made_of(short_direct_ll<f32, kSum, kReduceParts, 4>)},
+      {"plait_short_direct_ll_uint8_any_4", made_of(short_direct_ll<u8, kAnyOp, kReduceParts, 4>)},
+      {"plait_short_direct_ll_uint8_place_4", made_of(short_direct_ll<u8, kAnyOp, kPlaceParts, 4>)},
+      {"plait_short_direct_ll_uint32_place_4",
+       made_of(short_direct_ll<u32, kAnyOp, kPlaceParts, 4>)},
+      {"plait_ll_chain_fp32_sum", made_of(ll_chain<f32, kSum, kReduceParts>)},
+      {"plait_ll_chain_uint8_any", made_of(ll_chain<u8, kAnyOp, kReduceParts>)},
+      {"plait_ll_chain_uint8_place", made_of(ll_chain<u8, kAnyOp, kPlaceParts>)},
+      {"plait_ll_chain_uint32_place", made_of(ll_chain<u32, kAnyOp, kPlaceParts>)},
       {"plait_long_chain_fp32_sum", made_of(long_chain<f32, kSum, kReduceParts>)},
       {"plait_long_chain_uint8_any", made_of(long_chain<u8, kAnyOp, kReduceParts>)},
       {"plait_long_chain_uint8_place", made_of(long_chain<u8, kAnyOp, kPlaceParts>)},
@@ -326,13 +327,13 @@ std::vector<Request> requests_of(Collective collective, int ranks, std::uint64_t
 }
 
 std::uint64_t longest_of(const std::string& engine) {
-  return engine == "line_chain" ? 26004 : engine == "two_shot" ? 60004 : 0;
+  return engine == "ll_chain" ? 26004 : engine == "two_shot" ? 60004 : 0;
 }
 
 /// Few blocks and threads, as a host has few.
 std::vector<std::pair<std::string, Tuning>> engine_tunings() {
   std::vector<std::pair<std::string, Tuning>> all;
-  for (const char* const name : {"one_shot", "two_shot", "hop", "line_chain"}) {
+  for (const char* const name : {"one_shot", "two_shot", "direct_ll", "ll_chain"}) {
     Tuning tuning;
     tuning.blocks = 2;
     tuning.threads = 32;

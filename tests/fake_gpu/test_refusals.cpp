@@ -132,8 +132,8 @@ CallVariant by_plan(const std::string& name, cuda::CopiedBy copied_by) {
 const std::vector<CallVariant>& call_variants() {
   static const std::vector<CallVariant> all{
       by_engine("one_shot", 4, Collective::all_reduce, 4096),
-      by_engine("hop", 2, Collective::all_gather, 64 * kMib),
-      by_engine("line_chain", 4, Collective::broadcast, 64 * kMib),
+      by_engine("direct_ll", 2, Collective::all_gather, 64 * kMib),
+      by_engine("ll_chain", 4, Collective::broadcast, 64 * kMib),
       by_engine("tiled", 4, Collective::all_reduce, 16 * kMib),
       by_engine("tiled", 4, Collective::all_reduce, 256 * kMib, {{"host_permille", 100}}),
       by_engine("copy_exchange", 2, Collective::all_reduce, 256 * kMib),

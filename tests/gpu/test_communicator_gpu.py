@@ -166,14 +166,18 @@ def test_two_ranks_send_to_each_other():
     for row in run("pairs", {"counts": [1, 1003, 1 << 18, (3 << 20) + 5, 6 << 20, 27 << 20]}):
         assert row["wrong"] == [], row
         # A pair's part of the memory has no room for tiled (docs/design/memory_tiers.md).
-        ways = {f"{name}/{by}" for name in ("copy", "send_recv") for by in ("hop", "copy_exchange")}
+        ways = {
+            f"{name}/{by}"
+            for name in ("copy", "send_recv")
+            for by in ("direct_ll", "copy_exchange")
+        }
         assert ways == set(row["ways"]), row
 
 
 def test_few_blocks_send_by_copy_engines_sooner():
     for row in run("pairs", {"counts": [2 << 20, 7 << 20], "options": {"sm_budget": 14}}):
         assert row["wrong"] == [], row
-        wanted = {"copy/hop", "copy/copy_exchange", "send_recv/copy_exchange"}
+        wanted = {"copy/direct_ll", "copy/copy_exchange", "send_recv/copy_exchange"}
         assert wanted <= set(row["ways"]), row
         assert "copy/tiled" not in row["ways"], row
 

@@ -42,7 +42,7 @@ TEST_CASE(
     "processes: a wait in vain fails its stream at the deadline, abort() ends it; both name the "
     "peer") {
   if (skipped(gpus_for_processes(1))) return;  // nobody waits for somebody who runs
-  for (const char* kernel : {"one_shot", "two_shot", "tiled", "hop"}) check_lonely(kernel);
+  for (const char* kernel : {"one_shot", "two_shot", "tiled", "direct_ll"}) check_lonely(kernel);
   check_lonely("tiled", 0, 900);
   for (const int host_permille : {0, 900}) check_lonely("rotation", host_permille);
   check_lonely("rotation", 0, 900);  // a part by CPU cores
@@ -223,7 +223,7 @@ void check_fused(int ranks, bool processes, const std::vector<std::string>& kern
 TEST_CASE("fused kernels give the reference's bits for every type, op and size") {
   const int ranks = ranks_to_use();
   if (skipped(ranks, why_no_cuda())) return;
-  check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "hop"});
+  check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "direct_ll"});
 }
 
 /// As long messages are launched by themselves: as many blocks as fit, several steps a thread.
@@ -257,10 +257,10 @@ TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
     MESSAGE("skipped: as many GPUs as ranks can be; CUDA_VISIBLE_DEVICES=0,1,2,3 runs it");
     return;
   }
-  check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "hop"}, false);
+  check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "direct_ll"}, false);
   check_collectives(ranks, false);
   if (ranks == most) return;
-  check_fused(most, false, {"one_shot", "two_shot", "tiled", "hop"}, false);
+  check_fused(most, false, {"one_shot", "two_shot", "tiled", "direct_ll"}, false);
   on_gpus(most, false, check_long);
 }
 
@@ -386,9 +386,9 @@ std::size_t wrong_as_chosen(GpuFixture& gpu, const Plan& plan, bool in_place, bo
                             unsigned seed) {
   const Request& request = plan.request;
   const auto variant_of = [&](bool captured) {
-    EngineVariant variant{engines                                                ? "rotation"
-                          : !captured && bench::takes(*gpu.cuda, "hop", request) ? "hop"
-                                                                                 : "tiled"};
+    EngineVariant variant{engines                                                      ? "rotation"
+                          : !captured && bench::takes(*gpu.cuda, "direct_ll", request) ? "direct_ll"
+                                                                                       : "tiled"};
     if (engines) variant.tuning.tile_units = 4096;
     variant.tuning.host_permille = captured && takes_share(gpu, variant.kernel, request) ? 400 : 0;
     return variant;
@@ -455,7 +455,7 @@ void enqueue_poisoned(GpuFixture& gpu, const std::string& kernel, const Queued& 
   tuning.tile_units = kernel == "rotation" ? 4096 : 64;
   if (takes_share(gpu, kernel, call.plan->request)) tuning.host_permille = host_permille;
   const bool is_taken = bench::takes(*gpu.cuda, kernel, call.plan->request, tuning);
-  bench::run(*gpu.cuda, is_taken || kernel == "rotation" ? kernel : "hop", call.plan->request,
+  bench::run(*gpu.cuda, is_taken || kernel == "rotation" ? kernel : "direct_ll", call.plan->request,
              {reinterpret_cast<const void*>(call.input), reinterpret_cast<void*>(call.output), {}},
              gpu.stream, tuning);
 }
@@ -502,7 +502,7 @@ TEST_CASE("calls of more ranks than GPUs that overlap keep out of each other's w
   if (skipped(ranks, why_no_cuda())) return;
   if (ranks > static_cast<int>(kScalars.size())) return;
   check_overlapping(ranks, "tiled");
-  if (ranks > 2) check_overlapping(ranks, "line_chain");
+  if (ranks > 2) check_overlapping(ranks, "ll_chain");
 }
 
 /// How rank 0's stream ends, and what it throws, when it calls alone: `wait_s` as given, abort()

@@ -31,7 +31,7 @@ std::vector<EngineVariant> schedules() {
   add([](Tuning& t) { t.copied_results = 1; });
   add([](Tuning& t) { t.send_gb_per_s = 50, t.shift = 1; });
   add([](Tuning& t) { t.fold = t.copied_results = 1; });
-  found.push_back({"line_chain", {}});
+  found.push_back({"ll_chain", {}});
   for (const int ahead : {0, 3})
     for (const int piece_units : {0, 640, 1000}) {
       Tuning tuning;
@@ -39,7 +39,7 @@ std::vector<EngineVariant> schedules() {
       tuning.threads = 64;
       tuning.ahead = ahead;
       tuning.tile_units = piece_units;
-      found.push_back({"line_chain", tuning});
+      found.push_back({"ll_chain", tuning});
     }
   return found;
 }
@@ -66,7 +66,7 @@ void check_schedules(int ranks) {
           ++findings.checked;
           ++calls[which];
           const auto piece = static_cast<std::uint64_t>(variant.tuning.tile_units);
-          if (variant.kernel == "line_chain" && piece != 0 && units_of(request) > piece)
+          if (variant.kernel == "ll_chain" && piece != 0 && units_of(request) > piece)
             ++long_chains;
           if (wrong != 0)
             findings.add(gpu.rank, text(name_of(request.collective), " x", request.count, " ",

@@ -27,10 +27,10 @@ from drop_in import served
 ROWS = (
     ("all_reduce", 4 << 10, "tiled", 1.0, 2.0),
     ("all_reduce", 64 << 10, "one_shot", 3.0, 2.0),
-    ("all_reduce", 4 << 20, "hop", 2.0, 2.0),  # too near
+    ("all_reduce", 4 << 20, "direct_ll", 2.0, 2.0),  # too near
     ("all_reduce", 8 << 20, "tiled", 1.0, 0.0),  # NCCL not measured: as built in
     ("all_gather", 1 << 20, "tiled", 1.0, 1.5),
-    ("all_gather", 16 << 20, "hop", 1.6, 1.5),
+    ("all_gather", 16 << 20, "direct_ll", 1.6, 1.5),
     ("reduce_scatter", 16 << 20, "tiled", 1.0, 2.0),
     ("reduce", 16 << 20, "tiled", 1.0, 2.0),  # NCCL's where there is no table
 )

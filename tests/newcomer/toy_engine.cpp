@@ -4,7 +4,7 @@
 
 #include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
-#include "plan/hop_shape.hpp"
+#include "plan/direct_shape.hpp"
 
 namespace plait::cuda {
 namespace {

@@ -20,12 +20,10 @@ struct EngineKind {
   LlKernel kernel;
   PacketFormat packet;
 };
-constexpr EngineKind kEngineKinds[] = {{LlKernel::one_shot, PacketFormat::nan_sentinel},
-                                       {LlKernel::one_shot, PacketFormat::flag},
-                                       {LlKernel::two_shot, PacketFormat::nan_sentinel},
-                                       {LlKernel::two_shot, PacketFormat::flag},
-                                       {LlKernel::hop, PacketFormat::escaped},
-                                       {LlKernel::line_chain, PacketFormat::escaped}};
+constexpr EngineKind kEngineKinds[] = {
+    {LlKernel::one_shot, PacketFormat::nan_sentinel}, {LlKernel::one_shot, PacketFormat::flag},
+    {LlKernel::two_shot, PacketFormat::nan_sentinel}, {LlKernel::two_shot, PacketFormat::flag},
+    {LlKernel::direct_ll, PacketFormat::escaped},     {LlKernel::ll_chain, PacketFormat::escaped}};
 const char* const kFaults[] = {
 #define PLAIT_LINE_MUTANT(mistake) mistake,
 #define PLAIT_TILE_MUTANT(...)
@@ -129,11 +127,11 @@ TEST_CASE("calls by lines follow each other in any order, a piece a call, in the
   for (const int ranks : {2, 3, 5, 8}) {
     std::vector<Plan> calls;
     for (const LlKernel kernel :
-         {LlKernel::one_shot, LlKernel::two_shot, LlKernel::hop, LlKernel::line_chain})
+         {LlKernel::one_shot, LlKernel::two_shot, LlKernel::direct_ll, LlKernel::ll_chain})
       for (const Collective collective :
            {Collective::all_reduce, Collective::copy, Collective::broadcast, Collective::reduce}) {
         if (!serves(kernel, collective)) continue;
-        if (kernel == LlKernel::hop && collective == Collective::broadcast) continue;
+        if (kernel == LlKernel::direct_ll && collective == Collective::broadcast) continue;
         Request request;
         request.collective = collective;
         request.ranks = ranks;
@@ -165,15 +163,15 @@ namespace {
 Plan chain_and_next(const Topology& topology, const Request& request, std::uint64_t pieces,
                     int writer, int owner) {
   constexpr std::uint64_t kPiece = 256, kHalf = 1024;
-  Builder builder(topology, request, "line_chain");
-  builder.kernel("line_chain");
+  Builder builder(topology, request, "ll_chain");
+  builder.kernel("ll_chain");
   for (int rank = 0; rank < request.ranks; ++rank) builder.alloc(Space::inbox, rank, 2 * kHalf);
   std::vector<std::pair<Shot, Range>> parts;
   for (std::uint64_t at = 0; at < pieces; ++at)
-    parts.push_back({{"line_chain", at % 2 * kHalf, kPiece},
+    parts.push_back({{"ll_chain", at % 2 * kHalf, kPiece},
                      {at * kPiece, std::min(kPiece, request.count * 4 - at * kPiece)}});
   write_chain(builder, parts);
-  builder.copy(builder.lane(writer, LaneKind::kernel, "line_chain"),
+  builder.copy(builder.lane(writer, LaneKind::kernel, "ll_chain"),
                {Space::inbox, owner, pieces % 2 * kHalf, 16},
                reduces(request.collective) ? builder.input(writer, {0, 16})
                                            : builder.output(writer, {0, 16}));

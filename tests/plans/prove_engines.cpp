@@ -36,7 +36,7 @@ TEST_CASE("every call by engines is proved") {
   MESSAGE(ops, " ops");
   if (!plait_test::takes_few())
     for (const char* engine :
-         {"one_shot", "two_shot", "hop", "line_chain", "tiled", "copy_exchange", "copy_rotation",
-          "copy_ring", "scatter_ring", "in a row"})
+         {"one_shot", "two_shot", "direct_ll", "ll_chain", "tiled", "copy_exchange",
+          "copy_rotation", "copy_ring", "scatter_ring", "in a row"})
       CHECK(of_engine[engine].proved > plait_test::rounds(50));
 }

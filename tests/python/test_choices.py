@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import recorded
 
+from plait.bench import engines
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 CHOICES = (ROOT / "src" / "exec" / "cuda" / "choices.def").read_text()
@@ -36,8 +38,10 @@ def upto(words: str) -> float:
 
 
 def variant_of(engine: str) -> str:
-    """What recorded rows call the engine: one word stood for all three of copy engines."""
-    return "rotation" if engine.startswith("copy_") else engine
+    """The engine's name in recorded rows: one word stood for all three of copy engines, and engines
+    by LL packets had other names."""
+    former = {now: then for then, now in engines.FORMER.items()}
+    return "rotation" if engine.startswith("copy_") else former.get(engine, engine)
 
 
 def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]:

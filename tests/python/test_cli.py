@@ -199,7 +199,13 @@ def test_plan_goes_by_this_machines_tuning_table(monkeypatch, tmp_path):
     (tmp_path / "table.json").chmod(0o600)
     monkeypatch.setenv("PLAIT_TUNING", str(tmp_path / "table.json"))
     said = plan_json("all_reduce", "-b", "1M", "-g", "2", "-T", "hgx-h200", "-d", row["type"])
-    assert (said["engine"], said["by"], said["tuning"]) == ("hop", "table", {"blocks": 16})
+    assert (said["engine"], said["by"], said["tuning"]) == ("direct_ll", "table", {"blocks": 16})
+
+
+@pytest.mark.parametrize(("former", "now"), [("hop", "direct_ll"), ("line_chain", "ll_chain")])
+def test_engines_are_found_by_their_former_names(former, now):
+    asked = ("broadcast", "-b", "1M", "-g", "4", "-T", "hgx-h200", "-s")
+    assert plan_json(*asked, former)["engine"] == plan_json(*asked, now)["engine"] == now
 
 
 def test_plan_json_round_trip_through_verify(tmp_path):

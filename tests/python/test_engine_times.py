@@ -37,7 +37,7 @@ def test_engines_are_there_on_all_numbers_of_gpus_that_were_recorded(rows) -> No
     found = {(row.engine, row.ranks) for row in rows}
     all_reduces = ("one_shot", "two_shot", "tiled")
     assert {(engine, gpus) for engine in all_reduces for gpus in (2, 4, 8)} <= found
-    assert {("hop", 2), ("messages", 2), ("copy_exchange", 2)} <= found
+    assert {("direct_ll", 2), ("messages", 2), ("copy_exchange", 2)} <= found
     assert {("copy_ring", 4), ("copy_rotation", 4)} <= found
 
 
@@ -76,7 +76,7 @@ def test_what_plait_plan_says_is_near_what_was_recorded(rows) -> None:
 def is_odd(row: engines.Recorded) -> bool:
     """Four ranks' reduce of 1 MiB by a hop: with calls in a row what three ranks send is on its way
     while the root still adds, which its price does not know (E-0279)."""
-    return (row.engine, row.collective, row.ranks, row.size) == ("hop", "reduce", 4, 1 << 20)
+    return (row.engine, row.collective, row.ranks, row.size) == ("direct_ll", "reduce", 4, 1 << 20)
 
 
 def stated(row: engines.Recorded) -> plait.Plan:
@@ -99,7 +99,7 @@ def test_kernels_are_launched_as_they_were_recorded(by_itself) -> None:
     shape = ("blocks", "threads", "together", "line_bytes", "short")
 
     def shape_of(row: engines.Recorded) -> tuple[str, ...]:
-        return (*shape, "piece_bytes") if row.engine == "line_chain" else shape
+        return (*shape, "piece_bytes") if row.engine == "ll_chain" else shape
 
     differ = {
         (row.engine, row.ranks, row.plan.request.message_bytes() >> 20)

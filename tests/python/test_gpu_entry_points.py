@@ -339,12 +339,12 @@ def test_tuned_neighbours_become_one_row():
     assert copied == [("copy_exchange", 0)]
     # Beside computing: where NCCL is no faster, only what takes fewer multiprocessors.
     by_what = {
-        ("tiled", False): ("hop", "copy_exchange", "tiled"),
-        ("tiled", True): ("hop", "copy_exchange", "tiled"),
-        ("hop", True): ("hop", "copy_exchange"),
+        ("tiled", False): ("direct_ll", "copy_exchange", "tiled"),
+        ("tiled", True): ("direct_ll", "copy_exchange", "tiled"),
+        ("direct_ll", True): ("direct_ll", "copy_exchange"),
         ("copy_exchange", True): ("copy_exchange",),
         ("one_shot", True): ("one_shot",),
-        ("one_shot", False): ("one_shot", "hop", "copy_exchange", "tiled"),
+        ("one_shot", False): ("one_shot", "direct_ll", "copy_exchange", "tiled"),
     }
     for (untuned, nccl_is_slower), kernels in by_what.items():
         found = tune.candidates(large, "overlap_compute", untuned, nccl_is_slower)
@@ -387,7 +387,9 @@ def test_schedules_are_tried_with_large_calls_of_more_than_two_ranks():
 def test_what_runs_without_a_table_is_timed_with_its_parameters():
     request = plait.Request("all_reduce", 16 << 20, "fp32", "sum", 8)
     fold = "tiled:fold=1,shift=1"
-    said = tune._tuned(TunedBay({"tiled": 9.0, fold: 8.9, "hop": 9.5}, fold), request, "alone", {})
+    said = tune._tuned(
+        TunedBay({"tiled": 9.0, fold: 8.9, "direct_ll": 9.5}, fold), request, "alone", {}
+    )
     assert (said["kernel"], said["untuned"], said["us"]) == (fold, fold, 8.9)
     said = tune._tuned(TunedBay({"tiled": 7.0, fold: 8.9}, fold), request, "alone", {})
     assert (said["kernel"], said["untuned"]) == ("tiled", fold)
@@ -398,19 +400,19 @@ def test_ways_in_words():
     assert engines.parted("tiled:fold=1,shift=1") == ("tiled", {"fold": 1, "shift": 1})
     assert engines.variant_of(*engines.parted("tiled:fold=1,shift=1")) == "tiled:fold=1,shift=1"
     assert engines.variant_counted("tiled(fold=1,shift=1)") == "tiled:fold=1,shift=1"
-    assert engines.variant_counted("hop") == "hop"
+    assert engines.variant_counted("direct_ll") == "direct_ll"
     assert engines.variant_counted("ring(lanes=1)") == "ring"  # a plan
 
 
 def test_rows_where_nccl_is_faster_stay_apart():
     rows = [
-        tuned(1024, "hop", 3.0, 0, 5.0),
-        tuned(4096, "hop", 4.0, 0, 4.02),  # less than 1 % ahead is not ahead
-        tuned(16384, "hop", 5.0, 0, 6.0),
+        tuned(1024, "direct_ll", 3.0, 0, 5.0),
+        tuned(4096, "direct_ll", 4.0, 0, 4.02),  # less than 1 % ahead is not ahead
+        tuned(16384, "direct_ll", 5.0, 0, 6.0),
         tuned(65536, "tiled", 7.0, 0, 9.0),
     ]
     rows = [row | {"setting": "overlap_compute"} for row in rows]
-    alone = [tuned(1024, "hop"), tuned(4096, "hop", 4.0)]
+    alone = [tuned(1024, "direct_ll"), tuned(4096, "direct_ll", 4.0)]
     kept = tune.table(FACTS, [*alone, *rows])["rows"]
     found = [(row["setting"], row["max_bytes"], row["us"], row["nccl_us"]) for row in kept]
     assert found == [
@@ -502,18 +504,18 @@ class BayWithNccl(TunedBay):
 @pytest.mark.parametrize(
     ("nccl_us", "kernel"),
     [
-        (12.0, "hop"),  # NCCL is slower: what was chosen to spare products stays
+        (12.0, "direct_ll"),  # NCCL is slower: what was chosen to spare products stays
         (9.9, "tiled"),  # it is faster: by the fastest then, and left to NCCL where that is slower
         (5.0, "tiled"),
-        (0.0, "hop"),  # there is no NCCL
+        (0.0, "direct_ll"),  # there is no NCCL
     ],
 )
 def test_overlap_compute_the_built_in_choice_stays_where_nccl_is_no_faster(
     nccl_us: float, kernel: str
 ) -> None:
     request = plait.Request("all_gather", 8 << 20, "fp32", "sum", 2)
-    times = {"hop": 10.0, "copy_exchange": 11.0, "tiled": 9.3}
-    said = tune._tuned(BayWithNccl(times, "hop", nccl_us), request, "overlap_compute", {})
+    times = {"direct_ll": 10.0, "copy_exchange": 11.0, "tiled": 9.3}
+    said = tune._tuned(BayWithNccl(times, "direct_ll", nccl_us), request, "overlap_compute", {})
     names = ("kernel", "nccl_us", "setting")
     assert [said[name] for name in names] == [kernel, nccl_us, "overlap_compute"]
 
@@ -566,12 +568,15 @@ def test_where_the_table_lies(monkeypatch, tmp_path):
 
 def test_a_run_for_some_collectives_keeps_the_others_rows(tmp_path):
     file = tmp_path / "table.json"
-    older = tune.table(FACTS, [tuned(1024, "tiled"), tuned(1024, "hop") | {"type": "fp32"}])
+    older = tune.table(FACTS, [tuned(1024, "tiled"), tuned(1024, "direct_ll") | {"type": "fp32"}])
     newer = tune.table(FACTS, [tuned(4096, "one_shot")])
     assert tune.merged(str(file), newer) == newer  # no table yet
     tune.write(str(file), older)
     both = tune.merged(str(file), newer)["rows"]
-    assert [(row["type"], row["engine"]) for row in both] == [("bf16", "one_shot"), ("fp32", "hop")]
+    assert [(row["type"], row["engine"]) for row in both] == [
+        ("bf16", "one_shot"),
+        ("fp32", "direct_ll"),
+    ]
     _core.check_tuning(json.dumps(newer | {"rows": both}))
     for change in (
         {"fingerprint": "other"},

@@ -128,7 +128,7 @@ class TimedBench(bench_gpu.BenchRank):
     def counted_as(self, call: Any) -> str:
         if not isinstance(call, partial):
             call()
-        elif "hop" in call.args:
+        elif "direct_ll" in call.args:
             raise plait.UnsupportedError("hop does not take it")
         return self.done_by
 
@@ -187,7 +187,11 @@ def test_a_capture_ends_where_a_call_is_refused():
 )
 def test_plaits_results_are_held_to_the_bits_and_nccls_are_not(done_by, promised):
     bench = TimedBench({}, done_by)
-    task = {"ways": [("", {}), ("hop", {}), ("tiled", {"blocks": 16})], "seed": 1, "check": True}
+    task = {
+        "ways": [("", {}), ("direct_ll", {}), ("tiled", {"blocks": 16})],
+        "seed": 1,
+        "check": True,
+    }
     bench.eager_s = lambda call: 0.002
     request = plait.Request("all_reduce", 4096, "bf16", "sum", 2)
     row, by_tiles = bench_gpu._rows(bench, task, request)

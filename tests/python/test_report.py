@@ -64,8 +64,8 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
 def test_the_page_speaks_of_engines_where_they_run() -> None:
     topology = plait.load_topology("hgx-h200")
     curves = report.predictions(topology, "all_gather", 2, (1 << 12, 1 << 28))
-    assert {"hop", "tiled", "copy_exchange"} <= set(curves)
-    assert curves["copy_exchange"][-1][1] > curves["hop"][0][1] > 0
+    assert {"direct_ll", "tiled", "copy_exchange"} <= set(curves)
+    assert curves["copy_exchange"][-1][1] > curves["direct_ll"][0][1] > 0
     assert "engine two_shot(" in report.page(topology)
     masked = topology.without(["nvlink:0-1"])
     assert "engine" not in report.page(masked).split("<h2>")[-1]

@@ -421,7 +421,7 @@ def test_small_messages_and_other_collectives_can_be_left_to_nccl(run_case):
 
 def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
     row = {"setting": "overlap_compute", "collective": "all_gather", "type": "bf16", "ranks": 2}
-    row |= {"max_bytes": 1 << 40, "engine": "hop", "blocks": 0, "us": 2.0, "nccl_us": 1.0}
+    row |= {"max_bytes": 1 << 40, "engine": "direct_ll", "blocks": 0, "us": 2.0, "nccl_us": 1.0}
     file = Path(_table(tmp_path, row, row | {"collective": "all_to_all"}))
     rows = run_case("others", 2, env={"PLAIT_DEBUG": "EXPLAIN", "PLAIT_TUNING": str(file)})
     said = run_case.stderr
@@ -467,7 +467,13 @@ def test_many_communicators_stay_on_nccl_with_one_warning(run_case):
 
 def test_on_other_gpus_this_machines_table_lets_calls_in(run_case, tmp_path):
     row = {"setting": "overlap_compute", "type": "bf16", "ranks": 2, "max_bytes": 1 << 40}
-    row |= {"engine": "hop", "blocks": 0, "collective": "all_gather", "us": 1.0, "nccl_us": 2.0}
+    row |= {
+        "engine": "direct_ll",
+        "blocks": 0,
+        "collective": "all_gather",
+        "us": 1.0,
+        "nccl_us": 2.0,
+    }
     env = {"STANDIN_GPU": "NVIDIA A100-SXM4-80GB", "PLAIT_TUNING": _table(tmp_path, row)}
     rows = run_case("others", 2, env={"PLAIT_DEBUG": "EXPLAIN", **env})
     assert all(row["wrong"] == 0 and row["served"] > 0 and row["passed"] > 0 for row in rows)

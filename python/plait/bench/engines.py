@@ -6,6 +6,14 @@ from collections.abc import Mapping
 
 import plait
 
+# Names of engines up to version 0.1, in recorded rows and in tuning tables; the core takes both.
+FORMER = {"hop": "direct_ll", "line_chain": "ll_chain"}
+
+
+def name_now(name: str) -> str:
+    """The engine's name, of a name that may be a former one."""
+    return FORMER.get(name, name)
+
 
 def names(collective: str = "") -> tuple[str, ...]:
     """Returns engines for a collective, or all. All of them sum in rank order."""

@@ -41,7 +41,7 @@ def parse_strategy(text: str, wanted: str) -> tuple[str, dict[str, int]]:
 
 
 def parse_variants(text: str, wanted: str) -> list[tuple[str, dict[str, int]]]:
-    """Parses 'tiled:blocks=16/32;hop' as 3 variants; "" = plait's choice."""
+    """Parses 'tiled:blocks=16/32;direct_ll' as 3 variants; "" = plait's choice."""
     ways = []
     for way in text.split(";"):
         name, _, rest = way.partition(":")

@@ -41,7 +41,7 @@ BLOCKS = (0, 16, 48)  # 0 = the kernel's own choice
 BLOCKS_MATTER = range(1 << 20, 64 << 20)  # bytes; above, the kernel's own choice is always best
 BUDGET_S = 106.0  # 2 minutes including the start of both jobs
 ENGINES_FROM = 16 << 20  # bytes; a call by copy engines has 50 us of overhead
-FALLING = ("one_shot", "hop")  # fall behind as messages grow, as do few blocks
+FALLING = ("one_shot", "direct_ll")  # fall behind as messages grow, as do few blocks
 RULED_OUT = 2.0  # times the fastest time at the previous size
 # A choice other than the untuned one must be this much faster, so that noise does not decide.
 MARGIN = 0.97
@@ -81,7 +81,7 @@ def leaving_sms(ranks: int) -> tuple[str, ...]:
     With two ranks hop takes 32 or 48, tiled 64; with more, hop takes all.
     """
     copies = tuple(filter(engines.by_copy_engines, KERNELS))
-    return (*copies, "hop", "tiled") if ranks == 2 else (*copies, "tiled", "hop")
+    return (*copies, "direct_ll", "tiled") if ranks == 2 else (*copies, "tiled", "direct_ll")
 
 
 def candidates(
@@ -317,7 +317,7 @@ def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
     measured = [[row[name] for name in names] for row in content["rows"]]
     kept = [row for row in older["rows"] if [row[name] for name in names] not in measured]
     for row in kept:  # "kernel" in tables of earlier versions
-        row["engine"] = row.pop("kernel", row.get("engine"))
+        row["engine"] = engines.name_now(row.pop("kernel", row.get("engine")))
     return content | {"rows": content["rows"] + kept}
 
 

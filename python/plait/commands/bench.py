@@ -38,7 +38,7 @@ from plait.plan_files import is_plan_file
 
 HOST_ITERS = 20
 STRATEGIES_HELP = """all, or names by commas; or by semicolons with parameters, on GPUs engines
-too: tiled:blocks=16/32;hop. Default: plait's choice."""
+too: tiled:blocks=16/32;direct_ll. Default: plait's choice."""
 ItersOption = Annotated[
     int | None,
     typer.Option(
@@ -282,7 +282,7 @@ def _bench_gpus(task: dict[str, Any], strategies: str, csv: str, plot: str, as_j
     if strategies == "all":
         task["ways"] = [("", {}), *((name, {}) for name in engines.names(task["collective"]))]
     else:
-        wanted = "all, or ways such as tiled:blocks=16/32;hop on GPUs"
+        wanted = "all, or ways such as tiled:blocks=16/32;direct_ll on GPUs"
         task["ways"] = bench_sizes.parse_variants(strategies, wanted)
     # A copy is one way; send_recv of two ranks goes both ways at once.
     both = ["copy", "send_recv"] if task["collective"] == "copy" else [task["collective"]]

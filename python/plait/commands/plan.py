@@ -147,8 +147,8 @@ def _what_runs(
     """Returns the named engine or strategy, else the chosen engine, else the first plan."""
     name, params = sizes.parse_strategy(strategy, WAY)
     has_gpus = any(device.kind == "gpu" for device in machine.devices)  # CPU ranks run plans only
-    engines = ("", "rotation", *(info.name for info in plait.engines()))
-    is_engine = has_gpus and name in engines
+    names = ("", "rotation", *engines.FORMER, *engines.names())
+    is_engine = has_gpus and name in names
     if is_engine or name not in {info.name for info in plait.strategies()}:
         found = what_runs.by_engine(machine, request, name, params) if is_engine else None
         if found is not None:

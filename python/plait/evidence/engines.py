@@ -16,6 +16,7 @@ from pathlib import Path
 
 import plait
 from plait._core import engine_plan, plan_of_copies, predicted_ns
+from plait.bench.engines import name_now
 
 TABLE = Path("bench/results/engines.csv")  # in a checkout
 NEAR, FAR = 0.10, 0.25  # limits of deviation: for most rows, and for every row
@@ -68,6 +69,7 @@ def recorded(table: Path = TABLE) -> list[Recorded]:
 
 
 def _recorded(row: dict[str, str]) -> Recorded:
+    row = row | {"engine": name_now(row["engine"])}
     return Recorded(
         engine=row["engine"],
         collective=row["collective"],

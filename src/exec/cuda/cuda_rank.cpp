@@ -88,7 +88,7 @@ void CudaRank::agree_on_group() {
   // Calls that continue in the small arena use LL packets, so a second tier needs those kernels.
   const bool two_tiers = options_.lazy_arena != nullptr && options_.ranks > 1 &&
                          full_group_.runs(KernelFamily::shots) &&
-                         full_group_.runs(KernelFamily::hop);
+                         full_group_.runs(KernelFamily::direct_ll);
   options_.memory.two_tiers = two_tiers;
   lay_out_arena(full_group_, options_.memory);
   LaneSpread& spread = options_.spread;

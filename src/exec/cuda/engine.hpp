@@ -57,7 +57,8 @@ class Engine {
 #include "exec/cuda/engines.def"
 #undef PLAIT_ENGINE
 const std::vector<const Engine*>& engines();
-/// Returns the engine of this name; "rotation" stands for the copy engine that serves such a
+/// Returns the engine of this name, or of its name up to version 0.1 ("hop" = direct_ll,
+/// "line_chain" = ll_chain); "rotation" stands for the copy engine that serves such a
 /// request. Null if no engine has the name.
 const Engine* engine_named(const std::string& name, const Request& request);
 /// "one_shot, two_shot, ...".

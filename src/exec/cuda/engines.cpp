@@ -17,6 +17,8 @@ const std::vector<const Engine*>& engines() {
 }
 
 const Engine* engine_named(const std::string& name, const Request& request) {
+  if (name == "hop") return &direct_ll_engine();
+  if (name == "line_chain") return &ll_chain_engine();
   if (name == "rotation")
     return request.ranks == 2                             ? &copy_exchange_engine()
            : request.collective == Collective::all_gather ? &copy_ring_engine()

@@ -25,7 +25,7 @@ bool are_one_way(Tuning one, Tuning other) {
 /// Engine that serves any size from LL packets alone, in as many pieces or steps as needed.
 const Engine* without_slots(const Request& request, const Group& group) {
   if (!group.has_ll_only()) return nullptr;
-  for (const Engine* const engine : {&two_shot_engine(), &hop_engine()})
+  for (const Engine* const engine : {&two_shot_engine(), &direct_ll_engine()})
     if (takes(*engine, request, {}, group)) return engine;
   return nullptr;
 }

@@ -208,13 +208,13 @@ TEST_CASE("what is small needs no later room: all_reduces by lines want three ti
                         half_bytes = tiers.small.sentinel_bytes;
     CAPTURE(ranks);
     CHECK(holds_packets(3 * half_bytes / kSentinelPacketBytes, units, ranks, false));
-    CHECK(cut_hop(units / static_cast<unsigned>(ranks), ranks, half_bytes).pieces <= 3);
+    CHECK(cut_direct_ll(units / static_cast<unsigned>(ranks), ranks, half_bytes).pieces <= 3);
     CHECK(tiers.large.sentinel_bytes > half_bytes);
   }
   for (const int ranks : {2, 3, 4, 8})
     for (const ArenaUse& use : {drop_in(ranks), library(ranks)}) {
       const std::uint64_t half_bytes = lay_out(use, kUsual).small.sentinel_bytes;
-      CHECK(cut_hop(small_request_bytes(ranks, false) / 16, ranks, half_bytes).pieces == 1);
+      CHECK(cut_direct_ll(small_request_bytes(ranks, false) / 16, ranks, half_bytes).pieces == 1);
     }
   const std::uint64_t half_bytes = lay_out(drop_in(2), kUsual).small.sentinel_bytes;
   CHECK(
@@ -247,7 +247,7 @@ TEST_CASE("what is left out says what it would want and what is left") {
   const std::string why = tiers.why_not(ArenaPart::tiles, "tiled");
   CAPTURE(why);
   CHECK(why.starts_with("tiled wants 13 MB of slots of tiles; PLAIT_DEVICE_MEMORY=24M leaves "));
-  CHECK(tiers.why_not(ArenaPart::sentinel, "hop").empty());
+  CHECK(tiers.why_not(ArenaPart::sentinel, "direct_ll").empty());
   CHECK(lay_out(drop_in(4), kUsual).why_not(ArenaPart::tiles, "tiled").empty());
   CHECK_THROWS_WITH_AS(lay_out(drop_in(4), 2 * kMib),
                        doctest::Contains("for LL packets of 4 ranks"), Error);

@@ -50,7 +50,7 @@ TEST_CASE("a hop's lines, the words beside them and its greetings fit into half 
   for (const int ranks : {2, 3, 8, 16})
     for (const std::uint64_t half : {4096ull, 100'001ull, 24ull << 20, 64ull << 20})
       for (std::uint64_t units = 1; units <= 1 << 23; units = units * 3 / 2 + 1) {
-        const LlCut cut = cut_hop(units, ranks, half);
+        const LlCut cut = cut_direct_ll(units, ranks, half);
         CAPTURE(ranks);
         CAPTURE(half);
         CAPTURE(units);
@@ -60,8 +60,8 @@ TEST_CASE("a hop's lines, the words beside them and its greetings fit into half 
         const std::uint64_t packets = static_cast<std::uint64_t>(ranks - 1) * (cut.units + 1);
         CHECK(packets * (kSentinelPacketBytes + kEscapeFlagBytes) <= half);
       }
-  CHECK(cut_hop(16, 2, 47).pieces == 0);  // only a greeting
-  CHECK(cut_hop(16, 1, 0).pieces == 1);
+  CHECK(cut_direct_ll(16, 2, 47).pieces == 0);  // only a greeting
+  CHECK(cut_direct_ll(16, 1, 0).pieces == 1);
 }
 
 TEST_CASE("no piece has more lines than kernels count") {
@@ -70,9 +70,10 @@ TEST_CASE("no piece has more lines than kernels count") {
     for (const std::uint64_t units : {1ull, (1ull << 31) - 1, 1ull << 31, (1ull << 33) + 5}) {
       CAPTURE(ranks);
       CAPTURE(units);
-      const LlCut hop = cut_hop(units, ranks, kHuge);
-      CHECK(hop.units * hop.pieces >= units);
-      CHECK(static_cast<std::uint64_t>(std::max(1, ranks - 1)) * (hop.units + 1) <= kMostPackets);
+      const LlCut direct_ll = cut_direct_ll(units, ranks, kHuge);
+      CHECK(direct_ll.units * direct_ll.pieces >= units);
+      CHECK(static_cast<std::uint64_t>(std::max(1, ranks - 1)) * (direct_ll.units + 1) <=
+            kMostPackets);
     }
 }
 
@@ -80,29 +81,29 @@ TEST_CASE("short hops are those with a thread for each unit, of ranks that there
   Request request;
   request.collective = Collective::all_gather;
   request.ranks = 8;
-  CHECK(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
-  CHECK_FALSE(is_short_hop(request, {1, 1025}, {.blocks = 8, .threads = 128}));
-  CHECK_FALSE(is_short_hop(request, {2, 1024}, {.blocks = 8, .threads = 128}));
-  CHECK_FALSE(is_short_hop(request, {1, 1024}, {.blocks = 2, .threads = 512}));
+  CHECK(is_short_direct_ll(request, {1, 1024}, {.blocks = 8, .threads = 128}));
+  CHECK_FALSE(is_short_direct_ll(request, {1, 1025}, {.blocks = 8, .threads = 128}));
+  CHECK_FALSE(is_short_direct_ll(request, {2, 1024}, {.blocks = 8, .threads = 128}));
+  CHECK_FALSE(is_short_direct_ll(request, {1, 1024}, {.blocks = 2, .threads = 512}));
   request.ranks = 9;
-  CHECK_FALSE(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
-  for (const ShortHopUnits& most : kShortHopUnits) {
+  CHECK_FALSE(is_short_direct_ll(request, {1, 1024}, {.blocks = 8, .threads = 128}));
+  for (const ShortDirectLlUnits& most : kShortDirectLlUnits) {
     request.ranks = most.ranks;
     request.type = DataType::bf16;
     for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter}) {
       request.collective = collective;
       const std::uint64_t units = reduces(collective) ? most.sums : most.moves;
-      CHECK(is_short_hop(request, {1, units}, {.blocks = 129, .threads = 256}));
-      CHECK_FALSE(is_short_hop(request, {1, units + 1}, {.blocks = 129, .threads = 256}));
+      CHECK(is_short_direct_ll(request, {1, units}, {.blocks = 129, .threads = 256}));
+      CHECK_FALSE(is_short_direct_ll(request, {1, units + 1}, {.blocks = 129, .threads = 256}));
     }
   }
   request.ranks = 3;  // as four
-  CHECK(is_short_hop(request, {1, 32768}, {.blocks = 128, .threads = 256}));
+  CHECK(is_short_direct_ll(request, {1, 32768}, {.blocks = 128, .threads = 256}));
   request.ranks = 8;
   request.type = DataType::int32;
-  CHECK_FALSE(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
+  CHECK_FALSE(is_short_direct_ll(request, {1, 1024}, {.blocks = 8, .threads = 128}));
   request.ranks = 4;
-  CHECK(is_short_hop(request, {1, 1024}, {.blocks = 8, .threads = 128}));
+  CHECK(is_short_direct_ll(request, {1, 1024}, {.blocks = 8, .threads = 128}));
 }
 
 TEST_CASE("a short hop in place stores nothing where a part stays") {
@@ -112,15 +113,15 @@ TEST_CASE("a short hop in place stores nothing where a part stays") {
   request.root = 1;
   request.count = 64;
   char buffer[2][256] = {};
-  HopArgs call{};
+  DirectLlArgs call{};
   call.rank = request.root;
   call.ranks = request.ranks;
-  call.shape = hop_shape(request, call.rank);
+  call.shape = direct_shape(request, call.rank);
   call.input = buffer[0];
   call.output = buffer[1];
-  CHECK(short_hop_args(call).gives_to == 0b111);
+  CHECK(short_direct_ll_args(call).gives_to == 0b111);
   call.output = buffer[0];
-  CHECK(short_hop_args(call).gives_to == 0b011);
+  CHECK(short_direct_ll_args(call).gives_to == 0b011);
 }
 
 TEST_CASE("a short hop is made ready without buffers, and goes by those of each call") {
@@ -139,11 +140,12 @@ TEST_CASE("a short hop is made ready without buffers, and goes by those of each 
       request.ranks = kRanks;
       request.type = DataType::uint8;
       request.count = bytes;
-      HopArgs call{};
+      DirectLlArgs call{};
       call.rank = rank;
       call.ranks = kRanks;
-      call.shape = hop_shape(request, rank);
-      ShortHopArgs ready = short_hop_args(call);  // as an engine prepares it, before any call
+      call.shape = direct_shape(request, rank);
+      ShortDirectLlArgs ready =
+          short_direct_ll_args(call);  // as an engine prepares it, before any call
       const std::uint32_t own = call.shape.own_bytes != 0 ? 1u << (kRanks - 1) : 0;
       for (const bool stays : {false, true, false}) {
         char* const from = output + call.shape.own_to - call.shape.own_from;

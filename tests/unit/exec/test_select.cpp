@@ -102,14 +102,14 @@ TEST_CASE("a pace is one of links that were measured") {
 TEST_CASE("a ring is chosen where its pieces are as long as those that were measured") {
   const std::vector<BuiltInChoice> rows{
       {Collective::all_gather, 8, 0, kAnySize, copy_ring_engine, true, 0, {}},
-      {Collective::all_gather, 8, 0, kAnySize, hop_engine, false, 0, {}}};
+      {Collective::all_gather, 8, 0, kAnySize, direct_ll_engine, false, 0, {}}};
   Request request;
   request.collective = Collective::all_gather;
   request.ranks = 8;
   request.count = 32 << 20;
   for (const std::uint64_t mib : {0, 96}) {
     const Selector selector(usual_group(8, false, mib << 20), {}, true, nullptr, rows);
-    CHECK(said(*selector.best(request)) == (mib == 0 ? "copy_ring, ahead" : "hop"));
+    CHECK(said(*selector.best(request)) == (mib == 0 ? "copy_ring, ahead" : "direct_ll"));
   }
 }
 

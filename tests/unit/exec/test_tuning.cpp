@@ -34,8 +34,8 @@ TEST_CASE("parameters reach the engines that they mean something to") {
   CHECK(engines.host_permille == 90);
   CHECK(tuning_from("tiled", {{"host_cpu_permille", 50}}).host_cpu_permille == 50);
   CHECK(tuning_from("tiled", {{"host_permille", 60}}).host_permille == 60);
-  CHECK(tuning_from("hop", {}).host_permille == -1);
-  CHECK(tuning_from("hop", {{"ahead", 2}}).ahead == 2);
+  CHECK(tuning_from("direct_ll", {}).host_permille == -1);
+  CHECK(tuning_from("direct_ll", {{"ahead", 2}}).ahead == 2);
 }
 
 TEST_CASE("what an engine would not look at is refused, with what it takes") {
@@ -45,7 +45,7 @@ TEST_CASE("what an engine would not look at is refused, with what it takes") {
                   "copied_results, host_permille, host_cpu_permille, "
                   "found threads") != std::string::npos);
   for (const char* name : {"ahead", "bare"}) CHECK(refusal("tiled", {{name, 1}}) != "taken");
-  CHECK(refusal("hop", {{"bare", 1}}) != "taken");
+  CHECK(refusal("direct_ll", {{"bare", 1}}) != "taken");
   CHECK(refusal("one_shot", {{"tile_units", 64}}) != "taken");
   CHECK(refusal("copy_exchange", {{"block", 8}}).find("found block") != std::string::npos);
 }
@@ -53,7 +53,7 @@ TEST_CASE("what an engine would not look at is refused, with what it takes") {
 TEST_CASE("numbers out of range are refused") {
   CHECK(refusal("tiled", {{"blocks", -1}}).find("from 0 to 4096, found -1") != std::string::npos);
   CHECK(refusal("copy_exchange", {{"host_permille", 1001}}).find("1000") != std::string::npos);
-  CHECK(refusal("hop", {{"threads", 100}}).find("multiple of 32") != std::string::npos);
+  CHECK(refusal("direct_ll", {{"threads", 100}}).find("multiple of 32") != std::string::npos);
 }
 
 TEST_CASE("what is set of a tuning is what was given") {
@@ -62,12 +62,15 @@ TEST_CASE("what is set of a tuning is what was given") {
   CHECK(cuda::params_of({}).empty());
 }
 
-TEST_CASE("engines are found by name, and by the word that stood for the three of copies") {
+TEST_CASE(
+    "engines are found by name, by their former names, and by one name for the three of copies") {
   Request request;
   request.ranks = 4;
   for (const cuda::Engine* const engine : cuda::engines())
     CHECK(cuda::engine_named(engine->info().name, request) == engine);
   CHECK(cuda::engine_named("direct", request) == nullptr);
+  CHECK(cuda::engine_named("hop", request) == &cuda::direct_ll_engine());
+  CHECK(cuda::engine_named("line_chain", request) == &cuda::ll_chain_engine());
   CHECK(cuda::engine_named("rotation", request) == &cuda::copy_rotation_engine());
   request.collective = Collective::all_gather;
   CHECK(cuda::engine_named("rotation", request) == &cuda::copy_ring_engine());

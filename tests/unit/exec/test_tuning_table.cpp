@@ -126,14 +126,14 @@ TEST_CASE("NCCL is left what it does faster, or nearly as fast") {
 }
 
 TEST_CASE("what only moves takes the rows of any type") {
-  const TuningTable tuned(table(row("all_gather", "bf16", 8192, "hop") + "," +
+  const TuningTable tuned(table(row("all_gather", "bf16", 8192, "direct_ll") + "," +
                                 row("all_gather", "fp32", 1 << 20, "tiled")));
   for (const DataType type : {DataType::int64, DataType::uint8, DataType::fp16}) {
     Request request = request_of(type, 16);
     request.collective = Collective::all_gather;
-    CHECK(kernel_for(tuned, request) == "hop");
+    CHECK(kernel_for(tuned, request) == "direct_ll");
     request.count = 4096;
-    CHECK(kernel_for(tuned, request) == (bytes_of(type) == 1 ? "hop" : "tiled"));
+    CHECK(kernel_for(tuned, request) == (bytes_of(type) == 1 ? "direct_ll" : "tiled"));
   }
 }
 

@@ -148,7 +148,7 @@ TEST_CASE("an eager call takes its launch longer, and what sends one way less th
   both.collective = Collective::send_recv;
   const std::map<std::string, std::int64_t> launch{
       {"blocks", 1}, {"threads", 128}, {"together", 4}, {"line_bytes", 16}};
-  CHECK(us(call("hop", there, launch)) < us(call("hop", both, launch)));
+  CHECK(us(call("direct_ll", there, launch)) < us(call("direct_ll", both, launch)));
 }
 
 TEST_CASE("a share through host memory is a gain up to what host memory carries") {
@@ -192,7 +192,7 @@ TEST_CASE("machines that state none are taken for the one that was measured") {
   REQUIRE(silent.parameters.size() + 25 < measured.parameters.size());
   const std::map<std::string, std::int64_t> launch{
       {"blocks", 100}, {"threads", 256}, {"together", 2}, {"line_bytes", 16}, {"tile_units", 2048}};
-  for (const char* kernel : {"one_shot", "two_shot", "hop", "tiled", "messages"})
+  for (const char* kernel : {"one_shot", "two_shot", "direct_ll", "tiled", "messages"})
     for (const int ranks : {2, 4, 8})
       for (const std::uint64_t bytes : {1024ull, 1ull << 20, 64ull << 20}) {
         CAPTURE(kernel);
@@ -224,12 +224,12 @@ TEST_CASE("its ops are shown over as long as the call takes") {
 }
 
 TEST_CASE("a launch that cannot be meant, and ranks without a link, are errors") {
-  Plan plan = lines("hop", 2, 1024, 0);
+  Plan plan = lines("direct_ll", 2, 1024, 0);
   CHECK_THROWS_WITH_AS(us(plan), doctest::Contains("wanted blocks from 1 on, found 0"), Error);
   Topology apart = machine();
   std::erase_if(apart.links, [](const Link& link) { return link.kind == LinkKind::nvlink; });
-  CHECK_THROWS_WITH_AS(predicted_ns(lines("hop", 2, 1024), apart), doctest::Contains("no link"),
-                       Error);
+  CHECK_THROWS_WITH_AS(predicted_ns(lines("direct_ll", 2, 1024), apart),
+                       doctest::Contains("no link"), Error);
 }
 
 TEST_CASE("where every pair has a link of its own a rank's links carry at once") {

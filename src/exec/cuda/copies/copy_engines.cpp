@@ -16,7 +16,7 @@ class ExchangeReady : public PreparedCall {
   ExchangeReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : rank_(rank),
         type_(moved_type(request)),
-        shape_(hop_shape(request, rank.rank())),
+        shape_(direct_shape(request, rank.rank())),
         blocks_(rank.group().blocks_alongside_copies(tuning)),
         group_(rank.group()),
         is_chosen_(tuning.host_permille < 0),
@@ -50,7 +50,7 @@ class ExchangeReady : public PreparedCall {
 
   EngineRank& rank_;
   const DataType type_;
-  const HopShape shape_;
+  const DirectShape shape_;
   const unsigned blocks_;
   const Group& group_;
   const bool is_chosen_;  // the share through host memory, call by call

@@ -24,7 +24,7 @@ class PairExchange : private EngineCall {
   /// too; the last pieces are reduced by all there are. batches: a piece is pushed in several
   /// copies at once. times: to be recorded; null = not.
   PairExchange(EngineQueue& queue, const EnginePath& path, const ExchangeCut& cut,
-               const HopShape& shape, const CallArgs& call, DataType type, unsigned blocks,
+               const DirectShape& shape, const CallArgs& call, DataType type, unsigned blocks,
                bool batches, const PathMarks* marks)
       : EngineCall(queue, path, call, type),
         cut_(cut),
@@ -62,7 +62,7 @@ class PairExchange : private EngineCall {
   void join(Stream stream);
 
   const ExchangeCut& cut_;
-  const HopShape& shape_;
+  const DirectShape& shape_;
   const CallArgs& call_;
   const unsigned blocks_;
   const bool batches_;

@@ -14,9 +14,13 @@
 namespace plait::cuda {
 namespace {
 
-constexpr const char* kNames[kKernelFamilies] = {
-    "one_shot and two_shot", "hop and line_chain", "tiled", "message",
-    "bulk message",          "copy engine",        "plan"};
+constexpr const char* kNames[kKernelFamilies] = {"one_shot and two_shot",
+                                                 "direct_ll and ll_chain",
+                                                 "tiled",
+                                                 "message",
+                                                 "bulk message",
+                                                 "copy engine",
+                                                 "plan"};
 // Kernel arguments; limit of compute capabilities before 9.0.
 constexpr std::size_t kMostArgumentBytes = 4096;
 
@@ -79,10 +83,11 @@ KernelUses uses_of(KernelFamily family, int ranks) {
   }
   for (const Request& request : requests_of(ranks)) switch (family) {
       case KernelFamily::shots: add_shots(uses, request); break;
-      case KernelFamily::hop:
-        uses[hop_kernel(request, false)] = {};
+      case KernelFamily::direct_ll:
+        uses[direct_ll_kernel(request, false)] = {};
         for (const bool is_long : {false, true}) uses[chain_kernel(request, is_long)] = {};
-        if (has_short_hop(request)) uses[hop_kernel(request, true)] = {kShortHopThreads, 0};
+        if (has_short_direct_ll(request))
+          uses[direct_ll_kernel(request, true)] = {kShortDirectLlThreads, 0};
         break;
       case KernelFamily::tiled:
         for (const bool fold : {false, true})

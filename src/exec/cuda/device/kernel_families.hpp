@@ -11,7 +11,7 @@
 
 namespace plait::cuda {
 
-enum class KernelFamily { shots, hop, tiled, messages, bulk_messages, engines, lanes };
+enum class KernelFamily { shots, direct_ll, tiled, messages, bulk_messages, engines, lanes };
 inline constexpr std::size_t kKernelFamilies = 7;
 
 class KernelFamilies {

@@ -39,18 +39,19 @@ std::string shot_kernel(const std::string& kernel, const Request& request, bool 
                 variant(request), nan_sentinel ? "_nan_sentinel" : "_flag");
 }
 
-bool has_short_hop(const Request& request) {
+bool has_short_direct_ll(const Request& request) {
   const bool is_common = !reduces(request.collective) || sums_common_floats(request);
   return request.ranks <= (is_common ? 8 : 4);
 }
 
-std::string hop_kernel(const Request& request, bool is_short) {
+std::string direct_ll_kernel(const Request& request, bool is_short) {
   const char* const kind = !reduces(request.collective)  ? "_place"
                            : sums_common_floats(request) ? "_sum"
                                                          : "_any";
   const char* const type = name_of(moved_type(request));
-  if (is_short) return joined("plait_short_hop_", type, kind, request.ranks <= 4 ? "_4" : "_8");
-  return joined("plait_hop_", type, kind);
+  if (is_short)
+    return joined("plait_short_direct_ll_", type, kind, request.ranks <= 4 ? "_4" : "_8");
+  return joined("plait_direct_ll_", type, kind);
 }
 
 bool is_lean_chain(const Request& request) {
@@ -62,7 +63,7 @@ std::string chain_kernel(const Request& request, bool is_long) {
   const char* const kind = !reduces(request.collective) ? "_place"
                            : is_lean_chain(request)     ? "_sum"
                                                         : "_any";
-  return joined(is_long ? "plait_long_chain_" : "plait_line_chain_", name_of(moved_type(request)),
+  return joined(is_long ? "plait_long_chain_" : "plait_ll_chain_", name_of(moved_type(request)),
                 kind);
 }
 

@@ -19,9 +19,9 @@ bool has_two_shot_to_root(const Request& request);
 /// kernel: "one_shot" or "two_shot".
 std::string shot_kernel(const std::string& kernel, const Request& request, bool nan_sentinel);
 /// True if a short kernel exists: one thread per unit of a part, with a fixed maximum of ranks.
-bool has_short_hop(const Request& request);
+bool has_short_direct_ll(const Request& request);
 /// is_short: the name of the short kernel.
-std::string hop_kernel(const Request& request, bool is_short);
+std::string direct_ll_kernel(const Request& request, bool is_short);
 /// is_long: the kernel for several pieces.
 std::string chain_kernel(const Request& request, bool is_long);
 /// fold: the kernel of a fold, if one serves the request (why_no_fold).

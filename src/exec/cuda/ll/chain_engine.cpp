@@ -1,4 +1,4 @@
-// line_chain: a broadcast or a reduce that passes all ranks in a row, by lines.
+// ll_chain: a broadcast or a reduce that passes all ranks in a row, by lines.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -39,7 +39,7 @@ constexpr std::uint64_t kSummedPiece = 16ull << 20;
 /// which the kernel knows (bench/results/gpu_long_chains_h200x8.csv).
 constexpr int kAhead = 2, kPieceAhead = 1 << 20;
 
-/// How a call is launched: in one piece by line_chain, else by long_chain.
+/// How a call is launched: in one piece by ll_chain, else by long_chain.
 struct Launch {
   Spread spread;
   LlStep step;  ///< of several pieces
@@ -115,7 +115,7 @@ class ChainEngine : public Engine {
  public:
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
-        "line_chain",
+        "ll_chain",
         "line by line from rank to rank, each keeping what passes or adding its own",
         "pipelined chains; lines as NCCL's LL protocol",
         {Collective::broadcast, Collective::reduce}};
@@ -123,7 +123,7 @@ class ChainEngine : public Engine {
   }
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
-    if (!group.runs(KernelFamily::hop)) return group.lacks(KernelFamily::hop);
+    if (!group.runs(KernelFamily::direct_ll)) return group.lacks(KernelFamily::direct_ll);
     if (const std::string why = why_no_chain(request); !why.empty()) return why;
     const LlCut packets = launch_of(request, tuning, group).cut;
     const bool is_worth_it = packets.pieces <= kMostLlPieces || tuning.tile_units != 0 ||
@@ -135,7 +135,7 @@ class ChainEngine : public Engine {
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
     Launch launch = launch_of(request, tuning, group);
-    Plan made = ll_plan(topology, request, LlKernel::line_chain, PacketFormat::escaped,
+    Plan made = ll_plan(topology, request, LlKernel::ll_chain, PacketFormat::escaped,
                         group.sizes.sentinel_bytes, launch.step);
     if (launch.is_long()) launch.spread.threads = launch.workers();
     set_launch(made, launch.spread, together(request), kSentinelPacketBytes);
@@ -149,7 +149,7 @@ class ChainEngine : public Engine {
 
 }  // namespace
 
-const Engine& line_chain_engine() {
+const Engine& ll_chain_engine() {
   static const ChainEngine engine;
   return engine;
 }

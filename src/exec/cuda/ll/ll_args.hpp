@@ -1,7 +1,7 @@
-// What kernels by lines are told: one_shot, two_shot, long_two_shot, hop, line_chain, long_chain.
+// What kernels by lines are told: one_shot, two_shot, long_two_shot, hop, ll_chain, long_chain.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
-#include "exec/cuda/traffic/hop_shape.hpp"
+#include "exec/cuda/traffic/direct_shape.hpp"
 
 namespace plait::cuda {
 
@@ -47,19 +47,19 @@ constexpr bool is_lean_two_shot(int ranks) { return is_lean_one_shot(ranks); }
 constexpr bool is_lean_two_shot_to_root(int ranks) { return is_lean_one_shot(ranks) || ranks == 8; }
 constexpr bool is_lean_long_two_shot(int ranks) { return is_lean_two_shot(ranks); }
 
-struct HopArgs : CallArgs {
+struct DirectLlArgs : CallArgs {
   char* inbox[kMaxCudaRanks];  ///< of sentinel packets: every rank's, first half, as mapped here
   std::uint64_t half_bytes;
-  HopShape shape;
+  DirectShape shape;
   std::int32_t ahead;  ///< steps that pushing runs ahead of taking
 };
 
 /// Of a block of a short call, at most: half an SM, also where sums want 128 registers.
-inline constexpr unsigned kShortHopThreads = 256;
+inline constexpr unsigned kShortDirectLlThreads = 256;
 
 /// Where the parts of a short call lie, which has no time to find out. i: 0 = the rank after this
 /// one, and so on; the last one is this rank itself.
-struct ShortHopArgs : HopArgs {
+struct ShortDirectLlArgs : DirectLlArgs {
   std::uint32_t whole_units;  ///< that buffers hold whole, and aligned: the first so many, or none
   std::uint32_t gives_to;     ///< bit i: there is a part for it
   std::uint32_t takes_from;   ///< bit i: it, another rank, has a part for this one
@@ -69,8 +69,8 @@ struct ShortHopArgs : HopArgs {
   std::uint32_t place_at[kMaxCudaRanks];  ///< into the output, where what that one sends belongs
 };
 
-inline std::uint32_t whole_units(const HopArgs& call) {
-  const HopShape& shape = call.shape;
+inline std::uint32_t whole_units(const DirectLlArgs& call) {
+  const DirectShape& shape = call.shape;
   const std::uint64_t at = reinterpret_cast<std::uintptr_t>(call.input) |
                            reinterpret_cast<std::uintptr_t>(call.output) | shape.part_stride |
                            shape.place_stride | shape.own_from | shape.own_to;
@@ -79,7 +79,7 @@ inline std::uint32_t whole_units(const HopArgs& call) {
 
 /// For each call, whatever buffers the one before had. A part that stays where it is, as in place,
 /// is not stored again: its memory may be one to read only.
-inline void set_buffers(ShortHopArgs& args, const void* input, void* output) {
+inline void set_buffers(ShortDirectLlArgs& args, const void* input, void* output) {
   args.input = input;
   args.output = output;
   args.whole_units = whole_units(args);
@@ -90,10 +90,10 @@ inline void set_buffers(ShortHopArgs& args, const void* input, void* output) {
 }
 
 /// Lines of a slot: one a unit of a part, and one that says "I am in this call".
-inline ShortHopArgs short_hop_args(const HopArgs& call) {
-  ShortHopArgs args{};
-  static_cast<HopArgs&>(args) = call;
-  const HopShape& shape = call.shape;
+inline ShortDirectLlArgs short_direct_ll_args(const DirectLlArgs& call) {
+  ShortDirectLlArgs args{};
+  static_cast<DirectLlArgs&>(args) = call;
+  const DirectShape& shape = call.shape;
   const std::uint64_t slot = (shape.part_bytes + 15) / 16 + 1;
   const auto narrow = [](std::uint64_t bytes) { return static_cast<std::uint32_t>(bytes); };
   const int others = call.ranks - 1;
@@ -115,7 +115,7 @@ inline ShortHopArgs short_hop_args(const HopArgs& call) {
 }
 
 struct ChainArgs : CallArgs {
-  char* inbox[kMaxCudaRanks];  ///< as in HopArgs
+  char* inbox[kMaxCudaRanks];  ///< as in DirectLlArgs
   std::uint64_t half_bytes;
   ChainShape shape;
   std::int32_t ahead;  ///< steps that pass at the root before the first that returns is awaited

@@ -1,4 +1,4 @@
-// How a call by lines (hop, line_chain) is cut where its lines do not fit into half an inbox at
+// How a call by lines (hop, ll_chain) is cut where its lines do not fit into half an inbox at
 // once, and how two_shot then uses them again. Pure arithmetic.
 #pragma once
 #include <algorithm>
@@ -62,7 +62,7 @@ inline std::uint64_t most_shot_units(std::uint64_t room, std::uint64_t packet_by
 /// word beside for each unit of a piece, and one to greet. Of several others no more than is still
 /// cached when it is taken: an all_gather of 32 MiB of four ranks takes 92 us in two pieces, 111 in
 /// one.
-inline LlCut cut_hop(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
+inline LlCut cut_direct_ll(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
   std::uint64_t packets = kMostPackets;
   if (ranks > 2) half_bytes = std::min(half_bytes, kCachedPacketBytes);
   if (ranks > 1)

@@ -1,4 +1,4 @@
-// How a call by escaped lines (hop, line_chain) is spread over blocks.
+// How a call by escaped lines (hop, ll_chain) is spread over blocks.
 #pragma once
 #include <algorithm>
 
@@ -26,22 +26,22 @@ inline Spread ll_launch_config(std::uint64_t units, bool is_lean, unsigned most_
   return spread;
 }
 
-/// Units of a part up to which short_hop is faster, for so many ranks at most. Those of more than
-/// four ranks are the earlier ones, as longer parts were not timed there. Source:
+/// Units of a part up to which short_direct_ll is faster, for so many ranks at most. Those of more
+/// than four ranks are the earlier ones, as longer parts were not timed there. Source:
 /// bench/results/gpu_short_hops_h200x4.csv (fp32).
-struct ShortHopUnits {
+struct ShortDirectLlUnits {
   int ranks;
   std::uint64_t sums, moves;
 };
-inline constexpr ShortHopUnits kShortHopUnits[] = {
+inline constexpr ShortDirectLlUnits kShortDirectLlUnits[] = {
     {2, 8192, 32768}, {4, 32768, 32768}, {8, 8192, 16384}};
 
-/// Whether short_hop serves a call.
-inline bool is_short_hop(const Request& request, const LlCut& cut, const Spread& spread) {
-  if (!has_short_hop(request) || cut.pieces != 1 || spread.threads > kShortHopThreads ||
+/// Whether short_direct_ll serves a call.
+inline bool is_short_direct_ll(const Request& request, const LlCut& cut, const Spread& spread) {
+  if (!has_short_direct_ll(request) || cut.pieces != 1 || spread.threads > kShortDirectLlThreads ||
       std::uint64_t{spread.blocks} * spread.threads < cut.units)
     return false;
-  for (const ShortHopUnits& most : kShortHopUnits)
+  for (const ShortDirectLlUnits& most : kShortDirectLlUnits)
     if (request.ranks <= most.ranks)
       return cut.units <= (reduces(request.collective) ? most.sums : most.moves);
   return false;

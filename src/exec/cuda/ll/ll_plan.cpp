@@ -19,8 +19,8 @@ LlCut cut_of(const Request& request, LlKernel kernel, PacketFormat kind, std::ui
   const std::uint64_t units = units_of(request);
   const int ranks = request.ranks;
   const auto cut = [&]() -> LlCut {
-    if (kernel == LlKernel::hop) return cut_hop(units, ranks, half_bytes);
-    if (kernel == LlKernel::line_chain) return cut_chain(units, ranks, half_bytes, step);
+    if (kernel == LlKernel::direct_ll) return cut_direct_ll(units, ranks, half_bytes);
+    if (kernel == LlKernel::ll_chain) return cut_chain(units, ranks, half_bytes, step);
     if (holds_packets(packets_in_half(kind, half_bytes), units, ranks,
                       kernel == LlKernel::one_shot))
       return {1, units};
@@ -68,8 +68,8 @@ void write_piece(Builder& builder, LlKernel kernel, std::uint64_t half, Range pi
   const std::uint64_t packets = (piece.bytes + kUnit - 1) / kUnit;
   if (kernel == LlKernel::one_shot)
     return write_one_shot(builder, {"one_shot", half, packets * kUnit}, piece);
-  if (kernel == LlKernel::hop)  // one line more a slot, to greet
-    return write_one_shot(builder, {"hop", half, (packets + 1) * kUnit}, piece);
+  if (kernel == LlKernel::direct_ll)  // one line more a slot, to greet
+    return write_one_shot(builder, {"direct_ll", half, (packets + 1) * kUnit}, piece);
   const std::vector<Range> shards = shards_of(piece, builder.ranks());
   const std::uint64_t shard = (packets + static_cast<std::uint64_t>(builder.ranks()) - 1) /
                               static_cast<std::uint64_t>(builder.ranks());
@@ -93,20 +93,20 @@ void write_piece(Builder& builder, LlKernel kernel, std::uint64_t half, Range pi
 }  // namespace
 
 const char* name_of(LlKernel kernel) {
-  return kernel == LlKernel::one_shot   ? "one_shot"
-         : kernel == LlKernel::hop      ? "hop"
-         : kernel == LlKernel::two_shot ? "two_shot"
-                                        : "line_chain";
+  return kernel == LlKernel::one_shot    ? "one_shot"
+         : kernel == LlKernel::direct_ll ? "direct_ll"
+         : kernel == LlKernel::two_shot  ? "two_shot"
+                                         : "ll_chain";
 }
 
 bool is_escaped(LlKernel kernel) {
-  return kernel == LlKernel::hop || kernel == LlKernel::line_chain;
+  return kernel == LlKernel::direct_ll || kernel == LlKernel::ll_chain;
 }
 
 bool serves(LlKernel kernel, Collective collective) {
-  if (kernel == LlKernel::hop) return true;
+  if (kernel == LlKernel::direct_ll) return true;
   if (kernel == LlKernel::two_shot && collective == Collective::reduce) return true;
-  if (kernel != LlKernel::line_chain) return collective == Collective::all_reduce;
+  if (kernel != LlKernel::ll_chain) return collective == Collective::all_reduce;
   return collective == Collective::broadcast || collective == Collective::reduce;
 }
 
@@ -153,10 +153,10 @@ Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, 
     write_steps(builder, bytes, step);
     return builder.build();
   }
-  if (kernel == LlKernel::line_chain) {
+  if (kernel == LlKernel::ll_chain) {
     std::vector<std::pair<Shot, Range>> pieces;  // which know of each other
     for (const Range& piece : chain_pieces(bytes, cut))
-      pieces.push_back({{"line_chain", pieces.size() % 2 * half}, piece});
+      pieces.push_back({{"ll_chain", pieces.size() % 2 * half}, piece});
     write_chain(builder, pieces);
     return builder.build();
   }

@@ -12,7 +12,7 @@
 
 namespace plait::cuda {
 
-enum class LlKernel : std::uint8_t { one_shot, two_shot, hop, line_chain };
+enum class LlKernel : std::uint8_t { one_shot, two_shot, direct_ll, ll_chain };
 const char* name_of(LlKernel kernel);
 bool serves(LlKernel kernel, Collective collective);
 /// Whether its lines hold data of any bits.
@@ -27,7 +27,7 @@ std::uint64_t packets_in_half(PacketFormat kind, std::uint64_t half_bytes);
 /// Pieces in the halves of the inbox by turns, a launch each; all in one launch along a chain. Of
 /// two_shot steps in one launch, which use the lines of one half again. Only
 /// of all_reduces for one_shot and two_shot, of reduces for two_shot too, of broadcasts and reduces
-/// for line_chain; escaped lines are its and hop's, which have no others. step: of a chain, and of
+/// for ll_chain; escaped lines are its and hop's, which have no others. step: of a chain, and of
 /// two_shot. Throws Error(unsupported) where half an inbox is too small for any piece, or for steps
 /// of so many units.
 Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, PacketFormat kind,

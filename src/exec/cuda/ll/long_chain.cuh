@@ -1,4 +1,4 @@
-// line_chain for a message that half an inbox does not hold: all its pieces in one launch. Pieces
+// ll_chain for a message that half an inbox does not hold: all its pieces in one launch. Pieces
 // take the two halves of inboxes by turns and count as a call each. Block b of a rank passes to
 // block b of the next one, of every piece the same lines, and a thread stays with its lines.
 //
@@ -11,7 +11,7 @@
 // all ranks have said that the last piece alone is left for them. The last block to end waits for
 // that: another might hold the place on its SM that one of its rank's blocks still needs.
 #pragma once
-#include "exec/cuda/ll/line_chain.cuh"
+#include "exec/cuda/ll/ll_chain.cuh"
 
 namespace plait::cuda {
 

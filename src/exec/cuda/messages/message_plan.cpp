@@ -10,7 +10,7 @@
 #include "exec/cuda/traffic/plan_flags.hpp"
 #include "plait/builder.hpp"
 #include "plait/error.hpp"
-#include "plan/hop_shape.hpp"
+#include "plan/direct_shape.hpp"
 #include "topo/pair_paths.hpp"
 
 namespace plait::cuda {
@@ -39,7 +39,7 @@ class MessagePlan {
     share_out(host_tiles);
     const auto others = static_cast<std::uint64_t>(request.ranks - 1);
     for (int rank = 0; rank < request.ranks; ++rank) {
-      shapes_.push_back(hop_shape(request, rank));
+      shapes_.push_back(direct_shape(request, rank));
       slots_.push_back(
           b_.alloc(Space::scratch, rank, others * spread.channels * depth(0) * slot_bytes_));
       if (cut_.shared)
@@ -51,7 +51,7 @@ class MessagePlan {
   Plan write() {
     const int ranks = b_.ranks();
     for (int from = 0; from < ranks; ++from) {
-      const HopShape& shape = shapes_[static_cast<std::size_t>(from)];
+      const DirectShape& shape = shapes_[static_cast<std::size_t>(from)];
       if (shape.own_bytes != 0)
         b_.copy(b_.lane(from, LaneKind::kernel, "keep"),
                 b_.output(from, {shape.own_to, shape.own_bytes}),
@@ -121,7 +121,7 @@ class MessagePlan {
                      const std::vector<std::uint32_t>& tiles) {
     const int out = b_.lane(from, LaneKind::kernel, text("send ", to, "/", channel));
     const int in = b_.lane(to, LaneKind::kernel, text("receive ", from, "/", channel));
-    const HopShape& shape = shapes_[static_cast<std::size_t>(from)];
+    const DirectShape& shape = shapes_[static_cast<std::size_t>(from)];
     const std::uint64_t part = static_cast<std::uint64_t>(to) * shape.part_stride;
     const std::uint64_t place = static_cast<std::uint64_t>(from) * shape.place_stride;
     std::vector<Event> taken;
@@ -186,7 +186,7 @@ class MessagePlan {
   MessageCut cut_;
   std::uint64_t slot_bytes_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> tiles_of_;  // by channel: their numbers
-  std::vector<HopShape> shapes_;
+  std::vector<DirectShape> shapes_;
   std::vector<Region> slots_, host_slots_;  // by rank
   std::map<Flag, int> flag_indices_;        // as the builder numbers them -> index
   struct Answer {

@@ -1,7 +1,7 @@
 // What tiled kernels are told, and the words in which their blocks meet.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
-#include "exec/cuda/traffic/hop_shape.hpp"
+#include "exec/cuda/traffic/direct_shape.hpp"
 
 namespace plait::cuda {
 

@@ -15,7 +15,7 @@
 #include "exec/cuda/tiles/tile_collect.cuh"
 #include "exec/cuda/tiles/tile_ring.cuh"
 #include "exec/cuda/tiles/tile_roles.cuh"
-#include "exec/cuda/traffic/hop_shape.hpp"
+#include "exec/cuda/traffic/direct_shape.hpp"
 
 namespace plait::cuda {
 

@@ -2,7 +2,7 @@
 // alike in kernels, for copy engines and in tests.
 #pragma once
 #include "exec/cuda/tiles/tile_args.hpp"
-#include "exec/cuda/traffic/hop_shape.hpp"
+#include "exec/cuda/traffic/direct_shape.hpp"
 
 namespace plait::cuda {
 

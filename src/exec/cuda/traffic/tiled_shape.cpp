@@ -119,7 +119,7 @@ void hand_out(TiledArgs& shape) {
 /// What is one hop already stays as it is. Of other collectives owners handle a share each, and
 /// what came of it goes to its readers.
 TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
-  const HopShape hop = hop_shape(request, rank);
+  const DirectShape hop = direct_shape(request, rank);
   TiledArgs shape{};
   shape.rank = rank;
   shape.ranks = request.ranks;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "exec/cuda/tiles/tile_args.hpp"
-#include "exec/cuda/traffic/hop_shape.hpp"
+#include "exec/cuda/traffic/direct_shape.hpp"
 #include "plait/plan.hpp"
 
 namespace plait::cuda {

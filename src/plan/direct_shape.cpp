@@ -1,5 +1,5 @@
 // The one-hop shape of every collective.
-#include "plan/hop_shape.hpp"
+#include "plan/direct_shape.hpp"
 
 #include "plait/plan.hpp"
 
@@ -8,14 +8,14 @@ namespace {
 
 std::uint32_t only(int rank) { return 1u << rank; }
 
-void stay(HopShape& shape, std::uint64_t from, std::uint64_t to) {
+void stay(DirectShape& shape, std::uint64_t from, std::uint64_t to) {
   shape.own_from = from;
   shape.own_to = to;
   shape.own_bytes = shape.part_bytes;
 }
 
 /// Collectives without a reduction; `mine`: offset of this rank's block.
-void shape_placement(HopShape& shape, const Request& request, bool is_root, std::uint64_t mine) {
+void shape_placement(DirectShape& shape, const Request& request, bool is_root, std::uint64_t mine) {
   const std::uint64_t bytes = shape.part_bytes;
   switch (request.collective) {
     case Collective::broadcast:
@@ -52,8 +52,8 @@ void shape_placement(HopShape& shape, const Request& request, bool is_root, std:
   }
 }
 
-HopShape shape_of_parts(const Request& request, int rank) {
-  HopShape shape{};
+DirectShape shape_of_parts(const Request& request, int rank) {
+  DirectShape shape{};
   shape.senders = shape.owners = static_cast<std::uint32_t>((1ull << request.ranks) - 1);
   shape.part_bytes = request.count * bytes_of(request.type);
   if (!reduces(request.collective)) {
@@ -70,8 +70,8 @@ HopShape shape_of_parts(const Request& request, int rank) {
 
 }  // namespace
 
-HopShape hop_shape(const Request& request, int rank) {
-  HopShape shape = shape_of_parts(request, rank);
+DirectShape direct_shape(const Request& request, int rank) {
+  DirectShape shape = shape_of_parts(request, rank);
   shape.gives = shape.own_bytes != 0 ? 1 : 0;
   for (int k = 1; k < request.ranks; ++k) {
     const int peer = (rank + k) % request.ranks;

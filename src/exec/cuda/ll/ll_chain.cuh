@@ -6,7 +6,7 @@
 #pragma once
 #include "exec/cuda/ll/escaped.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
-#include "exec/cuda/traffic/hop_shape.hpp"
+#include "exec/cuda/traffic/direct_shape.hpp"
 
 namespace plait::cuda {
 
@@ -124,7 +124,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
 };
 
 template <DataType kType, int kOp, int kHandling>
-__device__ void line_chain(const ChainArgs& args) {
+__device__ void ll_chain(const ChainArgs& args) {
   wait_for_grid_before();
   using Call = ChainCall<kType, kOp, kHandling>;
   Call call(args);

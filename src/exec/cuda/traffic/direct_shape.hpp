@@ -1,4 +1,4 @@
-// plan/hop_shape.hpp and plan/chain_shape.hpp as kernels may call them.
+// plan/direct_shape.hpp and plan/chain_shape.hpp as kernels may call them.
 #pragma once
 
 #ifdef __CUDACC__
@@ -7,4 +7,4 @@
 #define PLAIT_ON_BOTH
 #endif
 #include "plan/chain_shape.hpp"
-#include "plan/hop_shape.hpp"
+#include "plan/direct_shape.hpp"

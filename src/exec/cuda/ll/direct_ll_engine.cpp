@@ -20,7 +20,7 @@ constexpr struct {
 } kBlocksOverlapCompute;
 
 LlCut cut(const Request& request, const Group& group) {
-  return cut_hop(units_of(request), request.ranks, group.sizes.sentinel_bytes);
+  return cut_direct_ll(units_of(request), request.ranks, group.sizes.sentinel_bytes);
 }
 
 Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) {
@@ -33,32 +33,32 @@ Spread spread_of(const Request& request, const Tuning& tuning, const Group& grou
                           most_blocks, tuning, group);
 }
 
-class HopReady : public PreparedCall {
+class DirectLlReady : public PreparedCall {
  public:
-  HopReady(const Request& request, const Tuning& tuning, EngineRank& rank)
+  DirectLlReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
         spread_(spread_of(request, tuning, rank.group())),
         cut_(cut(request, rank.group())),
-        is_short_(is_short_hop(request, cut_, spread_)),
-        kernel_(kernels_.find(hop_kernel(request, is_short_))),
-        whole_(hop_shape(request, rank.rank())) {
+        is_short_(is_short_direct_ll(request, cut_, spread_)),
+        kernel_(kernels_.find(direct_ll_kernel(request, is_short_))),
+        whole_(direct_shape(request, rank.rank())) {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer)
       args_.inbox[peer] = rank.at(ArenaPart::sentinel, peer);
     args_.half_bytes = rank.group().sizes.sentinel_bytes;
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
     args_.shape = whole_;
-    if (is_short_) args_ = short_hop_args(args_);  // its buffers come with each call
+    if (is_short_) args_ = short_direct_ll_args(args_);  // its buffers come with each call
   }
 
   void enqueue(const CallBuffers& buffers, Stream stream) override {
     if (is_short_) {
-      ShortHopArgs args = args_;
+      ShortDirectLlArgs args = args_;
       set_scalars(args, buffers.scalars);
       set_buffers(args, buffers.input, buffers.output);
       return kernels_.launch(kernel_, spread_, stream, {&args});
     }
-    HopArgs args = args_;
+    DirectLlArgs args = args_;
     set_scalars(args, buffers.scalars);
     const std::uint64_t piece_bytes = cut_.units * 16;
     for (std::uint64_t at = 0; at < whole_.part_bytes; at += piece_bytes) {
@@ -76,20 +76,20 @@ class HopReady : public PreparedCall {
   const LlCut cut_;
   const bool is_short_;
   const Function kernel_;
-  const HopShape whole_;
-  ShortHopArgs args_{};
+  const DirectShape whole_;
+  ShortDirectLlArgs args_{};
 };
 
-class HopEngine : public Engine {
+class DirectLlEngine : public Engine {
  public:
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
-        "hop", "every part goes straight to its owner, line by line, as data of any bits",
+        "direct_ll", "every part goes straight to its owner, line by line, as data of any bits",
         "direct collectives; lines as NCCL's LL protocol", all_collectives()};
     return info;
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
-    if (!group.runs(KernelFamily::hop)) return group.lacks(KernelFamily::hop);
+    if (!group.runs(KernelFamily::direct_ll)) return group.lacks(KernelFamily::direct_ll);
     const std::uint64_t pieces = cut(request, group).pieces;
     if (pieces != 0 && (pieces <= kMostLlPieces || group.has_ll_only())) return "";
     return text("its lines do not fit into ", kMostLlPieces, " times half an inbox of ",
@@ -97,23 +97,23 @@ class HopEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    Plan made = ll_plan(topology, request, LlKernel::hop, PacketFormat::escaped,
+    Plan made = ll_plan(topology, request, LlKernel::direct_ll, PacketFormat::escaped,
                         group.sizes.sentinel_bytes);
     const Spread spread = spread_of(request, tuning, group);
     set_launch(made, spread, reduces(request.collective) ? 2 : 4, kSentinelPacketBytes);
-    if (is_short_hop(request, cut(request, group), spread)) made.params["short"] = 1;
+    if (is_short_direct_ll(request, cut(request, group), spread)) made.params["short"] = 1;
     return made;
   }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
-    return std::make_unique<HopReady>(request, tuning, rank);
+    return std::make_unique<DirectLlReady>(request, tuning, rank);
   }
 };
 
 }  // namespace
 
-const Engine& hop_engine() {
-  static const HopEngine engine;
+const Engine& direct_ll_engine() {
+  static const DirectLlEngine engine;
   return engine;
 }
 

@@ -5,26 +5,26 @@
 #pragma once
 #include "exec/cuda/ll/escaped.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
-#include "exec/cuda/traffic/hop_shape.hpp"
+#include "exec/cuda/traffic/direct_shape.hpp"
 #include "exec/cuda/traffic/tile_cut.hpp"
 
 namespace plait::cuda {
 
 /// kHandling: kReduceParts or kPlaceParts.
 template <DataType kType, int kOp, int kHandling>
-struct HopCall : EscapedCall<HopArgs> {
+struct DirectLlCall : EscapedCall<DirectLlArgs> {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
   static constexpr bool kSums = kHandling == kReduceParts;
   static constexpr int kTogether = kSums ? 2 : 4;
-  using Packets = EscapedCall<HopArgs>;
+  using Packets = EscapedCall<DirectLlArgs>;
   using Packets::args;
   using Slot = typename Packets::Slot;
 
-  const HopShape& shape;
+  const DirectShape& shape;
   unsigned units;  // of a part; counted in 32 bits (kMostPackets), so that registers suffice
 
-  __device__ explicit HopCall(const HopArgs& given) : Packets(given), shape(given.shape) {
+  __device__ explicit DirectLlCall(const DirectLlArgs& given) : Packets(given), shape(given.shape) {
     units = static_cast<unsigned>((shape.part_bytes + 15) / 16);
   }
   __device__ bool gives(int k) const { return (shape.gives >> k & 1) != 0; }
@@ -168,7 +168,7 @@ struct HopCall : EscapedCall<HopArgs> {
 /// What both kernels do before and behind a call's parts. Of a rank that has given up comes
 /// nothing: peers may still read what lies in the same half.
 template <class Call, class Parts>
-__device__ void hop_call(Call& call, Parts move_parts) {
+__device__ void direct_ll_call(Call& call, Parts move_parts) {
   if (!call.broken) call.greet();
   if (!call.broken) move_parts();
   if (!call.broken) call.await_greetings();
@@ -180,16 +180,16 @@ __device__ void hop_call(Call& call, Parts move_parts) {
 /// that instructions count, and the size of the code: a thread handles units of several peers
 /// together, and is told where they lie. kMostRanks: a multiple of kPeers.
 template <DataType kType, int kOp, int kHandling, int kMostRanks>
-struct ShortHop : HopCall<kType, kOp, kHandling> {
-  using Call = HopCall<kType, kOp, kHandling>;
+struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
+  using Call = DirectLlCall<kType, kOp, kHandling>;
   using typename Call::Slot;
   using typename Call::Stored;
   using typename Call::Sum;
   static constexpr int kPeers = 4;  ///< that are handled together
-  const ShortHopArgs& args;
+  const ShortDirectLlArgs& args;
   const unsigned unit;
 
-  __device__ explicit ShortHop(const ShortHopArgs& given)
+  __device__ explicit ShortDirectLl(const ShortDirectLlArgs& given)
       : Call(given), args(given), unit(blockIdx.x * blockDim.x + threadIdx.x) {}
 
   __device__ Unit load(unsigned offset, bool whole) const {
@@ -331,13 +331,13 @@ struct ShortHop : HopCall<kType, kOp, kHandling> {
 /// All is pushed before anything is waited for: threads of a warp that go different ways wait for
 /// each other at most there.
 template <DataType kType, int kOp, int kHandling, int kMostRanks>
-__device__ void short_hop(const ShortHopArgs& args) {
+__device__ void short_direct_ll(const ShortDirectLlArgs& args) {
   wait_for_grid_before();
-  ShortHop<kType, kOp, kHandling, kMostRanks> call(args);
+  ShortDirectLl<kType, kOp, kHandling, kMostRanks> call(args);
   const bool is_whole = call.unit < args.whole_units;
-  typename ShortHop<kType, kOp, kHandling, kMostRanks>::Held held;
+  typename ShortDirectLl<kType, kOp, kHandling, kMostRanks>::Held held;
   if (is_whole) call.load(held);
-  hop_call(call, [&] {
+  direct_ll_call(call, [&] {
     if (call.unit >= call.units) return;
     if (is_whole) [[likely]]
       call.push(held);
@@ -352,16 +352,16 @@ __device__ void short_hop(const ShortHopArgs& args) {
 }
 
 template <DataType kType, int kOp, int kHandling>
-__device__ void hop(const HopArgs& args) {
+__device__ void direct_ll(const DirectLlArgs& args) {
   wait_for_grid_before();
-  using Call = HopCall<kType, kOp, kHandling>;
+  using Call = DirectLlCall<kType, kOp, kHandling>;
   Call call(args);
   const unsigned stride = gridDim.x * blockDim.x;
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned step = stride * Call::kTogether;
   if (step < call.units && args.state->has_neighbour == 0)
     let_next_grid_start();  // as two_shot does
-  hop_call(call, [&] {
+  direct_ll_call(call, [&] {
     unsigned pushed = 0;
     for (int s = -args.ahead; !call.broken; ++s) {
       if (pushed < call.units) call.push(first + pushed, stride);

@@ -1,15 +1,15 @@
 // The kernels along a chain: plait_{line|long}_chain_TYPE_{any|sum|place}, of the types that hop
 // has them.
-#include "exec/cuda/ll/line_chain.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
+#include "exec/cuda/ll/ll_chain.cuh"
 #include "exec/cuda/ll/long_chain.cuh"
-#include "exec/cuda/traffic/hop_shape.hpp"
+#include "exec/cuda/traffic/direct_shape.hpp"
 
 #define PLAIT_CHAIN(type, name, blocks, op, handling)                                             \
   extern "C" __global__ void __launch_bounds__(512, blocks)                                       \
-      plait_line_chain_##type##_##name(const __grid_constant__ plait::cuda::ChainArgs args) {     \
+      plait_ll_chain_##type##_##name(const __grid_constant__ plait::cuda::ChainArgs args) {       \
     if (args.state == nullptr) return; /* an empty launch */                                      \
-    plait::cuda::line_chain<plait::DataType::type, op, plait::handling>(args);                    \
+    plait::cuda::ll_chain<plait::DataType::type, op, plait::handling>(args);                      \
   }                                                                                               \
   extern "C" __global__ void __launch_bounds__(512, blocks)                                       \
       plait_long_chain_##type##_##name(const __grid_constant__ plait::cuda::LongChainArgs args) { \

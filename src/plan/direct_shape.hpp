@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#ifndef PLAIT_ON_BOTH  // exec/cuda/traffic/hop_shape.hpp says what a compiler for GPUs needs
+#ifndef PLAIT_ON_BOTH  // exec/cuda/traffic/direct_shape.hpp says what a compiler for GPUs needs
 #define PLAIT_ON_BOTH
 #endif
 
@@ -19,7 +19,7 @@ enum TileHandling : std::int32_t {
 };
 
 /// Each sender's part goes straight to its owner. Sets of ranks are bit masks.
-struct HopShape {
+struct DirectShape {
   std::uint32_t senders;
   std::uint32_t owners;
   std::int32_t shift;     ///< not 0: a rank sends its parts to rank + shift only
@@ -36,10 +36,10 @@ struct HopShape {
 
 /// Returns the shape for `rank`. own_*, gives and takes differ between ranks; all other fields are
 /// the same on every rank.
-HopShape hop_shape(const Request& request, int rank);
+DirectShape direct_shape(const Request& request, int rank);
 
 /// Whether `from` sends a part to `owner`.
-PLAIT_ON_BOTH inline bool sends(const HopShape& shape, int ranks, int from, int owner) {
+PLAIT_ON_BOTH inline bool sends(const DirectShape& shape, int ranks, int from, int owner) {
   return from != owner && (shape.senders >> from & 1) != 0 && (shape.owners >> owner & 1) != 0 &&
          (shape.shift == 0 || (from + shape.shift) % ranks == owner);
 }
