@@ -93,8 +93,9 @@ class CallBench {
  private:
   using Call = std::function<void()>;
 
-  void launch(const std::string& name, const Spread& spread, std::vector<void*> arguments) {
-    cuda_->kernels().launch(trial_kernels().find(name), spread, stream_, std::move(arguments));
+  void launch(const std::string& name, const KernelLaunchConfig& config,
+              std::vector<void*> arguments) {
+    cuda_->kernels().launch(trial_kernels().find(name), config, stream_, std::move(arguments));
   }
   /// Until the stream has ended; a kernel that gave up says why.
   void finish() {

@@ -152,8 +152,9 @@ class LinkTimer {
     board_->barrier();
   }
 
-  void launch(Function function, const Spread& spread, Stream on, std::vector<void*> arguments) {
-    kernels_->launch(function, spread, on, std::move(arguments));
+  void launch(Function function, const KernelLaunchConfig& config, Stream on,
+              std::vector<void*> arguments) {
+    kernels_->launch(function, config, on, std::move(arguments));
   }
   static Function trial(const std::string& name) { return trial_kernels().find(name); }
 
@@ -184,8 +185,9 @@ class LinkTimer {
       args.remote[i] =
           (method.pushes ? outputs_ : inputs_)[static_cast<std::size_t>(moves[i].other)] +
           place(moves[i]);
-    const Spread spread{method.blocks, method.threads, false, method.threads == 32 ? kBulkRoom : 0};
-    launch(trial(std::string("plait_link_") + method.kernel), spread, stream(), {&args});
+    const KernelLaunchConfig config{method.blocks, method.threads, false,
+                                    method.threads == 32 ? kBulkRoom : 0};
+    launch(trial(std::string("plait_link_") + method.kernel), config, stream(), {&args});
   }
   /// A stream a peer, so that engines serve all at once.
   void copy(const std::vector<LinkTransfer>& moves, std::uint64_t part_bytes) {

@@ -370,8 +370,8 @@ class LlEmulation {
   template <DataType kType, int kOp, int kHandling>
   void run_direct_ll(const DirectLlArgs& args) {
     const LlCut cut{pieces_.size(), (pieces_[0].bytes + 15) / 16};
-    const Spread spread{.blocks = run_.blocks, .threads = run_.threads};
-    if (is_short_direct_ll(run_.request, cut, spread))
+    const KernelLaunchConfig config{.blocks = run_.blocks, .threads = run_.threads};
+    if (is_short_direct_ll(run_.request, cut, config))
       return args.ranks <= 4 ? Kernels::template short_direct_ll<kType, kOp, kHandling, 4>(
                                    short_direct_ll_args(args))
                              : Kernels::template short_direct_ll<kType, kOp, kHandling, 8>(

@@ -28,9 +28,9 @@ namespace {
 
 constexpr std::uint64_t kRingBytes = 256 << 10;
 constexpr unsigned kThreads = 2;
-constexpr std::uint32_t kEpoch = 0u - 9;   // words go past their end
-constexpr LaneSpread kSpread{3, 3, 2, 7};  // blocks: no power of two
-using Buffer = std::vector<ulonglong2>;    // aligned
+constexpr std::uint32_t kEpoch = 0u - 9;         // words go past their end
+constexpr LaneLaunchConfig kConfig{3, 3, 2, 7};  // blocks: no power of two
+using Buffer = std::vector<ulonglong2>;          // aligned
 
 DeviceArenaSizes arena_sizes() {
   DeviceArenaSizes sizes;
@@ -137,7 +137,7 @@ class Played {
               return &gpus[static_cast<std::size_t>(owner)]
                           ->flags[static_cast<std::size_t>(writer * kFlagsPerPair + index)];
             },
-            kRingBytes, kSpread));
+            kRingBytes, kConfig));
       } catch (const Error&) {
         return;  // it wants more memory
       }

@@ -74,7 +74,7 @@ void lay_out_arena(LlRun& run) {
                                                 run.step_units() * cuda::bytes_of(run.kind));
 }
 
-void spread(LlRun& run, std::mt19937& random) {
+void config(LlRun& run, std::mt19937& random) {
   run.blocks = 1 + static_cast<unsigned>(random() % 3);
   run.threads = 1 + static_cast<unsigned>(random() % 3);
   run.ahead = static_cast<int>(random() % 3);
@@ -110,7 +110,7 @@ LlRun run_of(LlKernel kernel, PacketFormat kind, Collective collective, int rank
   if (kernel == LlKernel::ll_chain)
     run.half_bytes =
         (units / pieces + static_cast<std::uint64_t>(ranks) + 2) * cuda::bytes_of(kind) / 16 * 16;
-  spread(run, random);
+  config(run, random);
   return run;
 }
 
@@ -140,7 +140,7 @@ std::string conformance::trace_ll(const EngineRun& one, const Plan& plan) {
   run.half_bytes = run.kind == PacketFormat::flag ? sizes.flag_bytes : sizes.sentinel_bytes;
   std::mt19937 random(static_cast<unsigned>(run.request.count) * 16 +
                       static_cast<unsigned>(run.request.ranks));
-  spread(run, random);
+  config(run, random);
   if (run.kernel == LlKernel::ll_chain && plan.params.contains("piece_bytes"))
     run.step = {1, static_cast<std::uint64_t>(plan.params.at("piece_bytes")) / 16};
   // A host has no threads for its steps: others, as they would be of fewer.

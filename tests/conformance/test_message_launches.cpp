@@ -85,12 +85,12 @@ TEST_CASE("launches of messages: the last one moves all, by peer and direction")
 
 TEST_CASE("launches of messages: host channels are blocks beside the others") {
   char memory[64];
-  const MessageSpread spread{32, {}, kMessageHostChannels};
+  const MessageLaunchConfig config{32, {}, kMessageHostChannels};
   const auto launch = [&](std::uint64_t bytes, bool keeps) {
     std::vector<MessageEnd> messages{{true, 0, memory, bytes}};
     if (keeps)
       for (const bool sends : {true, false}) messages.push_back({sends, 1, memory, 64 << 20});
-    return plan_messages(messages, 1, 2, spread).at(0);
+    return plan_messages(messages, 1, 2, config).at(0);
   };
   CHECK(message_blocks(launch(64 << 20, false)) == 32);
   CHECK(message_blocks(launch(64 << 20, true)) == 64);

@@ -38,10 +38,10 @@ Request request_of(const Topology& topology, Collective collective, int ranks,
 }
 
 std::vector<Plan> plans_of(const Topology& topology, const Request& request,
-                           const MessageSpread& spread) {
+                           const MessageLaunchConfig& config) {
   std::vector<Plan> plans;
   for (std::uint32_t call = 0; call <= kMessageSlots; ++call)
-    plans.push_back(message_plan(topology, request, spread, call));
+    plans.push_back(message_plan(topology, request, config, call));
   return plans;
 }
 
@@ -66,10 +66,10 @@ TEST_CASE("messages as plans: proved where slots come round in a call") {
   for (const Collective collective : kMoves)
     for (const int ranks : {2, 3, 5})
       for (const std::uint64_t turns : {1u, 3u}) {
-        const MessageSpread spread{2, {0, 32}};
+        const MessageLaunchConfig config{2, {0, 32}};
         const std::uint64_t count = turns * 2 * kMessageSlots * 32 * 4;
         const Plan plan =
-            message_plan(topology, request_of(topology, collective, ranks, count), spread);
+            message_plan(topology, request_of(topology, collective, ranks, count), config);
         CAPTURE(text(name_of(collective), " of ", ranks, ", ", turns));
         const Report report = verify(plan);
         INFO(print(report).substr(0, 1000));
@@ -83,9 +83,10 @@ TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by line
   for (const Collective collective : kMoves)
     for (const int ranks : {2, 4})
       for (const std::uint64_t count : {1u, 5u, 700u, 9001u})
-        for (const MessageSpread& spread : {MessageSpread{2, {0, 32}}, MessageSpread{4, {}}}) {
+        for (const MessageLaunchConfig& config :
+             {MessageLaunchConfig{2, {0, 32}}, MessageLaunchConfig{4, {}}}) {
           const Request request = request_of(topology, collective, ranks, count);
-          std::vector<Plan> plans = plans_of(topology, request, spread);
+          std::vector<Plan> plans = plans_of(topology, request, config);
           CAPTURE(text(name_of(collective), " of ", ranks, ", ", count));
           const Report row = report_of(plans);
           INFO(print(row).substr(0, 1000));
@@ -105,7 +106,7 @@ TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by line
 /// A call finds out as it runs how many tiles its host channels take: whatever these are.
 TEST_CASE("shared messages as plans: proved alone and in a row, whatever host channels take") {
   const Topology topology = load_topology("hgx-h200");
-  const MessageSpread spread{2, {0, 32, 1}, kMessageHostChannels};
+  const MessageLaunchConfig config{2, {0, 32, 1}, kMessageHostChannels};
   constexpr std::uint64_t kTiles = 40;
   for (const Collective collective : kMoves)
     for (const std::uint32_t host_tiles : {0u, 1u, 7u, 30u, 40u}) {
@@ -113,7 +114,7 @@ TEST_CASE("shared messages as plans: proved alone and in a row, whatever host ch
       const Request request = request_of(topology, collective, 2, kTiles * 32 * 4 - 3);
       std::vector<Plan> plans;
       for (std::uint32_t call = 0; call <= kMessageSlots; ++call)
-        plans.push_back(message_plan(topology, request, spread, call, host_tiles));
+        plans.push_back(message_plan(topology, request, config, call, host_tiles));
       const Report row = report_of(plans);
       INFO(print(row).substr(0, 1000));
       CHECK(row.proved());
@@ -170,11 +171,11 @@ TEST_CASE("messages as plans: predicted near what was recorded on two GPUs") {
                         {Collective::send_recv, 16 << 20, 61.056},
                         {Collective::copy, 16 << 20, 50.342}};
   const Topology topology = load_topology("hgx-h200");
-  const MessageSpread spread{message_channels(2, 0), {}};
+  const MessageLaunchConfig config{message_channels(2, 0), {}};
   for (const auto& one : recorded) {
     CAPTURE(one.bytes);
     const Request request = request_of(topology, one.collective, 2, one.bytes / 4);
-    const Plan plan = message_plan(topology, request, spread);
+    const Plan plan = message_plan(topology, request, config);
     CHECK(predicted_ns(plan, topology) / 1e3 == doctest::Approx(one.us).epsilon(0.1));
   }
 }

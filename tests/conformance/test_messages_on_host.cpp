@@ -75,7 +75,7 @@ struct How {
   unsigned resident = ~0u;  // blocks of a GPU at a time
   bool has_host_channels = false;
   bool is_mixed = false;  // in bulk, but on the last rank by all threads
-  MessageSpread spread() const {
+  MessageLaunchConfig config() const {
     return {kChannels, tuning, has_host_channels ? std::uint32_t{kMessageHostChannels} : 0};
   }
 };
@@ -107,7 +107,7 @@ void run_rank(PlayedRanks& all, std::size_t rank, const How& how) {
   for (std::size_t call = 0; call < mine.calls.size(); ++call) {
     if (mine.late == static_cast<int>(call))
       std::this_thread::sleep_for(std::chrono::duration<double>(3 * how.wait_s));
-    for (const MessageArgs& args : plan_messages(mine.calls[call], me, count, how.spread())) {
+    for (const MessageArgs& args : plan_messages(mine.calls[call], me, count, how.config())) {
       const MessageArgs whole = with_context(args, all, rank, how.wait_s);
       plait_test::launch({message_blocks(whole),
                           2 * threads,
@@ -370,7 +370,7 @@ TEST_CASE("shared messages: host channels take a part, and every tile goes once"
           for (const auto& call : mine.calls)
             for (const MessageEnd& one : call) {
               if (!one.sends || one.peer == rank || one.bytes == 0) continue;
-              const MessageCut cut = cut_message(one.bytes, how.spread());
+              const MessageCut cut = cut_message(one.bytes, how.config());
               tiles += static_cast<std::uint32_t>(((one.bytes + 15) / 16 + cut.tile_units - 1) /
                                                   cut.tile_units);
               shares += cut.shared ? 1 : 0;

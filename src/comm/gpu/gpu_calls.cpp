@@ -86,7 +86,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
   rank.rank = group_.rank;
   rank.ranks = group_.ranks;
   rank.device = group_.ordinals[static_cast<std::size_t>(group_.rank)];
-  if (rank.most_blocks != 0) rank.spread.most_blocks = std::min(120u, rank.most_blocks);
+  if (rank.most_blocks != 0) rank.config.most_blocks = std::min(120u, rank.most_blocks);
   const bool with_slots = rank.messages && group_.ranks == 2;
   if (group_.ranks > 1)
     shared_page_ = memory_of_rank_0(exchange, group_.rank, GpuSharedPage::bytes(with_slots));

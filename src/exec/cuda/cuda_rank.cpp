@@ -91,10 +91,10 @@ void CudaRank::agree_on_group() {
                          full_group_.runs(KernelFamily::direct_ll);
   options_.memory.two_tiers = two_tiers;
   lay_out_arena(full_group_, options_.memory);
-  LaneSpread& spread = options_.spread;
+  LaneLaunchConfig& config = options_.config;
   if (full_group_.runs(KernelFamily::lanes))
-    spread.most_blocks =
-        std::min(spread.most_blocks, families_->blocks_at_once(KernelFamily::lanes));
+    config.most_blocks =
+        std::min(config.most_blocks, families_->blocks_at_once(KernelFamily::lanes));
 }
 
 void CudaRank::open(const Exchange& exchange) {
@@ -382,12 +382,12 @@ void CudaRank::messages(const std::vector<MessageEnd>& messages, Stream stream,
     throw Error(ErrorCode::unsupported, text("wanted messages, but no room was made for them",
                                              full_group_.runs(KernelFamily::messages) ? "" : ": ",
                                              full_group_.lacks(KernelFamily::messages)));
-  const MessageSpread spread{
+  const MessageLaunchConfig config{
       message_channels(options_.ranks, full_group_.most_message_blocks), tuning,
       message_slots_ == 0 ? 0
                           : std::min<std::uint32_t>(tuning.host_channels, kMessageHostChannels)};
   const std::vector<MessageArgs> launches =
-      plan_messages(messages, options_.rank, options_.ranks, spread);
+      plan_messages(messages, options_.rank, options_.ranks, config);
   const Current current(context_);
   in_order(stream, [&] {
     for (const MessageArgs& args : launches) launch_messages(args, stream);
@@ -404,7 +404,7 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
     args.packets[rank] = at(ArenaPart::message_packets, rank);
   }
   args.host_slots = reinterpret_cast<char*>(message_slots_);
-  Spread wide;
+  KernelLaunchConfig wide;
   wide.threads = 2 * kMessageTeamThreads;
   wide.blocks = message_blocks(args);
   if (!full_group_.runs(KernelFamily::bulk_messages)) args.bulk = 0;
@@ -422,7 +422,7 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
     throw Error(ErrorCode::unsupported,
                 text("wanted a plan, but ", full_group_.lacks(KernelFamily::lanes)));
   auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, full_group_.sizes,
-                                           options_.ring_bytes, options_.spread, upload());
+                                           options_.ring_bytes, options_.config, upload());
   PLAIT_CUDA_CALL(event_record, uploaded_, upload());
   has_uploads_ = true;
   std::size_t streams = 0;

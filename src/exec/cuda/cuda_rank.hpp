@@ -57,10 +57,10 @@ struct CudaRankOptions {
   /// Most blocks of a kernel, to leave SMs to other kernels. 0 = one block per SM.
   unsigned most_blocks = 0;
   bool overlap_compute = false;  ///< Large calls use few SMs, as if most_blocks were set.
-  bool messages = false;          ///< Allocate slots for point-to-point messages.
+  bool messages = false;         ///< Allocate slots for point-to-point messages.
   /// Check every path between GPUs. false = paths are known to work, or no call uses them.
   bool proves_paths = true;
-  LaneSpread spread;
+  LaneLaunchConfig config;
 };
 
 /// Engine that moves a plan's copies: copy engines, one stream per lane (large messages, no SM in

@@ -147,13 +147,13 @@ class KernelTrial {
                      " at most");
       return 0;
     }
-    const Spread spread{1, use.threads, false, use.shared_bytes};
+    const KernelLaunchConfig config{1, use.threads, false, use.shared_bytes};
     try {
-      const unsigned blocks = multiprocessors_ * kernels_.blocks_a_multiprocessor(kernel, spread);
+      const unsigned blocks = multiprocessors_ * kernels_.blocks_a_multiprocessor(kernel, config);
       if (blocks == 0)
         why_not = text(name, " of ", use.threads, " threads is too large for its multiprocessors");
       else
-        kernels_.launch(kernel, spread, stream_, {zeros_});
+        kernels_.launch(kernel, config, stream_, {zeros_});
       return blocks;
     } catch (const Error& error) {
       why_not = text(name, ": ", error.what());

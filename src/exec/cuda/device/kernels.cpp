@@ -113,31 +113,31 @@ void Kernels::allow_shared(Function function, unsigned bytes) {
   allowed = bytes;
 }
 
-unsigned Kernels::blocks_a_multiprocessor(Function function, const Spread& spread) {
-  allow_shared(function, spread.shared_bytes);
+unsigned Kernels::blocks_a_multiprocessor(Function function, const KernelLaunchConfig& config) {
+  allow_shared(function, config.shared_bytes);
   int blocks = 0;
-  PLAIT_CUDA_CALL(blocks_a_multiprocessor, &blocks, function, static_cast<int>(spread.threads),
-                  spread.shared_bytes);
+  PLAIT_CUDA_CALL(blocks_a_multiprocessor, &blocks, function, static_cast<int>(config.threads),
+                  config.shared_bytes);
   return static_cast<unsigned>(blocks);
 }
 
-void Kernels::launch(Function function, const Spread& spread, Stream stream,
+void Kernels::launch(Function function, const KernelLaunchConfig& config, Stream stream,
                      std::vector<void*> arguments) {
-  allow_shared(function, spread.shared_bytes);
+  allow_shared(function, config.shared_bytes);
   LaunchAttribute attribute{};
   attribute.id = kProgrammaticSerialization;
   attribute.value.programmatic_serialization = 1;
-  const LaunchConfig config{spread.blocks,
-                            1,
-                            1,
-                            spread.threads,
-                            1,
-                            1,
-                            spread.shared_bytes,
-                            stream,
-                            &attribute,
-                            spread.programmatic && programmatic_ ? 1u : 0u};
-  PLAIT_CUDA_CALL(launch, &config, function, arguments.data(), nullptr);
+  const LaunchConfig driver_config{config.blocks,
+                                   1,
+                                   1,
+                                   config.threads,
+                                   1,
+                                   1,
+                                   config.shared_bytes,
+                                   stream,
+                                   &attribute,
+                                   config.programmatic && programmatic_ ? 1u : 0u};
+  PLAIT_CUDA_CALL(launch, &driver_config, function, arguments.data(), nullptr);
 }
 
 }  // namespace plait::cuda

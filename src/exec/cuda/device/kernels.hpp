@@ -10,7 +10,7 @@ namespace plait::cuda {
 
 /// Launch configuration. programmatic: the launch may overlap the end of the previous kernel, if
 /// the kernel was compiled to wait for it (9.0 and later).
-struct Spread {
+struct KernelLaunchConfig {
   unsigned blocks = 1;
   unsigned threads = 32;
   bool programmatic = false;
@@ -30,9 +30,10 @@ class Kernels {
   /// Static shared memory of a block.
   unsigned fixed_shared_bytes(Function function) const;
   /// Blocks that fit on a multiprocessor with this configuration; 0 if none fits.
-  unsigned blocks_a_multiprocessor(Function function, const Spread& spread);
+  unsigned blocks_a_multiprocessor(Function function, const KernelLaunchConfig& config);
   /// `arguments`: addresses of the kernel's parameters.
-  void launch(Function function, const Spread& spread, Stream stream, std::vector<void*> arguments);
+  void launch(Function function, const KernelLaunchConfig& config, Stream stream,
+              std::vector<void*> arguments);
 
  private:
   Function look_up(const std::string& name);

@@ -61,7 +61,8 @@ std::uint16_t base_index(Space space, int rank) {
 }
 
 LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes,
-                       const FlagAt& flag_at, std::uint64_t ring_bytes, const LaneSpread& spread)
+                       const FlagAt& flag_at, std::uint64_t ring_bytes,
+                       const LaneLaunchConfig& config)
     : plan_(plan) {
   check(plan.request.ranks <= kMaxCudaRanks, text("it has more than ", kMaxCudaRanks, " ranks"));
   check(plan.relay_devices.empty(), "it borrows memory of GPUs outside the job");
@@ -84,12 +85,12 @@ LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes
       if (plan.lanes[i].rank != rank) continue;
       const auto index = static_cast<std::uint32_t>(i);
       if (whole)
-        bind_whole(plan.lanes[i], index, flag_at, spread);
+        bind_whole(plan.lanes[i], index, flag_at, config);
       else
-        bind_stream(plan.lanes[i], index, flag_at, spread);
+        bind_stream(plan.lanes[i], index, flag_at, config);
     }
   }
-  share_blocks(spread);
+  share_blocks(config);
   for (const DeviceLane& segment : segments_) place_barriers(segment);
 }
 
@@ -103,7 +104,7 @@ void LaneTables::begin_segment(std::uint32_t index) {
 }
 
 void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
-                             const LaneSpread& spread) {
+                             const LaneLaunchConfig& config) {
   BoundLane bound;
   // Chunks through the host ring are small and many: one launch instead of several calls a chunk.
   const bool engine = lane.kind == LaneKind::copy_engine &&
@@ -134,7 +135,7 @@ void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt
       step.segment = static_cast<std::uint32_t>(segments_.size()) - 1;
       bound.steps.push_back(step);
     }
-    append_op(op, index, static_cast<std::uint32_t>(i), flag_at, spread);
+    append_op(op, index, static_cast<std::uint32_t>(i), flag_at, config);
     bound.steps.back().blocks = segments_.back().blocks;
     if (op.kind == OpKind::copy || op.kind == OpKind::reduce) bound.steps.back().threads = 512;
   }
@@ -142,15 +143,15 @@ void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt
 }
 
 void LaneTables::bind_whole(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
-                            const LaneSpread& spread) {
+                            const LaneLaunchConfig& config) {
   begin_segment(index);
   for (std::size_t i = 0; i < lane.ops.size(); ++i)
-    append_op(lane.ops[i], index, static_cast<std::uint32_t>(i), flag_at, spread);
+    append_op(lane.ops[i], index, static_cast<std::uint32_t>(i), flag_at, config);
 }
 
 /// Blocks of the one launch, and of the launches side by side, cut down alike where they would not
 /// all run at once: blocks that wait for blocks that cannot start would wait for ever.
-void LaneTables::share_blocks(const LaneSpread& spread) {
+void LaneTables::share_blocks(const LaneLaunchConfig& config) {
   unsigned side_by_side = 0;
   for (const BoundLane& lane : lanes_) {
     unsigned most = 0;
@@ -160,23 +161,23 @@ void LaneTables::share_blocks(const LaneSpread& spread) {
   for (BoundLane& lane : lanes_)
     for (Step& step : lane.steps) {
       if (step.role == Step::Role::copy) continue;
-      if (side_by_side > spread.most_blocks)
-        step.blocks = std::max(1u, step.blocks * spread.most_blocks / side_by_side);
+      if (side_by_side > config.most_blocks)
+        step.blocks = std::max(1u, step.blocks * config.most_blocks / side_by_side);
       segments_[step.segment].blocks = step.blocks;
     }
   unsigned wanted = 0;
   for (std::size_t i = first_whole_; i < segments_.size(); ++i) wanted += segments_[i].blocks;
   for (std::size_t i = first_whole_; i < segments_.size(); ++i) {
     DeviceLane& segment = segments_[i];
-    if (wanted > spread.most_blocks)
-      segment.blocks = std::max(1u, segment.blocks * spread.most_blocks / wanted);
+    if (wanted > config.most_blocks)
+      segment.blocks = std::max(1u, segment.blocks * config.most_blocks / wanted);
     segment.first_block = whole_blocks_;
     whole_blocks_ += segment.blocks;
   }
 }
 
 void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index,
-                           const FlagAt& flag_at, const LaneSpread& spread) {
+                           const FlagAt& flag_at, const LaneLaunchConfig& config) {
   DeviceLane& segment = segments_.back();
   DeviceOp device{};
   device.kind = static_cast<std::uint32_t>(op.kind);
@@ -202,9 +203,9 @@ void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index
         host_sources_[device.first_source + s].origin = origins_[lane][index][s];
     const bool ring = touches_ring(op);
     const std::uint64_t useful = (op.dst.bytes + 8191) / 8192;  // 512 threads x 16 bytes
-    const std::uint64_t cap = ring                        ? spread.ring_blocks
-                              : op.kind == OpKind::reduce ? spread.reduce_blocks
-                                                          : spread.copy_blocks;
+    const std::uint64_t cap = ring                        ? config.ring_blocks
+                              : op.kind == OpKind::reduce ? config.reduce_blocks
+                                                          : config.copy_blocks;
     segment.blocks = std::max(segment.blocks, static_cast<std::uint32_t>(std::min(useful, cap)));
   }
   host_ops_.push_back(device);
@@ -253,11 +254,11 @@ LaneImage LaneTables::parts_of(char* image) const {
 
 BoundPlan::BoundPlan(const Plan& plan, int rank, const DeviceArena& arena,
                      const DeviceArenaSizes& sizes, std::uint64_t ring_bytes,
-                     const LaneSpread& spread, Stream upload)
+                     const LaneLaunchConfig& config, Stream upload)
     : LaneTables(
           plan, rank, sizes,
           [&arena](int owner, int writer, int index) { return arena.flag(owner, writer, index); },
-          ring_bytes, spread),
+          ring_bytes, config),
       image_(image()) {
   PLAIT_CUDA_CALL(memory_alloc, &memory_, image_.size());
   PLAIT_CUDA_CALL(memory_copy_async, memory_, reinterpret_cast<DevicePointer>(image_.data()),

@@ -31,7 +31,7 @@ struct BoundLane {
 };
 
 /// How many blocks lanes get in kernels; all of them together at most `most_blocks`.
-struct LaneSpread {
+struct LaneLaunchConfig {
   unsigned reduce_blocks = 64;  ///< measured on HGX H200: enough to keep up with NVLink
   unsigned copy_blocks = 16;
   unsigned ring_blocks = 4;   ///< PCIe is slow: more would only take SMs away
@@ -55,7 +55,7 @@ class LaneTables {
   /// Error(unsupported) where the plan needs what this executor has not (relay GPUs, symmetric
   /// buffers, more flags, scratch or inbox than the arena holds).
   LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes, const FlagAt& flag_at,
-             std::uint64_t ring_bytes, const LaneSpread& spread);
+             std::uint64_t ring_bytes, const LaneLaunchConfig& config);
 
   const Plan& plan() const { return plan_; }
   /// Lanes as streams, copies by the copy engines.
@@ -73,13 +73,13 @@ class LaneTables {
 
  private:
   void bind_stream(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
-                   const LaneSpread& spread);
+                   const LaneLaunchConfig& config);
   void bind_whole(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
-                  const LaneSpread& spread);
-  void share_blocks(const LaneSpread& spread);
+                  const LaneLaunchConfig& config);
+  void share_blocks(const LaneLaunchConfig& config);
   void begin_segment(std::uint32_t index);
   void append_op(const Op& op, std::uint32_t lane, std::uint32_t index, const FlagAt& flag_at,
-                 const LaneSpread& spread);
+                 const LaneLaunchConfig& config);
   void place_barriers(const DeviceLane& segment);
 
   Plan plan_;
@@ -99,7 +99,7 @@ class BoundPlan : public LaneTables {
  public:
   /// The tables come there on `upload`, while the plan stays.
   BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, const DeviceArenaSizes& sizes,
-            std::uint64_t ring_bytes, const LaneSpread& spread, Stream upload);
+            std::uint64_t ring_bytes, const LaneLaunchConfig& config, Stream upload);
   ~BoundPlan();
   BoundPlan(const BoundPlan&) = delete;
   BoundPlan& operator=(const BoundPlan&) = delete;

@@ -41,11 +41,11 @@ constexpr int kAhead = 2, kPieceAhead = 1 << 20;
 
 /// How a call is launched: in one piece by ll_chain, else by long_chain.
 struct Launch {
-  Spread spread;
+  KernelLaunchConfig config;
   LlStep step;  ///< of several pieces
   LlCut cut;
   bool is_long() const { return cut.pieces > 1; }
-  unsigned workers() const { return spread.threads - kLongChainSignalThreads; }
+  unsigned workers() const { return config.threads - kLongChainSignalThreads; }
 };
 
 /// Units that a thread passes in a step.
@@ -60,12 +60,12 @@ Launch launch_of(const Request& request, const Tuning& tuning, const Group& grou
   if (group.overlap_compute && tuning.blocks == 0)
     most_blocks = std::min(most_blocks, kBlocksOverlapCompute);
   if (made.is_long()) most_blocks = std::min(most_blocks, kLongChainBlocks);
-  made.spread =
+  made.config =
       ll_launch_config(made.cut.units, is_lean_chain(request), most_blocks, tuning, group);
   if (!made.is_long()) return made;
-  made.spread.threads = std::max(made.spread.threads, 2 * kLongChainSignalThreads);
+  made.config.threads = std::max(made.config.threads, 2 * kLongChainSignalThreads);
   made.step.units =
-      std::uint64_t{made.spread.blocks} * made.workers() * static_cast<unsigned>(together(request));
+      std::uint64_t{made.config.blocks} * made.workers() * static_cast<unsigned>(together(request));
   if (reduces(request.collective) && tuning.tile_units == 0)
     made.step.most_units = kSummedPiece / 16;
   made.cut = cut_chain(units_of(request), request.ranks, half_bytes, made.step);
@@ -99,9 +99,9 @@ class ChainReady : public PreparedCall {
     set_scalars(args, buffers.scalars);
     args.input = buffers.input;
     args.output = buffers.output;
-    if (launch_.is_long()) return kernels_.launch(kernel_, launch_.spread, stream, {&args});
+    if (launch_.is_long()) return kernels_.launch(kernel_, launch_.config, stream, {&args});
     ChainArgs& one = args;
-    kernels_.launch(kernel_, launch_.spread, stream, {&one});
+    kernels_.launch(kernel_, launch_.config, stream, {&one});
   }
 
  private:
@@ -137,8 +137,8 @@ class ChainEngine : public Engine {
     Launch launch = launch_of(request, tuning, group);
     Plan made = ll_plan(topology, request, LlKernel::ll_chain, PacketFormat::escaped,
                         group.sizes.sentinel_bytes, launch.step);
-    if (launch.is_long()) launch.spread.threads = launch.workers();
-    set_launch(made, launch.spread, together(request), kSentinelPacketBytes);
+    if (launch.is_long()) launch.config.threads = launch.workers();
+    set_launch(made, launch.config, together(request), kSentinelPacketBytes);
     return made;
   }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,

@@ -23,7 +23,8 @@ LlCut cut(const Request& request, const Group& group) {
   return cut_direct_ll(units_of(request), request.ranks, group.sizes.sentinel_bytes);
 }
 
-Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) {
+KernelLaunchConfig launch_config_of(const Request& request, const Tuning& tuning,
+                                    const Group& group) {
   const bool sums = reduces(request.collective);
   unsigned most_blocks = group.blocks(tuning);
   if (group.overlap_compute && request.ranks == 2 && tuning.blocks == 0)
@@ -37,9 +38,9 @@ class DirectLlReady : public PreparedCall {
  public:
   DirectLlReady(const Request& request, const Tuning& tuning, EngineRank& rank)
       : kernels_(rank.kernels()),
-        spread_(spread_of(request, tuning, rank.group())),
+        config_(launch_config_of(request, tuning, rank.group())),
         cut_(cut(request, rank.group())),
-        is_short_(is_short_direct_ll(request, cut_, spread_)),
+        is_short_(is_short_direct_ll(request, cut_, config_)),
         kernel_(kernels_.find(direct_ll_kernel(request, is_short_))),
         whole_(direct_shape(request, rank.rank())) {
     rank.fill_call(args_, request);
@@ -56,7 +57,7 @@ class DirectLlReady : public PreparedCall {
       ShortDirectLlArgs args = args_;
       set_scalars(args, buffers.scalars);
       set_buffers(args, buffers.input, buffers.output);
-      return kernels_.launch(kernel_, spread_, stream, {&args});
+      return kernels_.launch(kernel_, config_, stream, {&args});
     }
     DirectLlArgs args = args_;
     set_scalars(args, buffers.scalars);
@@ -66,13 +67,13 @@ class DirectLlReady : public PreparedCall {
       args.output = static_cast<char*>(buffers.output) + at;
       args.shape.part_bytes = std::min(piece_bytes, whole_.part_bytes - at);
       if (whole_.own_bytes != 0) args.shape.own_bytes = args.shape.part_bytes;
-      kernels_.launch(kernel_, spread_, stream, {&args});
+      kernels_.launch(kernel_, config_, stream, {&args});
     }
   }
 
  private:
   Kernels& kernels_;
-  const Spread spread_;
+  const KernelLaunchConfig config_;
   const LlCut cut_;
   const bool is_short_;
   const Function kernel_;
@@ -99,9 +100,9 @@ class DirectLlEngine : public Engine {
             const Group& group) const override {
     Plan made = ll_plan(topology, request, LlKernel::direct_ll, PacketFormat::escaped,
                         group.sizes.sentinel_bytes);
-    const Spread spread = spread_of(request, tuning, group);
-    set_launch(made, spread, reduces(request.collective) ? 2 : 4, kSentinelPacketBytes);
-    if (is_short_direct_ll(request, cut(request, group), spread)) made.params["short"] = 1;
+    const KernelLaunchConfig config = launch_config_of(request, tuning, group);
+    set_launch(made, config, reduces(request.collective) ? 2 : 4, kSentinelPacketBytes);
+    if (is_short_direct_ll(request, cut(request, group), config)) made.params["short"] = 1;
     return made;
   }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,

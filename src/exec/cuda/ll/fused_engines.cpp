@@ -25,12 +25,12 @@ int steps_ahead(const Request& request, bool is_lean) {
 }
 
 /// How a call is launched.
-struct FusedLaunch {
-  Spread spread;
+struct ShotLaunch {
+  KernelLaunchConfig config;
   int ahead = 0;
   bool fits = false;     ///< half an inbox is large enough
   bool is_long = false;  ///< its lines are used again
-  unsigned workers() const { return spread.threads - (is_long ? kLongShotSignalThreads : 0); }
+  unsigned workers() const { return config.threads - (is_long ? kLongShotSignalThreads : 0); }
 };
 
 /// Bytes that a rank has under way to others, at least, where long_two_shot is worth it: links are
@@ -41,11 +41,11 @@ constexpr std::uint64_t kMostShotSteps = 128;
 
 class FusedReady : public PreparedCall {
  public:
-  FusedReady(EngineRank& rank, Function kernel, const LongShotArgs& args, const FusedLaunch& launch)
+  FusedReady(EngineRank& rank, Function kernel, const LongShotArgs& args, const ShotLaunch& launch)
       : rank_(rank),
         kernel_(kernel),
         args_(args),
-        spread_(launch.spread),
+        config_(launch.config),
         is_long_(launch.is_long) {}
 
   void enqueue(const CallBuffers& buffers, Stream stream) override {
@@ -54,16 +54,16 @@ class FusedReady : public PreparedCall {
     set_scalars(args, buffers.scalars);
     args.input = buffers.input;
     args.output = buffers.output;
-    if (is_long_) return rank_.kernels().launch(kernel_, spread_, stream, {&args});
+    if (is_long_) return rank_.kernels().launch(kernel_, config_, stream, {&args});
     FusedArgs& one = args;
-    rank_.kernels().launch(kernel_, spread_, stream, {&one});
+    rank_.kernels().launch(kernel_, config_, stream, {&one});
   }
 
  private:
   EngineRank& rank_;
   const Function kernel_;
   const LongShotArgs args_;
-  const Spread spread_;
+  const KernelLaunchConfig config_;
   const bool is_long_;
 };
 
@@ -76,7 +76,7 @@ class FusedEngine : public Engine {
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
     if (!group.runs(KernelFamily::shots)) return group.lacks(KernelFamily::shots);
-    const FusedLaunch launch = launch_of(request, tuning, group);
+    const ShotLaunch launch = launch_of(request, tuning, group);
     if (!launch.fits)
       return text("its lines do not fit into half an inbox of ",
                   half_bytes(uses_nan_sentinel(request, tuning), group),
@@ -88,16 +88,16 @@ class FusedEngine : public Engine {
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
     const bool nan_sentinel = uses_nan_sentinel(request, tuning);
-    const FusedLaunch launch = launch_of(request, tuning, group);
-    const std::uint64_t threads = std::uint64_t{launch.spread.blocks} * launch.workers();
+    const ShotLaunch launch = launch_of(request, tuning, group);
+    const std::uint64_t threads = std::uint64_t{launch.config.blocks} * launch.workers();
     Plan made = ll_plan(
         topology, request, is_one_shot_ ? LlKernel::one_shot : LlKernel::two_shot,
         nan_sentinel ? PacketFormat::nan_sentinel : PacketFormat::flag,
         half_bytes(nan_sentinel, group),
         {.units = threads * static_cast<unsigned>(together(request)), .ahead = launch.ahead});
-    Spread spread = launch.spread;
-    spread.threads = launch.workers();
-    set_launch(made, spread, request.ranks == 2 ? 2 : 1,
+    KernelLaunchConfig config = launch.config;
+    config.threads = launch.workers();
+    set_launch(made, config, request.ranks == 2 ? 2 : 1,
                nan_sentinel ? kSentinelPacketBytes : kFlagPacketBytes);
     return made;
   }
@@ -106,7 +106,7 @@ class FusedEngine : public Engine {
                                         EngineRank& rank) const override {
     const Group& group = rank.group();
     const bool nan_sentinel = uses_nan_sentinel(request, tuning);
-    const FusedLaunch launch = launch_of(request, tuning, group);
+    const ShotLaunch launch = launch_of(request, tuning, group);
     LongShotArgs args{};
     rank.fill_call(args, request);
     for (int peer = 0; peer < group.ranks; ++peer)
@@ -139,20 +139,20 @@ class FusedEngine : public Engine {
   static int together(const Request& request) {
     return request.ranks == 2 && is_common_sum(request) ? 2 : 1;
   }
-  FusedLaunch launch_of(const Request& request, const Tuning& tuning, const Group& group) const {
+  ShotLaunch launch_of(const Request& request, const Tuning& tuning, const Group& group) const {
     const bool nan_sentinel = uses_nan_sentinel(request, tuning);
     const std::uint64_t packets = half_bytes(nan_sentinel, group) / packet_bytes(nan_sentinel);
-    FusedLaunch made;
+    ShotLaunch made;
     made.fits = holds_packets(packets, units_of(request), request.ranks, is_one_shot_);
     if (!made.fits && !is_one_shot_) return long_launch(request, tuning, group);
-    made.spread = spread_of(request, tuning, group);
+    made.config = launch_config_of(request, tuning, group);
     made.ahead = tuning.ahead >= 0 ? tuning.ahead : steps_ahead(request, is_lean(request));
     return made;
   }
   /// As many threads as the inbox has lines for, on all SMs.
-  FusedLaunch long_launch(const Request& request, const Tuning& tuning, const Group& group) const {
+  ShotLaunch long_launch(const Request& request, const Tuning& tuning, const Group& group) const {
     const bool nan_sentinel = uses_nan_sentinel(request, tuning);
-    FusedLaunch made;
+    ShotLaunch made;
     made.is_long = true;
     made.ahead = tuning.ahead >= 0 ? std::min(tuning.ahead, kMostShotAhead) : 1;
     const std::uint64_t threads =
@@ -165,18 +165,18 @@ class FusedEngine : public Engine {
     const auto workers = static_cast<unsigned>(std::clamp<std::uint64_t>(
         (threads / most_blocks + 31) / 32 * 32, 32,
         std::max(most_threads, 2 * kLongShotSignalThreads) - kLongShotSignalThreads));
-    made.spread.threads = workers + kLongShotSignalThreads;
-    made.spread.blocks =
+    made.config.threads = workers + kLongShotSignalThreads;
+    made.config.blocks =
         static_cast<unsigned>(std::min<std::uint64_t>(most_blocks, threads / workers));
-    made.spread.programmatic = true;
-    made.fits = made.spread.blocks != 0 && units_of(request) <= kMostPackets;
+    made.config.programmatic = true;
+    made.fits = made.config.blocks != 0 && units_of(request) <= kMostPackets;
     return made;
   }
   /// Empty, or why it is not worth it to use lines again. Who asks for blocks or threads has a
   /// reason.
   std::string why_not_again(const Request& request, const Tuning& tuning, const Group& group,
-                            const FusedLaunch& launch) const {
-    const std::uint64_t units = std::uint64_t{launch.spread.blocks} * launch.workers() *
+                            const ShotLaunch& launch) const {
+    const std::uint64_t units = std::uint64_t{launch.config.blocks} * launch.workers() *
                                 static_cast<unsigned>(together(request));
     const std::uint64_t steps = (work_of(request) + units - 1) / units;
     if (group.has_ll_only()) return "";
@@ -193,13 +193,13 @@ class FusedEngine : public Engine {
                                     packet_bytes(uses_nan_sentinel(request, tuning));
     if (in_flight >= kLeastInFlight) return "";
     return text("with half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
-                " bytes (", "PLAIT_DEVICE_MEMORY) and ", launch.spread.blocks,
+                " bytes (", "PLAIT_DEVICE_MEMORY) and ", launch.config.blocks,
                 " blocks it would have ", in_flight, " bytes under way, of ", kLeastInFlight,
                 " at least");
   }
   /// Empty, or why two_shot does not take this reduce.
   std::string why_no_reduce(const Request& request, const Tuning& tuning,
-                            const FusedLaunch& launch) const {
+                            const ShotLaunch& launch) const {
     if (!has_two_shot_to_root(request) || !uses_nan_sentinel(request, tuning))
       return "of reduces it takes sums of fp32, bf16 and fp16 over 4 and 8 ranks, by NaN-sentinel "
              "packets";
@@ -214,7 +214,8 @@ class FusedEngine : public Engine {
     return request.collective == Collective::reduce ? is_lean_two_shot_to_root(request.ranks)
                                                     : is_lean_two_shot(request.ranks);
   }
-  Spread spread_of(const Request& request, const Tuning& tuning, const Group& group) const {
+  KernelLaunchConfig launch_config_of(const Request& request, const Tuning& tuning,
+                                      const Group& group) const {
     const std::uint64_t work = work_of(request);
     const bool is_long = !is_one_shot_ && units_of(request) > 1u << 20;  // more than 16 MiB
     const bool lean = is_lean(request);
@@ -222,17 +223,17 @@ class FusedEngine : public Engine {
     const bool two_an_sm = lean && work >= 65536 && (request.ranks == 2 || is_long) &&
                            tuning.blocks == 0 && tuning.threads == 0 && group.most_blocks == 0;
     const bool is_wide = work < 65536 || two_an_sm || (is_long && request.ranks > 2 && !lean);
-    Spread spread;
-    spread.threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
+    KernelLaunchConfig config;
+    config.threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
                      : work < 8192       ? 128
                      : is_wide           ? 256
                                          : group.most_threads(lean);
     const std::uint64_t useful =
-        std::max<std::uint64_t>(1, (work + spread.threads - 1) / spread.threads);
-    spread.blocks = static_cast<unsigned>(
+        std::max<std::uint64_t>(1, (work + config.threads - 1) / config.threads);
+    config.blocks = static_cast<unsigned>(
         std::min<std::uint64_t>(useful, group.blocks(tuning) * (two_an_sm ? 2 : 1)));
-    spread.programmatic = true;
-    return spread;
+    config.programmatic = true;
+    return config;
   }
 
   const StrategyInfo info_;

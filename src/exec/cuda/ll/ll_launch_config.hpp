@@ -13,17 +13,17 @@ namespace plait::cuda {
 
 /// A thread a unit of the piece, as far as there are blocks; short calls by small ones, of which
 /// more SMs have one. is_lean: its kernel takes half an SM.
-inline Spread ll_launch_config(std::uint64_t units, bool is_lean, unsigned most_blocks,
-                               const Tuning& tuning, const Group& group) {
-  Spread spread;
-  spread.threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
+inline KernelLaunchConfig ll_launch_config(std::uint64_t units, bool is_lean, unsigned most_blocks,
+                                           const Tuning& tuning, const Group& group) {
+  KernelLaunchConfig config;
+  config.threads = tuning.threads != 0 ? static_cast<unsigned>(tuning.threads)
                    : units < 8192      ? 128
                    : units < 65536     ? 256
                                        : group.most_threads(is_lean);
-  spread.blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>((units + spread.threads - 1) / spread.threads, most_blocks));
-  spread.programmatic = true;
-  return spread;
+  config.blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>((units + config.threads - 1) / config.threads, most_blocks));
+  config.programmatic = true;
+  return config;
 }
 
 /// Units of a part up to which short_direct_ll is faster, for so many ranks at most. Those of more
@@ -37,9 +37,10 @@ inline constexpr ShortDirectLlUnits kShortDirectLlUnits[] = {
     {2, 8192, 32768}, {4, 32768, 32768}, {8, 8192, 16384}};
 
 /// Whether short_direct_ll serves a call.
-inline bool is_short_direct_ll(const Request& request, const LlCut& cut, const Spread& spread) {
-  if (!has_short_direct_ll(request) || cut.pieces != 1 || spread.threads > kShortDirectLlThreads ||
-      std::uint64_t{spread.blocks} * spread.threads < cut.units)
+inline bool is_short_direct_ll(const Request& request, const LlCut& cut,
+                               const KernelLaunchConfig& config) {
+  if (!has_short_direct_ll(request) || cut.pieces != 1 || config.threads > kShortDirectLlThreads ||
+      std::uint64_t{config.blocks} * config.threads < cut.units)
     return false;
   for (const ShortDirectLlUnits& most : kShortDirectLlUnits)
     if (request.ranks <= most.ranks)

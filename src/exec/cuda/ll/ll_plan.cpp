@@ -166,9 +166,10 @@ Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, 
   return builder.build();
 }
 
-void set_launch(Plan& plan, const Spread& spread, int together, std::uint64_t packet_bytes) {
-  plan.params["blocks"] = spread.blocks;
-  plan.params["threads"] = spread.threads;
+void set_launch(Plan& plan, const KernelLaunchConfig& config, int together,
+                std::uint64_t packet_bytes) {
+  plan.params["blocks"] = config.blocks;
+  plan.params["threads"] = config.threads;
   plan.params["together"] = together;
   plan.params["line_bytes"] = static_cast<std::int64_t>(packet_bytes);
 }

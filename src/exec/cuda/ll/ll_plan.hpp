@@ -38,6 +38,7 @@ Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, 
 std::vector<Range> chain_pieces(std::uint64_t bytes, const LlCut& cut);
 
 /// What its price goes by: units that a thread moves together, and bytes of a line.
-void set_launch(Plan& plan, const Spread& spread, int together, std::uint64_t packet_bytes);
+void set_launch(Plan& plan, const KernelLaunchConfig& config, int together,
+                std::uint64_t packet_bytes);
 
 }  // namespace plait::cuda

@@ -26,25 +26,25 @@ bool through_host(std::uint32_t channel) { return channel >= kMessageChannels; }
 
 class MessagePlan {
  public:
-  MessagePlan(const Topology& topology, const Request& request, const MessageSpread& spread,
+  MessagePlan(const Topology& topology, const Request& request, const MessageLaunchConfig& config,
               std::uint32_t calls_before, std::uint32_t host_tiles)
       : b_(topology, request, "messages"),
         topology_(topology),
         devices_(request.devices),
-        spread_(spread),
+        config_(config),
         calls_before_(calls_before),
         bytes_(request.count * bytes_of(request.type)),
-        cut_(cut_message(bytes_, spread)),
+        cut_(cut_message(bytes_, config)),
         slot_bytes_(cut_.by_packets ? kMessagePacketUnits * 16 : kMessageSlotBytes) {
     share_out(host_tiles);
     const auto others = static_cast<std::uint64_t>(request.ranks - 1);
     for (int rank = 0; rank < request.ranks; ++rank) {
       shapes_.push_back(direct_shape(request, rank));
       slots_.push_back(
-          b_.alloc(Space::scratch, rank, others * spread.channels * depth(0) * slot_bytes_));
+          b_.alloc(Space::scratch, rank, others * config.channels * depth(0) * slot_bytes_));
       if (cut_.shared)
         host_slots_.push_back(b_.alloc(
-            Space::ring, rank, spread.host_channels * depth(kMessageChannels) * slot_bytes_));
+            Space::ring, rank, config.host_channels * depth(kMessageChannels) * slot_bytes_));
     }
   }
 
@@ -79,11 +79,11 @@ class MessagePlan {
       for (std::uint32_t number = channel; number < all; number += cut_.channels)
         tiles_of_[channel].push_back(number);
     if (!cut_.shared) return;
-    for (std::uint32_t host = 0; host < spread_.host_channels; ++host)
+    for (std::uint32_t host = 0; host < config_.host_channels; ++host)
       tiles_of_[kMessageChannels + host];  // which ends, with tiles or without
     for (std::uint32_t i = 0; i < std::min(host_tiles, all); ++i) {
       std::vector<std::uint32_t>& own = tiles_of_[i % cut_.channels];
-      tiles_of_[kMessageChannels + i % spread_.host_channels].push_back(own.back());
+      tiles_of_[kMessageChannels + i % config_.host_channels].push_back(own.back());
       own.pop_back();
     }
   }
@@ -105,7 +105,7 @@ class MessagePlan {
       return slice(host_slots_[owner],
                    {((channel - kMessageChannels) * depth(channel) + turn) * slot_bytes_, bytes});
     const auto place = static_cast<std::uint32_t>(place_among_others(to, from));
-    const std::uint64_t index = (place * spread_.channels + channel) * depth(channel) + turn;
+    const std::uint64_t index = (place * config_.channels + channel) * depth(channel) + turn;
     return slice(slots_[owner], {index * slot_bytes_, bytes});
   }
 
@@ -180,7 +180,7 @@ class MessagePlan {
   Builder b_;
   const Topology& topology_;
   const std::vector<int> devices_;
-  const MessageSpread& spread_;
+  const MessageLaunchConfig& config_;
   std::uint32_t calls_before_;
   std::uint64_t bytes_;  ///< of a message
   MessageCut cut_;
@@ -198,12 +198,13 @@ class MessagePlan {
 
 }  // namespace
 
-Plan message_plan(const Topology& topology, const Request& request, const MessageSpread& spread,
-                  std::uint32_t calls_before, std::uint32_t host_tiles) {
+Plan message_plan(const Topology& topology, const Request& request,
+                  const MessageLaunchConfig& config, std::uint32_t calls_before,
+                  std::uint32_t host_tiles) {
   if (reduces(request.collective))
     throw Error(ErrorCode::unsupported,
                 text("wanted a collective that only moves, found ", name_of(request.collective)));
-  return MessagePlan(topology, request, spread, calls_before, host_tiles).write();
+  return MessagePlan(topology, request, config, calls_before, host_tiles).write();
 }
 
 }  // namespace plait::cuda

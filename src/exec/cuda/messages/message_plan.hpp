@@ -15,7 +15,8 @@ namespace plait::cuda {
 /// came before: one with `calls_before` + 1 is what comes behind it in a row. host_tiles: how many
 /// of a shared message's host channels take, which calls find out as they run; here they take the
 /// last of each channel in turn. Error(unsupported) for what reduces.
-Plan message_plan(const Topology& topology, const Request& request, const MessageSpread& spread,
-                  std::uint32_t calls_before = 0, std::uint32_t host_tiles = 0);
+Plan message_plan(const Topology& topology, const Request& request,
+                  const MessageLaunchConfig& config, std::uint32_t calls_before = 0,
+                  std::uint32_t host_tiles = 0);
 
 }  // namespace plait::cuda

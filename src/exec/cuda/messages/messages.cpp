@@ -37,9 +37,9 @@ std::uint32_t element_of(std::uint64_t bits) {
 std::uint64_t address(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
 
 MessageWork work_of(const MessageEnd& message, const MessageEnd* kept,
-                    const MessageSpread& spread) {
+                    const MessageLaunchConfig& config) {
   MessageWork work{};
-  const MessageCut cut = cut_message(message.bytes, spread);
+  const MessageCut cut = cut_message(message.bytes, config);
   work.memory = static_cast<char*>(message.memory);
   work.bytes = message.bytes;
   work.channels = cut.channels;
@@ -94,7 +94,7 @@ void check_kept(const std::deque<MessageEnd>& out, const std::deque<MessageEnd>&
 
 /// At most so many of each direction with one rank.
 void add_peer(MessageBatch& all, Queues& queues, int peer, int rank, std::size_t most,
-              const MessageSpread& spread) {
+              const MessageLaunchConfig& config) {
   std::deque<MessageEnd>& out = queues[{peer, true}];
   std::deque<MessageEnd>& in = queues[{peer, false}];
   MessageArgs& args = all.args;
@@ -103,7 +103,7 @@ void add_peer(MessageBatch& all, Queues& queues, int peer, int rank, std::size_t
   const auto add = [&](MessageSide side, std::deque<MessageEnd>& queue) {
     args.first[side][args.peers] = count();
     for (std::size_t i = 0; i < most && !queue.empty(); ++i)
-      all.works.push_back(work_of(take_first(queue), nullptr, spread));
+      all.works.push_back(work_of(take_first(queue), nullptr, config));
     args.end[side][args.peers] = count();
   };
   if (peer != rank) {
@@ -113,7 +113,7 @@ void add_peer(MessageBatch& all, Queues& queues, int peer, int rank, std::size_t
     check_kept(out, in, rank);
     for (std::size_t i = 0; i < most && !out.empty(); ++i, check_kept(out, in, rank)) {
       const MessageEnd kept = take_first(out);
-      all.works.push_back(work_of(take_first(in), &kept, spread));
+      all.works.push_back(work_of(take_first(in), &kept, config));
     }
     for (const MessageSide side : {kSend, kReceive}) {
       args.first[side][args.peers] = before;
@@ -139,7 +139,7 @@ void set_blocks(MessageArgs& args, int rank, std::uint32_t host_channels) {
 /// time: so ranks come in pairs, each in one pair a turn, and all go through the turns alike. Where
 /// all are in the same group, the blocks that come first can then go on, and no team need leave its
 /// end (message_ends.cuh).
-MessageBatch next_batch(Queues& queues, int rank, int ranks, const MessageSpread& spread) {
+MessageBatch next_batch(Queues& queues, int rank, int ranks, const MessageLaunchConfig& config) {
   MessageBatch all;
   std::size_t most = 0;
   for (const auto& [whose, queue] : queues) most += queue.size();
@@ -148,15 +148,15 @@ MessageBatch next_batch(Queues& queues, int rank, int ranks, const MessageSpread
   constexpr std::size_t kRoom = kMessageNoted + kMessageWorks;
   if (most > kRoom) most = kRoom / static_cast<std::size_t>(2 * ranks - 1);
   for (int turn = 0; turn < ranks; ++turn)
-    add_peer(all, queues, (turn - rank + ranks) % ranks, rank, most, spread);
-  all.args.all_channels = spread.channels;
+    add_peer(all, queues, (turn - rank + ranks) % ranks, rank, most, config);
+  all.args.all_channels = config.channels;
   bool is_shared = false;
   for (const MessageWork& work : all.works) {
     all.args.channels = std::max(all.args.channels, work.channels);
     if (work.side != kKeep && work.by_packets == 0) all.args.bulk = 1;
     is_shared = is_shared || (work.side != kKeep && work.shared != 0);
   }
-  set_blocks(all.args, rank, is_shared ? spread.host_channels : 0);
+  set_blocks(all.args, rank, is_shared ? config.host_channels : 0);
   return all;
 }
 
@@ -193,21 +193,21 @@ bool messages_beat_nccl(int ranks, unsigned most_blocks) {
   return ranks == 2 && message_channels(ranks, most_blocks) == kMessageChannels;
 }
 
-MessageCut cut_message(std::uint64_t bytes, const MessageSpread& spread) {
+MessageCut cut_message(std::uint64_t bytes, const MessageLaunchConfig& config) {
   MessageCut cut;
   const std::uint64_t units = (bytes + 15) / 16;
   // A shared one has tiles for all channels, so each team counts them all.
-  cut.shared = spread.host_channels != 0 && bytes >= spread.tuning.shared_from &&
-               units >= std::uint64_t{spread.channels} * spread.tuning.tile_units;
+  cut.shared = config.host_channels != 0 && bytes >= config.tuning.shared_from &&
+               units >= std::uint64_t{config.channels} * config.tuning.tile_units;
   const std::uint64_t channels =
-      bytes < kLongBytes || cut.shared ? spread.channels : std::min(spread.channels, kLongChannels);
+      bytes < kLongBytes || cut.shared ? config.channels : std::min(config.channels, kLongChannels);
   const std::uint64_t share = (units + channels - 1) / channels;
   cut.by_packets =
-      !cut.shared && bytes <= spread.tuning.packets_upto && share <= kMessagePacketUnits;
+      !cut.shared && bytes <= config.tuning.packets_upto && share <= kMessagePacketUnits;
   cut.tile_units = static_cast<std::uint32_t>(
       cut.by_packets
           ? std::max(share, kLeastPackets)
-          : std::min<std::uint64_t>(rounded_up(share, kLeastTileUnits), spread.tuning.tile_units));
+          : std::min<std::uint64_t>(rounded_up(share, kLeastTileUnits), config.tuning.tile_units));
   cut.channels =
       static_cast<std::uint32_t>(std::min(channels, (units + cut.tile_units - 1) / cut.tile_units));
   return cut;
@@ -225,11 +225,11 @@ std::uint64_t message_packet_bytes(int ranks, std::uint32_t channels) {
 }
 
 std::vector<MessageArgs> plan_messages(const std::vector<MessageEnd>& messages, int rank, int ranks,
-                                       const MessageSpread& spread) {
+                                       const MessageLaunchConfig& config) {
   Queues queues = queues_of(messages, ranks);
   std::vector<MessageArgs> launches;
   while (true) {
-    const MessageBatch next = next_batch(queues, rank, ranks, spread);
+    const MessageBatch next = next_batch(queues, rank, ranks, config);
     if (next.works.empty()) return launches;
     add_launches(launches, next);
   }

@@ -24,7 +24,7 @@ struct MessageTuning {
   std::uint64_t shared_from = 128ull << 20;  ///< bytes; where there are host channels, those share
   std::uint32_t host_channels = kMessageHostChannels;  ///< at most; the same in all calls
 };
-struct MessageSpread {
+struct MessageLaunchConfig {
   std::uint32_t channels = 0;  ///< between two ranks
   MessageTuning tuning;
   std::uint32_t host_channels = 0;  ///< through host memory; 0 = none
@@ -47,7 +47,7 @@ struct MessageCut {
   std::uint32_t channels = 0;
   std::uint32_t tile_units = 0;
 };
-MessageCut cut_message(std::uint64_t bytes, const MessageSpread& spread);
+MessageCut cut_message(std::uint64_t bytes, const MessageLaunchConfig& config);
 
 /// Of a launch.
 unsigned message_blocks(const MessageArgs& args);
@@ -64,6 +64,6 @@ std::uint64_t message_packet_bytes(int ranks, std::uint32_t channels);
 /// groups of that size too must be in a group like it. Error(invalid_argument) where a peer is no
 /// rank, or where what this rank sends itself and what it receives from itself differ.
 std::vector<MessageArgs> plan_messages(const std::vector<MessageEnd>& messages, int rank, int ranks,
-                                       const MessageSpread& spread);
+                                       const MessageLaunchConfig& config);
 
 }  // namespace plait::cuda

@@ -24,10 +24,10 @@ class TiledReady : public PreparedCall {
     }
     if (rank.group().borrowed_bytes() != 0)
       args_.poisoned = &rank.header(rank.rank()).engines.poisoned;
-    spread_.threads = kTileThreads;
-    spread_.shared_bytes = kTileSharedBytes;
-    spread_.blocks = spread_tiles(args_, tile_wish(tuning, rank.group()));
-    spread_.programmatic = true;
+    config_.threads = kTileThreads;
+    config_.shared_bytes = kTileSharedBytes;
+    config_.blocks = spread_tiles(args_, tile_wish(tuning, rank.group()));
+    config_.programmatic = true;
   }
 
   void enqueue(const CallBuffers& buffers, Stream stream) override {
@@ -35,14 +35,14 @@ class TiledReady : public PreparedCall {
     args.input = buffers.input;
     args.output = buffers.output;
     set_scalars(args, buffers.scalars);
-    kernels_.launch(kernel_, spread_, stream, {&args});
+    kernels_.launch(kernel_, config_, stream, {&args});
   }
 
  private:
   Kernels& kernels_;
   const Function kernel_;
   TiledArgs args_;
-  Spread spread_;
+  KernelLaunchConfig config_;
 };
 
 class TiledEngine : public Engine {
