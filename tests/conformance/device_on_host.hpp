@@ -61,17 +61,17 @@ class SteppingClock {
 };
 
 /// A named barrier of some of a block's threads.
-class TeamMeet {
+class ThreadBarrier {
  public:
-  explicit TeamMeet(unsigned threads) : all_(threads) {}
-  void meet() { all_.arrive_and_wait(); }
+  explicit ThreadBarrier(unsigned threads) : all_(threads) {}
+  void arrive_and_wait() { all_.arrive_and_wait(); }
   bool any(bool mine) {
     if (mine) found_.store(true);
-    meet();
+    arrive_and_wait();
     const bool found = found_.load();
-    meet();
+    arrive_and_wait();
     found_.store(false);
-    meet();
+    arrive_and_wait();
     return found;
   }
 
@@ -79,8 +79,9 @@ class TeamMeet {
   std::barrier<> all_;
   std::atomic<bool> found_{false};
 };
-inline thread_local TeamMeet* block_meets = nullptr;
-inline thread_local std::vector<std::unique_ptr<TeamMeet>>* team_meets = nullptr;  // by number
+inline thread_local ThreadBarrier* block_barrier = nullptr;
+inline thread_local std::vector<std::unique_ptr<ThreadBarrier>>* team_barriers =
+    nullptr;  // by number
 
 /// Shared memory of a block: a place for each of a kernel's variables.
 class BlockShared {
@@ -112,12 +113,12 @@ struct Grid {
 template <class Body>
 void launch(const Grid& grid, const Body& body) {
   struct Block {
-    explicit Block(const Grid& grid) : meets(grid.threads) {
+    explicit Block(const Grid& grid) : barrier(grid.threads) {
       for (const unsigned threads : grid.teams)
-        teams.push_back(std::make_unique<TeamMeet>(threads));
+        teams.push_back(std::make_unique<ThreadBarrier>(threads));
     }
-    TeamMeet meets;
-    std::vector<std::unique_ptr<TeamMeet>> teams;
+    ThreadBarrier barrier;
+    std::vector<std::unique_ptr<ThreadBarrier>> teams;
     BlockShared shared;
   };
   for (unsigned first = 0; first < grid.blocks;) {
@@ -130,7 +131,7 @@ void launch(const Grid& grid, const Body& body) {
         threads.emplace_back([&grid, &body, &one = *blocks.back(), block = first, thread] {
           threadIdx.x = thread, blockDim.x = grid.threads;
           blockIdx.x = block, gridDim.x = grid.blocks;
-          block_meets = &one.meets, team_meets = &one.teams, block_shared = &one.shared;
+          block_barrier = &one.barrier, team_barriers = &one.teams, block_shared = &one.shared;
           stream_failed = grid.stream_failed;
           body();
         });
@@ -153,8 +154,8 @@ void __stcs(T* at, T value) {
   plait_test::note(plait_test::Touch::store, at, &value, sizeof value);
   *at = value;
 }
-inline void __syncthreads() { plait_test::block_meets->meet(); }
-inline int __syncthreads_or(int mine) { return plait_test::block_meets->any(mine != 0) ? 1 : 0; }
+inline void __syncthreads() { plait_test::block_barrier->arrive_and_wait(); }
+inline int __syncthreads_or(int mine) { return plait_test::block_barrier->any(mine != 0) ? 1 : 0; }
 inline int __ffsll(long long bits) {
   return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned long long>(bits)) + 1;
 }
@@ -164,8 +165,10 @@ inline void __threadfence_system() {  // one that ThreadSanitizer knows
   order.fetch_add(1);
 }
 /// A warp is the first team of its block.
-inline int __any_sync(unsigned, int mine) { return (*plait_test::team_meets)[0]->any(mine != 0); }
-inline void __syncwarp() { (*plait_test::team_meets)[0]->meet(); }
+inline int __any_sync(unsigned, int mine) {
+  return (*plait_test::team_barriers)[0]->any(mine != 0);
+}
+inline void __syncwarp() { (*plait_test::team_barriers)[0]->arrive_and_wait(); }
 inline void __threadfence() { __threadfence_system(); }
 inline void __threadfence_block() { __threadfence_system(); }
 inline unsigned atomicAdd(unsigned* at, unsigned value) {

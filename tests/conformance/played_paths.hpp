@@ -99,7 +99,7 @@ class PlayedPaths : public cuda::PathSide {
   void start() override {
     running_.store(args_.ranks * cuda::kPathThreads);
     for (int block = 0; block < args_.ranks; ++block) {
-      meets_.push_back(std::make_unique<plait_test::TeamMeet>(cuda::kPathThreads));
+      barriers_.push_back(std::make_unique<plait_test::ThreadBarrier>(cuda::kPathThreads));
       shared_.push_back(std::make_unique<cuda::PathShared>());
     }
     for (int block = 0; block < args_.ranks; ++block)
@@ -131,7 +131,7 @@ class PlayedPaths : public cuda::PathSide {
   cuda::PathInbox& mine() { return *words_[static_cast<std::size_t>(args_.rank)]; }
   void run(int block, int thread) {
     blockIdx = {static_cast<unsigned>(block)}, threadIdx = {static_cast<unsigned>(thread)};
-    block_meets = meets_[static_cast<std::size_t>(block)].get();
+    block_barrier = barriers_[static_cast<std::size_t>(block)].get();
     std::this_thread::sleep_for(std::chrono::duration<double>(late_s_));
     cuda::path_check(args_, *shared_[static_cast<std::size_t>(block)]);
     running_.fetch_sub(1);
@@ -149,7 +149,7 @@ class PlayedPaths : public cuda::PathSide {
   cuda::PathArgs args_{};
   cuda::PathSignal signal_{};
   std::unique_ptr<TroubledView> view_;
-  std::vector<std::unique_ptr<plait_test::TeamMeet>> meets_;
+  std::vector<std::unique_ptr<plait_test::ThreadBarrier>> barriers_;
   std::vector<std::unique_ptr<cuda::PathShared>> shared_;
   std::vector<std::thread> threads_;
   std::atomic<int> running_{0};

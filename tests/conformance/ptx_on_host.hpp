@@ -32,9 +32,11 @@ inline unsigned pair_of_fp16(float first, float second) {
 }
 inline float from_fp16(std::uint16_t code) { return widen<5, 10, true>(code); }
 
-inline void meet_threads(unsigned id, unsigned) { (*plait_test::team_meets)[id]->meet(); }
+inline void sync_threads(unsigned id, unsigned) {
+  (*plait_test::team_barriers)[id]->arrive_and_wait();
+}
 inline bool any_of_threads(unsigned id, unsigned, bool mine) {
-  return (*plait_test::team_meets)[id]->any(mine);
+  return (*plait_test::team_barriers)[id]->any(mine);
 }
 /// Whoever polls lets others run: there are more threads than cores.
 inline void let_others_run() {

@@ -155,28 +155,28 @@ void run_any(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::
 /// `missing` never come.
 void run_calls(std::vector<Call>& calls, std::vector<std::unique_ptr<PlayedGpu>>& devices,
                double wait_s, int missing = -1) {
-  std::vector<std::unique_ptr<plait_test::TeamMeet>> blocks, grids;
+  std::vector<std::unique_ptr<plait_test::ThreadBarrier>> blocks, grids;
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     if (static_cast<int>(rank) == missing) continue;
-    grids.push_back(std::make_unique<plait_test::TeamMeet>(kBlocks * kThreads));
+    grids.push_back(std::make_unique<plait_test::ThreadBarrier>(kBlocks * kThreads));
     for (unsigned block = 0; block < kBlocks; ++block) {
-      blocks.push_back(std::make_unique<plait_test::TeamMeet>(kThreads));
+      blocks.push_back(std::make_unique<plait_test::ThreadBarrier>(kThreads));
       for (unsigned thread = 0; thread < kThreads; ++thread)
         threads.emplace_back(
-            [&, rank, block, thread, grid = grids.back().get(), meets = blocks.back().get()] {
+            [&, rank, block, thread, grid = grids.back().get(), barrier = blocks.back().get()] {
               threadIdx.x = thread, blockDim.x = kThreads;
               blockIdx.x = block, gridDim.x = kBlocks;
-              plait_test::block_meets = meets;
+              plait_test::block_barrier = barrier;
               plait_test::stream_failed = &devices[rank]->stream_failed;
               for (Call& call : calls) {
                 if (call.late == static_cast<int>(rank))
                   std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
                 run_any(call, devices, rank, wait_s);
-                grid->meet();  // a kernel ends before the next begins
+                grid->arrive_and_wait();  // a kernel ends before the next begins
                 if (block == 0 && thread == 0)
                   devices[rank]->failed_after.push_back(devices[rank]->stream_failed);
-                grid->meet();
+                grid->arrive_and_wait();
               }
             });
     }

@@ -36,14 +36,14 @@ Outcome prove_all(int ranks, const PlayedTrouble& trouble, const PathTimeouts& t
   }
   std::atomic<bool> found{false};
   bool stopped = false;  // as of the latest exchange, on all ranks alike
-  std::barrier meets(ranks, [&]() noexcept { stopped = found.load(); });
+  std::barrier barrier(ranks, [&]() noexcept { stopped = found.load(); });
   Outcome outcome{std::vector<std::string>(count), std::vector<int>(count)};
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       const auto me = static_cast<std::size_t>(rank);
       const Exchange exchange = [&](const std::string&) {
-        meets.arrive_and_wait();
+        barrier.arrive_and_wait();
         if (stopped) throw Stopped();
         ++outcome.exchanges[me];
         return std::vector<std::string>(count);
@@ -55,7 +55,7 @@ Outcome prove_all(int ranks, const PlayedTrouble& trouble, const PathTimeouts& t
       } catch (const Error& error) {
         outcome.said[me] = error.what();
         found.store(true);
-        meets.arrive_and_drop();
+        barrier.arrive_and_drop();
       } catch (const Stopped&) {  // another rank's
       }
     });

@@ -26,7 +26,7 @@ class ToyReady : public PreparedCall, private EngineCall {
     auto* const output = static_cast<char*>(buffers.output);
     std::uint32_t met = 0;
     const auto next_meeting = [&] {
-      return meeting(&EngineFlags::ring_meetings, &EngineFlags::ring_met, ++met);
+      return barrier_step(&EngineFlags::ring_barriers, &EngineFlags::ring_barrier, ++met);
     };
     for (std::uint64_t at = 0; at < part_bytes_; at += slot_bytes_) {
       const std::uint64_t bytes = std::min(slot_bytes_, part_bytes_ - at);
@@ -39,7 +39,7 @@ class ToyReady : public PreparedCall, private EngineCall {
              from == call_.rank ? input + at : slot(call_.rank, from), bytes);
     }
     const EngineStep last = next_meeting();
-    launch_end(stream, last, {{&EngineFlags::ring_meetings, met}});
+    launch_end(stream, last, {{&EngineFlags::ring_barriers, met}});
   }
 
  private:

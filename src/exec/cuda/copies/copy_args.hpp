@@ -28,8 +28,8 @@ struct EngineFlags {
   std::uint32_t exchanged;                    ///< my own: pieces of finished calls
   std::uint32_t chunks;                       ///< my own: chunks of finished calls
   std::uint32_t host_chunks;                  ///< my own: those that CPU cores reduced
-  std::uint32_t ring_met[kMaxCudaRanks];      ///< by rank: meetings of rings that it has come to
-  std::uint32_t ring_meetings;                ///< my own: of finished calls
+  std::uint32_t ring_barrier[kMaxCudaRanks];  ///< by rank: meetings of rings that it has come to
+  std::uint32_t ring_barriers;                ///< my own: of finished calls
 };
 
 /// Until words[r] has reached what was counted in earlier calls + value, for each r in `ranks`.

@@ -17,8 +17,8 @@ EngineStep EngineCall::blank_step(std::uint32_t EngineFlags::* counted) const {
   return step;
 }
 
-EngineStep EngineCall::meeting(std::uint32_t EngineFlags::* counted, Word word,
-                               std::uint32_t value) const {
+EngineStep EngineCall::barrier_step(std::uint32_t EngineFlags::* counted, Word word,
+                                    std::uint32_t value) const {
   EngineStep step = blank_step(counted);
   step.signals_first = 1;
   step.signal_value = value;

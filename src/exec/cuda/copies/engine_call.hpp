@@ -49,7 +49,8 @@ class EngineCall {
   /// Waits for nobody, tells nobody; counts by `counted` of this rank.
   EngineStep blank_step(std::uint32_t EngineFlags::* counted) const;
   /// Tells all others in `word` that this rank is there, and waits until they say the same.
-  EngineStep meeting(std::uint32_t EngineFlags::* counted, Word word, std::uint32_t value) const;
+  EngineStep barrier_step(std::uint32_t EngineFlags::* counted, Word word,
+                          std::uint32_t value) const;
   void launch(Stream stream, const EngineStep& step) { queue_.step(stream, step); }
   /// The last of a call; each count of this rank grows by so many.
   struct Count {

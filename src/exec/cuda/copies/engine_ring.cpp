@@ -23,7 +23,7 @@ bool EngineRing::takes(std::uint32_t step) const {
 
 void EngineRing::push(std::uint32_t step) {
   if (!pushes(step)) return;
-  follow(stream(kPush), met(kBegun + (step < 2 ? 0 : step - 1)));
+  follow(stream(kPush), passed_barrier(kBegun + (step < 2 ? 0 : step - 1)));
   const RingPiece piece = pushed_by(cut_, call_.rank, step);
   const char* const from = piece.owner == call_.rank ? own(piece) : slot(call_.rank, step - 2);
   copy(stream(kPush), slot(after(step), step), from, piece.bytes);
@@ -32,25 +32,25 @@ void EngineRing::push(std::uint32_t step) {
 
 /// What this rank pushed in this step has come, and it is through with what came two steps before,
 /// whose slot is filled two steps later. Waits until others say the same.
-void EngineRing::meet(std::uint32_t step) {
-  if (pushes(step)) follow(stream(kMeet), pushed(step));
-  if (step >= 2 && takes(step - 2)) follow(stream(kMeet), taken(step - 2));
+void EngineRing::barrier(std::uint32_t step) {
+  if (pushes(step)) follow(stream(kBarrier), pushed(step));
+  if (step >= 2 && takes(step - 2)) follow(stream(kBarrier), taken(step - 2));
   const std::uint32_t value = kBegun + step + 1, filled = std::min(step + 2, cut_.steps - 1);
-  EngineStep meeting = blank_step(&EngineFlags::ring_meetings);
-  meeting.signals_first = 1;
-  meeting.signal_value = value;
-  meeting.waits[0] = {flags_of(call_.rank).ring_met, 1u << before(step) | 1u << after(filled),
-                      value};
+  EngineStep barrier_step = blank_step(&EngineFlags::ring_barriers);
+  barrier_step.signals_first = 1;
+  barrier_step.signal_value = value;
+  barrier_step.waits[0] = {flags_of(call_.rank).ring_barrier,
+                           1u << before(step) | 1u << after(filled), value};
   for (const int rank : {after(step), before(filled)})
-    meeting.signal[rank] = &flags_of(rank).ring_met[call_.rank];
-  launch(stream(kMeet), meeting);
-  record(met(value), stream(kMeet));
+    barrier_step.signal[rank] = &flags_of(rank).ring_barrier[call_.rank];
+  launch(stream(kBarrier), barrier_step);
+  record(passed_barrier(value), stream(kBarrier));
 }
 
 /// And what the caller wants a copy of, as it is passed on.
 void EngineRing::take(std::uint32_t step) {
   if (!takes(step)) return;
-  follow(stream(kTake), met(kBegun + step + 1));
+  follow(stream(kTake), passed_barrier(kBegun + step + 1));
   const RingPiece came = pushed_by(cut_, before(step), step);
   move(stream(kTake), in_output(came), slot(call_.rank, step), came.bytes);
   const RingPiece kept = kept_by(cut_, call_.rank, step);
@@ -60,24 +60,26 @@ void EngineRing::take(std::uint32_t step) {
 
 void EngineRing::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
-  follow(stream(kMeet), fork);
+  follow(stream(kBarrier), fork);
   // All ranks, as any of them may have pulled out of the next one's slots in a tiled call.
-  launch(stream(kMeet), meeting(&EngineFlags::ring_meetings, &EngineFlags::ring_met, kBegun));
-  record(met(kBegun), stream(kMeet));
+  launch(stream(kBarrier),
+         barrier_step(&EngineFlags::ring_barriers, &EngineFlags::ring_barrier, kBegun));
+  record(passed_barrier(kBegun), stream(kBarrier));
   // Pushes first, meetings next: a graph then lays each kind in one branch.
   for (std::uint32_t i = 0; i < cut_.steps + 2; ++i) {
     if (i < cut_.steps) push(i);
-    if (i >= 1 && i - 1 < cut_.steps) meet(i - 1);
+    if (i >= 1 && i - 1 < cut_.steps) barrier(i - 1);
     if (i >= 2) take(i - 2);
   }
   // All are through: other calls push into the inboxes of more ranks.
   const std::uint32_t last = cut_.steps - 1;
-  follow(stream_of_call, met(kBegun + cut_.steps));
+  follow(stream_of_call, passed_barrier(kBegun + cut_.steps));
   for (const std::uint32_t step : {last - 1, last})
     if (takes(step)) follow(stream_of_call, taken(step));
-  const std::uint32_t meetings = kBegun + cut_.steps + 1;
-  launch_end(stream_of_call, meeting(&EngineFlags::ring_meetings, &EngineFlags::ring_met, meetings),
-             {{&EngineFlags::ring_meetings, meetings}});
+  const std::uint32_t barriers = kBegun + cut_.steps + 1;
+  launch_end(stream_of_call,
+             barrier_step(&EngineFlags::ring_barriers, &EngineFlags::ring_barrier, barriers),
+             {{&EngineFlags::ring_barriers, barriers}});
 }
 
 }  // namespace plait::cuda

@@ -23,11 +23,11 @@ class EngineRing : private EngineCall {
   void enqueue(Event fork, Stream stream);
 
  private:
-  enum Role : std::size_t { kPush, kMeet, kTake, kRoles };  // a stream each
+  enum Role : std::size_t { kPush, kBarrier, kTake, kRoles };  // a stream each
   enum Moment : std::size_t {
     kPushed,
-    kMet = kPushed + 2,
-    kTaken = kMet + 2,
+    kBarrierPassed = kPushed + 2,
+    kTaken = kBarrierPassed + 2,
     kMoments = kTaken + 2
   };
   static_assert(kRoles <= kEngineStreams && kMoments <= kEngineEvents);
@@ -40,7 +40,9 @@ class EngineRing : private EngineCall {
   Stream stream(Role role) const { return path_.streams[role]; }
   /// The first meeting, before step 0; each step ends with one, and so does the call.
   static constexpr std::uint32_t kBegun = 1;
-  Event met(std::uint32_t meeting) const { return path_.events[kMet + meeting % 2]; }
+  Event passed_barrier(std::uint32_t number) const {
+    return path_.events[kBarrierPassed + number % 2];
+  }
   Event pushed(std::uint32_t step) const { return path_.events[kPushed + step % 2]; }
   Event taken(std::uint32_t step) const { return path_.events[kTaken + step % 2]; }
   char* slot(int rank, std::uint32_t step) const;
@@ -55,7 +57,7 @@ class EngineRing : private EngineCall {
   bool pushes(std::uint32_t step) const;
   bool takes(std::uint32_t step) const;
   void push(std::uint32_t step);
-  void meet(std::uint32_t step);
+  void barrier(std::uint32_t step);
   void take(std::uint32_t step);
 
   const RingCut& cut_;

@@ -73,13 +73,14 @@ void PairExchange::push(std::uint32_t piece) {
 void PairExchange::handle(std::uint32_t piece) {
   const ExchangePiece& what = cut_.pieces[piece];
   if (sends_) follow(stream(kHandle), event(kPush, piece));
-  launch(stream(kHandle), meeting(&EngineFlags::exchanged, &EngineFlags::link_arrived, piece + 1));
+  launch(stream(kHandle),
+         barrier_step(&EngineFlags::exchanged, &EngineFlags::link_arrived, piece + 1));
   if (piece == 0 && marks_ != nullptr) record(marks_->begin, stream(kHandle));
   take_range(kHandle, slot(call_.rank, what), what.from, what.bytes,
              what.last ? path_.blocks : blocks_);
   if (what.awaited) {
     launch(stream(kHandle),
-           meeting(&EngineFlags::exchanged, &EngineFlags::link_handled, piece + 1));
+           barrier_step(&EngineFlags::exchanged, &EngineFlags::link_handled, piece + 1));
     record(event(kHandle, piece), stream(kHandle));
   }
   // A piece ahead, so that the last one's is done while that is pushed; with it the host's share.
@@ -98,7 +99,7 @@ void PairExchange::bring_down(std::uint32_t chunk) {
 /// Room beside the inbox was freed before this chunk came down.
 void PairExchange::bring_up(std::uint32_t chunk) {
   follow(stream(kCross), event(kDown, chunk));
-  launch(stream(kCross), meeting(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
+  launch(stream(kCross), barrier_step(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
   record(event(kCross, chunk), stream(kCross));
   follow(stream(kUp), event(kCross, chunk));
   if (takes_) copy(stream(kUp), staged(chunk), ring(peer(), chunk), cut_.length_of(chunk));
@@ -108,7 +109,7 @@ void PairExchange::bring_up(std::uint32_t chunk) {
 void PairExchange::take(std::uint32_t chunk) {
   follow(stream(kTake), event(kUp, chunk));
   if (chunk + kChunkSlots < cut_.chunks)  // else the end of the call says so
-    launch(stream(kTake), meeting(&EngineFlags::chunks, &EngineFlags::host_taken, chunk + 1));
+    launch(stream(kTake), barrier_step(&EngineFlags::chunks, &EngineFlags::host_taken, chunk + 1));
   take_range(kTake, staged(chunk), cut_.chunk_from(chunk), cut_.length_of(chunk), blocks_);
   record(event(kTake, chunk), stream(kTake));
 }
@@ -133,7 +134,8 @@ void PairExchange::join(Stream stream_of_call) {
   follow(stream_of_call, event(kHandle, 0));
   if (cut_.chunks != 0) follow(stream_of_call, event(kTake, cut_.chunks - 1));
   const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());
-  launch_end(stream_of_call, meeting(&EngineFlags::exchanged, &EngineFlags::link_handled, pieces),
+  launch_end(stream_of_call,
+             barrier_step(&EngineFlags::exchanged, &EngineFlags::link_handled, pieces),
              {{&EngineFlags::exchanged, pieces}, {&EngineFlags::chunks, cut_.chunks}});
 }
 

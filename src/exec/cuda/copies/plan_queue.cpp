@@ -176,13 +176,12 @@ void PlanQueue::copy(Stream stream, char* dst, const char* src, std::uint64_t by
 }
 
 void PlanQueue::copy_all(Stream stream, const std::vector<OneCopy>& copies) {
-  const auto meet = [](const char* a, const char* b, std::uint64_t a_bytes, std::uint64_t b_bytes) {
-    return a < b + b_bytes && b < a + a_bytes;
-  };
+  const auto overlap = [](const char* a, const char* b, std::uint64_t a_bytes,
+                          std::uint64_t b_bytes) { return a < b + b_bytes && b < a + a_bytes; };
   for (const OneCopy& one : copies)
     for (const OneCopy& other : copies)
-      if (meet(one.dst, other.src, one.bytes, other.bytes) ||
-          (&one != &other && meet(one.dst, other.dst, one.bytes, other.bytes)))
+      if (overlap(one.dst, other.src, one.bytes, other.bytes) ||
+          (&one != &other && overlap(one.dst, other.dst, one.bytes, other.bytes)))
         throw Error(ErrorCode::internal, "copies of a batch touch the same bytes");
   EngineQueue::copy_all(stream, copies);
 }

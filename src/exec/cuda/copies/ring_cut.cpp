@@ -83,7 +83,7 @@ RingPiece kept_by(const RingCut& cut, int rank, std::uint32_t step) {
       return rank == cut.request.root ? pushed_along(cut, rank, step) : RingPiece{};
     default: break;
   }
-  // KernelLaunchConfig over all steps, as taking a piece leaves time for so much.
+  // Spread over all steps, as taking a piece leaves time for so much.
   return step % cut.hops == 0 ? piece_of(cut, rank, rank, step / cut.hops) : RingPiece{};
 }
 

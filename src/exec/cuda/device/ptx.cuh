@@ -22,7 +22,7 @@
 namespace plait::cuda {
 
 /// Named barrier: waits until `threads` threads of the block have come to barrier `id`.
-__device__ inline void meet_threads(unsigned id, unsigned threads) {
+__device__ inline void sync_threads(unsigned id, unsigned threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 /// The same; returns whether any thread passed true.

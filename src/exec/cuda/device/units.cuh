@@ -7,7 +7,7 @@ namespace plait::cuda {
 /// Threads that work together, synchronized by a named barrier.
 struct Team {
   unsigned id, threads, lane;
-  __device__ void meet() const { meet_threads(id, threads); }
+  __device__ void barrier() const { sync_threads(id, threads); }
   __device__ bool any(bool mine) const { return any_of_threads(id, threads, mine); }
 };
 

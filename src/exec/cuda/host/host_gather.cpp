@@ -55,23 +55,24 @@ char* HostGather::ring(int rank, std::uint32_t chunk) const {
 
 /// Into a slot that all have said, when they met for the chunk before, that they have emptied.
 void HostGather::bring_down(const GatherSegment& segment, std::uint32_t chunk) {
-  if (chunk >= kChunkSlots) follow(stream(kDown), event(kMet));
+  if (chunk >= kChunkSlots) follow(stream(kDown), event(kBarrierPassed));
   copy(stream(kDown), ring(call_.rank, chunk), result(segment, call_.rank, chunk),
        range(segment, chunk).bytes);
   record(event(kIsDown), stream(kDown));
 }
 
 /// This chunk is down, and the one that the next but one chunk's slot held has come up.
-void HostGather::meet(std::uint32_t chunk) {
+void HostGather::barrier(std::uint32_t chunk) {
   constexpr std::uint32_t kBehind = kChunkSlots - 1;
-  follow(stream(kMeet), event(kIsDown));
-  if (chunk >= kBehind) follow(stream(kMeet), is_up(chunk - kBehind));
-  launch(stream(kMeet), meeting(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
-  record(event(kMet), stream(kMeet));
+  follow(stream(kBarrier), event(kIsDown));
+  if (chunk >= kBehind) follow(stream(kBarrier), is_up(chunk - kBehind));
+  launch(stream(kBarrier),
+         barrier_step(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
+  record(event(kBarrierPassed), stream(kBarrier));
 }
 
 void HostGather::bring_up(const GatherSegment& segment, std::uint32_t chunk) {
-  follow(stream(kUp), event(kMet));
+  follow(stream(kUp), event(kBarrierPassed));
   for (int k = 1; k < call_.ranks; ++k)
     copy(stream(kUp), result(segment, peer(k), chunk), ring(peer(k), chunk),
          range(segment, chunk).bytes);
@@ -90,7 +91,7 @@ void HostGather::enqueue() {
     const std::uint32_t end = segment.first_chunk + chunks_of(segment.part_bytes, cut_.chunk_bytes);
     for (std::uint32_t chunk = segment.first_chunk; chunk < end; ++chunk) {
       bring_down(segment, chunk);
-      meet(chunk);
+      barrier(chunk);
       bring_up(segment, chunk);
     }
   }
@@ -103,7 +104,8 @@ void HostGather::join(Stream stream_of_call) {
     record(marks_->host, stream(kUp));
   }
   follow(stream_of_call, is_up(cut_.chunks - 1));
-  launch_end(stream_of_call, meeting(&EngineFlags::chunks, &EngineFlags::host_taken, cut_.chunks),
+  launch_end(stream_of_call,
+             barrier_step(&EngineFlags::chunks, &EngineFlags::host_taken, cut_.chunks),
              {{&EngineFlags::chunks, cut_.chunks}});
 }
 

@@ -51,8 +51,8 @@ class HostGather : private EngineCall {
   void join(Stream stream);
 
  private:
-  enum Role : std::size_t { kDown, kMeet, kUp };  // a stream each
-  enum Moment : std::size_t { kIsDown, kMet, kBegun, kIsUp = kBegun + kGatherSegments };
+  enum Role : std::size_t { kDown, kBarrier, kUp };  // a stream each
+  enum Moment : std::size_t { kIsDown, kBarrierPassed, kBegun, kIsUp = kBegun + kGatherSegments };
   static_assert(kUp < kHostStreams && kIsUp + kChunkSlots <= kHostEvents);
 
   Stream stream(Role role) const { return path_.host_streams[role]; }
@@ -68,7 +68,7 @@ class HostGather : private EngineCall {
   char* result(const GatherSegment& segment, int rank, std::uint32_t chunk) const;
   char* ring(int rank, std::uint32_t chunk) const;
   void bring_down(const GatherSegment& segment, std::uint32_t chunk);
-  void meet(std::uint32_t chunk);
+  void barrier(std::uint32_t chunk);
   void bring_up(const GatherSegment& segment, std::uint32_t chunk);
 
   const GatherCut& cut_;

@@ -95,7 +95,7 @@ __device__ void reduce_share(const LaneArgs& args, const LanePlace& place, const
 /// All blocks meet. What they add to counters[0] is 2^31 a round, however many they are: a round is
 /// full when the top bit changes, and none ends with a rest that would be lost at 2^32.
 /// Source: CUDA's cooperative groups, sync_grids.
-__device__ inline bool meet_blocks(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
+__device__ inline bool sync_blocks(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
                                    SpinTimeout& timeout) {
   PLAIT_SHARED(int, broken);
   __syncthreads();
@@ -186,7 +186,7 @@ __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
   const DeviceOp* ops = args.ops + place.lane->first_op;
   for (unsigned index = 0; index < place.lane->op_count && going; ++index) {
     const DeviceOp& op = ops[index];
-    if (op.barrier != 0) going = meet_blocks(args, place, op, timeout);
+    if (op.barrier != 0) going = sync_blocks(args, place, op, timeout);
     if (!going) break;
     switch (static_cast<OpKind>(op.kind)) {
       case OpKind::copy:

@@ -158,7 +158,7 @@ struct MessageBulk {
       end.shared.over = 0;
       for (int mover = 0; mover < kMessageMovers; ++mover) end.shared.done[mover] = 0;
     }
-    end.team.meet();
+    end.team.barrier();
     const unsigned warp = end.team.lane / 32;
     if (end.team.lane % 32 == 0) {
       if (warp < kMessageMovers && end.side == kSend)

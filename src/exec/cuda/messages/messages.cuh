@@ -263,7 +263,7 @@ struct MessageTeam {
   __device__ unsigned next_number(const MessageWork& work) {
     if (work.shared == 0) return number_of(work, channel, moved);
     if (team.lane == 0) shared.over = take(work, moved, moved + 1) == moved ? 1 : 0;
-    team.meet();
+    team.barrier();
     return shared.over != 0 ? unsigned{kNoTile} : shared.numbers[moved % kMessageSlots];
   }
   __device__ void send_tiles(const MessageWork& work, unsigned count) {
@@ -275,7 +275,7 @@ struct MessageTeam {
       if (!over)
         put_units(team, slot(tiles + moved), work.memory, work.bytes, first(work, number),
                   length(work, number), work.element);
-      team.meet();
+      team.barrier();
       if (team.lane != 0) continue;
       if (work.shared != 0) publish_number(moved, number);
       store_flag(&theirs().arrived[channel][args.rank], tiles + moved + 1);
@@ -290,7 +290,7 @@ struct MessageTeam {
       if (!over)
         take_units(team, work.memory, work.bytes, first(work, number), slot(tiles + moved),
                    length(work, number), work.element);
-      team.meet();
+      team.barrier();
       if (team.lane == 0) store_flag(&theirs().taken[channel][args.rank], tiles + moved + 1);
     }
   }
@@ -372,7 +372,7 @@ struct MessageTeam {
       shared.block = take_left_end(&mine(), side, shared.block);
       shared.leaves = 0;
     }
-    team.meet();
+    team.barrier();
     const unsigned block = shared.block;
     if (block == kNoBlock) return false;
     begin(block);

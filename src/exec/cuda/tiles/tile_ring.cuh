@@ -29,7 +29,7 @@ struct RingReduce {
         work.broken = team.any(work.broken);
         if (work.broken) return;
         add(team, tile, turn, step, came);
-        team.meet();
+        team.barrier();
         if (takes) work.signal_taken(team, 1u << ring_before(args), came);
         if (team.lane != 0) continue;
         __threadfence_block();

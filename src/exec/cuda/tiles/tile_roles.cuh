@@ -242,7 +242,7 @@ struct TileRoles {
           put_units(team, part_out(owner, tile), input(owner), part_bytes(owner), first(tile),
                     length(owner, tile), element);
       }
-      team.meet();
+      team.barrier();
       if (team.lane != 0) continue;
       __threadfence_block();
       shared.sent = tile + 1;
@@ -543,7 +543,7 @@ struct TileRoles {
       if (in(owners, peer(k)))
         take_units(team, output(peer(k)), part_bytes(peer(k)), first(tile),
                    result_in(peer(k), tile), length(peer(k), tile), element);
-    team.meet();
+    team.barrier();
     if (team.lane != 0) return;
     fence_before_flags();
     signal(&TileFlags::results_taken, owners, base + tile + 1);
@@ -570,7 +570,7 @@ struct TileRoles {
                     element);
         if (turn > 0)
           take_units(team, output(owner), part_bytes(owner), first(tile), came, limit, element);
-        team.meet();
+        team.barrier();
         if (team.lane != 0) continue;
         fence_before_flags();
         if (turn > 0) signal(&TileFlags::results_taken, from, base + step);

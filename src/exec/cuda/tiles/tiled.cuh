@@ -53,7 +53,7 @@ struct TiledBlock : TileRoles {
       await_together(team, &TileFlags::parts, from, base + tile + 1);
       if (broken) return;
       if (owns()) handle(team, tile, from);
-      team.meet();
+      team.barrier();
       signal_taken(team, from, tile);
       if (team.lane != 0) continue;
       __threadfence_block();
