@@ -33,7 +33,7 @@ std::string trace_ll(const EngineRun& run, const Plan& plan);
 std::string trace_tiles(const EngineRun& run, const Plan& plan);
 std::string trace_scatter_ring(const EngineRun& run, const Plan& plan);
 /// Both its halves in one call, on a host's threads and on played engines.
-std::string play_scatter_ring(const EngineRun& run);
+std::string emulate_scatter_ring(const EngineRun& run);
 
 /// Tiled kernels of all ranks on a host's threads, one call behind the other in the same slots.
 class TileKernels {
@@ -49,7 +49,7 @@ class TileKernels {
 };
 
 struct Tally {
-  int refused = 0, proved = 0, played = 0, traced = 0;
+  int refused = 0, proved = 0, emulated = 0, traced = 0;
   std::set<std::string> reasons;
 };
 
@@ -77,19 +77,19 @@ inline bool has_host_part(const EngineRun& run) {
 
 /// Two calls, one behind the other, in any order of streams, by one hardware queue, and where
 /// nothing goes through host memory in a graph's one branch.
-inline std::string play(const EngineRun& run, const Topology& topology) {
+inline std::string emulate(const EngineRun& run, const Topology& topology) {
   using namespace engine_calls;
   for (const Order order : {Order::by_chance, Order::one_queue, Order::one_branch}) {
     if (order == Order::one_branch && has_host_part(run)) continue;
-    FakeEngines played;
-    Ranks all(played, run.group);
+    FakeEngines emulated;
+    Ranks all(emulated, run.group);
     std::vector<Call> calls;
     for (const unsigned seed : {1u, 2u})
       calls.push_back(call_of(topology, run.engine, run.request, run.tuning, seed));
     for (int rank = 0; rank < run.request.ranks; ++rank)
       for (Call& call : calls) all.enqueue(call, rank);
-    played.run(order, static_cast<unsigned>(run.request.count));
-    if (!played.faults.empty()) return played.faults.front();
+    emulated.run(order, static_cast<unsigned>(run.request.count));
+    if (!emulated.faults.empty()) return emulated.faults.front();
     for (const Call& call : calls)
       if (call.outputs != call.expected) return "other bits than the reference's";
   }
@@ -130,8 +130,8 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
   alone.host_permille = alone.host_cpu_permille = 0;
   const std::string kernel = run.engine.plan(topology, run.request, alone, run.group).kernel;
   if (kernel.empty()) {
-    CHECK(play(run, topology) == "");
-    ++tally.played;
+    CHECK(emulate(run, topology) == "");
+    ++tally.emulated;
   } else if (!has_host_part(run) && run.request.count <= kMostTraced &&
              (done.size() == 1 || run.request.ranks <= kMostRanksOfAllTunings)) {
     const auto trace = traces.find(kernel);
@@ -186,9 +186,9 @@ inline void check_engine(const Engine& engine, const Traces& traces) {
         }
       }
   MESSAGE(engine.info().name, ": ", tally.refused, " refused, ", tally.proved, " proved, ",
-          tally.played, " of them played, ", tally.traced, " traced");
+          tally.emulated, " of them played, ", tally.traced, " traced");
   for (const std::string& reason : tally.reasons) MESSAGE("  refused: ", reason);
-  CHECK(seen(static_cast<std::uint64_t>(tally.played + tally.traced)));
+  CHECK(seen(static_cast<std::uint64_t>(tally.emulated + tally.traced)));
 }
 
 }  // namespace plait_test::conformance

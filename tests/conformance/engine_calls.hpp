@@ -31,10 +31,10 @@ struct Call {
 };
 
 /// One rank, with the caller's stream and a queue of played engines.
-class PlayedRank : public EngineRank {
+class EmulatedRank : public EngineRank {
  public:
-  PlayedRank(FakeEngines& engines, const Group& group, const EnginePath& path, HostWords& words,
-             int rank)
+  EmulatedRank(FakeEngines& engines, const Group& group, const EnginePath& path, HostWords& words,
+               int rank)
       : group_(group), path_(path), queue_(engines, rank, words, kBefore), rank_(rank) {}
 
   int rank() const override { return rank_; }
@@ -73,7 +73,7 @@ class Ranks {
     const std::uint64_t slots = group_.inbox_bytes(), borrowed = group_.borrowed_bytes();
     for (int rank = 0; rank < group_.ranks; ++rank) {
       memory_.emplace_back(slots + borrowed + group_.host_bytes, std::byte{0xee});
-      ranks_.push_back(std::make_unique<PlayedRank>(engines, group_, path_, words_, rank));
+      ranks_.push_back(std::make_unique<EmulatedRank>(engines, group_, path_, words_, rank));
     }
     for (Bytes& one : memory_) {
       char* at = reinterpret_cast<char*>(one.data());
@@ -145,13 +145,13 @@ class Ranks {
   std::vector<EngineFlags> flags_;
   HostWords words_{};
   EnginePath path_;
-  std::vector<std::unique_ptr<PlayedRank>> ranks_;
+  std::vector<std::unique_ptr<EmulatedRank>> ranks_;
 };
 
 /// Engines that take the request so tuned and whose plans name no kernel: all that they do goes
 /// through the queue, and can be played.
-inline std::vector<const Engine*> played_engines(const Topology& topology, const Request& request,
-                                                 const Tuning& tuning, const Group& group) {
+inline std::vector<const Engine*> emulated_engines(const Topology& topology, const Request& request,
+                                                   const Tuning& tuning, const Group& group) {
   std::vector<const Engine*> found;
   for (const Engine* engine : engines())
     if (why_not(*engine, request, tuning, group).empty() &&
@@ -210,7 +210,7 @@ inline std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned 
     else if (share != 0 && (ranks == 2 || request.collective == Collective::all_reduce))
       tuning.host_permille = static_cast<int>(random() % 1001);
     request = checked(request, topology);
-    const auto able = played_engines(topology, request, tuning, group);
+    const auto able = emulated_engines(topology, request, tuning, group);
     const Engine& engine = *able.at(random() % able.size());
     calls.push_back(call_of(topology, engine, request, tuning, seed + i));
   }

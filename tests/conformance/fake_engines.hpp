@@ -275,7 +275,7 @@ class FakeQueue : public cuda::EngineQueue {
       const auto put_on_cores = [&](std::function<bool()> ready, std::function<void()> run) {
         engines_.put_on_cores(rank_, {std::move(ready), std::move(run)});
       };
-      cuda::play_job(
+      cuda::run_host_job(
           job, rank_,
           [&](std::uint32_t value) {
             put_on_cores(

@@ -152,7 +152,7 @@ class LlEmulation {
     made_.ended = std::vector<std::atomic<unsigned long long>>(index(run.request.ranks));
   }
 
-  LlTraces play() {
+  LlTraces emulate() {
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < run_.request.ranks; ++rank)
       ranks.emplace_back([this, rank] {

@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::uint32_t kBefore = 0u - 4, kNumbers = 12;  // words go past their end
 
-struct PlayedGpu {
-  PlayedGpu() {
+struct EngineStepGpu {
+  EngineStepGpu() {
     auto* const words = reinterpret_cast<std::uint32_t*>(&flags);
     std::fill(words, words + sizeof flags / sizeof *words, kBefore);
     flags.poisoned = 0;
@@ -33,7 +33,7 @@ struct PlayedGpu {
 };
 
 struct Pair {
-  PlayedGpu gpus[2];
+  EngineStepGpu gpus[2];
   std::atomic<std::uint32_t> slot{0};
   std::vector<std::uint32_t> read;  // by rank 1: a number for each step that it ended
   int late = -1;

@@ -33,8 +33,8 @@ std::string plait_test::conformance::trace_scatter_ring(const EngineRun& run, co
   }
   if (plan.lanes.size() <= lanes) return "wanted lanes of both halves in the plan";
   const std::string fault =
-      play(part_of(Collective::all_gather, each, copy_ring_engine()), topology);
-  return fault.empty() ? play_scatter_ring(run) : fault;
+      emulate(part_of(Collective::all_gather, each, copy_ring_engine()), topology);
+  return fault.empty() ? emulate_scatter_ring(run) : fault;
 }
 
 TEST_CASE("every engine refuses a call with a reason, or does what its plan says") {

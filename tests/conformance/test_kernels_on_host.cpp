@@ -30,7 +30,7 @@ using Buffer = std::vector<ulonglong2>;  // aligned
 Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 2); }
 char* bytes_of(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); }
 
-struct PlayedGpu {
+struct LlGpu {
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
   DeviceState state{};
@@ -79,8 +79,8 @@ struct Call {
 };
 
 template <class Kind>
-void tell(Kind& args, Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices,
-          std::size_t rank, double wait_s) {
+void tell(Kind& args, Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
+          double wait_s) {
   args.input = call.input(rank);
   args.output = call.output(rank);
   args.state = &devices[rank]->state;
@@ -107,7 +107,7 @@ void run_direct_ll(const DirectLlArgs& args) {
 
 /// kRanks: 0 = known at run time only, as for any op.
 template <DataType kType, int kRanks>
-void run(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size_t rank,
+void run(Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
          double wait_s) {
   constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
   if (call.kernel == Kernel::direct_ll) {
@@ -133,7 +133,7 @@ void run(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size
 }
 
 template <int kRanks>
-void run_typed(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size_t rank,
+void run_typed(Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
                double wait_s) {
   const DataType type = call.request.type;
   if (type == DataType::fp32) return run<DataType::fp32, kRanks>(call, devices, rank, wait_s);
@@ -141,7 +141,7 @@ void run_typed(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std
   if constexpr (kRanks == 0) run<DataType::uint8, 0>(call, devices, rank, wait_s);
 }
 
-void run_any(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::size_t rank,
+void run_any(Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
              double wait_s) {
   switch (call.request.type == DataType::uint8 ? 0 : devices.size()) {
     case 2: return run_typed<2>(call, devices, rank, wait_s);
@@ -153,7 +153,7 @@ void run_any(Call& call, std::vector<std::unique_ptr<PlayedGpu>>& devices, std::
 
 /// Every rank's threads take the calls one after the other; ranks meet in kernels alone. Those of
 /// `missing` never come.
-void run_calls(std::vector<Call>& calls, std::vector<std::unique_ptr<PlayedGpu>>& devices,
+void run_calls(std::vector<Call>& calls, std::vector<std::unique_ptr<LlGpu>>& devices,
                double wait_s, int missing = -1) {
   std::vector<std::unique_ptr<plait_test::ThreadBarrier>> blocks, grids;
   std::vector<std::thread> threads;
@@ -258,10 +258,10 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random) {
   return calls;
 }
 
-std::vector<std::unique_ptr<PlayedGpu>> devices_of(int ranks) {
-  std::vector<std::unique_ptr<PlayedGpu>> devices;
+std::vector<std::unique_ptr<LlGpu>> devices_of(int ranks) {
+  std::vector<std::unique_ptr<LlGpu>> devices;
   for (int rank = 0; rank < ranks; ++rank) {
-    devices.push_back(std::make_unique<PlayedGpu>());
+    devices.push_back(std::make_unique<LlGpu>());
     devices.back()->state.fused_calls = 0u - 3;  // numbers go past their end
     std::memset(bytes_of(devices.back()->nan_sentinel), 0xff, 2 * kHalfBytes);
   }
@@ -281,7 +281,7 @@ TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's thre
     for (int seed = 1; seed <= plait_test::rounds(ranks == 8 ? 12 : 20); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
       std::vector<Call> calls = random_calls(ranks, random);
-      std::vector<std::unique_ptr<PlayedGpu>> devices = devices_of(ranks);
+      std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
       run_calls(calls, devices, 20);
       for (std::size_t at = 0; at < calls.size(); ++at)
         for (int rank = 0; rank < ranks; ++rank) {
@@ -298,10 +298,10 @@ TEST_CASE("kernels on a host's threads name a rank that never comes") {
   for (const int ranks : {2, 3, 8}) {
     std::mt19937 random(static_cast<unsigned>(ranks));
     std::vector<Call> calls = random_calls(ranks, random);
-    std::vector<std::unique_ptr<PlayedGpu>> devices = devices_of(ranks);
+    std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
     run_calls(calls, devices, 0.05, ranks - 1);
     for (int rank = 0; rank + 1 < ranks; ++rank) {
-      const PlayedGpu& device = *devices[static_cast<std::size_t>(rank)];
+      const LlGpu& device = *devices[static_cast<std::size_t>(rank)];
       CHECK(device.state.failed == kFaultDeadline);
       CHECK(device.stop_page.fault.code == kFaultDeadline);
       if (ranks == 2) CHECK(device.stop_page.fault.peer == 1);
@@ -317,7 +317,7 @@ TEST_CASE(
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
       std::vector<Call> calls = random_calls(ranks, random);
       calls[random() % 3].late = static_cast<int>(random() % static_cast<unsigned>(ranks));
-      std::vector<std::unique_ptr<PlayedGpu>> devices = devices_of(ranks);
+      std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
       run_calls(calls, devices, 0.05);
       for (std::size_t at = 0; at < calls.size(); ++at)
         for (std::size_t rank = 0; rank < devices.size(); ++rank) {
@@ -336,7 +336,7 @@ TEST_CASE("a wait that the program aborts ends without an error of its stream") 
   for (const FaultCode stop : {kFaultAborted, kFaultLost}) {
     std::mt19937 random(7);
     std::vector<Call> calls = random_calls(2, random);
-    std::vector<std::unique_ptr<PlayedGpu>> devices = devices_of(2);
+    std::vector<std::unique_ptr<LlGpu>> devices = devices_of(2);
     devices[0]->stop_page.stop = stop;
     run_calls(calls, devices, 20, 1);
     CHECK(devices[0]->stop_page.fault.code == stop);
@@ -349,7 +349,7 @@ TEST_CASE("a clock that steps back ends no wait") {
   for (const int ranks : {2, 4}) {
     std::mt19937 random(static_cast<unsigned>(ranks));
     std::vector<Call> calls = random_calls(ranks, random);
-    std::vector<std::unique_ptr<PlayedGpu>> devices = devices_of(ranks);
+    std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
     const plait_test::SteppingClock stepping;
     calls.front().late = 1;  // by more than the deadline, of a clock that goes on
     run_calls(calls, devices, 0.05);
@@ -364,7 +364,7 @@ TEST_CASE("a clock that steps back ends no wait") {
 
 TEST_CASE("behind a clock that has stepped back a wait still hears the host, and has a deadline") {
   constexpr long long kHourNs = 3'600'000'000'000;
-  PlayedGpu gpu;
+  LlGpu gpu;
   std::atomic<bool> failed{false};
   plait_test::stream_failed = &failed;
   /// Code that ends a wait that begins now; the clock steps back in it.
@@ -397,7 +397,7 @@ TEST_CASE("kernels of a rank that has given up send nothing") {
     for (int seed = 1; seed <= 10; ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
       std::vector<Call> calls = random_calls(ranks, random);
-      std::vector<std::unique_ptr<PlayedGpu>> devices = devices_of(ranks);
+      std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
       for (int rank = 0; rank + 1 < ranks; ++rank)
         devices[static_cast<std::size_t>(rank)]->state.failed = kFaultAborted;
       const Buffer flag = devices.back()->flag, nan_sentinel = devices.back()->nan_sentinel;

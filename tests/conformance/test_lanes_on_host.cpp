@@ -41,8 +41,8 @@ DeviceArenaSizes arena_sizes() {
 Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 1); }
 char* bytes_of(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); }
 
-struct PlayedGpu {
-  PlayedGpu() { state.plan_epoch = kEpoch, state.inbox_calls = 0u - 2; }
+struct LaneGpu {
+  LaneGpu() { state.plan_epoch = kEpoch, state.inbox_calls = 0u - 2; }
   DeviceState state{};
   StopPage stop_page{};
   std::uint32_t poisoned = 0;
@@ -69,10 +69,10 @@ struct Call {
 };
 
 /// All ranks, their plans and their calls.
-class Played {
+class LaneEmulation {
  public:
-  Played(int ranks, unsigned seed) : random_(seed) {
-    for (int rank = 0; rank < ranks; ++rank) gpus.push_back(std::make_unique<PlayedGpu>());
+  LaneEmulation(int ranks, unsigned seed) : random_(seed) {
+    for (int rank = 0; rank < ranks; ++rank) gpus.push_back(std::make_unique<LaneGpu>());
     while (plans_.size() < 3) propose_one();
     for (std::size_t i = 0; i < 6; ++i) {
       Call call;
@@ -110,7 +110,7 @@ class Played {
   }
   unsigned random() { return static_cast<unsigned>(random_()); }
 
-  std::vector<std::unique_ptr<PlayedGpu>> gpus;
+  std::vector<std::unique_ptr<LaneGpu>> gpus;
   std::vector<Call> calls;
   bool ends_call = true;  // else copies by engines follow each launch
 
@@ -175,7 +175,7 @@ class Played {
     args.bases[0] = reinterpret_cast<char*>(call.inputs.bytes[rank].data());
     args.bases[1] = reinterpret_cast<char*>(call.outputs[rank].data());
     for (int r = 0; r < args.ranks; ++r) {
-      PlayedGpu& gpu = *gpus[static_cast<std::size_t>(r)];
+      LaneGpu& gpu = *gpus[static_cast<std::size_t>(r)];
       args.bases[base_index(Space::scratch, r)] = ::bytes_of(gpu.scratch);
       args.bases[base_index(Space::inbox, r)] = ::bytes_of(gpu.inbox);
       args.bases[base_index(Space::ring, r)] = ::bytes_of(gpu.ring);
@@ -207,13 +207,13 @@ class Played {
 TEST_CASE("lanes in one kernel give the reference's bits on a host's threads") {
   for (const int ranks : {2, 3, 4})
     for (int seed = 1; seed <= rounds(10); ++seed) {
-      Played played(ranks, static_cast<unsigned>(seed * 16 + ranks));
-      played.run(20);
-      for (std::size_t call = 0; call < played.calls.size(); ++call)
-        for (std::size_t rank = 0; rank < played.gpus.size(); ++rank) {
-          CAPTURE(text(ranks, " ranks, seed ", seed, ", ", played.print(call), ", rank ", rank));
-          CHECK(played.is_right(call, rank));
-          CHECK(played.gpus[rank]->state.failed == kNoFault);
+      LaneEmulation emulation(ranks, static_cast<unsigned>(seed * 16 + ranks));
+      emulation.run(20);
+      for (std::size_t call = 0; call < emulation.calls.size(); ++call)
+        for (std::size_t rank = 0; rank < emulation.gpus.size(); ++rank) {
+          CAPTURE(text(ranks, " ranks, seed ", seed, ", ", emulation.print(call), ", rank ", rank));
+          CHECK(emulation.is_right(call, rank));
+          CHECK(emulation.gpus[rank]->state.failed == kNoFault);
         }
     }
 }
@@ -224,24 +224,24 @@ TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong resu
     for (const int ranks : {2, 3, 4})
       for (int seed = 1; seed <= rounds(8); ++seed) {
         constexpr double kWait = 0.05;
-        Played played(ranks, static_cast<unsigned>(seed * 16 + ranks));
-        const auto one = played.random() % static_cast<unsigned>(ranks);
+        LaneEmulation emulation(ranks, static_cast<unsigned>(seed * 16 + ranks));
+        const auto one = emulation.random() % static_cast<unsigned>(ranks);
         const auto late = (one + (is_aborted ? 1 : 0)) % static_cast<unsigned>(ranks);
-        played.calls[1 + played.random() % 3].late = static_cast<int>(late);
-        std::thread program([&, pause = played.random() % 10000] {
+        emulation.calls[1 + emulation.random() % 3].late = static_cast<int>(late);
+        std::thread program([&, pause = emulation.random() % 10000] {
           if (!is_aborted) return;
           std::this_thread::sleep_for(std::chrono::microseconds(pause));
-          std::atomic_ref(played.gpus[one]->stop_page.stop).store(kFaultAborted);
+          std::atomic_ref(emulation.gpus[one]->stop_page.stop).store(kFaultAborted);
         });
-        played.run(kWait);
+        emulation.run(kWait);
         program.join();
-        for (std::size_t call = 0; call < played.calls.size(); ++call)
-          for (std::size_t rank = 0; rank < played.gpus.size(); ++rank) {
+        for (std::size_t call = 0; call < emulation.calls.size(); ++call)
+          for (std::size_t rank = 0; rank < emulation.gpus.size(); ++rank) {
             if (is_aborted && rank == one) continue;
-            CAPTURE(text(ranks, " ranks, seed ", seed, ", ", played.print(call), ", rank ", rank,
+            CAPTURE(text(ranks, " ranks, seed ", seed, ", ", emulation.print(call), ", rank ", rank,
                          is_aborted ? ", aborted rank " : ", late rank ", one));
-            const bool has_failed = played.gpus[rank]->failed_after[call];
-            CHECK((has_failed || played.is_right(call, rank)));
+            const bool has_failed = emulation.gpus[rank]->failed_after[call];
+            CHECK((has_failed || emulation.is_right(call, rank)));
             ++(has_failed ? failed : right);
           }
       }
@@ -251,16 +251,16 @@ TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong resu
 
 /// Copies cannot be called back, and may go where the peer reads.
 TEST_CASE("lanes: an aborted rank whose copies follow tells its peer, which then ends no call") {
-  Played played(2, 3);
-  played.gpus[0]->stop_page.stop = kFaultAborted;
-  for (Call& call : played.calls) call.late = 1;  // by a second
-  played.ends_call = false;
-  played.run(0.3);
-  CHECK(played.gpus[0]->state.failed == kFaultAborted);
-  CHECK_FALSE(played.gpus[0]->stream_failed);
-  CHECK(played.gpus[1]->poisoned == 1);
+  LaneEmulation emulation(2, 3);
+  emulation.gpus[0]->stop_page.stop = kFaultAborted;
+  for (Call& call : emulation.calls) call.late = 1;  // by a second
+  emulation.ends_call = false;
+  emulation.run(0.3);
+  CHECK(emulation.gpus[0]->state.failed == kFaultAborted);
+  CHECK_FALSE(emulation.gpus[0]->stream_failed);
+  CHECK(emulation.gpus[1]->poisoned == 1);
 
-  Played other(2, 3);
+  LaneEmulation other(2, 3);
   other.gpus[1]->poisoned = 1;
   other.run(0.3);
   CHECK(other.gpus[1]->failed_after[0]);

@@ -39,7 +39,7 @@ std::string print(const LlRun& run) {
 /// What is wrong with a run of the kernels; empty = nothing.
 template <class Kernels>
 std::string fault_of(const LlRun& run, const Plan& plan) {
-  LlTraces traces = LlEmulation<Kernels>(run).play();
+  LlTraces traces = LlEmulation<Kernels>(run).emulate();
   const std::vector<std::string> faults = LlTraceCheck(run, traces, plan).faults();
   if (!faults.empty()) return text("trace: ", faults[0]);
   const std::string words = ChainWordsCheck(run, traces).fault();
@@ -204,7 +204,7 @@ TEST_CASE("two_shot that uses its lines again ends with an error where a rank ne
     run.absent = absent;
     (void)plan_of(run, topology);
     REQUIRE(run.is_long_shot());
-    const LlTraces traces = LlEmulation<RealKernels>(run).play();
+    const LlTraces traces = LlEmulation<RealKernels>(run).emulate();
     CAPTURE(print(run));
     for (int rank = 0; rank < 4; ++rank) {
       CAPTURE(rank);
@@ -228,7 +228,7 @@ TEST_CASE("a chain in several pieces ends with an error where a rank never comes
       run.late = -1;
       run.absent = absent;
       (void)plan_of(run, topology);
-      const LlTraces traces = LlEmulation<RealKernels>(run).play();
+      const LlTraces traces = LlEmulation<RealKernels>(run).emulate();
       CAPTURE(print(run));
       REQUIRE(traces.accesses[0].size() > 2);
       for (int rank = 0; rank < 4; ++rank) {

@@ -31,8 +31,8 @@ std::span<std::uint8_t> bytes_of(std::vector<ulonglong2>& memory) {
   return {reinterpret_cast<std::uint8_t*>(memory.data()), memory.size() * sizeof(ulonglong2)};
 }
 
-struct PlayedRank {
-  explicit PlayedRank(int ranks)
+struct MessageRank {
+  explicit MessageRank(int ranks)
       : packets(message_packet_bytes(ranks, kChannels) / 16),
         slots(message_slot_bytes(ranks, kChannels) / 16),
         host_slots(ranks == 2 ? kMessageHostBytes / 16 : 0),
@@ -50,9 +50,9 @@ struct PlayedRank {
   std::vector<std::vector<MessageEnd>> calls;
   std::uint64_t read = 0, written = 0;  // of input and output, by the messages there are
 };
-using PlayedRanks = std::vector<std::unique_ptr<PlayedRank>>;
+using MessageRanks = std::vector<std::unique_ptr<MessageRank>>;
 
-MessageArgs with_context(MessageArgs args, PlayedRanks& all, std::size_t rank, double wait_s) {
+MessageArgs with_context(MessageArgs args, MessageRanks& all, std::size_t rank, double wait_s) {
   args.state = &all[rank]->state;
   args.stop_page = &all[rank]->stop_page;
   args.wait_ns = static_cast<std::uint64_t>(wait_s * 1e9);
@@ -99,9 +99,9 @@ void run_team(const MessageArgs& args, bool in_bulk) {
   });
 }
 
-void run_rank(PlayedRanks& all, std::size_t rank, const How& how) {
+void run_rank(MessageRanks& all, std::size_t rank, const How& how) {
   const int me = static_cast<int>(rank), count = static_cast<int>(all.size());
-  PlayedRank& mine = *all[rank];
+  MessageRank& mine = *all[rank];
   const bool in_bulk = how.in_bulk && !(how.is_mixed && rank + 1 == all.size());
   const unsigned threads = in_bulk ? kMessageMovers + 2 : kTeamThreads;
   for (std::size_t call = 0; call < mine.calls.size(); ++call) {
@@ -120,7 +120,7 @@ void run_rank(PlayedRanks& all, std::size_t rank, const How& how) {
   }
 }
 
-void run_all(PlayedRanks& all, const How& how) {
+void run_all(MessageRanks& all, const How& how) {
   std::vector<std::thread> ranks;
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     ranks.emplace_back([&, rank] { run_rank(all, rank, how); });
@@ -128,7 +128,7 @@ void run_all(PlayedRanks& all, const How& how) {
 }
 
 /// Whether what a rank has received in a call is what was sent.
-bool is_right(const PlayedRank& rank, std::size_t call) {
+bool is_right(const MessageRank& rank, std::size_t call) {
   return std::all_of(rank.calls[call].begin(), rank.calls[call].end(), [&](const MessageEnd& one) {
     const auto* const at = static_cast<const std::uint8_t*>(one.memory);
     if (one.sends) return true;
@@ -142,9 +142,9 @@ std::uint64_t random_size(std::mt19937& random) {
 
 /// Random bytes from one rank's buffer to another's, behind those of earlier messages: both ends go
 /// into the last call that the rank has. Buffers begin at multiples of `grain`. False = no room.
-bool add_message(PlayedRanks& all, std::mt19937& random, std::size_t from, std::size_t to,
+bool add_message(MessageRanks& all, std::mt19937& random, std::size_t from, std::size_t to,
                  std::uint64_t bytes, std::uint64_t grain = 1) {
-  PlayedRank &sender = *all[from], &receiver = *all[to];
+  MessageRank &sender = *all[from], &receiver = *all[to];
   const auto begin = [&](std::uint64_t end) {
     return (end + random() % 20 + grain - 1) / grain * grain;
   };
@@ -163,7 +163,7 @@ bool add_message(PlayedRanks& all, std::mt19937& random, std::size_t from, std::
 /// Some messages of each rank to each, itself too, all in one call a rank. kForBulk: as bulk copies
 /// take them, aligned, and to others.
 enum class Kind { kAny, kForBulk };
-void add_group(PlayedRanks& all, std::mt19937& random, Kind kind = Kind::kAny) {
+void add_group(MessageRanks& all, std::mt19937& random, Kind kind = Kind::kAny) {
   for (auto& rank : all) rank->calls.emplace_back();
   for (std::size_t from = 0; from < all.size(); ++from)
     for (std::size_t to = 0; to < all.size(); ++to)
@@ -174,9 +174,9 @@ void add_group(PlayedRanks& all, std::mt19937& random, Kind kind = Kind::kAny) {
       }
 }
 
-PlayedRanks ranks_of(int count) {
-  PlayedRanks all;
-  for (int rank = 0; rank < count; ++rank) all.push_back(std::make_unique<PlayedRank>(count));
+MessageRanks ranks_of(int count) {
+  MessageRanks all;
+  for (int rank = 0; rank < count; ++rank) all.push_back(std::make_unique<MessageRank>(count));
   for (auto& one : all)  // counts go past their end
     for (auto* words : {&one->flags.packets_taken, &one->flags.arrived, &one->flags.taken,
                         &one->flags.packets[0], &one->flags.packets[1], &one->flags.tiles[0],
@@ -189,15 +189,15 @@ PlayedRanks ranks_of(int count) {
   return all;
 }
 
-PlayedRanks groups_of(int ranks, int seed, const How& how, int groups = 3) {
+MessageRanks groups_of(int ranks, int seed, const How& how, int groups = 3) {
   std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
-  PlayedRanks all = ranks_of(ranks);
+  MessageRanks all = ranks_of(ranks);
   for (int group = 0; group < groups; ++group)
     add_group(all, random, how.in_bulk ? Kind::kForBulk : Kind::kAny);
   return all;
 }
 
-void check_whole(const PlayedRanks& all, const std::string& what) {
+void check_whole(const MessageRanks& all, const std::string& what) {
   CAPTURE(what);
   for (const auto& rank : all) {
     CHECK(rank->state.failed == kNoFault);
@@ -211,7 +211,7 @@ TEST_CASE("groups of messages on a host's threads arrive whole") {
   for (const int ranks : {2, 3, 5})
     for (int seed = 1; seed <= plait_test::rounds(6); ++seed)
       for (const How& how : {How{}, How{{0, 1024}}, How{{0, 1024}, 60, true}}) {
-        PlayedRanks all = groups_of(ranks, seed, how);
+        MessageRanks all = groups_of(ranks, seed, how);
         run_all(all, how);
         check_whole(all, text(ranks, " ranks, seed ", seed, ", lines up to ",
                               how.tuning.packets_upto, how.in_bulk ? ", in bulk" : ""));
@@ -224,7 +224,7 @@ TEST_CASE("messages of any number of ranks: one resident block a GPU is enough")
     for (int seed = 1; seed <= plait_test::rounds(ranks == 8 ? 2 : 4); ++seed)
       for (const bool in_bulk : {false, true}) {
         const How how{{0, 32}, 20, in_bulk, 1};
-        PlayedRanks all = groups_of(ranks, seed, how);
+        MessageRanks all = groups_of(ranks, seed, how);
         run_all(all, how);
         check_whole(all, text(ranks, " ranks, seed ", seed, in_bulk ? ", in bulk" : ""));
       }
@@ -239,7 +239,7 @@ TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU
       for (const bool in_bulk : {false, true}) {
         const How how{{0, 32}, 10, in_bulk, 1};
         std::mt19937 random(1);
-        PlayedRanks all = ranks_of(4);
+        MessageRanks all = ranks_of(4);
         const auto talk = [&](std::size_t a, std::size_t b) {
           const std::uint64_t bytes = each == 1 ? 30000 : 5000;
           for (int i = 0; i < each; ++i) {
@@ -266,7 +266,7 @@ TEST_CASE("messages of groups that each rank cuts for itself: one resident block
     for (int seed = 1; seed <= plait_test::rounds(6); ++seed)
       for (const How& how : {How{{4096, 32}, 20, false, 1}, How{{0, 32}, 20, true, 1}}) {
         std::mt19937 random(static_cast<unsigned>(seed) * 16 + static_cast<unsigned>(ranks));
-        PlayedRanks all = ranks_of(static_cast<int>(ranks));
+        MessageRanks all = ranks_of(static_cast<int>(ranks));
         for (auto& rank : all) rank->calls.emplace_back();
         for (int i = 0; i < 60; ++i) {
           const std::size_t from = random() % ranks,
@@ -288,7 +288,7 @@ struct Ended {
 };
 /// One rank comes late to a call, or another one is aborted meanwhile.
 void run_disturbed(int ranks, int seed, const How& how, bool is_aborted, Ended& ended) {
-  PlayedRanks all = groups_of(ranks, seed, how, 7);  // more than there are places for
+  MessageRanks all = groups_of(ranks, seed, how, 7);  // more than there are places for
   const auto one = static_cast<std::size_t>(seed % ranks);
   all[is_aborted ? (one + 1) % all.size() : one]->late = seed % 3;
   std::thread program([&] {
@@ -327,7 +327,7 @@ TEST_CASE("messages: a rank that is late or aborted leaves nobody with what was 
 TEST_CASE("messages that nobody sends are given up, and name the peer") {
   for (const std::uint64_t bytes : {100u, 200000u})
     for (const unsigned resident : {1u, ~0u}) {  // with one, two ends take turns
-      PlayedRanks all = ranks_of(2);
+      MessageRanks all = ranks_of(2);
       all[0]->calls = {{{false, 1, all[0]->output.data(), bytes}}};
       run_all(all, {{0, 1024}, 0.05, false, resident});
       CHECK(all[0]->state.failed == kFaultDeadline);
@@ -343,7 +343,7 @@ namespace {
 struct Sent {
   std::uint32_t by_host = 0, by_others = 0;
 };
-Sent sent_by(const PlayedRank& rank, int peer) {
+Sent sent_by(const MessageRank& rank, int peer) {
   Sent sent;
   for (int row = 0; row < kMessageRows; ++row)
     (row < kMessageChannels ? sent.by_others : sent.by_host) +=
@@ -361,11 +361,11 @@ TEST_CASE("shared messages: host channels take a part, and every tile goes once"
     for (const bool in_bulk : {false, true})
       for (const std::uint64_t shared_from : {1u, 2000u}) {
         const How how{{0, 64, shared_from}, 60, in_bulk, ~0u, true, seed % 3 == 0};
-        PlayedRanks all = groups_of(2, seed, how);
+        MessageRanks all = groups_of(2, seed, how);
         run_all(all, how);
         check_whole(all, text("seed ", seed, in_bulk ? ", in bulk" : ""));
         for (int rank = 0; rank < 2; ++rank) {
-          const PlayedRank& mine = *all[static_cast<std::size_t>(rank)];
+          const MessageRank& mine = *all[static_cast<std::size_t>(rank)];
           std::uint32_t tiles = 0, shares = 0;
           for (const auto& call : mine.calls)
             for (const MessageEnd& one : call) {
@@ -392,7 +392,7 @@ TEST_CASE(
       for (const unsigned resident : {1u, 3u}) {
         const How how{{0, 32, 3000}, 20, in_bulk, resident, true};
         std::mt19937 random(static_cast<unsigned>(seed));
-        PlayedRanks all = ranks_of(2);
+        MessageRanks all = ranks_of(2);
         for (auto& rank : all) rank->calls.emplace_back();
         for (int i = 0; i < 40; ++i) {
           const std::size_t from = random() % 2;

@@ -1,7 +1,7 @@
 // The proof of paths on a host's threads: whole machines pass it, also where one rank's GPU is
 // busy; whatever is dropped, kept in a mirror, old or changed between two ranks is found by the
 // rank whose memory it is, by kernels and by copies, in time.
-#include "conformance/played_paths.hpp"
+#include "conformance/emulated_paths.hpp"
 // After it.
 #include <doctest/doctest.h>
 
@@ -10,8 +10,8 @@
 
 using namespace plait;
 using namespace plait::cuda;
-using plait_test::PlayedPaths;
-using plait_test::PlayedTrouble;
+using plait_test::EmulatedPathFault;
+using plait_test::EmulatedPaths;
 using plait_test::Trouble;
 
 namespace {
@@ -25,7 +25,7 @@ constexpr std::uint64_t kNonce = 0x1234567;
 
 /// Every rank's proof, by exchanges at which all stop where one has found something, as they do
 /// where communicators are made.
-Outcome prove_all(int ranks, const PlayedTrouble& trouble, const PathTimeouts& timeouts,
+Outcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTimeouts& timeouts,
                   const std::vector<double>& late_s = {}) {
   const auto count = static_cast<std::size_t>(ranks);
   std::vector<std::unique_ptr<PathInbox>> memory;
@@ -49,7 +49,7 @@ Outcome prove_all(int ranks, const PlayedTrouble& trouble, const PathTimeouts& t
         return std::vector<std::string>(count);
       };
       try {
-        PlayedPaths side(words, rank, kNonce, timeouts, trouble, late_s.empty() ? 0 : late_s[me]);
+        EmulatedPaths side(words, rank, kNonce, timeouts, trouble, late_s.empty() ? 0 : late_s[me]);
         prove_paths(side, exchange, rank, ranks, kNonce, timeouts);
         exchange("the last one, in which all say what they found");
       } catch (const Error& error) {

@@ -101,19 +101,19 @@ class WholeCall : public ScatterRingEngine {
 };
 
 /// Two calls in a row, as play() has them. works: the kernels do what they should, or nothing.
-std::string play_in(Order order, const EngineRun& run, bool works) {
+std::string emulate_in(Order order, const EngineRun& run, bool works) {
   const Topology topology = linked_machine(run.request.ranks);
-  FakeEngines played;
-  const TilesOnHost tiles(played, run.request.ranks, works);
+  FakeEngines emulated;
+  const TilesOnHost tiles(emulated, run.request.ranks, works);
   const WholeCall whole(tiles);
-  Ranks all(played, run.group);
+  Ranks all(emulated, run.group);
   std::vector<Call> calls;
   for (const unsigned seed : {1u, 2u})
     calls.push_back(call_of(topology, whole, run.request, run.tuning, seed));
   for (int rank = 0; rank < run.request.ranks; ++rank)
     for (Call& call : calls) all.enqueue(call, rank);
-  played.run(order, static_cast<unsigned>(run.request.count));
-  if (!played.faults.empty()) return played.faults.front();
+  emulated.run(order, static_cast<unsigned>(run.request.count));
+  if (!emulated.faults.empty()) return emulated.faults.front();
   const bool has_rest = run.request.count % static_cast<unsigned>(run.request.ranks) != 0;
   if (tiles.launches() != (has_rest ? 2 : 1) * calls.size())
     return "wanted a launch for each part of the call";
@@ -124,8 +124,8 @@ std::string play_in(Order order, const EngineRun& run, bool works) {
 
 }  // namespace
 
-std::string plait_test::conformance::play_scatter_ring(const EngineRun& run) {
-  return play_in(Order::by_chance, run, true);
+std::string plait_test::conformance::emulate_scatter_ring(const EngineRun& run) {
+  return emulate_in(Order::by_chance, run, true);
 }
 
 TEST_CASE("the whole call of scatter_ring gives the reference's bits in any order of streams") {
@@ -143,7 +143,7 @@ TEST_CASE("the whole call of scatter_ring gives the reference's bits in any orde
       REQUIRE(why_not(run.engine, request, tuning, run.group) == "");
       if (ranks > 4 && count != 1009 && plait_test::takes_few()) continue;
       for (const Order order : {Order::by_chance, Order::one_queue, Order::one_branch})
-        CHECK(play_in(order, run, true) == "");
-      CHECK(play_in(Order::by_chance, run, false) == "other bits than the reference's");
+        CHECK(emulate_in(order, run, true) == "");
+      CHECK(emulate_in(Order::by_chance, run, false) == "other bits than the reference's");
     }
 }

@@ -43,8 +43,8 @@ std::uint64_t slot_memory(int ranks, std::uint64_t blocks) {
   return tile_slots(ranks, blocks) * 2 * kSlotBytes;
 }
 
-struct PlayedGpu {
-  explicit PlayedGpu(int ranks) : slots(buffer_of(slot_memory(ranks, kMostBlocks))) {
+struct TiledGpu {
+  explicit TiledGpu(int ranks) : slots(buffer_of(slot_memory(ranks, kMostBlocks))) {
     auto* const words = reinterpret_cast<std::uint32_t*>(&flags);
     std::fill(words, words + sizeof flags / sizeof *words, kTiles);
   }
@@ -56,7 +56,7 @@ struct PlayedGpu {
   std::vector<bool> failed_after;  // by call
   Buffer slots;
 };
-using PlayedGpus = std::vector<std::unique_ptr<PlayedGpu>>;
+using TiledGpus = std::vector<std::unique_ptr<TiledGpu>>;
 
 struct Call {
   Request request;
@@ -91,8 +91,8 @@ struct Call {
 };
 
 TiledArgs args_of(const Request& request, const TileWish& wish, const CallBuffers& buffers,
-                  PlayedGpus& gpus, std::size_t rank, double wait_s) {
-  PlayedGpu& mine = *gpus[rank];
+                  TiledGpus& gpus, std::size_t rank, double wait_s) {
+  TiledGpu& mine = *gpus[rank];
   TiledArgs args = tiled_shape(request, static_cast<int>(rank), wish);
   args.input = buffers.input;
   args.output = buffers.output;
@@ -138,12 +138,12 @@ void run_any(const Request& request, const TiledArgs& args) {
 
 /// The kernel of one rank.
 template <class Body>
-void launch_on(PlayedGpu& gpu, const TiledArgs& args, Body&& body) {
+void launch_on(TiledGpu& gpu, const TiledArgs& args, Body&& body) {
   launch(tiled_grid(args.blocks, &gpu.stream_failed), body);
 }
 
 /// Every rank takes the calls one after the other; ranks meet in kernels alone.
-void run_calls(std::vector<Call>& calls, PlayedGpus& gpus, double wait_s) {
+void run_calls(std::vector<Call>& calls, TiledGpus& gpus, double wait_s) {
   std::vector<std::thread> ranks;
   for (std::size_t rank = 0; rank < gpus.size(); ++rank)
     ranks.emplace_back([&, rank] {
@@ -213,9 +213,9 @@ std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 
   return calls;
 }
 
-PlayedGpus gpus_of(int ranks) {
-  PlayedGpus gpus;
-  for (int rank = 0; rank < ranks; ++rank) gpus.push_back(std::make_unique<PlayedGpu>(ranks));
+TiledGpus gpus_of(int ranks) {
+  TiledGpus gpus;
+  for (int rank = 0; rank < ranks; ++rank) gpus.push_back(std::make_unique<TiledGpu>(ranks));
   return gpus;
 }
 
@@ -228,7 +228,7 @@ namespace {
 /// once its sender has been told that it is free, which is told without a fence.
 class TileTraceCheck {
  public:
-  TileTraceCheck(Call& call, PlayedGpus& gpus, const Plan& plan)
+  TileTraceCheck(Call& call, TiledGpus& gpus, const Plan& plan)
       : call_(call), gpus_(gpus), plan_(plan) {}
 
   std::vector<std::string> faults() {
@@ -344,7 +344,7 @@ class TileTraceCheck {
   }
 
   Call& call_;
-  PlayedGpus& gpus_;
+  TiledGpus& gpus_;
   const Plan& plan_;
   std::vector<std::string> faults_;
 };
@@ -359,7 +359,7 @@ std::string fault_of(const Request& request, const TileWish& wish, const Plan& p
     fill(call, request.count);
     call.traces.resize(static_cast<std::size_t>(request.ranks));
   }
-  PlayedGpus gpus = gpus_of(request.ranks);
+  TiledGpus gpus = gpus_of(request.ranks);
   run_calls(calls, gpus, 30);
   for (Call& call : calls) {
     for (std::size_t rank = 0; rank < gpus.size(); ++rank)
@@ -373,7 +373,7 @@ std::string fault_of(const Request& request, const TileWish& wish, const Plan& p
 }  // namespace
 
 struct conformance::TileKernels::Gpus {
-  PlayedGpus all;
+  TiledGpus all;
 };
 conformance::TileKernels::TileKernels(int ranks) : gpus_(new Gpus{gpus_of(ranks)}) {}
 conformance::TileKernels::~TileKernels() = default;
@@ -398,7 +398,7 @@ TEST_CASE(
     "bulk copies wait for their turn where a call has a rate; who is late makes up for nothing") {
   using Clock = std::chrono::steady_clock;
   constexpr auto kStep = std::chrono::microseconds(500);  // of a copy
-  PlayedGpus gpus = gpus_of(2);
+  TiledGpus gpus = gpus_of(2);
   Request request;
   request.ranks = 2;
   request.count = 1000;
@@ -514,7 +514,7 @@ TEST_CASE("tiled gives the reference's bits on a host's threads") {
     for (int seed = 1; seed <= rounds(ranks > 4 ? 2 : 6); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
       std::vector<Call> calls = random_calls(ranks, random);
-      PlayedGpus gpus = gpus_of(ranks);
+      TiledGpus gpus = gpus_of(ranks);
       run_calls(calls, gpus, 30);
       for (std::size_t at = 0; at < calls.size(); ++at)
         for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
@@ -555,7 +555,7 @@ TEST_CASE("what stays on a rank follows the tiles that it sends, in many pieces"
       for (const int late : {-1, 0}) {
         std::vector<Call> calls = calls_that_stay(ranks, blocks);
         if (late >= 0) calls[1].late = late;
-        PlayedGpus gpus = gpus_of(ranks);
+        TiledGpus gpus = gpus_of(ranks);
         run_calls(calls, gpus, late >= 0 ? 0.1 : 30);
         for (std::size_t at = 0; at < calls.size(); ++at)
           for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
@@ -615,7 +615,7 @@ TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN 
         else
           put_special_values(call, bf16, random);
       }
-      PlayedGpus gpus = gpus_of(ranks);
+      TiledGpus gpus = gpus_of(ranks);
       run_calls(calls, gpus, 30);
       for (Call& call : calls)
         for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
@@ -640,7 +640,7 @@ TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong resu
         std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
         // So small that who has given up had already sent all.
         std::vector<Call> calls = random_calls(ranks, random, 1000);
-        PlayedGpus gpus = gpus_of(ranks);
+        TiledGpus gpus = gpus_of(ranks);
         const auto some = static_cast<unsigned>(ranks),
                    one = static_cast<unsigned>(random() % some);
         calls[random() % 3].late = static_cast<int>((one + (is_aborted ? 1 : 0)) % some);
@@ -669,7 +669,7 @@ TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong resu
 TEST_CASE("tiled does not end a call as if it held where an exchange's peer has given up") {
   std::mt19937 random(1);
   std::vector<Call> calls = random_calls(2, random);
-  PlayedGpus gpus = gpus_of(2);
+  TiledGpus gpus = gpus_of(2);
   gpus[0]->poisoned = 2;
   run_calls(calls, gpus, 0.3);
   CHECK(gpus[0]->failed_after[0]);

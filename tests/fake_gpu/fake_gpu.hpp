@@ -130,7 +130,7 @@ struct FakeCuda {
   FakeMemory memory;
   std::vector<FakeLaunch> launches;
   /// Where set, of every launch: its kernel, blocks, threads and arguments.
-  std::function<void(const std::string&, unsigned, unsigned, const void*)> plays;
+  std::function<void(const std::string&, unsigned, unsigned, const void*)> on_launch;
   std::vector<std::string> kernels;  ///< by handle, less one
   FakeNccl nccl;
   FakeStill still;

@@ -46,7 +46,7 @@ const std::string& kernel_of(Handle handle) {
   return fake_cuda().kernels[reinterpret_cast<std::uintptr_t>(handle) - 1];
 }
 
-void play_device(Api& api) {
+void emulate_device(Api& api) {
   api.device_count = [](int* count) { return *count = 1, kSuccess; };
   api.device_name = [](char* name, int length, Device) {
     std::strncpy(name, fake_cuda().gpu.name, static_cast<std::size_t>(length));
@@ -104,7 +104,7 @@ int blocks_of(int threads, std::size_t shared_bytes) {
                    gpu.multiprocessor_bytes / bytes});
 }
 
-void play_kernels(Api& api) {
+void emulate_kernels(Api& api) {
   api.library_load = [](Library* library, const void*, int*, void**, unsigned, int*, void**,
                         unsigned) {
     *library = machine().make<Library>();
@@ -128,8 +128,8 @@ void play_kernels(Api& api) {
     fake_cuda().launches.push_back({kernel_of(function), config->grid_x, config->block_x,
                                     config->shared_bytes, config->attribute_count != 0});
     fake_cuda().notes.add({kernel_of(function), config->stream});
-    if (fake_cuda().plays)
-      fake_cuda().plays(kernel_of(function), config->grid_x, config->block_x, args[0]);
+    if (fake_cuda().on_launch)
+      fake_cuda().on_launch(kernel_of(function), config->grid_x, config->block_x, args[0]);
     if (kernel_of(function) == "plait_path_check") begin_proof(*static_cast<PathArgs*>(args[0]));
     if (fake_cuda().fault != 0 && kernel_of(function) == "plait_fail_if_peer_lost")
       static_cast<PeerLostArgs*>(args[0])->stop_page->fault = {fake_cuda().fault.exchange(0),
@@ -159,7 +159,7 @@ void* limits(const std::string& symbol) {
 }
 
 /// Address space is handed out, and no memory: no kernel runs here.
-void play_memory(Api& api) {
+void emulate_memory(Api& api) {
   api.pointer_attributes = [](unsigned count, int* attributes, void** values, DevicePointer) {
     for (unsigned i = 0; i < count; ++i)  // all memory is the GPU's
       *static_cast<int*>(values[i]) = attributes[i] == kPointerMemoryType ? kMemoryOnDevice : 0;
@@ -235,7 +235,7 @@ void count_streams(Api& api) {
 }
 
 /// How far streams are is the test's choice; that the host waits for all is noted.
-void play_progress(Api& api) {
+void emulate_progress(Api& api) {
   api.stream_is_capturing = [](Stream, int* status) {
     return *status = fake_cuda().is_capturing ? 1 : kCaptureNone, kSuccess;
   };
@@ -256,7 +256,7 @@ void play_progress(Api& api) {
   };
 }
 
-void play_batches(Api& api) {
+void emulate_batches(Api& api) {
   api.memory_copy_batch = [](const DevicePointer*, const DevicePointer*, const std::size_t* bytes,
                              std::size_t count, const CopyAttributes* attributes,
                              const std::size_t* first_with, std::size_t attributes_count,
@@ -319,7 +319,7 @@ struct OneAtATime<Field, Result (*)(Arguments...)> {
   }
 };
 
-Api played() {
+Api emulated() {
   Api api;
 #define PLAIT_CUDA_FUNCTION(field, symbol, arguments) fill(api.field);
 #include "driver/cuda/functions.def"
@@ -328,18 +328,18 @@ Api played() {
   fake_streams(api);
   count_streams(api);
   fake_work(api);
-  play_device(api);
-  play_kernels(api);
-  play_memory(api);
+  emulate_device(api);
+  emulate_kernels(api);
+  emulate_memory(api);
   note_events(api);
-  play_batches(api);
-#define PLAIT_CUDA_FUNCTION(field, symbol, arguments)      \
-  {                                                        \
-    struct Field;                                          \
-    using Played = OneAtATime<Field, decltype(api.field)>; \
-    Played::name = #field;                                 \
-    Played::function = api.field;                          \
-    api.field = &Played::call;                             \
+  emulate_batches(api);
+#define PLAIT_CUDA_FUNCTION(field, symbol, arguments)        \
+  {                                                          \
+    struct Field;                                            \
+    using Emulated = OneAtATime<Field, decltype(api.field)>; \
+    Emulated::name = #field;                                 \
+    Emulated::function = api.field;                          \
+    api.field = &Emulated::call;                             \
   }
 #define PLAIT_CUDA_LATER_FUNCTION(version, field, symbol, arguments) \
   PLAIT_CUDA_FUNCTION(field, symbol, arguments)
@@ -347,12 +347,12 @@ Api played() {
 #include "driver/cuda/later_functions.def"
 #undef PLAIT_CUDA_LATER_FUNCTION
 #undef PLAIT_CUDA_FUNCTION
-  play_progress(api);  // may wait for the test
+  emulate_progress(api);  // may wait for the test
   return api;
 }
 
 void* find(const std::string& symbol) {
-  static const Api api = played();
+  static const Api api = emulated();
   if (void* const found = limits(symbol)) return found;
 #define PLAIT_CUDA_FUNCTION(field, name, arguments) \
   if (symbol == #name) return reinterpret_cast<void*>(api.field);

@@ -250,7 +250,7 @@ class Launches {
     std::vector<std::thread> streams;
     for (const std::vector<Launched>& queue : queues)
       streams.emplace_back([&queue] {
-        for (const Launched& one : queue) play(one);
+        for (const Launched& one : queue) emulate(one);
       });
     for (std::thread& stream : streams) stream.join();
     std::set<std::string> names;
@@ -262,13 +262,13 @@ class Launches {
   /// Launches go to a function for as long as it lives.
   struct Noted {
     explicit Noted(std::function<void(const std::string&, unsigned, unsigned, const void*)> by) {
-      fake_cuda().plays = std::move(by);
+      fake_cuda().on_launch = std::move(by);
     }
-    ~Noted() { fake_cuda().plays = nullptr; }
+    ~Noted() { fake_cuda().on_launch = nullptr; }
     Noted(const Noted&) = delete;
     Noted& operator=(const Noted&) = delete;
   };
-  static void play(const Launched& one) {
+  static void emulate(const Launched& one) {
     if (one.kernel.rfind("plait_tiled", 0) == 0)
       return launch(tiled_grid(one.blocks, nullptr), one.body);
     launch({one.blocks, one.threads, {32}, nullptr}, one.body);

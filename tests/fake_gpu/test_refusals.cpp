@@ -67,12 +67,12 @@ class OneRank {
   /// FaultCode that its kernels find where they wait.
   std::uint32_t stop() {
     std::uint32_t found = 0;
-    fake_cuda().plays = [&](const std::string& kernel, unsigned, unsigned, const void* args) {
+    fake_cuda().on_launch = [&](const std::string& kernel, unsigned, unsigned, const void* args) {
       if (kernel == "plait_fail_if_peer_lost")
         found = static_cast<const cuda::PeerLostArgs*>(args)->stop_page->stop;
     };
     rank->fail_if_peer_lost(nullptr);
-    fake_cuda().plays = nullptr;
+    fake_cuda().on_launch = nullptr;
     return found;
   }
 

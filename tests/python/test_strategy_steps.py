@@ -34,7 +34,7 @@ def value(formula: str, n: int) -> float:
     return float(eval(words, {"n": n, "log2": math.log2, "min": min}))
 
 
-class Play:
+class PlanWalk:
     """Runs a plan's lanes as far as their waits allow, and keeps how many steps lie behind data."""
 
     def __init__(self, plan: plait.Plan) -> None:
@@ -106,9 +106,9 @@ def test_every_strategy_has_its_rows():
 def test_steps_and_bytes_are_those_of_the_plan(name, collective, steps, sent):
     compared = 0
     for ranks in {"pairwise": (2,), "hierarchical": (8,), "striped": (2,)}.get(name, (2, 4, 8)):
-        played = Play(plan_of(name, collective, ranks))
-        assert played.steps == value(steps, ranks), ranks
+        walked = PlanWalk(plan_of(name, collective, ranks))
+        assert walked.steps == value(steps, ranks), ranks
         message = PER_RANK * 4 * ranks
-        assert max(played.sent.values()) == pytest.approx(value(sent, ranks) * message, rel=0.01)
+        assert max(walked.sent.values()) == pytest.approx(value(sent, ranks) * message, rel=0.01)
         compared += 1
     assert compared

@@ -1,5 +1,5 @@
 // The kernel on threads, between processes or threads that share the segment.
-#include "conformance/played_paths.hpp"
+#include "conformance/emulated_paths.hpp"
 // After it.
 #include <cstdlib>
 
@@ -14,7 +14,7 @@ void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
   if (said == nullptr) return;
   static_assert(sizeof segment.paths[0] >= sizeof(cuda::PathInbox));
   const std::vector<std::string> parts = split(said, ':');
-  plait_test::PlayedTrouble trouble{std::stoi(parts.at(1)), std::stoi(parts.at(2))};
+  plait_test::EmulatedPathFault trouble{std::stoi(parts.at(1)), std::stoi(parts.at(2))};
   if (parts[0] == "mirror") trouble.stores = plait_test::Trouble::mirror;
   if (parts[0] == "stale") trouble.stores = plait_test::Trouble::stale;
   if (parts[0] == "flip") trouble.pushes = plait_test::Trouble::flip;
@@ -24,7 +24,7 @@ void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
   constexpr std::uint64_t kNonce = 42;
   const bool waits = trouble.stores == plait_test::Trouble::mirror;  // in vain
   const cuda::PathTimeouts patience{.start_s = 20, .wait_s = waits ? 0.5 : 10, .copy_s = 20};
-  plait_test::PlayedPaths side(words, options.rank.rank, kNonce, patience, trouble);
+  plait_test::EmulatedPaths side(words, options.rank.rank, kNonce, patience, trouble);
   cuda::prove_paths(side, exchange, options.rank.rank, options.rank.ranks, kNonce, patience);
 }
 

@@ -302,7 +302,7 @@ void PlanQueue::begin_on_host(Stream stream, const HostJob& job) {
   const PlanBook::Word arrived = book_.word(book_.host_words_.arrived);
   const PlanBook::Word reduced = book_.word(book_.host_words_.reduced);
   const int gpus = book_.counter_of(&book_.flags_[0]->host_chunks);
-  play_job(
+  run_host_job(
       job, rank_,
       [&](std::uint32_t value) {
         for (int rank = 0; rank < job.ranks; ++rank) book_.await(cores, arrived, rank, gpus, value);

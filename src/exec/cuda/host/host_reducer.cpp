@@ -71,7 +71,7 @@ void HostReducer::serve() {
 /// False where it was given up: what this rank says counts on from there, so it says nothing more.
 bool HostReducer::run(const HostJob& job) {
   const std::atomic_ref<std::uint32_t> mine(words_.reduced[rank_]);
-  const bool is_done = play_job(
+  const bool is_done = run_host_job(
       job, rank_, [&](std::uint32_t value) { return await_chunk(counted_ + value, job.ranks); },
       [&](std::uint32_t chunk) { team_.reduce(job.reduction(chunk)); },
       [&](std::uint32_t value) { mine.store(counted_ + value, std::memory_order_release); });

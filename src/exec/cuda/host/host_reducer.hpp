@@ -45,8 +45,8 @@ struct HostJob {
 /// What a rank's cores do in a job: wait until all ranks' chunk is there (false = given up), reduce
 /// what it owns, and tell, at the end how far the whole job is. False where it was given up.
 template <class Await, class Reduce, class Tell>
-bool play_job(const HostJob& job, int rank, const Await& await_chunk, const Reduce& reduce,
-              const Tell& signal) {
+bool run_host_job(const HostJob& job, int rank, const Await& await_chunk, const Reduce& reduce,
+                  const Tell& signal) {
   std::uint32_t signal_value = 0;
   for (std::uint32_t chunk = 0; chunk < job.cut.chunks; ++chunk) {
     if (job.owner(chunk) != rank) continue;

@@ -23,7 +23,7 @@ enum class Trouble {
   flip,    ///< a bit of it is another
 };
 
-struct PlayedTrouble {
+struct EmulatedPathFault {
   int writer = -1;
   int owner = -1;
   Trouble stores = Trouble::none, pushes = Trouble::none, pulls = Trouble::none;
@@ -65,11 +65,12 @@ class TroubledView {
   std::thread hand_;
 };
 
-class PlayedPaths : public cuda::PathSide {
+class EmulatedPaths : public cuda::PathSide {
  public:
   /// words: every rank's. late_s: how long its GPU is busy before the kernel starts.
-  PlayedPaths(const std::vector<cuda::PathInbox*>& words, int rank, std::uint64_t nonce,
-              const cuda::PathTimeouts& timeouts, const PlayedTrouble& trouble, double late_s = 0)
+  EmulatedPaths(const std::vector<cuda::PathInbox*>& words, int rank, std::uint64_t nonce,
+                const cuda::PathTimeouts& timeouts, const EmulatedPathFault& trouble,
+                double late_s = 0)
       : words_(words), trouble_(trouble), late_s_(late_s) {
     args_.signal = &signal_;
     args_.nonce = nonce;
@@ -84,7 +85,7 @@ class PlayedPaths : public cuda::PathSide {
       view_ = std::make_unique<TroubledView>(*words[owner], rank, trouble.stores);
     if (view_ != nullptr) args_.words[owner] = view_->words();
   }
-  ~PlayedPaths() override {
+  ~EmulatedPaths() override {
     set_command(cuda::kPathStop);
     for (std::thread& thread : threads_) thread.join();
   }
@@ -144,7 +145,7 @@ class PlayedPaths : public cuda::PathSide {
   }
 
   std::vector<cuda::PathInbox*> words_;
-  PlayedTrouble trouble_;
+  EmulatedPathFault trouble_;
   double late_s_;
   cuda::PathArgs args_{};
   cuda::PathSignal signal_{};
