@@ -183,9 +183,11 @@ void bind_builder_type(nb::module_& module) {
       .def(
           "sum_order",
           [](Builder& builder, const std::string& order) {
-            builder.sum_order(named(order, "sum order", SumOrder::stated));
+            builder.sum_order(order == "stated"  // its name up to version 0.1
+                                  ? SumOrder::algorithm_order
+                                  : named(order, "sum order", SumOrder::algorithm_order));
           },
-          nb::arg("order"), "rank_order (unless told), or stated.")
+          nb::arg("order"), "rank_order (the default), or algorithm_order.")
       .def("symmetric", &Builder::symmetric, nb::arg("on"))
       .def("stripe", &Builder::stripe, nb::arg("route"), nb::arg("range"))
       .def("build", &Builder::build, "The finished plan; the builder is empty afterwards.");

@@ -187,7 +187,11 @@ struct Stripe {
 /// that are not is_widened() may continue a partial sum; reductions that has_no_order() may take
 /// any order. stated: each rank exactly once, in the order of the plan's ops, which is the same on
 /// every rank; a library between nodes has an order of its own.
-enum class SumOrder : std::uint8_t { rank_order, stated };
+enum class SumOrder : std::uint8_t {
+  rank_order,
+  algorithm_order,
+  stated = algorithm_order  ///< its name up to version 0.1
+};
 const char* name_of(SumOrder order);
 
 struct Plan {

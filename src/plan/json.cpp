@@ -271,7 +271,10 @@ Plan plan_from_json(std::string_view json) {
   plan.strategy = root.at("strategy").string();
   plan.params = read_params(root.at("params"));
   plan.topology = root.at("topology").string();
-  plan.sum_order = root.at("sum_order").name_in<SumOrder>(kSumOrders);
+  const JsonPlace order = root.at("sum_order");
+  plan.sum_order = order.string() == "stated"  // its name up to version 0.1
+                       ? SumOrder::algorithm_order
+                       : order.name_in<SumOrder>(kSumOrders);
   plan.kernel = root.at("kernel").string();
   plan.symmetric = root.at("symmetric").boolean();
   plan.relay_devices = indices(root.at(root.has("guests") ? "guests" : "relay_devices"));

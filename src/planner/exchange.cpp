@@ -242,7 +242,7 @@ void ExchangeWriter::end_results() {
 
 void ExchangeWriter::write_reduction() {
   make_shards();
-  b_.sum_order(x_.fuse || n_ == 1 ? SumOrder::rank_order : SumOrder::stated);
+  b_.sum_order(x_.fuse || n_ == 1 ? SumOrder::rank_order : SumOrder::algorithm_order);
   Mover contributions(b_, options("", false, most_bytes()));
   Mover results(b_, options("result.", true, most_bytes()));
   open_all(contributions, results);

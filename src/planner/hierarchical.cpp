@@ -303,7 +303,7 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
-  builder.sum_order(SumOrder::stated);
+  builder.sum_order(SumOrder::algorithm_order);
   std::vector<RankGroup> groups = groups_of(builder.topology(), request);
   choose_leaders(builder, groups);
   CourierCut cut = cut_from(builder, params, "chunks", default_chunks(request), 1);

@@ -27,7 +27,7 @@ Sockets sockets_of(const Builder& builder, const std::vector<int>& node) {
 }
 
 void write(Builder& builder, const Params& params) {
-  builder.sum_order(SumOrder::stated);
+  builder.sum_order(SumOrder::algorithm_order);
   Groups leaders;
   Sockets all;
   bool has_sockets = false;

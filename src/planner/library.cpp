@@ -9,7 +9,7 @@ std::vector<Params> candidates(const Topology&, const Request&) { return {{}}; }
 
 void write(Builder& builder, const Params& params) {
   NodeCalls calls(builder, params);
-  builder.sum_order(SumOrder::stated);
+  builder.sum_order(SumOrder::algorithm_order);
   ranks_of_nodes(builder);
   write_by_library(builder, calls);
   calls.write();

@@ -109,7 +109,7 @@ void copy(Builder& builder, Rails& rails, const Params& params) {
 
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
-  if (reduces(request.collective)) builder.sum_order(SumOrder::stated);
+  if (reduces(request.collective)) builder.sum_order(SumOrder::algorithm_order);
   Rails rails(builder, params, ranks_of_nodes(builder));
   const auto nothing = [](const Portion&) {};
   switch (request.collective) {

@@ -16,7 +16,7 @@ constexpr int kMostRanksBetweenNodes = 16;  // for plans that only the simulator
 constexpr std::size_t kMostPlans = 24;      // for one request; propose() takes less than 100 ms
 constexpr std::size_t kMostOfStrategy = 8;
 // An order of summation other than rank order must save 10 % of the time.
-constexpr double kStatedOrderPenalty = 1.1;
+constexpr double kAlgorithmOrderPenalty = 1.1;
 
 /// Returns why the strategy does not serve the request; empty = it does.
 std::string why_not(const Strategy& strategy, const Request& request) {
@@ -108,9 +108,9 @@ std::vector<Plan> propose_of(const std::vector<const Strategy*>& strategies,
         Plan plan = strategy->build(topology, wanted, params);
         ++built;
         if (!is_known(proposals, plan)) {
-          const bool is_stated = plan.sum_order == SumOrder::stated;
+          const bool has_algorithm_order = plan.sum_order == SumOrder::algorithm_order;
           const double cost_ns =
-              estimate_ns(plan, topology) * (is_stated ? kStatedOrderPenalty : 1.0);
+              estimate_ns(plan, topology) * (has_algorithm_order ? kAlgorithmOrderPenalty : 1.0);
           proposals.push_back({cost_ns, std::move(plan)});
         }
       } catch (const Error& error) {

@@ -93,7 +93,7 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
   CourierCut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
-  builder.sum_order(SumOrder::stated);
+  builder.sum_order(SumOrder::algorithm_order);
   if (request.ranks == 1) return alone(builder);
   const Folding folding(request.ranks);
   // Halves, quarters, ... add up to one message; a folded pair receives another whole message.

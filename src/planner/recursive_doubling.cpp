@@ -80,7 +80,7 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
   CourierCut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
-  if (reduces(request.collective)) builder.sum_order(SumOrder::stated);
+  if (reduces(request.collective)) builder.sum_order(SumOrder::algorithm_order);
   const Folding folding(request.ranks);
   cut.lane_name = "doubling";
   if (request.ranks == 1) {

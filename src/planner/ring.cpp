@@ -242,7 +242,7 @@ void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
   const CourierCut cut = cut_from(builder, params, "segments", default_segments(request), 4);
   if (reduces(request.collective) && !has_no_order(request.type, request.op))
-    builder.sum_order(SumOrder::stated);
+    builder.sum_order(SumOrder::algorithm_order);
   if (request.ranks == 1)
     alone(builder);
   else

@@ -165,7 +165,7 @@ std::vector<Params> candidates(const Topology&, const Request& request) {
 void write(Builder& builder, const Params& params) {
   const Request& request = builder.request();
   CourierCut cut = cut_from(builder, params, "chunks", default_chunks(request), 2);
-  if (reduces(request.collective)) builder.sum_order(SumOrder::stated);
+  if (reduces(request.collective)) builder.sum_order(SumOrder::algorithm_order);
   if (request.ranks == 1) return alone(builder);
   Tree tree(builder);
   cut.lane_name = "tree";

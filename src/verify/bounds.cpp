@@ -153,8 +153,9 @@ void check_enqueued(const Plan& plan, Findings& findings) {
 void check_plan(const Plan& plan, Findings& findings) {
   if (!check_request(plan.request, findings)) return;
   check_sizes(plan, findings);
-  if (!is_within(plan.sum_order, SumOrder::stated))
-    findings.of_plan(Rule::plan, "wanted rank_order or stated, found no known order of summation");
+  if (!is_within(plan.sum_order, SumOrder::algorithm_order))
+    findings.of_plan(Rule::plan,
+                     "wanted rank_order or algorithm_order, found no known order of summation");
   for (const std::string& fault : call_faults(plan)) findings.of_plan(Rule::plan, fault);
   const std::uint64_t message = message_bytes(plan.request);
   for (const Stripe& stripe : plan.stripes)

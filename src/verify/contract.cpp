@@ -79,7 +79,7 @@ class ContractCheck {
     if (root.doubled != 0) return text(found, ", which counts ", ranks_in(root.doubled), " twice");
     if (!root.finish) return text(found, ", whose last reduction is not marked finish");
     if (root.has_inner_finish) return text(found, ", in which an inner reduction is marked finish");
-    if (plan_.sum_order == SumOrder::stated) return "";
+    if (plan_.sum_order == SumOrder::algorithm_order) return "";
     if (has_no_order(plan_.request.type, plan_.request.op)) return "";
     if (root.in_order != ranks || (!root.is_flat && is_widened(plan_.request.type)))
       return text(found, " where rank order is one reduction over 0..", ranks - 1);

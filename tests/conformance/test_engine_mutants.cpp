@@ -79,7 +79,7 @@ Plan plan_of_scatter_ring(const Topology& topology, const QueueOf& through) {
   request = checked(request, topology);
   if (!through) return mutants::ScatterRingEngine().plan(topology, request, {}, group);
   PlanBook book(topology, request, group);
-  const Stated tiles(book, topology, tiled_engine());
+  const PlannedEngine tiles(book, topology, tiled_engine());
   const auto prepare = [&](EngineRank& rank) {
     return std::make_unique<mutants::ScatterRingReady>(tiles, request, Tuning{}, rank);
   };

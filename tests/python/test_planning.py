@@ -154,7 +154,7 @@ def test_the_builder_says_what_it_wanted(machine):
         (lambda: whole.slice(plait.Range(3999, 2)), "a part of a region of 4000 bytes"),
         (lambda: builder.wait(lane, builder.signal(lane, 1)), "lane of rank 1"),
         (lambda: plait.partition(plait.Range(0, 8), 0), "number of parts"),
-        (lambda: builder.sum_order("any"), "one of rank_order, stated"),
+        (lambda: builder.sum_order("any"), "one of rank_order, algorithm_order"),
     ):
         with pytest.raises(plait.InvalidArgumentError, match=said):
             wrong()

@@ -111,7 +111,7 @@ class Sketch:
                     "strategy": self.name,
                     "params": {},
                     "topology": self.topology.name,
-                    "sum_order": "stated",
+                    "sum_order": "algorithm_order",
                     "kernel": self.kernel,
                     "symmetric": True,
                     "relay_devices": self.relay_devices,

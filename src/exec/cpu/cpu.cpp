@@ -50,7 +50,7 @@ class RankRun {
  private:
   /// Some reduction goes on from a sum so far, or takes ranks in an order of its own.
   bool is_nested() const {
-    if (plan_.sum_order == SumOrder::stated) return true;
+    if (plan_.sum_order == SumOrder::algorithm_order) return true;
     const auto goes_on = [&](const Op& op) {
       return op.kind == OpKind::reduce &&
              op.srcs.size() != static_cast<std::size_t>(plan_.request.ranks);

@@ -173,9 +173,9 @@ TEST_CASE("run_cpu: premul_sum takes each rank's factor") {
   const Topology topology = machine(3);
   const Request request = all_reduce(3, 777, DataType::fp32, ReduceOp::premul_sum);
   check_calls(by_inbox(topology, request), 10, 0);
-  Plan stated = by_root(topology, request, 3);
-  stated.sum_order = SumOrder::stated;  // then the factors are found by following the copies
-  check_calls(stated, 10, 0);
+  Plan plan = by_root(topology, request, 3);
+  plan.sum_order = SumOrder::algorithm_order;  // then the factors are found by following the copies
+  check_calls(plan, 10, 0);
 }
 
 TEST_CASE("run_cpu: epochs that wrap, and words left behind") {

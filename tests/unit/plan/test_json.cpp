@@ -44,6 +44,13 @@ TEST_CASE("a plan goes through JSON unchanged") {
   }
 }
 
+TEST_CASE("the former name of the algorithm order is read") {
+  Plan plan = sample();
+  plan.sum_order = SumOrder::algorithm_order;
+  const std::string former = replaced(to_json(plan), "\"algorithm_order\"", "\"stated\"");
+  CHECK(plan_from_json(former) == plan);
+}
+
 TEST_CASE("what is no plan is refused with its place") {
   const std::string good = to_json(sample());
   const struct {

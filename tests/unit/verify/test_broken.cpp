@@ -292,7 +292,7 @@ TEST_CASE("contract: wrong, missing, doubled and misplaced contributions") {
   plan = three();
   std::swap(op(plan, 0, OpKind::reduce).srcs[0], op(plan, 0, OpKind::reduce).srcs[1]);
   expect(plan, "contract", 1, "found 1+0+2 where rank order");
-  plan.sum_order = SumOrder::stated;
+  plan.sum_order = SumOrder::algorithm_order;
   expect(plan, "contract", 1, "where another rank has");
   plan = three();
   op(plan, 0, OpKind::reduce).finish = false;

@@ -5,7 +5,7 @@
 #include "base/text.hpp"
 #include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
-#include "exec/cuda/copies/stated_engine.hpp"
+#include "exec/cuda/copies/planned_engine.hpp"
 #include "exec/cuda/engine.hpp"
 #include "exec/cuda/tiles/tile_plan.hpp"
 
@@ -84,7 +84,7 @@ class ScatterRingEngine : public Engine {
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
     PlanBook book(topology, request, group);
-    const Stated tiles(book, topology, tiled_engine());
+    const PlannedEngine tiles(book, topology, tiled_engine());
     const auto prepare = [&](EngineRank& rank) {
       return std::make_unique<ScatterRingReady>(tiles, request, tuning, rank);
     };

@@ -6,7 +6,7 @@
 
 #include "base/text.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
-#include "exec/cuda/copies/stated_engine.hpp"
+#include "exec/cuda/copies/planned_engine.hpp"
 #include "exec/cuda/host/host_gather.hpp"
 #include "exec/cuda/host/host_reduction.hpp"
 
@@ -177,8 +177,8 @@ Plan plan_through(const Engine& engine, const Topology& topology, const Request&
   const Plan whole = engine.plan(topology, request, alone, group);
   const bool is_kernel = !whole.kernel.empty();
   PlanBook book(topology, request, group);
-  const Stated stated(book, topology, engine), tiles(book, topology, tiled_engine());
-  const Engine& rest = is_kernel ? stated : engine;
+  const PlannedEngine planned(book, topology, engine), tiles(book, topology, tiled_engine());
+  const Engine& rest = is_kernel ? planned : engine;
   const Engine& scatters = &scatters_for(engine) == &engine ? rest : tiles;
   const auto prepare = [&](EngineRank& rank) {
     return std::make_unique<WithHostPart>(rest, scatters, request, tuning, rank);

@@ -10,9 +10,9 @@
 namespace plait::cuda {
 
 /// What it makes ready adds its plan to the book.
-class Stated : public Engine {
+class PlannedEngine : public Engine {
  public:
-  Stated(PlanBook& book, const Topology& topology, const Engine& engine)
+  PlannedEngine(PlanBook& book, const Topology& topology, const Engine& engine)
       : book_(book), topology_(topology), engine_(engine) {}
 
   const StrategyInfo& info() const override { return engine_.info(); }
@@ -32,7 +32,8 @@ class Stated : public Engine {
  private:
   class Added : public PreparedCall {
    public:
-    Added(const Stated& engine, const Request& request, const Tuning& tuning, EngineRank& rank)
+    Added(const PlannedEngine& engine, const Request& request, const Tuning& tuning,
+          EngineRank& rank)
         : engine_(engine), request_(request), tuning_(tuning), rank_(rank) {}
     void enqueue(const CallBuffers& buffers, Stream) override {
       PlanBook& book = engine_.book_;
@@ -46,7 +47,7 @@ class Stated : public Engine {
     }
 
    private:
-    const Stated& engine_;
+    const PlannedEngine& engine_;
     const Request request_;
     const Tuning tuning_;
     EngineRank& rank_;
