@@ -45,7 +45,7 @@ class BulkRing {
     loads_[loaded_++ % kStages] = {src, bytes};
   }
   void await_load() {
-    const Load& load = loads_[stored_ % kStages];
+    const BulkLoad& load = loads_[stored_ % kStages];
     read_.assign(load.src, load.src + load.bytes);
     plait_test::note(plait_test::Touch::load, load.src, nullptr, load.bytes);
   }
@@ -68,11 +68,11 @@ class BulkRing {
   }
 
  private:
-  struct Load {
+  struct BulkLoad {
     const char* src;
     unsigned bytes;
   };
-  Load loads_[kStages] = {};
+  BulkLoad loads_[kStages] = {};
   std::vector<char> read_;
   std::vector<char*> dsts_;
   unsigned loaded_ = 0, stored_ = 0;

@@ -41,7 +41,7 @@ class ChainWordsCheck {
   /// When a word got its values.
   std::vector<std::pair<unsigned, Turn>> told(int by, unsigned block, const unsigned* word) const {
     std::vector<std::pair<unsigned, Turn>> values;
-    for (const Access& one : traces_.raised[index(by)][block])
+    for (const MemoryAccess& one : traces_.raised[index(by)][block])
       if (one.at == reinterpret_cast<const char*>(word))
         values.emplace_back(static_cast<unsigned>(one.value[0]), one.turn);
     return values;
@@ -50,7 +50,7 @@ class ChainWordsCheck {
   std::pair<Turn, Turn> stores(int rank, unsigned block, std::size_t piece, bool to_own) const {
     std::pair<Turn, Turn> found{~Turn{0}, 0};
     for (unsigned thread = 0; thread < run_.threads; ++thread)
-      for (const Access& one :
+      for (const MemoryAccess& one :
            traces_.accesses[index(rank)][piece][block * run_.threads + thread]) {
         if (one.touch != Touch::store) continue;
         for (std::size_t owner = 0; owner < traces_.inboxes.size(); ++owner) {

@@ -48,7 +48,7 @@ class TileKernels {
   std::unique_ptr<Gpus> gpus_;
 };
 
-struct Tally {
+struct EngineTally {
   int refused = 0, proved = 0, emulated = 0, traced = 0;
   std::set<std::string> reasons;
 };
@@ -79,18 +79,19 @@ inline bool has_host_part(const EngineRun& run) {
 /// nothing goes through host memory in a graph's one branch.
 inline std::string emulate(const EngineRun& run, const Topology& topology) {
   using namespace engine_calls;
-  for (const Order order : {Order::by_chance, Order::one_queue, Order::one_branch}) {
-    if (order == Order::one_branch && has_host_part(run)) continue;
+  for (const QueueOrder order :
+       {QueueOrder::by_chance, QueueOrder::one_queue, QueueOrder::one_branch}) {
+    if (order == QueueOrder::one_branch && has_host_part(run)) continue;
     FakeEngines emulated;
     Ranks all(emulated, run.group);
-    std::vector<Call> calls;
+    std::vector<CopyCall> calls;
     for (const unsigned seed : {1u, 2u})
       calls.push_back(call_of(topology, run.engine, run.request, run.tuning, seed));
     for (int rank = 0; rank < run.request.ranks; ++rank)
-      for (Call& call : calls) all.enqueue(call, rank);
+      for (CopyCall& call : calls) all.enqueue(call, rank);
     emulated.run(order, static_cast<unsigned>(run.request.count));
     if (!emulated.faults.empty()) return emulated.faults.front();
-    for (const Call& call : calls)
+    for (const CopyCall& call : calls)
       if (call.outputs != call.expected) return "other bits than the reference's";
   }
   return "";
@@ -103,7 +104,7 @@ inline std::string first_finding(const Report& report) {
 /// done: plans of this request that have been through this; those of other parameters are often the
 /// same.
 inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Plan>& done,
-                      Tally& tally) {
+                      EngineTally& tally) {
   constexpr std::uint64_t kMostTraced = 1009;  // what takes a host's threads a second
   constexpr int kMostRanksOfAllTunings = 4;
   const std::string why = why_not(run.engine, run.request, run.tuning, run.group);
@@ -156,7 +157,7 @@ inline std::vector<Request> with_uneven(const Request& request) {
 
 /// Every collective, odd sizes, 2 to 8 ranks.
 inline void check_engine(const Engine& engine, const Traces& traces) {
-  Tally tally;
+  EngineTally tally;
   Sample is_next_taken;
   for (const int ranks : {2, 3, 4, 5, 6, 7, 8})
     for (const Collective collective : all_collectives())

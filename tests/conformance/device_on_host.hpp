@@ -112,8 +112,8 @@ struct Grid {
 /// body(): of each thread.
 template <class Body>
 void launch(const Grid& grid, const Body& body) {
-  struct Block {
-    explicit Block(const Grid& grid) : barrier(grid.threads) {
+  struct EmulatedBlock {
+    explicit EmulatedBlock(const Grid& grid) : barrier(grid.threads) {
       for (const unsigned threads : grid.teams)
         teams.push_back(std::make_unique<ThreadBarrier>(threads));
     }
@@ -123,10 +123,10 @@ void launch(const Grid& grid, const Body& body) {
   };
   for (unsigned first = 0; first < grid.blocks;) {
     const unsigned end = first + std::min(grid.resident, grid.blocks - first);
-    std::vector<std::unique_ptr<Block>> blocks;
+    std::vector<std::unique_ptr<EmulatedBlock>> blocks;
     std::vector<std::thread> threads;
     for (; first < end; ++first) {
-      blocks.push_back(std::make_unique<Block>(grid));
+      blocks.push_back(std::make_unique<EmulatedBlock>(grid));
       for (unsigned thread = 0; thread < grid.threads; ++thread)
         threads.emplace_back([&grid, &body, &one = *blocks.back(), block = first, thread] {
           threadIdx.x = thread, blockDim.x = grid.threads;

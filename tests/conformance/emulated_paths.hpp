@@ -16,7 +16,7 @@ namespace plait_test {
 namespace cuda = plait::cuda;
 
 /// What happens to what a rank writes for a peer (or, pulling, takes from it).
-enum class Trouble {
+enum class PathTrouble {
   none,
   mirror,  ///< it stays where the writer alone sees it
   stale,   ///< the first round arrives, later ones do not
@@ -26,16 +26,16 @@ enum class Trouble {
 struct EmulatedPathFault {
   int writer = -1;
   int owner = -1;
-  Trouble stores = Trouble::none, pushes = Trouble::none, pulls = Trouble::none;
+  PathTrouble stores = PathTrouble::none, pushes = PathTrouble::none, pulls = PathTrouble::none;
 };
 
 /// The memory of `owner` as a rank with trouble addresses it: its own copy, from which a thread
 /// hands on what arrives.
 class TroubledView {
  public:
-  TroubledView(cuda::PathInbox& owner, int writer, Trouble trouble)
+  TroubledView(cuda::PathInbox& owner, int writer, PathTrouble trouble)
       : owner_(owner.with[writer]), seen_(mine_->with[writer]), trouble_(trouble) {
-    if (trouble_ != Trouble::mirror) hand_ = std::thread([this] { hand_on(); });
+    if (trouble_ != PathTrouble::mirror) hand_ = std::thread([this] { hand_on(); });
   }
   ~TroubledView() {
     ending_.store(true);
@@ -50,9 +50,9 @@ class TroubledView {
     for (std::uint32_t handed = 0; !ending_.load(); std::this_thread::yield()) {
       const std::uint32_t round = std::atomic_ref(seen_.round).load(std::memory_order_acquire);
       if (round == handed) continue;
-      if (round == 1 || trouble_ != Trouble::stale)
+      if (round == 1 || trouble_ != PathTrouble::stale)
         std::memcpy(owner_.stored, seen_.stored, sizeof owner_.stored);
-      if (trouble_ == Trouble::flip) owner_.stored[round & 1][7].hi ^= 1ull << 40;
+      if (trouble_ == PathTrouble::flip) owner_.stored[round & 1][7].hi ^= 1ull << 40;
       handed = round;
       std::atomic_ref(owner_.round).store(round, std::memory_order_release);
     }
@@ -60,7 +60,7 @@ class TroubledView {
   std::unique_ptr<cuda::PathInbox> mine_ = std::make_unique<cuda::PathInbox>();
   cuda::PathMail& owner_;
   cuda::PathMail& seen_;
-  Trouble trouble_;
+  PathTrouble trouble_;
   std::atomic<bool> ending_{false};
   std::thread hand_;
 };
@@ -81,7 +81,7 @@ class EmulatedPaths : public cuda::PathSide {
     for (std::size_t peer = 0; peer < words.size(); ++peer) args_.words[peer] = words[peer];
     if (rank != trouble.writer) return;
     const auto owner = static_cast<std::size_t>(trouble.owner);
-    if (trouble.stores != Trouble::none)
+    if (trouble.stores != PathTrouble::none)
       view_ = std::make_unique<TroubledView>(*words[owner], rank, trouble.stores);
     if (view_ != nullptr) args_.words[owner] = view_->words();
   }
@@ -121,8 +121,8 @@ class EmulatedPaths : public cuda::PathSide {
       const bool bad = args_.rank == trouble_.writer && peer == trouble_.owner;
       cuda::PathMail& theirs = words_[static_cast<std::size_t>(peer)]->with[args_.rank];
       cuda::PathMail& own = mine().with[peer];
-      move(theirs.pushed, own.sent, bad ? trouble_.pushes : Trouble::none, round);
-      move(own.pulled, theirs.offered, bad ? trouble_.pulls : Trouble::none, round);
+      move(theirs.pushed, own.sent, bad ? trouble_.pushes : PathTrouble::none, round);
+      move(own.pulled, theirs.offered, bad ? trouble_.pulls : PathTrouble::none, round);
     }
   }
   bool is_done() override { return running_.load() == 0; }
@@ -137,11 +137,11 @@ class EmulatedPaths : public cuda::PathSide {
     cuda::path_check(args_, *shared_[static_cast<std::size_t>(block)]);
     running_.fetch_sub(1);
   }
-  static void move(cuda::PathBody& to, const cuda::PathBody& from, Trouble trouble,
+  static void move(cuda::PathBody& to, const cuda::PathBody& from, PathTrouble trouble,
                    unsigned round) {
-    if (trouble == Trouble::mirror || (trouble == Trouble::stale && round > 0)) return;
+    if (trouble == PathTrouble::mirror || (trouble == PathTrouble::stale && round > 0)) return;
     std::memcpy(to, from, sizeof to);
-    if (trouble == Trouble::flip) to[31].lo ^= 1;
+    if (trouble == PathTrouble::flip) to[31].lo ^= 1;
   }
 
   std::vector<cuda::PathInbox*> words_;

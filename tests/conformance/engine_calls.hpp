@@ -20,7 +20,7 @@ using cuda::Event;  // plan/builder.hpp has another
 
 inline constexpr std::uint32_t kBefore = 0u - 40;  // counts go past their end
 
-struct Call {
+struct CopyCall {
   const Engine* engine = nullptr;
   Request request;
   Tuning tuning;
@@ -117,7 +117,7 @@ class Ranks {
     engines_.put(rank, kCaller, {[] { return true; }, std::move(run)});
   }
   /// This rank's part of a call, as CudaRank has it; `call` outlives the run.
-  void enqueue(Call& call, int rank) {
+  void enqueue(CopyCall& call, int rank) {
     const auto at = static_cast<std::size_t>(rank);
     void* const output = call.outputs[at].data();
     const void* const input = call.in_place ? output : call.inputs.bytes[at].data();
@@ -160,9 +160,9 @@ inline std::vector<const Engine*> emulated_engines(const Topology& topology, con
   return found;
 }
 
-inline Call call_of(const Topology& topology, const Engine& engine, const Request& request,
-                    const Tuning& tuning, unsigned seed) {
-  Call call;
+inline CopyCall call_of(const Topology& topology, const Engine& engine, const Request& request,
+                        const Tuning& tuning, unsigned seed) {
+  CopyCall call;
   call.engine = &engine;
   call.request = request;
   call.tuning = tuning;
@@ -187,12 +187,12 @@ inline constexpr Collective kCollectives[] = {
 
 /// Some calls in a row, none awaited, drawn by seed. with_shares: parts of some go through host
 /// memory, which a graph's branches must run side by side for.
-inline std::vector<Call> calls_of(const Topology& topology, int ranks, unsigned seed,
-                                  bool with_shares) {
+inline std::vector<CopyCall> calls_of(const Topology& topology, int ranks, unsigned seed,
+                                      bool with_shares) {
   const Group group = tiny_group(ranks);
   std::mt19937 drawn(seed);
   const auto random = [&] { return static_cast<unsigned>(drawn()); };
-  std::vector<Call> calls;
+  std::vector<CopyCall> calls;
   for (unsigned i = 0; i < 5; ++i) {
     Request request;
     request.collective = kCollectives[random() % std::size(kCollectives)];

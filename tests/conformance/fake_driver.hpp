@@ -20,7 +20,7 @@ namespace plait_test {
 namespace cuda = plait::cuda;
 
 struct FakeWork {
-  enum class Kind { copy, fill, record, wait } kind;
+  enum class TaskKind { copy, fill, record, wait } kind;
   char* dst = nullptr;
   const char* src = nullptr;
   std::size_t bytes = 0;
@@ -52,7 +52,7 @@ class FakeMachine {
   std::map<cuda::Event, double> done_ns;       // when, the last time
   std::map<cuda::Stream, double> clock_ns;     // each stream's, as if all ran at once
   double link_gb_per_s = 395.0, host_gb_per_s = 55.0, copy_ns = 4600.0;
-  bool moves_bytes = true;              // else copies take their time and no more
+  bool moves_bytes = true;  // else copies take their time and no more
   static inline thread_local std::vector<cuda::Context> contexts;  // the stack of current ones
   std::set<void*> allocated;
   std::map<void*, std::size_t> pinned;
@@ -89,20 +89,20 @@ class FakeMachine {
   }
 
   bool ready(const FakeWork& work) {
-    return work.kind != FakeWork::Kind::wait || done.contains({work.event, work.generation});
+    return work.kind != FakeWork::TaskKind::wait || done.contains({work.event, work.generation});
   }
   void perform(const FakeWork& work) {
     double& now_ns = clock_ns[work.stream];
-    if (work.kind == FakeWork::Kind::copy) {
+    if (work.kind == FakeWork::TaskKind::copy) {
       if (moves_bytes) std::memcpy(work.dst, work.src, work.bytes);
       copied_bytes += work.bytes;
       const bool by_host = is_pinned(work.dst) || is_pinned(work.src);
       now_ns +=
           copy_ns + static_cast<double>(work.bytes) / (by_host ? host_gb_per_s : link_gb_per_s);
     }
-    if (work.kind == FakeWork::Kind::fill) std::memset(work.dst, work.value, work.bytes);
-    if (work.kind == FakeWork::Kind::wait) now_ns = std::max(now_ns, done_ns[work.event]);
-    if (work.kind != FakeWork::Kind::record) return;
+    if (work.kind == FakeWork::TaskKind::fill) std::memset(work.dst, work.value, work.bytes);
+    if (work.kind == FakeWork::TaskKind::wait) now_ns = std::max(now_ns, done_ns[work.event]);
+    if (work.kind != FakeWork::TaskKind::record) return;
     done.insert({work.event, work.generation});
     done_ns[work.event] = now_ns;
   }
@@ -211,7 +211,7 @@ inline void fake_work(cuda::Api& api) {
     if (machine().event_owner[event] != machine().stream_owner[stream])
       machine().faults.emplace_back("an event of another context is recorded");
     machine().calls.push_back("record");
-    machine().put(stream, {FakeWork::Kind::record, nullptr, nullptr, 0, 0, event,
+    machine().put(stream, {FakeWork::TaskKind::record, nullptr, nullptr, 0, 0, event,
                            ++machine().recorded[event], 0});
     return kSuccess;
   };
@@ -220,7 +220,7 @@ inline void fake_work(cuda::Api& api) {
     if (machine().recorded[event] == 0)
       machine().faults.emplace_back("an event is awaited before it is recorded");
     machine().calls.push_back("wait");
-    machine().put(stream, {FakeWork::Kind::wait, nullptr, nullptr, 0, 0, event,
+    machine().put(stream, {FakeWork::TaskKind::wait, nullptr, nullptr, 0, 0, event,
                            machine().recorded[event], 0});
     return kSuccess;
   };
@@ -228,7 +228,7 @@ inline void fake_work(cuda::Api& api) {
                              Stream stream) {
     machine().check_stream(stream, "memory_copy_async");
     machine().calls.push_back("copy");
-    machine().put(stream, {FakeWork::Kind::copy, reinterpret_cast<char*>(dst),
+    machine().put(stream, {FakeWork::TaskKind::copy, reinterpret_cast<char*>(dst),
                            reinterpret_cast<const char*>(src), bytes, 0, nullptr, 0, 0});
     return kSuccess;
   };
@@ -246,7 +246,7 @@ inline void fake_work(cuda::Api& api) {
       const auto* const src = reinterpret_cast<const char*>(srcs[i]);
       if (machine().is_pinned(dst) || machine().is_pinned(src))
         machine().faults.emplace_back("a batch through host memory");
-      machine().put(stream, {FakeWork::Kind::copy, dst, src, bytes[i], 0, nullptr, 0, 0});
+      machine().put(stream, {FakeWork::TaskKind::copy, dst, src, bytes[i], 0, nullptr, 0, 0});
     }
     return kSuccess;
   };

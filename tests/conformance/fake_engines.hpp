@@ -21,11 +21,11 @@ namespace plait_test {
 namespace cuda = plait::cuda;
 
 /// Who orders a rank's streams: nobody, one hardware queue, or a graph that has one queue.
-enum class Order { by_chance, one_queue, one_branch };
+enum class QueueOrder { by_chance, one_queue, one_branch };
 
 class FakeEngines {
  public:
-  struct Work {
+  struct QueuedWork {
     std::function<bool()> ready;
     std::function<void()> run;
     std::function<void()> give_up = {};              // waits only: what they do before they fail
@@ -34,11 +34,11 @@ class FakeEngines {
     bool opens_late = false;                         // a rank is late until now
   };
   /// What goes wrong; nothing where no rank is late.
-  struct Trouble {
+  struct InjectedDelay {
     bool deadlines = false;  // waits are given up where nobody can go on, and now and then
     int aborted = -1;        // a rank whose program aborts, rather than that its waits are given up
   };
-  Trouble trouble;
+  InjectedDelay trouble;
   bool is_aborted(int rank) const { return aborted_.contains(rank); }
   bool has_failed(int rank) const { return failed_.contains(rank); }
   /// A rank comes to what follows on the stream when another one has given up.
@@ -46,10 +46,10 @@ class FakeEngines {
     put(rank, stream, {[this] { return is_open_; }, [] {}, {}, {}, rank, true});
   }
 
-  void put(int rank, cuda::Stream stream, Work work) {
+  void put(int rank, cuda::Stream stream, QueuedWork work) {
     work.rank = rank;
-    std::vector<Node>& nodes = nodes_[rank];
-    Node node{work, {}};
+    std::vector<StreamNode>& nodes = nodes_[rank];
+    StreamNode node{work, {}};
     const auto last = last_.find({rank, stream});
     if (last != last_.end()) node.after.push_back(last->second);
     last_[{rank, stream}] = nodes.size();
@@ -58,7 +58,7 @@ class FakeEngines {
     hardware_[rank].push_back(std::move(work));
   }
   /// A rank's cores are a queue of their own, whatever streams share.
-  void put_on_cores(int rank, const Work& work) {
+  void put_on_cores(int rank, const QueuedWork& work) {
     constexpr int kCores = 1000;
     streams_[{kCores + rank, nullptr}].push_back(work);
     hardware_[kCores + rank].push_back(work);
@@ -93,10 +93,10 @@ class FakeEngines {
     for (auto& [rank, nodes] : nodes_) hardware_[rank] = any_order(nodes, random);
     run_as_one_queue(seed);
   }
-  void run(Order order, unsigned seed) {
-    if (order == Order::by_chance) run_by_chance(seed);
-    if (order == Order::one_queue) run_as_one_queue(seed);
-    if (order == Order::one_branch) run_as_one_branch(seed);
+  void run(QueueOrder order, unsigned seed) {
+    if (order == QueueOrder::by_chance) run_by_chance(seed);
+    if (order == QueueOrder::one_queue) run_as_one_queue(seed);
+    if (order == QueueOrder::one_branch) run_as_one_branch(seed);
   }
   std::vector<std::string> faults;
   struct Copy {
@@ -107,12 +107,13 @@ class FakeEngines {
 
  private:
   using Moment = std::tuple<int, cuda::Event, int>;
-  struct Node {
-    Work work;
+  struct StreamNode {
+    QueuedWork work;
     std::vector<std::size_t> after;  // of the same rank's
   };
 
-  static std::deque<Work> any_order(const std::vector<Node>& nodes, std::mt19937& random) {
+  static std::deque<QueuedWork> any_order(const std::vector<StreamNode>& nodes,
+                                          std::mt19937& random) {
     std::vector<std::vector<std::size_t>> next(nodes.size());
     std::vector<std::size_t> awaited(nodes.size()), open;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -120,7 +121,7 @@ class FakeEngines {
       awaited[i] = nodes[i].after.size();
       if (awaited[i] == 0) open.push_back(i);
     }
-    std::deque<Work> order;
+    std::deque<QueuedWork> order;
     while (!open.empty()) {
       std::swap(open[random() % open.size()], open.back());
       const std::size_t one = open.back();
@@ -135,11 +136,11 @@ class FakeEngines {
   template <class Queues>
   void run(Queues& queues, unsigned seed) {
     std::mt19937 random(seed);
-    std::set<const std::deque<Work>*> slow;  // go on only where no other can, or now and then
+    std::set<const std::deque<QueuedWork>*> slow;  // go on only where no other can, or now and then
     for (auto& [key, queue] : queues)
       if (random() % 4 == 0) slow.insert(&queue);
     for (;;) {
-      std::vector<std::deque<Work>*> open;
+      std::vector<std::deque<QueuedWork>*> open;
       bool is_empty = true;
       for (auto& [key, queue] : queues) {
         is_empty &= queue.empty();
@@ -157,7 +158,7 @@ class FakeEngines {
         queues.clear();
         return;
       }
-      std::deque<Work>& queue = *open[random() % open.size()];
+      std::deque<QueuedWork>& queue = *open[random() % open.size()];
       queue.front().run();
       queue.pop_front();
     }
@@ -167,18 +168,18 @@ class FakeEngines {
   /// One that waits gives up, or the late one comes. False where neither can be.
   template <class Queues>
   bool run_into_trouble(Queues& queues, std::mt19937& random) {
-    std::vector<Work> waiting;
+    std::vector<QueuedWork> waiting;
     for (auto& [key, queue] : queues)
       if (!queue.empty() && !queue.front().ready() && queue.front().rank >= 0)
         waiting.push_back(queue.front());
     if (is_to_abort()) {
-      for (const Work& one : waiting)
+      for (const QueuedWork& one : waiting)
         if (one.give_up && one.rank == trouble.aborted) return aborted_.insert(one.rank).second;
       if (!waiting.empty() && random() % 8 != 0)
         return true;  // rather than that another gives up before
     }
     if (waiting.empty()) return false;
-    const Work& one = waiting[random() % waiting.size()];
+    const QueuedWork& one = waiting[random() % waiting.size()];
     const bool has_begun = !failed_.empty() || !aborted_.empty();
     if (one.opens_late && (has_begun || waiting.size() == 1)) return is_open_ = true;
     if (!one.give_up) return waiting.size() > 1;
@@ -186,18 +187,18 @@ class FakeEngines {
     failed_.insert(one.rank);
     for (auto& [key, queue] : queues) {  // what copies were under way may arrive, or a part of it
       if (queue.empty() || queue.front().rank != one.rank) continue;
-      const Work& first = queue.front();
+      const QueuedWork& first = queue.front();
       if (first.tear && first.ready()) first.tear(static_cast<unsigned>(random()));
       queue.clear();
     }
     return true;
   }
 
-  std::map<std::pair<int, cuda::Stream>, std::deque<Work>> streams_;
+  std::map<std::pair<int, cuda::Stream>, std::deque<QueuedWork>> streams_;
   std::set<int> failed_, aborted_;
   bool is_open_ = false;
-  std::map<int, std::deque<Work>> hardware_;
-  std::map<int, std::vector<Node>> nodes_;  // all work of a rank
+  std::map<int, std::deque<QueuedWork>> hardware_;
+  std::map<int, std::vector<StreamNode>> nodes_;  // all work of a rank
   std::map<std::pair<int, cuda::Stream>, std::size_t> last_;
   std::map<Moment, std::size_t> record_at_;
   std::map<std::pair<int, cuda::Event>, int> recorded_;  // the latest generation

@@ -62,16 +62,17 @@ struct LlRun {
 
 /// What came of it.
 struct LlTraces {
-  using Buffer = std::vector<ulonglong2>;                               // aligned
-  std::vector<Buffer> inputs, outputs, inboxes;                         // by rank
-  std::vector<std::vector<std::vector<std::vector<Access>>>> accesses;  // by rank, piece, thread
+  using Buffer = std::vector<ulonglong2>;        // aligned
+  std::vector<Buffer> inputs, outputs, inboxes;  // by rank
+  std::vector<std::vector<std::vector<std::vector<MemoryAccess>>>>
+      accesses;                  // by rank, piece, thread
   std::vector<unsigned> failed;  // by rank: DeviceState::failed
   std::vector<unsigned> calls;   // by rank: DeviceState::fused_calls
   // Of one launch that uses lines again: what it wrote into words, and when it ended.
-  std::vector<std::shared_ptr<ChainWords>> words;        // by rank
-  std::vector<std::shared_ptr<ShotWords>> shot_words;    // by rank
-  std::vector<std::vector<std::vector<Access>>> raised;  // by rank, block
-  std::vector<std::atomic<unsigned long long>> ended;    // by rank: the last thread's turn
+  std::vector<std::shared_ptr<ChainWords>> words;              // by rank
+  std::vector<std::shared_ptr<ShotWords>> shot_words;          // by rank
+  std::vector<std::vector<std::vector<MemoryAccess>>> raised;  // by rank, block
+  std::vector<std::atomic<unsigned long long>> ended;          // by rank: the last thread's turn
 };
 
 struct RealKernels {
@@ -145,10 +146,11 @@ class LlEmulation {
       made_.words.back()->calls = run.calls_before;
       for (unsigned& calls : made_.words.back()->nearly_done) calls = run.calls_before;
     }
-    made_.accesses.assign(
-        index(run.request.ranks),
-        std::vector(pieces_.size(), std::vector<std::vector<Access>>(run.blocks * run.threads)));
-    made_.raised.assign(index(run.request.ranks), std::vector<std::vector<Access>>(run.blocks));
+    made_.accesses.assign(index(run.request.ranks),
+                          std::vector(pieces_.size(), std::vector<std::vector<MemoryAccess>>(
+                                                          run.blocks * run.threads)));
+    made_.raised.assign(index(run.request.ranks),
+                        std::vector<std::vector<MemoryAccess>>(run.blocks));
     made_.ended = std::vector<std::atomic<unsigned long long>>(index(run.request.ranks));
   }
 
@@ -231,9 +233,9 @@ class LlEmulation {
     });
   }
   /// A thread's accesses by pieces: lines are stored, and cleared, once a piece.
-  void share_out(int rank, const std::vector<Access>& all) {
+  void share_out(int rank, const std::vector<MemoryAccess>& all) {
     std::map<const char*, std::size_t> pieces_before;  // by line
-    for (const Access& access : all) {
+    for (const MemoryAccess& access : all) {
       if (access.touch == Touch::look) {  // its end
         auto& ended = made_.ended[index(rank)];
         unsigned long long known = ended;
@@ -272,7 +274,8 @@ class LlEmulation {
     if (is_store) ++turns;
     return step;
   }
-  std::size_t piece_of(const Access& access, std::map<const char*, std::size_t>& before) const {
+  std::size_t piece_of(const MemoryAccess& access,
+                       std::map<const char*, std::size_t>& before) const {
     for (std::size_t r = 0; r < made_.inboxes.size(); ++r) {
       for (const LlTraces::Buffer* buffer : {&made_.inputs[r], &made_.outputs[r]}) {
         const std::ptrdiff_t at = access.at - reinterpret_cast<const char*>(buffer->data());
@@ -314,7 +317,7 @@ class LlEmulation {
 
   /// What a thread loads and stores meanwhile.
   template <class Body>
-  std::vector<Access> traced(int rank, const Body& body) {
+  std::vector<MemoryAccess> traced(int rank, const Body& body) {
     Trace mine;
     trace = &mine;
     looks = &paces_[index(rank)]->looks;

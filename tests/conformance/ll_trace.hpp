@@ -28,23 +28,24 @@ class LlTraceCheck {
 
  private:
   /// What the plan has a rank do to each unit of a region.
-  struct Step {
-    enum Kind { push, take, put } kind;
+  struct PlannedStep {
+    enum PlannedAction { push, take, put } kind;
     Region region;
     std::size_t op;
     std::optional<Region> src;  ///< of what is pushed or stays
     bool is_greeting = false;
   };
   /// What a rank has done so far to a unit.
-  struct Unit {
+  struct UnitProgress {
     std::size_t thread = 0;
     std::size_t last_push = 0;
-    std::map<std::size_t, unsigned> stored;                             ///< by step: bytes
-    std::map<std::size_t, std::array<std::optional<Access>, 2>> taken;  ///< by step: the last looks
-    std::map<std::size_t, bool> cleared, escape_cleared;                ///< by step
+    std::map<std::size_t, unsigned> stored;  ///< by step: bytes
+    std::map<std::size_t, std::array<std::optional<MemoryAccess>, 2>>
+        taken;                                            ///< by step: the last looks
+    std::map<std::size_t, bool> cleared, escape_cleared;  ///< by step
     std::optional<unsigned long long> escape_at;
   };
-  struct Place {
+  struct PacketAddress {
     Space space;
     int rank;
     std::uint64_t offset;  ///< as the plan counts
@@ -72,13 +73,13 @@ class LlTraceCheck {
     const std::uint64_t cut = plan_.params.at("piece_bytes"), pieces = traces_.accesses[0].size();
     return is_chain() ? pieces * cut - (part_bytes_ + 15) / 16 * 16 : 0;
   }
-  void say(const std::string& what, const Access* access = nullptr) {
+  void say(const std::string& what, const MemoryAccess* access = nullptr) {
     if (faults_.size() >= 5) return;
     faults_.push_back(text("rank ", rank_, ", piece ", piece_, ": ", what,
                            access == nullptr ? "" : text(" (", print(*access), ")")));
   }
-  std::string print(const Access& access) const {
-    const std::optional<Place> place = place_of(access);
+  std::string print(const MemoryAccess& access) const {
+    const std::optional<PacketAddress> place = place_of(access);
     return text(access.touch == Touch::load ? "load" : "store", " of ", access.bytes, " at ",
                 place ? text(name_of(place->space), "[", place->rank, "]+", place->offset,
                              place->is_escape_flag ? " (beside)" : "")
@@ -100,7 +101,7 @@ class LlTraceCheck {
       if (lane.rank != rank_) continue;
       for (std::size_t i = 0; i < lane.ops.size(); ++i) read_op(lane.ops, i);
     }
-    for (Step& step : steps_)
+    for (PlannedStep& step : steps_)
       if (step.is_greeting) step.region = greeting(step.region);
   }
   void read_op(const std::vector<Op>& ops, std::size_t i) {
@@ -113,9 +114,9 @@ class LlTraceCheck {
       if (piece_of(user) != piece_) return;
       for (const Region& src : op.srcs) {
         if (src.space == Space::input) inputs_.push_back(src);
-        if (src.space == Space::inbox) steps_.push_back({Step::take, src, i, {}});
+        if (src.space == Space::inbox) steps_.push_back({PlannedStep::take, src, i, {}});
       }
-      steps_.push_back({is_user(op.dst) ? Step::put : Step::push, op.dst, i,
+      steps_.push_back({is_user(op.dst) ? PlannedStep::put : PlannedStep::push, op.dst, i,
                         op.kind == OpKind::copy ? std::optional(op.srcs[0]) : std::nullopt});
       return;
     }
@@ -127,7 +128,8 @@ class LlTraceCheck {
     if (sends_data(from, owner)) return;
     const Region packet{Space::inbox, owner,
                         static_cast<std::uint64_t>(place_among_others(owner, from)), 16};
-    steps_.push_back({op.kind == OpKind::signal ? Step::push : Step::take, packet, i, {}, true});
+    steps_.push_back(
+        {op.kind == OpKind::signal ? PlannedStep::push : PlannedStep::take, packet, i, {}, true});
   }
   bool is_chain() const { return run_.kernel == LlKernel::ll_chain; }
   bool is_long() const { return is_chain() && traces_.accesses[0].size() > 1; }
@@ -146,7 +148,7 @@ class LlTraceCheck {
 
   // --- addresses --------------------------------------------------------------------------------
 
-  std::optional<Place> place_of(const Access& access) const {
+  std::optional<PacketAddress> place_of(const MemoryAccess& access) const {
     for (std::size_t rank = 0; rank < traces_.inputs.size(); ++rank) {
       const auto inside = [&](const LlTraces::Buffer& buffer) -> std::optional<std::uint64_t> {
         const auto* begin = reinterpret_cast<const char*>(buffer.data());
@@ -155,17 +157,19 @@ class LlTraceCheck {
         return static_cast<std::uint64_t>(access.at - begin);
       };
       const int owner = static_cast<int>(rank);
-      if (const auto at = inside(traces_.inputs[rank])) return Place{Space::input, owner, *at};
-      if (const auto at = inside(traces_.outputs[rank])) return Place{Space::output, owner, *at};
+      if (const auto at = inside(traces_.inputs[rank]))
+        return PacketAddress{Space::input, owner, *at};
+      if (const auto at = inside(traces_.outputs[rank]))
+        return PacketAddress{Space::output, owner, *at};
       if (const auto at = inside(traces_.inboxes[rank])) return in_inbox(owner, *at);
     }
     return std::nullopt;
   }
-  std::optional<Place> in_inbox(int owner, std::uint64_t at) const {
+  std::optional<PacketAddress> in_inbox(int owner, std::uint64_t at) const {
     if (at >= 2 * run_.half_bytes) return std::nullopt;
     const std::uint64_t parity = at / run_.half_bytes, in_half = at % run_.half_bytes;
     const std::uint64_t half = parity ^ ((run_.calls_before + 1) & 1);  // as the plan counts
-    Place place{Space::inbox, owner, half * half_};
+    PacketAddress place{Space::inbox, owner, half * half_};
     if (has_flags()) {
       place.offset += in_half / kFlagPacketBytes * 16;
       place.from = in_half % kFlagPacketBytes;
@@ -192,12 +196,12 @@ class LlTraceCheck {
     units_.clear();
     const auto& threads = traces_.accesses[index(rank_)][piece_];
     for (thread_ = 0; thread_ < threads.size(); ++thread_)
-      for (const Access& access : threads[thread_]) check(access);
+      for (const MemoryAccess& access : threads[thread_]) check(access);
     check_complete();
   }
 
-  void check(const Access& access) {
-    const std::optional<Place> place = place_of(access);
+  void check(const MemoryAccess& access) {
+    const std::optional<PacketAddress> place = place_of(access);
     if (!place) return say("wanted accesses to buffers and inboxes alone", &access);
     const bool is_load = access.touch == Touch::load;
     if (place->space == Space::input) {
@@ -215,7 +219,8 @@ class LlTraceCheck {
   }
 
   /// The step of the plan that an access belongs to, and its unit.
-  std::pair<std::size_t, Unit*> step_of(Step::Kind kind, const Place& place) {
+  std::pair<std::size_t, UnitProgress*> step_of(PlannedStep::PlannedAction kind,
+                                                const PacketAddress& place) {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const Region& region = steps_[i].region;
       if (steps_[i].kind != kind || region.rank != place.rank || region.space != place.space ||
@@ -230,26 +235,26 @@ class LlTraceCheck {
     }
     return {0, nullptr};
   }
-  bool is_whole(const Place& place, const Access& access) const {
+  bool is_whole(const PacketAddress& place, const MemoryAccess& access) const {
     return place.is_escape_flag ? access.bytes == 8
                                 : access.bytes == 16 && (place.from == 0 || place.from == 16);
   }
 
-  void push(const Access& access, const Place& place) {
-    const auto [at, unit] = step_of(Step::push, place);
+  void push(const MemoryAccess& access, const PacketAddress& place) {
+    const auto [at, unit] = step_of(PlannedStep::push, place);
     if (unit == nullptr || !is_whole(place, access))
       return say("wanted what the plan pushes", &access);
     if (place.is_escape_flag) {
       unit->escape_at = access.value[0];
       return;
     }
-    const Step& step = steps_[at];
+    const PlannedStep& step = steps_[at];
     if (unit->stored[at] != place.from) say("wanted each line stored once", &access);
     unit->stored[at] += 16;
     if (unit->last_push > at) say("wanted peers in the plan's order", &access);
     unit->last_push = at;
     for (std::size_t i = 0; i < steps_.size(); ++i) {
-      if (steps_[i].kind != Step::take || steps_[i].is_greeting) continue;
+      if (steps_[i].kind != PlannedStep::take || steps_[i].is_greeting) continue;
       if (i < at && !is_here(*unit, i))
         say("wanted nothing sent before what it is made of is there", &access);
       if (i > at && unit->taken.contains(i))
@@ -260,7 +265,7 @@ class LlTraceCheck {
   }
 
   /// What travels is what the plan says.
-  void check_value(const Access& access, const Place& place, const Step& step,
+  void check_value(const MemoryAccess& access, const PacketAddress& place, const PlannedStep& step,
                    std::optional<unsigned long long> escape_at) {
     const Region& src = *step.src;
     const bool is_result = src.space == Space::output;
@@ -298,18 +303,18 @@ class LlTraceCheck {
   }
 
   /// Of a flag packet both halves.
-  bool is_here(const Unit& unit, std::size_t step) const {
+  bool is_here(const UnitProgress& unit, std::size_t step) const {
     const auto found = unit.taken.find(step);
     if (found == unit.taken.end()) return false;
     const auto& [first, second] = found->second;
     return first && is_here(*first) && (!has_flags() || (second && is_here(*second)));
   }
-  bool has_stand_in(const Unit& unit, std::size_t step) const {
-    const Access& access = *unit.taken.at(step)[0];
+  bool has_stand_in(const UnitProgress& unit, std::size_t step) const {
+    const MemoryAccess& access = *unit.taken.at(step)[0];
     return run_.kind == PacketFormat::escaped &&
            EscapedPacket::has_stand_in({access.value[0], access.value[1]});
   }
-  bool is_here(const Access& access) const {
+  bool is_here(const MemoryAccess& access) const {
     if (has_flags())
       return access.value[0] >> 32 == flag_of_call() && access.value[1] >> 32 == flag_of_call();
     if (run_.kind == PacketFormat::escaped)
@@ -322,26 +327,26 @@ class LlTraceCheck {
   /// Waits with nothing sent between them may end in any order: no peer can tell.
   bool pushes_between(std::size_t first, std::size_t last) const {
     for (std::size_t i = first; i < last; ++i)
-      if (steps_[i].kind == Step::push) return true;
+      if (steps_[i].kind == PlannedStep::push) return true;
     return false;
   }
-  void take(const Access& access, const Place& place) {
-    const auto [at, unit] = step_of(Step::take, place);
+  void take(const MemoryAccess& access, const PacketAddress& place) {
+    const auto [at, unit] = step_of(PlannedStep::take, place);
     if (unit == nullptr || !is_whole(place, access))
       return say("wanted what the plan takes", &access);
     if (place.is_escape_flag) return;
     if (unit->cleared[at]) say("wanted no look at what was cleared", &access);
     for (std::size_t i = 0; i < at; ++i) {
-      const bool is_earlier =
-          steps_[i].kind == Step::take && steps_[i].op != steps_[at].op && unit->taken.contains(i);
+      const bool is_earlier = steps_[i].kind == PlannedStep::take &&
+                              steps_[i].op != steps_[at].op && unit->taken.contains(i);
       if (is_earlier && !is_here(*unit, i) && pushes_between(i, at))
         say("wanted one wait to end before the next", &access);
     }
     unit->taken[at][place.from / 16] = access;
   }
 
-  void clear(const Access& access, const Place& place) {
-    const auto [at, unit] = step_of(Step::take, place);
+  void clear(const MemoryAccess& access, const PacketAddress& place) {
+    const auto [at, unit] = step_of(PlannedStep::take, place);
     const unsigned long long none = has_flags() ? 0 : ~0ull;
     if (unit == nullptr || !is_cleared() || access.value[0] != none ||
         (!place.is_escape_flag && access.value[1] != none))
@@ -355,14 +360,14 @@ class LlTraceCheck {
     unit->cleared[at] = !has_flags() || place.from != 0;  // both halves of it, the first one first
   }
 
-  void put(const Access& access, const Place& place) {
-    const auto [at, unit] = step_of(Step::put, place);
+  void put(const MemoryAccess& access, const PacketAddress& place) {
+    const auto [at, unit] = step_of(PlannedStep::put, place);
     if (unit == nullptr ||
         place.offset + access.bytes > steps_[at].region.offset + steps_[at].region.bytes)
       return say("wanted what the plan writes of the output", &access);
     unit->stored[at] += access.bytes;
     for (std::size_t i = 0; i < at; ++i) {
-      if (steps_[i].kind != Step::take || steps_[i].op != steps_[at].op) continue;
+      if (steps_[i].kind != PlannedStep::take || steps_[i].op != steps_[at].op) continue;
       if (!is_here(*unit, i)) say("wanted nothing put before all of it is there", &access);
     }
   }
@@ -370,14 +375,14 @@ class LlTraceCheck {
   /// All that the plan moves has been moved.
   void check_complete() {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
-      const Step& step = steps_[i];
+      const PlannedStep& step = steps_[i];
       for (std::uint64_t at = 0; at < step.region.bytes; at += 16) {
         const auto found = units_.find(step.is_greeting ? (1ull << 40) + i : at / 16);
         const auto bytes =
             static_cast<unsigned>(std::min<std::uint64_t>(16, step.region.bytes - at));
-        const unsigned wanted = step.kind == Step::push ? (has_flags() ? 32 : 16) : bytes;
+        const unsigned wanted = step.kind == PlannedStep::push ? (has_flags() ? 32 : 16) : bytes;
         bool is_done = found != units_.end();
-        if (is_done && step.kind == Step::take) {
+        if (is_done && step.kind == PlannedStep::take) {
           is_done = is_here(found->second, i) && (!is_cleared() || found->second.cleared[i]) &&
                     (!has_stand_in(found->second, i) || found->second.escape_cleared[i]);
         } else if (is_done) {
@@ -385,9 +390,9 @@ class LlTraceCheck {
         }
         if (!is_done)
           return say(text("wanted unit ", at / 16, " of ", plait::print(step.region),
-                          step.kind == Step::take   ? " taken and cleared"
-                          : step.kind == Step::push ? " pushed"
-                                                    : " put",
+                          step.kind == PlannedStep::take   ? " taken and cleared"
+                          : step.kind == PlannedStep::push ? " pushed"
+                                                           : " put",
                           ", found that it was not, or not once"));
       }
     }
@@ -399,9 +404,9 @@ class LlTraceCheck {
   const std::uint64_t half_, part_bytes_;
   int rank_ = 0;
   std::size_t piece_ = 0, thread_ = 0;
-  std::vector<Step> steps_;
+  std::vector<PlannedStep> steps_;
   std::vector<Region> inputs_;
-  std::map<std::uint64_t, Unit> units_;
+  std::map<std::uint64_t, UnitProgress> units_;
   std::vector<std::string> faults_;
 };
 

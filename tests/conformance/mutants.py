@@ -76,8 +76,8 @@ FAULTS = [
     (
         "fused",
         "packets are cleared before they are taken",
-        "typename Packet::Loaded got = Packet::load(at);",
-        "if ({}) Packet::clear(at);\n    typename Packet::Loaded got = Packet::load(at);",
+        "typename Packet::LoadedPacket got = Packet::load(at);",
+        "if ({}) Packet::clear(at);\n    typename Packet::LoadedPacket got = Packet::load(at);",
     ),
     (
         "fused",

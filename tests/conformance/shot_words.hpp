@@ -35,7 +35,8 @@ class ShotWordsCheck {
     const auto& inbox = traces_.inboxes[index(owner)];
     const auto* const begin = reinterpret_cast<const char*>(inbox.data());
     for (unsigned thread = 0; thread < run_.threads; ++thread)
-      for (const Access& one : traces_.accesses[index(rank)][step][block * run_.threads + thread])
+      for (const MemoryAccess& one :
+           traces_.accesses[index(rank)][step][block * run_.threads + thread])
         if (one.touch == Touch::store && one.at >= begin && one.at < begin + inbox.size() * 16)
           found = {std::min(found.first, one.turn), std::max(found.second, one.turn)};
     return found;
@@ -45,7 +46,7 @@ class ShotWordsCheck {
     const unsigned* const word = &traces_.shot_words[index(rank)]->through[block][by];
     if (*word != 0) return text("wanted the word 0 in the end, found ", *word);
     std::vector<std::pair<unsigned, Turn>> told;
-    for (const Access& one : traces_.raised[index(by)][block])
+    for (const MemoryAccess& one : traces_.raised[index(by)][block])
       if (one.at == reinterpret_cast<const char*>(word))
         told.emplace_back(static_cast<unsigned>(one.value[0]), one.turn);
     if (told.size() != steps_ - ring())

@@ -11,21 +11,21 @@ using namespace plait_test::engine_calls;
 
 namespace {
 
-void check_calls(const Topology& topology, int ranks, unsigned seed, Order order) {
+void check_calls(const Topology& topology, int ranks, unsigned seed, QueueOrder order) {
   FakeEngines engines;
   Group group = tiny_group(ranks);
   group.overlap_compute = seed % 2 == 0;          // engines move within a GPU, too
   if (seed % 5 == 4) group.sizes.tile_bytes = 0;  // nothing to borrow
   Ranks all(engines, group);
-  std::vector<Call> calls = calls_of(topology, ranks, seed, order != Order::one_branch);
+  std::vector<CopyCall> calls = calls_of(topology, ranks, seed, order != QueueOrder::one_branch);
   for (int rank = 0; rank < ranks; ++rank)
-    for (Call& call : calls) all.enqueue(call, rank);
+    for (CopyCall& call : calls) all.enqueue(call, rank);
   engines.run(order, seed);
   CAPTURE(ranks);
   CAPTURE(seed);
   CAPTURE(static_cast<int>(order));
   CHECK(engines.faults == std::vector<std::string>{});
-  for (const Call& call : calls) {
+  for (const CopyCall& call : calls) {
     CAPTURE(call.label);
     for (std::size_t rank = 0; rank < call.outputs.size(); ++rank) {
       CAPTURE(rank);
@@ -44,7 +44,7 @@ std::vector<std::vector<int>> pushers(const Topology& topology, Collective what,
   FakeEngines engines;
   Ranks all(engines, tiny_group(ranks));
   request = checked(request, topology);
-  Call call = call_of(topology, *engine_named("rotation", request), request, {}, 2);
+  CopyCall call = call_of(topology, *engine_named("rotation", request), request, {}, 2);
   for (int rank = 0; rank < ranks; ++rank) all.enqueue(call, rank);
   engines.run_by_chance(seed);
   CHECK(engines.faults == std::vector<std::string>{});
@@ -96,7 +96,8 @@ TEST_CASE("calls by copy engines, one behind the other, in any order of streams"
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {2, 3, 4, 5, 8})
     for (int seed = 1; seed <= rounds(ranks == 2 ? 50 : ranks <= 4 ? 20 : 5); ++seed)
-      for (const Order order : {Order::by_chance, Order::one_queue, Order::one_branch})
-        if (ranks <= 4 || order == Order::by_chance || !plait_test::takes_few())
+      for (const QueueOrder order :
+           {QueueOrder::by_chance, QueueOrder::one_queue, QueueOrder::one_branch})
+        if (ranks <= 4 || order == QueueOrder::by_chance || !plait_test::takes_few())
           check_calls(topology, ranks, static_cast<unsigned>(seed), order);
 }

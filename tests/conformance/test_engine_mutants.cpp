@@ -55,14 +55,14 @@ enum MutantCall {
 #endif
 };
 
-struct Row {
+struct MutantRow {
   MutantCall call;
   const char* rule;
   const char* mistake;
   Mutant mutant;
 };
 
-const Row kRows[] = {
+const MutantRow kRows[] = {
 #define PLAIT_MUTANT(call, rule, mistake, slip, ...) \
   {call, #rule, mistake, Mutant{Slip::slip __VA_OPT__(, ) __VA_ARGS__}},
 #include "conformance/engine_mutants.def"
@@ -134,7 +134,7 @@ std::vector<Plan> right_plans() {
   return plans;
 }
 
-Plan plan_with(const Row& row, RingOf ring_of = RingOf::parts) {
+Plan plan_with(const MutantRow& row, RingOf ring_of = RingOf::parts) {
   std::vector<std::unique_ptr<MutantQueue>> queues;
   const auto through = [&](PlanBook& book, int rank) -> EngineQueue& {
     queues.push_back(std::make_unique<MutantQueue>(book, rank, row.mutant));
@@ -160,7 +160,7 @@ std::string rejected_by(const Plan& plan, const std::vector<Plan>& right) {
 TEST_CASE("calls by copy engines with a mistake are rejected, each by its rule") {
   const std::vector<Plan> right = right_plans();
   std::map<std::string, int> by_rule;
-  for (const Row& row : kRows) {
+  for (const MutantRow& row : kRows) {
     if (row.call >= kCallKinds) continue;
     CAPTURE(std::string(row.mistake));
     const Plan plan = plan_with(row);
@@ -180,7 +180,7 @@ TEST_CASE("other rings of copy engines are proved, with mistakes rejected") {
     right.push_back(plan_of(ring, nullptr, ring_of));
     CHECK(rejected_by(right.back(), right) == "");
     int rejected = 0;
-    for (const Row& row : kRows) {
+    for (const MutantRow& row : kRows) {
       if (row.call != ring) continue;
       CAPTURE(row.mistake);
       CHECK(rejected_by(plan_with(row, ring_of), right) != "");
@@ -202,12 +202,12 @@ TEST_CASE("the same calls without a mistake are proved, in a row and in graphs")
 
 #ifdef PLAIT_HAS_MUTANTS
 TEST_CASE("mistakes between the halves of scatter_ring are rejected") {
-  struct Fault {
+  struct ExpectedFinding {
     int number;
     std::string file;
     const char* what;
   };
-  const std::vector<Fault> faults{
+  const std::vector<ExpectedFinding> faults{
 #define PLAIT_FAULT(number, file, what) {number, #file, what},
 #include "mutants/faults.def"
 #undef PLAIT_FAULT
@@ -217,7 +217,7 @@ TEST_CASE("mistakes between the halves of scatter_ring are rejected") {
   CHECK(plan == scatter_ring_engine().plan(load_topology("hgx-h200"), plan.request, {},
                                            tiny_group(plan.request.ranks)));
   int made = 0;
-  for (const Fault& one : faults) {
+  for (const ExpectedFinding& one : faults) {
     if (one.file != "scatter_ring") continue;
     ++made;
     fault = one.number;

@@ -32,7 +32,7 @@ struct EngineStepGpu {
   std::atomic<bool> stream_failed{false};
 };
 
-struct Pair {
+struct EngineStepPair {
   EngineStepGpu gpus[2];
   std::atomic<std::uint32_t> slot{0};
   std::vector<std::uint32_t> read;  // by rank 1: a number for each step that it ended
@@ -106,7 +106,7 @@ TEST_CASE(
   for (const bool is_aborted : {false, true})
     for (int seed = 1; seed <= plait_test::rounds(30); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed));
-      const auto pair = std::make_unique<Pair>();
+      const auto pair = std::make_unique<EngineStepPair>();
       const int one = static_cast<int>(random() % 2);
       pair->late = is_aborted ? 1 - one : one;  // the other comes late to what was aborted
       pair->late_at = 1 + static_cast<std::uint32_t>(random() % kNumbers);

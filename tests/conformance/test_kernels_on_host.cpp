@@ -47,7 +47,7 @@ enum class Kernel {
 };
 
 /// One call of all ranks.
-struct Call {
+struct LlCall {
   Kernel kernel;
   Request request;
   int ahead = 0;
@@ -79,7 +79,7 @@ struct Call {
 };
 
 template <class Kind>
-void tell(Kind& args, Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
+void tell(Kind& args, LlCall& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
           double wait_s) {
   args.input = call.input(rank);
   args.output = call.output(rank);
@@ -107,7 +107,7 @@ void run_direct_ll(const DirectLlArgs& args) {
 
 /// kRanks: 0 = known at run time only, as for any op.
 template <DataType kType, int kRanks>
-void run(Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
+void run(LlCall& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
          double wait_s) {
   constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
   if (call.kernel == Kernel::direct_ll) {
@@ -133,7 +133,7 @@ void run(Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t r
 }
 
 template <int kRanks>
-void run_typed(Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
+void run_typed(LlCall& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
                double wait_s) {
   const DataType type = call.request.type;
   if (type == DataType::fp32) return run<DataType::fp32, kRanks>(call, devices, rank, wait_s);
@@ -141,7 +141,7 @@ void run_typed(Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::si
   if constexpr (kRanks == 0) run<DataType::uint8, 0>(call, devices, rank, wait_s);
 }
 
-void run_any(Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
+void run_any(LlCall& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
              double wait_s) {
   switch (call.request.type == DataType::uint8 ? 0 : devices.size()) {
     case 2: return run_typed<2>(call, devices, rank, wait_s);
@@ -153,7 +153,7 @@ void run_any(Call& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size
 
 /// Every rank's threads take the calls one after the other; ranks meet in kernels alone. Those of
 /// `missing` never come.
-void run_calls(std::vector<Call>& calls, std::vector<std::unique_ptr<LlGpu>>& devices,
+void run_calls(std::vector<LlCall>& calls, std::vector<std::unique_ptr<LlGpu>>& devices,
                double wait_s, int missing = -1) {
   std::vector<std::unique_ptr<plait_test::ThreadBarrier>> blocks, grids;
   std::vector<std::thread> threads;
@@ -169,7 +169,7 @@ void run_calls(std::vector<Call>& calls, std::vector<std::unique_ptr<LlGpu>>& de
               blockIdx.x = block, gridDim.x = kBlocks;
               plait_test::block_barrier = barrier;
               plait_test::stream_failed = &devices[rank]->stream_failed;
-              for (Call& call : calls) {
+              for (LlCall& call : calls) {
                 if (call.late == static_cast<int>(rank))
                   std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
                 run_any(call, devices, rank, wait_s);
@@ -200,7 +200,7 @@ void fill(char* data, std::uint64_t bytes, std::uint64_t part_bytes, std::mt1993
 }
 
 /// By a plan that reduces in rank order.
-void expect(Call& call, const Topology& topology) {
+void expect(LlCall& call, const Topology& topology) {
   const std::vector<Plan> plans = propose(topology, checked(call.request, topology));
   const auto plan = std::find_if(plans.begin(), plans.end(), [](const Plan& one) {
     return !reduces(one.request.collective) || one.sum_order == SumOrder::rank_order;
@@ -229,10 +229,10 @@ Request random_request(int ranks, bool is_direct_ll, std::mt19937& random) {
   return request;
 }
 
-std::vector<Call> random_calls(int ranks, std::mt19937& random) {
+std::vector<LlCall> random_calls(int ranks, std::mt19937& random) {
   const Topology topology = load_topology("hgx-h200");
-  std::vector<Call> calls(6);
-  for (Call& call : calls) {
+  std::vector<LlCall> calls(6);
+  for (LlCall& call : calls) {
     const bool is_direct_ll = random() % 2 == 0;
     call.request = random_request(ranks, is_direct_ll, random);
     const bool nan_sentinel = is_float(call.request.type) && random() % 4 != 0;
@@ -269,7 +269,7 @@ std::vector<std::unique_ptr<LlGpu>> devices_of(int ranks) {
 }
 
 /// Of some ranks nothing is expected.
-bool is_right(Call& call, std::size_t rank) {
+bool is_right(LlCall& call, std::size_t rank) {
   const auto* got = reinterpret_cast<const std::uint8_t*>(call.output(rank));
   return std::equal(call.expected[rank].begin(), call.expected[rank].end(), got);
 }
@@ -280,12 +280,12 @@ TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's thre
   for (const int ranks : {2, 3, 4, 5, 8})
     for (int seed = 1; seed <= plait_test::rounds(ranks == 8 ? 12 : 20); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
-      std::vector<Call> calls = random_calls(ranks, random);
+      std::vector<LlCall> calls = random_calls(ranks, random);
       std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
       run_calls(calls, devices, 20);
       for (std::size_t at = 0; at < calls.size(); ++at)
         for (int rank = 0; rank < ranks; ++rank) {
-          Call& call = calls[at];
+          LlCall& call = calls[at];
           CAPTURE(text(ranks, " ranks, seed ", seed, ", call ", at, ": ", call.print()));
           CAPTURE(rank);
           CHECK(is_right(call, static_cast<std::size_t>(rank)));
@@ -297,7 +297,7 @@ TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's thre
 TEST_CASE("kernels on a host's threads name a rank that never comes") {
   for (const int ranks : {2, 3, 8}) {
     std::mt19937 random(static_cast<unsigned>(ranks));
-    std::vector<Call> calls = random_calls(ranks, random);
+    std::vector<LlCall> calls = random_calls(ranks, random);
     std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
     run_calls(calls, devices, 0.05, ranks - 1);
     for (int rank = 0; rank + 1 < ranks; ++rank) {
@@ -315,7 +315,7 @@ TEST_CASE(
   for (const int ranks : {2, 3, 4, 8})
     for (int seed = 1; seed <= plait_test::rounds(10); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
-      std::vector<Call> calls = random_calls(ranks, random);
+      std::vector<LlCall> calls = random_calls(ranks, random);
       calls[random() % 3].late = static_cast<int>(random() % static_cast<unsigned>(ranks));
       std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
       run_calls(calls, devices, 0.05);
@@ -335,7 +335,7 @@ TEST_CASE(
 TEST_CASE("a wait that the program aborts ends without an error of its stream") {
   for (const FaultCode stop : {kFaultAborted, kFaultLost}) {
     std::mt19937 random(7);
-    std::vector<Call> calls = random_calls(2, random);
+    std::vector<LlCall> calls = random_calls(2, random);
     std::vector<std::unique_ptr<LlGpu>> devices = devices_of(2);
     devices[0]->stop_page.stop = stop;
     run_calls(calls, devices, 20, 1);
@@ -348,7 +348,7 @@ TEST_CASE("a wait that the program aborts ends without an error of its stream") 
 TEST_CASE("a clock that steps back ends no wait") {
   for (const int ranks : {2, 4}) {
     std::mt19937 random(static_cast<unsigned>(ranks));
-    std::vector<Call> calls = random_calls(ranks, random);
+    std::vector<LlCall> calls = random_calls(ranks, random);
     std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
     const plait_test::SteppingClock stepping;
     calls.front().late = 1;  // by more than the deadline, of a clock that goes on
@@ -396,7 +396,7 @@ TEST_CASE("kernels of a rank that has given up send nothing") {
   for (const int ranks : {2, 3})
     for (int seed = 1; seed <= 10; ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
-      std::vector<Call> calls = random_calls(ranks, random);
+      std::vector<LlCall> calls = random_calls(ranks, random);
       std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
       for (int rank = 0; rank + 1 < ranks; ++rank)
         devices[static_cast<std::size_t>(rank)]->state.failed = kFaultAborted;

@@ -55,14 +55,14 @@ struct LaneGpu {
 };
 
 /// A plan as each rank has it.
-struct Tables {
+struct PlanTables {
   Plan plan;
   std::vector<std::unique_ptr<LaneTables>> ranks;
   std::vector<std::vector<char>> images;
 };
 
-struct Call {
-  const Tables* tables;
+struct LaneCall {
+  const PlanTables* tables;
   Inputs inputs;
   std::vector<Bytes> outputs, expected;
   int late = -1;  // a rank that comes to this call after the deadline
@@ -75,7 +75,7 @@ class LaneEmulation {
     for (int rank = 0; rank < ranks; ++rank) gpus.push_back(std::make_unique<LaneGpu>());
     while (plans_.size() < 3) propose_one();
     for (std::size_t i = 0; i < 6; ++i) {
-      Call call;
+      LaneCall call;
       call.tables = plans_[random_() % plans_.size()].get();
       call.inputs = random_inputs(call.tables->plan.request, seed * 8 + i);
       ReferenceExecutor reference(call.tables->plan);
@@ -90,7 +90,7 @@ class LaneEmulation {
     std::vector<std::thread> ranks;
     for (std::size_t rank = 0; rank < gpus.size(); ++rank)
       ranks.emplace_back([this, rank, wait_s] {
-        for (Call& call : calls) {
+        for (LaneCall& call : calls) {
           if (call.late == static_cast<int>(rank))
             std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
           run_call(call, rank, wait_s);
@@ -111,7 +111,7 @@ class LaneEmulation {
   unsigned random() { return static_cast<unsigned>(random_()); }
 
   std::vector<std::unique_ptr<LaneGpu>> gpus;
-  std::vector<Call> calls;
+  std::vector<LaneCall> calls;
   bool ends_call = true;  // else copies by engines follow each launch
 
  private:
@@ -127,7 +127,7 @@ class LaneEmulation {
     request.peer = (request.root + 1) % ranks;
     const Topology topology = machine(ranks);
     std::vector<Plan> plans = propose(topology, checked(request, topology));
-    auto tables = std::make_unique<Tables>();
+    auto tables = std::make_unique<PlanTables>();
     tables->plan = plans[random_() % plans.size()];
     for (int rank = 0; rank < ranks; ++rank) {
       try {
@@ -150,8 +150,8 @@ class LaneEmulation {
     plans_.push_back(std::move(tables));
   }
 
-  LaneArgs args_of(Call& call, std::size_t rank, double wait_s) {
-    const Tables& tables = *call.tables;
+  LaneArgs args_of(LaneCall& call, std::size_t rank, double wait_s) {
+    const PlanTables& tables = *call.tables;
     const LaneTables& mine = *tables.ranks[rank];
     const LaneImage image = mine.parts_of(const_cast<char*>(tables.images[rank].data()));
     LaneArgs args{};
@@ -182,7 +182,7 @@ class LaneEmulation {
     }
     return args;
   }
-  void run_call(Call& call, std::size_t rank, double wait_s) {
+  void run_call(LaneCall& call, std::size_t rank, double wait_s) {
     const LaneArgs args = args_of(call, rank, wait_s);
     if (args.lane_count == 0) {  // as plait_end_call does
       return end_lanes({args.state, args.stop_page, args.wait_ns, args.poisoned[rank], args.epochs,
@@ -199,7 +199,7 @@ class LaneEmulation {
   }
 
   std::mt19937 random_;
-  std::vector<std::unique_ptr<Tables>> plans_;
+  std::vector<std::unique_ptr<PlanTables>> plans_;
 };
 
 }  // namespace
@@ -253,7 +253,7 @@ TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong resu
 TEST_CASE("lanes: an aborted rank whose copies follow tells its peer, which then ends no call") {
   LaneEmulation emulation(2, 3);
   emulation.gpus[0]->stop_page.stop = kFaultAborted;
-  for (Call& call : emulation.calls) call.late = 1;  // by a second
+  for (LaneCall& call : emulation.calls) call.late = 1;  // by a second
   emulation.ends_call = false;
   emulation.run(0.3);
   CHECK(emulation.gpus[0]->state.failed == kFaultAborted);

@@ -279,12 +279,12 @@ struct MutantKernels {
   }
 };
 
-struct KernelFault {
+struct KernelMutant {
   int number;
   std::string file;
   const char* what;
 };
-const std::vector<KernelFault> kFaults{
+const std::vector<KernelMutant> kFaults{
 #define PLAIT_FAULT(number, file, what) {number, #file, what},
 #include "mutants/faults.def"
 #undef PLAIT_FAULT
@@ -357,7 +357,7 @@ std::vector<LlRun> runs_for(const std::string& file) {
 
 TEST_CASE("faults in kernels by lines are found by what they load and store") {
   const Topology topology = cases::wide_machine();
-  for (const KernelFault& one : kFaults) {
+  for (const KernelMutant& one : kFaults) {
     if (!kLlFiles.contains(one.file)) continue;  // test_engine_mutants.cpp has the others
     std::string found;
     for (LlRun& run : runs_for(one.file)) {

@@ -83,10 +83,10 @@ struct How {
 /// Both teams of one block, of which this is a thread.
 void run_team(const MessageArgs& args, bool in_bulk) {
   if (args.notes != 0) return note_works(args);
-  struct Shared {
+  struct SharedMessages {
     MessageTeamShared sides[2];
   };
-  PLAIT_SHARED(Shared, shared);
+  PLAIT_SHARED(SharedMessages, shared);
   const unsigned threads = blockDim.x / 2, side = threadIdx.x / threads;
   const unsigned lane = threadIdx.x % threads;
   // In bulk one thread of each warp works: only these are there.
@@ -162,15 +162,15 @@ bool add_message(MessageRanks& all, std::mt19937& random, std::size_t from, std:
 
 /// Some messages of each rank to each, itself too, all in one call a rank. kForBulk: as bulk copies
 /// take them, aligned, and to others.
-enum class Kind { kAny, kForBulk };
-void add_group(MessageRanks& all, std::mt19937& random, Kind kind = Kind::kAny) {
+enum class MessageSizes { kAny, kForBulk };
+void add_group(MessageRanks& all, std::mt19937& random, MessageSizes kind = MessageSizes::kAny) {
   for (auto& rank : all) rank->calls.emplace_back();
   for (std::size_t from = 0; from < all.size(); ++from)
     for (std::size_t to = 0; to < all.size(); ++to)
       for (auto n = random() % 3; n > 0; --n) {
         const std::uint64_t bytes = random_size(random);
-        if (kind == Kind::kForBulk && from == to) continue;
-        add_message(all, random, from, to, bytes, kind == Kind::kForBulk ? 16 : 1);
+        if (kind == MessageSizes::kForBulk && from == to) continue;
+        add_message(all, random, from, to, bytes, kind == MessageSizes::kForBulk ? 16 : 1);
       }
 }
 
@@ -193,7 +193,7 @@ MessageRanks groups_of(int ranks, int seed, const How& how, int groups = 3) {
   std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
   MessageRanks all = ranks_of(ranks);
   for (int group = 0; group < groups; ++group)
-    add_group(all, random, how.in_bulk ? Kind::kForBulk : Kind::kAny);
+    add_group(all, random, how.in_bulk ? MessageSizes::kForBulk : MessageSizes::kAny);
   return all;
 }
 
@@ -340,11 +340,11 @@ namespace {
 
 /// Tiles that a rank has sent its peer, by host channels and by the others; with the ends of shared
 /// messages, which take a slot each.
-struct Sent {
+struct SentMessage {
   std::uint32_t by_host = 0, by_others = 0;
 };
-Sent sent_by(const MessageRank& rank, int peer) {
-  Sent sent;
+SentMessage sent_by(const MessageRank& rank, int peer) {
+  SentMessage sent;
   for (int row = 0; row < kMessageRows; ++row)
     (row < kMessageChannels ? sent.by_others : sent.by_host) +=
         rank.flags.tiles[kSend][row][peer] + 8;
@@ -375,7 +375,7 @@ TEST_CASE("shared messages: host channels take a part, and every tile goes once"
                                                   cut.tile_units);
               shares += cut.shared ? 1 : 0;
             }
-          const Sent sent = sent_by(mine, 1 - rank);
+          const SentMessage sent = sent_by(mine, 1 - rank);
           CHECK(sent.by_host + sent.by_others == tiles + shares * rows);
           by_host += sent.by_host - shares * kMessageHostChannels;
           by_others += sent.by_others - shares * kChannels;

@@ -42,8 +42,8 @@ std::vector<int> ordinals_of(const Plan& plan) {
 }
 
 /// The buffers and streams of the two ranks of one call after another.
-struct Bench {
-  Bench() {
+struct CopyBench {
+  CopyBench() {
     FakeMachine::now().reset();
     api = fake_api();
     node = std::make_unique<OneProcess>(api);
@@ -59,9 +59,9 @@ struct Bench {
   std::vector<cuda::Stream> streams;
 };
 
-struct Buffers {
+struct CaseBuffers {
   std::vector<std::vector<char>> inputs, outputs, expected;
-  explicit Buffers(const Plan& plan, unsigned seed) {
+  explicit CaseBuffers(const Plan& plan, unsigned seed) {
     std::mt19937 random(seed);
     const std::size_t bytes = plan.request.count;
     const bool both = plan.request.collective == Collective::send_recv;
@@ -87,16 +87,16 @@ struct Buffers {
   /// The caller reuses its input at once, on its own stream.
   void spoil_inputs(const std::vector<cuda::Stream>& streams) {
     for (std::size_t rank = 0; rank < 2; ++rank)
-      FakeMachine::now().put(streams[rank], {FakeWork::Kind::fill, inputs[rank].data(), nullptr,
+      FakeMachine::now().put(streams[rank], {FakeWork::TaskKind::fill, inputs[rank].data(), nullptr,
                                              inputs[rank].size(), 0x77, nullptr, 0, 0});
   }
 };
 
-struct Case {
+struct CopyCase {
   std::vector<std::string> masks;
   Params params;
 };
-const std::vector<Case> kCases{
+const std::vector<CopyCase> kCases{
     {{}, {}},
     {{}, {{"host_permille", 300}, {"chunk_kib", 4}}},
     {{}, {{"batch", 1}}},
@@ -108,7 +108,7 @@ const std::vector<Case> kCases{
     {{"nvlink:0-1"}, {{"host_permille", 1000}, {"chunk_kib", 8}}},
 };
 
-std::vector<Plan> plans_of(const Case& one, Collective collective) {
+std::vector<Plan> plans_of(const CopyCase& one, Collective collective) {
   const Topology topology = without(load_topology("hgx-h200"), one.masks);
   std::vector<Plan> plans;
   for (const std::uint64_t bytes : {1ULL, 4096ULL, 150'001ULL, 400'000ULL}) {
@@ -125,19 +125,20 @@ std::vector<Plan> plans_of(const Case& one, Collective collective) {
 TEST_CASE("one process: right in any order of streams, and through one hardware queue" *
           doctest::skip(kLooksForRaces)) {
   const auto seeds = static_cast<unsigned>(std::max(2, plait_test::rounds(6)));
-  for (const Case& one : kCases)
+  for (const CopyCase& one : kCases)
     for (const Collective collective : {Collective::copy, Collective::send_recv}) {
       const std::vector<Plan> plans = plans_of(one, collective);
       for (unsigned seed = 0; seed < seeds; ++seed) {
-        Bench bench;
+        CopyBench bench;
         bench.add_streams(plans[0].request.devices);
-        std::vector<std::unique_ptr<Buffers>> all;
+        std::vector<std::unique_ptr<CaseBuffers>> all;
         for (std::size_t call = 0; call < 2 * plans.size(); ++call) {
           const Plan& plan = plans[(call * 3 + seed) % plans.size()];
           const auto bound = bench.node->bind(plan, ordinals_of(plan));
           // Every other call comes on streams that know nothing of the call before.
           if (call % 2 == 1) bench.add_streams(plan.request.devices);
-          all.push_back(std::make_unique<Buffers>(plan, seed * 100 + static_cast<unsigned>(call)));
+          all.push_back(
+              std::make_unique<CaseBuffers>(plan, seed * 100 + static_cast<unsigned>(call)));
           bench.node->run(bound, all.back()->ranks(bench.streams));
           all.back()->spoil_inputs(bench.streams);
         }
@@ -161,7 +162,7 @@ TEST_CASE("one process: GPUs do not address each other where NCCL was told so") 
   for (const bool forbidden : {false, true}) {
     static int enabled;
     enabled = 0;
-    Bench bench;
+    CopyBench bench;
     bench.api.context_enable_peer = [](cuda::Context, unsigned) {
       return ++enabled, cuda::kSuccess;
     };
@@ -169,7 +170,7 @@ TEST_CASE("one process: GPUs do not address each other where NCCL was told so") 
     setenv("NCCL_P2P_DISABLE", forbidden ? "1" : "0", 1);
     const auto bound = bench.node->bind(plan, ordinals_of(plan));
     unsetenv("NCCL_P2P_DISABLE");
-    Buffers buffers(plan, 1);
+    CaseBuffers buffers(plan, 1);
     bench.node->run(bound, buffers.ranks(bench.streams));
     FakeMachine::now().run_by_chance(3);
     CHECK(buffers.outputs == buffers.expected);  // the driver stages what may not go directly
@@ -179,11 +180,11 @@ TEST_CASE("one process: GPUs do not address each other where NCCL was told so") 
 
 TEST_CASE("one process: nothing is left behind") {
   const std::vector<Plan> plans = plans_of(kCases[7], Collective::send_recv);
-  Bench bench;
+  CopyBench bench;
   bench.add_streams(plans[0].request.devices);
   const std::size_t callers = FakeMachine::now().queues.size();
   for (const Plan& plan : plans) {
-    Buffers buffers(plan, 1);
+    CaseBuffers buffers(plan, 1);
     const auto bound = bench.node->bind(plan, ordinals_of(plan));
     bench.node->run(bound, buffers.ranks(bench.streams));
     FakeMachine::now().run_by_chance(3);
@@ -205,10 +206,10 @@ TEST_CASE(
   const auto plan_for = [&](std::uint64_t bytes) {
     return propose_one(topology, request_of(topology, bytes, Collective::copy), "striped");
   };
-  Bench bench;
+  CopyBench bench;
   const Plan small = plan_for(1000);
   bench.add_streams(small.request.devices);
-  Buffers buffers(small, 1);
+  CaseBuffers buffers(small, 1);
   bench.node->run(bench.node->bind(small, {0, 1}), buffers.ranks(bench.streams));
   CHECK(FakeMachine::now().calls ==
         std::vector<std::string>{"record", "wait", "copy", "record", "wait"});
@@ -234,13 +235,13 @@ TEST_CASE(
     const Topology topology = load_topology("hgx-h200");
     const Plan plan =
         propose_one(topology, request_of(topology, bytes, Collective::copy), "striped", params);
-    Bench bench;
+    CopyBench bench;
     bench.add_streams(plan.request.devices);
     if (is_legacy) {
       FakeMachine::now().stream_owner[nullptr] = reinterpret_cast<cuda::Context>(0x100);
       bench.streams[0] = nullptr;
     }
-    Buffers buffers(plan, 1);
+    CaseBuffers buffers(plan, 1);
     bench.node->run(bench.node->bind(plan, {0, 1}), buffers.ranks(bench.streams));
     std::map<std::string, int> made;
     for (const std::string& call : FakeMachine::now().calls) ++made[call];
@@ -260,7 +261,7 @@ TEST_CASE(
 }
 
 TEST_CASE("one process: inside one GPU, and what is refused") {
-  Bench bench;
+  CopyBench bench;
   bench.add_streams({3, 3});
   std::vector<char> src(1000, 'x'), dst(1000, 'y');
   bench.node->copy_within(3, dst.data(), src.data(), 1000, bench.streams[0], bench.streams[1]);
@@ -274,7 +275,7 @@ TEST_CASE("one process: inside one GPU, and what is refused") {
 
   const Plan plan = plans_of(kCases[1], Collective::copy)[2];
   bench.add_streams({0, 1});
-  Buffers buffers(plan, 1);
+  CaseBuffers buffers(plan, 1);
   const auto bound = bench.node->bind(plan, {0, 1});
   FakeMachine::now().capturing = true;
   CHECK_THROWS_WITH_AS(bench.node->run(bound, buffers.ranks(bench.streams)),
@@ -296,9 +297,9 @@ TEST_CASE(
     "one process: one call at a time tells how long its paths took, and nobody waits for it") {
   for (const Collective collective : {Collective::copy, Collective::send_recv}) {
     const Plan plan = plans_of(kCases[1], collective).back();
-    Bench bench;
+    CopyBench bench;
     bench.add_streams({0, 1});
-    Buffers buffers(plan, 1);
+    CaseBuffers buffers(plan, 1);
     const auto bound = bench.node->bind(plan, {0, 1});
     CHECK(bound.senders.size() == (collective == Collective::copy ? 1 : 2));
     CHECK_FALSE(bench.node->times().has_value());
@@ -328,6 +329,6 @@ TEST_CASE(
     CHECK(buffers.outputs == buffers.expected);
   }
   const Plan direct = plans_of({{}, {{"host_permille", 0}}}, Collective::copy).back();
-  Bench bench;
+  CopyBench bench;
   CHECK(bench.node->bind(direct, {0, 1}).senders.empty());
 }

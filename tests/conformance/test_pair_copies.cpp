@@ -15,8 +15,8 @@ namespace {
 constexpr std::uint64_t kMiB = 1 << 20;
 
 /// Two GPUs of hgx-h200; buffers that nobody reads, as only times matter.
-struct Bench {
-  explicit Bench(bool both_ways) : pair{1, 0, both_ways} {
+struct PairBench {
+  explicit PairBench(bool both_ways) : pair{1, 0, both_ways} {
     FakeMachine::now().reset();
     FakeMachine::now().moves_bytes = false;
     api = fake_api();
@@ -68,7 +68,7 @@ TEST_CASE("pair copies: the host share goes down under load and comes back" *
     for (const std::uint64_t bytes : {256 * kMiB, 1024 * kMiB}) {
       CAPTURE(both_ways);
       CAPTURE(bytes);
-      Bench bench(both_ways);
+      PairBench bench(both_ways);
       const double whole = bench.share(bytes), alone_ns = bench.ns(bytes, {{"host_permille", 0}});
       CHECK(whole > 0.07);
       const double free_ns = bench.mean_ns(bytes, 50);
@@ -88,7 +88,7 @@ TEST_CASE("pair copies: the host share goes down under load and comes back" *
 }
 
 TEST_CASE("pair copies: nothing is corrected where no path could be left out, or as it is asked") {
-  Bench bench(false);
+  PairBench bench(false);
   const double small_ns = bench.ns(kMiB);
   CHECK(small_ns > 0.0);
   CHECK(timed_events() == 0);
@@ -100,7 +100,7 @@ TEST_CASE("pair copies: nothing is corrected where no path could be left out, or
 }
 
 TEST_CASE("pair copies: copies put on streams ahead run with what was known, and tell it later") {
-  Bench bench(false);
+  PairBench bench(false);
   const std::uint64_t bytes = 1024 * kMiB;
   FakeMachine::now().host_gb_per_s = 55.0 / 4;
   for (int i = 0; i < 6; ++i) bench.put(bytes);

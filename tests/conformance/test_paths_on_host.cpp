@@ -12,11 +12,11 @@ using namespace plait;
 using namespace plait::cuda;
 using plait_test::EmulatedPathFault;
 using plait_test::EmulatedPaths;
-using plait_test::Trouble;
+using plait_test::PathTrouble;
 
 namespace {
 
-struct Outcome {
+struct PathOutcome {
   std::vector<std::string> said;  ///< by rank; empty = nothing wrong
   std::vector<int> exchanges;     ///< by rank
 };
@@ -25,8 +25,8 @@ constexpr std::uint64_t kNonce = 0x1234567;
 
 /// Every rank's proof, by exchanges at which all stop where one has found something, as they do
 /// where communicators are made.
-Outcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTimeouts& timeouts,
-                  const std::vector<double>& late_s = {}) {
+PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTimeouts& timeouts,
+                      const std::vector<double>& late_s = {}) {
   const auto count = static_cast<std::size_t>(ranks);
   std::vector<std::unique_ptr<PathInbox>> memory;
   std::vector<PathInbox*> words;
@@ -37,7 +37,7 @@ Outcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTimeout
   std::atomic<bool> found{false};
   bool stopped = false;  // as of the latest exchange, on all ranks alike
   std::barrier barrier(ranks, [&]() noexcept { stopped = found.load(); });
-  Outcome outcome{std::vector<std::string>(count), std::vector<int>(count)};
+  PathOutcome outcome{std::vector<std::string>(count), std::vector<int>(count)};
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
@@ -75,31 +75,31 @@ bool names(const std::string& said, int rank, int peer) {
 
 TEST_CASE("paths that work are proved, whichever rank's GPU is busy first") {
   for (const int ranks : {2, 3, 4}) {
-    const Outcome outcome = prove_all(ranks, {}, {.start_s = 20, .wait_s = 5, .copy_s = 20});
+    const PathOutcome outcome = prove_all(ranks, {}, {.start_s = 20, .wait_s = 5, .copy_s = 20});
     for (const std::string& said : outcome.said) CHECK(said.empty());
     CHECK(outcome.exchanges == std::vector<int>(static_cast<std::size_t>(ranks), 5));
   }
   // Busy for longer than any rank waits for a peer.
-  const Outcome late = prove_all(2, {}, kShort, {2.5, 0});
+  const PathOutcome late = prove_all(2, {}, kShort, {2.5, 0});
   for (const std::string& said : late.said) CHECK(said.empty());
   const plait_test::SteppingClock stepping;  // as where a machine is moved meanwhile
-  const Outcome moved = prove_all(3, {}, kShort, {0.1, 0, 0});
+  const PathOutcome moved = prove_all(3, {}, kShort, {0.1, 0, 0});
   for (const std::string& said : moved.said) CHECK(said.empty());
 }
 
 TEST_CASE("what a kernel stores and its owner does not see is found by the owner") {
   for (const int ranks : {2, 3})
-    for (const Trouble trouble : {Trouble::mirror, Trouble::stale, Trouble::flip}) {
+    for (const PathTrouble trouble : {PathTrouble::mirror, PathTrouble::stale, PathTrouble::flip}) {
       const PathTimeouts timeouts{
-          .start_s = 20, .wait_s = trouble == Trouble::mirror ? 0.4 : 10, .copy_s = 20};
-      const Outcome outcome =
+          .start_s = 20, .wait_s = trouble == PathTrouble::mirror ? 0.4 : 10, .copy_s = 20};
+      const PathOutcome outcome =
           prove_all(ranks, {.writer = 1, .owner = 0, .stores = trouble}, timeouts);
       CAPTURE(static_cast<int>(trouble));
       CAPTURE(outcome.said[0]);
       CAPTURE(outcome.said[1]);
       CHECK(names(outcome.said[0], 0, 1));
       const bool is_silent = outcome.said[0].find("did not arrive within") != std::string::npos;
-      CHECK(is_silent == (trouble == Trouble::mirror));
+      CHECK(is_silent == (trouble == PathTrouble::mirror));
       // The writer's own loads go the same way, where it came to them. Others have nothing to say.
       const bool finds = outcome.said[1].find("loads from rank 0's") != std::string::npos;
       CHECK((finds || (is_silent && outcome.said[1].empty())));
@@ -109,14 +109,14 @@ TEST_CASE("what a kernel stores and its owner does not see is found by the owner
 }
 
 TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found by who has them") {
-  for (const Trouble trouble : {Trouble::mirror, Trouble::stale, Trouble::flip}) {
+  for (const PathTrouble trouble : {PathTrouble::mirror, PathTrouble::stale, PathTrouble::flip}) {
     const PathTimeouts timeouts{.start_s = 20, .wait_s = 5, .copy_s = 20};
-    const Outcome pushed = prove_all(3, {.writer = 2, .owner = 1, .pushes = trouble}, timeouts);
+    const PathOutcome pushed = prove_all(3, {.writer = 2, .owner = 1, .pushes = trouble}, timeouts);
     CHECK(names(pushed.said[1], 1, 2));
     CHECK(pushed.said[1].find("copies into") != std::string::npos);
     CHECK(pushed.said[0].empty());
     CHECK(pushed.said[2].empty());
-    const Outcome pulled = prove_all(3, {.writer = 2, .owner = 1, .pulls = trouble}, timeouts);
+    const PathOutcome pulled = prove_all(3, {.writer = 2, .owner = 1, .pulls = trouble}, timeouts);
     CHECK(names(pulled.said[2], 2, 1));
     CHECK(pulled.said[2].find("copies out of") != std::string::npos);
     CHECK(pulled.said[0].empty());
@@ -126,6 +126,6 @@ TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found b
 
 TEST_CASE("a GPU that never gets to the kernel is an error in time") {
   const PathTimeouts timeouts{.start_s = 0.3, .wait_s = 0.3, .copy_s = 20};
-  const Outcome outcome = prove_all(2, {}, timeouts, {0, 2.0});
+  const PathOutcome outcome = prove_all(2, {}, timeouts, {0, 2.0});
   CHECK(outcome.said[1].find("rank 1's GPU was busy for 0.3 s") != std::string::npos);
 }

@@ -34,21 +34,22 @@ class TilesOnHost : public Engine {
   }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
-    return std::make_unique<Launched>(*this, request, tile_wish(tuning, rank.group()), rank.rank());
+    return std::make_unique<LaunchedTiles>(*this, request, tile_wish(tuning, rank.group()),
+                                           rank.rank());
   }
   std::size_t launches() const { return launches_.size(); }
 
  private:
-  struct Launch {
+  struct TileLaunch {
     Request request;
     TileWish wish;
     std::vector<CallBuffers> buffers;  // by rank
     std::size_t come = 0;
     bool done = false;
   };
-  class Launched : public PreparedCall {
+  class LaunchedTiles : public PreparedCall {
    public:
-    Launched(const TilesOnHost& engine, const Request& request, const TileWish& wish, int rank)
+    LaunchedTiles(const TilesOnHost& engine, const Request& request, const TileWish& wish, int rank)
         : engine_(engine), request_(request), wish_(wish), rank_(rank) {}
     void enqueue(const CallBuffers& buffers, Stream stream) override {
       engine_.put({request_, wish_, {}}, rank_, buffers, stream);
@@ -62,14 +63,14 @@ class TilesOnHost : public Engine {
   };
 
   /// A rank's n-th launch meets the n-th of the others.
-  void put(Launch asked, int rank, const CallBuffers& buffers, Stream stream) const {
+  void put(TileLaunch asked, int rank, const CallBuffers& buffers, Stream stream) const {
     const auto at = static_cast<std::size_t>(rank);
     const std::size_t number = made_[at]++;
     if (number == launches_.size()) {
       asked.buffers.resize(made_.size());
       launches_.push_back(std::move(asked));
     }
-    Launch& launch = launches_[number];
+    TileLaunch& launch = launches_[number];
     launch.buffers[at] = buffers;
     const auto all_are_here = [this, &launch] { return launch.come == made_.size(); };
     engines_.put(rank, stream, {[] { return true; }, [&launch] { ++launch.come; }});
@@ -84,7 +85,7 @@ class TilesOnHost : public Engine {
   const bool works_;
   mutable TileKernels kernels_;
   mutable std::vector<std::size_t> made_;  // launches, by rank
-  mutable std::deque<Launch> launches_;
+  mutable std::deque<TileLaunch> launches_;
 };
 
 /// scatter_ring over such tiles.
@@ -101,23 +102,23 @@ class WholeCall : public ScatterRingEngine {
 };
 
 /// Two calls in a row, as play() has them. works: the kernels do what they should, or nothing.
-std::string emulate_in(Order order, const EngineRun& run, bool works) {
+std::string emulate_in(QueueOrder order, const EngineRun& run, bool works) {
   const Topology topology = linked_machine(run.request.ranks);
   FakeEngines emulated;
   const TilesOnHost tiles(emulated, run.request.ranks, works);
   const WholeCall whole(tiles);
   Ranks all(emulated, run.group);
-  std::vector<Call> calls;
+  std::vector<CopyCall> calls;
   for (const unsigned seed : {1u, 2u})
     calls.push_back(call_of(topology, whole, run.request, run.tuning, seed));
   for (int rank = 0; rank < run.request.ranks; ++rank)
-    for (Call& call : calls) all.enqueue(call, rank);
+    for (CopyCall& call : calls) all.enqueue(call, rank);
   emulated.run(order, static_cast<unsigned>(run.request.count));
   if (!emulated.faults.empty()) return emulated.faults.front();
   const bool has_rest = run.request.count % static_cast<unsigned>(run.request.ranks) != 0;
   if (tiles.launches() != (has_rest ? 2 : 1) * calls.size())
     return "wanted a launch for each part of the call";
-  for (const Call& call : calls)
+  for (const CopyCall& call : calls)
     if (call.outputs != call.expected) return "other bits than the reference's";
   return "";
 }
@@ -125,7 +126,7 @@ std::string emulate_in(Order order, const EngineRun& run, bool works) {
 }  // namespace
 
 std::string plait_test::conformance::emulate_scatter_ring(const EngineRun& run) {
-  return emulate_in(Order::by_chance, run, true);
+  return emulate_in(QueueOrder::by_chance, run, true);
 }
 
 TEST_CASE("the whole call of scatter_ring gives the reference's bits in any order of streams") {
@@ -142,8 +143,9 @@ TEST_CASE("the whole call of scatter_ring gives the reference's bits in any orde
       CAPTURE(text(ranks, " ranks, ", count));
       REQUIRE(why_not(run.engine, request, tuning, run.group) == "");
       if (ranks > 4 && count != 1009 && plait_test::takes_few()) continue;
-      for (const Order order : {Order::by_chance, Order::one_queue, Order::one_branch})
+      for (const QueueOrder order :
+           {QueueOrder::by_chance, QueueOrder::one_queue, QueueOrder::one_branch})
         CHECK(emulate_in(order, run, true) == "");
-      CHECK(emulate_in(Order::by_chance, run, false) == "other bits than the reference's");
+      CHECK(emulate_in(QueueOrder::by_chance, run, false) == "other bits than the reference's");
     }
 }

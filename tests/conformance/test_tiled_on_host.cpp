@@ -58,7 +58,7 @@ struct TiledGpu {
 };
 using TiledGpus = std::vector<std::unique_ptr<TiledGpu>>;
 
-struct Call {
+struct TiledCall {
   Request request;
   TileWish wish;
   bool aligned = true, in_place = false;
@@ -66,7 +66,7 @@ struct Call {
   std::vector<Buffer> inputs, outputs;  // by rank
   std::vector<Bytes> expected;
   std::unique_ptr<std::mutex> guard = std::make_unique<std::mutex>();
-  std::vector<std::vector<Access>> traces;  // by rank; empty = not asked for
+  std::vector<std::vector<MemoryAccess>> traces;  // by rank; empty = not asked for
 
   std::uint64_t offset() const { return aligned ? 0 : bytes_of(request.type); }
   char* input(std::size_t rank) { return bytes_in(inputs[rank]) + offset(); }
@@ -143,11 +143,11 @@ void launch_on(TiledGpu& gpu, const TiledArgs& args, Body&& body) {
 }
 
 /// Every rank takes the calls one after the other; ranks meet in kernels alone.
-void run_calls(std::vector<Call>& calls, TiledGpus& gpus, double wait_s) {
+void run_calls(std::vector<TiledCall>& calls, TiledGpus& gpus, double wait_s) {
   std::vector<std::thread> ranks;
   for (std::size_t rank = 0; rank < gpus.size(); ++rank)
     ranks.emplace_back([&, rank] {
-      for (Call& call : calls) {
+      for (TiledCall& call : calls) {
         if (call.late == static_cast<int>(rank))
           std::this_thread::sleep_for(std::chrono::duration<double>(3 * wait_s));
         const TiledArgs args = args_of(
@@ -159,7 +159,7 @@ void run_calls(std::vector<Call>& calls, TiledGpus& gpus, double wait_s) {
           trace = nullptr;
           if (call.traces.empty()) return;
           const std::lock_guard<std::mutex> hold(*call.guard);
-          for (const Access& access : mine.taken()) call.traces[rank].push_back(access);
+          for (const MemoryAccess& access : mine.taken()) call.traces[rank].push_back(access);
         });
         gpus[rank]->failed_after.push_back(gpus[rank]->stream_failed);
       }
@@ -167,7 +167,7 @@ void run_calls(std::vector<Call>& calls, TiledGpus& gpus, double wait_s) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-void fill(Call& call, std::uint64_t seed) {
+void fill(TiledCall& call, std::uint64_t seed) {
   const Inputs inputs = random_inputs(call.request, seed);
   const Plan plan = propose_one(load_topology("hgx-h200"), call.request, "direct");
   call.expected = ReferenceExecutor(plan).run(inputs);
@@ -179,10 +179,10 @@ void fill(Call& call, std::uint64_t seed) {
   }
 }
 
-std::vector<Call> random_calls(int ranks, std::mt19937& random, unsigned most = 9000) {
+std::vector<TiledCall> random_calls(int ranks, std::mt19937& random, unsigned most = 9000) {
   const Topology topology = load_topology("hgx-h200");
-  std::vector<Call> calls(6);
-  for (Call& call : calls) {
+  std::vector<TiledCall> calls(6);
+  for (TiledCall& call : calls) {
     Request& request = call.request;
     request.ranks = ranks;
     request.collective =
@@ -228,7 +228,7 @@ namespace {
 /// once its sender has been told that it is free, which is told without a fence.
 class TileTraceCheck {
  public:
-  TileTraceCheck(Call& call, TiledGpus& gpus, const Plan& plan)
+  TileTraceCheck(TiledCall& call, TiledGpus& gpus, const Plan& plan)
       : call_(call), gpus_(gpus), plan_(plan) {}
 
   std::vector<std::string> faults() {
@@ -247,7 +247,7 @@ class TileTraceCheck {
       units[{region.space, region.rank, at}] += by;
   }
   /// Where an access lies, as the plan counts; a slot's tile of one block within that of all.
-  std::optional<Region> region_of(const Access& access, const TiledArgs& shape) {
+  std::optional<Region> region_of(const MemoryAccess& access, const TiledArgs& shape) {
     const auto inside = [&](const Buffer& buffer, std::uint64_t skip) {
       const auto* begin = reinterpret_cast<const char*>(buffer.data()) + skip;
       const bool is_inside = access.at >= begin && access.at < begin + buffer.size() * 16;
@@ -287,7 +287,7 @@ class TileTraceCheck {
         writes.push_back(op.dst);
         if (op.dst.space == Space::scratch) count(moved, op.dst, 1);
       }
-    for (const Access& access : call_.traces[rank]) {
+    for (const MemoryAccess& access : call_.traces[rank]) {
       if (access.touch != Touch::load && access.touch != Touch::store) continue;
       const std::optional<Region> at = region_of(access, shape);
       const std::vector<Region>& allowed = access.touch == Touch::load ? reads : writes;
@@ -324,14 +324,14 @@ class TileTraceCheck {
     const auto* const word = reinterpret_cast<const char*>(
         &gpus_[static_cast<std::size_t>(peer)]->flags.parts_taken[block][rank]);
     std::vector<unsigned long long> told;  // when, by tile
-    for (const Access& access : call_.traces[rank])
+    for (const MemoryAccess& access : call_.traces[rank])
       if (access.touch == Touch::raise && access.at == word) told.push_back(access.turn);
     std::sort(told.begin(), told.end());
     const int me = static_cast<int>(rank), at = pulls_parts(shape) ? peer : me;
     const char* const ring = bytes_in(gpus_[static_cast<std::size_t>(at)]->slots) +
                              slot_offset(shape, block, at, 0, at == me ? peer : me, 0);
     std::vector<std::uint64_t> read(told.size());  // bytes, by tile
-    for (const Access& access : call_.traces[rank]) {
+    for (const MemoryAccess& access : call_.traces[rank]) {
       if (access.touch != Touch::load || access.at < ring ||
           access.at >= ring + std::uint64_t{shape.window} * shape.slot_bytes)
         continue;
@@ -343,7 +343,7 @@ class TileTraceCheck {
     }
   }
 
-  Call& call_;
+  TiledCall& call_;
   TiledGpus& gpus_;
   const Plan& plan_;
   std::vector<std::string> faults_;
@@ -351,8 +351,8 @@ class TileTraceCheck {
 
 /// Of three calls in a row.
 std::string fault_of(const Request& request, const TileWish& wish, const Plan& plan) {
-  std::vector<Call> calls(3);
-  for (Call& call : calls) {
+  std::vector<TiledCall> calls(3);
+  for (TiledCall& call : calls) {
     call.request = request;
     call.wish = wish;
     call.aligned = &call != &calls[1];
@@ -361,7 +361,7 @@ std::string fault_of(const Request& request, const TileWish& wish, const Plan& p
   }
   TiledGpus gpus = gpus_of(request.ranks);
   run_calls(calls, gpus, 30);
-  for (Call& call : calls) {
+  for (TiledCall& call : calls) {
     for (std::size_t rank = 0; rank < gpus.size(); ++rank)
       if (!call.is_right(rank)) return text("other bits at rank ", rank);
     const std::vector<std::string> faults = TileTraceCheck(call, gpus, plan).faults();
@@ -513,7 +513,7 @@ TEST_CASE("tiled gives the reference's bits on a host's threads") {
   for (const int ranks : {2, 3, 4, 6, 8})
     for (int seed = 1; seed <= rounds(ranks > 4 ? 2 : 6); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
-      std::vector<Call> calls = random_calls(ranks, random);
+      std::vector<TiledCall> calls = random_calls(ranks, random);
       TiledGpus gpus = gpus_of(ranks);
       run_calls(calls, gpus, 30);
       for (std::size_t at = 0; at < calls.size(); ++at)
@@ -527,14 +527,14 @@ TEST_CASE("tiled gives the reference's bits on a host's threads") {
 }
 
 /// Of which a block copies several pieces in bulk.
-std::vector<Call> calls_that_stay(int ranks, unsigned blocks) {
+std::vector<TiledCall> calls_that_stay(int ranks, unsigned blocks) {
   const Topology topology = load_topology("hgx-h200");
-  std::vector<Call> calls(5);
+  std::vector<TiledCall> calls(5);
   constexpr Collective kStays[] = {Collective::all_gather, Collective::all_to_all,
                                    Collective::broadcast, Collective::scatter,
                                    Collective::all_gather};
   for (std::size_t at = 0; at < calls.size(); ++at) {
-    Call& call = calls[at];
+    TiledCall& call = calls[at];
     call.request.collective = kStays[at];
     call.request.ranks = ranks;
     call.request.count = 5 * kBulkBytes / 2 * blocks;
@@ -553,7 +553,7 @@ TEST_CASE("what stays on a rank follows the tiles that it sends, in many pieces"
   for (const int ranks : {2, 3})
     for (const unsigned blocks : {1u, 2u})
       for (const int late : {-1, 0}) {
-        std::vector<Call> calls = calls_that_stay(ranks, blocks);
+        std::vector<TiledCall> calls = calls_that_stay(ranks, blocks);
         if (late >= 0) calls[1].late = late;
         TiledGpus gpus = gpus_of(ranks);
         run_calls(calls, gpus, late >= 0 ? 0.1 : 30);
@@ -569,7 +569,7 @@ TEST_CASE("what stays on a rank follows the tiles that it sends, in many pieces"
 
 /// Zeros of both signs, NaNs of both signs and several payloads, infinities, subnormals.
 template <class Word>
-void put_special_values(Call& call, const std::vector<Word>& values, std::mt19937& random) {
+void put_special_values(TiledCall& call, const std::vector<Word>& values, std::mt19937& random) {
   Inputs inputs;
   for (std::size_t rank = 0; rank < call.inputs.size(); ++rank) {
     Bytes mine(input_bytes(call.request, static_cast<int>(rank)));
@@ -595,9 +595,9 @@ TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN 
   for (const int ranks : {3, 4, 8})
     for (const Collective collective :
          {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}) {
-      std::vector<Call> calls(4);
+      std::vector<TiledCall> calls(4);
       for (std::size_t at = 0; at < calls.size(); ++at) {
-        Call& call = calls[at];
+        TiledCall& call = calls[at];
         call.request.collective = collective;
         call.request.ranks = ranks;
         call.request.count = 1009;
@@ -617,7 +617,7 @@ TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN 
       }
       TiledGpus gpus = gpus_of(ranks);
       run_calls(calls, gpus, 30);
-      for (Call& call : calls)
+      for (TiledCall& call : calls)
         for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
           CAPTURE(text(ranks, " ranks, ", name_of(call.request.op), ": ", call.print()));
           CHECK(call.is_right(rank));
@@ -639,7 +639,7 @@ TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong resu
         constexpr double kWait = 0.1;
         std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
         // So small that who has given up had already sent all.
-        std::vector<Call> calls = random_calls(ranks, random, 1000);
+        std::vector<TiledCall> calls = random_calls(ranks, random, 1000);
         TiledGpus gpus = gpus_of(ranks);
         const auto some = static_cast<unsigned>(ranks),
                    one = static_cast<unsigned>(random() % some);
@@ -668,7 +668,7 @@ TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong resu
 /// What a peer had queued by copy engines may lie in the slots that this call has read.
 TEST_CASE("tiled does not end a call as if it held where an exchange's peer has given up") {
   std::mt19937 random(1);
-  std::vector<Call> calls = random_calls(2, random);
+  std::vector<TiledCall> calls = random_calls(2, random);
   TiledGpus gpus = gpus_of(2);
   gpus[0]->poisoned = 2;
   run_calls(calls, gpus, 0.3);

@@ -12,7 +12,7 @@ namespace plait_test {
 enum class Touch : std::uint8_t { load, store, raise, look };  // the last two: words between ranks
 
 /// Up to 16 bytes at an address; `bytes` of a bulk copy may be more, and then their value is none.
-struct Access {
+struct MemoryAccess {
   Touch touch;
   const char* at;
   unsigned bytes;
@@ -25,11 +25,11 @@ struct Access {
 class Trace {
  public:
   void note(Touch touch, const void* at, const void* value, unsigned bytes) {
-    Access access{touch, static_cast<const char*>(at), bytes, {}, 0};
+    MemoryAccess access{touch, static_cast<const char*>(at), bytes, {}, 0};
     if (value != nullptr) std::memcpy(access.value.data(), value, bytes);
     auto& last = last_[access.at];
     if (touch != Touch::store && value != nullptr && last != 0) {
-      const Access& before = accesses_[last - 1];
+      const MemoryAccess& before = accesses_[last - 1];
       if (before.touch == touch && before.value == access.value && before.bytes == bytes) return;
     }
     static std::atomic<unsigned long long> turns{0};
@@ -37,13 +37,13 @@ class Trace {
     accesses_.push_back(access);
     last = accesses_.size();
   }
-  std::vector<Access> taken() {
+  std::vector<MemoryAccess> taken() {
     last_.clear();
     return std::move(accesses_);
   }
 
  private:
-  std::vector<Access> accesses_;
+  std::vector<MemoryAccess> accesses_;
   std::unordered_map<const char*, std::size_t> last_;  // one more than its index
 };
 

@@ -15,14 +15,14 @@ void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
   static_assert(sizeof segment.paths[0] >= sizeof(cuda::PathInbox));
   const std::vector<std::string> parts = split(said, ':');
   plait_test::EmulatedPathFault trouble{std::stoi(parts.at(1)), std::stoi(parts.at(2))};
-  if (parts[0] == "mirror") trouble.stores = plait_test::Trouble::mirror;
-  if (parts[0] == "stale") trouble.stores = plait_test::Trouble::stale;
-  if (parts[0] == "flip") trouble.pushes = plait_test::Trouble::flip;
+  if (parts[0] == "mirror") trouble.stores = plait_test::PathTrouble::mirror;
+  if (parts[0] == "stale") trouble.stores = plait_test::PathTrouble::stale;
+  if (parts[0] == "flip") trouble.pushes = plait_test::PathTrouble::flip;
   std::vector<cuda::PathInbox*> words;
   for (int rank = 0; rank < options.rank.ranks; ++rank)
     words.push_back(reinterpret_cast<cuda::PathInbox*>(segment.paths[rank]));
   constexpr std::uint64_t kNonce = 42;
-  const bool waits = trouble.stores == plait_test::Trouble::mirror;  // in vain
+  const bool waits = trouble.stores == plait_test::PathTrouble::mirror;  // in vain
   const cuda::PathTimeouts patience{.start_s = 20, .wait_s = waits ? 0.5 : 10, .copy_s = 20};
   plait_test::EmulatedPaths side(words, options.rank.rank, kNonce, patience, trouble);
   cuda::prove_paths(side, exchange, options.rank.rank, options.rank.ranks, kNonce, patience);

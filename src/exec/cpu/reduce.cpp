@@ -17,11 +17,11 @@
 namespace plait {
 namespace {
 
-using reduce_loops::Job;
-using Loops = void (*)(const Job&);
+using reduce_loops::LoopJob;
+using Loops = void (*)(const LoopJob&);
 
 template <DataType kType>
-void run_base(const Job& job) {
+void run_base(const LoopJob& job) {
   reduce_loops::run_type<kType>(job);
 }
 
@@ -93,7 +93,7 @@ void reduce_cpu_at(ReduceLevel level, DataType type, ReduceOp op, void* dst,
     throw Error(ErrorCode::unsupported,
                 text("wanted the ", name_of(level), " reduction, found a processor with ",
                      name_of(best_level()), " at best; ask for one of reduce_levels()"));
-  Job job;
+  LoopJob job;
   job.op = op;
   job.dst = static_cast<std::byte*>(dst);
   job.srcs = reinterpret_cast<const std::byte* const*>(srcs);

@@ -16,7 +16,7 @@
 
 namespace plait::reduce_avx2 {
 
-using reduce_loops::Job;
+using reduce_loops::LoopJob;
 inline constexpr std::uint64_t kVectorBytes = 32;
 inline constexpr bool kRegistersForTwo = false;  // groups
 
@@ -99,7 +99,7 @@ PLAIT_VECTOR Ints rounded_to(Floats x, float most) {
 #include "exec/cpu/reduce_small_floats.hpp"
 
 template <DataType kType>
-[[PLAIT_AVX2]] void run(const Job& job) {
+[[PLAIT_AVX2]] void run(const LoopJob& job) {
   run_groups<kType>(job);
 }
 

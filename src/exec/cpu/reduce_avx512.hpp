@@ -17,7 +17,7 @@
 
 namespace plait::reduce_avx512 {
 
-using reduce_loops::Job;
+using reduce_loops::LoopJob;
 inline constexpr std::uint64_t kVectorBytes = 64;
 inline constexpr bool kRegistersForTwo = true;  // groups
 
@@ -122,7 +122,7 @@ PLAIT_VECTOR Ints rounded_to(Floats x, float most) {
 #include "exec/cpu/reduce_small_floats.hpp"
 
 template <DataType kType>
-[[PLAIT_AVX512]] void run(const Job& job) {
+[[PLAIT_AVX512]] void run(const LoopJob& job) {
   run_groups<kType>(job);
 }
 

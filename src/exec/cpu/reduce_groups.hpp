@@ -17,7 +17,7 @@ using Lanes = typename LanesOf<T>::Type;
 
 /// Totals of one group.
 template <class T>
-struct Parts {
+struct GroupTotals {
   Lanes<T> part[4];
 };
 
@@ -25,7 +25,7 @@ struct Parts {
 template <class N>
 struct PlainCodec {
   using Wide = typename N::Wide;
-  using Total = Parts<Wide>;
+  using Total = GroupTotals<Wide>;
   using Anywhere = typename LanesOf<Wide>::Anywhere;
   static constexpr std::uint64_t kBytes = 4 * kVectorBytes;
   static constexpr std::uint64_t kElements = kBytes / sizeof(Wide);
@@ -108,7 +108,7 @@ PLAIT_VECTOR Lanes<T> combine(Lanes<T> a, Lanes<T> b) {
 }
 
 template <class T>
-PLAIT_VECTOR void divide(Parts<T>& total, int divisor) {
+PLAIT_VECTOR void divide(GroupTotals<T>& total, int divisor) {
   const auto by = static_cast<Divisor<T>>(divisor);
   if constexpr (std::is_floating_point_v<T>) {
 #pragma GCC unroll 4
@@ -136,7 +136,7 @@ PLAIT_VECTOR void prefetch(const std::byte* at, std::uint64_t bytes) {
 // Source s of the group that lies at `skip`. kCut: the group has fewer bytes than others; it goes
 // through a copy, so that nothing beside the regions is touched.
 template <class C, bool kExact, bool kScaled, bool kCut>
-PLAIT_VECTOR void take(typename C::Total& values, std::byte* copy, const Job& job, int s,
+PLAIT_VECTOR void take(typename C::Total& values, std::byte* copy, const LoopJob& job, int s,
                        std::uint64_t skip, std::uint64_t bytes) {
   const std::byte* src = job.srcs[s] + skip;
   if constexpr (kCut) src = static_cast<const std::byte*>(std::memcpy(copy, src, bytes));
@@ -151,7 +151,7 @@ PLAIT_VECTOR void take(typename C::Total& values, std::byte* copy, const Job& jo
 
 // The totals of the group at `skip`.
 template <class C, ReduceOp kOp, bool kScaled, bool kCut>
-PLAIT_VECTOR typename C::Total totals(const Job& job, std::uint64_t skip, std::uint64_t bytes) {
+PLAIT_VECTOR typename C::Total totals(const LoopJob& job, std::uint64_t skip, std::uint64_t bytes) {
   using Wide = typename C::Wide;
   constexpr bool kExact = kScaled || kOp == ReduceOp::prod;
   alignas(64) std::byte copy[kCut ? C::kBytes : 1] = {};
@@ -172,7 +172,7 @@ PLAIT_VECTOR typename C::Total totals(const Job& job, std::uint64_t skip, std::u
 // arrays often begin at the same offset of a page, and then lie in the same sets of the nearest
 // cache, which has 8 ways.
 template <class C, bool kExact>
-PLAIT_VECTOR void put(const Job& job, std::uint64_t skip, typename C::Total& total) {
+PLAIT_VECTOR void put(const LoopJob& job, std::uint64_t skip, typename C::Total& total) {
   if (job.src_count < 8) prefetch(job.dst + skip, C::kBytes);
   C::template down<kExact>(job.dst + skip, total);
 }
@@ -190,7 +190,7 @@ PLAIT_VECTOR void replace(typename C::Total& held, const typename C::Total& next
 // ahead, goes up with the one while it goes down with the other. dst may be a source even so: what
 // is written has been read.
 template <class C, ReduceOp kOp, bool kScaled>
-PLAIT_VECTOR std::uint64_t whole_groups(const Job& job, std::uint64_t bytes) {
+PLAIT_VECTOR std::uint64_t whole_groups(const LoopJob& job, std::uint64_t bytes) {
   constexpr bool kExact = kScaled || kOp == ReduceOp::prod;
   std::uint64_t at = 0;
   if constexpr (kRegistersForTwo) {
@@ -212,8 +212,8 @@ PLAIT_VECTOR std::uint64_t whole_groups(const Job& job, std::uint64_t bytes) {
 }
 
 template <class N, class C, ReduceOp kOp, bool kScaled>
-PLAIT_VECTOR void groups(const Job& job) {
-  const Job own = job;  // a local that no store into dst can change
+PLAIT_VECTOR void groups(const LoopJob& job) {
+  const LoopJob own = job;  // a local that no store into dst can change
   const std::uint64_t bytes = own.count * sizeof(typename N::Stored);
   const std::uint64_t at = whole_groups<C, kOp, kScaled>(own, bytes);
   if (at == bytes) return;
@@ -224,7 +224,7 @@ PLAIT_VECTOR void groups(const Job& job) {
 }
 
 template <DataType kType>
-PLAIT_VECTOR void run_groups(const Job& job) {
+PLAIT_VECTOR void run_groups(const LoopJob& job) {
   using N = Number<kType>;
   using C = typename CodecOf<kType>::Type;
   constexpr bool kSigned = std::is_signed_v<typename N::Wide> && !N::kFloat;  // see loops_type()

@@ -19,7 +19,7 @@ namespace plait::reduce_loops {
 template <class Stored>
 inline constexpr std::uint64_t kBlock = sizeof(Stored) >= 4 ? 4096 : 8192;
 
-struct Job {
+struct LoopJob {
   ReduceOp op = ReduceOp::sum;
   std::byte* dst = nullptr;
   const std::byte* const* srcs = nullptr;
@@ -81,7 +81,7 @@ PLAIT_INLINE Wide combine(Wide a, Wide b) {
 
 // dst may be a source: element i is read before it is written, so no iteration depends on another.
 template <class N, ReduceOp kOp, int kSources>
-PLAIT_INLINE void whole(const Job& job) {
+PLAIT_INLINE void whole(const LoopJob& job) {
   using Stored = typename N::Stored;
   std::byte* dst = job.dst;
   const std::byte* s0 = job.srcs[0];
@@ -139,7 +139,7 @@ PLAIT_INLINE void finish(std::byte* dst, const typename N::Wide* total, std::uin
 }
 
 template <class N, ReduceOp kOp, bool kScaled>
-PLAIT_INLINE void blocks(const Job& job) {
+PLAIT_INLINE void blocks(const LoopJob& job) {
   using Wide = typename N::Wide;
   constexpr std::uint64_t kElements = kBlock<typename N::Stored>;
   alignas(64) Wide total[kElements];
@@ -155,7 +155,7 @@ PLAIT_INLINE void blocks(const Job& job) {
 }
 
 template <class N, ReduceOp kOp>
-PLAIT_INLINE void run(const Job& job) {
+PLAIT_INLINE void run(const LoopJob& job) {
   if constexpr (N::kFloat && kOp == ReduceOp::sum)
     if (job.scales != nullptr) return blocks<N, kOp, true>(job);
   if constexpr (kOp == ReduceOp::sum) {
@@ -169,7 +169,7 @@ PLAIT_INLINE void run(const Job& job) {
 }
 
 template <DataType kType>
-PLAIT_INLINE void run_type(const Job& job) {
+PLAIT_INLINE void run_type(const LoopJob& job) {
   using N = Number<kType>;
   constexpr bool kSigned = std::is_signed_v<typename N::Wide> && !N::kFloat;  // see loops_type()
   constexpr bool kBits = !N::kFloat && !kSigned;

@@ -22,7 +22,7 @@ PLAIT_VECTOR Floats canonical(Floats x) {
 
 template <>
 struct Codec<DataType::fp16> : SmallCodec<2> {
-  using Total = Parts<float>;
+  using Total = GroupTotals<float>;
 
   template <bool kExact>
   PLAIT_VECTOR static void up(Total& total, const std::byte* src) {
@@ -39,7 +39,7 @@ struct Codec<DataType::fp16> : SmallCodec<2> {
 
 template <>
 struct Codec<DataType::bf16> : SmallCodec<2> {
-  using Total = Parts<float>;
+  using Total = GroupTotals<float>;
 
   template <bool kExact>
   PLAIT_VECTOR static void up(Total& total, const std::byte* src) {
@@ -73,7 +73,7 @@ PLAIT_VECTOR Ints packed(Ints part0, Ints part1, Ints part2, Ints part3) {
 }
 
 // The sign bits of bytes where the totals are negative: packing with saturation keeps signs.
-PLAIT_VECTOR Ints signs_of(const Parts<float>& total) {
+PLAIT_VECTOR Ints signs_of(const GroupTotals<float>& total) {
   return packed(as_ints(total.part[0]), as_ints(total.part[1]), as_ints(total.part[2]),
                 as_ints(total.part[3])) &
          every8(-128);
@@ -81,7 +81,7 @@ PLAIT_VECTOR Ints signs_of(const Parts<float>& total) {
 
 // Words, the lower halves of each lane's bytes first -> floats. Through memory, as converting from
 // memory is one micro-operation and from a register two.
-PLAIT_VECTOR void words_to_floats(Parts<float>& total, Ints low, Ints high) {
+PLAIT_VECTOR void words_to_floats(GroupTotals<float>& total, Ints low, Ints high) {
   alignas(kVectorBytes) std::byte words[2 * kVectorBytes];
   store(words, low);
   store(words + kVectorBytes, high);
@@ -93,7 +93,7 @@ PLAIT_VECTOR void words_to_floats(Parts<float>& total, Ints low, Ints high) {
 template <>
 struct Codec<DataType::fp8e4m3> : SmallCodec<1> {
   static constexpr bool kMarks = true;
-  struct Total : Parts<float> {
+  struct Total : GroupTotals<float> {
     Ints sizes;  ///< the greatest code without sign so far: 0x7f is NaN, which comes up as 480
   };
 
@@ -130,7 +130,7 @@ struct Codec<DataType::fp8e4m3> : SmallCodec<1> {
 
 template <>
 struct Codec<DataType::fp8e5m2> : SmallCodec<1> {
-  using Total = Parts<float>;
+  using Total = GroupTotals<float>;
 
   template <bool kExact>
   PLAIT_VECTOR static void up(Total& total, const std::byte* src) {

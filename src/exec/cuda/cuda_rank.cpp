@@ -544,15 +544,15 @@ void CudaRank::run_lane(const BoundPlan& bound, const BoundLane& lane, LaneArgs&
   const std::size_t main = first, waits = lane.copies ? first + 1 : first,
                     signals = lane.copies ? first + 2 : first;
   bool waited = false;  // The waits stream is ahead of the main stream.
-  for (const Step& step : lane.steps) {
-    const bool waiting = step.role == Step::Role::waits,
-               signalling = step.role == Step::Role::signals;
+  for (const LaneStep& step : lane.steps) {
+    const bool waiting = step.work == LaneStep::LaneWork::waits,
+               signalling = step.work == LaneStep::LaneWork::signals;
     if (waited && !waiting && lane.copies) {
       PLAIT_CUDA_CALL(event_record, marks_[waits], lane_streams_[waits]);
       PLAIT_CUDA_CALL(stream_wait_event, lane_streams_[main], marks_[waits], 0);
       waited = false;
     }
-    if (step.role == Step::Role::copy) {
+    if (step.work == LaneStep::LaneWork::copy) {
       const auto dst = reinterpret_cast<DevicePointer>(args.bases[step.dst.base]) + step.dst.offset;
       const auto src = reinterpret_cast<DevicePointer>(args.bases[step.src.base]) + step.src.offset;
       PLAIT_CUDA_CALL(memory_copy_async, dst, src, step.bytes, lane_streams_[main]);

@@ -23,10 +23,10 @@ std::vector<Bytes> memories(const std::vector<std::uint64_t>& sizes) {
   return made;
 }
 
-class Machine {
+class ReferenceRun {
  public:
-  Machine(const Plan& plan, const std::vector<const void*>& inputs,
-          const std::vector<void*>& outputs, const std::vector<double>& scalars)
+  ReferenceRun(const Plan& plan, const std::vector<const void*>& inputs,
+               const std::vector<void*>& outputs, const std::vector<double>& scalars)
       : plan_(plan),
         inputs_(inputs),
         outputs_(outputs),
@@ -165,7 +165,7 @@ void run_reference(const Plan& plan, const std::vector<const void*>& inputs,
   if (!scalars.empty() && scalars.size() != ranks)
     throw Error(ErrorCode::invalid_argument,
                 text("wanted ", ranks, " scalars or none, found ", scalars.size()));
-  Machine(plan, inputs, outputs, scalars).run();
+  ReferenceRun(plan, inputs, outputs, scalars).run();
 }
 
 }  // namespace plait

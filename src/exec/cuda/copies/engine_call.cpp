@@ -32,7 +32,7 @@ EngineStep EngineCall::barrier_step(std::uint32_t EngineFlags::* counted, Word w
 }
 
 void EngineCall::launch_end(Stream stream, const EngineStep& step,
-                            const std::vector<Count>& counts) {
+                            const std::vector<CounterGrowth>& counts) {
   EngineEnd end{};
   end.step = step;
   for (std::size_t i = 0; i < counts.size(); ++i) {

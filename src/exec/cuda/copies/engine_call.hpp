@@ -53,11 +53,11 @@ class EngineCall {
                           std::uint32_t value) const;
   void launch(Stream stream, const EngineStep& step) { queue_.step(stream, step); }
   /// The last of a call; each count of this rank grows by so many.
-  struct Count {
+  struct CounterGrowth {
     std::uint32_t EngineFlags::* which;
     std::uint32_t more;
   };
-  void launch_end(Stream stream, const EngineStep& step, const std::vector<Count>& counts);
+  void launch_end(Stream stream, const EngineStep& step, const std::vector<CounterGrowth>& counts);
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// But for those of no bytes.
   void copy_all(Stream stream, std::vector<OneCopy> copies);

@@ -23,21 +23,21 @@ class EngineRing : private EngineCall {
   void enqueue(Event fork, Stream stream);
 
  private:
-  enum Role : std::size_t { kPush, kBarrier, kTake, kRoles };  // a stream each
-  enum Moment : std::size_t {
+  enum RingStream : std::size_t { kPush, kBarrier, kTake, kRingStreams };  // a stream each
+  enum RingEvent : std::size_t {
     kPushed,
     kBarrierPassed = kPushed + 2,
     kTaken = kBarrierPassed + 2,
-    kMoments = kTaken + 2
+    kRingEvents = kTaken + 2
   };
-  static_assert(kRoles <= kEngineStreams && kMoments <= kEngineEvents);
+  static_assert(kRingStreams <= kEngineStreams && kRingEvents <= kEngineEvents);
 
   /// Whom this rank pushes to in a step, and who pushes to it.
   int after(std::uint32_t step) const { return (call_.rank + ranks_on(cut_, step)) % call_.ranks; }
   int before(std::uint32_t step) const {
     return (call_.rank + call_.ranks - ranks_on(cut_, step)) % call_.ranks;
   }
-  Stream stream(Role role) const { return path_.streams[role]; }
+  Stream stream(RingStream role) const { return path_.streams[role]; }
   /// The first meeting, before step 0; each step ends with one, and so does the call.
   static constexpr std::uint32_t kBegun = 1;
   Event passed_barrier(std::uint32_t number) const {

@@ -17,18 +17,18 @@ constexpr std::uint64_t kEvenPiece = 16ull << 20;
 std::uint64_t down(std::uint64_t bytes) { return bytes / kGrain * kGrain; }
 std::uint64_t up(std::uint64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
 
-struct Slot {
+struct InboxSlot {
   std::uint64_t at, bytes;
   bool borrowed;
 };
 
 /// Both halves of the inbox, then what is borrowed and the whole inbox in turn; where little is
 /// borrowed, the halves in turn.
-class Slots {
+class InboxSlots {
  public:
-  Slots(std::uint64_t half, std::uint64_t borrowed)
+  InboxSlots(std::uint64_t half, std::uint64_t borrowed)
       : half_(half), borrowed_(borrowed > half ? borrowed : 0) {}
-  Slot at(std::uint32_t i) const {
+  InboxSlot at(std::uint32_t i) const {
     if (borrowed_ == 0 || i < 2) return {i % 2 * half_, half_, false};
     if (i % 2 == 0) return {0, borrowed_, true};
     return {0, 2 * half_, false};
@@ -80,7 +80,7 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room) {
   const std::uint64_t half =
       std::max(kGrain, down(std::min(wish, (room.inbox_bytes - staging) / 2)));
   cut.staging_at = 2 * half;
-  const Slots slots(half, down(std::min(room.borrowed_bytes, 2 * half)));
+  const InboxSlots slots(half, down(std::min(room.borrowed_bytes, 2 * half)));
   const std::uint64_t link = cut.host_from;
   std::uint64_t room_for = 0;  // in so many slots
   std::uint32_t count = 0;
@@ -89,7 +89,7 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room) {
   std::vector<std::uint32_t> ends;  // of each slot's pieces, in the list
   std::uint64_t from = 0;
   for (std::uint32_t i = 0; from < link; ++i) {
-    const Slot slot = slots.at(i);
+    const InboxSlot slot = slots.at(i);
     // All slots filled alike, so that no piece is so small that its step shows.
     const std::uint64_t whole = std::min(slot.bytes, share_of(slot.bytes, link, room_for));
     const std::uint64_t end = i + 1 < count ? std::min(link, from + whole) : link;

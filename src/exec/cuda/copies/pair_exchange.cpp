@@ -6,7 +6,7 @@ namespace plait::cuda {
 static_assert(kEngineEvents >= 5 * kChunkSlots);
 
 /// kUp and kCross follow what was just recorded; the others are looked back at over kChunkSlots.
-Event PairExchange::event(Role role, std::uint32_t index) const {
+Event PairExchange::event(ExchangeStream role, std::uint32_t index) const {
   const std::size_t row = role > kCross ? role - 1 : role;
   return path_.events[row * kChunkSlots + index % kChunkSlots];
 }
@@ -38,8 +38,8 @@ void PairExchange::keep(std::uint64_t upto) {
 }
 
 /// What came from the peer: to its place, or reduced with the own input, in rank order.
-void PairExchange::take_range(Role role, const char* came, std::uint64_t from, std::uint64_t bytes,
-                              unsigned blocks) {
+void PairExchange::take_range(ExchangeStream role, const char* came, std::uint64_t from,
+                              std::uint64_t bytes, unsigned blocks) {
   if (!takes_) return;
   char* out = static_cast<char*>(call_.output) + from;
   if (shape_.handling == kPlaceParts) {

@@ -41,17 +41,17 @@ class PairExchange : private EngineCall {
 
  private:
   /// A stream each; also what an event says has been done.
-  enum Role : std::size_t { kPush, kHandle, kDown, kCross, kUp, kTake };
+  enum ExchangeStream : std::size_t { kPush, kHandle, kDown, kCross, kUp, kTake };
 
-  Stream stream(Role role) const { return path_.streams[role]; }
-  Event event(Role role, std::uint32_t index) const;
+  Stream stream(ExchangeStream role) const { return path_.streams[role]; }
+  Event event(ExchangeStream role, std::uint32_t index) const;
   int peer() const { return 1 - call_.rank; }
   char* slot(int rank, const ExchangePiece& piece) const;
   char* staged(std::uint32_t chunk) const;
   char* ring(int rank, std::uint32_t chunk) const;
   const char* sent(std::uint64_t from) const;
   void keep(std::uint64_t upto);
-  void take_range(Role role, const char* came, std::uint64_t from, std::uint64_t bytes,
+  void take_range(ExchangeStream role, const char* came, std::uint64_t from, std::uint64_t bytes,
                   unsigned blocks);
   void push(std::uint32_t piece);
   void handle(std::uint32_t piece);

@@ -201,7 +201,7 @@ void PlanQueue::reduce(Stream stream, const PieceArgs& args, DataType, unsigned)
 
 // ---- words
 
-PlanBook::Word PlanBook::word(const std::uint32_t* at) const {
+PlanBook::FlagAddress PlanBook::word(const std::uint32_t* at) const {
   for (std::size_t rank = 0; rank < flags_.size(); ++rank)
     if (is_within(at, flags_[rank].get(), sizeof(EngineFlags)))
       return {static_cast<int>(rank), kCopyFlagsBase + index_in(at, flags_[rank].get())};
@@ -220,7 +220,7 @@ std::uint32_t PlanBook::base(int rank, int counter) const {
 void PlanBook::grow(int rank, int counter, std::uint32_t more) { grown_[{rank, counter}] += more; }
 
 /// row: that of this rank's word among its owner's.
-void PlanBook::raise(std::size_t lane, const Word& row, int counter, std::uint32_t value) {
+void PlanBook::raise(std::size_t lane, const FlagAddress& row, int counter, std::uint32_t value) {
   const int rank = plan_.lanes[lane].rank;
   counters_.insert({row.index, counter});
   for (int owner = 0; owner < plan_.request.ranks; ++owner) {
@@ -231,7 +231,7 @@ void PlanBook::raise(std::size_t lane, const Word& row, int counter, std::uint32
   }
 }
 
-void PlanBook::await(std::size_t lane, const Word& row, int writer, int counter,
+void PlanBook::await(std::size_t lane, const FlagAddress& row, int writer, int counter,
                      std::uint32_t value) {
   const int rank = plan_.lanes[lane].rank;
   counters_.insert({row.index, counter});
@@ -247,7 +247,7 @@ void PlanBook::step(int rank, Stream stream, const EngineStep& step) {
   const auto signal = [&] {
     for (const std::uint32_t* const signal_value : step.signal) {
       if (signal_value == nullptr) continue;
-      Word row = word(signal_value);
+      FlagAddress row = word(signal_value);
       row.index -= rank;  // words of a row are by writer
       raise(at, row, counter, step.signal_value);
     }
@@ -299,8 +299,8 @@ void PlanQueue::begin_on_host(Stream stream, const HostJob& job) {
   book_.signal_self(book_.lane(rank_, stream), rank_, begun);
   const std::size_t cores = book_.lane(rank_, "cores", LaneKind::cpu);
   book_.wait_self(cores, rank_, begun);
-  const PlanBook::Word arrived = book_.word(book_.host_words_.arrived);
-  const PlanBook::Word reduced = book_.word(book_.host_words_.reduced);
+  const PlanBook::FlagAddress arrived = book_.word(book_.host_words_.arrived);
+  const PlanBook::FlagAddress reduced = book_.word(book_.host_words_.reduced);
   const int gpus = book_.counter_of(&book_.flags_[0]->host_chunks);
   run_host_job(
       job, rank_,

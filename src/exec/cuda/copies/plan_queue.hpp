@@ -46,8 +46,8 @@ class PlanBook {
 
  private:
   friend class PlanQueue;
-  enum Counter : int { kCores = -1 };  // what CPU cores count by; else a word of EngineFlags
-  struct Word {
+  enum CounterId : int { kCores = -1 };  // what CPU cores count by; else a word of EngineFlags
+  struct FlagAddress {
     int owner = -1;  // -1 = in host memory, which all ranks see
     int index = 0;
   };
@@ -59,9 +59,10 @@ class PlanBook {
   int path_between(const Region& dst, const Region& src, int& hop);
   int path_index(const Path& path);
   void put_copy(std::size_t lane, const Region& dst, const Region& src);
-  Word word(const std::uint32_t* at) const;
-  void raise(std::size_t lane, const Word& row, int counter, std::uint32_t value);
-  void await(std::size_t lane, const Word& row, int writer, int counter, std::uint32_t value);
+  FlagAddress word(const std::uint32_t* at) const;
+  void raise(std::size_t lane, const FlagAddress& row, int counter, std::uint32_t value);
+  void await(std::size_t lane, const FlagAddress& row, int writer, int counter,
+             std::uint32_t value);
   int counter_of(const std::uint32_t* counted) const;
   void grow(int rank, int counter, std::uint32_t more);
   std::uint32_t base(int rank, int counter) const;

@@ -26,14 +26,14 @@ class PlannedEngine : public Engine {
   }
   std::unique_ptr<PreparedCall> prepare(const Request& request, const Tuning& tuning,
                                         EngineRank& rank) const override {
-    return std::make_unique<Added>(*this, request, tuning, rank);
+    return std::make_unique<PlannedReady>(*this, request, tuning, rank);
   }
 
  private:
-  class Added : public PreparedCall {
+  class PlannedReady : public PreparedCall {
    public:
-    Added(const PlannedEngine& engine, const Request& request, const Tuning& tuning,
-          EngineRank& rank)
+    PlannedReady(const PlannedEngine& engine, const Request& request, const Tuning& tuning,
+                 EngineRank& rank)
         : engine_(engine), request_(request), tuning_(tuning), rank_(rank) {}
     void enqueue(const CallBuffers& buffers, Stream) override {
       PlanBook& book = engine_.book_;

@@ -21,7 +21,7 @@ std::uint32_t Rotation::readers_of_mine() const {
   return in(shape_.owners, shape_.rank) ? others(shape_.readers) : 0;
 }
 
-Rotation::Range Rotation::range(int owner, std::uint32_t piece) const {
+Rotation::PieceRange Rotation::range(int owner, std::uint32_t piece) const {
   const std::uint64_t whole = part_bytes(shape_, owner);
   const std::uint64_t from = std::min(whole, piece * cut_.piece_bytes);
   return {from, std::min(whole, (piece + 1) * cut_.piece_bytes) - from};
@@ -62,7 +62,7 @@ void Rotation::begin(Stream stream, const EngineWait& wait, Event after) {
 }
 
 /// Tells all peers, whether or not they wait in this call: so words count the pieces of all calls.
-void Rotation::finish(Role role, std::uint32_t piece, Words words) {
+void Rotation::finish(RotationStream role, std::uint32_t piece, Words words) {
   EngineStep step = blank_step(&EngineFlags::pieces);
   for (int k = 1; k < shape_.ranks; ++k)
     step.signal[peer(k)] = &(flags_of(peer(k)).*words)[piece % kRotationSlots][shape_.rank];
@@ -72,14 +72,14 @@ void Rotation::finish(Role role, std::uint32_t piece, Words words) {
 }
 
 /// Where every rank copies to every other one, in the same steps.
-bool Rotation::takes_turns(Role role) const {
+bool Rotation::takes_turns(RotationStream role) const {
   return !batches_ && shape_.ranks > 2 && shape_.shift == 0 && shape_.owners == all_ranks() &&
          (role == kPush ? shape_.senders : shape_.readers) == all_ranks();
 }
 
 /// Of the first step of a sweep: the rank two further on used it in the last step of the sweep
 /// before, with which that one has told.
-void Rotation::await_port(Role role) {
+void Rotation::await_port(RotationStream role) {
   if (!takes_turns(role) || sweeps_ == 0) return;
   EngineStep step = blank_step(&EngineFlags::sweeps);
   step.waits[0] = {flags_of(shape_.rank).ports[1], 1u << peer(2), sweeps_};
@@ -88,7 +88,7 @@ void Rotation::await_port(Role role) {
 
 /// After so many steps of a sweep: tells who comes next at the port just left, and waits for the
 /// port of the next step; that of the next sweep's first step is waited for there.
-void Rotation::pass_port(Role role, int steps) {
+void Rotation::pass_port(RotationStream role, int steps) {
   if (!takes_turns(role)) return;
   const bool is_last = steps == shape_.ranks - 1;
   const int next = is_last ? peer(-2) : peer(-1), next_step = is_last ? 1 : steps + 1;
@@ -104,7 +104,7 @@ void Rotation::pass_port(Role role, int steps) {
 }
 
 /// A piece to each peer: one after the other, or all at once.
-void Rotation::send(Role role, const std::vector<OneCopy>& by_step) {
+void Rotation::send(RotationStream role, const std::vector<OneCopy>& by_step) {
   if (batches_) return copy_all(stream(role), by_step);
   await_port(role);
   for (std::size_t k = 0; k < by_step.size(); ++k) {
@@ -122,7 +122,7 @@ void Rotation::push(std::uint32_t piece) {
   std::vector<OneCopy> by_step;
   for (int k = 1; k < shape_.ranks; ++k) {
     const int owner = peer(k);
-    const Range part = range(owner, piece);
+    const PieceRange part = range(owner, piece);
     const std::uint64_t at =
         static_cast<std::uint64_t>(index_of(shape_, owner)) * shape_.part_stride;
     const bool is_sent = in(senders_to(shape_, owner), shape_.rank);
@@ -135,7 +135,7 @@ void Rotation::push(std::uint32_t piece) {
 
 void Rotation::reduce_piece(std::uint32_t piece, std::uint32_t senders) {
   PieceArgs args{};
-  const Range part = range(shape_.rank, piece);
+  const PieceRange part = range(shape_.rank, piece);
   if (part.bytes == 0) return;
   const auto index = static_cast<std::uint64_t>(index_of(shape_, shape_.rank));
   const bool with_own = shape_.handling == kReduceParts;
@@ -157,7 +157,7 @@ void Rotation::handle(std::uint32_t piece) {
   begin(stream(kHandle), words(&EngineFlags::arrived, senders, piece, 0), event(kPush, piece));
   if (in(shape_.owners, shape_.rank)) {
     if (shape_.handling != kPlaceParts) reduce_piece(piece, senders);
-    const Range part = range(shape_.rank, piece);
+    const PieceRange part = range(shape_.rank, piece);
     for (int k = 1; k < shape_.ranks && shape_.handling == kPlaceParts; ++k)
       if (in(senders, peer(k)))
         copy(stream(kHandle),

@@ -61,9 +61,9 @@ class Rotation : private EngineCall {
 
  private:
   /// A stream each, but kShare: by that of kPush.
-  enum Role : std::size_t { kPush, kHandle, kPlace, kShare };
+  enum RotationStream : std::size_t { kPush, kHandle, kPlace, kShare };
   /// Where a piece lies in its owner's part.
-  struct Range {
+  struct PieceRange {
     std::uint64_t from, bytes;
   };
 
@@ -73,23 +73,23 @@ class Rotation : private EngineCall {
   std::uint32_t all_ranks() const { return (1u << shape_.ranks) - 1; }
   std::uint32_t owners_i_read() const;
   std::uint32_t readers_of_mine() const;
-  Range range(int owner, std::uint32_t piece) const;
+  PieceRange range(int owner, std::uint32_t piece) const;
   char* inbox(int owner, int sender, std::uint32_t piece) const;
   char* own_result(std::uint32_t piece) const;
   char* in_output(int owner, std::uint32_t piece) const;
-  Stream stream(Role role) const { return path_.streams[role == kShare ? kPush : role]; }
-  Event event(Role role, std::uint32_t piece) const {
+  Stream stream(RotationStream role) const { return path_.streams[role == kShare ? kPush : role]; }
+  Event event(RotationStream role, std::uint32_t piece) const {
     return path_.events[role * kRotationSlots + piece % kRotationSlots];
   }
   using Words = std::uint32_t (EngineFlags::*)[kRotationSlots][kMaxCudaRanks];
   EngineWait words(Words words, std::uint32_t ranks, std::uint32_t piece,
                    std::uint32_t before) const;
   void begin(Stream stream, const EngineWait& wait, Event after);
-  void finish(Role role, std::uint32_t piece, Words words);
-  bool takes_turns(Role role) const;
-  void send(Role role, const std::vector<OneCopy>& by_step);
-  void await_port(Role role);
-  void pass_port(Role role, int steps);
+  void finish(RotationStream role, std::uint32_t piece, Words words);
+  bool takes_turns(RotationStream role) const;
+  void send(RotationStream role, const std::vector<OneCopy>& by_step);
+  void await_port(RotationStream role);
+  void pass_port(RotationStream role, int steps);
   void push(std::uint32_t piece);
   void handle(std::uint32_t piece);
   void reduce_piece(std::uint32_t piece, std::uint32_t senders);

@@ -13,12 +13,12 @@ namespace plait::cuda {
 namespace {
 
 /// The calls that it is made of: of as many elements as all parts have alike, and of the rest.
-struct Calls {
+struct ScatterRingCalls {
   Request scatter, gather, rest;
 };
 
-Calls calls_of(const Request& request) {
-  Calls calls{request, request, request};
+ScatterRingCalls calls_of(const Request& request) {
+  ScatterRingCalls calls{request, request, request};
   const auto ranks = static_cast<std::uint64_t>(request.ranks);
   calls.scatter.collective = Collective::reduce_scatter;
   calls.gather.collective = Collective::all_gather;
@@ -38,7 +38,7 @@ class ScatterRingReady : public PreparedCall {
   ScatterRingReady(const Engine& tiles, const Request& request, const Tuning& tuning,
                    EngineRank& rank)
       : rank_(rank) {
-    const Calls calls = calls_of(request);
+    const ScatterRingCalls calls = calls_of(request);
     part_bytes_ = calls.gather.count * bytes_of(request.type);
     rest_from_ = part_bytes_ * static_cast<unsigned>(request.ranks);
     if (calls.rest.count != 0) rest_ = tiles.prepare(calls.rest, tuning_of_tiles(tuning), rank);
@@ -91,7 +91,7 @@ class ScatterRingEngine : public Engine {
     write_down(book, group, prepare, nullptr);
     Plan made = book.plan(info().name, cut_params(tuning));
     if (request.count == 0) return made;
-    const Calls calls = calls_of(request);
+    const ScatterRingCalls calls = calls_of(request);
     const Plan scatter =
         tiled_engine().plan(topology, calls.scatter, tuning_of_tiles(tuning), group);
     const RingCut cut = ring_cut(calls.gather, group, tuning);

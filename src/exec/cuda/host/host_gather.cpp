@@ -39,7 +39,7 @@ GatherCut cut_gather(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32_
   return cut;
 }
 
-HostGather::Range HostGather::range(const GatherSegment& segment, std::uint32_t chunk) const {
+HostGather::ChunkRange HostGather::range(const GatherSegment& segment, std::uint32_t chunk) const {
   const std::uint64_t from = (chunk - segment.first_chunk) * cut_.chunk_bytes;
   return {from, std::min(cut_.chunk_bytes, segment.part_bytes - from)};
 }

@@ -51,20 +51,25 @@ class HostGather : private EngineCall {
   void join(Stream stream);
 
  private:
-  enum Role : std::size_t { kDown, kBarrier, kUp };  // a stream each
-  enum Moment : std::size_t { kIsDown, kBarrierPassed, kBegun, kIsUp = kBegun + kGatherSegments };
+  enum GatherStream : std::size_t { kDown, kBarrier, kUp };  // a stream each
+  enum GatherEvent : std::size_t {
+    kIsDown,
+    kBarrierPassed,
+    kBegun,
+    kIsUp = kBegun + kGatherSegments
+  };
   static_assert(kUp < kHostStreams && kIsUp + kChunkSlots <= kHostEvents);
 
-  Stream stream(Role role) const { return path_.host_streams[role]; }
-  Event event(Moment moment) const { return path_.host_events[moment]; }
+  Stream stream(GatherStream role) const { return path_.host_streams[role]; }
+  Event event(GatherEvent moment) const { return path_.host_events[moment]; }
   Event is_up(std::uint32_t chunk) const { return path_.host_events[kIsUp + chunk % kChunkSlots]; }
   int peer(int k) const { return (call_.rank + k) % call_.ranks; }
   Event begun(std::size_t segment) const { return path_.host_events[kBegun + segment]; }
   /// Where a chunk lies in its rank's part, and how long it is.
-  struct Range {
+  struct ChunkRange {
     std::uint64_t from, bytes;
   };
-  Range range(const GatherSegment& segment, std::uint32_t chunk) const;
+  ChunkRange range(const GatherSegment& segment, std::uint32_t chunk) const;
   char* result(const GatherSegment& segment, int rank, std::uint32_t chunk) const;
   char* ring(int rank, std::uint32_t chunk) const;
   void bring_down(const GatherSegment& segment, std::uint32_t chunk);

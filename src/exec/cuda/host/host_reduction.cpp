@@ -9,8 +9,8 @@ namespace plait::cuda {
 static_assert(ReduceJob::kMostSources >= kMaxCudaRanks);
 static_assert(kHostEvents >= 1 + kChunkSlots);
 
-HostReduction::HostReduction(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
-                             const CallArgs& call, DataType type)
+HostReductionCall::HostReductionCall(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
+                                     const CallArgs& call, DataType type)
     : EngineCall(queue, path, call, type), cut_(cut), call_(call) {
   job_.type = type;
   job_.op = static_cast<ReduceOp>(call.op);
@@ -20,18 +20,18 @@ HostReduction::HostReduction(EngineQueue& queue, const EnginePath& path, const H
   job_.cut = cut;
 }
 
-char* HostReduction::ring(int rank, std::uint32_t chunk) const {
+char* HostReductionCall::ring(int rank, std::uint32_t chunk) const {
   return path_.rings[static_cast<std::size_t>(rank)] + cut_.slot_at(chunk);
 }
 
-void HostReduction::await(Stream stream, const std::uint32_t* words, std::uint32_t ranks,
-                          std::uint32_t chunk) {
+void HostReductionCall::await(Stream stream, const std::uint32_t* words, std::uint32_t ranks,
+                              std::uint32_t chunk) {
   EngineStep waits = step();
   waits.waits[0] = {words, ranks, chunk + 1};
   launch(stream, waits);
 }
 
-void HostReduction::signal(Stream stream, std::uint32_t* words, std::uint32_t chunk) {
+void HostReductionCall::signal(Stream stream, std::uint32_t* words, std::uint32_t chunk) {
   EngineStep signalling = step();
   signalling.signal[call_.rank] = &words[call_.rank];
   signalling.signal_value = chunk + 1;
@@ -40,7 +40,7 @@ void HostReduction::signal(Stream stream, std::uint32_t* words, std::uint32_t ch
 
 /// A slot is free when what it held has come up here, so it has been reduced; and where the result
 /// was in it, when that has come up everywhere.
-void HostReduction::bring_down(std::uint32_t chunk) {
+void HostReductionCall::bring_down(std::uint32_t chunk) {
   if (chunk >= kChunkSlots) {
     follow(stream(kDown), has_come_up(chunk));
     const std::uint32_t before = chunk - kChunkSlots;
@@ -51,7 +51,7 @@ void HostReduction::bring_down(std::uint32_t chunk) {
   signal(stream(kDown), path_.host_words->arrived, chunk);
 }
 
-void HostReduction::bring_up(std::uint32_t chunk) {
+void HostReductionCall::bring_up(std::uint32_t chunk) {
   const int owner = job_.owner(chunk);
   EngineStep waits = step();  // for those who have yet to come too, to name them
   waits.waits[0] = {path_.host_words->arrived, others(), chunk + 1};
@@ -63,10 +63,10 @@ void HostReduction::bring_up(std::uint32_t chunk) {
   record(has_come_up(chunk), stream(kUp));
 }
 
-void HostReduction::fork(Stream stream) { record(path_.host_events[0], stream); }
+void HostReductionCall::fork(Stream stream) { record(path_.host_events[0], stream); }
 
-void HostReduction::enqueue() {
-  for (const Role role : {kDown, kUp}) follow(stream(role), path_.host_events[0]);
+void HostReductionCall::enqueue() {
+  for (const ReductionStream role : {kDown, kUp}) follow(stream(role), path_.host_events[0]);
   begin_on_host(stream(kUp), job_);
   for (std::uint32_t step = 0; step <= cut_.chunks; ++step) {
     if (step < cut_.chunks) bring_down(step);
@@ -75,7 +75,7 @@ void HostReduction::enqueue() {
 }
 
 /// The next call may use the rings: all have taken the last of my results.
-void HostReduction::join(Stream stream_of_call) {
+void HostReductionCall::join(Stream stream_of_call) {
   follow(stream_of_call, has_come_up(cut_.chunks - 1));
   record(path_.host_events[0], stream(kDown));
   follow(stream_of_call, path_.host_events[0]);  // a graph wants its branches joined

@@ -13,11 +13,11 @@ namespace plait::cuda {
 /// One call's part. Chunks are owned in turn. All ranks enqueue the same steps in the same order,
 /// and a step waits for steps before it and for cores alone: so it ends, whatever streams share a
 /// hardware queue.
-class HostReduction : private EngineCall {
+class HostReductionCall : private EngineCall {
  public:
   /// `cut`: of the whole message; `call`: the whole call.
-  HostReduction(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
-                const CallArgs& call, DataType type);
+  HostReductionCall(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
+                    const CallArgs& call, DataType type);
 
   /// The part begins after what `stream` holds now; then the rest of the call goes on it.
   void fork(Stream stream);
@@ -26,9 +26,9 @@ class HostReduction : private EngineCall {
   void join(Stream stream);
 
  private:
-  enum Role : std::size_t { kDown, kUp };  // a stream each
+  enum ReductionStream : std::size_t { kDown, kUp };  // a stream each
 
-  Stream stream(Role role) const { return path_.host_streams[role]; }
+  Stream stream(ReductionStream role) const { return path_.host_streams[role]; }
   Event has_come_up(std::uint32_t chunk) const {
     return path_.host_events[1 + chunk % kChunkSlots];
   }

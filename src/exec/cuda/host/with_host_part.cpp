@@ -72,7 +72,7 @@ class WithHostPart : public PreparedCall {
         cut_gather(bytes_, rank_.engine_path().ring_bytes, permille, request_.ranks);
     if (cores_.chunks == 0 && gather.chunks == 0) return whole_->enqueue(buffers, stream);
     if (cores_.chunks != 0) {
-      HostReduction part(rank_.queue(), rank_.engine_path(), cores_, call, request_.type);
+      HostReductionCall part(rank_.queue(), rank_.engine_path(), cores_, call, request_.type);
       part.fork(stream);
       return run(part, 0, bytes_ - cores_.host_from, buffers, stream);
     }

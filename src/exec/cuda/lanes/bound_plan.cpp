@@ -12,13 +12,13 @@
 namespace plait::cuda {
 namespace {
 
-struct Access {
+struct OpAccess {
   DeviceRegion region;
   std::uint64_t bytes;
   bool writes;
 };
 
-bool clash(const Access& a, const Access& b) {
+bool clash(const OpAccess& a, const OpAccess& b) {
   // input and output may be the same memory (in place): the plan's own proof covers that case
   // only for lanes that keep their order, so treat them as one base.
   const auto same = [](int base) { return base <= 1 ? 0 : base; };
@@ -116,22 +116,22 @@ void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt
     // Which inbox half it is, only the device knows (replays): then a kernel copies.
     if (engine && op.kind == OpKind::copy && !in_inbox) {
       bound.copies = true;
-      Step step;
-      step.role = Step::Role::copy;
+      LaneStep step;
+      step.work = LaneStep::LaneWork::copy;
       step.dst = device_region(op.dst);
       step.src = device_region(op.srcs[0]);
       step.bytes = op.dst.bytes;
       bound.steps.push_back(step);
       continue;
     }
-    const Step::Role role = !engine                     ? Step::Role::kernel
-                            : op.kind == OpKind::wait   ? Step::Role::waits
-                            : op.kind == OpKind::signal ? Step::Role::signals
-                                                        : Step::Role::kernel;
-    if (bound.steps.empty() || bound.steps.back().role != role) {
+    const LaneStep::LaneWork work = !engine                     ? LaneStep::LaneWork::kernel
+                                    : op.kind == OpKind::wait   ? LaneStep::LaneWork::waits
+                                    : op.kind == OpKind::signal ? LaneStep::LaneWork::signals
+                                                                : LaneStep::LaneWork::kernel;
+    if (bound.steps.empty() || bound.steps.back().work != work) {
       begin_segment(index);
-      Step step;
-      step.role = role;
+      LaneStep step;
+      step.work = work;
       step.segment = static_cast<std::uint32_t>(segments_.size()) - 1;
       bound.steps.push_back(step);
     }
@@ -155,12 +155,12 @@ void LaneTables::share_blocks(const LaneLaunchConfig& config) {
   unsigned side_by_side = 0;
   for (const BoundLane& lane : lanes_) {
     unsigned most = 0;
-    for (const Step& step : lane.steps) most = std::max(most, step.blocks);
+    for (const LaneStep& step : lane.steps) most = std::max(most, step.blocks);
     side_by_side += most;
   }
   for (BoundLane& lane : lanes_)
-    for (Step& step : lane.steps) {
-      if (step.role == Step::Role::copy) continue;
+    for (LaneStep& step : lane.steps) {
+      if (step.work == LaneStep::LaneWork::copy) continue;
       if (side_by_side > config.most_blocks)
         step.blocks = std::max(1u, step.blocks * config.most_blocks / side_by_side);
       segments_[step.segment].blocks = step.blocks;
@@ -213,16 +213,16 @@ void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index
 }
 
 void LaneTables::place_barriers(const DeviceLane& step) {
-  std::vector<Access> open;
+  std::vector<OpAccess> open;
   for (std::uint32_t i = step.first_op; i < step.first_op + step.op_count; ++i) {
     DeviceOp& op = host_ops_[i];
     const auto kind = static_cast<OpKind>(op.kind);
     if (kind == OpKind::signal || kind == OpKind::wait) continue;
-    std::vector<Access> mine{{op.dst, op.bytes, true}};
+    std::vector<OpAccess> mine{{op.dst, op.bytes, true}};
     for (std::uint32_t s = 0; s < op.source_count; ++s)
       mine.push_back({host_sources_[op.first_source + s], op.bytes, false});
-    const bool clashes = std::any_of(mine.begin(), mine.end(), [&](const Access& a) {
-      return std::any_of(open.begin(), open.end(), [&](const Access& b) { return clash(a, b); });
+    const bool clashes = std::any_of(mine.begin(), mine.end(), [&](const OpAccess& a) {
+      return std::any_of(open.begin(), open.end(), [&](const OpAccess& b) { return clash(a, b); });
     });
     if (clashes) {
       op.barrier = 1;

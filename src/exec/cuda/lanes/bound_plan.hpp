@@ -14,9 +14,9 @@
 namespace plait::cuda {
 
 /// A segment of a lane: one copy by a copy engine, or one launch of the lane kernel.
-struct Step {
-  enum class Role { copy, waits, signals, kernel };
-  Role role = Role::kernel;
+struct LaneStep {
+  enum class LaneWork { copy, waits, signals, kernel };
+  LaneWork work = LaneWork::kernel;
   DeviceRegion dst{}, src{};  ///< copy engine
   std::uint64_t bytes = 0;
   std::uint32_t segment = 0;  ///< lane kernel: index into the table of segments
@@ -27,7 +27,7 @@ struct Step {
 /// A lane as a stream of its own sees it.
 struct BoundLane {
   bool copies = false;  ///< some step is a copy: waits and signals get streams of their own
-  std::vector<Step> steps;
+  std::vector<LaneStep> steps;
 };
 
 /// How many blocks lanes get in kernels; all of them together at most `most_blocks`.

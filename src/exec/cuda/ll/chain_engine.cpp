@@ -40,7 +40,7 @@ constexpr std::uint64_t kSummedPiece = 16ull << 20;
 constexpr int kAhead = 2, kPieceAhead = 1 << 20;
 
 /// How a call is launched: in one piece by ll_chain, else by long_chain.
-struct Launch {
+struct ChainLaunch {
   KernelLaunchConfig config;
   LlStep step;  ///< of several pieces
   LlCut cut;
@@ -51,9 +51,9 @@ struct Launch {
 /// Units that a thread passes in a step.
 int together(const Request& request) { return reduces(request.collective) ? 2 : 4; }
 
-Launch launch_of(const Request& request, const Tuning& tuning, const Group& group) {
+ChainLaunch launch_of(const Request& request, const Tuning& tuning, const Group& group) {
   const std::uint64_t half_bytes = group.sizes.sentinel_bytes;
-  Launch made;
+  ChainLaunch made;
   if (tuning.tile_units != 0) made.step.most_units = static_cast<unsigned>(tuning.tile_units);
   made.cut = cut_chain(units_of(request), request.ranks, half_bytes, made.step);
   unsigned most_blocks = group.blocks(tuning);
@@ -106,7 +106,7 @@ class ChainReady : public PreparedCall {
 
  private:
   Kernels& kernels_;
-  const Launch launch_;
+  const ChainLaunch launch_;
   const Function kernel_;
   LongChainArgs args_{};
 };
@@ -134,7 +134,7 @@ class ChainEngine : public Engine {
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
-    Launch launch = launch_of(request, tuning, group);
+    ChainLaunch launch = launch_of(request, tuning, group);
     Plan made = ll_plan(topology, request, LlKernel::ll_chain, PacketFormat::escaped,
                         group.sizes.sentinel_bytes, launch.step);
     if (launch.is_long()) launch.config.threads = launch.workers();

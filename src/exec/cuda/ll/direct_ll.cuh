@@ -19,7 +19,7 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
   static constexpr int kTogether = kSums ? 2 : 4;
   using Packets = EscapedCall<DirectLlArgs>;
   using Packets::args;
-  using Slot = typename Packets::Slot;
+  using ExpectedUnit = typename Packets::ExpectedUnit;
 
   const DirectShape& shape;
   unsigned units;  // of a part; counted in 32 bits (kMostPackets), so that registers suffice
@@ -182,7 +182,7 @@ __device__ void direct_ll_call(Call& call, Parts move_parts) {
 template <DataType kType, int kOp, int kHandling, int kMostRanks>
 struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
   using Call = DirectLlCall<kType, kOp, kHandling>;
-  using typename Call::Slot;
+  using typename Call::ExpectedUnit;
   using typename Call::Stored;
   using typename Call::Sum;
   static constexpr int kPeers = 4;  ///< that are handled together
@@ -215,33 +215,33 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     else
       store_pair(args.to[i] + this->half + unit * kSentinelPacketBytes, mixed.lo, mixed.hi);
   }
-  __device__ Slot slot(int i) const {
+  __device__ ExpectedUnit slot(int i) const {
     return {takes_from(i), this->peer(i + 1), args.packet[i] + unit, unit};
   }
 
   /// By numbers that the compiler knows, arguments need no look at where they lie.
   template <int kFirst>
-  struct Group {
+  struct PeerGroup {
     static constexpr int first = kFirst;
   };
   template <class Handle, int kFirst = 0>
   __device__ void for_groups(Handle handle) const {
-    handle(Group<kFirst>{});
+    handle(PeerGroup<kFirst>{});
     if constexpr (kFirst + kPeers < kMostRanks)
       if (kFirst + kPeers < args.ranks) for_groups<Handle, kFirst + kPeers>(handle);
   }
   /// All that a thread reads of the input: on its way before anything is looked at.
-  struct Held {
+  struct LoadedInput {
     Unit parts[kMostRanks];
     Unit own;  // that it adds to a sum
   };
-  __device__ void load(Held& held) const {
+  __device__ void load(LoadedInput& held) const {
 #pragma unroll
     for (int i = 0; i < kMostRanks; ++i)
       if (gives_to(i)) held.parts[i] = load(args.part_at[i], true);
     if constexpr (Call::kSums) held.own = load_own(true);
   }
-  __device__ void push(const Held& held) const {
+  __device__ void push(const LoadedInput& held) const {
 #pragma unroll
     for (int i = 0; i < kMostRanks; ++i)
       if (gives_to(i)) give(i, held.parts[i], true);
@@ -260,7 +260,7 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
   __device__ Unit load_own(bool whole) const {
     return load(static_cast<unsigned>(args.rank * args.shape.part_stride), whole);
   }
-  __device__ void take_all(const Held& held) {
+  __device__ void take_all(const LoadedInput& held) {
     if constexpr (Call::kSums)
       reduce(held.own);
     else
@@ -279,8 +279,8 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
       Unit got[kPeers];
       this->template take_slots<RareCode::once>(got, this->packets(), [&](int j) {
         const int from = first + j;
-        return Slot{from < args.ranks && from != args.rank, from,
-                    this->index(args.rank, from, unit), unit};
+        return ExpectedUnit{from < args.ranks && from != args.rank, from,
+                            this->index(args.rank, from, unit), unit};
       });
 #pragma unroll
       for (int j = 0; j < kPeers; ++j) {
@@ -335,7 +335,7 @@ __device__ void short_direct_ll(const ShortDirectLlArgs& args) {
   wait_for_grid_before();
   ShortDirectLl<kType, kOp, kHandling, kMostRanks> call(args);
   const bool is_whole = call.unit < args.whole_units;
-  typename ShortDirectLl<kType, kOp, kHandling, kMostRanks>::Held held;
+  typename ShortDirectLl<kType, kOp, kHandling, kMostRanks>::LoadedInput held;
   if (is_whole) call.load(held);
   direct_ll_call(call, [&] {
     if (call.unit >= call.units) return;

@@ -92,7 +92,7 @@ struct EscapedCall {
                         EscapedPacket::mixed(value, unit));
   }
   /// What a thread takes: the unit of that number, from that rank, in the line `at`.
-  struct Slot {
+  struct ExpectedUnit {
     bool is_wanted;
     int from;
     unsigned at, unit;
@@ -113,7 +113,7 @@ struct EscapedCall {
     if constexpr (kRare == RareCode::once) take_words(got, packets, slot);
 #pragma unroll
     for (int u = 0; u < kSlots; ++u) {
-      const Slot one = slot(u);
+      const ExpectedUnit one = slot(u);
       if (!one.is_wanted) continue;
       if constexpr (kRare == RareCode::often)
         if (EscapedPacket::has_stand_in(got[u]))
@@ -143,7 +143,7 @@ struct EscapedCall {
         if (u == at) got[u] = EscapedPacket::meant(got[u], told);
     }
   }
-  __device__ unsigned long long escape_flags(unsigned packets, const Slot& slot) {
+  __device__ unsigned long long escape_flags(unsigned packets, const ExpectedUnit& slot) {
     return take_word(slot.from, escape_at(args.rank, packets, slot.at), slot.unit);
   }
   /// Units first, first + stride, ... (`valid` of them) of what `from` sends, the first in the line
@@ -152,7 +152,7 @@ struct EscapedCall {
   __device__ void take(Unit (&got)[kSlots], int from, unsigned packets, unsigned at, unsigned first,
                        unsigned stride, int valid) {
     take_slots<RareCode::often>(got, packets, [&](int u) {
-      return Slot{u < valid, from, at + u * stride, first + u * stride};
+      return ExpectedUnit{u < valid, from, at + u * stride, first + u * stride};
     });
   }
   __device__ unsigned long long take_word(int from, char* at, unsigned unit) {

@@ -19,16 +19,18 @@ struct FlagPacket {
     store_pair(at, (unit.lo & 0xffffffffull) | flag, unit.lo >> 32 | flag);
     store_pair(at + 16, (unit.hi & 0xffffffffull) | flag, unit.hi >> 32 | flag);
   }
-  struct Loaded {
+  struct LoadedPacket {
     Unit a, b;
   };
-  static __device__ Loaded load(const char* at) { return {load_pair(at), load_pair(at + 16)}; }
+  static __device__ LoadedPacket load(const char* at) {
+    return {load_pair(at), load_pair(at + 16)};
+  }
   template <DataType kType>
-  static __device__ bool is_here(const Loaded& packet, unsigned call) {
+  static __device__ bool is_here(const LoadedPacket& packet, unsigned call) {
     const auto [a, b] = packet;
     return a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call;
   }
-  static __device__ Unit unit_of(const Loaded& packet) {
+  static __device__ Unit unit_of(const LoadedPacket& packet) {
     const auto [a, b] = packet;
     return {(a.lo & 0xffffffffull) | a.hi << 32, (b.lo & 0xffffffffull) | b.hi << 32};
   }
@@ -58,13 +60,13 @@ struct NanSentinelPacket {
   static __device__ void send(char* at, const Unit& unit, unsigned) {
     store_pair(at, clean<kType>(unit.lo), clean<kType>(unit.hi));
   }
-  using Loaded = Unit;
-  static __device__ Loaded load(const char* at) { return load_pair(at); }
+  using LoadedPacket = Unit;
+  static __device__ LoadedPacket load(const char* at) { return load_pair(at); }
   template <DataType kType>
-  static __device__ bool is_here(const Loaded& packet, unsigned) {
+  static __device__ bool is_here(const LoadedPacket& packet, unsigned) {
     return is_word<kType>(packet.lo) && is_word<kType>(packet.hi);
   }
-  static __device__ Unit unit_of(const Loaded& packet) { return packet; }
+  static __device__ Unit unit_of(const LoadedPacket& packet) { return packet; }
   static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
 };
 
@@ -127,8 +129,8 @@ struct FusedCall {
   }
   /// The line of `unit` in `owner`'s inbox, for what `from` sends there: a slot a sender, and as
   /// many again for results; each holds `slot_units`.
-  enum Kind { kParts, kResults };
-  __device__ char* packet(int owner, Kind kind, int from, unsigned slot_units,
+  enum Payload { kParts, kResults };
+  __device__ char* packet(int owner, Payload kind, int from, unsigned slot_units,
                           unsigned unit) const {
     const int place = kRanks == 2 ? 0 : place_among_others(owner, from);
     const unsigned slot = static_cast<unsigned>((kind == kResults ? ranks() - 1 : 0) + place);
@@ -142,7 +144,7 @@ struct FusedCall {
     return broken;
   }
   __device__ Unit take(char* at, int peer, unsigned unit) {
-    typename Packet::Loaded got = Packet::load(at);
+    typename Packet::LoadedPacket got = Packet::load(at);
     while (!Packet::template is_here<kType>(got, flag()) && !give_up(peer, unit))
       got = Packet::load(at);
     Packet::clear(at);
@@ -150,7 +152,7 @@ struct FusedCall {
   }
 
   /// A line that a thread takes, and who sends it.
-  struct Slot {
+  struct ExpectedPacket {
     bool is_wanted;
     int from;
     const char* at;
@@ -159,7 +161,7 @@ struct FusedCall {
   /// before it looks at any: so one round trip to L2 may serve them all. False where the wait is
   /// over.
   template <int kSlots, class SlotOf>
-  __device__ bool await_packets(typename Packet::Loaded (&got)[kSlots], SlotOf slot) {
+  __device__ bool await_packets(typename Packet::LoadedPacket (&got)[kSlots], SlotOf slot) {
     int missing;  // a rank that is waited for, to be named where it never comes
     do {
       missing = -1;
@@ -186,10 +188,10 @@ struct FusedCall {
       if (u < valid) own[u] = mine(u);
 #pragma unroll
     for (int first = 0; first < kHeld; first += kRanksAtOnce) {
-      typename Packet::Loaded got[kTogether * kRanksAtOnce];
+      typename Packet::LoadedPacket got[kTogether * kRanksAtOnce];
       const auto slot = [&](int i) {
         const int u = i / kRanksAtOnce, rank = first + i % kRanksAtOnce;
-        return Slot{u < valid && rank != args.rank, rank, at(u, rank)};
+        return ExpectedPacket{u < valid && rank != args.rank, rank, at(u, rank)};
       };
       if (!await_packets(got, slot)) return;  // with a part missing there is no sum to send
 #pragma unroll
@@ -418,7 +420,7 @@ struct TwoShot {
     const unsigned at = first + static_cast<unsigned>(s) * step, packet = packet_of(s);
     const int rank = call.args.rank, ranks = call.ranks();
     for (int first_peer = 1; first_peer < ranks; first_peer += kPeers) {
-      typename Packet::Loaded got[kPeers * kTogether];
+      typename Packet::LoadedPacket got[kPeers * kTogether];
       const auto unit = [&](int i) { return at + static_cast<unsigned>(i % kTogether) * stride; };
       const auto slot_at = [&](int i, int from) {
         return call.packet(rank, Call::kResults, from, slot_units,
@@ -426,7 +428,8 @@ struct TwoShot {
       };
       const auto slot = [&](int i) {
         const int k = first_peer + i / kTogether, from = peer(k);
-        return typename Call::Slot{k < ranks && unit(i) < limit(from), from, slot_at(i, from)};
+        return typename Call::ExpectedPacket{k < ranks && unit(i) < limit(from), from,
+                                             slot_at(i, from)};
       };
       if (!call.await_packets(got, slot)) return;
 #pragma unroll

@@ -48,11 +48,11 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
   // --- threads that pass units ------------------------------------------------------------------
 
   /// Where a thread is: the piece, and how many units of it steps before this one had.
-  struct Place {
+  struct PiecePosition {
     unsigned piece = 0, unit = 0;
   };
   /// True where this thread is through with the piece.
-  __device__ bool advance(Place& place, unsigned step) const {
+  __device__ bool advance(PiecePosition& place, unsigned step) const {
     place.unit += step;
     if (place.unit < this->units) return false;
     place = {place.piece + 1, 0};
@@ -84,7 +84,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     const bool awaits = this->awaits_return(), sends = this->receiver() >= 0;
     const unsigned steps = (this->packets + step - 1) / step;
     const unsigned ahead = min(static_cast<unsigned>(args.ahead), steps);
-    Place passing, returning;
+    PiecePosition passing, returning;
     for (unsigned turn = 0; !broken; ++turn) {
       if (passing.piece < given.pieces) {
         const unsigned piece = passing.piece;

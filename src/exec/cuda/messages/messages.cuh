@@ -183,7 +183,7 @@ struct MessageTeam {
                    step = kTogether * team.threads;
     const bool whole = is_aligned(work.memory);
     for (unsigned at = team.lane; at < limit && !broken; at += step) {
-      FlagPacket::Loaded got[kTogether];
+      FlagPacket::LoadedPacket got[kTogether];
       bool all_here;
       do {
         all_here = true;

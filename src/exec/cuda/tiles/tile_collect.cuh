@@ -88,7 +88,7 @@ class BulkCollect {
     shared_.relayed = relayed_;
   }
   __device__ void take() {
-    const TileShared::Move move = shared_.collect_queue[taken_++ % kQueue];
+    const TileShared::BulkMove move = shared_.collect_queue[taken_++ % kQueue];
     if (move.bytes == 0) {
       // No fence: only loads come before, and these have ended when their bytes are on the way out.
       work_.signal(&TileFlags::results_taken, move.relayed ? from_ : owners_,
@@ -102,14 +102,14 @@ class BulkCollect {
     ring_.pass();
     see_relayed(kLag);
   }
-  __device__ void put_at_others(const TileShared::Move& move) {
+  __device__ void put_at_others(const TileShared::BulkMove& move) {
     const TiledArgs& args = work_.args;
     if (args.most_pieces != 0) wait_bulk_stores<false>(args.most_pieces - 1);
     for (int k = 1; k < args.ranks; ++k)
       if (work_.in(to_, work_.target(k)))
         ring_.put(work_.result_out(work_.target(k), move.tile) + move.at, move.bytes);
   }
-  __device__ void queue(const TileShared::Move& move) {
+  __device__ void queue(const TileShared::BulkMove& move) {
     shared_.collect_queue[put_++ % kQueue] = move;
     while (ring_.held() > kAhead || put_ - taken_ == kQueue) take();
   }

@@ -15,14 +15,14 @@ namespace plait::cuda {
 /// What the roles of a block share.
 struct TileShared {
   static constexpr unsigned kQueue = 8;
-  struct Move {
+  struct BulkMove {
     char* dst;  ///< null = all of the tile is on its way
     unsigned bytes, tile;
     unsigned at = 0;       ///< of a relayed piece, in its slots; the partner that comes next
     bool relayed = false;  ///< it goes on to others too; of the push role: a partner comes next
   };
   unsigned long long push_barriers[kPushStages], collect_barriers[kCollectStages];
-  Move push_queue[kQueue], collect_queue[kQueue];
+  BulkMove push_queue[kQueue], collect_queue[kQueue];
   unsigned ends[kQueue];        ///< bulk stores of the push role when a tile's last had been issued
   unsigned relay_ends[kQueue];  ///< likewise of the collect role
   // Tiles so far; one writer each.
@@ -294,7 +294,7 @@ struct TileRoles {
       shared.arrived = arrived;
     };
     const auto take = [&] {
-      const TileShared::Move move = shared.push_queue[taken++ % kQueue];
+      const TileShared::BulkMove move = shared.push_queue[taken++ % kQueue];
       if (move.relayed) return pace(static_cast<int>(move.at), move.tile);
       if (move.dst == nullptr) {
         __threadfence_block();
@@ -314,7 +314,7 @@ struct TileRoles {
       ring.store(move.dst, move.bytes);
       see_arrived(kLag);
     };
-    const auto queue = [&](const TileShared::Move& move) {
+    const auto queue = [&](const TileShared::BulkMove& move) {
       shared.push_queue[put++ % kQueue] = move;
       while (!broken && (ring.held() > kAhead || put - taken == kQueue)) take();
     };
