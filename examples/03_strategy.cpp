@@ -21,7 +21,7 @@ void chain(Builder& builder, const Params& params) {
   const Request& request = builder.request();
   const int chunks = param_in(params, "chunks", 4, 1, 1024);
   builder.param("chunks", chunks);
-  in_chunks(builder, Cut{"chain", chunks, 1, 2, 2.0}, [&](Courier& courier, Range chunk) {
+  in_chunks(builder, CourierCut{"chain", chunks, 1, 2, 2.0}, [&](Courier& courier, Range chunk) {
     Region held = builder.input(request.root, chunk);
     courier.copy(request.root, builder.output(request.root, chunk), held);
     for (int step = 1; step < request.ranks; ++step) {

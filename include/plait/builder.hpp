@@ -53,6 +53,7 @@ class Builder {
   int lane(int rank, LaneKind kind, const std::string& name);
   /// Returns the place of a relay GPU, a topology device outside the job that lends scratch.
   int relay(int device);
+  int guest(int device) { return relay(device); }  ///< former name of relay()
 
   Region input(int rank, Range range) const;
   Region output(int rank, Range range) const;

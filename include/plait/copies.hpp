@@ -40,6 +40,7 @@ class Copies {
     const void* input = nullptr;
     void* stream = nullptr;
   };
+  using Side = ExchangeSide;  ///< former name
   /// Copies in both directions at once: there.output := here.input and here.output := there.input.
   /// Stream order and errors as in copy().
   void exchange(const ExchangeSide& here, const ExchangeSide& there, std::uint64_t bytes,

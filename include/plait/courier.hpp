@@ -134,6 +134,7 @@ struct CourierCut {
   /// Most scratch bytes that a rank needs for one chunk, per byte of the chunk.
   double scratch_per_byte = 1.0;
 };
+using Cut = CourierCut;  ///< former name
 
 /// Returns a cut by parameters, and notes these in the plan. The parameter named `counted` gives
 /// the number of chunks, by default `chunks`; "lanes" by default min(number of chunks, `lanes`).
