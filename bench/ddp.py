@@ -1,10 +1,11 @@
-"""Images or sequences a second of data-parallel training, on synthetic data: the papers' models.
+"""Times data-parallel training of the papers' models on synthetic data, in samples a second.
 
     plait run -- torchrun --nproc-per-node 2 bench/ddp.py --models resnet50,vgg16 --batches 8,32
 
-Over the drop-in each model is trained twice side by side, over NCCL and over plait, in turn; then
-once more over plait, to compare the losses' bits. Without it, over NCCL alone. `--wrap fsdp` shards
-the weights instead. Rank 0 prints a JSON line a model and batch size.
+With the drop-in each model is trained twice, over NCCL and over plait in turn, then once more over
+plait to compare the losses' bits. Without it, each model is trained over NCCL alone. `--wrap fsdp`
+shards the weights. Rank 0 prints a JSON line a model and batch size. bench/gpu_drop_in.py runs this
+program.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from variants import start, timed
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, as in GPT-2."""
+    """A layer of GPT-2: attention and a two-layer perceptron."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, length, width) -> the same."""
+        """(batch, length, width) -> (batch, length, width)."""
         batch, length, width = x.shape
         parts = self.qkv(self.norms[0](x)).view(batch, length, 3, self.heads, -1)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
@@ -48,7 +49,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """124 million parameters: 12 layers of width 768, 50,304 words, 512 places."""
+    """A transformer of 124 million parameters: 12 layers of width 768, 50,304 words, length 512."""
 
     def __init__(self, words: int = 50304, width: int = 768, layers: int = 12) -> None:
         super().__init__()
@@ -64,7 +65,7 @@ class Transformer(nn.Module):
 
 
 def model_of(name: str) -> nn.Module:
-    """A model by name: torchvision's, or the transformer."""
+    """Returns a model by name: torchvision's, or the transformer."""
     if name == "transformer":
         return Transformer()
     import torchvision
@@ -73,7 +74,7 @@ def model_of(name: str) -> nn.Module:
 
 
 def data_of(name: str, batch: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and wanted outputs, the same in every run."""
+    """Returns inputs and labels, the same in every run."""
     source = torch.Generator(device).manual_seed(1 + dist.get_rank())
     if name == "transformer":
         tokens = torch.randint(50304, (batch, 513), device=device, generator=source)
@@ -83,7 +84,7 @@ def data_of(name: str, batch: int, device: torch.device) -> tuple[torch.Tensor, 
 
 
 def replica(initial: nn.Module, group: dist.ProcessGroup, wrap: str) -> nn.Module:
-    """A copy of the model whose gradients are summed over `group`."""
+    """Returns a copy of the model that sums its gradients over `group`."""
     model = copy.deepcopy(initial)
     if wrap == "ddp":
         return nn.parallel.DistributedDataParallel(model, process_group=group)
@@ -98,7 +99,7 @@ def replica(initial: nn.Module, group: dist.ProcessGroup, wrap: str) -> nn.Modul
 
 
 class Training:
-    """One model being trained over one group."""
+    """The training of one model over one group."""
 
     def __init__(self, initial: nn.Module, group: dist.ProcessGroup, wrap: str) -> None:
         self.model, self.mixed = replica(initial, group, wrap), wrap == "ddp"
@@ -106,10 +107,10 @@ class Training:
         self.losses: list[torch.Tensor] = []
 
     def steps(self, data: tuple[torch.Tensor, torch.Tensor], count: int) -> None:
-        """Enqueues some steps; waits for nothing."""
+        """Enqueues `count` steps without waiting."""
         inputs, wanted = data
         for _ in range(count):
-            torch.cuda.manual_seed(len(self.losses))  # dropout, whoever else draws meanwhile
+            torch.cuda.manual_seed(len(self.losses))  # dropout does not depend on other draws
             self.optimizer.zero_grad(set_to_none=True)
             with torch.autocast("cuda", dtype=torch.bfloat16, enabled=self.mixed):
                 loss = nn.functional.cross_entropy(self.model(inputs).float(), wanted)
@@ -118,7 +119,7 @@ class Training:
             self.losses.append(loss.detach())
 
     def bits(self, count: int) -> list[str]:
-        """The first losses, exactly."""
+        """Returns the bits of the first losses."""
         return [struct.pack("<f", loss.item()).hex() for loss in self.losses[:count]]
 
 
@@ -129,7 +130,7 @@ def compare(
     args: argparse.Namespace,
     groups: dict[str, dist.ProcessGroup],
 ) -> dict[str, object]:
-    """Speed of each variant, and what can be said of their losses."""
+    """Returns the speed of each variant, and how their losses compare."""
     data = data_of(name, batch, torch.device("cuda", torch.cuda.current_device()))
     runs = {variant: Training(initial, group, args.wrap) for variant, group in groups.items()}
     for run in runs.values():
@@ -161,7 +162,7 @@ def compare(
 
 
 def main() -> None:
-    """All models and batch sizes in one job."""
+    """Runs all models and batch sizes in one job."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default="resnet50,resnet152,densenet201,vgg16,transformer")
     parser.add_argument("--batches", default="8,32,64")
@@ -171,8 +172,8 @@ def main() -> None:
     parser.add_argument("--wrap", choices=("ddp", "fsdp"), default="ddp")
     args = parser.parse_args()
     groups = start()
-    gc.disable()  # a collection falls into the same round of the same variant each time
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a kernel for every new tensor
+    gc.disable()  # else collections always hit the same round of the same variant
+    torch.utils.deterministic.fill_uninitialized_memory = False  # saves a kernel for every tensor
     for name in args.models.split(","):
         # Pooling in VGG has no deterministic gradient by name, but one by its shape; attention has
         # one only where it is demanded.

@@ -1,10 +1,10 @@
-"""Tokens a second of tensor-parallel decoding: each layer two products and two all-reduces.
+"""Times tensor-parallel decoding in tokens a second; a layer has two products and two all-reduces.
 
     plait run -- torchrun --nproc-per-node 2 bench/decode.py --hidden 8192 --batches 1,8,64
 
-One step of all layers is captured into a CUDA graph and replayed; over the drop-in one graph over
-NCCL and one over plait, in turn. Rank 0 prints a JSON line a batch size: tokens a second,
-microseconds a step, and a hash of the outputs.
+A CUDA graph holds one step of all layers and is replayed. With the drop-in, a graph over NCCL and a
+graph over plait take turns. Rank 0 prints a JSON line a batch size: tokens a second, microseconds a
+step, and a hash of the outputs. bench/gpu_drop_in.py runs this program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from variants import start, timed
 
 
 class Layers:
-    """Column-parallel, then row-parallel weights; the all-reduce follows each row-parallel one."""
+    """Column-parallel, then row-parallel weights; an all-reduce follows each row-parallel
+    product."""
 
     def __init__(self, hidden: int, count: int) -> None:
         world = dist.get_world_size()
@@ -30,13 +31,14 @@ class Layers:
             drawn = torch.randn(rows, columns, device="cuda", generator=source)
             return (drawn / rows**0.5).to(torch.bfloat16)
 
-        # All layers share one set: decoding is bound by reading weights, and two sets fit no cache.
+        # All layers share one set of weights: decoding is bound by reading them, and a set exceeds
+        # the cache.
         self.attention = (weight(hidden, hidden // world), weight(hidden // world, hidden))
         self.mlp = (weight(hidden, 4 * hidden // world), weight(4 * hidden // world, hidden))
         self.count = count
 
     def step(self, x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        """One token for each of the batch."""
+        """Computes one token for each sequence of the batch."""
         for _ in range(self.count):
             for into, out_of in (self.attention, self.mlp):
                 part = torch.nn.functional.gelu(x @ into) @ out_of
@@ -46,7 +48,7 @@ class Layers:
 
 
 class DecodeStep:
-    """A captured step over one group."""
+    """A captured step that uses one group."""
 
     def __init__(self, layers: Layers, x: torch.Tensor, group: dist.ProcessGroup) -> None:
         side = torch.cuda.Stream()
@@ -64,12 +66,12 @@ class DecodeStep:
         torch.cuda.synchronize()
 
     def replay(self, times: int) -> None:
-        """Enqueues some steps."""
+        """Enqueues `times` replays."""
         for _ in range(times):
             self.graph.replay()
 
     def output(self) -> str:
-        """A hash of the last output's bits."""
+        """Returns a hash of the last output's bits."""
         bits = self.out.view(torch.int16).cpu().numpy().tobytes()
         return hashlib.sha256(bits).hexdigest()[:16]
 
@@ -77,7 +79,7 @@ class DecodeStep:
 def compare(
     layers: Layers, x: torch.Tensor, args: argparse.Namespace, groups: dict[str, dist.ProcessGroup]
 ) -> dict[str, object]:
-    """Tokens a second of each variant."""
+    """Returns the tokens a second of each variant."""
     steps = {variant: DecodeStep(layers, x, group) for variant, group in groups.items()}
     variants = {
         variant: lambda step=step: step.replay(args.replays) for variant, step in steps.items()
@@ -96,7 +98,7 @@ def compare(
 
 
 def main() -> None:
-    """All sizes in one job."""
+    """Runs all sizes in one job."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hidden", default="4096,8192")
     parser.add_argument("--layers", type=int, default=32)

@@ -1,9 +1,10 @@
-"""Random inputs of a collective and what it must leave, bit for bit, where the arrays lie.
+"""Draws random inputs of a collective, and computes its expected result bit for bit.
 
-Arrays of host memory are numpy's, and plait.bench's arithmetic reduces them. Arrays of a GPU are
-torch's, which computes the same there: 16-bit and 8-bit floats accumulate in fp32 from rank 0 on
-and are rounded once, integers are computed in 64 bits and cut to their type. Every rank can draw
-every rank's input, so nothing is exchanged to check a result.
+numpy holds arrays of host memory, and plait.bench's arithmetic reduces them. torch holds and
+reduces arrays of a GPU there: 16-bit and 8-bit floats accumulate in fp32 from rank 0 on and are
+rounded once, integers are computed in 64 bits and cut to their type. Every rank can draw every
+rank's input, so checking a result exchanges nothing. soak.py, accuracy.py and run_ranks.py use this
+module.
 """
 
 from __future__ import annotations
@@ -22,36 +23,36 @@ FLOATS = tuple(name for name in DTYPE_OF_TYPE if name in EPSILON)
 INTEGERS = tuple(name for name in DTYPE_OF_TYPE if name not in FLOATS)
 ON_FLOATS = ("sum", "prod", "min", "max", "avg", "premul_sum")
 ON_INTEGERS = ("sum", "prod", "min", "max", "avg", "bit_and", "bit_or", "bit_xor")
-SCALARS = (0.5, 1.25, -3.0, 2.0)  # premul_sum's, by rank in turn; no float rounds them
+SCALARS = (0.5, 1.25, -3.0, 2.0)  # of premul_sum, by rank in turn; exact in every float type
 
 
 def size_of(kind: str) -> int:
-    """Bytes of an element."""
+    """Returns the bytes of an element."""
     return DTYPE_OF_TYPE[kind].itemsize
 
 
 class HostArrays:
-    """Arrays in host memory, by numpy."""
+    """numpy arrays in host memory."""
 
     xp: Any = np
 
     def slab(self, nbytes: int) -> Any:
-        """So many bytes to take views of."""
+        """Returns `nbytes` bytes, to take views of."""
         return np.zeros(nbytes, np.uint8)
 
     def view(self, slab: Any, offset: int, count: int, kind: str) -> Any:
-        """`count` elements of a slab, from byte `offset` on."""
+        """Returns `count` elements of a slab, from byte `offset` on."""
         return slab[offset : offset + count * size_of(kind)].view(DTYPE_OF_TYPE[kind])
 
     def fill(self, array: Any, value: int) -> None:
         array.view(np.uint8)[...] = value
 
     def bits(self, seed: int, nbytes: int) -> Any:
-        """Random bytes."""
+        """Returns random bytes."""
         return np.random.Generator(np.random.SFC64(seed)).integers(0, 256, nbytes, np.uint8)
 
     def normal(self, seed: int, count: int, double: bool) -> Any:
-        """Normal numbers in fp32 or fp64."""
+        """Returns normal numbers in fp32 or fp64."""
         kind = np.float64 if double else np.float32
         return np.random.Generator(np.random.SFC64(seed)).standard_normal(count, kind)
 
@@ -59,27 +60,27 @@ class HostArrays:
         return array.astype(DTYPE_OF_TYPE[kind])
 
     def signed(self, array: Any) -> Any:
-        """The same bits as signed integers."""
+        """Returns the same bits as signed integers."""
         return array.view(f"int{8 * array.itemsize}")
 
     def number(self, value: Any) -> float:
         return float(value)
 
     def reduced(self, op: str, kind: str, parts: list[Any]) -> Any:
-        """All ranks' arrays as one, in rank order."""
+        """Reduces all ranks' arrays in rank order."""
         scaled = [SCALARS[rank % len(SCALARS)] for rank in range(len(parts))]
         return in_rank_order(op, kind, parts, scaled if op == "premul_sum" else None)
 
     def on_host(self, array: Any, kind: str) -> np.ndarray[Any, Any]:
-        """A copy as numpy has it."""
+        """Returns a numpy copy."""
         return np.array(array)
 
     def finish(self) -> None:
-        """Waits for all work; none is ever left here."""
+        """Waits for all work; host arrays never have any."""
 
 
 class TorchArrays(HostArrays):
-    """Arrays by torch, on one GPU ("cuda:1"), or on the host to test just this."""
+    """torch arrays on one GPU ("cuda:1"), or on the host to test this class."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -126,7 +127,7 @@ class TorchArrays(HostArrays):
         return array.view(self.signed_types[array.element_size()])
 
     def from_signed(self, array: Any, kind: str) -> Any:
-        """64-bit integers, cut to the width of a type."""
+        """Cuts 64-bit integers to the width of a type."""
         return array.to(self.signed_types[size_of(kind)]).view(self.types[kind])
 
     def number(self, value: Any) -> float:
@@ -144,7 +145,8 @@ class TorchArrays(HostArrays):
 
 
 class TorchReduction:
-    """Element by element over ranks, as plait promises it: by torch, with few unsigned types."""
+    """Reduces element by element over ranks as plait promises, by torch, which has few unsigned
+    types."""
 
     def __init__(self, on: TorchArrays, kind: str, op: str, ranks: int) -> None:
         self.on, self.kind, self.op, self.ranks = on, kind, op, ranks
@@ -153,7 +155,7 @@ class TorchReduction:
         self.unsigned = kind.startswith("uint")
 
     def of(self, sources: list[Any]) -> Any:
-        """One result of all ranks' arrays, in rank order."""
+        """Returns the result of all ranks' arrays, in rank order."""
         total = self._wide(sources[0], 0)
         for rank in range(1, len(sources)):
             total = self._combined(total, self._wide(sources[rank], rank))
@@ -170,7 +172,7 @@ class TorchReduction:
         return wide * SCALARS[rank % len(SCALARS)] if self.op == "premul_sum" else wide
 
     def _cut(self, total: Any) -> Any:
-        """Integers in 64 bits as the type would hold them."""
+        """Returns 64-bit integers with the values that the type would hold."""
         if self.bits == 64:
             return total
         if self.unsigned:
@@ -187,21 +189,22 @@ class TorchReduction:
         return a + b
 
     def _chosen(self, a: Any, b: Any) -> Any:
-        """min or max; -0 is below +0."""
+        """Returns min or max; -0 is below +0."""
         where = self.on.xp.where
         if self.is_float:
             a_is_less = (a < b) | ((a == b) & self.on.xp.signbit(a))
-        elif self.unsigned and self.bits == 64:  # their order is that of the halves turned round
+        elif self.unsigned and self.bits == 64:  # as signed numbers, the upper half sorts below
             a_is_less = (a ^ -(1 << 63)) < (b ^ -(1 << 63))
         else:
             a_is_less = a < b
         return where(a_is_less, a, b) if self.op == "min" else where(a_is_less, b, a)
 
     def _divided(self, total: Any) -> Any:
-        """By the number of ranks: floats rounded once with the cast, integers towards zero."""
+        """Divides by the number of ranks: floats round once, with the cast, integers towards
+        zero."""
         where, ranks = self.on.xp.where, self.ranks
         if self.is_float:
-            return total / (self.on.xp.zeros_like(total) + ranks)  # no product with a reciprocal
+            return total / (self.on.xp.zeros_like(total) + ranks)  # not by 1/ranks
         total = self._cut(total)
         if self.unsigned and self.bits == 64:
             half = ((total >> 1) & ((1 << 63) - 1)) // ranks * 2
@@ -211,18 +214,19 @@ class TorchReduction:
 
 
 class ExpectedCall:
-    """One request with its data: inputs that a seed determines, and the outputs they must give."""
+    """A request with its data: inputs from a seed, and the expected outputs."""
 
     def __init__(self, on: HostArrays, request: plait.Request, seed: int) -> None:
         self.on, self.request, self.seed = on, request, seed
 
     def input_count(self) -> int:
-        """Elements of the array that a rank passes in; one that sends nothing shows its shape."""
+        """Returns the elements of the array that a rank passes in. A rank that sends nothing passes
+        an array for its shape."""
         divides = self.request.collective in ("reduce_scatter", "all_to_all", "scatter")
         return self.request.count * (self.request.ranks if divides else 1)
 
     def gathered_count(self) -> int:
-        """Elements of the longest output that a rank may have."""
+        """Returns the elements of the longest output of a rank."""
         gathers = self.request.collective in ("all_gather", "gather", "all_to_all")
         return self.request.count * (self.request.ranks if gathers else 1)
 
@@ -230,18 +234,18 @@ class ExpectedCall:
         return self.request.output_bytes(rank) // size_of(self.request.type)
 
     def drawn(self, rank: int) -> Any:
-        """A rank's input."""
+        """Returns a rank's input."""
         kind, count = self.request.type, self.input_count()
         seed = (self.seed * 64 + rank) & ((1 << 62) - 1)
         if kind in FLOATS:
             normal = self.on.normal(seed, count, kind == "fp64")
-            if kind.startswith("fp8"):  # far from overflow, whose NaN has a sign or none
+            if kind.startswith("fp8"):  # far from overflow: libraries differ in the sign of its NaN
                 normal = self.on.xp.clip(normal, -4.0, 4.0)
             return self.on.cast(normal, kind)
         return self.on.view(self.on.bits(seed, count * size_of(kind)), 0, count, kind)
 
     def expected(self, rank: int) -> Any:
-        """A rank's output; None where it has none."""
+        """Returns a rank's output; None if it has none."""
         request, size = self.request, size_of(self.request.type)
         if self.output_count(rank) == 0:
             return None
@@ -256,7 +260,7 @@ class ExpectedCall:
         return self.on.view(joined, 0, len(parts) * count, request.type)
 
     def wrong(self, rank: int, output: Any) -> int:
-        """How many elements of a rank's output differ in any bit from what they must be."""
+        """Returns the number of elements of a rank's output that differ from the expected bits."""
         expected = self.expected(rank)
         if expected is None:
             return 0

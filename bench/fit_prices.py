@@ -1,8 +1,9 @@
-"""Fits what engines' kernels and copies cost on the HGX H200 to recorded rows.
+"""Fits the simulator's prices of kernels and copies on the HGX H200 to recorded rows.
 
-Every parameter of topologies/hgx-h200.json whose source begins with "fitted" is fitted, from where
-it stands, on rows of bench/results/engines.csv with every second power of two as size; the others
-are reported. Usage: bench/fit_prices.py [--write], in a checkout with plait and scipy installed.
+The fit starts from today's values of all parameters of topologies/hgx-h200.json whose source begins
+with "fitted". It uses rows of bench/results/engines.csv with every second power of two as size, and
+reports the errors of the others. Usage: bench/fit_prices.py [--write], in a checkout with plait and
+scipy installed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def with_values(data: dict[str, Any], values: dict[str, float]) -> plait.Topolog
 
 
 def rounded(value: float) -> float:
-    """Three digits."""
+    """Rounds to three digits."""
     return float(f"{value:.3g}")
 
 
@@ -64,7 +65,7 @@ def main() -> None:
         topology = with_values(data, dict(zip(keys, values * scales, strict=True)))
         return np.log1p([row.deviation(topology) for row in seen])
 
-    # A large deviation counts as little more than a middling one: nodes differ by so much.
+    # A large deviation counts little more than a middling one: nodes differ that much.
     found = least_squares(
         residuals, np.ones(len(keys)), bounds=(0.05, 20.0), loss="soft_l1", f_scale=0.05
     )

@@ -1,10 +1,9 @@
-"""All that shows the drop-in under NCCL, in one call on a machine with GPUs: tables, CSV, a plot.
+"""Runs all programs that show the drop-in under NCCL on a machine with GPUs: tables, CSV, a plot.
 
     python3 bench/gpu_drop_in.py --drop-in libplait_nccl.so --gpus 4 --out results STEP...
 
 Steps: checks, tuned, training, pairs (training by two GPUs), budgets, decode, shard, killed, cupy,
-jax, alone (truly without the drop-in), nccl_tests (wants --programs). Jobs of two GPUs run side by
-side.
+jax, alone (without the drop-in), nccl_tests (needs --programs). Jobs of two GPUs run side by side.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ COLUMNS = (
 
 @dataclass
 class DropInJob:
-    """One command on some GPUs; lines of JSON that it prints become rows."""
+    """A command on some GPUs; the JSON lines that it prints become rows."""
 
     name: str
     command: list[str]
@@ -44,7 +43,7 @@ class DropInJob:
 
 
 class DropInRunner:
-    """Runs jobs and keeps their rows."""
+    """Runs jobs, and stores their rows and logs."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.rows, self.failures = args, [], []
@@ -53,7 +52,7 @@ class DropInRunner:
         self.out.mkdir(parents=True, exist_ok=True)
 
     def run(self, job: DropInJob) -> None:
-        """One job to its end."""
+        """Runs a job to its end."""
         env = {**os.environ, **job.env, "CUDA_VISIBLE_DEVICES": job.lane}
         if job.drop_in:
             env["LD_PRELOAD"] = self.args.drop_in
@@ -65,7 +64,7 @@ class DropInRunner:
             self.keep(job, output, errors, why, took_s)
 
     def keep(self, job: DropInJob, output: str, errors: str, why: str, took_s: float) -> None:
-        """A job's rows, its log, and the end of what it said where it failed."""
+        """Stores a job's rows and its log; prints the end of the output of a failed job."""
         found = []
         for line in output.splitlines():
             if line.startswith("{"):
@@ -87,7 +86,7 @@ class DropInRunner:
             print(f"{output[-self.args.tail :]}\n{errors[-self.args.tail :]}", flush=True)
 
     def lanes(self, *lanes: Sequence[DropInJob]) -> None:
-        """Lanes side by side, each one's jobs in turn."""
+        """Runs lanes side by side, and the jobs of a lane in turn."""
         threads = [
             threading.Thread(target=lambda jobs=jobs: [self.run(job) for job in jobs])
             for jobs in lanes
@@ -99,18 +98,18 @@ class DropInRunner:
 
 
 def brief(value: object) -> object:
-    """Four digits are enough on a terminal."""
+    """Rounds to four digits, for terminals."""
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def torchrun(program: str, gpus: int, *words: str) -> list[str]:
-    """A PyTorch job on one machine."""
+    """Returns the command of a PyTorch job on one machine."""
     head = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     return [*head, "--nproc-per-node", str(gpus), str(ROOT / program), *words]
 
 
 def library_path() -> str:
-    """Where NCCL and the CUDA runtime of this Python's wheels lie."""
+    """Returns the folders of NCCL and the CUDA runtime of this Python's wheels."""
     folders = []
     for entry in sys.path:
         folders += glob.glob(f"{entry}/nvidia/nccl/lib") + glob.glob(f"{entry}/nvidia/cu13/lib")
@@ -118,7 +117,7 @@ def library_path() -> str:
 
 
 class Steps:
-    """Each step's jobs."""
+    """The jobs of each step."""
 
     def __init__(self, runner: DropInRunner, args: argparse.Namespace) -> None:
         self.runner, self.args = runner, args
@@ -126,7 +125,7 @@ class Steps:
         self.pairs = [f"{gpu},{gpu + 1}" for gpu in range(0, args.gpus, 2)]
 
     def checks(self) -> None:
-        """Every use of PyTorch; then on pretend nodes."""
+        """Runs every use of PyTorch, then on pretended nodes."""
         program = "tests/gpu/torch_drop_in.py"
         self.runner.run(DropInJob("checks", torchrun(program, self.args.gpus), self.all))
         order = "tests/gpu/ordered_calls.py"
@@ -144,7 +143,7 @@ class Steps:
             self.runner.run(DropInJob("nodes, by name", timed, self.all, env=env))
 
     def tuned(self) -> None:
-        """A tuning table decides."""
+        """Lets a tuning table choose."""
         program = "tests/gpu/tuned_drop_in.py"
         file = str((self.runner.out / "made_up.json").resolve())
         write = [sys.executable, str(ROOT / program), "--write", file]
@@ -154,13 +153,13 @@ class Steps:
         self.runner.run(DropInJob("tuned", torchrun(program, self.args.gpus), self.all, env=env))
 
     def training(self) -> None:
-        """The papers' models and the transformer, on all GPUs."""
+        """Trains the papers' models and the transformer on all GPUs."""
         words = ["--batches", self.args.batches, *self.args.training.split()]
         command = torchrun("bench/ddp.py", self.args.gpus, *words)
         self.runner.run(DropInJob("training", command, self.all, 110))
 
     def training_pairs(self) -> None:
-        """The same by two GPUs, the models shared out over the pairs."""
+        """Trains on two GPUs, with the models spread over the pairs."""
         words = ["--batches", self.args.batches, *self.args.training.split(), "--models"]
         shares = ["resnet50,vgg16,transformer", "resnet152,densenet201"]
         self.runner.lanes(
@@ -171,7 +170,7 @@ class Steps:
         )
 
     def decode(self) -> None:
-        """Tensor-parallel decoding; two GPUs a hidden size."""
+        """Decodes tensor-parallel on all GPUs, then on two GPUs a hidden size."""
         if self.args.gpus > 2:
             command = torchrun("bench/decode.py", self.args.gpus)
             self.runner.run(DropInJob("decode", command, self.all))
@@ -183,13 +182,13 @@ class Steps:
         )
 
     def shard(self) -> None:
-        """FSDP of the transformer."""
+        """Trains the transformer by FSDP."""
         words = ["--wrap", "fsdp", "--models", "transformer", "--batches", "8,32"]
         command = torchrun("bench/ddp.py", self.args.gpus, *words, *self.args.training.split())
         self.runner.run(DropInJob("fsdp", command, self.all))
 
     def killed(self) -> None:
-        """A rank dies: with the drop-in on all GPUs, without it on two."""
+        """Kills a rank: with the drop-in on all GPUs, without it on two."""
         program = [sys.executable, str(ROOT / "tests/gpu/killed_rank.py")]
         words = ["--gpus", str(self.args.gpus), "--drop-in", self.args.drop_in]
         self.runner.run(DropInJob("killed", [*program, *words], self.all, drop_in=False))
@@ -197,12 +196,12 @@ class Steps:
         self.runner.run(DropInJob("killed, NCCL alone", alone, self.pairs[0], drop_in=False))
 
     def cupy(self) -> None:
-        """CuPy's NCCL."""
+        """Runs CuPy's NCCL calls."""
         command = [sys.executable, str(ROOT / "tests/gpu/cupy_drop_in.py")]
         self.runner.run(DropInJob("cupy", command, self.pairs[-1], 60))
 
     def jax(self) -> None:
-        """JAX by each entry point that reaches it: one process, and a process a GPU."""
+        """Runs JAX by each entry point that reaches it: one process, and a process a GPU."""
         program = [sys.executable, str(ROOT / "tests/gpu/jax_drop_in.py")]
         for via, words in (("audit", []), ("library", []), ("audit", ["--processes", "2"])):
             run = [sys.executable, "-m", "plait.cli", "run", "--via", via, "--"]
@@ -212,7 +211,7 @@ class Steps:
             self.runner.run(job)
 
     def alone(self) -> None:
-        """Truly without the drop-in: what `nccl` means in the other steps."""
+        """Runs without the drop-in, to check the `nccl` figures of other steps."""
         words = ["--batches", "32", "--models", "resnet50,transformer"]
         train = torchrun("bench/ddp.py", 2, *words, *self.args.training.split())
         decode = torchrun("bench/decode.py", 2, "--hidden", "8192")
@@ -221,7 +220,7 @@ class Steps:
         self.runner.lanes(jobs, more) if len(self.pairs) > 1 else self.runner.lanes([*jobs, *more])
 
     def budgets(self) -> None:
-        """Training where plait's kernels leave multiprocessors to the backward pass."""
+        """Trains with budgets that leave multiprocessors to the backward pass."""
         words = ["--batches", "32", "--models", "transformer,vgg16", *self.args.training.split()]
         command = torchrun("bench/ddp.py", 2, *words)
         self.runner.lanes(
@@ -232,7 +231,7 @@ class Steps:
         )
 
     def nccl_tests(self) -> None:
-        """nccl-tests by two GPUs, lanes side by side, in three ways; then by all of them."""
+        """Runs nccl-tests on two GPUs, lanes side by side, in three modes; then on all GPUs."""
         base = [sys.executable, str(ROOT / "bench/nccl_tests.py"), "--drop-in", self.args.drop_in]
         base += ["--programs", self.args.programs, "--mpiexec", self.args.mpiexec]
         runs = [("/".join(self.pairs), 2, "processes,threads,one_thread", len(self.pairs))]
@@ -250,7 +249,7 @@ class Steps:
 
 
 def rows_of(found: list[dict], commit: str) -> list[dict[str, object]]:
-    """The rows of training and decoding, in common columns."""
+    """Returns the rows of training and decoding, in common columns."""
     made = []
     for row in found:
         if "batch" not in row:
@@ -278,12 +277,12 @@ def rows_of(found: list[dict], commit: str) -> list[dict[str, object]]:
 
 
 def brief6(value: object) -> object:
-    """Six digits are enough in a file."""
+    """Rounds to six digits, for files."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def plot(rows: list[dict[str, object]], path: Path) -> None:
-    """Speed with plait over speed without, a panel a program, a bar a batch size."""
+    """Plots speed with plait over speed without: a panel a program, a bar a batch size."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -314,7 +313,7 @@ def plot(rows: list[dict[str, object]], path: Path) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("steps", nargs="+")
     parser.add_argument("--drop-in", required=True)
@@ -327,12 +326,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mpiexec", default="mpiexec")
     parser.add_argument("--options", default="-b 1K -e 256M -f 4 -c 1 -n 20 -w 5 -N 3")
     parser.add_argument("--seconds", type=float, default=200, help="for nccl-tests")
-    parser.add_argument("--tail", type=int, default=1500, help="of a failed job's output")
+    parser.add_argument(
+        "--tail", type=int, default=1500, help="characters of a failed job's output"
+    )
     return parser.parse_args()
 
 
 def main() -> int:
-    """All steps; 1 where one failed."""
+    """Runs all steps. Returns 1 if one failed."""
     args = arguments()
     args.drop_in = str(Path(args.drop_in).resolve())
     os.environ["LD_LIBRARY_PATH"] = library_path()

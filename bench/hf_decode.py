@@ -1,12 +1,12 @@
-"""A stand-in for serving: a Llama of random weights, tensor parallel by transformers' own plan.
+"""Times decoding by a Llama of random weights, tensor parallel by transformers' own plan.
 
     torchrun --nproc-per-node 4 bench/hf_decode.py --model 8b --batches 1,3,8,64
     torchrun --nproc-per-node 2 bench/hf_decode.py --model tiny --cpu --backend plait
 
-Two all_reduces a layer, of each row-wise product. A step is captured into a CUDA graph and
+A layer has two all_reduces, after its row-wise products. A step is captured into a CUDA graph and
 replayed. Rank 0 prints a JSON line a batch size: microseconds a step, tokens a second, a hash of
-the tokens, whether it is the same on all ranks. bench/same_bits.sh has the variants to compare.
-Wants transformers 5.17.
+the tokens, and whether all ranks have the same hash. bench/same_bits.sh runs the variants to
+compare. Needs transformers 5.17.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def config_of(name: str) -> LlamaConfig:
 
 
 def sharded_model(config: LlamaConfig, device: torch.device) -> LlamaForCausalLM:
-    """Each rank its own shard of random weights; what is whole on every rank is alike on all."""
+    """Returns the model with a shard of random weights on each rank; replicated weights are equal
+    on all ranks."""
     ranks, rank = dist.get_world_size(), dist.get_rank()
     with torch.device("meta"):
         dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
@@ -74,7 +75,7 @@ def sharded_model(config: LlamaConfig, device: torch.device) -> LlamaForCausalLM
 
 
 class Decoder:
-    """Greedy decoding of one batch behind a prompt."""
+    """Greedy decoding of one batch after a prompt."""
 
     def __init__(
         self, model: LlamaForCausalLM, batch: int, prompt: int, steps: int, device: torch.device
@@ -96,7 +97,7 @@ class Decoder:
         self.token.copy_(self._next(self.token))
 
     def captured(self) -> Callable[[], None]:
-        """A graph of a step, after three eager ones."""
+        """Captures a step after three eager steps, and returns the replay."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -110,7 +111,7 @@ class Decoder:
         return graph.replay
 
     def rewind(self) -> None:
-        """To the prompt's end: the cache's place is a tensor, which graphs read."""
+        """Resets the cache to the prompt's end. The position is a tensor, which graphs read."""
         for layer in self.cache.layers:
             layer.cumulative_length.fill_(self.prompt)
 
@@ -119,7 +120,7 @@ class Decoder:
 def decode(
     model: LlamaForCausalLM, batch: int, words: argparse.Namespace, device: torch.device
 ) -> tuple[float, str]:
-    """(seconds a step, a hash of the tokens)."""
+    """Returns (seconds a step, a hash of the tokens)."""
     on_gpu = device.type == "cuda"
     decoder = Decoder(model, batch, words.prompt, words.steps, device)
     run = decoder.captured() if on_gpu and not words.eager else decoder.step

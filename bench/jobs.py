@@ -1,4 +1,4 @@
-"""A command with a deadline, at which all of its processes end, those of its own launchers too."""
+"""Runs a command with a deadline, at which all its processes end, also those of its launchers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 def run_job(
     command: Sequence[str], env: Mapping[str, str], limit_s: float, cwd: str | None = None
 ) -> tuple[str, str, str]:
-    """(standard output, standard error, why it did not end well: empty where it did)."""
+    """Returns (standard output, standard error, why the job failed; empty if it succeeded)."""
     try:
         job = subprocess.Popen(
             command,

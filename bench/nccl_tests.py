@@ -1,10 +1,11 @@
-"""nccl-tests' programs with and without the drop-in, in turn: a CSV line a size, with the ratio.
+"""Runs nccl-tests with and without the drop-in, in turn: a CSV line a size, with the ratio.
 
     python bench/nccl_tests.py --programs FOLDER --drop-in libplait_nccl.so --csv out.csv
 
 The programs are built elsewhere; each run checks its results (-c 1). `ratio` is the median time
-without over the median time with plait: above 1 is faster. Lanes (0,1/2,3) are GPUs that run side
-by side, each program once on every lane, with and without in the other order each time.
+without plait over the median time with plait: above 1 is faster. Lanes (0,1/2,3) are GPUs that run
+side by side. Each program runs once on every lane, with and without the drop-in in the other order
+each time.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Found = dict[Key, list[Timing]]
 
 
 def parse(text: str) -> Found:
-    """nccl-tests' tables: (place, bytes, count, type, op, root) -> a timing a cycle."""
+    """Parses nccl-tests' tables: (place, bytes, count, type, op, root) -> a timing a cycle."""
     found: Found = defaultdict(list)
     for line in text.splitlines():
         words = line.split()
@@ -59,12 +60,13 @@ def parse(text: str) -> Found:
 
 
 def worst(timings: list[Timing]) -> str:
-    """The count of wrong elements that is not 0, where there is one."""
+    """Returns the first nonzero count of wrong elements, if any."""
     return next((t[2] for t in timings if t[2] not in ("0", "N/A")), timings[0][2])
 
 
 def command_of(args: argparse.Namespace, program: str, mode: str, gpus: int) -> list[str]:
-    """processes: one a GPU; threads: one a GPU; one_thread: for all."""
+    """Returns the command of a run. mode: processes (one a GPU), threads (one a GPU), one_thread
+    (for all GPUs)."""
     test = str(Path(args.programs) / f"{program}_perf")
     if mode == "processes":
         return [args.mpiexec, "-n", str(gpus), test, "-t", "1", "-g", "1", *args.options.split()]
@@ -73,7 +75,7 @@ def command_of(args: argparse.Namespace, program: str, mode: str, gpus: int) -> 
 
 
 def run(command: list[str], lane: str, drop_in: str, limit_s: float) -> tuple[Found, str]:
-    """One run's tables, and why they are not whole (empty where they are)."""
+    """Returns the tables of a run, and why they are incomplete (empty if they are complete)."""
     env = dict(os.environ, CUDA_VISIBLE_DEVICES=lane)
     if drop_in:
         env["LD_PRELOAD"] = drop_in
@@ -86,7 +88,7 @@ def run(command: list[str], lane: str, drop_in: str, limit_s: float) -> tuple[Fo
 
 
 class TimingTable:
-    """Timings of all runs, by program, mode and variant."""
+    """The timings of all runs, by program, mode and variant."""
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
@@ -96,7 +98,7 @@ class TimingTable:
     def add(
         self, program: str, mode: str, variant: str, found: Found, why: str, took_s: float
     ) -> None:
-        """One run."""
+        """Adds a run."""
         with self.guard:
             kept = self.found.setdefault((program, mode, variant), defaultdict(list))
             for key, timings in found.items():
@@ -105,7 +107,7 @@ class TimingTable:
             print(f"# {program} {mode} {variant}: {took_s:.1f} s {why}", flush=True)
 
     def rows(self, program: str, mode: str, gpus: int) -> list[dict[str, object]]:
-        """A row a size that both variants have."""
+        """Returns a row for each size that both variants have."""
         plain = self.found.get((program, mode, "nccl"), {})
         ours = self.found.get((program, mode, "plait"), {})
         made = []
@@ -127,7 +129,7 @@ def work(
     tasks: queue.Queue[tuple[str, str, int]],
     table: TimingTable,
 ) -> None:
-    """Takes runs until none is left or time is up."""
+    """Takes runs from the queue until none is left or the time is up."""
     while time.monotonic() < args.ends:
         try:
             program, mode, number = tasks.get_nowait()
@@ -142,7 +144,7 @@ def work(
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", required=True, help="folder with all_reduce_perf, ...")
     parser.add_argument("--drop-in", required=True)
@@ -153,7 +155,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=2, help="runs of each program")
     parser.add_argument("--options", default="-b 1K -e 256M -f 4 -c 1 -n 20 -w 5 -N 3")
     parser.add_argument("--limit", type=float, default=60, help="seconds a run")
-    parser.add_argument("--seconds", type=float, default=1e9, help="no run starts after these")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no run starts after this time")
     parser.add_argument("--csv", default="")
     args = parser.parse_args()
     args.ends = time.monotonic() + args.seconds
@@ -161,7 +163,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Runs all; 1 where plait gave a wrong element or a run did not end well."""
+    """Runs all programs. Returns 1 if plait gave a wrong element or a run failed."""
     args = arguments()
     names, modes = args.only.split(","), args.modes.split(",")
     tasks: queue.Queue[tuple[str, str, int]] = queue.Queue()

@@ -1,9 +1,10 @@
-"""All-reduces over several nodes, by pieces, beside the simulator and MPI's own; one rank of a job.
+"""Times all-reduces over several nodes by pieces, with the simulator's times and MPI's own.
 
     mpiexec -n 4 python bench/nodes.py [--csv FILE] [--mib 64] [--turns 5]
 
-As the launcher places ranks on hosts, or PLAIT_NODE_SIZE plays them. Medians of the slowest rank;
-each result is held to MPI's on fresh data, its output poisoned before.
+Each rank of the MPI job runs this program. Nodes are the hosts of the launcher, or pretended by
+PLAIT_NODE_SIZE. Prints medians of the slowest rank. Each result must equal MPI's on fresh data, in
+an output poisoned before.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def measure(comm: plait.Communicator, mib: int, turns: int) -> list[dict[str, An
     count = mib << 18
     source = np.random.default_rng(comm.rank)
     times: dict[str, list[float]] = {}
-    for _ in range(turns + 1):  # the first is not counted
+    for _ in range(turns + 1):  # the first turn does not count
         mine = source.integers(-9, 9, count).astype(np.float32)
         wanted = np.empty_like(mine)
         taken = slowest_s(comm, WORLD.Allreduce, mine, wanted)

@@ -1,12 +1,12 @@
-"""Two builds in turn on one machine: what a change costs calls, native and under NCCL.
+"""Times two builds in turn on one machine, to show what a change costs: native and under NCCL.
 
     python3 bench/old_and_new.py --builds OLD NEW --gpus 2 [--collectives all_reduce,all_gather]
         [--least 1K --most 1G] [--rounds 3] [--variants native,under-nccl] [--csv rows.csv]
 
 OLD and NEW are build folders with `bench_gpu` and, for under-nccl, `shims/libplait_nccl.so`.
-Each round runs both, the order changing from round to round; a row's figure is the median of the
-rounds. Prints a row a size and way: microseconds of both in graphs and eager, and new / old. The
-status is 1 where a row is slower by more than --bar, or a result was wrong.
+Each round runs both builds, in the other order each time. A row's figure is the median of the
+rounds. Prints a row a size and variant: microseconds of both in graphs and eager, and new / old.
+Status 1: a row is slower by more than --bar, or a result was wrong.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from jobs import run_job
 
 from plait.bench.sizes import parse_bytes
 
-Key = tuple[str, str, int, str]  # collective, type, bytes, way
-Found = dict[Key, dict[str, list[float]]]  # by figure, of both builds: of each round
+Key = tuple[str, str, int, str]  # collective, type, bytes, variant
+Found = dict[Key, dict[str, list[float]]]  # of both builds, by figure: one value a round
 
 
 def ended(found: tuple[str, str, str], what: str) -> str:
-    """The output of a job that must have ended well."""
+    """Returns the output of a job; ends the program if the job failed."""
     output, said, why = found
     if why:
         raise SystemExit(f"{what}: {why}\n{said[-2000:]}")
@@ -41,7 +41,7 @@ def ended(found: tuple[str, str, str], what: str) -> str:
 
 
 def native(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dict[str, float]]]:
-    """Rows of bench_gpu; where a build times several ways of a call, the fastest."""
+    """Yields rows of bench_gpu; of several variants of a call the fastest."""
     for collective in args.collectives.split(","):
         with tempfile.NamedTemporaryFile("r", suffix=".csv") as rows:
             command = [str(build / "bench_gpu"), "--gpus", str(args.gpus), "--eager"]
@@ -60,7 +60,7 @@ def native(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dict[st
 
 
 def under_nccl(build: Path, args: argparse.Namespace) -> Iterator[tuple[Key, dict[str, float]]]:
-    """Rows of this file as a program under torchrun, with the build's drop-in preloaded."""
+    """Yields rows of program() under torchrun, with the build's drop-in preloaded."""
     env = {**os.environ, "LD_PRELOAD": str(build / "shims" / "libplait_nccl.so")}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
     command += [str(args.gpus), __file__, "--least", args.least, "--most", args.most]
@@ -76,7 +76,7 @@ VARIANTS = {"native": native, "under-nccl": under_nccl}
 
 
 def program(args: argparse.Namespace) -> None:
-    """A rank: each collective at each size, eager and in a graph; rank 0 prints JSON lines."""
+    """Runs a rank: each collective at each size, eager and in a graph. Rank 0 prints JSON lines."""
     import torch
     import torch.distributed as dist
 
@@ -109,7 +109,7 @@ def program(args: argparse.Namespace) -> None:
             part = torch.full((len(whole) // ranks,), rank + 1.0, device="cuda", dtype=whole.dtype)
             call = partial(variants[collective], whole, part)
             call()
-            # Sums of ones, or each rank's own number.
+            # Inputs are ones for sums, else the rank's number.
             wanted = torch.full_like(whole, ranks).view(ranks, -1)
             if collective == "all_gather":
                 wanted = wanted * 0 + torch.arange(1, ranks + 1, device="cuda")[:, None]
@@ -137,7 +137,8 @@ HEAD = ["collective", "type", "bytes", "way", *FIGURES, "graph_ratio", "eager_ra
 
 
 def medians(found: Found, bar: float) -> tuple[list[list[Any]], int]:
-    """A row of HEAD each; how many are slower by more than the bar, or wrong."""
+    """Returns rows with the columns of HEAD, and the number of rows that are wrong or slower than
+    the bar allows."""
     rows: list[list[Any]] = []
     bad = 0
     for key, figures in found.items():
@@ -150,8 +151,8 @@ def medians(found: Found, bar: float) -> tuple[list[list[Any]], int]:
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Both builds in turn; 1 where the new one is slower than the bar, or wrong. What is known
-    after a round is in the file then, so that a run that is cut off loses little."""
+    """Runs both builds in turn. Returns 1 if the new one is wrong, or slower than the bar allows.
+    The file is written after each round, so an interrupted run loses little."""
     found: Found = defaultdict(lambda: defaultdict(list))
     builds = {"old": args.builds[0], "new": args.builds[1]}
     for turn in range(args.rounds):
@@ -172,7 +173,7 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """As the options say."""
+    """Runs compare(), or program() as a rank."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--builds", nargs=2, type=Path, metavar=("OLD", "NEW"))
     parser.add_argument("--gpus", type=int, default=2)
@@ -184,7 +185,7 @@ def main() -> int:
     )
     parser.add_argument("--collectives", default="all_reduce,all_gather,reduce_scatter")
     parser.add_argument("--least", default="1K", help="bytes, as in 64K, 64M or 1G")
-    parser.add_argument("--most", default="1G", help="likewise")
+    parser.add_argument("--most", default="1G", help="bytes")
     parser.add_argument("--factor", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=240.0, help="seconds of a build's one run")

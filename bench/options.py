@@ -1,4 +1,4 @@
-"""The options that programs of several ranks share: soak.py, kills.py, accuracy.py."""
+"""Options of programs with several ranks: soak.py, kills.py, accuracy.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 
 def parser(said: str | None) -> argparse.ArgumentParser:
-    """A parser with them; a program adds its own."""
+    """Returns a parser with the common options; a program adds its own."""
     made = argparse.ArgumentParser(
         description=said, formatter_class=argparse.RawDescriptionHelpFormatter
     )

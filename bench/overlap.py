@@ -1,13 +1,12 @@
-"""How much an all-reduce (or an all-gather) slows a loop of matrix products beside it.
+"""Measures how much an all-reduce (or an all-gather) slows concurrent matrix products.
 
     torchrun --nproc-per-node 2 bench/overlap.py                 # NCCL
     plait run -- torchrun --nproc-per-node 2 bench/overlap.py    # plait; PLAIT_SM_BUDGET=N
 
-Products of size x size in bf16 run on one stream, all-reduces of `mib` MiB (fp32), or with
-`--collective all_gather` all-gathers of as much in all, on another, over and over until the
-products are through. Rank 0 prints a JSON line, and with `--csv` adds a row to that file: the
-products' time alone and beside these, the slow-down, and the time of one of these alone and beside
-them.
+Products of size x size in bf16 run on one stream. Calls run on another stream until the products
+are done: all-reduces of `mib` MiB (fp32), or with `--collective all_gather` all-gathers of as much
+in all. Rank 0 prints a JSON line, and with `--csv` adds a row to that file: the products' time
+alone and with calls, the slow-down, and the time of a call alone and with products.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import torch.distributed as dist
 
 
 def elapsed_ms(stream: torch.cuda.Stream, work: Callable[[], None]) -> float:
-    """Milliseconds that `work`, enqueued on `stream`, takes there."""
+    """Returns the milliseconds that `work` takes on `stream`."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     with torch.cuda.stream(stream):
         begin.record()
@@ -37,7 +36,7 @@ def elapsed_ms(stream: torch.cuda.Stream, work: Callable[[], None]) -> float:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=8192)
     parser.add_argument("--mib", type=int, default=256)
@@ -49,7 +48,7 @@ def arguments() -> argparse.Namespace:
 
 
 def check(data: torch.Tensor, collective: str, call: Callable[[], object]) -> None:
-    """Raises where `call` leaves a wrong result in `data`."""
+    """Raises if `call` leaves a wrong result in `data`."""
     world = dist.get_world_size()
     data.fill_(dist.get_rank() + 1)
     call()
@@ -61,7 +60,7 @@ def check(data: torch.Tensor, collective: str, call: Callable[[], object]) -> No
 
 
 def report(given: argparse.Namespace, *times_ms: list[float]) -> None:
-    """Prints the medians: products alone and beside calls, calls alone and beside products."""
+    """Prints the medians: products alone and with calls, calls alone and with products."""
     alone, overlapped, call_alone, call_overlapped = (statistics.median(one) for one in times_ms)
     row = {
         "by": "plait" if "plait" in os.environ.get("LD_PRELOAD", "") else "nccl",
@@ -81,7 +80,7 @@ def report(given: argparse.Namespace, *times_ms: list[float]) -> None:
 
 
 def add_row(file: Path, row: dict[str, Any]) -> None:
-    """At the end of a CSV file, which gets its head first where it is new."""
+    """Appends a row to a CSV file; a new file gets its head first."""
     is_new = not file.exists()
     with file.open("a", newline="") as stream:
         writer = csv.DictWriter(stream, list(row), lineterminator="\n")
@@ -126,7 +125,7 @@ def main() -> None:
         alone.append(elapsed_ms(computing, multiply))
         dist.barrier(device_ids=[local])
         talk_alone.append(elapsed_ms(talking, lambda: talk(10)) / 10)
-        # As many all-reduces as surely outlast the products, but the same on all ranks.
+        # Enough all-reduces to outlast the products, and the same number on all ranks.
         longest = torch.tensor([alone[-1] * 1.6 / talk_alone[-1] + 4], device="cuda")
         dist.all_reduce(longest, op=dist.ReduceOp.MAX)
         times = int(longest.item())

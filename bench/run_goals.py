@@ -1,7 +1,7 @@
-"""Every figure that a run is held to, judged from its files: yes, NO, or not measured.
+"""Judges the goals of a run from its files: yes, NO, or not measured.
 
-bench/gpu_run.py leaves most of them; symmetric memory and overlap are steps of its own or of
-bench/gpu_evidence.sh, whose other steps say themselves how they ended.
+bench/gpu_run.py writes most of these files, and run_tables.py prints the goals. Overlap is a step
+of bench/gpu_evidence.sh, whose other steps print verdicts of their own.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MOST = 4 * GIB
 
 @dataclass(frozen=True)
 class Figure:
-    """A call of fp32 by plait's choice, or by a way that has this word in its name. `bound`: us at
-    most, or GB/s at least."""
+    """A goal: a call of fp32 by plait's choice, or by a variant with `variant` in its name.
+    `bound`: most us, or least GB/s."""
 
     ranks: int
     size: int
@@ -58,16 +58,16 @@ PINNED = {
     "pinned_ring": "pinned to its ring and 1 channel",
 }
 OVER_PINNED = 2.0
-SLOW_DOWN_SHARE = 0.25  # of NCCL's
+SLOW_DOWN_SHARE = 0.25  # plait's slow-down of products over NCCL's, at most
 
 
 def verdict(text: str, met: bool | None) -> str:
-    """met: None where nothing says so."""
+    """Returns the line of a goal. met: None if it was not measured."""
     return f"{text}: {'not measured' if met is None else 'yes' if met else 'NO'}"
 
 
 def fastest_with(variants: VariantTimes, word: str, how: int) -> float:
-    """us of the fastest way that has this word in its name; 0 where there is none."""
+    """Returns the us of the fastest variant with `word` in its name; 0 if there is none."""
     found = [us[how] for name, us in variants.by.items() if word in name and us[how] > 0]
     return min(found, default=0.0)
 
@@ -87,7 +87,7 @@ def figure(calls: Calls, one: Figure) -> str:
 
 
 def at_every_size(said: str, ratios: dict[int, float], sizes: list[int], bound: float) -> str:
-    """Whether the ratio is at least `bound` at all of these sizes; which are behind or missing."""
+    """Judges that the ratio is at least `bound` at all sizes; names the sizes behind or missing."""
     behind = [f"{human_bytes(one)} {ratio:.2f}" for one, ratio in ratios.items() if ratio < bound]
     missing = [human_bytes(one) for one in sizes if one not in ratios]
     more = f"; behind at {', '.join(behind)}" if behind else ""
@@ -97,7 +97,7 @@ def at_every_size(said: str, ratios: dict[int, float], sizes: list[int], bound: 
 
 
 def ratios_of(calls: Calls, collective: str, kind: str, how: int) -> dict[int, float]:
-    """NCCL's time over that of plait's choice, by size."""
+    """Returns NCCL's time over that of plait's choice, by size."""
     return {
         size: variants.ratio(how)
         for (name, of, size), variants in sorted(calls.items())
@@ -129,7 +129,8 @@ def beside_pinned(folder: Path) -> Iterator[str]:
 
 
 def beside_symmetric(folder: Path) -> Iterator[str]:
-    """Where PyTorch refuses a size, its ratio is 0, and there is nobody to be ahead of."""
+    """Judges plait against PyTorch's symmetric memory. A size that PyTorch refuses has ratio 0, and
+    no goal."""
     rows = [row for file in sorted(folder.glob("gpu_symmetric_*.csv")) for row in read(file)]
     for kind in SYMMETRIC_TYPES.values():
         of_kind = [row for row in rows if row["type"] == kind and row["wrong"] == "0"]
@@ -144,7 +145,7 @@ def beside_symmetric(folder: Path) -> Iterator[str]:
 
 
 def beside_products(folder: Path) -> str:
-    """The least slow-down of products by plait beside NCCL's."""
+    """Judges plait's least slow-down of products against NCCL's."""
     slow: dict[str, list[tuple[float, str]]] = {"nccl": [], "plait": []}
     for file in sorted(folder.glob("gpu_overlap_*.csv")):
         for row in read(file):
@@ -160,7 +161,7 @@ def beside_products(folder: Path) -> str:
 
 
 def goals(folder: Path, ranks: int) -> Iterator[str]:
-    """A line a goal. A figure with a way of its own may come from the schedules."""
+    """Yields a line a goal. A figure that names a variant may come from the schedules."""
     table = calls_of(folder, "table")
     swept = of_both(calls_of(folder, "schedules"), calls_of(folder, "slots"))
     yield "### goals"

@@ -1,4 +1,4 @@
-"""Whether two variants of a file of JSON lines have the same hashes.
+"""Checks that two variants in a file of JSON lines have the same hashes (bench/same_bits.sh).
 
 python bench/same_lines.py FILE ONE OTHER
 """

@@ -1,15 +1,15 @@
-"""all_reduce beside PyTorch's symmetric memory: one_shot and two_shot, in the same processes.
+"""Compares all_reduces with PyTorch's symmetric memory (one_shot, two_shot) in the same processes.
 
     torchrun --nproc-per-node 4 bench/symmetric.py --csv out.csv                # NCCL and plait
     plait run -- torchrun --nproc-per-node 4 bench/symmetric.py --csv out.csv   # the drop-in
 
-Every power of two from 1 KiB to 64 MiB, fp32 and bf16. Each way is captured 20 times into a CUDA
-graph, replayed, and checked on whole numbers. A time of 0 is a way that is not there, or that
-PyTorch refuses at this size: the reason goes to standard error. `ratio`: the better of one_shot and
-two_shot over plait's Communicator, or over torch.distributed's where plait is not installed or
-under `plait run`; above 1 = plait is faster, 0 = PyTorch refuses both. Multicast stays off
-(TORCH_SYMM_MEM_DISABLE_MULTICAST=1). Rank 0 prints a CSV line a size and type; exit 1 where a sum
-was wrong.
+Sizes are every power of two from 1 KiB to 64 MiB, fp32 and bf16. Each variant is captured 20 times
+into a CUDA graph, replayed, and checked on whole numbers. A time of 0 is a variant that is not
+there, or that PyTorch refuses at this size; the reason goes to standard error. `ratio`: the faster
+of one_shot and two_shot over plait's Communicator, or over torch.distributed's if plait is not
+installed or under `plait run`; above 1 = plait is faster, 0 = PyTorch refuses both. Multicast stays
+off (TORCH_SYMM_MEM_DISABLE_MULTICAST=1). Rank 0 prints a CSV line a size and type. Exit status 1: a
+sum was wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 def graph_us(call: Callable[[], object]) -> float:
-    """Median microseconds of a call in a graph of CALLS."""
+    """Returns the median microseconds of a call in a graph of CALLS."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -49,7 +49,7 @@ def graph_us(call: Callable[[], object]) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         dist.barrier(device_ids=[torch.cuda.current_device()])
         with torch.cuda.stream(side):
-            graph.replay()  # the first lines the ranks up
+            graph.replay()  # the first replay aligns the ranks
             begin.record()
             graph.replay()
             end.record()
@@ -61,7 +61,7 @@ def graph_us(call: Callable[[], object]) -> float:
 
 
 def fresh(out: torch.Tensor, seed: int) -> torch.Tensor:
-    """Fills `out` with whole numbers of this rank's; returns the exact sum over ranks."""
+    """Fills `out` with this rank's whole numbers, and returns the exact sum over ranks."""
     world, places = dist.get_world_size(), torch.arange(out.numel(), device="cuda")
     parts = [(places * 5 + rank * 11 + seed) % 7 for rank in range(world)]
     out.copy_(parts[dist.get_rank()])
@@ -69,14 +69,16 @@ def fresh(out: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def communicator(local: int) -> Any:
-    """plait's, on this rank's GPU; None where plait is not installed, or serves NCCL's calls."""
+    """Returns plait's communicator on this rank's GPU; None if plait is not installed, or if it
+    serves NCCL's calls."""
     if "plait" in os.environ.get("LD_PRELOAD", "") or importlib.util.find_spec("plait") is None:
         return None
     return importlib.import_module("plait").init(device=local)
 
 
 def why_refused(call: Callable[[], object]) -> str:
-    """Empty where PyTorch takes the call. It looks at sizes alone, so all ranks get the same."""
+    """Returns why PyTorch refuses the call; empty if it takes it. The reason depends on sizes
+    alone, so all ranks get the same."""
     try:
         call()
     except RuntimeError as error:
@@ -86,13 +88,13 @@ def why_refused(call: Callable[[], object]) -> str:
 
 
 def fastest_over(symmetric: list[float], ours: float) -> float:
-    """The least of the times that are there over ours; 0 where there is none."""
+    """Returns the least known time of `symmetric` over ours; 0 if none is known."""
     there = [us for us in symmetric if us > 0]
     return min(there) / ours if there and ours > 0 else 0.0
 
 
 class Contest:
-    """One size and type: buffers, checks and times of every way."""
+    """One size and type: buffers, checks and times of every variant."""
 
     def __init__(self, dtype: torch.dtype, size: int, group: str, comm: Any) -> None:
         self.size, self.group, self.comm = size, group, comm
@@ -123,7 +125,7 @@ class Contest:
         return self.output
 
     def wrong(self) -> int:
-        """Elements that any way got wrong, twice, with fresh data each."""
+        """Returns the wrong elements of all variants in two calls with fresh data."""
         found = 0
         variants = [(self.shared, call) for call in self.symmetric.values()]
         variants += [(self.usual, self.usually)]
@@ -140,14 +142,14 @@ class Contest:
         return int(total)
 
     def timed(self, call: Callable[[], torch.Tensor]) -> float:
-        """Microseconds on normal data (sums in place outgrow any type in the end)."""
+        """Returns microseconds on normal data. Sums in place of whole numbers would overflow."""
         self.shared.normal_()
         self.usual.normal_()
         torch.cuda.synchronize()
         return graph_us(call)
 
     def line(self, name: str) -> tuple[str, int]:
-        """The CSV line, and how many elements were wrong."""
+        """Returns the CSV line, and the number of wrong elements."""
         wrong = self.wrong()
         one, two = (
             self.timed(self.symmetric[name]) if name in self.symmetric else 0.0
@@ -162,24 +164,24 @@ class Contest:
 
 
 def sizes(most: int) -> list[int]:
-    """Powers of two from 1 KiB on."""
+    """Returns the powers of two from 1 KiB to `most`."""
     return [1 << exponent for exponent in range(10, most.bit_length()) if 1 << exponent <= most]
 
 
 def time_is_up(end: float) -> bool:
-    """On any rank: all say the same."""
+    """True if the time is up on any rank; all ranks agree."""
     late = torch.tensor(time.monotonic() > end, device="cuda", dtype=torch.int32)
     dist.all_reduce(late, op=dist.ReduceOp.MAX)
     return bool(late)
 
 
 def main() -> int:
-    """Every size, both types; rows as they come."""
+    """Measures every size and both types, and prints each row when it is measured."""
     began = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--most-mib", type=int, default=64)
-    parser.add_argument("--budget-s", type=float, default=1e9, help="begin no size after so long")
+    parser.add_argument("--budget-s", type=float, default=1e9, help="begin no size after this time")
     given = parser.parse_args()
     local = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local)

@@ -1,10 +1,10 @@
-"""Training from one seed, by DDP and by FSDP2: a hash of losses and weights, to run twice.
+"""Trains from one seed by DDP and by FSDP2, and prints a hash of losses and weights to compare.
 
     torchrun --nproc-per-node 4 bench/train_twice.py
     torchrun --nproc-per-node 4 bench/train_twice.py --cpu --backend plait
 
-Everything but the sums between ranks is made to be the same each time: PyTorch's deterministic
-algorithms, one seed, no dropout. Rank 0 prints a JSON line a way; bench/same_bits.sh compares runs.
+All but the sums between ranks is the same in each run: PyTorch's deterministic algorithms, one
+seed, no dropout. Rank 0 prints a JSON line for DDP and for FSDP2; bench/same_bits.sh compares runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIDTH, LAYERS, BATCH = 512, 6, 32
 
 
 def trained(wrapper: str, steps: int, device: torch.device) -> tuple[list[float], str]:
-    """(this rank's losses, a hash of all weights)."""
+    """Returns (this rank's losses, a hash of all weights)."""
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(LAYERS)]
     model = nn.Sequential(*layers, nn.Linear(WIDTH, 10)).to(device)

@@ -1,7 +1,8 @@
-"""With plait and without, in one PyTorch job: a process group for each, timed in turn.
+"""Makes a process group over NCCL and one over plait in a PyTorch job, and times them in turn.
 
-Where the drop-in is loaded, the group `nccl` is made while it leaves new communicators alone, the
-group `plait` after that; where it is not, there is `nccl` only.
+With the drop-in loaded, the group `nccl` is made while the drop-in leaves new communicators to
+NCCL, and the group `plait` after that. Without the drop-in there is `nccl` only. ddp.py and
+decode.py use this module.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from drop_in import drop_in, leave_new
 
 
 def start() -> dict[str, dist.ProcessGroup]:
-    """Joins the job under torchrun; the groups by variant, their communicators made."""
+    """Joins the job under torchrun. Returns the groups by variant, with their communicators."""
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     leave_new(True)
@@ -37,7 +38,7 @@ def _group() -> dist.ProcessGroup:
 
 
 def timed(variants: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Seconds of each variant: the median of rounds taken in turn, of the slowest rank."""
+    """Returns the seconds of each variant: the slowest rank's median of rounds, taken in turn."""
     found: dict[str, list[float]] = {variant: [] for variant in variants}
     for number in range(rounds):
         for variant in sorted(variants, reverse=number % 2 == 1):
