@@ -11,7 +11,7 @@ from plait.evidence.papers.page import markdown, number, paper_rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m plait.papers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m plait.evidence.papers", description=__doc__)
     parser.add_argument(
         "--paper", default="all", help="micro, collaborative, wotir, direct, nodes, all"
     )
