@@ -1,5 +1,5 @@
-// The C++ library that the drop-in holds names arc4random, which glibc has from 2.36 on. Nothing
-// here calls it; with this the drop-in loads on older systems too.
+// Defines arc4random, which the linked C++ library references and glibc has since 2.36. Never
+// called; the drop-in loads on older systems with it.
 #include <sys/random.h>
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// The first card says who I am and whether I can; the same cards give the same verdict everywhere.
-// Then the engine makes its own exchanges, and a last round confirms that all of them are ready.
+// Attaching: 1. ranks exchange a first set-up record (identity, settings, refusal), from which all
+// draw the same conclusion; 2. the engine makes its own exchanges; 3. a last vote confirms that all
+// ranks are ready.
 #include "shims/nccl/attach.hpp"
 
 #include <unistd.h>
@@ -34,26 +35,26 @@ namespace plait::nccl {
 namespace {
 
 constexpr double kForEver = 1e9;
-constexpr double kUnseenSeconds = 2;  // attaching that was told to stop does so within milliseconds
+constexpr double kUnseenSeconds = 2;  // a cancelled attach stops within milliseconds
 
 std::atomic<bool> leaves_new{false};
 
-/// PLAIT_SM_BUDGET, else what NCCL was told; 0 = nothing was said.
+/// PLAIT_SM_BUDGET, else NCCL's limit; 0 = no limit.
 unsigned most_blocks(unsigned configured) {
   const int budget = settings().env.sm_budget;
   return budget > 0 ? static_cast<unsigned>(budget) : most_ctas(configured);
 }
 
-/// A rank's first card.
+/// A rank's first set-up record.
 struct RankRecord {
   std::string host, device, settings;
-  std::string process;       ///< on that host
+  std::string process;       ///< on this host
   std::string word;          ///< that no other call has
   std::string liveness;      ///< what shows that it lives
   unsigned most_blocks = 0;  ///< of a call; 0 = as many as are fastest
 };
 
-/// Where this rank is. Error where it cannot take part.
+/// Returns host and GPU of this rank. Throws Error if it cannot take part.
 RankLocation location_of(const CommState& state) {
   if (!settings().refusal.empty()) throw Error(ErrorCode::invalid_argument, settings().refusal);
   if (leaves_new.load())
@@ -83,7 +84,7 @@ std::vector<RankRecord> exchange_records(CommState& state, const Allgather& carr
   return all;
 }
 
-/// AgreedError where these ranks stay on NCCL. Of the cards alone.
+/// Throws AgreedError if these ranks stay on NCCL. Depends on the records alone.
 void require_alike(const std::vector<RankRecord>& all) {
   std::set<std::string> devices;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -109,8 +110,8 @@ Nodes nodes_of(const CommState& state, const std::vector<RankRecord>& all) {
   return plait::nodes_of(hosts, settings().env.node_size, state.rank);
 }
 
-/// Why nodes of these ranks stay on NCCL. A thread that drives several of them could not call NCCL
-/// between nodes for each in turn.
+/// Returns why ranks of these nodes stay on NCCL; empty = they do not. A thread that drives several
+/// ranks could not call NCCL between nodes for each in turn.
 std::string why_not(const Nodes& nodes, const std::vector<RankRecord>& all) {
   if (nodes.count() == 1) return {};
   if (const std::string why = nodes.why_unlike(); !why.empty()) return why;
@@ -119,8 +120,9 @@ std::string why_not(const Nodes& nodes, const std::vector<RankRecord>& all) {
   return native().split == nullptr ? "several nodes, and no ncclCommSplit" : std::string();
 }
 
-/// Makes state.across, NCCL's communicator of the ranks with my place in their nodes, where there
-/// are several. Before the engine: a rank whose engine fails could not come to it any more.
+/// Makes state.across, NCCL's communicator of the ranks with the same index in their nodes, if
+/// there are several nodes. Called before the engine is made: a rank whose engine fails could not
+/// join it later.
 void make_across(CommState& state, const Nodes& nodes) {
   if (nodes.count() == 1) return;
   const Result result =
@@ -137,11 +139,11 @@ void make_across(CommState& state, const Nodes& nodes) {
                                            " ranks: wanted one of ", nodes.count(), " nodes"));
 }
 
-/// What all ranks' first cards agree on of an engine.
+/// Options of an engine, agreed from all ranks' first records.
 struct AgreedOptions {
   std::vector<std::string> devices;  // by rank
-  unsigned most_blocks = 0;          // of a call; 0 = as many as are fastest
-  bool in_processes = false;         // each rank in one of its own
+  unsigned most_blocks = 0;          // of a call; 0 = the fastest number
+  bool in_processes = false;         // one rank a process
 };
 
 AgreedOptions agreed_on(const std::vector<RankRecord>& all) {
@@ -174,9 +176,9 @@ GpuCallsOptions engine_options(const CommState& state, const Nodes& nodes,
     made.forced = parse_algo("PLAIT_ALGO", env.algo);
   made.bitwise = env.bitwise;
   made.beats_nccl = !env.bitwise;
-  // Room for large calls is made when they come, unless the program says how much there is to be,
-  // or wants no call to go to NCCL meanwhile. Ranks of several nodes have no page in common. Ranks
-  // of one process could hold each other up: see cuda::LazyArena.
+  // The large arena is made with the first large calls, unless the program sets its size or wants
+  // no call on NCCL meanwhile. Not with several nodes, which share no page, nor with several ranks
+  // in a process, which could block each other (cuda::LazyArena).
   made.has_lazy_arena =
       one_node && agreed.in_processes && !env.bitwise && !env.has("PLAIT_DEVICE_MEMORY");
   made.knows_links = one_node;
@@ -185,19 +187,19 @@ GpuCallsOptions engine_options(const CommState& state, const Nodes& nodes,
   rank.device = state.device;
   rank.rank = nodes.place;
   rank.ranks = nodes.size();
-  // As NCCL waits: a program's own watchdogs, or ncclCommAbort, end what stands still.
+  // Waits as long as NCCL does: the program's watchdog or ncclCommAbort ends a hang.
   rank.wait_s = env.has("PLAIT_ARRIVE_S") ? env.arrive_s : kForEver;
   rank.most_blocks = agreed.most_blocks;
-  // Applications compute beside large calls, and have several communicators.
+  // Applications compute during large calls, and have several communicators.
   rank.overlap_compute = agreed.most_blocks == 0;
-  rank.orders_calls = false;  // StreamOrder does, NCCL's calls among them
+  rank.orders_calls = false;  // StreamOrder orders them, with NCCL's calls
   if (env.has("PLAIT_DEVICE_MEMORY")) rank.memory.budget_bytes = env.device_memory;
   rank.memory.floats_only = !env.bitwise;
   rank.memory.plan_scratch = env.device_scratch;
   return made;
 }
 
-/// Of all ranks of the communicator, and of no others.
+/// Makes an engine of all ranks of the communicator.
 std::unique_ptr<CommEngine> make_engine(CommState& state, const Nodes& nodes,
                                         const AgreedOptions& agreed, const Exchange& in_node) {
   if (nodes.size() * nodes.count() != state.ranks)
@@ -209,11 +211,11 @@ std::unique_ptr<CommEngine> make_engine(CommState& state, const Nodes& nodes,
   return node_engine(nodes, state.device, std::move(inside), state.comm, state.across.stored());
 }
 
-/// Makes state.engine on all ranks. AgreedError where some rank has none; what only one node agrees
-/// on is told to the others too.
+/// Makes state.engine on all ranks. Throws AgreedError on all if it fails on some rank; an
+/// agreement of one node alone is voted on by all nodes.
 void build(CommState& state, const Nodes& nodes, const AgreedOptions& agreed,
            const Allgather& carry) {
-  std::optional<AgreedError> refused;  // by a vote of all
+  std::optional<AgreedError> refused;  // by a vote of all ranks
   const Exchange in_node = [&](const std::string& mine) {
     std::vector<std::string> all, found;
     try {
@@ -235,7 +237,7 @@ void build(CommState& state, const Nodes& nodes, const AgreedOptions& agreed,
   vote(carry, failure, "");
 }
 
-/// What build() left of NCCL's, where it failed.
+/// Destroys NCCL communicators that a failed build() has left.
 void end_across(CommState& state) noexcept {
   if (state.engine != nullptr)
     state.engine->end_nccl();
@@ -276,7 +278,7 @@ void agree(CommState& state) {
   watch(std::move(peers), state);
 }
 
-/// Asks NCCL who this rank is; false where there is nothing to attach to.
+/// Asks NCCL for rank, ranks and device. Returns false for a communicator of one rank.
 bool identify(CommState& state) {
   if (native().count(state.comm, &state.ranks) != ncclSuccess || state.ranks < 2) return false;
   return native().user_rank(state.comm, &state.rank) == ncclSuccess &&
@@ -284,7 +286,7 @@ bool identify(CommState& state) {
 }
 
 void attach(CommState* state, bool ready) noexcept {
-  const InNative inside;  // all that this thread asks of NCCL is NCCL's to answer
+  const InNative inside;  // this thread's NCCL calls bypass the drop-in
   try {
     if (!ready) {
       wait_ready(*state);
@@ -312,16 +314,16 @@ void attach(CommState* state, bool ready) noexcept {
     state->launches = launch_order(state->device, state->configured.launches_in_order);
     state->phase.store(attached ? AttachPhase::attached : AttachPhase::on_nccl);
   } catch (const std::exception& error) {
-    // A kernel may wait on it for ever, and freeing it would wait for that kernel.
+    // A kernel may use the staging for ever, and freeing it would wait for that kernel.
     if (state->staging != nullptr) never_free(std::move(state->staging));
     state->reason = error.what();
     state->error = ncclRemoteError;
-    log(LogLevel::warn, state->rank, text("attaching broke off: ", state->reason));
+    log(LogLevel::warn, state->rank, text("attaching failed: ", state->reason));
     state->phase.store(AttachPhase::failed);
   }
 }
 
-/// In a thread that nobody joins: it touches the state until that is no longer `attaching`, and who
+/// Attaches in a detached thread. The thread uses the state while the phase is `attaching`; whoever
 /// removes the state waits for that.
 void start_attaching(CommState* state, bool ready) {
   try {
@@ -355,16 +357,15 @@ CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept 
     if (ranks < 2 || native().handle == nullptr) return prepared;
     if (device < 0) device = platform().current_device();
     if (device >= 0) prepared.staging = platform().staging(device, ranks, kSetupBytes);
-  } catch (const std::exception&) {  // attaching will meet it again, and say so
+  } catch (const std::exception&) {  // attaching will fail too, and report it
   }
   return prepared;
 }
 
 namespace {
 
-/// Enters `comm` in the table and returns its state, not attached yet; null where plait keeps out
-/// of it: one rank, table full, no handle. ready = false: NCCL is still making it in the
-/// background.
+/// Inserts `comm` in the table and returns its state, not yet attached. Returns null for one rank,
+/// a full table or no handle. ready = false: NCCL still makes it in the background.
 std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared) {
   if (comm == nullptr) return nullptr;
   auto state = std::make_unique<CommState>();
@@ -373,7 +374,8 @@ std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared
   state->configured = prepared.configured;
   state->order.mix_graphs(mixes_graphs(prepared.configured.mixes_graphs));
   if (ready && !identify(*state)) return nullptr;
-  // Left over where it was destroyed by a call plait does not see.
+  // A state is left over if the program destroyed its communicator by a call that plait does not
+  // see.
   if (const std::shared_ptr<CommState> left_over = comms().remove(comm, 0)) {
     left_over->cancelled.store(true);
     left_over->attach_s = kUnseenSeconds;
@@ -381,8 +383,8 @@ std::shared_ptr<CommState> enter_table(Comm comm, bool ready, CommSetup prepared
   return comms().insert(std::move(state));
 }
 
-/// Attaches all of them, each in a helper thread of its own (one thread may drive several GPUs),
-/// and returns when they have. ncclSuccess unless the exchange itself broke.
+/// Attaches all states, each in a helper thread (one thread may drive several GPUs), and waits for
+/// them. Returns ncclSuccess unless an exchange failed.
 Result attach_now(const std::vector<std::shared_ptr<CommState>>& states) {
   for (const auto& state : states) start_attaching(state.get(), true);
   for (const auto& state : states) await_attached(*state, kForEver);
@@ -391,7 +393,7 @@ Result attach_now(const std::vector<std::shared_ptr<CommState>>& states) {
   return ncclSuccess;
 }
 
-/// Starts attaching and returns; ncclCommGetAsyncError says ncclInProgress until it has ended.
+/// Starts attaching and returns; ncclCommGetAsyncError returns ncclInProgress until it has ended.
 void attach_later(CommState& state, bool ready) {
   state.background.store(true);
   start_attaching(&state, ready);
@@ -404,7 +406,7 @@ Result state_of(Comm comm) {
   return queried == ncclSuccess ? state : queried;
 }
 
-/// The child's handle goes to the program when plait knows the child.
+/// Inserts a child in the table, then gives its handle to the program.
 std::shared_ptr<CommState> publish_child(NewComm& made) {
   Comm child = made.handle.stored();
   std::shared_ptr<CommState> state = enter_table(child, true, std::move(made.prepared));
@@ -413,8 +415,8 @@ std::shared_ptr<CommState> publish_child(NewComm& made) {
   return state;
 }
 
-/// In a thread of plait's: children whose parents are not ready yet, one after the other, since all
-/// of them may be of one parent. A parent that has failed tells the program itself.
+/// Runs in a thread of plait: attaches children whose parents are not ready yet, one at a time,
+/// since they may have the same parent. A failed parent reports its error itself.
 void await_children(std::vector<NewComm>& children) noexcept {
   const InNative inside;
   for (NewComm& child : children) {
@@ -439,7 +441,7 @@ void publish_children_later(std::vector<NewComm> children) {
   const auto kept = std::make_shared<std::vector<NewComm>>(std::move(children));
   try {
     quiet_thread([kept] { await_children(*kept); }).detach();
-  } catch (const std::system_error&) {  // the program waits instead
+  } catch (const std::system_error&) {  // attach in this thread instead
     await_children(*kept);
   }
 }

@@ -1,5 +1,5 @@
-// A communicator that NCCL has just made -> plait attached to it on all ranks, or on none. What is
-// exchanged goes over the communicator itself: it reaches exactly the ranks that matter.
+// Attaches plait to a communicator that NCCL has just made, on all ranks or on none. Ranks exchange
+// set-up records over the communicator itself, which reaches exactly its ranks.
 #pragma once
 #include <vector>
 
@@ -7,26 +7,26 @@
 
 namespace plait::nccl {
 
-/// What the exchange will need, made before NCCL makes the communicator: allocating may wait for
-/// every kernel of the process, so it must be over on all ranks before the first one exchanges.
-/// No staging where it cannot be made yet, or need not be. device: -1 = the thread's current one;
-/// configured: what the new communicator's configuration says.
+/// Allocates the staging of the exchange before NCCL makes the communicator. Allocating may wait
+/// for every kernel of the process, so it must be over on all ranks before the first one exchanges.
+/// No staging if it cannot be made yet or is not needed. device: -1 = the thread's current one;
+/// configured: the new communicator's configuration.
 CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept;
-/// After NCCL has made these communicators, or begun to: `result` is what it returned, success or
-/// ncclInProgress. Those that are ready are attached when this returns, each in a helper thread of
-/// its own, since one thread may drive several GPUs. The others attach in the background, and
-/// ncclCommGetAsyncError says ncclInProgress until that has ended: of a child whose parent does not
-/// block, the parent's first. Returns what the program's call returns.
+/// Attaches to communicators that NCCL has made or is making. result: that of NCCL, success or
+/// ncclInProgress. Ready communicators are attached on return, each in a helper thread, since one
+/// thread may drive several GPUs. The others attach in the background, and ncclCommGetAsyncError
+/// returns ncclInProgress until then; for a child of a non-blocking parent, of the parent first.
+/// Returns the result for the program.
 Result attach_new(std::vector<NewComm>& made, Result result);
-/// Waits until attaching has ended, at most `wait_s`; from then on only the caller knows the state.
+/// Waits at most `wait_s` until attaching has ended. After true, only the caller uses the state.
 bool await_attached(const CommState& state, double wait_s);
-/// The same of children that a thread of plait's waits for.
+/// Waits at most `wait_s` until no thread of plait waits for children of this communicator.
 bool await_children(const CommState& state, double wait_s);
 
 }  // namespace plait::nccl
 
-/// 1: communicators made from now on stay on NCCL; 0: they attach again. For a program that
-/// compares the two in one run; one rank that says so is enough, as with any refusal.
+/// 1: communicators made from now on stay on NCCL; 0: they attach again. For programs that compare
+/// the two in one run. One rank that calls it is enough, as with any refusal.
 extern "C" [[gnu::visibility("default")]] void plait_nccl_leave_new(int leave);
-/// 1 where this build has kernels at all; 0: it was made without nvcc, and serves nothing.
+/// Returns 1 if this build has kernels, 0 if it was made without nvcc and serves nothing.
 extern "C" [[gnu::visibility("default")]] int plait_nccl_has_kernels();

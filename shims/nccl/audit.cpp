@@ -1,7 +1,7 @@
-// libplait_audit.so, for LD_AUDIT beside LD_PRELOAD=libplait_nccl.so: programs that open libnccl by
-// name or path and look its functions up by handle get plait's, wherever the library lies and
-// whatever it is called. Nothing is opened, moved or renamed. Runs inside the loader, in a name
-// space with a C library of its own: no C++ library, no allocation. rtld-audit(7) is the interface.
+// libplait_audit.so for LD_AUDIT, used with LD_PRELOAD=libplait_nccl.so: programs that open libnccl
+// by name or path and look functions up by handle get plait's functions. Opens, moves and renames
+// nothing. Runs inside the loader, in a namespace with its own C library: no C++ library, no
+// allocation. Interface: rtld-audit(7).
 #include <elf.h>
 #include <link.h>
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-// What an object is, kept in the cookie that the loader hands back.
+// Kind of an object, stored in the loader's cookie.
 constexpr std::uintptr_t kOther = 0;
 constexpr std::uintptr_t kDropIn = 1;
 constexpr std::uintptr_t kNccl = 2;
@@ -22,7 +22,8 @@ const char* base_name(const char* path) {
   return slash == nullptr ? path : slash + 1;
 }
 
-/// An entry of the dynamic section that holds an address; the loader has added the base to it.
+/// Returns the address in an entry of the dynamic section. The loader has added the base to some of
+/// them.
 const void* address_of(const link_map* map, ElfW(Sxword) tag) {
   for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
     if (entry->d_tag != tag) continue;
@@ -38,7 +39,7 @@ std::uint32_t gnu_hash(const char* name) {
   return hash;
 }
 
-/// The address that `map` itself defines for the name, by its GNU hash table; 0 = none.
+/// Returns the address of the name in `map`, by its GNU hash table; 0 = not defined there.
 std::uintptr_t defined_in(const link_map* map, const char* name) {
   const auto* symbols = static_cast<const ElfW(Sym)*>(address_of(map, DT_SYMTAB));
   const auto* names = static_cast<const char*>(address_of(map, DT_STRTAB));
@@ -56,7 +57,7 @@ std::uintptr_t defined_in(const link_map* map, const char* name) {
     const ElfW(Sym)& symbol = symbols[index];
     if ((there | 1u) == (hash | 1u) && std::strcmp(names + symbol.st_name, name) == 0)
       return symbol.st_shndx == SHN_UNDEF ? 0 : map->l_addr + symbol.st_value;
-    if ((there & 1u) != 0) return 0;  // the end of this chain
+    if ((there & 1u) != 0) return 0;  // end of this chain
   }
 }
 

@@ -1,5 +1,5 @@
-// The collectives and groups as the program calls them: each becomes a Request, and is served or
-// forwarded untouched. No exception leaves these functions.
+// Entry points of collectives, messages and groups. Each collective becomes a Request and is served
+// by plait or forwarded unchanged to NCCL (serve.hpp decides). No exception leaves these functions.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -18,7 +18,7 @@ constinit thread_local CallContext call_context [[gnu::tls_model("initial-exec")
 
 namespace {
 
-/// Frees what a thread kept, when it ends.
+/// Frees a thread's spare group at its end.
 struct SpareGroup {
   ~SpareGroup() { delete std::exchange(call_context.spare, nullptr); }
   void is_watched() const {}
@@ -29,7 +29,7 @@ struct SpareGroup {
 Group& open_group() {
   if (call_context.open == nullptr) call_context.open = std::exchange(call_context.spare, nullptr);
   if (call_context.open == nullptr) {
-    static thread_local const SpareGroup at_end;  // only here, since looking at it takes a call
+    static thread_local const SpareGroup at_end;  // only here, since its access is a function call
     at_end.is_watched();
     call_context.open = new Group;
   }
@@ -46,7 +46,7 @@ void GroupEnd::operator()(Group* ended) const {
 
 namespace {
 
-/// What the program handed in, before anything is known about it.
+/// Arguments of a collective, not yet checked.
 struct NcclArgs {
   Collective collective;
   std::size_t count;
@@ -57,7 +57,7 @@ struct NcclArgs {
   void* output;
   Comm comm;
   Stream stream;
-  bool is_configured = false;  ///< by a ...Config function: NCCL's, which heeds it
+  bool is_configured = false;  ///< by a ...Config function, which NCCL always runs
 };
 
 bool translated(const NcclArgs& args, const CommState& state, CollectiveCall& call) {
@@ -69,7 +69,7 @@ bool translated(const NcclArgs& args, const CommState& state, CollectiveCall& ca
   call.input = args.input;
   call.output = args.output;
   call.stream = args.stream;
-  if (args.root < 0 || args.root >= state.ranks) return false;  // NCCL says what is wrong
+  if (args.root < 0 || args.root >= state.ranks) return false;  // NCCL reports the error
   return translate_type(args.type, request.type) && translate_op(args.op, request.op);
 }
 
@@ -79,7 +79,7 @@ Result forward_in_order(const CommTable::Pin& pin, Stream stream, NativeCall nat
   if (pin->phase.load(std::memory_order_acquire) != AttachPhase::attached &&
       pin->launches == nullptr)
     return native_call();
-  const bool is_alone = call_context.depth == 0;  // else NCCL launches it when the group ends
+  const bool is_alone = call_context.depth == 0;  // else NCCL launches it at the end of the group
   std::optional<StreamOrder::Position> position;
   if (is_alone) position = begin_forwarded(*pin, stream);
   const Result result = native_call();
@@ -97,7 +97,7 @@ Result forward_in_order(const CommTable::Pin& pin, Stream stream, NativeCall nat
   return result;
 }
 
-/// A call that plait never takes.
+/// Forwards a call that plait never serves.
 template <class NativeCall>
 Result forward_only(Comm comm, Stream stream, NativeCall native_call) noexcept {
   try {
@@ -111,7 +111,7 @@ Result forward_only(Comm comm, Stream stream, NativeCall native_call) noexcept {
   }
 }
 
-/// A send or a receive, of `count` elements. What is wrong with it NCCL says.
+/// Serves or forwards a send or receive of `count` elements. NCCL reports wrong arguments.
 template <class NativeCall>
 Result serve_message(MessageEnd message, std::size_t count, int type, Comm comm, Stream stream,
                      NativeCall native_call) noexcept {
@@ -167,10 +167,10 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
   }
 }
 
-/// Noted calls in the order in which they are enqueued: every communicator's first, then every
-/// one's second. So a thread that drives several GPUs leaves none with kernels that wait for a peer
-/// whose own it has yet to launch, while launching here may have to load code first, which waits
-/// for all that runs on the GPU.
+/// Returns recorded calls in the order in which to enqueue them: the first of every communicator,
+/// then the second of each, and so on. A thread that drives several GPUs then leaves none with
+/// kernels that wait for a peer whose kernel is not yet launched, while a launch may first load
+/// code, which waits for all work on the GPU.
 std::vector<GroupedCall*> in_turns(std::vector<GroupedCall>& calls) {
   std::map<const CommState*, std::size_t> made;
   std::vector<std::pair<std::size_t, GroupedCall*>> turns;
@@ -199,10 +199,10 @@ Stream main_of(const Group& group, const CommState* state, Stream stream) {
   return stream;
 }
 
-/// A group is one point of synchronisation of all streams that a communicator's calls in it are on,
-/// as NCCL has it, which does so for its own: all that they hold comes before, and all that they
-/// get afterwards behind. So where plait serves some of the calls, these go on one stream, which
-/// the others join.
+/// Joins the streams of each communicator. In NCCL, a group synchronises all streams on which a
+/// communicator's calls in it are: its calls run after all earlier work of these streams and before
+/// all later work. NCCL does so for its calls. So if plait serves some of them, those go on one
+/// main stream, which waits for the others.
 Result join_streams(Group& group) {
   if (group.calls.empty() && group.messages.empty()) return ncclSuccess;
   for (const GroupedCall& one : group.calls)
@@ -227,13 +227,13 @@ Result join_streams(Group& group) {
   return result;
 }
 
-/// All of the group is on its streams.
+/// Ends the join after all calls of the group are enqueued: later work of all streams waits.
 Result finish_streams(const GroupStreams& streams) {
   const Result joined = streams.has_forwarded ? join(streams) : ncclSuccess;
   return joined != ncclSuccess ? joined : release(streams);
 }
 
-/// Each communicator's sends and receives, which move together.
+/// Enqueues the recorded messages, all of a communicator as one group.
 Result enqueue_messages(const std::vector<GroupedMessage>& grouped) {
   struct MessageGroup {
     CommState* state;
@@ -259,14 +259,15 @@ Result enqueue_messages(const std::vector<GroupedMessage>& grouped) {
   return result;
 }
 
-/// NCCL has put a call of its own on the stream.
+/// Runs after NCCL has enqueued a call on the stream.
 void end_forwarded(CommState& state, Stream stream,
                    const std::optional<StreamOrder::Position>& position) {
-  if (state.launches != nullptr) state.launches->before(stream);  // of this group too
+  if (state.launches != nullptr)
+    state.launches->before(stream);  // behind plait's calls of this group
   end_call(state, stream, position);
 }
 
-/// NCCL launches the group in a thread of its own: its communicators hear when that is done.
+/// Schedules the end of forwarded calls if NCCL launches the group in its own thread.
 void end_late(Group& group) {
   for (const ForwardedStream& one : group.forwarded) {
     CommState* const state = one.state.get();
@@ -280,8 +281,8 @@ void end_late(Group& group) {
   std::erase_if(group.streams, [](const GroupStreams& one) { return one.has_forwarded; });
 }
 
-/// Where noted calls go on with NCCL, between nodes, and the communicators do not block: waits
-/// until NCCL has launched the group. False where nothing waits for that.
+/// Waits until NCCL has launched the group, if recorded calls also use NCCL (between nodes) and
+/// communicators do not block. Returns false if no call needs that.
 bool await_launched(const Group& group) {
   if (std::none_of(group.calls.begin(), group.calls.end(),
                    [](const GroupedCall& one) { return one.state->engine->uses_nccl(); }))
@@ -290,7 +291,7 @@ bool await_launched(const Group& group) {
   return true;
 }
 
-/// The outermost end: what plait took goes first, in turns, then NCCL's own. All ranks alike.
+/// Ends the outermost group, the same way on all ranks: first plait's calls, in turns, then NCCL's.
 Result end_group() noexcept {
   call_context.depth = 0;
   const EndedGroup ended(std::exchange(call_context.open, nullptr));
@@ -316,7 +317,7 @@ Result end_group() noexcept {
     if (is_late) end_late(*ended);
     for (const ForwardedStream& one : ended->forwarded)
       if (!is_late) end_forwarded(*one.state, one.stream, one.position);
-    enqueue_grouped(true);  // NCCL's group is closed: what these ask of NCCL is launched at once
+    enqueue_grouped(true);  // outside NCCL's group: their NCCL calls are launched at once
     for (const GroupStreams& one : ended->streams)
       if (const Result gone = finish_streams(one); result == ncclSuccess) result = gone;
     const Result made = attach_new(ended->new_comms, native_end);

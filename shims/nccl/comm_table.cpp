@@ -1,4 +1,4 @@
-// Entering and removing communicators; see comm_table.hpp for why readers need no lock.
+// Inserts and removes communicators; comm_table.hpp says why readers need no lock.
 #include "shims/nccl/comm_table.hpp"
 
 #include <chrono>
@@ -10,13 +10,13 @@
 namespace plait::nccl {
 namespace {
 
-/// Nobody has a reference any more.
+/// Deleter of a state without references.
 void end(CommState* state) noexcept {
   const Comm comm = state->comm;
   try {
     tear_down(std::unique_ptr<CommState>(state));
   } catch (const std::exception& error) {
-    log(LogLevel::warn, -1, text("letting go of communicator ", comm, ": ", error.what()));
+    log(LogLevel::warn, -1, text("tearing down communicator ", comm, ": ", error.what()));
   }
 }
 

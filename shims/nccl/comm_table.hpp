@@ -1,7 +1,7 @@
-// ncclComm_t -> plait's state beside it. Looked up at every call, so reading takes no lock: a slot
-// is pinned by a counter, and whoever removes a communicator waits until its pins are gone. Slots
-// are never freed, which makes pinning safe against reuse of an address. A group notes a reference
-// to the state instead of a pin, so that a communicator can end while a group of it is open.
+// Maps ncclComm_t to plait's state. Every call looks a communicator up, so reading takes no lock: a
+// counter pins the slot, and removal waits until all pins are gone. Slots are never freed, so a pin
+// is safe if NCCL reuses an address. A group holds a reference to the state instead of a pin, so
+// that a communicator can end while its group is open.
 #pragma once
 #include <array>
 #include <atomic>
@@ -21,33 +21,33 @@
 namespace plait::nccl {
 
 enum class AttachPhase : int {
-  attaching,  ///< a helper thread is at it (communicators that do not block)
+  attaching,  ///< in a helper thread (non-blocking communicators)
   attached,
-  on_nccl,  ///< all ranks agreed: every call is forwarded to NCCL
-  failed,   ///< attaching broke on the way; calls return `error`
+  on_nccl,  ///< all ranks agreed to forward every call to NCCL
+  failed,   ///< attaching failed midway; calls return `error`
   aborted,
 };
 
-/// What a communicator's configuration says; children inherit it.
+/// A communicator's configuration; children inherit it.
 struct CommConfig {
-  unsigned most_ctas = 0;          ///< 0 = not said
-  bool mixes_graphs = true;        ///< graphs are ordered beside eager calls and each other
-  bool launches_in_order = false;  ///< beside the GPU's other communicators (launch_order.hpp)
+  unsigned most_ctas = 0;          ///< 0 = not set
+  bool mixes_graphs = true;        ///< orders graphs with eager calls and each other
+  bool launches_in_order = false;  ///< with the GPU's other communicators (launch_order.hpp)
 };
 
-/// What is known of a communicator before NCCL makes it.
+/// Staging and configuration of a communicator, made before NCCL makes it.
 struct CommSetup {
   std::unique_ptr<ExchangeStaging> staging;
   CommConfig configured;
 };
 
-/// Calls of a communicator that does not block, which NCCL's thread puts on their streams after the
-/// program's call has returned: what is to be done once they are there.
+/// Calls of a non-blocking communicator, which NCCL's thread enqueues after the program's call has
+/// returned: work to do once they are enqueued.
 class LateLaunches {
  public:
   bool any() const { return any_.load(std::memory_order_acquire); }
   void add(std::function<void()> then);
-  /// They are on their streams. Throws Error.
+  /// Runs the recorded work: the calls are enqueued. Throws Error.
   void done();
 
  private:
@@ -56,21 +56,21 @@ class LateLaunches {
   std::vector<std::function<void()>> then_;
 };
 
-/// One rank of one communicator, from creation to destruction.
+/// State of one rank of a communicator, from creation to destruction.
 struct CommState : PeerObserver {
   CommState();
   void lost(int rank, int process, Loss how) override;
   void fail_streams() noexcept override { engine->fail(); }
-  /// True while a thread of plait's asks NCCL about it. NCCL allows one thread a communicator: so
-  /// the program is answered ncclInProgress, and nothing is forwarded.
+  /// Returns whether a thread of plait polls NCCL about it. NCCL allows one thread a communicator,
+  /// so the program gets ncclInProgress, and nothing is forwarded.
   bool is_being_queried() const {
     return making.load() != 0 || (phase.load() == AttachPhase::attaching && background.load());
   }
 
   Comm comm = nullptr;
   std::atomic<AttachPhase> phase{
-      AttachPhase::attaching};  // here: what every call looks at lies together
-  std::atomic<int> making{0};   ///< children that plait's thread waits for
+      AttachPhase::attaching};  // from here on: fields that every call reads
+  std::atomic<int> making{0};   ///< children that plait's thread still waits for
   int rank = 0;
   int ranks = 1;
   int device = 0;
@@ -79,37 +79,37 @@ struct CommState : PeerObserver {
   LateLaunches late;
   std::unique_ptr<ExchangeStaging> staging;  ///< while attaching
   CommConfig configured;
-  unsigned most_blocks = 0;  ///< of plait's kernels, as all ranks agreed; 0 = not limited
+  unsigned most_blocks = 0;  ///< of plait's kernels, agreed by all ranks; 0 = no limit
   std::unique_ptr<CommEngine> engine;
-  std::unique_ptr<Marker> marker;  ///< where attached
-  std::unique_ptr<Marker> joint;   ///< likewise: of a group's streams
+  std::unique_ptr<Marker> marker;  ///< if attached
+  std::unique_ptr<Marker> joint;   ///< if attached: joins a group's streams
   StreamOrder order;
-  std::shared_ptr<LaunchOrder> launches;  ///< of its GPU; null = not asked for
-  std::atomic<bool> killed{false};        ///< a peer was, or has failed: all calls fail
+  std::shared_ptr<LaunchOrder> launches;  ///< of its GPU; null = not requested
+  std::atomic<bool> killed{false};        ///< a peer was killed or has failed: all calls fail
   std::atomic<bool> has_lost{false};      ///< a peer has died, or failed
-  std::shared_ptr<WatchedPeers> peers;    ///< where attached
-  int liveness_index = -1;                ///< this rank's on its process's page; -1 = none
-  std::string reason;                     ///< why on_nccl or failed
+  std::shared_ptr<WatchedPeers> peers;    ///< if attached
+  int liveness_index = -1;                ///< index on the process's liveness page; -1 = none
+  std::string reason;                     ///< reason of on_nccl or failed
   Result error = ncclSuccess;
-  std::atomic<bool> background{false};  ///< attaching while the program polls
-  std::atomic<bool> cancelled{false};   ///< plait's threads must give up
+  std::atomic<bool> background{false};  ///< attaches while the program polls
+  std::atomic<bool> cancelled{false};   ///< plait's threads must stop
   std::atomic<bool> finalizing{false};  ///< the program polls until all calls have ended
-  LateHandle across;      ///< NCCL's communicator of the ranks at this one's place in all nodes
-  double attach_s = 130;  ///< how long its end waits for attaching, which has a deadline below this
+  LateHandle across;      ///< NCCL's communicator of the ranks with this one's index in all nodes
+  double attach_s = 130;  ///< teardown waits this long for attaching, which has a shorter deadline
 };
 
 class CommTable {
  public:
   static constexpr std::size_t kSlots = 4096;
 
-  /// Null where the table is full: every call of such a communicator is forwarded.
+  /// Returns null if the table is full; every call of such a communicator is forwarded.
   std::shared_ptr<CommState> insert(std::unique_ptr<CommState> state);
-  /// Each communicator there is, pinned meanwhile.
+  /// Calls `look` for each communicator, pinned meanwhile.
   template <class Look>
   void for_each(const Look& look);
-  /// Removes and returns the state once no call uses it; null where there is none, or where a call
-  /// still used it after `wait_s`. Who gives up the last reference lets it go (teardown.hpp): the
-  /// caller, that call, or a group that has noted calls of it.
+  /// Removes a communicator and returns its state once no call uses it. Returns null if there is
+  /// none, or if a call still used it after `wait_s`; the last reference (a call, a group or the
+  /// caller) then tears the state down (teardown.hpp).
   std::shared_ptr<CommState> remove(Comm comm, double wait_s);
 
  private:
@@ -120,14 +120,14 @@ class CommTable {
     std::atomic<Handover> handover{Handover::no};
     std::shared_ptr<CommState> state;
   };
-  /// The state of a slot that was left to its last user; null where another takes it.
+  /// Returns the state of a slot whose last user cleans up; null if another user takes it.
   static std::shared_ptr<CommState> take(TableSlot& slot) noexcept;
   static void release(TableSlot& slot) noexcept {
     if (slot.users.fetch_sub(1) == 1 && slot.handover.load() == Handover::by_last_user) take(slot);
   }
 
  public:
-  /// Keeps the state alive while it lives.
+  /// Keeps a state alive during a call.
   class Pin {
    public:
     Pin() = default;
@@ -167,7 +167,7 @@ class CommTable {
   static std::size_t home(Comm comm) {
     return (reinterpret_cast<std::uintptr_t>(comm) >> 6) * 0x9e3779b97f4a7c15ull >> 52;
   }
-  /// Of a slot that was used: probing goes on past it.
+  /// Mark of a slot that was used: probing continues past it.
   static Comm gone() { return reinterpret_cast<Comm>(std::uintptr_t{1}); }
   std::array<TableSlot, kSlots> slots_;
   std::mutex writing_;
@@ -182,7 +182,7 @@ void CommTable::for_each(const Look& look) {
   }
 }
 
-/// The process's one table; never destroyed.
+/// Returns the process's table, which is never destroyed.
 CommTable& comms();
 
 }  // namespace plait::nccl

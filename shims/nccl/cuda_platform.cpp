@@ -1,5 +1,5 @@
-// The platform of production: GpuCalls as the engine, device buffers for the exchange, the driver's
-// GPU numbers as places. Everything goes through the driver that the program itself uses.
+// Production platform: GpuCalls as engine, device buffers for the set-up exchange, UUIDs of GPUs as
+// locations. Uses the CUDA driver that the program has loaded.
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -24,7 +24,8 @@ bool capturing(Stream stream) {
          status != cuda::kCaptureNone;
 }
 
-/// Of several nodes each might see other links, and exchanges are made alike on all ranks.
+/// Returns the group of GPUs, agreed by all ranks. Several nodes skip the topology: each may see
+/// other links, and all ranks must make the same exchanges.
 GpuGroup agreed_group(const GpuCallsOptions& options, const Exchange& exchange) {
   const Env& env = settings().env;
   GpuGroup group =
@@ -86,7 +87,7 @@ class CudaEngine : public CommEngine {
   void unmap_peers() noexcept override { rank().unmap_peers(); }
 
  private:
-  /// The calls, which come from any thread: one at a time while this lives.
+  /// Locked access to the calls, which may come from any thread.
   struct Alone {
     std::unique_lock<std::mutex> lock;
     GpuCalls* calls;
@@ -121,7 +122,7 @@ class CudaStaging : public ExchangeStaging {
   std::string swap(const std::string& mine, int ranks, const Gather& gather,
                    const GiveUp& give_up) override {
     const cuda::Current current(primary_.context());
-    // On the private stream: the legacy one may be forbidden while somebody captures.
+    // On the private stream, since another thread's capture may forbid the legacy stream.
     PLAIT_CUDA_CALL(memory_copy_async, input_, reinterpret_cast<cuda::DevicePointer>(mine.data()),
                     mine.size(), stream_);
     gather(reinterpret_cast<const void*>(input_), reinterpret_cast<void*>(output_), stream_);
@@ -154,13 +155,14 @@ class CudaPlatform : public Platform {
     return cuda::api().context_device(&device) == cuda::kSuccess ? device : -1;
   }
   void enter_thread(int device) override {
-    // In this thread, what a capture forbids is allowed and breaks no capture of another thread.
+    // Relaxed mode: this thread's calls are allowed during captures of other threads and do not
+    // break them.
     int mode = cuda::kCaptureRelaxed;
     PLAIT_CUDA_CALL(exchange_capture_mode, &mode);
     cuda::Device found = 0;
     cuda::Context context = nullptr;
     PLAIT_CUDA_CALL(device_get, &found, device);
-    PLAIT_CUDA_CALL(primary_retain, &context, found);  // the program holds it anyway
+    PLAIT_CUDA_CALL(primary_retain, &context, found);  // the program retains it too
     PLAIT_CUDA_CALL(context_push, context);
     cuda::api().primary_release(found);
   }

@@ -1,5 +1,4 @@
-// The functions of NCCL that the drop-in has of its own, under NCCL's names, and what the book of
-// calls says.
+// NCCL functions that the drop-in defines under NCCL's names, and access to its call counters.
 #pragma once
 #include "comm/call_book.hpp"
 #include "comm/nccl/abi.hpp"
@@ -84,6 +83,6 @@ PLAIT_EXPORT ncclSend(const void* input, std::size_t count, int type, int peer,
 PLAIT_EXPORT ncclRecv(void* output, std::size_t count, int type, int peer, plait::nccl::Comm comm,
                       plait::nccl::Stream stream);
 
-/// Copies the rows that count something, at most `capacity`; returns how many there are.
+/// Copies at most `capacity` non-zero rows of counters; returns how many there are.
 extern "C" [[gnu::visibility("default")]] int plait_nccl_counters(plait::CounterRow* rows,
                                                                   int capacity);

@@ -1,5 +1,5 @@
-// The entries of plait's own libnccl.so.2 (x86-64): each name jumps to where its slot points. An
-// empty slot is filled first, with every register that can hold an argument kept.
+// Entry points of plait's libnccl.so.2 (x86-64): each name jumps to the address in its slot. An
+// empty slot is filled first (forward.cpp), with all argument registers saved.
 #define PLAIT_ENTRY_AT(name, index) \
   .globl name; .type name, @function; .p2align 4; \
   name: endbr64; \

@@ -1,5 +1,5 @@
-// plait's own libnccl.so.2: names that the drop-in serves lead there, all others to the native
-// library, which PLAIT_NCCL_LIB names. Nothing is opened before the first call.
+// plait's libnccl.so.2 (--via library): names that the drop-in serves lead to it, all others to the
+// native library in PLAIT_NCCL_LIB. Opens nothing before the first call.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@ constexpr Name kNames[] = {
 };
 constexpr std::size_t kNameCount = sizeof kNames / sizeof kNames[0];
 
-/// What a name does that the native library lacks: it was made before that name was.
+/// Function of a name that the native library lacks, because it is older.
 plait::nccl::Result absent() { return plait::nccl::ncclInvalidUsage; }
 
 void* in_drop_in(const char* name) {
@@ -40,7 +40,7 @@ void* in_drop_in(const char* name) {
 
 extern "C" {
 
-/// By this mark the drop-in knows that this is not the native library.
+/// Mark by which the drop-in recognises this library as the forwarder.
 [[gnu::visibility("default")]] extern const char plait_nccl_forwarder[] = "plait";
 
 [[gnu::visibility("hidden")]] std::atomic<void*> plait_nccl_slots[kNameCount];

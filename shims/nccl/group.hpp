@@ -1,5 +1,5 @@
-// ncclGroupStart .. ncclGroupEnd, as each thread sees it: calls that plait takes and communicators
-// made meanwhile are noted, and dealt with when the outermost group ends.
+// State of ncclGroupStart .. ncclGroupEnd in each thread: calls that plait serves and communicators
+// made in a group are recorded, and processed when the outermost group ends (calls.cpp).
 #pragma once
 #include <optional>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace plait::nccl {
 
-/// A collective as the program asked for it.
+/// A collective call of the program.
 struct CollectiveCall {
   Request request;
   const void* input = nullptr;
@@ -21,7 +21,7 @@ struct GroupedCall {
   CollectiveCall call;
 };
 
-/// A send or a receive that plait takes, and the stream that it is on.
+/// A send or receive that plait serves, and its stream.
 struct StreamMessage {
   MessageEnd message;
   Stream stream = nullptr;
@@ -32,42 +32,41 @@ struct GroupedMessage {
   StreamMessage sent;
 };
 
-/// A communicator being made: where the program wants its handle. Of a child by split or shrink
-/// NCCL stores the handle at a place of plait's first, and plait hands it on when it may attach:
-/// else a rank that looks late would attach alone.
+/// A communicator that NCCL is making. NCCL stores the handle of a child (split, shrink) in plait's
+/// `late_handle` first; plait publishes it at `handle_out` when the child may attach. Otherwise a
+/// rank that polls late would attach alone.
 struct NewComm {
   Comm* handle_out = nullptr;
   CommSetup prepared;
-  std::shared_ptr<CommState>
-      parent;         ///< of split and shrink; null = NCCL stores at `handle_out` at once
-  LateHandle handle;  ///< likewise
+  std::shared_ptr<CommState> parent;  ///< of split and shrink; null = NCCL stores at `handle_out`
+  LateHandle handle;                  ///< of split and shrink
 };
 
-/// A stream on which NCCL will run calls of a communicator.
+/// A stream on which NCCL runs forwarded calls of a communicator.
 struct ForwardedStream {
   std::shared_ptr<CommState> state;
   Stream stream;
-  std::optional<StreamOrder::Position> position;  ///< of the stream, when the group ends
+  std::optional<StreamOrder::Position> position;  ///< in stream order; set when the group ends
 };
 
-/// The streams that a communicator's calls of one group are on: the first call's, and others.
+/// The streams of a communicator's calls in one group: that of the first call, and others.
 struct GroupStreams {
   CommState* state = nullptr;
   Stream main = nullptr;
   std::vector<Stream> others;
-  bool has_served = false;     ///< plait runs some of them
-  bool has_forwarded = false;  ///< NCCL does
+  bool has_served = false;     ///< plait runs some calls
+  bool has_forwarded = false;  ///< NCCL runs some calls
 };
 
-/// What waits for the end of the outermost group.
+/// Work recorded until the outermost group ends.
 struct Group {
   std::vector<GroupedCall> calls;
   std::vector<GroupedMessage> messages;
   std::vector<ForwardedStream> forwarded;
   std::vector<NewComm> new_comms;
   std::vector<std::shared_ptr<CommState>>
-      reservations;                   ///< Engine::reserve_large_arena, once for each call
-  std::vector<GroupStreams> streams;  ///< when the group ends
+      reservations;                   ///< one entry a CommEngine::reserve_large_arena()
+  std::vector<GroupStreams> streams;  ///< set when the group ends
 
   void clear() {
     calls.clear();
@@ -79,20 +78,20 @@ struct Group {
   }
 };
 
-/// This thread's place among groups and libraries. Plain data, found without a call: it is looked
-/// at in every call of the program.
+/// Calls in progress of this thread. Plain data with initial-exec TLS, since every call of the
+/// program reads it.
 struct CallContext {
-  int depth = 0;           ///< of groups
+  int depth = 0;           ///< of nested groups
   int in_native = 0;       ///< > 0: inside the native library, whose own calls of public names
-                           ///< (ncclBcast calls ncclBroadcast, ...) go straight on
-  Group* open = nullptr;   ///< made when something is first noted
-  Group* spare = nullptr;  ///< an empty one that was used before, with its room
+                           ///< (ncclBcast calls ncclBroadcast, ...) are not intercepted
+  Group* open = nullptr;   ///< made at first use
+  Group* spare = nullptr;  ///< an empty group with its allocated memory
 };
 extern constinit thread_local CallContext call_context [[gnu::tls_model("initial-exec")]];
 
-/// This thread's open group.
+/// Returns this thread's open group; makes it at first use.
 Group& open_group();
-/// Empties a group that has ended, and keeps it for the next one.
+/// Deleter of a group that has ended: empties it and keeps it for the next one.
 struct GroupEnd {
   void operator()(Group* ended) const;
 };

@@ -1,7 +1,7 @@
-// Where NCCL stores the handle of a child of a communicator that does not block: in a thread of its
-// own, after ncclCommSplit or ncclCommShrink has returned, and before the parent is ready again
-// (ncclCommInitRankFunc in NCCL's init.cc). The place must be there until then, whatever becomes of
-// who asked.
+// Memory for the handle of a child of a non-blocking communicator. NCCL stores it in a thread of
+// its own, after ncclCommSplit or ncclCommShrink has returned and before the parent is ready again
+// (ncclCommInitRankFunc in NCCL's init.cc), so the memory must live until then, whatever happens to
+// the caller.
 #pragma once
 #include <memory>
 #include <utility>
@@ -19,13 +19,13 @@ class LateHandle {
   ~LateHandle() {
     if (place_ != nullptr && !is_stored_) never_free(std::move(place_));
   }
-  /// For NCCL's call.
+  /// Returns the address for NCCL's call.
   Comm* place() {
     if (place_ == nullptr) place_ = std::make_unique<Comm>(nullptr);
     is_stored_ = false;
     return place_.get();
   }
-  /// The parent is ready, or the call has failed: nothing is stored from here on.
+  /// Returns the handle: the parent is ready or the call has failed, so NCCL stores no more.
   Comm stored() {
     if (place_ == nullptr) return nullptr;
     is_stored_ = true;

@@ -1,4 +1,4 @@
-// One a device of this process.
+// Finds or makes the launch order of a device.
 #include "shims/nccl/launch_order.hpp"
 
 #include <map>

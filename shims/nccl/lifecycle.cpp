@@ -1,5 +1,5 @@
-// Communicators as they are made, watched and ended. The real call always comes first when making,
-// and plait lets go first when ending.
+// Entry points that make, query and end communicators. Makes a communicator natively first, and
+// tears plait's state down before the native one.
 #include <dlfcn.h>
 
 #include <chrono>
@@ -19,18 +19,20 @@
 namespace plait::nccl {
 namespace {
 
-constexpr double kPinSeconds = 2;  // enqueuing never waits: a call holds its pin for microseconds
-constexpr double kHelperSeconds = 2;  // a helper that was told to stop does, unless NCCL keeps it
-constexpr double kAbortSeconds = 10;  // NCCL's abort of what lies between nodes
+constexpr double kPinSeconds =
+    2;  // a call holds its pin for microseconds, since enqueuing never waits
+constexpr double kHelperSeconds =
+    2;  // a cancelled helper stops within this, unless blocked in NCCL
+constexpr double kAbortSeconds = 10;  // NCCL's abort of communicators between nodes
 
-/// What is known of a communicator that is to be made.
+/// Facts of a communicator that is to be made.
 struct NewCommInfo {
-  int ranks = 0;    // at most; none where plait does not know it
-  int device = -1;  // -1 = the current one
+  int ranks = 0;    // upper bound; 0 if unknown to plait
+  int device = -1;  // -1 = the current device
   CommConfig configured;
 };
 
-/// Now, or when the group ends.
+/// Attaches now, or when the group ends.
 Result attach(NewComm made, Result result) noexcept {
   try {
     if (result != ncclSuccess && result != ncclInProgress) return result;
@@ -46,7 +48,7 @@ Result attach(NewComm made, Result result) noexcept {
   }
 }
 
-/// A communicator whose handle NCCL stores before its function returns.
+/// Makes a communicator whose handle NCCL stores before its function returns.
 template <class Function, class... Arguments>
 Result make(const NewCommInfo& info, Comm* made, Function function, Arguments... arguments) {
   if (function == nullptr || made == nullptr)
@@ -63,14 +65,14 @@ void log_unknown_parent(Comm parent) {
         text("a child of communicator ", parent, ", which plait does not know, stays on NCCL"));
 }
 
-/// A child of which NCCL may store the handle later: `call` hands NCCL the place for it.
+/// Makes a child, whose handle NCCL may store later: `call` passes NCCL the address for it.
 template <class NcclCall>
 Result make_child(Comm comm, const NewCommInfo& info, Comm* child, const NcclCall& call) {
   if (child == nullptr) return ncclInvalidArgument;
   if (call_context.in_native != 0) return call(child);
   NewComm one{child, {}, nullptr, {}};
   if (const CommTable::Pin pin = comms().pin(comm)) {
-    if (pin->is_being_queried()) return ncclInvalidArgument;  // as NCCL has it of one in progress
+    if (pin->is_being_queried()) return ncclInvalidArgument;  // as NCCL does while in progress
     one.parent = pin.shared();
   }
   if (one.parent == nullptr) {
@@ -110,15 +112,15 @@ CommConfig parse_config(const void* config) {
   return found;
 }
 
-/// Of a child: without a configuration of its own it has its parent's.
+/// Returns the facts of a child: its configuration, else the parent's.
 NewCommInfo info_of_child(Comm comm, const void* config) {
   const CommTable::Pin pin = comms().pin(comm);
   if (!pin) return {};
   return {pin->ranks, pin->device, config == nullptr ? pin->configured : parse_config(config)};
 }
 
-/// Stops what plait has in flight, so that NCCL's abort finds nothing of plait's waiting, and no
-/// thread of plait's asking.
+/// Aborts plait's calls and stops its threads, so that NCCL's abort finds no waiting work of plait
+/// and no thread that polls NCCL.
 void stop(Comm comm) {
   CommTable::Pin pin = comms().pin(comm);
   if (!pin) return;
@@ -131,7 +133,7 @@ void stop(Comm comm) {
   }
 }
 
-/// The same of a communicator that goes on, and may have children.
+/// Stops plait's calls of a communicator that continues and may have children.
 void interrupt(Comm comm) {
   stop(comm);
   if (const CommTable::Pin pin = comms().pin(comm);
@@ -139,8 +141,8 @@ void interrupt(Comm comm) {
     pin->cancelled.store(false);
 }
 
-/// Takes the communicator out of the table. Calls of it that a group has noted end with an error;
-/// who gives up the last reference lets the state go.
+/// Removes the communicator from the table. Recorded calls of it in a group end with an error; the
+/// last reference tears the state down.
 std::shared_ptr<CommState> remove_from_table(Comm comm) {
   std::shared_ptr<CommState> state = comms().remove(comm, kPinSeconds);
   if (state == nullptr) return nullptr;
@@ -151,22 +153,23 @@ std::shared_ptr<CommState> remove_from_table(Comm comm) {
   return state;
 }
 
-/// Returns when what stop() has begun is over, or too late.
+/// Waits until the work that stop() aborted has ended, or the time is over.
 void await_stopped(Comm comm) {
   const CommTable::Pin pin = comms().pin(comm);
   if (pin && pin->phase.load() == AttachPhase::aborted) pin->engine->await_abort(kAbortSeconds);
 }
 
-/// True once plait's calls have ended, and for a communicator that has none any more. Replays of
-/// graphs with no event behind them count as ended: only a wait for the whole GPU would tell, and
-/// another program's kernel could keep that wait for ever.
+/// Returns whether plait's calls have ended, or the communicator serves no more. Graph replays
+/// without an event behind them count as ended: only a wait for the whole GPU would show their end,
+/// and another program's kernel could block that for ever.
 bool has_ended(CommState& state) {
   if (state.phase.load() != AttachPhase::attached || state.has_lost.load()) return true;
   if (!state.order.knows_end()) return true;
   return !state.marker->is_ahead() && state.engine->has_ended(true);
 }
 
-/// What the program hears of a communicator that NCCL says is well. Throws Error.
+/// Returns plait's asynchronous result of a communicator that NCCL reports as healthy. Throws
+/// Error.
 Result plait_async_error(CommState& state) {
   state.late.done();
   const AttachPhase phase = state.phase.load();
@@ -178,7 +181,7 @@ Result plait_async_error(CommState& state) {
   return ncclSuccess;
 }
 
-/// A communicator that is still in progress says nothing of itself, as with NCCL.
+/// Forwards a query, unless the communicator is still in progress: NCCL also refuses then.
 template <class Function>
 Result query(Comm comm, Function function, int* answer) {
   if (function == nullptr) return ncclInvalidUsage;
@@ -241,16 +244,16 @@ Result ncclCommShrink(Comm comm, int* excluded, int count, Comm* child, void* co
 Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child, void* config) {
   NewCommInfo grown = info_of_child(comm, config);
   grown.ranks = ranks, grown.device = -1;
-  if (comm == nullptr) grown.configured = parse_config(config);  // a rank that joins
+  if (comm == nullptr) grown.configured = parse_config(config);  // a new rank
   return make(grown, child, native().grow, comm, ranks, id, rank, child, config);
 }
 
-/// NCCL's own calls have ended when this returns, or when a communicator that does not block is
-/// ready again: so have plait's.
+/// NCCL's calls have ended when this returns, or when a non-blocking communicator is ready again;
+/// plait's calls have too.
 Result ncclCommFinalize(Comm comm) {
   if (native().finalize == nullptr) return ncclInvalidUsage;
   if (call_context.in_native != 0) return native().finalize(comm);
-  std::shared_ptr<CommState> state;  // no pin: whoever aborts meanwhile waits for those
+  std::shared_ptr<CommState> state;  // no pin, since an abort would wait for it
   if (const CommTable::Pin pin = comms().pin(comm)) {
     if (pin->is_being_queried()) return ncclInvalidArgument;
     state = pin.shared();
@@ -267,7 +270,7 @@ Result ncclCommFinalize(Comm comm) {
 Result ncclCommDestroy(Comm comm) {
   if (native().destroy == nullptr) return ncclInvalidUsage;
   if (call_context.in_native != 0) return native().destroy(comm);
-  remove_from_table(comm);  // what plait has beside the communicator goes before NCCL's own
+  remove_from_table(comm);  // plait's state goes before NCCL's communicator
   return forward(native().destroy, comm);
 }
 
@@ -277,7 +280,7 @@ Result ncclCommAbort(Comm comm) {
   stop(comm);
   await_stopped(comm);
   std::shared_ptr<CommState> state = remove_from_table(comm);
-  // A helper that is kept inside NCCL, by ranks that do not come, ends by NCCL's abort alone.
+  // A helper thread blocked inside NCCL, by ranks that do not come, ends by NCCL's abort alone.
   if (state != nullptr && state->phase.load() != AttachPhase::attaching) state.reset();
   return forward(native().abort, comm);
 }
@@ -290,7 +293,7 @@ Result ncclCommRevoke(Comm comm, int flags) {
 
 Result ncclCommGetAsyncError(Comm comm, Result* error) {
   if (native().async_error == nullptr) return ncclInvalidUsage;
-  // NCCL asks itself by this name, before each call: it must hear its own answer.
+  // NCCL calls this function itself before each call, and must get its own answer.
   if (call_context.in_native != 0 || native().is_caller(__builtin_return_address(0)))
     return native().async_error(comm, error);
   const CommTable::Pin pin = comms().pin(comm);
@@ -314,7 +317,7 @@ Result ncclCommUserRank(Comm comm, int* rank) { return query(comm, native().user
 
 Result ncclCommCuDevice(Comm comm, int* device) { return query(comm, native().device, device); }
 
-/// For plait's forwarding libnccl.so.2: the native library's own definition, or null.
+/// For the forwarding libnccl.so.2: returns the native library's definition, or null.
 extern "C" [[gnu::visibility("default")]] void* plait_nccl_real_symbol(const char* name) {
   void* handle = native().handle;
   return handle == nullptr ? nullptr : ::dlsym(handle, name);

@@ -1,4 +1,4 @@
-// Lines that would come again with each call or communicator are printed once.
+// Avoids repeated log lines of calls and communicators.
 #pragma once
 #include <mutex>
 #include <set>
@@ -6,10 +6,10 @@
 
 namespace plait::nccl {
 
-/// True the first time a line is asked for, as far as these are remembered.
+/// Returns true the first time for each line; remembers at most 10000 lines.
 inline bool first_time(const std::string& line) {
   static std::mutex guard;
-  static auto* const said = new std::set<std::string>;  // kept: calls come until the process ends
+  static auto* const said = new std::set<std::string>;  // never freed: calls may come during exit
   const std::lock_guard<std::mutex> hold(guard);
   return said->size() < 10000 && said->insert(line).second;
 }

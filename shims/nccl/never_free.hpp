@@ -1,4 +1,4 @@
-// What must not be freed any more, since NCCL or the GPU may still use it at some time.
+// Keeps objects for ever that NCCL or the GPU may still use.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -6,7 +6,7 @@
 
 namespace plait::nccl {
 
-/// For good, and where tools that look for leaks see it.
+/// Keeps the object for ever, reachable for leak checkers.
 template <class T>
 void never_free(std::unique_ptr<T> kept) {
   static std::mutex guard;

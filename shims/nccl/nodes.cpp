@@ -1,4 +1,5 @@
-// NodeProgramRunner over the node's engine and the program's own communicator.
+// Implements node_engine(): NodeProgramRunner over the node's engine and the program's
+// communicator.
 #include "shims/nccl/nodes.hpp"
 
 #include <atomic>
@@ -28,8 +29,8 @@ class NodeEngine : public CommEngine {
                                                 [] { return std::make_shared<InNative>(); }),
                 multinode_algo(settings().env.algo), settings().env.bitwise) {}
   bool uses_nccl() const override { return true; }
-  /// What the library would do all of is NCCL's as it is; so are, in its order, sums that must be
-  /// in rank order and cannot be.
+  /// Forwards a request that NCCL would run alone. In strict mode, also forwards (to be refused) a
+  /// floating-point sum that would not be in rank order.
   bool takes(const Request& request) const override {
     const bool has_order = reduces(request.collective) && is_float(request.type) &&
                            request.op != ReduceOp::min && request.op != ReduceOp::max;
@@ -87,7 +88,7 @@ class NodeEngine : public CommEngine {
 
  private:
   std::unique_ptr<CommEngine> inside_;
-  mutable NodeProgramRunner runner_;  // it remembers how requests go
+  mutable NodeProgramRunner runner_;  // caches programs of requests
   std::atomic<std::uint64_t> sent_{0};
   const CountedPaths paths_{
       [this] { return std::map<std::string, std::uint64_t>{{"nccl", sent_.load()}}; }};

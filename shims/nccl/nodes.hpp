@@ -1,5 +1,5 @@
-// Collectives over several nodes under the drop-in: plait in a node, NCCL between nodes on a
-// communicator of those with the same place in theirs (comm/nodes/node_program_runner.hpp).
+// Collectives over several nodes under the drop-in: plait inside a node, NCCL between nodes on a
+// communicator of the ranks with the same index in their nodes (comm/nodes/).
 #pragma once
 #include <memory>
 
@@ -8,8 +8,8 @@
 
 namespace plait::nccl {
 
-/// inside: this node's engine; across: NCCL's communicator of the same place in all nodes, which
-/// the engine then owns.
+/// inside: this node's engine; across: NCCL's communicator of the ranks with the same index in all
+/// nodes, owned by the returned engine.
 std::unique_ptr<CommEngine> node_engine(const Nodes& nodes, int device,
                                         std::unique_ptr<CommEngine> inside, Comm whole,
                                         Comm across);

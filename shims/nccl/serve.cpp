@@ -1,4 +1,4 @@
-// The decision and the hand-over, with what is logged about them.
+// Decides on calls, enqueues them on the engine, and logs both.
 #include "shims/nccl/serve.hpp"
 
 #include <chrono>
@@ -33,7 +33,7 @@ std::string why_not(const CommState& state, const Request& request, bool lacks_l
   return state.engine->why_not(request);
 }
 
-/// One line for each distinct call of a communicator.
+/// Logs one line for each distinct call of a communicator.
 void explain(const CommState& state, const std::string& what) {
   if (first_time(text(state.comm, what)))
     log(LogLevel::explain, state.rank, text("communicator ", state.comm, ": ", what));
@@ -48,23 +48,24 @@ void explain(const CommState& state, const Request& request, bool taken, bool la
                " ranks: ", taken ? "plait" : "NCCL", why.empty() ? "" : text(" (", why, ")")));
 }
 
-/// Throws what calls of a communicator that has ended return.
+/// Throws the error of calls on a communicator that has ended.
 void require_alive(const CommState& state) {
   if (state.phase.load() == AttachPhase::aborted)
     throw Error(ErrorCode::aborted, "the communicator was aborted");
-  if (state.killed.load()) throw Error(ErrorCode::peer_lost, "a rank of it has died or failed");
+  if (state.killed.load())
+    throw Error(ErrorCode::peer_lost, "a rank of the communicator has died or failed");
   state.engine->check();
 }
 
-/// What a call that was not enqueued returns.
+/// Returns the result of a call that was not enqueued.
 Result failed(const CommState& state, const char* what, const std::exception& error) {
   log(LogLevel::warn, state.rank,
       text(what, " on communicator ", state.comm, " failed: ", error.what()));
   return state.has_lost.load() ? ncclRemoteError : result_of(error);
 }
 
-/// The same of one that may have been enqueued in part. The other ranks count it and hear of it,
-/// unless its arguments are wrong, it is refused on all ranks alike, or the communicator was over.
+/// Returns the result of a call that may be partly enqueued. The other ranks count the call and are
+/// told, unless its arguments are wrong, all ranks refuse it, or the communicator had ended.
 Result broke_off(const CommState& state, const char* what, Stream stream,
                  const std::exception& error) {
   const auto* const known = dynamic_cast<const Error*>(&error);
@@ -76,8 +77,8 @@ Result broke_off(const CommState& state, const char* what, Stream stream,
   return failed(state, what, error);
 }
 
-/// Ranks count the calls that want room, so what may be wrong on one rank alone comes before. In a
-/// group the call is noted too, as it may be dropped with the group.
+/// All ranks count requests for the large arena, so errors of one rank alone must come first. A
+/// group records the request, since the call may be dropped with the group.
 bool reserve_large_arena(CommState& state, const CollectiveCall& call) {
   if (!state.engine->wants_large_arena(call.request)) return true;
   cuda::check_alignment(call.request, state.rank, call.input, call.output);
@@ -136,7 +137,7 @@ void end_call(CommState& state, Stream stream,
 
 namespace {
 
-/// work puts a call on `stream`, of a communicator that is alive.
+/// Runs `work`, which enqueues a call on `stream`, if the communicator is alive.
 template <class Work>
 Result put(CommState& state, const char* what, Stream stream, const Work& work) {
   try {
@@ -221,7 +222,7 @@ Result blocked(CommState& state) {
   if (state.making.load(std::memory_order_acquire) != 0 &&
       !await_children(state, settings().env.arrive_s))
     return ncclInProgress;
-  if (state.late.any()) {  // NCCL refuses calls of a communicator that is in progress
+  if (state.late.any()) {  // NCCL refuses calls of a communicator in progress
     if (state_of(state) == ncclInProgress) return ncclInvalidArgument;
     state.late.done();
   }

@@ -1,37 +1,38 @@
-// One call of the program -> plait's engine or NCCL. The choice is a function of the request and of
-// what all ranks agreed on when they attached: never of pointers, capture, or this rank's luck.
+// Decides for each call of the program between plait's engine and NCCL, and runs the call on the
+// engine. The decision depends on the request and on settings agreed at attach only: not on
+// pointers, captures or timing of this rank.
 #pragma once
 #include "comm/nccl/numbers.hpp"
 #include "shims/nccl/group.hpp"
 
 namespace plait::nccl {
 
-/// A code of plait as NCCL's, by errors.def.
+/// Converts an error of plait to a result of NCCL (errors.def).
 Result result_of(const std::exception& error);
 
-/// True where this call goes to the engine. Asked once for each call of the program. Throws Error
-/// where its memory is not what a large call can use.
+/// Returns whether the engine serves this call. Called once for each call of the program. Throws
+/// Error if the call needs the large arena and its buffers are misaligned.
 bool takes(CommState& state, const CollectiveCall& call);
-/// True where sends and receives go to the engine: all of a communicator's, or none.
+/// Returns whether the engine serves sends and receives: all of a communicator's, or none.
 bool takes_messages(const CommState& state);
-/// Hands a taken call to the engine; its errors become results.
+/// Enqueues a served call on the engine. Returns errors as results.
 Result enqueue(CommState& state, const CollectiveCall& call);
-/// The same of what one group sends and receives.
+/// Enqueues the sends and receives of one group on the engine.
 Result enqueue(CommState& state, Stream stream, const std::vector<MessageEnd>& group);
-/// What the group's main stream gets from then on comes after all that its other streams hold.
-/// Errors become results, and end the communicator's calls, since the other ranks make theirs.
+/// Makes the group's main stream wait for its other streams. On failure, returns the error and ends
+/// the communicator's calls, since the other ranks make theirs.
 Result join(const GroupStreams& streams);
-/// What the others get from then on comes after all that the main stream holds.
+/// Makes the other streams wait for the main stream.
 Result release(const GroupStreams& streams);
-/// Returns when NCCL has put on their streams what it took in the background, or the communicator
-/// is at its end.
+/// Waits until NCCL has enqueued the calls that it took in the background, or the communicator
+/// ends.
 void await_launched(CommState& state);
-/// Around a call that NCCL runs, which is handed over between the two (in a group, at its end): it
-/// goes on behind the communicator's earlier calls, and others behind it.
+/// Order a call that NCCL runs behind the communicator's earlier calls, and later calls behind it.
+/// The call (in a group: ncclGroupEnd) is made between the two.
 std::optional<StreamOrder::Position> begin_forwarded(CommState& state, Stream stream);
 void end_call(CommState& state, Stream stream,
               const std::optional<StreamOrder::Position>& position);
-/// `state` cannot serve or forward any more: what calls return then; ncclSuccess = it can.
+/// Returns the result of a call if `state` can neither serve nor forward it; ncclSuccess = it can.
 Result blocked(CommState& state);
 
 }  // namespace plait::nccl

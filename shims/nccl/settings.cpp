@@ -1,4 +1,4 @@
-// Reading the settings also turns the log on, so that every later line comes out.
+// Reads the settings and turns the log on, so that every later line is written.
 #include "shims/nccl/settings.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace plait::nccl {
 namespace {
 
-/// Bit by collective; send and receive go by that of send_recv.
+/// Returns a bit for each collective; send_recv stands for send and receive.
 std::uint32_t served_by(const std::string& names) {
   std::uint32_t all = 0;
 #define PLAIT_COLLECTIVE(name, input, output, busbw) \
@@ -41,7 +41,7 @@ Settings read() {
     static_cast<void>(parse_algo("PLAIT_ALGO", found.env.algo));
   } catch (const Error& error) {
     found.refusal = error.what();
-    if (found.strict) set_log("WARN", "");  // what is refused is said
+    if (found.strict) set_log("WARN", "");  // refusals are logged
   }
   found.shared =
       text("plait ", PLAIT_VERSION, " min_bytes=", found.env.min_bytes, " ops=", found.served,
@@ -53,7 +53,7 @@ Settings read() {
   return found;
 }
 
-/// 0 where it is not set, or to what NCCL does not take.
+/// Returns 0 if the variable is unset or NCCL does not accept its value.
 unsigned limit(const char* name) {
   const std::optional<std::string> said = nccl_setting(name);
   const std::int64_t number = said ? nccl_number(*said).value_or(0) : 0;
@@ -67,7 +67,7 @@ unsigned most_ctas(unsigned configured) {
   const unsigned ctas = of_environment != 0 ? of_environment : configured;
   const unsigned newer = limit("NCCL_MAX_NCHANNELS");
   unsigned channels = newer != 0 ? newer : limit("NCCL_MAX_NRINGS");
-  // As many at least as at most is how programs fix the order of NCCL's sums: no budget of SMs.
+  // Equal minimum and maximum is how programs fix NCCL's summation order: no limit of SMs.
   if (settings().strict && newer != 0 && limit("NCCL_MIN_NCHANNELS") == newer) channels = 0;
   return ctas == 0 || channels == 0 ? std::max(ctas, channels) : std::min(ctas, channels);
 }

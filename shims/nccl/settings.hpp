@@ -1,5 +1,5 @@
-// PLAIT_* variables -> what the drop-in goes by, read once a process. A bad value is no reason to
-// end somebody's program: it is this rank's reason to stay on NCCL, and so everybody's.
+// Settings of the drop-in from PLAIT_* variables, read once a process. A bad value does not end the
+// program: this rank, and so all ranks, stay on NCCL.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,18 +11,18 @@ namespace plait::nccl {
 struct Settings {
   Env env;
   std::uint32_t served = 0;  ///< bit by Collective: PLAIT_OPS
-  std::string refusal;       ///< why this process cannot or must not take part; empty = it can
-  bool strict = false;       ///< PLAIT_BITWISE_STRICT, also where another variable is wrong
-  std::string shared;        ///< all that peers must have alike, as text
+  std::string refusal;       ///< why this process does not take part; empty = it does
+  bool strict = false;       ///< PLAIT_BITWISE_STRICT; valid even if another variable is wrong
+  std::string shared;        ///< settings that must be equal on all ranks, as text
 };
 
 const Settings& settings();
 
-/// Most blocks (CTAs) of a call, as NCCL was told: NCCL_MAX_CTAS, else `configured`, and no more
-/// than NCCL_MAX_NCHANNELS; 0 = nothing was said. Read when NCCL has made a communicator, which is
-/// when it has put its files' settings into the environment.
+/// Returns NCCL's limit of blocks (CTAs) a call: NCCL_MAX_CTAS, else `configured`, and at most
+/// NCCL_MAX_NCHANNELS; 0 = none. Read after NCCL has made a communicator, since NCCL then adds
+/// settings of its files to the environment.
 unsigned most_ctas(unsigned configured);
-/// NCCL_GRAPH_MIXING_SUPPORT where that is 0 or 1, else `configured`.
+/// Returns NCCL_GRAPH_MIXING_SUPPORT if it is 0 or 1, else `configured`.
 bool mixes_graphs(bool configured);
 
 }  // namespace plait::nccl

@@ -1,6 +1,6 @@
-// One round = meet, copy the card in, ncclAllGather on a private stream, wait with a deadline, read
-// all. Names of meetings are used once (a word and the number of the round), so a meeting is a
-// plain count.
+// Exchange of set-up records over NCCL. One round: barrier of this process's threads, copy to the
+// device, ncclAllGather on a private stream, wait with a deadline, read all records. A barrier's
+// name (a unique word and the number of the round) is used once, so the barrier is a plain count.
 #include "shims/nccl/setup_exchange.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace plait::nccl {
 namespace {
 
 constexpr char kMark[8] = {'p', 'l', 'a', 'i', 't', ' ', '0', '2'};
-constexpr double kRoundSeconds = 120;  // a rank may be loading its kernels meanwhile
+constexpr double kRoundSeconds = 120;  // a rank may still load its kernels
 
 struct ExchangeFrame {
   char mark[8];
@@ -44,8 +44,8 @@ void require(Result result, const char* call) {
                 text(call, " returned ", static_cast<int>(result), " while plait was attaching"));
 }
 
-/// What NCCL says of the communicator. Who has cancelled may end it next, so NCCL is not asked
-/// then.
+/// Returns NCCL's state of the communicator. Does not ask after a cancellation, since the canceller
+/// may destroy the communicator next.
 Result poll_nccl(const CommState& state) {
   if (state.cancelled.load())
     throw Error(ErrorCode::aborted, "the communicator was ended while plait was attaching");
@@ -62,7 +62,7 @@ void give_up_if_late(std::int64_t until_ns) {
                      " s while plait was attaching; is the drop-in loaded in every rank?"));
 }
 
-/// Returns when `count` threads have come to the meeting of that name. give_up throws.
+/// Waits until `count` threads have called barrier() with this name. give_up throws.
 void barrier(const std::string& name, int count, const std::function<void()>& give_up) {
   if (count < 2) return;
   static auto* const all = new Barriers;
@@ -73,7 +73,7 @@ void barrier(const std::string& name, int count, const std::function<void()>& gi
     all->all_arrived.wait_for(hold, std::chrono::milliseconds(10));
     if (mine.arrived < count) {
       hold.unlock();
-      give_up();  // leaves the count behind: the name is never used again
+      give_up();  // the count stays behind: its name is never used again
       hold.lock();
     }
   }

@@ -1,5 +1,5 @@
-// What carries cards between the ranks of a communicator that NCCL has just made: ncclAllGather, of
-// 4096 bytes a rank.
+// Exchanges set-up records between the ranks of a communicator that NCCL has just made, by
+// ncclAllGather of 4096 bytes a rank.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,22 +10,23 @@ namespace plait::nccl {
 
 inline constexpr std::size_t kSetupBytes = 4096;
 
-/// Returns when NCCL has made the communicator or its child, or taken a call, in the background.
-/// Throws where it failed, was ended, or takes too long. By one thread a communicator at a time.
+/// Waits until NCCL has made the communicator or its child, or has taken a call, in the background.
+/// Throws if NCCL failed, the wait is cancelled, or the time is over. One thread at a time for each
+/// communicator.
 void wait_ready(CommState& state);
 
 class SetupExchange {
  public:
   explicit SetupExchange(CommState& state);
-  /// From here on, the `count` ranks of this process meet before each exchange. Allocating may wait
-  /// for every kernel of the process: a rank whose NCCL kernel already waits for a rank that still
-  /// allocates would wait for ever.
+  /// Makes the `count` ranks of this process wait for each other before each exchange. Allocating
+  /// may wait for every kernel of the process, so a rank whose NCCL kernel waits for a rank that
+  /// still allocates would wait for ever.
   void synchronize_process(const std::string& name, int count) {
     barrier_name_ = name, in_process_ = count;
   }
-  /// From here on, an exchange that waits for one of them ends when it dies.
+  /// Ends later exchanges with an error when one of these peers dies.
   void watch_for(std::shared_ptr<const WatchedPeers> peers) { peers_ = std::move(peers); }
-  /// All ranks' bytes. AgreedError where what comes is no card.
+  /// Returns all ranks' records. Throws AgreedError if a peer sends another format.
   std::vector<std::string> allgather(const std::string& mine);
 
  private:

@@ -1,4 +1,4 @@
-// Sums that would not be in rank order -> refused, with a line that says which and why.
+// Refuses sums out of rank order in strict mode, and logs each kind once.
 #include "shims/nccl/strict.hpp"
 
 #include <string>

@@ -1,4 +1,4 @@
-// PLAIT_BITWISE_STRICT: a sum that NCCL would take in an order of its own is an error.
+// PLAIT_BITWISE_STRICT: refuses sums that NCCL would take in an order of its own.
 #pragma once
 #include <cstddef>
 
@@ -8,10 +8,10 @@
 
 namespace plait::nccl {
 
-/// What a call that plait does not take returns instead of going to NCCL; ncclSuccess = it may go.
-/// Refused are sums, products and averages of floats, over more than two ranks: of two, either
-/// order gives the same bits, and of whole numbers, least and largest any order does. `type` and
-/// `op` are NCCL's; `state` may be null. is_configured: by a ...Config function.
+/// Returns the result of a call that plait does not serve; ncclSuccess = forward it. Refuses sums,
+/// products and averages of floats over more than two ranks. Two ranks give the same bits in either
+/// order; integers, minimum and maximum in any order. type, op: NCCL's numbers; state: may be null;
+/// is_configured: a call by a ...Config function.
 Result refused(Collective collective, std::size_t count, int type, int op, Comm comm,
                const CommState* state, bool is_configured);
 

@@ -1,7 +1,7 @@
-// A rank watches the others until its own work has ended, and they hear how far it has come in
-// leaving. Killed, or failed in a call: what waits for it fails half a second later. Ended by
-// itself without leaving: after five seconds, since what it sent last may still be on its way
-// through queues here.
+// Teardown of plait's state of a communicator. A rank watches its peers until its own work has
+// ended, and publishes each step of its teardown. If a peer is killed or a call of it fails, waits
+// for it fail after 0.5 s. If a peer's process ends without destroying the communicator, they fail
+// after 5 s, since its last data may still be in queues here.
 #include "shims/nccl/teardown.hpp"
 
 #include <utility>
@@ -16,7 +16,7 @@ namespace plait::nccl {
 namespace {
 
 constexpr double kGraceSeconds = 5;
-/// For the program to abort the communicator once ncclCommGetAsyncError says that a rank is lost:
+/// Time for the program to abort the communicator after ncclCommGetAsyncError reports a lost rank:
 /// PyTorch's watchdog asks ten times a second.
 constexpr double kAbortSeconds = 0.5;
 static_assert(LivenessPage::kSlots >= CommTable::kSlots, "a place for every communicator");
@@ -44,7 +44,7 @@ CommState::CommState() : PeerObserver(kGraceSeconds) {}
 
 void CommState::lost(int peer, int process, Loss how) {
   const std::string who = text("rank ", peer, " (process ", process, ")");
-  if (how == Loss::ended)  // as programs end that never destroy what they made: no fault of theirs
+  if (how == Loss::ended)  // a program that never destroys its communicators: no error
     log(LogLevel::info, rank, text(who, " has ended, and communicator ", comm, " with it"));
   else
     log(LogLevel::warn, rank,
@@ -61,10 +61,9 @@ void tear_down(std::unique_ptr<CommState> given) {
         text("communicator ", given->comm, " ended while plait was attaching to it"));
     return never_free(std::move(given));
   }
-  if (given->peers == nullptr) {  // never attached: no rank has anything of another's
+  if (given->peers == nullptr) {  // never attached: no rank has mapped memory of another
     publish_detach(given->liveness_index, DetachStage::unmapped);
-    if (given->engine != nullptr)
-      never_free(std::move(given));  // but for one that broke off on the way
+    if (given->engine != nullptr) never_free(std::move(given));  // an attach that failed midway
     return;
   }
   const std::shared_ptr<CommState> state = std::move(given);
@@ -72,7 +71,7 @@ void tear_down(std::unique_ptr<CommState> given) {
   state->engine->end_nccl();
   const bool is_broken = state->phase.load() == AttachPhase::aborted || state->has_lost.load();
   TeardownTimeouts waits;
-  if (is_broken) waits.peers_work_s = 0;  // who aborts, or has lost a rank, waits for no other
+  if (is_broken) waits.peers_work_s = 0;  // after an abort or a lost rank, wait for no peer
   defer_teardown(teardown_of(state), waits);
 }
 

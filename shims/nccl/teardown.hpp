@@ -1,5 +1,5 @@
-// What plait has beside a communicator, once the program has ended that one: told to the other
-// ranks, and freed when none of them can store into it any more (base/deferred_teardown.hpp).
+// Tears down plait's state after the program has ended the communicator: tells the other ranks and
+// frees memory when none of them can write into it any more (base/deferred_teardown.hpp).
 #pragma once
 #include <memory>
 
@@ -7,10 +7,10 @@
 
 namespace plait::nccl {
 
-/// Of a state that is in the table no more, and that nothing refers to. Waits until attaching has
-/// ended, at most attach_s: a state that is attached to even then stays for good. Then until this
-/// rank's work has ended, and until the others have left, where none of them was lost and the
-/// communicator was not aborted; not long, and what is not freed by then is freed later.
+/// `state` is no longer in the table and has no references. Waits at most attach_s until attaching
+/// has ended; a state that still attaches then is never freed. Then waits briefly until this rank's
+/// work has ended and the others have detached, unless a rank was lost or the communicator was
+/// aborted. Memory not freed by then is freed later.
 void tear_down(std::unique_ptr<CommState> state);
 
 }  // namespace plait::nccl
