@@ -1,5 +1,5 @@
-// Tiles of a message by bulk copies: of a team's threads some move, in turns, one watches the
-// peer's word, and one tells the peer what has been moved.
+// Moves a message's tiles by bulk copies. Some threads of a team move tiles in turns, one watches
+// the peer's flag, and one signals progress to the peer.
 #pragma once
 #include "exec/cuda/messages/messages.cuh"
 #include "exec/cuda/tiles/tile_args.hpp"
@@ -14,14 +14,15 @@ namespace plait::cuda {
 struct MessageBulk {
   MessageTeam& end;
   const MessageWork& work;
-  const unsigned count;  ///< tiles of the message through this channel: all from end.moved on move;
-                         ///< of a shared one, more than there are
-  char* const buffer;    ///< shared memory of the team
+  /// Tiles of the message on this channel; all from end.moved on move. For a shared message an
+  /// upper bound.
+  const unsigned count;
+  char* const buffer;  ///< Shared memory of the team.
 
   using Ring = BulkRing<kMessageStages>;
   static constexpr unsigned kAhead = kMessageStages - 1;
 
-  /// Of a tile, what a bulk copy can move: all but a unit that the message's end cuts short.
+  /// Bytes of a tile that bulk copies can move: all but a last unit cut short by the message's end.
   __device__ unsigned whole_bytes(unsigned number) const {
     const unsigned long long whole = work.bytes / 16 - end.first(work, number);
     return 16 * static_cast<unsigned>(min(whole, static_cast<unsigned long long>(work.tile_units)));
@@ -33,7 +34,7 @@ struct MessageBulk {
     return work.memory + end.first(work, number) * 16;
   }
   __device__ char* slot(unsigned tile) const { return end.slot(end.tiles + tile); }
-  /// False where the tile is not moved.
+  /// Waits until the tile is open. False if it will not be moved.
   __device__ bool await_open(unsigned tile) {
     while (end.shared.open <= tile) {
       end.broken = end.broken || end.timeout.failed_elsewhere(end.args.state);
@@ -43,7 +44,7 @@ struct MessageBulk {
     return true;
   }
 
-  /// One thread: how many tiles may be moved, as the peer's word has it.
+  /// One thread: opens tiles as the peer's flag allows.
   __device__ void watch_peer() {
     const bool sends = end.side == kSend;
     const unsigned* const flag = sends ? &end.mine().taken[end.channel][end.peer]
@@ -69,8 +70,8 @@ struct MessageBulk {
     __threadfence_block();
     if (end.shared.leaves != 0 || end.shared.over != 0) end.shared.limit = open;
   }
-  /// One thread: what has been moved, in order. Slots that were read are free without a fence, as
-  /// only loads come before.
+  /// One thread: signals moved tiles to the peer, in order. Slots that were read need no fence
+  /// before the flag, because only loads precede it.
   __device__ void signal_peer() {
     const bool sends = end.side == kSend;
     MessageFlags& theirs = end.theirs();
@@ -79,15 +80,15 @@ struct MessageBulk {
     for (unsigned signalled = end.moved; signalled < count;) {
       unsigned next = signalled;
       while (next < count && end.shared.done[next % kMessageMovers] > next) ++next;
-      const bool all_signalled =
-          next == signalled && end.shared.limit <= signalled;  // looked at once
-      __threadfence_block();  // numbers were there before, and whether the message is over
+      // Limit is read before `over`.
+      const bool all_signalled = next == signalled && end.shared.limit <= signalled;
+      __threadfence_block();  // Numbers, and whether the message is over, were written before.
       const bool is_over = all_signalled && end.shared.over != 0;
       if (next == signalled && !is_over) {
         if (all_signalled || end.timeout.failed_elsewhere(end.args.state)) return;
         continue;
       }
-      // The end of a shared message takes a slot as a tile does.
+      // The end marker of a shared message occupies a slot like a tile.
       for (unsigned tile = signalled; sends && work.shared != 0 && tile < next; ++tile)
         end.publish_number(tile, end.number(work, tile));
       if (sends && is_over) end.publish_number(signalled, kNoTile);
@@ -98,13 +99,14 @@ struct MessageBulk {
     }
   }
 
-  /// One thread: each kMessageMovers-th tile. While it waits for its bytes to arrive, another's go.
+  /// One thread: moves every kMessageMovers-th tile. While it waits for its bytes, another's are in
+  /// flight.
   template <bool kSends>
   __device__ void move(unsigned mover) {
     Ring ring(buffer + mover * kMessageStages * kBulkBytes, end.shared.barriers[mover]);
     unsigned next = end.moved + mover, next_at = 0;
     const auto load_ahead = [&] {
-      const bool any = kSends && work.shared == 0;  // else those that are open
+      const bool any = kSends && work.shared == 0;  // Otherwise only open tiles.
       while (next < count && ring.held() < kAhead && (any || next < end.shared.open)) {
         if (!any) __threadfence_block();
         const unsigned number = end.number(work, next), bytes = whole_bytes(number);
@@ -137,7 +139,7 @@ struct MessageBulk {
     }
     ring.end();
   }
-  /// The unit that the end of the message cuts short.
+  /// Moves the last unit, which the message's end cuts short.
   template <bool kSends>
   __device__ void move_tail(unsigned tile, unsigned number, unsigned whole) const {
     char* const at = memory(number);

@@ -1,16 +1,18 @@
-// Ends of messages that wait: one direction of one channel to or from one rank is an end, and a
-// team of a block serves it. Whatever groups the other ends lie in, and however few blocks a GPU
-// has room for, one at a time even, messages move as if each end had a processor of its own:
-// 1. A team that waits while blocks of its launch have not begun leaves its end after a while and
-//    makes room. So all blocks of a launch begin at last.
-// 2. A block that begins after an end was left does not finish while any end is left, nor does a
-//    team that has left an end when all blocks had begun. Whoever waits while an end is left takes
-//    that one in exchange, each in turn. So each end that is not through yet has a team that looks
-//    at its words, or will have one again when that team has done what it can.
-// 3. A visit takes all that is there and leaves nothing half done that others wait for. An end's
-//    messages keep their order, which is that of the peer's end; and all of a group are in one
-//    launch. So nothing waits for a message but its own two ends, and the first message of a legal
-//    program that has not moved can always move.
+// Scheduling of message endpoints when blocks are scarce. An endpoint is one direction of one
+// channel to or from one rank; a team of a block serves it. However calls are grouped on the peers,
+// and even if a GPU runs one block at a time, messages progress as if each endpoint had a processor
+// of its own:
+// 1. A team that waits while blocks of its launch have not begun abandons its endpoint after a
+//    while and frees its SM. So all blocks of a launch begin eventually.
+// 2. A block that begins after an endpoint was abandoned does not finish while abandoned endpoints
+//    exist; nor does a team that abandoned one when all blocks had begun. A team that waits while
+//    abandoned endpoints exist swaps its endpoint for one of these, round robin. So every
+//    unfinished endpoint has a team that polls its flags, or gets one once that team has done what
+//    it can.
+// 3. A visit takes all available data and leaves nothing half done that others wait for. An
+//    endpoint's messages keep their order, which is the peer's order, and all messages of a group
+//    are in one launch. So a message waits only for its own two endpoints, and the first message of
+//    a legal program that has not moved can always move.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/messages/message_args.hpp"
@@ -18,31 +20,33 @@
 namespace plait::cuda {
 
 inline constexpr unsigned kNoBlock = ~0u;
-/// How long a team waits before it makes room. Blocks that wait for room on a busy GPU begin
-/// sooner, and then each end has its own team.
+/// Time a team waits before it frees its SM. Blocks waiting for room on a busy GPU begin sooner,
+/// and then each endpoint has its own team.
 inline constexpr long long kYieldAfterNs = 10'000'000;
-/// Looks at an end that was left, before the next one's turn.
+/// Polls of an abandoned endpoint before the next one's turn.
 inline constexpr unsigned kLooksAtLeft = 32;
 
-// One thread of a team calls these. They are functions of their own, as most launches need none.
+// Called by one thread of a team. Not inlined, since most launches never call them.
 
-/// Of a launch's blocks, when the caller's has.
+/// True if all blocks of the launch have begun; the caller's block has.
 __device__ inline bool have_all_begun(unsigned begun, unsigned blocks) {
   const unsigned count = begun & ~kEndsLeft;
-  return count == 0 || count == blocks;  // the last one to begin sets it back at its end
+  return count == 0 || count == blocks;  // The last block to finish resets it.
 }
-/// Of either side.
+/// True if either side has abandoned endpoints.
 __device__ inline bool are_ends_left(const MessageFlags* mine) {
   return (load_relaxed_64(&mine->left[0]) | load_relaxed_64(&mine->left[1])) != 0;
 }
-/// Whether a team that has waited since then should leave its end. What the other side of its block
-/// has left counts too, as that team waits for this one before it goes on.
+/// True if a team that has waited since `began_ns` should abandon its endpoint. Endpoints abandoned
+/// by the other side of its block count too, because that team waits for this one before it goes
+/// on.
 __device__ PLAIT_NOINLINE bool should_leave(const MessageFlags* mine, unsigned blocks,
                                             unsigned long long began_ns) {
   if (have_all_begun(peek_flag(&mine->begun), blocks)) return are_ends_left(mine);
   return static_cast<long long>(now_ns() - began_ns) >= kYieldAfterNs;
 }
-/// True where a block that has not begun yet will see to it; else the caller must.
+/// Abandons an endpoint. True if a block that has not begun yet will serve it; otherwise the caller
+/// must.
 __device__ PLAIT_NOINLINE bool leave_end(MessageFlags* mine, unsigned side, unsigned block,
                                          unsigned blocks) {
   __threadfence_system();
@@ -56,13 +60,13 @@ __device__ PLAIT_NOINLINE bool leave_end(MessageFlags* mine, unsigned side, unsi
   }
   return false;
 }
-/// Whether the caller's block, which sees to ends that were left, has to go on. While others have
-/// not begun it makes room, and these do.
+/// True if the caller's block, which serves abandoned endpoints, must go on. False while other
+/// blocks have not begun: the caller then frees its SM for them.
 __device__ PLAIT_NOINLINE bool must_go_on(const MessageFlags* mine, unsigned blocks) {
   __threadfence_system();
   return have_all_begun(peek_flag(&mine->begun), blocks) && are_ends_left(mine);
 }
-/// Of the ends left the next behind `block`, in turn, nobody else's from now on; or kNoBlock.
+/// Claims the next abandoned endpoint after `block`, round robin; kNoBlock if there is none.
 __device__ PLAIT_NOINLINE unsigned take_left_end(MessageFlags* mine, unsigned side,
                                                  unsigned block) {
   unsigned long long left = load_relaxed_64(&mine->left[side]);

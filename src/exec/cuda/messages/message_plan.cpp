@@ -1,4 +1,4 @@
-// Tiles and slots as the kernel computes them.
+// Writes the plan of a message call with the tiles and slots that the kernel computes.
 #include "exec/cuda/messages/message_plan.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace plait::cuda {
 namespace {
 
-/// Flag::index of a channel's words: of tiles, or of messages by lines.
+/// Row of a channel's flag in Flag::index: of tiles, or of LL messages.
 enum FlagRow : int { kArrived, kTaken, kPacketsArrived, kPacketsTaken };
 int flag_index(FlagRow row, std::uint32_t channel) {
   return kMessageFlagsBase + row * kMessageRows + static_cast<int>(channel);
@@ -71,8 +71,8 @@ class MessagePlan {
 
  private:
   std::uint64_t tile_bytes() const { return std::uint64_t{cut_.tile_units} * 16; }
-  /// Which tiles go through which channel, in order: each has its own, and host channels take the
-  /// last of each in turn, as long as there are so many for them.
+  /// Assigns tiles to channels, in order. Each channel has its own tiles; host channels take the
+  /// last tile of each channel in turn, up to `host_tiles`.
   void share_out(std::uint32_t host_tiles) {
     const auto all = static_cast<std::uint32_t>((bytes_ + tile_bytes() - 1) / tile_bytes());
     for (std::uint32_t channel = 0; channel < cut_.channels; ++channel)
@@ -80,7 +80,7 @@ class MessagePlan {
         tiles_of_[channel].push_back(number);
     if (!cut_.shared) return;
     for (std::uint32_t host = 0; host < config_.host_channels; ++host)
-      tiles_of_[kMessageChannels + host];  // which ends, with tiles or without
+      tiles_of_[kMessageChannels + host];  // The channel carries the end marker even without tiles.
     for (std::uint32_t i = 0; i < std::min(host_tiles, all); ++i) {
       std::vector<std::uint32_t>& own = tiles_of_[i % cut_.channels];
       tiles_of_[kMessageChannels + i % config_.host_channels].push_back(own.back());
@@ -88,11 +88,11 @@ class MessagePlan {
     }
   }
   std::uint32_t depth(std::uint32_t channel) const {
-    return cut_.by_packets         ? kMessagePacketDepth
+    return cut_.by_packets           ? kMessagePacketDepth
            : through_host(channel) ? kMessageHostSlots
                                    : kMessageSlots;
   }
-  /// Tiles that lie in a channel's slots in a call: the end of a shared message takes one too.
+  /// Slots a call uses on a channel: a shared message's end marker takes one too.
   std::uint32_t taken_by(const std::vector<std::uint32_t>& tiles) const {
     return static_cast<std::uint32_t>(tiles.size()) + (cut_.shared ? 1 : 0);
   }
@@ -109,7 +109,7 @@ class MessagePlan {
     return slice(slots_[owner], {index * slot_bytes_, bytes});
   }
 
-  /// Into a slot, or out of it: of a host channel down to it, or up.
+  /// Copies into a slot or out of it; on a host channel down to host memory or up from it.
   void put(int lane, const Region& dst, const Region& src, int from, int to) {
     const bool down = dst.space == Space::ring, up = src.space == Space::ring;
     if (!down && !up) return b_.copy(lane, dst, src);
@@ -136,15 +136,13 @@ class MessagePlan {
       b_.wait(in, arrived);
       if (!is_end) put(in, b_.output(to, {place + at, bytes}), held, from, to);
       taken.push_back(b_.signal(in, from));
-      flag_indices_[arrived.flag] =
-          flag_index(cut_.by_packets ? kPacketsArrived : kArrived, channel);
-      flag_indices_[taken.back().flag] =
-          flag_index(cut_.by_packets ? kPacketsTaken : kTaken, channel);
+      flag_indices_[arrived.flag] = flag_index(cut_.by_packets ? kPacketsArrived : kArrived, channel);
+      flag_indices_[taken.back().flag] = flag_index(cut_.by_packets ? kPacketsTaken : kTaken, channel);
       taken_of_[{from, arrived.flag}] = {taken.back().flag, depth(channel)};
     }
   }
 
-  /// A call's first tiles wait until their slots have been given back by earlier calls.
+  /// The first tiles of a call wait until earlier calls have freed their slots.
   void look_back(Plan& plan) const {
     for (Lane& lane : plan.lanes) {
       std::vector<Op> ops;
@@ -165,7 +163,7 @@ class MessagePlan {
     }
   }
 
-  /// The same words of a channel between any two ranks, as in MessageFlags.
+  /// Numbers a channel's flags alike between any two ranks, as in MessageFlags.
   void number(Plan& plan) const {
     for (Lane& lane : plan.lanes)
       for (Op& op : lane.ops)
@@ -182,25 +180,25 @@ class MessagePlan {
   const std::vector<int> devices_;
   const MessageLaunchConfig& config_;
   std::uint32_t calls_before_;
-  std::uint64_t bytes_;  ///< of a message
+  std::uint64_t bytes_;  ///< Of a message.
   MessageCut cut_;
   std::uint64_t slot_bytes_;
-  std::map<std::uint32_t, std::vector<std::uint32_t>> tiles_of_;  // by channel: their numbers
+  std::map<std::uint32_t, std::vector<std::uint32_t>> tiles_of_;  // By channel: tile numbers.
   std::vector<DirectShape> shapes_;
-  std::vector<Region> slots_, host_slots_;  // by rank
-  std::map<Flag, int> flag_indices_;        // as the builder numbers them -> index
+  std::vector<Region> slots_, host_slots_;  // By rank.
+  std::map<Flag, int> flag_indices_;        // Flag as the builder numbers it -> index.
   struct Answer {
     Flag flag;
-    std::uint32_t depth;  // tiles under way
+    std::uint32_t depth;  // Tiles in flight.
   };
-  std::map<std::pair<int, Flag>, Answer> taken_of_;  // sender, word it raises -> its peer's
+  // Sender and the flag it raises -> the peer's flag.
+  std::map<std::pair<int, Flag>, Answer> taken_of_;
 };
 
 }  // namespace
 
-Plan message_plan(const Topology& topology, const Request& request,
-                  const MessageLaunchConfig& config, std::uint32_t calls_before,
-                  std::uint32_t host_tiles) {
+Plan message_plan(const Topology& topology, const Request& request, const MessageLaunchConfig& config,
+                  std::uint32_t calls_before, std::uint32_t host_tiles) {
   if (reduces(request.collective))
     throw Error(ErrorCode::unsupported,
                 text("wanted a collective that only moves, found ", name_of(request.collective)));

@@ -1,20 +1,19 @@
-// Which tiles of a shared message go through which channel. Each channel has tiles of its own, in
-// order, and takes them from the front, a few before it sends them. Host channels take from the end
-// of any channel's. So both paths end together, whatever the load on either, and no rank has to
-// know a share. Whoever takes a tile has a slot for it: nothing that is taken waits for another
-// channel.
+// Distributes the tiles of a shared message over channels. Each channel owns a list of tiles and
+// claims them from the front, shortly before sending. Host channels claim from the end of any
+// channel's list. So both paths finish together under any load, and no rank needs to know a share.
+// A claimed tile has a slot reserved, so no claim waits for another channel.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/messages/message_args.hpp"
 
 namespace plait::cuda {
 
-/// Of a channel's tiles those that nobody has taken, from `front` to before `end`. In one word, so
-/// that a tile is taken once.
+/// Unclaimed tiles of a channel, from `front` to before `end`. Packed into one 64-bit claim, so
+/// that a tile is claimed once.
 struct MessageClaims {
-  unsigned share;  ///< 16 bits: the number of the message among the shared ones to this peer
-  unsigned front;  ///< 24 bits
-  unsigned end;    ///< 24 bits
+  unsigned share;  ///< 16 bits: number of the message among the shared ones to this peer.
+  unsigned front;  ///< 24 bits.
+  unsigned end;    ///< 24 bits.
 
   __device__ unsigned long long word() const {
     return static_cast<unsigned long long>(share & 0xffff) << 48 |
@@ -22,9 +21,9 @@ struct MessageClaims {
   }
 };
 
-/// As the word has it for that message of so many tiles. Where it speaks of one before, nobody has
-/// taken any; where of one behind, all have been taken. In between lie fewer than 2^15 messages, as
-/// a launch has no more.
+/// Decodes the claim for message `share` of `tiles` tiles. An older number: no tile is claimed yet.
+/// A newer one: all are claimed. The numbers are less than 2^15 apart, because a launch has fewer
+/// messages.
 __device__ inline MessageClaims claims_of(unsigned long long word, unsigned share, unsigned tiles) {
   constexpr unsigned kTiles = (1u << 24) - 1;
   const int behind = static_cast<short>(static_cast<unsigned>(word >> 48) - share);
@@ -34,9 +33,9 @@ __device__ inline MessageClaims claims_of(unsigned long long word, unsigned shar
   return {share, 0, behind < 0 ? tiles : 0};
 }
 
-// One thread calls these.
+// Called by one thread.
 
-/// For the channel itself, which has the first `have`: all up to `most`, as far as they are left.
+/// Claims tiles for the owning channel, which holds the first `have`, so that it has up to `most`.
 /// Returns how many it has now.
 __device__ inline unsigned claim_front(unsigned long long* at, unsigned share, unsigned tiles,
                                        unsigned have, unsigned most) {
@@ -52,7 +51,7 @@ __device__ inline unsigned claim_front(unsigned long long* at, unsigned share, u
   }
 }
 
-/// For a host channel: the last that is left; kNoTile where none is.
+/// Claims the last tile left for a host channel; kNoTile if there is none.
 __device__ inline unsigned claim_end(unsigned long long* at, unsigned share, unsigned tiles) {
   unsigned long long seen = load_relaxed_64(at);
   while (true) {

@@ -1,4 +1,5 @@
-// A word a call, taken by compare-and-swap and used again once all have passed it.
+// Each call has a 64-bit slot, decided by compare-and-swap and reused once all ranks have passed
+// it.
 #include "exec/cuda/share/agreed_number.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace plait::cuda {
 
 namespace {
 
-/// All but the number, as a call's word has it.
+/// Tag of a call in its slot: everything but the number.
 std::uint64_t tag_of(std::uint64_t call, std::uint64_t about, std::uint32_t voters) {
   const std::uint64_t mixed = (about ^ std::uint64_t{voters} << 40) * 0x9e3779b97f4a7c15ull >> 40;
   return (call + 1) << 32 | mixed << 8;
@@ -20,7 +21,7 @@ std::uint64_t tag_of(std::uint64_t call, std::uint64_t about, std::uint32_t vote
 
 }  // namespace
 
-/// Until nobody needs the word that this call will take.
+/// Waits until no rank needs the slot that this call will use.
 void AgreedNumber::await_others(std::uint64_t call) const {
   const auto began = std::chrono::steady_clock::now();
   for (int rank = 0; rank < ranks_; ++rank)
@@ -34,7 +35,7 @@ void AgreedNumber::await_others(std::uint64_t call) const {
     }
 }
 
-/// Of the judges that have wished something.
+/// Minimum of `mine` and the last proposals of the voters.
 int AgreedNumber::least_proposal(int mine, std::uint32_t voters) const {
   int least = mine;
   for (int rank = 0; rank < ranks_; ++rank) {

@@ -1,4 +1,4 @@
-// Each rank corrects a share of its own by its own times; a call gets the least of what all wish.
+// Each rank corrects a share by its own times; a call gets the minimum of all ranks' proposals.
 #include "exec/cuda/share/agreed_share.hpp"
 
 #include "exec/cuda/copies/exchange_cut.hpp"
@@ -9,13 +9,13 @@ namespace {
 
 static_assert(AgreedNumber::kRanks >= kMaxCudaRanks);
 
-/// How so many ranks share calls from a size on, HGX H200 (E-0059, E-0128); sizes in rising order.
+/// Host shares of calls from a size on, HGX H200 (E-0059, E-0128); sizes in rising order.
 struct ShareRow {
   int ranks;
   std::uint64_t least_bytes;
-  double link_bytes_per_ns;  // of the message
-  double around_ns;          // before the first copy and after the last
-  double best_share;         // of what links carry without one
+  double link_bytes_per_ns;  // Of the message.
+  double around_ns;          // Before the first copy and after the last one.
+  double best_share;         // Fraction of the message on the host path, without other load.
   double fork_ns;
 };
 constexpr ShareRow kShareRows[] = {
@@ -54,7 +54,8 @@ void AgreedShare::close() noexcept {
   agreed_.reset();
 }
 
-/// Asks, and never waits; times that cannot be had are done without.
+/// Takes the times of the last sample if they are there. Never waits, and drops times that the
+/// driver cannot give.
 void AgreedShare::learn() {
   if (!sample_) return;
   const RelaxedCaptureMode relaxed;

@@ -1,5 +1,5 @@
-// How much of each large call goes through host memory: corrected by what earlier ones took, and
-// the same on all ranks although none waits for another.
+// Fraction of each large call that goes through host memory: corrected by the times of earlier
+// calls, and equal on all ranks although no rank waits for another.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,24 +10,24 @@
 
 namespace plait::cuda {
 
-/// Events of one call: when all ranks were there, and where each path had ended.
+/// Timing events of a call: all ranks present, end of the direct path, end of the host path.
 struct PathMarks {
   Event begin = nullptr, link = nullptr, host = nullptr;
 };
 
 class AgreedShare {
  public:
-  /// words: null = no share. In the current context.
+  /// Opens in the current context. page: null = nothing goes through host memory.
   void open(AgreedNumber::NumberPage* page, int rank, int ranks, double wait_s);
   void close() noexcept;
 
-  /// Permille of the next call, of `bytes`, in chunks of so many at least; all calls in order, none
-  /// of them captured: a graph would keep its share whatever others do on PCIe. judges: the ranks
-  /// (bits) that see both paths end, and so learn and decide.
+  /// Returns the host share of the next call in thousandths. `bytes`: size of the call, cut into
+  /// chunks of at least `chunk_bytes`. Called for all calls in order, but not in captures: a graph
+  /// would keep its share whatever the load on PCIe. voters: ranks (bits) that see both paths end,
+  /// so they learn and decide.
   std::uint32_t next(std::uint64_t bytes, std::uint64_t chunk_bytes,
                      std::uint32_t voters = AgreedNumber::kAll);
-  /// What is to be recorded of that call, of which `share_bytes` go through host memory as it was
-  /// cut; null = nothing.
+  /// Events to record for that call, of which `share_bytes` go through host memory; null = none.
   const PathMarks* timed(std::uint64_t bytes, std::uint64_t share_bytes);
 
  private:
@@ -39,12 +39,12 @@ class AgreedShare {
   int ranks_ = 0;
   std::optional<AgreedNumber> agreed_;
   HostShare share_;
-  SharedSize size_;     // of the call asked for last,
-  int level_ = 0;       // what it got,
-  bool votes_ = false;  // and whether this rank is to learn from it
+  SharedSize size_;     // Of the last call of next().
+  int level_ = 0;       // Its level.
+  bool votes_ = false;  // This rank learns from that call.
   PathMarks marks_;
-  std::optional<PathSample> sample_;  // on its way
-  bool is_warm_ = false;              // the first call touches what has just been made
+  std::optional<PathSample> sample_;  // In flight.
+  bool is_warm_ = false;              // The first call touches fresh memory, so it is not timed.
 };
 
 }  // namespace plait::cuda

@@ -1,6 +1,7 @@
-// Down as soon as the host path is what a call waits for, up by as much as its times promise. What
-// calls lose against the direct path is paid out of what others gained and an income of 1.5 % of a
-// call each before the share may rise again, so that no pattern of load costs more than that.
+// Controls the host share by credit. The share falls as soon as a call waits for its host path, and
+// rises by as much as the measured times promise. Time lost against the direct path is paid from
+// gains of other calls and from an income of 1.5 % of each call; until it is paid the share may not
+// rise. So no load pattern costs more than that income.
 #include "exec/cuda/share/host_share.hpp"
 
 #include <algorithm>
@@ -9,31 +10,31 @@
 namespace plait::cuda {
 namespace {
 
-constexpr double kIncome = 0.015;       // of a direct-only call, earned with every call
-constexpr double kMostCredit = 20.0;    // calls: what gains are kept of
-constexpr double kLeastCredit = -60.0;  // four thousand calls later the worst is paid for
-constexpr double kLeastGain = 0.005;    // of the time: below it, direct only
-constexpr double kSlackNs = 5000.0;     // of the host's end: its last event crosses GPUs
-constexpr double kLate = 1.02;          // later than the direct path by noise alone
-constexpr double kMuchLater = 1.10;     // no noise
-constexpr double kSure = 0.98;          // of what times promise
+constexpr double kIncome = 0.015;       // Fraction of a direct-only call, earned with every call.
+constexpr double kMostCredit = 20.0;    // In calls: upper bound of saved gains.
+constexpr double kLeastCredit = -60.0;  // In calls: paid back within four thousand calls.
+constexpr double kLeastGain = 0.005;    // Fraction of the time; below it use the direct path only.
+constexpr double kSlackNs = 5000.0;     // The last event of the host path crosses GPUs.
+constexpr double kLate = 1.02;          // Later than the direct path by noise alone.
+constexpr double kMuchLater = 1.10;     // Later than noise explains.
+constexpr double kSure = 0.98;          // Fraction of the promised share that is used.
 constexpr int kFirstPause = 8, kLongestPause = 64;
 
-/// The least level that pays for its fork.
+/// Smallest level that pays for the fork into two paths.
 int least_level(const SharedSize& size) {
   const double share = size.fork_ns / size.alone_ns + kLeastGain;
   const double level = std::ceil(share / size.host_share * HostShare::kLevels);
   return static_cast<int>(std::clamp(level, 1.0, double{HostShare::kLevels}));
 }
 
-/// Where both paths would end together, at the speeds that the sample had.
+/// Level at which both paths would end together, at the speeds of the sample.
 double balanced_level(const PathSample& sample) {
   const double host = sample.host_share / std::max(sample.host_ns - kSlackNs, 1.0);
   const double direct = (1.0 - sample.host_share) / sample.direct_ns;
   return host / (host + direct) / sample.size.host_share * HostShare::kLevels;
 }
 
-/// What the call took longer than the direct path alone would have; less than 0: a gain.
+/// Time lost against the direct path alone, as a fraction; negative = a gain.
 double loss_of(const PathSample& sample) {
   const double alone_ns = sample.direct_ns / (1.0 - sample.host_share);
   return (std::max(sample.direct_ns, sample.host_ns) + sample.size.fork_ns) / alone_ns - 1.0;
@@ -59,7 +60,7 @@ void HostShare::ran(int level) {
 }
 
 void HostShare::learn(const PathSample& sample) {
-  // Calls whose times nobody took may have lost as much, but count for no gain.
+  // Calls without times may have lost as much, but count for no gain.
   const double lost = loss_of(sample);
   credit_ = std::clamp(credit_ - lost * (lost > 0.0 ? sample.calls : 1), kLeastCredit, kMostCredit);
   const double balanced = balanced_level(sample);

@@ -1,4 +1,4 @@
-// A thread a communicator and attempt, from a large call until the room stands or is refused.
+// Runs each attempt in a thread, from the first large call until the arena is ready or refused.
 #include "exec/cuda/share/lazy_arena.hpp"
 
 #include <unistd.h>
@@ -37,10 +37,10 @@ LazyArena::~LazyArena() {
   if (::getpid() == owner_)
     stop();
   else
-    static_cast<void>(thread_.release());  // a fork's child does not have it
+    static_cast<void>(thread_.release());  // A forked child does not have the thread.
 }
 
-/// Whether an attempt is to begin here.
+/// True if an attempt should begin now.
 bool LazyArena::is_due(bool may_retry) const {
   const std::uint32_t attempt = attempt_.load();
   if (stopping_.load() || runs_.load()) return false;
@@ -52,7 +52,7 @@ void LazyArena::start(bool may_retry) {
   if (!is_due(may_retry)) return;
   const std::lock_guard<std::mutex> hold(guard_);
   if (!is_due(may_retry)) return;
-  if (thread_ != nullptr && thread_->joinable()) thread_->join();  // it has ended
+  if (thread_ != nullptr && thread_->joinable()) thread_->join();  // The thread has ended.
   std::uint32_t wanted = page_.wanted.load();
   const std::uint32_t attempt = std::max(attempt_.load() + 1, wanted);
   while (wanted < attempt && !page_.wanted.compare_exchange_weak(wanted, attempt)) {
@@ -87,7 +87,7 @@ void LazyArena::end_attempt() noexcept {
   runs_.store(false);
 }
 
-/// Until all have it, some rank has said that it will not, or patience is at its end.
+/// Waits until all ranks are ready, a rank has failed, or the wait budget is spent.
 void LazyArena::wait_for_peers() {
   const auto began = std::chrono::steady_clock::now();
   std::chrono::duration<double> waited(0);

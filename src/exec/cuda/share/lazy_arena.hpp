@@ -1,19 +1,17 @@
-// The later room of a communicator's ranks: each makes it in a thread of its own once calls want
-// it, and all take it from the same call on. No call waits for a peer, but for a bounded moment.
+// The large arena of a communicator: each rank allocates it in a thread of its own once a call
+// wants it, and all ranks use it from the same call on. Calls wait for it for a bounded time only.
 //
-// Why so: a call that waited for its peers would stand still for ever where ranks come to two
-// communicators in opposite orders. So calls go on with the first room until the later one stands
-// on all ranks.
+// Reason: a call that waited for its peers would hang if ranks reach two communicators in opposite
+// orders. So calls use the small arena until the large one exists on all ranks.
 //
-// An attempt fails on all ranks where it fails on one, as where a GPU has no memory left. A later
-// call begins the next attempt: a second after the first, then each time after twice as long, a
-// minute at most.
+// An attempt that fails on one rank (a GPU out of memory) fails on all. A later call begins the
+// next attempt: after one second, then after twice the last interval, at most a minute.
 //
-// Each rank must be a process of its own. The driver may let an allocation or a free wait for the
-// kernels of its process, and launches wait for that. Where all ranks make their calls in one
-// order, the kernels that run have been launched by every other process too, or wait for none that
-// has not; so they end. Two ranks of one process lack this: a kernel of one may wait for the launch
-// of the other, which waits for the allocation, which waits for that kernel.
+// Each rank must be a process of its own. An allocation or a free may wait in the driver for the
+// kernels of its process, and launches wait for the allocation. If all ranks make their calls in
+// one order, the running kernels have been launched by every other process too, or wait for none
+// that has not launched, so they end. Two ranks of one process break this: a kernel of one rank may
+// wait for the launch of the other, which waits for the allocation, which waits for that kernel.
 #pragma once
 #include <sys/types.h>
 
@@ -30,50 +28,50 @@
 
 namespace plait::cuda {
 
-/// In memory that all ranks map; zeros when the first of all begins.
+/// Mapped by all ranks; zeroed before the first rank starts.
 struct LazyArenaPage {
   AgreedSwitch::SwitchPage switched;
   PageExchange::ExchangePage exchange;
-  std::atomic<std::uint32_t> wanted;  ///< the last attempt that some rank has begun; 0 = none
+  std::atomic<std::uint32_t> wanted;  ///< Last attempt that some rank began; 0 = none.
 };
 
-/// What a call that wants the room may do for it.
+/// Permission of a call that wants the large arena.
 enum class CallMode {
-  captured,  ///< nothing: a capture allocates nothing and waits for nobody
-  grouped,   ///< begin it: whoever else is to come may come to it in the same thread
-  alone      ///< begin it, and wait for a moment until all have it
+  captured,  ///< Neither begin nor wait: a capture allocates nothing.
+  grouped,   ///< Begin, but do not wait: the peers' calls may follow in the same thread.
+  alone      ///< Begin, and wait for a bounded time until all ranks have it.
 };
 
 class LazyArena {
  public:
   using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
   static constexpr double kRetryS = 1;
-  /// make: allocates and maps this rank's, with exchanges that all ranks make alike; throws Error.
-  /// After that it is called again, and goes on with what it has made. patience_s: how long all
-  /// calls together wait for the others, at most. page outlives this.
+  /// make: allocates and maps this rank's arena with exchanges that all ranks make alike; throws
+  /// Error. After a failure it is called again and continues with what it has. wait_s: total time
+  /// that all calls wait. page outlives this object.
   LazyArena(LazyArenaPage& page, int rank, int ranks, double wait_s,
             std::function<void(const Exchange&)> make, double retry_s = kRetryS);
   ~LazyArena();
   LazyArena(const LazyArena&) = delete;
   LazyArena& operator=(const LazyArena&) = delete;
 
-  /// Starts making, where that has not been done, or where another rank has begun the next attempt,
-  /// and returns. Any thread.
+  /// Begins an attempt if none has begun, or if another rank has begun the next one, and returns at
+  /// once. Any thread.
   void begin() { start(false); }
-  /// True where some rank has begun, so that all should.
+  /// True once some rank has begun, so all ranks should.
   bool is_wanted() const { return page_.wanted.load(std::memory_order_relaxed) != 0; }
-  /// Of the next call that wants the room, whether it has it: the same answer on all ranks, which
-  /// ask for the same calls.
+  /// Returns whether the next large call has the arena; the same on all ranks, which make the same
+  /// calls.
   bool next(CallMode call);
-  /// The call asked for last was not made after all.
+  /// Rolls back the last next(): the call was not made.
   void cancel_last() { agreed_.cancel_last(); }
-  /// True once all calls from now on have it.
+  /// True once all later calls have the arena.
   bool is_on() const { return agreed_.is_on(); }
-  /// Nothing is begun any more, and nobody waits. Any thread; returns at once.
+  /// Begins nothing more and ends waits. Any thread; returns at once.
   void cancel() noexcept { stopping_.store(true); }
-  /// The same, and what was begun has ended when it returns.
+  /// cancel(), then waits for the running attempt to end.
   void stop() noexcept;
-  /// Why the last attempt failed; "" where it may not, or has not.
+  /// Reason why the last attempt failed; "" if it has not failed.
   std::string failure() const { return exchange_.failure(); }
 
  private:
@@ -89,12 +87,12 @@ class LazyArena {
   AgreedSwitch agreed_;
   PageExchange exchange_;
   double wait_budget_s_;
-  double retry_s_;                         // until the next attempt; of who makes this one
-  std::atomic<std::uint32_t> attempt_{0};  // that was begun last; 0 = none
-  std::atomic<bool> runs_{false};          // it, in thread_
-  std::atomic<std::int64_t> retry_ns_{0};  // when a call may begin the next one
+  double retry_s_;                         // Until this rank's next attempt.
+  std::atomic<std::uint32_t> attempt_{0};  // Last one begun; 0 = none.
+  std::atomic<bool> runs_{false};          // An attempt runs in thread_.
+  std::atomic<std::int64_t> retry_ns_{0};  // Earliest time of the next attempt.
   std::atomic<bool> stopping_{false};
-  std::mutex guard_;  // of thread_
+  std::mutex guard_;  // Guards thread_.
   std::unique_ptr<std::thread> thread_;
 };
 

@@ -1,6 +1,7 @@
-// Cards of two rounds lie side by side: who shows a card of the next but one has seen that all came
-// to the next, and so had read the one that it writes over. A rank that comes late to an attempt
-// may find cards of the next one there, but then it also finds that its own has failed.
+// Records of two rounds lie side by side. A rank writes the record of round n + 2 only after all
+// have come to round n + 1, so all have read the record it overwrites. A rank that is late in an
+// attempt may find records of the next attempt, but then it also finds that its own attempt has
+// failed.
 #include "exec/cuda/share/page_exchange.hpp"
 
 #include <algorithm>
@@ -14,13 +15,14 @@
 namespace plait::cuda {
 namespace {
 
-/// A card as it stands there. What another process wrote is bounded before it is used.
+/// Copies a record. The size written by another process is bounded before use.
 std::string record_of(const PageExchange::ExchangePage::RankSlot& slot, std::uint32_t turn) {
   return std::string(slot.records[turn],
                      std::min<std::size_t>(slot.bytes[turn], PageExchange::kRecordBytes));
 }
 
-/// Others may read while it is written: characters of two reasons then, and never past the end.
+/// Readers may come while the text is written: they see characters of two texts, but never past the
+/// end.
 void put(const std::string& reason, std::atomic<char>* slot, std::size_t most) {
   const std::size_t length = std::min(reason.size(), most - 1);
   for (std::size_t i = 0; i < length; ++i) slot[i].store(reason[i], std::memory_order_relaxed);

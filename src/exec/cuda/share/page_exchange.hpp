@@ -1,6 +1,6 @@
-// Cards that ranks show each other in memory that all of them map: an Exchange for what is made
-// beside the program's calls, when no rendezvous and no other library may be asked. Where a rank
-// fails, all do; then they may begin the next attempt.
+// Allgather through memory mapped by all ranks, for set-up beside the program's calls, when neither
+// the rendezvous nor another library may be used. A failure on one rank fails the attempt on all;
+// then they may begin the next one.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,42 +12,42 @@ namespace plait::cuda {
 
 class PageExchange {
  public:
-  static constexpr int kRanks = 16;  ///< at most
+  static constexpr int kRanks = 16;  ///< At most.
   static constexpr std::size_t kRecordBytes = 960;
-  static constexpr std::uint32_t kMostRounds = 256;  ///< of an attempt
+  static constexpr std::uint32_t kMostRounds = 256;  ///< Of an attempt.
 
   struct ExchangePage {
     struct RankSlot {
-      alignas(
-          64) std::atomic<std::uint32_t> round;  ///< that this rank has come to, of all attempts
-      std::atomic<std::uint32_t> failed;         ///< the last attempt that it gave up, as
-      std::atomic<char> reason[256];             ///< this says; 0 = none
-      std::uint32_t bytes[2];                    ///< of rounds by turns
+      /// Last round this rank has reached, counted over all attempts.
+      alignas(64) std::atomic<std::uint32_t> round;
+      std::atomic<std::uint32_t> failed;  ///< Last attempt this rank gave up; 0 = none.
+      std::atomic<char> reason[256];      ///< Reason of that failure.
+      std::uint32_t bytes[2];             ///< Of two alternating rounds.
       char records[2][kRecordBytes];
     };
     RankSlot slots[kRanks];
   };
 
-  /// words: zeros when the first of all begins; they outlive this.
+  /// page: zeroed before the first rank starts; outlives this object.
   PageExchange(ExchangePage& page, int rank, int ranks) : page_(page), rank_(rank), ranks_(ranks) {}
 
-  /// From here on of that attempt, 1 or more; at first it is 1. A later one is begun only where the
-  /// one before has failed on some rank.
+  /// Starts this attempt (1 or more; the first is 1). A later attempt may start only after the
+  /// previous one failed on some rank.
   void begin(std::uint32_t attempt);
-  /// Every rank's bytes in rank order, once all have come; called alike by all. give_up is asked
-  /// meanwhile, and throws where waiting is over. Error(mismatch) where a rank has failed.
+  /// Returns every rank's bytes in rank order once all have come; all ranks call it alike. give_up
+  /// is called while waiting and throws to end the wait. Error(mismatch) if a rank has failed.
   std::vector<std::string> exchange(const std::string& mine, const std::function<void()>& give_up);
-  /// This rank comes to no further round of the attempt, for that reason or for an earlier one of
-  /// another. Any thread.
+  /// Ends the attempt for this rank: for this reason, or for another rank's earlier one. Any
+  /// thread.
   void fail(const std::string& reason) noexcept;
-  /// Why some rank failed in this attempt, or a later one; "" where none did.
+  /// Reason why a rank failed in this attempt or a later one; "" if none did.
   std::string failure() const;
 
  private:
   ExchangePage& page_;
   const int rank_, ranks_;
   std::atomic<std::uint32_t> attempt_{1};
-  std::uint32_t round_ = kMostRounds;  // of the attempt, and all rounds of those before it
+  std::uint32_t round_ = kMostRounds;  // Counted over all attempts.
 };
 
 }  // namespace plait::cuda
