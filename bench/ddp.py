@@ -175,8 +175,8 @@ def main() -> None:
     gc.disable()  # else collections always hit the same round of the same variant
     torch.utils.deterministic.fill_uninitialized_memory = False  # saves a kernel for every tensor
     for name in args.models.split(","):
-        # Pooling in VGG has no deterministic gradient by name, but one by its shape; attention has
-        # one only where it is demanded.
+        # PyTorch lists pooling in VGG as not deterministic, though it is for this shape. Attention
+        # is deterministic only on demand.
         torch.use_deterministic_algorithms(True, warn_only=name != "transformer")
         torch.manual_seed(7)
         with torch.device("cuda"):

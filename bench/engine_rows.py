@@ -35,7 +35,7 @@ ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 class Source:
     """The rows of one file that one build of an engine made."""
 
-    build: str  # what is new in it
+    build: str  # the change of this build
     file: str
     engines: tuple[str, ...]
     where: dict[str, str] = field(default_factory=dict)  # columns that must match, as patterns
@@ -320,7 +320,7 @@ def why_left_out(call: RecordedCall, build: str, times: list[float]) -> str:
     if (spread := max(times) / min(times)) > MOST_SPREAD:
         return f"recordings differ by {100 * (spread - 1):.0f} %"
     is_exchange_now = call.engine == "copy_exchange" and build in IN_USUAL_MEMORY
-    if shares_by_itself(call) and not is_exchange_now:  # whose inbox is too small for a share
+    if shares_by_itself(call) and not is_exchange_now:  # an exchange now: its inbox is too small
         return "its share through host memory is not recorded"
     in_graph = call.launched == "graph" and call.engine.startswith("copy_")
     most = 16 if build in IN_USUAL_MEMORY else 4

@@ -23,7 +23,7 @@ FLOATS = tuple(name for name in DTYPE_OF_TYPE if name in EPSILON)
 INTEGERS = tuple(name for name in DTYPE_OF_TYPE if name not in FLOATS)
 ON_FLOATS = ("sum", "prod", "min", "max", "avg", "premul_sum")
 ON_INTEGERS = ("sum", "prod", "min", "max", "avg", "bit_and", "bit_or", "bit_xor")
-SCALARS = (0.5, 1.25, -3.0, 2.0)  # of premul_sum, by rank in turn; exact in every float type
+SCALARS = (0.5, 1.25, -3.0, 2.0)  # factors of premul_sum, by rank in turn; exact in every type
 
 
 def size_of(kind: str) -> int:

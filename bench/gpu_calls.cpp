@@ -1,7 +1,7 @@
-// What a call takes on GPUs, without Python: the engine chosen at every size (or --kernel,
-// --params), by CUDA graphs and eagerly, checked on fresh data; ranks are threads or processes. For
-// old_and_new.py and for machines that only programs can be carried to: `plait bench` has more.
-// What links give by themselves: gpu_links.cpp.
+// Times calls on GPUs without Python: the chosen engine at every size (or --kernel, --params), in
+// CUDA graphs and eagerly, checked on fresh data. Ranks are threads or processes. old_and_new.py
+// runs this program, and it serves machines that take programs alone; `plait bench` times more.
+// gpu_links.cpp times the links themselves.
 #include <cmath>
 #include <map>
 
@@ -24,18 +24,17 @@ struct CallBenchOptions {
   int gpus = 2;
   bool processes = false, eager = false;
   std::string kernel, csv;
-  std::string params_as_given;  ///< of --kernel
+  std::string params_as_given;  ///< --params, parameters of --kernel
   std::map<std::string, std::int64_t> params;
   std::vector<std::string> types{"fp32"};
   std::uint64_t least = 1024, most = 64ull << 20;
   int factor = 4;
-  std::uint64_t sentinel_bytes =
-      0;  ///< half an inbox of sentinel packets; 0 = as the usual budget has it
+  std::uint64_t sentinel_bytes = 0;  ///< half an inbox of sentinel packets; 0 = the usual budget
   Collective collective = Collective::all_reduce;
 };
 
-constexpr std::uint64_t kRingBytes = 16ull << 20;  // of host memory, of each rank
-/// Behind the rings lie words, and behind these, from a page on, slots of long messages.
+constexpr std::uint64_t kRingBytes = 16ull << 20;  // host memory of each rank
+/// Flags follow the rings, and slots of long messages follow the flags at the next page.
 constexpr std::uint64_t kSlotsAfterWords =
     (kHostWordsBytes + sizeof(AgreedNumber::NumberPage) + 4095) / 4096 * 4096;
 
@@ -49,7 +48,7 @@ class CallBench {
     given.rank = rank;
     given.ranks = options.gpus;
     given.wait_s = 10;
-    // Kernels of all ranks of a GPU run side by side, since they wait for each other.
+    // Kernels of all ranks on a GPU must run side by side, since they wait for each other.
     if (const int on_each = (options.gpus + device_count() - 1) / device_count(); on_each > 1)
       given.most_blocks = 100u / static_cast<unsigned>(on_each);
     given.ring_bytes = given.exchange_ring_bytes = kRingBytes / 2;
@@ -97,7 +96,7 @@ class CallBench {
               std::vector<void*> arguments) {
     cuda_->kernels().launch(trial_kernels().find(name), config, stream_, std::move(arguments));
   }
-  /// Until the stream has ended; a kernel that gave up says why.
+  /// Waits for the stream; raises the error of a kernel whose wait timed out.
   void finish() {
     const Result ended = api().stream_synchronize(stream_);
     cuda_->check();
@@ -110,8 +109,8 @@ class CallBench {
     PLAIT_CUDA_CALL(memory_set_async, output_, 0xa5, count * bytes_of(type), stream_);
     finish();
   }
-  /// `count` output elements from `at` on hold the sum over `ranks` ranks from `first` on of their
-  /// inputs' elements from `from` on.
+  /// Checks `count` output elements from `at` on: the sum over `ranks` ranks, from rank `first` on,
+  /// of their input elements from `from` on.
   void expect(DataType type, std::uint64_t at, std::uint64_t count, int first, int ranks,
               std::uint64_t from) {
     DevicePointer data = output_ + at * bytes_of(type);
@@ -135,7 +134,7 @@ class CallBench {
           expect(request.type, static_cast<std::uint64_t>(from) * n, n, from, 1,
                  request.collective == Collective::all_to_all ? me * n : 0);
         break;
-      case Collective::send_recv:  // from the rank before
+      case Collective::send_recv:  // from the previous rank
         expect(request.type, 0, n, (rank_ + o_.gpus - 1) % o_.gpus, 1, 0);
         break;
       case Collective::copy:
@@ -158,7 +157,7 @@ class CallBench {
     PLAIT_CUDA_CALL(event_elapsed, &ms, begin_, end_);
     return board_->largest(rank_, static_cast<double>(ms) * 1e3);
   }
-  /// Median over rounds of the slowest rank's time of `timed`, after `before`.
+  /// Returns the median over rounds of the slowest rank's time of `timed`, after `before`.
   double time(int rounds, const Call& before, const Call& timed) {
     std::vector<double> us;
     for (int round = 0; round < rounds; ++round) {
@@ -176,12 +175,11 @@ class CallBench {
     const auto repeat = [&](int times) {
       for (int k = 0; k < times; ++k) call();
     };
-    // Hosts that share their cores are now and then slower for a while: more rounds where calls are
-    // short.
+    // Hosts that share their cores are slower now and then: short calls get more rounds.
     const int rounds = calls >= 40 ? 15 : 3;
     return time(rounds, [&] { repeat(3); }, [&] { repeat(calls); }) / calls;
   }
-  /// Two launches of a graph of K calls, the second timed: the first lines the ranks up.
+  /// Launches a graph of K calls twice and times the second; the first launch aligns the ranks.
   double time_graph(const Call& call, int calls) {
     Graph graph = nullptr;
     GraphExec exec = nullptr;
@@ -203,7 +201,7 @@ class CallBench {
     request.collective = o_.collective;
     request.type = type;
     request.ranks = o_.gpus;
-    request.count = bytes_of(type);  // then message_bytes is a factor of it
+    request.count = bytes_of(type);  // so that message_bytes is a factor of it
     request.count = bytes / (message_bytes(request) / request.count);
     request.root = 0;
     request.peer = 1;
@@ -226,7 +224,7 @@ class CallBench {
     };
     time_call(request, bytes, kernel, call);
   }
-  /// Of two ranks, by the kernel of messages: send_recv or copy.
+  /// Times a send_recv or copy of two ranks by the kernel of messages.
   Call messages(const Request& request) {
     if (o_.gpus != 2) throw std::runtime_error("--kernel messages: wanted two GPUs");
     const std::uint64_t bytes = request.count * bytes_of(request.type);
@@ -265,7 +263,7 @@ class CallBench {
          o_.eager ? time_eager(call, calls) : 0, bad);
     board_->barrier();
   }
-  /// A line on the terminal, and one of the CSV file.
+  /// Prints a line, and writes a row of the CSV file.
   void tell(const Request& request, std::uint64_t bytes, const std::string& way, double graph_us,
             double eager_us, double bad) {
     if (rank_ != 0) return;
@@ -290,7 +288,7 @@ class CallBench {
   unsigned seed_ = 0;
 };
 
-/// "fold=1,blocks=32"
+/// Parses "fold=1,blocks=32".
 std::map<std::string, std::int64_t> params_in(const std::string& words) {
   std::map<std::string, std::int64_t> found;
   for (const std::string& word : split(words, ',')) {

@@ -1,7 +1,7 @@
-// What links give by themselves: every shift, one to all peers at once, one rank to all and all to
-// one, by kernels' stores and loads, by bulk copies and by copy engines. Ranks are threads of one
-// process, a GPU each (or all on the only one), let go together by a gate on the GPUs. Rows are
-// checked on fresh data and go to the terminal and, as they come, into a CSV file.
+// Times the links between GPUs: every shift, one rank to several peers at once, one to all and all
+// to one, by stores and loads of kernels, by bulk copies and by copy engines. Ranks are threads of
+// one process with a GPU each (or all on the only one), and a gate on the GPUs releases them
+// together. Each row is checked on fresh data, printed, and written to a CSV file at once.
 #include <chrono>
 #include <optional>
 
@@ -25,7 +25,7 @@ struct LinkOptions {
   std::vector<std::uint64_t> mib{1024, 4096, 256};
 };
 
-/// A way to move bytes; blocks: of its kernel, 0 = copy engines.
+/// A kernel that moves bytes, or copy engines (blocks = 0).
 struct TransferMethod {
   const char* name;
   const char* kernel;
@@ -40,10 +40,10 @@ const TransferMethod kMethods[] = {
     {"bulk pull", "pull_bulk", 32, 32, false},
 };
 
-/// Who sends to whom; in `parts` parts of what a rank has.
+/// The senders and receivers of a row. A rank splits its bytes into parts().
 struct Pattern {
   enum PatternShape { shift, peers, one_to_all, all_to_one } shape;
-  int k;  ///< of a shift the distance, else how many peers
+  int k;  ///< distance of a shift, else number of peers
   int parts() const { return shape == shift ? 1 : k; }
   std::string name() const {
     const char* const names[] = {"shift", "peers", "one to all", "all to one"};
@@ -61,12 +61,12 @@ std::vector<Pattern> patterns(int ranks) {
   return all;
 }
 
-/// One part on its way: the rank at the other end, and which part.
+/// A part in transit: the rank at the other end, and the number of the part.
 struct LinkTransfer {
   int other, part;
 };
 
-/// What a rank sends (or gets, is_sender false); parts that follow each other.
+/// Returns the consecutive parts that a rank sends (or receives, is_sender false).
 std::vector<LinkTransfer> moves_of(const Pattern& pattern, int rank, int ranks, bool is_sender) {
   const int sign = is_sender ? 1 : -1;
   const auto at = [&](int distance) { return (rank + sign * distance + ranks) % ranks; };
@@ -118,7 +118,7 @@ class LinkTimer {
     if (rank_ == 0) head();
   }
 
-  /// The most important sizes first; ends where time is up.
+  /// Times all rows, the most important sizes first, until the time is up.
   void run() {
     for (const std::uint64_t mib : o_.mib)
       for (const Pattern& pattern : patterns(o_.gpus))
@@ -134,7 +134,7 @@ class LinkTimer {
 
   Stream stream() const { return streams_[0]; }
 
-  /// Everybody's memory to everybody.
+  /// Exchanges the addresses of all ranks' buffers.
   void show(int found) {
     const DevicePointer mine[] = {input_, output_, words_,
                                   reinterpret_cast<DevicePointer>(context_)};
@@ -169,7 +169,7 @@ class LinkTimer {
     launch(trial("plait_link_gate"), {1, 32, false, 0}, stream(), {&args});
   }
 
-  /// After the gate; all of it is behind end_.
+  /// Moves the parts after the gate; end_ follows all of them.
   void move(const std::vector<LinkTransfer>& moves, std::uint64_t part_bytes,
             const TransferMethod& method) {
     const auto place = [&](const LinkTransfer& one) {
@@ -189,7 +189,7 @@ class LinkTimer {
                                     method.threads == 32 ? kBulkRoom : 0};
     launch(trial(std::string("plait_link_") + method.kernel), config, stream(), {&args});
   }
-  /// A stream a peer, so that engines serve all at once.
+  /// Copies on a stream for each peer, so that engines serve all peers at once.
   void copy(const std::vector<LinkTransfer>& moves, std::uint64_t part_bytes) {
     for (std::size_t i = 0; i < moves.size(); ++i) {
       const Stream on = streams_[i];
@@ -203,7 +203,7 @@ class LinkTimer {
     }
   }
 
-  /// Elements that have not come as they were sent, over all ranks.
+  /// Returns the number of wrong elements over all ranks.
   double wrong(const Pattern& pattern, std::uint64_t part_bytes) {
     DevicePointer counted = words_ + 2048;
     PLAIT_CUDA_CALL(memory_set_async, counted, 0, 8, stream());
@@ -250,7 +250,7 @@ class LinkTimer {
       float ms = 0;
       PLAIT_CUDA_CALL(event_elapsed, &ms, begin_, end_);
       const double slowest = board_->largest(rank_, static_cast<double>(ms) * 1e3);
-      if (round != 0) us.push_back(slowest);  // the first one warms up
+      if (round != 0) us.push_back(slowest);  // the first round warms up
     }
     std::sort(us.begin(), us.end());
     tell(pattern, method, part_bytes * static_cast<unsigned>(pattern.parts()), us,

@@ -1,10 +1,10 @@
-// Pretended nodes on the GPUs of one machine: a process a node, a thread a rank, plait in the node,
-// NCCL between nodes, which takes them for several hosts (NCCL_HOSTID) and goes by sockets. Ranks
-// take GPUs in turn, so one GPU is enough. Checks every collective against the reference, eager and
-// captured; times all_reduce by rails and by NCCL's own among all ranks, by turns; and kills a
-// node.
+// Runs pretended nodes on the GPUs of one machine: a process a node, a thread a rank, plait within
+// a node, NCCL between nodes. NCCL takes the processes for several hosts (NCCL_HOSTID) and uses
+// sockets. Ranks share the GPUs in turn, so one GPU is enough. The program checks every collective
+// against the reference, eager and captured, times all_reduces by rails and by NCCL among all ranks
+// in turn, and kills a node.
 //   PLAIT_NCCL_LIB=/path/libnccl.so.2 bench_gpu_nodes [nodes=2] [ranks=1] [seconds=240] [kill=0]
-// A JSON line a finding on stdout; the status is 1 where one is wrong. NVLink multicast stays off.
+// Prints a JSON line a result. Status 1: a result is wrong. NVLink multicast stays off.
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,8 +29,8 @@ using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
 
 struct NodeRunOptions {
-  int nodes = 2, ranks = 1;  ///< of a node
-  int seconds = 240;         ///< for all of it: then every process ends
+  int nodes = 2, ranks = 1;  ///< nodes; ranks of a node
+  int seconds = 240;         ///< limit of the run, at which every process ends
   bool kill = false;
   int all() const { return nodes * ranks; }
 };
@@ -39,7 +39,7 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-/// Whole numbers, so that sums are exact in every order and type.
+/// Returns a rank's input: whole numbers, so that sums are exact in every order and type.
 Bytes values(const Request& request, int rank) {
   const std::uint64_t bytes = input_bytes(request, rank), element = bytes_of(request.type);
   Bytes made(bytes);
@@ -55,7 +55,7 @@ Bytes values(const Request& request, int rank) {
   return made;
 }
 
-/// By rank.
+/// Returns the expected output of each rank.
 std::vector<Bytes> expected(Request request) {
   const Topology machine = load_topology("hgx-h200");
   const Plan plan = propose_one(machine, checked(request, machine), "direct");
@@ -74,7 +74,7 @@ std::vector<Bytes> expected(Request request) {
   return outputs;
 }
 
-/// One rank: its GPU, its node, its rail.
+/// A rank with its GPU, its node and its rail.
 class NodeRank {
  public:
   static constexpr std::uint64_t kBytes = 64ull << 20;
@@ -100,8 +100,7 @@ class NodeRank {
     for (cuda::Event& event : events_) PLAIT_CUDA_CALL(event_create, &event, 0);
   }
 
-  /// False where the strategy has no communicator here: NCCL takes two ranks of one process and
-  /// one GPU for a mistake.
+  /// False if the strategy has no communicator: NCCL refuses two ranks of one process on one GPU.
   bool has(const std::string& strategy) const { return !shares_ || strategy != "library"; }
   int nodes() const { return nodes_.count(); }
 
@@ -124,7 +123,7 @@ class NodeRank {
     cuda::require(result, "cuStreamQuery");
   }
 
-  /// Wrong bytes of one call, eager and captured.
+  /// Returns the wrong bytes of a call, eager and captured.
   std::uint64_t wrong(const Request& request, const CallOptions& options, bool captured) {
     const Bytes mine = values(request, rank_);
     const Bytes want = expected(request)[static_cast<std::size_t>(rank_)];
@@ -164,7 +163,7 @@ class NodeRank {
     return wrong;
   }
 
-  /// Milliseconds of one call; the slowest rank's.
+  /// Returns the milliseconds of a call on the slowest rank.
   double time_ms(const Request& request, const CallOptions& options) {
     constexpr int kCalls = 5;
     board_->barrier();
@@ -202,7 +201,7 @@ class NodeRank {
     group.topology = load_topology("hgx-h200");
     GpuCallsOptions options;
     options.has_lazy_arena = false;
-    options.knows_links = false;  // so nothing goes by host memory
+    options.knows_links = false;  // so no share goes through host memory
     options.checks = load_topology("hgx-h200");
     options.rank.proves_paths = wanted_.all() <= cuda::device_count();
     options.rank.wait_s = 30;
@@ -233,7 +232,7 @@ class NodeRank {
     multinode_ = std::make_unique<GpuMultinode>(nodes_, side, options, all,
                                                 Deadline{deadline_in(60), nullptr});
   }
-  /// Ranks of a node that share a GPU: no communicator of all ranks.
+  /// Makes the rails for ranks of a node that share a GPU, without a communicator of all ranks.
   void make_rails_alone(const cuda::Exchange& all) {
     nccl::UniqueId id{};
     if (nodes_.mine == 0 && nccl::native().get_unique_id(&id) != nccl::ncclSuccess)
@@ -286,7 +285,7 @@ Request request_of(Collective collective, std::uint64_t count, DataType type, in
   return request;
 }
 
-/// Every collective, by rails and by NCCL; returns wrong bytes.
+/// Checks every collective, by rails and by NCCL. Returns the wrong bytes.
 double check_all(NodeRank& mine, Board* board, int rank, int ranks) {
   double all = 0;
   for (const char* strategy : {"multi_node", "library", "node_order"}) {
@@ -297,7 +296,7 @@ double check_all(NodeRank& mine, Board* board, int rank, int ranks) {
          {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
           Collective::broadcast, Collective::reduce, Collective::all_to_all, Collective::gather,
           Collective::scatter, Collective::send_recv, Collective::copy}) {
-      const bool is_ordered = options.strategy == "node_order";  // of two nodes' all_reduces
+      const bool is_ordered = options.strategy == "node_order";  // serves all_reduces of two nodes
       if (is_ordered && (collective != Collective::all_reduce || mine.nodes() != 2)) continue;
       double wrong = 0;
       int cases = 0;
@@ -305,7 +304,7 @@ double check_all(NodeRank& mine, Board* board, int rank, int ranks) {
       for (const DataType type : {DataType::fp32, DataType::bf16, DataType::int32})
         for (const std::uint64_t count : {64u, 4099u, 100003u}) {
           if (!is_ordered && !mine.has("library") && count % 2 != 0)
-            continue;  // the rest is NCCL's
+            continue;  // NCCL serves other calls
           if (is_ordered && type != DataType::fp32) continue;
           const bool captured = type == DataType::fp32 && count == 64;
           const Request request = request_of(collective, count, type, ranks);
@@ -321,7 +320,7 @@ double check_all(NodeRank& mine, Board* board, int rank, int ranks) {
   return all;
 }
 
-/// all_reduce by turns, in one run over the same nodes.
+/// Times all_reduces by each strategy in turn, over the same nodes.
 void time_all(NodeRank& mine, int rank, int ranks) {
   for (const std::uint64_t bytes : {4096ull, 65536ull, 1048576ull, 16777216ull, 67108864ull}) {
     const Request request = request_of(Collective::all_reduce, bytes / 4, DataType::fp32, ranks);
@@ -335,7 +334,7 @@ void time_all(NodeRank& mine, int rank, int ranks) {
           options.params["pieces"] =
               static_cast<std::int64_t>(std::clamp<std::uint64_t>(bytes >> 23, 1, 16));
         const double one = mine.time_ms(request, options);
-        if (round > 0) ms[strategy].push_back(one);  // the first makes ready
+        if (round > 0) ms[strategy].push_back(one);  // the first round prepares the call
       }
     std::string line = text("\"all_reduce_bytes\": ", bytes);
     for (auto& [strategy, all] : ms) {
@@ -346,7 +345,7 @@ void time_all(NodeRank& mine, int rank, int ranks) {
   }
 }
 
-/// The last node is gone: the others' call must end in an error.
+/// Kills the last node. Calls of the other nodes must end in an error.
 bool survives(NodeRank& mine, const NodeRunOptions& wanted, int rank) {
   const Request request = request_of(Collective::all_reduce, 1 << 20, DataType::fp32, wanted.all());
   mine.enqueue(request, {});
@@ -378,7 +377,7 @@ bool run_rank(Board* board, const NodeRunOptions& wanted, int rank) {
   if (wanted.kill) {
     const bool heard = survives(mine, wanted, rank);
     std::fflush(nullptr);
-    ::_exit(heard ? 0 : 1);  // NCCL of a node that is gone is not ended in good order
+    ::_exit(heard ? 0 : 1);  // NCCL with a lost node cannot shut down cleanly
   }
   const double wrong = check_all(mine, board, rank, wanted.all());
   time_all(mine, rank, wanted.all());
@@ -392,7 +391,7 @@ bool run_rank(Board* board, const NodeRunOptions& wanted, int rank) {
   return wrong == 0;
 }
 
-/// One process, its ranks as threads.
+/// Runs a process, with its ranks as threads.
 int run_node(Board* board, const NodeRunOptions& wanted, int node) {
   ::alarm(static_cast<unsigned>(wanted.seconds));
   ::setenv("NCCL_HOSTID", text("pretended-", node).c_str(), 1);
@@ -413,7 +412,7 @@ int run_node(Board* board, const NodeRunOptions& wanted, int node) {
         board->broken.store(1);
         failed = 1;
         ::usleep(200000);
-        ::_exit(1);  // the others may wait for it inside NCCL
+        ::_exit(1);  // other ranks may wait for this one inside NCCL
       }
     });
   for (std::thread& thread : threads) thread.join();

@@ -1,13 +1,12 @@
-/* What a C call among CPU ranks takes: processes of one machine, host memory, the shortest
- * messages.
+/* Times C calls of CPU ranks: processes of one machine, host memory, the shortest messages.
  *
  *     gcc -O2 bench/host_calls.c $(pkg-config --cflags --libs plait) -o host_calls
  *     ./host_calls [--ranks 2] [--pinned] [--turns 41] [--csv FILE]
  *
- * A turn times a row of calls between two looks at the clock, on every rank; its time is that of
- * the slowest rank. The median over turns is shown, the fastest turn, and the slowest. `flag` is
- * what the machine needs at least: ranks raise a word each, and wait for those of all others.
- * --pinned: each rank on a core of its own. The result of every call is checked. */
+ * A turn times a series of calls on every rank between two reads of the clock, and counts as long
+ * as its slowest rank. Prints the median turn, the fastest and the slowest. `flag` is the machine's
+ * least time: each rank raises a flag, and waits for the flags of all others. --pinned keeps each
+ * rank on a core of its own. The result of every call is checked. */
 #define _GNU_SOURCE
 #include <plait/plait.h>
 #include <sched.h>
@@ -60,7 +59,7 @@ static double now_ns(void) {
   return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* Raises this rank's word, and waits for those of all others. */
+/* Raises this rank's flag, and waits for the flags of all others. */
 static void barrier(struct job* job, struct flag* flags, uint32_t value) {
   atomic_store_explicit(&flags[job->rank].value, value, memory_order_release);
   for (int rank = 0; rank < job->ranks; ++rank)
@@ -241,7 +240,7 @@ int main(int argc, char** argv) {
   for (int rank = 0; rank < job.ranks; ++rank) {
     int status = 0;
     if (wait(&status) >= 0 && status == 0) continue;
-    bad = 1; /* the others would wait for it */
+    bad = 1; /* other ranks would wait for this one */
     for (int other = 0; other < job.ranks; ++other) kill(children[other], SIGKILL);
   }
   rmdir(folder);
