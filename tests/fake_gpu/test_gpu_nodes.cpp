@@ -289,7 +289,7 @@ TEST_CASE("what a node's engines leave is NCCL's whole, and people are told that
   NodeProgramRunner multinode(nodes_of(kTwoOfTwo, 0, 0), takes_none, nullptr, nullptr, {}, false);
   const auto program = multinode.program(request_of(Collective::all_reduce, 1 << 20), {});
   CHECK(program->is_library());
-  CHECK(program->why == "in a node nothing serves multi_node(pieces=1), or NCCL is faster");
+  CHECK(program->why == "inside a node no engine serves multi_node(pieces=1), or NCCL is faster");
 }
 
 TEST_CASE("odd counts, unlike nodes and several streams") {

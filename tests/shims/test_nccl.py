@@ -540,7 +540,7 @@ def test_short_all_reduces_over_nodes_are_nccls(run_case, ranks, size):
         assert explained(call) == short
     long = {f"plait (multi_node(pieces=1), NCCL between {ranks // size} nodes)"}
     assert explained("40000 fp64 sum") == long
-    averages = {"NCCL (over nodes averages and scaled sums are NCCL's)"}
+    averages = {"NCCL (over nodes NCCL does averages and scaled sums)"}
     assert explained("40000 fp64 avg") == averages
     run_case("others", ranks, env=env)
     moves = "NCCL (over nodes only all_reduces were measured to be faster)"

@@ -1,5 +1,5 @@
-// The tables of types.def, ops.def and constants.def as one MPI has them. Open MPI's handles are
-// addresses of its data; the others' are numbers.
+// Fills types.def, ops.def and constants.def with one MPI's handles. Open MPI's handles are
+// addresses of its data; other MPIs' handles are numbers.
 #include "comm/mpi/abi.hpp"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@ void add_type(Abi& abi, Handle handle, TypeClass kind, DataType type) {
   if (abi.types[at].handle == 0) abi.types[at] = {handle, kind, type};
 }
 
-/// by: (symbol, MPICH's number, the standard ABI's number) -> handle.
+/// by: maps (symbol, MPICH's number, the standard ABI's number) to a handle.
 template <class By>
 void fill(Abi& abi, const By& by) {
 #define PLAIT_MPI_TYPE(kind, type, name, symbol, mpich, standard) \
@@ -66,7 +66,7 @@ Abi read_abi(void* library, bool standard) {
   if (!standard && ::dlsym(library, "ompi_mpi_comm_world") != nullptr) {
     abi.family = MpiFamily::open_mpi;
     fill(abi, [&](const char* symbol, Handle, Handle) {
-      // A program that is not position-independent holds the data itself, and libmpi uses that.
+      // A non-PIC program holds the data itself (copy relocation), and libmpi uses that copy.
       void* const shown = ::dlsym(RTLD_DEFAULT, symbol);
       return reinterpret_cast<Handle>(shown != nullptr ? shown : ::dlsym(library, symbol));
     });

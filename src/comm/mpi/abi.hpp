@@ -1,6 +1,6 @@
-// What differs between MPIs as programs see them: how wide a handle is, and what the predefined
-// ones are. A handle travels in a register of its own under all of them, so one set of functions
-// serves all: it hands handles through and only recognises some.
+// Differences between MPI ABIs: the width of handles and the predefined handles. Every ABI passes a
+// handle in one register, so one set of functions serves all MPIs: it forwards handles and
+// recognises some.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,13 +9,14 @@
 
 namespace plait::mpi {
 
-/// MPI_Comm, MPI_Datatype, ... as it came in a register: of a 4-byte one the upper half is noise.
+/// MPI_Comm, MPI_Datatype, ... as passed in a register. The upper half of a 4-byte handle is
+/// undefined.
 using Handle = std::uintptr_t;
 using Count = std::int64_t;  ///< MPI_Count
 
 enum class MpiFamily { open_mpi, mpich, standard };
 
-/// What a reduction may be asked for on a type.
+/// Reductions that MPI allows on a type.
 enum class TypeClass : std::uint8_t {
   integer,
   floating,
@@ -48,11 +49,11 @@ struct Abi {
 #undef PLAIT_MPI_NUMBER
 #undef PLAIT_MPI_HANDLE
 
-  /// Handles are compared by this.
+  /// Key for comparing handles.
   Handle key(Handle handle) const {
     return handle_bytes == 4 ? static_cast<std::uint32_t>(handle) : handle;
   }
-  /// Element `index` of a program's array of handles.
+  /// Element `index` of an array of handles in the program.
   Handle at(const void* handles, int index) const {
     return handle_bytes == 4 ? static_cast<const std::uint32_t*>(handles)[index]
                              : static_cast<const Handle*>(handles)[index];
@@ -60,13 +61,14 @@ struct Abi {
   const MpiType* type(Handle handle) const;
   const MpiOp* op(Handle handle) const;
 
-  static constexpr std::size_t kTypeSlots = 128;  ///< a power of 2, and well over all types
+  static constexpr std::size_t kTypeSlots = 128;  ///< a power of 2, well above the number of types
   std::array<MpiType, kTypeSlots> types{};        ///< by slot(); handle 0 = free
   std::array<MpiOp, 8> ops{};
   static std::size_t slot(Handle key) { return (key * 0x9e3779b97f4a7c15ull) >> 57; }
 };
 
-/// The constants of the MPI behind a handle of the loader's. standard: it is a libmpi_abi.
+/// Reads the constants of the MPI behind `library`, a dlopen handle. standard: the library is
+/// libmpi_abi.
 Abi read_abi(void* library, bool standard);
 
 }  // namespace plait::mpi

@@ -1,5 +1,5 @@
-// Only an MPI that is in the process already counts: none is opened here. Python loads its MPI
-// privately, so the look is over all objects.
+// Finds an MPI that the process has already loaded, and opens none. Python loads MPI privately, so
+// the search walks all loaded objects.
 #include "comm/mpi/loaded.hpp"
 
 #include <dlfcn.h>
@@ -16,7 +16,7 @@ bool begins(const char* word, const char* with) {
   return std::strncmp(word, with, std::strlen(with)) == 0;
 }
 
-/// libmpi.so*, libmpich.so*, libmpi_abi.so*, and Cray's libmpi_NAME.so.12.
+/// True for libmpi.so*, libmpich.so*, libmpi_abi.so*, and Cray's libmpi_NAME.so.12.
 bool is_mpi(const char* path) {
   const char* slash = std::strrchr(path, '/');
   const char* base = slash == nullptr ? path : slash + 1;
@@ -27,7 +27,7 @@ bool is_mpi(const char* path) {
 
 }  // namespace
 
-// Opening is done after the walk: dl_iterate_phdr holds the loader's lock.
+// Libraries are opened after the walk: dl_iterate_phdr holds the loader's lock.
 LoadedMpi find_loaded() {
   std::string paths;
   ::dl_iterate_phdr(

@@ -1,5 +1,5 @@
-// The MPI that this process uses, if there is one: taken from the library itself, since a preloaded
-// drop-in owns its names.
+// The MPI library that this process uses, if any. Functions are looked up in the library itself,
+// since a preloaded drop-in defines the same names.
 #pragma once
 #include <string>
 
@@ -8,12 +8,12 @@
 namespace plait::mpi {
 
 struct LoadedMpi {
-  void* library = nullptr;  ///< for dlsym; null = there is no MPI
+  void* library = nullptr;  ///< handle for dlsym; null = no MPI
   std::string path;
   Abi abi;
 };
 
-/// What is in the process now; none is opened.
+/// Returns the library that is loaded now; opens none.
 LoadedMpi find_loaded();
 
 }  // namespace plait::mpi

@@ -1,5 +1,5 @@
-// Messages on a communicator of our own beside one of the program's, begun and tested, so that
-// deadlines hold and errors come back to us.
+// Transport over MPI: messages on a private communicator, started and tested (never blocking), so
+// that deadlines hold and errors return to plait.
 #include <dlfcn.h>
 #include <sched.h>
 #include <unistd.h>
@@ -23,12 +23,12 @@ namespace {
 
 using mpi::Handle;
 
-constexpr int kFailureTag = 32767;  // on a communicator of our own
-constexpr double kAnswerS = 1.0;    // how long ranks that have come have to say so
+constexpr int kFailureTag = 32767;  // on the private communicator
+constexpr double kAnswerS = 1.0;    // time for ranks that have come to say so
 
-/// What a rank says that gives up. It goes by the program's own communicator, since there is no
-/// other yet, and the program may use every tag there: the word is known by its length, which is
-/// looked at before anything is received.
+/// Message of a rank that gives up waiting. No private communicator exists yet, so it goes by the
+/// program's own one, where the program may use every tag. The message is recognised by its length,
+/// which is probed before anything is received.
 constexpr int kGaveUpTag = 32766;
 using GaveUpMessage = std::array<char, 1021>;
 constexpr GaveUpMessage kGaveUp = [] {
@@ -55,19 +55,19 @@ MpiFunctions functions_of(const mpi::LoadedMpi& loaded) {
   return found;
 }
 
-/// A handler of errors that lets a function return its own.
+/// Error handler that makes MPI functions return their error code.
 void return_error_code(void*, int*, ...) {}
 
 class MpiTransport : public Transport {
  public:
-  /// Of a communicator of the program's, whose attributes are not copied; all its ranks together,
-  /// each of which comes.
+  /// Splits a private communicator from one of the program's, without its attributes. All its ranks
+  /// call this together, and all of them come.
   MpiTransport(mpi::LoadedMpi loaded, Handle comm, int rank, int ranks)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
     call(mpi_.Comm_split(comm, 0, rank, &comm_), "MPI_Comm_split");
     let_errors_return();
   }
-  /// All ranks of MPI_COMM_WORLD together.
+  /// Duplicates MPI_COMM_WORLD; called by all its ranks together.
   MpiTransport(mpi::LoadedMpi loaded, int rank, int ranks, const Deadline& deadline,
                double arrive_s)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
@@ -116,9 +116,9 @@ class MpiTransport : public Transport {
     return flag != 0;
   }
 
-  /// These messages stay MPI's: who has failed frees nothing of it.
+  /// MPI keeps these messages: a failed rank frees nothing of MPI's.
   void publish_failure(const std::vector<int>& ranks, const std::string& failure) override {
-    if (first_failure_.first >= 0) return;  // by one who tells all
+    if (first_failure_.first >= 0) return;  // already reported by a rank that published to all
     has_failed_ = true;
     static std::mutex mutex;
     static std::vector<std::unique_ptr<FailureText>> kept;
@@ -148,17 +148,18 @@ class MpiTransport : public Transport {
  private:
   using FailureText = std::array<char, kMaxFailureBytes>;
 
-  /// By a handler of its own: libraries with MPI 5's ABI differ in what MPI_ERRORS_RETURN is.
+  /// Sets a private error handler: libraries with MPI 5's ABI differ in the value of
+  /// MPI_ERRORS_RETURN.
   void let_errors_return() {
     Handle handler = 0;
     call(mpi_.Comm_create_errhandler(return_error_code, &handler), "MPI_Comm_create_errhandler");
     const int code = mpi_.Comm_set_errhandler(comm_, handler);
-    mpi_.Errhandler_free(&handler);  // the communicator holds it
+    mpi_.Errhandler_free(&handler);  // the communicator keeps a reference
     call(code, "MPI_Comm_set_errhandler");
   }
   void call(int result, const char* what) const {
     if (result == 0) return;
-    std::array<char, 1024> said{};  // MPI_MAX_ERROR_STRING is 512 or less
+    std::array<char, 1024> said{};  // MPI_MAX_ERROR_STRING is at most 512
     int length = 0;
     if (mpi_.Error_string(result, said.data(), &length) != 0) length = 0;
     throw Error(ErrorCode::peer_lost,
@@ -176,22 +177,22 @@ class MpiTransport : public Transport {
     return flag != 0;
   }
   struct Probed {
-    int peer = -1;  ///< -1 = there is no such message
+    int peer = -1;  ///< -1 = no such message
     int bytes = 0;
   };
-  /// The message of this tag that is there.
+  /// Probes for a message of this tag.
   Probed probe(Handle comm, int source, int tag) const {
     int flag = 0;
     Probed found;
-    std::array<char, 64> status{};  // 32 bytes or less
-    // An error of the library's is for who waits for a message: there it has a name.
+    std::array<char, 64> status{};  // MPI_Status has at most 32 bytes
+    // A library error is ignored here: the wait for the message reports it with a name.
     if (mpi_.Iprobe(source, tag, comm, &flag, status.data()) != 0 || flag == 0) return {};
     if (mpi_.Get_count(status.data(), loaded_.abi.byte, &found.bytes) != 0) return {};
     std::memcpy(&found.peer, status.data() + loaded_.abi.source_at, sizeof found.peer);
     return found;
   }
-  /// Whether that rank has said that it gives up; the program's messages of this tag stay where
-  /// they are.
+  /// Whether that rank has sent the give-up message. The program's own messages of this tag stay in
+  /// place.
   bool has_given_up(int peer) const {
     return probe(loaded_.abi.world, peer, kGaveUpTag).bytes == static_cast<int>(kGaveUp.size());
   }
@@ -201,8 +202,8 @@ class MpiTransport : public Transport {
     return false;
   }
 
-  /// After a wait in vain: those that have come tell each other so, by MPI_COMM_WORLD itself. Who
-  /// comes late finds their words, and gives up with them.
+  /// Called after a wait timed out. The ranks that have come report to each other over
+  /// MPI_COMM_WORLD. Ranks that come later find these messages and give up too.
   std::string describe_missing(double arrive_s) const {
     Handle sent = 0;
     for (int peer = 0; peer < ranks_; ++peer)
@@ -219,19 +220,19 @@ class MpiTransport : public Transport {
       if (has_come && peer != rank_) consume_gave_up(peer);
     }
     return missing.empty()
-               ? text("ranks came more than arrive_s (", arrive_s, " s) after one another")
+               ? text("ranks came later than arrive_s (", arrive_s, "  s) after each other")
                : text("wanted all ranks of MPI_COMM_WORLD to make this communicator; after ",
                       arrive_s, " s (arrive_s) there is no rank ", missing);
   }
 
-  /// So that a later communicator does not take it for a word about itself.
+  /// Receives the message, so that a later communicator does not take it for its own.
   void consume_gave_up(int peer) const {
     GaveUpMessage bytes{};
     Handle request = 0;
     if (mpi_.Irecv(bytes.data(), static_cast<int>(bytes.size()), loaded_.abi.byte, peer, kGaveUpTag,
                    loaded_.abi.world, &request) != 0)
       return;
-    const std::int64_t deadline_ns = deadline_in(kAnswerS);  // another thread may have taken it
+    const std::int64_t deadline_ns = deadline_in(kAnswerS);  // another thread may have received it
     while (!test(request)) {
       ::usleep(50);
       if (now_ns() < deadline_ns) continue;
@@ -247,7 +248,7 @@ class MpiTransport : public Transport {
   const MpiFunctions mpi_ = functions_of(loaded_);
   const int rank_, ranks_;
   Handle comm_ = 0;
-  bool has_failed_ = false;  // then messages may be left on the communicator
+  bool has_failed_ = false;  // true: messages may be left on the communicator
   std::mutex mutex_;
   std::pair<int, std::string> first_failure_{-1, ""};
 };
@@ -274,7 +275,7 @@ std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& de
     const Error wrong(ErrorCode::mismatch,
                       text("this is rank ", rank, " of ", ranks, "; MPI_COMM_WORLD says ", its_rank,
                            " of ", its_ranks, ": both must be the same"));
-    if (its_ranks == ranks) {  // the others wait for it
+    if (its_ranks == ranks) {  // the other ranks wait for this one
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);
       TransportComm(

@@ -1,4 +1,4 @@
-// A carrier over the ranks of one of the program's MPI communicators.
+// Makes a transport over the ranks of one of the program's MPI communicators.
 #pragma once
 #include <memory>
 
@@ -7,9 +7,9 @@
 
 namespace plait::mpi {
 
-/// On a communicator of its own with the ranks of `comm`, which is left alone; all of them
-/// together. It ends with the carrier. All of its work is done in the threads that call it.
-/// Error(peer_lost) with the MPI's words, Error(unsupported) where that has no MPI 3.
+/// Makes a private communicator with the ranks of `comm`, which stays untouched. Called by all its
+/// ranks together. It ends with the transport. All work runs in the calling threads. Throws
+/// Error(peer_lost) with the MPI's message, or Error(unsupported) for an MPI before version 3.
 std::shared_ptr<Transport> transport_on(Handle comm, int rank, int ranks);
 
 }  // namespace plait::mpi

@@ -1,5 +1,6 @@
-// Ids of NCCL's communicators travel by the world that the ranks have anyway. NCCL may wait for
-// ever for a rank that does not come, so communicators are made in a thread that is waited for.
+// Sets up and calls NCCL between nodes. The transport communicator carries NCCL's unique ids. NCCL
+// may wait for ever for a missing rank, so a detached thread makes the communicators and the caller
+// waits for it with a deadline.
 #include "comm/nodes/gpu_multinode.hpp"
 
 #include <algorithm>
@@ -23,20 +24,20 @@ using nccl::Comm;
 using nccl::Result;
 using nccl::UniqueId;
 
-constexpr double kEndS = 2.0;      // own work is awaited so long, and NCCL's end
-constexpr double kExplainS = 1.0;  // a rank that knows why NCCL has failed has so long to tell
+constexpr double kEndS = 2.0;      // the longest wait for own work, and for NCCL's end
+constexpr double kExplainS = 1.0;  // time for other ranks to publish why NCCL failed
 constexpr std::int64_t kPollEveryNs = 1'000'000;
 constexpr std::size_t kMaxCrossNodeCalls = 4096;
 
 std::string why_no_nccl() {
-  // NCCL then gives each communicator this one id, and plait makes several of each rank.
+  // With NCCL_COMM_ID, NCCL gives every communicator the same id. plait makes several per rank.
   if (const std::string id = foreign_env("NCCL_COMM_ID"); !id.empty())
-    return text("GPUs of several nodes want an id of its own for each communicator of NCCL, found ",
-                "NCCL_COMM_ID=", id, ", which gives all of them one; unset it");
+    return text("GPUs of several nodes need a separate NCCL id for each communicator, found ",
+                "NCCL_COMM_ID=", id, ", which gives all of them one id; unset it");
   const nccl::NativeNccl& native = nccl::native();
   if (native.why_absent.empty()) return {};
-  return text("GPUs of several nodes want NCCL between them: ", native.why_absent,
-              "; install it (pip install nvidia-nccl-cu13) or say where it is (PLAIT_NCCL_LIB)");
+  return text("GPUs of several nodes need NCCL between nodes: ", native.why_absent,
+              "; install it (pip install nvidia-nccl-cu13) or set PLAIT_NCCL_LIB to its path");
 }
 
 std::string new_id() {
@@ -46,7 +47,7 @@ std::string new_id() {
   return {id.bytes, sizeof id.bytes};
 }
 
-/// What a thread does that may never return; whoever waits may stop waiting.
+/// State shared with a thread whose NCCL call may never return. The caller may abandon the call.
 struct BackgroundCall {
   std::mutex guard;
   std::condition_variable done;
@@ -55,7 +56,8 @@ struct BackgroundCall {
   Comm comm = nullptr;
 };
 
-/// Runs it with the GPU current. Error(timeout), what deadline.check throws, or peer_lost.
+/// Runs `work` in a thread with the GPU's context current. Throws Error(timeout), the error of
+/// deadline.check, or peer_lost.
 Comm run_until_deadline(cuda::Context context, const Deadline& deadline, const std::string& what,
                         const std::function<Result(Comm*)>& work) {
   const auto call = std::make_shared<BackgroundCall>();
@@ -85,7 +87,7 @@ Comm run_until_deadline(cuda::Context context, const Deadline& deadline, const s
     if (!missed && now_ns() > deadline.at_ns)
       missed = Error(ErrorCode::timeout, text(what, ": NCCL has not come back by the deadline"));
     if (!missed) continue;
-    call->is_abandoned = true;  // what comes of it later is aborted
+    call->is_abandoned = true;  // the thread aborts a communicator that comes later
     throw Error(*missed);
   }
   if (call->result != nccl::ncclSuccess)
@@ -95,7 +97,7 @@ Comm run_until_deadline(cuda::Context context, const Deadline& deadline, const s
   return call->comm;
 }
 
-/// By rank: the id of all ranks' communicator, and of the rail that the rank is the first of.
+/// Unique ids: `whole` for the communicator of all ranks, `rails` by rail.
 struct NcclIds {
   std::string whole;
   std::vector<std::string> rails;
@@ -146,7 +148,8 @@ Comm init_nccl(const std::string& bytes, int ranks, int rank, cuda::Context cont
   });
 }
 
-/// By rank what it has missed. Where one does not come, the error says what this rank has missed.
+/// Returns each rank's set-up error, "" = none. If a rank does not come, the thrown error begins
+/// with this rank's own error.
 std::vector<std::string> exchange_errors(const cuda::Exchange& exchange,
                                          const std::optional<Error>& missed) {
   try {
@@ -210,7 +213,8 @@ GpuMultinode::~GpuMultinode() {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   nccl::NcclTransport& nccl_transport = runner_->nccl_transport();
   if (side_.failure() || !is_over()) {
-    side_.calls->rank().fail();  // what NCCL cuts short must not look done
+    side_.calls->rank()
+        .fail();  // fails the streams: calls that NCCL's abort cuts short must not report success
     nccl_transport.abort();
   }
   const auto ended = attempt([&] {
@@ -219,7 +223,7 @@ GpuMultinode::~GpuMultinode() {
         [&nccl_transport](Comm*) { return nccl_transport.end(), nccl::ncclSuccess; });
   });
   nccl_transport.await_abort(kEndS);
-  if (ended) {  // the thread still uses them
+  if (ended) {  // the thread still uses the communicators
     log(LogLevel::warn, rank_, reason_of(*ended));
     static_cast<void>(runner_.release());
   }
@@ -230,7 +234,7 @@ GpuMultinode::~GpuMultinode() {
   marker_.close();
 }
 
-/// Sums whose bits depend on NCCL's order are refused where those of rank order are asked for.
+/// Refuses sums in NCCL's order if PLAIT_BITWISE=1 requires rank order.
 void GpuMultinode::require_order(const Request& request, const NodeProgram& program) const {
   const bool is_summed = request.op == ReduceOp::sum || request.op == ReduceOp::prod;
   const bool any_order = program.rank_order || !reduces(request.collective) ||
@@ -289,12 +293,12 @@ void GpuMultinode::count(const std::string& as, std::uint64_t bytes) {
   if (bytes != 0) counters_.bytes_of_path["nccl"] += bytes;
 }
 
-/// Behind earlier calls on any stream, which use the same scratch. Where NCCL was aborted its
-/// kernels end early, so the stream fails behind them.
+/// Enqueues after all earlier calls on any stream, since they share scratch memory. An abort ends
+/// NCCL's kernels early, so a check enqueued after the call fails the stream.
 void GpuMultinode::put(cuda::Stream stream, int peer, bool polls,
                        const std::function<void()>& work) {
   std::unique_lock one_at_a_time(calling_, std::defer_lock);
-  while (!one_at_a_time.try_lock()) {  // that one may be inside NCCL
+  while (!one_at_a_time.try_lock()) {  // another thread may be inside NCCL
     check(polls);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -335,7 +339,7 @@ void GpuMultinode::put_in_order(cuda::Stream stream, int peer, const std::functi
   order_.after(marker_, stream, place);
 }
 
-/// Null where thousands of calls are under way: those before them are watched.
+/// Returns null if thousands of calls are under way: the earlier ones are watched.
 GpuMultinode::CrossNodeCall* GpuMultinode::free_cross_call() {
   const std::lock_guard lock(guard_);
   for (CrossNodeCall& one : cross_calls_)
@@ -347,7 +351,7 @@ GpuMultinode::CrossNodeCall* GpuMultinode::free_cross_call() {
   return &cross_calls_.emplace_back(made);
 }
 
-/// Whom it waits for: the rank that it is with, or any of other nodes.
+/// Returns the error with the ranks that may be lost: `peer`, or all ranks of other nodes.
 Error GpuMultinode::with_suspects(ErrorCode code, const std::string& what, int peer) const {
   const auto name = [this](int rank) {
     return side_.name ? side_.name(rank) : text("rank ", rank);
@@ -361,7 +365,8 @@ Error GpuMultinode::with_suspects(ErrorCode code, const std::string& what, int p
   return {code, text(what, "; is one of these gone: ", names, "?")};
 }
 
-/// As a rank that does not come keeps a call, where NCCL connects at first use.
+/// Returns an error if a call has been inside NCCL for arrive_s. NCCL connects at first use, and
+/// waits there for a missing rank.
 std::optional<Error> GpuMultinode::stuck_in_nccl() {
   const std::int64_t since_ns = runner_->nccl_transport().inside_since_ns();
   if (since_ns == 0 || static_cast<double>(now_ns() - since_ns) <= options_.arrive_s * 1e9)
@@ -372,8 +377,9 @@ std::optional<Error> GpuMultinode::stuck_in_nccl() {
       inside_with_.load());
 }
 
-/// Counted from when a call began on the GPU: before that the program's own work may take long.
-/// The driver may keep this waiting, so no lock is held meanwhile: what is used stays as it is.
+/// Returns an error if a call has been running on the GPU for arrive_s. The time counts from the
+/// call's start on the GPU, since the program's own work before the call may take long. No lock is
+/// held during the driver's event queries, since the driver may block. Used entries stay unchanged.
 std::optional<Error> GpuMultinode::stalled_call() {
   const cuda::RelaxedCaptureMode relaxed;
   std::vector<CrossNodeCall*> in_flight;
@@ -398,7 +404,7 @@ std::optional<Error> GpuMultinode::stalled_call() {
   return std::nullopt;
 }
 
-/// At once: what NCCL cuts short must not look done.
+/// Fails the streams first: calls that the abort cuts short must not report success.
 void GpuMultinode::fail_and_abort() noexcept {
   side_.calls->rank().fail();
   runner_->nccl_transport().abort();
@@ -414,7 +420,7 @@ void GpuMultinode::abort_nccl(const Error& said) {
   fail_and_abort();
 }
 
-/// Whoever sees first that its node has lost a rank names it, in the node and beyond.
+/// The first rank that finds a lost rank of its node reports it, in the node and to other nodes.
 void GpuMultinode::look() {
   if (side_.failure()) return fail_and_abort();
   if (const auto caught = stuck_in_nccl()) abort_nccl(*caught);
@@ -436,7 +442,7 @@ bool GpuMultinode::is_unexplained() {
   return nccl_error_ && !side_.failure();
 }
 
-/// What was said is the cause once its time is over.
+/// Takes NCCL's error as the cause once the time for explanations is over.
 void GpuMultinode::adopt_nccl_error() {
   std::optional<Error> cause;
   {
@@ -446,7 +452,7 @@ void GpuMultinode::adopt_nccl_error() {
   if (cause && !side_.failure()) side_.fail(*cause);
 }
 
-/// By itself: the watch may have others to look after.
+/// Polls in this thread: the watch thread may be busy with other communicators.
 void GpuMultinode::await_explanation(bool polls) {
   while (is_unexplained()) {
     if (polls) poll_failures(true);
@@ -462,8 +468,8 @@ void GpuMultinode::poll_failures(bool now) {
   next_poll_ns_ = now_ns() + kPollEveryNs;
 }
 
-/// What NCCL says all nodes hear from theirs, and some of them may be gone. Another thread that
-/// hears just now will meet the cause, and tell it.
+/// Skips NCCL's own error: each node gets that from its own NCCL, and a send to a lost node may
+/// fail. If another thread is polling, that thread will find the cause and publish it.
 void GpuMultinode::publish_failure(const Error& cause) {
   {
     const std::lock_guard lock(guard_);
@@ -473,8 +479,8 @@ void GpuMultinode::publish_failure(const Error& cause) {
   if (alone.owns_lock() && !std::exchange(has_published_, true)) side_.publish_failure(cause);
 }
 
-/// Streams fail after it is known why, or after NCCL has failed, which is to be explained: so what
-/// is met on a stream is the cause only where neither has come before.
+/// Streams fail only after the cause is known, or after NCCL has failed. So a stream's error is the
+/// cause only if neither came first.
 void GpuMultinode::check(bool polls) {
   polls &= side_.poll_failures != nullptr;
   if (polls) poll_failures(false);
@@ -508,7 +514,8 @@ std::string GpuMultinode::explain(const Request& request) {
           step.whole ? "by NCCL among all ranks\n" : text("by NCCL on rail ", nodes.place, "\n");
     else
       continue;
-    if (std::find(said.begin(), said.end(), line) != said.end()) continue;  // another piece
+    if (std::find(said.begin(), said.end(), line) != said.end())
+      continue;  // another piece of the same step
     said.push_back(line);
     lines += line;
   }

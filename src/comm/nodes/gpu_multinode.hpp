@@ -1,6 +1,6 @@
-// GPUs of several nodes for communicators of plait's own: plait in each node, NCCL between them,
-// found at run time. The process's watch looks after NCCL and the node meanwhile, since no call
-// waits on the host.
+// GPUs of several nodes for plait's own communicators: plait's engines in each node, NCCL between
+// nodes, found at run time. No call waits on the host, so the process's watch thread checks NCCL
+// and the node meanwhile.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -19,56 +19,60 @@
 
 namespace plait {
 
-/// This rank in its node.
+/// This rank's connection to its node.
 struct NodeSide {
   GpuCalls* calls = nullptr;
-  std::function<std::optional<Error>()> failure;  ///< what ended it; any thread
-  std::function<void(const Error&)> fail;  ///< ends it, and tells the node's ranks; any thread
-  /// What ranks of other nodes have told ends it; and they are told what has ended it. By who makes
-  /// this rank's calls alone. Null = nobody hears.
+  std::function<std::optional<Error>()>
+      failure;  ///< the error that ended the node side; any thread
+  std::function<void(const Error&)>
+      fail;  ///< ends the node side and reports to the node's ranks; any thread
+  /// poll_failures ends the node side if a rank of another node has published a failure.
+  /// publish_failure reports this side's failure to other nodes. Only the thread that makes this
+  /// rank's calls uses them. Null = no reports between nodes.
   std::function<void()> poll_failures = {};
   std::function<void(const Error&)> publish_failure = {};
-  std::function<std::string(int rank)> name = {};  ///< of any rank of all nodes, for people
+  std::function<std::string(int rank)> name = {};  ///< name of any rank of all nodes, for messages
 };
 
 struct GpuMultinodeOptions {
-  CallOptions forced;    ///< PLAIT_ALGO
-  bool bitwise = false;  ///< sums in rank order alone
+  CallOptions forced;    ///< parsed PLAIT_ALGO
+  bool bitwise = false;  ///< only sums in rank order
   bool mixes_graphs = true;
-  double arrive_s = 600;  ///< how long a call between nodes may stand still, or be inside NCCL
+  double arrive_s = 600;  ///< longest time that a call between nodes may stall, or be inside NCCL
 };
 
 class GpuMultinode : private PeerObserver {
  public:
-  /// All ranks of all nodes together. Throws on all of them alike: AgreedError(unsupported) where
-  /// one has no NCCL, timeout where one does not come, peer_lost.
+  /// Called by all ranks of all nodes together. Throws alike on all ranks: AgreedError(unsupported)
+  /// if a rank has no NCCL, timeout if a rank does not come, peer_lost.
   GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinodeOptions& options,
                const cuda::Exchange& exchange, const Deadline& deadline);
-  /// Waits a moment for what is under way; what stands still is aborted.
+  /// Waits up to 2 s for calls under way, then aborts them.
   ~GpuMultinode() override;
   GpuMultinode(const GpuMultinode&) = delete;
   GpuMultinode& operator=(const GpuMultinode&) = delete;
 
-  /// As Communicator::enqueue. A call that stands still for arrive_s is an error (timeout), unless
-  /// it was captured in a graph.
+  /// Like Communicator::enqueue. A call that stalls for arrive_s fails with timeout, unless a graph
+  /// captured it.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options);
-  /// This rank's end of what it and `peer` alone move, a rank of another node: a copy, or a
-  /// send_recv of these two, of which it is number `me`. In order with all calls of this rank. One
-  /// that stands still names the peer, and ends all calls between nodes, whose communicator it is.
+  /// Enqueues this rank's end of a copy or send_recv with rank `peer` of another node. `me` is this
+  /// rank's number in the request of two ranks. Runs in order with all calls of this rank. A
+  /// stalled message names the peer and ends all calls between nodes, since they share one
+  /// communicator.
   void message(int peer, const Request& request, int me, const void* input, void* output,
                void* stream, bool polls);
-  /// Throws what was met first. Where NCCL alone has failed, which names nobody, a rank that knows
-  /// why has a moment to tell. hears: this is the thread that makes this rank's calls.
+  /// Throws the first error. NCCL's errors name no rank, so other ranks get 1 s to publish the
+  /// cause. polls: true in the thread that makes this rank's calls.
   void check(bool polls);
-  /// What waits between nodes ends. Any thread.
+  /// Ends all waits between nodes. Any thread.
   void abort() noexcept { runner_->nccl_transport().abort(); }
   std::string explain(const Request& request);
-  /// Calls of all nodes, and bytes by path; "nccl" is what went between nodes.
+  /// Adds the calls of all nodes and the bytes by path. Path "nccl" counts bytes between nodes.
   void add_to(Counters& counters) const;
 
  private:
-  /// A call between nodes, as far as its events tell: when it began there, and whether it is over.
+  /// Tracks a call between nodes by two events on the side stream.
   struct CrossNodeCall {
     cuda::Event started = nullptr, ended = nullptr;
     int peer = kAll;
@@ -81,7 +85,7 @@ class GpuMultinode : private PeerObserver {
   void put(cuda::Stream stream, int peer, bool polls, const std::function<void()>& work);
   void put_in_order(cuda::Stream stream, int peer, const std::function<void()>& work);
   void count(const std::string& as, std::uint64_t bytes);
-  void lost(int, int, Loss) override {}  // the node's side is told
+  void lost(int, int, Loss) override {}  // the node side handles lost ranks
   void fail_streams() noexcept override {}
   void look() override;
   void query() override;
@@ -103,16 +107,18 @@ class GpuMultinode : private PeerObserver {
   std::unique_ptr<NodeProgramRunner> runner_;
   cuda::EventMarker marker_{cuda::api()};
   cuda::CallOrder<cuda::EventMarker, cuda::Stream> order_;
-  std::mutex calling_;                  ///< the communicator's calls, and those of its pairs
-  std::atomic<int> inside_with_{kAll};  ///< whom the call that may be inside NCCL is with
-  std::mutex poll_guard_;  ///< of these two; who finds it taken leaves that to the other
+  std::mutex calling_;                  ///< serialises calls of the communicator and its pairs
+  std::atomic<int> inside_with_{kAll};  ///< peer of the call that may be inside NCCL
+  std::mutex
+      poll_guard_;  ///< guards the next two; a thread that finds the lock taken skips the poll
   std::int64_t next_poll_ns_ = 0;
   bool has_published_ = false;
-  mutable std::mutex guard_;  ///< of those below
+  mutable std::mutex guard_;  ///< guards the members below
   Counters counters_;
   std::deque<CrossNodeCall> cross_calls_;
-  std::optional<Error> nccl_error_;    ///< by NCCL, or that it stands still: the first
-  std::int64_t explain_until_ns_ = 0;  ///< then it is the cause, unless another is known
+  std::optional<Error> nccl_error_;  ///< the first error of NCCL, or of a stalled call
+  std::int64_t explain_until_ns_ =
+      0;  ///< from then on nccl_error_ is the cause, unless another is known
 };
 
 }  // namespace plait

@@ -1,4 +1,5 @@
-// Nodes that meet: cards go round before anything else, so that what one rank refuses all hear.
+// Joins ranks of several nodes. Ranks exchange set-up records first, so a refusal on one rank
+// becomes an error on all.
 #include "comm/nodes/multinode.hpp"
 
 #include <unistd.h>
@@ -20,7 +21,7 @@
 namespace plait {
 namespace {
 
-/// For people; host_name() tells hosts apart.
+/// Returns this host's name for messages. host_name() identifies hosts.
 std::string host_label() {
   char name[256] = "?";
   ::gethostname(name, sizeof name - 1);
@@ -51,8 +52,9 @@ double copy_s(TransportComm& transport_comm, std::vector<int> pair, bool sends, 
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / 2;
 }
 
-/// What was measured between nodes for an earlier communicator of this process: "NS GB/S", or
-/// empty. Programs may make many, and 8 MiB a time would cost more than their calls.
+/// Latency and rate between nodes, measured for an earlier communicator of this process, as "NS
+/// GB/S"; empty = not measured. Cached, since programs may make many communicators and each
+/// measurement sends 8 MiB.
 std::string& network_cache() {
   static auto* const known = new std::string;
   return *known;
@@ -70,7 +72,8 @@ std::string cached_network() {
 
 Network network_from(const std::string& sums, int nodes) {
   const std::vector<std::string> parts = split(sums, ' ');
-  if (parts.size() != 2) throw Error(ErrorCode::parse_error, "malformed words of a network");
+  if (parts.size() != 2)
+    throw Error(ErrorCode::parse_error, "measured network is malformed: wanted latency and rate");
   Network network;
   network.nodes = nodes;
   network.latency_ns = parse_real("latency between nodes", parts[0], 1.0, 1e9);
@@ -78,9 +81,9 @@ Network network_from(const std::string& sums, int nodes) {
   return network;
 }
 
-/// Between the first ranks of the first two nodes: both measure, and rank 0 tells.
+/// Measures latency and rate between the first ranks of the first two nodes. Rank 0's values count.
 Network measure_network(Multinode& multinode, const Deadline& deadline) {
-  constexpr std::uint64_t kLongBytes = 8 << 20;  // more than a shaped link lets through at once
+  constexpr std::uint64_t kLongBytes = 8 << 20;  // more than the burst of a shaped link
   const int first = multinode.nodes.members[0][0], second = multinode.nodes.members[1][0];
   const int me = multinode.nodes.peers()[static_cast<std::size_t>(multinode.nodes.place)];
   double short_s = 0, long_s = 0;
@@ -96,7 +99,8 @@ Network measure_network(Multinode& multinode, const Deadline& deadline) {
   return network;
 }
 
-/// What must agree on all nodes: launchers may hand the environment to the first alone.
+/// Returns the settings that must be equal on all nodes. Launchers may give the environment to the
+/// first node alone.
 std::string settings_of(const CommunicatorOptions& options, const Env& env) {
   return text("PLAIT_BITWISE=", env.bitwise, " PLAIT_ALGO=", env.algo,
               " PLAIT_NODE_SIZE=", env.node_size, " arrive_s=", options.arrive_s,
@@ -106,8 +110,8 @@ std::string settings_of(const CommunicatorOptions& options, const Env& env) {
 
 enum class Hosts { one, several, unknown };
 
-/// By an id come also ranks that no launcher knows of, or some of its ranks: their hosts are known
-/// once they have met.
+/// Returns whether the ranks are on several hosts, as far as this rank knows before set-up. With a
+/// unique id, a launcher may know only some of the ranks, so their hosts are unknown until then.
 Hosts hosts_of(const CommunicatorOptions& options, const Env& env) {
   if (options.transport != nullptr) return Hosts::several;
   const bool by_id = !options.unique_id.empty();
@@ -118,15 +122,15 @@ Hosts hosts_of(const CommunicatorOptions& options, const Env& env) {
   return why_not_one_host(env, options.ranks).empty() ? Hosts::one : Hosts::several;
 }
 
-/// What a rank may find wrong with several hosts by itself.
+/// Throws for options that several hosts do not support.
 void check_multinode(const CommunicatorOptions& options, const Env& env) {
   if (options.ranks > kMaxRanks)
-    throw Error(ErrorCode::unsupported,
-                text("wanted at most ", kMaxRanks, " ranks over nodes, found ", options.ranks));
+    throw Error(ErrorCode::unsupported, text("ranks over nodes: wanted at most ", kMaxRanks,
+                                             " ranks, found ", options.ranks));
   if (!options.topology.empty() || !env.topology.empty() ||
       !requested_masks(options.masks, env).empty())
     throw Error(ErrorCode::unsupported,
-                "topologies by name and masks are of one host; these ranks are on several");
+                "topologies by name and masks work on one host only; these ranks are on several");
 }
 
 TransportFactory& transport_factory() {
@@ -134,8 +138,8 @@ TransportFactory& transport_factory() {
   return maker;
 }
 
-/// What is to be done where nothing carries bytes between these ranks' hosts; empty where they may
-/// all be on this one.
+/// Returns what to do if no transport joins the ranks' hosts; empty if all ranks may be on this
+/// host.
 std::string why_no_transport(const CommunicatorOptions& options, const Env& env) {
   const std::string remedy = text(
       "nothing carries bytes between nodes: initialise MPI first (pip install mpich mpi4py; "
@@ -152,7 +156,7 @@ std::string why_no_transport(const CommunicatorOptions& options, const Env& env)
   return why_not_one_host(env, options.ranks);
 }
 
-/// Null where there is no carrier, and these ranks may all be on this host.
+/// Returns null if there is no transport and all ranks may be on this host.
 std::unique_ptr<TransportComm> transport_comm_of(const CommunicatorOptions& options,
                                                  const Env& env) {
   std::shared_ptr<Transport> transport = options.transport;
@@ -173,8 +177,8 @@ std::unique_ptr<TransportComm> transport_comm_of(const CommunicatorOptions& opti
   return std::make_unique<TransportComm>(std::move(transport), std::move(members), options.rank);
 }
 
-/// The error of the first rank that has one; all ranks together. shown, where wanted: what each
-/// gives besides.
+/// Returns the error of the lowest rank that has one. Called by all ranks together. shown, if not
+/// null, gets each rank's bytes.
 std::optional<Error> first_error(TransportComm& transport_comm, const std::optional<Error>& mine,
                                  const Deadline& deadline, const std::string& bytes = {},
                                  std::vector<std::string>* shown = nullptr) {
@@ -191,7 +195,7 @@ std::optional<Error> first_error(TransportComm& transport_comm, const std::optio
   return std::nullopt;
 }
 
-/// Who is where, by cards that go round. wrong: what this rank has against it.
+/// Exchanges set-up records and fills in the nodes. wrong: this rank's own error, if any.
 void bootstrap_nodes(Multinode& multinode, const CommunicatorOptions& options, const Env& env,
                      const std::optional<Error>& wrong, const Deadline& deadline) {
   std::vector<std::string> records;
@@ -242,7 +246,8 @@ Multinode join_multinode(const CommunicatorOptions& options, const Env& env) {
   if (multinode.transport_comm == nullptr) return {};
   const Deadline deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
   bootstrap_nodes(multinode, options, env, wrong, deadline);
-  if (multinode.nodes.count() == 1) return {};  // the launcher counts otherwise than the system
+  if (multinode.nodes.count() == 1)
+    return {};  // the launcher counts hosts otherwise than the system
   if (known == Hosts::unknown)
     publish_errors(*multinode.transport_comm, [&] {
       agree(*multinode.transport_comm, attempt([&] { check_multinode(options, env); }), deadline);

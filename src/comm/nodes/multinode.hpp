@@ -1,5 +1,5 @@
-// A communicator's ranks on several nodes: who is where, what lies between, and whether all make
-// the same call.
+// A communicator's ranks on several nodes: their nodes, the transport between them, and the check
+// that all ranks make the same call. Communicator::State uses it during set-up and in each call.
 #pragma once
 #include <memory>
 #include <optional>
@@ -15,35 +15,36 @@
 
 namespace plait {
 
-/// By the MPI of this process, which is initialised and has as many ranks with the same numbers;
-/// all ranks together. Null where there is none, and where it has more ranks and they may_be_some
-/// of them; Error(mismatch) where it has others, Error(timeout) where one does not come, which
-/// names it.
+/// Returns a transport over this process's initialised MPI. Called by all ranks together.
+/// MPI_COMM_WORLD must have `ranks` ranks with the same numbers. Returns null without an MPI, or if
+/// may_be_some and MPI_COMM_WORLD has more ranks. Throws Error(mismatch) for other ranks, and
+/// Error(timeout) with the names of missing ranks.
 std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& deadline,
                                          double arrive_s, bool may_be_some);
 
-/// A communicator's ranks where these are on several nodes; no world = all are on one.
+/// Nodes of a communicator; a null transport_comm = all ranks are on one node.
 struct Multinode {
   std::unique_ptr<TransportComm> transport_comm;
   Nodes nodes;
-  std::string network;  ///< what a rank knows of it already; the same on all; empty = nothing
+  std::string network;  ///< latency and rate known from earlier, same on all ranks; empty = unknown
 };
 
-/// By the launcher's words, PLAIT_NODE_SIZE, or what ranks with a unique id say of their hosts; all
-/// ranks together. Error(unsupported) where there are several nodes and nothing carries bytes
-/// between them. What one rank finds wrong is an AgreedError on all that have a carrier.
+/// Finds the nodes by the launcher's variables, PLAIT_NODE_SIZE, or the hosts of ranks with a
+/// unique id. Called by all ranks together. Throws Error(unsupported) if there are several nodes
+/// and no transport. An error of one rank becomes an AgreedError on all ranks that have a
+/// transport.
 Multinode join_multinode(const CommunicatorOptions& options, const Env& env);
-/// The machine as plans over nodes see it: CPU ranks of each node, joined by links of the speed
-/// that messages have between the first two nodes. All ranks together; the same on all.
+/// Returns the machine as multi-node plans see it: CPU ranks of each node, joined by links of the
+/// measured speed between the first two nodes. Called by all ranks together; the same on all.
 Topology topology_of(Multinode& multinode, const Deadline& deadline);
-/// The topology's device of each rank.
+/// Returns each rank's device in the topology.
 std::vector<int> devices_of(const Topology& topology, const Nodes& nodes);
-/// All throw the error of the first rank that has one, as an AgreedError; all ranks together.
-/// shown, where wanted: what each gives besides.
+/// Throws the error of the lowest rank that has one, as an AgreedError on all ranks. Called by all
+/// ranks together. shown, if not null, gets each rank's bytes.
 void agree(TransportComm& transport_comm, const std::optional<Error>& mine,
            const Deadline& deadline, const std::string& bytes = {},
            std::vector<std::string>* shown = nullptr);
-/// What a step throws on this rank alone is told to the others, who wait for it.
+/// Runs `step` and publishes its error to the other ranks, which may wait for this one.
 template <class Step>
 auto publish_errors(TransportComm& transport_comm, const Step& step) {
   try {
@@ -55,8 +56,8 @@ auto publish_errors(TransportComm& transport_comm, const Step& step) {
     throw;
   }
 }
-/// What all ranks of all nodes throw for this call: refused is my node's verdict. Nothing where all
-/// make the same.
+/// Returns the error that all ranks of all nodes throw for this call, or nothing if all make the
+/// same call. refused: this node's own error.
 std::optional<Error> multinode_call_error(TransportComm& transport_comm, const CallDescriptor& mine,
                                           const std::optional<Error>& refused,
                                           const Deadline& deadline);

@@ -1,5 +1,6 @@
-// Steps of all ranks -> those of one. Nodes are told as a topology without links: what is decided
-// here must be the same on all ranks, whatever each knows of its machine.
+// Lowers a request over nodes to the steps of one rank. The nodes are described by a topology
+// without links: decisions made here must be the same on all ranks, independent of each rank's
+// knowledge of its machine.
 #include "comm/nodes/node_program.hpp"
 
 #include <algorithm>
@@ -13,12 +14,13 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 8ull << 20;  // a piece's latency is small beside its transfer
+constexpr std::uint64_t kPieceBytes =
+    8ull << 20;  // a piece's latency is small compared with its transfer
 constexpr std::uint64_t kMostPieces = 16;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// Scratch is limited by who runs the steps.
+/// A topology without links and with unlimited scratch: the executor of the steps limits scratch.
 Topology bare(const Nodes& nodes) {
   Topology made;
   made.name = text(nodes.count(), " nodes");
@@ -44,7 +46,7 @@ const Strategy& strategy_named(const std::string& name, const Request& request) 
                    " (multi_node or library), found \"", name, "\""));
 }
 
-/// Blocks one behind another, as calls in a node have them.
+/// Whether blocks lie one behind another, as calls inside a node require.
 bool is_dense(const NodeStep& step, const NodePart& part, std::uint64_t element) {
   const std::uint64_t block = step.count * element;
   return part.before.bytes == 0 && (part.src_stride == 0 || part.src_stride == block) &&
@@ -62,7 +64,8 @@ class Teller {
     for (const NodeStep& step : steps) {
       using Kind = NodeStep::Action;
       if (step.kind == Kind::sum)
-        throw Error(ErrorCode::unsupported, "sums of one GPU alone between calls");
+        throw Error(ErrorCode::unsupported,
+                    "step sums on one GPU between calls: streams run no such step");
       const bool is_mine = step.kind == Kind::inside   ? inside(step)
                            : step.kind == Kind::across ? across(step)
                            : step.kind == Kind::copy   ? copy(step)
@@ -89,7 +92,7 @@ class Teller {
     made_.dst = part.dst;
   }
 
-  /// All ranks of a node make the call; those without a part only stand by.
+  /// Adds a call of all ranks of a node. Ranks without a part take part without data.
   bool inside(const NodeStep& step) {
     const int node = group_position_of(nodes_.members, step.parts.front().rank).group;
     const auto size = nodes_.members[at(node)].size();
@@ -112,7 +115,7 @@ class Teller {
     return node == nodes_.mine;
   }
 
-  /// Among the ranks of one place in all nodes, or a copy between two of them.
+  /// Adds a call among the ranks of one place in all nodes, or a copy between two of them.
   bool across(const NodeStep& step) {
     const int place = group_position_of(nodes_.members, step.parts.front().rank).place;
     const bool is_pair = step.collective == Collective::copy;
@@ -120,7 +123,9 @@ class Teller {
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
       const GroupPosition seat = group_position_of(nodes_.members, step.parts[i].rank);
       if (seat.place != place || (!is_pair && at(seat.group) != i))
-        throw Error(ErrorCode::unsupported, "a call between nodes of ranks at unlike places");
+        throw Error(
+            ErrorCode::unsupported,
+            "call between nodes joins ranks with different local indices: rails need equal ones");
       if (step.parts[i].rank == me_) set_part(step.parts[i]), is_mine = true;
     }
     made_.kind = NodeStep::Action::across;
@@ -149,7 +154,7 @@ class Teller {
   NodeProgram::ProgramStep made_;
 };
 
-/// One call of the library among all ranks, of the elements from `begin` on.
+/// Adds one NCCL call among all ranks, for the elements from `begin` on.
 void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeProgram& program) {
   const int me = nodes.peers()[at(nodes.place)];
   const std::uint64_t skipped = begin * bytes_of(request.type);
@@ -169,10 +174,10 @@ void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeP
   program.steps.push_back(step);
 }
 
-// Sums in rank order over two nodes. Node 0 sums its ranks; the library adds node 1's first rank to
-// that, which is one addition of two terms, the same either way round; node 1 goes on from there as
-// if it were its first rank's input. What nodes of several ranks pay is one more scatter and gather
-// in node 1.
+// Sums in rank order over two nodes. Node 0 sums its ranks. NCCL adds node 1's first rank to that
+// sum: one addition of two terms, equal in either order. Node 1 continues from that value as if it
+// were its first rank's input. The cost: one more scatter and gather in node 1 if it has several
+// ranks.
 class RankOrder {
  public:
   RankOrder(const Nodes& nodes, const Request& request, NodeProgram& program)
@@ -252,7 +257,8 @@ class RankOrder {
     made.request.ranks = nodes_.size();
     program_.steps.push_back(made);
   }
-  /// From the first node to the second, or back; its own piece goes on behind it.
+  /// Adds a transfer from the first node to the second, or back. The piece's own next step waits
+  /// for it.
   void across(Collective collective, std::uint64_t count, Region src, Region dst) {
     NodeProgram::ProgramStep made = step(collective, count, src, dst);
     made.kind = NodeStep::Action::across;
@@ -284,14 +290,14 @@ int rails_of(const Nodes& nodes) {
   return static_cast<int>(least);
 }
 
-// An average of averages would be rounded twice, and ranks' factors are the library's to apply. The
-// others go between nodes as often by NCCL's own ways; what is gained there is not measured.
+// An average of averages would be rounded twice, and only NCCL applies premul_sum's scalars. Other
+// collectives cross nodes as often with NCCL's own algorithms; no gain was measured for them.
 std::string why_library(const Nodes& nodes, const Request& request, bool bitwise) {
   if (bitwise && RankOrder::serves(nodes, request)) return {};
   if (request.collective != Collective::all_reduce)
     return "over nodes only all_reduces were measured to be faster";
   if (request.op == ReduceOp::avg || request.op == ReduceOp::premul_sum)
-    return "over nodes averages and scaled sums are NCCL's";
+    return "over nodes NCCL does averages and scaled sums";
   const int rails = rails_of(nodes);
   if (rails == 1) return "a node has one rank";
   if (request.count < static_cast<std::uint64_t>(rails)) return "fewer elements than rails";
@@ -333,8 +339,10 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
   program.label = options.strategy;
   if (options.strategy != "library" && reduces(request.collective) &&
       request.op == ReduceOp::premul_sum)
-    throw Error(ErrorCode::unsupported,
-                text(options.strategy, ": ranks' factors are NCCL's to apply; wanted library"));
+    throw Error(
+        ErrorCode::unsupported,
+        text(options.strategy,
+             ": only NCCL applies the scalars of premul_sum across nodes; use strategy library"));
   if (options.strategy == "node_order") {
     if (!RankOrder::serves(nodes, request))
       throw Error(ErrorCode::unsupported,
@@ -346,7 +354,7 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
   } else {
     std::vector<NodeStep> steps;
     Plan told = plan_and_steps(strategy, topology, even, options.params, steps);
-    told.params.erase("mpi");  // it is the door's to say
+    told.params.erase("mpi");  // the executor chooses the transport
     program.label = label(told);
     for (const std::uint64_t bytes : told.scratch_bytes)
       program.scratch_bytes = std::max(program.scratch_bytes, bytes);

@@ -1,6 +1,6 @@
-// A request over several nodes -> what one rank does with streams: collectives in its node on the
-// caller's stream, calls of the library between nodes on another. Told by the same strategies as
-// plans of several nodes, so what is proved of these holds of the order of these steps.
+// Lowers a request over several nodes to one rank's work on streams: collectives in its node on the
+// caller's stream, NCCL calls between nodes on a side stream. The strategies of multi-node plans
+// produce the steps, so the proofs of those plans hold for the order of these steps.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,37 +16,37 @@ namespace plait {
 struct NodeProgram {
   struct ProgramStep {
     NodeStep::Action kind = NodeStep::Action::inside;  ///< inside, across, await or copy
-    Request request;     ///< inside: of my node's ranks by place. across: of the library's ranks
-    Region src, dst;     ///< of this rank; empty = none
-    bool whole = false;  ///< across: among all ranks; else among those at my place, by node
-    int call = -1;       ///< across, await: the number of that call
+    Request request;     ///< inside: among my node's ranks by place; across: among NCCL's ranks
+    Region src, dst;     ///< this rank's regions; empty = none
+    bool whole = false;  ///< across: among all ranks; else among the ranks of my place, by node
+    int call = -1;       ///< across, await: the call's number
   };
   std::string label;  ///< "multi_node(pieces=4)"
-  std::string why;    ///< the library does all of it, which nobody named; else empty
+  std::string why;    ///< why NCCL does the whole call though no strategy was named; else empty
   std::vector<ProgramStep> steps;
   std::uint64_t scratch_bytes = 0;
-  std::uint64_t bytes_between = 0;  ///< that this rank gives to calls of the library
-  bool rank_order = false;          ///< sums of floats have the bits of rank order
+  std::uint64_t bytes_between = 0;  ///< bytes that this rank gives to NCCL calls
+  bool rank_order = false;          ///< float sums have the bits of rank order
 
   bool is_library() const { return steps.size() == 2 && steps[0].whole; }
 };
 
-/// Ranks of the same place in all nodes: as many as the smallest node has.
+/// Number of rails (ranks of equal place in all nodes): as many as the smallest node has ranks.
 int rails_of(const Nodes& nodes);
-/// Shorter all_reduces are the library's where nobody names a strategy: on two nodes of two GPUs
-/// under NCCL, multi_node had 0.65 to 0.71 of NCCL's speed at 64 KiB, and 1.4 times from 1 MiB on.
-/// Between these nothing was measured, so it is halfway (E-0392).
+/// Shorter all_reduces go to NCCL if no strategy is named. Under NCCL on two nodes of two GPUs,
+/// multi_node had 0.65 to 0.71 of NCCL's speed at 64 KiB and 1.4 times from 1 MiB on. The value is
+/// halfway, since nothing between was measured (E-0392).
 inline constexpr std::uint64_t kLeastNodeBytes = 256ull << 10;
-/// For people: why the library does all of such a call where the caller names no strategy; empty
-/// where it does not. bitwise: PLAIT_BITWISE=1, which asks for bits and not for speed.
+/// Returns why NCCL does such a call if the caller names no strategy, for messages; empty if plait
+/// does it. bitwise: PLAIT_BITWISE=1, which demands equal bits rather than speed.
 std::string why_library(const Nodes& nodes, const Request& request, bool bitwise);
-/// The strategy where the caller names none: of the request and the nodes alone. bitwise: in rank
-/// order where that can be had.
+/// Returns the strategy if the caller names none. Depends on the request and the nodes alone.
+/// bitwise: prefer rank order.
 CallOptions multinode_options(const Nodes& nodes, const Request& request, bool bitwise);
-/// PLAIT_ALGO, where it names a strategy over nodes; else nothing.
+/// Returns PLAIT_ALGO if it names a multi-node strategy, else nothing.
 CallOptions multinode_algo(const std::string& algo);
-/// options: a strategy for several nodes and its parameters. Error(unsupported) where it wants what
-/// streams do not do, the same on all ranks.
+/// options: a multi-node strategy and its parameters. Throws Error(unsupported), alike on all
+/// ranks, for steps that streams cannot run.
 NodeProgram node_program(const Nodes& nodes, const Request& request, const CallOptions& options);
 
 }  // namespace plait

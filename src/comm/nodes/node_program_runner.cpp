@@ -1,4 +1,5 @@
-// RS0 | RS1, X0 | AG0, RS2, X1 | AG1, ... : the order is the program's; here it meets streams.
+// Puts the steps of a node program on streams: RS0 | RS1, X0 | AG0, RS2, X1 | AG1, ... The program
+// fixes the order.
 #include "comm/nodes/node_program_runner.hpp"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ bool NodeProgramRunner::is_served(const NodeProgram& program) const {
 
 namespace {
 
-/// Found before anything of a call has been done.
+/// Throws before any step of the call is enqueued.
 void require_library(const NodeProgram& program) {
   for (const NodeProgram::ProgramStep& step : program.steps) {
     if (step.kind != NodeStep::Action::across) continue;
@@ -37,7 +38,7 @@ void require_library(const NodeProgram& program) {
   }
 }
 
-/// Averages and ranks' factors are the library's to work out, whatever a variable names.
+/// Averages and premul_sum always go to NCCL, whatever PLAIT_ALGO names.
 bool is_librarys(const Request& request) {
   return reduces(request.collective) &&
          (request.op == ReduceOp::avg || request.op == ReduceOp::premul_sum);
@@ -45,7 +46,7 @@ bool is_librarys(const Request& request) {
 
 }  // namespace
 
-/// Where the nodes' own calls do not serve what would be chosen, the library does all of it.
+/// If the engines in the nodes do not serve the chosen strategy, NCCL does the whole call.
 std::shared_ptr<const NodeProgram> NodeProgramRunner::program(const Request& request,
                                                               const CallOptions& options) {
   if (!request.counts.empty())
@@ -70,10 +71,12 @@ std::shared_ptr<const NodeProgram> NodeProgramRunner::program(const Request& req
   if (is_chosen) made.why = why_library(nodes_, request, bitwise_);
   if (!is_served(made)) {
     if (!options.strategy.empty())
-      throw Error(ErrorCode::unsupported, text(made.label, ": its calls in a node are not served"));
+      throw Error(ErrorCode::unsupported,
+                  text(made.label, ": no engine serves its calls inside a node"));
     CallOptions library;
     library.strategy = "library";
-    const std::string why = text("in a node nothing serves ", made.label, ", or NCCL is faster");
+    const std::string why =
+        text("inside a node no engine serves ", made.label, ", or NCCL is faster");
     made = node_program(nodes_, request, library);
     made.why = why;
   }

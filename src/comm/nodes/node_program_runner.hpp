@@ -1,6 +1,6 @@
-// Calls on GPUs of several nodes, for every door: what happens in a rank's node goes on the
-// caller's stream, NCCL's calls between nodes on one beside it, so that one piece travels while the
-// next is reduced (Micro 2021).
+// Runs calls on GPUs of several nodes, for the drop-in under NCCL and for plait's own
+// communicators. Steps in a rank's node go on the caller's stream, NCCL calls between nodes on a
+// side stream, so one piece travels while the next is reduced (Micro 2021).
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,25 +15,24 @@
 
 namespace plait {
 
-/// Calls among the ranks of a node, as its door makes them.
+/// Calls among the ranks of a node, made by the owner of the node's engines.
 struct InNode {
-  /// The same on all ranks of all nodes; null = all are served.
+  /// Whether a request is served; the same on all ranks of all nodes. Null = all are served.
   std::function<bool(const Request&)> takes;
   std::function<void(const Request&, const void* input, void* output, cuda::Stream stream)> enqueue;
 };
 
 class NodeProgramRunner {
  public:
-  /// forced: PLAIT_ALGO, where it is a strategy over nodes. bitwise: sums in rank order where that
-  /// can be had.
+  /// forced: PLAIT_ALGO if it names a multi-node strategy. bitwise: prefer sums in rank order.
   NodeProgramRunner(Nodes nodes, InNode inside, std::unique_ptr<nccl::SideStream> side,
                     std::unique_ptr<nccl::NcclTransport> nccl_transport, CallOptions forced,
                     bool bitwise);
 
-  /// How the request goes; made once, any thread. Error(unsupported) where a strategy that is
-  /// asked for by name cannot do it.
+  /// Returns the program of the request, made once. Any thread. Throws Error(unsupported) if a
+  /// strategy named by the caller cannot do it.
   std::shared_ptr<const NodeProgram> program(const Request& request, const CallOptions& options);
-  /// In stream order. Memory is not looked at.
+  /// Enqueues the program in stream order. Does not check the memory.
   void enqueue(const NodeProgram& program, const void* input, void* output, cuda::Stream stream,
                double scalar = 1.0);
   nccl::NcclTransport& nccl_transport() { return *nccl_transport_; }

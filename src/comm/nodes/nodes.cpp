@@ -1,4 +1,4 @@
-// Hosts by rank -> nodes in the order of their lowest ranks.
+// Groups ranks by host into nodes, ordered by their lowest ranks.
 #include "comm/nodes/nodes.hpp"
 
 #include <unistd.h>

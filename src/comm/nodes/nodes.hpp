@@ -1,4 +1,4 @@
-// Which ranks share a machine, and where each of them stands there.
+// Nodes of a communicator: which ranks share a machine, and each rank's place there.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,25 +7,25 @@ namespace plait {
 
 struct Nodes {
   std::vector<std::vector<int>> members;  ///< ranks of each node, ascending, by lowest rank
-  int mine = 0;                           ///< my node
-  int place = 0;                          ///< mine in it
+  int mine = 0;                           ///< this rank's node
+  int place = 0;                          ///< this rank's place in its node
 
   int count() const { return static_cast<int>(members.size()); }
   int ranks() const;
-  /// Ranks of my node, by place.
+  /// Ranks of this rank's node, by place.
   const std::vector<int>& peers() const { return members[static_cast<std::size_t>(mine)]; }
   int size() const { return static_cast<int>(peers().size()); }
-  /// "node 1 has 1 ranks, node 0 has 2"; empty where all have as many.
+  /// Returns for example "node 1 has 1 ranks, node 0 has 2"; empty if all nodes have equally many.
   std::string why_unlike() const;
 };
 
-/// hosts: of each rank. node_size > 0: that many ranks in turn count as a node, whatever the host.
-/// The same answer on all ranks but for `mine` and `place`.
+/// hosts: by rank. node_size > 0: each node_size ranks in turn form a node, whatever their host.
+/// All ranks get the same result except for `mine` and `place`.
 Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank);
-/// Of this start of the machine's system.
+/// Returns the kernel's boot id, which changes at each start of the machine.
 std::string boot_id();
-/// The same for all processes that can show each other memory: one boot of one machine, one PID
-/// namespace.
+/// Returns a name shared by all processes that can map each other's memory: one boot of one
+/// machine, one PID namespace.
 std::string host_name();
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// What carries messages between the ranks of several nodes: a library that the program has already.
-// A TransportComm makes exchanges and collectives of them.
+// Transport: carries messages between ranks of several nodes with a library that the program
+// already uses (MPI, torch.distributed). TransportComm builds exchanges and collectives on it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,32 +16,32 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual int ranks() const = 0;
-  /// What it is, for people: "MPI (/usr/lib/libmpi.so.12)".
+  /// The library's name for messages: "MPI (/usr/lib/libmpi.so.12)".
   virtual std::string name() const = 0;
-  /// Begins a message of at most kMostBytes. Of two ranks, messages of one tag arrive in the order
-  /// in which they were sent. Returns what is_done and drop know it by; 0 = it has ended already.
+  /// Starts a message of at most kMaxMessageBytes. Messages between two ranks with one tag arrive
+  /// in the order sent. Returns a handle for is_done and drop; 0 = already complete.
   virtual std::uint64_t send(int peer, int tag, const void* src, std::size_t bytes) = 0;
   virtual std::uint64_t receive(int peer, int tag, void* dst, std::size_t bytes) = 0;
-  /// True once it has ended, and is not asked for again. Waits a millisecond at most.
-  /// Error(peer_lost) where it failed.
+  /// Returns true once the message is complete; not called again after that. Waits at most 1 ms.
+  /// Throws Error(peer_lost) if the message failed.
   virtual bool is_done(std::uint64_t& message) = 0;
-  /// Gives it up; true where its buffer is left alone from now on.
+  /// Gives the message up. Returns true if the library no longer uses its buffer.
   virtual bool drop(std::uint64_t& message) noexcept = 0;
-  /// Shows these ranks why this one goes no further, by kMostTold bytes at most. Waits for nobody.
+  /// Publishes this rank's failure to `ranks`, at most kMaxFailureBytes. Does not wait.
   virtual void publish_failure(const std::vector<int>& ranks, const std::string& failure) = 0;
-  /// What one of them has shown, and which; the same from then on.
+  /// Returns the first failure that another rank published, with that rank. Sticky.
   virtual std::optional<std::pair<int, std::string>> first_failure() = 0;
 
   static constexpr std::size_t kMaxMessageBytes = 1u << 30;
   static constexpr std::size_t kMaxFailureBytes = 1024;
-  static constexpr int kMaxTag = 32765;  ///< an MPI may know tags up to 32767 alone
+  static constexpr int kMaxTag = 32765;  ///< MPI guarantees tags up to 32767 only
 };
 
-/// Makes a carrier of the program's own where it has one; all ranks together. unique_id: of the
-/// communicator, whose ranks may then be some of the program's; empty = they are all of them.
+/// Makes the program's own transport; called by all ranks together. Null if the program has none.
+/// unique_id: the communicator's, whose ranks may be some of the program's; empty = all of them.
 using TransportFactory = std::function<std::shared_ptr<Transport>(
     int rank, int ranks, double arrive_s, const std::string& unique_id)>;
-/// Asked where no MPI is; Python's is that over torch.distributed.
+/// Used if the process has no MPI. Python sets a factory for torch.distributed.
 void set_transport_factory(TransportFactory maker);
 
 }  // namespace plait

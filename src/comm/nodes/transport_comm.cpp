@@ -1,4 +1,4 @@
-// Calls between nodes as rounds of messages: what each member sends to whom, then what is summed.
+// Builds each collective between nodes as rounds of messages, followed by a local sum.
 #include "comm/nodes/transport_comm.hpp"
 
 #include <sched.h>
@@ -19,9 +19,10 @@ namespace plait {
 namespace {
 
 constexpr std::int64_t kLookEveryNs = 5'000'000;
-constexpr int kYields = 200;                    // before a wait sleeps
-constexpr unsigned kSleepUs = 20;               // at once: no bell rings for a message
-constexpr std::uint64_t kShortBytes = 1 << 15;  // bytes that go to all members in one round
+constexpr int kYields = 200;       // polls before a wait begins to sleep
+constexpr unsigned kSleepUs = 20;  // short, since no doorbell announces a message
+constexpr std::uint64_t kShortBytes =
+    1 << 15;  // messages up to this size go to all members in one round
 
 bool overlap(const char* a, std::uint64_t a_bytes, const char* b, std::uint64_t b_bytes) {
   return a != nullptr && b != nullptr && a < b + b_bytes && b < a + a_bytes;
@@ -31,13 +32,13 @@ bool overlap(const char* a, std::uint64_t a_bytes, const char* b, std::uint64_t 
 
 char* TransportComm::ReusableBuffer::of(std::size_t wanted) {
   if (wanted > size) {
-    bytes.reset(new char[wanted]);  // not filled: it is written before it is read
+    bytes.reset(new char[wanted]);  // not zeroed: written before it is read
     size = wanted;
   }
   return bytes.get();
 }
 
-/// The rounds of one member's part of a collective.
+/// Builds the rounds of one member's part of a collective.
 class TransportComm::RoundBuilder {
  public:
   RoundBuilder(TransportCall& call, const Request& request, int member, const void* src, void* dst)
@@ -68,7 +69,8 @@ class TransportComm::RoundBuilder {
 
  private:
   int n() const { return r_.ranks; }
-  /// The other members, each beginning with the next: nobody is sent to by all at once.
+  /// Calls `work` for each other member, starting with the next one, so that not all members send
+  /// to the same one at once.
   template <class Work>
   void each_other(const Work& work) const {
     for (int step = 1; step < n(); ++step) work((me_ + step) % n());
@@ -83,7 +85,7 @@ class TransportComm::RoundBuilder {
     if (part.bytes > 0) call_.rounds[static_cast<std::size_t>(round)].parts.push_back(part);
   }
   bool is_short() const { return n() == 2 || block_ <= kShortBytes; }
-  /// Elements of part p of n, as even as can be.
+  /// First element of part p of n parts as even as possible.
   std::uint64_t begin_of(int p) const {
     return r_.count / static_cast<std::uint64_t>(n()) * static_cast<std::uint64_t>(p) +
            std::min<std::uint64_t>(static_cast<std::uint64_t>(p),
@@ -96,7 +98,7 @@ class TransportComm::RoundBuilder {
   char* block(char* base, int member) const {
     return base + static_cast<std::uint64_t>(member) * block_;
   }
-  /// What is sent, apart from what is written meanwhile.
+  /// Returns the source; a copy of it if it overlaps the destination.
   char* staged_source(std::uint64_t src_bytes, std::uint64_t dst_bytes) {
     if (!overlap(src_, src_bytes, dst_, dst_bytes)) return src_;
     char* const staged = call_.staged.of(src_bytes);
@@ -107,7 +109,8 @@ class TransportComm::RoundBuilder {
     if (to != from && to != nullptr && from != nullptr && bytes > 0) std::memmove(to, from, bytes);
   }
 
-  /// Receives `bytes` of every other member in round 0, then sums them with `mine` in order.
+  /// Receives `bytes` from every other member in round 0, then sums them with `mine` in member
+  /// order.
   void sum(char* mine, char* to, std::uint64_t bytes) {
     char* const inbox = call_.received.of(bytes * static_cast<std::uint64_t>(n()));
     std::vector<const void*> sources(static_cast<std::size_t>(n()), mine);
@@ -116,7 +119,7 @@ class TransportComm::RoundBuilder {
       receive(0, other, at, bytes);
       sources[static_cast<std::size_t>(other)] = at;
     });
-    // Averages and scaled sums are sums between nodes.
+    // Between nodes, averages and scaled sums are plain sums.
     const bool is_sum = r_.op == ReduceOp::avg || r_.op == ReduceOp::premul_sum;
     call_.rounds[0].then = [to, sources, bytes, type = r_.type, size = size_,
                             op = is_sum ? ReduceOp::sum : r_.op] {
@@ -154,7 +157,7 @@ class TransportComm::RoundBuilder {
     each_other([&](int other) { send(0, other, block(src_, other), block_); });
     sum(block(src_, me_), dst_, block_);
   }
-  /// Long ones in parts: each member passes its own on.
+  /// Long broadcasts go in parts: each member forwards its own part.
   void broadcast() {
     const bool is_root = me_ == r_.root;
     if (is_root) move(dst_, src_, block_);
@@ -270,8 +273,8 @@ int TransportComm::begin(const Request& request, const std::vector<int>& ranks, 
   return static_cast<int>(handle);
 }
 
-/// Messages are cut to what a carrier takes, named by rank, and numbered by the pair that they go
-/// between: calls of a pair begin in one order on both ends, though their rounds may not.
+/// Cuts messages to the transport's maximum, maps members to ranks, and numbers messages by pair of
+/// ranks. Calls of a pair start in the same order on both ends, though their rounds may not.
 void TransportComm::number(TransportCall& call, const std::vector<int>& ranks) {
   for (MessageRound& round : call.rounds) {
     std::vector<MessagePart> cut;
@@ -292,7 +295,7 @@ void TransportComm::number(TransportCall& call, const std::vector<int>& ranks) {
   }
 }
 
-/// What the library throws about a rank; from then on it is left alone.
+/// Runs `step`. If the library throws, marks the rank as lost, and the communicator stops using it.
 template <class Step>
 auto TransportComm::with(int rank, const Step& step) {
   try {
@@ -344,7 +347,7 @@ std::string TransportComm::awaits(int handle) const {
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     for (const int rank : ranks) names += text(names.empty() ? "" : ", ", name_of_rank(rank));
-    if (!names.empty()) break;  // who takes nothing is told of where all else has come
+    if (!names.empty()) break;  // senders are named only if no receive is missing
   }
   return names.empty() ? "nobody" : names;
 }
@@ -369,7 +372,7 @@ bool TransportComm::drop(int handle) noexcept {
   for (const OpenMessage& one : call.open) given_up_.insert(one.rank);
   std::erase_if(call.open, [&](OpenMessage& one) { return transport_->drop(one.message); });
   call.round = call.rounds.size();
-  // One that may still be written to stays taken, so that its room stays as it is.
+  // A call whose buffers the library may still write to stays taken, so its buffers stay.
   if (call.open.empty()) call.is_taken = false;
   return call.open.empty();
 }
@@ -381,17 +384,18 @@ bool TransportComm::drop_all() noexcept {
   return all;
 }
 
-/// Nothing is sent to nodes that may be gone, since an MPI may crash at that: those of a rank that
-/// the library has given up, or that has been waited for in vain. Who lives there finds out by
-/// itself, as do all who heard it from another.
+/// Sends nothing to nodes with a lost rank, since an MPI may crash there: ranks that the library
+/// has given up, and ranks that a wait has timed out on. Surviving ranks of those nodes find the
+/// failure themselves, or get it from another rank.
 void TransportComm::publish_failure(const Error& error) noexcept {
   try {
     const bool is_relayed = names_reporter(reason_of(error));
-    // An abort is told by who is beside: its own rank may be in no call that could tell.
+    // An abort is relayed too: the aborting rank may be in no call that could publish it.
     if (is_relayed && error.code() != ErrorCode::aborted) return;
     if (error.code() == ErrorCode::timeout)
       for (const int rank : given_up_) is_lost_[static_cast<std::size_t>(rank)] = true;
-    is_lost_[static_cast<std::size_t>(me_)] = true;  // who is beside me hears it there
+    is_lost_[static_cast<std::size_t>(me_)] =
+        true;  // ranks of this node learn it through shared memory
     const auto is_left = [&](std::size_t rank) {
       for (std::size_t lost = 0; lost < is_lost_.size(); ++lost)
         if (is_lost_[lost] && (lost == rank || (!locations_.empty() &&
@@ -404,7 +408,7 @@ void TransportComm::publish_failure(const Error& error) noexcept {
       if (is_left(rank)) others.push_back(members_[rank]);
     transport_->publish_failure(others,
                                 text(static_cast<int>(error.code()), ' ', reason_of(error)));
-  } catch (...) {  // no memory for the words: the others have their deadlines
+  } catch (...) {  // out of memory: the other ranks have their deadlines
   }
 }
 

@@ -1,5 +1,5 @@
-// Ranks of several hosts: exchanges and collectives between them, made of messages that a library
-// of the program carries. plait opens no port of its own.
+// TransportComm: exchanges and collectives between ranks of several hosts, built from a transport's
+// messages. plait opens no network port of its own.
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,31 +14,30 @@
 
 namespace plait {
 
-/// Every rank sends to every other by itself, in one round or two: so an error can say who has not
-/// come, sums have the bits of members' order where one round makes them, and no call needs a
-/// group to be made for it.
+/// Every rank sends directly to every other, in one round or two. So an error names the missing
+/// ranks, sums of one round have the bits of the members' order, and no call sets up a group.
 class TransportComm : public NodeLibrary {
  public:
-  /// members: the carrier's ranks that are this world's 0, 1, ...; this one is `me` of them. Two
-  /// worlds of one carrier have unlike `series`, 0 or 1.
+  /// members: the transport's ranks that become ranks 0, 1, ... here; this process is number `me`.
+  /// Two communicators on one transport use different `series`, 0 and 1.
   TransportComm(std::shared_ptr<Transport> transport, std::vector<int> members, int me,
                 int series = 0);
 
   int ranks() const { return static_cast<int>(members_.size()); }
   int rank() const { return me_; }
   const Transport& transport() const { return *transport_; }
-  /// Where a rank is: the host by a name for people, and its node.
+  /// A rank's host name for messages, and its node.
   struct HostLocation {
     std::string host;
     int node = 0;
   };
   void set_locations(std::vector<HostLocation> places) { locations_ = std::move(places); }
-  /// "rank 2 on host b"
+  /// Returns for example "rank 2 on host b".
   std::string name_of_rank(int rank) const;
-  /// Every rank's bytes in rank order; all ranks together. Error(timeout) past the deadline, and
-  /// what deadline.check throws.
+  /// Returns every rank's bytes in rank order. Called by all ranks together. Throws Error(timeout)
+  /// past the deadline, and the error of deadline.check.
   std::vector<std::string> exchange(const std::string& mine, const Deadline& deadline);
-  /// This rank and another, by the same carrier.
+  /// Makes a communicator of this rank and `peer` on the same transport.
   std::unique_ptr<TransportComm> between(int peer) const;
 
   int begin(const Request& request, const std::vector<int>& ranks, int member, const void* src,
@@ -46,9 +45,9 @@ class TransportComm : public NodeLibrary {
   bool is_done(int handle) override;
   void end(int handle) override;
   std::string awaits(int handle) const override;
-  /// A whole call, from begin() to end(): asks deadline.check meanwhile, and whether another rank
-  /// has failed. Error(timeout), whose words begin with `waiting`. buffers: what the call reads and
-  /// writes; they outlive an error where the library may still use them.
+  /// Runs a whole call, from begin() to end(). Meanwhile calls deadline.check and checks for
+  /// failures of other ranks. Error(timeout) begins with `waiting`. buffers: the memory of the
+  /// call; it is leaked after an error if the library may still use it.
   template <class Buffers>
   void run(const Request& request, const std::vector<int>& ranks, int member, const void* src,
            void* dst, std::unique_ptr<Buffers>& buffers, const Deadline& deadline,
@@ -62,11 +61,11 @@ class TransportComm : public NodeLibrary {
       throw;
     }
   }
-  /// Gives up all calls under way; false where the library may still use a buffer of theirs.
+  /// Gives up all calls under way. Returns false if the library may still use their buffers.
   bool drop_all() noexcept;
-  /// Shows all ranks that this one goes no further.
+  /// Publishes to all ranks that this rank has failed.
   void publish_failure(const Error& error) noexcept;
-  /// Throws what another rank has told.
+  /// Throws the first failure that another rank published.
   void check() const;
 
  private:
@@ -79,7 +78,7 @@ class TransportComm : public NodeLibrary {
   };
   struct MessageRound {
     std::vector<MessagePart> parts;
-    std::function<void()> then;  ///< once all have ended
+    std::function<void()> then;  ///< runs once all parts are complete
   };
   struct OpenMessage {
     std::uint64_t message;
@@ -114,10 +113,10 @@ class TransportComm : public NodeLibrary {
   const std::vector<int> members_;
   const int me_, series_;
   std::vector<HostLocation> locations_;
-  std::vector<bool> is_lost_;  ///< by rank: the library has given it up
-  std::set<int> given_up_;     ///< ranks whose messages were dropped before they had ended
+  std::vector<bool> is_lost_;  ///< by rank: the library has given the rank up
+  std::set<int> given_up_;     ///< ranks whose messages were dropped before they were complete
   std::vector<std::unique_ptr<TransportCall>> calls_;
-  std::vector<int> sent_, received_;  ///< messages so far, to and from each rank
+  std::vector<int> sent_, received_;  ///< message counts to and from each rank
 };
 
 }  // namespace plait
