@@ -66,7 +66,7 @@ def test_the_folder_in_which_ranks_meet(monkeypatch, tmp_path):
     assert check.state == "ok" and check.found.startswith(f"/tmp/plait-{os.geteuid()}, since ")
     assert "too long for the path of a socket" in check.found and check.advice
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/usr")
-    assert "is no folder of this user alone" in doctor._runtime_folder().found
+    assert "is not a private folder of this user" in doctor._runtime_folder().found
 
 
 DENIED = {

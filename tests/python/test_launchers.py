@@ -238,7 +238,10 @@ def test_two_jobs_that_name_one_meeting_place_are_told_apart():
     for job in jobs:
         out, err = job.communicate(timeout=60)
         assert out == "", out
-        assert "rank 0 is of the job with PMIX_NAMESPACE=prterun-host-0@1, rank 1 of the one" in err
+        assert (
+            "rank 0 belongs to the job with PMIX_NAMESPACE=prterun-host-0@1, rank 1 to the one"
+            in err
+        )
 
 
 RANK_THAT_RUNS = """
@@ -368,7 +371,7 @@ def test_a_host_of_several_may_have_a_communicator_of_its_own():
 
 
 SAID_OF_A_LATE_RANK = {
-    "meeting": ["rank 0 waits for rank 1 of 3 to come to rendezvous 'fd:"],
+    "meeting": ["rank 0 waits for rank 1 of 3 to join rendezvous 'fd:"],
     "call": [f"rank {rank} waits for rank 1 to enter call 1 (" for rank in (0, 2)],
     "send": [
         "rank 0 waits for rank 1 to come to its end of a send, receive or exchange: 10 s so far",

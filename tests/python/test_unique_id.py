@@ -96,7 +96,7 @@ def test_an_id_of_another_host_says_what_to_install():
 
 def test_two_ranks_of_one_number_and_unlike_sizes_are_errors_on_all():
     made = plait.unique_id()
-    for rank, size, word in ((0, 2, "two processes came as rank 0"), (1, 3, "ranks: rank 0")):
+    for rank, size, word in ((0, 2, "two processes joined as rank 0"), (1, 3, "ranks: rank 0")):
         done = all_of((0, 2, made), (rank, size, made), WAIT="20")
         assert all("MismatchError" in one.stderr and word in one.stderr for one in done)
 

@@ -1,5 +1,5 @@
-// Which process brought a variable into this one's environment: the nearest launcher above a rank
-// is the one that started it (launcher.cpp).
+// Finds the process that set a variable of this process's environment. The nearest launcher above a
+// rank is the one that started it (launcher.cpp).
 #pragma once
 #include <limits>
 #include <string>
@@ -7,13 +7,14 @@
 
 namespace plait {
 
-/// The environments with which this process, its parent, the parent's parent and so on began, as
-/// far as this user may read them.
+/// The start environments of this process, its parent, the parent's parent and so on, as far as
+/// this user may read them.
 class Ancestors {
  public:
   Ancestors();
-  /// How many of these processes in a row, from this one on, began with NAME=its value here:
-  /// 0 = this process has set it itself; kBeyond = all that can be seen began with it.
+  /// Returns how many of these processes in a row, counted from this one, started with NAME set to
+  /// its value here. 0 = this process has set NAME itself; kUnseen = all visible processes started
+  /// with it.
   int depth(const char* name) const;
   static constexpr int kUnseen = std::numeric_limits<int>::max();
 
@@ -21,15 +22,15 @@ class Ancestors {
   std::vector<std::string> environments_;  ///< each "\0NAME=value\0NAME=value\0"
 };
 
-/// The parent of a process and the name of its program; 0 where /proc does not say.
+/// A process's parent and program name; parent 0 if /proc does not show them.
 struct ParentOf {
   int parent = 0;
   std::string name;
 };
 ParentOf parent_of(int process);
 
-/// The inode of a namespace of this process ("net", "pid"), as text; empty where /proc does not
-/// say.
+/// Returns the inode of a namespace of this process ("net", "pid") as text; empty if /proc does not
+/// show it.
 std::string namespace_name(const char* kind);
 
 }  // namespace plait

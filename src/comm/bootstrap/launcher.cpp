@@ -1,7 +1,7 @@
-// A launcher's environment -> rank, ranks and a meeting place that only this job's ranks derive.
-// torchrun (and plait launch, which sets the same variables), Open MPI, PMI (MPICH, Intel MPI) and
-// Slurm. Where several have left their variables, the launcher that started this process counts;
-// PLAIT_* on top.
+// Derives rank, ranks and a rendezvous address of this job from a launcher's environment: torchrun
+// (and plait launch, which sets the same variables), Open MPI, PMI (MPICH, Intel MPI) and Slurm. If
+// several launchers have set their variables, the one that started this process counts. PLAIT_*
+// variables override all.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,15 +21,15 @@
 namespace plait {
 namespace {
 
-constexpr int kMostLaunched = 1 << 24;  // which of them a communicator takes is its own to say
+constexpr int kMostLaunched = 1 << 24;  // only a bound: the communicator checks the number
 
 struct Launcher {
   const char* name;
   const char* rank;
   const char* ranks;
-  const char* local_ranks;  ///< how many of them are on this host; null = it has no such word
-  std::array<const char*, 2> local_rank;  ///< the rank's number among those
-  /// Words of which each alone tells the launcher's jobs apart; "A+B" = only both together do.
+  const char* local_ranks;  ///< variable: ranks on this host; null = the launcher sets none
+  std::array<const char*, 2> local_rank;  ///< variable: the rank's number among those
+  /// Variables of which each identifies a job of this launcher; "A+B" = only both together.
   std::array<const char*, 3> identities;
 };
 
@@ -60,7 +60,7 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
      {"SLURM_JOB_ID+SLURM_STEP_ID", "SLURM_JOB_ID+SLURM_STEPID", nullptr}},
 }};
 
-/// What tells one job of a user from another, whoever launched it. All that is set is used; none
+/// Variables that identify a job of a user, whatever the launcher. All that are set are used. None
 /// differs between ranks of one job.
 constexpr std::array<const char*, 12> kJobNames = {"TORCHELASTIC_RUN_ID",
                                                    "TORCHELASTIC_RESTART_COUNT",
@@ -75,8 +75,8 @@ constexpr std::array<const char*, 12> kJobNames = {"TORCHELASTIC_RUN_ID",
                                                    "SLURM_STEP_ID",
                                                    "SLURM_STEPID"};
 
-/// Where Open MPI's daemon of this node listens: one for all ranks of a job on one node. Open MPI 5
-/// makes PMIX_NAMESPACE of the host's name and a pid, which two containers may have alike.
+/// Address of Open MPI's daemon on this node, the same for all ranks of a job on one node. Open MPI
+/// 5 makes PMIX_NAMESPACE of the host's name and a pid, and two containers may have equal ones.
 constexpr std::array<const char*, 4> kDaemons = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4",
                                                  "PMIX_SERVER_URI3", "PMIX_SERVER_URI2"};
 
@@ -91,7 +91,7 @@ bool agree(const Launcher& one, const Launcher& other) {
          foreign_env(one.ranks) == foreign_env(other.ranks);
 }
 
-/// How near to this process the launcher's words were set: 0 = by the process itself.
+/// Returns how near to this process the launcher's variables were set: 0 = by the process itself.
 int depth_of(const Launcher& launcher, const Ancestors& ancestors) {
   int nearest = Ancestors::kUnseen;
   for (const char* const name :
@@ -100,9 +100,9 @@ int depth_of(const Launcher& launcher, const Ancestors& ancestors) {
   return nearest;
 }
 
-/// True where a launcher's words cannot be its own beside `other`'s, although they came in together
-/// with these. mpirun runs inside a Slurm job and never around it; RANK and WORLD_SIZE alone are
-/// set by operators and shells too, where torchrun and plait launch set LOCAL_WORLD_SIZE.
+/// True if `launcher` cannot have started this process when `other`'s variables were set by the
+/// same process. mpirun runs inside a Slurm job, never around one. Operators and shells set RANK
+/// and WORLD_SIZE alone, while torchrun and plait launch also set LOCAL_WORLD_SIZE.
 bool yields_to(const Launcher& launcher, const Launcher& other) {
   const std::string name = launcher.name, torchrun = kLaunchers[0].name, slurm = kLaunchers[3].name;
   if (name == other.name) return false;
@@ -116,11 +116,10 @@ std::string description_of(const Launcher& launcher) {
 
 struct StartedBy {
   const Launcher* launcher = nullptr;  ///< null = no launcher
-  std::string contradiction;  ///< of words that came in together: then nothing tells whose count
+  std::string contradiction;  ///< error text if variables set together disagree; else empty
 };
 
-/// The launcher that started this process: of those whose words contradict each other the one that
-/// is nearest above it.
+/// Returns the launcher that started this process: among contradicting ones, the nearest ancestor.
 StartedBy started_by() {
   std::vector<const Launcher*> found;
   for (const Launcher& launcher : kLaunchers)
@@ -146,12 +145,13 @@ StartedBy started_by() {
   });
   return {found.front(),
           text("environment: ", description_of(*found.front()), ", ", description_of(**other),
-               ", and nothing tells which of them started this process; unset the variables of the "
+               ", which contradict each other, and either may have started this process; unset the "
+               "variables of the "
                "one that did not, or set PLAIT_RANK and PLAIT_RANKS")};
 }
 
-/// True where the launcher that started this rank names its job. Others' names do not do: an
-/// mpirun inside a Slurm job is one of several there.
+/// True if the launcher that started this rank names its job. Another launcher's name is not
+/// enough: one Slurm job may hold several mpirun jobs.
 bool launcher_names_job() {
   const Launcher* const launcher = started_by().launcher;
   if (launcher == nullptr) return false;
@@ -172,13 +172,13 @@ std::string variables_set(const auto& names) {
   return variables;
 }
 
-/// An address that each network namespace has for itself: then a port of it names no job.
+/// True for an address that every network namespace has of its own: a port there identifies no job.
 bool is_loopback(const std::string& address) {
   return address.empty() || address.starts_with("127.") || address.starts_with("localhost") ||
          address == "::1" || address == "0.0.0.0";
 }
 
-/// A number that a launcher set; none where it set no such word, or something else.
+/// Returns the number in a launcher's variable; none if it is unset or no number.
 std::optional<int> number_of(const char* name) {
   const std::string value = name == nullptr ? "" : foreign_env(name);
   if (value.empty() || value.size() > 7) return std::nullopt;
@@ -186,7 +186,7 @@ std::optional<int> number_of(const char* name) {
   return static_cast<int>(std::stol(value));
 }
 
-/// Entry `index` of Slurm's list of tasks by node, such as "4(x2),3".
+/// Returns entry `index` of Slurm's list of tasks by node, such as "4(x2),3".
 std::optional<int> entry_of(const std::string& list, int index) {
   for (const std::string& variable : split(list, ',')) {
     int tasks = 0, times = 1;
@@ -202,7 +202,8 @@ struct Here {
   std::string said_by;
 };
 
-/// How many tasks of a Slurm step run on this node; a step's words come before those of its job.
+/// Returns the number of a Slurm step's tasks on this node. A step's variables override those of
+/// its job.
 std::optional<Here> slurm_tasks_here() {
   const char* const step_nodes = "SLURM_STEP_NUM_NODES";
   const char* nodes_word = number_of(step_nodes) ? step_nodes : "SLURM_NNODES";
@@ -211,22 +212,23 @@ std::optional<Here> slurm_tasks_here() {
   for (const char* const variable : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
     if (const auto here = entry_of(foreign_env(variable), number_of("SLURM_NODEID").value_or(0)))
       return Here{*here, text(variable, '=', foreign_env(variable))};
-  return Here{*tasks - (*nodes - 1), text(nodes_word, '=', *nodes)};  // as many as can be
+  return Here{*tasks - (*nodes - 1), text(nodes_word, '=', *nodes)};  // upper bound
 }
 
-/// How many of a launcher's ranks, `ranks` in all, are on this host, where it says so.
+/// Returns how many of the launcher's `ranks` ranks are on this host, if the launcher says so.
 std::optional<Here> ranks_here(int ranks) {
   const Launcher* const launcher = started_by().launcher;
   if (launcher == nullptr) return std::nullopt;
-  if (number_of(launcher->ranks) != ranks) return std::nullopt;  // others, that it knows not of
+  if (number_of(launcher->ranks) != ranks)
+    return std::nullopt;  // the launcher knows another number of ranks
   if (const auto local = number_of(launcher->local_ranks))
     return Here{*local, text(launcher->local_ranks, '=', *local)};
-  // Others' words are Slurm's job told again where the numbers of ranks are equal.
+  // If the numbers of ranks are equal, other launchers' variables repeat the Slurm job's.
   return number_of("SLURM_NTASKS") == ranks ? slurm_tasks_here() : std::nullopt;
 }
 
-/// The pid of the nearest process above this one that MPICH's launcher runs on each node; this
-/// one's parent where there is none. Nothing in the environment tells that launcher's jobs apart.
+/// Returns the pid of MPICH's per-node launcher, the nearest one above this process; without one,
+/// the parent's pid. No variable tells that launcher's jobs apart.
 int starter() {
   const int parent = getppid();
   for (int above = parent; above > 1;) {
@@ -237,7 +239,7 @@ int starter() {
   return parent;
 }
 
-/// Its number among the ranks of this host by this launcher; -1 where it does not say.
+/// Returns the rank's number among the ranks of this host; -1 if the launcher sets none.
 int local_rank_by(const Launcher& launcher) {
   for (const char* const name : launcher.local_rank)
     if (is_set(name)) return static_cast<int>(parse_integer(name, foreign_env(name), 0, 1 << 20));
@@ -252,7 +254,7 @@ RendezvousFolder choose_rendezvous_folder() {
   const std::string wanted = runtime + "/plait";
   if (runtime.empty()) return {usual, ""};
   if (runtime[0] != '/' || !is_private_folder(runtime))
-    return {usual, text("XDG_RUNTIME_DIR=", runtime, " is no folder of this user alone")};
+    return {usual, text("XDG_RUNTIME_DIR=", runtime, " is not a private folder of this user")};
   if (wanted.size() > kMostFolderBytes)
     return {usual, text("XDG_RUNTIME_DIR has ", runtime.size(),
                         " bytes, too long for the path of a socket")};
@@ -268,14 +270,14 @@ std::string rendezvous_folder() {
 std::string launcher_job() { return variables_set(kJobNames); }
 
 std::string derived_rendezvous(const Env& env, int communicator) {
-  std::string job = env.rendezvous;  // which names the job by itself, in whatever container
+  std::string job = env.rendezvous;  // identifies the job by itself, in any container
   if (job.empty()) {
     job = launcher_job() + variables_set(kDaemons);
-    // Containers that share this folder have ports and pids of their own.
+    // Containers that share this folder have their own ports and pids.
     if (is_set("MASTER_PORT") && is_loopback(foreign_env("MASTER_ADDR")))
       job += text("network=", namespace_name("net"), '\n');
-    // The last resort, where nothing names the job: ranks that one process started on this node.
-    // Not otherwise, since a script around each rank would be a parent of that rank alone.
+    // Last resort if no variable names the job: ranks with one parent process on this node. Not
+    // used otherwise, since a script around each rank would be the parent of that rank alone.
     if (!launcher_names_job())
       job += text("parent=", starter(), " of ", namespace_name("pid"), '\n');
   }
@@ -283,7 +285,8 @@ std::string derived_rendezvous(const Env& env, int communicator) {
               communicator);
 }
 
-/// Whoever has started this rank: a launcher inside another's job says it for its own.
+/// Uses the launcher that started this rank: a launcher inside another one's job sets its own
+/// variables.
 int rank_on_host() {
   const Launcher* const launcher = started_by().launcher;
   if (launcher != nullptr)
@@ -301,18 +304,18 @@ bool launcher_has_one_host() {
 }
 
 std::string why_not_one_host(const Env& env, int ranks) {
-  // PLAIT_RANKS is said by whoever starts the ranks. A launcher's words may then be about something
-  // else with as many ranks: the batch step of a Slurm job runs on the first node alone, and has
-  // the whole job's.
+  // PLAIT_RANKS is set by the starter of the ranks. A launcher's variables may then describe
+  // something else with equally many ranks: the batch step of a Slurm job runs on the first node
+  // alone, with the whole job's variables.
   if (env.ranks >= 0) return {};
   const std::optional<Here> here = ranks_here(ranks);
   if (!here || here->ranks >= ranks) return {};
   return text("wanted all ranks on one host, at most ", kMostRanks, " of them; found ", here->ranks,
               " of ", ranks, " on this one (", here->said_by,
-              "): initialise MPI first (MPI_Init, or from mpi4py import MPI), which then carries "
-              "what goes between hosts; or give each host a communicator of its own (PLAIT_RANK, "
+              "): initialise MPI first (MPI_Init, or from mpi4py import MPI), to carry "
+              "messages between hosts; or give each host a communicator of its own (PLAIT_RANK, "
               "PLAIT_RANKS); or run a program of NCCL as it is (plait run, docs/nccl.md); if all "
-              "ranks are on this host after all, say where they meet: PLAIT_RENDEZVOUS=unix:PATH");
+              "ranks are on this host after all, set PLAIT_RENDEZVOUS=unix:PATH");
 }
 
 CommunicatorOptions options_from_environment() {

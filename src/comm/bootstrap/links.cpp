@@ -1,4 +1,4 @@
-// Rank 0 listens, the others connect, rank 0 accepts: three steps, of which none has to wait.
+// Rank 0 listens, the others connect, rank 0 accepts: three steps, none of which has to wait.
 #include "comm/bootstrap/links.hpp"
 
 #include <unistd.h>
@@ -11,9 +11,9 @@
 namespace plait {
 namespace {
 
-constexpr std::int64_t kStepNs = 10'000'000'000;  ///< a rank that listens is there already
+constexpr std::int64_t kStepNs = 10'000'000'000;  ///< short: the other end is listening already
 
-/// Rank 0's socket, and its path as long as ranks come.
+/// Rank 0's listening socket, and its path until the ranks have connected.
 struct Listener {
   Fd listener;
   std::string path;
@@ -40,7 +40,7 @@ SocketLinks link_ranks(int rank, int ranks, const Broadcast& broadcast) {
   Listener door;
   std::optional<Error> failure = attempt([&] {
     if (rank != 0 || ranks < 2) return;
-    // Random: ranks 0 in two containers that share this folder may have one process id.
+    // The name is random: ranks 0 in two containers that share this folder may have equal pids.
     door.path = text(rendezvous_folder(), "/link-", random_token());
     door.listener = listen_at(door.path, ranks + 16);
     if (!door.listener.valid())

@@ -1,7 +1,6 @@
-// Ranks that hear each other already, by an MPI or by messages between nodes -> sockets between
-// them, over which a communicator of theirs is set up (rendezvous "fd:N[,N...]"). No rank ever
-// waits for one that has failed: each step is told to all before the next, and a rank that fails
-// once the sockets are there closes its own, which the others see.
+// Connects ranks that already exchange messages (by MPI or a transport) with Unix sockets, as the
+// rendezvous "fd:N[,N...]" of a communicator. No rank waits for a failed one: each step's outcome
+// is broadcast before the next. A rank that fails later closes its sockets, which the others see.
 #pragma once
 #include <functional>
 #include <optional>
@@ -13,19 +12,19 @@
 
 namespace plait {
 
-/// Rank 0 has a socket to each other rank, and each of these one to rank 0.
+/// Rank 0 has a socket to each other rank; each other rank has one to rank 0.
 struct SocketLinks {
   std::vector<Fd> sockets;
-  /// Where the ranks meet; the sockets stay this struct's.
+  /// Returns the rendezvous address. This struct keeps the sockets.
   std::string rendezvous() const;
 };
 
-/// Of all ranks together: a word of rank 0's, or AgreedError on all of them where one has a
+/// Collective step: returns rank 0's text on all ranks, or throws AgreedError on all if one has a
 /// failure.
 using Broadcast =
     std::function<std::string(const std::optional<Error>& failure, const std::string& word)>;
 
-/// Throws on all ranks alike.
+/// Throws alike on all ranks.
 SocketLinks link_ranks(int rank, int ranks, const Broadcast& broadcast);
 
 }  // namespace plait

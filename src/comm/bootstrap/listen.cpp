@@ -1,7 +1,7 @@
-// Paths -> listening and connected sockets. Paths lie in folders of this user alone, so that no
-// other user can put a socket there first; no abstract names, which have no permissions at all.
-// A socket that is bound does not answer until it listens; so that nobody takes it for a leftover
-// in between, binding and removing leftovers happen under a lock of the folder.
+// Makes listening and connected sockets at paths. Paths lie in private folders, so no other user
+// can put a socket there first. Abstract names are not used, since they have no permissions. A
+// bound socket does not answer until it listens, so binding and the removal of stale sockets happen
+// under a lock of the folder.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
@@ -43,15 +43,14 @@ Fd new_socket() {
   return fd;
 }
 
-/// True where a process answers at the path. A full backlog (EAGAIN) is an answer too.
+/// True if a process answers at the path. A full backlog (EAGAIN) counts as an answer.
 bool somebody_listens(const sockaddr_un& address) {
   const Fd probe = new_socket();
   return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
          errno == EAGAIN || errno == EINPROGRESS;
 }
 
-/// flock() of the folder itself: no file that could be left over, and freed if its holder is
-/// killed.
+/// flock() on the folder itself: leaves no lock file, and is released if its holder is killed.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& folder)
@@ -61,26 +60,27 @@ class FolderLock {
                         text("rendezvous folder '", folder, "'"));
     const std::int64_t deadline_ns = now_ns() + kLongestNs;
     while (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP) return;  // some network folders
+      if (errno == EBADF || errno == ENOLCK || errno == EOPNOTSUPP)
+        return;  // some network file systems
       if (errno != EWOULDBLOCK && errno != EINTR)
         throw call_failed(ErrorCode::io_error, "flock", errno,
                           text("rendezvous folder '", folder, "'"));
       if (now_ns() >= deadline_ns)
         throw Error(ErrorCode::timeout,
                     text("rendezvous folder '", folder,
-                         "': another process has held its lock for 10 s; is it stopped?"));
+                         "': another process has held the lock for 10 s; is it stopped?"));
       poll(nullptr, 0, 1);
     }
     is_held_ = true;
   }
   bool is_held() const { return is_held_; }
-  /// Not left to close(): a child forked meanwhile holds the same lock.
+  /// Unlocks explicitly: after close() alone, a child forked meanwhile would still hold the lock.
   ~FolderLock() { flock(fd_.get(), LOCK_UN); }
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
  private:
-  static constexpr std::int64_t kLongestNs = 10'000'000'000;  // it is held for microseconds
+  static constexpr std::int64_t kLongestNs = 10'000'000'000;  // the lock is held for microseconds
   Fd fd_;
   bool is_held_ = false;
 };
@@ -129,14 +129,14 @@ Fd listen_at(const std::string& path, int backlog) {
     if (errno != EADDRINUSE)
       throw Error(ErrorCode::io_error, text("bind '", path, "': ", std::strerror(errno)));
     if (somebody_listens(address)) return Fd();
-    if (!lock.is_held()) {  // whoever has just bound gets the time to listen
+    if (!lock.is_held()) {  // gives the process that has just bound time to listen
       poll(nullptr, 0, 20);
       if (somebody_listens(address)) return Fd();
     }
-    if (is_socket_of_ours(path)) unlink(path.c_str());  // left over by a process that was killed
+    if (is_socket_of_ours(path)) unlink(path.c_str());  // stale socket of a killed process
   }
   throw Error(ErrorCode::io_error,
-              text("bind '", path, "': the path is taken by a file that is no socket"));
+              text("bind '", path, "': a file that is no socket has this path"));
 }
 
 Fd connect_to(const std::string& path, const Deadline& deadline) {
@@ -144,7 +144,7 @@ Fd connect_to(const std::string& path, const Deadline& deadline) {
   Fd fd = new_socket();
   for (;;) {
     if (deadline.check) deadline.check();
-    // The folder may not exist yet; once it does it must be this user's alone.
+    // The folder may not exist yet. Once it exists it must be private.
     if (access(folder_of(path).c_str(), F_OK) == 0) {
       if (!is_private_folder(folder_of(path)))
         throw Error(ErrorCode::permission,

@@ -1,6 +1,6 @@
-// A star over rank 0: each other rank holds one socket to it. Rank 0 gathers, then hands out the
-// whole, so an allgather costs one round trip, and a failure anywhere is told to everyone by rank
-// 0.
+// Rendezvous as a star over rank 0: each other rank holds one socket to rank 0. Rank 0 gathers and
+// hands out all contributions, so an allgather costs one round trip. Rank 0 sends the reason of any
+// failure to all ranks.
 #include "comm/bootstrap/rendezvous.hpp"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kProtocol = "plait-join-1";
 constexpr std::int64_t kGraceNs =
-    500'000'000;  // members outwait rank 0, so that its reason reaches them
+    500'000'000;  // members wait longer than rank 0, so that they get rank 0's reason
 
 std::string rank_name(int rank) { return text("rank ", rank); }
 
@@ -30,7 +30,7 @@ Deadline extended(const Deadline& deadline, std::int64_t extra_ns) {
   return {deadline.at_ns + extra_ns, deadline.check};
 }
 
-/// The same deadline, which says what it waits for when that is overdue.
+/// Returns the same deadline with a check that warns once when the wait lasts long.
 Deadline with_warning(const Deadline& deadline, WaitWarning& warning, int rank,
                       std::function<std::string()> sentence) {
   return {deadline.at_ns, [check = deadline.check, &warning, rank, sentence = std::move(sentence)] {
@@ -43,11 +43,12 @@ void send_failure(int socket, const Error& error, const std::string& peer) {
   const std::string bytes = pack({std::to_string(static_cast<int>(error.code())), error.what()});
   try {
     send_frame(socket, FrameKind::failure, bytes, {}, {now_ns() + 200'000'000, {}}, peer);
-  } catch (const Error&) {  // that rank is gone or stuck as well; the others must still be told
+  } catch (
+      const Error&) {  // that rank is lost or stuck too; the other ranks must still get the failure
   }
 }
 
-/// A frame, or the failure that it reports.
+/// Receives a data frame, or throws the failure that the frame reports.
 Frame receive_good(int socket, std::uint64_t max_bytes, std::size_t max_fds,
                    const Deadline& deadline, const std::string& peer) {
   Frame frame = receive_frame(socket, max_bytes, max_fds, deadline, peer);
@@ -73,7 +74,7 @@ class Solo : public Rendezvous {
 
 class Star : public Rendezvous {
  public:
-  /// links: rank 0 has one a rank (its own is invalid), others one to rank 0.
+  /// links: one per rank on rank 0 (its own is invalid); one to rank 0 on the others.
   Star(int rank, int ranks, std::vector<Fd> links, double warn_after_s)
       : rank_(rank), ranks_(ranks), links_(std::move(links)), warning_(warn_after_s) {}
 
@@ -107,7 +108,7 @@ class Star : public Rendezvous {
     for (int rank = 1; rank < ranks_; ++rank) {
       warning_.begin();
       const Deadline warned = with_warning(deadline, warning_, 0, [rank] {
-        return text("rank 0 waits for ", rank_name(rank), " to hand in what all ranks exchange");
+        return text("rank 0 waits for ", rank_name(rank), " to send its part of an exchange");
       });
       Frame frame = receive_good(links_[rank].get(), kMaxContributionBytes, kMaxContributionFds,
                                  warned, rank_name(rank));
@@ -116,7 +117,7 @@ class Star : public Rendezvous {
     return all;
   }
 
-  /// Everyone gets all bytes, the number of descriptors of each rank, and all descriptors.
+  /// Sends to every rank all bytes, each rank's number of descriptors, and all descriptors.
   void hand_out(const std::vector<Contribution>& all, const Deadline& deadline) {
     std::vector<std::string> parts;
     std::vector<int> fds;
@@ -130,7 +131,8 @@ class Star : public Rendezvous {
       try {
         send_frame(links_[rank].get(), FrameKind::data, bytes, fds, deadline, rank_name(rank));
       } catch (const Error& error) {
-        // Some have their answer already, so this step stands; the next one finds the rank gone.
+        // Some ranks have their answer already, so this step stands. The next step finds the rank
+        // lost.
         if (error.code() != ErrorCode::peer_lost) throw;
       }
     }
@@ -142,7 +144,7 @@ class Star : public Rendezvous {
       send_frame(links_[0].get(), FrameKind::data, bytes, fds, deadline, rank_name(0));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost) throw;
-      // Rank 0 is gone, but its reason may lie in the socket: the read below tells either.
+      // Rank 0 is lost. The read below returns its reason if the socket still holds one.
     }
     Frame frame = receive_good(links_[0].get(), kMaxFrameBytes, kMaxFrameFds,
                                extended(deadline, kGraceNs), rank_name(0));
@@ -175,7 +177,7 @@ std::string join_bytes(int rank, int ranks, const std::string& job) {
                job.substr(0, kMostJobBytes)});
 }
 
-/// The first line of one text that the other has not.
+/// Returns the first line of `one` that `other` lacks.
 std::string line_not_in(const std::string& one, const std::string& other) {
   const std::vector<std::string> lines = split(one, '\n'), others = split(other, '\n');
   for (const std::string& line : lines)
@@ -183,24 +185,24 @@ std::string line_not_in(const std::string& one, const std::string& other) {
   return "no such variable";
 }
 
-/// Throws where two launchers' jobs have come to one meeting place.
+/// Throws if the ranks belong to two launcher jobs that use one rendezvous.
 void check_job(const std::string& mine, int rank, const std::string& theirs) {
   if (mine.empty() || theirs.empty() || mine == theirs) return;
   throw Error(ErrorCode::mismatch,
-              text("job: rank 0 is of the job with ", line_not_in(mine, theirs), ", rank ", rank,
-                   " of the one with ", line_not_in(theirs, mine),
-                   "; two jobs have come to one meeting place: give each a PLAIT_RENDEZVOUS of its "
+              text("job: rank 0 belongs to the job with ", line_not_in(mine, theirs), ", rank ",
+                   rank, " to the one with ", line_not_in(theirs, mine),
+                   "; two jobs use one rendezvous: give each a PLAIT_RENDEZVOUS of its "
                    "own, or unset it"));
 }
 
-/// What rank 0 holds against those who come.
+/// Rank 0's job, which joining ranks must match.
 struct JobOf {
   int ranks = 1;
   std::string words;
 };
 
-/// The rank that a join frame names; Error(parse_error) where it is none, Error(mismatch) where it
-/// does not fit this job.
+/// Returns the rank of a join frame. Throws Error(parse_error) for another frame, Error(mismatch)
+/// for a rank that does not fit this job.
 int check_join(const std::string& bytes, const JobOf& job, const std::vector<Fd>& links) {
   const int ranks = job.ranks;
   const std::vector<std::string> parts = unpack(bytes);
@@ -221,17 +223,17 @@ int check_join(const std::string& bytes, const JobOf& job, const std::vector<Fd>
     throw Error(ErrorCode::mismatch, text("rank: wanted 0..", ranks - 1, ", found ", rank));
   if (rank == 0 || links[rank].valid())
     throw Error(ErrorCode::mismatch,
-                text("rank: two processes came as rank ", rank,
-                     "; where these are two jobs that no launcher names, give each a name: "
+                text("rank: two processes joined as rank ", rank,
+                     "; if they belong to two jobs without a launcher, name each job: "
                      "PLAIT_RENDEZVOUS=WORD"));
   return rank;
 }
 
-/// Who has come to rank 0 so far, and the first reason for which the job cannot be.
+/// The ranks that have joined so far, and the first error that fails the job.
 struct Joining {
   JobOf job;
   std::vector<Fd> links;     // by rank
-  std::vector<Fd> unplaced;  // connections that named no rank of their own
+  std::vector<Fd> unplaced;  // connections without a valid rank
   std::unique_ptr<Error> failure;
   int came() const {
     const auto placed =
@@ -246,7 +248,8 @@ struct Joining {
   }
 };
 
-/// Reads the join frame of a connection and places it. What is no plait process at all is dropped.
+/// Reads the join frame of a connection and stores the connection by rank. Drops connections of
+/// other programs.
 void place(Joining& joining, Fd connection) {
   try {
     check_peer_uid(connection.get(), geteuid());
@@ -264,8 +267,8 @@ void place(Joining& joining, Fd connection) {
   }
 }
 
-/// One connection that has something to say, taken out of `silent`; invalid at the deadline. New
-/// connections go to `silent` first, so that one that never speaks holds up nobody.
+/// Returns a connection with data, taken out of `silent`; invalid at the deadline. New connections
+/// go to `silent` first, so a connection that never sends does not block the others.
 Fd next_speaker(int listener, std::vector<Fd>& silent, const Deadline& deadline) {
   for (;;) {
     if (deadline.check) deadline.check();
@@ -293,7 +296,7 @@ struct Unlink {
   ~Unlink() { unlink(path.c_str()); }
 };
 
-/// Rank 0 tells everyone who came whether the job stands; throws if it does not.
+/// Rank 0 reports the outcome to every joined rank, and throws if the job failed.
 void pronounce(Joining& joining) {
   if (!joining.failure) {
     for (int rank = 1; rank < joining.job.ranks; ++rank) {
@@ -301,8 +304,8 @@ void pronounce(Joining& joining) {
         send_frame(joining.links[rank].get(), FrameKind::data, "ok", {},
                    {now_ns() + 1'000'000'000, {}}, rank_name(rank));
       } catch (const Error& error) {
-        // Others were told ok already: the first allgather finds this rank gone, and tells them
-        // all.
+        // Other ranks have got "ok" already: the first allgather finds this rank lost and reports
+        // it to all.
         if (error.code() != ErrorCode::peer_lost) throw;
       }
     }
@@ -317,7 +320,7 @@ void pronounce(Joining& joining) {
 
 std::string sentence_about_wait(const std::string& who, const std::string& whom, int ranks,
                                 const std::string& place) {
-  return text(who, " waits for ", whom, " of ", ranks, " to come to rendezvous '", place, "'");
+  return text(who, " waits for ", whom, " of ", ranks, " to join rendezvous '", place, "'");
 }
 
 std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const JobOf& job,
@@ -331,14 +334,14 @@ std::unique_ptr<Rendezvous> host_at(const std::string& path, Fd listener, const 
     return sentence_about_wait(rank_name(0), text("rank ", joining.missing()), ranks, path);
   });
   while (joining.came() < ranks - 1) {
-    // Once the job cannot be, those who still come are waited for a little, to be told so too.
+    // After a failure, ranks that still come are awaited for 2 s, so that they get the error too.
     if (joining.failure) until.at_ns = std::min(until.at_ns, now_ns() + 2'000'000'000);
     Fd speaker = next_speaker(listener.get(), silent, until);
     if (!speaker.valid()) {
       if (!joining.failure)
         joining.failure = std::make_unique<Error>(
             ErrorCode::timeout, text("rendezvous '", path, "': rank ", joining.missing(), " of ",
-                                     ranks, " did not come before the deadline"));
+                                     ranks, " did not join before the deadline"));
       break;
     }
     place(joining, std::move(speaker));
@@ -362,7 +365,8 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   if (rank == 0) {
     Fd listener = listen_at(path, job.ranks + 16);
     if (listener.valid()) return host_at(path, std::move(listener), job, deadline, warn_after_s);
-    // Somebody is rank 0 there already: come as a member, be refused, and so tell all.
+    // Another process is rank 0 there already: join as a member and be refused, so that all get the
+    // error.
   }
   WaitWarning warning(warn_after_s);
   const Deadline warned = with_warning(deadline, warning, rank, [&] {
@@ -371,7 +375,7 @@ std::unique_ptr<Rendezvous> bootstrap_at_path(const std::string& path, int rank,
   return join_rank_0(connect_to(path, warned), rank, job, deadline, warn_after_s);
 }
 
-/// Inherited sockets: copies are used, so that a later communicator can meet over them again.
+/// Duplicates the inherited sockets, so that a later communicator can use them again.
 std::vector<Fd> inherited(const std::string& list) {
   std::vector<Fd> links;
   for (const std::string& word : split(list, ',')) {

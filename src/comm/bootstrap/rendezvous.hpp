@@ -1,5 +1,5 @@
-// Ranks that know only where to meet -> an allgather of bytes and descriptors, the one thing that
-// setting up a communicator needs. NCCL, MPI or a Unix socket can carry it; here is the socket.
+// Rendezvous: ranks that know only an address get an allgather of bytes and descriptors, all that a
+// communicator's set-up needs. NCCL or MPI can carry it too; this one uses Unix sockets.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace plait {
 
-/// What one rank puts into an allgather.
+/// One rank's input to an allgather.
 struct Contribution {
   std::string bytes;
   std::vector<Fd> fds;
@@ -20,53 +20,52 @@ struct Contribution {
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
-  /// Every rank's contribution, in rank order. The descriptors sent stay the caller's. Fails alike
-  /// on all ranks that rank 0 can still reach.
+  /// Returns every rank's contribution in rank order. The caller keeps the descriptors it sends.
+  /// Fails alike on all ranks that rank 0 can still reach.
   virtual std::vector<Contribution> allgather(const std::string& bytes, const std::vector<int>& fds,
                                               const Deadline& deadline) = 0;
-  /// Sockets whose end of file means that a rank is gone: (rank, descriptor).
+  /// Sockets as (rank, descriptor); end of file on one means that the rank is lost.
   virtual std::vector<std::pair<int, int>> sockets() const = 0;
 };
 
 inline constexpr std::uint64_t kMaxContributionBytes = (1ull << 20) + 4096;
 inline constexpr std::size_t kMaxContributionFds = 4;
 
-/// Meets the other ranks at `where` ("fd:N[,N...]" or "unix:PATH"; anything where ranks is 1).
-/// Throws on every rank alike: mismatch where ranks do not fit together, timeout where one does not
-/// come. Says after `overdue_s` for whom it waits, if it is still waiting. job: what the launcher
-/// calls this rank's job (job_words); ranks of two jobs are a mismatch, and an empty one fits all.
+/// Joins the other ranks at `where` ("fd:N[,N...]" or "unix:PATH"; anything for one rank). Throws
+/// alike on every rank: mismatch if ranks do not fit together, timeout if one does not come. Warns
+/// after warn_after_s, naming the missing ranks. job: this rank's launcher_job(). Ranks of two jobs
+/// are a mismatch; an empty job matches any.
 std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ranks,
                                       const Deadline& deadline, double warn_after_s = kWaitWarningS,
                                       const std::string& job = {});
 
-/// The names that launchers give to this process's job, "NAME=value" a line.
+/// Returns the variables by which launchers name this process's job, one "NAME=value" a line.
 std::string launcher_job();
 
-/// "unix:PATH" from PLAIT_RENDEZVOUS alone, or from what the launcher set (torchrun, Open MPI, PMI,
-/// Slurm); the same on all ranks of one job and no other's. `communicator` tells several of one
-/// process apart.
+/// Returns "unix:PATH", derived from PLAIT_RENDEZVOUS alone, or from the launcher's variables
+/// (torchrun, Open MPI, PMI, Slurm). All ranks of one job get the same path, other jobs another
+/// one. `communicator`: number of the communicator in this process.
 std::string derived_rendezvous(const Env& env, int communicator);
-/// What is to be done where the launcher says that fewer than `ranks` of its ranks are on this
-/// host: the others could not come to a derived rendezvous. Empty where it does not; where
-/// PLAIT_RANKS says how many there are, the launcher is not asked.
+/// Returns what to do if the launcher says that fewer than `ranks` of its ranks are on this host,
+/// since the others cannot reach a derived rendezvous. Empty otherwise, and if PLAIT_RANKS is set.
 std::string why_not_one_host(const Env& env, int ranks);
-/// True where the launcher of this rank says that all of its ranks are on this host.
+/// True if the launcher of this rank says that all its ranks are on this host.
 bool launcher_has_one_host();
-/// This rank's number among those of its host; -1 where no launcher says.
+/// Returns this rank's number among the ranks of its host; -1 if no launcher sets one.
 int rank_on_host();
 
-/// The longest folder in which any socket of plait's still has a path: the path has 107 bytes at
-/// most, and a pair's socket has a name of up to 48.
+/// Longest folder path for which every socket of plait still has a path: a socket path has at most
+/// 107 bytes, the name of a pair's socket up to 48.
 inline constexpr std::size_t kMostFolderBytes = 107 - 1 - 48;
 
 /// The folder for derived rendezvous: XDG_RUNTIME_DIR/plait if that is private and short enough,
 /// else /tmp/plait-UID.
 struct RendezvousFolder {
   std::string path;
-  std::string why_not_runtime;  ///< why XDG_RUNTIME_DIR is not used though it is set; else empty
+  std::string why_not_runtime;  ///< why a set XDG_RUNTIME_DIR is not used; else empty
 };
 RendezvousFolder choose_rendezvous_folder();
-/// Its path, once it is there.
+/// Makes the folder if missing, and returns its path.
 std::string rendezvous_folder();
 
 }  // namespace plait

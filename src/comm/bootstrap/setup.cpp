@@ -1,5 +1,6 @@
-// Setting up: meet, compare settings, take rank 0's topology, map control pages. Failure is told
-// before any rank waits for another, so that none is left waiting.
+// Set-up of a communicator: join the rendezvous, compare settings, take rank 0's topology, map
+// control pages. Each step reports failure before a rank waits for another, so no rank is left
+// waiting.
 #include "comm/bootstrap/setup.hpp"
 
 #include <unistd.h>
@@ -28,7 +29,8 @@ std::string comma_list(const std::vector<std::string>& words) {
   return line;
 }
 
-/// What must agree on all ranks: name, value, name, value, ... Pid is last and may differ.
+/// Settings that must be equal on all ranks, as name, value, name, value, ... The last one, the
+/// pid, may differ.
 std::vector<std::string> settings(const CommunicatorOptions& options, const Env& env) {
   return {"arrive_s",
           text(options.arrive_s),
@@ -64,7 +66,7 @@ std::vector<std::string> settings(const CommunicatorOptions& options, const Env&
           text(getpid())};
 }
 
-/// Throws AgreedError(mismatch) where a setting differs; returns the pids.
+/// Throws AgreedError(mismatch) if a setting differs. Returns the pids.
 std::vector<int> compare_settings(const std::vector<Contribution>& all) {
   std::vector<std::vector<std::string>> shown;
   for (const Contribution& one : all) shown.push_back(unpack(one.bytes));
@@ -72,7 +74,7 @@ std::vector<int> compare_settings(const std::vector<Contribution>& all) {
   for (std::size_t rank = 0; rank < shown.size(); ++rank) {
     if (shown[rank].size() != shown[0].size() || shown[rank].size() < 2)
       throw AgreedError(ErrorCode::mismatch,
-                        text("rank ", rank, " shows other settings than rank 0"));
+                        text("rank ", rank, " sent another list of settings than rank 0"));
     for (std::size_t i = 0; i + 2 < shown[0].size(); i += 2)
       if (shown[rank][i + 1] != shown[0][i + 1])
         throw AgreedError(ErrorCode::mismatch,
@@ -96,7 +98,7 @@ void check_options(const CommunicatorOptions& options) {
   if (!options.unique_id.empty()) static_cast<void>(parse_unique_id(options.unique_id));
   if (!options.unique_id.empty() && !options.rendezvous.empty())
     throw Error(ErrorCode::invalid_argument,
-                "wanted one of rendezvous and unique_id, which both say where ranks meet");
+                "rendezvous and unique_id both name the place where ranks join: give one of them");
   if (options.device < kDeviceByLauncher)
     throw Error(ErrorCode::invalid_argument,
                 text("device: wanted a CUDA ordinal or -1, found ", options.device));
@@ -109,8 +111,8 @@ void check_options(const CommunicatorOptions& options) {
                   text("arrive_s and deadline_s: wanted seconds above 0, found ", seconds));
 }
 
-/// Several communicators of one process, rank and id (or job: no id) are numbered in the order of
-/// their making, which is the same on all ranks.
+/// Numbers this process's communicators of one rank and id (or of the job, without an id) in the
+/// order of creation, which is the same on all ranks.
 int times_made(const CommunicatorOptions& options) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, int>, int> made_as;
@@ -118,7 +120,7 @@ int times_made(const CommunicatorOptions& options) {
   return made_as[{options.unique_id, options.rank}]++;
 }
 
-/// Where to meet when the caller does not say.
+/// Returns the rendezvous address if the caller gives none.
 std::string rendezvous_address(const CommunicatorOptions& options, const Env& env) {
   if (!options.rendezvous.empty() || options.ranks == 1) return options.rendezvous;
   if (!options.unique_id.empty())
@@ -131,25 +133,27 @@ std::string rendezvous_address(const CommunicatorOptions& options, const Env& en
   return derived_rendezvous(env, times_made(options));
 }
 
-/// What ranks that meet where the environment says compare, so that two jobs are told apart there.
-/// A place that the program names is this communicator's alone; where PLAIT_RANKS says how many
-/// ranks there are, the launcher's words may be about something else.
+/// Returns the launcher's job, which ranks compare at a rendezvous named by the environment, so
+/// that two jobs are told apart. Empty if the program names the rendezvous, which then belongs to
+/// this communicator alone, or if PLAIT_RANKS is set, since the launcher's variables may describe
+/// something else.
 std::string job_shown(const CommunicatorOptions& options, const Env& env) {
   const bool is_named = !options.rendezvous.empty() && options.rendezvous != env.rendezvous;
   return is_named || !options.unique_id.empty() || env.ranks >= 0 ? std::string() : launcher_job();
 }
 
-/// Then masks are for what GpuSide learns of links between GPUs.
+/// True if the communicator has a GPU: masks then apply to links between GPUs (GpuSide).
 bool has_gpu(const CommunicatorOptions& options) {
   return options.device >= 0 || (options.device == kDeviceByLauncher && cuda::device_count() > 0);
 }
 
-/// The topology as JSON: rank 0's alone, since measured speeds differ from rank to rank.
+/// Returns the topology as JSON. Only rank 0's counts, since measured speeds differ from rank to
+/// rank.
 std::string topology_json(const CommunicatorOptions& options, const Env& env) {
   const std::string name = options.topology.empty() ? env.topology : options.topology;
   std::vector<std::string> masks = requested_masks(options.masks, env);
   if (name.empty() && !masks.empty() && has_gpu(options)) masks = masks_of(masks, true);
-  // Ranks' buffers are host memory, so what lies between them is this machine's shared memory.
+  // Ranks' buffers are host memory, so this machine's shared memory joins them.
   Topology topology =
       name.empty() || name == "local-cpu" ? local_cpu(options.ranks) : load_topology(name);
   if (!masks.empty()) topology = without(topology, masks);
@@ -215,7 +219,8 @@ PairOf pair_of(const Joined& joined, int rank, int peer) {
 }
 
 Joined join(const CommunicatorOptions& options, const PairOf* pair) {
-  // A message of another library's that this rank has sent may still lie here; others wait for it.
+  // Another library's message may be stuck in this rank while other ranks wait for it, so the
+  // program's `meanwhile` runs during the wait.
   std::function<void()> look = pair == nullptr ? nullptr : pair->check;
   if (pair == nullptr && (options.meanwhile || options.interrupt))
     look = [&options, ask = now_and_then(options.interrupt)] {
@@ -230,11 +235,13 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
     check_options(options);
   });
   if (failure && (options.ranks < 2 || options.ranks > kMostRanks))
-    throw Error(*failure);  // nobody to tell, or each of the others finds the same
+    throw Error(*failure);  // no rank to report to, or every rank finds the same error
   if (failure)
-    env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // where the others wait to be told
+    env.rendezvous =
+        foreign_env("PLAIT_RENDEZVOUS");  // the other ranks wait there for this rank's error
   Joined joined;
-  // Two ranks of a larger communicator have other numbers there, and say so themselves (pairs.cpp).
+  // The two ranks of a pair have other numbers in the larger communicator; pairs.cpp warns with
+  // those.
   const double warn_after_s =
       pair == nullptr ? kWaitWarningS : std::numeric_limits<double>::infinity();
   joined.rendezvous = bootstrap(rendezvous_address(options, env), options.rank, options.ranks,
@@ -265,7 +272,8 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
       vote(*joined.rendezvous, failure, pack({topology, unique_token()}), {}, deadline)[0].bytes;
   const std::vector<std::string> of_rank_0 = unpack(shown);
   if (of_rank_0.size() != 2)
-    throw Error(ErrorCode::parse_error, "rank 0 sent no topology and name");
+    throw Error(ErrorCode::parse_error,
+                "set-up record of rank 0 is malformed: wanted topology and name");
   joined.topology = topology_from_json(of_rank_0[0]);
   joined.name = of_rank_0[1];
   joined.bitwise = env.bitwise || options.bitwise;
@@ -273,7 +281,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
       share_memory(*joined.rendezvous, options.rank, options.ranks, kControlBytes, deadline);
   Controls::prepare(pages[options.rank], options.rank);
   vote(*joined.rendezvous, std::nullopt, "", {},
-       deadline);  // every header stands before it is read
+       deadline);  // all headers are written before any is read
   for (int rank = 0; rank < options.ranks; ++rank) Controls::check(pages[rank], rank);
   joined.controls = Controls(options.rank, std::move(pages));
   return joined;

@@ -1,5 +1,5 @@
-// Options -> ranks that have met, agree on every setting, and see each other's control pages.
-// Every step is a vote: what fails on one rank fails on all, with that rank's reason.
+// Set-up of a communicator: ranks join, agree on all settings, and map each other's control pages.
+// Every step is a vote: a failure on one rank fails all ranks, with that rank's reason.
 #pragma once
 #include <array>
 #include <functional>
@@ -17,40 +17,40 @@
 
 namespace plait {
 
-/// A vote that carries descriptors too.
+/// A vote that also carries descriptors.
 std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error>& failure,
                                const std::string& bytes, const std::vector<int>& fds,
                                const Deadline& deadline);
 
-/// What a communicator needs from the others.
+/// Result of the set-up: the connection to the other ranks and the agreed settings.
 struct Joined {
   std::unique_ptr<Rendezvous> rendezvous;
   Controls controls;
   std::vector<Peer> peers;
   Topology topology;
-  CallOptions forced;              ///< PLAIT_ALGO
+  CallOptions forced;              ///< parsed PLAIT_ALGO
   bool bitwise = false;            ///< PLAIT_BITWISE
-  std::string name;                ///< of these ranks alone; the same on all of them
-  std::vector<std::string> names;  ///< of each in errors, where that is not its number
+  std::string name;                ///< unique name of this group of ranks, the same on all of them
+  std::vector<std::string> names;  ///< rank names for error messages; empty = print the number
 };
 
-/// Two ranks of a larger communicator that make one of their own.
+/// Two ranks of a larger communicator that make a communicator of their own (a pair).
 struct PairOf {
-  std::array<int, 2> ranks;        ///< there, the lower one first
-  Topology topology;               ///< of that one
-  std::vector<int> devices;        ///< of these two in it
-  std::string rendezvous;          ///< where only they meet
-  std::function<void()> check;     ///< throws where waiting for the other is in vain
-  std::uint64_t device_bytes = 0;  ///< its part of that one's device memory
-  std::string why_no_gpu;          ///< where that one has a GPU, and these two have none
+  std::array<int, 2> ranks;        ///< numbers in the larger communicator, the lower one first
+  Topology topology;               ///< of the larger communicator
+  std::vector<int> devices;        ///< devices of these two ranks in it
+  std::string rendezvous;          ///< rendezvous address of this pair alone
+  std::function<void()> check;     ///< throws if the other rank is lost
+  std::uint64_t device_bytes = 0;  ///< the pair's part of the larger communicator's device memory
+  std::string why_no_gpu;          ///< why the pair has no GPU though the larger communicator has
 };
 PairOf pair_of(const Joined& joined, int rank, int peer);
 
-/// Throws on every rank alike, as Communicator::create says. pair: null = by the options alone.
+/// Throws alike on every rank, as Communicator::create. pair: null = no pair.
 Joined join(const CommunicatorOptions& options, const PairOf* pair);
 
-/// Makes, exchanges and maps one piece of shared memory a rank. AgreedError(out_of_memory) on all
-/// ranks where one cannot.
+/// Makes, exchanges and maps one piece of shared memory per rank. Throws AgreedError(out_of_memory)
+/// on all ranks if one cannot make its piece.
 std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, std::uint64_t bytes,
                                   const Deadline& deadline);
 

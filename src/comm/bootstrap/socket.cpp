@@ -1,5 +1,5 @@
-// Frames over Unix stream sockets. A frame is 24 bytes of header (magic, kind, length,
-// descriptors), with which the descriptors travel, and then its bytes.
+// Frames over Unix stream sockets. A frame is a header of 24 bytes (magic, kind, length, number of
+// descriptors), sent with the descriptors, followed by the bytes.
 #include "comm/bootstrap/socket.hpp"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ void wait_or_throw(int socket, short events, const Deadline& deadline, const std
                      " before the deadline"));
 }
 
-/// sendmsg until all is gone; descriptors travel with the first byte.
+/// Repeats sendmsg until all bytes are sent. Descriptors travel with the first byte.
 void send_all(int socket, const char* data, std::size_t bytes, const std::vector<int>& fds,
               const Deadline& deadline, const std::string& peer) {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFrameFds)] = {};
@@ -132,7 +132,7 @@ std::int64_t now_ns() {
 }
 
 std::int64_t deadline_in(double seconds) {
-  constexpr double kLongest = 1e9;  // 30 years: far from overflow, and nobody waits longer
+  constexpr double kLongest = 1e9;  // 30 years: far from overflow and longer than any wait
   return now_ns() + static_cast<std::int64_t>(std::clamp(seconds, 0.0, kLongest) * 1e9);
 }
 
@@ -145,7 +145,7 @@ bool wait_socket(int socket, short events, const Deadline& deadline) {
     pollfd entry{socket, events, 0};
     const int ready = poll(&entry, 1, left_ns <= 0 ? 0 : static_cast<int>(left_ms));
     if (ready > 0)
-      return true;  // POLLHUP and POLLERR too: the next call on the socket says what it is
+      return true;  // also for POLLHUP and POLLERR: the next call on the socket returns the error
     if (ready < 0 && errno != EINTR) throw call_failed(ErrorCode::io_error, "poll", errno);
     if (left_ns <= 0) return false;
   }

@@ -1,19 +1,19 @@
-// What names one communicator: text that a program carries from one rank to the others.
+// The unique id of a communicator: text that the program sends from one rank to the others.
 #pragma once
 #include <string>
 
 namespace plait {
 
 struct ParsedUniqueId {
-  std::string word;  ///< no other id has it
-  std::string host;  ///< a hash of the host_name() where it was made
+  std::string word;  ///< random, unique to this id
+  std::string host;  ///< hash of host_name() on the host that made the id
 };
 
-/// 16 digits that nobody else draws.
+/// Returns 16 random hexadecimal digits.
 std::string random_token();
-/// Error(invalid_argument) where unique_id() made no such text.
+/// Throws Error(invalid_argument) if unique_id() did not make this text.
 ParsedUniqueId parse_unique_id(const std::string& id);
-/// Whether this process can share memory with the one that made it.
+/// Whether this process can share memory with the process that made the id.
 bool is_made_here(const ParsedUniqueId& id);
 
 }  // namespace plait

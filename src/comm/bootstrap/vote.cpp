@@ -1,4 +1,4 @@
-// A card is an error's code and reason, and bytes.
+// A vote is encoded as an error code, a reason, and bytes.
 #include "comm/bootstrap/vote.hpp"
 
 #include <unistd.h>
@@ -27,7 +27,7 @@ Error as_error(const std::exception& caught) {
   if (dynamic_cast<const std::bad_alloc*>(&caught) != nullptr)
     return Error(ErrorCode::out_of_memory, "this process has no memory left");
   if (const auto* const error = dynamic_cast<const std::system_error*>(&caught))
-    // Of all that is done here, threads' alone.
+    // In plait's set-up, only thread creation throws system_error.
     return call_failed(ErrorCode::out_of_memory, "pthread_create", error->code().value(),
                        "a thread of plait's own");
   return Error(ErrorCode::internal, caught.what());

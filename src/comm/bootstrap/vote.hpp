@@ -1,5 +1,5 @@
-// Steps that all ranks take together or not at all: each shows a card, on which it may report
-// failure instead of bytes, and then all throw alike. Whatever carries the cards.
+// Votes: steps that all ranks complete together or not at all. Each rank contributes bytes or a
+// failure; after a failure all ranks throw the same error. Any allgather can carry the votes.
 #pragma once
 #include <functional>
 #include <optional>
@@ -16,26 +16,27 @@ class AgreedError : public Error {
   using Error::Error;
 };
 
-/// What was caught, as an Error: out_of_memory where memory could not be had, else internal.
+/// Converts an exception to an Error: out_of_memory if memory ran out, else internal.
 Error as_error(const std::exception& caught);
-/// Runs a step of this rank's own; its Error (or lack of memory) is returned, to be voted on.
+/// Runs a local step and returns its Error (or out_of_memory), to be voted on.
 std::optional<Error> attempt(const std::function<void()>& step);
 
-/// Every rank's bytes in rank order; called alike by all ranks.
+/// Returns every rank's bytes in rank order. Called by all ranks alike.
 using Allgather = std::function<std::vector<std::string>(const std::string& mine)>;
-/// A rank's card, and the bytes on that of `rank`: AgreedError where it reports failure, which
-/// names it, unless the reason begins with a rank.
+/// Encodes this rank's vote; decodes that of `rank`. decode_vote throws AgreedError for a failure.
+/// The error names the rank, unless the reason begins with one.
 std::string encode_vote(const std::optional<Error>& failure, const std::string& bytes);
 std::string decode_vote(const std::string& record, const std::string& rank);
-/// An allgather of such cards.
+/// Allgathers the votes; throws AgreedError if a rank has a failure.
 std::vector<std::string> vote(const Allgather& carry, const std::optional<Error>& failure,
                               const std::string& bytes);
 
-/// A rank's failure as others throw it; what it was told of itself keeps its first teller.
+/// Returns another rank's failure as this rank throws it. A relayed failure keeps its first
+/// reporter.
 Error reported_by(const std::string& rank, ErrorCode code, const std::string& reason);
 bool names_reporter(const std::string& reason);
 
-/// A word that no other call has had, on any rank.
+/// Returns text that no other call has returned, on any rank.
 std::string unique_token();
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// Entering a call: descriptor first, then the call number (release), then the doorbells. Waiting is
-// a futex on this rank's own doorbell, so that one sleeper hears of all its peers.
+// Enters a call: first the descriptor, then the call number (release), then the doorbells. A rank
+// waits by futex on its own doorbell, so one sleeper is woken by all peers.
 #include "comm/liveness/control.hpp"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ void Controls::enter(std::uint32_t call, const CallDescriptor& descriptor,
                      const OwnCounts* counts) const {
   CallEntry& entry = mine().entries[call % 2];
   const std::uint64_t descriptor_hash = hash_of(descriptor);
-  // The one before the last is read by nobody any more; often it asked for the same.
+  // No rank reads the entry of the call before last any more. The descriptor is often the same.
   if (entry.descriptor_hash != descriptor_hash) mine().calls[call % 2] = descriptor;
   entry.descriptor_hash = descriptor_hash;
   entry.scalar = descriptor.scalar;

@@ -1,5 +1,5 @@
-// The page that each rank shows to the others: the call it is in, what it asks for, and why it
-// failed. One writer a word (the owner; the doorbell alone is rung by all), values only grow.
+// Control page: shared memory in which each rank publishes its current call, the request, and its
+// failure. Each word has one writer, the owner (all ranks ring the doorbell), and values only grow.
 #pragma once
 #include <array>
 #include <atomic>
@@ -17,29 +17,29 @@
 
 namespace plait {
 
-/// What a rank shows of a call in the one line that the others poll, and need no other where all
-/// ask for the same.
+/// A rank's call in one cache line, which the others poll. If all ranks make the same call they
+/// read nothing else.
 struct CallEntry {
-  alignas(64) std::uint32_t call;  ///< its number; raised last
-  std::uint64_t descriptor_hash;   ///< hash_of(its descriptor)
-  double scalar;                   ///< each rank's own
+  alignas(64) std::uint32_t call;  ///< call number; stored last
+  std::uint64_t descriptor_hash;   ///< hash of the call's descriptor
+  double scalar;                   ///< per rank
 };
 
-/// Words are read and written through atomic_ref, as everywhere in shared memory.
+/// Accessed through atomic_ref, like all shared memory.
 struct Control {
   std::uint64_t magic;
   std::uint32_t version;
   std::int32_t rank;
   std::array<CallEntry, 2> entries;    ///< by call number mod 2; a rank is never two calls ahead
-  alignas(64) std::uint32_t finished;  ///< number of the last call this rank has come out of
-  std::uint32_t left;                  ///< 1 = it has closed its communicator
-  std::uint32_t failed;                ///< 0, 1 = reason being written, 2 = reason stands
+  alignas(64) std::uint32_t finished;  ///< number of the last call that this rank has finished
+  std::uint32_t left;                  ///< 1 = this rank has closed its communicator
+  std::uint32_t failed;                ///< 0; 1 = reason being written; 2 = reason complete
   std::int32_t failure_code;
   char failure_text[1024];
-  std::array<std::uint32_t, kMaxRanks> wants;       ///< by rank: 1 = asks for a pair with it
-  Doorbell bell;                                    ///< its owner sleeps on it between calls
+  std::array<std::uint32_t, kMaxRanks> wants;       ///< by rank: 1 = wants a pair with that rank
+  Doorbell bell;                                    ///< the owner sleeps on it between calls
   alignas(64) std::array<CallDescriptor, 2> calls;  ///< by call number mod 2
-  /// Of a call of CallKind::counts, by call number mod 2: OwnCounts, sends and then gets.
+  /// For calls of CallKind::counts, by call number mod 2: OwnCounts, sends first, then receives.
   std::array<std::array<std::uint64_t, 2 * kMaxRanks>, 2> counts;
 };
 
@@ -51,15 +51,15 @@ inline constexpr std::uint64_t kControlMagic = 0x74696c616c703031;
 inline constexpr std::uint32_t kControlVersion = 8;
 inline constexpr std::uint64_t kControlBytes = (sizeof(Control) + 4095) / 4096 * 4096;
 
-/// All ranks' control pages as this rank maps them. Copies are of the same pages.
+/// All ranks' control pages as mapped by this rank. Copies refer to the same pages.
 class Controls {
  public:
   Controls() = default;
   Controls(int rank, std::vector<Mapping> pages)
       : rank_(rank), pages_(std::make_shared<const std::vector<Mapping>>(std::move(pages))) {}
-  /// Writes this rank's header into its fresh page.
+  /// Writes this rank's header into its new page.
   static void prepare(const Mapping& page, int rank);
-  /// Error(mismatch) where a page is not what prepare() made for that rank.
+  /// Throws Error(mismatch) if a page is not prepare()'s page of that rank.
   static void check(const Mapping& page, int rank);
 
   int rank() const { return rank_; }
@@ -67,23 +67,24 @@ class Controls {
   Control& of(int rank) const { return *reinterpret_cast<Control*>((*pages_)[rank].base()); }
   Control& mine() const { return of(rank_); }
 
-  /// Shows the call and wakes whoever waits for it.
+  /// Publishes the call and wakes the ranks that wait for it.
   void enter(std::uint32_t call, const CallDescriptor& descriptor,
              const OwnCounts* counts = nullptr) const;
-  /// What a rank has shown of a call of CallKind::counts.
+  /// Returns the counts that a rank has published for a call of CallKind::counts.
   OwnCounts counts_of(int rank, std::uint32_t call) const;
-  /// Waits until every rank has entered the call, at most `seconds`; `watch` as in run_cpu.
+  /// Waits until every rank has entered the call, at most `seconds`. `watch` as in run_cpu.
   void await_entered(std::uint32_t call, double seconds, Watch& watch) const;
-  /// Whether all ranks have shown the same descriptor of the call, and it reports no error: their
-  /// verdict is then known without a look at the descriptors.
+  /// Whether all ranks have published equal descriptors without an error. The call is then valid
+  /// without reading the descriptors.
   bool all_same_call(std::uint32_t call) const;
   double scalar_of(int rank, std::uint32_t call) const { return of(rank).entries[call % 2].scalar; }
-  /// First reason wins; then all are woken. Any thread, takes no lock.
+  /// Publishes this rank's failure and wakes all ranks. The first reason stands. Any thread; takes
+  /// no lock.
   void raise_failure(ErrorCode code, const std::string& reason) const noexcept;
   std::optional<std::pair<ErrorCode, std::string>> failure_of(int rank) const;
-  /// This rank has come out of the call: nothing more is wanted of it there.
+  /// Publishes that this rank has finished the call, and no longer takes part in it.
   void finish(std::uint32_t call) const;
-  /// This rank closes its communicator; whoever waits for it is woken.
+  /// Publishes that this rank closes its communicator, and wakes waiting ranks.
   void leave() const noexcept;
 
  private:

@@ -1,5 +1,5 @@
-// A wait that the program may end: what it has set (CommunicatorOptions::interrupt) is asked now
-// and then in the thread that waits.
+// Lets the program end a wait: CommunicatorOptions::interrupt is called now and then in the waiting
+// thread, and may throw.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace plait {
 
-/// For a Deadline or a watch that is asked more often than the program wants to be: asks it every
-/// 0.1 s. Null where there is nothing to ask.
+/// Limits the calls of `interrupt` to one every 0.1 s, for a Deadline or watch that is checked more
+/// often. Null if `interrupt` is null.
 inline std::function<void()> now_and_then(std::function<void()> interrupt) {
   if (!interrupt) return nullptr;
   constexpr std::int64_t kEveryNs = 100'000'000;

@@ -1,5 +1,5 @@
-// A place's word only grows: each rank that holds the place adds 2 in all, so whoever still looks
-// for an earlier rank sees that it has left, whoever holds the place since.
+// Each slot has a counter that only grows: every rank that holds the slot adds 2 in all. So a peer
+// of an earlier rank sees that rank as detached, whichever rank holds the slot since.
 #include "comm/liveness/liveness_page.hpp"
 
 #include <unistd.h>
@@ -20,8 +20,8 @@ constexpr std::uint32_t kVersion = 2;
 struct Page {
   std::uint32_t magic;
   std::uint32_t version;
-  std::uint32_t ended;     ///< 1 = the process ended by itself
-  std::uint32_t liveness;  ///< its watching thread's LivenessFutex
+  std::uint32_t ended;     ///< 1 = the process exited by itself
+  std::uint32_t liveness;  ///< futex of the watching thread
   std::uint32_t turns[LivenessPage::kSlots];
   std::uint32_t
       failed[LivenessPage::kSlots];  ///< 1 + the turn in which a rank has failed; 0 = none
@@ -32,7 +32,7 @@ using Word = std::atomic_ref<std::uint32_t>;
 
 Page& page_of(const Mapping& memory) { return *reinterpret_cast<Page*>(memory.base()); }
 
-/// Also where the page is mapped for reading alone.
+/// Works on read-only mappings too.
 std::uint32_t read(std::uint32_t& word) { return Word(word).load(); }
 
 }  // namespace
@@ -53,7 +53,7 @@ std::string LivenessPage::show(int& place) {
     place = free_.back();
     free_.pop_back();
   } else if (used_ < kSlots) {
-    free_.reserve(static_cast<std::size_t>(used_) + 1);  // giving back must not fail
+    free_.reserve(static_cast<std::size_t>(used_) + 1);  // so that giving back cannot fail
     place = used_++;
   } else {
     return {};
@@ -99,7 +99,7 @@ std::optional<PeerLiveness> PeerLiveness::open(const std::string& shown, const F
     return std::nullopt;
   try {
     liveness.memory_ = map_shared_memory(page_file, kPageBytes, MapAccess::read);
-  } catch (const Error&) {  // not a page, or one that could shrink under us
+  } catch (const Error&) {  // not a page, or one that its owner could shrink
     return std::nullopt;
   }
   const Page& page = page_of(liveness.memory_);

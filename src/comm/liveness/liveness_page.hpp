@@ -1,6 +1,6 @@
-// A page of memory that a process shows to others on its machine: whether it lives, whether it
-// ended by itself, how far each of its ranks has come in leaving its communicator, and which of
-// them has failed. Nameless and sealed; others open it by process and number, and only read it.
+// Liveness page: memory in which a process publishes whether it lives, whether it exited by itself,
+// each of its ranks' DetachStage, and failures of ranks. A sealed memfd; peers open it by process
+// and file number, and only read it.
 #pragma once
 #include <sys/types.h>
 
@@ -15,25 +15,24 @@
 
 namespace plait {
 
-/// This process's own page. A child made by fork shows nothing and changes nothing: the page is its
-/// parent's.
+/// This process's own page. A forked child publishes nothing: the page is its parent's.
 class LivenessPage {
  public:
-  /// Ranks that can have a place at the same time.
+  /// Largest number of ranks with a slot at one time.
   static constexpr int kSlots = 5000;
 
-  /// Error where the system gives no such memory.
+  /// Throws Error if the system gives no shared memory.
   LivenessPage();
 
-  /// A free place, and what others open it by; "" where none is free.
+  /// Takes a free slot and returns the text by which peers open it; "" if none is free.
   std::string show(int& place);
-  /// Of the rank that holds the place. From `unmapped` on, the place is free for another one.
+  /// Publishes the detach stage of the rank that holds the slot. `unmapped` frees the slot.
   void leave(int place, DetachStage left) noexcept;
   /// Publishes that the rank at `place` has failed although its process lives.
   void fail(int place) noexcept;
-  /// The process ends by itself. Takes no lock.
+  /// Publishes that the process exits by itself. Takes no lock.
   void end() noexcept;
-  /// The page as a file, for others that are handed it.
+  /// File descriptor of the page, to send to peers.
   int file() const { return file_.get(); }
   /// The LivenessFutex's place.
   std::uint32_t& liveness() const;
@@ -44,19 +43,20 @@ class LivenessPage {
   Fd file_;
   Mapping memory_;
   std::mutex guard_;
-  std::vector<int> free_;  // places that were given back
-  int used_ = 0;           // places that were ever given out
+  std::vector<int> free_;  // slots that were given back
+  int used_ = 0;           // slots that were ever taken
 };
 
-/// One rank's place on a page that a process showed.
+/// A peer rank's slot on its process's liveness page.
 class PeerLiveness {
  public:
-  /// Empty where the page cannot be opened, or is none.
+  /// Opens the page by process and file number. Empty if it cannot be opened or is no liveness
+  /// page.
   static std::optional<PeerLiveness> open(const std::string& shown);
-  /// The same, by the page that was handed over.
+  /// Opens a page received as a descriptor.
   static std::optional<PeerLiveness> open(const std::string& shown, const Fd& page);
   int process() const { return process_; }
-  /// True once the thread that held the process's LivenessFutex has died with it.
+  /// True once the thread that held the process's LivenessFutex has died holding it.
   bool has_died() const;
   bool ended_by_itself() const;
   bool has_reached(DetachStage left) const;

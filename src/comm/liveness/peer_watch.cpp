@@ -1,6 +1,6 @@
-// One thread a process holds the LivenessFutex of its page as long as the process lives, and looks
-// at the pages and pidfds of all peers. What may keep a thread waiting is asked by a second one,
-// which holds no lock meanwhile.
+// One thread per process holds the LivenessFutex of its page for the process's life, and checks the
+// pages and pidfds of all peers. A second thread makes the queries that may block, without holding
+// the lock.
 #include "comm/liveness/peer_watch.hpp"
 
 #include <poll.h>
@@ -66,8 +66,7 @@ int WatchedPeers::first_dead_rank() const {
   return gone == list_.end() ? -1 : gone->rank;
 }
 
-/// This process's page and the thread that watches. Never destroyed; a child made by fork has its
-/// own.
+/// This process's page and watch thread. Never destroyed; a forked child makes its own.
 class PeerWatch {
  public:
   static PeerWatch& mine() {
@@ -78,7 +77,7 @@ class PeerWatch {
     delete made;
     return *found;
   }
-  /// Null where this process has none.
+  /// Null if this process has none.
   static PeerWatch* existing() {
     PeerWatch* const found = current.load();
     return found != nullptr && found->owner_ == ::getpid() ? found : nullptr;
@@ -135,7 +134,8 @@ class PeerWatch {
           for (const WatchedPeers::WatchedPeer& peer : entry.peers->list_) {
             if (!peer.is_open()) continue;
             timeout_ms = kLookMs;
-            // That of a process that has ended is readable from then on.
+            // The pidfd of an exited process stays readable, so it is polled only before the exit
+            // is seen.
             if (peer.ended_s == 0) files.push_back({peer.process.get(), POLLIN, 0});
           }
         }
@@ -143,7 +143,8 @@ class PeerWatch {
       ::poll(files.data(), files.size(), timeout_ms);
       std::uint64_t count = 0;
       [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
-      const std::lock_guard<std::mutex> hold(guard_);  // so nobody who is told goes meanwhile
+      const std::lock_guard<std::mutex> hold(
+          guard_);  // an observer in a callback cannot be removed meanwhile
       for (const WatchEntry& entry : all_) look(entry);
     }
   }
@@ -172,7 +173,7 @@ class PeerWatch {
     by.fail_streams();
   }
 
-  /// Whoever is asked stays listed until it has answered, and so does its place in the list.
+  /// An observer stays listed until its query returns, and so does its place in the list.
   void query() {
     std::unique_lock<std::mutex> hold(guard_);
     const auto is_queried = [](const WatchEntry& entry) {
@@ -196,12 +197,12 @@ class PeerWatch {
   static std::atomic<PeerWatch*> current;
   const pid_t owner_ = ::getpid();
   const Fd wake_;
-  std::unique_ptr<LivenessPage> page_;  ///< null where the system gives none
+  std::unique_ptr<LivenessPage> page_;  ///< null if the system gives no shared memory
   std::mutex guard_;
   std::list<WatchEntry> all_;
-  bool runs_ = false, queries_ = false;  ///< the threads
-  PeerObserver* queried_ = nullptr;      ///< just now
-  std::condition_variable changed_;      ///< who there is, or is asked
+  bool runs_ = false, queries_ = false;  ///< the two threads
+  PeerObserver* queried_ = nullptr;      ///< the observer whose query runs now
+  std::condition_variable changed_;      ///< of all_ or queried_
 };
 
 std::atomic<PeerWatch*> PeerWatch::current{nullptr};

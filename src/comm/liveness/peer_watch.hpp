@@ -1,8 +1,7 @@
-// Ranks of one machine watch each other's processes: one that dies leaves kernels of the others
-// waiting, and they are told at once. A process shows a page of memory (liveness_page.hpp) where it
-// notes which communicators it has left in good order; who knows that frees what others may have
-// stored into. One thread a process watches for all of its communicators; another asks libraries
-// that may not answer, where that is wanted.
+// Watches the processes of peer ranks on this machine and reports a dead one at once, since kernels
+// of other ranks may wait for it. Each process publishes detached communicators on its liveness
+// page (liveness_page.hpp), so peers know when to free memory it might store into. One thread per
+// process watches for all its communicators; a second one runs queries of libraries that may block.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -15,27 +14,27 @@
 
 namespace plait {
 
-/// A place on this process's page for one rank of a communicator, as text for the others; "" where
-/// the system gives none.
+/// Takes a slot on this process's liveness page for one rank of a communicator. Returns the text by
+/// which peers open it; "" if the system gives no page.
 std::string publish_liveness(int& place);
-/// The page itself, for others that are handed it; -1 where there is none.
+/// Descriptor of the liveness page, to send to peers; -1 = none.
 int liveness_page_fd();
-/// How far the rank that holds the place has come in leaving. From `unmapped` on it holds none.
+/// Publishes the detach stage of the rank that holds the slot. `unmapped` gives the slot back.
 void publish_detach(int place, DetachStage left) noexcept;
-/// The rank that holds the place has failed though its process lives: its peers lose it now.
+/// Publishes that the rank has failed though its process lives: its peers lose it now.
 void publish_failed(int place) noexcept;
 
 /// The other ranks of a communicator on this machine.
 class WatchedPeers {
  public:
-  /// A rank's place, and its process; no process = this one. Not once they are watched.
+  /// Adds a rank's slot and process; an invalid Fd = this process. Not allowed once watched.
   void add(int rank, std::optional<PeerLiveness> liveness, Fd process);
-  /// True once each of them has come so far in leaving, or its process is gone with all it had on
-  /// GPUs. elsewhere: of those in other processes alone.
+  /// True once each peer has reached the stage, or its process has exited with all its GPU memory.
+  /// elsewhere: only peers in other processes count.
   bool peers_reached(DetachStage left, bool elsewhere) const;
-  /// True once the rank's process has died: before all that it held is torn down.
+  /// True once the rank's process has died, before the kernel tears down what it held.
   bool has_died(int rank) const;
-  /// A rank whose process is there no more; -1 = none is known of.
+  /// Returns a rank whose process has ended; -1 = none.
   int first_dead_rank() const;
 
  private:
@@ -43,65 +42,65 @@ class WatchedPeers {
   struct WatchedPeer {
     int rank = 0;
     PeerLiveness liveness;
-    Fd process;            ///< none: it is this one
-    double ended_s = 0;    ///< when it was first seen to have ended
-    bool handled = false;  ///< its end has been dealt with
+    Fd process;            ///< invalid = this process
+    double ended_s = 0;    ///< when its end was first seen
+    bool handled = false;  ///< its end has been reported
     bool has_exited() const;
     bool is_open() const { return process.valid() && !handled; }
   };
   std::vector<WatchedPeer> list_;
-  bool has_unopened_page_ = false;  ///< some rank's page could not be opened
+  bool has_unopened_page_ = false;  ///< a rank's page could not be opened
 };
 
-/// By rank what publish_liveness() gave there, none of ranks on other machines; mine: which of them
-/// is this rank. To be opened while all ranks still wait for each other: one that dies after that
-/// is not missed.
+/// Opens the peers' pages. published: by rank the text of publish_liveness(), none for ranks on
+/// other machines. mine: this rank. Called while all ranks still wait for each other, so that a
+/// rank that dies later is not missed.
 std::shared_ptr<WatchedPeers> open_peer_pages(
     const std::vector<std::optional<std::string>>& published, int mine);
 
 /// How a peer was lost.
 enum class Loss {
   killed,  ///< its process died
-  ended,   ///< its process ended by itself
-  failed   ///< its process lives, and it has failed (publish_failed)
+  ended,   ///< its process exited by itself
+  failed   ///< its process lives, but the rank has failed (publish_failed)
 };
 
-/// Who is told of its peers. The watching thread calls one at a time; nothing here may wait, nor
-/// call a library that may, but for ask().
+/// Receives reports about peers. The watch thread calls one observer at a time. Callbacks must not
+/// wait, nor call a library that may block, except query().
 class PeerObserver {
  public:
-  /// grace_s: for a peer that has ended by itself without leaving; what it sent last may still be
-  /// on its way.
+  /// grace_s: extra time for a peer that exited by itself without detaching, since its last data
+  /// may still be on the way.
   explicit PeerObserver(double grace_s) : grace_s_(grace_s) {}
   virtual ~PeerObserver() = default;
-  /// A peer has ended without leaving, or has failed.
+  /// Called when a peer exits without detaching, or has failed.
   virtual void lost(int rank, int process, Loss how) = 0;
-  /// What waits for a lost rank fails its stream.
+  /// Fails the streams that wait for a lost rank.
   virtual void fail_streams() noexcept = 0;
-  /// Every 20 ms, where it is wanted.
+  /// Called every 20 ms if ObserverCalls asks for it.
   virtual void look() {}
-  /// Likewise, by a thread beside: drivers and libraries may keep it waiting, and then others that
-  /// ask, but nobody who watches.
+  /// Called likewise by a second thread. It may block in drivers and libraries; that delays other
+  /// queries, but not the watch.
   virtual void query() {}
 
  protected:
-  /// fail_streams() is to be called once that time has passed. Any thread; the first one counts.
+  /// Schedules fail_streams() after that time. Any thread; the first call counts.
   void fail_streams_in(double seconds);
 
  private:
   friend class PeerWatch;
   const double grace_s_;
-  std::atomic<std::int64_t> fails_ns_{0};  ///< 0 = not asked for, -1 = done
+  std::atomic<std::int64_t> fails_ns_{0};  ///< 0 = not scheduled, -1 = done
 };
 
-/// What of a Watched is called besides: nothing, look(), or ask() as well.
+/// Which periodic callbacks of a PeerObserver run: none, look(), or look() and query().
 enum class ObserverCalls { process_ends, look, look_and_query };
 
-/// From here on until unwatch().
+/// Watches the peers until unwatch().
 void watch(std::shared_ptr<WatchedPeers> peers, PeerObserver& watched,
            ObserverCalls wants = ObserverCalls::process_ends);
-/// Nothing is watched any more for it, nor is it touched from here on: an ask() under way is
-/// awaited. Not from its own functions.
+/// Stops watching. The observer is not touched any more after the return: a running query() is
+/// awaited. Not allowed inside its own callbacks.
 void unwatch(const PeerObserver& watched) noexcept;
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// Liveness. A dead process is named before any rank's report about it, so every survivor says who
-// died.
+// Checks peers on this host. A dead process takes precedence over ranks' reports about it, so every
+// survivor names the dead rank.
 #include "comm/liveness/peers.hpp"
 
 #include <poll.h>
@@ -22,7 +22,7 @@ constexpr std::int64_t kPollEveryNs = 5'000'000;
 }  // namespace
 
 Fd own_pid_descriptor() {
-  const long fd = syscall(SYS_pidfd_open, getpid(), 0);  // close-on-exec by itself
+  const long fd = syscall(SYS_pidfd_open, getpid(), 0);  // close-on-exec by default
   if (fd < 0) throw call_failed(ErrorCode::unsupported, "pidfd_open", errno);
   return Fd(static_cast<int>(fd));
 }
@@ -49,7 +49,8 @@ void Peers::check_processes(const std::string& waiting_for) const {
   std::vector<pollfd> entries;
   for (const Peer& peer : peers_) entries.push_back({peer.process.get(), POLLIN, 0});
   poll(entries.data(), entries.size(), 0);
-  // A rank that failed because of another and then ended is not the cause: name that one first.
+  // A rank that failed because of another rank and then exited is not the cause: name that other
+  // one first.
   const Peer* follower = nullptr;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Peer& peer = peers_[i];

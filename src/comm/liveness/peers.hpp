@@ -1,5 +1,5 @@
-// Are the others still there? Pid descriptors (sent by each rank, so no pid is ever looked up) and
-// failure words -> the error that releases a waiting rank.
+// Peers of a communicator: turns pidfds (each rank sends its own, so no pid is looked up) and
+// published failures into the error that ends a rank's wait.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace plait {
 
-/// A descriptor that becomes readable once this process has ended.
+/// Returns a descriptor that becomes readable once this process has ended.
 Fd own_pid_descriptor();
 
 struct Peer {
@@ -32,16 +32,16 @@ class Peers : public Watch {
   Peers() = default;
   Peers(std::vector<Peer> peers) : peers_(std::move(peers)) {}
 
-  /// lives: of ranks whose GPUs' memory their end takes down first; null = none.
+  /// liveness: pages of ranks whose exit takes long because of GPU memory; null = none.
   void use(const Controls* controls, std::shared_ptr<const WatchedPeers> liveness) {
     controls_ = controls;
     liveness_ = std::move(liveness);
   }
-  /// What ranks are called in errors, where that is not their numbers.
+  /// Rank names for error messages; default: the numbers.
   void set_names(std::vector<std::string> names) { names_ = std::move(names); }
-  /// Asked as often as processes are; throws what is amiss beyond this host.
+  /// Called as often as processes are checked. Throws if a rank of another host has failed.
   void set_remote_check(std::function<void()> check) { remote_check_ = std::move(check); }
-  /// A peer that has come out of this call may end: nothing more is wanted of it.
+  /// Sets the current call. A peer that has finished this call may exit.
   void begin_call(std::uint32_t call) {
     call_ = call;
     warning_.begin();
@@ -49,14 +49,14 @@ class Peers : public Watch {
   void check(const std::string& waiting_for) override;
   bool meanwhile() override { return meanwhile_ && meanwhile_(); }
   void set_meanwhile(std::function<bool()> work) { meanwhile_ = std::move(work); }
-  /// Asked now and then in checks; throws where the program wants the wait to end.
+  /// Called now and then in checks. Throws if the program wants the wait to end.
   void set_interrupt(std::function<void()> ask) { interrupt_ = now_and_then(std::move(ask)); }
-  /// Of one rank, which something is wanted of whatever calls it has come out of. After use().
+  /// Checks one rank that must still answer, whatever calls it has finished. After use().
   void check_one(int rank, const std::string& waiting_for) const;
-  /// The cause of an error that a socket's end showed: a rank that ended, or that reports a
+  /// Returns the cause of an error seen as a closed socket: an exited rank, or one that published a
   /// failure.
   Error cause_of(const Error& error) const;
-  /// Every later check throws Error(aborted). Any thread.
+  /// Makes every later check throw Error(aborted). Any thread.
   void abort() noexcept { aborted_.store(true); }
   bool aborted() const { return aborted_.load(); }
   int pid_of(int rank) const;

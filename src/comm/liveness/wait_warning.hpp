@@ -1,4 +1,4 @@
-// A wait that lasts is said, once and unasked, with whom it is for: silence of minutes tells nobody
+// Warns once per object about a wait over 10 s and names the rank waited for, so that users know
 // which rank to look at.
 #pragma once
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace plait {
 
-inline constexpr double kWaitWarningS = 10;  ///< longer than ranks of one job start apart
+inline constexpr double kWaitWarningS = 10;  ///< longer than the start skew of one job's ranks
 
 class WaitWarning {
  public:
   explicit WaitWarning(double after_s = kWaitWarningS) : after_s_(after_s) {}
 
-  /// Another wait, which begins with its first look.
+  /// Starts a new wait, timed from its first look().
   void begin() { since_ns_ = 0; }
-  /// To be called now and then during a wait; says the sentence ("rank 0 waits for rank 2 to ...")
-  /// once in this object's life, when the wait has lasted so long.
+  /// Called now and then during a wait. Warns with the sentence ("rank 0 waits for rank 2 to ...")
+  /// once per object, when the wait has lasted after_s.
   template <class Sentence>
   void look(int rank, const Sentence& sentence) {
     if (said_) return;

@@ -1,5 +1,5 @@
-// Checks of the caller's memory. That output can be written is asked of the kernel, which copies
-// one byte onto itself: a read-only array becomes an error on every rank and not a signal on one.
+// Checks the caller's buffers. The kernel tests that the output is writable by copying a byte onto
+// itself, so a read-only array is an error on every rank instead of a signal on one.
 #include "comm/memory/buffers.hpp"
 
 #include <sys/uio.h>
@@ -17,7 +17,7 @@ namespace {
 
 std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
-constexpr std::uintptr_t kPageBytes = 4096;  // of the smallest pages that any machine has
+constexpr std::uintptr_t kPageBytes = 4096;  // the smallest page size of any machine
 
 void check_one(const char* name, const void* pointer, std::uint64_t bytes) {
   if (bytes == 0) return;
@@ -29,7 +29,7 @@ void check_one(const char* name, const void* pointer, std::uint64_t bytes) {
                 text(name, ": ", bytes, " bytes do not fit behind its address"));
 }
 
-/// NCCL's in-place layouts, which verify() proves plans for.
+/// NCCL's in-place layouts, for which verify() proves plans.
 bool in_place_layout(const Request& request, int rank, std::uintptr_t input,
                      std::uintptr_t output) {
   switch (request.collective) {
@@ -47,11 +47,11 @@ bool in_place_layout(const Request& request, int rank, std::uintptr_t input,
 }  // namespace
 
 bool is_writable(std::uintptr_t at) {
-  iovec byte{reinterpret_cast<void*>(at), 1};  // the kernel copies it onto itself
+  iovec byte{reinterpret_cast<void*>(at), 1};  // the kernel copies the byte onto itself
   return process_vm_readv(getpid(), &byte, 1, &byte, 1, 0) == 1 || errno != EFAULT;
 }
 
-/// To ask takes some microseconds on a slow machine, and a call of that size hundreds.
+/// The test takes some microseconds on a slow machine, a call of that size hundreds.
 bool WritablePages::hold(std::uintptr_t at, std::uint64_t bytes) {
   constexpr std::uint64_t kLong = 4 << 20;
   const std::uintptr_t last = at + bytes - 1;

@@ -1,5 +1,5 @@
-// A caller's pointers -> pointers a plan may use, or the reason why not. All that is decided here
-// is this rank's own business; no plan depends on it.
+// Checks a caller's buffers and picks the pointers that a plan may use. All decisions concern this
+// rank alone; no plan depends on them.
 #pragma once
 #include <array>
 #include <atomic>
@@ -10,35 +10,36 @@
 
 namespace plait {
 
-/// Whether the byte can be written. False only where the kernel says so; where it may not be asked,
-/// true.
+/// Whether the byte can be written. True if the kernel refuses to answer.
 bool is_writable(std::uintptr_t at);
 
-/// Pages that the kernel has said can be written: to ask it takes longer than a short call. That
-/// one stops being writable later is noticed where a call is long.
+/// Cache of pages that the kernel found writable, since the test takes longer than a short call. A
+/// page that loses its write permission later is noticed in long calls.
 class WritablePages {
  public:
-  /// Whether the bytes can be written, by their first and last; false only where the kernel says
-  /// so.
+  /// Whether the bytes can be written, judged by the first and last one. False only if the kernel
+  /// says so.
   bool hold(std::uintptr_t at, std::uint64_t bytes);
 
  private:
   bool holds(std::uintptr_t at);
-  /// By number + 1; two that share a place take turns. Threads may ask at once, wrongly.
+  /// Page number + 1 by hash; pages with equal hashes replace each other. Races between threads
+  /// only repeat the test.
   std::array<std::atomic<std::uintptr_t>, 64> pages_{};
 };
 
-/// Throws Error(invalid_argument) where a needed buffer is null, wraps around or cannot be written.
+/// Throws Error(invalid_argument) if a needed buffer is null, wraps around or cannot be written.
 void check_buffers(const Request& request, int rank, const void* input, const void* output,
                    WritablePages& writable);
-/// False where input and output overlap other than in NCCL's in-place layouts.
+/// False if input and output overlap in another way than NCCL's in-place layouts.
 bool usable_as_is(const Request& request, int rank, const void* input, const void* output);
-/// The input to run with: the caller's, or (where it overlaps the output other than in NCCL's
-/// in-place layouts, which plans are proved for) a copy of it in `stage`.
+/// Returns the input to run with: the caller's, or a copy in `stage` if it overlaps the output in a
+/// way that plans are not proved for.
 const void* usable_input(const Request& request, int rank, const void* input, const void* output,
                          std::vector<std::byte>& stage);
 
-/// A message larger than the machine is refused before anybody plans it: plans grow with it.
+/// Refuses a message larger than the machine's memory before a plan is made, since plans grow with
+/// it.
 void check_size(const Request& request);
 
 }  // namespace plait

@@ -1,5 +1,5 @@
-// Blocks that a caller keeps anywhere in a buffer -> the same blocks one behind another, as calls
-// take them, and back.
+// Packs a caller's scattered blocks into one contiguous buffer, as calls take them, and unpacks
+// them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,9 +7,8 @@
 
 namespace plait {
 
-/// By rank: how many elements, and where the first of them lies in the buffer. No displs: each
-/// block begins where the one before it ends. No counts: one block, which lies at the buffer's
-/// begin.
+/// Blocks by rank: number of elements, and index of the first element. No displs: each block begins
+/// at the end of the one before. No counts: one block at the beginning of the buffer.
 struct BlocksAt {
   const std::size_t* counts = nullptr;
   const std::size_t* displs = nullptr;
@@ -17,10 +16,10 @@ struct BlocksAt {
   std::uint64_t element_bytes = 1;
 
   bool has_gaps() const;
-  /// Of all blocks.
+  /// Returns the size of all blocks.
   std::uint64_t bytes() const;
-  /// Error(invalid_argument) where a block's end cannot be counted, or two blocks overlap and are
-  /// to be `written`.
+  /// Throws Error(invalid_argument) if a block's end overflows, or if two blocks that are to be
+  /// `written` overlap.
   void check(const char* what, bool written) const;
   std::vector<std::byte> packed(const void* buffer) const;
   void unpack(const std::vector<std::byte>& packed, void* buffer) const;

@@ -1,5 +1,5 @@
-// Sealed memfds. The available memory is asked first: committing more than there is would wake the
-// out-of-memory killer long before fallocate fails.
+// Shared memory as sealed memfds. The available memory is checked first: committing more would wake
+// the out-of-memory killer long before fallocate fails.
 #include "comm/memory/memory.hpp"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
-/// The first number of a file; kNoLimit where there is none ("max" in memory.max).
+/// Returns the first number in a file; kNoLimit without one ("max" in memory.max).
 std::uint64_t number_in(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t number = 0;
@@ -42,7 +42,7 @@ std::uint64_t memory_available() {
   return kNoLimit;
 }
 
-/// What a group's figure counts as used though it is given back on demand.
+/// Memory that a group's usage counts although the kernel reclaims it on demand.
 std::uint64_t file_cache(const std::string& group) {
   std::ifstream file(group + "/memory.stat");
   std::string key;
@@ -62,8 +62,7 @@ std::uint64_t left_in(const std::string& group) {
   return most > held ? most - held : 0;
 }
 
-/// Shared memory is a file to the kernel, which ends a process by SIGXFSZ that goes beyond its
-/// limit.
+/// Shared memory counts as a file: the kernel ends a process with SIGXFSZ above RLIMIT_FSIZE.
 void check_file_limit(std::uint64_t bytes) {
   rlimit most{};
   if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
@@ -76,7 +75,7 @@ void check_file_limit(std::uint64_t bytes) {
            "ulimit -f unlimited"));
 }
 
-/// This process's group, "/" where it has a namespace of its own; empty where there is none.
+/// Returns this process's control group, "/" in a namespace of its own; empty without one.
 std::string own_group() {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);)

@@ -1,5 +1,5 @@
-// Nameless shared memory: a sealed memfd, committed before it is shown, mapped by every rank.
-// Nothing has a name, so nothing is left behind whatever is killed when.
+// Nameless shared memory: a sealed memfd, committed before peers get it, mapped by every rank. No
+// name exists, so nothing is left behind after a kill.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,21 +25,21 @@ class Mapping {
   std::uint64_t bytes_ = 0;
 };
 
-/// Zeroed memory of exactly that size, all of it committed (so that no store can meet SIGBUS) and
-/// sealed against resizing. `others` = how many more of this size the machine is about to need.
-/// Error(out_of_memory) where the machine has not that much left.
+/// Makes zeroed memory of that size, fully committed (so that no store can raise SIGBUS) and sealed
+/// against resizing. `others`: how many more pieces of this size the machine is about to need.
+/// Throws Error(out_of_memory) if the machine lacks the memory.
 Fd make_shared_memory(std::uint64_t bytes, int others);
-/// Maps what a peer sent. Error(mismatch) unless it is sealed memory of exactly that size, so that
-/// no access can meet SIGBUS. A mapping that is only read may be of a descriptor open for reading.
+/// Maps a peer's memory. Throws Error(mismatch) unless it is sealed memory of exactly that size, so
+/// that no access can raise SIGBUS. A read-only mapping needs a descriptor open for reading only.
 enum class MapAccess { read, write };
 Mapping map_shared_memory(const Fd& fd, std::uint64_t bytes, MapAccess access = MapAccess::write);
-/// Opens a file that another process of this machine has open under that number; invalid where it
-/// cannot. Whatever the number is by then, opening it does not wait.
+/// Opens a file by its descriptor number in another process of this machine; invalid on failure.
+/// Never blocks, whatever file has that number by then.
 Fd open_of_process(int process, int file, MapAccess access);
 /// Bytes that can still be committed on this machine or in this container.
 std::uint64_t available_bytes();
-/// What the limits of a control group (version 2), "/NAME/NAME", and of those that it lies in
-/// leave; root: where their files are mounted.
+/// Bytes that the limits of a control group (version 2), "/NAME/NAME", and of its parents leave.
+/// root: the mount point of the control group files.
 std::uint64_t available_in_groups(const std::string& root, std::string group);
 
 }  // namespace plait

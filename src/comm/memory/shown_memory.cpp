@@ -1,4 +1,4 @@
-// What a rank shows is kept open until all have mapped it.
+// A rank keeps its file open until all ranks have mapped it.
 #include "comm/memory/shown_memory.hpp"
 
 #include <unistd.h>
@@ -47,7 +47,7 @@ Mapping memory_of_rank_0(const cuda::Exchange& exchange, int rank, std::uint64_t
   Mapping memory;
   try {
     if (rank == 0) mine = make_shared_memory(bytes, 0);
-  } catch (const Error&) {  // then nothing is shown
+  } catch (const Error&) {  // then this rank publishes nothing
   }
   const std::string where = exchange(shown(mine))[0];
   try {

@@ -1,6 +1,6 @@
-// Shared memory among ranks that can exchange bytes, whatever carries them: each shows its piece by
-// process and number, and the others open it there. So all are of one machine and one PID
-// namespace.
+// Shared memory among ranks that can exchange bytes by any means: each rank publishes its piece by
+// process and file number, and the others open it there. All ranks must be on one machine in one
+// PID namespace.
 #pragma once
 #include <vector>
 
@@ -9,11 +9,12 @@
 
 namespace plait {
 
-/// One piece a rank, by rank; all ranks together. Error(out_of_memory) where this rank's cannot be
-/// made, mismatch where another's cannot be opened.
+/// Makes and maps one piece per rank; called by all ranks together. Throws Error(out_of_memory) if
+/// this rank's piece cannot be made, mismatch if another's cannot be opened.
 std::vector<Mapping> show_memory(const cuda::Exchange& exchange, int rank, int ranks,
                                  std::uint64_t bytes);
-/// Rank 0's alone; all ranks together. Empty on all of them where one cannot have it.
+/// Maps rank 0's piece alone; called by all ranks together. Empty on all of them if one cannot map
+/// it.
 Mapping memory_of_rank_0(const cuda::Exchange& exchange, int rank, std::uint64_t bytes);
 
 }  // namespace plait

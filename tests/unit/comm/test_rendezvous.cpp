@@ -97,14 +97,14 @@ TEST_CASE("two processes of one rank, a rank out of range, other ranks: an error
     const std::vector<int> as = {0, 1, 1};
     CHECK(all_contain(
         as_threads(3, [&](int i) { bootstrap("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
-        "two processes came as rank 1"));
+        "two processes joined as rank 1"));
   }
   SUBCASE("two roots") {
     TestFolder folder;
     const std::vector<int> as = {0, 0, 1};
     CHECK(all_contain(
         as_threads(3, [&](int i) { bootstrap("unix:" + folder.socket(), as[i], 3, seconds(10)); }),
-        "two processes came as rank 0"));
+        "two processes joined as rank 0"));
   }
   SUBCASE("out of range") {
     TestFolder folder;
@@ -127,13 +127,14 @@ TEST_CASE("ranks of two launchers' jobs that come to one place are told which, a
                                          "MASTER_ADDR=a\nMASTER_PORT=29501\n"};
   {
     TestFolder folder;
-    CHECK(all_contain(as_threads(3,
-                                 [&](int rank) {
-                                   bootstrap("unix:" + folder.socket(), rank, 3, seconds(10), 10,
-                                             jobs[static_cast<std::size_t>(rank)]);
-                                 }),
-                      "job: rank 0 is of the job with MASTER_PORT=29500, rank 2 of the one with "
-                      "MASTER_PORT=29501"));
+    CHECK(
+        all_contain(as_threads(3,
+                               [&](int rank) {
+                                 bootstrap("unix:" + folder.socket(), rank, 3, seconds(10), 10,
+                                           jobs[static_cast<std::size_t>(rank)]);
+                               }),
+                    "job: rank 0 belongs to the job with MASTER_PORT=29500, rank 2 to the one with "
+                    "MASTER_PORT=29501"));
   }
   TestFolder folder;
   for (const std::string& one : as_threads(2, [&](int rank) {
@@ -372,7 +373,7 @@ std::size_t count_of(const std::vector<std::string>& lines, const std::string& w
 TEST_CASE("a rank that waits for long says for whom, once") {
   const auto of_root = bootstrap_warnings({0, 3, 0, 3}, 1.5);
   CAPTURE(of_root);
-  CHECK(count_of(of_root, "[0] PLAIT WARN rank 0 waits for rank 1, 3 of 4 to come to rendezvous '",
+  CHECK(count_of(of_root, "[0] PLAIT WARN rank 0 waits for rank 1, 3 of 4 to join rendezvous '",
                  "': 1.5 s so far") == 1);
   const auto of_member = bootstrap_warnings({1, 0}, 0.2);
   CAPTURE(of_member);
@@ -400,7 +401,6 @@ TEST_CASE("over inherited sockets too, and where a rank that has come is slow") 
   close(ends[0]), close(ends[1]);
   const std::vector<std::string> lines = lines_of(file);
   CAPTURE(lines);
-  CHECK(count_of(lines, "rank 0 waits for rank 1 of 2 to come to rendezvous 'fd:", "") == 1);
-  CHECK(count_of(lines, "rank 0 waits for rank 1 to hand in what all ranks exchange: 0.2 s", "") ==
-        1);
+  CHECK(count_of(lines, "rank 0 waits for rank 1 of 2 to join rendezvous 'fd:", "") == 1);
+  CHECK(count_of(lines, "rank 0 waits for rank 1 to send its part of an exchange: 0.2 s", "") == 1);
 }
