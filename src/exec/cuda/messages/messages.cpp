@@ -1,4 +1,4 @@
-// Cuts, rounds and launches of messages.
+// Cuts messages into tiles and packs groups of messages into launches (MessageArgs).
 #include "exec/cuda/messages/messages.hpp"
 
 #include <algorithm>
@@ -13,14 +13,15 @@
 namespace plait::cuda {
 namespace {
 
-/// Least lines of a channel: more channels gain nothing.
+/// Least packets per channel: more channels gain nothing.
 constexpr std::uint64_t kLeastPackets = kMessageTeamThreads;
-/// A tile is some bulk copies long, so that flags are few; small messages rather take all channels.
+/// A tile is several bulk copies long, so that flags are few; small messages spread over all
+/// channels instead.
 constexpr std::uint64_t kLeastTileUnits = kBulkBytes / 16;
 
-/// Long messages want fewer slots: in both directions at once, what lies in all of them no longer
-/// fits the cache beside what is read and written. Shared ones keep all channels, since a fence
-/// takes longer beside stores to host memory (E-0153, E-0261).
+/// Long messages use fewer slots: in both directions at once, the data in all slots no longer fits
+/// the cache beside source and destination. Shared messages keep all channels, since a fence takes
+/// longer beside stores to host memory (E-0153, E-0261).
 constexpr std::uint64_t kLongBytes = 512ull << 20;
 constexpr std::uint32_t kLongChannels = 16;
 
@@ -28,7 +29,7 @@ std::uint64_t rounded_up(std::uint64_t value, std::uint64_t grain) {
   return (value + grain - 1) / grain * grain;
 }
 
-/// What loads and stores of both ends of `bits` may be wide, 8 bytes at most.
+/// Widest access, up to 8 bytes, that suits both addresses and the size combined in `bits`.
 std::uint32_t element_of(std::uint64_t bits) {
   const std::uint64_t lowest = bits & (~bits + 1);
   return static_cast<std::uint32_t>(lowest == 0 ? 8 : std::min<std::uint64_t>(lowest, 8));
@@ -58,7 +59,7 @@ MessageWork work_of(const MessageEnd& message, const MessageEnd* kept,
   return work;
 }
 
-/// Messages of one direction with each peer, in order.
+/// Messages by peer and direction, in order.
 using Queues = std::map<std::pair<int, bool>, std::deque<MessageEnd>>;
 
 Queues queues_of(const std::vector<MessageEnd>& messages, int ranks) {
@@ -78,7 +79,7 @@ MessageEnd take_first(std::deque<MessageEnd>& queue) {
   return first;
 }
 
-/// Works that move together, and what their launch is told of them.
+/// Works of one launch, with the arguments that describe them.
 struct MessageBatch {
   std::vector<MessageWork> works;
   MessageArgs args{};
@@ -92,7 +93,7 @@ void check_kept(const std::deque<MessageEnd>& out, const std::deque<MessageEnd>&
                      ": both must be in one group, and alike"));
 }
 
-/// At most so many of each direction with one rank.
+/// Adds at most `most` messages of each direction with one peer.
 void add_peer(MessageBatch& all, Queues& queues, int peer, int rank, std::size_t most,
               const MessageLaunchConfig& config) {
   std::deque<MessageEnd>& out = queues[{peer, true}];
@@ -109,7 +110,7 @@ void add_peer(MessageBatch& all, Queues& queues, int peer, int rank, std::size_t
   if (peer != rank) {
     add(kSend, out);
     add(kReceive, in);
-  } else {  // both teams of a block have to do with what is kept
+  } else {  // Both teams of a block serve messages to this rank itself.
     check_kept(out, in, rank);
     for (std::size_t i = 0; i < most && !out.empty(); ++i, check_kept(out, in, rank)) {
       const MessageEnd kept = take_first(out);
@@ -123,7 +124,8 @@ void add_peer(MessageBatch& all, Queues& queues, int peer, int rank, std::size_t
   if (count() != before) args.peer[args.peers++] = static_cast<std::uint8_t>(peer);
 }
 
-/// What a rank sends itself has that many fewer, so that the launch has room for them.
+/// Sets each peer's range of blocks. Messages to this rank itself get fewer blocks by the number of
+/// host channels, so that all ranges fit the launch.
 void set_blocks(MessageArgs& args, int rank, std::uint32_t host_channels) {
   std::uint32_t end = 0;
   for (std::uint32_t place = 0; place < args.peers; ++place) {
@@ -135,16 +137,16 @@ void set_blocks(MessageArgs& args, int rank, std::uint32_t host_channels) {
   }
 }
 
-/// The next messages of all peers. A GPU gives its SMs to blocks in this order, perhaps to few at a
-/// time: so ranks come in pairs, each in one pair a turn, and all go through the turns alike. Where
-/// all are in the same group, the blocks that come first can then go on, and no team need leave its
-/// end (message_ends.cuh).
+/// Takes the next messages of all peers. A GPU may run only a few blocks at a time, in this order.
+/// So ranks come in pairs, each rank in one pair per turn, and all ranks take the turns alike. If
+/// all ranks are in the same group, the first blocks can then make progress, and no team need
+/// abandon its endpoint (message_ends.cuh).
 MessageBatch next_batch(Queues& queues, int rank, int ranks, const MessageLaunchConfig& config) {
   MessageBatch all;
   std::size_t most = 0;
   for (const auto& [whose, queue] : queues) most += queue.size();
-  // Where not all fit, as many where a rank has few peers to do with: of two ranks whose groups are
-  // both too large, each moves what the other does.
+  // If not all messages fit, each direction with a peer gets the same number however few peers a
+  // rank has. So two ranks with groups that are too large move the same messages.
   constexpr std::size_t kRoom = kMessageNoted + kMessageWorks;
   if (most > kRoom) most = kRoom / static_cast<std::size_t>(2 * ranks - 1);
   for (int turn = 0; turn < ranks; ++turn)
@@ -160,12 +162,12 @@ MessageBatch next_batch(Queues& queues, int rank, int ranks, const MessageLaunch
   return all;
 }
 
-/// Those that the last launch has no room for are noted by launches before it.
+/// Works that do not fit the last launch are stored by launches before it.
 void add_launches(std::vector<MessageArgs>& launches, const MessageBatch& all) {
   for (std::size_t begin = 0; begin < all.works.size(); begin += kMessageWorks) {
     const bool is_last = all.works.size() - begin <= kMessageWorks;
     MessageArgs args = is_last ? all.args : MessageArgs{};
-    if (!is_last) args.notes = args.channels = args.peers = args.block_end[0] = 1;  // one block
+    if (!is_last) args.notes = args.channels = args.peers = args.block_end[0] = 1;  // One block.
     args.noted = static_cast<std::uint32_t>(begin);
     args.work_count =
         static_cast<std::uint32_t>(std::min<std::size_t>(all.works.size() - begin, kMessageWorks));
@@ -177,7 +179,7 @@ void add_launches(std::vector<MessageArgs>& launches, const MessageBatch& all) {
 }  // namespace
 
 std::uint32_t message_channels(int ranks, unsigned most_blocks) {
-  constexpr unsigned kMostBlocks = 60;  // so that another communicator's calls fit beside
+  constexpr unsigned kMostBlocks = 60;  // Leaves SMs to another communicator's calls.
   const unsigned blocks = std::min(most_blocks == 0 ? kMostBlocks : most_blocks, kMostBlocks);
   const unsigned fit = blocks / static_cast<unsigned>(std::max(ranks - 1, 1));
   unsigned channels = 1;
@@ -196,7 +198,7 @@ bool messages_beat_nccl(int ranks, unsigned most_blocks) {
 MessageCut cut_message(std::uint64_t bytes, const MessageLaunchConfig& config) {
   MessageCut cut;
   const std::uint64_t units = (bytes + 15) / 16;
-  // A shared one has tiles for all channels, so each team counts them all.
+  // A shared message has tiles for all channels, so that each team counts it.
   cut.shared = config.host_channels != 0 && bytes >= config.tuning.shared_from &&
                units >= std::uint64_t{config.channels} * config.tuning.tile_units;
   const std::uint64_t channels =

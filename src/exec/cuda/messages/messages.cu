@@ -1,11 +1,11 @@
-// The kernel of messages: in each block a team that sends and one that receives.
+// Kernel of point-to-point messages: each block has a team that sends and one that receives.
 #include "exec/cuda/messages/message_bulk.cuh"
 
 namespace plait::cuda {
 namespace {
 
-/// Whether all of a message moves in bulk, or but for its last unit. Each end may choose for
-/// itself.
+/// Moves a message by bulk copies if its buffer is aligned; false if it is not. Each endpoint
+/// decides for itself.
 __device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned count,
                         char* shared_bytes) {
 #if PLAIT_SM_90
@@ -20,8 +20,8 @@ __device__ bool in_bulk(MessageTeam& end, const MessageWork& work, unsigned coun
 }  // namespace
 }  // namespace plait::cuda
 
-// 512 threads of 96 registers leave room for another communicator's small kernel on the SM. Code
-// for later GPUs wants more.
+// 512 threads with 96 registers leave space on the SM for another communicator's small kernel. Code
+// for later GPUs needs more.
 #if __CUDA_ARCH__ < 1000
 #define PLAIT_MESSAGE_REGISTERS __maxnreg__(96)
 #else
@@ -33,7 +33,7 @@ plait_messages(const __grid_constant__ plait::cuda::MessageArgs args) {
   using namespace plait::cuda;
   extern __shared__ __align__(128) char shared_bytes[];
   __shared__ MessageTeamShared shared[2];
-  if (args.state == nullptr) return;  // an empty launch
+  if (args.state == nullptr) return;  // Probe launch without work.
   wait_for_grid_before();
   if (args.notes != 0) return note_works(args);
   const unsigned side = threadIdx.x / kMessageTeamThreads;

@@ -1,8 +1,8 @@
-// What ranks send each other, any number of messages in one call, in both directions at once. Every
-// channel between two ranks has a team of threads for each direction, so no message waits for one
-// that goes elsewhere or comes back; those between the same two ranks keep their order. Small ones
-// go as flag packets, larger ones by tiles in slots of the receiver. A sender runs ahead until its
-// peer's slots are full: the receiver need not be in the call.
+// Moves any number of messages between ranks in one call, in both directions at once. Each channel
+// between two ranks has a team of threads per direction, so no message waits for one with another
+// peer or direction; messages between two ranks keep their order. Small messages go as flagged LL
+// packets, larger ones as tiles in slots of the receiver. A sender runs ahead until the receiver's
+// slots are full, so the receiver need not be in the call.
 // Idea: NCCL's channels and point-to-point works.
 #pragma once
 #include "exec/cuda/device/units.cuh"
@@ -12,43 +12,46 @@
 
 namespace plait::cuda {
 
-/// What the threads of a team share.
+/// Shared memory of a team.
 struct MessageTeamShared {
   unsigned long long barriers[kMessageMovers][kMessageStages];
-  MessageWork works[2];    ///< the one that is served, by parity of its number
-  volatile unsigned open;  ///< tiles of this message that may be moved: there is room, or they came
-  volatile unsigned done[kMessageMovers];    ///< 1 + the last tile that each has moved
-  volatile unsigned limit;                   ///< tiles from here on are not moved: the team leaves
-  volatile unsigned over;                    ///< not 0: or a shared message is over there
-  volatile unsigned numbers[kMessageSlots];  ///< of open tiles of a shared message, by their places
-  volatile unsigned block;                   ///< whose end is served; or kNoBlock
-  volatile unsigned leaves;                  ///< not 0: this end, as others need the team
-  volatile unsigned long long since_ns;      ///< when the wait began in which it does
-  volatile unsigned covers;                  ///< not 0: sees to ends that were left
+  MessageWork works[2];  ///< Current work, by parity of its index.
+  /// Tiles of this message that may be moved: a slot is free, or data has arrived.
+  volatile unsigned open;
+  volatile unsigned done[kMessageMovers];  ///< 1 + last tile moved by each thread.
+  /// First tile that is not moved, because the team abandons the endpoint.
+  volatile unsigned limit;
+  volatile unsigned over;  ///< Not 0: a shared message ends at `limit`.
+  /// Tile numbers of open tiles of a shared message, by slot.
+  volatile unsigned numbers[kMessageSlots];
+  volatile unsigned block;               ///< Block whose endpoint is served, or kNoBlock.
+  volatile unsigned leaves;              ///< Not 0: the team abandons this endpoint for others.
+  volatile unsigned long long since_ns;  ///< Start of the wait in which it does.
+  volatile unsigned covers;              ///< Not 0: the team serves abandoned endpoints.
 };
 
-/// Threads that serve an end: one direction of one channel to or from one rank.
+/// Threads that serve an endpoint: one direction of one channel to or from one rank.
 struct MessageTeam {
   const MessageArgs& args;
   MessageTeamShared& shared;
   Team team;
   unsigned side;
-  unsigned channel;  // and the row of its words: host channels come behind all others
+  unsigned channel;  // Also the row of its flags; host channels come last.
   int peer;
-  unsigned blocks;  // of this peer
+  unsigned blocks;  // Of this peer.
   unsigned next_work, end_work;
-  unsigned moved;                   // tiles of the next work, as it was taken up
-  unsigned packets, tiles, shares;  // through here so far, in all calls
-  unsigned packets_taken;           // one thread's: as seen at the beginning
-  unsigned next_channel;            // one thread's, of a host channel: whose tile it takes next
-  unsigned begun;                   // one thread's: MessageFlags::begun before this block
-  bool broken;                      // nothing goes on here
+  unsigned moved;                   // Tiles of the next work that are already moved.
+  unsigned packets, tiles, shares;  // Counts of this endpoint over all calls.
+  unsigned packets_taken;           // One thread only: value at the start.
+  unsigned next_channel;  // One thread only, host channels: channel whose tile is claimed next.
+  unsigned begun;         // One thread only: MessageFlags::begun before this block.
+  bool broken;            // The endpoint makes no more progress.
   SpinTimeout timeout;
 
   __device__ MessageTeam(const MessageArgs& given, MessageTeamShared& between, const Team& threads,
                          unsigned index, unsigned direction)
       : args(given), shared(between), team(threads), side(direction) {
-    begun = threadIdx.x == 0 ? atomicAdd(&mine().begun, 1u) : 0;  // not waited for here
+    begun = threadIdx.x == 0 ? atomicAdd(&mine().begun, 1u) : 0;  // Not waited for here.
     begin(index);
     moved = 0;
     broken = should_exit(args.state);
@@ -63,20 +66,21 @@ struct MessageTeam {
     blocks = args.block_end[place] - before;
     channel = block - before;
     if (channel >= args.channels) channel += kMessageChannels - args.channels;
-    next_channel = channel * (kMessageChannels / kMessageHostChannels);  // apart from the others
+    // Spread the host channels.
+    next_channel = channel * (kMessageChannels / kMessageHostChannels);
     peer = args.peer[place];
     next_work = args.first[side][place];
     end_work = args.end[side][place];
     packets = mine().packets[side][channel][peer];
     tiles = mine().tiles[side][channel][peer];
     shares = mine().shares[side][channel][peer];
-    // Under way together with these counts, not after them.
+    // Loaded together with these counts, not after them.
     packets_taken =
         side == kSend && team.lane == 0 ? load_flag(&mine().packets_taken[channel][peer]) : 0;
   }
   __device__ MessageFlags& mine() const { return *args.flags[args.rank]; }
   __device__ MessageFlags& theirs() const { return *args.flags[peer]; }
-  /// Where `from` has its slots and lines among those that `owner` keeps for its peers.
+  /// Index of `from` among the peers that `owner` keeps slots for.
   __device__ static unsigned long long place(int owner, int from) {
     return static_cast<unsigned long long>(from - (from > owner ? 1 : 0));
   }
@@ -100,13 +104,14 @@ struct MessageTeam {
     const auto at = index(owner(), sender()) * kMessagePacketDepth + message % kMessagePacketDepth;
     return args.packets[owner()] + (at * kMessagePacketUnits + unit) * FlagPacket::kBytes;
   }
-  /// Tiles of a message that are a channel's. Of a shared one, host channels may take some of them.
+  /// Number of a message's tiles that belong to a channel. Host channels may take some of them if
+  /// the message is shared.
   __device__ static unsigned tiles_of(const MessageWork& work, unsigned channel) {
     const unsigned long long units = (work.bytes + 15) / 16,
                              all = (units + work.tile_units - 1) / work.tile_units;
     return all > channel ? static_cast<unsigned>((all - channel - 1) / work.channels + 1) : 0;
   }
-  /// In the message, of a channel's tile.
+  /// Number in the message of a channel's tile.
   __device__ static unsigned number_of(const MessageWork& work, unsigned channel, unsigned tile) {
     return channel + tile * work.channels;
   }
@@ -129,15 +134,16 @@ struct MessageTeam {
     }
     return broken;
   }
-  /// One thread. What was there before the word was raised can be read, or written, from here on.
+  /// One thread: waits until the flag reaches `value`. Data published before the flag may be read,
+  /// and freed slots written, from here on.
   __device__ void await_flag(const unsigned* flag, unsigned value) {
-    if (!reached(load_flag(flag), value)) {  // most often one look is enough
+    if (!reached(load_flag(flag), value)) {  // One look is usually enough.
       while (!broken && !reached(peek_flag(flag), value)) give_up(value);
       load_flag(flag);
     }
-    timeout.began_ns = 0;  // the next wait has its own deadline
+    timeout.began_ns = 0;  // The next wait has its own deadline.
   }
-  /// All threads, of which one waits.
+  /// All threads; one of them waits.
   __device__ void await_together(const unsigned* flag, unsigned value) {
     if (team.lane == 0) await_flag(flag, value);
     broken = team.any(broken);
@@ -146,7 +152,8 @@ struct MessageTeam {
   // --- lines ------------------------------------------------------------------------------------
   static constexpr unsigned kTogether = 4;
 
-  /// Never that of a line which nobody has written, nor of the message before in the same place.
+  /// Flag of a message's packets: differs from the initial value and from the previous message's
+  /// flag in the same place.
   __device__ static unsigned flag_of(unsigned message) { return message * 2 + 1; }
 
   __device__ void await_lines_taken(unsigned value) {
@@ -167,8 +174,8 @@ struct MessageTeam {
           held[u] =
               load_any(work.memory, first(work, channel) + unit, work.bytes, whole, work.element);
       }
-      if (at == 0)
-        await_lines_taken(message + 1 - kMessagePacketDepth);  // it lay in the same place
+      // The previous message in this place has been taken.
+      if (at == 0) await_lines_taken(message + 1 - kMessagePacketDepth);
       if (broken) return;
 #pragma unroll
       for (unsigned u = 0; u < kTogether; ++u) {
@@ -205,16 +212,16 @@ struct MessageTeam {
                     FlagPacket::unit_of(got[u]), work.bytes, whole, work.element);
     }
     broken = team.any(broken);
-    // No fence: only loads come before, and these have ended when their flags were looked at.
+    // No fence: only loads precede, and they ended when their flags were checked.
     if (team.lane == 0 && !broken)
       store_flag_relaxed(&theirs().packets_taken[channel][args.rank], message + 1);
   }
 
   // --- tiles of shared messages (message_share.cuh) ----------------------------------------------
-  // One thread. A sender asks for no more than it has slots for.
+  // Called by one thread. A sender claims no more tiles than it has slots.
 
-  /// Takes tiles to send, so that the end has up to `most`; it has `have`. Returns how many it has
-  /// then: fewer, where the message is over here. Their numbers are shown to the team.
+  /// Claims tiles to send, so that the endpoint has up to `most` of them; it holds `have`. Returns
+  /// how many it holds then: fewer if the message ends here. Publishes their numbers to the team.
   __device__ unsigned take_to_send(const MessageWork& work, unsigned have, unsigned most) {
     if (!through_host()) {
       const unsigned now = claim_front(&mine().claims[channel][peer], shares + 1,
@@ -236,7 +243,7 @@ struct MessageTeam {
     }
     return have;
   }
-  /// The same of tiles that have come.
+  /// The same for tiles that have arrived.
   __device__ unsigned take_to_receive(unsigned have, unsigned most) {
     for (; have < most; ++have) {
       const unsigned number = peek_flag(&mine().numbers[channel][peer][(tiles + have) % slots()]);
@@ -248,18 +255,18 @@ struct MessageTeam {
   __device__ unsigned take(const MessageWork& work, unsigned have, unsigned most) {
     return side == kSend ? take_to_send(work, have, most) : take_to_receive(have, most);
   }
-  /// Before the peer is told that the tile is there.
+  /// Called before the peer is signalled that the tile has arrived.
   __device__ void publish_number(unsigned tile, unsigned number) const {
     store_flag_relaxed(&theirs().numbers[channel][args.rank][(tiles + tile) % slots()], number);
   }
-  /// Of a tile that is open; of a message that is not shared, of any.
+  /// Number of an open tile; of any tile if the message is not shared.
   __device__ unsigned number(const MessageWork& work, unsigned tile) const {
     return work.shared != 0 ? shared.numbers[tile % kMessageSlots] : number_of(work, channel, tile);
   }
 
   // --- tiles that bulk copies cannot move, by all threads ----------------------------------------
 
-  /// All threads: the number of the next tile of any message; kNoTile of a shared one that is over.
+  /// All threads: number of the next tile; kNoTile if a shared message has ended.
   __device__ unsigned next_number(const MessageWork& work) {
     if (work.shared == 0) return number_of(work, channel, moved);
     if (team.lane == 0) shared.over = take(work, moved, moved + 1) == moved ? 1 : 0;
@@ -295,7 +302,8 @@ struct MessageTeam {
     }
   }
 
-  /// What this rank sends itself: both teams of all its channels, units in turn.
+  /// Copies a message from this rank to itself: both teams of all its channels, unit by unit in
+  /// turn.
   __device__ void keep(const MessageWork& work) const {
     if (work.memory == work.kept) return;
     const bool whole = is_aligned(work.memory) && is_aligned(work.kept);
@@ -314,14 +322,14 @@ struct MessageTeam {
     }
   }
 
-  /// The next work, where all threads of the team find it once they have met. Those that still have
-  /// to do with the one before look at the other place.
+  /// Publishes the next work to the team, visible after the next barrier. Threads still busy with
+  /// the previous work read the other entry.
   __device__ void show_work() const {
     if (team.lane != 0 || next_work >= end_work) return;
     shared.works[next_work % 2] =
         next_work < args.noted ? mine().noted[next_work] : args.works[next_work - args.noted];
   }
-  /// A message, or what is left of it. bulk(*this, work, count) moves tiles of aligned buffers.
+  /// Moves a message or the rest of it. bulk(*this, work, count) moves tiles of aligned buffers.
   template <class Bulk>
   __device__ void serve(const MessageWork& work, Bulk bulk) {
     if (work.side == kKeep) return keep(work);
@@ -334,7 +342,7 @@ struct MessageTeam {
       if (!broken) ++packets;
       return;
     }
-    // A shared message is over where its sender says so.
+    // The sender decides where a shared message ends.
     const unsigned count = work.shared != 0 ? kNoTile / 2 : tiles_of(work, channel);
     if (!bulk(*this, work, count)) {
       if (side == kSend)
@@ -346,12 +354,12 @@ struct MessageTeam {
     tiles += moved;
     shares += work.shared;
   }
-  /// All of this end's messages, in order, as far as they go.
+  /// Moves all messages of this endpoint in order, as far as possible.
   template <class Bulk>
   __device__ void serve_end(Bulk bulk) {
     while (true) {
       show_work();
-      broken = team.any(broken);  // one may have seen what another has not
+      broken = team.any(broken);  // One thread may have seen a fault that others have not.
       if (broken || next_work >= end_work) break;
       serve(shared.works[next_work % 2], bulk);
       if (broken || ++next_work == end_work) break;
@@ -366,7 +374,7 @@ struct MessageTeam {
     mine().places[side][shared.block] = {next_work, moved, shared.since_ns};
     shared.covers = leave_end(&mine(), side, shared.block, gridDim.x) ? 0 : 1;
   }
-  /// Takes up an end that some team has left. False where none is.
+  /// Resumes an endpoint that a team has abandoned. False if there is none.
   __device__ bool take_up() {
     if (team.lane == 0) {
       shared.block = take_left_end(&mine(), side, shared.block);
@@ -384,7 +392,7 @@ struct MessageTeam {
     broken = false;
     return true;
   }
-  /// Both teams meet, again and again while any end is left that this block must see to.
+  /// Both teams meet again as long as there is an abandoned endpoint that this block must serve.
   __device__ bool goes_on() {
     const bool covers = team.lane == 0 && ((begun & kEndsLeft) != 0 || shared.covers != 0);
     while (__syncthreads_or(covers && must_go_on(&mine(), gridDim.x) ? 1 : 0))
@@ -399,7 +407,7 @@ struct MessageTeam {
   }
 };
 
-/// A launch that only notes works, for one behind it.
+/// A launch that only stores its works for a later launch.
 __device__ inline void note_works(const MessageArgs& args) {
   MessageWork* const noted = args.flags[args.rank]->noted + args.noted;
   for (unsigned i = threadIdx.x; i < args.work_count; i += blockDim.x) noted[i] = args.works[i];

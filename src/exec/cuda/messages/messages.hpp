@@ -1,6 +1,6 @@
-// What ranks send each other, some of them and not all alike: one kernel for any number of
-// messages. How a message is spread follows from its size and from what all ranks agreed on when
-// they set up, so both ends cut it alike and need not meet.
+// Point-to-point messages under NCCL: one kernel for any number of sends and receives. Channels and
+// tiles follow from the size of a message and from values agreed on at set-up, so both endpoints
+// cut a message alike without communication.
 #pragma once
 #include <vector>
 
@@ -8,39 +8,41 @@
 
 namespace plait::cuda {
 
-/// One end of a message between this rank and `peer`, which may be this rank itself. Those between
-/// the same two ranks match in the order in which they are given.
+/// One endpoint of a message between this rank and `peer`, possibly this rank itself. Messages
+/// between the same two ranks match in the order given.
 struct MessageEnd {
   bool sends = true;
   int peer = 0;
-  void* memory = nullptr;  ///< device memory of any alignment: read where it sends, else written
+  /// Device memory of any alignment; read by a send, written by a receive.
+  void* memory = nullptr;
   std::uint64_t bytes = 0;
 };
 
-/// How messages are cut; must agree between ranks.
+/// Cut of messages; the same on all ranks.
 struct MessageTuning {
-  std::uint64_t packets_upto = 256 << 10;             ///< bytes; larger ones go by tiles
-  std::uint32_t tile_units = kMessageSlotBytes / 16;  ///< 16-byte units of a tile, at most
-  std::uint64_t shared_from = 128ull << 20;  ///< bytes; where there are host channels, those share
-  std::uint32_t host_channels = kMessageHostChannels;  ///< at most; the same in all calls
+  std::uint64_t packets_upto = 256 << 10;             ///< In bytes; larger messages go by tiles.
+  std::uint32_t tile_units = kMessageSlotBytes / 16;  ///< Most 16-byte units of a tile.
+  /// In bytes; host channels, if any, share larger messages.
+  std::uint64_t shared_from = 128ull << 20;
+  std::uint32_t host_channels = kMessageHostChannels;  ///< At most; the same in all calls.
 };
 struct MessageLaunchConfig {
-  std::uint32_t channels = 0;  ///< between two ranks
+  std::uint32_t channels = 0;  ///< Between two ranks.
   MessageTuning tuning;
-  std::uint32_t host_channels = 0;  ///< through host memory; 0 = none
+  std::uint32_t host_channels = 0;  ///< Through host memory; 0 = none.
 };
 
-/// Channels for so many ranks: no more than `most_blocks` blocks can serve at once.
+/// Channels between two ranks, so that `most_blocks` blocks can serve all peers at once.
 std::uint32_t message_channels(int ranks, unsigned most_blocks);
 
-/// Whether there are host channels beside them, where both ranks map memory for their slots.
+/// True if host channels exist beside them; both ranks then map memory for the slots.
 bool has_host_channels(int ranks, unsigned most_blocks);
 
-/// Whether messages between so many ranks were measured beside NCCL's: no slower up to 256 MiB, and
-/// by 4 % at most beyond.
+/// True if messages of this many ranks were measured against NCCL: no slower up to 256 MiB, and at
+/// most 4 % slower beyond.
 bool messages_beat_nccl(int ranks, unsigned most_blocks);
 
-/// How a message of so many bytes goes.
+/// Cut of a message of some size.
 struct MessageCut {
   bool by_packets = false;
   bool shared = false;
@@ -49,20 +51,20 @@ struct MessageCut {
 };
 MessageCut cut_message(std::uint64_t bytes, const MessageLaunchConfig& config);
 
-/// Of a launch.
+/// Blocks of a launch.
 unsigned message_blocks(const MessageArgs& args);
 
-/// Memory of a rank for what its peers send it.
+/// Bytes of a rank's slots for tiles from its peers.
 std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels);
 std::uint64_t message_packet_bytes(int ranks, std::uint32_t channels);
 
-/// The launches, one behind the other, each as far as it does not depend on device memory. All
-/// messages are moved by the last of them, and those before it note what it has to do: so nothing
-/// waits for a message but its own two ends, whatever groups these are in, and one resident block a
-/// GPU is enough (message_ends.cuh). Only a group of more than kMessageNoted + kMessageWorks
-/// messages is moved in several launches, each with the next of all peers: other ends that are in
-/// groups of that size too must be in a group like it. Error(invalid_argument) where a peer is no
-/// rank, or where what this rank sends itself and what it receives from itself differ.
+/// Returns the launches of a group, in order and without device addresses of other ranks. The last
+/// launch moves all messages, and those before it store their works. So a message waits only for
+/// its own two endpoints, whatever groups these are in, and one resident block per GPU is enough
+/// (message_ends.cuh). Only a group of more than kMessageNoted + kMessageWorks messages is moved in
+/// several launches, each with the next messages of all peers; then the other endpoints, if their
+/// groups are that large too, must be in a group like it. Error(invalid_argument) if a peer is no
+/// rank, or if this rank's sends to itself do not match its receives from itself.
 std::vector<MessageArgs> plan_messages(const std::vector<MessageEnd>& messages, int rank, int ranks,
                                        const MessageLaunchConfig& config);
 
