@@ -185,8 +185,8 @@ struct Stripe {
 /// rank_order: every output element is reduced over ranks 0, 1, ..., n-1, accumulated in fp32 or
 /// wider, and rounded once: the same bits from every such plan, path, size and processor. Types
 /// that are not is_widened() may continue a partial sum; reductions that has_no_order() may take
-/// any order. stated: each rank exactly once, in the order of the plan's ops, which is the same on
-/// every rank; a library between nodes has an order of its own.
+/// any order. algorithm_order: each rank exactly once, in the order of the plan's ops, which is the
+/// same on every rank; a library between nodes has an order of its own.
 enum class SumOrder : std::uint8_t {
   rank_order,
   algorithm_order,

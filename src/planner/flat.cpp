@@ -48,8 +48,8 @@ void write(Builder& builder, const Params& params) {
 const Strategy& flat_strategy() {
   static const Strategy strategy{
       {"flat",
-       "chunks in two stages, reduce then broadcast, the next chunk sent before the last is "
-       "reduced",
+       "chunks in two stages, reduce then broadcast; the next chunk is sent during the "
+       "reduction",
        "Micro 2021",
        {Collective::all_reduce}},
       candidates,

@@ -155,7 +155,7 @@ void write(Builder& builder, const Params& params) {
 const Strategy& fold_strategy() {
   static const Strategy strategy{
       {"fold",
-       "two halves reduce-scatter, the upper goes on from the lower's sums, both gather",
+       "two halves reduce-scatter, the upper continues the lower's sums, both gather",
        "folds of hierarchical collectives, in rank order",
        {Collective::all_reduce}},
       candidates,

@@ -67,8 +67,8 @@ void write(Builder& builder, const Params& params) {
 
 const Strategy& leaders_strategy() {
   static const Strategy strategy{{"leaders",
-                                  "sockets sum to leaders, who share out, all-reduce between nodes "
-                                  "by a library, and broadcast",
+                                  "sockets reduce to leaders, leaders all-reduce between nodes by "
+                                  "a library, and broadcast",
                                   "Micro 2021, in pieces; DPML",
                                   {Collective::all_reduce}},
                                  piece_candidates,

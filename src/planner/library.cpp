@@ -43,7 +43,7 @@ void write_by_library(Builder& builder, NodeCalls& calls) {
 const Strategy& library_strategy() {
   static const Strategy strategy{
       {"library",
-       "the library between nodes does all of it, among all ranks",
+       "one call of the library between nodes, among all ranks",
        "NCCL and MPI",
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
         Collective::broadcast, Collective::reduce, Collective::all_to_all, Collective::gather,

@@ -127,7 +127,7 @@ void write(Builder& builder, const Params& params) {
 const Strategy& multi_node_strategy() {
   static const Strategy strategy{
       {"multi_node",
-       "nodes sum or deal out among themselves, rails carry shards between nodes by a library",
+       "nodes reduce or scatter, rails carry shards between nodes by a library",
        "UCC's split rail, full-lane collectives; Micro 2021 for the pieces",
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
         Collective::broadcast, Collective::reduce, Collective::all_to_all, Collective::gather,

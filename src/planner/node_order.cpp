@@ -172,7 +172,7 @@ void write(Builder& builder, const Params& params) {
 const Strategy& node_order_strategy() {
   static const Strategy strategy{
       {"node_order",
-       "sums go on from node to node in rank order; where that would round twice, all meet all",
+       "sums continue from node to node in rank order; if that rounds twice, all exchange",
        "plait's numerics contract over nodes",
        {Collective::all_reduce, Collective::reduce_scatter, Collective::reduce}},
       piece_candidates,

@@ -2,7 +2,7 @@
 // each rank reduces or copies from its own inbox: one step, no entry barrier, lowest latency, up to
 // n - 1 times the bytes. Inboxes have two halves, and every rank hears from every rank, so calls
 // may follow at once. Source: low-latency protocols (data and flag in one packet); on GPUs the
-// kernels one_shot and hop do the same with LL packets.
+// kernels one_shot and direct_ll do the same with LL packets.
 #include "base/text.hpp"
 #include "plait/error.hpp"
 #include "plan/shots.hpp"
@@ -40,8 +40,8 @@ void write(Builder& builder, const Params&) {
 const Strategy& one_shot_strategy() {
   static const Strategy strategy{
       {"one_shot",
-       "everyone pushes all to everyone's inbox, each reduces in rank order",
-       "low-latency practice",
+       "every rank pushes to all inboxes, and each reduces in rank order",
+       "low-latency protocols",
        {
 #define PLAIT_COLLECTIVE(name, input, output, busbw) Collective::name,
 #include "plait/collectives.def"

@@ -190,7 +190,7 @@ void write(Builder& builder, const Params& params) {
 const Strategy& phases_strategy() {
   static const Strategy strategy{
       {"phases",
-       "one partner at a time, all pairs at once (rank xor k); parts reduced beside",
+       "one partner at a time, all pairs at once (rank xor k); reductions overlap",
        "pairwise exchange of MPI libraries",
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
         Collective::all_to_all}},

@@ -113,14 +113,13 @@ void write(Builder& builder, const Params& params) {
 }  // namespace
 
 const Strategy& rerouted_strategy() {
-  static const Strategy strategy{
-      {"rerouted", "direct, with pairs that no link joins sent through relay GPUs", "WOTIR",
-       direct_strategy().info.collectives},
-      candidates,
-      write,
-      {"pieces", "throttle"},
-      false,
-      true};
+  static const Strategy strategy{{"rerouted", "direct; pairs without a link go through relay GPUs",
+                                  "WOTIR", direct_strategy().info.collectives},
+                                 candidates,
+                                 write,
+                                 {"pieces", "throttle"},
+                                 false,
+                                 true};
   return strategy;
 }
 

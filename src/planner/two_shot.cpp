@@ -86,8 +86,8 @@ void write(Builder& builder, const Params& params) {
 
 const Strategy& two_shot_strategy() {
   static const Strategy strategy{{"two_shot",
-                                  "shards to their owners, reduced, results to all, in one pass",
-                                  "practice (two-shot all-reduce kernels)",
+                                  "shards to their owners, which reduce and send results to all",
+                                  "two-shot all-reduce kernels",
                                   {Collective::all_reduce}},
                                  candidates,
                                  write};

@@ -264,8 +264,8 @@ class Price {
            costs_.graph_ns;
   }
 
-  // Time that `hop` adds to the first LL packet, also for each further peer. In a short call the
-  // cost grows as (peers - 1)^1.5; half of it counts if only the root has several peers.
+  // Time that direct_ll adds to the first LL packet, also for each further peer. In a short call
+  // the cost grows as (peers - 1)^1.5; half of it counts if only the root has several peers.
   double hop_more_ns(double more_peers) const {
     if (has("short") == 0)
       return costs_.line_escape_ns + (parts_.both_ways ? more_peers * costs_.hop_peer_ns : 0.0);

@@ -10,7 +10,7 @@
 namespace plait::sim {
 
 /// Whether the plan names a kernel that kernel_call_ns() prices, with its launch in `params`:
-///   one_shot, two_shot, hop, ll_chain:
+///   one_shot, two_shot, direct_ll, ll_chain:
 ///                            blocks, threads, together (units of 16 bytes that a thread moves at
 ///                            once), line_bytes (bytes of an LL packet: 16, or 32 if half are
 ///                            flags)
