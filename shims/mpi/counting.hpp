@@ -1,4 +1,4 @@
-// PLAIT_PROFILE: enters native collectives into the call book, beside those that plait serves.
+// PLAIT_PROFILE: enters native collectives into the call book, alongside those that plait serves.
 #pragma once
 #include <atomic>
 #include <optional>

@@ -57,7 +57,7 @@ def run_staged(mpi, drop_in, folder, emulated_gpu):
 
 
 ON_GPUS = {
-    "beside host memory": {},
+    "alongside host memory": {},
     "alone": {"PLAIT_MPI_HOST": "0"},
     "staged for the MPI": {"PLAIT_MPI_HOST": "0", "PLAIT_MIN_BYTES": "1T"},
 }
@@ -66,7 +66,7 @@ ON_GPUS = {
 @pytest.mark.parametrize(("ranks", "seed"), [(2, 4), (3, 5)])
 @pytest.mark.parametrize("served", ON_GPUS)
 def test_random_calls_on_device_memory(mpi, drop_in, folder, emulated_gpu, served, ranks, seed):
-    if mpi.name == "mpich" and served != "beside host memory":
+    if mpi.name == "mpich" and served != "alongside host memory":
         pytest.skip("MPICH 4.0's own reduce takes MPI_IN_PLACE for an address")
     program = compiled(mpi, folder, "mixes", MIXES)
     command = [str(program), str(seed), str(max(1, int(120 * SCALE)))]
@@ -133,7 +133,7 @@ def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
     if name == "queried_twice" and not on_gpus and mpi.name.startswith("mpich abi"):
         pytest.skip("MPICH 5.0's own get_status ends a persistent request")
     if name == "threads" and mpi.name == "openmpi of make":
-        pytest.skip("Open MPI 5.0's own cancel beside another thread loses messages, or crashes")
+        pytest.skip("Open MPI 5.0's own cancel in one of two threads loses messages, or crashes")
     if name in ("short_room", "tiny_room") and not moves_messages(mpi):
         pytest.skip("an MPI's own large messages overrun their room")
     large = name in ("same_length", "short_room", "tiny_room")

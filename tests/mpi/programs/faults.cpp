@@ -241,7 +241,7 @@ void place_taken() {
   expect(::bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
              ::listen(other, 8) == 0,
          "the other listens");
-  sum(MPI_COMM_WORLD, 1000, false, true, "a sum beside another job");
+  sum(MPI_COMM_WORLD, 1000, false, true, "a sum alongside another job");
   ::close(other);
 }
 

@@ -391,7 +391,7 @@ void same_length() {
     expect(count_of(status) == count, "size from a probe");
     MPI_Recv(device_ptr(out.data()), count, MPI_INT, 0, kTag, comm, &status);
     expect(count_of(status) == count && holds(out, value),
-           "a message beside headers of its length");
+           "a message among RTS messages of its length");
   };
   if (me() == 1) {
     for (int at = 0; at < kEach; ++at) receive(other, count_at(at), 9);

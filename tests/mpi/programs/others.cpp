@@ -72,15 +72,16 @@ ProcessTopology uneven_graph() {
 /// Calls `name` in one of its forms; a persistent call is started twice.
 template <class... Arguments>
 void call(int form, std::string name, bool is_large, Arguments... arguments) {
-  const std::string twin = is_large ? "_c" : "";
+  const std::string suffix = is_large ? "_c" : "";
   MPI_Request request = MPI_REQUEST_NULL;
-  if (form == 0) named<int(Arguments...)>(("MPI_" + name + twin).c_str())(arguments...);
+  if (form == 0) named<int(Arguments...)>(("MPI_" + name + suffix).c_str())(arguments...);
   if (form == 1) {
     name[0] = static_cast<char>(std::tolower(name[0]));
-    named<int(Arguments..., MPI_Request*)>(("MPI_I" + name + twin).c_str())(arguments..., &request);
+    named<int(Arguments..., MPI_Request*)>(("MPI_I" + name + suffix).c_str())(arguments...,
+                                                                              &request);
   }
   if (form == 2) {
-    make(("MPI_" + name + "_init" + twin).c_str(), &request, arguments...);
+    make(("MPI_" + name + "_init" + suffix).c_str(), &request, arguments...);
     for (int round = 0; round < 2; ++round) {
       MPI_Start(&request);
       MPI_Wait(&request, MPI_STATUS_IGNORE);
