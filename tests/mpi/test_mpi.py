@@ -119,14 +119,14 @@ def run_messages(mpi, drop_in, folder, emulated_gpu):
         ("started", 2),
         ("rings", 4),
         ("queried_twice", 2),
-        ("left", 2),
+        ("never_matched", 2),
         ("freed", 2),
         ("one_buffer", 2),
         ("threads", 2),
-        ("standing", 2),
+        ("many_pending", 2),
         ("same_length", 2),
-        ("short_room", 2),
-        ("tiny_room", 2),
+        ("short_receive", 2),
+        ("tiny_receive", 2),
     ],
 )
 def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
@@ -134,16 +134,16 @@ def test_a_case_of_messages(mpi, run_messages, name, ranks, on_gpus):
         pytest.skip("MPICH 5.0's own get_status ends a persistent request")
     if name == "threads" and mpi.name == "openmpi of make":
         pytest.skip("Open MPI 5.0's own cancel in one of two threads loses messages, or crashes")
-    if name in ("short_room", "tiny_room") and not moves_messages(mpi):
+    if name in ("short_receive", "tiny_receive") and not moves_messages(mpi):
         pytest.skip("an MPI's own large messages overrun their room")
-    large = name in ("same_length", "short_room", "tiny_room")
+    large = name in ("same_length", "short_receive", "tiny_receive")
     least = {"PLAIT_MIN_BYTES": "16K"} if large else {}
     found = run_messages(name, ranks, on_gpus, **least)
     assert [row["wrong"] for row in found] == [0] * ranks
     # MPICH's progress hook does not work with concurrent threads.
     if name == "rings" and moves_messages(mpi):  # persistent sends too
         assert [row["served"] for row in found] == [90] * ranks
-    if name == "standing":
+    if name == "many_pending":
         return  # its messages are too small for rendezvous
     moves = moves_messages(mpi) and (name != "threads" or "mpich" not in mpi.name)
     assert (found[1]["served"] > 0) == moves, found
@@ -165,7 +165,7 @@ def test_opened_allocations_are_bounded_and_closed(mpi, run_messages):
 def test_a_copy_of_a_message_to_the_host_blocks_nothing(mpi, run_messages):
     if not moves_messages(mpi):
         pytest.skip("messages are the MPI's here")
-    found = run_messages("brought", 2, True, TEST_LIBCUDA_IPC="unshown")
+    found = run_messages("copied_to_host", 2, True, TEST_LIBCUDA_IPC="unshown")
     assert [row["wrong"] for row in found] == [0, 0]
 
 

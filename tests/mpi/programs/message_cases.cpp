@@ -123,7 +123,7 @@ void queried_twice() {
 }
 
 /// A program ends while receives without a sender are pending.
-void left() {
+void never_matched() {
   static HostOrGpuVector<int> out[3] = {filled(kMany, -1), filled(kMany, -1), filled(300, -1)};
   static MPI_Request requests[3];
   MPI_Irecv(device_ptr(out[0].data()), kMany, MPI_INT, MPI_ANY_SOURCE, 77, MPI_COMM_WORLD,
@@ -307,7 +307,7 @@ void to_itself() {
 }
 
 /// If the receiver cannot open the memory, it is copied to the host without blocking the sender.
-void brought() {
+void copied_to_host() {
   auto* const data = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
   data[kMany - 1] = me() == 0 ? 5 : -1;
   const long before = emulated("emulated_waits"), copies = emulated("emulated_copies_to_host");
@@ -410,7 +410,7 @@ void same_length() {
 
 /// A receive is too small for a large message's RTS message: the sender completes, and later
 /// messages arrive.
-void short_room() {
+void short_receive() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   constexpr int kEach = 9;
   MPI_Request requests[kEach];
@@ -442,7 +442,7 @@ void short_room() {
 
 /// A large message to a receive smaller than the first field of its RTS message, by each receive
 /// function: the sender completes, and later messages arrive.
-void tiny_room() {
+void tiny_receive() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   HostOrGpuVector<int> data = filled(kMany, me() == 0 ? 5 : -1);
   char small[64] = "";
@@ -494,7 +494,7 @@ void tiny_room() {
 }
 
 /// Many receives are pending; messages that arrive in any order are found, and all receives end.
-void standing() {
+void many_pending() {
   constexpr int kStanding = 600;
   std::vector<HostOrGpuVector<int>> out(kStanding, filled(400, -1));
   std::vector<MPI_Request> requests(kStanding);
@@ -548,16 +548,16 @@ int main(int argc, char** argv) {
     rings();
   else if (name == "queried_twice")
     queried_twice();
-  else if (name == "left")
-    left();
+  else if (name == "never_matched")
+    never_matched();
   else if (name == "freed")
     freed();
   else if (name == "one_buffer")
     one_buffer();
   else if (name == "opened")
     opened();
-  else if (name == "brought")
-    brought();
+  else if (name == "copied_to_host")
+    copied_to_host();
   else if (name == "window")
     window();
   else if (name == "to_itself")
@@ -566,12 +566,12 @@ int main(int argc, char** argv) {
     threads();
   else if (name == "same_length")
     same_length();
-  else if (name == "short_room")
-    short_room();
-  else if (name == "tiny_room")
-    tiny_room();
-  else if (name == "standing")
-    standing();
+  else if (name == "short_receive")
+    short_receive();
+  else if (name == "tiny_receive")
+    tiny_receive();
+  else if (name == "many_pending")
+    many_pending();
   else if (name == "in_place")
     in_place();
   else
