@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that: tests that interrupt
+# programs would see no interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
