@@ -315,7 +315,11 @@ std::string dies(const TestJob& job, int rank) {
 /// The last rank's first call is refused on its way to the stream (STANDIN_BREAKS); the others wait
 /// in theirs.
 std::string breaks_off(const TestJob& job, int rank) {
+  const auto begun = std::chrono::steady_clock::now();
   TestRank r(job, rank);
+  // The failure of a rank fails ncclCommInitRank of a rank that is still in it.
+  for (++*job.attached; *job.attached < job.ranks && seconds_since(begun) < 60;)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto start = std::chrono::steady_clock::now();
   std::vector<float> value(100, 1.f);
   const auto call = [&] {

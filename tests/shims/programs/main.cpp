@@ -1,6 +1,7 @@
 // CASE RANKS processes|threads [name or path of libnccl]: runs a case on all ranks and prints one
 // JSON line a rank. Exits 1 where a rank fails.
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -100,6 +102,10 @@ const NcclTable& nccl() {
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
   program::TestJob job{argv[1], std::atoi(argv[2]), std::string(argv[3]) == "threads", {}};
+  void* shared = ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return 2;
+  job.attached = new (shared) std::atomic<int>(0);
   if (argc > 4) program::library = argv[4];
   if (program::nccl().ncclGetUniqueId(&job.id) != 0) return 1;
   return job.threads ? program::run_threads(job) : program::run_processes(job);

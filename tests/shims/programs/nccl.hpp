@@ -1,6 +1,7 @@
 // NCCL as a test program sees it: one table, filled by linking, by dlopen of a name or of a path.
 // PROGRAM_NCCL_LINKED decides at build time which of them main.cpp does.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -84,6 +85,7 @@ struct TestJob {
   int ranks = 2;
   bool threads = false;
   UniqueId id{};
+  std::atomic<int>* attached = nullptr;  ///< ranks whose communicator is ready; shared by processes
 };
 
 /// Runs one rank of a case; returns what to print, as the inside of a JSON object. Throws where a
