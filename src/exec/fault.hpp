@@ -1,6 +1,6 @@
-// PLAIT_FAULT=step:rank:action -> that rank dies (or stops) at its step-th op. Test builds only
-// (-DPLAIT_FAULTS=ON); elsewhere fault_point() is nothing. Steps count from 1 over the process's
-// life.
+// Fault injection for tests: PLAIT_FAULT=step:rank:action makes that rank die or stop at its
+// step-th op, counted from 1 over the process's life. Only with -DPLAIT_FAULTS=ON; otherwise
+// fault_point() does nothing.
 #pragma once
 
 #ifdef PLAIT_FAULTS
@@ -18,9 +18,9 @@
 namespace plait {
 
 struct InjectedFault {
-  std::int64_t step = 0;  ///< 0 = none
+  std::int64_t step = 0;  ///< 0 = none.
   int rank = -1;
-  std::string action;  ///< kill, stop, abort, exit
+  std::string action;  ///< kill, stop, abort or exit.
 };
 
 inline InjectedFault fault_from_environment() {
@@ -40,7 +40,7 @@ inline InjectedFault fault_from_environment() {
   return fault;
 }
 
-/// The process's fault. A child made by fork sets its own before its first call.
+/// The process's fault. A forked child sets its own before its first call.
 inline InjectedFault& current_fault() {
   static InjectedFault fault = fault_from_environment();
   return fault;

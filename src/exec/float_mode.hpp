@@ -1,6 +1,6 @@
-// How this thread's processor computes with floats: the rounding, whether subnormals are flushed to
-// zero, what traps. A program may have set that, on some threads and not on others; what plait
-// computes must not depend on it, or ranks of one call differ in bits.
+// Floating-point mode of this thread: rounding, flushing of subnormals, traps. A program may change
+// it on some threads only; plait's results must not depend on it, or ranks of one call would differ
+// in bits.
 #pragma once
 #include <cstdint>
 #if !defined(__x86_64__) && !defined(__aarch64__)
@@ -10,10 +10,11 @@
 namespace plait {
 
 #if defined(__x86_64__)
-using FloatMode = std::uint32_t;                   // MXCSR
-inline constexpr FloatMode kPlainFloats = 0x1f80;  // to nearest even, subnormals kept, no traps
-inline constexpr FloatMode kFlushToZero = 0x8040;  // results (FTZ) and operands (DAZ)
-inline constexpr FloatMode kFloatEvents = 0x003f;  // what has happened: no mode
+using FloatMode = std::uint32_t;  // MXCSR
+// Round to nearest even, keep subnormals, no traps.
+inline constexpr FloatMode kPlainFloats = 0x1f80;
+inline constexpr FloatMode kFlushToZero = 0x8040;  // Results (FTZ) and operands (DAZ).
+inline constexpr FloatMode kFloatEvents = 0x003f;  // Status flags, not part of the mode.
 inline FloatMode float_mode() {
   FloatMode mode;
   asm volatile("stmxcsr %0" : "=m"(mode) : : "memory");
@@ -34,7 +35,7 @@ inline void set_float_mode(FloatMode mode) {
   asm volatile("msr fpcr, %0" : : "r"(mode) : "memory");
 }
 #else
-using FloatMode = int;  // the rounding is all that C++ knows of
+using FloatMode = int;  // C++ knows the rounding mode only.
 inline constexpr FloatMode kPlainFloats = FE_TONEAREST;
 inline constexpr FloatMode kFlushToZero = 0;
 inline constexpr FloatMode kFloatEvents = 0;
@@ -42,7 +43,7 @@ inline FloatMode float_mode() { return std::fegetround(); }
 inline void set_float_mode(FloatMode mode) { std::fesetround(mode); }
 #endif
 
-/// While it lives, this thread computes as plait's numerics want it; then as before.
+/// Sets the mode of plait's numerics while it lives, then restores the former one.
 class PlainFloats {
  public:
   PlainFloats() : before_(float_mode()) {

@@ -1,9 +1,9 @@
-// Element types -> what they accumulate in, and the conversions, bit for bit the same on every
-// processor (exec/cuda/device/numbers.cuh mirrors them). Rounding is to nearest even; a NaN result
-// is always the one canonical quiet NaN below; fp8e4m3 is the "fn" kind (no infinity, overflow
-// gives NaN, as ml_dtypes has it), the others overflow to infinity; subnormals are kept. min and
-// max give NaN if any input is NaN, and order -0 below +0 (IEEE 754-2019 minimum, maximum). No
-// branches, so that compilers can turn loops over these into vector code.
+// Element types: accumulation type and conversions, bit for bit the same on every processor
+// (exec/cuda/device/numbers.cuh mirrors them). Rounding is to nearest even, and subnormals are
+// kept. A NaN result is always the canonical quiet NaN below. fp8e4m3 is the "fn" kind (no
+// infinity, overflow gives NaN, as in ml_dtypes); the other types overflow to infinity. min and max
+// give NaN if any input is NaN, and order -0 below +0 (IEEE 754-2019 minimum, maximum). Without
+// branches, so that compilers vectorize loops.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace plait {
 inline constexpr std::uint32_t kNan32 = 0x7fc00000u;
 inline constexpr std::uint64_t kNan64 = 0x7ff8000000000000ull;
 
-/// A float of 1 + kExponent + kMantissa bits. kInf: it has infinities; else the code of all ones is
-/// the one NaN.
+/// A float of 1 + kExponent + kMantissa bits. kInf: the type has infinities; otherwise the code of
+/// all ones is the only NaN.
 template <int kExponent, int kMantissa, bool kInf>
 struct SmallFloat {
   static constexpr int kBias = (1 << (kExponent - 1)) - 1;
-  static constexpr int kDrop = 23 - kMantissa;  // mantissa bits that fp32 has more
+  static constexpr int kDrop = 23 - kMantissa;  // Mantissa bits that fp32 has in addition.
   static constexpr std::uint32_t kTop = (1u << (kExponent + kMantissa)) - 1;
   static constexpr std::uint32_t kInfinity = ((1u << kExponent) - 1) << kMantissa;
   static constexpr std::uint32_t kNan = kInf ? kInfinity | (1u << (kMantissa - 1)) : kTop;
@@ -53,7 +53,7 @@ struct SmallFloat {
   static float widen(std::uint32_t code) {
     const std::uint32_t size = code & kTop;
     const std::uint32_t sign = ((code >> (kExponent + kMantissa)) & 1u) << 31;
-    // The exponent is moved up by a multiplication, which also makes subnormals right.
+    // A multiplication raises the exponent, which also converts subnormals correctly.
     constexpr std::uint32_t kScale = static_cast<std::uint32_t>(127 + 127 - kBias) << 23;
     const float scaled = std::bit_cast<float>(size << kDrop) * std::bit_cast<float>(kScale);
     std::uint32_t bits = sign | std::bit_cast<std::uint32_t>(scaled);
@@ -67,7 +67,7 @@ struct SmallFloat {
   }
 };
 
-/// How a type is stored, what it accumulates in, and the way there (up) and back (down).
+/// Storage type, accumulation type, and conversions to it (up) and back (down).
 template <DataType kType>
 struct Number;
 
@@ -144,12 +144,12 @@ struct Number<DataType::fp8e4m3> : SmallNumber<std::uint8_t, 4, 3, false> {};
 template <>
 struct Number<DataType::fp8e5m2> : SmallNumber<std::uint8_t, 5, 2, true> {};
 
-/// What avg divides a total by: integers below 32 bits as int, since int8 holds no 128 ranks and
-/// makes 256 of them 0.
+/// Type that avg divides by: int for integers below 32 bits, because int8 cannot hold 128 ranks and
+/// turns 256 into 0.
 template <class Wide>
 using Divisor = std::conditional_t<(sizeof(Wide) < 4), int, Wide>;
 
-/// Calls visit.template operator()<kType>() for the type that is known at run time only.
+/// Calls visit.template operator()<kType>() for a type known at run time only.
 template <class Visit>
 decltype(auto) with_type(DataType type, Visit&& visit) {
   switch (type) {

@@ -1,4 +1,4 @@
-// Plan -> origin of every reduction's sources, by running the plan on intervals in place of bytes.
+// Runs a plan on intervals instead of bytes, to find the origin of every reduction's sources.
 #include "exec/origins.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kUnwritten = -2;
 
-// Offsets -> origin of the bytes from there to the next entry.
+// Map from offsets to the origin of the bytes up to the next entry.
 class Marks {
  public:
   void set(std::uint64_t begin, std::uint64_t end, int origin) {
@@ -24,7 +24,7 @@ class Marks {
     at_.erase(at_.lower_bound(begin), at_.lower_bound(end));
     at_[begin] = origin;
   }
-  // (relative begin, origin) of each run inside [begin, end).
+  // Returns (relative begin, origin) of each run inside [begin, end).
   std::vector<std::pair<std::uint64_t, int>> runs(std::uint64_t begin, std::uint64_t end) {
     cut(begin);
     cut(end);
@@ -92,7 +92,7 @@ class Follower {
     }
   }
 
-  // What a library sums was scaled before; what it moves keeps its origin.
+  // A library's sum was scaled before; moved data keeps its origin.
   bool join(const Op& op, int rank) {
     const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
     std::map<int, std::vector<std::pair<std::uint64_t, int>>>& given =
@@ -135,7 +135,8 @@ class Follower {
   std::vector<std::size_t> next_;
   std::map<Flag, std::uint32_t> flags_;
   std::map<std::pair<Space, int>, Marks> marks_;
-  std::vector<std::map<int, std::vector<std::pair<std::uint64_t, int>>>> given_;  // by call, member
+  // By call, member.
+  std::vector<std::map<int, std::vector<std::pair<std::uint64_t, int>>>> given_;
   Origins origins_;
 };
 

@@ -1,6 +1,6 @@
-// premul_sum: which rank's factor each source of each reduction takes. Data moves through scratch
-// before it is reduced, so a source's own rank does not say whose contribution it is; following
-// the plan's copies does.
+// premul_sum: finds the rank whose factor each source of a reduction takes. Data may move through
+// scratch before it is reduced, so the rank of a source's memory does not tell; the plan's copies
+// do.
 #pragma once
 #include <vector>
 
@@ -8,16 +8,16 @@
 
 namespace plait {
 
-inline constexpr int kReduced = -1;  ///< already a (scaled) partial result
+inline constexpr int kReduced = -1;  ///< A (scaled) partial result.
 
-/// [lane][op][source] -> the rank whose input it is, or kReduced. Empty rows for other ops.
+/// [lane][op][source] -> rank whose input the source is, or kReduced. Empty rows for other ops.
 using Origins = std::vector<std::vector<std::vector<int>>>;
 
-/// Error(unsupported) where a source is partly reduced and partly not;
-/// Error(timeout) where the lanes cannot end.
+/// Error(unsupported) if a source is partly reduced and partly not; Error(timeout) if the lanes
+/// cannot end.
 Origins origins_of(const Plan& plan);
 
-/// The factors of one reduction's sources; factors of partial results are 1.
+/// Factors of one reduction's sources; 1 for partial results.
 std::vector<double> scales_of(const std::vector<int>& origins, const std::vector<double>& scalars);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// The table of models, and what a family of kernels wants of a GPU.
+// Table of GPU models, and the needs of kernel families.
 #include "exec/cuda/gpu_models.hpp"
 
 #include <algorithm>
@@ -10,11 +10,11 @@ namespace plait::cuda {
 namespace {
 
 struct Model {
-  const char* word;  ///< of the name, which is read in words of letters and digits
+  const char* word;  ///< One word of the name, which is split into words of letters and digits.
   int capability;
-  unsigned multiprocessors;  ///< of every board of that name; 0 = they differ
+  unsigned multiprocessors;  ///< Of every board of that name; 0 = they differ.
 };
-/// In their order: RTX cards of one number are of several generations, which some names say.
+/// Order matters: RTX cards of one number belong to several generations, which some names tell.
 constexpr Model kModels[] = {
     {"Blackwell", 120, 0}, {"Ada", 89, 0},     {"P100", 60, 56},    {"V100", 70, 80},
     {"V100S", 70, 80},     {"T4", 75, 40},     {"A100", 80, 108},   {"A800", 80, 108},
@@ -29,9 +29,9 @@ constexpr Model kModels[] = {
     {"4060", 89, 0},       {"4070", 89, 0},    {"4080", 89, 0},     {"4090", 89, 128},
     {"5060", 120, 0},      {"5070", 120, 0},   {"5080", 120, 84},   {"5090", 120, 170},
 };
-constexpr int kLeast = 80;         ///< device code is built from here on (docs/nccl.md)
-constexpr int kTiled = 90;         ///< bulk copies came with it
-constexpr int kSmallBlocks = 120;  ///< from here on a block has 99 KiB of shared memory
+constexpr int kLeast = 80;         ///< Device code is built from here on (docs/nccl.md).
+constexpr int kTiled = 90;         ///< Bulk copies.
+constexpr int kSmallBlocks = 120;  ///< From here on a block has 99 KiB of shared memory.
 
 std::vector<std::string> words_of(const std::string& name) {
   std::vector<std::string> words(1);

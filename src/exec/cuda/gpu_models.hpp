@@ -1,5 +1,5 @@
-// GPU models by name: which kernels a GPU runs that is described in a topology and need not be
-// here. Communicators on GPUs launch their kernels instead (kernel_families.hpp).
+// GPU models by name: which kernels run on a GPU known from a topology only. Communicators on GPUs
+// probe their kernels instead (kernel_families.hpp).
 #pragma once
 #include <string>
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace plait::cuda {
 
-/// Compute capability times ten by a model's name, as in 80 of "NVIDIA A100-SXM4-40GB". 0 = plait
-/// does not know the model; such a GPU counts as one that runs all kernels.
+/// Compute capability times ten of a model, such as 80 for "NVIDIA A100-SXM4-40GB". 0 = unknown
+/// model; such a GPU counts as running all kernels.
 int capability_of(const std::string& model);
-/// What ranks on these models agree on: families of kernels that one of them does not run, and the
-/// multiprocessors of the smallest. None: the group stays as it is.
+/// Fills in what ranks on these models agree on: kernel families that one of them does not run, and
+/// the multiprocessors of the smallest. No models: leaves the group as it is.
 void describe(Group& group, const std::vector<std::string>& models);
 
 }  // namespace plait::cuda

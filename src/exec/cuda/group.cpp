@@ -1,4 +1,4 @@
-// How much of a GPU calls take, and how much memory their engines have.
+// SM and memory shares of calls, derived from the values in Group.
 #include "exec/cuda/group.hpp"
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace plait::cuda {
 namespace {
 
-/// Few enough to leave memory's bandwidth to engines, enough to reduce a piece while the next
-/// comes.
+/// Few enough to leave memory bandwidth to copy engines, enough to reduce a piece while the next
+/// one arrives.
 constexpr unsigned kBlocksAlongsideCopies = 48;
 
 }  // namespace
@@ -78,8 +78,8 @@ std::uint64_t Group::ring_bytes() const {
 
 namespace {
 
-/// Copy engines have slots only where choices.def would use them: of more than two ranks for
-/// rotations under a budget of SMs, else for rings of up to eight.
+/// Reserves slots for copy engines only if choices.def would use them: with more than two ranks for
+/// rotations under an SM budget, otherwise for rings of up to eight ranks.
 ArenaUse use_of(const Group& group, const ArenaOptions& wish) {
   const bool copies = group.ranks > 1 && group.runs(KernelFamily::engines);
   ArenaUse use;
@@ -108,7 +108,7 @@ void lay_out_arena(Group& group, const ArenaOptions& wish) {
   const ArenaUse use = use_of(group, wish);
   group.tiers =
       lay_out(use, wish.budget_bytes != 0 ? wish.budget_bytes : usual_memory_bytes(group.ranks));
-  // Whoever says how large they are may use them for anything.
+  // A user who sets the slots' size may use them for any engine.
   group.has_rings_alone = use.rings && !use.exchanges && requested.copy_slots_bytes == 0;
   group.sizes.tile_blocks = use.tiled_blocks;
   for (const ArenaPartInfo& info : arena_parts()) {
@@ -123,7 +123,7 @@ Group small_arena_group_of(const Group& group) {
   Group first = group;
   first.sizes = group.tiers.small;
   first.has_small_arena_alone = group.sizes != group.tiers.small;
-  if (first.has_small_arena_alone) {  // host memory comes with the later room
+  if (first.has_small_arena_alone) {  // Host memory comes with the large arena.
     first.host_bytes = 0;
     first.has_host_reducer = false;
   }

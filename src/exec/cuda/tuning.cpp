@@ -1,4 +1,4 @@
-// Reads params.def.
+// Reads params.def into tables.
 #include "exec/cuda/tuning.hpp"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace plait::cuda {
 namespace {
 
-/// A bit an engine, in the order of engines.def.
+/// One bit per engine, in the order of engines.def.
 enum EngineIndex : unsigned {
 #define PLAIT_ENGINE(name) at_##name,
 #include "exec/cuda/engines.def"

@@ -1,5 +1,5 @@
-// How an engine does a call, as params.def lists it: one table for callers' params, tuning files,
-// the command line and the docs.
+// Engine parameters of params.def: one table for callers' params, tuning files, the command line
+// and the docs.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@ struct Tuning {
   bool operator==(const Tuning&) const = default;
 };
 
-/// A row of params.def.
+/// One row of params.def.
 struct Param {
   std::string name;
   int unset = 0;
@@ -26,10 +26,10 @@ struct Param {
 };
 const std::vector<Param>& params();
 
-/// Throws Error(invalid_argument) that lists what there is: a name that the engine does not take, a
-/// value out of range.
+/// Throws Error(invalid_argument) for a name that the engine does not take or a value out of range;
+/// the message lists the valid names or the range.
 Tuning tuning_from(const std::string& engine, const std::map<std::string, std::int64_t>& given);
-/// What is set of it.
+/// Parameters that are set.
 std::map<std::string, std::int64_t> params_of(const Tuning& tuning);
 
 }  // namespace plait::cuda

@@ -1,5 +1,4 @@
-// Reading a tuning table: a file that this user alone may write, and strict JSON.
-// Rows are looked up by what they hold.
+// Reads a tuning table, a strict JSON file writable by this user alone, and looks up rows.
 #include "exec/cuda/tuning_table.hpp"
 
 #include <algorithm>
@@ -21,7 +20,7 @@ constexpr const char* kSchema = "plait.tuning/3";
 constexpr const char* kFormerSetting = "beside_computing";
 constexpr int kTypes = static_cast<int>(DataType::fp8e5m2) + 1;
 
-/// How the engine does it, blocks aside.
+/// Parameters of the engine, without the number of blocks.
 Tuning tuning_at(const JsonPlace& place, const std::string& engine) {
   std::map<std::string, std::int64_t> given;
   for (const auto& [name, value] : place.members())
@@ -34,7 +33,7 @@ Tuning tuning_at(const JsonPlace& place, const std::string& engine) {
 }
 
 TunedRow row_at(const JsonPlace& place, Collective collective) {
-  // Tables that were written before engines had that name say "kernel".
+  // Tables written before the word "engine" say "kernel".
   const char* const engine = place.has("kernel") ? "kernel" : "engine";
   if (place.has("params"))
     place.object({"setting", "collective", "type", "ranks", "max_bytes", engine, "params", "blocks",

@@ -1,6 +1,6 @@
-// The table that `plait tune` measured -> which engine, with which parameters, does a request on
-// GPUs, alone or beside computing, and what NCCL takes. Rank 0 reads it and all ranks get its text,
-// so they decide alike.
+// Tuning table measured by `plait tune`: engine and parameters of a request, alone or alongside
+// compute, and NCCL's time. Rank 0 reads the file and sends its text to all ranks, so all choose
+// alike.
 #pragma once
 #include <array>
 #include <optional>
@@ -14,23 +14,24 @@
 
 namespace plait::cuda {
 
-/// What a call may take: all that is fastest, or few SMs, as under NCCL.
+/// Resources of a call: all that is fastest, or few SMs as under NCCL.
 enum class TuningSetting { alone, overlap_compute };
 inline constexpr int kSettings = 2;
 std::string name_of(TuningSetting setting);
 
-/// By 1 % at least, so that noise decides nothing; none where NCCL was not measured: nccl_us is 0.
+/// True if faster by at least 1 %, so that noise decides nothing; none if NCCL was not measured
+/// (nccl_us is 0).
 std::optional<bool> beats_nccl(double us, double nccl_us);
 
-/// Messages of at most max_bytes (and more than the next smaller row's) are done by `engine`.
+/// Row for messages of at most max_bytes, and larger than the next smaller row's.
 struct TunedRow {
   DataType type = DataType::fp32;
   int ranks = 2;
   std::uint64_t max_bytes = 0;
   const Engine* engine = nullptr;
   Tuning tuning;
-  double us = 0;       ///< of the largest message of the row that was measured
-  double nccl_us = 0;  ///< NCCL's for it; 0 = not measured
+  double us = 0;       ///< Of the largest message measured in the row.
+  double nccl_us = 0;  ///< NCCL's time; 0 = not measured.
 
   std::optional<bool> beats_nccl() const { return cuda::beats_nccl(us, nccl_us); }
 };
@@ -38,14 +39,15 @@ struct TunedRow {
 class TuningTable {
  public:
   TuningTable() = default;
-  /// Error(parse_error) naming the place; an empty text is an empty table.
+  /// Error(parse_error) names the position; an empty text is an empty table.
   explicit TuningTable(std::string_view json);
-  /// The smallest row that holds the request. What only moves takes rows of any type; a reduction
-  /// whose type was not measured those of the measured type of its size. Null where there is none.
+  /// Returns the smallest row that covers the request; null if there is none. Calls that only move
+  /// data use rows of any type. A reduction of a type not measured uses rows of the measured type
+  /// of the same size.
   const TunedRow* find(const Request& request, TuningSetting setting) const;
-  /// Whether any row is of this setting and so many ranks.
+  /// True if any row is for this setting and number of ranks.
   bool has(TuningSetting setting, int ranks) const;
-  /// The version of NCCL that it was measured beside; empty = none.
+  /// NCCL version of the comparison; empty = none.
   const std::string& nccl() const { return nccl_; }
 
  private:
@@ -56,16 +58,16 @@ class TuningTable {
   std::string nccl_;
 };
 
-/// The user's tuning file: PLAIT_TUNING, else tuning-FINGERPRINT-RANKS.json in XDG_CACHE_HOME/plait
-/// or ~/.cache/plait; empty where it is switched off ("none") or there is no home.
+/// Path of the user's tuning file: PLAIT_TUNING, or tuning-FINGERPRINT-RANKS.json in
+/// XDG_CACHE_HOME/plait or ~/.cache/plait. Empty if tuning is off ("none") or there is no home.
 std::string tuning_file(const Env& env, const std::string& fingerprint, int ranks);
-/// Its text; empty where the file does not exist and nobody named it. Error(permission) where it is
-/// not this user's alone to write, io_error where it cannot be read.
+/// Reads the file; empty if a file at the default path does not exist. Error(permission) if others
+/// may write the file, io_error if it cannot be read.
 std::string read_tuning(const Env& env, const std::string& file);
-/// The text that a rank offers the others: read, and seen to be a table. Throws where it is none,
-/// unless nobody named the file: then there is a warning, and no table.
+/// Text that a rank offers the others, checked to be a table. An invalid file throws if
+/// PLAIT_TUNING names it; otherwise it is ignored with a warning.
 std::string offered_tuning(const Env& env, const std::string& file, int rank);
-/// Rank 0's text on every rank, by exchanges of 2 KiB a rank at most.
+/// Rank 0's text on every rank, sent in exchanges of at most 2 KiB per rank.
 std::string of_rank_0(const Exchange& exchange, const std::string& mine);
 
 }  // namespace plait::cuda

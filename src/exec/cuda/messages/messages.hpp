@@ -58,7 +58,7 @@ unsigned message_blocks(const MessageArgs& args);
 std::uint64_t message_slot_bytes(int ranks, std::uint32_t channels);
 std::uint64_t message_packet_bytes(int ranks, std::uint32_t channels);
 
-/// Returns the launches of a group, in order and without device addresses of other ranks. The last
+/// Returns the launches of a group, in order and without device addresses. The last
 /// launch moves all messages, and those before it store their works. So a message waits only for
 /// its own two endpoints, whatever groups these are in, and one resident block per GPU is enough
 /// (message_ends.cuh). Only a group of more than kMessageNoted + kMessageWorks messages is moved in

@@ -1,5 +1,5 @@
-// Lanes are walked in turn, each as far as its waits allow; a signal that no other lane waits for
-// becomes nothing, as does a wait for what the lane already knows.
+// Walks the lanes in turn, each as far as its waits allow. A signal that no other lane waits for
+// becomes no event, and a wait for what the lane already knows becomes no step.
 #include "exec/cuda/one_process/copy_steps.hpp"
 
 #include <algorithm>
@@ -47,7 +47,8 @@ class Walk {
   }
 
  private:
-  /// The lane called home, else a rank's first, runs on the caller's stream: it has to wait anyway.
+  /// The lane called "home", or a rank's first lane, runs on the caller's stream, which has to wait
+  /// anyway.
   void choose_lanes() {
     std::map<int, std::size_t> callers;
     for (std::size_t i = 0; i < plan_.lanes.size(); ++i) {
@@ -103,8 +104,8 @@ class Walk {
   CopySteps made_;
   std::vector<std::size_t> next_;
   std::set<Moment> awaited_;
-  std::map<Moment, std::pair<std::size_t, std::size_t>> raised_;  // -> lane, event
-  std::map<std::pair<std::size_t, Flag>, std::uint32_t> known_;   // a lane's waits so far
+  std::map<Moment, std::pair<std::size_t, std::size_t>> raised_;  // Lane and event.
+  std::map<std::pair<std::size_t, Flag>, std::uint32_t> known_;   // Waits of a lane so far.
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Streams, events and borrowed memory of the GPUs of one process, and how a call is put on them.
+// Streams, events and shared buffers of the GPUs of one process, and the enqueueing of calls.
 #include "exec/cuda/one_process/one_process.hpp"
 
 #include <sys/mman.h>
@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::size_t kBegin = 0, kEnd = 1, kFirstEvent = 2;
 constexpr std::size_t kReady = 0, kDirectEnd = 1, kHostEnd = 2, kTimes = 3;  // Gpu::times
-constexpr Result kPeerAccessUnsupported = 217;  // then the driver stages copies itself
+constexpr Result kPeerAccessUnsupported = 217;  // The driver then stages copies itself.
 
-/// Where NCCL was told that GPUs may not address each other, the driver stages their copies too.
+/// If NCCL's settings forbid direct access, the driver stages copies of these GPUs too.
 bool may_address(int from, int to) {
   const DirectAccess allowed = direct_access();
   return allowed.most >= Distance::sys ||
@@ -27,7 +27,8 @@ bool may_address(int from, int to) {
 
 DevicePointer address(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
 
-/// The lanes that read a rank's input, by whether they begin a path through host memory.
+/// By rank, the lanes that read its input: one of a direct path and one of a path through host
+/// memory.
 std::vector<BoundCopies::Sender> senders_of(const Plan& plan) {
   constexpr std::size_t kNone = ~std::size_t{0};
   std::map<int, BoundCopies::Sender> senders;
@@ -48,7 +49,7 @@ std::vector<BoundCopies::Sender> senders_of(const Plan& plan) {
 
 }  // namespace
 
-/// A context current on this thread while this lives, through the driver that was given.
+/// Keeps a context current on this thread, through the given driver.
 class OneProcess::Current {
  public:
   Current(const OneProcess& owner, Context context) : driver_(owner.driver_) {
@@ -65,7 +66,7 @@ class OneProcess::Current {
   const Api& driver_;
 };
 
-/// One call under way: where lanes, regions and events are.
+/// A call in progress: resolves lanes, regions and events to driver handles.
 class OneProcess::CopyCall {
  public:
   CopyCall(OneProcess& owner, const BoundCopies& bound, const std::vector<CopyBuffers>& ranks,
@@ -110,7 +111,7 @@ class OneProcess::CopyCall {
 
   void end() {
     const std::size_t first = bound_.steps.event_lanes.size();
-    std::vector<Event> ended;  // by lane; all before the callers' streams wait for any
+    std::vector<Event> ended;  // By lane; recorded before the callers' streams wait for any.
     for (std::size_t lane = 0; lane < lanes().size(); ++lane) {
       GpuResources& gpu = gpu_of(rank_of(lane));
       const Event timed = is_timed_ ? timed_end(lane) : nullptr;
@@ -136,7 +137,7 @@ class OneProcess::CopyCall {
   }
 
  private:
-  /// Batches are for copies between GPUs alone.
+  /// Batches are for copies between GPUs only.
   void copy(const CopyStep& step, Stream stream) {
     const DevicePointer dst = address_of(step.dst), src = address_of(step.src);
     const bool is_by_host = step.dst.space == Space::ring || step.src.space == Space::ring;
@@ -146,14 +147,14 @@ class OneProcess::CopyCall {
           {{reinterpret_cast<char*>(dst), reinterpret_cast<const char*>(src), step.dst.bytes}});
     owner_.check(driver_.memory_copy_async(dst, src, step.dst.bytes, stream), "memory_copy_async");
   }
-  /// Before a direct lane's first copy, behind what that had to wait for.
+  /// Records the start of a direct lane before its first copy, behind its waits.
   void note_begin(std::size_t lane) {
     has_begun_[lane] = true;
     for (const BoundCopies::Sender& sender : bound_.senders)
       if (sender.direct_lane == lane) record(gpu_of(rank_of(lane)).times[kReady], stream_of(lane));
   }
-  /// The event that tells when the lane ended; null for those that nobody asks about. The host
-  /// path's first lane ends when the receiver has emptied the last of its slots.
+  /// Event that times the end of the lane; null if the lane is not timed. The first lane of the
+  /// host path ends once the receiver has emptied its last slot.
   Event timed_end(std::size_t lane) {
     for (const auto& [direct, host] : bound_.senders) {
       if (lane == direct) return gpu_of(rank_of(lane)).times[kDirectEnd];
@@ -161,7 +162,7 @@ class OneProcess::CopyCall {
     }
     return nullptr;
   }
-  /// Steps come several of a GPU in a row: its context stays current between them.
+  /// Consecutive steps often use one GPU, so its context stays current between them.
   void enter(Context context) {
     if (current_.has_value() && entered_ == context) return;
     current_.reset();
@@ -210,7 +211,7 @@ class OneProcess::CopyCall {
   const BoundCopies& bound_;
   const std::vector<CopyBuffers>& ranks_;
   const bool is_timed_;
-  std::vector<bool> has_begun_;  // by lane
+  std::vector<bool> has_begun_;  // By lane.
   Context entered_ = nullptr;
   std::optional<Current> current_;
 };
@@ -232,7 +233,7 @@ OneProcess::GpuResources& OneProcess::gpu(int ordinal) {
   return gpus_.emplace(ordinal, std::move(made)).first->second;
 }
 
-/// Where two GPUs have no peer access, the driver brings copies over host memory by itself.
+/// Enables peer access. Without it the driver stages copies through host memory by itself.
 void OneProcess::meet(const std::vector<int>& ordinals) {
   for (const int from : ordinals)
     for (const int to : ordinals) {
@@ -400,7 +401,7 @@ std::optional<PathTimes> OneProcess::times() {
   return times;
 }
 
-/// A call that broke off: what it has queued must not meet what later calls borrow.
+/// Cleans up after a call that failed half-way: its queued work must not meet later calls' buffers.
 void OneProcess::abandon() noexcept {
   for (auto& [ordinal, gpu] : gpus_) {
     if (driver_.context_push(gpu.context) != kSuccess) continue;
@@ -430,7 +431,7 @@ void OneProcess::copy_within(int ordinal, void* dst, const void* src, std::uint6
 
 void OneProcess::close() noexcept {
   for (auto& [ordinal, one] : gpus_) {
-    if (driver_.context_push(one.context) != kSuccess) continue;  // the driver has shut down
+    if (driver_.context_push(one.context) != kSuccess) continue;  // The driver has shut down.
     for (Stream stream : one.streams) driver_.stream_synchronize(stream);
     Context popped = nullptr;
     driver_.context_pop(&popped);

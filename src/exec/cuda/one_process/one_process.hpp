@@ -1,6 +1,6 @@
-// Copies between the GPUs of one process, by copy engines: a proved plan's lanes as streams, its
-// signals as events. Forks from and joins the callers' streams and never waits on the host; what
-// scratch GPUs and the pinned ring lend is its own, so that each pair of GPUs has one of these.
+// Copies between GPUs of one process by copy engines: runs a proved plan with a stream per lane and
+// an event per signal. Forks from the callers' streams, joins them, and never waits on the host.
+// Scratch and the pinned ring belong to the object, so each pair of GPUs has one.
 #pragma once
 #include <map>
 #include <memory>
@@ -14,33 +14,35 @@
 
 namespace plait::cuda {
 
-/// What a rank brings to a call: its buffers, and the stream that comes before and after.
+/// A rank's buffers in a call, and the stream before and after.
 struct CopyBuffers {
   const void* input = nullptr;
   void* output = nullptr;
   Stream stream = nullptr;
 };
 
-/// How long a call's paths took, from where both could begin; the longest of its senders.
+/// Times of a call's paths, from the start of both; the longest of all senders.
 struct PathTimes {
   double direct_ns = 0.0;
   double host_ns = 0.0;
 };
 
-/// A plan ready to run; good for the OneProcess that made it.
+/// A plan ready to run; valid for the OneProcess that made it.
 struct BoundCopies {
-  /// A rank that sends by host memory and another way at once: the lanes that read its input.
+  /// A rank that sends by a direct path and through host memory at once: the lanes that read its
+  /// input.
   struct Sender {
     std::size_t direct_lane = 0;
     std::size_t host_lane = 0;
   };
   CopySteps steps;
-  std::vector<int> ordinals;  ///< CUDA ordinal of each place: the ranks, then the relay GPUs
+  std::vector<int> ordinals;  ///< CUDA ordinal of each place: ranks, then relay GPUs.
   std::size_t ranks = 0;
-  std::vector<std::size_t> streams;  ///< by lane: which of its GPU's; none for the caller's
-  std::vector<std::size_t> events;   ///< by event, then by lane (its end): which of its GPU's
-  std::vector<Sender> senders;       ///< empty where not every sender has both ways
-  bool batches = false;              ///< copies over links go as several of one driver's call
+  /// By lane: index of its GPU's stream; unused for the caller's.
+  std::vector<std::size_t> streams;
+  std::vector<std::size_t> events;  ///< By event, then by lane (its end): index of its GPU's event.
+  std::vector<Sender> senders;      ///< Empty unless every sender has both paths.
+  bool batches = false;             ///< Copies over links go in batches, one driver call each.
 };
 
 class OneProcess {
@@ -50,19 +52,20 @@ class OneProcess {
   OneProcess(const OneProcess&) = delete;
   OneProcess& operator=(const OneProcess&) = delete;
 
-  /// Makes streams, events, scratch and ring that the plan needs and that are not there yet; may
-  /// wait for the call before. `ordinals`: of each place.
+  /// Creates the streams, events, scratch and ring that the plan needs; may wait for the previous
+  /// call. `ordinals`: one per place.
   BoundCopies bind(const Plan& plan, const std::vector<int>& ordinals);
-  /// Puts the call on streams: it begins after what all ranks' streams hold, and what they get
-  /// later comes after it. Calls of one OneProcess follow each other. Error(unsupported) where a
-  /// stream is being captured. is_timed: its paths' ends are recorded for times(); one call at a
-  /// time, so that a call asked for while another's times are not known goes without.
+  /// Enqueues the call behind the work on all ranks' streams and before their later work. Calls of
+  /// one OneProcess run in order. Error(unsupported) if a stream is being captured. is_timed:
+  /// records events for times(). One call is timed at a time; further calls run untimed until its
+  /// times are read.
   void run(const BoundCopies& bound, const std::vector<CopyBuffers>& ranks, bool is_timed = false);
-  /// Of the last call that was timed, once it has ended; then no more. Asks, and never waits.
+  /// Times of the last timed call once it has ended; then none until the next. Never waits.
   std::optional<PathTimes> times();
-  /// Error(unsupported) where the GPU's stream is being captured; bind() would break the capture.
+  /// Error(unsupported) if the GPU's stream is being captured, because bind() would break the
+  /// capture.
   void refuse_capture(int ordinal, Stream stream);
-  /// A copy inside one GPU, in the same order of effects.
+  /// Copies inside one GPU, with the same stream order.
   void copy_within(int ordinal, void* dst, const void* src, std::uint64_t bytes, Stream dst_stream,
                    Stream src_stream);
 
@@ -71,8 +74,8 @@ class OneProcess {
     Device device = 0;
     Context context = nullptr;
     std::vector<Stream> streams;
-    std::vector<Event> events;  // the first two: a call's begin and its end
-    std::vector<Event> times;   // both ways may begin, the direct one has ended, the host's has
+    std::vector<Event> events;  // The first two mark a call's begin and end.
+    std::vector<Event> times;   // Start of both paths, end of the direct one, end of the host path.
     DevicePointer scratch = 0;
     std::uint64_t scratch_bytes = 0;
     void* ring = nullptr;
@@ -93,10 +96,11 @@ class OneProcess {
 
   const Api& driver_;
   std::mutex guard_;
-  std::map<int, GpuResources> gpus_;   // by ordinal
-  std::set<std::pair<int, int>> met_;  // pairs whose peer access was asked for
-  std::vector<int> last_;              // whose end the last call that borrowed has recorded
-  std::vector<int> timed_;             // whose times a call has recorded that nobody has read
+  std::map<int, GpuResources> gpus_;   // By ordinal.
+  std::set<std::pair<int, int>> met_;  // Pairs with peer access requested.
+  // GPUs whose events mark the end of the last call that used shared buffers.
+  std::vector<int> last_;
+  std::vector<int> timed_;  // GPUs with unread times.
 };
 
 }  // namespace plait::cuda

@@ -1,5 +1,5 @@
-// A STREAM-like load on a GPU's memory: what `plait bench copy --interference` has a neighbour do.
-/// a := b + 3 c, `rounds` times: what a memory-bound neighbour on a relay GPU does.
+// STREAM-like load on a GPU's memory, which `plait bench copy --interference` runs beside a copy.
+/// a := b + 3 c, `rounds` times: a memory-bound kernel on a relay GPU.
 extern "C" __global__ void plait_stream_triad(float4* a, const float4* b, const float4* c,
                                               unsigned long long count, int rounds) {
   const unsigned long long stride = static_cast<unsigned long long>(gridDim.x) * blockDim.x;

@@ -1,6 +1,6 @@
-// What proving the paths between two GPUs takes: bodies that each end writes for the other, read by
-// both compilers. Every body says who wrote it, for whom, how, in which round and for which
-// communicator, so that nothing else can be taken for it.
+// Arguments and memory of the path check: bodies (test data) that each end of a pair of GPUs writes
+// for the other, read by both compilers. A body encodes writer, reader, method, round and
+// communicator, so no other data can be mistaken for it.
 #pragma once
 #include <cstdint>
 
@@ -9,57 +9,57 @@
 
 namespace plait::cuda {
 
-inline constexpr int kPathThreads = 32;     ///< of a block, which proves one pair
-inline constexpr unsigned kPathRounds = 4;  ///< of kernels: the third overwrites the first
+inline constexpr int kPathThreads = 32;     ///< Of a block, which checks one pair.
+inline constexpr unsigned kPathRounds = 4;  ///< Of kernels; the third round overwrites the first.
 inline constexpr unsigned kPathCopyRounds = 2;
 
-struct alignas(16) PathUnit {  // stored and loaded whole
+struct alignas(16) PathUnit {  // Stored and loaded whole.
   unsigned long long lo, hi;
   bool operator==(const PathUnit&) const = default;
 };
 using PathBody = PathUnit[kPathThreads];
 
-/// What is between this rank and one other, in this rank's memory.
+/// Bodies between this rank and one other, in this rank's memory.
 struct PathMail {
-  PathBody stored[2];                 ///< by the other's kernel, by parity of the round
-  PathBody shown[2];                  ///< by this rank's, for the other's to load
-  PathBody pushed;                    ///< by the other's copy engine
-  PathBody offered;                   ///< by this rank, for the other's copy engine to take
-  PathBody pulled;                    ///< what this rank's copy engine took of the other's
-  PathBody sent;                      ///< what this rank's copy engine pushes to the other
-  std::uint32_t round;                ///< raised by the other's kernel: its bodies are here
-  std::uint32_t found[kPathThreads];  ///< PathFault bits, by each thread of this rank
+  PathBody stored[2];   ///< Written by the other's kernel, by parity of the round.
+  PathBody shown[2];    ///< Written by this rank's kernel, for the other's to load.
+  PathBody pushed;      ///< Written by the other's copy engine.
+  PathBody offered;     ///< Written by this rank, for the other's copy engine to pull.
+  PathBody pulled;      ///< Pulled from the other by this rank's copy engine.
+  PathBody sent;        ///< Source of what this rank's copy engine pushes.
+  std::uint32_t round;  ///< Raised by the other's kernel once its bodies are here.
+  std::uint32_t found[kPathThreads];  ///< PathFault bits, one per thread of this rank.
 };
 struct PathInbox {
   PathMail with[kMaxCudaRanks];
 };
 
-/// What is wrong with what a rank gets from a peer.
+/// Faults in what a rank gets from a peer.
 enum PathFault : std::uint32_t {
-  kPathSilent = 1,     ///< its kernel's flag did not come in time
-  kPathStored = 2,     ///< the flag came, what was stored before it did not
-  kPathLoaded = 4,     ///< loads from its memory find something else
-  kPathPushed = 8,     ///< what its copy engine wrote is not here
-  kPathPulled = 16,    ///< what this rank's copy engine took is something else
-  kPathUnproved = 32,  ///< the kernel was told to stop, or told nothing
+  kPathSilent = 1,     ///< The flag of its kernel did not come in time.
+  kPathStored = 2,     ///< The flag came, but not the data stored before it.
+  kPathLoaded = 4,     ///< Loads from its memory return other data.
+  kPathPushed = 8,     ///< The data of its copy engine is not here.
+  kPathPulled = 16,    ///< This rank's copy engine pulled other data.
+  kPathUnproved = 32,  ///< The kernel got the command to stop, or none.
 };
 
-/// A round of a peer that goes no further, as this rank's words did not come to it.
+/// Round number of a peer that gave up because this rank's flag did not reach it.
 inline constexpr std::uint32_t kPathGivenUp = 1u << 30;
 
 enum PathCommand : std::uint32_t { kPathWait = 0, kPathGo = 1, kPathStop = 2 };
-/// Host memory by which kernels and the host meet: no deadline begins before all are in place.
+/// Host memory that synchronizes kernels with the host: no deadline starts before all kernels run.
 struct PathSignal {
-  std::uint32_t command;                  ///< PathCommand, by the host
-  std::uint32_t resident[kMaxCudaRanks];  ///< by each block
+  std::uint32_t command;                  ///< PathCommand, written by the host.
+  std::uint32_t resident[kMaxCudaRanks];  ///< Written by each block.
 };
 
 struct PathArgs {
-  PathInbox* words[kMaxCudaRanks];  ///< every rank's, as mapped here
+  PathInbox* words[kMaxCudaRanks];  ///< Of every rank, as mapped here.
   PathSignal* signal;
   unsigned long long nonce;
-  unsigned long long start_ns;  ///< a kernel waits so long for its host's word
-  unsigned long long wait_ns;   ///< and so long for a peer, times the round
+  unsigned long long start_ns;  ///< A kernel waits this long for its host's command.
+  unsigned long long wait_ns;   ///< And this long, times the round, for a peer.
   std::int32_t rank;
   std::int32_t ranks;
 };
@@ -72,7 +72,7 @@ PLAIT_ON_BOTH inline unsigned long long path_mix(unsigned long long bits) {
   return bits ^ bits >> 31;
 }
 
-/// Of a body, what lies at `unit`.
+/// Unit of a body at index `unit`.
 PLAIT_ON_BOTH inline PathUnit path_unit(unsigned long long nonce, int writer, int reader,
                                         PathMethod method, unsigned round, unsigned unit) {
   const unsigned long long place = static_cast<unsigned long long>(writer) << 40 |

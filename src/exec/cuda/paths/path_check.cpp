@@ -1,5 +1,5 @@
-// Rounds, and what is said of what they find. An exchange stands wherever a rank must not run
-// ahead: before deadlines begin, and between a body's being read and its being overwritten.
+// Runs the rounds of the path check and words their faults. An exchange between ranks stands before
+// deadlines start, and between reading a body and overwriting it.
 #include "exec/cuda/paths/path_check.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string described(int rank, int peer, std::uint32_t found, double wait_s) {
     return text("what ", theirs, " stores into ", mine, " does not arrive as it was stored");
   if ((found & kPathLoaded) != 0)
     return text("what ", mine, " GPU loads from rank ", peer, "'s is not what lies there");
-  // After what was seen: a peer that waits for this rank in vain may have come too late for it.
+  // After the other faults: a peer that waits for this rank in vain may have come too late.
   if ((found & kPathSilent) != 0)
     return text("what ", theirs, " stores into ", mine, " did not arrive within ", wait_s, " s");
   if ((found & kPathPushed) != 0)
@@ -63,7 +63,7 @@ void require_whole(const PathInbox& words, int rank, int ranks, std::uint64_t no
   }
 }
 
-/// The kernel ends whatever happens.
+/// Ends the kernel on every way out.
 class Stopping {
  public:
   explicit Stopping(PathSide& side) : side_(side) {}

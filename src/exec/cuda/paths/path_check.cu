@@ -1,4 +1,4 @@
-// The kernel that proves paths, once a communicator: a block a rank.
+// Kernel of the path check, once per communicator, with a block per rank.
 #include "exec/cuda/paths/path_check.cuh"
 
 extern "C" __global__ void __launch_bounds__(plait::cuda::kPathThreads)

@@ -1,7 +1,7 @@
-// Proving every path between ranks' GPUs when a communicator is made. The driver's word that GPUs
-// may address each other is no proof: behind an IOMMU or PCIe access control stores may be dropped,
-// or go to a copy that only the writer sees, while every call succeeds. So each rank writes for
-// each other, by a kernel and by copy engines, and who owns the memory reads it back.
+// Checks every path between ranks' GPUs when a communicator is made. A driver's grant of peer
+// access is no proof: behind an IOMMU or PCIe access control, stores may be dropped, or go to a
+// copy that only the writer sees, while every call succeeds. So each rank writes to every other, by
+// a kernel and by copy engines, and the owner of the memory reads it back.
 #pragma once
 #include <memory>
 
@@ -11,44 +11,44 @@
 
 namespace plait::cuda {
 
-/// What one rank does for the proof, on its GPU or as a test plays it.
+/// One rank's part of the check, on its GPU or emulated by a test.
 class PathSide {
  public:
   virtual ~PathSide() = default;
-  /// This rank's own bodies of a round of copies are put where copy engines will take them.
+  /// Writes this rank's bodies of a round to where copy engines read them.
   virtual void offer(unsigned round) = 0;
-  virtual void start() = 0;        ///< the kernel is launched
-  virtual bool is_resident() = 0;  ///< all of it runs
-  /// kPathGo: all ranks' kernels run. kPathStop: what still runs ends.
+  virtual void start() = 0;        ///< Launches the kernel.
+  virtual bool is_resident() = 0;  ///< True once all of its blocks run.
+  /// kPathGo: all ranks' kernels run. kPathStop: running kernels end.
   virtual void set_command(PathCommand command) noexcept = 0;
-  virtual void copy(unsigned round) = 0;  ///< to and from every peer
-  virtual bool is_done() = 0;             ///< all that was begun has ended
-  virtual PathInbox read() = 0;           ///< this rank's own memory, by its own GPU
+  virtual void copy(unsigned round) = 0;  ///< Copies to and from every peer.
+  virtual bool is_done() = 0;             ///< True once all started work has ended.
+  virtual PathInbox read() = 0;           ///< Reads this rank's own memory through its own GPU.
 };
 
 struct PathTimeouts {
-  double start_s = 60;  ///< until this rank's GPU, which may be busy, runs the kernel
-  double wait_s = 2;    ///< for what a peer has written
-  double copy_s = 10;   ///< for copies to end, among those of others
+  double start_s = 60;  ///< Until this rank's GPU, which may be busy, runs the kernel.
+  double wait_s = 2;    ///< For a peer's data.
+  double copy_s = 10;   ///< For copies, among those of other ranks.
 };
 
-/// What this rank's copy engine sends `peer`, or offers to it, in a round: bodies of PathMail.
+/// Fills a PathMail body that this rank's copy engine pushes or offers to `peer` in a round.
 void fill_path_body(PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
                     unsigned round);
 
-/// All ranks together. Error(driver_error) names the ranks, what did not arrive, and what to do.
-/// A rank that finds nothing wrong learns of what others found by the caller's next exchange.
+/// Collective over all ranks. Error(driver_error) names the ranks, the path that fails and the
+/// remedy. A rank without faults learns of other ranks' in the caller's next exchange.
 void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, std::uint64_t nonce,
                  const PathTimeouts& timeouts = {});
 
-/// On a GPU: the words in `arena`, a signal in pinned host memory (zeros), a stream of its own. In
-/// the GPU's context.
+/// Inputs of a check on a GPU: flags in `arena`, a zeroed signal in pinned host memory, a stream of
+/// its own. Used in the GPU's context.
 struct PathPlace {
   const DeviceArena* arena;
   Kernels* kernels;
   Stream stream;
-  PathSignal* signal;           ///< host address
-  DevicePointer device_signal;  ///< the same for kernels
+  PathSignal* signal;           ///< Host address.
+  DevicePointer device_signal;  ///< The same for kernels.
   int rank;
   int ranks;
 };

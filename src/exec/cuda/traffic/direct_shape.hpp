@@ -1,4 +1,4 @@
-// plan/direct_shape.hpp and plan/chain_shape.hpp as kernels may call them.
+// plan/direct_shape.hpp and plan/chain_shape.hpp for host and device code.
 #pragma once
 
 #ifdef __CUDACC__

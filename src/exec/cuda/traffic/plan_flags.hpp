@@ -1,16 +1,14 @@
-// Flag::index of engines' words in their plans. Engines that share an arena number their words
-// apart, so that no call seems to wait for another engine's: each room adds its first one here.
+// Ranges of Flag::index for the flags in engines' plans. Engines that share an arena use separate
+// ranges, so no call seems to wait for another engine's. Each folder adds its first index here.
 #pragma once
 
 namespace plait::cuda {
 
-inline constexpr int kCopyFlagsBase = 0;        ///< where a word's row lies in EngineFlags
-inline constexpr int kHostFlagsBase = 1 << 10;  ///< likewise in HostWords
-inline constexpr int kTileFlagsBase = 3 << 9;   ///< of blocks of tiles
+inline constexpr int kCopyFlagsBase = 0;        ///< Rows of EngineFlags.
+inline constexpr int kHostFlagsBase = 1 << 10;  ///< Rows of HostWords.
+inline constexpr int kTileFlagsBase = 3 << 9;   ///< Of blocks of tiles.
 inline constexpr int kMessageFlagsBase = 1 << 11;
-inline constexpr int kEventFlagsBase = 1
-                                       << 13;  ///< of a rank itself: one for each event it records
-inline constexpr int kPartFlagsBase = 1
-                                      << 15;  ///< of a part of a call that states no counts: lines
+inline constexpr int kEventFlagsBase = 1 << 13;  ///< Of a rank itself: one per recorded event.
+inline constexpr int kPartFlagsBase = 1 << 15;   ///< Of parts of a call without counts: LL packets.
 
 }  // namespace plait::cuda

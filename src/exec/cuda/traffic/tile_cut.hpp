@@ -1,24 +1,24 @@
-// Who sends what to whom in a tiled call, and in how large tiles: the same on all ranks, computed
-// alike in kernels, for copy engines and in tests.
+// Senders, receivers and tile sizes of a tiled call: the same on all ranks, computed alike in
+// kernels, for copy engines and in tests.
 #pragma once
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/traffic/direct_shape.hpp"
 
 namespace plait::cuda {
 
-/// Of a fold: whether a rank is of the lower half, whose sums go on to the upper.
+/// Fold: true for ranks of the lower half, whose sums go on to the upper half.
 PLAIT_ON_BOTH inline bool is_lower(const TiledArgs& args, int rank) { return rank < args.half; }
-/// The rank of the other half that handles the same part.
+/// Rank of the other half that handles the same part.
 PLAIT_ON_BOTH inline int across(const TiledArgs& args, int rank) {
   return rank < args.half ? rank + args.half : rank - args.half;
 }
-/// The others of a rank's half.
+/// Other ranks of the same half.
 PLAIT_ON_BOTH inline std::uint32_t mates(const TiledArgs& args, int rank) {
   const std::uint32_t lower = (1u << args.half) - 1;
   return (is_lower(args, rank) ? lower : lower << args.half) & ~(1u << rank);
 }
 
-/// Of a ring: a rank's neighbours, and the part whose owner lies so many ranks before this one.
+/// Ring: a rank's neighbours, and the part owned by the rank `before` places before this one.
 PLAIT_ON_BOTH inline int ring_next(const TiledArgs& args) { return (args.rank + 1) % args.ranks; }
 PLAIT_ON_BOTH inline int ring_before(const TiledArgs& args) {
   return (args.rank + args.ranks - 1) % args.ranks;
@@ -26,7 +26,7 @@ PLAIT_ON_BOTH inline int ring_before(const TiledArgs& args) {
 PLAIT_ON_BOTH inline int ring_part(const TiledArgs& args, unsigned before) {
   return (args.rank + args.ranks - static_cast<int>(before) % args.ranks) % args.ranks;
 }
-/// A ring with one owner is a chain: each rank sends to the next once, up to the owner.
+/// A ring with one owner is a chain: each rank sends to the next one once, up to the owner.
 PLAIT_ON_BOTH inline bool is_chain(const TiledArgs& args) {
   return args.ring != 0 && (args.owners & (args.owners - 1)) == 0;
 }
@@ -37,13 +37,13 @@ PLAIT_ON_BOTH inline int chain_end(const TiledArgs& args) {
   return __builtin_ctz(args.owners);
 #endif
 }
-/// How many ranks of a chain come before this one.
+/// Number of ranks before this one in a chain.
 PLAIT_ON_BOTH inline int chain_place(const TiledArgs& args, int rank) {
   return (rank + args.ranks - chain_end(args) - 1) % args.ranks;
 }
 
-/// Ranks whose parts come to `owner`, but its own; in a fold, a ring or a chain a part may be a sum
-/// so far.
+/// Ranks whose parts go to `owner`, without `owner` itself. In a fold, ring or chain a part may be
+/// a partial sum.
 PLAIT_ON_BOTH inline std::uint32_t senders_to(const TiledArgs& args, int owner) {
   if (args.ring != 0) {
     if (is_chain(args) && chain_place(args, owner) == 0) return 0;
@@ -65,20 +65,20 @@ PLAIT_ON_BOTH inline int ranks_in(std::uint32_t mask) {
 #endif
 }
 
-/// Of an owner among the owners.
+/// Index of an owner among the owners.
 PLAIT_ON_BOTH inline int index_of(const TiledArgs& args, int owner) {
   if (args.half != 0) return owner % args.half;
   return ranks_in(args.owners & ((1u << owner) - 1));
 }
 
-/// Bytes of an owner's part; the last may be short or empty.
+/// Bytes of an owner's part; the last part may be short or empty.
 PLAIT_ON_BOTH inline std::uint64_t part_bytes(const TiledArgs& args, int owner) {
   const std::uint64_t begin = static_cast<std::uint64_t>(index_of(args, owner)) * args.part_bytes;
   if (begin >= args.total_bytes) return 0;
   return args.part_bytes < args.total_bytes - begin ? args.part_bytes : args.total_bytes - begin;
 }
 
-/// Ranks to which `rank` sends parts of its input.
+/// Ranks that `rank` sends parts of its input to.
 PLAIT_ON_BOTH inline std::uint32_t pushes_to(const TiledArgs& args, int rank) {
   if (args.half != 0) return mates(args, rank);
   if (args.ring != 0)
@@ -88,15 +88,15 @@ PLAIT_ON_BOTH inline std::uint32_t pushes_to(const TiledArgs& args, int rank) {
     to |= (senders_to(args, owner) >> rank & 1) << owner;
   return to;
 }
-/// Ranks that get from `owner` what it has handled or been given as a result: all readers, or in a
-/// fold its mates, and of the upper half the rank across.
+/// Ranks that get results from `owner`, whether it handled or received them: all readers; in a fold
+/// its mates and, for the upper half, the rank across.
 PLAIT_ON_BOTH inline std::uint32_t readers_of(const TiledArgs& args, int owner) {
   if ((args.owners >> owner & 1) == 0) return 0;
   if (args.ring != 0) return args.readers == 0 ? 0 : 1u << (owner + 1) % args.ranks;
   if (args.half == 0) return args.readers & ~(1u << owner);
   return mates(args, owner) | (is_lower(args, owner) ? 0 : 1u << across(args, owner));
 }
-/// From whom `rank` gets results.
+/// Ranks that `rank` gets results from.
 PLAIT_ON_BOTH inline std::uint32_t read_by(const TiledArgs& args, int rank) {
   if (args.half != 0)
     return mates(args, rank) | (is_lower(args, rank) ? 1u << across(args, rank) : 0);
@@ -104,12 +104,12 @@ PLAIT_ON_BOTH inline std::uint32_t read_by(const TiledArgs& args, int rank) {
   return (args.readers >> rank & 1) != 0 ? args.owners & ~(1u << rank) : 0;
 }
 
-/// Steps of a tile, by which slots and words count.
+/// Steps of a tile, in which slots and flags are counted.
 PLAIT_ON_BOTH inline unsigned steps_of_tile(const TiledArgs& args) {
   return args.ring != 0 && !is_chain(args) ? static_cast<unsigned>(args.ranks) - 1 : 1;
 }
 
-/// What a reduction takes, in order: parts of ranks, in the upper half behind the lower's sum.
+/// Sources of a reduction, in order: parts of ranks, in the upper half after the lower half's sum.
 PLAIT_ON_BOTH inline int source_count(const TiledArgs& args) {
   return args.half == 0 ? args.ranks : args.half + (is_lower(args, args.rank) ? 0 : 1);
 }
@@ -121,23 +121,23 @@ PLAIT_ON_BOTH inline int source_rank(const TiledArgs& args, int source) {
   return source == 0 ? across(args, args.rank) : args.half + source - 1;
 }
 
-/// Results stay in slots of their owners, out of which readers copy them.
+/// True if results stay in their owners' slots, from which readers copy them.
 PLAIT_ON_BOTH inline bool pulls_results(const TiledArgs& args) {
   return (args.pull & kPullsResults) != 0;
 }
-/// Parts stay in slots of their senders, out of which owners load them as they reduce.
+/// True if parts stay in their senders' slots, from which owners load them as they reduce.
 PLAIT_ON_BOTH inline bool pulls_parts(const TiledArgs& args) {
   return (args.pull & kPullsParts) != 0;
 }
 
-/// Whether a rank pushes to `other` when that one pushes to it: phases of pairs.
+/// True if both ranks push to each other in the same phase of pairs.
 PLAIT_ON_BOTH inline bool is_paced(const TiledArgs& args, int other) {
   return args.order == kInPairs && !pulls_parts(args) && (args.ranks & (args.ranks - 1)) == 0 &&
          (pushes_to(args, args.rank) >> other & 1) != 0 &&
          (pushes_to(args, other) >> args.rank & 1) != 0;
 }
 
-/// The rank that comes k-th (1 to ranks - 1) when a block takes its targets in turn.
+/// Target k (1 to ranks - 1) in a block's order of targets.
 PLAIT_ON_BOTH inline int target(const TiledArgs& args, unsigned block, int k) {
   const int n = args.ranks;
   if (args.turns != 0)
@@ -148,7 +148,7 @@ PLAIT_ON_BOTH inline int target(const TiledArgs& args, unsigned block, int k) {
   return (args.rank + k) % n;
 }
 
-/// Units of a tile: as few tiles as `most_units` allows, and all blocks alike.
+/// Units of a tile: as few tiles as `most_units` allows, equal for all blocks.
 PLAIT_ON_BOTH inline std::uint32_t tile_units(const TiledArgs& args) {
   const std::uint64_t units = (args.part_bytes + 15) / 16;
   const std::uint64_t share = (units + args.blocks - 1) / args.blocks;
@@ -156,26 +156,25 @@ PLAIT_ON_BOTH inline std::uint32_t tile_units(const TiledArgs& args) {
   return steps == 0 ? 1 : static_cast<std::uint32_t>((share + steps - 1) / steps);
 }
 
-/// The first unit of a block's tile within a part.
+/// First unit of a block's tile within a part.
 PLAIT_ON_BOTH inline unsigned long long first_unit(const TiledArgs& args, std::uint32_t tile_units,
                                                    unsigned block, unsigned tile) {
   return (block + static_cast<unsigned long long>(tile) * args.blocks) * tile_units;
 }
 
-/// Whose tiles lie in slots of the rank `at`. `stage` 0: parts, by sender, or by owner where owners
-/// pull them (and a sum that no output keeps, in the place of its owner); 1: results, by owner.
+/// Ranks whose tiles lie in slots of rank `at`. Stage 0: parts, by sender, or by owner if owners
+/// pull them (a sum that no output keeps lies in its owner's place). Stage 1: results, by owner.
 PLAIT_ON_BOTH inline std::uint32_t in_slots(const TiledArgs& args, int at, int stage) {
   if (stage == 0) return pulls_parts(args) ? pushes_to(args, at) | 1u << at : senders_to(args, at);
   return pulls_results(args) ? 1u << at : read_by(args, at);
 }
-/// Where the tile's slot lies in a ring of `window` of them.
+/// Offset of the tile's slot in a ring of `window` slots.
 PLAIT_ON_BOTH inline unsigned long long slot_in_ring(const TiledArgs& args, unsigned tile) {
   return tile % args.window * static_cast<unsigned long long>(args.slot_bytes);
 }
-/// Where a slot lies within those of its rank. A block has room of its own, the same in all calls;
-/// in it there is a ring of `window` slots for each rank of in_slots(). So slots lie elsewhere in
-/// another call, and a block writes into a peer's once nothing is read out of them any more
-/// (TileFlags::ended).
+/// Offset of a slot within its rank's slots. A block has a fixed region in all calls, which holds a
+/// ring of `window` slots for each rank of in_slots(). Slots therefore move between calls, and a
+/// block writes into a peer's region only once nothing is read from it any more (TileFlags::ended).
 PLAIT_ON_BOTH inline unsigned long long slot_offset(const TiledArgs& args, unsigned block, int at,
                                                     int stage, int from, unsigned tile) {
   const std::uint32_t before = in_slots(args, at, stage) & ((1u << from) - 1);

@@ -1,4 +1,4 @@
-// From one hop to two, and the cut into tiles.
+// Turns a one-hop shape into a two-hop one, and cuts it into tiles.
 #include "exec/cuda/traffic/tiled_shape.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kUnit = 16;
 
-/// The message in equal parts, one an owner, cut between units.
+/// Splits the message into equal parts, one per owner, at unit boundaries.
 void share_out(TiledArgs& shape, std::uint64_t bytes, int owners) {
   const std::uint64_t units = (bytes + kUnit - 1) / kUnit;
   const auto n = static_cast<std::uint64_t>(owners);
@@ -20,10 +20,10 @@ void share_out(TiledArgs& shape, std::uint64_t bytes, int owners) {
   shape.total_bytes = bytes;
 }
 
-/// Pieces of a block, and how many of them are under way to others at once.
+/// Bulk-copy pieces of a block, and how many are in flight at once.
 void bound_pieces(TiledArgs& shape, const TileWish& wish) {
   constexpr std::uint64_t kLeastBytes = 1024;
-  const std::uint64_t share = wish.in_flight_bytes / shape.blocks;  // of a block
+  const std::uint64_t share = wish.in_flight_bytes / shape.blocks;  // Of a block.
   std::uint64_t piece = wish.piece_bytes != 0 ? wish.piece_bytes : kBulkBytes;
   if (wish.piece_bytes == 0 && share != 0)
     piece = std::clamp(share / kLeastBytes * kLeastBytes, kLeastBytes, piece);
@@ -34,18 +34,18 @@ void bound_pieces(TiledArgs& shape, const TileWish& wish) {
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share / piece, 1, kPushStages - 1));
 }
 
-/// Each block sends its share of what the GPU does. Who hands out results too, as many bytes as
-/// parts, sends parts half as fast.
+/// Each block sends its share of the GPU's rate. A rank that also hands out results, as many bytes
+/// as parts, sends parts at half the rate.
 void set_rate(TiledArgs& shape, std::uint64_t gb_per_s) {
-  constexpr std::uint64_t kKibPs = 1024 * 1000;  // at 1 GB/s
+  constexpr std::uint64_t kKibPs = 1024 * 1000;  // At 1 GB/s.
   const bool hands_out = shape.readers != 0 && (shape.owners >> shape.rank & 1) != 0;
   if (gb_per_s != 0)
     shape.ps_per_kib =
         static_cast<std::uint32_t>(kKibPs * shape.blocks * (hands_out ? 2 : 1) / gb_per_s);
 }
 
-constexpr std::uint64_t kUsualUnits = 4096;  ///< of a tile, at most
-constexpr std::uint64_t kBlocksInStep = 60;  ///< with fewer, latencies count more
+constexpr std::uint64_t kUsualUnits = 4096;  ///< Most units of a tile.
+constexpr std::uint64_t kBlocksInStep = 60;  ///< With fewer blocks latency dominates.
 bool is_in_step(const TiledArgs& shape, std::uint64_t most_blocks) {
   return shape.ranks > 2 && most_blocks >= kBlocksInStep;
 }
@@ -53,9 +53,10 @@ bool sums_travel(const TiledArgs& shape) {
   return shape.handling == kReduceParts && shape.readers != 0;
 }
 
-/// Ranks of which each hears from several load all links alike where they keep in step, and what
-/// lies in slots is cached: 2 % of an all_reduce of four, 1 to 8 % of what has one hop. Two ranks'
-/// sums gain 2 to 9 % by two long tiles of many blocks; of 32 blocks they lose 6 to 27 %.
+/// Slots per block and peer. If ranks receive from several peers, few slots keep them in step, so
+/// links are loaded evenly and slots stay in the cache: 2 % of an all_reduce of four ranks, 1 to 8
+/// % of one-hop calls. Sums of two ranks gain 2 to 9 % from two long tiles with many blocks, and
+/// lose 6 to 27 % with 32 blocks.
 std::uint32_t window_of(const TiledArgs& shape, std::uint64_t most_blocks, std::uint64_t of_block) {
   if (shape.ranks == 2 && shape.handling == kReduceParts && most_blocks >= kBlocksInStep) return 2;
   if (!is_in_step(shape, most_blocks)) return kTileSlots;
@@ -65,8 +66,8 @@ std::uint32_t window_of(const TiledArgs& shape, std::uint64_t most_blocks, std::
   return of_block <= 4 * kUsualUnits ? 2 : 3;
 }
 
-/// Slots of 48 KiB of four ranks are still cached, not of 64. Who sends to one rank alone has room
-/// for long tiles, of which a block has four at least.
+/// Slots of 48 KiB of four ranks still fit in the cache, slots of 64 do not. A rank with a single
+/// target has space for long tiles; a block has at least four.
 std::uint64_t most_units_of(const TiledArgs& shape, std::uint64_t most_blocks,
                             std::uint64_t of_block) {
   if (!is_in_step(shape, most_blocks)) return kUsualUnits;
@@ -74,7 +75,7 @@ std::uint64_t most_units_of(const TiledArgs& shape, std::uint64_t most_blocks,
   return sums_travel(shape) && shape.ranks <= 4 ? kUsualUnits * 3 / 4 : kUsualUnits;
 }
 
-/// A block's room is shared out among the rings that this call has, alike on all ranks.
+/// Divides a block's slot memory among the rings of this call, alike on all ranks.
 void lay_slots(TiledArgs& shape, const TileWish& wish) {
   std::uint32_t rings[2] = {0, 0};
   for (const int stage : {0, 1})
@@ -86,7 +87,8 @@ void lay_slots(TiledArgs& shape, const TileWish& wish) {
     return static_cast<std::uint32_t>(bytes / kSlotGrainBytes * kSlotGrainBytes);
   };
   shape.block_bytes = whole(wish.slot_memory_bytes / wish.slot_blocks);
-  // With one tile under way, ranks that send on what came would wait for each other in a circle.
+  // With a window of one, ranks that forward what they receive would wait for each other in a
+  // circle.
   constexpr std::uint32_t kLeastWindow = 2;
   const auto most = static_cast<std::uint32_t>(shape.block_bytes / (all * kSlotGrainBytes));
   shape.window = std::clamp(shape.window, kLeastWindow, std::max(kLeastWindow, most));
@@ -97,7 +99,7 @@ void lay_slots(TiledArgs& shape, const TileWish& wish) {
                                           shape.block_bytes, " for ", all * shape.window));
 }
 
-/// Those of the wished-for pulls that serve the request.
+/// The requested pulls that serve the request.
 int pulls(const Request& request, const TileWish& wish) {
   int found = 0;
   for (const int one : {kPullsResults, kPullsParts})
@@ -105,7 +107,7 @@ int pulls(const Request& request, const TileWish& wish) {
   return found;
 }
 
-/// An all_gather whose parts are results from the first on: each rank hands out its own.
+/// An all_gather whose parts are results from the start: each rank hands out its own.
 void hand_out(TiledArgs& shape) {
   shape.handling = kPassPart;
   shape.senders = 0;
@@ -116,8 +118,8 @@ void hand_out(TiledArgs& shape) {
 
 }  // namespace
 
-/// What is one hop already stays as it is. Of other collectives owners handle a share each, and
-/// what came of it goes to its readers.
+/// A one-hop call keeps its shape. In other collectives each owner handles a share, and its result
+/// goes to the readers.
 TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   const DirectShape hop = direct_shape(request, rank);
   TiledArgs shape{};
@@ -137,8 +139,8 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
   shape.own_bytes = hop.own_bytes;
   const int owners = __builtin_popcount(hop.owners);
   const bool rings = wish.ring && why_no_ring(request).empty();
-  // What two ranks all-reduce they exchange whole: as many bytes, one hop less. A chain takes all
-  // to its end.
+  // Two ranks exchange the whole message of an all_reduce: as many bytes, one hop less. A chain
+  // brings everything to its end.
   const bool is_shared_out = (request.collective == Collective::all_reduce && request.ranks != 2) ||
                              (request.collective == Collective::reduce && !rings) ||
                              request.collective == Collective::broadcast;
@@ -209,7 +211,7 @@ std::uint64_t tile_slots(int ranks, std::uint64_t blocks) {
 }
 
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish) {
-  constexpr std::uint64_t kLeastUnits = 256;  // a tile that is worth a block
+  constexpr std::uint64_t kLeastUnits = 256;  // Smallest tile worth a block.
   const std::uint64_t units = std::max<std::uint64_t>(1, (shape.part_bytes + kUnit - 1) / kUnit);
   const std::uint64_t most_blocks = std::min<std::uint64_t>(wish.most_blocks, wish.slot_blocks);
   shape.blocks = static_cast<unsigned>(

@@ -1,6 +1,5 @@
-// A request -> which bytes a tiled call, or one in one hop, moves where: who sends parts to whom,
-// what their owners do with them, who reads the results. Pure arithmetic, so it is tested without a
-// GPU.
+// Data flow of a tiled or one-hop call: who sends which parts to whom, what owners do with them,
+// who reads the results. Pure arithmetic, so tests need no GPU.
 #pragma once
 #include <string>
 
@@ -10,38 +9,38 @@
 
 namespace plait::cuda {
 
-/// Empty where a fold, a ring or all of these TilePulls serve the request; else why not.
+/// Returns "" if a fold, a ring or all of these TilePulls serve the request; otherwise the reason.
 std::string why_no_fold(const Request& request);
 std::string why_no_ring(const Request& request);
 std::string why_no_pull(const Request& request, int pull);
 
-/// The type whose kernel serves it: data that is only moved goes as integers of the same width.
+/// Type whose kernel serves the request: data that is only moved uses integers of the same width.
 DataType moved_type(const Request& request);
 
-/// Slots of one rank for calls of so many blocks, of kSlotGrainBytes each at least: what any
-/// collective takes of full blocks. Where a few blocks all-reduce, slots are half as large.
+/// Slots of a rank for calls of so many blocks, of at least kSlotGrainBytes each: enough for full
+/// blocks of any collective. An all_reduce of few blocks uses slots of half the size.
 std::uint64_t tile_slots(int ranks, std::uint64_t blocks = kTileBlocks);
 inline constexpr std::uint64_t kSlotGrainBytes = 128;
 
-/// How a call is spread; zeros = chosen. The same on all ranks.
+/// Requested launch and cut; 0 = chosen by size. The same on all ranks.
 struct TileWish {
   unsigned most_blocks = kTileBlocks;
   std::uint32_t tile_units = 0;
-  std::uint32_t window = 0;                 ///< tiles of a block under way to each peer
-  std::uint64_t slot_memory_bytes = 0;      ///< for all blocks that have room:
-  std::uint64_t slot_blocks = kTileBlocks;  ///< the same in all calls
+  std::uint32_t window = 0;                 ///< Tiles of a block in flight to each peer.
+  std::uint64_t slot_memory_bytes = 0;      ///< Of all blocks that have slots.
+  std::uint64_t slot_blocks = kTileBlocks;  ///< Blocks that have slots; the same in all calls.
   bool fold = false;
   bool ring = false;
   int pull = 0;  ///< TilePulls
   TargetOrder order = kByRank;
-  bool turns = false;                 ///< blocks begin with different targets
-  std::uint32_t piece_bytes = 0;      ///< of a bulk copy, which then go to targets in turn
-  std::uint64_t in_flight_bytes = 0;  ///< of a GPU's bulk copies to others
-  std::uint32_t send_gb_per_s = 0;    ///< of all that a GPU sends; 0 = as fast as it can
+  bool turns = false;                 ///< Blocks start with different targets.
+  std::uint32_t piece_bytes = 0;      ///< Of a bulk copy; pieces then go to targets in turn.
+  std::uint64_t in_flight_bytes = 0;  ///< Most bytes of a GPU's bulk copies in flight to others.
+  std::uint32_t send_gb_per_s = 0;    ///< Rate of all that a GPU sends; 0 = unlimited.
   bool copied_results = false;
 };
-/// The fields of TiledArgs that follow from request and rank; the others are 0. Of what is wished
-/// for, the ways that serve the request.
+/// Fills the fields of TiledArgs that follow from request and rank; the others are 0. Applies those
+/// wishes that serve the request.
 TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish = {});
 /// Fills in blocks and tiles of `shape`; returns the blocks of the launch.
 unsigned spread_tiles(TiledArgs& shape, const TileWish& wish);
