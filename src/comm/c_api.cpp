@@ -1,5 +1,6 @@
-// plait.h over Communicator: enum values checked, exceptions turned into results, sentences kept a
-// thread. A rank whose arguments make no request tells the others so, as every other door does.
+// Implements plait.h over Communicator: checks enum values, turns exceptions into result codes, and
+// keeps the last error text per thread. A rank whose arguments form no valid request reports that
+// to the other ranks, as the Python API does.
 #include "comm/c_api.hpp"
 
 #include <cstddef>
@@ -37,13 +38,13 @@ LastError& last_error() {
 plaitResult_t remember(plaitComm_t comm, ErrorCode code, const char* sentence) noexcept {
   try {
     last_error() = {comm, sentence};
-  } catch (const std::bad_alloc&) {  // the code alone must do
+  } catch (const std::bad_alloc&) {  // out of memory: the code alone is returned
   }
   return static_cast<plaitResult_t>(code);
 }
 
-/// A request out of C values. Bad values are told to the other ranks, where these meet on the host,
-/// and then thrown here.
+/// Makes a request from C values. Bad values are reported to the other ranks, if the call runs on
+/// the host, and then thrown here.
 Request request_of(Communicator& communicator, bool device, Collective collective,
                    std::size_t count, int type, int op, int root, int peer) {
   std::optional<Error> bad;
@@ -53,7 +54,7 @@ Request request_of(Communicator& communicator, bool device, Collective collectiv
   if (op < 0 || op >= plaitRedOp_count)
     bad = Error(ErrorCode::invalid_argument,
                 text("op: wanted 0..", plaitRedOp_count - 1, ", found ", op));
-  // A negative number of some other type arrives as a huge one.
+  // A negative number of a signed type arrives as a huge one.
   if (count > (std::size_t{1} << 62))
     bad = Error(ErrorCode::invalid_argument,
                 text("count: wanted at most 2^62, found ", static_cast<std::int64_t>(count),
@@ -73,8 +74,8 @@ Request request_of(Communicator& communicator, bool device, Collective collectiv
   return request;
 }
 
-/// True for a call on device memory. A mixture is told to the other ranks as a host call's mistake,
-/// for that is what they may wait in.
+/// True for a call on device memory. A mixture of device and host buffers is reported to the other
+/// ranks as an error of a host call, since they may wait in one.
 bool on_device(Communicator& communicator, const void* input, const void* output,
                const void* stream) {
   const bool in = communicator.on_device(input), out = communicator.on_device(output);
@@ -119,18 +120,19 @@ plaitResult_t call(plaitComm_t comm, void* stream, Collective collective, const 
 
 enum class PairDirection { send, receive, both };
 
-/// Between this rank and `peer` alone.
+/// Runs a send, receive or exchange between this rank and `peer`.
 plaitResult_t call_pair(plaitComm_t comm, void* stream, PairDirection direction, const void* input,
                         void* output, std::size_t count, int type, int peer) noexcept {
   return guarded(comm, [&] {
     Communicator& all = *wanted(comm, "comm")->communicator;
     Communicator& pair = all.pair(peer);
     CallOptions options = comm->options;
-    options.scalars.clear();  // one for each of more ranks
+    options.scalars.clear();  // they belong to the larger communicator's ranks
     const int sender = direction == PairDirection::send ? pair.rank() : 1 - pair.rank();
     const Collective what =
         direction == PairDirection::both ? Collective::send_recv : Collective::copy;
-    // A pair without a GPU would take their memory for the host's; this says why it has none.
+    // A pair without a GPU would treat device memory as host memory; enqueue() throws why the pair
+    // has no GPU.
     if (pair.device() == kNoDevice && (all.on_device(input) || all.on_device(output)))
       return pair.enqueue(Request{}, input, output, stream, options);
     call_on(pair, options, stream, what, input, output, count, type, plait_sum,

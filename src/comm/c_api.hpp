@@ -1,4 +1,4 @@
-// What the files of the C API share: a call's exceptions become results, its values a request.
+// Shared by the files of the C API: turns exceptions into result codes and C values into a request.
 #pragma once
 #include <memory>
 #include <new>
@@ -15,7 +15,7 @@ struct plaitComm {
 
 namespace plait {
 
-/// Keeps the sentence as this thread's last; returns the code.
+/// Stores the text as this thread's last error; returns the code.
 plaitResult_t remember(plaitComm_t comm, ErrorCode code, const char* sentence) noexcept;
 
 template <class Body>
@@ -41,13 +41,13 @@ Pointer wanted(Pointer pointer, const char* name) {
   return pointer;
 }
 
-/// A request out of C values. Bad values are told to the other ranks, where these meet on the host,
-/// and then thrown here.
+/// Makes a request from C values. Bad values are reported to the other ranks, if the call runs on
+/// the host, and then thrown here.
 Request request_of(Communicator& communicator, bool device, Collective collective,
                    std::size_t count, int type, int op, int root, int peer);
 
-/// True for a call on device memory. A mixture is told to the other ranks as a host call's mistake,
-/// for that is what they may wait in.
+/// True for a call on device memory. A mixture of device and host buffers is reported to the other
+/// ranks as an error of a host call, since they may wait in one.
 bool on_device(Communicator& communicator, const void* input, const void* output,
                const void* stream);
 

@@ -1,5 +1,5 @@
-// The calls of plait.h whose blocks have a count each. Displacements end here: in host memory
-// blocks with gaps between them are brought one behind another before the call, and back after it.
+// The calls of plait.h with a count per block. Displacements end here: in host memory, blocks with
+// gaps are packed before the call and unpacked after it.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-/// A rank's buffers, and where blocks lie in them.
+/// A rank's buffers, and the layout of blocks in them.
 struct Edges {
   const void* input = nullptr;
   void* output = nullptr;
@@ -29,7 +29,7 @@ struct BlockCallArgs {
   int root = 0;
 };
 
-/// What is wrong with a rank's own arguments is told to the others, where these meet on the host.
+/// Runs `body`. If this call exchanges counts on the host, an error is reported to the other ranks.
 template <class Body>
 void refuse_on_error(Communicator& communicator, bool exchanges, const Body& body) {
   try {
@@ -57,7 +57,7 @@ std::vector<std::uint64_t> list_of(const std::size_t* counts, int ranks) {
 
 using Own = std::function<OwnCounts()>;
 
-/// `own`, where not every rank knows all counts; else `counts` has them.
+/// own: this rank's counts, if not every rank knows all counts; else `counts` holds all.
 plaitResult_t call(const BlockCallArgs& args, Edges edges, const std::size_t* counts,
                    const Own& own) {
   return guarded(args.comm, [&] {
@@ -65,7 +65,7 @@ plaitResult_t call(const BlockCallArgs& args, Edges edges, const std::size_t* co
     std::optional<OwnCounts> mine;
     if (own) mine = own();
     const bool device = on_device(communicator, edges.input, edges.output, edges.stream);
-    const bool exchanges = !device || mine;  // ranks, on the host
+    const bool exchanges = !device || mine;  // ranks exchange counts on the host
     Request request =
         request_of(communicator, !exchanges, args.collective, 0, args.type, args.op, args.root, 0);
     for (BlocksAt* blocks : {&edges.in, &edges.out}) {
@@ -99,14 +99,15 @@ plaitResult_t call(const BlockCallArgs& args, Edges edges, const std::size_t* co
 int ranks_of(plaitComm_t comm) { return comm == nullptr ? 0 : comm->communicator->ranks(); }
 int rank_of(plaitComm_t comm) { return comm == nullptr ? 0 : comm->communicator->rank(); }
 
-/// A list of what is not known of others, but for `peer`; Request checks the rank.
+/// Returns a list with `count` for `peer` and unknown counts for the other ranks. Request checks
+/// the rank.
 std::vector<std::uint64_t> only(plaitComm_t comm, int peer, std::size_t count) {
   std::vector<std::uint64_t> list(static_cast<std::size_t>(ranks_of(comm)), OwnCounts::kNotKnown);
   if (peer >= 0 && peer < ranks_of(comm)) list[static_cast<std::size_t>(peer)] = count;
   return list;
 }
 
-/// Of NULL nothing is known, which the call then says.
+/// For NULL, returns unknown counts; the call then throws.
 std::vector<std::uint64_t> all(plaitComm_t comm, const std::size_t* counts) {
   return counts == nullptr ? only(comm, -1, 0) : list_of(counts, ranks_of(comm));
 }

@@ -1,5 +1,6 @@
-// Atomic counters by (name, path, size); under PLAIT_PROFILE also each call's times, written to
-// that folder as one JSON file a process when it ends. No CUDA call is made while the process ends.
+// Counts calls by (name, path, size) with atomics. Under PLAIT_PROFILE it also records each call's
+// times, and writes one JSON file per process to that folder at exit. No CUDA call is made during
+// exit.
 #include "comm/call_book.hpp"
 
 #include <fcntl.h>
@@ -35,7 +36,7 @@ constexpr const char* kNames[] = {
     "send",
     "receive",
 };
-/// By CounterRow::served.
+/// Names of CounterRow::served values.
 constexpr const char* kDoers[] = {
     "nccl",
     "plait",
@@ -69,13 +70,13 @@ struct Pending {
 };
 
 struct Folders {
-  std::string profile;  ///< where calls are timed too; empty = they are not
-  std::string counts;   ///< where this process writes its counters when it ends; empty = nowhere
+  std::string profile;  ///< folder for timed calls; empty = no timing
+  std::string counts;   ///< folder for counters written at exit; empty = none
 };
 
 Folders folders_asked_for() {
   Folders asked;
-  static_cast<void>(attempt([&] {  // what is wrong is said by who reads all settings
+  static_cast<void>(attempt([&] {  // the reader of all settings reports errors
     const Env env = read_env();
     asked.profile = env.profile;
     asked.counts = env.profile.empty() ? env.counts : env.profile;
@@ -90,13 +91,13 @@ struct Book {
   std::vector<TraceEvent> events;
   std::deque<Pending> pending;
   std::uint64_t events_left_out = 0;
-  std::map<std::string, std::uint64_t> bytes_of_path;  ///< of communicators that have ended
-  std::set<const CountedPaths::Look*> paths;           ///< of those that live
+  std::map<std::string, std::uint64_t> bytes_of_path;  ///< of closed communicators
+  std::set<const CountedPaths::Look*> paths;           ///< of open communicators
   pid_t owner = ::getpid();
 };
 
-/// Made by the first call that is counted, and never destroyed: it is looked at while the process
-/// ends. Then the environment must not be read any more, since what that takes is destroyed.
+/// Made by the first counted call and never destroyed, since it is read during exit. The
+/// environment must not be read then, since its objects are destroyed already.
 std::atomic<Book*> existing_book{nullptr};
 
 Book& book() {
@@ -128,7 +129,7 @@ bool profiling() {
   return on;
 }
 
-/// Of two events on a call's stream.
+/// Measures between two events on a call's stream.
 class EventTimer : public CallTimer {
  public:
   explicit EventTimer(cuda::Stream stream) {
@@ -164,7 +165,7 @@ std::unique_ptr<CallTimer> start_event_timer(void* given) {
 
 StartTimer start_timer = start_event_timer;
 
-/// Whether a call is more than counted: one look instead of one at each observer.
+/// Whether calls are more than counted: one test instead of one per observer.
 bool observed() {
   static const bool is = profiling() || NvtxRange::is_listened_to();
   return is;
@@ -175,7 +176,7 @@ void add(Cell& counted, std::uint64_t bytes) {
   counted.bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-/// Reads the timers that have been reached, oldest first. The caller holds the guard.
+/// Reads finished timers, oldest first. The caller holds the guard.
 void harvest(Book& all) {
   while (!all.pending.empty()) {
     Pending& oldest = all.pending.front();
@@ -200,7 +201,7 @@ std::string event_json(const TraceEvent& event) {
               event.thread, ",\"", kNames[event.row], "\",", event.by, "]");
 }
 
-/// Of communicators that live, too.
+/// Includes open communicators.
 std::string paths_json(const Book& all) {
   std::map<std::string, std::uint64_t> bytes = all.bytes_of_path;
   for (const CountedPaths::Look* look : all.paths)
@@ -211,7 +212,7 @@ std::string paths_json(const Book& all) {
   return body + "}";
 }
 
-/// As launchers have it: torchrun, Open MPI, MPICH, Slurm.
+/// Returns the rank variable of torchrun, Open MPI, MPICH or Slurm.
 const char* rank_by_launcher() {
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (const char* const rank = ::secure_getenv(name); rank != nullptr) return rank;
@@ -237,11 +238,11 @@ std::string page(Book& all) {
   return body + "]}\n";
 }
 
-/// Runs when the process ends or the library is unloaded.
+/// Runs at exit, or when the library is unloaded.
 [[gnu::destructor]] void write_profile() {
   Book* const known = existing_book.load();
   if (known == nullptr || known->folders.counts.empty()) return;
-  if (known->owner != ::getpid()) return;  // a fork's child has counted nothing
+  if (known->owner != ::getpid()) return;  // a forked child has counted nothing
   Book& all = *known;
   try {
     const std::lock_guard<std::mutex> hold(all.guard);
@@ -249,7 +250,7 @@ std::string page(Book& all) {
     const std::string body = page(all);
     std::string path;
     int file = -1;
-    for (const char* door : {"", "-2", "-3"}) {  // each library of plait's has a book of its own
+    for (const char* door : {"", "-2", "-3"}) {  // each library of plait has its own book
       path = text(all.folders.counts, "/plait-", ::getpid(), door, ".json");
       file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
       if (file >= 0 || errno != EEXIST) break;

@@ -1,6 +1,5 @@
-// The book of a process's calls, whatever door they come by: how often each collective was called,
-// at which size, over which path, and how long the host and the GPU took: always counted, timed
-// only under PLAIT_PROFILE, readable at any moment.
+// Counts a process's calls at all entry points: number of calls by collective, size and path, and
+// host and GPU time. Always counted, timed only under PLAIT_PROFILE, readable at any time.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,37 +14,38 @@
 
 namespace plait {
 
-/// Who did a call: kByEngine and the engine's place in engines.def, or plait in another way.
+/// Executor of a call: NCCL, plait without an engine, or kByEngine + the engine's index in
+/// engines.def.
 inline constexpr int kByNccl = 0, kByPlait = 1, kByEngine = 2;
-/// The MPI itself: behind all engines.
+/// The native MPI, numbered after all engines.
 inline constexpr int kByMpi = kByEngine
 #define PLAIT_ENGINE(name) +1
 #include "exec/cuda/engines.def"
 #undef PLAIT_ENGINE
     ;
 
-/// GPU time of one call.
+/// Measures the GPU time of one call.
 class CallTimer {
  public:
   virtual ~CallTimer() = default;
   virtual void stop(void* stream) = 0;
-  virtual float elapsed_ms() = 0;  ///< negative where the end has not been reached yet
+  virtual float elapsed_ms() = 0;  ///< negative until the end event has been reached
 };
-/// Gives a started timer on a stream, or null where there is none (a capture).
+/// Returns a started timer on a stream, or null if none is possible (a capture).
 using StartTimer = std::unique_ptr<CallTimer> (*)(void* stream);
-/// Before the first call: by what the book's calls are timed instead of the driver's events.
+/// Replaces the driver's events as the timer of calls. Before the first call.
 void time_calls_by(StartTimer start);
 
-/// Sizes by their power of two: bucket b holds [2^(b-1), 2^b) bytes; 0 holds empty calls.
+/// Buckets by powers of two: bucket b holds sizes in [2^(b-1), 2^b); bucket 0 holds empty calls.
 inline constexpr int kBuckets = 48;
 
-/// Counts a call when it is over, and times it from construction on where profiling is on.
+/// Counts a call in its destructor; with profiling on also times it from construction on.
 class CountedCall {
  public:
-  /// by: kByNccl, or kByPlait until done_by() says more. is_launched: it is on its stream when this
-  /// ends, so that there is something to time.
+  /// by: kByNccl, or kByPlait until done_by() refines it. is_launched: the call is on its stream at
+  /// destruction, so its GPU time can be measured.
   CountedCall(const Request& request, int by, void* stream, bool is_launched = true);
-  /// On host memory.
+  /// For calls on host memory.
   CountedCall(Collective collective, std::uint64_t bytes, int by);
   ~CountedCall();
   CountedCall(const CountedCall&) = delete;
@@ -63,8 +63,8 @@ class CountedCall {
   std::optional<NvtxRange> range_;
 };
 
-/// What a communicator has sent by path (plait/communicator.hpp), in the profile: asked when the
-/// process ends, or this does.
+/// Adds a communicator's bytes by path (plait/communicator.hpp) to the profile, read at exit or
+/// when this object ends.
 class CountedPaths {
  public:
   using Look = std::function<std::map<std::string, std::uint64_t>()>;
@@ -77,20 +77,19 @@ class CountedPaths {
   const Look look_;
 };
 
-/// Send and receive, which have no Request.
+/// Counts a send or receive, which has no Request.
 void count_message(bool sends, std::uint64_t bytes, bool served);
 
-/// One line of the table, as other languages read it.
+/// One row of the table, as other languages read it.
 struct CounterRow {
-  char name[32];        ///< "all_reduce", "send"
-  std::int32_t served;  ///< 0 = by NCCL, 1 = by plait, from 2 on by which engine of engines.def,
-                        ///< then by MPI
+  char name[32];  ///< "all_reduce", "send"
+  std::int32_t served;  ///< 0 = NCCL, 1 = plait, from 2 on by index in engines.def, then MPI
   std::int32_t bucket;  ///< message sizes [2^(bucket-1), 2^bucket)
   std::uint64_t calls, bytes, host_ns;
-  std::uint64_t gpu_calls, gpu_ns;  ///< of the calls whose GPU time was taken
+  std::uint64_t gpu_calls, gpu_ns;  ///< of calls with measured GPU time
 };
 
-/// The rows that count something.
+/// Returns the rows with a nonzero count.
 std::vector<CounterRow> counter_rows();
 
 }  // namespace plait

@@ -1,6 +1,5 @@
-// Everything together: a call is shown to all ranks, agreed on, planned, proved and run. Whatever
-// goes wrong before the agreement leaves all ranks in step; whatever goes wrong after it ends the
-// communicator.
+// Communicator: publishes a call to all ranks, agrees on it, plans, proves and runs it. An error
+// before the agreement leaves all ranks in step; an error after it ends the communicator.
 #include "plait/communicator.hpp"
 
 #include <unistd.h>
@@ -30,8 +29,7 @@ constexpr const char* kFarPair =
     "between GPUs of two nodes NCCL sends and receives alone: wanted send, recv or exchange_with "
     "and no strategy";
 
-/// How much longer than deadline_s a large call may take: 100 MB/s a rank is slower than any
-/// healthy one.
+/// Extra time for large calls beyond deadline_s: 100 MB/s per rank is slower than any healthy run.
 double allowance_s(const Request& request) {
   return static_cast<double>(message_bytes(request)) * request.ranks / 1e8;
 }
@@ -89,12 +87,12 @@ CommunicatorOptions Communicator::State::in_node() const {
   return here;
 }
 
-/// All ranks of all nodes have a GPU, or none. Pairs have none.
+/// Makes the GPU side in each node. All ranks of all nodes have a GPU, or none. Pairs have none.
 std::unique_ptr<GpuSide> Communicator::State::multinode_device(const PairOf* pair) {
   if (pair != nullptr) return nullptr;
   std::unique_ptr<GpuSide> made;
   const CallOptions forced = joined.forced;
-  // Steps of a plan over nodes are calls in a node, where its name serves nothing.
+  // A multi-node strategy is no name of an engine inside a node, so calls there choose freely.
   if (!multinode_algo(forced.strategy).strategy.empty()) joined.forced = {};
   const std::optional<Error> missed =
       attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
@@ -113,7 +111,7 @@ std::unique_ptr<GpuSide> Communicator::State::multinode_device(const PairOf* pai
   return made;
 }
 
-/// This rank as what goes between nodes sees it.
+/// Returns this rank's connection between its node and GpuMultinode.
 NodeSide Communicator::State::node_side() {
   NodeSide side;
   side.calls = &device->calls();
@@ -130,9 +128,11 @@ NodeSide Communicator::State::node_side() {
   return side;
 }
 
-/// NCCL between the nodes. Where the launcher alone chose GPUs, ranks may do without.
+/// Sets up NCCL between nodes. If only the launcher chose GPUs, a failure leaves the communicator
+/// without GPUs.
 void Communicator::State::join_rails() {
-  constexpr double kAnswerS = 2.0;  // who has waited for NCCL in vain still hears who else has
+  constexpr double kAnswerS =
+      2.0;  // after NCCL's timeout, ranks still exchange the missing ranks' names
   const Deadline arrival_deadline = deadline_after(options.arrive_s),
                  answers = deadline_after(options.arrive_s + kAnswerS);
   const cuda::Exchange exchange = [&](const std::string& mine) {
@@ -151,8 +151,8 @@ void Communicator::State::join_rails() {
   }
 }
 
-/// The ranks of my node meet; then those of all nodes hear whether all have. pair: two ranks of
-/// unlike nodes, who have met already.
+/// Joins the ranks of my node, then checks that all nodes have joined. pair: two ranks of different
+/// nodes, which are connected already.
 Joined Communicator::State::join_nodes(const PairOf* pair) {
   CommunicatorOptions here = in_node();
   here.device = kNoDevice;
@@ -168,7 +168,7 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
     here.rendezvous = links.rendezvous();
   }
   const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
-  links = {};  // before any rank waits for another: those that are still in join() see the end
+  links = {};  // closed before ranks wait for each other, so that ranks still in join() see the end
   if (pair != nullptr && missed) throw Error(*missed);
   if (pair == nullptr) plait::agree(*multinode.transport_comm, missed, arrival_deadline);
   made.topology = pair == nullptr ? topology_of(multinode, arrival_deadline) : pair->topology;
@@ -177,7 +177,8 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   return made;
 }
 
-/// Ranks of my node by the names that all nodes know, and words of the others.
+/// Sets the names of my node's ranks to their names among all nodes, and the check for failures of
+/// other nodes.
 void Communicator::State::name_peers() {
   if (devices.empty()) devices = devices_of(joined.topology, multinode.nodes);
   peers.set_names(joined.names);
@@ -185,8 +186,8 @@ void Communicator::State::name_peers() {
 }
 
 Communicator::State::~State() {
-  peers.abort();                                 // ends the making of pairs
-  if (getpid() != owner) (void)pairs.release();  // a forked child has not their threads
+  peers.abort();                                 // ends the set-up of pairs
+  if (getpid() != owner) (void)pairs.release();  // a forked child lacks their threads
   if (pairs != nullptr) end_device_work();
   if (getpid() != owner)
     for (auto& [peer, one] : remote_pairs) static_cast<void>(one.release());
@@ -194,17 +195,17 @@ Communicator::State::~State() {
   pairs.reset();
   if (getpid() != owner) static_cast<void>(rails.release());
   rails.reset();
-  device.reset();  // while the others can still see this rank
+  device.reset();  // while the other ranks can still see this one
   if (multinode.transport_comm != nullptr &&
       (getpid() != owner || !multinode.transport_comm->drop_all())) {
-    // A child must not call its parent's MPI, and what is under way may still write.
+    // A forked child must not call its parent's MPI, and messages under way may still write.
     static_cast<void>(multinode.transport_comm.release());
     static_cast<void>(new std::vector<Mapping>(std::move(arena_memory)));
   }
   if (getpid() == owner) joined.controls.leave();
 }
 
-/// On this communicator's devices, where the caller names none.
+/// Places the request on this communicator's devices if the caller names none.
 Request Communicator::State::placed(const Request& request) const {
   Request there = normal(request);
   if (there.devices.empty()) there.devices = devices;
@@ -217,16 +218,17 @@ std::shared_ptr<const ProvedPlan> Communicator::State::plan_for(const Request& r
   return chooser.plan_for(request, how);
 }
 
-/// First reason stands; peers are told at once.
+/// Stores the first failure and reports it to peers at once.
 void Communicator::State::fail(const Error& error) {
   const std::lock_guard lock(guard);
   if (!failure) failure = error;
   joined.controls.raise_failure(error.code(), reason_of(error));
   if (multinode.transport_comm != nullptr) {
-    static_cast<void>(
-        multinode.transport_comm->drop_all());  // first: what is told makes messages go on
+    static_cast<void>(multinode.transport_comm
+                          ->drop_all());  // first, since a published failure lets messages go on
     if (about.empty())
-      multinode.transport_comm->publish_failure(error);  // two ranks' failure is theirs alone
+      multinode.transport_comm->publish_failure(
+          error);  // a pair's failure concerns its two ranks alone
   }
   log(LogLevel::warn, rank(), text("communicator failed: ", error.what()));
 }
@@ -239,7 +241,7 @@ std::optional<Error> Communicator::State::failed() {
   return std::nullopt;
 }
 
-/// The verdict of my node's ranks.
+/// Returns the error that all ranks of my node throw for the call, if any.
 std::optional<Error> Communicator::State::agree(const CallDescriptor& mine,
                                                 const OwnCounts* counts) {
   const Controls& controls = joined.controls;
@@ -254,7 +256,7 @@ std::optional<Error> Communicator::State::agree(const CallDescriptor& mine,
       all, multinode.transport_comm == nullptr ? std::vector<int>{} : multinode.nodes.peers());
 }
 
-/// What every call asks first: this process, one thread, no failure before.
+/// Checks before every call: same process, one thread at a time, no earlier failure.
 std::unique_lock<std::mutex> Communicator::State::begin() {
   if (forks_so_far() != forks)
     throw Error(ErrorCode::invalid_argument,
@@ -302,7 +304,7 @@ void Communicator::State::in_call(const CallDescriptor& mine, const Body& body,
   if (refused) throw AgreedError(refused->code(), reason_of(*refused));
 }
 
-/// All ranks hold equal sizes and see the same plan, so all of them grow, or none.
+/// Grows the arenas. All ranks hold equal sizes and see the same plan, so all grow or none.
 void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
   ArenaSizes sizes = arenas.sizes;
   sizes.ranks = ranks();
@@ -313,7 +315,7 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
   sizes.ring_bytes = rounded(wanted.ring_bytes, sizes.ring_bytes);
   sizes.relay_bytes = rounded(wanted.relay_bytes, sizes.relay_bytes);
   if (!arena_memory.empty() && sizes == arenas.sizes) return;
-  // Memory is committed here, at 100 MB/s or faster however busy the machine.
+  // Memory is committed here, at 100 MB/s or faster on any machine under load.
   const double allowed_s =
       options.deadline_s + static_cast<double>(arena_bytes(sizes)) * ranks() / 1e8;
   const Deadline deadline{deadline_in(allowed_s), [this] {
@@ -338,11 +340,11 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
                                  : static_cast<std::size_t>(multinode.nodes.peers()[place]);
     arenas.base[rank] = arena_memory[place].base();
   }
-  epoch = 0;  // fresh flags start at 0
+  epoch = 0;  // new flags start at 0
   log(LogLevel::info, rank(), text("arenas of ", arena_bytes(sizes), " bytes"));
 }
 
-/// By rank; those of other nodes are asked for where they matter.
+/// Returns the scalars by rank; exchanges them with other nodes if the plan needs them.
 std::vector<double> Communicator::State::scalars_of(const ProvedPlan& plan) {
   if (plan.plan.request.op != ReduceOp::premul_sum) return {};
   std::vector<double> scalars;
@@ -374,7 +376,7 @@ void Communicator::State::run(const std::shared_ptr<const ProvedPlan>& proved, c
   now.deadline_ns = deadline_in(options.deadline_s + allowance_s(plan.plan.request));
   try {
     run_cpu(plan.plan, rank(), arenas, now, peers);
-  } catch (...) {  // what is under way may still be read
+  } catch (...) {  // messages under way may still read the buffer
     if (multinode.transport_comm != nullptr && !multinode.transport_comm->drop_all())
       static_cast<void>(new std::vector<std::byte>(std::move(stage)));
     throw;
@@ -384,7 +386,7 @@ void Communicator::State::run(const std::shared_ptr<const ProvedPlan>& proved, c
   count(proved);
 }
 
-/// Tables are looked up once for calls of one plan one after the other.
+/// Consecutive calls of one plan share one table look-up.
 void Communicator::State::count(const std::shared_ptr<const ProvedPlan>& plan) {
   const std::lock_guard lock(guard);
   if (counted != plan) {
@@ -395,7 +397,7 @@ void Communicator::State::count(const std::shared_ptr<const ProvedPlan>& plan) {
   ++counted_calls;
 }
 
-/// Under the guard.
+/// Called with the guard held.
 Counters Communicator::State::counted_so_far() {
   Counters all = counters;
   if (counted == nullptr) return all;
@@ -406,7 +408,7 @@ Counters Communicator::State::counted_so_far() {
   return all;
 }
 
-/// Of this one and its pairs together, so that their waits do not add up.
+/// Ends device work of this communicator and its pairs together, so that their waits do not add up.
 void Communicator::State::end_device_work() {
   std::vector<GpuSide*> all;
   for (const Communicator* pair : pairs->made()) all.push_back(pair->state_->device.get());
@@ -427,7 +429,7 @@ CommunicatorOptions Communicator::State::pair_options(const PairOf& pair) const 
   return made;
 }
 
-/// In a thread of its own, which a capture elsewhere in the process must not mind.
+/// Makes a pair in its own thread. A capture elsewhere in the process must not be disturbed.
 std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   int mode = cuda::kCaptureRelaxed;
   if (device != nullptr) cuda::api().exchange_capture_mode(&mode);
@@ -446,7 +448,7 @@ std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   return make([&] { return std::make_unique<State>(pair_options(pair), &pair, Multinode{}); });
 }
 
-/// Of two ranks of my node, from their numbers there to those of all nodes.
+/// Maps a pair's ranks from their numbers in my node to those among all nodes.
 void Communicator::State::rename(PairOf& pair) const {
   pair.devices.clear();
   for (int& one : pair.ranks) {
@@ -455,8 +457,8 @@ void Communicator::State::rename(PairOf& pair) const {
   }
 }
 
-/// With a rank of another node: made by this rank alone, since the two have met already. Each call
-/// begins with a word from the other.
+/// Returns the pair with a rank of another node. This rank makes it alone, since the transport
+/// joins the two already. Each call begins with a message from the peer.
 Communicator& Communicator::State::remote_pair(int peer) {
   const std::lock_guard lock(guard);
   std::unique_ptr<Communicator>& made = remote_pairs[peer];
@@ -475,7 +477,7 @@ Communicator& Communicator::State::remote_pair(int peer) {
   return *made;
 }
 
-/// Of a pair with a rank of another node, whose GPUs are the large communicator's.
+/// Sends within a pair across nodes on the larger communicator's GPUs.
 void Communicator::State::send_remote(const Request& request, const void* input, void* output,
                                       void* stream, const CallOptions& how) const {
   const bool is_message = request.collective == Collective::copy && request.root != request.peer;
@@ -551,7 +553,7 @@ void Communicator::check() {
     state_->rails->check(state_->is_caller());
   else
     state_->with_context([&] { state_->gpu().check(); });
-  for (Communicator* pair : state_->all_pairs())  // those with ranks of other nodes go by rails
+  for (Communicator* pair : state_->all_pairs())  // pairs across nodes use the rails
     if (pair->device() != kNoDevice && pair->state_->remote_link.whole == nullptr) pair->check();
 }
 
@@ -626,7 +628,7 @@ std::optional<Error> Communicator::refuse(ErrorCode code, const std::string& rea
     state_->in_call(mine, [] {});
   } catch (const AgreedError& agreed) {
     return agreed;
-  } catch (const Error&) {  // the caller has its own reason to report
+  } catch (const Error&) {  // the caller has its own error to report
   }
   return std::nullopt;
 }
@@ -641,9 +643,9 @@ Communicator& Communicator::pair(int peer) {
     throw Error(ErrorCode::invalid_argument,
                 "this communicator belongs to the process that forked; make one in the child");
   if (const auto earlier = state.failed()) throw Error(*earlier);
-  if (!state.about.empty()) return *this;  // it is the pair of these two
+  if (!state.about.empty()) return *this;  // this communicator is the pair
   Communicator& made = state.pair_with(peer);
-  if (state.peers.aborted()) made.abort();  // it was not there yet when the others were told
+  if (state.peers.aborted()) made.abort();  // abort() came before the pair was made
   return made;
 }
 

@@ -1,11 +1,11 @@
-// Calls of blocks of which no rank knows all counts: ranks show each other those that they know.
+// Calls with a count per block where no rank knows all counts: ranks exchange the counts they know.
 #include "base/text.hpp"
 #include "comm/choice/own_counts.hpp"
 #include "comm/communicator_state.hpp"
 
 namespace plait {
 
-/// The request with the counts that ranks show each other.
+/// Returns the request with the counts of all ranks.
 Request Communicator::State::completed(const Request& given, const OwnCounts& mine) {
   Request request = given;
   request.counts.clear();
@@ -26,7 +26,7 @@ Request Communicator::State::completed(const Request& given, const OwnCounts& mi
     for (int peer = 0; peer < ranks(); ++peer) all.push_back(joined.controls.counts_of(peer, call));
     try {
       request.counts = counts_of(request, all);
-    } catch (const Error& error) {  // the same on all ranks
+    } catch (const Error& error) {  // the same error on all ranks
       throw AgreedError(error.code(), reason_of(error));
     }
   };

@@ -1,4 +1,4 @@
-// A collective on host memory: its plan is looked up, or made at first sight, shown and run.
+// Runs a collective on host memory: looks up or makes its plan, publishes the call, and runs it.
 #include <functional>
 #include <utility>
 
@@ -8,7 +8,7 @@
 
 namespace plait {
 
-/// The call's plan and what is shown of it. Error where there is none, or it cannot be meant.
+/// Returns the call's plan and its descriptor. Throws Error if no plan serves the call.
 std::shared_ptr<const CachedCall> Communicator::State::call_of(const Request& given,
                                                                const CallOptions& how) {
   const std::uint64_t like = given.count * 31 + static_cast<std::uint64_t>(given.collective) * 7 +

@@ -1,4 +1,4 @@
-// What a Communicator holds and does inside; its files share this.
+// State and internal functions of Communicator, shared by its source files.
 #pragma once
 #include <unistd.h>
 
@@ -25,7 +25,7 @@
 
 namespace plait {
 
-/// A call as its caller wrote it, and what follows from that: later ones like it find it here.
+/// A call as the caller wrote it, with its plan and descriptor; cached for equal calls.
 struct CachedCall {
   Request request;
   std::string strategy;
@@ -39,39 +39,40 @@ struct CachedCall {
 
 struct Communicator::State {
   CommunicatorOptions options;
-  Multinode multinode;  ///< no world = all ranks are on one host
-  Joined joined;        ///< the ranks of my node
+  Multinode multinode;  ///< null transport_comm = all ranks are on one host
+  Joined joined;        ///< set-up result for the ranks of my node
   std::string why_no_gpu;
-  std::unique_ptr<GpuSide> device;      ///< null = host memory alone
-  std::unique_ptr<GpuMultinode> rails;  ///< of several nodes with GPUs
+  std::unique_ptr<GpuSide> device;      ///< null = host memory only
+  std::unique_ptr<GpuMultinode> rails;  ///< NCCL between nodes; null = none
   Peers peers;
   Chooser chooser;
   std::vector<Mapping> arena_memory;
   Arenas arenas;
   std::uint32_t call = 0;   ///< number of the current or last call
-  std::uint32_t epoch = 0;  ///< what flags have been raised to in these arenas
+  std::uint32_t epoch = 0;  ///< value to which flags in these arenas have been raised
   int parity = 0;
-  const pid_t owner = getpid();  ///< a forked child must not speak for its parent
+  const pid_t owner = getpid();  ///< a forked child must not act for its parent
   std::mutex calling;
-  std::atomic<std::thread::id> caller{std::this_thread::get_id()};  ///< of the last call
+  std::atomic<std::thread::id> caller{std::this_thread::get_id()};  ///< thread of the last call
   WritablePages writable;
   const std::uint32_t forks = forks_so_far();
-  std::mutex guard;  ///< of failure, counters, known calls and far
+  std::mutex guard;  ///< guards failure, counters, cached_calls and remote_pairs
   std::array<std::shared_ptr<const CachedCall>, 16> cached_calls;
   std::optional<Error> failure;
-  Counters counters;  ///< but for the last calls of one plan:
+  Counters counters;  ///< without the last calls of plan `counted`:
   std::shared_ptr<const ProvedPlan> counted;
   std::uint64_t counted_calls = 0;
-  std::unique_ptr<PairCommunicators> pairs;                   ///< with ranks of my node
-  std::map<int, std::unique_ptr<Communicator>> remote_pairs;  ///< with those of others, by rank
+  std::unique_ptr<PairCommunicators> pairs;  ///< with ranks of my node
+  std::map<int, std::unique_ptr<Communicator>>
+      remote_pairs;  ///< with ranks of other nodes, by rank
 
-  /// Of a pair with a rank of another node: the communicator that has GPUs for it.
+  /// For a pair with a rank of another node: the larger communicator, which has the GPUs.
   struct RemoteLink {
-    const State* whole = nullptr;  ///< null = it is none, or there are no GPUs
-    int peer = 0;                  ///< there
+    const State* whole = nullptr;  ///< null = no such pair, or no GPUs
+    int peer = 0;                  ///< the peer's rank in `whole`
   } remote_link;
-  std::string about;         ///< of a pair: how its errors begin
-  std::vector<int> devices;  ///< of a pair, in the topology
+  std::string about;         ///< for a pair: prefix of its errors
+  std::vector<int> devices;  ///< for a pair: its devices in the topology
 
   State(const CommunicatorOptions& given, const PairOf* pair, Multinode nodes);
   ~State();
@@ -93,7 +94,7 @@ struct Communicator::State {
   Request completed(const Request& given, const OwnCounts& mine);
   std::unique_lock<std::mutex> begin();
   GpuSide& gpu() const;
-  /// Whose GPU this one's arrays may be on; null = no GPU.
+  /// The GPU side that this communicator's arrays may be on; null = no GPU.
   const GpuSide* gpu_side() const {
     return remote_link.whole != nullptr ? remote_link.whole->device.get() : device.get();
   }
@@ -120,7 +121,7 @@ struct Communicator::State {
   std::vector<Communicator*> all_pairs();
 };
 
-/// What a pair throws says whose it is.
+/// Runs `work`; errors of a pair get the prefix `about`.
 template <class Work>
 void Communicator::State::with_context(const Work& work) const {
   try {

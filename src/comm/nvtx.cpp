@@ -1,5 +1,5 @@
-// NVTX by its C library, libnvtx3interop or the older libnvToolsExt: whichever is installed. Tools
-// set NVTX_INJECTION64_PATH for the programs they start. Structures as NVTX 3 has them.
+// NVTX through libnvtx3interop or the older libnvToolsExt, whichever is installed. Tools set
+// NVTX_INJECTION64_PATH for the programs they start. The structures are NVTX 3's.
 #include "comm/nvtx.hpp"
 
 #include <dlfcn.h>

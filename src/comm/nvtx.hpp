@@ -1,5 +1,5 @@
-// Ranges in the domain "plait" for Nsight and other NVTX tools: one a call, with its bytes. The
-// tools' library is opened only where a tool has announced itself; else a range costs one test.
+// Ranges in NVTX domain "plait" for Nsight and other tools: one per call, with its bytes. The NVTX
+// library is opened only if a tool has announced itself; otherwise a range costs one test.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@ class NvtxRange {
   NvtxRange(const char* name, std::uint64_t bytes);
   ~NvtxRange();
   NvtxRange(const NvtxRange&) = delete;
-  /// False where no tool is there.
+  /// False if no tool listens.
   static bool is_listened_to();
   NvtxRange& operator=(const NvtxRange&) = delete;
 

@@ -1,5 +1,6 @@
-// A rank shows in its control page whom it asks for; who waits looks at all others' pages. What
-// failed is forgotten, by who asked or when it is asked for again.
+// Makes pair communicators. A rank publishes in its control page the peers with which it wants a
+// pair; a waiting rank reads all peers' pages. A failed attempt is removed by the thread that
+// asked, or at the next request.
 #include "comm/pairs.hpp"
 
 #include <chrono>
@@ -16,13 +17,13 @@ bool is_ready(const Result& result) {
   return result.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-/// What a ready one holds; null where it failed.
+/// Returns the communicator of a finished attempt; null if it failed.
 template <class Result>
 Communicator* made_by(const Result& result) noexcept {
   try {
     return result.get().get();
   } catch (...) {
-    return nullptr;  // who asks for it hears of it
+    return nullptr;  // the requesting thread gets the error
   }
 }
 
@@ -44,7 +45,7 @@ PairCommunicators::Started PairCommunicators::start(int peer) {
   if (known != by_peer_.end()) return {known->second.result, known->second.number};
   std::packaged_task<std::shared_ptr<Communicator>()> task([this, peer] { return make_(peer); });
   const Started started{task.get_future().share(), ++made_so_far_};
-  Making& making = by_peer_[peer];  // before there is a thread, which must be joined
+  Making& making = by_peer_[peer];  // before the thread exists, since that must be joined
   try {
     making = {started.result, quiet_thread(std::move(task)), started.number};
   } catch (...) {
@@ -54,7 +55,8 @@ PairCommunicators::Started PairCommunicators::start(int peer) {
   return started;
 }
 
-/// One that failed while nobody here asked for it is tried again only when somebody does.
+/// Starts pairs that peers want. An attempt that failed unasked is repeated only on a local
+/// request.
 void PairCommunicators::pair_with_askers() {
   for (int peer = 0; peer < controls_.ranks(); ++peer)
     if (peer != controls_.rank() && load(controls_.of(peer).wants[controls_.rank()]) != 0)
@@ -65,7 +67,7 @@ void PairCommunicators::forget(int peer, int number) {
   const std::lock_guard lock(guard_);
   const auto known = by_peer_.find(peer);
   if (known == by_peer_.end() || known->second.number != number) return;
-  known->second.thread.join();  // it has ended
+  known->second.thread.join();  // the thread has ended
   by_peer_.erase(known);
 }
 
@@ -73,7 +75,7 @@ Communicator& PairCommunicators::get(int peer) {
   want(peer, true);
   Started started = start(peer);
   if (is_ready(started.result) && made_by(started.result) == nullptr) {
-    forget(peer, started.number);  // of an earlier meeting, in which only the peer asked
+    forget(peer, started.number);  // an earlier attempt, which only the peer requested
     started = start(peer);
   }
   WaitWarning warning;

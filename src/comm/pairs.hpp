@@ -1,6 +1,6 @@
-// The communicators of this rank and one other each, made when both ask for one. Each is made in a
-// thread of its own, so that a rank that waits for one peer meets all those meanwhile that want to
-// meet it: ranks may ask in any order, round a ring too.
+// Communicators of this rank with one other rank each, made when both request one. Each is made in
+// its own thread, so a rank that waits for one peer also joins all other peers that want it: ranks
+// may request pairs in any order, even around a ring.
 #pragma once
 #include <functional>
 #include <future>
@@ -17,22 +17,22 @@ namespace plait {
 
 class PairCommunicators {
  public:
-  /// Meets the peer and returns, or throws, soon where it ends or this communicator does.
+  /// Joins the peer. Returns or throws soon after the peer or this communicator ends.
   using Make = std::function<std::unique_ptr<Communicator>(int peer)>;
-  /// interrupt: asked now and then by who waits for a peer; what it throws ends that wait.
+  /// interrupt: called now and then while a thread waits for a peer; its exception ends that wait.
   PairCommunicators(const Controls& controls, Make make, std::function<void()> interrupt = nullptr)
       : controls_(controls), make_(std::move(make)), interrupt_(std::move(interrupt)) {}
-  /// What is still being made must give up by itself.
+  /// Waits for attempts under way, which must end by themselves.
   ~PairCommunicators();
   PairCommunicators(const PairCommunicators&) = delete;
   PairCommunicators& operator=(const PairCommunicators&) = delete;
 
-  /// Of this rank and `peer`, another one. What make throws; then the next call tries again. Any
-  /// thread.
+  /// Returns the pair of this rank and `peer`. Throws the error of make_; the next call tries
+  /// again. Any thread.
   Communicator& get(int peer);
-  /// Those that there are; they stay as long as this object.
+  /// Returns the pairs made so far. They live as long as this object.
   std::vector<Communicator*> made();
-  /// Of each of those.
+  /// Aborts all pairs made so far.
   void abort() noexcept;
 
  private:
@@ -40,7 +40,7 @@ class PairCommunicators {
   struct Making {
     Result result;
     std::thread thread;
-    int number;  // of those made so far: who heard of a failure forgets that one only
+    int number;  // sequence number: a thread removes only the attempt whose failure it got
   };
   struct Started {
     Result result;

@@ -1,7 +1,7 @@
-// Choosing: PLAIT_ALGO or the call's strategy, else the best proposal that sums in rank order, else
-// (where bitwise results are not asked for) the best of all. Over more than two nodes rank order
-// goes through all of them in turn, and is for who asks for it. Every plan is proved before its
-// first run.
+// Chooses a plan: PLAIT_ALGO or the call's strategy, else the best proposal that sums in rank
+// order, else (unless bitwise results are required) the best of all. On more than two nodes, rank
+// order passes through all nodes in turn and is used on request only. Every plan is proved before
+// its first run.
 #include "comm/choice/choose.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kSimulatedOps = 50'000;  // of one choice: tens of milliseconds
+constexpr std::uint64_t kSimulatedOps = 50'000;  // budget of one choice: tens of milliseconds
 
 std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   const Report report = verify(plan);
@@ -41,9 +41,9 @@ std::shared_ptr<const ProvedPlan> prove(Plan plan) {
   return proved;
 }
 
-/// What was fastest by measurement where estimates are wrong (E-0204): two
-/// CPU ranks of a node add in one step while inputs, outputs and inboxes fit into their cores'
-/// caches, then by halves.
+/// Returns the plan that was fastest by measurement where estimates are wrong (E-0204): two CPU
+/// ranks of a node reduce in one step while inputs, outputs and inboxes fit their cores' caches,
+/// and by halves above.
 std::optional<Plan> measured(const Topology& topology, const Request& request) {
   if (request.collective != Collective::all_reduce || request.ranks != 2 || request.count == 0 ||
       node_count(topology, request) > 1)
@@ -53,14 +53,14 @@ std::optional<Plan> measured(const Topology& topology, const Request& request) {
   try {
     if (bytes <= kInOneStep) return propose_one(topology, request, "one_shot", {});
     return propose_one(topology, request, "phases", {{"slabs", bytes <= kInOneSlab ? 1 : 4}});
-  } catch (const Error&) {  // no link of their own, or little room
+  } catch (const Error&) {  // no direct link, or little memory
     return std::nullopt;
   }
 }
 
-/// Plait's own, since ranks may differ in what they added. Best first: on GPUs by simulation, on
-/// CPU ranks (whose cores the simulator would compete for) by measurement, and by the planner's own
-/// estimate. request: checked.
+/// Returns plait's own proposals, best first (ranks may differ in strategies they added). Order on
+/// GPUs: by simulation. Order on CPU ranks, whose cores the simulator would occupy: by measurement,
+/// then by the planner's estimate. request: checked.
 std::vector<Plan> candidates(const Topology& topology, const Request& request,
                              std::vector<Refusal>* refusals = nullptr) {
   std::vector<Plan> proposals = propose_of(own_strategies(), topology, request, refusals);
@@ -77,7 +77,7 @@ std::vector<Plan> candidates(const Topology& topology, const Request& request,
   return plans;
 }
 
-/// Whether rank order is for who asks for it. request: checked.
+/// Whether rank order is used on request only. request: checked.
 bool takes_any_order(const Topology& topology, const Request& request) {
   return node_count(topology, request) > 2;
 }
@@ -125,18 +125,18 @@ std::string wanted_label(const CallOptions& options) {
   return text(options.strategy, '(', params, ')');
 }
 
-/// What of a plan over nodes nothing runs.
+/// Returns the part of a multi-node plan that no executor runs, if any.
 std::string Chooser::why_not_multinode(const Plan& plan) const {
   if (!is_multinode_) return {};
   if (std::any_of(plan.paths.begin(), plan.paths.end(),
                   [](const Path& path) { return path.kind == PathKind::net; }))
-    return "copies between nodes by itself, which nothing runs";
+    return "plan copies between nodes, and no executor runs such copies";
   return {};
 }
 
-/// Why a plan may not be run; empty where it may.
+/// Returns why a plan may not be run; empty if it may.
 std::string Chooser::refusal(const Plan& plan) const {
-  // Peers cannot see the caller's buffers, which are ordinary memory of their own process.
+  // Peers cannot see the caller's buffers: ordinary memory of their own process.
   if (plan.symmetric) return "wants buffers that all ranks see";
   if (!is_multinode_ && !plan.calls.empty())
     return "wants a library between nodes, and this communicator is of one node";
@@ -190,7 +190,8 @@ std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
           options.params};
   const std::lock_guard lock(mutex_);
   if (const auto* const found = plan_of_.find(key)) return *found;
-  const PlainFloats same_on_every_rank;  // shares and estimates, by which plans are chosen and cut
+  const PlainFloats same_on_every_rank;  // the same float results on every rank: plans are chosen
+                                         // and cut by shares and estimates
   auto plan = prove(pick(checked(request, *topology_), options));
   if (log_enabled(LogLevel::explain))
     log(LogLevel::explain, -1,

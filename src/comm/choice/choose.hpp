@@ -1,5 +1,5 @@
-// Request -> the proved plan that all ranks run. Depends on nothing local (not the pointers, not
-// alignment, not in place): topology, request, options and the agreed settings alone.
+// Maps a request to the proved plan that all ranks run. Depends on the topology, request, options
+// and agreed settings only, and on nothing local (pointers, alignment, in place).
 #pragma once
 #include <functional>
 #include <map>
@@ -15,7 +15,7 @@
 
 namespace plait {
 
-/// A plan that has been proved, with what running it needs.
+/// A proved plan, with the data needed to run it.
 struct ProvedPlan {
   Plan plan;
   std::string label;
@@ -27,21 +27,22 @@ struct ProvedPlan {
   std::map<std::string, std::uint64_t> bytes_of_path;
 };
 
-/// "ring:chunks=4,pieces=2" -> name and parameters; Error(invalid_argument) naming `what`.
+/// Parses "ring:chunks=4,pieces=2" into name and parameters. Error(invalid_argument) names `what`.
 CallOptions parse_algo(const std::string& what, const std::string& algo);
 
-/// The strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
+/// Returns the strategy as the caller wrote it: "ring(chunks=4)"; "" = plait chooses.
 std::string wanted_label(const CallOptions& options);
 
-/// A rank's factor of a premul_sum. Error(invalid_argument) where there is not one for each rank.
+/// Returns a rank's scalar of a premul_sum. Throws Error(invalid_argument) unless there is one per
+/// rank.
 double scalar_of(const CallOptions& options, int rank, int ranks);
 
 class Chooser {
  public:
   Chooser() = default;
-  /// Why a plan cannot run where these run; empty where it can. The same on all ranks.
+  /// Returns why these ranks cannot run a plan; empty if they can. The same on all ranks.
   using WhyNot = std::function<std::string(const Plan&)>;
-  /// over_nodes: a TransportComm carries what goes between nodes.
+  /// multinode: a TransportComm carries messages between nodes.
   Chooser(const Topology& topology, CallOptions forced, bool bitwise, WhyNot why_not = {},
           bool multinode = false)
       : topology_(&topology),
@@ -50,13 +51,13 @@ class Chooser {
         why_not_(std::move(why_not)),
         is_multinode_(multinode) {}
 
-  /// The plan of a request as a caller wrote it. Error(unsupported, invalid_argument) where there
-  /// is none, with what each lacks.
+  /// Returns the plan of a caller's request. Throws Error(unsupported, invalid_argument) if there
+  /// is none, with each candidate's reason.
   std::shared_ptr<const ProvedPlan> plan_for(const Request& request, const CallOptions& options);
-  /// A caller's own plan, proved at first sight; Error(invalid_argument) with the first findings.
+  /// Proves a caller's own plan at first sight. Error(invalid_argument) names the first findings.
   std::shared_ptr<const ProvedPlan> proved(const Plan& plan);
   std::string explain(const Request& request);
-  /// The plan of plan_for(), not proved.
+  /// Returns the plan of plan_for(), unproved.
   Plan pick(const Request& request, const CallOptions& options) const;
 
  private:
@@ -73,7 +74,7 @@ class Chooser {
   WhyNot why_not_;
   bool is_multinode_ = false;
   std::mutex mutex_;
-  static constexpr std::size_t kMostPlans = 512;  // of one communicator
+  static constexpr std::size_t kMostPlans = 512;  // per communicator
   LruCache<Key, std::shared_ptr<const ProvedPlan>> plan_of_{kMostPlans};
   std::vector<std::shared_ptr<const ProvedPlan>> own_plans_;
 };

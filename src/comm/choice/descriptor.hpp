@@ -1,5 +1,6 @@
-// What a rank asks for, as the bytes it shows to the others -> the same verdict on every rank: go
-// on, or the error that all of them throw. A rank whose own arguments are bad shows that, too.
+// Call descriptor: a rank's request as the bytes it publishes to its peers. From all descriptors
+// every rank derives the same result: go on, or one error thrown by all. A rank with bad arguments
+// publishes its error instead.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,10 +15,10 @@ namespace plait {
 
 enum class CallKind : std::uint32_t { collective, plan, barrier, exchange, counts };
 
-/// Lies in shared memory: fixed size, no pointers; texts are cut to fit.
+/// Lies in shared memory: fixed size, no pointers; texts are truncated to fit.
 struct CallDescriptor {
   CallKind kind = CallKind::barrier;
-  std::int32_t error = 0;  ///< an ErrorCode: why this rank cannot take part
+  std::int32_t error = 0;  ///< ErrorCode if this rank cannot take part, else 0
   std::uint32_t collective = 0;
   std::uint32_t type = 0;
   std::uint32_t op = 0;
@@ -30,21 +31,22 @@ struct CallDescriptor {
   std::uint64_t plan_hash = 0;
   double scalar = 1.0;
   char strategy[160] = {};
-  char error_text[512] = {};  ///< of no error: blocks' counts as text
+  char error_text[512] = {};  ///< error text; without an error, blocks' counts as text
 };
 
-/// Of all that verdict() compares, and of an error: equal for ranks that ask for the same.
+/// Hash of all fields that call_error() compares, and of an error. Equal for ranks with the same
+/// request.
 std::uint64_t hash_of(const CallDescriptor& descriptor);
-/// The request's fields; `strategy` as the caller wrote it, "" = plait chooses.
+/// Fills in the request's fields. strategy: as the caller wrote it, "" = plait chooses.
 CallDescriptor describe(CallKind kind, const Request& request, const std::string& strategy);
 void set_error(CallDescriptor& descriptor, const Error& error);
-/// "all_reduce of 1024 fp32, sum": for messages.
+/// Returns for example "all_reduce of 1024 fp32, sum", for messages.
 std::string print(const CallDescriptor& descriptor);
-/// Nothing where all ranks ask for the same; else what every rank throws.
-/// names: what the ranks are called; empty = their numbers.
+/// Returns nothing if all ranks make the same call, else the error that every rank throws. names:
+/// rank names for messages; empty = the numbers.
 std::optional<Error> call_error(const std::vector<CallDescriptor>& by_rank,
                                 const std::vector<int>& names = {});
-/// An error's sentence without the words that Error put before it.
+/// Returns an error's text without the prefix of its code.
 std::string reason_of(const Error& error);
 
 }  // namespace plait

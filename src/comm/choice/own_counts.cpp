@@ -1,5 +1,5 @@
-// Of each pair of ranks that the collective joins, one says what it sends and the other what it
-// gets.
+// For each pair of ranks that the collective joins, compares the sender's count with the
+// receiver's.
 #include "comm/choice/own_counts.hpp"
 
 #include "base/text.hpp"

@@ -1,4 +1,4 @@
-// What each rank knows of the counts of blocks -> the counts of all, or the same error on all
+// Combines each rank's known block counts into the counts of all ranks, or into one error on all
 // ranks.
 #pragma once
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace plait {
 
-/// Error(invalid_argument) where the collective has no counts that only some ranks know, where a
-/// list has not one count a rank, or where this rank lacks what the collective asks it for.
+/// Throws Error(invalid_argument) if every rank knows all counts of this collective, if a list has
+/// not one count per rank, or if this rank lacks a count that it must know.
 void check_own_counts(const Request& request, int rank, const OwnCounts& mine);
 
-/// As Request::counts. by_rank: checked. Error(mismatch) naming the first two ranks of which one
-/// expects what the other does not send.
+/// Returns Request::counts. by_rank: checked. Throws Error(mismatch) with the first two ranks of
+/// which one expects another count than the other sends.
 std::vector<std::uint64_t> counts_of(const Request& request, const std::vector<OwnCounts>& by_rank);
 
 }  // namespace plait

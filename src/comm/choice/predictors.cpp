@@ -1,4 +1,4 @@
-// What a described machine's GPUs run, and what calls take there by engines and by plans.
+// Describes a machine's GPUs as a group, and predicts call times by engines and by plans.
 #include <limits>
 
 #include "comm/choice/what_runs.hpp"
@@ -34,7 +34,7 @@ cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
       placed.devices = devices;
       placed = checked(placed, topology);
       return predicted_ns(plan_of(engine, topology, placed, {}, group), topology) / 1e3;
-    } catch (const Error&) {  // no link of their own between two of the GPUs
+    } catch (const Error&) {  // two of the GPUs have no direct link
       return std::numeric_limits<double>::infinity();
     }
   };
@@ -46,7 +46,7 @@ cuda::PredictPlan plan_predictor(const Topology& topology,
     const PlainFloats same_on_every_rank;
     try {
       return predicted_ns(plan_for(request), topology) / 1e3;
-    } catch (const Error&) {  // no plan takes it
+    } catch (const Error&) {  // no plan serves the call
       return std::numeric_limits<double>::infinity();
     }
   };

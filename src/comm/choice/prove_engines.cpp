@@ -1,4 +1,4 @@
-// Plans are made and proved.
+// Makes the plans of engine cases and proves them.
 #include "comm/choice/prove_engines.hpp"
 
 #include "plait/error.hpp"

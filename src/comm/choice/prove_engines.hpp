@@ -1,4 +1,4 @@
-// Proofs of engines' calls, case by case: what `plait verify --all` says of engines.
+// Proves engines' calls case by case, for `plait verify --all`.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ struct EngineProof {
   std::uint64_t ops = 0;
 };
 
-/// A call by itself: verify(), and in a graph where the case says so. Calls in a row: that.
+/// Proves a single call with verify(), also in a graph if the case says so, or calls in a row.
 EngineProof prove(const cuda::EngineCase& one);
 
 }  // namespace plait

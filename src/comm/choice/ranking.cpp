@@ -1,4 +1,5 @@
-// Proposals -> the same, fastest by simulation first. Here because it needs planner and simulator.
+// Ranks proposals, fastest by simulation first. In src/comm since it needs both planner and
+// simulator.
 #include "comm/choice/ranking.hpp"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ std::vector<RankedPlan> ranked_of(std::vector<Plan> proposals, const Topology& t
   std::uint64_t spent = 0;
   const sim::Machine machine(topology);
   for (Plan& plan : proposals) {
-    // The budget is counted in ops, not in seconds, so that all ranks come to the same order.
+    // The budget counts ops, not seconds, so that all ranks get the same order.
     const bool affordable = simulated.empty() || spent + op_count(plan) <= budget_ops;
     if (!affordable) {
       rest.push_back({std::move(plan), {}});

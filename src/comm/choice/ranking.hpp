@@ -1,4 +1,4 @@
-// Proposals in the order that the simulator puts them in.
+// Ranks proposals by simulated time.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace plait {
 
-/// ranked() of these proposals.
+/// Ranks these proposals as ranked() does.
 std::vector<RankedPlan> ranked_of(std::vector<Plan> proposals, const Topology& topology,
                                   std::uint64_t budget_ops);
 

@@ -1,4 +1,4 @@
-// Choice, plan, proof and time of a call, one after the other.
+// Computes choice, plan, proof and time of a call on a described machine.
 #include "comm/choice/what_runs.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace plait {
 namespace {
 
-/// Whether choices.def speaks of such GPUs.
+/// Whether choices.def has rows for such GPUs.
 bool is_measured(const Topology& topology, const Request& request) {
   return std::all_of(request.devices.begin(), request.devices.end(), [&](int device) {
     return cuda::is_measured_model(topology.devices[static_cast<std::size_t>(device)].model,
@@ -21,7 +21,7 @@ bool is_measured(const Topology& topology, const Request& request) {
   });
 }
 
-/// Engines read and write their peers' memory, which no rank can in another node.
+/// Engines access their peers' memory, which is impossible across nodes.
 bool are_linked_in_a_node(const Topology& topology, const Request& request) {
   const auto node = [&](int device) {
     return topology.devices[static_cast<std::size_t>(device)].node;

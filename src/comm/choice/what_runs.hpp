@@ -1,5 +1,5 @@
-// What ranks on GPUs would run for a request, with its plan, its proof and its time: for people and
-// for counters, on machines that need not be there.
+// Returns what ranks on GPUs would run for a request: plan, proof and time. For `plait plan` and
+// for counters, on machines that need not be present.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,43 +14,42 @@ struct WhatRuns {
   cuda::EngineChoice choice;
   Plan plan;
   double predicted_us = 0.0;
-  Report proof;  ///< of a call, and of two in a row
+  Report proof;  ///< proof of one call, and of two in a row
   std::optional<cuda::EngineChoice>
-      otherwise;  ///< of the call launched the other way, if it differs
+      otherwise;  ///< the call launched in the other mode, if it differs
 };
 
-/// Two ranks' exchanges have a share through host memory that earlier calls correct. Where it is
-/// left to be chosen, an eager call's plan has the best one, and a captured one's has none.
+/// An exchange of two ranks has a host share that earlier calls correct. If the caller does not set
+/// the share, an eager call's plan has the best one, and a captured call's plan has none.
 Plan plan_as_launched(const cuda::EngineChoice& choice, const Topology& topology,
                       const Request& request, const cuda::Group& group, Launch launch);
-/// Lines for people: time, bytes by path, proof.
+/// Returns lines for users: time, bytes by path, proof.
 std::string print(const WhatRuns& found);
 
-/// By the engine of `choice`; `request`: checked.
+/// Describes the call by the engine of `choice`. request: checked.
 WhatRuns what_runs(const cuda::EngineChoice& choice, const Topology& topology,
                    const Request& request, const cuda::Group& group, Launch launch);
-/// What ranks on such GPUs agree on, a process each, where no budget or mask says otherwise: a
-/// usual group, without the kernels that a GPU of its model does not run (gpu_models.hpp).
+/// Returns the group that ranks on such GPUs agree on, one process each, without memory budget or
+/// masks: no kernels that a GPU of the model cannot run (gpu_models.hpp).
 cuda::Group described_group(const Topology& topology, const Request& request,
                             std::uint64_t memory_bytes = 0, int pair_of = 0);
-/// What ranks run on such GPUs, a process each and with host memory that all map, where no budget
-/// or mask says otherwise. `launch` says whether the call is captured, whatever `wanted` says.
-/// table: the machine's. None: a plan by lanes, as where two of the GPUs have no link of their own
-/// or lie on two nodes, or where a plan is faster by prediction. pair_of: not 0 = of two ranks by
-/// themselves, of so many.
+/// Returns what ranks run on such GPUs: one process each, with host memory that all map, without
+/// memory budget or masks. launch: whether the call is captured, regardless of `wanted`. table: the
+/// machine's tuning table. None = a plan by lanes, for example if two GPUs have no direct link, lie
+/// on two nodes, or if a plan is predicted to be faster. pair_of: not 0 = for a pair of two ranks
+/// out of so many.
 std::optional<WhatRuns> what_would_run(const Topology& topology, const Request& request,
                                        const cuda::EngineRequest& wanted, Launch launch,
                                        cuda::TuningTable table = {}, std::uint64_t memory_bytes = 0,
                                        int pair_of = 0);
-/// The plan by lanes that a call takes where it names no strategy and no setting says otherwise.
-/// Error(unsupported) where there is none.
+/// Returns the plan by lanes for a call without a strategy or settings. Throws Error(unsupported)
+/// if there is none.
 Plan taken_by_calls(const Topology& topology, const Request& request);
-/// For a selector of ranks on these devices of the topology (empty = the first ones): calls in
-/// graphs.
+/// Predicts calls in graphs, for a selector of ranks on these devices (empty = the first ones).
 cuda::Predict predictor(const Topology& topology, const cuda::Group& group,
                         const std::vector<int>& devices = {});
-/// The same for calls by the plan that `plan_for` gives; infinite where it throws an Error.
-/// `topology` outlives what is returned.
+/// Predicts calls by the plan that `plan_for` returns; infinite if it throws an Error. `topology`
+/// must outlive the result.
 cuda::PredictPlan plan_predictor(const Topology& topology,
                                  std::function<Plan(const Request&)> plan_for);
 
