@@ -1,5 +1,5 @@
-// Copies: which GPUs two pointers lie on, by which topology, and whether they may be copied so; the
-// plans and the streams are PairCopies'.
+// plait.copy: finds the GPUs of two pointers and the topology, and checks the copy. PairCopies has
+// the plans and streams.
 #include "plait/copies.hpp"
 
 #include "base/env.hpp"
@@ -11,7 +11,7 @@
 namespace plait {
 namespace {
 
-/// The topology's device for each CUDA ordinal.
+/// Returns the topology's device for each CUDA ordinal.
 std::vector<int> devices_of_ordinals(const Topology& topology) {
   std::vector<int> devices;
   for (int ordinal = 0; ordinal < cuda::device_count(); ++ordinal)
@@ -19,13 +19,14 @@ std::vector<int> devices_of_ordinals(const Topology& topology) {
   return devices;
 }
 
-/// Where memory lies, asked in the current context, or in GPU 0's where this thread has none.
+/// Returns the location of memory, queried in the current context, or in GPU 0's if this thread has
+/// none.
 cuda::PointerLocation place_of(const void* pointer) {
   cuda::Device device = 0;
   cuda::Context context = nullptr;
   if (cuda::api().context_device(&device) == cuda::kSuccess) return cuda::place_of(pointer);
   PLAIT_CUDA_CALL(device_get, &device, 0);
-  PLAIT_CUDA_CALL(primary_retain, &context, device);  // kept: copies will want it again
+  PLAIT_CUDA_CALL(primary_retain, &context, device);  // kept: later copies will need it
   const cuda::Current current(context);
   return cuda::place_of(pointer);
 }

@@ -1,5 +1,5 @@
-// A call on the GPU: its request is made ready once (by an engine, or a plan proved and bound),
-// then only launched.
+// Prepares a call on the GPU once (by an engine, or as a proved and bound plan) and then only
+// launches it.
 #include "comm/gpu/gpu_calls.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace plait {
 namespace {
 
-/// One rank's share of nothing, or of itself: there is nobody to wait for.
+/// A communicator of one rank copies locally, and an empty call moves nothing.
 bool is_local_copy(const Request& request) {
   return request.ranks == 1 && request.op != ReduceOp::premul_sum;
 }
@@ -58,7 +58,8 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
         predicts ? predictor(group_.topology, of, group_.devices) : nullptr, cuda::choices(),
         std::move(predict_plan));
   };
-  first_ = selector(cuda_->small_arena_group(), nullptr);  // which has no room for plans
+  first_ =
+      selector(cuda_->small_arena_group(), nullptr);  // the small arena has no memory for plans
   const auto by_plan = [this](const Request& one) { return plan_us(one); };
   const bool runs_plans = predicts && cuda_->full_group().runs(cuda::KernelFamily::lanes);
   whole_ = selector(cuda_->full_group(), runs_plans ? cuda::PredictPlan(by_plan) : nullptr);
@@ -68,14 +69,15 @@ GpuCalls::GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange
 GpuCalls::~GpuCalls() {
   const cuda::RelaxedCaptureMode relaxed;
   if (cuda::api().context_push(cuda_->context()) == cuda::kSuccess) {
-    cuda::api().context_synchronize();  // else freeing keeps launches waiting
+    cuda::api().context_synchronize();  // otherwise freeing blocks launches
     planned_calls_.for_each([](GpuCall& call) { call.bound.reset(); });
     cuda::Context popped = nullptr;
     cuda::api().context_pop(&popped);
   }
 }
 
-/// Plans may use them; large calls have measured shares among at most four ranks, a process each.
+/// Whether host rings are needed: plans may use them, and large calls of at most four ranks, one
+/// process each, have measured host shares.
 bool GpuCalls::wants_rings() const {
   return options_.knows_links &&
          (options_.rank.memory.plans || (group_.in_processes && group_.ranks <= 4));
@@ -103,13 +105,13 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       for (const Mapping& ring : rings_) bases.push_back(ring.base());
       return bases;
     };
-    if (group_.reach.host) {  // else no share of large calls goes there
+    if (group_.reach.host) {  // otherwise no part of large calls goes through host memory
       rank.host_words = reinterpret_cast<cuda::HostWords*>(shared_page->host);
       rank.share_page = &shared_page->shares;
       if (with_slots) rank.message_slots = shared_page->message_slots;
     }
   }
-  // Ranks of one process could hold each other up: see cuda::LazyArena.
+  // Ranks of one process could block each other: see cuda::LazyArena.
   if (options_.has_lazy_arena && shared_page != nullptr && group_.reach.why_no_kernels.empty() &&
       group_.in_processes)
     rank.lazy_arena = &shared_page->lazy_arena;
@@ -158,7 +160,7 @@ bool GpuCalls::on_device(const void* pointer) const {
 }
 
 void GpuCalls::bind_plan(GpuCall& call, const CallOptions& options) {
-  const cuda::RelaxedCaptureMode relaxed;  // of other threads
+  const cuda::RelaxedCaptureMode relaxed;  // for captures of other threads
   CallRecord& counted = *call.counted;
   const Request& request = counted.request;
   if (!group_.why_no_topology.empty())
@@ -171,7 +173,7 @@ void GpuCalls::bind_plan(GpuCall& call, const CallOptions& options) {
   call.bound = cuda_->bind(counted.plan->plan);
 }
 
-/// What the plan takes that serves the request where no engine does.
+/// Returns the predicted time of the plan that serves the request if no engine does.
 double GpuCalls::plan_us(const Request& request) const {
   const RequestKey key = request_key(request);
   const std::lock_guard lock(plan_us_guard_);
@@ -202,7 +204,7 @@ const cuda::Selector& GpuCalls::selector_of(ArenaTier tier) const {
   return tier == ArenaTier::small ? *first_ : *whole_;
 }
 
-/// None where it takes a plan.
+/// Returns none if a plan serves the request.
 std::optional<cuda::EngineChoice> GpuCalls::choose_engine(const Request& request,
                                                           const CallOptions& wanted, ArenaTier tier,
                                                           Launch launch) const {
@@ -254,15 +256,15 @@ GpuCalls::GpuCall GpuCalls::prepare(const Request& request, const CallOptions& o
   return call;
 }
 
-/// Of the request and what all ranks agreed on alone. A strategy that is asked for by name may want
-/// anything.
+/// Depends on the request and agreed settings alone. A strategy named by the caller may need any
+/// tier.
 bool GpuCalls::needs_large_arena(const Request& request, const CallOptions& options) const {
   if (!cuda_->has_lazy_arena() || request.count == 0) return false;
   return !options.strategy.empty() || !options_.forced.strategy.empty() ||
          cuda::wants_large_arena(*first_, *whole_, request);
 }
 
-/// What was made for the key; null where nothing was.
+/// Returns the prepared call of the key; null if there is none.
 GpuCalls::GpuCall* GpuCalls::find_call(const CallKey& key) {
   const std::lock_guard lock(guard_);
   GpuCall* const call = calls_.find(key);
@@ -274,12 +276,13 @@ GpuCalls::GpuCall& GpuCalls::insert_call(const CallKey& key, GpuCall made) {
   if (made.bound != nullptr) made.captured_as = std::make_unique<const CallKey>(key);
   if (options_.finds_paths)
     for (const Launch launch : {Launch::graph, Launch::eager}) find_paths(*made.counted, launch);
-  // Freeing waits for all that the GPU is doing, so no plan that goes is in use.
+  // Freeing waits for all work on the GPU, so a dropped plan is not in use.
   Calls& calls = made.bound == nullptr ? calls_ : planned_calls_;
   return calls.add(key, std::move(made), [this](const GpuCall& dropped) { drop(dropped.counted); });
 }
 
-/// What it moved is found out when somebody asks, or where too many wait for that.
+/// Bytes by path of a dropped call are computed when somebody reads the counters, or when too many
+/// dropped calls wait.
 void GpuCalls::drop(const std::shared_ptr<CallRecord>& counted) {
   constexpr std::size_t kMostDropped = 16384;
   if (dropped_.size() < kMostDropped) return dropped_.push_back(counted);
@@ -288,7 +291,7 @@ void GpuCalls::drop(const std::shared_ptr<CallRecord>& counted) {
   dropped_.push_back(counted);
 }
 
-/// `call`, whose key is `key`, or the other that it is in a graph.
+/// Returns `call` (with key `key`), or its graph variant while the stream captures.
 GpuCalls::GpuCall& GpuCalls::as_launched(CallKey& key, GpuCall& call, const Request& request,
                                          const CallOptions& options, cuda::Stream stream) {
   if (!call.differs_in_graphs || !is_capturing(stream)) return call;
@@ -297,8 +300,8 @@ GpuCalls::GpuCall& GpuCalls::as_launched(CallKey& key, GpuCall& call, const Requ
   return insert_call(key, prepare(request, options, call.counted->tier, Launch::graph));
 }
 
-/// A call that wants more room than the first, by the room that there is for it on all ranks. These
-/// count the same calls, so whatever could fail on one rank alone comes before.
+/// Returns the call for the arena tier that all ranks have. Ranks count the calls that use the
+/// large arena, so any error of one rank alone comes before.
 GpuCalls::GpuCall& GpuCalls::by_tier(CallKey& key, const Request& request,
                                      const CallOptions& options, cuda::Stream stream) {
   const bool has_large_arena = cuda_->reserve_large_arena(
@@ -312,8 +315,8 @@ GpuCalls::GpuCall& GpuCalls::by_tier(CallKey& key, const Request& request,
     }
     return as_launched(key, *call, request, options, stream);
   } catch (...) {
-    // What this rank alone could not make is not counted, since the program may make it again. What
-    // is refused for want of room is refused on all ranks, and the next call may have it.
+    // A call that this rank alone could not prepare is not counted, since the program may repeat
+    // it. A call that lacks memory is refused on all ranks, and a later call may get the memory.
     if (has_large_arena) cuda_->cancel_reservation();
     throw;
   }
@@ -353,7 +356,7 @@ GpuCalls::GpuCall& GpuCalls::prepared(const Request& request, const CallOptions&
   if (call->wants_large_arena) {
     const std::string& strategy = wanted_by(options).strategy;
     const bool is_plans = !strategy.empty() && cuda::engine_named(strategy, request) == nullptr;
-    if (!is_plans || reduces(request.collective))  // what a plan only moves may lie anywhere
+    if (!is_plans || reduces(request.collective))  // plans without reductions accept any memory
       cuda::check_alignment(request, group_.rank, input, output);
     return by_tier(key, request, options, stream);
   }
@@ -388,13 +391,14 @@ void GpuCalls::launch(GpuCall& call, const Request& request, const void* input, 
   } else {
     cuda_->run(*call.ready, request, {input, output, scalars}, stream);
   }
-  // Smaller ones move the same bytes in a graph, and are spared the question.
+  // Smaller calls move the same bytes in a graph, so their capture state is not queried.
   const bool captured = message_bytes(request) >= cuda::kLeastSharedBytes && is_capturing(stream);
   const Launch launch = captured ? Launch::graph : Launch::eager;
   call.counted->calls[static_cast<std::size_t>(launch)].fetch_add(1, std::memory_order_relaxed);
 }
 
-/// Where masks keep kernels from links, plans serve whatever they can: NCCL would use those links.
+/// If masks keep kernels from links, plans serve all calls they can: NCCL would use the masked
+/// links.
 const GpuCalls::Offer& GpuCalls::offer(const Request& request) {
   const RequestKey key = request_key(request);
   if (last_offer_ != nullptr && last_key_ == key) return *last_offer_;
@@ -439,7 +443,7 @@ Request GpuCalls::placed(const Request& request) const {
   return there;
 }
 
-/// Calls go on meanwhile: what they move is found out when the lock is given back.
+/// Calls may run meanwhile: their bytes are computed after the lock is released.
 void GpuCalls::add_to(Counters& counters) const {
   std::vector<std::shared_ptr<CallRecord>> counted;
   {
@@ -470,7 +474,7 @@ void GpuCalls::find_paths(CallRecord& call, Launch launch) const {
   std::call_once(paths.once, [&] { paths.bytes = bytes_of_path(call, launch); });
 }
 
-/// Of engines as their plans say; nothing where no links are known to name paths by.
+/// Bytes by path of an engine's call come from the engine's plan; none if no links are known.
 std::map<std::string, std::uint64_t> GpuCalls::bytes_of_path(const CallRecord& call,
                                                              Launch launch) const {
   if (call.plan != nullptr) return call.plan->bytes_of_path;

@@ -1,6 +1,6 @@
-// Calls of one rank on its GPU, for whoever made its communicator: which engine or plan serves a
-// request, made ready once, then only launched. The decision follows from the request and from what
-// all ranks agreed on alone. One thread at a time, but for what says otherwise.
+// Calls of one rank on its GPU, for the drop-in under NCCL and for plait's communicators: chooses
+// the engine or plan of a request, prepares it once, then only launches it. The choice depends on
+// the request and on agreed settings alone. One thread at a time, unless noted.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -24,18 +24,18 @@
 
 namespace plait {
 
-/// By rank, of a premul_sum; none of other reductions. Error(invalid_argument) where there is not
-/// one for each rank.
+/// Returns the scalars of a premul_sum by rank; none for other reductions. Throws
+/// Error(invalid_argument) unless there is one per rank.
 std::vector<double> scalars_of(const Request& request, const CallOptions& options);
 
 void add(Counters& counters, const Counters& more);
 
-/// A piece of rank 0's host memory that all ranks map: zeros at first.
+/// Part of rank 0's host memory that all ranks map; zeroed.
 struct GpuSharedPage {
-  alignas(4096) std::byte host[cuda::kHostWordsBytes];  ///< where GPUs and cores meet: HostWords
-  cuda::AgreedNumber::NumberPage shares;                ///< of large calls, as ranks agree on them
+  alignas(4096) std::byte host[cuda::kHostWordsBytes];  ///< HostWords: barriers of GPUs and cores
+  cuda::AgreedNumber::NumberPage shares;                ///< agreed host shares of large calls
   cuda::LazyArenaPage lazy_arena;
-  /// For a share of long messages, where there are any, of two ranks.
+  /// Slots for the host share of long messages between two ranks, if there is one.
   alignas(4096) std::byte message_slots[cuda::kMessageHostBytes];
   static std::size_t bytes(bool with_slots) {
     return with_slots ? sizeof(GpuSharedPage) : offsetof(GpuSharedPage, message_slots);
@@ -43,22 +43,22 @@ struct GpuSharedPage {
 };
 
 struct GpuCallsOptions {
-  CallOptions forced;          ///< PLAIT_ALGO
-  bool bitwise = false;        ///< plans that reduce in rank order alone
-  bool beats_nccl = false;     ///< takes what is known to be no slower than NCCL, and no more
-  bool has_lazy_arena = true;  ///< room for large calls comes with them
-  bool knows_links = true;     ///< so there are plans, masks and a share through host memory
-  bool finds_paths = false;    ///< what a call moves is found out when it is made ready
-  Topology checks;             ///< with a device for each rank: enqueue() checks requests on it
-  cuda::CudaRankOptions rank;  ///< the ranks' numbers, rings, words and growth are filled in
+  CallOptions forced;          ///< parsed PLAIT_ALGO
+  bool bitwise = false;        ///< only plans that reduce in rank order
+  bool beats_nccl = false;     ///< take only calls known to be as fast as NCCL's
+  bool has_lazy_arena = true;  ///< the large arena is allocated at the first large call
+  bool knows_links = true;     ///< the links are known: plans, masks and host shares are possible
+  bool finds_paths = false;    ///< compute a call's bytes by path during preparation
+  Topology checks;             ///< a device for each rank: enqueue() checks requests on it
+  cuda::CudaRankOptions rank;  ///< filled in: ranks' numbers, rings, shared page, lazy arena
 };
 
 class GpuCalls {
  public:
   using ArenaTier = cuda::CudaRank::ArenaTier;
-  /// All ranks of the group together.
+  /// Called by all ranks of the group together.
   GpuCalls(GpuGroup group, GpuCallsOptions options, const cuda::Exchange& exchange);
-  /// Frees at once, as ~CudaRank.
+  /// Frees at once, like ~CudaRank.
   ~GpuCalls();
   GpuCalls(const GpuCalls&) = delete;
   GpuCalls& operator=(const GpuCalls&) = delete;
@@ -67,63 +67,62 @@ class GpuCalls {
   int ordinal() const { return options_.rank.device; }
   cuda::CudaRank& rank() const { return *cuda_; }
 
-  /// As Communicator::enqueue. A call that wants more room than the first counts as one that all
-  /// ranks make.
+  /// Like Communicator::enqueue. A call that needs the large arena counts as a call of all ranks.
   void enqueue(const Request& request, const void* input, void* output, cuda::Stream stream,
                const CallOptions& options);
 
-  /// True where these calls serve the request: of the request alone, so the same on all ranks.
+  /// True if these calls serve the request. Depends on the request alone, so it is the same on all
+  /// ranks.
   bool takes(const Request& request);
-  /// True of a request that is taken and wants more than the first room.
+  /// True if the request is served and needs the large arena.
   bool wants_large_arena(const Request& request);
-  /// enqueue() of what was taken, without options, in room that was asked for
-  /// (CudaRank::reserve_large_arena) where it is wanted. Memory is not looked at. Returns the
-  /// engine's place in cuda::engines(); -1 = a plan.
+  /// enqueue() for a served request without options. If the call needs the large arena, the caller
+  /// has reserved it (CudaRank::reserve_large_arena). Does not check the memory. Returns the
+  /// engine's index in cuda::engines(); -1 = a plan.
   int enqueue_taken(const Request& request, const void* input, void* output, cuda::Stream stream);
 
   bool on_device(const void* pointer) const;
-  /// Error(invalid_argument) where this is not memory for the request's rank on this GPU.
+  /// Throws Error(invalid_argument) unless this is memory of this GPU for the request's rank.
   void check_memory(const Request& request, int rank, const void* input, const void* output) const;
   /// Any thread.
   void add_to(Counters& counters) const;
   std::string explain(const Request& request);
-  /// Its first line: the choice, and by whose word.
+  /// Returns the first line of explain(): the choice and its source.
   std::string choice_of(const Request& request);
 
  private:
-  /// The room of a call: the only one that it ever has, or one of two.
+  /// Arena tier of a call: the only arena, or one of two.
   enum class CallTier { only, small, full };
-  /// What tells requests of these ranks apart.
+  /// Identifies a request of these ranks.
   using RequestKey = std::tuple<int, std::uint64_t, int, int, int, int, std::vector<std::uint64_t>>;
   static RequestKey request_key(const Request& request);
   using CallKey =
       std::tuple<RequestKey, std::string, std::map<std::string, std::int64_t>, CallTier, Launch>;
   static CallKey key_of(const Request& request, const CallOptions& options);
-  /// What counters say of a call.
+  /// A call's record in the counters.
   struct CallRecord {
     std::string as;
     Request request;
-    cuda::EngineChoice choice;  ///< its engine; null = a plan, or nothing to do
+    cuda::EngineChoice choice;  ///< null engine = a plan, or nothing to do
     ArenaTier tier = ArenaTier::full;
     std::shared_ptr<const ProvedPlan> plan;
     std::atomic<std::uint64_t> calls[2] = {};  ///< by Launch
     struct {
       std::once_flag once;
       std::map<std::string, std::uint64_t> bytes;
-    } paths[2];  ///< of one call, by Launch; found out when first asked for
+    } paths[2];  ///< of one call, by Launch; computed at first use
   };
-  /// A request with its options, made ready.
+  /// A prepared request with its options.
   struct GpuCall {
     std::shared_ptr<CallRecord> counted = std::make_shared<CallRecord>();
-    std::unique_ptr<cuda::PreparedCall> ready;   ///< by an engine
-    std::unique_ptr<cuda::BoundPlan> bound;      ///< by a plan
-    std::unique_ptr<const CallKey> captured_as;  ///< by a plan, until it is captured
-    int engine = -1;                             ///< its place in cuda::engines(); -1 = none
-    bool differs_in_graphs = false;              ///< captured it is done another way
-    bool wants_large_arena =
-        false;  ///< nothing but this: it is made ready by the room that there is
+    std::unique_ptr<cuda::PreparedCall> ready;   ///< for an engine
+    std::unique_ptr<cuda::BoundPlan> bound;      ///< for a plan
+    std::unique_ptr<const CallKey> captured_as;  ///< for a plan, until it is captured
+    int engine = -1;                             ///< index in cuda::engines(); -1 = none
+    bool differs_in_graphs = false;              ///< a captured call is prepared otherwise
+    bool wants_large_arena = false;              ///< not prepared: depends on the arena
   };
-  /// Of a request without options.
+  /// Whether a request without options is served.
   struct Offer {
     bool is_taken = false;
     bool wants_large_arena = false;
@@ -144,7 +143,7 @@ class GpuCalls {
                     const void* input, void* output);
   void launch(GpuCall& call, const Request& request, const void* input, void* output,
               cuda::Stream stream, const std::vector<double>& scalars);
-  /// Where a call goes that wants more than the first room, or does not.
+  /// Returns the arena tier for a call that needs the large arena, or does not.
   ArenaTier tier_of(bool wants_large_arena) const;
   const cuda::Selector& selector_of(ArenaTier tier) const;
   GpuCall prepare(const Request& request, const CallOptions& options, ArenaTier tier,
@@ -164,26 +163,27 @@ class GpuCalls {
 
   GpuGroup group_;
   GpuCallsOptions options_;
-  Mapping shared_page_;         ///< of rank 0: where GPUs and cores meet, what ranks agree on
-  std::vector<Mapping> rings_;  ///< by rank; made with the room for large calls
+  Mapping shared_page_;         ///< rank 0's page: barriers of GPUs and cores, agreed values
+  std::vector<Mapping> rings_;  ///< by rank; made with the large arena
   std::unique_ptr<cuda::CudaRank> cuda_;
-  std::unique_ptr<const cuda::Selector> first_, whole_;  ///< by the room that a call goes in
-  Topology plannable_;                                   ///< the group's as plans may use it
+  std::unique_ptr<const cuda::Selector> first_, whole_;  ///< by arena tier
+  Topology plannable_;  ///< the group's topology, restricted for plans
   std::unique_ptr<Chooser> chooser_;
-  /// Of one communicator. Those by plans hold device memory, and are never dropped once captured:
-  /// graphs go on pointing at them.
+  /// Per communicator. Calls by plans hold device memory and are never dropped once captured, since
+  /// graphs refer to them.
   static constexpr std::size_t kMostCalls = 4096, kMostPlans = 1024;
   using Calls = LruCache<CallKey, GpuCall>;
-  Calls calls_{kMostCalls};  ///< by engines, and where there is nothing to do
+  Calls calls_{kMostCalls};  ///< calls by engines, and empty calls
   Calls planned_calls_{kMostPlans};
   LruCache<RequestKey, Offer> offers_{kMostCalls};
   mutable std::mutex plan_us_guard_;
-  mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< by plans, in us
+  mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< predicted time by plans, in us
   RequestKey last_key_;
   Offer* last_offer_ = nullptr;
-  std::deque<std::shared_ptr<CallRecord>> dropped_;  ///< calls that were dropped since
-  Counters long_dropped_;                            ///< of those dropped from there, too
-  mutable std::mutex guard_;  ///< of calls_, planned_calls_ and what was dropped
+  std::deque<std::shared_ptr<CallRecord>>
+      dropped_;               ///< calls dropped lately, not yet counted by path
+  Counters long_dropped_;     ///< sums of calls dropped from dropped_
+  mutable std::mutex guard_;  ///< guards calls_, planned_calls_ and dropped calls
   const CountedPaths paths_{[this] {
     Counters counters;
     add_to(counters);

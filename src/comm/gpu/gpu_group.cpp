@@ -1,5 +1,5 @@
-// Each step is one exchange of cards; what fails on one rank is thrown there, and told by whoever
-// carries the exchanges.
+// Agrees on the GPUs of one machine's ranks. Each step is one exchange of records. A rank's error
+// is thrown there, and the exchange reports it to the others.
 #include "comm/gpu/gpu_group.hpp"
 
 #include <unistd.h>
@@ -41,7 +41,7 @@ GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int
                   "GPU set-up record of a rank is malformed: wanted 4 fields");
     group.ordinals.push_back(static_cast<int>(parse_integer("ordinal", parts[0], 0, 1 << 20)));
     const auto same = std::find(group.uuids.begin(), group.uuids.end(), parts[1]);
-    // Kernels of ranks that share a GPU would wait for each other's turn.
+    // Kernels of ranks that share a GPU would wait for each other.
     if (same != group.uuids.end())
       throw AgreedError(ErrorCode::invalid_argument,
                         text("ranks ", same - group.uuids.begin(), " and ", group.uuids.size(),
@@ -76,8 +76,8 @@ void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
     if (device >= 0 && std::find(devices.begin(), devices.end(), device) == devices.end())
       devices.push_back(device);
   }
-  // Ordinals count what each process is shown; where the topology has no uuids and they are no
-  // places in it, ranks take its GPUs in order.
+  // Ordinals depend on the GPUs visible to each process. If the topology has no uuids and the
+  // ordinals do not fit it, ranks take its GPUs in order.
   if (devices.size() == group.ordinals.size()) group.devices = devices;
   if (group.why_no_topology.empty() && rank_devices(group.topology).size() < group.ordinals.size())
     group.why_no_topology =
@@ -93,7 +93,8 @@ void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env
                  const std::string& nccl) {
   std::string table;
   if (group.rank == 0) {
-    // A machine that cannot be looked at has no table, but what PLAIT_TUNING names.
+    // A machine with an unknown topology has no tuning table of its own, only the one named by
+    // PLAIT_TUNING.
     const bool is_known = !group.topology.devices.empty();
     const std::string file =
         cuda::tuning_file(env, is_known ? fingerprint(group.topology) : "unknown", group.ranks);

@@ -1,6 +1,6 @@
-// A rank's GPU for communicators of plait's own: met over their sockets, watched over by a thread,
-// and left together. Each step is a vote, so that all ranks have a device or none; and at the end
-// ranks wait a moment for each other, since late stores still come into an arena.
+// A rank's GPU side in plait's own communicators: set up over their sockets, checked by the watch
+// thread, closed together. Each set-up step is a vote, so all ranks have a device or none. Closing
+// ranks wait a moment for each other, since late stores still arrive in an arena.
 #include "comm/gpu/gpu_side.hpp"
 
 #include <fcntl.h>
@@ -21,11 +21,12 @@
 namespace plait {
 namespace {
 
-// Calls wait so long for room for large ones: others make it whatever their programs do meanwhile.
+// Longest wait of a call for the large arena. Other ranks allocate it independently of their
+// programs.
 constexpr double kLargeArenaWaitS = 10.0;
-constexpr double kGoodbyeS = 2.0;  // a rank that leaves waits for others so long
+constexpr double kGoodbyeS = 2.0;  // longest wait of a closing rank for the other ranks
 
-/// The GPU that the options mean. A launcher that shows each rank one GPU alone has chosen it.
+/// Returns the GPU that the options name. A launcher that shows each rank one GPU has chosen it.
 int wanted_ordinal(int device) {
   const int count = cuda::device_count();
   if (device == kDeviceByLauncher) {
@@ -48,12 +49,12 @@ std::unique_ptr<GpuSide> GpuSide::create(const CommunicatorOptions& options, Joi
   try {
     return std::unique_ptr<GpuSide>(new GpuSide(options, joined, pair));
   } catch (const AgreedError& error) {
-    // Masks of GPUs that could not be heeded are no reason to do without these.
+    // GPUs must not be ignored if masks for GPUs could not be applied.
     const bool masks_gpus = cuda::device_count() > 0 &&
                             !masks_of(requested_masks(options.masks, read_env()), false).empty();
     if (options.device != kDeviceByLauncher || masks_gpus) throw;
     why_not = reason_of(error);
-    // A GPU that is there and does not work is news to people, one that is not there is none.
+    // A present GPU that fails deserves a warning; a missing one does not.
     const bool is_news = error.code() == ErrorCode::driver_error;
     log(is_news ? LogLevel::warn : LogLevel::info, options.rank, text("no GPUs: ", why_not));
     return nullptr;
@@ -88,22 +89,22 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
   if (options_.ranks > 1) watch(peers_, *this, ObserverCalls::look);
 }
 
-/// The pages and processes of all: handed over, so that nobody has to look them up.
+/// Exchanges the liveness pages and pidfds as descriptors, so that no rank looks them up.
 void GpuSide::bootstrap_peers(const Deadline& deadline) {
   if (options_.ranks == 1) return;
   const std::string mine = publish_liveness(liveness_slot_.number);
   if (mine.empty())
-    throw Error(ErrorCode::out_of_memory, "no memory to show other ranks that this one lives");
+    throw Error(ErrorCode::out_of_memory, "no shared memory for this process's liveness page");
   const std::vector<Contribution> all =
       vote(*joined_.rendezvous, std::nullopt, mine, {liveness_page_fd()}, deadline);
   peers_ = std::make_shared<WatchedPeers>();
   for (const Peer& peer : joined_.peers) {
     const Contribution& shown = all[static_cast<std::size_t>(peer.rank)];
-    if (shown.fds.size() != 1) throw Error(ErrorCode::mismatch, "a rank showed no page");
+    if (shown.fds.size() != 1) throw Error(ErrorCode::mismatch, "a rank sent no liveness page");
     Fd process;
     if (peer.pid != getpid()) process = Fd(fcntl(peer.process.get(), F_DUPFD_CLOEXEC, 0));
     if (peer.pid != getpid() && !process.valid())
-      throw Error(ErrorCode::io_error, "no file descriptor left to watch other ranks with");
+      throw Error(ErrorCode::io_error, "no file descriptor left for watching other ranks");
     peers_->add(peer.rank, PeerLiveness::open(shown.bytes, shown.fds[0]), std::move(process));
   }
 }
@@ -164,9 +165,9 @@ void GpuSide::enqueue(const Request& request, const void* input, void* output, v
   calls_->enqueue(request, input, output, static_cast<cuda::Stream>(stream), options);
 }
 
-/// First reason stands, and the others are told. Kernels that wait for a lost rank fail their
-/// stream. Where a rank's program has aborted, this one has as long to do the same as ranks have to
-/// answer.
+/// Stores the first failure and reports it to the other ranks. Kernels that wait for a lost rank
+/// fail their stream. After an abort in another rank's program, this rank's program gets as long to
+/// abort as ranks have to answer.
 void GpuSide::fail(const Error& error) {
   {
     const std::lock_guard lock(guard_);
@@ -187,7 +188,7 @@ std::optional<Error> GpuSide::cause() const {
   return cause_;
 }
 
-/// One that ended because of what it has said is not the cause.
+/// A rank that exits because of a failure it has published is not the cause.
 void GpuSide::lost(int rank, int process, Loss) {
   if (!joined_.controls.failure_of(rank))
     fail(Error(ErrorCode::peer_lost,
@@ -208,12 +209,12 @@ void GpuSide::look() {
   }
   if (calls_->rank().should_allocate_large_arena()) calls_->rank().begin_large_arena();
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
-  // Who has its kernels fail because a rank is lost says itself which.
+  // A rank whose kernels fail because of a lost peer names that peer itself.
   if (caught && caught->code() != ErrorCode::peer_lost) fail(*caught);
 }
 
 void GpuSide::check() {
-  // A lost rank is an error of the calls that waited for it, and of those to come.
+  // A lost rank is an error of the calls that waited for it, and of later calls.
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
   if (!caught) return;
   const std::optional<Error> known = cause();
@@ -227,7 +228,7 @@ void GpuSide::begin_closing() {
   if (closed_ns_ == 0) closed_ns_ = deadline_in(kGoodbyeS);
 }
 
-/// What this rank has on streams ends; or it goes on without it, by its own deadline.
+/// Waits for this rank's work on streams, at most until its deadline.
 void GpuSide::end_work() {
   begin_closing();
   if (has_ended_ || calls_ == nullptr) return;

@@ -1,6 +1,5 @@
-// The GPU side of a communicator of plait's own: ranks that have met over sockets -> calls on their
-// GPUs. The process's watch looks after the other ranks meanwhile, since no call of ours waits for
-// them.
+// GPU side of a communicator of plait's own: ranks joined over sockets get calls on their GPUs. No
+// call waits for other ranks on the host, so the process's watch thread checks them.
 #pragma once
 #include <sys/types.h>
 
@@ -20,17 +19,16 @@ namespace plait {
 
 class GpuSide : private PeerObserver {
  public:
-  /// All ranks together; null on all where the options ask for no device, or leave it to the
-  /// launcher and some rank has none, or none that works: `why_not` says so. Throws AgreedError on
-  /// all ranks alike.
-  /// pair: null = not of two ranks of a larger communicator.
+  /// Called by all ranks together. Returns null on all ranks if the options name no device, or
+  /// leave it to the launcher and a rank has no working GPU (`why_not` says why). Throws
+  /// AgreedError alike on all ranks. pair: null = not a pair of a larger communicator.
   static std::unique_ptr<GpuSide> create(const CommunicatorOptions& options, Joined& joined,
                                          const PairOf* pair, std::string& why_not);
-  /// What the others may still write into is freed when they are through: now, where that takes no
-  /// longer than a moment, or later by a thread (base/deferred_teardown.hpp).
+  /// Frees memory that peers may still write to once all have detached: at once if that takes only
+  /// a moment, else later in a thread (base/deferred_teardown.hpp).
   ~GpuSide() override;
-  /// Before several are destroyed: own work is awaited for a moment from now on, then all ranks are
-  /// told that this one is through; so their waits do not add up.
+  /// Called before several are destroyed. Starts the time limit for own work, so that the waits of
+  /// several communicators do not add up.
   void begin_closing();
   void end_work();
   GpuSide(const GpuSide&) = delete;
@@ -38,17 +36,17 @@ class GpuSide : private PeerObserver {
 
   int ordinal() const { return calls_->ordinal(); }
   const Topology& topology() const { return calls_->group().topology; }
-  /// As Communicator::enqueue.
+  /// Like Communicator::enqueue.
   void enqueue(const Request& request, const void* input, void* output, void* stream,
                const CallOptions& options);
-  /// As Communicator::check.
+  /// Like Communicator::check.
   void check();
-  /// Kernels that wait give up. Any thread.
+  /// Makes waiting kernels give up. Any thread.
   void abort() noexcept;
   GpuCalls& calls() const { return *calls_; }
-  /// The other ranks; null where there are none.
+  /// The other ranks; null if there are none.
   std::shared_ptr<const WatchedPeers> peers() const { return peers_; }
-  /// What ended this side, and its end; any thread.
+  /// The error that ended this side. Any thread.
   std::optional<Error> cause() const;
   void fail(const Error& error);
 
@@ -65,16 +63,17 @@ class GpuSide : private PeerObserver {
 
   CommunicatorOptions options_;
   Joined& joined_;
-  const std::optional<std::uint64_t> pair_bytes_;  ///< of device memory; none = it is no pair
+  const std::optional<std::uint64_t> pair_bytes_;  ///< device memory of a pair; none = no pair
   const pid_t owner_;
   std::unique_ptr<GpuCalls> calls_;
-  mutable std::mutex guard_;  ///< of cause_
+  mutable std::mutex guard_;  ///< guards cause_
   std::optional<Error> cause_;
   std::atomic<bool> failed_{false};
-  std::int64_t closed_ns_ = 0;  ///< when closing: own work is awaited until then
-  bool has_ended_ = false;      ///< this rank's work, or it was waited for in vain
+  std::int64_t closed_ns_ = 0;  ///< set by closing: end of the wait for own work
+  bool has_ended_ = false;      ///< this rank's work has ended, or the wait timed out
   std::shared_ptr<WatchedPeers> peers_;
-  /// This rank's on its process's page, given back where nobody leaves by it.
+  /// This rank's slot on its process's liveness page; given back unless a deferred teardown takes
+  /// it.
   struct LivenessSlot {
     int number = -1;
     ~LivenessSlot() { publish_detach(number, DetachStage::unmapped); }

@@ -1,5 +1,5 @@
-// Which plan a copy runs. A new share is planned after a call is on its streams, while the GPUs
-// copy (0.2 to 0.6 ms on the host); until then calls run with the next smaller share that is there.
+// Chooses the plan of a copy. A new host share is planned after a call is enqueued, while the GPUs
+// copy (0.2 to 0.6 ms on the host). Until then calls run with the next smaller share available.
 #include "comm/gpu/pair_copies.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace plait {
 namespace {
 
-constexpr std::size_t kMostPlans = 512;  // beyond it the cache starts anew
+constexpr std::size_t kMostPlans = 512;  // above that the cache is cleared
 constexpr std::uint64_t kSlots = 4;      // of a host ring (striped.cpp)
 
 std::uint64_t host_bytes(const Plan& plan) {
@@ -52,7 +52,8 @@ Plan PairCopies::make_plan(const OrdinalPair& pair, std::uint64_t bytes, Params 
   return plan;
 }
 
-/// Only where the rest of the message goes over a direct link can it be had without the host.
+/// Returns the division of a plan's message. A host share can be dropped only if a direct link
+/// carries the rest.
 PairCopies::HostShareCut PairCopies::cut_of(const Plan& plan) const {
   HostShareCut cut;
   double direct_gb_per_s = 0.0;
@@ -75,7 +76,7 @@ PairCopies::HostShareCut PairCopies::cut_of(const Plan& plan) const {
 PairCopies::Params PairCopies::params_at(int level, const HostShareCut& cut) {
   if (level >= cuda::HostShare::kLevels) return {};
   if (level <= 0) return {{"host_permille", 0}};
-  // Shares are cut to quarters of a chunk.
+  // Shares are rounded to quarters of a chunk.
   const double least = static_cast<double>(cut.chunk_bytes) / 4.0 / static_cast<double>(cut.bytes);
   return {{"host_permille", cuda::permille_at(level, cut.size, least)},
           {"chunk_kib", static_cast<std::int64_t>(cut.chunk_bytes >> 10)}};
@@ -130,7 +131,7 @@ void PairCopies::run(const OrdinalPair& pair, std::uint64_t bytes, const Params&
   {
     const std::lock_guard hold(guard_);
     on = &node(pair);
-    // Before anything is made for a new size, which no capture would outlive.
+    // Checked before anything is made for a new size, which would break a capture.
     on->refuse_capture(pair.src, ranks[0].stream);
     on->refuse_capture(pair.dst, ranks[1].stream);
     call = ready(pair, bytes, params);
@@ -176,7 +177,7 @@ void PairCopies::run_corrected(const OrdinalPair& pair, const PreparedCopyRef& w
     is_complete = level == wanted && whole->lower[0] != nullptr;
     state->share.ran(level);
     if (level > 0 && state->sample.has_value()) ++state->sample->calls;
-    // A size's first copy is no measure: it touches what has just been made.
+    // The first copy of a size is not measured: it touches new memory.
     const bool is_first = whole->lower[0] == nullptr;
     is_timed = level > 0 && !is_first && !state->sample.has_value() && !call->bound.senders.empty();
     if (is_timed)
@@ -194,7 +195,7 @@ void PairCopies::run_corrected(const OrdinalPair& pair, const PreparedCopyRef& w
   const std::lock_guard hold(guard_);
   try {
     for (const int soon : {0, wanted}) prepare(pair, *whole, soon);
-  } catch (const Error&) {  // this call is under way; one that needs the plan will ask again
+  } catch (const Error&) {  // this call is enqueued; a call that needs the plan retries
   }
 }
 

@@ -1,5 +1,5 @@
-// Copies between pairs of GPUs, put on streams: a plan a size, made and proved once, and for large
-// ones several, of which the host share that earlier calls ask for takes one (host_share.hpp).
+// Enqueues copies between pairs of GPUs. A plan per size is made and proved once; large sizes have
+// several plans with different host shares, chosen by earlier calls' times (host_share.hpp).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace plait {
 class PairCopies {
  public:
   using Params = std::map<std::string, std::int64_t>;
-  /// CUDA ordinals; each pair and way has streams and borrowed memory of its own, so that opposite
-  /// copies share nothing but links.
+  /// CUDA ordinals. Each pair and direction has its own streams and borrowed memory, so opposite
+  /// copies share only links.
   struct OrdinalPair {
     int dst = 0;
     int src = 0;
@@ -29,21 +29,21 @@ class PairCopies {
     auto operator<=>(const OrdinalPair&) const = default;
   };
 
-  /// devices: the topology's for each ordinal; -1 = not in it. driver: outlives this.
+  /// devices: the topology's device by ordinal; -1 = not in it. driver: must outlive this object.
   PairCopies(Topology topology, std::vector<int> devices, const cuda::Api& driver = cuda::api());
 
   const Topology& topology() const { return topology_; }
-  /// The plan that the next such call runs.
+  /// Returns the plan that the next such call runs.
   Plan plan_for(const OrdinalPair& pair, std::uint64_t bytes, const Params& params);
-  /// Rank 0 is src, rank 1 dst. Params given by hand are taken as they are.
+  /// Copies from rank 0 (src) to rank 1 (dst). Parameters set by the caller are used unchanged.
   void run(const OrdinalPair& pair, std::uint64_t bytes, const Params& params,
            const std::vector<cuda::CopyBuffers>& ranks);
   cuda::OneProcess& node_of(const OrdinalPair& pair);
 
  private:
-  /// How a plan divides the message, where that is between a direct link and host memory.
+  /// How a plan divides the message between a direct link and host memory.
   struct HostShareCut {
-    cuda::SharedSize size;  // host_share 0: not so divided
+    cuda::SharedSize size;  // host_share 0: not divided
     std::uint64_t bytes = 0;
     std::uint64_t chunk_bytes = 0;
   };
@@ -53,11 +53,11 @@ class PairCopies {
     cuda::BoundCopies bound;
     HostShareCut cut;
     std::array<PreparedCopyRef, cuda::HostShare::kLevels>
-        lower;  // with less of its host share, as far as made
+        lower;  // with smaller host shares, as far as made
   };
   struct Corrected {
     cuda::HostShare share;
-    std::optional<cuda::PathSample> sample;  // on its way
+    std::optional<cuda::PathSample> sample;  // under way
   };
 
   int device_of(int ordinal) const;

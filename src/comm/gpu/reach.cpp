@@ -1,4 +1,4 @@
-// Pairs without a direct link, and GPUs without one to host memory.
+// Finds pairs of GPUs without a direct link, and GPUs without a link to host memory.
 #include "comm/gpu/reach.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The part of NCCL's binary interface that plait speaks, in plait's own declarations, so that
-// building needs no NCCL. tests/shims compares every value here with an installed nccl.h.
+// The part of NCCL's binary interface that plait uses, declared by plait, so that builds need no
+// NCCL. tests/shims compares every value with an installed nccl.h.
 #pragma once
 #include <cstddef>
 
@@ -25,8 +25,8 @@ enum Result : int {
   ncclInProgress = 7,
 };
 
-// Element types are in include/plait/types.def. Reductions of NCCL's own; handles of user-defined
-// ones (pre-multiplied sums) begin at kBuiltInOps.
+// include/plait/types.def has the element types. NCCL's built-in reductions; handles of
+// user-defined ones (premul_sum) begin at kBuiltInOps.
 inline constexpr int kSum = 0;
 inline constexpr int kProd = 1;
 inline constexpr int kMax = 2;
@@ -42,7 +42,7 @@ inline constexpr int kShrinkAbort = 1;
 
 inline constexpr unsigned kConfigMagic = 0xcafebeef;
 inline constexpr int kConfigUndefined = -2147483647 - 1;
-/// How ncclConfig_t begins; `size` says how much of it there is (NCCL before 2.17: up to blocking).
+/// Head of ncclConfig_t. `size` says how much of it exists (NCCL before 2.17: up to blocking).
 struct ConfigHead {
   std::size_t size;
   unsigned magic;
@@ -53,15 +53,15 @@ struct ConfigHead {
   int max_ctas = kConfigUndefined;
 };
 
-/// Where ncclConfig_t says how a communicator's graphs are used (graphUsageMode, an int, from NCCL
-/// 2.29 on), and what it says where several may run at once, or eager calls beside them.
+/// Offset of graphUsageMode in ncclConfig_t (an int, from NCCL 2.29 on), and its value for graphs
+/// that may run alongside other graphs or eager calls.
 inline constexpr std::size_t kConfigGraphUsage = 80;
 inline constexpr int kGraphsMixed = 2;
-/// Where it says that calls of the GPU's communicators run in the order of their launches
-/// (launchOrderImplicit, an int, from NCCL 2.31 on).
+/// Offset of launchOrderImplicit in ncclConfig_t (an int, from NCCL 2.31 on): calls of the GPU's
+/// communicators run in launch order.
 inline constexpr std::size_t kConfigLaunchOrder = 96;
 
-/// What ncclGetVersion's number stands for: 22809 = 2.28.9, before 2.9: 2804 = 2.8.4.
+/// Decodes ncclGetVersion's number: 22809 = 2.28.9; before 2.9: 2804 = 2.8.4.
 constexpr int major_of(int version) { return version < 10000 ? version / 1000 : version / 10000; }
 constexpr int minor_of(int version) {
   return version < 10000 ? version / 100 % 10 : version / 100 % 100;

@@ -1,6 +1,6 @@
-// Order: a libnccl already in the process (also one loaded privately, as PyTorch and ctypes do);
-// the next definition in the program's scope; PLAIT_NCCL_LIB; libnccl.so.2 by name. plait's own
-// forwarding libnccl.so.2 has a mark and is passed over.
+// Finds NCCL in this order: a libnccl in the process (also one loaded privately, as PyTorch and
+// ctypes do); the next definition in the program's scope; PLAIT_NCCL_LIB; libnccl.so.2 by name.
+// plait's forwarding libnccl.so.2 is recognised by a mark and skipped.
 #include "comm/nccl/native.hpp"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ struct Search {
   std::string path;
 };
 
-/// dl_iterate_phdr calls this for each object; non-zero stops.
+/// Callback of dl_iterate_phdr for each object; non-zero stops.
 int look_at(dl_phdr_info* info, std::size_t, void* context) {
   const char* slash = std::strrchr(info->dlpi_name, '/');
   const char* base = slash == nullptr ? info->dlpi_name : slash + 1;
@@ -36,7 +36,7 @@ int look_at(dl_phdr_info* info, std::size_t, void* context) {
 
 bool forwards(void* handle) { return ::dlsym(handle, kForwarderMark) != nullptr; }
 
-/// Opening is done after the walk: dl_iterate_phdr holds the loader's lock.
+/// Libraries are opened after the walk: dl_iterate_phdr holds the loader's lock.
 Search already_loaded() {
   Search names;
   ::dl_iterate_phdr(look_at, &names);
@@ -70,7 +70,7 @@ std::string asked_for() {
   std::string path;
   try {
     path = read_env().nccl_lib;
-  } catch (const Error&) {  // said when the settings are read
+  } catch (const Error&) {  // the reader of the settings reports it
     path = foreign_env("PLAIT_NCCL_LIB");
   }
   return path.empty() || path[0] != '/' ? std::string() : path;
@@ -85,7 +85,7 @@ Search find() {
   return found;
 }
 
-/// The executable segments of the library that holds `symbol`, from the first to the last.
+/// Stores the range of executable segments of the library that holds `symbol`.
 void find_code(NativeNccl& table, const void* symbol) {
   Dl_info where{};
   if (symbol == nullptr || ::dladdr(symbol, &where) == 0) return;
@@ -113,7 +113,7 @@ void find_code(NativeNccl& table, const void* symbol) {
 }
 
 NativeNccl* load() {
-  auto* table = new NativeNccl;  // kept for the life of the process: calls may come while it ends
+  auto* table = new NativeNccl;  // never freed: calls may come during exit
   const Search found = find();
   if (found.handle == nullptr) {
     table->why_absent = "no libnccl found in the process, in PLAIT_NCCL_LIB or by name";

@@ -1,5 +1,5 @@
-// The NCCL that the program uses -> a table of its functions, all from one object. Finding it wraps
-// no dlopen: the program's own copy, wherever it was loaded from, is taken first.
+// The program's NCCL as a table of functions, all from one library. No dlopen is intercepted: the
+// program's own copy, wherever loaded, comes first.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,20 +13,20 @@ struct NativeNccl {
 #include "comm/nccl/functions.def"
 #undef PLAIT_NCCL_NATIVE
   int version = 0;
-  std::string path;                              ///< the file it came from
-  std::string why_absent;                        ///< empty where it is there
+  std::string path;                              ///< file of the library
+  std::string why_absent;                        ///< empty if NCCL was found
   void* handle = nullptr;                        ///< for further look-ups
-  std::uintptr_t first_code = 0, last_code = 0;  ///< where its code lies
-  /// True where `caller`, a return address, is in the library: it calls some of its own public
-  /// functions by name, and so finds the drop-in's. NCCL 2.28: ncclCommGetAsyncError.
+  std::uintptr_t first_code = 0, last_code = 0;  ///< range of the library's code
+  /// True if return address `caller` is in the library. NCCL calls some of its own public functions
+  /// by name, and so reaches the drop-in (NCCL 2.28: ncclCommGetAsyncError).
   bool is_caller(const void* caller) const {
     const auto at = reinterpret_cast<std::uintptr_t>(caller);
     return at >= first_code && at < last_code;
   }
 };
 
-/// Found at the first call, any thread. Where there is none, `why_absent` says so and every needed
-/// field is null.
+/// Searches at the first call; any thread. If NCCL is absent, `why_absent` says why and every
+/// needed field is null.
 const NativeNccl& native();
 
 }  // namespace plait::nccl

@@ -1,5 +1,5 @@
-// What NCCL has a call for it does by that; the rest goes as one group of sends and receives, which
-// every NCCL has.
+// Uses NCCL's own call for a collective if it has one; other collectives are one group of sends and
+// receives, which every NCCL has.
 #include "comm/nccl/nccl_transport.hpp"
 
 #include <chrono>
@@ -21,7 +21,7 @@ void require(Result result, const char* what) {
                 text(what, " between nodes returned ", static_cast<int>(result)));
 }
 
-/// NCCL's number of the type, and how many of them an element is: what only moves may be bytes.
+/// NCCL's type number, and NCCL elements per element: calls that only move data may move bytes.
 struct Elements {
   int type = -1;
   std::uint64_t each = 1;
@@ -33,7 +33,7 @@ Elements elements_of(const Request& request) {
   return {kUint8, bytes_of(request.type)};
 }
 
-/// A reduction of NCCL's, or one made for a call.
+/// One of NCCL's reductions, or a scaled sum made for one call.
 class ScaledSumOp {
  public:
   ScaledSumOp(const Request& request, double scalar, int type, Comm comm)
@@ -46,7 +46,7 @@ class ScaledSumOp {
     is_made_ = true;
   }
   ~ScaledSumOp() {
-    if (is_made_) native().end_scaled_sum(number_, comm_);  // calls that were made keep it
+    if (is_made_) native().end_scaled_sum(number_, comm_);  // calls already made keep it
   }
   ScaledSumOp(const ScaledSumOp&) = delete;
   ScaledSumOp& operator=(const ScaledSumOp&) = delete;
@@ -83,7 +83,7 @@ std::string why_no_call(const Request& request) {
 
 class NcclTransport::Caller {
  public:
-  /// since: of a call, which NCCL may keep.
+  /// since: start time of the call that may be inside NCCL.
   explicit Caller(std::atomic<int>& all, std::atomic<std::int64_t>* since = nullptr)
       : all_(all), since_(since) {
     all_.fetch_add(1);
@@ -103,7 +103,7 @@ class NcclTransport::Caller {
 
 void NcclTransport::call(const Request& request, bool whole, int member, const void* src, void* dst,
                          Stream stream, double scalar) {
-  const Caller caller(*callers_, &inside_since_ns_);  // before it looks
+  const Caller caller(*callers_, &inside_since_ns_);  // registered before aborted_ is read
   const std::lock_guard<std::mutex> alone(asking_);
   require_usable(request);
   const Comm comm = whole || rail_ == nullptr ? whole_ : rail_;
@@ -219,8 +219,8 @@ void NcclTransport::messages(const Request& r, Comm comm, int member, const void
 std::optional<Error> NcclTransport::failure() {
   const Caller caller(*callers_);
   if (aborted_.load()) return std::nullopt;
-  // One that does not block may be asked by one thread at a time: a call that is inside hears of
-  // it.
+  // A non-blocking communicator allows one thread at a time. A thread inside a call sees the error
+  // itself.
   const std::unique_lock<std::mutex> alone(asking_, std::try_to_lock);
   if (!alone && is_late_.load()) return std::nullopt;
   for (const Comm comm : {owns_whole_ ? whole_ : nullptr, rail_}) {
@@ -239,7 +239,7 @@ void NcclTransport::abort() noexcept {
   try {
     quiet_thread([whole = owns_whole_ ? whole_ : nullptr, rail = rail_, guard = guard_,
                   ended = ended_, callers = callers_] {
-      // Who has seen that it stands is through in a moment, but for one that waits inside NCCL.
+      // A thread that registered sees the abort in a moment, unless it waits inside NCCL.
       for (int looks = 0; callers->load() != 0 && looks < 1000; ++looks)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const std::shared_ptr<void> held = guard ? guard() : nullptr;

@@ -1,5 +1,5 @@
-// NCCL's communicators between nodes, of one rank: among all ranks, and among those with the same
-// place in their node. Called in stream order, aborted once, from any thread.
+// NCCL's communicators between nodes, of one rank: among all ranks, and among ranks of equal place
+// in their nodes (a rail). Calls come in stream order; any thread may abort once.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -13,43 +13,44 @@
 
 namespace plait::nccl {
 
-/// "" where NCCL has what the request takes between nodes; else why not.
+/// Returns "" if NCCL can run the request between nodes, else the reason.
 std::string why_no_call(const Request& request);
 
 class NcclTransport {
  public:
-  /// Held around what is asked of NCCL when ending: a drop-in must not take it for the program's.
+  /// Held during NCCL calls at the end, so that a drop-in does not take them for the program's.
   using Guard = std::function<std::shared_ptr<void>()>;
-  /// whole: of all ranks; it may be another's, and none. rail: of the ranks at this one's place;
-  /// none = this place has no rail, or each node one rank, so that it is the whole.
+  /// whole: communicator of all ranks; null or borrowed (owns_whole). rail: ranks of this rank's
+  /// place, one per node; null if there is no such rail, or if nodes have one rank each, so that
+  /// `whole` is the rail.
   NcclTransport(Comm whole, bool owns_whole, Comm rail, Guard guard = nullptr)
       : whole_(whole), rail_(rail), owns_whole_(owns_whole), guard_(std::move(guard)) {}
 
-  /// This rank's part, as number `member` of the communicator's ranks; scalar: premul_sum. May wait
-  /// for others when a communicator is used for the first time. Error(peer_lost, aborted,
+  /// Runs this rank's part as number `member` of the communicator. scalar: premul_sum's. May wait
+  /// for other ranks when a communicator is first used. Throws Error(peer_lost, aborted,
   /// unsupported).
   void call(const Request& request, bool whole, int member, const void* src, void* dst,
             Stream stream, double scalar = 1.0);
-  /// To and from one rank of all; a null pointer is left out. As call().
+  /// Sends to and receives from one rank of all; a null pointer is skipped. Throws as call().
   void message(int peer, const void* sent, void* received, std::uint64_t bytes, Stream stream);
-  /// Since when a call has been inside NCCL; 0 = none is. Any thread.
+  /// Start time of a call that is inside NCCL; 0 = none. Any thread.
   std::int64_t inside_since_ns() const { return inside_since_ns_.load(); }
-  /// What went wrong between nodes, as far as NCCL knows. Any thread.
+  /// Returns the error between nodes that NCCL reports. Any thread.
   std::optional<Error> failure();
-  /// NCCL's kernels end at once. NCCL frees what it aborts, so once; and it may wait there for
-  /// ranks that do not come, so in a thread of its own.
+  /// Ends NCCL's kernels at once. NCCL frees the aborted communicators, so only the first call
+  /// acts. The abort may wait for missing ranks, so it runs in its own thread.
   void abort() noexcept;
-  /// Returns when that is over, or too late.
+  /// Waits until the abort has ended, at most wait_s.
   void await_abort(double wait_s) const noexcept;
-  /// The communicators are given back; nothing after abort(). Once.
+  /// Destroys the communicators, once; does nothing after abort().
   void end() noexcept;
 
  private:
-  /// One that may be inside a call of NCCL's: who aborts waits for it.
+  /// Marks a thread that may be inside an NCCL call: abort() waits for it.
   class Caller;
   void require_usable(const Request& request) const;
-  /// Throws unless NCCL accepted the call. For a communicator that does not block, NCCL launches
-  /// the call in a thread of its own, and this function returns when the call is on its stream.
+  /// Throws unless NCCL accepted the call. NCCL launches calls of a non-blocking communicator in
+  /// its own thread; this function then waits until the call is on its stream.
   void require_launched(Result result, Comm comm, const char* what) const;
   void pass(const Request& request, Comm comm, const void* src, void* dst, Stream stream,
             double scalar) const;

@@ -1,14 +1,13 @@
-// NCCL's numbers of types and reductions, and plait's.
+// Converts NCCL's numbers of types and reductions to plait's and back.
 #pragma once
 #include "plait/plan.hpp"
 
 namespace plait::nccl {
 
-/// NCCL's numbers -> plait's; false where plait has no counterpart (user-defined reductions,
-/// unknown types).
+/// Returns false if plait has no counterpart (user-defined reductions, unknown types).
 bool translate_type(int type, DataType& translated);
 bool translate_op(int op, ReduceOp& translated);
-/// And back; -1 where NCCL has none.
+/// Returns NCCL's number; -1 if it has none.
 int nccl_type(DataType type);
 int nccl_op(ReduceOp op);
 

@@ -1,4 +1,4 @@
-// Events are used again in turn: one that was recorded anew makes a wait longer, never shorter.
+// Events are reused in turn: a re-recorded event makes a wait longer, never shorter.
 #include "comm/nccl/side_stream.hpp"
 
 #include <array>
@@ -49,7 +49,7 @@ class CudaSideStream : public SideStream {
     PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<cuda::DevicePointer>(dst),
                     reinterpret_cast<cuda::DevicePointer>(src), bytes, main);
   }
-  // What is too small stays: calls, and graphs of them, may use it.
+  // A buffer that became too small is kept: calls, and graphs of them, may use it.
   void* scratch(std::uint64_t bytes) override {
     if (bytes > scratch_bytes_) {
       const cuda::RelaxedCaptureMode relaxed;

@@ -1,4 +1,5 @@
-// A stream beside the caller's, and where each waits for the other. Tests have one without a GPU.
+// A stream next to the caller's stream, with fork and join between them. Tests implement it without
+// a GPU.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,16 +12,16 @@ class SideStream {
  public:
   virtual ~SideStream() = default;
   virtual cuda::Stream stream() = 0;
-  virtual void fork(cuda::Stream main) = 0;  ///< the side stream goes on behind what main holds now
-  /// Of the side stream as it is now, for join(): the last few calls' are kept.
+  virtual void fork(cuda::Stream main) = 0;  ///< the side stream waits for all work now on `main`
+  /// Records the side stream's state for join(); only the last few calls' marks are kept.
   virtual void mark(int call) = 0;
-  virtual void join(cuda::Stream main, int call) = 0;  ///< main goes on behind that mark
+  virtual void join(cuda::Stream main, int call) = 0;  ///< `main` waits for that mark
   virtual void copy(void* dst, const void* src, std::uint64_t bytes, cuda::Stream main) = 0;
-  /// Device memory of at least so many bytes, kept until this ends.
+  /// Device memory of at least so many bytes, kept until this object ends.
   virtual void* scratch(std::uint64_t bytes) = 0;
 };
 
-/// On a GPU, in its primary context.
+/// A side stream on a GPU, in its primary context.
 std::unique_ptr<SideStream> cuda_side_stream(int ordinal);
 
 }  // namespace plait::nccl
