@@ -249,18 +249,23 @@ COPY_CALLS = {  # of engine_mutants.def: test_engine_mutants.cpp has the calls
     "cores": "`copy_rotation`, all_reduce with a part by CPU cores",
     "scattered": "`scatter_ring`, all_reduce",
 }
+TRACED = "comparing loads and stores with the plan"
+TRACED_FLAGS = "comparing loads, stores and flag writes with the plan"
 TEXTS = {  # of mutants.py
-    "fused": ("kernels `one_shot` and `two_shot`", "their loads and stores beside the plan"),
-    "escaped": ("lines of `direct_ll` and `ll_chain`", "their loads and stores beside the plan"),
-    "direct_ll": ("kernel `direct_ll`", "its loads and stores beside the plan"),
-    "ll_chain": ("kernel `ll_chain`", "its loads and stores beside the plan"),
+    "fused": ("kernels `one_shot` and `two_shot`", TRACED),
+    "escaped": (
+        "LL packets of `direct_ll` and `ll_chain`",
+        "comparing loads and stores with the plan",
+    ),
+    "direct_ll": ("kernel `direct_ll`", TRACED),
+    "ll_chain": ("kernel `ll_chain`", TRACED),
     "long_chain": (
         "kernel `long_chain`",
-        "its loads and stores beside the plan, and when it writes words",
+        TRACED_FLAGS,
     ),
     "long_two_shot": (
         "kernel `long_two_shot`",
-        "its loads and stores beside the plan, and when it writes words",
+        TRACED_FLAGS,
     ),
     "scatter_ring": ("`scatter_ring`, between its halves", "`verify`"),
 }
@@ -277,7 +282,7 @@ def faults_in_texts() -> Counter[str]:
 
 
 def mutants() -> list[str]:
-    """Every list of mistakes: in what, how many, who rejects them."""
+    """Every list of mistakes: the mutated code, their number, the test that rejects them."""
     body: list[tuple[str, int, str]] = []
     by_queue = rows("engine_mutants.def", "PLAIT_MUTANT")
     for call in dict.fromkeys(row["call"] for row in by_queue):
@@ -295,7 +300,7 @@ def mutants() -> list[str]:
     body.append(("plan of `tiled`, in each of a kernel's roles", tiles, "`verify`"))
     body.append(("the same where results are pulled", results, "`verify`"))
     body.append(("the same where parts are pulled", parts, "`verify`"))
-    body.append(("plans of calls by lines, at every place", lines, "`verify`"))
+    body.append(("plans of LL calls, at every place", lines, "`verify`"))
     body.append(("plans `fold`, `phases` and `ring`, at every place", schedules, "`verify`"))
     body.append(("all", sum(count for _, count, _ in body), ""))
     return table(
@@ -307,7 +312,7 @@ AGAINST = {"1": "no slower", "0": "slower somewhere"}
 TABLES: dict[str, Callable[[], list[str]]] = {
     "choices, alone": alone,
     "choices, in graphs": in_graphs,
-    "choices, beside computing": with_overlap,
+    "choices, overlap_compute": with_overlap,
     "errors": errors,
     "environment": environment,
     "mutants": mutants,
