@@ -1,5 +1,5 @@
-// One thread looks after all departures of the process and ends with the last one. What may wait
-// for the GPU runs in a thread of its own, so that no departure holds up another.
+// One thread per process runs all deferred teardowns and ends with the last one. Steps that may
+// wait for the GPU run in their own thread, so that no teardown delays another.
 #include "base/deferred_teardown.hpp"
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookOften = std::chrono::microseconds(200);
 constexpr auto kLookSeldom = std::chrono::milliseconds(20);
-constexpr auto kSoon = std::chrono::seconds(3);  // looked after often from the beginning on
+constexpr auto kSoon = std::chrono::seconds(3);  // a new teardown is checked often for this long
 constexpr auto kExitTimeout = std::chrono::seconds(1);
 
 enum class TeardownStep { works, awaits_ends, unmaps, awaits_unmapped, frees, done };
@@ -43,7 +43,7 @@ class TeardownQueue {
       const std::lock_guard<std::mutex> hold(guard_);
       if (is_exiting_) return false;
       all_.push_back(mine);
-      if (!runs_ && !start()) return false;  // the next one to leave tries again
+      if (!runs_ && !start()) return false;  // the next teardown tries again
     }
     wake_.notify_one();
     const DeferredTeardown& teardown = mine->teardown;
@@ -55,7 +55,7 @@ class TeardownQueue {
     return await(waits.freed_s, [&] { return is_past(TeardownStep::frees); });
   }
 
-  /// The program ends: nothing more is begun, and what was begun may end.
+  /// Called at exit: starts nothing new, and waits for running steps.
   void exit() {
     std::unique_lock<std::mutex> hold(guard_);
     is_exiting_ = true;
@@ -83,7 +83,7 @@ class TeardownQueue {
     return done();
   }
 
-  /// Without the lock where a departure is asked: what it asks the driver may have to wait.
+  /// Checks teardowns without the lock, since their driver calls may block.
   void run() {
     std::unique_lock<std::mutex> hold(guard_);
     while (!all_.empty() && !is_exiting_) {
@@ -103,7 +103,7 @@ class TeardownQueue {
     runs_ = false;
   }
 
-  /// As far as it can go now.
+  /// Advances one teardown as far as possible now.
   void step(const Shared& one) {
     const DeferredTeardown& teardown = one->teardown;
     if (one->stage.load() == TeardownStep::works && teardown.has_ended()) {
@@ -121,7 +121,7 @@ class TeardownQueue {
       begin(one, TeardownStep::frees, TeardownStep::done, [one] { one->teardown.free(); });
   }
 
-  /// Where no thread can be had it is tried again at the next look.
+  /// Runs a step in its own thread. Without a thread the step is retried at the next check.
   template <class Work>
   void begin(const Shared& one, TeardownStep now, TeardownStep then, Work work) {
     const std::lock_guard<std::mutex> hold(guard_);
@@ -144,8 +144,8 @@ class TeardownQueue {
 
   const pid_t owner_ = ::getpid();
   std::mutex guard_;
-  std::condition_variable wake_;   // of the thread
-  std::condition_variable moved_;  // of who waits for a departure
+  std::condition_variable wake_;   // wakes the thread
+  std::condition_variable moved_;  // wakes callers that wait for a teardown
   std::vector<Shared> all_;
   int busy_ = 0;
   bool runs_ = false;
@@ -154,7 +154,8 @@ class TeardownQueue {
 
 std::atomic<TeardownQueue*> current{nullptr};
 
-/// Never destroyed, since its thread may still run. A child made by fork has none of its parent's.
+/// Never destroyed, since the thread may still run. A forked child has none of its parent's
+/// teardowns.
 TeardownQueue& teardowns() {
   TeardownQueue* existing = current.load();
   if (existing != nullptr && existing->is_this_process()) return *existing;

@@ -1,5 +1,5 @@
-// The process's PLAIT_* variables -> one struct. Names, kinds and ranges come from env.def; a name
-// not listed there, or a value out of its range, is an error that says which.
+// The process's PLAIT_* variables in one struct. env.def defines names, kinds and ranges. An
+// unlisted name or a value out of range is an error that names it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,17 +16,17 @@ struct Env {
 #define PLAIT_ENV(name, field, kind, fallback, low, high, meaning) kind field = fallback;
 #include "base/env.def"
 #undef PLAIT_ENV
-  std::vector<std::string> given;  ///< the names that were set
+  std::vector<std::string> given;  ///< names of the variables that were set
   bool has(const std::string& name) const;
   bool operator==(const Env&) const = default;
 };
 
-/// Reads "NAME=value" entries, ignoring those that do not begin with PLAIT_; a null pointer ends
-/// them. Error(invalid_argument) naming the variable, what was wanted and what was found.
+/// Parses "NAME=value" entries up to a null pointer; skips names without PLAIT_.
+/// Error(invalid_argument) names the variable, what was wanted and what was found.
 Env parse_env(const char* const* entries);
-/// parse_env of this process; nothing is honoured in a set-uid program.
+/// parse_env() of this process; ignores all variables in a set-uid program.
 Env read_env();
-/// The value of another tool's variable (RANK, SLURM_PROCID, ...); empty where it is not set.
+/// Returns the value of another tool's variable (RANK, SLURM_PROCID, ...); empty if unset.
 std::string foreign_env(const char* name);
 
 /// One row of env.def, for documentation.
@@ -38,11 +38,11 @@ struct EnvRow {
 };
 const std::vector<EnvRow>& env_rows();
 
-/// A whole decimal number, or Error(invalid_argument) naming `what`.
+/// Parses a whole decimal number. Error(invalid_argument) names `what`.
 std::int64_t parse_integer(const std::string& what, const std::string& value, std::int64_t low,
                            std::int64_t high);
 double parse_real(const std::string& what, const std::string& value, double low, double high);
-/// "64M" -> 67108864.
+/// Parses a size: "64M" gives 67108864.
 std::uint64_t parse_bytes(const std::string& what, const std::string& value, std::uint64_t low,
                           std::uint64_t high);
 std::vector<std::string> split(const std::string& whole, char separator);

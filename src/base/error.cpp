@@ -1,4 +1,4 @@
-// Names, texts and exit codes of errors, all read off errors.def.
+// Names, texts and exit codes of errors, from errors.def.
 #include "plait/error.hpp"
 
 #include "base/text.hpp"
@@ -29,7 +29,7 @@ const ErrorRow& row(ErrorCode code) noexcept {
   return kErrors[std::size(kErrors) - 1];
 }
 
-/// The code's words, once: a message that quotes another error's of this code says them again.
+/// Prefixes the code's text once: removes it where the message quotes another error of this code.
 std::string worded(ErrorCode code, std::string message) {
   const std::string words = text(error_text(code), ": ");
   for (std::size_t at = 0; (at = message.find(words, at)) != std::string::npos;)

@@ -1,4 +1,4 @@
-// FNV-1a and its text: compares things between ranks and builds, hides nothing.
+// FNV-1a hash, for comparing values between ranks and builds. Not cryptographic.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace plait {
 
 inline constexpr std::uint64_t kHashOfNothing = 14695981039346656037ull;
 
-/// seed: the hash of what lies in front.
+/// seed: the hash of the preceding bytes.
 inline std::uint64_t hash_bytes(const void* data, std::size_t bytes,
                                 std::uint64_t seed = kHashOfNothing) {
   const auto* at = static_cast<const unsigned char*>(data);
@@ -17,7 +17,7 @@ inline std::uint64_t hash_bytes(const void* data, std::size_t bytes,
   return hash;
 }
 
-/// 16 hexadecimal digits.
+/// Returns 16 hexadecimal digits.
 inline std::string hex(std::uint64_t number) {
   std::string digits;
   for (int shift = 60; shift >= 0; shift -= 4) digits += "0123456789abcdef"[(number >> shift) & 15];

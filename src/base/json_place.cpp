@@ -1,4 +1,4 @@
-// The strict reader of JSON (see json_place.hpp).
+// Strict JSON reader (see json_place.hpp).
 #include "base/json_place.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ std::string shown(const Json& value) {
   if (value.is_structured() && value.size() > 8)
     return text(value.type_name(), " of ", value.size(), " entries");
   std::string dumped = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  // All ASCII, so that the cut splits no character.
+  // All ASCII, so truncation splits no character.
   if (dumped.size() > 60) dumped = dumped.substr(0, 57) + "...";
   return dumped;
 }

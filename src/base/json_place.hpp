@@ -1,6 +1,6 @@
-// JSON text -> typed values, strictly: whatever is not wanted is Error(parse_error) with its place
-// in the document. Size and depth are capped, so that a hostile file stays cheap. Plans, reports
-// and topologies are read with it.
+// Reads JSON strictly into typed values: anything unwanted is Error(parse_error) with its place in
+// the document. Size and depth are limited, so a hostile file stays cheap. Used for plans, reports
+// and topologies.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -17,10 +17,10 @@ using Json = nlohmann::ordered_json;
 inline constexpr std::size_t kMaxJsonBytes = 64U << 20;
 inline constexpr int kMaxJsonDepth = 64;
 
-/// Refuses what is too long, too deep, malformed, or names a key twice in one object. `document`
-/// ("plan JSON") opens the messages.
+/// Refuses JSON that is too long, too deep, malformed, or names a key twice in one object.
+/// `document` ("plan JSON") begins the messages.
 Json parse_json(std::string_view json, const char* document);
-/// JSON as one line of text; what is no UTF-8 is replaced.
+/// Returns JSON as one line of text; replaces invalid UTF-8.
 std::string dumped(const Json& value);
 
 /// A JSON value and its place in the document: "" = the whole, "links[3].gb_per_s".
@@ -33,14 +33,14 @@ class JsonPlace {
   const Json& value() const { return value_; }
   bool has(const char* key) const { return value_.contains(key); }
 
-  /// Refuses anything but an object with just these keys, all of which must be there.
+  /// Refuses anything but an object with exactly these keys.
   void object(std::initializer_list<const char*> keys) const;
-  /// The same where keys may be left out.
+  /// Refuses anything but an object with only these keys; keys may be missing.
   void object_of_some(std::initializer_list<const char*> keys) const;
   JsonPlace at(const std::string& key) const;
-  /// The items of an array.
+  /// Returns the items of an array.
   std::vector<JsonPlace> items() const;
-  /// The keys and values of an object.
+  /// Returns the keys and values of an object.
   std::vector<std::pair<std::string, JsonPlace>> members() const;
   std::string string() const;
   std::string string_or_empty(const char* key) const;
@@ -48,13 +48,13 @@ class JsonPlace {
   std::int64_t integer(std::int64_t low, std::int64_t high) const;
   int index(int low = 0) const;
   std::uint64_t bytes() const;
-  /// A finite number, above 0 or at least 0.
+  /// Returns a finite number above 0, or at least 0 if zero_allowed.
   double number(bool zero_allowed) const;
-  /// Error(parse_error): "plan JSON: lanes[3].rank: wanted ..., found ..."; found = the value where
-  /// nothing is given.
+  /// Throws Error(parse_error): "plan JSON: lanes[3].rank: wanted ..., found ...". An empty `found`
+  /// prints the value.
   [[noreturn]] void refuse(const std::string& wanted, const std::string& found = "") const;
 
-  /// One of `count` names that name_of() gives to the enum's values.
+  /// Returns the enum value whose name_of() is this string, out of `count` values.
   template <class Enum>
   Enum name_in(int count) const {
     const std::string given = string();

@@ -1,5 +1,5 @@
-// The robust list of one thread, with one entry. As the thread exits, however that comes, the
-// kernel walks the list and puts FUTEX_OWNER_DIED into words that hold this thread's number.
+// A robust list of one thread with one entry. When the thread exits for any reason, the kernel
+// walks the list and sets FUTEX_OWNER_DIED in words that hold the thread's id.
 #include "base/liveness_futex.hpp"
 
 #include <linux/futex.h>

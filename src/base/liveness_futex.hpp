@@ -1,15 +1,15 @@
-// A word in shared memory that tells others whether a thread still lives. The kernel itself marks
-// it as the thread dies (robust futexes), before the teardown of its process begins: a pidfd tells
-// the same only after that, which with a GPU's memory to free can take seconds.
+// Liveness futex: a word in shared memory that shows peers whether a thread lives. The kernel marks
+// it when the thread dies (robust futex), before it tears down the process. A pidfd shows the death
+// only after that, which with GPU memory to free can take seconds.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace plait {
 
-/// Held by the calling thread from construction to destruction, on the same thread. At most one a
-/// thread, and none on threads that lock robust mutexes. Where the kernel has no robust futexes the
-/// word stays 0 and tells nothing.
+/// Held by the calling thread from construction to destruction, both in that thread. At most one
+/// per thread, and none in threads that lock robust mutexes. Without robust futexes in the kernel
+/// the word stays 0.
 class LivenessFutex {
  public:
   explicit LivenessFutex(std::uint32_t& word) noexcept;
@@ -24,19 +24,19 @@ class LivenessFutex {
   };
   struct RobustHead {
     RobustEntry* first;
-    long offset;  ///< from an entry to its word
+    long offset;  ///< from an entry to its futex word
     RobustEntry* pending;
   };
   std::uint32_t& word_;
   RobustEntry entry_;
   RobustHead head_;
-  RobustHead* before_ = nullptr;  ///< the C library's
+  RobustHead* before_ = nullptr;  ///< list set by the C library
   std::size_t before_bytes_ = 0;
   bool held_ = false;
 };
 
-/// True once the thread that held the word has died with it; false while it lives, after it let go,
-/// and before it took it.
+/// True once the thread that held the futex has died holding it; false before that, and if the
+/// thread has released it.
 bool holder_died(const std::uint32_t& word) noexcept;
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// Levels, file names and lines of the log. One write() a line keeps lines of many ranks whole.
+// Formats and writes log lines. One write() per line keeps lines of many ranks intact.
 #include "base/log.hpp"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ std::string host_name() {
 
 void write_line(LogLevel level, int rank, const std::string& message) {
   const std::string line = log_line(level, rank, message) + "\n";
-  // A full disk or a closed pipe must not end the job: the line is lost, nothing else.
+  // A full disk or a closed pipe must not end the job: only the line is lost.
   [[maybe_unused]] const auto written = write(log_fd.load(), line.data(), line.size());
 }
 

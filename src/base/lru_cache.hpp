@@ -1,5 +1,5 @@
-// A table of what was used lately: so many entries, found by their key in one look; when another
-// comes, the one that was not used for the longest time goes. Entries that are kept stay.
+// LRU cache with a fixed number of entries, found by key. A new entry replaces the least recently
+// used one. Pinned entries stay.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace plait {
 
-/// Of tuples of numbers, strings, lists and tables of such.
+/// Hash of tuples of numbers, strings, vectors and maps.
 struct TupleHash {
   template <class... Parts>
   std::size_t operator()(const std::tuple<Parts...>& parts) const {
@@ -59,14 +59,14 @@ class LruCache {
   LruCache(const LruCache&) = delete;
   LruCache& operator=(const LruCache&) = delete;
 
-  /// Null where there is none. Valid until another is added.
+  /// Returns null if absent. The pointer is valid until the next add().
   Value* find(const Key& key) {
     const auto found = index_.find(key);
     if (found == index_.end()) return nullptr;
     if (!found->second->is_pinned) used_.splice(used_.begin(), used_, found->second);
     return &found->second->value;
   }
-  /// dropping(value) is told before the oldest one goes.
+  /// Calls dropping(value) before the oldest entry goes.
   template <class Dropping>
   Value& add(Key key, Value value, const Dropping& dropping) {
     if (used_.size() >= most_) {
@@ -78,7 +78,7 @@ class LruCache {
     index_[std::move(key)] = used_.begin();
     return used_.front().value;
   }
-  /// Never to go, nor to count.
+  /// Keeps the entry for ever; it no longer counts against the limit.
   void pin(const Key& key) {
     const auto found = index_.find(key);
     if (found == index_.end() || found->second->is_pinned) return;
@@ -109,7 +109,7 @@ class LruCache {
     bool is_pinned;
   };
   const std::size_t most_;
-  std::list<CacheEntry> used_;  // the latest first
+  std::list<CacheEntry> used_;  // most recently used first
   std::list<CacheEntry> pinned_;
   std::unordered_map<Key, typename std::list<CacheEntry>::iterator, TupleHash> index_;
 };

@@ -1,5 +1,5 @@
-// Files of lines NAME=value, of which those that begin with # are none. A file that cannot be read
-// says nothing, as to NCCL.
+// Reads files of lines NAME=value; lines beginning with # are comments. An unreadable file counts
+// as empty, as in NCCL.
 #include "base/nccl_settings.hpp"
 
 #include <sys/auxv.h>

@@ -1,4 +1,4 @@
-// NCCL's own variables, as NCCL finds them: what it was told about a machine holds for plait too.
+// NCCL's own variables, found as NCCL finds them: settings about the machine hold for plait too.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -6,13 +6,13 @@
 
 namespace plait {
 
-/// The value of an NCCL_* variable: in the environment, else in the file that NCCL_CONF_FILE names
-/// or ~/.nccl.conf, else in /etc/nccl.conf. None where nobody has set it.
+/// Returns an NCCL_* variable from the environment, else from the file named by NCCL_CONF_FILE or
+/// ~/.nccl.conf, else from /etc/nccl.conf. None if unset.
 std::optional<std::string> nccl_setting(const std::string& name);
-/// A number as NCCL reads it: decimal, 0x or 0, with whatever behind it; none where it begins with
-/// none.
+/// Parses a number as NCCL does: decimal, 0x or 0, ignoring any suffix; none if the text begins
+/// with no number.
 std::optional<std::int64_t> nccl_number(const std::string& value);
-/// The value of `name` in the text of such a file: the first line that is name=value counts.
+/// Returns `name`'s value in such a file's text: the first line NAME=value counts.
 std::optional<std::string> nccl_setting_in(const std::string& file, const std::string& name);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// Code or a constant -> the folder of the file that holds it.
+// Finds the folder of the file that holds some code or constant.
 #include "base/own_folder.hpp"
 
 #include <cstdint>

@@ -1,12 +1,12 @@
-// Where the files lie that come with this library.
+// Folder of the files installed with this library.
 #pragma once
 #include <string>
 
 namespace plait {
 
-/// The folder, with its last slash, of the file that holds this code or constant; empty where no
-/// file does. The kernel knows its whole path; what the loader was given (dladdr) may start at a
-/// working folder that has changed since.
+/// Returns the folder, with its last slash, of the file that holds this code or constant; empty if
+/// no file does. Uses the kernel's absolute path: the loader's (dladdr) may be relative to a former
+/// working folder.
 std::string folder_of(const void* code);
 
 }  // namespace plait

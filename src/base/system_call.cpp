@@ -1,4 +1,5 @@
-// The errors that kernels and seccomp profiles answer with have one cause each, whatever the call.
+// Explains errno values by their usual cause: a kernel or seccomp profile gives each for one
+// reason, whatever the call.
 #include "base/system_call.hpp"
 
 #include <cerrno>
@@ -14,7 +15,7 @@ bool is_denied(int error) { return error == EPERM || error == EACCES || error ==
 std::string advice_of(const std::string& call, int error) {
   if (is_denied(error))
     return text("; wanted Linux 5.4 or later, and a seccomp profile that allows ", call,
-                " (docs/containers.md; `plait doctor` tries it)");
+                " (docs/containers.md; `plait doctor` tests it)");
   if (error == EMFILE) return "; raise this process's limit of open files: ulimit -n";
   if (error == ENFILE) return "; the system has no open file left (fs.file-max)";
   if (error == EAGAIN && call == "pthread_create")

@@ -1,5 +1,5 @@
-// A system call that failed -> an Error that names the call, so that nobody looks elsewhere for
-// what a kernel, a container's seccomp profile or a limit has denied.
+// Turns a failed system call into an Error that names the call, so that users find the kernel,
+// seccomp profile or limit that denied it.
 #pragma once
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace plait {
 
-/// error: errno. what: for which the call was made. The code becomes `unsupported` where the call
-/// itself is denied.
+/// error: errno. what: the purpose of the call. The code becomes `unsupported` if the call itself
+/// is denied.
 Error call_failed(ErrorCode code, const std::string& call, int error, const std::string& what = {});
 
 }  // namespace plait

@@ -1,11 +1,11 @@
-// Values -> one string: the little formatting that plait needs (GCC 12 has no <format>).
+// Formats values into one string (GCC 12 has no <format>).
 #pragma once
 #include <sstream>
 #include <string>
 
 namespace plait {
 
-/// All parts printed one after the other, as an ostream prints them.
+/// Prints all parts one after the other, as an ostream does.
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream stream;
@@ -13,7 +13,7 @@ std::string text(const Parts&... parts) {
   return stream.str();
 }
 
-/// The same of strings alone, ten times as fast: for what every call does.
+/// Joins strings ten times as fast as text(), for use in every call.
 template <class... Parts>
 std::string joined(const Parts&... parts) {
   std::string all;

@@ -1,4 +1,4 @@
-// Threads of plait's own in somebody's program: they take no signals, and sleep until woken.
+// Threads of plait in the user's program: they block all signals, and sleep until woken.
 #pragma once
 #include <pthread.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 
 namespace plait {
 
-/// Signals are the program's, for its own threads.
+/// Starts a thread that blocks all signals, which belong to the program's threads.
 template <class Function>
 std::thread quiet_thread(Function function) {
   struct Masked {
@@ -22,12 +22,12 @@ std::thread quiet_thread(Function function) {
     }
     ~Masked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
     sigset_t before;
-  } const masked;  // also where no thread can be had
+  } const masked;  // restores the mask even if no thread can be started
   return std::thread(std::move(function));
 }
 
-/// wake.wait(hold, ready), but for its symbol: GCC 12's is newer than the C++ libraries that a
-/// wheel may count on.
+/// wake.wait(hold, ready) without its symbol: GCC 12's is newer than the C++ libraries that a wheel
+/// may rely on.
 template <class Ready>
 void await(std::condition_variable& wake, std::unique_lock<std::mutex>& hold, Ready ready) {
   while (!wake.wait_for(hold, std::chrono::hours(1), ready)) {

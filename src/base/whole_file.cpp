@@ -1,4 +1,4 @@
-// Opening, looking and reading, in this order, each step with the reason where it refuses.
+// Opens, checks and reads a file, in this order; each step has its own error.
 #include "base/whole_file.hpp"
 
 #include <fcntl.h>
@@ -48,7 +48,8 @@ std::string distrust(const struct stat& facts, Writers writers) {
 }
 
 std::optional<std::string> read_to_end(int fd, std::int64_t bytes) {
-  std::string whole(static_cast<std::size_t>(bytes) + 1, '\0');  // one more shows a longer file
+  std::string whole(static_cast<std::size_t>(bytes) + 1,
+                    '\0');  // one byte more, to detect a longer file
   std::size_t at = 0;
   while (at < whole.size()) {
     const ssize_t got = read(fd, whole.data() + at, whole.size() - at);
@@ -64,13 +65,13 @@ std::optional<std::string> read_to_end(int fd, std::int64_t bytes) {
 }
 
 std::optional<std::string> read_whole_file(const std::string& file, const FileTerms& terms) {
-  // Without waiting for the writer of a pipe.
+  // O_NONBLOCK: does not wait for the writer of a pipe.
   const OpenFile opened{open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
   if (opened.fd < 0 && errno == ENOENT && terms.may_be_missing) return std::nullopt;
   struct stat facts{};
   if (opened.fd < 0 || fstat(opened.fd, &facts) != 0)
     refuse(file, terms, ErrorCode::io_error, std::strerror(errno));
-  if (!S_ISREG(facts.st_mode)) refuse(file, terms, ErrorCode::io_error, "what is no regular file");
+  if (!S_ISREG(facts.st_mode)) refuse(file, terms, ErrorCode::io_error, "no regular file");
   const std::string doubt = distrust(facts, terms.writers);
   if (!doubt.empty()) refuse(file, terms, ErrorCode::permission, doubt);
   if (facts.st_size > terms.most_bytes)

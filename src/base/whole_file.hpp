@@ -1,6 +1,6 @@
-// A path -> the whole text of a file that is believed: opened once and looked at through what was
-// opened (so that nothing can take its place), regular, of bounded size, of an owner to trust, and
-// the same file from its first byte to its last.
+// Reads the whole text of a trusted file: opened once and checked through the descriptor (so that
+// it cannot be replaced), regular, of limited size, with a trusted owner, and unchanged from first
+// to last byte.
 #pragma once
 #include <sys/stat.h>
 
@@ -10,32 +10,32 @@
 
 namespace plait {
 
-/// Who may be able to write what is read.
+/// Who may be able to write the file.
 enum class Writers : std::uint8_t {
-  anyone,         // the user named the file, and so has looked
-  not_everybody,  // this user's or root's, and others at most as a group
+  anyone,         // the user named the file, and so vouches for it
+  not_everybody,  // this user or root; a group may write, but not everybody
   this_user_alone,
 };
 
-/// What of an owner and a mode is against the rule, as "found ..." goes on; empty where nothing is.
+/// Returns what makes an owner and mode untrusted, as the text after "found"; empty if trusted.
 std::string distrust(const struct stat& facts, Writers writers);
 
 struct FileTerms {
-  const char* what;  // "tuning table": how messages begin
+  const char* what;  // "tuning table": begins messages
   std::int64_t most_bytes;
   Writers writers = Writers::anyone;
-  const char* advice;  // how messages end
+  const char* advice;  // ends messages
   bool may_be_missing = false;
 };
 
-/// Error(io_error) where it cannot be read or is no regular file, is too long or is changed
-/// meanwhile; Error(permission) where its writers are not those of the terms. Nothing where there
-/// is no such file and it may be missing.
+/// Throws Error(io_error) if the file cannot be read, is no regular file, is too long, or changes
+/// meanwhile; Error(permission) if its writers are not trusted. Returns nothing if the file is
+/// missing and may be.
 std::optional<std::string> read_whole_file(const std::string& file, const FileTerms& terms);
 
-/// The next bytes of an open file, which must end right there: a file that is shorter or longer
-/// than it was when it was looked at is being rewritten, and what was read is neither its old nor
-/// its new text. Empty then; errno says why, 0 where it is the length.
+/// Reads the next bytes of an open file, which must end there. A file of another length than before
+/// is being rewritten, so the text read is neither old nor new. Empty then; errno says why, 0 = the
+/// length.
 std::optional<std::string> read_to_end(int fd, std::int64_t bytes);
 
 }  // namespace plait

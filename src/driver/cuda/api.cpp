@@ -1,4 +1,5 @@
-// dlopen, cuGetProcAddress and cuInit, once a process; the outcome is kept, good or bad.
+// Loads the driver once per process: dlopen, cuGetProcAddress and cuInit. Keeps the outcome,
+// success or failure.
 #include "driver/cuda/api.hpp"
 
 #include <dlfcn.h>
@@ -14,7 +15,7 @@ namespace {
 
 using GetProcAddress = Result (*)(const char* symbol, void** function, int version,
                                   std::uint64_t flags, int* status);
-inline constexpr int kVersion = 12000;  // of every entry point that must be there
+inline constexpr int kVersion = 12000;  // version of every required entry point
 
 GetProcAddress get_proc_address = nullptr;
 
@@ -37,7 +38,7 @@ OpenedDriver open_driver() {
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    opened.why_not = "found no libcuda.so.1, which an NVIDIA driver brings";
+    opened.why_not = "found no libcuda.so.1, which is part of an NVIDIA driver";
     return opened;
   }
   get_proc_address = reinterpret_cast<GetProcAddress>(::dlsym(library, "cuGetProcAddress_v2"));

@@ -1,5 +1,5 @@
-// libcuda.so.1, opened at run time -> a table of its functions. No driver is a value,
-// Error(no_device), never a crash; a failed call is Error(driver_error) that names the call.
+// The CUDA driver as a table of functions, opened at run time (libcuda.so.1). A missing driver is
+// Error(no_device), never a crash. A failed call is Error(driver_error) with the call's name.
 #pragma once
 #include <string>
 
@@ -17,33 +17,34 @@ struct Api {
 #undef PLAIT_CUDA_LATER_FUNCTION
 };
 
-/// The driver's functions; opened and initialised at the first call. Error(no_device) where there
-/// is no driver or it has no GPU.
+/// Returns the driver's functions; opens and initialises it at the first call. Throws
+/// Error(no_device) without a driver or a GPU.
 const Api& api();
-/// Why api() would throw; empty where it would not.
+/// Returns why api() would throw; empty if it would not.
 std::string why_no_cuda();
-/// Number of GPUs; 0 where there is no driver.
+/// Number of GPUs; 0 without a driver.
 int device_count();
-/// Throws Error(driver_error), or out_of_memory, saying which call failed and what it said.
+/// Throws Error(driver_error), or out_of_memory, with the failed call and the driver's text.
 void require(Result result, const char* call);
 
-/// Fills the table from `find`, which returns null for what it does not know: how api() and tests
-/// make it. Returns the first symbol not found that every driver has, or null.
+/// Fills the table from `find`, which returns null for unknown symbols; used by api() and by tests.
+/// Returns the first missing symbol that every driver has, or null.
 using FindSymbol = void* (*)(const char* symbol, int version);
 const char* fill_table(Api& table, FindSymbol find);
 
-/// Where memory lies; zeros and -1 where the driver does not know it.
+/// Location of memory; zeros and -1 if the driver does not know the pointer.
 struct PointerLocation {
-  unsigned memory = 0;  ///< kMemoryOnDevice, or else
+  unsigned memory = 0;  ///< kMemoryOnDevice, or another value
   int ordinal = -1;
 };
-/// Asks the driver, which knows every piece of memory that a GPU can reach. In a current context.
+/// Asks the driver for the location, in a current context. The driver knows all memory that a GPU
+/// can access.
 PointerLocation place_of(const void* pointer);
 
-/// "GPU-00112233-4455-...", as NVML writes it.
+/// Returns "GPU-00112233-4455-...", in NVML's format.
 std::string uuid_of(int ordinal);
 
-/// The device's primary context, current on this thread while this lives.
+/// Makes the device's primary context current on this thread while the object lives.
 class Current {
  public:
   explicit Current(Context context);
@@ -52,8 +53,8 @@ class Current {
   Current& operator=(const Current&) = delete;
 };
 
-/// While one lives, what this thread does is allowed beside captures in any other thread, and
-/// breaks none of them. Nothing where there is no driver.
+/// Allows this thread's driver calls while other threads capture, and does not break their
+/// captures. Does nothing without a driver.
 class RelaxedCaptureMode {
  public:
   RelaxedCaptureMode() noexcept;
@@ -68,6 +69,6 @@ class RelaxedCaptureMode {
 
 }  // namespace plait::cuda
 
-/// PLAIT_CUDA_CALL(memory_free, pointer): calls api().memory_free(pointer), throws where it fails.
+/// PLAIT_CUDA_CALL(memory_free, pointer): calls api().memory_free(pointer), throws if it fails.
 #define PLAIT_CUDA_CALL(function, ...) \
   ::plait::cuda::require(::plait::cuda::api().function(__VA_ARGS__), #function)

@@ -1,4 +1,4 @@
-// The primary context of a device, held while this lives.
+// Holds a device's primary context while the object lives.
 #pragma once
 #include "driver/cuda/api.hpp"
 

@@ -1,5 +1,5 @@
-// The CUDA driver's types and constants that plait uses, declared here so that building host code
-// needs no toolkit. Values are the driver ABI's (CUDA 12 and 13).
+// Types and constants of the CUDA driver, declared here so that building host code needs no
+// toolkit. The values are the driver ABI's (CUDA 12 and 13).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,13 +21,13 @@ using GraphExec = struct GraphExecTag*;
 
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kNoBinaryForGpu = 209;
-inline constexpr Result kUnsupportedPtx = 222;  ///< made by a compiler newer than the driver
+inline constexpr Result kUnsupportedPtx = 222;  ///< PTX of a compiler newer than the driver
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kPeerAccessAlreadyEnabled = 704;
-inline constexpr Result kCaptureImplicit = 906;  ///< the legacy stream, while another one captures
+inline constexpr Result kCaptureImplicit = 906;  ///< legacy stream used during a capture
 
 inline constexpr unsigned kStreamNonBlocking = 1;
-inline constexpr std::uint64_t kLastDefaultStream = 2;  ///< 0, 1 and 2 are handles of such
+inline constexpr std::uint64_t kLastDefaultStream = 2;  ///< handles 0, 1 and 2
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kHostRegisterMapped = 2;
@@ -36,24 +36,24 @@ inline constexpr int kCaptureNone = 0;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kCaptureRelaxed = 2;
 inline constexpr unsigned kEventExternal =
-    1;  ///< of a wait or record: a node of the captured graph
+    1;  ///< flag of a wait or record: adds a node to the captured graph
 inline constexpr unsigned kAddCaptureDependencies = 0;
 inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;
-inline constexpr int kAttributeMostSharedBytes = 97;  ///< of a block, where it asks for them
+inline constexpr int kAttributeMostSharedBytes = 97;  ///< of a block with opt-in
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerBufferId = 7;
 inline constexpr int kPointerDeviceOrdinal = 9;
 inline constexpr int kPointerRangeStart = 11;
 inline constexpr int kPointerRangeBytes = 12;
-inline constexpr unsigned kMemoryOnDevice = 2;  ///< what kPointerMemoryType says
+inline constexpr unsigned kMemoryOnDevice = 2;  ///< value of kPointerMemoryType
 
 struct IpcHandle {
   char bytes[64];
 };
 
-/// CUmemcpyAttributes: of copies in a batch. Locations are hints for managed memory.
+/// CUmemcpyAttributes, for copies in a batch. Locations are hints for managed memory.
 struct CopyAttributes {
   int source_order;
   int source_location[2];
@@ -72,7 +72,7 @@ struct LaunchAttribute {
     char bytes[64];
   } value;
 };
-inline constexpr int kFixedSharedBytes = 1;  ///< of a function, as are the next two
+inline constexpr int kFixedSharedBytes = 1;  ///< of a function, like the next two
 inline constexpr int kMadeForPtx = 5;        ///< the architecture compiled for: 90 = 9.0
 inline constexpr int kMostDynamicSharedBytes = 8;
 inline constexpr int kProgrammaticSerialization = 6;

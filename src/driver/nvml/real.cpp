@@ -1,5 +1,5 @@
-// libnvidia-ml.so.1, opened when needed: no driver is needed to build or to run without GPUs.
-// The few declarations used are written here from NVML's public reference.
+// NVML by dlopen of libnvidia-ml.so.1, so that neither building nor running without GPUs needs a
+// driver. The few declarations follow NVML's public reference.
 #include <dlfcn.h>
 
 #include <array>

@@ -1,5 +1,5 @@
-// /sys -> PCI and NUMA facts: where a device hangs, how wide it is wired, which cores are near.
-// The root is given, so that tests read a tree of their own.
+// PCI and NUMA facts from /sys: a device's place, its lanes, the cores near it. The root is a
+// parameter, so that tests can read their own tree.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,15 +10,16 @@ class Sysfs {
  public:
   explicit Sysfs(std::string root = "/sys") : root_(std::move(root)) {}
 
-  /// NUMA nodes that are online, ascending; {0} where the system tells none.
+  /// Returns online NUMA nodes, ascending; {0} if the system lists none.
   std::vector<int> numa_nodes() const;
-  /// "0-31,64-95"; empty where the system tells none.
+  /// Returns for example "0-31,64-95"; empty if the system has no list.
   std::string cpus_of_numa(int numa) const;
-  /// NUMA node of a PCI device ("0000:06:00.0"); -1 = not known.
+  /// Returns the NUMA node of a PCI device ("0000:06:00.0"); -1 = unknown.
   int numa_of_pci(const std::string& address) const;
-  /// The bridges above a PCI device, from the root complex down ("pci0000:00", "0000:00:01.0").
+  /// Returns the bridges above a PCI device, from the root complex down ("pci0000:00",
+  /// "0000:00:01.0").
   std::vector<std::string> bridges_of_pci(const std::string& address) const;
-  /// What its lanes carry a direction, nominally; 0 = not known.
+  /// Returns the nominal speed of the device's lanes per direction; 0 = unknown.
   double pcie_gb_per_s(const std::string& address) const;
 
  private:
@@ -26,9 +27,9 @@ class Sysfs {
   std::string root_;
 };
 
-/// "0-2,5" -> {0, 1, 2, 5}; whatever is no number or range is left out.
+/// Parses "0-2,5" into {0, 1, 2, 5}; skips entries that are no number or range.
 std::vector<int> parse_id_list(const std::string& list);
-/// NVML's "00000000:06:00.0" or any case -> the kernel's "0000:06:00.0".
+/// Converts NVML's "00000000:06:00.0", in any case, to the kernel's "0000:06:00.0".
 std::string kernel_pci_address(const std::string& address);
 
 }  // namespace plait

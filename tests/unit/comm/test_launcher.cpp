@@ -259,7 +259,7 @@ TEST_CASE("a runtime folder that others can enter, or that is too long, is not u
     REQUIRE(chmod(runtime.path().c_str(), 0755) == 0);
     const ScopedEnvironment place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
     CHECK(rendezvous_folder() == usual);
-    CHECK(choose_rendezvous_folder().why_not_runtime.find("of this user alone") !=
+    CHECK(choose_rendezvous_folder().why_not_runtime.find("not a private folder") !=
           std::string::npos);
     REQUIRE(chmod(runtime.path().c_str(), 0700) == 0);
     CHECK(choose_rendezvous_folder().why_not_runtime == "");
