@@ -208,9 +208,9 @@ def markdown(table: Path = TABLE) -> list[str]:
     near = sum(abs(row.deviation(topology)) <= NEAR for row in unseen)
     worst = max(abs(row.deviation(topology)) for row in unseen)
     lines = [
-        f"Of {len(rows)} recorded calls, {len(unseen)} have sizes that the fit did not see. "
+        f"The fit did not see the sizes of {len(unseen)} of {len(rows)} recorded calls. "
         f"{near} of these ({near / len(unseen):.1%})",
-        f"are predicted within {NEAR:.0%}, and none is further off than {worst:.1%}.",
+        f"are predicted within {NEAR:.0%}, and none deviates by more than {worst:.1%}.",
         "",
         "| engine | GPUs | launched | calls not seen | within 10 % | furthest off |",
         "|---|---|---|---|---|---|",
@@ -225,9 +225,9 @@ def markdown(table: Path = TABLE) -> list[str]:
     furthest = max(choice.behind for choice in chosen)
     lines += [
         "",
-        f"{len(chosen)} calls were recorded of several engines. In {len(chosen) - len(behind)} the "
-        "prediction ranks the fastest",
-        f"one first; in the others what it ranks first is at most {furthest:.1%} behind.",
+        f"{len(chosen)} calls were recorded with several engines. The prediction ranks the fastest",
+        f"engine first in {len(chosen) - len(behind)} of them. "
+        f"Otherwise its first engine is at most {furthest:.1%} behind.",
         "",
         "| call | GPUs | bytes | engine | recorded | predicted | deviation |",
         "|---|---|---|---|---|---|---|",

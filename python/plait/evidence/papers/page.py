@@ -19,52 +19,51 @@ from plait.evidence.papers.wotir import wotir
 
 # Parameters chosen to fit a claim; printed above the table.
 DEPENDENCES = """\
-Not independent of the claims: mist's and cedar's link speeds are those of M3 and M4 (so M1 and
-M2 test the pipeline, M3 and M4 little more than consistency); dgx1v's are the first two of W1, and
-the 1 MB chunk of its third was chosen; vista's posting cost (0.2 us) was chosen with D4 in view;
-mist's host memory speed and the engine counts were corrected while looking at M6 and C1. NCCL is
-the modelled ring at the efficiency measured on the H200 for messages that take as long. M7 and M10
-are a formula, not a plan. That C's peer uses events and a fine tuning grid is its text's word, but
-was taken up while looking at C1 and C2; vista's ranking has the talk's own batches of four. NCCL
-between nodes has the latencies and efficiencies of its own tables (N9 says that a plan's price is
-theirs), MPI typical ones; nothing of several nodes was measured by plait. The CPU nodes of N2, N3
-and N5 have typical figures."""
+Not independent of the claims: the link speeds of mist and cedar are those of M3 and M4, so M1
+and M2 test the pipeline, and M3 and M4 little more than consistency. dgx1v's link speeds are
+the first two of W1, and the 1 MB chunk of its third was chosen. vista's posting cost (0.2 us)
+was chosen with D4 in view. mist's host memory speed and the engine counts were corrected with
+M6 and C1 in view. NCCL is the modelled ring at the efficiency measured on the H200 for
+messages of equal time. M7 and M10 are a formula, not a plan. The events and the fine tuning
+grid of C's peer are in its text, but were adopted with C1 and C2 in view. vista's ranking has
+the talk's batches of four. NCCL between nodes has the latencies and efficiencies of NCCL's
+tables (N9 checks that a plan's price is theirs), MPI typical ones; plait measured nothing on
+several nodes. The CPU nodes of N2, N3 and N5 have typical figures."""
 
 # Claims read as a range, or tested in a weaker sense than stated.
 READ_AS = """\
-How claims are read. A figure or a ratio of `must` holds within 10 %, either way, whatever its
-words: "up to 1.45x" (C1), "nearly 18 GB/s" (W1) and "x % lower latency" (D1, as a ratio of
-times) too. So D1 against reduce-scatter-all-gather holds at 0.99x of a claimed 1.10x although
-direct is not ahead there, and C1's 1.32x is a tenth short. Mist's 120 and 134 GB/s (M1, M3) are
-two claims on one pair of links; one set of speeds lies between them, +4 and -4 %. M6 and M8 name
-"NCCL" and give no version: it is the modelled ring. C2's "gain grows with size" is held from the
-first size to the last, with a fall of at most 1 % between neighbours allowed, and there is one:
-from 128 to 512 MB. C3 asks for the order daisy, mist, narval, or a reason: narval is last as
-claimed, mist comes before daisy, with the reason in its row. W2 counts relay GPUs, W3 compares
-at 1 KB and in the faster of both paths. D4 leaves out the 49 us of "reduce-scatter", which the
-talk does not describe; it stands among the `show` rows. M11's and N1's peer, MVAPICH2-GDR, is a
-flat all-reduce of MPI. N6's mean is over all_reduce, all_gather and reduce_scatter."""
+Reading of claims: a figure or a ratio of `must` holds within 10 %, in either direction, also
+if its text says "up to 1.45x" (C1), "nearly 18 GB/s" (W1) or "x % lower latency" (D1, as a
+ratio of times). So D1 against reduce-scatter-all-gather holds at 0.99x of a claimed 1.10x
+although direct is not faster there, and C1's 1.32x is a tenth short. Mist's 120 and 134 GB/s
+(M1, M3) are two claims on one pair of links; one set of speeds lies between them, +4 and -4 %.
+M6 and M8 name "NCCL" without a version: the modelled ring stands for it. C2's "gain grows with
+size" is tested from the first size to the last; a fall of at most 1 % between neighbours is
+allowed, and occurs from 128 to 512 MB. C3 asks for the order daisy, mist, narval, or a reason:
+narval is last as claimed, mist comes before daisy, with the reason in its row. W2 counts relay
+GPUs. W3 compares at 1 KB and in the faster of both paths. D4 leaves out the 49 us of
+"reduce-scatter", which the talk does not describe; that figure is among the `show` rows. The
+peer of M11 and N1, MVAPICH2-GDR, is a flat all-reduce of MPI. N6's mean is over all_reduce,
+all_gather and reduce_scatter."""
 
 # Text on the engines' rows.
 ENGINES = """\
-What plait's engines take on 2, 4 and 8 GPUs, as recorded in bench/results and gathered in
-bench/results/engines.csv, beside what `predicted_ns` says of the same calls. The parameters are
-those of topologies/hgx-h200.json whose source says so: bench/fit_prices.py fitted them on every
-second power of two as size. Which terms the prices have was chosen with all rows in view. Rows that
-measure nothing stand in that table with the reason. So do eager calls of kernels that took 1 us
-more than in a graph, which are most of those up to 1 MiB: they take as long as the host does, and
-no price says how long."""
+The tables compare the recorded times of plait's engines on 2, 4 and 8 GPUs (bench/results,
+gathered in bench/results/engines.csv) with `predicted_ns` for the same calls. The parameters
+are those of topologies/hgx-h200.json with that source: bench/fit_prices.py fitted them on
+every second power of two as size. The terms of the prices were chosen with all rows in view.
+Rows that measure nothing are in that table with the reason, and so are eager calls of kernels
+that took 1 us more than in a graph, most of those up to 1 MiB: the host bounds them, and no
+price models the host's time."""
 
 # Text on the calibration.
 MEASURED = """\
-The rows are of programs that measured the machine: copies over one path and over two, and NCCL.
-They say how well the event clock knows the machine. nccl_copy_gb_per_s was chosen with NCCL's rows
-on 2 GPUs in view."""
+The rows are measurements of the machine: copies over one path and over two, and NCCL. They
+show the accuracy of the event clock. nccl_copy_gb_per_s was chosen with NCCL's rows on 2 GPUs
+in view."""
 
 # Why `rerouted`, which dgx1v's paper recommends, is not ranked first.
-NEEDS_NO_ROUTES = (
-    "fold's halves are the machine's two quads: all that it sends has a link of its own"
-)
+NEEDS_NO_ROUTES = "fold's halves are the machine's two quads, so all of its data has direct links"
 
 EXPERIMENTS = {
     "micro": micro,
@@ -195,8 +194,8 @@ def markdown(rows: list[PaperRow] | None = None, table: Path = engines.TABLE) ->
         "Made by `python -m plait.evidence.papers --write docs/evidence.md`; a test reruns it and "
         "compares.",
         "Machines are `topologies/*.json`: one parameter set each, each parameter with its source.",
-        "A `must` row is held to 10 % of its claim, or to its order. A `show` row is there to be",
-        "seen, with the reason where it deviates.",
+        "A `must` row is held to 10 % of its claim, or to its order. A `show` row is shown",
+        "only, with the reason for its deviation.",
         "",
         *DEPENDENCES.splitlines(),
         "",
