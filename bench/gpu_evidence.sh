@@ -1,9 +1,9 @@
 #!/bin/bash
-# What GPUs must show beside speed: accuracy, soak, killed ranks, the C API, symmetric memory, and
-# how much calls slow the products beside them.
+# Runs the checks of GPUs other than speed: accuracy, soak, killed ranks, the C API, symmetric memory,
+# and how much calls slow concurrent matrix products.
 # Usage: bench/gpu_evidence.sh BUILD GPUS STEP...   (steps: the cases below; all = each of them)
 # BUILD holds test_gpu_c_api; plait must be importable by python3. Tables and logs go to $OUT, a
-# verdict a step to stdout; exits 1 where a step failed. SOAK_S, KILL_ROUNDS: how long.
+# verdict a step to stdout; exits 1 if a step failed. SOAK_S, KILL_ROUNDS: length of these steps.
 set -u
 build=$1; gpus=$2; shift 2
 OUT=${OUT:-bench/results}
@@ -12,7 +12,7 @@ mkdir -p "$OUT"
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 export PYTHONUNBUFFERED=1
 failed=0
-step() {  # NAME LIMIT_S COMMAND...: runs it, keeps its output, says how it ended
+step() {  # NAME LIMIT_S COMMAND...: runs the command, stores its output, prints its status
   local name=$1 limit=$2 began=$SECONDS; shift 2
   timeout -k 10 "$limit" "$@" > "$OUT/$name.log" 2>&1
   local status=$?
@@ -20,7 +20,7 @@ step() {  # NAME LIMIT_S COMMAND...: runs it, keeps its output, says how it ende
   echo "## $name: status $status, $((SECONDS - began)) s"
   [ $status -eq 0 ] || failed=1
 }
-overlap() {  # NAME [LAUNCHER...]: products beside all_reduces of 256 MiB; a row
+overlap() {  # NAME [LAUNCHER...]: products with all_reduces of 256 MiB; a row
   local name=$1; shift
   step "${name}_${gpus}gpus" 90 "$@" python3 -m torch.distributed.run --standalone \
     --nproc-per-node "$gpus" "$here/overlap.py" --mib 256 --csv "$OUT/gpu_overlap_${gpus}gpus.csv"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Puts into RUN what a run carries to a machine with GPUs: the package, its libraries, the drop_ins of
-# `plait run` and the programs, stripped, and the commit.
+# Collects in RUN the files that a run needs on a machine with GPUs: the package, its libraries, the
+# drop-ins of `plait run` and the programs, stripped, and the commit.
 # Usage: bench/gpu_stage.sh BUILD [SITE [RUN]]   RUN: build/run
 # BUILD: configured with PLAIT_PYTHON=ON for the machine's own Python and
 # CMAKE_BUILD_RPATH_USE_ORIGIN=ON, after `ninja _core plait_nccl plait_audit plait_mpi plait_forward

@@ -1,8 +1,9 @@
 #!/bin/bash
-# What a run's rows change in the repository. Build and install plait between both calls, since what
-# it chooses is compiled; scipy is there for PYTHON (python3).
+# Writes a run's rows into the repository. Build and install plait between both calls, since choices
+# are compiled. PYTHON (python3) needs scipy.
 #   bench/renew.sh OUT GPUS     results, choices, the simulator's parameters
-#   bench/renew.sh --docs       docs/: tables made from lists and results, the evidence, memory; tables of bench/notes
+#   bench/renew.sh --docs       tables of docs/ from lists and results, the evidence, memory; tables of
+#                               bench/notes
 # Run the tests afterwards, and add an experiment to bench/notes by hand.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

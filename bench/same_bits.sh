@@ -1,8 +1,8 @@
 #!/bin/bash
-# What the same bits cost and give on GPUs, beside NCCL as it is and as serving programs pin it.
+# Compares plait's same bits on GPUs with NCCL as it is and with NCCL as serving programs pin it.
 # Usage: bench/same_bits.sh GPUS STEP...   (steps: decode all_reduce train; all = each of them)
-# plait must be importable by python3. Lines of JSON and logs go to $OUT; MODEL, BATCHES, STEPS say
-# how much. Exits 1 where a variant failed, or where two runs of a bitwise variant differ.
+# plait must be importable by python3. Lines of JSON and logs go to $OUT; MODEL, BATCHES, STEPS set the
+# work. Exits 1 if a variant failed, or if two runs of a bitwise variant differ.
 set -u
 gpus=$1; shift
 OUT=${OUT:-bench/results}

@@ -1,5 +1,5 @@
-# Headers that are not ours: nlohmann/json (core), doctest (tests). Looked for in .deps, in the build
-# Python's site-packages (PyPI's nlohmann-json wheel) and on the system, in this order.
+# Finds foreign headers: nlohmann/json (core) and doctest (tests). Order: .deps, the build Python's
+# site-packages (PyPI's nlohmann-json wheel), the system.
 find_package(Python 3.9 COMPONENTS Interpreter Development.Module)
 set(PLAIT_HINTS ${PROJECT_SOURCE_DIR}/.deps/include ${PROJECT_SOURCE_DIR}/.deps/usr/include)
 if(Python_Interpreter_FOUND)

@@ -1,5 +1,5 @@
-# Under sanitizers: fewer checks of these sources, less time to compile. Options of sources come after those of targets
-# and what these link to: -fno-sanitize before -fsanitize would be lost.
+# Reduces the checks of sources under sanitizers, to save compile time. Options of sources follow the options of
+# targets, as they must: -fno-sanitize before -fsanitize has no effect.
 function(plait_check_less sources)
   if(PLAIT_SANITIZE)
     set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
@@ -12,7 +12,7 @@ function(plait_folder name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
   set(built "")
-  if(name MATCHES "^(topo|plan|planner|verify|sim)$")  # no memory but that of values, no threads but for the registry
+  if(name MATCHES "^(topo|plan|planner|verify|sim)$")  # these own values alone, and start no threads but the registry's
     set(alone ${sources})
     list(FILTER alone EXCLUDE REGEX "registry")
     if(PLAIT_UNSANITIZED)
@@ -21,7 +21,7 @@ function(plait_folder name)
     else()
       plait_check_less("${alone}" -fno-sanitize=alignment)
     endif()
-  elseif(name STREQUAL "comm")  # waits for others more than it computes
+  elseif(name STREQUAL "comm")  # waits more than it computes
     plait_check_less("${sources}" -O0)
   endif()
   if(sources)
@@ -47,10 +47,10 @@ function(plait_folder name)
   endif()
 endfunction()
 
-# One doctest program a folder of tests/unit (test_NAME, linked to plait_NAME alone), and one for each
-# of tests/{plans,conformance,property} that has C++ sources (linked to everything).
+# Adds a doctest program for each folder of tests/unit (test_NAME, linked to plait_NAME alone), and for
+# each of tests/{plans,conformance,property} with C++ sources (linked to everything).
 function(plait_cpp_tests)
-  # doctest's own code is compiled once; tests are not worth more than -O1.
+  # doctest's own code is compiled once. Tests need no more than -O1.
   add_library(plait_test_main OBJECT ${PROJECT_SOURCE_DIR}/tests/unit/main.cpp)
   target_include_directories(plait_test_main SYSTEM PRIVATE ${PLAIT_DOCTEST_INCLUDE})
   target_link_libraries(plait_test_main PRIVATE plait_flags)
@@ -68,7 +68,7 @@ function(plait_cpp_tests)
   target_link_libraries(test_gpu_c_api PRIVATE ${CMAKE_DL_LIBS})
 endfunction()
 
-# Copies of kernels, and of an engine, with faults in them: "mutants/NAME".
+# Makes copies of kernels and of an engine with faults in them: "mutants/NAME".
 function(plait_mutants program)
   if(NOT Python_Interpreter_FOUND)
     return()
@@ -88,17 +88,17 @@ function(plait_test_program program folder library)
     return()
   endif()
   if(PLAIT_SANITIZE STREQUAL "thread" AND program STREQUAL "test_conformance")
-    # The others have one thread, or threads that meet by the rules of GPUs, which ThreadSanitizer does not know.
+    # Other files have one thread, or threads that synchronise by the rules of GPUs, unknown to ThreadSanitizer.
     list(FILTER sources INCLUDE REGEX "test_(engine_streams|executors|message_launches|one_process|pair_copies)\\.cpp$")
   endif()
   add_executable(${program} ${sources} $<TARGET_OBJECTS:plait_test_main>)
-  target_compile_options(${program} PRIVATE -O1 -Wno-unknown-pragmas)  # nvcc's, where kernels run on a host's threads
+  target_compile_options(${program} PRIVATE -O1 -Wno-unknown-pragmas)  # pragmas of nvcc, in kernels on host threads
   plait_check_less("${sources}" -O0)
   target_include_directories(${program} SYSTEM PRIVATE ${PLAIT_DOCTEST_INCLUDE})
   target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${program} PRIVATE ${library} plait_json)
   set_target_properties(${program} PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF)
-  set(most_s 3600)  # a program that stands still; `make test-long` on a busy machine takes half of it
+  set(most_s 3600)  # ends a program that hangs; `make test-long` on a busy machine takes half of it
   set(but "")
   if(program STREQUAL test_conformance)  # minutes of plays and proofs, which need not be alone
     set(files engines engine_calls engine_mutants message_plans one_process pair_copies scatter_ring_on_host)
@@ -110,9 +110,9 @@ function(plait_test_program program folder library)
   endif()
   add_test(NAME ${program} COMMAND ${program} ${but})
   set_tests_properties(${program} PROPERTIES TIMEOUT ${most_s})
-  if(program MATCHES "comm|conformance|gpu")  # threads and processes with deadlines: alone
+  if(program MATCHES "comm|conformance|gpu")  # threads and processes with deadlines run alone
     set_tests_properties(${program} PROPERTIES RUN_SERIAL ON)
-  elseif(program MATCHES "plans")  # the longest first
+  elseif(program MATCHES "plans")  # the longest programs first
     set_tests_properties(${program} PROPERTIES COST 200)
   endif()
 endfunction()

@@ -1,9 +1,9 @@
-# src/exec/cuda/*/*.cu -> one fatbin a file, and a table of them as read-only data: in libplait_kernels.so, which serves all
-# libraries beside it, and in programs for GPUs. No CMake CUDA language and no cudart: host code loads the blobs by the driver
-# API. Without nvcc (or with PLAIT_CUDA=0) the table is empty and everything else still builds.
-# Code for 8.0 runs on 8.6, 8.7 and 8.9 too, that for 10.0 and 12.0 on what follows in the same generation; PTX is for other
-# generations. Code of one adds 0.5 MB (before 9.0) to 1.3 MB to a wheel, PTX as much again, and a wheel is to stay under
-# 12 MB. Nothing before 8.0: CUDA 13's compiler has no V100 (7.0) any more.
+# Compiles each src/exec/cuda/*/*.cu to a fatbin, and links a table of all fatbins as read-only data: into
+# libplait_kernels.so, which serves all libraries of its folder, and into programs for GPUs. Host code loads the blobs
+# by the driver API, without CMake's CUDA language or cudart. Without nvcc (or with PLAIT_CUDA=0) the table is empty and
+# the rest still builds. Code for 8.0 also runs on 8.6, 8.7 and 8.9, code for 10.0 and 12.0 on later GPUs of the same
+# generation, PTX on other generations. Code for one architecture adds 0.5 MB (before 9.0) to 1.3 MB to a wheel, PTX as
+# much again, and a wheel stays under 12 MB. The oldest architecture is 8.0: the compiler of CUDA 13 dropped V100 (7.0).
 set(PLAIT_CUDA_ARCHS "80-real;90;100-real;120-real" CACHE STRING
   "compute capabilities to compile for, as CMAKE_CUDA_ARCHITECTURES has them: 90 = code and PTX, 90-real = code, 90-virtual = PTX")
 
@@ -60,14 +60,14 @@ foreach(arch ${PLAIT_CUDA_ARCHS})
 endforeach()
 list(JOIN PLAIT_BUILT_FOR ", " PLAIT_BUILT_FOR)
 
-# -fmad=false: a multiply and an add round twice, as on the CPU.
+# -fmad=false: a multiply and an add round twice, as they do on the CPU.
 set(PLAIT_NVCC_FLAGS -fatbin -std=c++20 -O3 -fmad=false -Werror all-warnings
   -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include -compress-mode=size --threads 2)
 separate_arguments(more_flags UNIX_COMMAND "${PLAIT_CUDA_FLAGS}")
 list(APPEND PLAIT_NVCC_FLAGS ${more_flags})
 set(kernel_folder ${PROJECT_BINARY_DIR}/kernels)
 file(MAKE_DIRECTORY ${kernel_folder})
-# plait_fatbin(source.cu STEM FATBIN): its device code as a file; the names are set to what they say.
+# plait_fatbin(source.cu STEM FATBIN): compiles device code to a file; sets STEM and FATBIN to its names.
 function(plait_fatbin source stem_name fatbin_name)
   get_filename_component(stem ${source} NAME_WE)
   set(fatbin ${kernel_folder}/${stem}.fatbin)
@@ -100,7 +100,7 @@ set_source_files_properties(${device_code} PROPERTIES GENERATED TRUE OBJECT_DEPE
 add_library(plait_kernels SHARED ${device_code})
 set_target_properties(plait_kernels PROPERTIES LINKER_LANGUAGE C)
 target_link_options(plait_kernels PRIVATE -nostdlib)
-add_custom_command(TARGET plait_kernels POST_BUILD  # beside the drop-ins too, as an installed plait has it
+add_custom_command(TARGET plait_kernels POST_BUILD  # a copy next to the drop-ins, as in an installed plait
   COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/shims
   COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_FILE:plait_kernels> ${PROJECT_BINARY_DIR}/shims)
 add_dependencies(plait_exec plait_kernels)
@@ -110,7 +110,7 @@ else()
   message(STATUS "plait: no device code (PLAIT_CUDA=${PLAIT_CUDA}, no nvcc)")
 endif()
 
-# The kernels of test_gpu, bench_gpu and bench_links, which the product does without.
+# The kernels of test_gpu, bench_gpu and bench_links, which the product lacks.
 set(trial "")
 set(trial_code "${kernel_folder}/trial.S")
 if(PLAIT_NVCC)
@@ -124,7 +124,7 @@ endif()
 file(GENERATE OUTPUT ${trial_code} CONTENT ".section .note.GNU-stack,\"\",%progbits\n.section .rodata\n${trial_assembly}.section .data.rel.ro,\"aw\"\n.balign 8\n.globl plait_trial_fatbin\nplait_trial_fatbin:\n.quad ${trial_word}\n")
 set_source_files_properties(${trial_code} PROPERTIES GENERATED TRUE OBJECT_DEPENDS "${trial}")
 
-# plait_gpu_program(NAME [EXCLUDE_FROM_ALL] SOURCE...): a program of its own over the folders up to exec.
+# plait_gpu_program(NAME [EXCLUDE_FROM_ALL] SOURCE...): adds a program linked with the folders up to exec.
 function(plait_gpu_program name)
   add_executable(${name} ${ARGN} ${trial_code} ${device_code})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -134,7 +134,7 @@ endfunction()
 
 set(unless_tested EXCLUDE_FROM_ALL)  # ninja bench_gpu bench_links bench_gpu_nodes
 if(PLAIT_TESTS)
-  set(unless_tested "")  # that they compile is a test
+  set(unless_tested "")  # a test build compiles them too
 endif()
 plait_gpu_program(bench_gpu ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/gpu_calls.cpp)
 plait_gpu_program(bench_links ${unless_tested} ${PROJECT_SOURCE_DIR}/bench/gpu_links.cpp)

@@ -1,4 +1,4 @@
-# libplait.so (all folders, C and C++ API), and the Python module on top of it.
+# Builds libplait.so (all folders, C and C++ API) and the Python module, which links it.
 file(GLOB binding_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bindings/bind_*.cpp)
 get_target_property(PLAIT_COMM_TYPE plait_comm TYPE)
 if(PLAIT_COMM_TYPE STREQUAL "STATIC_LIBRARY")
@@ -11,7 +11,7 @@ if(PLAIT_COMM_TYPE STREQUAL "STATIC_LIBRARY")
     endif()
   endforeach()
   target_include_directories(plait INTERFACE ${PROJECT_SOURCE_DIR}/include)
-  set_target_properties(plait PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR})  # no VERSION: a wheel has no links, so it would hold the file twice
+  set_target_properties(plait PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR})  # no VERSION: a wheel cannot hold links, and would hold the file twice
   target_link_options(plait PRIVATE -Wl,-z,relro,-z,now -Wl,--no-undefined
     -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
   set_target_properties(plait PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
@@ -30,11 +30,11 @@ if(PLAIT_PYTHON)
     nanobind_add_module(_core NB_STATIC ${binding_sources})
   endif()
   set(modules _core)
-  if(PLAIT_TESTS AND NOT PLAIT_ABI3 AND NOT nanobind_VERSION VERSION_LESS 3)  # as wheels have it: `ninja core_abi3`
+  if(PLAIT_TESTS AND NOT PLAIT_ABI3 AND NOT nanobind_VERSION VERSION_LESS 3)  # the module of wheels: `ninja core_abi3`
     nanobind_add_module(core_abi3 BACKEND_MODULE nanobind_backend STABLE_ABI_VERSION 3.10 ${binding_sources})
     set_target_properties(core_abi3 PROPERTIES EXCLUDE_FROM_ALL ON OUTPUT_NAME _core
       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/abi3 BUILD_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON)
-    target_compile_options(core_abi3 PRIVATE -O0 -g0)  # looked at, not timed: this spares a test half a minute
+    target_compile_options(core_abi3 PRIVATE -O0 -g0)  # tests only read it: saves half a minute
     list(APPEND modules core_abi3)
   endif()
   foreach(module ${modules})
@@ -55,7 +55,7 @@ if(PLAIT_PYTHON)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/plaitConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/plaitConfig.cmake.in ${PROJECT_BINARY_DIR}/plaitConfig.cmake @ONLY)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/plait.pc.in ${PROJECT_BINARY_DIR}/plait.pc @ONLY)
-  file(WRITE ${PROJECT_BINARY_DIR}/linker/libplait.so "INPUT(libplait.so.${PROJECT_VERSION_MAJOR})\n")  # wheels hold no links
+  file(WRITE ${PROJECT_BINARY_DIR}/linker/libplait.so "INPUT(libplait.so.${PROJECT_VERSION_MAJOR})\n")  # wheels cannot hold links
   install(FILES ${PROJECT_BINARY_DIR}/plaitConfig.cmake ${PROJECT_BINARY_DIR}/plaitConfigVersion.cmake
     DESTINATION plait/share/cmake/plait)
   install(FILES ${PROJECT_BINARY_DIR}/plait.pc DESTINATION plait/share/pkgconfig)

@@ -1,6 +1,6 @@
-# The drop-ins. libplait_nccl.so is for LD_PRELOAD: it holds all it needs (the folders up to exec,
-# tuning tables and the C++ library) and shows nothing but NCCL's names, so it can sit in any program.
-# Not libgcc: its unwinder asks for what glibc has from 2.35 on, and every system has a libgcc_s.so.1.
+# Builds the drop-ins. libplait_nccl.so is for LD_PRELOAD. It holds the folders up to exec, tuning
+# tables and the C++ library, and exports NCCL's names alone, so any program can load it. libgcc stays
+# outside: its unwinder needs glibc 2.35 or newer, and every system has a libgcc_s.so.1.
 set(PLAIT_NCCL_SOURCES)
 file(GLOB PLAIT_NCCL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shims/nccl/*.cpp)
 set(PLAIT_NCCL_PLATFORM ${PROJECT_SOURCE_DIR}/shims/nccl/cuda_platform.cpp)
@@ -11,7 +11,7 @@ target_include_directories(plait_nccl_core PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(plait_nccl_core PRIVATE plait_flags)
 set_target_properties(plait_nccl_core PROPERTIES CXX_VISIBILITY_PRESET hidden)
 
-# plait_nccl_library(TARGET platform.cpp): the shim over one platform, in a folder of its own.
+# plait_nccl_library(TARGET platform.cpp): adds the drop-in over one platform, in a folder of its own.
 function(plait_nccl_library name platform)
   add_library(${name} SHARED $<TARGET_OBJECTS:plait_nccl_core> ${platform})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -28,8 +28,8 @@ endfunction()
 plait_nccl_library(plait_nccl ${PLAIT_NCCL_PLATFORM})
 set_target_properties(plait_nccl PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)
 
-# libplait_audit.so, for LD_AUDIT: binds look-ups in libnccl to the drop-in. It lives beside the
-# program in a name space of its own, so it depends on the C library alone.
+# libplait_audit.so, for LD_AUDIT: binds look-ups in libnccl to the drop-in. The loader puts it into a
+# namespace of its own, so it depends on the C library alone.
 add_library(plait_audit SHARED ${PROJECT_SOURCE_DIR}/shims/nccl/audit.cpp)
 target_link_libraries(plait_audit PRIVATE plait_flags)
 target_compile_options(plait_audit PRIVATE -fno-exceptions -fno-rtti)
@@ -37,7 +37,7 @@ set_target_properties(plait_audit PROPERTIES CXX_VISIBILITY_PRESET hidden LINKER
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)
 set(PLAIT_DOORS plait_nccl plait_audit)
 
-# plait_forwarder(TARGET drop-in): a libnccl.so.2 in a folder nccl/ beside the drop-in.
+# plait_forwarder(TARGET drop-in): adds a libnccl.so.2 in a folder nccl/ next to the drop-in.
 function(plait_forwarder name drop_in folder)
   add_library(${name} SHARED ${PROJECT_SOURCE_DIR}/shims/nccl/forward.cpp
     ${PROJECT_SOURCE_DIR}/shims/nccl/forward.S)
@@ -55,7 +55,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT PLAIT_SANITIZE)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/shims/nccl/forward.S APPEND PROPERTY OBJECT_DEPENDS
     ${PROJECT_SOURCE_DIR}/shims/nccl/names.def)
 endif()
-# libplait_mpi.so, for LD_PRELOAD: the drop-in under MPI, which finds the program's MPI when it is called.
+# libplait_mpi.so, for LD_PRELOAD: the drop-in under MPI, which finds the program's MPI at its first call.
 file(GLOB PLAIT_MPI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/*.cpp)
 add_library(plait_mpi SHARED ${PLAIT_MPI_SOURCES} ${PROJECT_SOURCE_DIR}/shims/nccl/arc4random.cpp)
 target_include_directories(plait_mpi PRIVATE ${PROJECT_SOURCE_DIR})
@@ -68,7 +68,7 @@ endif()
 set_target_properties(plait_mpi PROPERTIES CXX_VISIBILITY_PRESET hidden
   LINK_DEPENDS ${PROJECT_SOURCE_DIR}/shims/mpi/exports.map
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)
-# libplait_mark.so, empty: behind it the loader puts what a process loads later (shims/mpi/libraries.hpp).
+# libplait_mark.so is empty. The loader lists later libraries behind it (shims/mpi/libraries.hpp).
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/mark.c CONTENT "")
 add_library(plait_mark MODULE ${PROJECT_BINARY_DIR}/mark.c)
 set_target_properties(plait_mark PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/shims)

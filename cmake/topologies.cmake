@@ -1,5 +1,6 @@
-# topologies/*.json -> data inside the library (.incbin), so that no install path matters.
-# Included by plait_folder(topo): makes a table of names and texts that src/topo/shipped.hpp declares.
+# Embeds topologies/*.json into the library (.incbin), so that no install path matters.
+# plait_folder(topo) includes this file, which makes the table of names and texts of
+# src/topo/shipped.hpp.
 file(GLOB topology_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/topologies/*.json)
 list(SORT topology_files)
 set(topology_asm "    .section .rodata\n")

@@ -1,5 +1,5 @@
-# Warnings are errors in this project's own code with the compiler that its tests run with, GCC 12: others warn of other
-# things (GCC 13 raises -Warray-bounds and -Wstringop-overflow falsely on vectors). Sanitizers are asked for by name.
+# Warnings are errors in plait's own code with GCC 12, the compiler of its tests. Other compilers have false positives
+# (GCC 13: -Warray-bounds and -Wstringop-overflow on vectors). PLAIT_SANITIZE names sanitizers.
 # -Wrestrict is off: GCC 12 raises it falsely on string concatenation (GCC bug 105651).
 set(PLAIT_WERROR OFF)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12 AND
@@ -13,14 +13,14 @@ target_compile_options(plait_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -We
 target_compile_definitions(plait_flags INTERFACE PLAIT_VERSION="${PROJECT_VERSION}")
 if(PLAIT_SANITIZE)
   target_compile_options(plait_flags INTERFACE -fsanitize=${PLAIT_SANITIZE} -fno-omit-frame-pointer -g1 -fno-sanitize-recover=all
-    -fno-sanitize=null,object-size,pointer-overflow  # AddressSanitizer, or the machine, sees the access that they foretell
-    -Wno-maybe-uninitialized)  # false positives: instrumentation hides what the optimizer would see
+    -fno-sanitize=null,object-size,pointer-overflow  # AddressSanitizer, or the machine, catches the access itself
+    -Wno-maybe-uninitialized)  # false positives: instrumentation hides values from the optimizer
   target_compile_definitions(plait_flags INTERFACE PLAIT_SANITIZED=1)
   target_link_options(plait_flags INTERFACE -fsanitize=${PLAIT_SANITIZE})
 endif()
 if(PLAIT_SMALL)
   target_compile_options(plait_flags INTERFACE -ffunction-sections -fdata-sections)
-  target_link_options(plait_flags INTERFACE -Wl,--gc-sections)  # the drop-ins need no more than a part
+  target_link_options(plait_flags INTERFACE -Wl,--gc-sections)  # drop-ins need only a part
 endif()
 if(PLAIT_FAULTS)
   target_compile_definitions(plait_flags INTERFACE PLAIT_FAULTS=1)

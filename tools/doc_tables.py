@@ -1,12 +1,13 @@
-"""The tables of docs/ that are made from lists in the code and from bench/results.
+"""Makes the tables of docs/ from lists in the code and from bench/results.
 
-Each table lies between two marks on its page. performance_tables.py makes those of
+A table stands between two marks on its page. performance_tables.py makes the tables of
 docs/performance.md.
 
-    python tools/doc_tables.py            # writes them anew
+    python tools/doc_tables.py            # writes all tables
     python tools/doc_tables.py --check    # names the pages that are not up to date
 
-A .def file's own opening comment names the fields of its rows, as in `PLAIT_ENV(NAME, field, ...)`.
+The opening comment of a .def file names the fields of its rows, as in `PLAIT_ENV(NAME, field,
+...)`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Row = dict[str, str]
 
 
 def def_file(name: str) -> Path:
-    """The one file of that name, in whatever folder it lies."""
+    """Returns the only file of a name below FOLDERS."""
     found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob(name))]
     if len(found) != 1:
         raise SystemExit(f"doc_tables: wanted one {name} below {', '.join(FOLDERS)}, found {found}")
@@ -47,8 +48,8 @@ def arguments(text: str) -> list[str]:
 
 
 def rows(name: str, macro: str) -> list[Row]:
-    """The rows of `macro`, by the names that the comment above them gives the fields. The last of
-    them holds as many more as there are where its name ends in `...`, without these."""
+    """Returns the rows of `macro`, with the field names of the file's opening comment. A last field
+    named `NAME...` becomes NAME, and holds all further arguments."""
     text = def_file(name).read_text()
     named = re.search(rf"^//.*\b{macro}\(([^)]*)\)", text, re.M)
     if named is None:
@@ -73,11 +74,11 @@ def table(head: Iterable[str], body: Iterable[Iterable[str]]) -> list[str]:
     return [said[0], rule, *said[1:]]
 
 
-# --- choices.def: which engine serves what, with every row resolved that comes before another.
+# --- choices.def: the engine of each size, with rows that precede others resolved.
 
 
 def size_of(words: str) -> float:
-    """Bytes: `96ull << 20`, or kAnySize."""
+    """Returns the bytes of `96ull << 20`, or of kAnySize."""
     if words == "kAnySize":
         return float("inf")
     found = re.fullmatch(r"(\d+)ull << (\d+)", words)
@@ -94,7 +95,7 @@ def in_words(size: float) -> str:
 
 
 def span(least: float, most: float) -> str:
-    """Sizes beyond `least` and up to `most`."""
+    """Returns the text for sizes above `least` and up to `most`."""
     if least == 0:
         return "all" if most == float("inf") else f"up to {in_words(most)}"
     if most == float("inf"):
@@ -103,13 +104,13 @@ def span(least: float, most: float) -> str:
 
 
 def engine_of(row: Row) -> str:
-    """`tiled` with fold=1, shift=1."""
+    """Returns an engine with its parameters: `tiled` with fold=1, shift=1."""
     params = row["params"].replace(" = ", "=").replace(".", "")
     return f"`{row['engine']}`" + (f" with {params}" if params else "")
 
 
 def spans_of(choices: list[Row], ranks: int) -> list[list[str]]:
-    """[sizes, engines, against NCCL] for one number of ranks, in order of size."""
+    """Returns [sizes, engines, against NCCL] for one number of ranks, in order of size."""
     found: list[tuple[float, float, dict[str, str]]] = []
     least = 0.0
     for row in choices:
@@ -117,7 +118,7 @@ def spans_of(choices: list[Row], ranks: int) -> list[list[str]]:
         said = {engine_of(row): AGAINST[row["beats_nccl"]]}
         if ranks > int(row["ranks"]) or most < least:
             continue
-        if most == least:  # what serves where the row before cannot
+        if most == least:  # serves calls that the previous row's engine refuses
             found[-1][2].update(said | found[-1][2])
         else:
             found.append((least, most, said))
@@ -129,7 +130,7 @@ def spans_of(choices: list[Row], ranks: int) -> list[list[str]]:
 
 
 def alone() -> list[str]:
-    """What runs where a call may take the whole GPU."""
+    """Makes the table of engines for calls that may use the whole GPU."""
     body: list[list[str]] = []
     choices = rows("choices.def", "PLAIT_CHOICE")
     for collective in dict.fromkeys(row["collective"] for row in choices):
@@ -143,7 +144,8 @@ def alone() -> list[str]:
 
 
 def with_overlap() -> list[str]:
-    """What runs first where calls leave multiprocessors to others, the largest sizes first."""
+    """Makes the table of engines for calls that leave multiprocessors to other work, the largest
+    sizes first."""
     body = []
     for row in rows("choices.def", "PLAIT_BUDGET_CHOICE"):
         ranks, blocks = row["ranks"], row["most_blocks"]
@@ -161,7 +163,7 @@ def with_overlap() -> list[str]:
 
 
 def in_graphs() -> list[str]:
-    """What runs first where a call is captured."""
+    """Makes the table of engines for captured calls."""
     body = [
         [
             f"`{row['collective']}`",
@@ -223,7 +225,7 @@ def environment() -> list[str]:
     return table(("variable", "value", "default", "meaning"), body)
 
 
-# --- parameters.def: what a topology may state beside speeds.
+# --- parameters.def: parameters of a topology other than speeds.
 
 
 def parameters() -> list[str]:
@@ -235,9 +237,9 @@ def parameters() -> list[str]:
     return table(("key", "default", "meaning"), [*body, made_by_masks])
 
 
-# --- mistakes that tests make in engines, and who rejects them.
+# --- faults that tests put into engines, and the checks that reject them.
 
-COPY_CALLS = {  # of engine_mutants.def: test_engine_mutants.cpp has the calls
+COPY_CALLS = {  # names in engine_mutants.def; test_engine_mutants.cpp makes the calls
     "sums": "`copy_rotation`, all_reduce",
     "places": "`copy_rotation`, all_to_all",
     "passes": "`copy_rotation`, broadcast",
@@ -251,7 +253,7 @@ COPY_CALLS = {  # of engine_mutants.def: test_engine_mutants.cpp has the calls
 }
 TRACED = "comparing loads and stores with the plan"
 TRACED_FLAGS = "comparing loads, stores and flag writes with the plan"
-TEXTS = {  # of mutants.py
+TEXTS = {  # files of mutants.py
     "fused": ("kernels `one_shot` and `two_shot`", TRACED),
     "escaped": (
         "LL packets of `direct_ll` and `ll_chain`",
@@ -272,7 +274,7 @@ TEXTS = {  # of mutants.py
 
 
 def faults_in_texts() -> Counter[str]:
-    """Of each file, as the build makes them."""
+    """Counts the faults of each file that the build makes."""
     path = ROOT / "tests" / "conformance" / "mutants.py"
     spec = importlib.util.spec_from_file_location("mutants", path)
     assert spec is not None and spec.loader is not None
@@ -323,7 +325,7 @@ MARKED = re.compile(r"(<!-- table: ([^>]+), by tools/doc_tables\.py -->\n).*?(<!
 
 
 def updated(text: str) -> str:
-    """The page with each of its marked tables made anew."""
+    """Returns a page with its marked tables made anew."""
     return MARKED.sub(lambda m: m[1] + "\n".join(["", *TABLES[m[2]](), "", m[3]]), text)
 
 

@@ -1,8 +1,8 @@
-"""Installs NVIDIA's compiler wheels into this environment where no nvcc is found.
+"""Installs NVIDIA's compiler wheels into this environment if it has no nvcc.
 
-The development build runs without build isolation, so what plait_backend asks for in an isolated
-build is installed here instead (not with PLAIT_CUDA=0). A machine that cannot fetch them builds
-without kernels and says so.
+`make install` calls this program. The development build runs without build isolation, so the
+requirements of plait_backend are installed here (not with PLAIT_CUDA=0). A machine that cannot
+fetch them builds without kernels and prints so.
 """
 
 import subprocess

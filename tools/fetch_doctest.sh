@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Puts doctest's header into .deps where the system has none: Debian's package, unpacked without root.
+# Unpacks Debian's package of doctest into .deps, without root, if the system lacks the header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ -e /usr/include/doctest/doctest.h ] || [ -e .deps/usr/include/doctest/doctest.h ] && exit 0
 command -v apt-get >/dev/null || {
-  echo "wanted doctest/doctest.h, found neither it nor apt-get: install doctest by hand" >&2; exit 1; }
+  echo "doctest/doctest.h is missing, and apt-get too: install doctest by hand" >&2; exit 1; }
 state=$(mktemp -d)
 trap 'rm -rf "$state"' EXIT
 mkdir -p "$state/lists/partial" "$state/cache/archives/partial" .deps

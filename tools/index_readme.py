@@ -1,7 +1,7 @@
-"""README.md -> the description that package indexes show.
+"""Makes the description of package indexes from README.md.
 
-There a link to a file of the checkout leads nowhere, so the file's name stands in its place. A
-provider of scikit-build-core: pyproject.toml names it for the field `readme`.
+Links to files of the checkout lead nowhere on an index, so the file's name replaces the link. This
+module is a provider of scikit-build-core: pyproject.toml names it for the field `readme`.
 """
 
 import re
@@ -13,7 +13,7 @@ WHERE = "Files that are named here are in plait's source distribution.\n"
 
 
 def _named(match: re.Match[str]) -> str:
-    """`[docs/c.md](docs/c.md)` is the name alone; other words keep it beside them."""
+    """Replaces a link: `[docs/c.md](docs/c.md)` by the name, other texts by text and name."""
     words, target = match.groups()
     return f"`{target}`" if words == target else f"{words} (`{target}`)"
 
@@ -24,7 +24,7 @@ def description(text: str) -> str:
 
 
 def dynamic_metadata(field: str, settings: object = None, project: object = None) -> dict[str, str]:
-    """What scikit-build-core asks for."""
+    """Returns the description to scikit-build-core."""
     if field != "readme":
         raise ValueError(f"wanted the field readme, found {field}")
     text = (ROOT / "README.md").read_text()

@@ -1,7 +1,8 @@
-"""The tables of docs/performance.md, from the CSV files of bench/results.
+"""Makes the tables of docs/performance.md from the CSV files of bench/results.
 
-tools/doc_tables.py writes them into the page, and a test holds that the page is up to date. Each
-table begins with a line that names its file, machine, date and commit.
+tools/doc_tables.py writes them into the page, and a test checks that the page is up to date. A line
+above each table names its file, machine, date and commit. bench/notes_state.py uses some of these
+tables too.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ def size(count: int) -> str:
 
 
 def figure(value: float) -> str:
-    """Three digits, four before the point."""
+    """Rounds to three digits; larger numbers keep their integer digits."""
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def source(file: str, said: str = "") -> list[str]:
-    """The line above a table: the file, and the machine that its first comment names."""
+    """Returns the line above a table: the file, and the machine of its first comment."""
     machine = next((one for one in comments(file) if one.startswith("machine: ")), "")
     text = said or machine.removeprefix("machine: ")
     return [*textwrap.wrap(f"From `bench/results/{file}`: {text}.", 100), ""]
 
 
 def mean(values: Sequence[float]) -> float:
-    """The geometric mean."""
+    """Returns the geometric mean."""
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
@@ -67,7 +68,7 @@ Calls = dict[tuple[str, str, int], tuple[float, float]]
 
 
 def calls_of(file: str) -> Calls:
-    """(plait's us, NCCL's us) in graphs, by collective, type and bytes."""
+    """Returns (plait's us, NCCL's us) in graphs, by collective, type and bytes."""
     us: dict[tuple[str, str, int], dict[str, float]] = {}
     for row in read(file):
         key = (row["collective"], row["type"], int(row["bytes"]))
@@ -77,7 +78,7 @@ def calls_of(file: str) -> Calls:
 
 
 def behind(ratios: dict[int, float]) -> str:
-    """The sizes at which NCCL is faster, with its time over plait's."""
+    """Returns the sizes at which NCCL is faster, with its time over plait's."""
     slower = {count: ratio for count, ratio in sorted(ratios.items()) if ratio < 1}
     if not slower:
         return "none"
@@ -102,7 +103,7 @@ def behind(ratios: dict[int, float]) -> str:
 
 
 def against_nccl() -> list[str]:
-    """A line for each machine and collective: how plait stands to NCCL."""
+    """A row for each machine and collective: NCCL's time over plait's."""
     body = []
     for title, file in MACHINES.items():
         ratios: dict[tuple[str, str], dict[int, float]] = {}
@@ -170,7 +171,7 @@ def nccl_tests(file: str) -> list[str]:
 
 
 def forwarded() -> list[str]:
-    """What a call that the drop-in forwards to NCCL takes."""
+    """Cost of a call that the drop-in forwards to NCCL."""
     body = []
     for machine, file in (
         ("2 H200", "gpu_passed_on_h200x2.csv"),

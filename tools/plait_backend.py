@@ -1,7 +1,7 @@
-"""Build backend: scikit-build-core, plus NVIDIA's compiler wheels where no nvcc is found.
+"""Build backend: scikit-build-core, plus NVIDIA's compiler wheels if there is no nvcc.
 
-So every build that can reach a package registry compiles the kernels (PLAIT_CUDA=0 leaves them
-out), and machines with a toolkit or without a network need nothing more than they have.
+Every build that can reach a package registry compiles the kernels (PLAIT_CUDA=0 leaves them out).
+Machines with a toolkit, or without a network, need nothing else.
 """
 
 import os

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds C++ tests with -fsanitize=$1 and runs them; any report fails the run. Left out: test_plans and
-# test_planner (minutes of proofs, no memory of their own) and, under ThreadSanitizer, what has no threads or whose
-# threads test_conformance runs too; libraries of one thread are there those of `make install`.
-# With a second argument, instead (not part of CI, which has no time for them): fake_gpu, what a driver without a GPU
-# can show; drop-in or mpi, the drop-in under NCCL, over the stand-in libnccl, or that under the MPIs of this machine: its
-# tests, with the runtime preloaded (address,undefined only).
+# Builds C++ tests with -fsanitize=$1 and runs them; any report fails the run. The run leaves out test_plans and
+# test_planner (minutes of proofs without memory of their own). Under ThreadSanitizer it also leaves out programs
+# without threads and programs whose threads test_conformance runs too; single-threaded libraries are those of `make
+# install`. A second argument runs other tests instead (CI has no time for them). fake_gpu: tests over a driver without
+# a GPU. drop-in: tests of the drop-in under NCCL, over the stand-in libnccl. mpi: tests of the drop-in under the MPIs
+# of this machine. The latter two run with the sanitizer's runtime preloaded (address,undefined only).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=$1

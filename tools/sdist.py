@@ -1,8 +1,8 @@
-"""The source distribution: made, compared with what git tracks, and unpacked into a folder.
+"""Makes the source distribution, compares it with the files of git, and unpacks it into a folder.
 
     python tools/sdist.py FOLDER    # FOLDER is made anew
 
-CI builds and tests in that folder, so that a file which the distribution lacks is missed there.
+CI builds and tests in that folder, so a file missing in the distribution fails CI.
 """
 
 import os
@@ -20,10 +20,10 @@ WRITTEN_BY_THE_BACKEND = {"PKG-INFO"}
 
 
 def make(folder: Path) -> Path:
-    """The archive, in `folder`, of the checkout that this file lies in."""
+    """Makes the archive of this checkout in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     before = Path.cwd()
-    os.chdir(tidy.ROOT)  # where backends look for pyproject.toml
+    os.chdir(tidy.ROOT)  # backends look for pyproject.toml in the current folder
     try:
         return folder / plait_backend.build_sdist(str(folder))
     finally:
@@ -31,14 +31,15 @@ def make(folder: Path) -> Path:
 
 
 def files_in(archive: Path) -> set[str]:
-    """The files in it, by their path in the checkout."""
+    """Returns the files of an archive, by their path in the checkout."""
     with tarfile.open(archive) as opened:
         names = [member.name for member in opened.getmembers() if member.isfile()]
     return {name.partition("/")[2] for name in names} - WRITTEN_BY_THE_BACKEND
 
 
 def differences(archive: Path) -> list[str]:
-    """A line for each file that only one of archive and checkout has; none where git has none."""
+    """Returns a line for each file that only the archive or only git has; nothing if git tracks no
+    file."""
     tracked = {str(path.relative_to(tidy.ROOT)) for path in tidy.tracked()} - WRITTEN_BY_THE_BACKEND
     if not tracked:
         return []
@@ -50,7 +51,7 @@ def differences(archive: Path) -> list[str]:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """The archive's one folder becomes `folder`, which is emptied first."""
+    """Empties `folder`, and moves the archive's only folder there."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     subprocess.run(

@@ -1,7 +1,7 @@
-"""The pages of docs/, and those beside it, as a site: python tools/site.py FOLDER
+"""Builds a site from the pages of docs/ and of the root folder: python tools/site.py FOLDER
 
-Sphinx reads a copy in build/site, in which links between the repository's pages lead to their place
-in the site, and what has no place there is named by its path. Warnings are errors.
+Sphinx reads a copy in build/site. Links between pages lead to their place in the site; a link to a
+file without such a place becomes its path. Warnings are errors.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
 
 def place_of(target: Path) -> Path | None:
-    """Where a file of the repository lies in the site; None = nowhere."""
+    """Returns the path of a repository's file in the site; None if it has none."""
     inside = target.relative_to(ROOT)
     if inside.name in ROOT_PAGES and len(inside.parts) == 1:
         return Path(ROOT_PAGES[inside.name])
@@ -60,7 +60,7 @@ def place_of(target: Path) -> Path | None:
 
 
 def moved(page: Path, place: Path) -> str:
-    """A page's text with its links as they are from its place in the site."""
+    """Returns a page's text with links from its place in the site."""
     up = "../" * (len(place.parts) - 1)
 
     def link(found: re.Match[str]) -> str:
@@ -74,7 +74,7 @@ def moved(page: Path, place: Path) -> str:
 
 
 def commands() -> str:
-    """The page of commands, from their own help."""
+    """Returns the page of commands, made from their help."""
     from plait.cli import BEFORE_PROGRAMS, COMMANDS, app
 
     text = ["# Commands", "", "Exit codes are listed under [errors](errors.md).", ""]
@@ -105,7 +105,7 @@ def gather() -> None:
 
 
 def show_reports() -> None:
-    """The page on reports shows some."""
+    """Adds example reports to the page on reports."""
     import plait
     from plait.evidence.report import page
 

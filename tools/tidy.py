@@ -1,8 +1,8 @@
-"""The house rules of ARCHITECTURE.md as a check: include order, sizes, names, comments.
+"""Checks the rules of ARCHITECTURE.md: include order, sizes, names, comments.
 
-Prints one line a breach (file:line: rule: what was found) and exits 1 where there is any.
-`--words` prints how the prose of comments and pages reads instead (tools/words.py), and exits 0.
-Paths after it name files and folders; without paths it reads all tracked files.
+Prints a line a breach (file:line: rule: finding), and exits 1 if there is any. `--words [PATH...]`
+prints a report on the prose of comments and pages instead (tools/words.py), and exits 0; without
+paths it reads all tracked files.
 """
 
 import ast
@@ -19,7 +19,7 @@ FILE_LINES = 700
 FUNCTION_LINES = 70
 READING_BUDGET_LINES = 3500  # the reading route of ARCHITECTURE.md: an afternoon
 
-# A folder may include from those named, and from itself. Public headers are include/plait/*.hpp.
+# Folders that a folder may include from, besides itself. Public headers are include/plait/*.hpp.
 MAY_INCLUDE = {
     "base": {"base"},
     "driver": {"base", "driver"},
@@ -31,7 +31,7 @@ MAY_INCLUDE = {
     "exec": {"base", "driver", "topo", "plan", "exec"},
     "comm": {"base", "driver", "topo", "plan", "planner", "verify", "sim", "exec", "comm"},
 }
-# Which folder a public header belongs to, in the same order.
+# The folder of each public header, in the same order.
 HEADER_FOLDER = {
     "error": "base",
     "topology": "topo",
@@ -52,7 +52,7 @@ ARCH_IFDEF = re.compile(
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """Files that git tracks, or would (not ignored), matching the patterns."""
+    """Returns the files that git tracks or does not ignore, by patterns."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "--", *patterns]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     names = done.stdout.split() if done.returncode == 0 else []
@@ -68,7 +68,7 @@ def check_lines(path: Path, lines: list[str]) -> list[str]:
     if len(lines) > FILE_LINES:
         found.append(breach(path, 1, "file length", f"{len(lines)} lines, at most {FILE_LINES}"))
     for number, line in enumerate(lines, 1):
-        if len(line) > LINE_COLUMNS and path.suffix != ".def":  # tables may be wide
+        if len(line) > LINE_COLUMNS and path.suffix != ".def":  # rows of tables may be longer
             found.append(breach(path, number, "columns", f"{len(line)}, at most {LINE_COLUMNS}"))
         if BANNED_TEXT.search(line) and path.name != "tidy.py":
             found.append(breach(path, number, "unfinished", line.strip()))
@@ -104,7 +104,7 @@ def check_includes(path: Path, lines: list[str]) -> list[str]:
 
 
 def check_cpp_functions(path: Path, lines: list[str]) -> list[str]:
-    """Top-level braces after a parenthesis open a function; its length is to the matching brace."""
+    """Checks lengths: a top-level brace after a parenthesis opens a function."""
     found, depth, start, name, opener_depths = [], 0, 0, "", []
     for number, line in enumerate(lines, 1):
         code = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])+\'|//.*', '""', line)
@@ -149,7 +149,7 @@ def check_cpp(path: Path) -> list[str]:
 
 
 def types_of(lines: list[str]) -> list[tuple[int, str]]:
-    """(line, name with its namespaces) of each type that a namespace with a name defines."""
+    """Returns (line, name with namespaces) of each type defined in a named namespace."""
     found, spaces = [], []
     for number, line in enumerate(lines, 1):
         opened = re.match(r"namespace (?:([\w:]+) )?\{$", line)
@@ -164,7 +164,7 @@ def types_of(lines: list[str]) -> list[tuple[int, str]]:
 
 
 def check_one_definition(paths: list[Path]) -> list[str]:
-    """Two types of one name in one program are one to the linker, whatever they hold."""
+    """Checks that no two types share a name: to the linker of one program they would be one."""
     first: dict[str, Path] = {}
     found = []
     for path in paths:
@@ -192,7 +192,7 @@ def check_python(path: Path) -> list[str]:
 
 
 def check_page(path: Path) -> list[str]:
-    """Pages are as wide as code; a table's rows are as wide as they must be."""
+    """Checks the width of pages; rows of tables may be longer."""
     lines = path.read_text().splitlines()
     return [
         breach(path, number, "columns", f"{len(line)}, at most {LINE_COLUMNS}")
@@ -202,7 +202,8 @@ def check_page(path: Path) -> list[str]:
 
 
 def reading_route() -> list[Path]:
-    """What ARCHITECTURE.md's route names; a bare name lies in the folder that was named last."""
+    """Returns the files of ARCHITECTURE.md's reading route. A bare name is a file of the folder
+    named last."""
     page = (ROOT / "ARCHITECTURE.md").read_text()
     route = page.split("## Reading route", 1)[1].split("\n\n", 1)[0]
     folder, files = ROOT, []

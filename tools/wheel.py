@@ -1,11 +1,10 @@
-"""A wheel of this checkout -> one that a package index takes: built, looked through, tagged.
+"""Builds a wheel of this checkout, checks it, and tags it for a package index.
 
-    python tools/wheel.py FOLDER                  # leaves the wheel there
+    python tools/wheel.py FOLDER                  # writes the wheel there
     python tools/wheel.py FOLDER --archs 90-real  # with device code for one GPU alone
 
-What it holds is named by folder and pattern, nothing twice; its libraries ask the system's C and
-C++ libraries for nothing newer than its tag says; it stays under 12 MB. Then twine,
-check-wheel-contents and auditwheel look at it.
+Patterns name all files that the wheel may hold. Its libraries need no C or C++ library newer than
+its tag, and the wheel stays under 12 MB. Then twine, check-wheel-contents and auditwheel check it.
 """
 
 import argparse
@@ -29,7 +28,7 @@ SPEC.loader.exec_module(elf)
 
 TAG = "manylinux_2_34_x86_64"
 MOST_BYTES = 12_000_000
-# PEP 600's tag names the C library; with it come the C++ library of GCC 11 and older.
+# The tag of PEP 600 names the C library; systems with it have the C++ library of GCC 11 or newer.
 MOST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)}
 MAY_NEED = {
     *("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libgcc_s.so.1", "libstdc++.so.6"),
@@ -57,13 +56,13 @@ HOLDS = (
 )
 
 
-# One wheel for every Python: nanobind's split mode, whose other half is a package of its own.
+# One wheel for every Python: nanobind's split mode, with a separate package for the other half.
 FOR_ALL_PYTHONS = ("-Cwheel.py-api=cp310", "-Ccmake.define.PLAIT_ABI3=ON")
 SMALL = ("-Ccmake.define.PLAIT_SMALL=ON",)
 
 
 def needing_backend(wheel: Path) -> Path:
-    """The wheel with one more requirement, which other builds of plait have not."""
+    """Adds the requirement of nanobind's backend, which other builds of plait lack."""
     tool = [sys.executable, "-m", "wheel"]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([*tool, "unpack", "-d", folder, str(wheel)], check=True)
@@ -80,7 +79,7 @@ def number_of(version: str) -> tuple[int, ...]:
 
 
 def too_new(library: Path) -> list[str]:
-    """What a shared object asks for that systems of the tag may lack."""
+    """Returns the symbol versions of a shared object that systems of the tag may lack."""
     found = []
     for name in elf.needed(library)[0]:
         if name not in MAY_NEED:
@@ -93,16 +92,16 @@ def too_new(library: Path) -> list[str]:
 
 
 def unexpected(names: list[str]) -> list[str]:
-    """Files that no pattern allows, and patterns without a file."""
+    """Returns files that no pattern allows, and patterns without a file."""
     strange = [name for name in names if not any(fnmatch(name, one) for one in HOLDS)]
     absent = [one for one in HOLDS if not any(fnmatch(name, one) for name in names)]
     return [f"{name}: not expected" for name in strange] + [f"{one}: none" for one in absent]
 
 
 def wrong_with(folder: Path, names: list[str]) -> list[str]:
-    """Of an unpacked wheel, or of what it installed."""
+    """Returns the faults of an unpacked or installed wheel."""
     libraries = [folder / name for name in names if ".so" in Path(name).name]
-    libraries = [one for one in libraries if elf.is_elf(one)]  # libplait.so is a line for linkers
+    libraries = [one for one in libraries if elf.is_elf(one)]  # libplait.so is a linker script
     return unexpected(names) + [line for one in libraries for line in too_new(one)]
 
 
@@ -120,7 +119,7 @@ def newest(folder: Path) -> Path:
 
 
 def built(folder: Path, archs: str) -> Path:
-    """A new wheel in the folder, of all architectures where none are named."""
+    """Builds a wheel in the folder, for all architectures if none is named."""
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
     only = [f"-Ccmake.define.PLAIT_CUDA_ARCHS={archs}"] if archs else []
     subprocess.run([*pip, *FOR_ALL_PYTHONS, *SMALL, *only], check=True)
@@ -134,7 +133,7 @@ def tagged(wheel: Path) -> Path:
 
 
 def others_find(wheel: Path) -> list[str]:
-    """What the tools of package indexes say against it; nothing else that they say is kept."""
+    """Returns the faults that the tools of package indexes find."""
     bin_folder = Path(sys.executable).parent
     said = []
     for command in (
@@ -156,7 +155,7 @@ def others_find(wheel: Path) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--archs", default="", help="as PLAIT_CUDA_ARCHS; all where none is told")
+    parser.add_argument("--archs", default="", help="as PLAIT_CUDA_ARCHS; default: all")
     given = parser.parse_args()
     wheel = built(given.folder, given.archs)
     found = wrong_with_wheel(wheel)

@@ -1,8 +1,8 @@
-"""How the prose of comments and pages reads: the report of `tools/tidy.py --words`.
+"""Reports on the prose of comments and pages, for `tools/tidy.py --words`.
 
-The report has for each file the share of pointing words (it, what, which, there ...), and the
-sentences that begin with a fragment ("Of", "What", "Whose" ...) instead of a noun and a verb. The
-figures help writers: no check fails because of them.
+For each file the report has the share of pointing words (it, what, which, there ...), and sentences
+that begin with a fragment ("Of", "What", "Whose" ...) instead of a noun and a verb. The figures
+help writers. No check fails because of them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ POINTING = frozenset(
     """it its they them their theirs these those what which who whom whose so such there where one
     ones other others""".split()  # noqa: SIM905 (a list of literals would be a page)
 )
-# A sentence that begins so has no noun as its subject, or no verb of its own.
+# First words of sentences that lack a noun as subject, or a verb.
 FRAGMENT = re.compile(
     r"^((?:(?:for|from|in|to|with|by|on|and) )?(?:what|who|whom|whose|which)|of|likewise)\b",
     re.IGNORECASE,
 )
-LEAST_SENTENCE = 4  # words; shorter ones are labels
-LEAST_FILE = 40  # words of prose; shares of fewer say little
+LEAST_SENTENCE = 4  # words; shorter sentences are labels
+LEAST_FILE = 40  # words of prose; shares of fewer words mean little
 SUFFIXES_CPP = (".cpp", ".hpp", ".h", ".c", ".cu", ".cuh", ".def")
 
 
 @dataclass
 class WordCount:
-    """Prose of one file or folder, counted."""
+    """Counts over the prose of a file or folder."""
 
     words: int = 0
     pointing: int = 0
@@ -55,7 +55,7 @@ class WordCount:
 
 
 def comments_of_cpp(source: str) -> list[str]:
-    """Blocks of comment lines, each joined to one text."""
+    """Returns the blocks of comment lines, each joined to one text."""
     blocks: list[list[str]] = [[]]
     for line in source.splitlines():
         match = re.match(r"^(?:[^\"]|\"(?:\\.|[^\"\\])*\")*?//[/!]?<?\s?(.*)$", line)
@@ -63,13 +63,13 @@ def comments_of_cpp(source: str) -> list[str]:
             blocks.append([])
         elif line.lstrip().startswith("//"):
             blocks[-1].append(match.group(1))
-        else:  # behind code: a text of its own
+        else:  # a comment after code is a text of its own
             blocks += [[match.group(1)], []]
     return [" ".join(block) for block in blocks if block]
 
 
 def comments_of_python(source: str) -> list[str]:
-    """Comments and docstrings."""
+    """Returns the docstrings and the blocks of comments."""
     found: list[str] = []
     blocks: list[list[str]] = [[]]
     last_row = -2
@@ -85,7 +85,7 @@ def comments_of_python(source: str) -> list[str]:
 
 
 def prose_of_page(source: str) -> list[str]:
-    """Paragraphs of Markdown, without code, tables and headings."""
+    """Returns the paragraphs of a page, without code, tables and headings."""
     text = re.sub(r"^```.*?^```", "", source, flags=re.S | re.M)
     paragraphs = re.split(r"\n\s*\n|\n(?=\s*[-*\d]+[.]? )", text)
     kept = [p for p in paragraphs if not p.lstrip().startswith(("|", "#", "<!--"))]
@@ -102,7 +102,7 @@ def texts_of(path: Path) -> list[str]:
 
 
 def counted(texts: Iterable[str]) -> WordCount:
-    """The prose of some texts; code between backticks is no word."""
+    """Counts the prose of texts; code between backticks counts as one word."""
     made = WordCount()
     for text in texts:
         plain = re.sub(r"`[^`]*`", "code", text)
@@ -117,7 +117,7 @@ def counted(texts: Iterable[str]) -> WordCount:
 
 
 def report(paths: Iterable[Path], root: Path, examples: int = 2) -> str:
-    """A line a folder, then a line a file, worst first, with examples of fragments."""
+    """Returns a line a folder, then a line a file, worst first, with examples of fragments."""
     files = {path: counted(texts_of(path)) for path in paths}
     folders: dict[str, WordCount] = {}
     for path, count in files.items():
