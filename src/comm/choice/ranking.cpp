@@ -18,7 +18,7 @@ std::vector<RankedPlan> ranked_of(std::vector<Plan> proposals, const Topology& t
   std::vector<RankedPlan> simulated;
   std::vector<RankedPlan> rest;
   std::uint64_t spent = 0;
-  const sim::Machine machine(topology);
+  const sim::SimMachine machine(topology);
   for (Plan& plan : proposals) {
     // The budget counts ops, not seconds, so that all ranks get the same order.
     const bool affordable = simulated.empty() || spent + op_count(plan) <= budget_ops;

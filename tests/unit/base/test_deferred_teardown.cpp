@@ -1,5 +1,5 @@
-// Ranks that leave: what one frees only after all others have come so far, and how long who leaves
-// waits for that.
+// Tests deferred teardown: a rank frees memory only after all peers have detached, and the closing
+// rank's waits are limited.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -28,7 +28,7 @@ bool await(Done done) {
   return done();
 }
 
-/// Ranks that see how far each other has come; outlive the test's departures.
+/// Ranks that see each other's stage; they outlive the test's teardowns.
 struct TestRanks {
   explicit TestRanks(int count) : left(static_cast<std::size_t>(count)) {}
   struct DetachingRank {
@@ -38,7 +38,7 @@ struct TestRanks {
     std::atomic<bool> gpu_is_busy{false};
     std::atomic<bool> unmapped{false};
     std::atomic<bool> freed{false};
-    std::atomic<bool> early{false};  ///< it let go of something before all others had come so far
+    std::atomic<bool> early{false};  ///< released something before all peers had reached the stage
   };
   std::vector<DetachingRank> left;
 
@@ -70,7 +70,7 @@ DeferredTeardown teardown_for(const Shared& all, std::size_t rank) {
 
 }  // namespace
 
-TEST_CASE("ranks that leave at about the same time free all, each after the others' last words") {
+TEST_CASE("ranks that close at about the same time free all, each after its peers' last stores") {
   for (int round = 0; round < 20; ++round) {
     const auto all = std::make_shared<TestRanks>(3);
     std::vector<std::thread> threads;
@@ -89,7 +89,7 @@ TEST_CASE("ranks that leave at about the same time free all, each after the othe
   }
 }
 
-TEST_CASE("who leaves first waits no longer than it should, and all is freed later") {
+TEST_CASE("the first closing rank waits no longer than allowed, and all is freed later") {
   const auto all = std::make_shared<TestRanks>(2);
   const auto start = Clock::now();
   CHECK(!defer_teardown(teardown_for(all, 0), {1, 0.2, 1}));
@@ -114,7 +114,7 @@ TEST_CASE("ranks of the same process are not awaited") {
   CHECK(await([&] { return all->left[0].freed.load(); }));
 }
 
-TEST_CASE("a rank whose work goes on says nothing, and keeps what it has until that ends") {
+TEST_CASE("a rank with running work publishes nothing, and keeps its memory until the end") {
   const auto all = std::make_shared<TestRanks>(2);
   all->left[0].works = true;
   CHECK(!defer_teardown(teardown_for(all, 0), {0.1, 10, 10}));
@@ -125,7 +125,7 @@ TEST_CASE("a rank whose work goes on says nothing, and keeps what it has until t
   CHECK(await([&] { return all->left[0].freed && all->left[1].freed; }));
 }
 
-TEST_CASE("a GPU that others keep busy holds up neither who leaves nor other departures") {
+TEST_CASE("a busy GPU delays neither the closing rank nor other teardowns") {
   const auto held = std::make_shared<TestRanks>(1);
   held->left[0].gpu_is_busy = true;
   const auto start = Clock::now();

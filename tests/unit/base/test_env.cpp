@@ -1,4 +1,4 @@
-// Environment entries -> Env: every kind, its limits, and names nobody knows.
+// Tests the parsing of environment entries: every kind, its limits, and unknown names.
 #include <doctest/doctest.h>
 
 #include <set>

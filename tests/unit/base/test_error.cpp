@@ -1,4 +1,4 @@
-// What an error says, where one quotes another.
+// Tests error texts that quote another error.
 #include <doctest/doctest.h>
 
 #include <string>

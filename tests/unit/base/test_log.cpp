@@ -1,4 +1,4 @@
-// Log lines, levels and file names; the file is private and links are not followed.
+// Tests log lines, levels and file names. The file is private, and links are not followed.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// The table of what was used lately: what goes, what stays, and that neither takes a look at all.
+// Tests the LRU cache: which entries go, which stay, and that no operation scans all entries.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -71,5 +71,5 @@ TEST_CASE("a full table of kept entries takes new ones as fast as an empty one")
     few = std::min(few, seconds(1));
     many = std::min(many, seconds(8192));
   }
-  CHECK(many < 10 * few);  // a look at all entries takes some hundred times as long
+  CHECK(many < 10 * few);  // a scan of all entries takes some hundred times as long
 }

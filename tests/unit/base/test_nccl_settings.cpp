@@ -1,4 +1,4 @@
-// NCCL's variables as NCCL finds and reads them.
+// Tests that NCCL's variables are found and parsed as in NCCL.
 #include <doctest/doctest.h>
 #include <stdlib.h>
 

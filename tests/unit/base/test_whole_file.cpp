@@ -1,4 +1,4 @@
-// Whose files are believed, and that a file which is not the length it had is no file to read.
+// Tests which files are trusted, and that a file of changing length is refused.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr FileTerms kTerms{.what = "note", .most_bytes = 1 << 20, .advice = "write it again"};
 
-/// A file in a folder of its own, with what it holds.
+/// A file with a text in its own folder.
 struct Note {
   std::string folder, file;
   explicit Note(const std::string& words) {
@@ -55,7 +55,7 @@ struct stat facts_of(uid_t user, mode_t mode) {
 TEST_CASE("a whole file, and only a whole one") {
   const Note note("ten bytes.");
   CHECK(read_whole_file(note.file, kTerms) == "ten bytes.");
-  for (const std::int64_t seen : {0, 9, 11, 4096}) {  // as if it had grown or shrunk since
+  for (const std::int64_t seen : {0, 9, 11, 4096}) {  // as if it had grown or shrunk meanwhile
     const int fd = open(note.file.c_str(), O_RDONLY | O_CLOEXEC);
     REQUIRE(fd >= 0);
     errno = EIO;
@@ -69,7 +69,7 @@ TEST_CASE("a whole file, and only a whole one") {
   close(folder);
   REQUIRE(truncate(note.file.c_str(), 0) == 0);
   CHECK(read_whole_file(note.file, kTerms) == "");
-  // A regular file of 0 bytes, by its facts, that has some.
+  // A regular file with a size of 0 bytes that has content.
   CHECK(refusal("/proc/self/status", kTerms, "its 0 bytes") == ErrorCode::io_error);
 }
 

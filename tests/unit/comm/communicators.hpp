@@ -1,4 +1,4 @@
-// Communicators of ranks that are threads, and what is held of the texts that ranks threw.
+// Runs communicators with a thread per rank, and checks the error texts that the ranks threw.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -23,7 +23,7 @@ inline plait::CommunicatorOptions options_for(const plait::TestFolder& folder, i
   return options;
 }
 
-/// Runs the body on each rank; the texts of what ranks threw, "" where nothing.
+/// Runs the body on each rank. Returns the ranks' error texts, "" without an error.
 inline std::vector<std::string> with_communicators(int ranks, const Body& body) {
   plait::TestFolder folder;
   return plait::as_threads(ranks, [&](int rank) {

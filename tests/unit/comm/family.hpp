@@ -1,5 +1,5 @@
-// Ranks as processes: they meet over socket pairs, run a body, and report to their parent, which
-// may kill them. Where a rank's fault is given, the rank does it to itself at that step
+// Runs ranks as child processes: they join over socket pairs, run a body, and report to their
+// parent, which may kill them. A rank with a fault applies it to itself at the given step
 // (exec/fault.hpp).
 #pragma once
 #include <doctest/doctest.h>
@@ -27,7 +27,7 @@
 
 namespace plait {
 
-/// ThreadSanitizer loses its threads in a child made by fork.
+/// ThreadSanitizer loses its threads in a forked child.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool kCanFork = false;
 #else
@@ -36,7 +36,7 @@ inline constexpr bool kCanFork = true;
 inline constexpr const char* kNoFork =
     "left out under ThreadSanitizer: it does not work in children made by fork that start threads";
 
-/// What a rank says at its end; small enough for one atomic write to a pipe.
+/// A rank's final report; small enough for one atomic write to a pipe.
 struct RankResult {
   int rank;
   int code;
@@ -44,10 +44,10 @@ struct RankResult {
   char sentence[400];
 };
 
-/// Ranks as child processes that meet over socket pairs and report to a pipe.
+/// Ranks as child processes that join over socket pairs and report to a pipe.
 class RankProcesses {
  public:
-  /// A rank's count of finished calls, which the parent reads to choose its moment.
+  /// A rank's count of finished calls, which the parent reads to time a kill.
   using Calls = std::atomic<std::uint64_t>;
   using Body = std::function<void(Communicator&, Calls& calls)>;
 
@@ -81,7 +81,7 @@ class RankProcesses {
   std::uint64_t calls_of(int rank) const { return calls_[rank]; }
   void signal_rank(int rank, int number) { kill(pids_[rank], number); }
 
-  /// The next verdict, or false where none comes in time.
+  /// Reads the next report. Returns false if none comes in time.
   bool next(RankResult& result, int timeout_ms) {
     pollfd entry{pipe_[0], POLLIN, 0};
     return poll(&entry, 1, timeout_ms) == 1 &&
@@ -97,7 +97,7 @@ class RankProcesses {
     options.ranks = ranks;
     options.deadline_s = deadline_s;
     options.arrive_s = 5;
-    options.topology = "hgx-h200";  // known, so that no set-up time goes into measuring
+    options.topology = "hgx-h200";  // a known topology, so that set-up measures nothing
     for (int peer = 1; peer < ranks; ++peer) {
       const bool mine = rank == 0 || rank == peer;
       const int end = pairs[peer - 1][rank == 0 ? 0 : 1];
@@ -107,7 +107,7 @@ class RankProcesses {
     }
     try {
       const auto communicator = Communicator::create(options);
-      for (int peer = 1; peer < ranks; ++peer)  // the originals; the communicator has its copies
+      for (int peer = 1; peer < ranks; ++peer)  // closes the originals; the communicator has copies
         if (rank == 0 || rank == peer) close(pairs[peer - 1][rank == 0 ? 0 : 1]);
       body(*communicator, calls_[rank]);
     } catch (const Error& error) {

@@ -1,4 +1,4 @@
-// The C API from C (c_api_calls.c), and its tables against the C++ ones.
+// Tests the C API from C (c_api_calls.c), and its tables against the C++ ones.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -62,7 +62,7 @@ TEST_CASE("programs built before some fields were there are served, with no more
     CHECK(options.size == size);
     CHECK((options.device == -1) == (size > offsetof(plaitOptions_t, device)));
     CHECK(options.graph_mixing == 0x77777777);
-    CHECK(options.overlap_compute == 0x77777777);  // what lies behind the program's struct
+    CHECK(options.overlap_compute == 0x77777777);  // the memory behind the program's struct
     plaitComm_t comm = nullptr;
     REQUIRE(plaitCommInitRank(&comm, &options) == plait_ok);
     CHECK(plaitCommDestroy(comm) == plait_ok);

@@ -1,5 +1,5 @@
-// Ranks as threads: right results, and the same clear error on every rank for whatever does not
-// fit.
+// Tests communicators with a thread per rank: right results, and the same clear error on every rank
+// for calls that do not fit.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ Request request_for(Collective collective, std::uint64_t count, int ranks) {
   return request;
 }
 
-/// Runs an all_reduce of ranks' i + rank and throws where a sum is wrong.
+/// Runs an all_reduce of the values i + rank and throws if a sum is wrong.
 void checked_sum(Communicator& comm, std::uint64_t count, const CallOptions& options = {}) {
   std::vector<float> input(count);
   std::vector<float> output(count, -1.0f);
@@ -48,7 +48,7 @@ void checked_sum(Communicator& comm, std::uint64_t count, const CallOptions& opt
   }
 }
 
-/// What one call of this rank throws; throws itself where it does not.
+/// Returns the error code that this rank's call throws; throws if the call succeeds.
 ErrorCode code_of(const std::function<void()>& call) {
   try {
     call();
@@ -115,7 +115,7 @@ TEST_CASE("in place and overlapping buffers") {
       if (data[i] != 2 * i + 1) throw std::runtime_error("in place: wrong sum");
     std::iota(data.begin(), data.end(), comm.rank());
     request.count = 500;
-    comm.run(request, data.data(), data.data() + 100);  // overlaps, no in-place layout
+    comm.run(request, data.data(), data.data() + 100);  // overlaps in no in-place layout
     for (int i = 0; i < 500; ++i)
       if (data[100 + i] != 2 * i + 1) throw std::runtime_error("overlapping: wrong sum");
     request = request_for(Collective::all_gather, 10, 2);
@@ -141,7 +141,7 @@ TEST_CASE("pre-multiplied sums take every rank's own factor") {
   }));
 }
 
-/// Sends from the one rank to the other, as both make the call.
+/// Sends from one rank to the other; both make the call.
 void send(Communicator& comm, int from, int to, std::uint64_t count) {
   if (comm.rank() != from && comm.rank() != to) return;
   const bool sends = comm.rank() == from;
@@ -164,7 +164,7 @@ TEST_CASE("two ranks send to each other while others do something else") {
           for (int to = 0; to < ranks; ++to)
             if (from != to) send(comm, from, to, count);
       checked_sum(comm, 100);
-      // Every rank meets the others in an order of its own.
+      // Every rank makes pairs in its own order.
       send(comm, 0, 1, 10);
       if (ranks == 4) send(comm, 3, 2, 10);
       send(comm, 1, 0, 10);
@@ -223,7 +223,7 @@ TEST_CASE("a pair that could not be made is made once both ask again") {
     CommunicatorOptions options = options_for(folder, rank, 3);
     options.arrive_s = 0.5;
     const auto comm = Communicator::create(options);
-    // Rank 1 asks in vain while rank 0 is away; rank 0 meets it in vain while it waits for rank 2.
+    // Rank 1 waits in vain while rank 0 is away; rank 0 tries in vain while it waits for rank 2.
     if (rank == 1) CHECK(code_of([&] { comm->pair(0); }) == ErrorCode::timeout);
     if (rank == 1) ++told;
     while (told < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -333,7 +333,7 @@ TEST_CASE("one rank's bad arguments are an error on every rank") {
     bad.ranks = 2;
     refused(bad, in.data(), out.data());
     bad = good;
-    bad.op = ReduceOp::bit_and;  // not for floats
+    bad.op = ReduceOp::bit_and;  // invalid for floats
     CHECK(code_of([&] { comm.run(odd ? bad : good, in.data(), out.data()); }) != ErrorCode::ok);
     CHECK((odd ? (comm.refuse(ErrorCode::invalid_argument, "not contiguous"),
                   ErrorCode::invalid_argument)
@@ -349,7 +349,7 @@ TEST_CASE("more memory than there is: out_of_memory on every rank, and on with s
   return;
 #endif
   check_no_errors(with_communicators(2, [](Communicator& comm) {
-    // Nobody has the memory for such a message; the address range stands in for it.
+    // No machine has memory for such a message; an address range replaces it.
     const std::uint64_t bytes = 1ull << 44;
     void* range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -375,7 +375,7 @@ TEST_CASE("a rank that does not enter a call is named when the time is up") {
     try {
       checked_sum(*comm, 10);
     } catch (const Error&) {
-      CHECK(code_of([&] { checked_sum(*comm, 10); }) == ErrorCode::aborted);  // for life
+      CHECK(code_of([&] { checked_sum(*comm, 10); }) == ErrorCode::aborted);  // permanently
       throw;
     }
   });

@@ -1,4 +1,4 @@
-// What ranks show of a call: whether all ask alike is known from one line of each.
+// Tests control pages: ranks find out from one cache line each whether all make the same call.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -18,7 +18,7 @@ using namespace plait;
 
 namespace {
 
-/// Control pages of two ranks in this process, as each of them sees them.
+/// Control pages of two ranks in this process, as each rank maps them.
 struct Pages {
   Controls of[2];
   Pages() {
@@ -59,7 +59,7 @@ TEST_CASE("ranks that ask for the same are seen to, call after call, and those t
     pages.of[1].enter(call, sum_of(second));
     for (const Controls& seen : pages.of) {
       CHECK(seen.all_same_call(call) == (first == second));
-      CHECK(seen.of(0).calls[call % 2].count == first);  // also where nothing had to be written
+      CHECK(seen.of(0).calls[call % 2].count == first);  // also if nothing had to be written
       CHECK(seen.of(1).calls[call % 2].count == second);
     }
   }
@@ -124,7 +124,7 @@ TEST_CASE("the limit of any group that this one lies in counts") {
     std::ofstream(root + name + "/memory.current") << used << '\n';
     std::ofstream(root + name + "/memory.stat") << "anon 5\ninactive_file " << cache << '\n';
   };
-  std::filesystem::create_directories(root);  // the first of all has no limit of its own
+  std::filesystem::create_directories(root);  // the first of all has no limit
   group("/job", "1000", 700, 100);
   group("/job/rank", "max", 300, 0);
   group("/job/rank/inner", "900", 300, 0);

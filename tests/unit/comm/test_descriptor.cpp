@@ -1,4 +1,4 @@
-// Call descriptors -> one verdict, whatever a peer wrote into its page.
+// Tests that descriptors give the same error on all ranks, whatever a peer wrote into its page.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -17,7 +17,7 @@ TEST_CASE("equal descriptors pass, the first difference is named with both value
   CHECK(!call_error({a, a}));
   CHECK(!call_error({a}));
   CallDescriptor b = a;
-  b.scalar = 5;  // each rank's own
+  b.scalar = 5;  // per rank
   CHECK(!call_error({a, b}));
   request.root = 1;
   const auto found = call_error({a, describe(CallKind::collective, request, "")});
@@ -36,7 +36,7 @@ TEST_CASE("hashes are equal where descriptors are, and tell all that a verdict n
   request.ranks = 2;
   const CallDescriptor a = describe(CallKind::collective, request, "ring");
   CallDescriptor own = a;
-  own.scalar = 5;  // each rank's own
+  own.scalar = 5;  // per rank
   CHECK(hash_of(own) == hash_of(a));
   const std::vector<std::function<void(CallDescriptor&)>> changes{
       [](CallDescriptor& d) { d.kind = CallKind::barrier; },

@@ -1,5 +1,5 @@
-// PLAIT_FAULT=step:rank:action in one rank of several processes: whatever the step, every survivor
-// reports the rank that is gone, or that the time is up, and none hangs.
+// Tests PLAIT_FAULT=step:rank:action in one of several processes: at every step, each survivor
+// reports the lost rank or a timeout, and none hangs.
 #include <doctest/doctest.h>
 
 #include "unit/comm/family.hpp"
@@ -16,8 +16,8 @@ using namespace plait;
 
 namespace {
 
-// What a minute allows on two busy cores. The 2,000 points that are the goal are had from
-// PLAIT_TEST_SCALE=2 on; 10 tries 10,000.
+// As many points as fit a minute on two busy cores. PLAIT_TEST_SCALE=2 reaches the goal of 2,000
+// points; 10 tries 10,000.
 constexpr int kPoints = 1000;
 constexpr int kStops = 10;
 
@@ -33,13 +33,13 @@ FaultPoint random_point(std::mt19937& random, const std::vector<std::string>& ac
   FaultPoint point{2 + static_cast<int>(random() % 3), 0, 0, actions[random() % actions.size()]};
   if (random() % 10 == 0) point.ranks = 5 + static_cast<int>(random() % 4);
   point.victim = static_cast<int>(random() % static_cast<unsigned>(point.ranks));
-  // Early steps more often than late ones: there the first calls' plans are run for the first time.
+  // Prefers early steps, where the first calls' plans run for the first time.
   point.step = 1 + static_cast<int>(random() % (random() % 2 == 0 ? 20 : 400));
   return point;
 }
 
-/// all_reduces by strategies that differ in what they wait for, long and short. Named, since
-/// plait's own choice would cost more time than the calls do.
+/// Runs long and short all_reduces by strategies with different waits. The strategies are named,
+/// since plait's choice would take longer than the calls.
 void sum_by_strategies(Communicator& comm, RankProcesses::Calls& calls) {
   struct NamedSum {
     const char* strategy;
@@ -67,14 +67,14 @@ RankProcesses::Body until_fault(const FaultPoint& point) {
   return [point](Communicator& comm, RankProcesses::Calls& calls) {
     const rlimit none{0, 0};
     setrlimit(RLIMIT_CORE, &none);
-    signal(SIGABRT, SIG_DFL);  // else the test runner reports it as its own
+    signal(SIGABRT, SIG_DFL);  // so that the test runner does not report it as its own
     setenv("PLAIT_FAULT", point.print().c_str(), 1);
     current_fault() = fault_from_environment();
     sum_by_strategies(comm, calls);
   };
 }
 
-/// How many points were tried, by action and by rank count, for the log.
+/// Counts tried points by action and by number of ranks, for the log.
 class FaultTally {
  public:
   void add(const FaultPoint& point) {
@@ -94,7 +94,7 @@ class FaultTally {
   std::map<std::string, int> by_action_, by_ranks_;
 };
 
-/// Runs the ranks and holds what each survivor says against what is wanted.
+/// Runs the ranks and checks every survivor's report.
 void check_point(const FaultPoint& point, double deadline_s, ErrorCode wanted,
                  const std::string& words) {
   RankProcesses family(point.ranks, deadline_s, until_fault(point));

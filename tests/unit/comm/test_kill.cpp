@@ -1,5 +1,5 @@
-// Ranks as processes, killed at random moments from before the meeting to deep inside a call: every
-// survivor names the dead rank within a second; none hangs, nothing is left behind.
+// Kills rank processes at random moments, from before the rendezvous to the middle of a call: every
+// survivor names the dead rank within a second, none hangs, and nothing is left behind.
 #include <doctest/doctest.h>
 #include <signal.h>
 
@@ -15,7 +15,7 @@ using namespace plait;
 
 namespace {
 
-/// The promise is a second, however busy the machine; instrumented code is several times slower.
+/// The limit is one second on any machine under load; instrumented code is several times slower.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr double kNoticedMs = 10'000;
 #else
@@ -67,7 +67,7 @@ TEST_CASE("200 random kills: every survivor names the dead rank within a second"
     const int victim = static_cast<int>(random() % ranks);
     const auto delay = std::chrono::microseconds(random() % (round % 4 == 0 ? 30000 : 3000));
     RankProcesses family(ranks, 5, sum_for_ever);
-    // One kill in four falls into the set-up, the others into or between the first calls.
+    // One kill in four hits the set-up, the others hit or follow the first calls.
     const std::uint64_t after_calls = round % 4 == 0 ? 0 : 1 + random() % 20;
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (family.calls_of(victim) < after_calls && std::chrono::steady_clock::now() < patience)
@@ -94,7 +94,7 @@ TEST_CASE("200 random kills: every survivor names the dead rank within a second"
   }
   MESSAGE("slowest survivor: ", slowest_ms, " ms; verdicts from inside the loop: ", in_calls);
   CHECK(in_calls >
-        static_cast<std::uint64_t>(rounds) / 2);  // else the kills came too early to test much
+        static_cast<std::uint64_t>(rounds) / 2);  // otherwise the kills came too early to test much
   CHECK(shm_files_of_plait() == shm_before);
   CHECK(open_descriptors() == descriptors_before);
 }
@@ -106,7 +106,7 @@ TEST_CASE("who waits for a rank as a pair, or sends to it, learns of its end wit
   }
   for (const bool sends : {false, true}) {
     RankProcesses family(3, 5, [sends](Communicator& comm, RankProcesses::Calls& calls) {
-      if (comm.rank() == 0) comm.barrier();  // has no part in it
+      if (comm.rank() == 0) comm.barrier();  // takes no part in the pair
       Request request;
       request.collective = Collective::copy;
       request.count = 100;
@@ -132,7 +132,7 @@ TEST_CASE("who waits for a rank as a pair, or sends to it, learns of its end wit
       const bool of_pair = sends && result.rank == 1;
       const std::string said = result.sentence;
       const auto names = [&](const char* who) { return said.find(who) != std::string::npos; };
-      // Rank 1 ends when it has heard, and rank 0 may see that first.
+      // Rank 1 ends after its error, and rank 0 may see that end first.
       CHECK((names(of_pair ? "ranks 1 and 2, here 0 and 1: rank 1" : "rank 2") ||
              (result.rank == 0 && names("rank 1 (pid "))));
       CHECK(std::chrono::duration<double, std::milli>(after).count() < kNoticedMs);
@@ -150,7 +150,7 @@ TEST_CASE("a stopped rank is named once the deadline has passed") {
   family.signal_rank(1, SIGSTOP);
   for (int survivor = 1; survivor < 3; ++survivor) {
     RankResult result{};
-    // A rank stopped between calls is late, not silent: only arrive_s (5 s) ends that wait.
+    // A rank stopped between calls counts as late: only arrive_s (5 s) ends that wait.
     REQUIRE(family.next(result, 12000));
     CAPTURE(result.sentence);
     CHECK(result.code == static_cast<int>(ErrorCode::timeout));

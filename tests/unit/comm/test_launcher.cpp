@@ -1,4 +1,4 @@
-// Launchers' environments -> rank, ranks and a meeting place that is one job's own.
+// Tests that launchers' environments give rank, ranks and a rendezvous address of one job alone.
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ namespace {
 
 using Values = std::vector<std::pair<const char*, const char*>>;
 
-/// Variables set for one scope.
+/// Sets variables for one scope.
 class ScopedEnvironment {
  public:
   explicit ScopedEnvironment(const Values& values) : values_(values) {
@@ -32,8 +32,8 @@ class ScopedEnvironment {
   Values values_;
 };
 
-/// What derived_rendezvous says in a child process, whose parent is this one. apart: namespaces of
-/// its own (CLONE_NEW*). Empty where it may have none.
+/// Returns derived_rendezvous() of a child process of this one. apart: new namespaces of the child
+/// (CLONE_NEW*). Empty if the system forbids them.
 std::string derived_in_child(const Env& env = {}, int apart = 0) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -55,7 +55,7 @@ std::string derived_in_child(const Env& env = {}, int apart = 0) {
 }  // namespace
 
 TEST_CASE("rank and ranks come from the launcher that started the process, PLAIT_* on top") {
-  // All are set here by this process itself, so that none of them is nearer than another.
+  // This process sets all variables itself, so no launcher is nearer than another.
   const ScopedEnvironment slurm(Values{{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}});
   CHECK(options_from_environment().rank == 5);
   const ScopedEnvironment mpirun(
@@ -128,7 +128,7 @@ TEST_CASE("ranks that their launcher has put on several hosts are refused, and n
            {with(hydra, {{"MPI_LOCALNRANKS", "1"}}), "found 1 of 4"},
            {with(slurm, two_here), "found 2 of 4 on this one (SLURM_TASKS_PER_NODE=2(x2))"},
            {with(slurm, uneven), "found 1 of 4"},
-           {with(slurm, {{"SLURM_NNODES", "3"}}), "found 2 of 4"},  // at most
+           {with(slurm, {{"SLURM_NNODES", "3"}}), "found 2 of 4"},  // upper bound
            {with(slurm, {{"SLURM_STEP_NUM_NODES", "2"},
                          {"SLURM_STEP_TASKS_PER_NODE", "1,3"},
                          {"SLURM_TASKS_PER_NODE", "8(x9)"}}),
@@ -139,9 +139,9 @@ TEST_CASE("ranks that their launcher has put on several hosts are refused, and n
     CAPTURE(found);
     CHECK(found.find(said) != std::string::npos);
     CHECK(found.find("at most 16") != std::string::npos);
-    CHECK(refusal(values, 3) == "");  // not the launcher's, but who asked knows where they are
+    CHECK(refusal(values, 3) == "");  // not the launcher's ranks: the caller knows their hosts
     const Values own = {{"PLAIT_RANK", "1"}, {"PLAIT_RANKS", "4"}};
-    CHECK(refusal(with(values, own), 4) == "");  // a Slurm batch step that starts ranks, say
+    CHECK(refusal(with(values, own), 4) == "");  // for example a Slurm batch step that starts ranks
   }
   for (const Values& one_host :
        {Values{}, torchrun, with(torchrun, {{"LOCAL_WORLD_SIZE", "4"}}),
@@ -154,7 +154,7 @@ TEST_CASE("ranks that their launcher has put on several hosts are refused, and n
     CHECK(refusal(one_host, 4) == "");
 }
 
-TEST_CASE("the meeting place is this job's, this communicator's, and in a private folder") {
+TEST_CASE("the rendezvous address is this job's, this communicator's, and in a private folder") {
   TestFolder runtime;
   const ScopedEnvironment place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
   Env env;
@@ -180,7 +180,7 @@ TEST_CASE("the meeting place is this job's, this communicator's, and in a privat
   rmdir((runtime.path() + "/plait").c_str());
 }
 
-TEST_CASE("ranks with different parents meet where the launcher names the job, else not") {
+TEST_CASE("ranks with different parents get one address if the launcher names the job, else not") {
   TestFolder runtime;
   const ScopedEnvironment place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
   const auto same_rendezvous = [](const Values& values) {
@@ -204,7 +204,7 @@ TEST_CASE("ranks with different parents meet where the launcher names the job, e
   CHECK(same_rendezvous(with(mpirun, {{"OMPI_MCA_ess_base_jobid", "7"}})));
   CHECK(same_rendezvous(with(hydra, {{"PMI_PORT", "host:7"}})));
   CHECK(same_rendezvous(with(slurm, {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}})));
-  // Nothing, or too little, tells the job from others: then only one parent does.
+  // Nothing, or too little, identifies the job: then only a common parent does.
   CHECK_FALSE(same_rendezvous({}));
   CHECK_FALSE(same_rendezvous(torchrun));
   CHECK_FALSE(same_rendezvous(with(torchrun, {{"TORCHELASTIC_RUN_ID", "none"}})));
@@ -214,7 +214,7 @@ TEST_CASE("ranks with different parents meet where the launcher names the job, e
   rmdir((runtime.path() + "/plait").c_str());
 }
 
-TEST_CASE("two containers that share the folder have meeting places of their own") {
+TEST_CASE("two containers that share the folder have different rendezvous addresses") {
   TestFolder runtime;
   const ScopedEnvironment place(Values{{"XDG_RUNTIME_DIR", runtime.path().c_str()}});
   const auto same_rendezvous = [](const Values& values, int apart, const Env& env = {}) {
@@ -233,7 +233,7 @@ TEST_CASE("two containers that share the folder have meeting places of their own
                        {"MASTER_ADDR", "127.0.0.1"},
                        {"MASTER_PORT", "29500"}};
   CHECK(is(same_rendezvous(here, CLONE_NEWNS), "yes"));
-  CHECK(is(same_rendezvous(here, CLONE_NEWNET), "no"));  // where the port is another one
+  CHECK(is(same_rendezvous(here, CLONE_NEWNET), "no"));  // the port there is another one
   Values far = here;
   far[3].second = "node1";
   CHECK(is(same_rendezvous(far, CLONE_NEWNET), "yes"));

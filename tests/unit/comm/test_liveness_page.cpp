@@ -1,5 +1,5 @@
-// Places on a process's page: given back and given out again without anybody mistaking one rank for
-// another; and what is no such page is refused, not touched.
+// Tests slots of a liveness page: reused without mistaking one rank for another. Other memory is
+// refused, not touched.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ using namespace plait;
 
 namespace {
 
-/// As show() writes it, of any descriptor of this process.
+/// Text of show() for any descriptor of this process.
 std::string shown_as(int file, int place = 0) {
   return text(getpid(), ' ', file, ' ', place, " 0");
 }
@@ -86,7 +86,7 @@ TEST_CASE("what is no page of full size, sealed, is refused") {
   CHECK(PeerLiveness::open(shown_as(file)));
   CHECK(!PeerLiveness::open(shown_as(file, -1)));
   CHECK(!PeerLiveness::open(shown_as(file, LivenessPage::kSlots)));
-  CHECK(ftruncate(file, 0) != 0);  // nobody can take it away from who has it mapped
+  CHECK(ftruncate(file, 0) != 0);  // the file cannot shrink under a process that maps it
 }
 
 #if !defined(__SANITIZE_THREAD__)

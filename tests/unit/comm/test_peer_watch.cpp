@@ -1,4 +1,4 @@
-// The one watch of a process: who is told of a peer's end, when, and who is not.
+// Tests the process's watch: which observers are told of a peer's end, and when.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ class RecordingObserver : public PeerObserver {
   std::atomic<Loss> how_{Loss::killed};
 };
 
-/// True once it holds, within `seconds`.
+/// Returns true once the condition holds, within `seconds`.
 bool within(double seconds, const std::function<bool()>& holds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!holds()) {
@@ -44,7 +44,7 @@ bool within(double seconds, const std::function<bool()>& holds) {
   return true;
 }
 
-/// Another process that shows a place and then does `work` with it; rank 1 of two.
+/// Another process that publishes a slot and then runs `work` with it; rank 1 of two.
 class Neighbour {
  public:
   explicit Neighbour(const std::function<void(int place)>& work) {
@@ -84,7 +84,7 @@ void wait_for_ever(int) {
 
 }  // namespace
 
-TEST_CASE("a peer that is killed is told of at once, and streams fail when they are asked to") {
+TEST_CASE("a killed peer is reported at once, and streams fail at the scheduled time") {
   Neighbour other(wait_for_ever);
   RecordingObserver observer(5);
   watch(other.peers, observer);
@@ -96,7 +96,7 @@ TEST_CASE("a peer that is killed is told of at once, and streams fail when they 
   CHECK(observer.process_ == other.pid());
   CHECK(observer.how_ == Loss::killed);
   CHECK(within(2, [&] { return observer.failures > 0; }));
-  CHECK(other.peers->peers_reached(DetachStage::unmapped, true));  // with all it had
+  CHECK(other.peers->peers_reached(DetachStage::unmapped, true));  // with all its GPU memory
   unwatch(observer);
   CHECK(observer.losses == 1);
   CHECK(observer.failures == 1);
@@ -123,7 +123,7 @@ TEST_CASE("a peer that fails while its process lives is lost at once, the next o
   CHECK(observer.losses == 1);
 }
 
-TEST_CASE("a peer that ends by itself is told of after the time of grace") {
+TEST_CASE("a peer that exits by itself is reported after the grace time") {
   Neighbour other([](int) {
     ::usleep(200'000);
     std::exit(0);
@@ -137,7 +137,7 @@ TEST_CASE("a peer that ends by itself is told of after the time of grace") {
   unwatch(patient);
 }
 
-TEST_CASE("a peer that has left may end") {
+TEST_CASE("a peer that has detached may exit") {
   Neighbour other([](int place) {
     publish_detach(place, DetachStage::work_ended);
     ::usleep(200'000);
@@ -145,15 +145,16 @@ TEST_CASE("a peer that has left may end") {
   });
   RecordingObserver observer(0);
   watch(other.peers, observer, ObserverCalls::look);
-  CHECK(within(
-      2, [&] { return other.peers->peers_reached(DetachStage::unmapped, true); }));  // it is gone
+  CHECK(within(2, [&] {
+    return other.peers->peers_reached(DetachStage::unmapped, true);
+  }));  // its process has ended
   const int looks = observer.looks;
   CHECK(within(2, [&] { return observer.looks > looks + 3; }));
   CHECK(observer.losses == 0);
   unwatch(observer);
 }
 
-TEST_CASE("who does not watch any more is not told") {
+TEST_CASE("a removed observer gets no report") {
   Neighbour other(wait_for_ever);
   auto observer = std::make_unique<RecordingObserver>(0);
   RecordingObserver still(0);
@@ -167,7 +168,7 @@ TEST_CASE("who does not watch any more is not told") {
   unwatch(still);
 }
 
-TEST_CASE("who waits for a library's answer holds up nobody that watches") {
+TEST_CASE("a query that blocks delays no other observer") {
   class Asking : public RecordingObserver {
    public:
     Asking() : RecordingObserver(0) {}
@@ -200,7 +201,7 @@ TEST_CASE("who waits for a library's answer holds up nobody that watches") {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     asking.is_held = false;
   });
-  unwatch(asking);  // not before it has its answer
+  unwatch(asking);  // waits for the query's end
   CHECK(asking.answers == asking.asks);
   const int asks = asking.asks;
   CHECK(within(2, [&] { return later.answers > 3; }));
@@ -209,7 +210,7 @@ TEST_CASE("who waits for a library's answer holds up nobody that watches") {
   unwatch(later);
 }
 
-TEST_CASE("of a rank whose page cannot be opened nothing is said, and it never has left") {
+TEST_CASE("a rank whose page cannot be opened is not reported, and never counts as detached") {
   const auto peers = open_peer_pages({std::nullopt, std::string("1 999 0 0")}, 0);
   CHECK(!peers->has_died(1));
   CHECK(!peers->peers_reached(DetachStage::work_ended, true));

@@ -13,7 +13,7 @@ using namespace plait;
 
 namespace {
 
-/// Control pages of two ranks in this process, rank 0's view.
+/// Control pages of two ranks in this process, as rank 0 maps them.
 Controls two_pages() {
   std::vector<Mapping> pages;
   for (int rank = 0; rank < 2; ++rank) {
@@ -24,14 +24,14 @@ Controls two_pages() {
   return Controls(0, std::move(pages));
 }
 
-/// Rank 1 is this very process, so its descriptor never tells of an end.
+/// Rank 1 is this process, so its pidfd never becomes readable.
 std::vector<Peer> rank_one() {
   std::vector<Peer> list;
   list.push_back({1, getpid(), own_pid_descriptor()});
   return list;
 }
 
-/// Rank 1's page, which a test has die.
+/// Rank 1's liveness page, which a test marks as dead.
 struct LivenessFixture {
   LivenessPage page;
   std::shared_ptr<const WatchedPeers> watched = [this] {
@@ -62,7 +62,7 @@ TEST_CASE("a rank whose liveness futex is marked is lost, though its process is 
   peers.begin_call(1);
   liveness.page.liveness() = 4242u;
   CHECK(said_by(peers) == "");
-  usleep(10'000);  // processes are looked at every few milliseconds
+  usleep(10'000);  // processes are checked every few milliseconds
   liveness.page.liveness() = 4242 | FUTEX_OWNER_DIED;
   CHECK(said_by(peers).find("rank 1 (pid") != std::string::npos);
 }

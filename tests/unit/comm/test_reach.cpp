@@ -1,4 +1,4 @@
-// What masks leave to kernels, which go by every pair's own link.
+// Tests which pairs of GPUs masks leave to kernels, which need a direct link per pair.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
@@ -24,9 +24,9 @@ TEST_CASE("kernels want a link between every two ranks, in both directions") {
     CAPTURE(mask);
     CHECK(reach_without({mask}, {0, 1}).why_no_kernels.find("rank") != std::string::npos);
     CHECK(reach_without({mask}, {2, 1, 0}).why_no_kernels.find("rank 1") != std::string::npos);
-    CHECK(reach_without({mask}, {0, 2, 3}).why_no_kernels == "");  // nobody's in this job
+    CHECK(reach_without({mask}, {0, 2, 3}).why_no_kernels == "");  // no rank of this job uses it
   }
-  const Topology cube = load_topology("dgx1v");  // 0 and 7 have no link of their own
+  const Topology cube = load_topology("dgx1v");  // GPUs 0 and 7 have no direct link
   CHECK(reach_of(without(cube, {"relay:3"}), {0, 7}, {"relay:3"}).why_no_kernels == "");
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("masks are about links between processes or between GPUs") {
   CHECK(masks_of(masks, false) == std::vector<std::string>{"nvlink:0-1", "relay:2"});
 }
 
-/// Of any size, as two ranks' memory has room for it, whatever else the machine has.
+/// Message sizes up to two ranks' memory, whatever else the machine has.
 TEST_CASE("two GPUs without their link have a plan for every size, in rank order") {
   const PlanMemory memory{64ull << 20, 16ull << 20, 8ull << 20};
   const Topology masked = without(load_topology("hgx-h200"), {"nvlink:0-1"});

@@ -1,5 +1,5 @@
-// Meeting over Unix sockets: everyone gets everything, and whatever does not fit fails on every
-// rank.
+// Tests the rendezvous over Unix sockets: every rank gets all contributions, and ranks that do not
+// fit together fail on every rank.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -62,7 +62,7 @@ bool all_contain(const std::vector<std::string>& thrown, const std::string& word
 
 }  // namespace
 
-TEST_CASE("ranks meet at a path, exchange bytes and descriptors, and leave nothing") {
+TEST_CASE("ranks join at a path, exchange bytes and descriptors, and leave nothing") {
   const int before = open_descriptors();
   for (int ranks : {1, 2, 3, 8}) {
     TestFolder folder;
@@ -76,7 +76,7 @@ TEST_CASE("ranks meet at a path, exchange bytes and descriptors, and leave nothi
   CHECK(open_descriptors() == before);
 }
 
-TEST_CASE("ranks meet over inherited socket pairs, again and again") {
+TEST_CASE("ranks join over inherited socket pairs, again and again") {
   int pairs[2][2];
   for (auto& pair : pairs) REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
   for (int round = 0; round < 2; ++round) {
@@ -122,7 +122,7 @@ TEST_CASE("two processes of one rank, a rank out of range, other ranks: an error
   }
 }
 
-TEST_CASE("ranks of two launchers' jobs that come to one place are told which, and do not meet") {
+TEST_CASE("ranks of two launchers' jobs at one rendezvous get an error that names both jobs") {
   const std::vector<std::string> jobs = {"MASTER_ADDR=a\nMASTER_PORT=29500\n", "",
                                          "MASTER_ADDR=a\nMASTER_PORT=29501\n"};
   {
@@ -143,7 +143,7 @@ TEST_CASE("ranks of two launchers' jobs that come to one place are told which, a
     CHECK(one == "");
 }
 
-TEST_CASE("what a limit or a sandbox denies is named by the call, with what allows it") {
+TEST_CASE("an error of a limit or a sandbox names the call and the remedy") {
   const auto said = [](int error, const char* call) {
     return std::string(call_failed(ErrorCode::io_error, call, error, "an arena").what());
   };
@@ -162,7 +162,7 @@ TEST_CASE("what a limit or a sandbox denies is named by the call, with what allo
   CHECK(std::string(no_thread->what()).find("ulimit -u") != std::string::npos);
 }
 
-TEST_CASE("a rank that does not come is named on those who did") {
+TEST_CASE("a rank that does not come is named on the other ranks") {
   TestFolder folder;
   const auto thrown =
       as_threads(2, [&](int rank) { bootstrap("unix:" + folder.socket(), rank, 3, seconds(0.2)); });
@@ -208,7 +208,7 @@ TEST_CASE("a stale socket file is replaced; a file that is no socket is not") {
   TestFolder folder;
   {
     const Fd listener = listen_at(folder.socket(), 1);
-  }  // closed without unlink: as after a kill
+  }  // closed without unlink, as after a kill
   CHECK(entries_of(folder.path()) == 1);
   CHECK(listen_at(folder.socket(), 1).valid());
   unlink(folder.socket().c_str());
@@ -217,7 +217,7 @@ TEST_CASE("a stale socket file is replaced; a file that is no socket is not") {
   unlink(folder.socket().c_str());
 }
 
-TEST_CASE("a socket that is bound and about to listen is nobody's leftover") {
+TEST_CASE("a socket that is bound and about to listen is not removed as stale") {
   TestFolder folder;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -238,19 +238,21 @@ TEST_CASE("a socket that is bound and about to listen is nobody's leftover") {
   flock(lock.get(), LOCK_UN);
   other.join();
   CHECK_FALSE(second.valid());
-  CHECK(connect_to(folder.socket(), seconds(1)).valid());  // the first one's, still there
+  CHECK(
+      connect_to(folder.socket(), seconds(1)).valid());  // the first listener's socket, still there
   unlink(folder.socket().c_str());
 }
 
-TEST_CASE("of many that come to listen at one path at once, one does") {
+TEST_CASE("of many threads that listen at one path at once, one succeeds") {
   TestFolder folder;
   for (int round = 0; round < plait_test::rounds(300); ++round) {
-    if (round % 2 == 0) listen_at(folder.socket(), 1);  // a leftover: closed, not removed
+    if (round % 2 == 0) listen_at(folder.socket(), 1);  // a stale file: closed, not removed
     std::atomic<int> ready{0};
     std::vector<Fd> listeners(4);
     const auto thrown = as_threads(4, [&](int i) {
       for (++ready; ready < 4;) std::this_thread::yield();
-      listeners[i] = listen_at(folder.socket(), 16);  // the others' questions take places too
+      listeners[i] =
+          listen_at(folder.socket(), 16);  // connections of other threads take places too
     });
     for (const std::string& one : thrown) CHECK(one == "");
     int listening = 0;
@@ -335,7 +337,7 @@ TEST_CASE("packed strings survive, anything else is refused") {
 
 namespace {
 
-/// What a log file holds, which is then gone.
+/// Returns the lines of a log file, and removes the file.
 std::vector<std::string> lines_of(const std::string& file) {
   std::ifstream lines(file);
   std::vector<std::string> all;
@@ -344,7 +346,7 @@ std::vector<std::string> lines_of(const std::string& file) {
   return all;
 }
 
-/// What is logged while ranks meet, each as late as said, and wait `overdue_s` before they say so.
+/// Returns the warnings logged while ranks join, each rank late_s seconds late.
 std::vector<std::string> bootstrap_warnings(const std::vector<double>& late_s,
                                             double warn_after_s) {
   TestFolder folder;
@@ -360,7 +362,8 @@ std::vector<std::string> bootstrap_warnings(const std::vector<double>& late_s,
   return lines_of(file);
 }
 
-/// The lines that hold both. On a slow machine other ranks wait for long too, and say so.
+/// Counts the lines that contain both texts. On a slow machine other ranks wait for long too, and
+/// warn.
 std::size_t count_of(const std::vector<std::string>& lines, const std::string& who,
                      const std::string& what) {
   return static_cast<std::size_t>(std::count_if(lines.begin(), lines.end(), [&](const auto& line) {
@@ -370,18 +373,18 @@ std::size_t count_of(const std::vector<std::string>& lines, const std::string& w
 
 }  // namespace
 
-TEST_CASE("a rank that waits for long says for whom, once") {
+TEST_CASE("a rank that waits for long warns once, with the missing ranks") {
   const auto of_root = bootstrap_warnings({0, 3, 0, 3}, 1.5);
   CAPTURE(of_root);
   CHECK(count_of(of_root, "[0] PLAIT WARN rank 0 waits for rank 1, 3 of 4 to join rendezvous '",
                  "': 1.5 s so far") == 1);
   const auto of_member = bootstrap_warnings({1, 0}, 0.2);
   CAPTURE(of_member);
-  CHECK(count_of(of_member, "[1] PLAIT WARN rank 1 waits for rank 0 of 2 to come", "") == 1);
+  CHECK(count_of(of_member, "[1] PLAIT WARN rank 1 waits for rank 0 of 2 to join", "") == 1);
   CHECK(bootstrap_warnings({0, 0.1, 0}, 10).empty());
 }
 
-TEST_CASE("over inherited sockets too, and where a rank that has come is slow") {
+TEST_CASE("it warns over inherited sockets too, and about a slow rank that has joined") {
   TestFolder folder;
   const std::string file = folder.path() + "/lines";
   int ends[2];

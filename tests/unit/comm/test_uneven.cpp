@@ -1,6 +1,6 @@
-// Blocks that have a count each on CPU ranks: the reference's bits for every type and reduction,
-// out of place and in place; counts that only some ranks know; and the same clear error on every
-// rank for counts that do not fit together.
+// Tests blocks with a count each on CPU ranks: the reference's bits for every type and reduction,
+// out of place and in place; counts known to some ranks only; the same clear error on every rank
+// for counts that do not fit together.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using Bytes = std::vector<std::byte>;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// Inputs as random bytes, and what the reference makes of them.
+/// Random input bytes, and the reference's results.
 struct UnevenCase {
   Request request;
   std::vector<Bytes> inputs, outputs;
@@ -44,7 +44,7 @@ struct UnevenCase {
     run_reference(propose_one(topology, request, "direct"), sources, results);
   }
 
-  /// Elements wrong of a call out of place, or in the layout of NCCL's calls in place.
+  /// Returns the number of wrong elements of a call out of place, or in NCCL's in-place layout.
   std::uint64_t wrong(Communicator& comm, bool in_place, const OwnCounts* own) const {
     const Bytes &input = inputs[at(comm.rank())], &wanted = outputs[at(comm.rank())];
     const bool gathers = wanted.size() > input.size();
@@ -69,7 +69,7 @@ struct UnevenCase {
   }
 };
 
-/// What a rank knows: of a pair of ranks that are joined, its own side.
+/// Returns the counts that a rank knows: its own side of each pair of joined ranks.
 OwnCounts known_to(const Request& request, int rank) {
   OwnCounts known;
   const bool is_gather = request.collective == Collective::gather;
@@ -174,7 +174,7 @@ TEST_CASE("what one rank sends and the other does not expect is an error on all,
     request.ranks = 3;
     OwnCounts mine{{1, 1, 1}, {1, 1, 1}};
     std::vector<float> in(9, 1.0f), out(9);
-    comm.run(request, mine, in.data(), out.data());  // even in the end
+    comm.run(request, mine, in.data(), out.data());  // equal counts: runs as an even call
     if (comm.rank() == 1) mine.sends[2] = 3;
     try {
       comm.run(request, mine, in.data(), out.data());
