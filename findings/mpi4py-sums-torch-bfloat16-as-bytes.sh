@@ -6,7 +6,7 @@
 # call ("operation not defined for this datatype").
 # Output seen:
 #   wanted 2.0, found 4.253529586511731e+37
-# Exits 1 where the sum is another one, or an error is raised.
+# Exits 1 if the sum is another one, or an error is raised.
 set -euo pipefail
 here=$(mktemp -d); trap 'rm -rf "$here"' EXIT
 python3 -m venv "$here/venv"

@@ -4,7 +4,7 @@
 # and all later ones in another order. The same fp32 data give other bits from the fifth call on.
 # Output seen (2^24 + 1 + 1 + 1 in fp32, the excess over 2^24 by call):
 #   2 2 2 2 0 0 0 0
-# Exits 1 where the excess no longer changes after the fourth call.
+# Exits 1 if the excess no longer changes after the fourth call.
 set -euo pipefail
 here=$(mktemp -d); trap 'rm -rf "$here"' EXIT
 python3 -m venv "$here/venv"

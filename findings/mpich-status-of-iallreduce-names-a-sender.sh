@@ -4,7 +4,7 @@
 # status of a collective has no sender to name.
 # Output seen:
 #   source 1 tag 14 count 4
-# Exits 1 where the status changes.
+# Exits 1 if the status changes.
 set -euo pipefail
 here=$(mktemp -d); trap 'rm -rf "$here"' EXIT
 python3 -m venv "$here/venv"

@@ -6,7 +6,7 @@
 # Output seen:
 #   openmpi 255
 #   mpich 144
-# Exits 1 where either result changes.
+# Exits 1 if either result changes.
 set -euo pipefail
 here=$(mktemp -d); trap 'rm -rf "$here"' EXIT
 cat > "$here/sums.py" <<'PY'

@@ -4,7 +4,7 @@
 # sets the read-only flag of DLPack 1.0, and torch.from_numpy warns). Writing the tensor changes the array.
 # Output seen:
 #   warnings 0 array [7.0, 0.0]
-# Exits 1 where torch warns, refuses, or leaves the array as it was.
+# Exits 1 if torch warns, refuses, or leaves the array as it was.
 set -euo pipefail
 here=$(mktemp -d); trap 'rm -rf "$here"' EXIT
 python3 -m venv "$here/venv"
