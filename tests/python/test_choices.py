@@ -1,9 +1,9 @@
-"""What runs where there is no tuning table, beside the best of all that was measured.
+"""Compares the built-in choices of choices.def with the best of all recorded variants.
 
-Rows of bench/results hold every way of an all_reduce (gpu_sweep_*.csv: kernels, blocks, threads)
-and what runs by itself (gpu_fused_*.csv), and every kernel of two ranks' other collectives
+Rows of bench/results hold every variant of an all_reduce (gpu_sweep_*.csv: kernels, blocks,
+threads), the choices (gpu_fused_*.csv), and every kernel of two ranks' other collectives
 (gpu_hop_h200x2.csv, gpu_hop_own_h200x2.csv, gpu_gather_h200x2.csv). The kernel that choices.def
-names must be within 15 % of the best way at each size.
+names must be within 15 % of the best variant at each size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BESIDE = re.compile(
 
 
 def upto(words: str) -> float:
-    """Bytes of a row: `96ull << 20`, or kAnySize."""
+    """Returns the bytes of a row: `96ull << 20`, or kAnySize."""
     if words == "kAnySize":
         return float("inf")
     number, shift = re.fullmatch(r"(\d+)ull << (\d+)", words).groups()
@@ -45,7 +45,8 @@ def variant_of(engine: str) -> str:
 
 
 def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]:
-    """The kernel of a collective by choices.def, in processes; whether its row says ahead."""
+    """Returns the kernel of choices.def for ranks that are processes, and whether its row says that
+    NCCL is slower."""
     for collective, most_ranks, words, kernel, ahead in CHOICE.findall(CHOICES):
         if collective == asked and ranks <= int(most_ranks) and size <= upto(words):
             return variant_of(kernel), ahead == "1"
@@ -53,7 +54,7 @@ def chosen(ranks: int, size: int, asked: str = "all_reduce") -> tuple[str, bool]
 
 
 def chosen_with_overlap(size: int, asked: str) -> tuple[str, bool]:
-    """The same for two ranks beside computing."""
+    """Returns the same for two ranks that leave multiprocessors to other work."""
     for collective, words, kernel, ahead in BESIDE.findall(CHOICES):
         if collective == asked and size >= upto(words):
             return variant_of(kernel), ahead == "1"
@@ -63,8 +64,8 @@ def chosen_with_overlap(size: int, asked: str) -> tuple[str, bool]:
 def times(
     name: str, collective: str = "all_reduce", how: str = "graph", build: str = ""
 ) -> dict[int, dict[str, float]]:
-    """By size: the least us of each kernel of a collective of fp32, and of NCCL. build: of a file
-    with several, the one that counts."""
+    """Returns by size the least us of each kernel of a collective of fp32, and of NCCL. build: the
+    build that counts in a file of several builds."""
     found: dict[int, dict[str, float]] = {}
     for row in recorded.rows(name):
         if build and row["commit"] != build:
@@ -120,7 +121,7 @@ GRAPH = re.compile(r"^PLAIT_GRAPH_CHOICE\((\w+),\s*(\d+),\s*([^,]+), (\w+), 0(?:
 
 
 def graph_row(collective: str) -> tuple[float, str]:
-    """From how many bytes on, and which way."""
+    """Returns the least bytes of the row for graphs, and its variant."""
     (row,) = [
         row for row in GRAPH.findall(CHOICES) if row[0] == collective and row[3] != "two_shot"
     ]
@@ -142,7 +143,7 @@ def test_all_reduces_of_four_are_faster_by_rings_in_graphs_and_slower_eagerly():
 
 @pytest.mark.parametrize("gpus", [2, 4])
 def test_captured_one_way_copies_take_as_long_as_eager_ones(gpus):
-    """They took up to twice as long while streams with nothing to do took part in them."""
+    """These calls took up to twice as long while streams without work took part in captures."""
     slowest = {"before": 0.0, "now": 0.0}
     for row in recorded.rows(f"gpu_one_way_copies_h200x{gpus}.csv"):
         if row["way"] != "nccl" and int(row["bytes"]) >= 1 << 30:
@@ -183,7 +184,7 @@ def test_two_ranks_other_collectives_are_near_the_best_too(collective):
     for size, variants in times("gpu_hop_h200x2.csv", collective).items():
         by_itself = {variant: us for variant, us in variants.items() if variant in KERNELS}
         if len(by_itself) < 2 or "nccl" not in variants:
-            continue  # rows as under NCCL
+            continue  # rows of calls under NCCL
         kernel, ahead = chosen(2, size, collective)
         assert by_itself[kernel] <= 1.15 * min(by_itself.values()), (size, kernel, variants)
         assert not ahead or by_itself[kernel] <= variants["nccl"], (size, kernel, variants)
@@ -225,7 +226,7 @@ def test_two_ranks_gather_and_scatter_by_what_was_measured(collective):
 @pytest.mark.parametrize(("collective", "size"), [("reduce_scatter", 16), ("all_to_all", 16)])
 def test_under_nccl_what_hop_does_slower_with_few_blocks_goes_by_tiles(collective, size):
     table = json.loads((RESULTS / "gpu_tuning_h200_2gpus.json").read_text())
-    first: dict[str, dict[str, Any]] = {}  # by type: of those that hold so many bytes
+    first: dict[str, dict[str, Any]] = {}  # by type: the first row that holds for `size` MiB
     for row in sorted(table["rows"], key=lambda row: row["max_bytes"]):
         about = (row["setting"], row["collective"]) == ("beside_computing", collective)
         if about and row["max_bytes"] >= size << 20:
@@ -243,7 +244,7 @@ def test_under_nccl_two_ranks_other_collectives_are_ahead_of_it(collective):
         if ahead and f"beside {kernel}" in variants:
             assert variants[f"beside {kernel}"] <= variants["nccl beside"], (size, variants)
             compared += 1
-    assert compared >= (8 if collective == "broadcast" else 11)  # large ones are NCCL's
+    assert compared >= (8 if collective == "broadcast" else 11)  # NCCL serves large calls
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Engines' predicted times, held to the recorded ones that no parameter was fitted on."""
+"""Compares engines' predicted times with recorded times that no parameter was fitted on."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from plait.evidence import engines
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "bench" / "results" / "engines.csv"
-AS_RECORDED = 1 << 34  # of device memory: as much as is of use
+AS_RECORDED = 1 << 34  # bytes of device memory: more than any call uses
 sys.path.append(str(ROOT / "bench"))
 import engine_rows  # noqa: E402
 
@@ -57,7 +57,7 @@ def test_what_is_predicted_fastest_was_recorded_nearly_as_fast(rows) -> None:
 
 
 def test_what_plait_plan_says_is_near_what_was_recorded(rows) -> None:
-    """Of the engine that it names, launched and cut as a communicator's: the room is today's."""
+    """Predictions of the engine that plait plan names, with today's memory of a communicator."""
     topology, off = engines.machine(), {}
     for row in rows:
         if row.eager or row.beside or row.asked or row.host:
@@ -74,13 +74,13 @@ def test_what_plait_plan_says_is_near_what_was_recorded(rows) -> None:
 
 
 def is_odd(row: engines.Recorded) -> bool:
-    """Four ranks' reduce of 1 MiB by a hop: with calls in a row what three ranks send is on its way
-    while the root still adds, which its price does not know (E-0279)."""
+    """Four ranks' reduce of 1 MiB by direct_ll: in back-to-back calls three ranks send while the
+    root still adds, which the price ignores (E-0279)."""
     return (row.engine, row.collective, row.ranks, row.size) == ("direct_ll", "reduce", 4, 1 << 20)
 
 
 def stated(row: engines.Recorded) -> plait.Plan:
-    """The call's plan, as its engine states it today."""
+    """Returns the call's plan by today's engine."""
     asked = {"blocks": row.asked, "host_permille": row.host}
     params = {key: value for key, value in asked.items() if value != 0}
     request = row.plan.request
@@ -90,7 +90,8 @@ def stated(row: engines.Recorded) -> plait.Plan:
 
 @pytest.fixture(scope="module")
 def by_itself(rows: list[engines.Recorded]) -> list[engines.Recorded]:
-    """What engines() do as they are: rotations want slots, messages are no engine."""
+    """Returns rows of engines by their own choice. copy_rotation needs slots, and messages are no
+    engine."""
     other = ("copy_rotation", "messages")
     return [row for row in rows if row.asked == row.host == 0 and row.engine not in other]
 
@@ -107,14 +108,15 @@ def test_kernels_are_launched_as_they_were_recorded(by_itself) -> None:
         if row.plan.kernel
         and any(stated(row).params.get(k, 0) != row.plan.params.get(k, 0) for k in shape_of(row))
     }
-    # Recorded in pieces, and with 512 threads a block; lines are used again since, and kernels of
-    # eight ranks hold more registers.
+    # These rows were recorded in pieces, with 512 threads a block. Packets are used again since
+    # then, and kernels of eight ranks hold more registers.
     assert {(engine, ranks) for engine, ranks, _ in differ} == {("two_shot", 8)}
     assert min(mib for *_, mib in differ) >= 8
 
 
 def test_kernels_of_eight_ranks_leave_half_of_an_sm() -> None:
-    """They hold up to 128 registers: two blocks of 256 threads fit (docs/design/gpu_calls.md)."""
+    """Kernels hold 128 registers at most: two blocks of 256 threads fit
+    (docs/design/gpu_calls.md)."""
     for mib in (1, 4, 8, 11, 16, 32, 64):
         request = plait.Request("all_reduce", mib << 18, "fp32", ranks=8)
         plan = engine_plan(engines.machine(), request, "two_shot", {})

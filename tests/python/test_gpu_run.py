@@ -1,5 +1,5 @@
-"""The program of a run on GPUs, as far as no GPU is wanted: its plan, its tables, one section on
-CPU ranks, what it finds wrong, and that a run fits into its time."""
+"""Tests bench/gpu_run.py and its modules without a GPU: steps, tables, a section on CPU ranks,
+wrong results, and the time of a run."""
 
 import argparse
 import contextlib
@@ -67,7 +67,7 @@ def test_a_run_fits_into_its_time_with_the_most_important_first(tmp_path, gpus, 
 def test_files_of_a_run_are_no_more_than_eight(tmp_path):
     commands = [step.command for step in gpu_run.steps(given(tmp_path, 8))]
     named = {word for command in commands for word in command if word.endswith(".csv")}
-    assert len(named) == len(commands) <= 7  # and the log
+    assert len(named) == len(commands) <= 7  # plus the log
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -115,7 +115,7 @@ def test_pinned_nccl_and_symmetric_memory_were_predicted_at_every_size(ranks):
 
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_schedules_of_tiled_have_predictions_of_their_own(ranks):
-    """Every tuning at 1 GiB but those that are another by the reasoning of E-0203."""
+    """Every tuning at 1 GiB, except tunings that equal another one by the reasoning of E-0203."""
     rows = [
         row
         for row in result_rows.read(run_predictions.files(ranks)[0])
@@ -190,7 +190,7 @@ def judged(folder, ranks, words):
 
 def test_a_goal_is_met_missed_or_not_measured(tmp_path):
     assert judged(tmp_path, 4, "1 GiB eager").endswith("goal 378.0 GB/s: not measured")
-    us = 1.5 * GIB / 380e3  # of 380 GB/s
+    us = 1.5 * GIB / 380e3  # at 380 GB/s
     rows = [timed(GIB, "plait copy_ring", 2 * us, us, "chosen")]
     wrote(tmp_path, "gpu_run_table_h200x4.csv", rows)
     assert judged(tmp_path, 4, "1 GiB eager") == (
@@ -218,7 +218,7 @@ def test_a_call_that_goes_another_way_in_a_graph_has_a_row_for_either(tmp_path):
     assert both["all_reduce", "fp32", GIB].by["tiled"] == [
         4700,
         4000,
-    ]  # the table's where it has one
+    ]  # the table's time, if it has one
 
 
 def test_a_way_has_one_spelling():
@@ -227,7 +227,7 @@ def test_a_way_has_one_spelling():
 
 
 class TwoWays(run_ranks.HostBackend):
-    """A side whose captured calls go another way, and leave wrong elements."""
+    """A backend whose captured calls use another engine, and leave wrong elements."""
 
     def __init__(self, task):
         self.facts, self.on = {}, run_ranks.HostArrays()
@@ -347,12 +347,12 @@ def test_symmetric_memory_is_timed_at_every_size_of_its_goal(monkeypatch):
         del sys.modules["symmetric"]
 
 
-# --- what is carried to the machine with GPUs.
+# --- files that a run needs on the machine with GPUs.
 
 
 @pytest.fixture
 def build(tmp_path):
-    """A build's folder as bench/gpu_stage.sh wants it: the installed libraries, and programs."""
+    """Makes a build folder for bench/gpu_stage.sh: the installed libraries, and programs."""
     package, folder = Path(plait.__file__).parent, tmp_path / "built"
     (folder / "shims" / "nccl").mkdir(parents=True)
     for name in ("libplait.so.0", "libplait_kernels.so"):
@@ -420,7 +420,7 @@ def test_choices_replace_the_rows_of_their_ranks_alone(made_up):
 
 
 def calls_at(sizes, us_by_variant, chosen="tiled"):
-    """all_reduces of fp32 that took as long in graphs as eagerly."""
+    """Returns all_reduces of fp32 that took as long in graphs as eagerly."""
     both = {variant: [us, us] for variant, us in us_by_variant.items()}
     return {
         ("all_reduce", "fp32", size): VariantTimes(dict(both), [chosen, chosen]) for size in sizes
@@ -443,7 +443,7 @@ def test_a_way_of_an_engine_becomes_a_row_with_what_serves_everybody_behind_it()
 
 
 def test_a_row_that_the_next_one_says_too_is_left_out():
-    """two_shot has no room for flagged lines of 64 MiB, so int32 goes by the next row."""
+    """two_shot has no memory for flag packets of 64 MiB, so the next row serves int32."""
     small = calls_at([64 * MIB], {"tiled": 400, "two_shot": 350, "nccl": 300})
     large = calls_at([GIB], {"tiled": 6000, "nccl": 5000})
     made = [(one.upto, one.variant) for one in run_tables.choices(small | large, 8)]
@@ -459,7 +459,7 @@ def test_copy_engines_have_a_row_behind_them_for_ranks_of_one_process():
         for size, us in ((256 * MIB, 700.0), (GIB, 2400.0))
     }
     made = [(one.upto, one.variant, one.beats_nccl) for one in run_tables.choices(calls, 4)]
-    assert made == [(None, "tiled", False)]  # within 2 %: as it is today
+    assert made == [(None, "tiled", False)]  # within 2 %: today's choice stays
     for variants in calls.values():
         variants.by["tiled"] = [5000.0, 5000.0]
     made = [(one.upto, one.variant, one.beats_nccl) for one in run_tables.choices(calls, 4)]
@@ -473,7 +473,7 @@ def test_what_usual_memory_cannot_run_becomes_no_row(made_up, tmp_path):
     assert [one.variant for one in run_tables.choices(fastest, 8)] == ["tiled"]
     fastest = calls_at([GIB], {"tiled": 6000, "scatter_ring": 3100, "nccl": 1})
     assert [one.variant for one in run_tables.choices(fastest, 8)] == ["scatter_ring"]
-    # Rows with larger slots are a section of their own, out of which no row is made.
+    # Rows with larger slots are a section of their own, which makes no row of choices.def.
     assert {one.section for one in run_rows.items("slots", 8, GIB)} == {"slots"}
     rows = result_rows.read(made_up / "gpu_run_slots_h200x8.csv")
     assert rows
@@ -530,7 +530,7 @@ def test_one_section_on_cpu_ranks(tmp_path):
 
 
 def test_trials_of_a_file(tmp_path):
-    """What is wrong with a file is said before ranks start."""
+    """Errors of a file show before ranks start."""
     trials = "# why\n\nall_gather fp32 64M,1G chosen tiled:order=2,shift=1  # two ways\n"
     found = run_rows.items(run_rows.TRIALS, 4, 0, trials)
     assert [(one.size, one.requested()) for one in found] == [
@@ -565,7 +565,7 @@ def test_a_call_that_does_nothing_is_found_wrong():
 
 
 def variant_s(request, variant):
-    """Of one call; 0 where the way does not take it."""
+    """Returns the seconds of one call; 0 if the variant refuses it."""
     machine = run_predictions.machine()
     try:
         plan = plait._core.engine_plan(machine, request, *parted(variant))
@@ -575,8 +575,8 @@ def variant_s(request, variant):
 
 
 def request_s(request, ranks):
-    """Of plait tune, as the simulator says: 8 launches of 2 calls by each engine and NCCL, as slow
-    as the slowest of them, then the check of a result by CPUs at 1 GB/s."""
+    """Returns the seconds of plait tune by simulation: 8 launches of 2 calls by each engine and
+    NCCL, all as slow as the slowest, then the check of a result by CPUs at 1 GB/s."""
     engines = tuner.candidates(request, "alone", "tiled", False)
     slowest_s = max(variant_s(request, variant) for variant, _ in engines)
     return 8 * 2 * slowest_s * (len(engines) + 1) + 3 * request.message_bytes() / 1e9
@@ -584,8 +584,8 @@ def request_s(request, ranks):
 
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_tuning_is_done_in_three_minutes(ranks):
-    """Its budget, the start and end of two jobs, and the last request of each, which may begin just
-    before time is up."""
+    """The sum of its budget, the start and end of two jobs, and the last request of each, which may
+    begin just before the time is up."""
     wanted = tuner.requests(ranks, list(tuner.COLLECTIVES), "alone")
     longest = [one for one in wanted if one.message_bytes() > 900 * MIB and one.type == "fp32"]
     assert {one.collective for one in longest} >= {"all_reduce", "reduce_scatter"}

@@ -1,4 +1,4 @@
-"""The source distribution holds every file that the checkout holds, and no other."""
+"""The source distribution holds every file of the checkout, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site of docs/: every page has its place, and its links lead somewhere in it."""
+"""The site of docs/: every page has a place, and its links lead to pages of the site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bench/soak.py on host memory: a clean run, spoilt results that it must see, a rank that stops."""
+"""Tests bench/soak.py on host memory: a clean run, spoilt results to find, a rank that stops."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import pytest
 
 import plait
 
-pytestmark = pytest.mark.alone  # what a run of some seconds has done, and when it ends
+pytestmark = pytest.mark.alone  # judges the work and the end of a run of some seconds
 BENCH = Path(__file__).parents[2] / "bench"
 SOAK = BENCH / "soak.py"
 SMALL = ("--host", "--epoch", "1", "--most-mib", "0.25", "--slab-mib", "4")
 
 
 def soak(*arguments: str) -> tuple[int, dict[str, Any], str]:
-    """(exit status, the JSON line, standard error)."""
+    """Returns (exit status, the JSON line, standard error)."""
     command = [sys.executable, str(SOAK), *SMALL, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout, done.stderr
@@ -44,7 +44,7 @@ def test_every_spoilt_result_is_seen():
 
 
 def test_torch_computes_what_numpy_does(monkeypatch):
-    """What checks results on GPUs against what checks them on hosts, on the same data."""
+    """Compares the check of results on GPUs with the check on hosts, on the same data."""
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(BENCH))
     import expected
@@ -86,7 +86,7 @@ def test_torch_draws_and_compares(monkeypatch):
 
 
 def process_of(rank: int, launcher: int) -> int:
-    """The process of a rank among the launcher's children; 0 where there is none yet."""
+    """Returns the process of a rank among the launcher's children; 0 if there is none yet."""
     tasks = Path(f"/proc/{launcher}/task").glob("*/children")
     for child in " ".join(task.read_text() for task in tasks).split():
         with suppress(OSError):  # the child has ended
@@ -102,7 +102,7 @@ def test_a_rank_that_stops_ends_the_job_with_its_name():
     while not (stopped := process_of(1, job.pid)) and time.monotonic() < until:
         time.sleep(0.05)
     assert stopped, "rank 1 was not started"
-    time.sleep(2.0)  # into the batches
+    time.sleep(2.0)  # until batches run
     os.kill(stopped, signal.SIGSTOP)
     said, _ = job.communicate(timeout=60)
     assert job.returncode == 3, said

@@ -1,4 +1,4 @@
-"""tools/tidy.py holds over the tree, and finds what it says it finds."""
+"""tools/tidy.py finds nothing in the tree, and finds each breach of its rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))  # tidy.py imports words.py, which lies beside it
+sys.path.insert(0, str(ROOT / "tools"))  # tidy.py imports words.py from its folder
 SPEC = importlib.util.spec_from_file_location("tidy", ROOT / "tools" / "tidy.py")
 assert SPEC is not None and SPEC.loader is not None
 tidy = importlib.util.module_from_spec(SPEC)

@@ -1,4 +1,4 @@
-"""What is installed is what a wheel may hold: nothing twice, and not for newer systems alone."""
+"""The installed package has the files that a wheel may hold, once, and runs on older systems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPEC.loader.exec_module(wheel)
 
 @pytest.fixture(scope="module")
 def installed():
-    """The folder that plait is installed in, and what was installed of its wheel."""
+    """Returns the folder of the installed plait, and the files that its wheel installed."""
     folder = Path(plait.__file__).parents[1]
     files = importlib.metadata.files("plait") or []
     names = [one.as_posix() for one in files if "__pycache__" not in one.parts]
