@@ -25,7 +25,7 @@ doc_tables = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(doc_tables)
 
 
-def test_tables_made_from_def_files_are_up_to_date():
+def test_generated_tables_are_up_to_date():
     pages = {page.name: page.read_text() for page in (ROOT / "docs").glob("*.md")}
     marked = [name for text in pages.values() for _, name, _ in doc_tables.MARKED.findall(text)]
     assert sorted(marked) == sorted(doc_tables.TABLES)
