@@ -259,13 +259,13 @@ class CallBench {
     const double graph_us = time_graph(call, calls);
     bad += wrong(request);
     const std::string params = o_.params_as_given.empty() ? "" : ":" + o_.params_as_given;
-    tell(request, bytes, "plait " + kernel + params, graph_us,
-         o_.eager ? time_eager(call, calls) : 0, bad);
+    write_row(request, bytes, "plait " + kernel + params, graph_us,
+              o_.eager ? time_eager(call, calls) : 0, bad);
     board_->barrier();
   }
   /// Prints a line, and writes a row of the CSV file.
-  void tell(const Request& request, std::uint64_t bytes, const std::string& way, double graph_us,
-            double eager_us, double bad) {
+  void write_row(const Request& request, std::uint64_t bytes, const std::string& way,
+                 double graph_us, double eager_us, double bad) {
     if (rank_ != 0) return;
     std::printf("%11llu %s %s: %.2f us in a graph, %.2f eager, wrong %.0f\n",
                 static_cast<unsigned long long>(bytes), name_of(request.type), way.c_str(),

@@ -138,7 +138,7 @@ class Steps:
                 DropInJob("nodes", torchrun(program, self.args.gpus), self.all, env=env)
             )
             timed = torchrun("tests/gpu/nodes_drop_in.py", self.args.gpus)
-            self.runner.run(DropInJob("nodes beside NCCL's own", timed, self.all, env=env))
+            self.runner.run(DropInJob("nodes and NCCL's own", timed, self.all, env=env))
             env = {**env, "PLAIT_ALGO": "multi_node"}
             self.runner.run(DropInJob("nodes, by name", timed, self.all, env=env))
 

@@ -253,8 +253,8 @@ class LinkTimer {
       if (round != 0) us.push_back(slowest);  // the first round warms up
     }
     std::sort(us.begin(), us.end());
-    tell(pattern, method, part_bytes * static_cast<unsigned>(pattern.parts()), us,
-         wrong(pattern, part_bytes));
+    write_row(pattern, method, part_bytes * static_cast<unsigned>(pattern.parts()), us,
+              wrong(pattern, part_bytes));
   }
 
   void head() {
@@ -264,8 +264,8 @@ class LinkTimer {
     std::fprintf(file, "pattern,k,way,blocks,gpus,bytes,us,least_us,gb_per_s,wrong\n");
     std::fclose(file);
   }
-  void tell(const Pattern& pattern, const TransferMethod& method, std::uint64_t bytes,
-            const std::vector<double>& us, double bad) {
+  void write_row(const Pattern& pattern, const TransferMethod& method, std::uint64_t bytes,
+                 const std::vector<double>& us, double bad) {
     if (rank_ != 0) return;
     const double median = us[us.size() / 2], speed = static_cast<double>(bytes) / median / 1e3;
     const std::string row =

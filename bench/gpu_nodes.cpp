@@ -375,9 +375,9 @@ bool survives(NodeRank& mine, const NodeRunOptions& wanted, int rank) {
 bool run_rank(Board* board, const NodeRunOptions& wanted, int rank) {
   NodeRank mine(board, wanted, rank);
   if (wanted.kill) {
-    const bool heard = survives(mine, wanted, rank);
+    const bool survived = survives(mine, wanted, rank);
     std::fflush(nullptr);
-    ::_exit(heard ? 0 : 1);  // NCCL with a lost node cannot shut down cleanly
+    ::_exit(survived ? 0 : 1);  // NCCL with a lost node cannot shut down cleanly
   }
   const double wrong = check_all(mine, board, rank, wanted.all());
   time_all(mine, rank, wanted.all());

@@ -15,7 +15,7 @@ build=$1; site=${2:-}
 here=$(cd "$(dirname "$0")/.." && pwd)
 run=${3:-$here/build/run}
 if ! readelf -d "$build"/_core*.so | grep -q 'R.*PATH.*\$ORIGIN'; then
-  echo "wanted a module that finds its library beside itself: configure with" \
+  echo "wanted a module that finds its library in its own folder: configure with" \
     "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON" >&2
   exit 1
 fi

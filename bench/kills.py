@@ -144,11 +144,11 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
                 mine.run()
             mine.wait()
     except plait.Error as error:
-        told = time.monotonic()
+        reported = time.monotonic()
         said = {"class": type(error).__name__, "error": str(error)}
     mine.give_back()
     freed = time.monotonic()
-    emit({"rank": rank, "kind": "told", "told": told, "freed": freed, **said})
+    emit({"rank": rank, "kind": "reported", "reported": reported, "freed": freed, **said})
 
 
 class KillRound:
@@ -162,7 +162,7 @@ class KillRound:
         self.victim = chance.randrange(given.ranks)
         self.delay_s = chance.uniform(0.0, 0.25)
         self.killed = self.gone = 0.0
-        self.told: dict[int, dict[str, Any]] = {}
+        self.reported: dict[int, dict[str, Any]] = {}
         self.free: dict[int, int] = {}  # free bytes of each rank's GPU at the start
         self.statuses: list[int] = []
 
@@ -191,7 +191,7 @@ class KillRound:
                 os.kill(job.processes[self.victim].pid, signal.SIGKILL)
                 self.waiting.start()
             if row.get("kind") != "running":
-                self.told[row["rank"]] = row
+                self.reported[row["rank"]] = row
         self.statuses = job.wait(10.0)
         last.cancel()
         if self.killed:
@@ -207,35 +207,35 @@ class KillRound:
         for rank in range(self.given.ranks):
             if rank == self.victim:
                 continue
-            row = self.told.get(rank)
-            if row is None or "told" not in row:
-                return f"rank {rank} was not told: {row}"
+            row = self.reported.get(rank)
+            if row is None or "reported" not in row:
+                return f"rank {rank} reported no error: {row}"
             if f"rank {self.victim}" not in row["error"]:
-                return f"rank {rank} was told: {row['error']}"
-            if row["told"] - self.killed > self.given.limit:
-                return f"rank {rank} was told after {row['told'] - self.killed:.2f} s"
+                return f"rank {rank} reported: {row['error']}"
+            if row["reported"] - self.killed > self.given.limit:
+                return f"rank {rank} reported after {row['reported'] - self.killed:.2f} s"
             if self.statuses[rank] != 0:
                 return f"rank {rank} ended with status {self.statuses[rank]}"
         return ""
 
     def worst_ms(self, name: str) -> float:
         """Returns the last survivor's time since the kill."""
-        times = [row[name] - self.killed for row in self.told.values() if name in row]
+        times = [row[name] - self.killed for row in self.reported.values() if name in row]
         return round(max(times, default=0.0) * 1e3, 2)
 
     def row(self, first: KillRound) -> dict[str, Any]:
         """Returns the row of the table. Memory that earlier rounds left allocated: the GPUs' free
         memory compared with the start of the first round."""
         lacks = [first.free[rank] - self.free.get(rank, 0) for rank in first.free]
-        kept = max([0, *lacks])
+        leftover = max([0, *lacks])
         gone_ms = round((self.gone - self.killed) * 1e3, 2)
         values = (
             *(self.number, self.given.ranks, self.victim, self.count, self.strategy, self.graph),
-            *(self.worst_ms("told"), gone_ms, self.worst_ms("freed"), kept),
+            *(self.worst_ms("reported"), gone_ms, self.worst_ms("freed"), leftover),
         )
         fault = self.fault()
-        if not fault and kept > MOST_KEPT_BYTES:
-            fault = f"{kept} bytes of a GPU are still held after earlier rounds"
+        if not fault and leftover > MOST_KEPT_BYTES:
+            fault = f"{leftover} bytes of a GPU are still held after earlier rounds"
         return dict(zip(COLUMNS, (*values, fault), strict=True))
 
 

@@ -100,9 +100,9 @@ class TimingTable:
     ) -> None:
         """Adds a run."""
         with self.guard:
-            kept = self.found.setdefault((program, mode, variant), defaultdict(list))
+            timings_of = self.found.setdefault((program, mode, variant), defaultdict(list))
             for key, timings in found.items():
-                kept[key] += timings
+                timings_of[key] += timings
             self.failures += bool(why) and variant == "plait"
             print(f"# {program} {mode} {variant}: {took_s:.1f} s {why}", flush=True)
 

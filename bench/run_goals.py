@@ -152,7 +152,7 @@ def beside_products(folder: Path) -> str:
             if row.get("collective") == "all_reduce":
                 budget = f"a budget of {row['sm_budget']}" if row["sm_budget"] else "its own choice"
                 slow[row["by"]].append((float(row["slow_down_percent"]), budget))
-    said = "products beside all_reduces of 256 MiB: slowed by"
+    said = "products with all_reduces of 256 MiB: slowed by"
     if not slow["nccl"] or not slow["plait"]:
         return verdict(f"{said} a quarter of NCCL's percentage at most", None)
     theirs, (ours, by) = min(slow["nccl"])[0], min(slow["plait"])

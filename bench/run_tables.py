@@ -308,8 +308,8 @@ def report(folder: Path, ranks: int) -> str:
         lines += [f"### {file.name}", *file.read_text().splitlines()]
     for section in ("pinned_ring", "pinned_tree"):
         calls = calls_of(folder, section)
-        lines += chosen_table(calls, ranks, f"beside NCCL pinned: {section}")
-    lines += chosen_table(table, ranks, "plait's choice beside NCCL")
+        lines += chosen_table(calls, ranks, f"compared with NCCL pinned: {section}")
+    lines += chosen_table(table, ranks, "plait's choice and NCCL")
     return "\n".join([*lines, *run_goals.goals(folder, ranks), *wrong_rows(folder)])
 
 

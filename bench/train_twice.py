@@ -70,11 +70,11 @@ def main() -> None:
     dist.init_process_group(words.backend or ("gloo" if words.cpu else "nccl"))
     for wrapper in ("ddp", "fsdp"):
         losses, weights = trained(wrapper, words.steps, device)
-        told: list[tuple[list[float], str] | None] = [None] * dist.get_world_size()
-        dist.all_gather_object(told, (losses, weights))
+        of_ranks: list[tuple[list[float], str] | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(of_ranks, (losses, weights))
         if dist.get_rank() == 0:
-            bits = hashlib.sha256(repr(told).encode()).hexdigest()[:12]
-            row = {"variant": words.variant, "way": wrapper, "ranks": len(told), "hash": bits}
+            bits = hashlib.sha256(repr(of_ranks).encode()).hexdigest()[:12]
+            row = {"variant": words.variant, "way": wrapper, "ranks": len(of_ranks), "hash": bits}
             print(json.dumps(row | {"last_loss": losses[-1]}), flush=True)
     dist.destroy_process_group()
 

@@ -77,7 +77,7 @@ class PcieLoad:
 class CopyWork:
     """plait.copy between two GPUs of this process. `fixed`: the planner's first share."""
 
-    tells = True
+    prints = True
 
     def __init__(self, pair: tuple[int, int], sizes: list[int], both_ways: bool) -> None:
         self.gpus, self.direction = list(pair), bench_copy.WAYS[both_ways]
@@ -151,7 +151,7 @@ class ReduceWork:
         dist.init_process_group("gloo")
         self.comm = plait.init()
         rank, ranks = self.comm.rank, self.comm.ranks
-        self.gpus, self.tells = list(range(ranks)), rank == 0
+        self.gpus, self.prints = list(range(ranks)), rank == 0
         engine, best = ("copy_exchange", 90) if ranks == 2 else ("tiled", 180)
         params = {"corrected": {}, "direct": {"host_permille": 0}, "fixed": {"host_permille": best}}
         self.engine, self.kinds = engine, dict.fromkeys(sizes, params)
@@ -258,13 +258,13 @@ def main() -> None:
         work = CopyWork(bench_copy.parse_pair(args.pair), sizes, args.both_ways)
     rows: list[dict[str, Any]] = []
     for name, seconds in zip(PHASES, map(float, args.seconds.split(",")), strict=True):
-        loader = PcieLoad(work.gpus) if name == "during" and work.tells else None
+        loader = PcieLoad(work.gpus) if name == "during" and work.prints else None
         work.barrier()
         rows += phase_rows(work, name, seconds)
         if loader is not None:
             print(f"# the load copied {loader.end()} GB/s, all ways together", flush=True)
     work.close()
-    if work.tells:
+    if work.prints:
         result_rows.show(rows)
         if args.csv:
             result_rows.keep(args.csv, rows)
