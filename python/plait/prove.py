@@ -28,7 +28,7 @@ MAX_RANKS = 16
 
 
 @dataclass(frozen=True)
-class PlanCase:
+class ProofCase:
     """One plan to prove."""
 
     topology: str
@@ -54,7 +54,7 @@ class EngineCallCase:
 class ProofOutcome:
     """Result of a case: findings (none = proved), or the reason of a refusal."""
 
-    case: PlanCase | EngineCallCase
+    case: ProofCase | EngineCallCase
     findings: list[str]
     refusal: str
     sum_order: str
@@ -65,7 +65,7 @@ def rank_counts(topology: plait.Topology) -> list[int]:
     return list(range(1, min(MAX_RANKS, len(topology.rank_devices())) + 1))
 
 
-def all_cases(topologies: list[str] | None = None) -> Iterator[PlanCase]:
+def all_cases(topologies: list[str] | None = None) -> Iterator[ProofCase]:
     """Yields all plan cases, topology by topology."""
     for name in topologies or plait.shipped_topologies():
         for ranks in rank_counts(plait.load_topology(name)):
@@ -74,16 +74,16 @@ def all_cases(topologies: list[str] | None = None) -> Iterator[PlanCase]:
                     yield from _counts(name, info.name, collective, ranks)
 
 
-def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterator[PlanCase]:
+def _counts(topology: str, strategy: str, collective: str, ranks: int) -> Iterator[ProofCase]:
     for index, count in enumerate(COUNTS):
         # Types alternate over counts, so that both occur with every kind of count.
         plait_type = TYPES[(index + ranks) % len(TYPES)]
-        yield PlanCase(topology, strategy, collective, ranks, count, plait_type, count % ranks)
+        yield ProofCase(topology, strategy, collective, ranks, count, plait_type, count % ranks)
         if ranks == 1 or collective not in BLOCKS or not takes_counts(strategy):
             continue
         for shape in SHAPES[1:]:
             case = (topology, strategy, collective, ranks, count, plait_type, count % ranks)
-            yield PlanCase(*case, shape)
+            yield ProofCase(*case, shape)
 
 
 def engine_cases() -> list[EngineCallCase]:
@@ -98,7 +98,7 @@ def _said(findings: list[Finding]) -> list[str]:
     return [str(finding) for finding in findings]
 
 
-def prove(case: PlanCase | EngineCallCase) -> ProofOutcome:
+def prove(case: ProofCase | EngineCallCase) -> ProofOutcome:
     """Builds and verifies one case; returns its outcome."""
     if isinstance(case, EngineCallCase):
         proof = prove_engine_case(case.number)
@@ -129,7 +129,7 @@ def _load(files: list[str]) -> None:
 
 
 def prove_all(
-    cases: list[PlanCase | EngineCallCase], workers: int | None = None, loaded: Sequence[str] = ()
+    cases: list[ProofCase | EngineCallCase], workers: int | None = None, loaded: Sequence[str] = ()
 ) -> Iterator[ProofOutcome]:
     """Yields outcomes in any order, from one worker process a core.
 

@@ -26,17 +26,17 @@ struct SpareGroup {
 
 }  // namespace
 
-Group& open_group() {
+CallGroup& open_group() {
   if (call_context.open == nullptr) call_context.open = std::exchange(call_context.spare, nullptr);
   if (call_context.open == nullptr) {
     static thread_local const SpareGroup at_end;  // only here, since its access is a function call
     at_end.is_watched();
-    call_context.open = new Group;
+    call_context.open = new CallGroup;
   }
   return *call_context.open;
 }
 
-void GroupEnd::operator()(Group* ended) const {
+void GroupEnd::operator()(CallGroup* ended) const {
   ended->clear();
   if (call_context.spare == nullptr)
     call_context.spare = ended;
@@ -182,7 +182,7 @@ std::vector<GroupedCall*> in_turns(std::vector<GroupedCall>& calls) {
   return ordered;
 }
 
-GroupStreams& streams_of(Group& group, CommState* state, Stream stream) {
+GroupStreams& streams_of(CallGroup& group, CommState* state, Stream stream) {
   for (GroupStreams& one : group.streams) {
     if (one.state != state) continue;
     if (one.main != stream &&
@@ -193,7 +193,7 @@ GroupStreams& streams_of(Group& group, CommState* state, Stream stream) {
   return group.streams.emplace_back(GroupStreams{state, stream, {}, false, false});
 }
 
-Stream main_of(const Group& group, const CommState* state, Stream stream) {
+Stream main_of(const CallGroup& group, const CommState* state, Stream stream) {
   for (const GroupStreams& one : group.streams)
     if (one.state == state) return one.main;
   return stream;
@@ -203,7 +203,7 @@ Stream main_of(const Group& group, const CommState* state, Stream stream) {
 /// communicator's calls in it are: its calls run after all earlier work of these streams and before
 /// all later work. NCCL does so for its calls. So if plait serves some of them, those go on one
 /// main stream, which waits for the others.
-Result join_streams(Group& group) {
+Result join_streams(CallGroup& group) {
   if (group.calls.empty() && group.messages.empty()) return ncclSuccess;
   for (const GroupedCall& one : group.calls)
     streams_of(group, one.state.get(), one.call.stream).has_served = true;
@@ -268,7 +268,7 @@ void end_forwarded(CommState& state, Stream stream,
 }
 
 /// Schedules the end of forwarded calls if NCCL launches the group in its own thread.
-void end_late(Group& group) {
+void end_late(CallGroup& group) {
   for (const ForwardedStream& one : group.forwarded) {
     CommState* const state = one.state.get();
     state->late.add([state, stream = one.stream, position = one.position] {
@@ -283,7 +283,7 @@ void end_late(Group& group) {
 
 /// Waits until NCCL has launched the group, if recorded calls also use NCCL (between nodes) and
 /// communicators do not block. Returns false if no call needs that.
-bool await_launched(const Group& group) {
+bool await_launched(const CallGroup& group) {
   if (std::none_of(group.calls.begin(), group.calls.end(),
                    [](const GroupedCall& one) { return one.state->engine->uses_nccl(); }))
     return false;

@@ -59,7 +59,7 @@ struct GroupStreams {
 };
 
 /// Work recorded until the outermost group ends.
-struct Group {
+struct CallGroup {
   std::vector<GroupedCall> calls;
   std::vector<GroupedMessage> messages;
   std::vector<ForwardedStream> forwarded;
@@ -81,21 +81,21 @@ struct Group {
 /// Calls in progress of this thread. Plain data with initial-exec TLS, since every call of the
 /// program reads it.
 struct CallContext {
-  int depth = 0;           ///< of nested groups
-  int in_native = 0;       ///< > 0: inside the native library, whose own calls of public names
-                           ///< (ncclBcast calls ncclBroadcast, ...) are not intercepted
-  Group* open = nullptr;   ///< made at first use
-  Group* spare = nullptr;  ///< an empty group with its allocated memory
+  int depth = 0;               ///< of nested groups
+  int in_native = 0;           ///< > 0: inside the native library, whose own calls of public names
+                               ///< (ncclBcast calls ncclBroadcast, ...) are not intercepted
+  CallGroup* open = nullptr;   ///< made at first use
+  CallGroup* spare = nullptr;  ///< an empty group with its allocated memory
 };
 extern constinit thread_local CallContext call_context [[gnu::tls_model("initial-exec")]];
 
 /// Returns this thread's open group; makes it at first use.
-Group& open_group();
+CallGroup& open_group();
 /// Deleter of a group that has ended: empties it and keeps it for the next one.
 struct GroupEnd {
-  void operator()(Group* ended) const;
+  void operator()(CallGroup* ended) const;
 };
-using EndedGroup = std::unique_ptr<Group, GroupEnd>;
+using EndedGroup = std::unique_ptr<CallGroup, GroupEnd>;
 
 class InNative {
  public:

@@ -23,7 +23,7 @@ def test_a_sample_of_engines_cases_is_proved_or_refused_with_a_reason() -> None:
 
 def test_engines_and_strategies_are_counted_apart() -> None:
     call = prove.EngineCallCase(7, "copy_ring", "all_gather of 5")
-    plan = prove.PlanCase("hgx-h200", "ring", "all_gather", 4, 5, "fp32", 1)
+    plan = prove.ProofCase("hgx-h200", "ring", "all_gather", 4, 5, "fp32", 1)
     result = prove.summary(
         [
             prove.ProofOutcome(call, [], "", ""),

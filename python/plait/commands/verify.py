@@ -51,7 +51,7 @@ def _verify_all(
     topologies: list[str] | None, strategy: str, loaded: list[str], as_json: bool
 ) -> None:
     by_strategy = list(prove.all_cases(topologies))
-    cases: list[prove.PlanCase | prove.EngineCallCase] = []
+    cases: list[prove.ProofCase | prove.EngineCallCase] = []
     if strategy:
         known = [info.name for info in plait.strategies()]
         if strategy not in known:

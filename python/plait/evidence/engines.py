@@ -170,7 +170,7 @@ def accuracies(rows: Iterable[Recorded], topology: plait.Topology) -> list[Accur
 
 
 @dataclass(frozen=True)
-class EngineChoice:
+class RecordedChoice:
     """A call with recorded times of several engines."""
 
     recorded: tuple[Recorded, ...]
@@ -182,7 +182,7 @@ class EngineChoice:
         return self.predicted.us / self.best.us - 1.0
 
 
-def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[EngineChoice]:
+def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[RecordedChoice]:
     """Returns calls with several engines at default blocks and shares. Excludes messages between
     two ranks, which need no choice."""
     calls: dict[tuple[object, ...], list[Recorded]] = {}
@@ -191,7 +191,7 @@ def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[EngineCh
             asked = (row.collective, row.ranks, row.type, row.size, row.eager, row.beside)
             calls.setdefault(asked, []).append(row)
     return [
-        EngineChoice(
+        RecordedChoice(
             tuple(call),
             min(call, key=lambda row: row.predicted_us(topology)),
             min(call, key=lambda row: row.us),

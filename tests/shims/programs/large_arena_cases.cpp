@@ -13,8 +13,8 @@ namespace {
 constexpr std::size_t kLarge = 300000;  // 1.2 MB
 
 /// A large all_reduce, with values of its own.
-struct Large {
-  Large(int rank, int number) : number_(number), values(filled<std::int32_t>(rank, kLarge)) {
+struct LargeCall {
+  LargeCall(int rank, int number) : number_(number), values(filled<std::int32_t>(rank, kLarge)) {
     for (std::int32_t& value : values) value += number;
   }
   void enqueue(Comm comm, Stream stream) {
@@ -44,7 +44,7 @@ std::string counts(std::uint64_t wrong) {
 std::uint64_t call_until_served(const TestRank& r, Comm comm, int most) {
   std::uint64_t wrong = 0;
   for (int turn = 0; turn < most; ++turn) {
-    Large large(r.rank, turn);
+    LargeCall large(r.rank, turn);
     large.enqueue(comm, r.stream);
     r.wait();
     wrong += large.wrong(r.ranks);
@@ -54,7 +54,7 @@ std::uint64_t call_until_served(const TestRank& r, Comm comm, int most) {
 
 /// One rank simulates a group, which the others know nothing of.
 void simulate_one(const TestRank& r) {
-  Large dropped(r.rank, 0);
+  LargeCall dropped(r.rank, 0);
   MUST(nccl().ncclGroupStart());
   dropped.enqueue(r.comm, r.stream);
   MUST(nccl().ncclGroupSimulateEnd(nullptr));
@@ -86,8 +86,8 @@ std::string large_arena(const TestJob& job, int rank) {
 /// A capture before there is room, one after; both replayed by turns.
 std::string large_arena_captured(const TestJob& job, int rank) {
   const TestRank r(job, rank);
-  Large before(rank, 1), after(rank, 2);
-  const auto capture = [&](Large& large) {
+  LargeCall before(rank, 1), after(rank, 2);
+  const auto capture = [&](LargeCall& large) {
     standin_capture_begin(r.stream);
     large.enqueue(r.comm, r.stream);
     return standin_capture_end(r.stream);
@@ -99,7 +99,7 @@ std::string large_arena_captured(const TestJob& job, int rank) {
   for (int turn = 0; turn < 6; ++turn) {
     standin_graph_launch(turn % 2 == 0 ? first : second, r.stream);
     r.wait();
-    Large& large = turn % 2 == 0 ? before : after;
+    LargeCall& large = turn % 2 == 0 ? before : after;
     wrong += large.wrong(r.ranks);
     std::fill(large.sums.begin(), large.sums.end(), -1);
   }
@@ -116,7 +116,7 @@ std::string large_arena_crossed(const TestJob& job, int rank) {
   Stream side = standin_stream_create();
   std::uint64_t wrong = 0;
   for (int turn = 0; turn < 12; ++turn) {
-    Large one(rank, turn), two(rank, turn + 100);
+    LargeCall one(rank, turn), two(rank, turn + 100);
     if (rank % 2 == 0) one.enqueue(r.comm, r.stream);
     two.enqueue(other, side);
     if (rank % 2 == 1) one.enqueue(r.comm, r.stream);
@@ -139,13 +139,13 @@ std::string large_arena_of_one_thread(const TestJob& job, int rank) {
   for (std::size_t i = 0; i < n; ++i) streams.push_back(standin_stream_create());
   std::uint64_t wrong = 0;
   for (int turn = 0; turn < 20; ++turn) {
-    std::vector<Large> larges;
+    std::vector<LargeCall> larges;
     for (std::size_t i = 0; i < n; ++i) larges.emplace_back(static_cast<int>(i), turn);
     MUST(nccl().ncclGroupStart());
     for (std::size_t i = 0; i < n; ++i) larges[i].enqueue(comms[i], streams[i]);
     MUST(nccl().ncclGroupEnd());
     for (Stream stream : streams) standin_stream_synchronize(stream);
-    for (const Large& large : larges) wrong += large.wrong(job.ranks);
+    for (const LargeCall& large : larges) wrong += large.wrong(job.ranks);
   }
   for (Stream stream : streams) standin_stream_destroy(stream);
   for (Comm comm : comms) MUST(nccl().ncclCommDestroy(comm));
@@ -156,7 +156,7 @@ std::string large_arena_of_one_thread(const TestJob& job, int rank) {
 std::string large_arena_closed_early(const TestJob& job, int rank) {
   {
     const TestRank r(job, rank);
-    Large never(rank, 0);
+    LargeCall never(rank, 0);
     if (rank == 0) {
       MUST(nccl().ncclGroupStart());
       never.enqueue(r.comm, r.stream);
