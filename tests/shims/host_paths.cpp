@@ -1,4 +1,4 @@
-// The kernel on threads, between processes or threads that share the segment.
+// Runs the path check's kernel on threads, between processes or threads that share the segment.
 #include "conformance/emulated_paths.hpp"
 // After it.
 #include <cstdlib>
@@ -22,7 +22,7 @@ void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
   for (int rank = 0; rank < options.rank.ranks; ++rank)
     words.push_back(reinterpret_cast<cuda::PathInbox*>(segment.paths[rank]));
   constexpr std::uint64_t kNonce = 42;
-  const bool waits = trouble.stores == plait_test::PathTrouble::mirror;  // in vain
+  const bool waits = trouble.stores == plait_test::PathTrouble::mirror;  // without success
   const cuda::PathTimeouts patience{.start_s = 20, .wait_s = waits ? 0.5 : 10, .copy_s = 20};
   plait_test::EmulatedPaths side(words, options.rank.rank, kNonce, patience, trouble);
   cuda::prove_paths(side, exchange, options.rank.rank, options.rank.ranks, kNonce, patience);

@@ -1,12 +1,12 @@
-// Paths between the host platform's ranks, proved as those between GPUs are.
+// Check of paths between ranks of the host platform, like the check between GPUs.
 #pragma once
 #include "shims/nccl/engine.hpp"
 #include "tests/shims/standin/segment.hpp"
 
 namespace plait::nccl {
 
-/// STANDIN_PATH=TROUBLE:WRITER:OWNER: the paths are proved, and that one is broken (mirror, stale,
-/// flip) or none (whole). Not set: nothing is proved.
+/// STANDIN_PATH=TROUBLE:WRITER:OWNER: checks the paths with that fault (mirror, stale, flip) or
+/// none (whole). Unset: no check.
 void prove_host_paths(standin::Segment& segment, const GpuCallsOptions& options,
                       const Exchange& exchange);
 

@@ -1,5 +1,6 @@
-// The drop-in's platform for tests without a GPU: an engine whose "kernels" are tasks on the
-// stand-in's streams, over a segment of its own, reduced in rank order by the reference executor.
+// Platform of the drop-in for tests without a GPU: an engine whose kernels are tasks on the
+// stand-in's streams. Tasks exchange data through a shared segment and reduce it in rank order by
+// the reference executor.
 #include <signal.h>
 #include <unistd.h>
 
@@ -27,31 +28,32 @@
 namespace plait::nccl {
 namespace {
 
-/// The test's wish for this device: STANDIN_REFUSE=1 makes device 1 refuse, and so on.
+/// Returns whether the test's variable names this device: STANDIN_REFUSE=1 makes device 1 refuse.
 bool wished(const char* name, int device) {
   const char* given = std::getenv(name);
   return given != nullptr && std::atoi(given) == device;
 }
 
-/// What tasks share; outlives the engine while tasks are still queued.
+/// State shared by tasks; outlives the engine while tasks are queued.
 struct TaskState {
   GpuCallsOptions options;
   standin::Segment* segment = nullptr;
   std::atomic<bool> aborted{false};  // by the program
   std::atomic<bool> failed{false};   // a rank is lost
-  std::atomic<bool> late{false};     // a rank did not come in wait_s
+  std::atomic<bool> late{false};     // a rank missed the deadline wait_s
   std::atomic<std::uint64_t> sent{0};
   ~TaskState() { ::munmap(segment, sizeof(standin::Segment)); }
 };
 
-/// One of the engine's seconds; STANDIN_SECOND makes deadlines short.
+/// Length of one engine second in s; STANDIN_SECOND makes deadlines short.
 double second() {
   const char* given = std::getenv("STANDIN_SECOND");
   return given == nullptr ? 1 : std::atof(given);
 }
 
-/// Runs a call's part in stream order. `stopped` says when its waits are over; then the stream
-/// fails, unless the program has aborted, as with kernels: what need not wait does not ask.
+/// Runs this rank's part of a call in stream order. `stopped` ends its waits; the stream then
+/// fails, unless the program has aborted, as with kernels. Tasks that need not wait do not check
+/// it.
 void push_call(Stream stream, const std::shared_ptr<TaskState>& shared,
                std::function<void(const std::function<bool()>& stopped)> call) {
   standin::push(stream, [stream, shared, call = std::move(call)] {
@@ -71,7 +73,7 @@ void push_call(Stream stream, const std::shared_ptr<TaskState>& shared,
   });
 }
 
-/// Everybody's input, all as long as the longest.
+/// Returns all ranks' inputs, each padded to the longest.
 std::vector<char> inputs_of(TaskState& shared, const Request& request, const void* input,
                             const std::function<bool()>& stopped) {
   std::uint64_t longest = 0;
@@ -92,7 +94,7 @@ void reduce_slice(const Request& request, const std::vector<char>& all, std::uin
                    {});
 }
 
-/// This rank's output, from everybody's input.
+/// Computes this rank's output from all inputs.
 void compute(const Request& request, int rank, const std::vector<char>& all, void* output) {
   const std::uint64_t piece = request.count * bytes_of(request.type);
   const auto me = static_cast<std::uint64_t>(rank), root = static_cast<std::uint64_t>(request.root),
@@ -121,11 +123,11 @@ void compute(const Request& request, int rank, const std::vector<char>& all, voi
   }
 }
 
-/// A message on its way through the segment's mail, a piece at a time.
+/// A message in transit through the segment, a piece at a time.
 struct MessageProgress {
   MessageEnd message;
   std::uint64_t at = 0;
-  /// Moves a piece if it can; true if it did.
+  /// Moves a piece if possible; returns whether it did.
   bool step(TaskState& shared) {
     const int me = shared.options.rank.rank, from = message.sends ? me : message.peer,
               to = message.sends ? message.peer : me;
@@ -146,7 +148,7 @@ struct MessageProgress {
   }
 };
 
-/// All of a group's messages side by side; those between the same two ranks in order.
+/// Moves all messages of a group concurrently; those between the same two ranks in order.
 void move_all(TaskState& shared, const std::vector<MessageEnd>& messages,
               const std::function<bool()>& stopped) {
   std::map<std::pair<int, bool>, std::deque<MessageProgress>> queues;
@@ -224,10 +226,10 @@ class HostEngine : public CommEngine {
   int enqueue(const Request& request, const void* input, void* output, Stream stream) override {
     if (wants_large_arena(request) && !has_large_arena_.load())
       throw Error(ErrorCode::internal, "a large call, and no room for it");
-    // STANDIN_LAZY: code is loaded when first used, and that waits for what runs, as CUDA does.
+    // STANDIN_LAZY: code is loaded at first use, which waits for all running work, as in CUDA.
     if (std::getenv("STANDIN_LAZY") != nullptr && loaded_.insert(request.collective).second)
       standin_stream_synchronize(stream);
-    // STANDIN_BREAKS: this rank's call breaks off, as where a driver refuses a launch.
+    // STANDIN_BREAKS: this rank's call fails while it is enqueued, as if a driver refused a launch.
     if (wished("STANDIN_BREAKS", shared_->options.rank.device))
       throw Error(ErrorCode::driver_error, "the test wants this call refused");
     shared_->sent += input_bytes(request, shared_->options.rank.rank);
@@ -237,7 +239,7 @@ class HostEngine : public CommEngine {
     });
     return kByPlait;
   }
-  /// STANDIN_MESSAGES=1: sends and receives too.
+  /// STANDIN_MESSAGES=1: also serves sends and receives.
   bool takes_messages() const override { return std::getenv("STANDIN_MESSAGES") != nullptr; }
   void messages(const std::vector<MessageEnd>& messages, Stream stream) override {
     push_call(stream, shared_, [shared = shared_, messages](const auto& stopped) {
@@ -271,14 +273,14 @@ class HostEngine : public CommEngine {
   }
   bool has_ended(bool) noexcept override {
     return shared_.use_count() == 1;
-  }  // tasks have one each
+  }  // each task holds a reference
   void unmap_peers() noexcept override {
     if (lazy_arena_ != nullptr) lazy_arena_->stop();
     standin_count("engine unmapped");
   }
 
  private:
-  /// As CudaRank makes its later room: what it would map, then that it has.
+  /// Allocates the large arena as CudaRank does: exchange of handles, then of "mapped".
   void allocate_arena(const cuda::LazyArena::Exchange& growth_exchange) {
     if (wished("STANDIN_NO_ARENA", shared_->options.rank.device))
       throw Error(ErrorCode::out_of_memory, "the test wants no room here");
@@ -291,7 +293,7 @@ class HostEngine : public CommEngine {
     has_large_arena_.store(true);
     standin_count("large arena made");
   }
-  /// STANDIN_ARENA_WAIT_S: how long calls wait for room, all together.
+  /// STANDIN_ARENA_WAIT_S: how long calls wait for the large arena, in total.
   static double large_arena_wait_s() {
     const char* given = std::getenv("STANDIN_ARENA_WAIT_S");
     return given == nullptr ? 10 : std::atof(given);
@@ -301,7 +303,7 @@ class HostEngine : public CommEngine {
     try {
       const std::string& name = settings().env.topology;
       return name.empty() ? discover() : load_topology(name);
-    } catch (const Error&) {  // it cannot be looked at
+    } catch (const Error&) {  // discovery failed
       return {};
     }
   }
@@ -419,7 +421,7 @@ class HostPlatform : public Platform {
     if (wished("STANDIN_OTHER_GPU", device)) gpu = "NVIDIA H100 PCIe";
     return {host == nullptr ? "here" : host, text("device ", device), gpu};
   }
-  /// Devices 0 and 1 are joined by NVLink, others are as far apart as they can be.
+  /// Devices 0 and 1 are joined by NVLink; all others have the largest distance.
   cuda::Distance distance(const std::string& device, const std::string& other) override {
     const bool joined = device != "device 2" && other != "device 2";
     return joined ? cuda::Distance::nvl : cuda::Distance::sys;

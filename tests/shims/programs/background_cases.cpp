@@ -1,5 +1,5 @@
-// Communicators that do not block, used as NCCL asks for it: who has begun something polls its
-// communicator until it is ready, and a child's handle is there when the parent is.
+// Cases of non-blocking communicators, used as NCCL requires: the program polls a communicator
+// until it is ready, and a child's handle is valid when the parent is ready.
 #include <chrono>
 #include <thread>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kCount = 4096;
 
-/// Polls until the communicator is ready; what it says then.
+/// Polls until the communicator is ready; returns its result.
 Result settled(Comm comm) {
   Result state = ncclInProgress;
   for (int polls = 0; state == ncclInProgress; ++polls) {
@@ -33,7 +33,7 @@ Comm made(const TestJob& job, int rank, Result& result) {
   return comm;
 }
 
-/// How many elements of a sum over all ranks were wrong.
+/// Returns the wrong elements of a sum over all ranks.
 std::uint64_t wrong_sums(Comm comm, int ranks) {
   Stream stream = standin_stream_create();
   std::vector<std::int32_t> value(kCount, 1);
@@ -44,20 +44,19 @@ std::uint64_t wrong_sums(Comm comm, int ranks) {
   return wrong;
 }
 
-/// How often two threads were inside NCCL for one communicator, which frees what it waits for then.
+/// Returns how often two threads were inside NCCL for one communicator, which corrupts it.
 std::string crowded() { return number("crowded", standin_calls("two threads inside NCCL")); }
 
 }  // namespace
 
-/// A communicator, asked too early and then used.
+/// Queries a communicator before it is ready, then uses it.
 std::string nonblocking(const TestJob& job, int rank) {
   Result result = ncclSuccess;
   Comm comm = made(job, rank, result);
   int ranks = 0, mine = -1, device = -1;
   Result early = nccl().ncclCommCount(comm, &ranks), state = ncclSuccess;
   MUST(nccl().ncclCommGetAsyncError(comm, &state));
-  if (state != ncclInProgress)
-    early = ncclInvalidArgument;  // this thread came late: not asked early
+  if (state != ncclInProgress) early = ncclInvalidArgument;  // this thread was late: no early query
   state = settled(comm);
   MUST(nccl().ncclCommCount(comm, &ranks));
   MUST(nccl().ncclCommUserRank(comm, &mine));
@@ -70,8 +69,8 @@ std::string nonblocking(const TestJob& job, int rank) {
          counted("all_reduce");
 }
 
-/// Children: split, shrunk, grown, or two in a group. NCCL stores a handle when the child is made,
-/// by a thread (a grown one's at once).
+/// Makes children: split, shrunk, grown, or two in a group. NCCL's thread stores a handle when the
+/// child is made (a grown one's at once).
 std::string child_later(const TestJob& job, int rank) {
   Result result = ncclSuccess;
   Comm parent = made(job, rank, result), children[2] = {};
@@ -104,7 +103,7 @@ std::string child_later(const TestJob& job, int rank) {
          counted("all_reduce");
 }
 
-/// The last rank joins a communicator of the others.
+/// Adds the last rank to a communicator of the others.
 std::string grow_later(const TestJob& job, int rank) {
   const TestRank all(job, rank);
   const int joins = job.ranks - 1;
@@ -125,8 +124,8 @@ std::string grow_later(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + crowded() + ", " + counted("all_reduce");
 }
 
-/// A call that NCCL puts on its stream later, alone or in a group; then one of plait's on another
-/// stream, which reads what the first one wrote.
+/// Makes a call that NCCL enqueues later, alone or in a group; then a call of plait on another
+/// stream reads its output.
 std::string order_later(const TestJob& job, int rank) {
   Result result = ncclSuccess;
   Comm comm = made(job, rank, result);

@@ -1,5 +1,5 @@
-// The cases: what programs do with NCCL, each checked against values worked out here. Every rank
-// says how many elements were wrong and who did the work.
+// Cases of NCCL calls, each checked against computed values. Every rank reports wrong elements and
+// which library served the calls.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -49,17 +49,17 @@ std::string all_reduce(const TestJob& job, int rank) {
          number("nccl", standin_calls("ncclAllReduce"));
 }
 
-/// Calls with nothing to do are NCCL's.
+/// Makes empty calls, which NCCL serves.
 std::string empty(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const std::uint64_t wrong = all_reduce_once<float>(r, 0, kFloat, kSum, false);
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// What plait serves first comes behind what NCCL was handed before, elsewhere; in groups too.
+/// A first call of plait runs behind earlier calls of NCCL on other streams, also in groups.
 std::string served_late(const TestJob& job, int rank) {
   const TestRank r(job, rank);
-  constexpr std::size_t kCount = 250000;  // which wants no more room
+  constexpr std::size_t kCount = 250000;  // fits in the small arena
   Stream passing = r.stream, serving = standin_stream_create(), other = standin_stream_create();
   const std::vector<std::int32_t> mine = filled<std::int32_t>(rank, kCount);
   std::vector<std::int32_t> received(kCount, -1), sum(kCount, -1), word(1);
@@ -78,7 +78,7 @@ std::string served_late(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Messages of several pieces, and of a rest that no rank's share holds.
+/// Sums messages of several pieces, with a remainder outside all ranks' shares.
 std::string big(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = all_reduce_once<float>(r, (5u << 20) + 1, kFloat, kSum, false);
@@ -87,7 +87,7 @@ std::string big(const TestJob& job, int rank) {
          number("nccl", standin_calls("ncclAllReduce"));
 }
 
-/// The stand-in reduces no bf16: only the drop-in can have done it. 1.0 = 0x3f80.
+/// Sums bf16, which the stand-in cannot reduce, so plait served it. 1.0 = 0x3f80.
 std::string bf16(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::vector<std::uint16_t> values(100, 0x3f80);
@@ -154,7 +154,7 @@ std::string others(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted(nullptr);
 }
 
-/// A group of calls that plait takes and calls that it passes on; nested; and one only simulated.
+/// Groups of calls that plait serves and calls that it forwards; nested groups; a simulated group.
 std::string groups(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const auto& api = nccl();
@@ -186,7 +186,7 @@ std::string groups(const TestJob& job, int rank) {
          ", " + number("nccl", standin_calls("ncclAllReduce"));
 }
 
-/// A child sums its members' ranks of before and is destroyed; null where this rank is in none.
+/// Sums the parent's ranks in a child and destroys it; null = this rank is not in it.
 std::uint64_t wrong_in_child(const TestRank& r, Comm child, int rank, int sum) {
   if (child == nullptr) return 0;
   std::vector<std::int32_t> value{rank};
@@ -218,7 +218,8 @@ std::string shrink(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Each rank its own factor, once in host memory and once where it is read late.
+/// Pre-multiplied sums with a factor a rank, once in host memory and once in memory that is read
+/// late.
 std::string premul(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = 0;
@@ -243,7 +244,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Whether the stream reports an error.
+/// Returns whether the stream reports an error.
 std::string failed(Stream stream) {
   return number("failed", static_cast<std::uint64_t>(standin_stream_failed(stream)));
 }
@@ -267,7 +268,7 @@ std::string abort_waiting(const TestJob& job, int rank) {
   return number("late", took > 5) + ", " + failed(r.stream) + ", " + counted("all_reduce");
 }
 
-/// Rank 1 comes to three calls 1.5 s after the others.
+/// Rank 1 makes three calls 1.5 s after the others.
 std::string comes_late(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
@@ -276,7 +277,7 @@ std::string comes_late(const TestJob& job, int rank) {
     std::vector<float> value(100, static_cast<float>(rank + call)), sum(100, -1.f);
     const Result given =
         nccl().ncclAllReduce(value.data(), sum.data(), 100, kFloat, kSum, r.comm, r.stream);
-    if (given != ncclSuccess) break;  // heard of
+    if (given != ncclSuccess) break;  // error seen
     r.wait();
     const int all = r.ranks * (r.ranks - 1) / 2 + r.ranks * call;
     for (const float one : sum) wrong += one != static_cast<float>(all);
@@ -286,16 +287,16 @@ std::string comes_late(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("async", error) + ", " + failed(r.stream);
 }
 
-/// The last rank ends without a word; the others must hear of it, in ncclCommGetAsyncError.
+/// The last rank exits without a message; the others must see it in ncclCommGetAsyncError.
 std::string dies(const TestJob& job, int rank) {
   TestRank r(job, rank);
-  if (rank == r.ranks - 1) {  // when the others are in their call
+  if (rank == r.ranks - 1) {  // while the others are in their call
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     ::kill(::getpid(), SIGKILL);
   }
   const auto start = std::chrono::steady_clock::now();
   std::vector<float> value(100, 1.f);
-  // It may be known before the call, or only after it.
+  // The loss may be known before the call, or only after it.
   const Result first =
       nccl().ncclAllReduce(value.data(), value.data(), 100, kFloat, kSum, r.comm, r.stream);
   if (first != ncclRemoteError) MUST(first);
@@ -312,8 +313,8 @@ std::string dies(const TestJob& job, int rank) {
          number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
 }
 
-/// The last rank's first call is refused on its way to the stream (STANDIN_BREAKS); the others wait
-/// in theirs.
+/// The last rank's first call fails while it is enqueued (STANDIN_BREAKS); the others wait in
+/// theirs.
 std::string breaks_off(const TestJob& job, int rank) {
   const auto begun = std::chrono::steady_clock::now();
   TestRank r(job, rank);
@@ -338,10 +339,10 @@ std::string breaks_off(const TestJob& job, int rank) {
          number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
 }
 
-/// The last rank is killed inside a call; the others ask for errors as watchdogs do, and abort.
+/// The last rank is killed inside a call; the others poll for errors as watchdogs do, and abort.
 std::string dies_and_others_abort(const TestJob& job, int rank) {
   TestRank r(job, rank);
-  if (rank == r.ranks - 1) {  // when the others are in their call
+  if (rank == r.ranks - 1) {  // while the others are in their call
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     ::kill(::getpid(), SIGKILL);
   }
@@ -361,7 +362,7 @@ std::string dies_and_others_abort(const TestJob& job, int rank) {
          failed(r.stream);
 }
 
-/// The last rank destroys its communicator and ends; the others have not, and nothing is wrong.
+/// The last rank destroys its communicator and exits; the others have not, and no error follows.
 std::string leaves(const TestJob& job, int rank) {
   auto r = std::make_unique<TestRank>(job, rank);
   const std::uint64_t wrong = all_reduce_once<float>(*r, 100, kFloat, kSum, false);
@@ -375,7 +376,7 @@ std::string leaves(const TestJob& job, int rank) {
   return number("async", error) + ", " + number("wrong", wrong);
 }
 
-/// Four communicators at once, a thread each, in every rank.
+/// Uses four communicators at once, one a thread, in every rank.
 std::string many_threads(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   constexpr int kComms = 4;
@@ -401,7 +402,7 @@ std::string many_threads(const TestJob& job, int rank) {
   return number("wrong", wrong.load()) + ", " + counted("all_reduce");
 }
 
-/// One thread drives all ranks; only the first "rank" of the job does it.
+/// One thread drives all ranks; only the first "rank" of the job does so.
 std::string init_all(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
@@ -427,7 +428,7 @@ std::string init_all(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// One thread, one group: three different calls of the first rank, then those of the next.
+/// One thread makes three calls of each rank in one group, rank by rank.
 std::string several_each(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
@@ -464,7 +465,7 @@ std::string several_each(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted(nullptr);
 }
 
-/// Rank 1 alone was told that GPUs may not address each other.
+/// Only rank 1 has the setting that forbids direct access between GPUs.
 std::string one_forbids(const TestJob& job, int rank) {
   if (rank == 1) ::setenv("NCCL_P2P_DISABLE", "1", 1);
   const TestRank r(job, rank);
@@ -472,8 +473,8 @@ std::string one_forbids(const TestJob& job, int rank) {
          counted("all_reduce");
 }
 
-/// Configurations that limit blocks: of a communicator (each rank another), a child that inherits
-/// it, and one with its own.
+/// Limits blocks by configuration: of a communicator (different on each rank), a child that
+/// inherits it, and a child with its own.
 std::string limited(const TestJob& job, int rank) {
   ConfigHead config{sizeof(ConfigHead), kConfigMagic,     22809,    1,
                     kConfigUndefined,   kConfigUndefined, 16 - rank};
@@ -486,7 +487,7 @@ std::string limited(const TestJob& job, int rank) {
   return number("wrong", 0);
 }
 
-/// Communicators of all ranks made by one thread in a group.
+/// One thread makes the communicators of all ranks in a group.
 std::string init_in_group(const TestJob& job, int rank) {
   if (rank != 0) return "\"wrong\": 0";
   const auto n = static_cast<std::size_t>(job.ranks);
@@ -511,7 +512,7 @@ std::string init_in_group(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Arguments that NCCL refuses come back as NCCL refuses them.
+/// Wrong arguments get NCCL's error.
 std::string errors(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   float value[8] = {};
@@ -532,7 +533,7 @@ std::size_t open_files() {
   return files;
 }
 
-/// Makes and ends communicators again and again: nothing may be left.
+/// Makes and destroys communicators repeatedly; no resource may leak.
 std::string churn(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::size_t before = 0;
@@ -550,7 +551,7 @@ std::string churn(const TestJob& job, int rank) {
   return "\"files\": " + std::to_string(more) + ", " + counted("all_reduce");
 }
 
-/// The fastest of many batches: what a call takes when nothing else is on the processor.
+/// Returns the time of the fastest of many batches, ns a call.
 double least_ns(const std::function<void()>& call) {
   constexpr int kBatches = 4000, kCalls = 100;
   double least = 1e9;
@@ -562,8 +563,8 @@ double least_ns(const std::function<void()>& call) {
   return least;
 }
 
-/// The same where the processor's nearest caches hold other things between calls, as they do while
-/// a program, NCCL and the driver run: the median.
+/// Returns the median time with cold caches, which hold other data between calls as in real
+/// programs.
 double cold_ns(const std::function<void()>& call) {
   constexpr int kCalls = 3000;
   std::vector<char> other(512 << 10);
@@ -579,8 +580,8 @@ double cold_ns(const std::function<void()>& call) {
   return took[kCalls / 2];
 }
 
-/// Nanoseconds of calls that NCCL answers at once: a group pair, a call that it refuses, and a send
-/// that it refuses in a group of one and of eight; cold, a group of a send and a receive.
+/// Times calls that NCCL answers at once, in ns: a group pair, a refused call, and a refused send
+/// in a group of one and of eight; cold: a group of a send and a receive.
 std::string overhead(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   if (rank != 0) return "";

@@ -1,4 +1,4 @@
-// Communicators that end, seen by plait or not, and ranks that die.
+// Cases of communicators that end, seen by plait or not, and of ranks that die.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ std::uint64_t ms_since(Clock::time_point start) {
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count());
 }
 
-/// Until the communicator reports an error; false where it never does.
+/// Waits until the communicator reports an error; returns false if it never does.
 bool await_error(Comm comm) {
   const auto start = Clock::now();
   for (Result error = ncclSuccess; error == ncclSuccess; sleep_ms(1)) {
@@ -33,7 +33,7 @@ bool await_error(Comm comm) {
 
 std::uint64_t engines_freed() { return standin_calls("engine freed"); }
 
-/// True once that many have been, in all.
+/// Waits until that many engines are freed in total.
 bool await_freed(std::uint64_t count) {
   const auto start = Clock::now();
   while (engines_freed() < count && ms_since(start) < 15000) sleep_ms(1);
@@ -42,8 +42,7 @@ bool await_freed(std::uint64_t count) {
 
 }  // namespace
 
-/// The last rank ends a communicator of all of them soon after the others, or late: what it stores
-/// until then must find their memory.
+/// The last rank destroys a communicator late; until then its writes must find the others' memory.
 std::string leave_late(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   Comm child = nullptr;
@@ -58,8 +57,8 @@ std::string leave_late(const TestJob& job, int rank) {
          number("freed", freed) + ", " + number("later", later);
 }
 
-/// The others let go of a communicator whose call waits for the last rank, before it dies or after:
-/// the call ends, and its stream has failed.
+/// The others destroy a communicator whose call waits for the last rank, before or after that rank
+/// dies: the call ends and its stream fails.
 std::string let_go_and_die(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (rank == r.ranks - 1) {
@@ -78,7 +77,7 @@ std::string let_go_and_die(const TestJob& job, int rank) {
   return number("failed", static_cast<std::uint64_t>(standin_stream_failed(r.stream)));
 }
 
-/// A communicator of the same ranks that was left to NCCL, between two that were not.
+/// Uses a communicator that was left to NCCL, between two that plait serves.
 std::string leave_new(const TestJob& job, int rank) {
   void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
   const auto leave =
@@ -101,8 +100,8 @@ std::string leave_new(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// The last rank dies while plait attaches: what making the communicator returns to the others, and
-/// when.
+/// The last rank dies while plait attaches. Reports the others' result of making the communicator,
+/// and its time.
 std::string dies_attaching(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   ::setenv("STANDIN_DIES", std::to_string(r.ranks - 1).c_str(), 1);
@@ -113,8 +112,7 @@ std::string dies_attaching(const TestJob& job, int rank) {
          number("took_ms", ms_since(start));
 }
 
-/// All ranks abort a communicator, or those that are left when the last one has died: memory of it
-/// comes back.
+/// All ranks abort a communicator (or all survivors of the last rank); its memory is freed.
 std::string abort_frees(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   Comm child = nullptr;
@@ -131,8 +129,8 @@ std::string abort_frees(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("took_ms", took_ms) + ", " + number("later", later);
 }
 
-/// Rank 1 dies, then rank 2, which shares another communicator with rank 0: what rank 0 hears, and
-/// how often it aborted NCCL's communicator between nodes.
+/// Rank 1 dies, then rank 2, which shares another communicator with rank 0. Reports rank 0's
+/// errors, and its aborts of NCCL's communicator between nodes.
 std::string node_deaths(const TestJob& job, int rank) {
   TestRank r(job, rank);
   Comm other = nullptr;
@@ -142,10 +140,10 @@ std::string node_deaths(const TestJob& job, int rank) {
       wrong_sum(r, r.comm, r.ranks) + (other == nullptr ? 0 : wrong_sum(r, other, 2));
   if (rank == 1) ::kill(::getpid(), SIGKILL);
   if (rank == 2) {
-    sleep_ms(900);  // once the first one's abort waits
+    sleep_ms(900);  // while the first abort waits
     ::kill(::getpid(), SIGKILL);
   }
-  if (rank != 0) {  // stays until rank 0 has heard of both
+  if (rank != 0) {  // stays until rank 0 has seen both errors
     sleep_ms(6000);
     return number("wrong", wrong);
   }
@@ -161,8 +159,8 @@ std::string node_deaths(const TestJob& job, int rank) {
          number("again", standin_calls("ncclCommAbort again"));
 }
 
-/// Communicators that do not block, each destroyed by a call that plait does not see; NCCL gives
-/// out their handles anew.
+/// Non-blocking communicators, each destroyed by a call that plait does not see; NCCL reuses their
+/// handles.
 std::string unseen(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   void* const library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
@@ -175,7 +173,7 @@ std::string unseen(const TestJob& job, int rank) {
     Comm child = nullptr;
     const Result made = nccl().ncclCommSplit(r.comm, 0, rank, &child, &config);
     if (made != ncclInProgress) MUST(made);
-    // The parent says when the split is done: NCCL stores the child's handle then.
+    // The parent is ready when the split is done: NCCL has then stored the child's handle.
     for (const Comm* asked : {&r.comm, static_cast<const Comm*>(&child)}) {
       Result state = ncclInProgress;
       for (int polls = 0; state == ncclInProgress && polls < 20000; ++polls, sleep_ms(1))
@@ -185,13 +183,13 @@ std::string unseen(const TestJob& job, int rank) {
     reused += child == last;
     last = child;
     wrong += wrong_sum(r, child, r.ranks);
-    wrong += wrong_sum(r, r.comm, r.ranks);  // nobody destroys before all have the sum
+    wrong += wrong_sum(r, r.comm, r.ranks);  // no rank destroys before all have the sum
     MUST(destroy(child));
   }
   return number("wrong", wrong) + ", " + number("reused", reused) + ", " + counted("all_reduce");
 }
 
-/// A thousand communicators, one after the other; then the last rank dies.
+/// Makes a thousand communicators in sequence; then the last rank dies.
 std::string many_lives(const TestJob& job, int rank) {
   TestRank r(job, rank);
   std::uint64_t wrong = 0;
@@ -216,7 +214,7 @@ std::string many_lives(const TestJob& job, int rank) {
          number("noticed_ms", noticed_ms);
 }
 
-/// Rank 0 shortens what its process shows to the others, where it can: they must not read past it.
+/// Rank 0 truncates its liveness page, if it can; the others must not read beyond its end.
 std::string short_page(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks), pages = 0;
@@ -237,8 +235,8 @@ std::string short_page(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("pages", pages);
 }
 
-/// Finalizes while a call waits for rank 1, which comes late: all calls have ended when
-/// ncclCommFinalize returns, or when a communicator that does not block is ready again.
+/// Finalizes while a call waits for rank 1, which is late: all calls have ended when
+/// ncclCommFinalize returns, or when a non-blocking communicator is ready again.
 std::string finalize(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, job.name == "finalize"};
@@ -262,8 +260,8 @@ std::string finalize(const TestJob& job, int rank) {
          number("took_ms", took_ms) + ", " + counted("all_reduce");
 }
 
-/// A communicator is ended while a group is open that has a call of it, by the thread of the group
-/// or beside it: at once, and its memory comes back when the group has ended.
+/// Aborts a communicator while an open group holds a call of it, in the group's thread or another:
+/// at once; its memory is freed when the group ends.
 std::string abort_in_group(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   Comm child = nullptr;
@@ -287,8 +285,8 @@ std::string abort_in_group(const TestJob& job, int rank) {
          number("ended", ended) + ", " + number("later", later);
 }
 
-/// Plait attaches and is inside NCCL's first connection, which no rank leaves: how long
-/// ncclCommAbort of another thread takes, and what making the communicator returns.
+/// plait attaches inside NCCL's first connection, which never completes. Reports how long
+/// ncclCommAbort of another thread takes, and the result of making the communicator.
 std::string abort_attaching(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   ::setenv("STANDIN_STUCK", "1", 1);

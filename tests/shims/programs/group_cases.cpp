@@ -1,5 +1,5 @@
-// Groups on several streams, which are one point of synchronisation of all of them, and what else
-// NCCL orders across streams by itself.
+// Cases of groups on several streams, which synchronise all of them, and of other orders that NCCL
+// keeps across streams.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -22,7 +22,7 @@ void settle(Comm comm) {
   }
 }
 
-/// Goes on with a child that does not block.
+/// Replaces the communicator by a non-blocking child.
 void stop_blocking(TestRank& r) {
   ConfigHead config{sizeof(ConfigHead), kConfigMagic, 22809, 0};
   Comm child = nullptr;
@@ -32,7 +32,7 @@ void stop_blocking(TestRank& r) {
   settle(child);
 }
 
-/// Pushes a look at the values, in stream order.
+/// Copies the values in stream order, for a later check.
 class Look {
  public:
   Look(Stream stream, const Values& at, std::int32_t wanted) : at_(at), wanted_(wanted) {
@@ -53,10 +53,10 @@ class Look {
 
 }  // namespace
 
-/// A group of a call on either stream, of which the second one's input comes late: work that
-/// follows on the first stream sees the second one's result. Both calls are sums; or the second is
-/// a broadcast, which PLAIT_OPS may leave to NCCL; or each is a send and a receive. "later": of a
-/// communicator that does not block.
+/// A group with one call on each of two streams; the second call's input is late. Work after the
+/// group on the first stream must see the second result. Both calls are sums; or the second is a
+/// broadcast, which PLAIT_OPS may leave to NCCL; or each is a send and a receive. "later": on a
+/// non-blocking communicator.
 std::string group_streams(const TestJob& job, int rank) {
   TestRank r(job, rank);
   const bool later = job.name == "group_mixed_later";
@@ -102,8 +102,8 @@ std::string group_streams(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("early", early) + ", " + counted(nullptr);
 }
 
-/// launchOrderImplicit of two communicators' configurations: a call of the first one on a slow
-/// stream, then one of the second on another. A child of the second inherits it.
+/// Two communicators with launchOrderImplicit: a call of the first on a slow stream, then one of
+/// the second on another. A child of the second inherits it.
 std::string launch_order(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   char config[120];
@@ -137,8 +137,8 @@ std::string launch_order(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("early", early) + ", " + counted("all_reduce");
 }
 
-/// Calls that are always NCCL's (...Config, signals), each behind slow work, and a sum of plait's
-/// after it on another stream.
+/// Calls that NCCL always serves (...Config, signals), each behind slow work, then a sum of plait
+/// on another stream.
 std::string always_nccls(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const auto& api = nccl();

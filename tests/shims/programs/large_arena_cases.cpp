@@ -1,6 +1,5 @@
-// Calls that want more room than a communicator has at first: who serves them changes from plait's
-// engine lacking it to plait's having it, at the same call on all ranks, whatever these do
-// meanwhile.
+// Cases of calls that need the large arena: all ranks switch from NCCL to plait at the same call,
+// whatever they do meanwhile.
 #include <chrono>
 #include <stdexcept>
 #include <thread>
@@ -12,7 +11,7 @@ namespace {
 
 constexpr std::size_t kLarge = 300000;  // 1.2 MB
 
-/// A large all_reduce, with values of its own.
+/// A large all_reduce with values of its own.
 struct LargeCall {
   LargeCall(int rank, int number) : number_(number), values(filled<std::int32_t>(rank, kLarge)) {
     for (std::int32_t& value : values) value += number;
@@ -40,7 +39,7 @@ std::string counts(std::uint64_t wrong) {
          number("large_arenas", standin_calls("large arena made"));
 }
 
-/// Large calls until plait serves them, or for long enough.
+/// Makes large calls until plait serves them or the limit is reached.
 std::uint64_t call_until_served(const TestRank& r, Comm comm, int most) {
   std::uint64_t wrong = 0;
   for (int turn = 0; turn < most; ++turn) {
@@ -52,7 +51,7 @@ std::uint64_t call_until_served(const TestRank& r, Comm comm, int most) {
   return wrong;
 }
 
-/// One rank simulates a group, which the others know nothing of.
+/// Simulates a group on one rank only.
 void simulate_one(const TestRank& r) {
   LargeCall dropped(r.rank, 0);
   MUST(nccl().ncclGroupStart());
@@ -60,7 +59,7 @@ void simulate_one(const TestRank& r) {
   MUST(nccl().ncclGroupSimulateEnd(nullptr));
 }
 
-/// One rank hands in memory that is not aligned, which is refused there and reaches nobody.
+/// Passes misaligned memory on one rank, which refuses it locally.
 void misalign_one(const TestRank& r) {
   constexpr int kInvalidArgument = 4;
   std::vector<std::int32_t> sums(kLarge + 1);
@@ -72,7 +71,7 @@ void misalign_one(const TestRank& r) {
 
 }  // namespace
 
-/// Small calls, then large ones, one of them after what only rank 0 simulates or gets wrong.
+/// Small calls, then large ones, one of them after a simulation or an error of rank 0 alone.
 std::string large_arena(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = wrong_sum(r, r.comm, r.ranks);
@@ -83,7 +82,7 @@ std::string large_arena(const TestJob& job, int rank) {
   return counts(wrong) + ", " + number("early", early);
 }
 
-/// A capture before there is room, one after; both replayed by turns.
+/// Captures one call before the arena is ready and one after; replays both alternately.
 std::string large_arena_captured(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   LargeCall before(rank, 1), after(rank, 2);
@@ -108,7 +107,7 @@ std::string large_arena_captured(const TestJob& job, int rank) {
   return counts(wrong) + ", " + number("early", early);
 }
 
-/// Ranks come to two communicators in opposite orders, each on a stream of its own.
+/// Ranks use two communicators in opposite orders, each on its own stream.
 std::string large_arena_crossed(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   Comm other = nullptr;
@@ -152,7 +151,7 @@ std::string large_arena_of_one_thread(const TestJob& job, int rank) {
   return counts(wrong);
 }
 
-/// Rank 0 begins its room, and all close before the others have come to a large call.
+/// Rank 0 starts its allocation; all ranks close before the others make a large call.
 std::string large_arena_closed_early(const TestJob& job, int rank) {
   {
     const TestRank r(job, rank);

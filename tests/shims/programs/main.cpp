@@ -1,5 +1,5 @@
-// CASE RANKS processes|threads [name or path of libnccl]: runs a case on all ranks and prints one
-// JSON line a rank. Exits 1 where a rank fails.
+// Usage: CASE RANKS processes|threads [name or path of libnccl]. Runs a case on all ranks and
+// prints one JSON line a rank. Exits 1 if a rank fails.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ std::string library = "libnccl.so.2";
 NcclTable load() {
   NcclTable table;
 #ifdef PROGRAM_NCCL_LINKED
-  // A call each, not an address: calls are bound the way programs' calls are.
+  // Direct calls, not addresses, so that the loader binds them as in real programs.
 #define PROGRAM_CALL(name, arguments, names) \
   table.name = [] arguments -> Result { return ::program::name names; };
   PROGRAM_FUNCTIONS(PROGRAM_CALL)

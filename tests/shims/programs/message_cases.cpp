@@ -1,4 +1,4 @@
-// Cases of sends and receives: groups over several streams, ends that lie in unlike groups.
+// Cases of sends and receives: groups over several streams, and matching ends in different groups.
 #include <chrono>
 #include <map>
 #include <thread>
@@ -8,15 +8,16 @@
 namespace program {
 namespace {
 
-/// So many numbers from one rank to another, two messages each but to itself.
+/// Returns the count of message `which` from one rank to another: two messages a pair, one to
+/// itself.
 std::size_t sent_count(int from, int to, int which) {
   return static_cast<std::size_t>((from * 5 + to * 3 + which) % 4) * 3000 + (from == to ? 7u : 0u);
 }
 
 void pause_of(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
 
-/// All ranks to all, itself too, of sizes that differ; what is sent lies on one stream, what comes
-/// on another, and a third is used before and after.
+/// All-to-all of different sizes, also to itself; sends on one stream, receives on another, and a
+/// third used before and after.
 std::uint64_t all_to_all_once(const TestRank& r, Stream out, Stream in) {
   struct PeerTraffic {
     int peer;
@@ -29,7 +30,7 @@ std::uint64_t all_to_all_once(const TestRank& r, Stream out, Stream in) {
       parts.push_back({peer, filled<std::int32_t>(r.rank + which, sent_count(r.rank, peer, which)),
                        std::vector<std::int32_t>(gets, -1), std::vector<std::int32_t>(gets)});
     }
-  const auto wipe = [](void* part) {  // a pause before, so that who does not wait for it is seen
+  const auto wipe = [](void* part) {  // a pause first, so that a missing wait shows
     pause_of(nullptr);
     for (std::int32_t& one : static_cast<PeerTraffic*>(part)->got) one = -2;
   };
@@ -55,8 +56,8 @@ std::uint64_t all_to_all_once(const TestRank& r, Stream out, Stream in) {
 
 }  // namespace
 
-/// Sends and receives: in groups over several streams, in groups whose other ends lie in calls of
-/// their own, and between collectives.
+/// Sends and receives: in groups over several streams, in groups whose other ends are single calls,
+/// and between collectives.
 std::string messages(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const auto& api = nccl();

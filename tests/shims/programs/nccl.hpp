@@ -1,5 +1,5 @@
-// NCCL as a test program sees it: one table, filled by linking, by dlopen of a name or of a path.
-// PROGRAM_NCCL_LINKED decides at build time which of them main.cpp does.
+// NCCL for test programs: a table filled by linking, or by dlopen of a name or path.
+// PROGRAM_NCCL_LINKED selects it at build time (main.cpp).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -77,7 +77,7 @@ struct NcclTable {
 #undef PROGRAM_FIELD
 };
 
-/// The library that main.cpp opened.
+/// Returns the library that main.cpp opened.
 const NcclTable& nccl();
 
 struct TestJob {
@@ -88,8 +88,8 @@ struct TestJob {
   std::atomic<int>* attached = nullptr;  ///< ranks whose communicator is ready; shared by processes
 };
 
-/// Runs one rank of a case; returns what to print, as the inside of a JSON object. Throws where a
-/// call fails that must not.
+/// Runs one rank of a case; returns the members of a JSON object. Throws if a call fails
+/// unexpectedly.
 std::string run_case(const TestJob& job, int rank);
 
 }  // namespace program

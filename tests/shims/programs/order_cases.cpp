@@ -1,6 +1,6 @@
-// Calls of one communicator on several streams, in captures and outside of them, nothing awaited:
-// they run one after the other in the order of the calls. Ranks dawdle at different places, so that
-// calls without an order come in another one on each rank, and give wrong sums or stand still.
+// Cases of calls of one communicator on several streams, in and outside of captures, without waits:
+// they run one after the other in call order. Streams are delayed at different points on each rank,
+// so unordered calls give wrong sums or hang.
 #include <dlfcn.h>
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace program {
 
-/// One communicator on three streams in turn, nothing awaited: NCCL's calls and plait's.
+/// One communicator on three streams in turn, without waits: calls of NCCL and plait.
 std::string streams(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   constexpr std::size_t kCalls = 60, kCount = 3000;
@@ -27,7 +27,7 @@ std::string streams(const TestJob& job, int rank) {
         nccl().ncclAllReduce(sums[i].data(), sums[i].data(), kCount, kInt32, kSum, r.comm, stream));
     if (i % 4 == 0) pass_around(r, mine, received[i], turns[i % 3]);
   }
-  for (Stream stream : turns) standin_stream_destroy(stream);  // waits for what is on it
+  for (Stream stream : turns) standin_stream_destroy(stream);  // waits for its work
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < kCalls; ++i) {
     for (std::size_t at = 0; at < kCount; ++at)
@@ -41,14 +41,14 @@ namespace {
 
 constexpr std::size_t kCount = 500;
 
-/// Some ranks' streams are late, by turns.
+/// Delays some ranks' streams, in turn.
 void dawdle(Stream stream, int rank, int turn) {
   if ((turn + rank) % 3 != 0) return;
   standin_stream_push(
       stream, [](void*) { std::this_thread::sleep_for(std::chrono::microseconds(700)); }, nullptr);
 }
 
-/// An all_reduce whose values are its number's and its own.
+/// An all_reduce whose values depend on its number.
 struct NumberedSum {
   NumberedSum(int rank, int number) : number_(number), input(filled<std::int32_t>(rank, kCount)) {
     for (std::int32_t& value : input) value += number;
@@ -70,7 +70,7 @@ struct NumberedSum {
   std::vector<std::int32_t> input, output = std::vector<std::int32_t>(kCount, -1);
 };
 
-/// Streams that a capture on `main` leads through.
+/// Forks a capture on `main` to other streams and joins them.
 class Fork {
  public:
   explicit Fork(Stream main) : main_(main) {}
@@ -92,7 +92,7 @@ class Fork {
   std::vector<void*> events_;
 };
 
-/// Goes on with a child whose configuration says so (graphUsageMode).
+/// Replaces the communicator by a child with this graphUsageMode.
 void use_graphs_as(TestRank& r, int usage) {
   char config[kConfigGraphUsage + sizeof usage + 4] = {};
   ConfigHead head{sizeof config, kConfigMagic, 22900, 1};
@@ -104,13 +104,13 @@ void use_graphs_as(TestRank& r, int usage) {
   r.comm = child;
 }
 
-/// Makes communicators from here on stay on NCCL.
+/// Leaves communicators made from now on to NCCL.
 void leave_new() {
   void* const found = ::dlsym(RTLD_DEFAULT, "plait_nccl_leave_new");
   if (found != nullptr) reinterpret_cast<void (*)(int)>(found)(1);
 }
 
-/// Two calls on two streams of one capture.
+/// Captures two calls on two streams.
 void* capture_two(const TestRank& r, NumberedSum& one, NumberedSum& two, Stream s1, Stream s2) {
   Fork fork(r.stream);
   standin_capture_begin(r.stream);
@@ -127,7 +127,7 @@ void* capture_two(const TestRank& r, NumberedSum& one, NumberedSum& two, Stream 
 
 }  // namespace
 
-/// A stream of its own for each call, destroyed at once; "late": the first calls are NCCL's.
+/// Makes each call on a new stream, destroyed at once; "late": NCCL serves the first calls.
 std::string lost_streams(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   constexpr int kCalls = 60;
@@ -145,14 +145,14 @@ std::string lost_streams(const TestJob& job, int rank) {
   }
   NumberedSum last(rank, kCalls);
   last.enqueue(r, r.stream);
-  r.wait();  // it comes behind all others
+  r.wait();  // it runs behind all others
   std::uint64_t wrong = last.wrong(r.ranks);
   for (int i = is_late ? 20 : 0; i < kCalls; ++i)
     wrong += sums[static_cast<std::size_t>(i)].wrong(r.ranks);
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Fork, a call on either stream, join; a thousand replays.
+/// Captures fork, a call on each stream, join; replays it a thousand times.
 std::string forked_capture(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (job.name != "forked_capture") use_graphs_as(r, job.name == "forked_capture_mixed" ? 2 : 1);
@@ -175,7 +175,7 @@ std::string forked_capture(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("nodes", nodes) + ", " + counted("all_reduce");
 }
 
-/// A capture has begun on the stream of the last call when the next one comes on another.
+/// Begins a capture on the stream of the last call before the next call on another stream.
 std::string begun_capture(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = 0;
@@ -206,7 +206,7 @@ std::string begun_capture(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Two graphs and eager calls on three streams by turns.
+/// Two graphs and eager calls on three streams in turn.
 std::string mixed_graphs(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   constexpr int kTurns = 300;
@@ -233,8 +233,8 @@ std::string mixed_graphs(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Two communicators, a call of each on a stream of its own, the first of them late: does the
-/// second end before it? NEW_STAYS: NCCL keeps the second communicator.
+/// A call of each of two communicators on its own stream, the first one late: reports whether the
+/// second ends first. NEW_STAYS: NCCL keeps the second communicator.
 std::string two_communicators(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   if (std::getenv("NEW_STAYS") != nullptr) leave_new();

@@ -1,5 +1,5 @@
-// What the cases are made of: a rank with a communicator, numbers to send, what the drop-in
-// counted.
+// Shared parts of the cases: a rank with a communicator, values to send, and the drop-in's
+// counters.
 #pragma once
 #include <dlfcn.h>
 
@@ -22,7 +22,7 @@ inline void require(int result, const char* what) {
 }
 #define MUST(call) require(call, #call)
 
-/// What the drop-in says that it served and passed on; -1 where it is not there.
+/// Returns what the drop-in has served and forwarded; -1 without it.
 inline std::string counted(const char* name) {
   using Read = int (*)(plait::CounterRow*, int);
   void* drop_in = ::dlopen("libplait_nccl.so", RTLD_LAZY | RTLD_NOLOAD);
@@ -43,7 +43,7 @@ inline std::string number(const char* name, std::uint64_t value) {
   return std::string("\"") + name + "\": " + std::to_string(value);
 }
 
-/// A rank's communicator and stream.
+/// Communicator and stream of a rank.
 struct TestRank {
   explicit TestRank(const TestJob& job, int rank_) : rank(rank_), ranks(job.ranks) {
     MUST(nccl().ncclCommInitRank(&comm, ranks, job.id, rank));
@@ -59,7 +59,7 @@ struct TestRank {
   int rank, ranks;
 };
 
-/// Small whole numbers, different for each rank and place, so that sums are exact in every type.
+/// Returns small integers, different for each rank and index, so that sums are exact in every type.
 template <class T>
 std::vector<T> filled(int rank, std::size_t count) {
   std::vector<T> values(count);
@@ -81,7 +81,7 @@ T expected(int op, int ranks, std::size_t i) {
   return static_cast<T>(op == kAvg ? total / ranks : total);
 }
 
-/// To the next rank, from the last, as one group.
+/// Sends to the next rank and receives from the previous one, as one group.
 inline void pass_around(const TestRank& r, const std::vector<std::int32_t>& mine,
                         std::vector<std::int32_t>& got, Stream stream) {
   MUST(nccl().ncclGroupStart());
@@ -91,7 +91,7 @@ inline void pass_around(const TestRank& r, const std::vector<std::int32_t>& mine
   MUST(nccl().ncclGroupEnd());
 }
 
-/// What a call of one number returned on the communicator; 1 where the sum was wrong.
+/// Returns the error of a one-element sum on the communicator, or 1 if the sum is wrong.
 inline std::uint64_t wrong_sum(const TestRank& r, Comm comm, int ranks) {
   std::vector<std::int32_t> value{1};
   MUST(nccl().ncclAllReduce(value.data(), value.data(), 1, kInt32, kSum, comm, r.stream));
@@ -99,7 +99,7 @@ inline std::uint64_t wrong_sum(const TestRank& r, Comm comm, int ranks) {
   return value[0] != ranks;
 }
 
-/// Cases of calls on several streams, destroyed ones, in graphs.
+/// Cases of calls on several streams, destroyed streams and graphs (order_cases.cpp).
 std::string streams(const TestJob& job, int rank);
 std::string lost_streams(const TestJob& job, int rank);
 std::string forked_capture(const TestJob& job, int rank);
@@ -107,18 +107,18 @@ std::string begun_capture(const TestJob& job, int rank);
 std::string mixed_graphs(const TestJob& job, int rank);
 std::string two_communicators(const TestJob& job, int rank);
 
-/// Cases of communicators that do not block.
+/// Cases of non-blocking communicators (background_cases.cpp).
 std::string nonblocking(const TestJob& job, int rank);
 std::string child_later(const TestJob& job, int rank);
 std::string grow_later(const TestJob& job, int rank);
 std::string order_later(const TestJob& job, int rank);
 
-/// Cases of groups on several streams, and of what NCCL orders by itself.
+/// Cases of groups on several streams and of NCCL's order (group_cases.cpp).
 std::string group_streams(const TestJob& job, int rank);
 std::string launch_order(const TestJob& job, int rank);
 std::string always_nccls(const TestJob& job, int rank);
 
-/// Cases of room for large calls.
+/// Cases of strict mode and the large arena.
 std::string strict(const TestJob& job, int rank);
 std::string rank_order(const TestJob& job, int rank);
 std::string large_arena(const TestJob& job, int rank);
@@ -127,9 +127,9 @@ std::string large_arena_crossed(const TestJob& job, int rank);
 std::string large_arena_of_one_thread(const TestJob& job, int rank);
 std::string large_arena_closed_early(const TestJob& job, int rank);
 
-/// Cases of sends and receives.
+/// Cases of sends and receives (message_cases.cpp).
 std::string messages(const TestJob& job, int rank);
-/// Cases of communicators that end, and of ranks that die.
+/// Cases of communicators that end and ranks that die (end_cases.cpp).
 std::string node_deaths(const TestJob& job, int rank);
 std::string let_go_and_die(const TestJob& job, int rank);
 std::string unseen(const TestJob& job, int rank);

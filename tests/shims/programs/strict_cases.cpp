@@ -1,4 +1,4 @@
-// Sums that must be in rank order, or errors: what each kind of call returns.
+// Cases of strict mode: the result of each kind of call.
 #include <cstring>
 
 #include "tests/shims/programs/rank.hpp"
@@ -34,7 +34,7 @@ std::string strict(const TestJob& job, int rank) {
 
 namespace {
 
-/// Numbers whose sum has other bits in any other order.
+/// Returns values whose sum has different bits in any other order.
 template <class T>
 T uneven(int rank, std::size_t i) {
   const auto mixed = (i * 2654435761u + static_cast<std::size_t>(rank) * 40503u) % 1000;

@@ -1,4 +1,4 @@
-// The stand-in's collectives: gather everybody's bytes, then compute this rank's output.
+// Collectives of the stand-in: gathers all ranks' bytes, then computes this rank's output.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -62,7 +62,7 @@ bool reduce_any(CommTag* comm, const std::vector<char>& all, std::size_t stride,
   }
 }
 
-/// This rank's scalar of a user-defined op, read when the call runs if it lies in memory.
+/// Returns this rank's scalar of a user-defined op; if it lies in memory, read when the call runs.
 double scalar_of(CommTag* comm, int op, int type) {
   const auto index = static_cast<std::size_t>(op - kBuiltInOps);
   const void* stream_state = comm->scalar_places.at(index);
@@ -74,7 +74,7 @@ double scalar_of(CommTag* comm, int op, int type) {
   return type == 8 ? wide : static_cast<double>(narrow);
 }
 
-/// Everybody's input reduced; elements [first, first + count) of `total` go to output, if any.
+/// Reduces all inputs; writes elements [first, first + count) of `total` to output, if any.
 void reduce_task(CommTag* comm, const void* input, void* output, std::size_t total,
                  std::size_t first, std::size_t count, int type, int op) {
   std::vector<double> scales;
@@ -140,8 +140,8 @@ STANDIN_API Result ncclAllGather(const void* input, void* output, std::size_t el
                                  Comm comm, Stream stream) {
   count("ncclAllGather");
   STANDIN_CHECK(input, 0, 0);
-  // STANDIN_STUCK: that of a split communicator stays inside NCCL's first connection until it is
-  // aborted, as where a rank does not come.
+  // STANDIN_STUCK: the first connection of a split communicator blocks inside NCCL until an abort,
+  // as if a rank did not come.
   if (comm->is_split && std::getenv("STANDIN_STUCK") != nullptr) {
     while (!comm->aborted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return ncclInternalError;
@@ -208,13 +208,13 @@ STANDIN_API Result ncclScatter(const void* input, void* output, std::size_t elem
   });
 }
 
-/// Of NCCL 2.31: as without a configuration.
+/// From NCCL 2.31 on; ignores the configuration.
 STANDIN_API Result ncclAllReduceConfig(const void* input, void* output, std::size_t elements,
                                        int type, int op, Comm comm, Stream stream, const void*) {
   return ncclAllReduce(input, output, elements, type, op, comm, stream);
 }
 
-/// Only their place in the order of calls.
+/// Signals only take their place in the order of calls.
 STANDIN_API Result ncclSignal(int, int, int, unsigned, Comm comm, Stream stream) {
   return submit(comm, stream, [] {});
 }

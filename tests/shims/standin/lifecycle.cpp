@@ -1,5 +1,5 @@
-// The stand-in's communicators: made over a segment that the unique id points to, split by showing
-// each other colours, ended by a flag.
+// Communicators of the stand-in: made over a segment that the unique id names, split by an exchange
+// of colours, ended by a flag.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace standin {
 namespace {
 
-/// NCCL_COMM_BLOCKING, else the configuration, else the parent.
+/// Returns NCCL_COMM_BLOCKING, else the configuration, else the parent's mode.
 bool blocks(const void* config, const CommTag* parent) {
   if (const char* said = std::getenv("NCCL_COMM_BLOCKING")) return std::atoi(said) != 0;
   if (config == nullptr) return parent == nullptr || parent->blocks;
@@ -37,7 +37,8 @@ struct SplitMember {
   SegmentHandle where;
 };
 
-/// All ranks of `parent` show their colour; the members of mine, in order of key.
+/// Exchanges colours of all ranks of `parent`; makes the child of this rank's colour, in order of
+/// key.
 Result split_now(CommTag* parent, CommTag* child, int color, int key) {
   try {
     SplitMember mine{color, key, parent->rank, make_segment()};
@@ -78,8 +79,8 @@ CommTag* fresh(int ranks, int rank, int device, bool blocks) {
   return comm;
 }
 
-/// A child of `parent`, as NCCL makes it: whether that takes a thread is the parent's to say. The
-/// handle is null until it is done, and stored then.
+/// Makes a child of `parent` as NCCL does: in a thread if the parent does not block. The handle is
+/// null until the child is made.
 Result make_child(CommTag* parent, CommTag* made, Comm* child, std::function<Result()> make) {
   *child = nullptr;
   const Result result = make_now_or_later(parent, [=, make = std::move(make)] {
@@ -87,7 +88,7 @@ Result make_child(CommTag* parent, CommTag* made, Comm* child, std::function<Res
     if (found == ncclSuccess) __atomic_store_n(child, made, __ATOMIC_RELEASE);
     return found;
   });
-  // STANDIN_RETURNS_LATE: a rank whose thread loses its core before it returns.
+  // STANDIN_RETURNS_LATE: the thread of a rank is delayed before it returns.
   const char* const late = std::getenv("STANDIN_RETURNS_LATE");
   if (late != nullptr && std::atoi(late) == parent->rank && made != nullptr)
     while (__atomic_load_n(child, __ATOMIC_ACQUIRE) == nullptr) std::this_thread::yield();
@@ -128,7 +129,7 @@ STANDIN_API Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, in
   return made->blocks ? result : state_of(made);
 }
 
-/// NCCL makes it at once here, also one that does not block.
+/// Makes the communicator at once, even a non-blocking one.
 STANDIN_API Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
   const Result result = ncclCommInitRankConfig(comm, ranks, id, rank, nullptr);
   while (result == ncclInProgress && state_of(*comm) == ncclInProgress) std::this_thread::yield();
@@ -158,7 +159,8 @@ STANDIN_API Result ncclCommSplit(Comm comm, int color, int key, Comm* child, voi
 STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, Comm* child,
                                   void* config, int) {
   if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
-  // Those left meet in a segment of the first of them; its place travels by the parent's mail.
+  // The remaining ranks use a segment of the first of them, whose handle goes by the parent's
+  // messages.
   std::vector<int> left;
   for (int rank = 0; rank < comm->ranks; ++rank)
     if (std::find(excluded, excluded + excluded_count, rank) == excluded + excluded_count)
@@ -185,7 +187,7 @@ STANDIN_API Result ncclCommShrink(Comm comm, int* excluded, int excluded_count, 
   });
 }
 
-/// For ncclCommGrow: one rank of the parent asks, and hands it to the ranks that join.
+/// Returns an id for ncclCommGrow: one rank of the parent gets it and gives it to the new ranks.
 STANDIN_API Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {
   if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
   comm->grown_at = make_segment();
@@ -194,7 +196,7 @@ STANDIN_API Result ncclCommGetUniqueId(Comm comm, UniqueId* id) {
   return ncclSuccess;
 }
 
-/// The handle is there at once, and its own state says how far it is.
+/// Stores the handle at once; its own state shows the progress.
 STANDIN_API Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int rank, Comm* child,
                                 void* config) {
   const bool joins = comm == nullptr;
@@ -217,7 +219,7 @@ STANDIN_API Result ncclCommGrow(Comm comm, int ranks, const UniqueId* id, int ra
   });
 }
 
-/// Its own calls have ended then.
+/// Returns when the communicator's calls have ended.
 STANDIN_API Result ncclCommFinalize(Comm comm) {
   count("ncclCommFinalize");
   if (state_of(comm) != ncclSuccess) return ncclInvalidArgument;
@@ -239,14 +241,14 @@ STANDIN_API Result ncclCommDestroy(Comm comm) {
 STANDIN_API Result ncclCommAbort(Comm comm) {
   count("ncclCommAbort");
   if (comm->aborted.exchange(true)) count("ncclCommAbort again");
-  // STANDIN_ABORT_S: that of a split communicator waits so long, as NCCL may for ranks that are
-  // gone.
+  // STANDIN_ABORT_S: abort of a split communicator takes that long, as NCCL may wait for lost
+  // ranks.
   const char* const waits = std::getenv("STANDIN_ABORT_S");
   if (waits != nullptr && comm->is_split)
     std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(waits)));
   comm->job = nullptr;  // joined
   static std::mutex guard;
-  static auto* const kept = new std::vector<Comm>;  // tasks may still look at it
+  static auto* const kept = new std::vector<Comm>;  // tasks may still read it
   const std::lock_guard<std::mutex> hold(guard);
   kept->push_back(comm);
   return ncclSuccess;
@@ -262,7 +264,7 @@ STANDIN_API Result ncclCommGetAsyncError(Comm comm, Result* error) {
   return ncclSuccess;
 }
 
-/// Nothing is known of a communicator that is in progress.
+/// Refuses queries of a communicator in progress.
 STANDIN_API Result ncclCommCount(Comm comm, int* ranks) {
   if (state_of(comm) == ncclInProgress) return ncclInvalidArgument;
   *ranks = comm->ranks;

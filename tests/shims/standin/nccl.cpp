@@ -1,5 +1,6 @@
-// NCCL's names over segments and stream threads: collectives, groups, split, abort, pre-multiplied
-// sums. Slow and plain; what it computes is checked by the tests that compare it with the drop-in.
+// The stand-in libnccl: NCCL's functions over segments and stream threads (collectives, groups,
+// split, abort, pre-multiplied sums). Slow and simple; tests compare its results with the
+// drop-in's.
 #include "tests/shims/standin/nccl.hpp"
 
 #include <algorithm>
@@ -24,8 +25,8 @@ plait::nccl::CommTag::~CommTag() {
 namespace standin {
 namespace {
 
-struct GroupTask {               // something a group does at its end
-  std::function<Result()> make;  // set for communicators being made; comm is who waits for it
+struct GroupTask {               // work of a group at its end
+  std::function<Result()> make;  // set for a new communicator; comm waits for it
   std::shared_ptr<CommTag> comm;
   Stream stream = nullptr;
   bool point_to_point = false;
@@ -51,8 +52,8 @@ void run_guarded(CommTag& comm, const std::function<void()>& task) {
   }
 }
 
-/// All messages of a communicator's group at once, a piece each in turn, so that none blocks
-/// another; those between the same two ranks in order.
+/// Moves all messages of a communicator's group concurrently, a piece each in turn, so that none
+/// blocks another; those between the same two ranks in order.
 void run_messages(std::vector<GroupTask>& tasks) {
   const auto step = [](GroupTask& task) { return task.message.step(*task.comm); };
   wait_for(
@@ -67,7 +68,7 @@ void run_messages(std::vector<GroupTask>& tasks) {
       [&] { return tasks[0].comm->aborted.load(); });
 }
 
-/// What `then` gets from now on comes after all that `first` holds.
+/// Makes later work of `then` wait for all earlier work of `first`.
 void order(Stream first, Stream then) {
   if (first == then) return;
   StreamEvent reached;
@@ -75,8 +76,8 @@ void order(Stream first, Stream then) {
   wait(then, reached, false);
 }
 
-/// As NCCL does, calls of one communicator run one after the other, whatever their streams; those
-/// in captures are ordered by the capture alone.
+/// Enqueues a call. As in NCCL, calls of one communicator run one after the other on all streams;
+/// in captures, the capture alone orders them.
 void push_call(CommTag& comm, Stream stream, Task task) {
   const bool is_eager = stream_state(stream).capture == 0;
   if (is_eager) wait(stream, comm.last, false);
@@ -86,14 +87,13 @@ void push_call(CommTag& comm, Stream stream, Task task) {
 
 void launch_messages(const std::vector<GroupTask>& tasks) {
   push_call(*tasks[0].comm, tasks[0].stream, [list = tasks] {
-    std::vector<GroupTask> in_flight = list;  // a graph does it again
+    std::vector<GroupTask> in_flight = list;  // a graph repeats it
     run_guarded(*list[0].comm, [&] { run_messages(in_flight); });
   });
 }
 
-/// The streams of one communicator's calls in a group, which is one point of synchronisation of
-/// all: nothing begins before all that they hold has ended, and nothing that they get afterwards
-/// before all calls have.
+/// Joins the streams of one communicator's calls in a group: calls begin after all earlier work of
+/// these streams, and later work waits for all calls.
 class JoinedStreams {
  public:
   explicit JoinedStreams(const std::vector<GroupTask>& tasks) {
@@ -112,7 +112,7 @@ class JoinedStreams {
   std::set<Stream> streams_;
 };
 
-/// One communicator's calls of a group.
+/// Launches one communicator's calls of a group.
 void launch(const std::vector<GroupTask>& tasks) {
   const JoinedStreams joined(tasks);
   std::vector<GroupTask> messages;
@@ -125,7 +125,7 @@ void launch(const std::vector<GroupTask>& tasks) {
   if (!messages.empty()) launch_messages(messages);
 }
 
-/// Communicators side by side, but those of one parent one after the other; then calls.
+/// Makes communicators concurrently, those of one parent in sequence; then launches calls.
 Result run(const std::vector<GroupTask>& tasks) {
   std::map<CommTag*, std::vector<GroupTask>> makes, calls;
   for (const GroupTask& task : tasks) (task.make ? makes : calls)[task.comm.get()].push_back(task);
@@ -141,7 +141,7 @@ Result run(const std::vector<GroupTask>& tasks) {
   return worst.load();
 }
 
-/// All at once, or in a thread where the communicators do not block.
+/// Runs the tasks now, or in a thread for non-blocking communicators.
 Result run_now_or_later(std::vector<GroupTask> tasks) {
   if (tasks.empty()) return ncclSuccess;
   for (const GroupTask& task : tasks)
@@ -162,7 +162,7 @@ Result run_now_or_later(std::vector<GroupTask> tasks) {
 
 Result end_group() { return run_now_or_later(std::exchange(group(), StandinGroup{}).tasks); }
 
-/// In the open group, or at once.
+/// Adds the task to the open group, or runs it now.
 Result add(GroupTask task) {
   if (group().depth == 0) return run_now_or_later({std::move(task)});
   group().tasks.push_back(std::move(task));
@@ -171,7 +171,7 @@ Result add(GroupTask task) {
 
 }  // namespace
 
-/// As NCCL does, by its own public function: a drop-in must not answer in its place.
+/// Checks the state by NCCL's public function, as NCCL does; the drop-in must not intercept it.
 bool ready(CommTag* comm) {
   Result error = ncclSuccess;
   return comm != nullptr && ncclCommGetAsyncError(comm, &error) == ncclSuccess &&
@@ -215,7 +215,7 @@ Result make_now_or_later(CommTag* waiting, std::function<Result()> make) {
 Result state_of(CommTag* comm) {
   const Result state = comm->error.load();
   if (comm->blocks) return state;
-  // Joining takes a while, and a second thread that comes meanwhile would do it again.
+  // Joining takes time; a second thread meanwhile would join twice.
   if (comm->inside.fetch_add(1) != 0) count("two threads inside NCCL");
   std::this_thread::sleep_for(std::chrono::microseconds(20));
   if (state == ncclSuccess) comm->job = nullptr;

@@ -1,6 +1,5 @@
-// The stand-in's communicator, and how its calls become tasks. A communicator that does not block
-// does so as NCCL's (init.cc, group.cc): what is begun on it runs in a thread, which
-// ncclCommGetAsyncError joins.
+// Communicator of the stand-in, and how its calls become tasks. A non-blocking communicator behaves
+// like NCCL's (init.cc, group.cc): its work runs in a thread, which ncclCommGetAsyncError joins.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -14,8 +13,8 @@
 
 namespace plait::nccl {
 
-/// What a group of communicators that do not block has begun: each of them has it until it is
-/// joined. The result is the communicators' own.
+/// Work that a group of non-blocking communicators has started; each of them holds it until it is
+/// joined. Each communicator has its own result.
 struct GroupJob {
   std::thread thread;
   ~GroupJob() {
@@ -27,10 +26,10 @@ struct CommTag {
   int rank = 0;
   int ranks = 1;
   int device = 0;
-  bool blocks = true;  ///< of its configuration; children without one inherit it
+  bool blocks = true;  ///< from its configuration; children inherit it
   std::shared_ptr<GroupJob> job;
-  std::atomic<int> inside{0};       ///< threads that look at the job now
-  standin::SegmentHandle grown_at;  ///< where ncclCommGrow meets: the root's alone
+  std::atomic<int> inside{0};       ///< threads that read the job now
+  standin::SegmentHandle grown_at;  ///< segment of ncclCommGrow; set on the root only
   standin::Segment* segment = nullptr;
   bool is_split = false;
   std::atomic<bool> aborted{false};
@@ -38,7 +37,7 @@ struct CommTag {
   std::vector<double> scalars;  // of pre-multiplied sums; NaN = the scalar lies at `scalar_places`
   std::vector<const void*> scalar_places;
   standin::StreamEvent last;      ///< end of the last call outside of captures
-  std::shared_ptr<CommTag> self;  ///< until the program destroys it; calls under way have it too
+  std::shared_ptr<CommTag> self;  ///< until the program destroys it; running calls hold it too
   ~CommTag();
 };
 
@@ -48,7 +47,7 @@ namespace standin {
 
 using namespace plait::nccl;
 
-/// Half of a send/receive pair.
+/// One side of a send/receive pair.
 struct StandinMessage {
   bool sends = false;
   int peer = 0;
@@ -57,18 +56,18 @@ struct StandinMessage {
   std::size_t bytes = 0;
   std::size_t at = 0;
   bool started = false;
-  /// Moves a piece if it can; true when all has been moved.
+  /// Moves a piece if possible; returns true when the message is complete.
   bool step(CommTag& comm);
 };
 
 inline void count(const char* name) { standin_count(name); }
 Result submit(CommTag* comm, Stream stream, std::function<void()> collective);
 Result submit(CommTag* comm, Stream stream, const StandinMessage& message);
-/// At the end of the group, if there is one. Where `waiting` does not block, in a thread, and
-/// `waiting` is in progress meanwhile: a new communicator itself, the parent of a split or shrunk
-/// one. What NCCL's functions return, whatever the thread finds.
+/// Runs `make` at the end of the open group, or now. If `waiting` (the new communicator, or the
+/// parent of a split or shrunk one) does not block, runs it in a thread, and `waiting` is in
+/// progress meanwhile. Returns NCCL's immediate result.
 Result make_now_or_later(CommTag* waiting, std::function<Result()> make);
-/// What ncclCommGetAsyncError finds, and joins.
+/// Returns the state for ncclCommGetAsyncError, and joins finished work.
 Result state_of(CommTag* comm);
 
 }  // namespace standin

@@ -1,4 +1,4 @@
-// A libnvtx3interop.so.1 that writes each range to the file NVTX_RECORD: name and bytes.
+// Stand-in libnvtx3interop.so.1: writes name and bytes of each range to the file NVTX_RECORD.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

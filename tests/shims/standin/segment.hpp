@@ -1,5 +1,5 @@
-// Memory that all ranks of a stand-in communicator map: a memfd that others open by its process and
-// number, so nothing has a name. Two sets of slots: one for making communicators, one for streams.
+// Shared memory of a stand-in communicator: a memfd that other ranks open by pid and descriptor, so
+// it has no name. One set of slots for making communicators, one for streams.
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,18 +21,18 @@ inline constexpr int kMaxRanks = 8;
 inline constexpr std::size_t kSlotBytes = 64 << 10;
 inline constexpr std::size_t kMailBytes = 16 << 10;
 
-/// How long a rank waits for another before it calls it lost.
+/// Returns how long a rank waits before it counts a peer as lost, in s.
 inline double patience_s() {
   const char* given = std::getenv("STANDIN_PATIENCE_S");
   return given == nullptr ? 30 : std::atof(given);
 }
 
 struct RankBoard {
-  std::atomic<std::uint64_t> arrived[kMaxRanks];  // one writer a word, only ever counted up
+  std::atomic<std::uint64_t> arrived[kMaxRanks];  // one writer each, monotonic
   char slots[kMaxRanks][kSlotBytes];
 };
 
-/// From one rank to another: written and read counts, one message piece at a time.
+/// Message slot from one rank to another: counts of pieces written and read, and one piece.
 struct MessageSlot {
   std::atomic<std::uint64_t> written, read;
   std::size_t bytes;
@@ -43,11 +43,11 @@ struct Segment {
   RankBoard making;
   RankBoard streams;
   MessageSlot mail[kMaxRanks][kMaxRanks];
-  alignas(16) char paths[kMaxRanks][128 << 10];  // what ranks prove their paths by, if they do
+  alignas(16) char paths[kMaxRanks][128 << 10];  // memory for the path check
 };
 
-/// Waits until `done`; throws where `stopped` says so or patience ends. As kernels do, it asks only
-/// when it has looked in vain for a while.
+/// Waits until done(); throws if stopped() or the time is over. As kernels do, it checks stopped()
+/// only after some polls.
 inline void wait_for(const std::function<bool()>& done, const std::function<bool()>& stopped) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_s());
   for (int spins = 0; !done(); ++spins) {
@@ -94,7 +94,7 @@ inline void barrier(RankBoard& board, int rank, int ranks, const std::function<b
       stopped);
 }
 
-/// Every rank's `bytes`, one after the other; mine may be null for ranks that give nothing.
+/// Returns every rank's `bytes` in rank order; `mine` may be null on ranks without input.
 inline std::vector<char> gather(RankBoard& board, int rank, int ranks, const void* mine,
                                 std::size_t bytes, const std::function<bool()>& stopped) {
   std::vector<char> all(bytes * static_cast<std::size_t>(ranks));

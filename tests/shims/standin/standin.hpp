@@ -1,4 +1,4 @@
-// What stands in for a GPU runtime beside the stand-in libnccl.so.2: streams are threads that run
+// Stand-in for a GPU runtime, used with the stand-in libnccl.so.2. Streams are threads that run
 // tasks in order, so calls are as asynchronous as on a GPU; ranks are processes or threads.
 #pragma once
 #include <cstddef>
@@ -8,29 +8,29 @@
 
 #define STANDIN_API extern "C" [[gnu::visibility("default")]]
 
-// What a test program uses beside NCCL's own names, in place of a GPU runtime.
+// Functions for test programs, in place of a GPU runtime.
 STANDIN_API plait::cuda::Stream standin_stream_create();
 STANDIN_API void standin_stream_destroy(void* stream);
 STANDIN_API void standin_stream_synchronize(void* stream);
-/// From here on the stream reports an error, as one whose kernel has trapped.
+/// Makes the stream report an error from now on, as after a trapped kernel.
 STANDIN_API void standin_stream_fail(void* stream);
 STANDIN_API int standin_stream_failed(void* stream);
-/// 1 where all tasks have ended.
+/// Returns 1 if all tasks have ended.
 STANDIN_API int standin_stream_idle(void* stream);
-/// Runs task(argument) in stream order; null = the process's default stream.
+/// Runs task(argument) in stream order; stream null = the process's default stream.
 STANDIN_API void standin_stream_push(void* stream, void (*task)(void*), void* argument);
-/// Destroys it at once, whatever is on it: that goes on.
+/// Destroys the stream at once; work on it continues.
 STANDIN_API void standin_stream_let_go(void* stream);
 STANDIN_API void* standin_event_create();
 STANDIN_API void standin_event_destroy(void* event);
 STANDIN_API void standin_event_record(void* event, void* stream);
 STANDIN_API void standin_event_wait(void* stream, void* event);
-/// Captures as CUDA's: an event leads other streams in, and back.
+/// Capture as in CUDA: events lead other streams in and back.
 STANDIN_API void standin_capture_begin(void* stream);
 STANDIN_API void* standin_capture_end(void* stream);
 STANDIN_API std::size_t standin_graph_nodes(void* graph);
 STANDIN_API void standin_graph_launch(void* graph, void* stream);
 STANDIN_API void standin_graph_destroy(void* graph);
-/// How often the stand-in libnccl saw a call of that name.
+/// Counts a call of that name by the stand-in libnccl.
 STANDIN_API void standin_count(const char* name);
 STANDIN_API std::uint64_t standin_calls(const char* name);

@@ -1,6 +1,6 @@
-// Streams as threads: a queue of tasks each, run one after the other; events between them; captures
-// into graphs, whose nodes run side by side unless an edge orders them. A stream that was destroyed
-// must not be touched: that ends the program. And who called what.
+// Streams, events, captures and graphs of the stand-in: a stream is a thread with a queue of tasks;
+// graph nodes run concurrently unless an edge orders them. Using a destroyed stream ends the
+// program. Also counts calls by name.
 #include "tests/shims/standin/streams.hpp"
 
 #include <atomic>
@@ -65,7 +65,7 @@ void Queue::run() {
 namespace {
 
 std::atomic<bool> has_failed{false};  // a stream of this process
-std::mutex guard;                     // of all below, and of what captures hold
+std::mutex guard;                     // guards all members below and captures
 std::uint64_t numbers = 0;
 
 std::set<Queue*>& alive() {
@@ -79,7 +79,7 @@ Queue* made() {
   return stream;
 }
 
-/// Locked.
+/// Requires the lock.
 Queue& stream_of(void* stream) {
   static Queue* const standard = made();
   auto* const found = stream == nullptr ? standard : static_cast<Queue*>(stream);
@@ -104,7 +104,7 @@ Capture& capture_of(Queue& stream) {
   return *stream.capture;
 }
 
-/// Behind all that the stream holds, which goes on behind it.
+/// Adds a node behind all work of the captured stream; later work goes behind it.
 void chain(Queue& stream, GraphNode node) {
   Capture& capture = capture_of(stream);
   node.after = stream.ends;
@@ -112,7 +112,7 @@ void chain(Queue& stream, GraphNode node) {
   stream.ends = {capture.nodes.size() - 1};
 }
 
-/// As a GPU would: each node when what it comes after has ended.
+/// Runs the nodes as a GPU would: each when its dependencies have ended.
 void run_nodes(const std::vector<GraphNode>& nodes,
                const std::vector<std::shared_ptr<Completion>>& at) {
   std::vector<Completion> ended(nodes.size());
@@ -175,7 +175,7 @@ void wait(void* stream, StreamEvent& event, bool at_replay) {
   if (event.capture != nullptr) {
     if (found.capture != nullptr && found.capture != event.capture)
       refuse("an event of another capture is awaited");
-    found.capture = event.capture;  // the stream is in it from here on
+    found.capture = event.capture;  // the stream joins the capture
     found.ends.insert(found.ends.end(), event.ends.begin(), event.ends.end());
   } else if (found.capture != nullptr) {
     refuse("a capture waits for an event outside of it");

@@ -1,5 +1,5 @@
-// The stand-in's streams, events, captures and graphs, as the drop-in's host platform and the
-// stand-in libnccl use them; programs go by standin.hpp.
+// Streams, events, captures and graphs of the stand-in, for the host platform and the stand-in
+// libnccl; test programs use standin.hpp.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -16,7 +16,7 @@ namespace standin {
 
 using Task = std::function<void()>;  ///< run once, or at each replay
 
-/// A moment that a stream comes to.
+/// A point in a stream's work that it reaches once.
 class Completion {
  public:
   void reach() {
@@ -37,7 +37,7 @@ class Completion {
 
 struct StreamEvent;
 
-/// A task; or, where there is an event, a record of it or a wait for it.
+/// A task, or a record or wait of `event`, if set.
 struct GraphNode {
   Task task;
   StreamEvent* event = nullptr;
@@ -52,8 +52,8 @@ struct Capture {
 
 struct StreamEvent {
   std::shared_ptr<Completion> last;  ///< recorded outside of captures, or by a replay
-  std::shared_ptr<Capture> capture;  ///< that it was last recorded in; null = in none
-  std::vector<std::size_t> ends;     ///< there
+  std::shared_ptr<Capture> capture;  ///< of its last record; null = none
+  std::vector<std::size_t> ends;     ///< nodes of that capture
 };
 
 struct Graph {
@@ -71,7 +71,7 @@ class Queue {
   std::uint64_t number() const { return number_; }
 
   std::shared_ptr<Capture> capture;
-  std::vector<std::size_t> ends;  ///< what it goes on behind, in the capture
+  std::vector<std::size_t> ends;  ///< nodes that later work waits for
 
  private:
   void run();
@@ -81,15 +81,15 @@ class Queue {
   bool busy_ = false;
   bool ends_ = false;
   const std::uint64_t number_;
-  std::thread worker_;  // last: it uses all of the above
+  std::thread worker_;  // last member: it uses all others
 };
 
 #define STANDIN_SHOWN [[gnu::visibility("default")]]
 
-/// In stream order; null = the process's default stream. Not run any more where a stream has
-/// failed: a kernel that traps takes with it all that its process has on the GPU.
+/// Runs a task in stream order; stream null = the process's default stream. A failed stream runs no
+/// more tasks: a trapped kernel takes down all GPU work of its process.
 STANDIN_SHOWN void push(void* stream, Task task);
-/// at_replay: a node of the graph, which means the event outside of it.
+/// at_replay: the node uses the event outside of the graph.
 STANDIN_SHOWN void record(StreamEvent& event, void* stream, bool at_replay);
 STANDIN_SHOWN void wait(void* stream, StreamEvent& event, bool at_replay);
 
@@ -99,7 +99,7 @@ struct StreamState {
 STANDIN_SHOWN StreamState stream_state(void* stream);
 STANDIN_SHOWN std::vector<std::size_t> capture_ends(void* stream);
 STANDIN_SHOWN void go_behind(void* stream, const std::vector<std::size_t>& nodes);
-/// Beside the stream, in its capture; returns the node.
+/// Adds a record to the stream's capture, behind `after`; returns its node.
 STANDIN_SHOWN std::size_t add_record(void* stream, StreamEvent& event,
                                      const std::vector<std::size_t>& after);
 STANDIN_SHOWN void move_behind(void* stream, std::size_t node,
