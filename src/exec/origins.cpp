@@ -120,9 +120,9 @@ class Follower {
       const auto found = runs(src);
       for (const auto& run : found)
         if (run.second != found[0].second)
-          throw Error(ErrorCode::unsupported,
-                      text("premul_sum: source ", print(src),
-                           " is of several ranks, so it has no one factor; use another strategy"));
+          throw Error(ErrorCode::unsupported, text("premul_sum: source ", print(src),
+                                                   " holds data of several ranks, so no single "
+                                                   "factor applies; use another strategy"));
       origins.push_back(found[0].second == kUnwritten ? kReduced : found[0].second);
     }
     if (op.dst.bytes != 0)

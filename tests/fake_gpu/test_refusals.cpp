@@ -191,7 +191,7 @@ TEST_CASE("a call that breaks off half way: streams fail, and later calls are re
       }
       CHECK(refused.find("CUDA driver call ") != std::string::npos);
       const std::string checked = thrown_by([&] { one.rank->check(); });
-      CHECK(checked.find("a call of rank 0 broke off on its way to its streams (") !=
+      CHECK(checked.find("a call of rank 0 failed before all of its work was enqueued (") !=
             std::string::npos);
       CHECK(one.stop() == cuda::kFaultLost);
       const std::size_t launches = fake_cuda().launches.size();

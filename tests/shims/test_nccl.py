@@ -342,9 +342,9 @@ def test_one_rank_that_may_not_address_others_keeps_all_on_nccl(run_case):
     ("trouble", "reason"),
     [
         ("whole:0:0", ""),
-        ("mirror:1:0", "what rank 1's GPU stores into rank 0's did not arrive within"),
-        ("stale:2:1", "what rank 2's GPU stores into rank 1's does not arrive as it was stored"),
-        ("flip:0:2", "what rank 0's GPU copies into rank 2's does not arrive as it was"),
+        ("mirror:1:0", "data that rank 1's GPU stores into rank 0's did not arrive within"),
+        ("stale:2:1", "data that rank 2's GPU stores into rank 1's arrives changed"),
+        ("flip:0:2", "data that rank 0's GPU copies into rank 2's arrives changed"),
     ],
 )
 @pytest.mark.parametrize("mode", MODES)

@@ -286,7 +286,8 @@ void CudaRank::open_message_slots() {
 void CudaRank::map_stop_page() {
   void* page =
       ::mmap(nullptr, kStopPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) throw Error(ErrorCode::out_of_memory, "wanted a page of host memory");
+  if (page == MAP_FAILED)
+    throw Error(ErrorCode::out_of_memory, "no page of host memory for the stop page");
   stop_page_ = static_cast<StopPage*>(page);
   PLAIT_CUDA_CALL(host_register, page, kStopPageBytes, kHostRegisterPortable | kHostRegisterMapped);
   PLAIT_CUDA_CALL(host_device_pointer, &device_stop_page_, page, 0);
@@ -379,9 +380,10 @@ void CudaRank::run(PreparedCall& ready, const Request& request, const CallBuffer
 void CudaRank::messages(const std::vector<MessageEnd>& messages, Stream stream,
                         const MessageTuning& tuning) {
   if (!takes_messages())
-    throw Error(ErrorCode::unsupported, text("wanted messages, but no room was made for them",
-                                             full_group_.runs(KernelFamily::messages) ? "" : ": ",
-                                             full_group_.lacks(KernelFamily::messages)));
+    throw Error(ErrorCode::unsupported,
+                text("point-to-point messages have no slots on this communicator",
+                     full_group_.runs(KernelFamily::messages) ? "" : ": ",
+                     full_group_.lacks(KernelFamily::messages)));
   const MessageLaunchConfig config{
       message_channels(options_.ranks, full_group_.most_message_blocks), tuning,
       message_slots_ == 0 ? 0
@@ -416,11 +418,11 @@ void CudaRank::launch_messages(MessageArgs args, Stream stream) {
 std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   const Current current(context_);
   if (plan.request.ranks != options_.ranks)
-    throw Error(ErrorCode::mismatch,
-                text("a plan for ", plan.request.ranks, " ranks, here are ", options_.ranks));
+    throw Error(ErrorCode::mismatch, text("plan is for ", plan.request.ranks,
+                                          " ranks, the communicator has ", options_.ranks));
   if (!full_group_.runs(KernelFamily::lanes))
     throw Error(ErrorCode::unsupported,
-                text("wanted a plan, but ", full_group_.lacks(KernelFamily::lanes)));
+                text("plans do not run here: ", full_group_.lacks(KernelFamily::lanes)));
   auto bound = std::make_unique<BoundPlan>(plan, options_.rank, *arena_, full_group_.sizes,
                                            options_.ring_bytes, options_.config, upload());
   PLAIT_CUDA_CALL(event_record, uploaded_, upload());
@@ -428,9 +430,8 @@ std::unique_ptr<BoundPlan> CudaRank::bind(const Plan& plan) {
   std::size_t streams = 0;
   for (const BoundLane& lane : bound->lanes()) streams += lane.copies ? 3 : 1;
   if (streams > kStreams)
-    throw Error(ErrorCode::unsupported,
-                text("this plan needs ", streams, " streams a rank, at most ", kStreams,
-                     " run side by side on a GPU"));
+    throw Error(ErrorCode::unsupported, text("plan needs ", streams, " streams per rank; at most ",
+                                             kStreams, " run side by side on a GPU"));
   return bound;
 }
 
@@ -448,9 +449,10 @@ void CudaRank::await_uploads(Stream stream) {
   const auto end = std::chrono::steady_clock::now() + kLongest;
   while (api().stream_query(upload()) == kNotReady) {
     if (std::chrono::steady_clock::now() > end)
-      throw Error(ErrorCode::timeout,
-                  "a plan's tables did not come to the GPU while its first call was captured; call "
-                  "it once before the capture");
+      throw Error(
+          ErrorCode::timeout,
+          "tables of a plan were not uploaded in time for its first, captured call; make the call "
+          "once before the capture");
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   has_uploads_ = false;
@@ -490,8 +492,8 @@ LaneArgs CudaRank::lane_args(const BoundPlan& bound, const void* input, void* ou
 bool CudaRank::uses_one_kernel(const BoundPlan& bound, CopiedBy copied_by, Stream stream) const {
   if (copied_by == CopiedBy::copy_engines && options_.ranks > 2)
     throw Error(ErrorCode::unsupported,
-                text("copy engines for ", options_.ranks,
-                     " ranks: more than two have been seen to stand still; use one kernel"));
+                text("copy engines run plans of 2 ranks only, found ", options_.ranks,
+                     ": more were seen to hang; use one kernel"));
   if (copied_by != CopiedBy::automatic) return copied_by == CopiedBy::one_kernel;
   constexpr std::uint64_t kCopyEngineBytes = 256ull << 20;
   // Copy engines of four and more GPUs have been seen to hang (E-0016).
@@ -604,13 +606,13 @@ void CudaRank::check() const {
   if (code == kFaultAborted)
     throw Error(ErrorCode::aborted, text(me, " stopped waiting for ", peer, " in ", place));
   constexpr const char* kNext =
-      ". The call has no result, so its stream has failed, and with it this process's work on the "
-      "GPU: start the program again";
+      ". The call has no result, so its stream and this process's work on the GPU have failed: "
+      "restart the program";
   if (code == kFaultLost)
     throw Error(ErrorCode::peer_lost,
                 text(me, " waited for ", peer, " in ", place, " when a rank was lost", kNext));
   throw Error(ErrorCode::timeout, text(me, " waited ", options_.wait_s, " s for ", peer, " in ",
-                                       place, "; see whether that rank still runs", kNext));
+                                       place, "; check that rank", kNext));
 }
 
 void CudaRank::abort() noexcept {
@@ -638,11 +640,12 @@ void CudaRank::break_off(Stream stream, const std::exception& error) noexcept {
 }
 
 void CudaRank::throw_broken_off() const {
-  throw Error(broken_code_,
-              text("a call of ", rank_name(static_cast<std::size_t>(options_.rank)),
-                   " broke off on its way to its streams (", broken_reason_,
-                   "). Other ranks count this call, so its communicator takes no more calls, and "
-                   "what waits for it fails: start the program again"));
+  throw Error(
+      broken_code_,
+      text("a call of ", rank_name(static_cast<std::size_t>(options_.rank)),
+           " failed before all of its work was enqueued (", broken_reason_,
+           "). Peers count this call, so the communicator accepts no more calls and waiting "
+           "kernels fail: restart the program"));
 }
 
 /// Also true if a capture of another thread forbids a query of the legacy stream.

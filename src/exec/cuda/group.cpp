@@ -162,7 +162,7 @@ Group usual_pair(int ranks, std::uint64_t memory_bytes, const std::vector<std::s
   const std::uint64_t bytes = usual_group(ranks, false, memory_bytes, 0, models).tiers.pair_bytes;
   if (bytes == 0)
     throw Error(ErrorCode::invalid_argument,
-                text("PLAIT_DEVICE_MEMORY leaves nothing for two of ", ranks, " ranks; give more"));
+                text("PLAIT_DEVICE_MEMORY leaves nothing for two of ", ranks, " ranks; raise it"));
   Group group = usual_group(2, false, 0, 0, models);
   group.most_blocks = static_cast<unsigned>(pair_blocks(ranks));
   group.sizes = {};

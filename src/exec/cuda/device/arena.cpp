@@ -97,16 +97,16 @@ void DeviceArena::map_peers(Context context, int device, const Exchange& exchang
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
     ArenaRecord other{};
     if (shown[peer].size() != sizeof other)
-      throw Error(ErrorCode::mismatch, text("rank ", peer, " shows ", shown[peer].size(),
-                                            " bytes for its arena, wanted ", sizeof other));
+      throw Error(ErrorCode::mismatch, text("arena record of rank ", peer, " has ",
+                                            shown[peer].size(), " bytes, wanted ", sizeof other));
     std::memcpy(&other, shown[peer].data(), sizeof other);
     processes.insert({other.process, other.instance});
     multiprocessors_ = std::min(multiprocessors_, static_cast<unsigned>(other.multiprocessors));
     connections_ = std::min(connections_, static_cast<unsigned>(other.connections));
     nonce_ = path_mix(nonce_ ^ other.random);
     if (!(other.sizes == sizes_))
-      throw Error(ErrorCode::mismatch, text("rank ", peer, "'s device arena differs from rank ",
-                                            rank_, "'s in size: use the same options"));
+      throw Error(ErrorCode::mismatch, text("device arenas of ranks ", peer, " and ", rank_,
+                                            " differ in size: use the same options on all ranks"));
     if (static_cast<int>(peer) == rank_) {
       base_[peer] = mine;
     } else if (other.process == record.process && other.instance == record.instance) {

@@ -178,7 +178,7 @@ std::uint64_t& DeviceArenaSizes::of(ArenaPart part) {
 #include "exec/cuda/device/arena_parts.def"
 #undef PLAIT_ARENA_PART
   }
-  throw Error(ErrorCode::internal, "no such part of an arena");
+  throw Error(ErrorCode::internal, "unknown arena part");
 }
 
 std::uint64_t DeviceArenaSizes::of(ArenaPart part) const {
@@ -231,7 +231,7 @@ ArenaTiers share_out(const ArenaUse& use, std::uint64_t bytes, const std::string
     if (size.got == 0 && size.is_small_tier && size.part == ArenaPart::sentinel)
       throw Error(ErrorCode::invalid_argument,
                   text(budget, " leaves ", megabytes(left), " for LL packets of ", use.ranks,
-                       " ranks, which want ", megabytes(cost), " at least; give more"));
+                       " ranks, which want ", megabytes(cost), " at least; raise it"));
   }
   // Small calls get one piece if that leaves no part out.
   for (PartSize& size : sizes) {

@@ -83,8 +83,8 @@ void require_direct_access(const DirectAccess& allowed, int rank,
       apart = text(", which are ", name_of(found), " apart");
     }
     throw Error(ErrorCode::unsupported,
-                text(allowed.said, " forbids what plait needs: that the GPUs of ranks ", rank,
-                     " and ", peer, apart, " address each other's memory"));
+                text(allowed.said, " forbids direct access between the GPUs of ranks ", rank,
+                     " and ", peer, apart, ", which plait needs"));
   }
 }
 

@@ -181,8 +181,8 @@ KernelFamilies::KernelFamilies(Kernels& kernels, Device device, int rank, int ra
   for (std::size_t peer = 0; peer < shown.size(); ++peer) {
     FamilyProbe probed[kKernelFamilies];
     if (shown[peer].size() != sizeof probed)
-      throw Error(ErrorCode::mismatch, text("rank ", peer, " shows ", shown[peer].size(),
-                                            " bytes for its kernels, wanted ", sizeof probed));
+      throw Error(ErrorCode::mismatch, text("kernel probes of rank ", peer, " have ",
+                                            shown[peer].size(), " bytes, wanted ", sizeof probed));
     std::memcpy(probed, shown[peer].data(), sizeof probed);
     for (std::size_t i = 0; i < kKernelFamilies; ++i) {
       FamilySupport& found = found_[i];

@@ -93,7 +93,8 @@ bool Kernels::has(const std::string& name) { return look_up(name) != nullptr; }
 
 Function Kernels::find(const std::string& name) {
   Function function = look_up(name);
-  if (function == nullptr) throw Error(ErrorCode::internal, text("no kernel is called ", name));
+  if (function == nullptr)
+    throw Error(ErrorCode::internal, text("kernel ", name, " is not in the device code"));
   return function;
 }
 

@@ -88,7 +88,7 @@ class MessagePlan {
     }
   }
   std::uint32_t depth(std::uint32_t channel) const {
-    return cut_.by_packets           ? kMessagePacketDepth
+    return cut_.by_packets         ? kMessagePacketDepth
            : through_host(channel) ? kMessageHostSlots
                                    : kMessageSlots;
   }
@@ -136,8 +136,10 @@ class MessagePlan {
       b_.wait(in, arrived);
       if (!is_end) put(in, b_.output(to, {place + at, bytes}), held, from, to);
       taken.push_back(b_.signal(in, from));
-      flag_indices_[arrived.flag] = flag_index(cut_.by_packets ? kPacketsArrived : kArrived, channel);
-      flag_indices_[taken.back().flag] = flag_index(cut_.by_packets ? kPacketsTaken : kTaken, channel);
+      flag_indices_[arrived.flag] =
+          flag_index(cut_.by_packets ? kPacketsArrived : kArrived, channel);
+      flag_indices_[taken.back().flag] =
+          flag_index(cut_.by_packets ? kPacketsTaken : kTaken, channel);
       taken_of_[{from, arrived.flag}] = {taken.back().flag, depth(channel)};
     }
   }
@@ -197,11 +199,13 @@ class MessagePlan {
 
 }  // namespace
 
-Plan message_plan(const Topology& topology, const Request& request, const MessageLaunchConfig& config,
-                  std::uint32_t calls_before, std::uint32_t host_tiles) {
+Plan message_plan(const Topology& topology, const Request& request,
+                  const MessageLaunchConfig& config, std::uint32_t calls_before,
+                  std::uint32_t host_tiles) {
   if (reduces(request.collective))
     throw Error(ErrorCode::unsupported,
-                text("wanted a collective that only moves, found ", name_of(request.collective)));
+                text("message plans serve collectives that do not reduce, found ",
+                     name_of(request.collective)));
   return MessagePlan(topology, request, config, calls_before, host_tiles).write();
 }
 

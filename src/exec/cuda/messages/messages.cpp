@@ -67,7 +67,7 @@ Queues queues_of(const std::vector<MessageEnd>& messages, int ranks) {
   for (const MessageEnd& message : messages) {
     if (message.peer < 0 || message.peer >= ranks)
       throw Error(ErrorCode::invalid_argument,
-                  text("a message with rank ", message.peer, ": wanted 0 to ", ranks - 1));
+                  text("peer of a message: wanted 0 to ", ranks - 1, ", found ", message.peer));
     if (message.bytes != 0) queues[{message.peer, message.sends}].push_back(message);
   }
   return queues;
@@ -90,7 +90,7 @@ void check_kept(const std::deque<MessageEnd>& out, const std::deque<MessageEnd>&
     throw Error(ErrorCode::invalid_argument,
                 text("rank ", rank, " sends itself ", out.empty() ? 0 : out.front().bytes,
                      " bytes and receives ", in.empty() ? 0 : in.front().bytes,
-                     ": both must be in one group, and alike"));
+                     ": both must be in one group and of one size"));
 }
 
 /// Adds at most `most` messages of each direction with one peer.

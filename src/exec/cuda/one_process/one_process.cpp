@@ -197,7 +197,7 @@ class OneProcess::CopyCall {
       case Space::ring: return address(gpu_of(place).ring) + region.offset;
       case Space::inbox: break;
     }
-    throw Error(ErrorCode::internal, "a copy of one process in an inbox");
+    throw Error(ErrorCode::internal, "copies of one process do not use inboxes");
   }
   void record(Event event, Stream stream) {
     owner_.check(driver_.event_record(event, stream), "event_record");
@@ -297,8 +297,7 @@ void OneProcess::lend_ring(GpuResources& gpu, std::uint64_t bytes) {
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (base == MAP_FAILED)
-    throw Error(ErrorCode::out_of_memory,
-                text("wanted ", bytes, " bytes of host ring, found none"));
+    throw Error(ErrorCode::out_of_memory, text("no memory for a host ring of ", bytes, " bytes"));
   const Result result = driver_.host_register(base, bytes, kHostRegisterPortable);
   if (result != kSuccess) ::munmap(base, bytes);
   check(result, "host_register");
@@ -344,8 +343,9 @@ void OneProcess::refuse_capture(Stream stream) const {
   check(driver_.stream_is_capturing(stream, &status), "stream_is_capturing");
   if (status != kCaptureNone)
     throw Error(ErrorCode::unsupported,
-                "a copy between GPUs cannot be captured into a graph: what it borrows (host ring, "
-                "relay GPU) is shared with later calls; call it outside the capture");
+                "a copy between GPUs cannot be captured into a graph: it shares its host ring and "
+                "relay GPU "
+                "with later calls; make the call outside the capture");
 }
 
 void OneProcess::refuse_capture(int ordinal, Stream stream) {

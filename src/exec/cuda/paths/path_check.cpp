@@ -25,17 +25,20 @@ bool await(const std::function<bool()>& done, double wait_s) {
 
 std::string described(int rank, int peer, std::uint32_t found, double wait_s) {
   const std::string theirs = text("rank ", peer, "'s GPU"), mine = text("rank ", rank, "'s");
-  if ((found & kPathUnproved) != 0) return text(mine, " kernel was not told to begin");
+  if ((found & kPathUnproved) != 0) return text(mine, " kernel got no command to begin");
   if ((found & kPathStored) != 0)
-    return text("what ", theirs, " stores into ", mine, " does not arrive as it was stored");
+    return text("data that ", theirs, " stores into ", mine, " arrives changed");
   if ((found & kPathLoaded) != 0)
-    return text("what ", mine, " GPU loads from rank ", peer, "'s is not what lies there");
+    return text("data that ", mine, " GPU loads from rank ", peer,
+                "'s differs from what is stored there");
   // After the other faults: a peer that waits for this rank in vain may have come too late.
   if ((found & kPathSilent) != 0)
-    return text("what ", theirs, " stores into ", mine, " did not arrive within ", wait_s, " s");
+    return text("data that ", theirs, " stores into ", mine, " did not arrive within ", wait_s,
+                " s");
   if ((found & kPathPushed) != 0)
-    return text("what ", theirs, " copies into ", mine, " does not arrive as it was");
-  return text("what ", mine, " GPU copies out of rank ", peer, "'s is not what lies there");
+    return text("data that ", theirs, " copies into ", mine, " arrives changed");
+  return text("data that ", mine, " GPU copies out of rank ", peer,
+              "'s differs from what is stored there");
 }
 
 bool holds(const PathBody& body, std::uint64_t nonce, int writer, int reader, PathMethod method,
@@ -55,11 +58,11 @@ void require_whole(const PathInbox& words, int rank, int ranks, std::uint64_t no
     if (!holds(mail.pushed, nonce, peer, rank, PathMethod::pushed, round)) found |= kPathPushed;
     if (!holds(mail.pulled, nonce, peer, rank, PathMethod::offered, round)) found |= kPathPulled;
     if (found == 0) continue;
-    throw Error(ErrorCode::driver_error,
-                text("direct access between GPUs is broken here, though the driver grants it: ",
-                     described(rank, peer, found, wait_s),
-                     "; let the IOMMU and PCIe access control (ACS) pass it, or do without by "
-                     "NCCL_P2P_DISABLE=1"));
+    throw Error(
+        ErrorCode::driver_error,
+        text("direct access between GPUs is broken here, though the driver grants it: ",
+             described(rank, peer, found, wait_s),
+             "; let the IOMMU and PCIe access control (ACS) pass it, or set NCCL_P2P_DISABLE=1"));
   }
 }
 
@@ -158,14 +161,14 @@ void prove_paths(PathSide& side, const Exchange& exchange, int rank, int ranks, 
   const auto finish = [&](const char* what, double wait_s) {
     if (!await([&] { return side.is_done(); }, wait_s))
       throw Error(ErrorCode::timeout, text(what, " on rank ", rank, "'s GPU did not end within ",
-                                           wait_s, " s while paths were proved"));
+                                           wait_s, " s in the path check"));
   };
   const Stopping stopping(side);
   side.offer(0);
   side.start();
   if (!await([&] { return side.is_resident(); }, timeouts.start_s))
     throw Error(ErrorCode::timeout, text("rank ", rank, "'s GPU was busy for ", timeouts.start_s,
-                                         " s, so that no path could be proved"));
+                                         " s, so the path check did not start"));
   exchange("resident");
   side.set_command(kPathGo);
   finish("kernels", timeouts.wait_s * (kPathRounds + 1) + timeouts.copy_s);

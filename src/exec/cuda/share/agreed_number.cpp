@@ -30,7 +30,7 @@ void AgreedNumber::await_others(std::uint64_t call) const {
       if (std::chrono::steady_clock::now() - began > std::chrono::duration<double>(wait_s_))
         throw Error(ErrorCode::timeout,
                     text("rank ", rank_, " is ", kCalls, " calls ahead of rank ", rank,
-                         " and waited ", wait_s_, " s; see whether that rank still runs"));
+                         " and waited ", wait_s_, " s; check that rank"));
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
 }
@@ -59,9 +59,10 @@ int AgreedNumber::next(int proposal, std::uint64_t about, std::uint32_t voters) 
   if (found >> 32 != tag >> 32 && word.compare_exchange_strong(found, wanted)) found = wanted;
   page_.calls_done[rank_].store(call + 1, std::memory_order_release);
   if (found >> 8 != tag >> 8)
-    throw Error(ErrorCode::mismatch,
-                text("another rank's large call number ", call, " is another than rank ", rank_,
-                     "'s: all ranks make the same calls, and capture the same ones"));
+    throw Error(
+        ErrorCode::mismatch,
+        text("large call ", call, " of rank ", rank_,
+             " differs from another rank's: all ranks must make and capture the same calls"));
   return static_cast<int>(found & 255);
 }
 

@@ -48,7 +48,8 @@ void PageExchange::begin(std::uint32_t attempt) {
 std::vector<std::string> PageExchange::exchange(const std::string& mine,
                                                 const std::function<void()>& give_up) {
   if (mine.size() > kRecordBytes)
-    throw Error(ErrorCode::internal, text("a card of ", mine.size(), " bytes"));
+    throw Error(ErrorCode::internal,
+                text("set-up record has ", mine.size(), " bytes, at most ", kRecordBytes));
   const std::uint32_t turn = ++round_ % 2;
   ExchangePage::RankSlot& own = page_.slots[rank_];
   mine.copy(own.records[turn], kRecordBytes);

@@ -171,7 +171,8 @@ std::string why_no_fold(const Request& request) {
   if (request.ranks < 4 || request.ranks % 2 != 0)
     return text("wanted an even number of ranks from 4 on, found ", request.ranks);
   if (is_widened(request.type))
-    return text("wanted a type that holds its sums so far, found ", name_of(request.type));
+    return text("type ", name_of(request.type),
+                " is not supported: partial sums travel, so the type must accumulate in itself");
   return "";
 }
 
