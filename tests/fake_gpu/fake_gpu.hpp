@@ -1,5 +1,5 @@
-// A libcuda.so.1 without a GPU: what it says of its GPU is the test's choice, and launches are
-// noted instead of done. Everything else is the driver played in host memory.
+// Fake libcuda.so.1 for tests without a GPU. A test sets the properties of the GPU; launches are
+// recorded instead of run, and the rest of the driver is emulated in host memory.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -14,16 +14,16 @@
 
 namespace plait_test {
 
-/// What the driver says of a GPU and of the code that it chose for it.
+/// Properties of the GPU and of the device code chosen for it.
 struct FakeGpu {
   const char* name = "NVIDIA H200";
   int major = 9, minor = 0;
   int multiprocessors = 132;
-  int shared_bytes = 227 << 10;          ///< of a block, at most
-  int multiprocessor_bytes = 228 << 10;  ///< of shared memory
+  int shared_bytes = 227 << 10;          ///< Of a block, at most.
+  int multiprocessor_bytes = 228 << 10;  ///< Shared memory of a multiprocessor.
   int multiprocessor_threads = 2048;
-  int made_for = 90;  ///< what its code was compiled for; 0 = there is none
-  char number = 0;    ///< all of its UUID
+  int made_for = 90;  ///< Architecture of the code; 0 = no code.
+  char number = 0;    ///< Every byte of its UUID.
 };
 
 struct FakeLaunch {
@@ -32,32 +32,32 @@ struct FakeLaunch {
   bool is_programmatic;
 };
 
-/// Memory of the GPU that is handed out.
+/// Allocated GPU memory.
 struct FakeMemory {
   std::mutex guard;
   std::map<plait::cuda::DevicePointer, std::size_t> parts;
   std::size_t bytes = 0;
-  std::size_t most = ~std::size_t{0};  ///< that there is
+  std::size_t most = ~std::size_t{0};  ///< Capacity.
 };
 
-/// What the fake libnccl.so.2 has seen, and is to say.
+/// State and planned answers of the fake libnccl.so.2.
 struct FakeNccl {
   std::atomic<int> ids{0}, made{0}, destroyed{0}, aborted{0};
   std::atomic<int> init_result{0}, call_result{0}, async_error{0};
-  std::atomic<bool> holds_init{false};   ///< making a communicator takes as long
-  std::atomic<bool> holds_calls{false};  ///< a call returns when a communicator is aborted
+  std::atomic<bool> holds_init{false};   ///< Holds ncclCommInit until cleared.
+  std::atomic<bool> holds_calls{false};  ///< Holds calls until the communicator is aborted.
 };
 
-/// Streams that stand still, as behind a call of NCCL's that waits for a rank, and events that
-/// were recorded on them since.
+/// Streams that make no progress, as behind an NCCL call that waits for a rank, and events recorded
+/// on them since.
 struct FakeStill {
-  std::atomic<bool> is_wanted{false};  ///< of streams that a call of NCCL's is put on
+  std::atomic<bool> is_wanted{false};  ///< Applies to streams of NCCL calls.
   std::mutex guard;
   std::set<const void*> streams, events;
 };
 
-/// Something put on a stream, in order of the calls: a kernel, a call of NCCL's, or an event's
-/// record or wait.
+/// One recorded item of a stream, in call order: a kernel, an NCCL call, or an event's record or
+/// wait.
 struct FakeNote {
   std::string what;
   const void* stream;
@@ -65,7 +65,7 @@ struct FakeNote {
   bool is_record = false;
 };
 
-/// In order of the calls, of all threads.
+/// In call order over all threads.
 class FakeNotes {
  public:
   void add(FakeNote note) {
@@ -86,17 +86,17 @@ class FakeNotes {
   std::vector<FakeNote> all_;
 };
 
-/// Copies of one call.
+/// Copies of one driver call.
 struct FakeBatch {
   std::vector<std::size_t> bytes;
   unsigned flags;
   int source_order;
 };
 
-/// Makes the driver refuse the n-th call, from now on, of one function of cuda::Api.
+/// Makes the n-th call from now on of one function of cuda::Api fail.
 class FakeRefusal {
  public:
-  /// function: "" counts calls of all functions. n: 1 = the next call; 0 = no call.
+  /// function: "" counts calls of all functions. n: 1 = the next call; 0 = none.
   void of(std::string function, int n, int result = 2 /* CUDA_ERROR_OUT_OF_MEMORY */) {
     const std::lock_guard<std::mutex> hold(guard_);
     function_ = std::move(function);
@@ -109,7 +109,7 @@ class FakeRefusal {
     const std::lock_guard<std::mutex> hold(guard_);
     return left_ > 0;
   }
-  /// The error of a call of `function` that is refused; 0 = the call goes on.
+  /// Error of a refused call of `function`; 0 = the call succeeds.
   int said_to(const char* function) {
     const std::lock_guard<std::mutex> hold(guard_);
     if (left_ == 0 || (!function_.empty() && function_ != function) || --left_ > 0) return 0;
@@ -125,26 +125,26 @@ class FakeRefusal {
 struct FakeCuda {
   FakeGpu gpu;
   FakeRefusal refuses;
-  std::atomic<int> streams{0};  ///< that there are
+  std::atomic<int> streams{0};  ///< Existing streams.
   std::vector<FakeBatch> batches;
   FakeMemory memory;
   std::vector<FakeLaunch> launches;
-  /// Where set, of every launch: its kernel, blocks, threads and arguments.
+  /// If set, called for every launch with kernel, blocks, threads and arguments.
   std::function<void(const std::string&, unsigned, unsigned, const void*)> on_launch;
-  std::vector<std::string> kernels;  ///< by handle, less one
+  std::vector<std::string> kernels;  ///< By handle - 1.
   FakeNccl nccl;
   FakeStill still;
-  std::atomic<bool> holds_queries{false};  ///< the driver does not answer cuEventQuery
-  std::atomic<int> held_queries{0};        ///< that wait for it
+  std::atomic<bool> holds_queries{false};  ///< Holds cuEventQuery.
+  std::atomic<int> held_queries{0};        ///< Held calls of cuEventQuery.
   FakeNotes notes;
-  std::atomic<bool> is_capturing{false};  ///< every stream
+  std::atomic<bool> is_capturing{false};  ///< Every stream captures.
   std::atomic<std::uint32_t> fault{
-      0};  ///< not 0: the next plait_fail_if_peer_lost finds that a kernel has met this
-  std::atomic<int> busy_looks{0};     ///< stream_query() says so often that a stream is at work
-  std::atomic<int> waits_for_all{0};  ///< of the host, for all that the GPU does
+      0};  ///< If not 0, the next plait_fail_if_peer_lost reports this fault.
+  std::atomic<int> busy_looks{0};     ///< Number of stream_query() calls that return busy.
+  std::atomic<int> waits_for_all{0};  ///< Host waits for all GPU work.
 };
 
-/// The one in libcuda.so.1.
+/// The instance in libcuda.so.1.
 extern "C" FakeCuda& fake_cuda();
 
 }  // namespace plait_test

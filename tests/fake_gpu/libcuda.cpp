@@ -1,4 +1,4 @@
-// The entry points of the fake libcuda.so.1.
+// Entry points of the fake libcuda.so.1.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace plait_test {
 #ifdef __SANITIZE_THREAD__
-extern "C" {  // of its runtime, which has no header for them
+extern "C" {  // Functions of the CUDA runtime library, which has no header for them.
 void AnnotateIgnoreSyncBegin(const char* file, int line);
 void AnnotateIgnoreSyncEnd(const char* file, int line);
 void AnnotateIgnoreReadsBegin(const char* file, int line);
@@ -26,16 +26,16 @@ namespace {
 using namespace plait::cuda;
 
 constexpr Result kInvalidValue = 1, kNotFound = 500, kOutOfResources = 701;
-constexpr int kFixedBytes = 1024;  // of shared memory, of any kernel
+constexpr int kFixedBytes = 1024;  // Static shared memory of any kernel.
 constexpr int kMostRegisters = 1 << 16, kRegisters = 96;
 
-/// Every function that the others do not play succeeds and does nothing.
+/// Default of functions that are not emulated: succeeds and does nothing.
 template <class... Arguments>
 void fill(Result (*&field)(Arguments...)) {
   field = [](Arguments...) { return kSuccess; };
 }
 
-/// Kernels of bulk copies are in code for 9.0 and later only.
+/// Kernels with bulk copies exist in code for 9.0 and later only.
 bool exists(const std::string& kernel) {
   const int made_for = fake_cuda().gpu.made_for;
   return made_for >= 90 || (made_for > 0 && kernel.rfind("plait_tiled", 0) != 0);
@@ -69,7 +69,7 @@ void emulate_device(Api& api) {
   api.error_string = [](Result, const char** meaning) { return *meaning = "fake", kSuccess; };
 }
 
-/// Proofs of paths that are under way, by where the rank's words lie.
+/// Running path checks, by the address of the rank's PathInbox.
 struct FakeProof {
   PathArgs args;
   unsigned round = 0;
@@ -83,7 +83,7 @@ void begin_proof(const PathArgs& args) {
   proofs[reinterpret_cast<DevicePointer>(args.words[args.rank])] = {args};
 }
 
-/// What the rank's memory would hold after a round, where every path works.
+/// Fills in what a rank's memory holds after a round in which every path works.
 void read_proof(const FakeProof& proof, PathInbox& words) {
   const auto fill = [&](PathBody& body, int writer, PathMethod way) {
     for (unsigned unit = 0; unit < kPathThreads; ++unit)
@@ -138,7 +138,7 @@ void emulate_kernels(Api& api) {
   };
 }
 
-/// By symbol, so that tables without them can be filled too.
+/// By symbol, so that a table without the functions can be filled too.
 void* limits(const std::string& symbol) {
   using Attribute = Result (*)(int*, int, Function);
   using Blocks = Result (*)(int*, Function, int, std::size_t);
@@ -158,10 +158,10 @@ void* limits(const std::string& symbol) {
   return nullptr;
 }
 
-/// Address space is handed out, and no memory: no kernel runs here.
+/// Hands out address space without memory, since no kernel runs.
 void emulate_memory(Api& api) {
   api.pointer_attributes = [](unsigned count, int* attributes, void** values, DevicePointer) {
-    for (unsigned i = 0; i < count; ++i)  // all memory is the GPU's
+    for (unsigned i = 0; i < count; ++i)  // All memory belongs to the GPU.
       *static_cast<int*>(values[i]) = attributes[i] == kPointerMemoryType ? kMemoryOnDevice : 0;
     return kSuccess;
   };
@@ -201,7 +201,7 @@ void emulate_memory(Api& api) {
   };
 }
 
-/// Records and waits are noted beside what streams have.
+/// Records event records and waits beside the streams' items.
 void note_events(Api& api) {
   api.stream_id = [](Stream stream, std::uint64_t* id) {
     return *id = reinterpret_cast<std::uint64_t>(stream), kSuccess;
@@ -234,7 +234,7 @@ void count_streams(Api& api) {
   };
 }
 
-/// How far streams are is the test's choice; that the host waits for all is noted.
+/// The test sets the streams' progress; host waits for all work are counted.
 void emulate_progress(Api& api) {
   api.stream_is_capturing = [](Stream, int* status) {
     return *status = fake_cuda().is_capturing ? 1 : kCaptureNone, kSuccess;
@@ -268,7 +268,8 @@ void emulate_batches(Api& api) {
   };
 }
 
-/// A driver is called by many threads at once; the played machine goes on one call at a time. That
+/// Serializes calls of the fake driver, which many threads use. The lock must not order the
+/// program's own accesses, so ThreadSanitizer does not see it or the emulation under it.
 /// orders nothing of the program's: ThreadSanitizer is not to see it, nor what is played meanwhile.
 class OneCall {
  public:
@@ -347,7 +348,7 @@ Api emulated() {
 #include "driver/cuda/later_functions.def"
 #undef PLAIT_CUDA_LATER_FUNCTION
 #undef PLAIT_CUDA_FUNCTION
-  emulate_progress(api);  // may wait for the test
+  emulate_progress(api);  // May wait for the test.
   return api;
 }
 

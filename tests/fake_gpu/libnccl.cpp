@@ -1,4 +1,5 @@
-// A libnccl.so.2 that notes its calls, beside the fake driver's launches, records and waits.
+// Fake libnccl.so.2 that records its calls beside the fake driver's launches, event records and
+// waits.
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -60,7 +61,7 @@ FAKE_NCCL ncclCommInitRank(Comm* comm, int ranks, UniqueId, int rank) {
 }
 FAKE_NCCL ncclCommInitAll(Comm*, int, const int*) { return ncclInvalidUsage; }
 FAKE_NCCL ncclCommDestroy(Comm comm) { return delete comm, ++fake().destroyed, ncclSuccess; }
-/// Another thread may still be inside a call of it, so it stays until the end.
+/// Another thread may still be in a call of the communicator, so it is freed at the end only.
 FAKE_NCCL ncclCommAbort(Comm comm) {
   static std::mutex guard;
   static std::vector<std::unique_ptr<CommTag>> aborted;

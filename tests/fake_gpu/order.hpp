@@ -1,4 +1,4 @@
-// What streams of the driver without a GPU were given, and which of it must come behind which.
+// Happens-before order of the items that the fake driver has recorded on streams.
 #pragma once
 #include <cstddef>
 #include <set>
@@ -12,8 +12,8 @@
 
 namespace plait_test {
 
-/// Notes of a call, and which must come behind which: streams keep their order, a wait comes behind
-/// the event's last record.
+/// Items of a call and their order: a stream keeps its order, and a wait comes after the last
+/// record of its event.
 class Order {
  public:
   explicit Order(std::vector<FakeNote> notes) : notes_(std::move(notes)) {
@@ -36,7 +36,7 @@ class Order {
         }
     }
   }
-  /// The n-th note that begins so.
+  /// Index of the n-th item that starts with `begin`.
   std::size_t find(const std::string& begin, std::size_t n = 0) const {
     for (std::size_t i = 0; i < notes_.size(); ++i)
       if (notes_[i].what.rfind(begin, 0) == 0 && n-- == 0) return i;

@@ -1,5 +1,5 @@
-// What communicators take of a GPU, when, and that they give it back: one rank over a driver that
-// hands out addresses, and its peers as what they show.
+// Device memory of communicators: how much is allocated, when, and that all of it is freed. One
+// rank over a driver that hands out addresses; its peers are emulated by their set-up records.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -28,13 +28,13 @@ std::uint64_t taken() { return fake_cuda().memory.bytes; }
 CudaRankOptions library(int ranks) {
   CudaRankOptions options;
   options.ranks = ranks;
-  options.proves_paths = false;  // no kernel runs here
+  options.proves_paths = false;  // No kernel runs here.
   options.memory.plans = true;
   options.memory.pairs = true;
   return options;
 }
 
-/// As the drop-in makes it.
+/// Options of the NCCL drop-in.
 CudaRankOptions drop_in(int ranks) {
   CudaRankOptions options = library(ranks);
   options.memory.plans = options.memory.pairs = false;
@@ -45,7 +45,7 @@ CudaRankOptions drop_in(int ranks) {
   return options;
 }
 
-/// A rank whose peers show the cards that it shows.
+/// A rank whose peers' records repeat its own.
 std::unique_ptr<CudaRank> made(const CudaRankOptions& options) {
   fake_cuda().gpu = {};
   return std::make_unique<CudaRank>(options, [&](const std::string& mine) {
@@ -53,7 +53,7 @@ std::unique_ptr<CudaRank> made(const CudaRankOptions& options) {
   });
 }
 
-/// The other ranks of a page, each of which does as rank 0 does there.
+/// The other ranks of a page; each repeats what rank 0 does there.
 class FakePeers {
  public:
   FakePeers(LazyArenaPage& page, int ranks) {
@@ -70,19 +70,19 @@ class FakePeers {
     const auto& first = page.exchange.slots[0];
     try {
       for (std::uint32_t round = 1; round <= 2; ++round) {
-        const std::uint32_t shown =
-            cuda::PageExchange::kMostRounds + round;  // of the first attempt
+        // Of the first attempt.
+        const std::uint32_t shown = cuda::PageExchange::kMostRounds + round;
         while (first.round.load() < shown && exchange.failure().empty()) std::this_thread::yield();
         exchange.exchange(std::string(first.records[round % 2], first.bytes[round % 2]), [] {});
       }
       cuda::AgreedSwitch(page.switched, rank, ranks).set_ready();
-    } catch (const Error&) {  // rank 0 has none
+    } catch (const Error&) {  // Rank 0 has no memory.
     }
   }
   std::vector<std::thread> threads_;
 };
 
-/// The rank, its page and its peers.
+/// A rank with its page and its peers.
 struct Growing {
   Growing(std::unique_ptr<LazyArenaPage> page_, std::unique_ptr<CudaRank> rank_)
       : page(std::move(page_)), rank(std::move(rank_)) {}
@@ -174,7 +174,7 @@ TEST_CASE("ten communicators of two ranks that carry up to 1 MiB: 300 MB of each
   const int streams_before = fake_cuda().streams;
   std::vector<std::unique_ptr<Growing>> all;
   for (int i = 0; i < 10; ++i) {
-    // Nobody asks for more room, so nobody's peers come.
+    // No call asks for the large arena, so no peers are needed.
     auto page = std::make_unique<LazyArenaPage>();
     CudaRankOptions options = drop_in(2);
     options.lazy_arena = page.get();
@@ -203,7 +203,7 @@ TEST_CASE("ten communicators of two ranks that carry up to 1 MiB: 300 MB of each
     CHECK(rank->takes_messages());
     all.push_back(std::make_unique<Growing>(std::move(page), std::move(rank)));
   }
-  // A stream takes as much of an H200, by cuMemGetInfo.
+  // A stream takes this much of an H200, by cuMemGetInfo.
   constexpr std::uint64_t kStreamBytes = 590'000;
   const auto streams = static_cast<std::uint64_t>(fake_cuda().streams - streams_before);
   CHECK(streams == all.size());
@@ -252,7 +252,7 @@ TEST_CASE("no memory for the later room: calls go on with the first, and nothing
     CHECK(taken() == first);
     CHECK(one.rank->why_no_large_arena().find("rank 0: ") == 0);
     CHECK(one.rank->why_no_large_arena().find("memory_alloc") != std::string::npos);
-    // Any size goes in pieces, with no slots.
+    // Without slots, LL packets serve any size in pieces.
     const cuda::Selector selector(one.rank->small_arena_group(), {}, true);
     for (const Collective collective : {Collective::all_reduce, Collective::all_gather})
       for (const DataType type : {DataType::fp32, DataType::int64}) {

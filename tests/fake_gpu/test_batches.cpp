@@ -1,4 +1,4 @@
-// Copies to several peers by one call of the driver's: eagerly, and one by one in a capture.
+// Copies to several peers: one driver call eagerly, one call per copy in a capture.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -30,8 +30,8 @@ TEST_CASE("copies to peers are one call of the driver's, but in captures") {
   REQUIRE(fake_cuda().batches.size() == 2);
   CHECK(fake_cuda().batches[1].bytes == std::vector<std::size_t>(4, 512 << 10));
 
-  queue.copy_all(stream, {copies.front()});  // one is no batch
-  queue.copy_all(nullptr, copies);           // the legacy stream takes none
+  queue.copy_all(stream, {copies.front()});  // A single copy is no batch.
+  queue.copy_all(nullptr, copies);           // The legacy stream takes no batches.
   fake_cuda().is_capturing = true;
   queue.copy_all(stream, copies);
   fake_cuda().is_capturing = false;
@@ -44,7 +44,7 @@ TEST_CASE("chunks of a batch cover each copy once, each chunk's targets in anoth
   for (const std::uint64_t bytes : {1ull, 4097ull, 262145ull, 1048577ull, 2000003ull}) {
     const std::vector<OneCopy> copies{{at, at + (4 << 20), bytes},
                                       {at + (2 << 20), at + (6 << 20), bytes / 2 + 1}};
-    std::map<const char*, std::uint64_t> ends;  // by begin
+    std::map<const char*, std::uint64_t> ends;  // By begin.
     std::vector<std::size_t> targets;
     for (const OneCopy& one : in_chunks(copies)) {
       const std::size_t which = one.dst < copies[1].dst ? 0 : 1;

@@ -1,6 +1,6 @@
-// Calls as the drop-in has them: two ranks, a process each, over a driver that hands out addresses
-// and notes launches. What they take, what waits for room, and that host memory comes with that
-// room. Of four ranks' own calls which go another way in a graph.
+// GPU calls of the NCCL drop-in with two processes over a fake driver: which requests are served,
+// which wait for the large arena, and that host memory comes with that arena. With four ranks:
+// calls that use another engine in a graph.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Request all_reduce(std::uint64_t bytes, int ranks = kRanks) {
   return request;
 }
 
-/// doctest's words do not reach the parent: a rank that throws fails the test.
+/// Fails the test by an exception, because doctest's output does not reach the parent process.
 void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
@@ -40,7 +40,7 @@ void require(bool holds, const std::string& what) {
 GpuCallsOptions drop_in() {
   GpuCallsOptions options;
   options.beats_nccl = true;
-  options.rank.proves_paths = false;  // no kernel runs here
+  options.rank.proves_paths = false;  // No kernel runs here.
   options.rank.overlap_compute = true;
   options.rank.orders_calls = false;
   options.rank.large_arena_wait_s = 30;
@@ -48,7 +48,7 @@ GpuCallsOptions drop_in() {
   return options;
 }
 
-/// The GPUs that ranks have, their kind and their links.
+/// GPUs of the ranks, their kind and links.
 struct Machine {
   plait_test::FakeGpu gpu;
   std::string kind{cuda::measured_kinds().front().kind};
@@ -70,7 +70,7 @@ GpuGroup group_of(int rank, int ranks, const std::vector<std::string>& masks,
   return group;
 }
 
-/// body: of a rank's calls; all ranks run it side by side.
+/// Runs `body` with the calls of each rank, in processes side by side.
 void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
               const std::function<void(GpuCalls&)>& body, int ranks = kRanks,
               const Machine& machine = {}) {
@@ -90,7 +90,7 @@ void on_ranks(GpuCallsOptions options, const std::vector<std::string>& masks,
 
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 
-/// Enqueues it, and says what serves it; null = a plan.
+/// Enqueues the request and returns the engine that serves it; null = a plan.
 const cuda::Engine* served_by(GpuCalls& calls, const Request& request) {
   const int place = calls.enqueue_taken(request, kMemory, kMemory, nullptr);
   return place < 0 ? nullptr : cuda::engines()[static_cast<std::size_t>(place)];
@@ -127,7 +127,7 @@ TEST_CASE("small calls are served at once, large ones with the later room and it
 }
 
 TEST_CASE("a rank without a stream for the later room: all ranks go on with the first") {
-  // Every stream that it makes for that room.
+  // All streams of the large arena.
   const int streams = 1 + static_cast<int>(cuda::kEngineStreams + cuda::kHostStreams);
   for (int nth = 1; nth <= streams; ++nth) {
     on_ranks(drop_in(), {}, [nth](GpuCalls& calls) {
@@ -170,7 +170,7 @@ TEST_CASE(
   }
 }
 
-/// Of a call of 1 GiB, by communicators with so much device memory, in thousandths.
+/// Host share of a 1 GiB call in thousandths, on communicators with different device memory.
 std::uint64_t permille_through_host(GpuCalls& calls) {
   const Request large = all_reduce(1024 * kMib);
   require(calls.takes(large), "large calls");
@@ -188,7 +188,7 @@ std::uint64_t permille_through_host(GpuCalls& calls) {
 
 TEST_CASE("large calls share host memory where their inbox has room beside its chunks") {
   GpuCallsOptions options = drop_in();
-  on_ranks(options, {}, [](GpuCalls& calls) {  // 68 MiB: pieces would be too small
+  on_ranks(options, {}, [](GpuCalls& calls) {  // 68 MiB: pieces would be too small.
     const std::uint64_t permille = permille_through_host(calls);
     require(permille == 0, text(permille, " thousandths through host memory"));
   });
@@ -247,7 +247,7 @@ TEST_CASE("the first call by a plan waits for nothing that the GPU does, in a ca
       return std::count_if(notes.begin(), notes.end(),
                            [](const plait_test::FakeNote& note) { return note.what == "wait"; });
     };
-    gpu.busy_looks = 2;  // its tables are still on their way at the first two looks
+    gpu.busy_looks = 2;  // The plan's tables are in flight for the first two queries.
     call(kMib);
     require(waits() == 1, "its stream did not wait for its tables");
     call(kMib);
@@ -276,7 +276,7 @@ TEST_CASE("a strategy that PLAIT_ALGO names serves all that it can") {
 
 namespace {
 
-/// So many calls were counted for what begins so: "all_reduce/tiled".
+/// Number of calls counted under names that start with `name`, as in "all_reduce/tiled".
 std::uint64_t counted(const GpuCalls& calls, const std::string& name) {
   Counters counters;
   calls.add_to(counters);
@@ -319,7 +319,7 @@ TEST_CASE("long all_reduces of four ranks go another way in a graph") {
         require(counted(calls, "all_reduce/two_shot") == 5, "the shorter ones by lines");
         require(calls.explain(large).find("in graphs: engine scatter_ring") != std::string::npos,
                 calls.explain(large));
-        // What a caller asks for is done alike: the row's ring has no share and no fold.
+        // A caller's parameters apply in both: the row's ring has no share and no fold.
         for (const char* param : {"host_permille", "fold"})
           for (const bool in_graph : {false, true}) {
             CallOptions wanted;
@@ -331,7 +331,7 @@ TEST_CASE("long all_reduces of four ranks go another way in a graph") {
       kFour);
   on_ranks(
       options, {},
-      [&](GpuCalls& calls) {  // captured before there is room, then with it
+      [&](GpuCalls& calls) {  // Captured without the large arena, then with it.
         enqueue(calls, large, true);
         require_counted(calls, 0, 0);
         enqueue(calls, large, false);
@@ -339,7 +339,7 @@ TEST_CASE("long all_reduces of four ranks go another way in a graph") {
         require_counted(calls, 1, 1);
       },
       kFour);
-  // What NCCL's calls go by depends on no capture, where they may take the whole GPU too.
+  // The drop-in's choice does not depend on captures, even if calls may take the whole GPU.
   options.rank.most_blocks = 132;
   options.bitwise = true;
   on_ranks(
@@ -376,7 +376,7 @@ TEST_CASE("on GPUs that were not measured a plan serves what it does faster by p
       [&](GpuCalls& calls) {
         const Request small = all_reduce(kMib, kFour);
         Request large = all_reduce(64 * kMib, kFour);
-        large.collective = Collective::broadcast;  // by engines over one link of three
+        large.collective = Collective::broadcast;  // By engines over one link of three.
         require(!calls.rank().full_group().runs(cuda::KernelFamily::tiled), "tiled kernels");
         calls.enqueue(small, kMemory, kMemory, nullptr, {});
         calls.enqueue(large, kMemory, kMemory, nullptr, {});
