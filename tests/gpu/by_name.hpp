@@ -1,4 +1,4 @@
-// Calls by an engine's name, made ready and launched at once, as benches and tests make them.
+// Calls of an engine by name, prepared and launched at once, for benchmarks and tests.
 #pragma once
 #include <memory>
 #include <optional>
@@ -29,7 +29,7 @@ inline void run(cuda::CudaRank& rank, const std::string& name, const Request& re
   rank.run(*rank.prepare(engine(name, request), request, tuning), request, buffers, stream);
 }
 
-/// What is built in for the request, on GPUs that it was measured on; none = no engine takes it.
+/// Built-in choice for the request on measured GPUs; none = no engine takes it.
 inline std::optional<cuda::EngineChoice> built_in(const cuda::CudaRank& rank,
                                                   const Request& request) {
   return cuda::Selector(rank.group(), {}, true).best(request);

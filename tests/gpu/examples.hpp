@@ -1,4 +1,4 @@
-// Calls with what the reference gives them, by any engine: bytes that differ, eagerly and replayed.
+// Calls by any engine compared with the reference: counts bytes that differ, eager and replayed.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace plait::cuda {
 
-/// What a rank passes in, and what the reference gives it.
+/// Input of a rank and the reference's output.
 struct Example {
   Bytes input, expected;
 };
@@ -35,14 +35,15 @@ inline Example example_of(const Plan& plan, int rank, unsigned seed) {
   return {inputs[static_cast<std::size_t>(rank)], outputs[static_cast<std::size_t>(rank)]};
 }
 
-/// An engine, and how it is asked to make a call.
+/// An engine with the parameters of a call.
 struct EngineVariant {
   std::string kernel;
   Tuning tuning = {};
 };
 
-/// A collective against the first plan proposed for it, run by the reference: bytes that differ on
-/// this rank, eagerly and replayed from a graph. variant_of(captured) makes the call.
+/// Compares a collective with the first plan proposed for it, run by the reference. Returns the
+/// bytes that differ on this rank, eager and replayed from a graph. variant_of(captured) makes the
+/// call.
 inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_place,
                                   const std::function<EngineVariant(bool)>& variant_of,
                                   unsigned seed) {
@@ -50,7 +51,7 @@ inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_pla
   const Example example = example_of(plan, gpu.rank, seed);
   const Bytes& expected = example.expected;
   const Bytes& mine = example.input;
-  // In place, the smaller buffer lies inside the larger one, as NCCL wants it.
+  // In place, the smaller buffer lies inside the larger one, as in NCCL.
   const auto rank = static_cast<std::uint64_t>(gpu.rank);
   const bool inside_output = expected.size() > mine.size();
   DevicePointer input = gpu.input, output = gpu.output;
@@ -86,7 +87,7 @@ inline std::size_t wrong_enqueued(GpuFixture& gpu, const Plan& plan, bool in_pla
   return wrong;
 }
 
-/// Adds the first plan for the request whose bits are the contract's.
+/// Adds the first plan whose bits the contract fixes.
 inline void add_exact_plan(std::vector<Plan>& plans, const Topology& topology,
                            const Request& request) {
   std::vector<Plan> proposed = propose(topology, checked(request, topology));
@@ -96,7 +97,7 @@ inline void add_exact_plan(std::vector<Plan>& plans, const Topology& topology,
   if (exact != proposed.end()) plans.push_back(*exact);
 }
 
-/// Exact plans of every collective, to compare with.
+/// Exact plans of every collective, for comparison.
 inline std::vector<Plan> exact_plans(int ranks) {
   const Topology topology = load_topology("hgx-h200");
   std::vector<Plan> plans;
@@ -116,7 +117,7 @@ inline std::vector<Plan> exact_plans(int ranks) {
   return plans;
 }
 
-/// The same of what reduces, every type and op.
+/// The same for reductions of every type and op.
 inline std::vector<Plan> plans_of_every_op(int ranks) {
   const Topology topology = load_topology("hgx-h200");
   std::vector<Plan> plans;

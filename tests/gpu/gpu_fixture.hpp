@@ -1,4 +1,4 @@
-// Ranks for tests on GPUs: how many there are, one with buffers of its own, what they found.
+// Fixture of GPU tests: number of ranks, a rank with buffers, and the ranks' findings.
 #pragma once
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -22,9 +22,10 @@
 namespace plait::cuda {
 
 using Bytes = std::vector<std::uint8_t>;
-constexpr std::uint64_t kMostBytes = 4ull << 20;     // of a sum
-constexpr std::uint64_t kBufferBytes = 16ull << 20;  // holds all ranks' parts of a collective
-constexpr std::uint64_t kFlaggedBytes = (32ull << 20) - 512;  // 16 MiB by two_shot use them again
+constexpr std::uint64_t kMostBytes = 4ull << 20;     // Of a sum.
+constexpr std::uint64_t kBufferBytes = 16ull << 20;  // Holds all ranks' parts of a collective.
+// 16 MiB by two_shot reuse the packets.
+constexpr std::uint64_t kFlaggedBytes = (32ull << 20) - 512;
 constexpr std::uint64_t kRingBytes = 8ull << 20;
 
 inline int gpus_to_use() {
@@ -32,15 +33,15 @@ inline int gpus_to_use() {
   return found >= 8 ? 8 : found >= 4 ? 4 : found;
 }
 
-/// Ranks as threads: one a GPU, or two that share the only one. 0 = there is none.
+/// Ranks as threads: one per GPU, or two that share a single GPU. 0 = no GPU.
 inline int ranks_to_use() {
   const int gpus = gpus_to_use();
   return gpus == 1 ? 2 : gpus;
 }
 
-/// Asked of a child, as a process that has used CUDA cannot fork ranks that do. 0 = fewer than
-/// `least`: processes take turns on a GPU that they share, so those that wait for each other want
-/// one each.
+/// Number of GPUs, queried in a child, because a process that has used CUDA cannot fork ranks that
+/// do. 0 = fewer than `least`: processes take turns on a shared GPU, so ranks that wait for each
+/// other need one each.
 inline int gpus_for_processes(int least = 2) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(gpus_to_use());
@@ -50,7 +51,7 @@ inline int gpus_for_processes(int least = 2) {
   return found >= least ? found : 0;
 }
 
-/// What ranks found, be they threads or processes.
+/// Findings of ranks, which are threads or processes.
 struct Findings {
   std::atomic<int> checked{0};
   char lists[bench::kBoardRanks][4096] = {};
@@ -67,7 +68,7 @@ struct Findings {
   }
 };
 
-/// Any bits at all: NaNs, infinities and subnormals included.
+/// Any bits, including NaNs, infinities and subnormals.
 inline Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
   std::mt19937_64 source(seed);
   Bytes data((bytes + 7) / 8 * 8);
@@ -79,25 +80,25 @@ inline Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
   return data;
 }
 
-/// Host memory of all ranks, and HostWords and the slots of long messages behind it.
+/// Host memory of all ranks, with HostWords and the slots of long messages behind it.
 inline std::byte* shared_rings(int ranks) {
   return bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks) + kHostWordsBytes +
                               kMessageHostBytes);
 }
 
-/// A rank with buffers of its own.
+/// A rank with its own buffers.
 class GpuFixture {
  public:
-  /// words: for ranks that agree on a share of large calls through host memory, whose inbox is then
-  /// large enough for one. overlap_compute: as under NCCL.
+  /// page: for ranks that agree on a host share of large calls; their inbox is then large enough
+  /// for one. overlap_compute: as under NCCL.
   GpuFixture(bench::Board* shared, int my_rank, std::byte* rings, double wait_s = 20,
-             AgreedNumber::NumberPage* words = nullptr, bool overlap_compute = false)
+             AgreedNumber::NumberPage* page = nullptr, bool overlap_compute = false)
       : board(shared), rank(my_rank) {
     CudaRankOptions options;
     const int gpus = device_count(), ranks_a_gpu = (board->ranks + gpus - 1) / gpus;
     options.device = rank % gpus;
     shares_gpu = ranks_a_gpu > 1;
-    // Kernels of all its ranks run side by side on a GPU.
+    // Kernels of all ranks on a GPU run side by side.
     if (shares_gpu) options.most_blocks = most_blocks = 100u / static_cast<unsigned>(ranks_a_gpu);
     options.rank = rank;
     options.ranks = board->ranks;
@@ -108,8 +109,8 @@ class GpuFixture {
     options.sizes.scratch_bytes = 256ull << 20;
     options.ring_bytes = options.exchange_ring_bytes = kRingBytes / 2;
     options.sizes.copy_slots_bytes =
-        words == nullptr ? rotation_slots(board->ranks) << 20 : kLeastSharingInbox;
-    options.share_page = words;
+        page == nullptr ? rotation_slots(board->ranks) << 20 : kLeastSharingInbox;
+    options.share_page = page;
     options.overlap_compute = overlap_compute;
     options.messages = true;
     std::byte* const behind = rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes;
@@ -125,8 +126,8 @@ class GpuFixture {
       return this->board->exchange(this->rank, mine);
     });
     PLAIT_CUDA_CALL(context_push, cuda->context());
-    // One right after the other: streams of ranks that share a GPU must not share a hardware queue,
-    // or one rank's kernel might stand behind what waits for another's.
+    // Ranks create streams one after the other: streams of ranks that share a GPU must not share a
+    // hardware queue, or one rank's kernel could queue behind a kernel that waits for another rank.
     for (int turn = 0; turn < board->ranks; ++turn) {
       board->barrier();
       if (turn == rank) PLAIT_CUDA_CALL(stream_create, &stream, kStreamNonBlocking, 0);
@@ -142,7 +143,7 @@ class GpuFixture {
   static void to_gpu(DevicePointer dst, const Bytes& src) {
     if (src.empty()) return;
     PLAIT_CUDA_CALL(memory_copy, dst, reinterpret_cast<DevicePointer>(src.data()), src.size());
-    PLAIT_CUDA_CALL(context_synchronize);  // from pageable memory: the copy may return early
+    PLAIT_CUDA_CALL(context_synchronize);  // From pageable memory: the copy may return early.
   }
   static Bytes from_gpu(DevicePointer src, std::uint64_t bytes) {
     Bytes dst(bytes);
@@ -152,20 +153,20 @@ class GpuFixture {
   }
   void finish() {
     const Result ended = api().stream_synchronize(stream);
-    cuda->check();  // says why a stream has failed
+    cuda->check();  // Reports why a stream has failed.
     require(ended, "stream_synchronize");
   }
 
   bench::Board* board;
   int rank;
-  bool shares_gpu = false;     // with another rank
-  unsigned most_blocks = ~0u;  // of a call
+  bool shares_gpu = false;     // With another rank.
+  unsigned most_blocks = ~0u;  // Of a call.
   std::unique_ptr<CudaRank> cuda;
   Stream stream = nullptr;
   DevicePointer input = 0, output = 0;
 };
 
-/// Buffers for long calls, and how much of their results was wrong.
+/// Buffers for long calls, and the number of wrong values in their results.
 class LongCalls {
  public:
   LongCalls(GpuFixture& gpu, std::uint64_t most_bytes) : gpu_(gpu) {
@@ -177,15 +178,14 @@ class LongCalls {
     gpu.finish();
     gpu.board->barrier();
   }
-  /// Once all ranks are through.
+  /// Destroyed once all ranks are done.
   ~LongCalls() {
     for (const DevicePointer one : {input_, output_, wrong_}) api().memory_free(one);
   }
   LongCalls(const LongCalls&) = delete;
   LongCalls& operator=(const LongCalls&) = delete;
 
-  /// Enqueues a sum, or a broadcast, from data made on the GPU into a poisoned output, and its
-  /// check.
+  /// Enqueues a sum or a broadcast of data made on the GPU, into a poisoned output, and its check.
   void enqueue(const std::string& engine, Request request) {
     const bool sums = reduces(request.collective);
     int me = gpu_.rank, first = sums ? 0 : request.root, ranks = sums ? request.ranks : 1;
@@ -202,7 +202,7 @@ class LongCalls {
            {&output_, &request.count, &seed_, &first, &ranks, &start, &wrong_});
   }
   unsigned enqueued() const { return seed_; }
-  /// Values, when all have ended on all ranks.
+  /// Number of wrong values, once all ranks' calls have ended.
   unsigned long long wrong() {
     gpu_.finish();
     unsigned long long found = 0;
@@ -212,8 +212,9 @@ class LongCalls {
   }
 
  private:
-  /// What is loaded when first used would wait for other ranks' kernels on this GPU, and these for
-  /// this rank. A communicator loads its own code, but not the driver's and that of checks.
+  /// Loads code before the test. Code loaded at first use would wait for other ranks' kernels on
+  /// this GPU, and these for this rank. A communicator loads its own code, but not the driver's and
+  /// the checks'.
   void load_code(std::uint64_t most_bytes) {
     for (const std::uint64_t bytes : {most_bytes, most_bytes / 13, most_bytes - 2})
       PLAIT_CUDA_CALL(memory_set_async, output_, 0, bytes, gpu_.stream);
@@ -233,21 +234,21 @@ class LongCalls {
   unsigned seed_ = 0;
 };
 
-/// True where a test that takes `ranks` ranks has no GPUs for them; says so.
+/// True if there are too few GPUs for a test with `ranks` ranks; prints the reason.
 inline bool skipped(int ranks, const std::string& why = "") {
   if (ranks == 0) MESSAGE("skipped: needs more GPUs. " << why);
   return ranks == 0;
 }
 
-/// Runs body(gpu, findings) on every rank; fails where a rank does or has found anything.
+/// Runs body(gpu, findings) on every rank; fails if a rank throws or reports findings.
 inline Findings* on_gpus(int ranks, bool processes,
                          const std::function<void(GpuFixture&, Findings&)>& body,
-                         AgreedNumber::NumberPage* words = nullptr) {
+                         AgreedNumber::NumberPage* page = nullptr) {
   bench::Board* board = bench::make_board(ranks);
   std::byte* rings = shared_rings(ranks);
   Findings* findings = Findings::shared();
   const int failed = bench::run_ranks(board, processes, [&](int rank) {
-    GpuFixture gpu(board, rank, rings, 20, words);
+    GpuFixture gpu(board, rank, rings, 20, page);
     body(gpu, *findings);
     board->barrier();
   });

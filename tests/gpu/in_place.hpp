@@ -1,4 +1,4 @@
-// Which calls a test may make with one buffer inside the other.
+// Tells which calls a test may make with one buffer inside the other.
 #pragma once
 #include "plait/plan.hpp"
 

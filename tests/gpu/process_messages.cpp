@@ -1,7 +1,7 @@
 // Messages between single ranks on real GPUs: random groups of any size and alignment, to and from
-// any peers, the rank itself among them, eager and replayed; calls whose other ends lie in other
-// groups; a peer that never comes. Skipped where there are fewer than two GPUs. Ranks are forked,
-// so this file's name sorts before those of tests that use CUDA in this very process.
+// any peers including the rank itself, eager and replayed; calls whose other endpoints are in other
+// groups; a peer that never comes. Skipped with fewer than two GPUs. Ranks are forked, so this file
+// sorts before tests that use CUDA in this process.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
@@ -13,11 +13,11 @@ namespace {
 
 constexpr std::uint64_t kMostMessage = 3ull << 20;
 
-/// One message of a group, as all ranks know it.
+/// One message of a group, known to all ranks.
 struct Planned {
   int from, to;
   std::uint64_t bytes;
-  std::uint64_t from_at, to_at;  // in the sender's input, in the receiver's output
+  std::uint64_t from_at, to_at;  // Offsets in the sender's input and the receiver's output.
   unsigned seed;
 };
 
@@ -31,7 +31,7 @@ std::uint64_t random_size(std::mt19937& random) {
   }
 }
 
-/// The same on all ranks: up to two messages from each to each, itself included.
+/// The same on all ranks: up to two messages from each rank to each, itself included.
 std::vector<Planned> random_group(int ranks, std::mt19937& random) {
   std::vector<Planned> group;
   std::vector<std::uint64_t> read(static_cast<std::size_t>(ranks)), written = read;
@@ -43,7 +43,7 @@ std::vector<Planned> random_group(int ranks, std::mt19937& random) {
         const std::uint64_t bytes = random_size(random);
         for (std::uint64_t* place : {&at, &into}) {
           *place = (*place + 31) / 32 * 32;
-          if (random() % 3 == 0) *place += random() % 16;  // of any alignment
+          if (random() % 3 == 0) *place += random() % 16;  // Of any alignment.
         }
         if (at + bytes > kBufferBytes || into + bytes > kBufferBytes) continue;
         group.push_back({from, to, bytes, at, into, static_cast<unsigned>(random())});
@@ -53,7 +53,7 @@ std::vector<Planned> random_group(int ranks, std::mt19937& random) {
   return group;
 }
 
-/// This rank's ends; the order among those that do not match is the rank's own.
+/// This rank's endpoints; the order of those that do not match each other is random.
 std::vector<MessageEnd> ends_of(const GpuFixture& gpu, const std::vector<Planned>& group) {
   std::vector<MessageEnd> ends;
   for (const Planned& one : group) {
@@ -71,7 +71,7 @@ void upload(const GpuFixture& gpu, const std::vector<Planned>& group) {
       GpuFixture::to_gpu(gpu.input + one.from_at, random_bytes(one.bytes, one.seed));
 }
 
-/// What came is right, and nothing else of the output was touched.
+/// Received bytes are right, and no other byte of the output was written.
 std::size_t wrong_bytes(const GpuFixture& gpu, const std::vector<Planned>& group) {
   Bytes expected(kBufferBytes, 0xa5);
   for (const Planned& one : group) {
@@ -89,7 +89,7 @@ std::size_t wrong_bytes(const GpuFixture& gpu, const std::vector<Planned>& group
 void poison(GpuFixture& gpu) {
   PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, kBufferBytes, gpu.stream);
   gpu.finish();
-  gpu.board->barrier();  // where ranks share a GPU, one's upload would wait for the other's kernel
+  gpu.board->barrier();  // On a shared GPU one rank's upload would wait for the other's kernel.
 }
 
 void replay(GpuFixture& gpu, const std::vector<MessageEnd>& ends, const MessageTuning& tuning) {
@@ -113,9 +113,8 @@ void check_groups(int ranks, bool processes, int rounds) {
       std::mt19937 random(static_cast<unsigned>(round * 64 + ranks));
       const std::vector<Planned> group = random_group(ranks, random);
       MessageTuning tuning;
-      if (round % 4 == 3) tuning = {0, kBulkBytes / 16};  // all by small tiles
-      if (round % 4 == 1)
-        tuning = {0, kBulkBytes / 16, 1};  // through host memory too, of two ranks
+      if (round % 4 == 3) tuning = {0, kBulkBytes / 16};     // All by small tiles.
+      if (round % 4 == 1) tuning = {0, kBulkBytes / 16, 1};  // Two ranks also through host memory.
       upload(gpu, group);
       poison(gpu);
       const std::vector<MessageEnd> ends = ends_of(gpu, group);
@@ -145,15 +144,15 @@ TEST_CASE("processes: groups of messages arrive whole, eager and replayed") {
   const int ranks = gpus_for_processes();
   if (skipped(ranks)) return;
   check_groups(ranks, true, 40);
-  check_groups(8, true, 12);  // on however many GPUs there are
+  check_groups(8, true, 12);  // On any number of GPUs.
 }
 
 TEST_CASE("processes: a sender runs ahead of a receiver that comes with other groups") {
   const int ranks = gpus_for_processes();
   if (skipped(ranks)) return;
   on_gpus(2, true, [](GpuFixture& gpu, Findings& found) {
-    // Eight that fit the slots: one rank sends them at once and then receives as many, the other
-    // receives by threes, and sends in between.
+    // Eight messages that fit the slots: one rank sends all at once and then receives all; the
+    // other receives three at a time and sends in between.
     constexpr std::uint64_t kEach = 300000;
     std::vector<Planned> group;
     for (unsigned i = 0; i < 8; ++i)
@@ -183,7 +182,7 @@ TEST_CASE("processes: a sender runs ahead of a receiver that comes with other gr
 
 TEST_CASE("processes: a message that nobody sends ends in a deadline that names the peer") {
   if (skipped(gpus_for_processes())) return;
-  // Processes of their own: one whose stream has failed uses no GPU any more.
+  // Separate processes: a process whose stream has failed cannot use the GPU any more.
   for (const std::uint64_t bytes : {1000u, 4u << 20}) {
     bench::Board* board = bench::make_board(2);
     std::byte* rings = shared_rings(2);

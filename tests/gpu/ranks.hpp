@@ -1,5 +1,5 @@
-// N ranks as threads or as processes, one GPU each, with a board in shared memory where they meet
-// and show each other bytes and figures. For GPU benches and tests: no rendezvous needed.
+// N ranks as threads or processes, one GPU each, with a board in shared memory for barriers and
+// exchange of bytes and numbers. For GPU benchmarks and tests, which need no rendezvous.
 #pragma once
 #include <execinfo.h>
 #include <sched.h>
@@ -36,7 +36,7 @@ struct Board {
   char records[kBoardRanks][kRecordBytes] = {};
   double figures[kBoardRanks] = {};
 
-  /// All meet; throws after `seconds`, or where a rank has failed.
+  /// Barrier of all ranks; throws after `seconds` or if a rank has failed.
   void barrier(double seconds = 60) {
     const int mine = round.load();
     if (arrived.fetch_add(1) == ranks - 1) {
@@ -63,7 +63,7 @@ struct Board {
     barrier();
     return all;
   }
-  /// The largest of all ranks' figures.
+  /// Maximum of all ranks' numbers.
   double largest(int rank, double mine) {
     figures[rank] = mine;
     barrier();
@@ -81,7 +81,7 @@ struct Board {
   }
 };
 
-/// Where a crash happened, on stderr: addresses for addr2line.
+/// Prints the place of a crash to stderr, as addresses for addr2line.
 inline void trace_crashes() {
   const auto handler = [](int) {
     void* frames[40];
@@ -91,7 +91,7 @@ inline void trace_crashes() {
   ::signal(SIGSEGV, handler);
 }
 
-/// Memory that threads and forked processes share.
+/// Memory shared by threads and forked processes.
 inline std::byte* shared_memory(std::size_t bytes) {
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) throw std::runtime_error("no shared memory");
@@ -104,10 +104,10 @@ inline Board* make_board(int ranks) {
   return board;
 }
 
-/// Runs body(i) in a process each, forked before any CUDA call; returns 0 if all of them did.
+/// Runs body(i) in one process each, forked before any CUDA call; returns 0 if all returned 0.
 inline int in_processes(int count, const std::function<int(int)>& body) {
   std::vector<pid_t> children;
-  std::fflush(nullptr);  // what was said before is not said once more by each of them
+  std::fflush(nullptr);  // Buffered output must not be printed again by each child.
   for (int i = 0; i < count; ++i) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -129,7 +129,7 @@ inline int in_processes(int count, const std::function<int(int)>& body) {
   return failed;
 }
 
-/// Runs body(rank) for every rank; returns 0 if none threw.
+/// Runs body(rank) on every rank; returns 0 if none threw.
 inline int run_ranks(Board* board, bool processes, const std::function<void(int)>& body) {
   const auto guarded = [&](int rank) {
     try {

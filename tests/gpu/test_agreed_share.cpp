@@ -1,5 +1,5 @@
-// What of a large call goes through host memory is each rank's own finding, and must be the same on
-// all. Ranks are forked, so this file's name comes before those that use CUDA in this process.
+// Each rank measures its own host share of large calls, and all ranks must use the same one. Ranks
+// are forked, so this file sorts before tests that use CUDA in this process.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -12,8 +12,8 @@
 namespace plait::cuda {
 namespace {
 
-/// Calls large enough for a share, enqueued by hosts that lag behind each other at random. Of two
-/// ranks' broadcasts who takes judges alone.
+/// Calls large enough for a share, enqueued by hosts that lag behind each other at random. In
+/// broadcasts of two ranks only the receiver votes.
 void check_shares(GpuFixture& gpu, Findings& findings) {
   constexpr std::uint64_t kMost = 416ull << 20;
   LongCalls calls(gpu, kMost);
@@ -28,7 +28,7 @@ void check_shares(GpuFixture& gpu, Findings& findings) {
     }
     if (random() % 2 == 0) ::usleep(static_cast<unsigned>(random() % 3000));
     calls.enqueue(request.ranks == 2 ? "rotation" : "tiled", request);
-    if (random() % 4 == 0) gpu.finish();  // so that times are known to one rank before the other
+    if (random() % 4 == 0) gpu.finish();  // So that one rank knows its times before the other.
   }
   if (const auto wrong = calls.wrong(); wrong != 0)
     findings.add(gpu.rank, text(wrong, " values wrong\n"));
@@ -48,7 +48,7 @@ TEST_CASE("processes: ranks agree on the share through host memory, whoever come
     for (const auto& [level, calls] : levels) said += text(" ", level, ": ", calls);
     MESSAGE(ranks << " ranks, levels of the share, and calls:" << said);
     for (int rank = 0; rank < ranks; ++rank) CHECK(words->calls_done[rank] == 60);
-    CHECK(levels.size() > levels.count(0));  // some share was taken
+    CHECK(levels.size() > levels.count(0));  // Some share was used.
   }
 }
 

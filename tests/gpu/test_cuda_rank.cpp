@@ -1,6 +1,6 @@
-// Real GPUs against the reference: fused kernels over every type, op, odd size, offset and in
-// place; every plan that the planner proposes for every collective; graphs replayed. Skipped, with
-// the reason, where there is none; two ranks share the only one.
+// Real GPUs against the reference: fused kernels for every type, op, odd size and offset and in
+// place; every plan that the planner proposes for every collective; replayed graphs. Skipped, with
+// the reason, without a GPU; two ranks share a single GPU.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
@@ -18,7 +18,7 @@ void check_collectives(int ranks, bool processes);
 void check_lonely(const std::string& kernel, int host_permille = 0, int host_cpu_permille = 0);
 void check_overlapping(int ranks, const std::string& kernel);
 
-// Those that fork come first, before this process uses CUDA.
+// Tests that fork come first, before this process uses CUDA.
 
 TEST_CASE("processes: copy engines give the reference's bits for every type, op and size") {
   const int ranks = gpus_for_processes();
@@ -41,14 +41,14 @@ TEST_CASE("processes: calls of copy engines that overlap keep out of each other'
 TEST_CASE(
     "processes: a wait in vain fails its stream at the deadline, abort() ends it; both name the "
     "peer") {
-  if (skipped(gpus_for_processes(1))) return;  // nobody waits for somebody who runs
+  if (skipped(gpus_for_processes(1))) return;  // No waiting ranks need to run together.
   for (const char* kernel : {"one_shot", "two_shot", "tiled", "direct_ll"}) check_lonely(kernel);
   check_lonely("tiled", 0, 900);
   for (const int host_permille : {0, 900}) check_lonely("rotation", host_permille);
-  check_lonely("rotation", 0, 900);  // a part by CPU cores
+  check_lonely("rotation", 0, 900);  // A part by CPU cores.
 }
 
-/// What two ranks' all_reduces go by, of so many MiB.
+/// Engines of two ranks' all_reduces of these sizes in MiB.
 std::string choices(const CudaRank& rank, const std::vector<std::uint64_t>& mib) {
   std::string said;
   for (const std::uint64_t one : mib) {
@@ -87,7 +87,7 @@ TEST_CASE("processes: large sums of two ranks leave SMs to others, sooner where 
 struct FusedCase {
   std::string kernel;
   Request request;
-  std::uint64_t offset;  // of both buffers, in elements
+  std::uint64_t offset;  // Of both buffers, in elements.
   bool in_place;
   Tuning tuning;
 };
@@ -98,10 +98,10 @@ std::string describe(const FusedCase& c) {
               c.tuning.bare, " ahead ", c.tuning.ahead);
 }
 
-/// A rank each.
+/// One per rank.
 const std::vector<double> kScalars{0.5, -3.0, 1.25, 7.0, -0.5, 2.0, 0.75, -1.5};
 
-/// Bytes that differ from the reference on this rank.
+/// Bytes on this rank that differ from the reference.
 std::size_t wrong_bytes(GpuFixture& gpu, const FusedCase& c, unsigned seed) {
   const std::uint64_t element = bytes_of(c.request.type), bytes = c.request.count * element;
   std::vector<Bytes> inputs;
@@ -118,7 +118,7 @@ std::size_t wrong_bytes(GpuFixture& gpu, const FusedCase& c, unsigned seed) {
   PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, bytes + 256, gpu.stream);
   gpu.finish();
   GpuFixture::to_gpu(in, inputs[static_cast<std::size_t>(gpu.rank)]);
-  gpu.board->barrier();  // where ranks share a GPU, one's upload would wait for the other's kernel
+  gpu.board->barrier();  // On a shared GPU one rank's upload would wait for the other's kernel.
   Tuning tuning = c.tuning;
   tuning.blocks = std::min(tuning.blocks, static_cast<int>(gpu.most_blocks));
   bench::run(*gpu.cuda, c.kernel, c.request,
@@ -128,14 +128,14 @@ std::size_t wrong_bytes(GpuFixture& gpu, const FusedCase& c, unsigned seed) {
   const Bytes got = GpuFixture::from_gpu(out, bytes);
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected[i] ? 1 : 0;
-  if (!c.in_place && c.offset == 0) {  // nothing behind the end was touched
+  if (!c.in_place && c.offset == 0) {  // Nothing behind the end was written.
     const Bytes behind = GpuFixture::from_gpu(out + bytes, 16);
     for (const std::uint8_t byte : behind) wrong += byte != 0xa5 ? 1 : 0;
   }
   return wrong;
 }
 
-/// with_host: parts of some go through host memory, which wants a GPU a rank.
+/// with_host: parts of some calls go through host memory, which needs a GPU per rank.
 std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& kernels,
                                    bool with_host) {
   std::vector<FusedCase> cases;
@@ -168,10 +168,10 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
     c.request.count = kBufferBytes / 4 - 1;
     c.tuning.host_permille = 0;
     if (kernel != "two_shot") continue;
-    // Flag packets that are used again, where tiles would be faster.
+    // Flag packets that are reused, at sizes for which tiles would be faster.
     c.tuning.blocks = 48;
     cases.push_back(c);
-    c.tuning = {.threads = 256, .host_permille = 0};  // on all SMs
+    c.tuning = {.threads = 256, .host_permille = 0};  // On all SMs.
     cases.push_back(c);
   }
   for (const DataType type : {DataType::fp32, DataType::bf16})
@@ -196,7 +196,7 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
   return cases;
 }
 
-/// Every case of the kernels, by ranks that are threads or processes.
+/// Runs every case of the kernels, with ranks as threads or processes.
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels,
                  bool with_host) {
   REQUIRE(ranks <= static_cast<int>(kScalars.size()));
@@ -226,7 +226,7 @@ TEST_CASE("fused kernels give the reference's bits for every type, op and size")
   check_fused(ranks, false, {"one_shot", "two_shot", "tiled", "direct_ll"});
 }
 
-/// As long messages are launched by themselves: as many blocks as fit, several steps a thread.
+/// Calls with the launch of long messages: as many blocks as fit, several steps per thread.
 void check_long(GpuFixture& gpu, Findings& findings) {
   constexpr std::uint64_t kMost = 40ull << 20;
   LongCalls calls(gpu, kMost);
@@ -240,7 +240,7 @@ void check_long(GpuFixture& gpu, Findings& findings) {
         if (bench::takes(*gpu.cuda, kernel, request)) calls.enqueue(kernel, request);
       }
   const auto wrong = calls.wrong();
-  if (wrong != 0 || calls.enqueued() < 16)  // else hardly any was had
+  if (wrong != 0 || calls.enqueued() < 16)  // Otherwise hardly any call was possible.
     findings.add(gpu.rank, text(wrong, " values wrong of ", calls.enqueued(), " sums\n"));
 }
 
@@ -264,15 +264,15 @@ TEST_CASE("kernels of more ranks than GPUs give the reference's bits") {
   on_gpus(most, false, check_long);
 }
 
-/// Of which a part may go through host memory: where ranks share a GPU, one's waits could stand
-/// before what another one's wait for.
+/// True if a part of the call may go through host memory. If ranks share a GPU, one rank's waits
+/// could be queued before work that another rank waits for.
 bool takes_share(const GpuFixture& gpu, const std::string& kernel, const Request& request) {
   if (gpu.shares_gpu) return false;
   return request.collective == Collective::all_reduce ||
          (kernel == "rotation" && request.ranks == 2);
 }
 
-/// Runs a plan eagerly and three times from a graph; bytes that differ from the reference.
+/// Runs a plan eagerly and three times from a graph; returns bytes that differ from the reference.
 std::size_t wrong_after(GpuFixture& gpu, const Plan& plan, unsigned seed) {
   const Example example = example_of(plan, gpu.rank, seed);
   const auto bound = gpu.cuda->bind(plan);
@@ -291,17 +291,17 @@ std::size_t wrong_after(GpuFixture& gpu, const Plan& plan, unsigned seed) {
     return wrong;
   };
   PLAIT_CUDA_CALL(memory_set_async, gpu.output, 0xa5, expected.size() + 1, gpu.stream);
-  // Allocating waits for all GPUs of the process, and an upload for what runs on its own, be it
-  // another rank's: nobody starts before everybody is ready.
+  // Allocation waits for all GPUs of the process, and an upload waits for work on its GPU, even
+  // another rank's. So no rank starts before all are ready.
   gpu.board->barrier();
-  const char* only = std::getenv("ONLY_ENGINE");  // to find out which engine a failure is of
+  const char* only = std::getenv("ONLY_ENGINE");  // Finds the engine of a failure.
   std::size_t wrong = 0;
   if (only == nullptr || std::string(only) == "kernel") {
     enqueue(CopiedBy::one_kernel);
     wrong += compare();
   }
-  // The driver creates a stream only after all kernels of the GPU: the peer's, too, where ranks
-  // share it, and that kernel waits for this rank.
+  // The driver creates a stream only after all kernels on the GPU have ended. On a shared GPU the
+  // peer's kernel is among them, and it waits for this rank.
   if (gpu.board->ranks == 2 && !gpu.shares_gpu &&
       (only == nullptr || std::string(only) == "copy")) {
     enqueue(CopiedBy::copy_engines);
@@ -380,8 +380,8 @@ TEST_CASE("every plan proposed runs on GPUs as on the reference, eagerly and rep
   CHECK(checked.load() > 20);
 }
 
-/// Both kernels by turns, whatever the size; engines in small pieces, by turns with a share through
-/// the host.
+/// Both kernels in turn at any size; engines in small pieces, in turn with a share through the
+/// host.
 std::size_t wrong_as_chosen(GpuFixture& gpu, const Plan& plan, bool in_place, bool engines,
                             unsigned seed) {
   const Request& request = plan.request;
@@ -415,7 +415,7 @@ void check_collectives(int ranks, bool processes) {
       }
   });
   MESSAGE(all->checked.load() << " calls checked on " << ranks << " GPUs");
-  CHECK(all->checked.load() > 700 * ranks);  // every op among them
+  CHECK(all->checked.load() > 700 * ranks);  // Every op among them.
 }
 
 TEST_CASE("every collective that is enqueued gives the reference's bytes") {
@@ -424,7 +424,7 @@ TEST_CASE("every collective that is enqueued gives the reference's bytes") {
   check_collectives(ranks, false);
 }
 
-/// A call with buffers of its own.
+/// A call with its own buffers.
 struct Queued {
   const Plan* plan;
   Example example;
@@ -445,8 +445,8 @@ std::vector<Queued> queued_calls(const std::vector<Plan>& plans, int rank) {
   return calls;
 }
 
-/// Poisons the output and calls, in stream order: in pieces of 64 KiB, so that slots are reused.
-/// What a chain does not take goes by a hop.
+/// Poisons the output and calls, in stream order, in pieces of 64 KiB, so that slots are reused.
+/// direct_ll serves what a chain does not take.
 void enqueue_poisoned(GpuFixture& gpu, const std::string& kernel, const Queued& call,
                       int host_permille) {
   PLAIT_CUDA_CALL(memory_set_async, call.output, 0xa5, call.example.expected.size() + 1,
@@ -460,15 +460,15 @@ void enqueue_poisoned(GpuFixture& gpu, const std::string& kernel, const Queued& 
              gpu.stream, tuning);
 }
 
-/// Every collective, again and again with no wait between, one rank late by turns, and a graph of
-/// some of them replayed in between: ranks are at different calls, and slots and words are reused.
-/// Copy engines take turns with tiled kernels, whose slots two ranks' exchanges borrow.
+/// Every collective, again and again without a wait, with one rank late in turn, and a graph of
+/// some of them replayed in between. So ranks are at different calls, and slots and flags are
+/// reused. Copy engines alternate with tiled kernels, whose slots exchanges of two ranks borrow.
 void check_overlapping(int ranks, const std::string& kernel) {
   const std::vector<Plan> plans = exact_plans(ranks);
   const Findings* all =
       on_gpus(ranks, kernel == "rotation", [&](GpuFixture& gpu, Findings& findings) {
         const std::vector<Queued> calls = queued_calls(plans, gpu.rank);
-        gpu.board->barrier();  // where ranks share a GPU, uploads are refused while one captures
+        gpu.board->barrier();  // On a shared GPU uploads are refused while one rank captures.
         Graph graph = nullptr;
         GraphExec exec = nullptr;
         PLAIT_CUDA_CALL(stream_begin_capture, gpu.stream, kCaptureThreadLocal);
@@ -505,8 +505,9 @@ TEST_CASE("calls of more ranks than GPUs that overlap keep out of each other's w
   if (ranks > 2) check_overlapping(ranks, "ll_chain");
 }
 
-/// How rank 0's stream ends, and what it throws, when it calls alone: `wait_s` as given, abort()
-/// after `abort_after_s`. Processes, since a stream that fails takes all of its process with it.
+/// End of rank 0's stream, and its error, if it calls alone: with this `wait_s`, and abort() after
+/// `abort_after_s`. In processes of their own, because a failed stream ends all GPU work of its
+/// process.
 std::string lonely_error(const std::string& kernel, int host_permille, int host_cpu_permille,
                          double wait_s, double abort_after_s) {
   bench::Board* board = bench::make_board(2);
@@ -521,7 +522,8 @@ std::string lonely_error(const std::string& kernel, int host_permille, int host_
       Tuning tuning;
       tuning.host_permille = host_permille;
       tuning.host_cpu_permille = host_cpu_permille;
-      tuning.tile_units = host_permille != 0 ? 4096 : 0;  // of small pieces a share is some chunks
+      // A share of small pieces has several chunks.
+      tuning.tile_units = host_permille != 0 ? 4096 : 0;
       bench::run(
           *gpu.cuda, kernel, request,
           {reinterpret_cast<const void*>(gpu.input), reinterpret_cast<void*>(gpu.output), {}},

@@ -1,5 +1,5 @@
-// How a rank comes to its end: it is known by its own calls, eager and replayed, whatever else is
-// on the GPU; then it lets go of the peers' memory.
+// End of a rank: has_ended() depends on the rank's own calls, eager and replayed, whatever else
+// runs on the GPU. Afterwards the rank unmaps the peers' memory.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -38,7 +38,7 @@ struct Busy {
   }
 };
 
-/// Rank 0 calls, rank 1 later: rank 0 has not ended meanwhile, and has soon after.
+/// Rank 0 calls, and rank 1 later. Meanwhile rank 0 has not ended; soon after it has.
 void call_apart(GpuFixture& gpu, Findings& findings, const char* what,
                 const std::function<void()>& call) {
   if (gpu.rank == 0) {
@@ -58,7 +58,7 @@ void call_apart(GpuFixture& gpu, Findings& findings, const char* what,
 
 constexpr std::uint64_t kHostBytes = 16ull << 20;
 
-/// What making the later room asks of the driver, in ms each, and what it gave.
+/// Driver calls that allocate the large arena, with their times in ms and results.
 struct Asked {
   double allocated = -1, filled = -1, shown = -1, registered = -1;
   DevicePointer memory = 0;
@@ -98,8 +98,9 @@ void give_back(const Asked& asked) {
   api().memory_free(asked.memory);
 }
 
-/// Rank 0's kernel waits for rank 1's, which is launched once the driver has given rank 0 what it
-/// asks for meanwhile, or a second later: then the driver waits, which LazyArena does not expect.
+/// Rank 0's kernel waits for rank 1's, which is launched once the driver has answered rank 0's
+/// requests, or a second later. In the second case the driver waits, which LazyArena does not
+/// expect.
 void query_alongside_a_waiting_kernel(GpuFixture& gpu, Findings& findings) {
   Request request;
   request.count = 1000;

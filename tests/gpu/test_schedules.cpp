@@ -1,6 +1,6 @@
-// The schedules of tiled calls (ring, pull, fold, orders, bounds) and chains by lines on a real
-// GPU, against the reference; more ranks than GPUs, so that one GPU is enough. Skipped, with the
-// reason, without.
+// Schedules of tiled calls (ring, pull, fold, orders, bounds) and LL chains on a real GPU, against
+// the reference. More ranks than GPUs, so that a single GPU is enough. Skipped, with the reason,
+// without a GPU.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -12,8 +12,8 @@
 namespace plait::cuda {
 namespace {
 
-/// Every schedule of a tiled call, and some together; tiles are small, so that slots are reused.
-/// Chains with few and with many steps, and of many pieces.
+/// Every schedule of a tiled call, and some combined, with small tiles, so that slots are reused.
+/// Chains with few steps, with many, and with many pieces.
 std::vector<EngineVariant> schedules() {
   std::vector<EngineVariant> found;
   const auto add = [&](const std::function<void(Tuning&)>& set) {

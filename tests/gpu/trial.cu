@@ -1,19 +1,19 @@
-// Kernels that test_gpu and bench_gpu alone carry: reproducible data, a check that is independent
-// of every engine's kernels, and what links give to stores by themselves.
+// Kernels of test_gpu and bench_gpu only: reproducible data, a check independent of every engine's
+// kernels, and the speed of links.
 #include "exec/cuda/device/bulk.cuh"
 #include "exec/cuda/tiles/tile_args.hpp"
 
 namespace plait::cuda {
 namespace {
 
-__device__ unsigned mixed(unsigned long long key) {  // splitmix64's finisher
+__device__ unsigned mixed(unsigned long long key) {  // Finalizer of splitmix64.
   key += 0x9e3779b97f4a7c15ull;
   key = (key ^ key >> 30) * 0xbf58476d1ce4e5b9ull;
   key = (key ^ key >> 27) * 0x94d049bb133111ebull;
   return static_cast<unsigned>(key >> 32);
 }
 
-/// Element `index` of rank `rank`: a value in [-1, 1) with all mantissa bits in use.
+/// Element `index` of rank `rank`: a value in [-1, 1) that uses all mantissa bits.
 __device__ float value_of(unsigned seed, int rank, unsigned long long index) {
   const unsigned long long key = index * 64 + static_cast<unsigned>(rank);
   const unsigned bits = mixed(key + (static_cast<unsigned long long>(seed) << 48));
@@ -24,7 +24,7 @@ __device__ unsigned bits_of(float value) { return __float_as_uint(value); }
 __device__ unsigned bits_of(std::uint16_t value) { return value; }
 __device__ unsigned bits_of(std::uint32_t value) { return value; }
 
-/// The same as a number of the type; integers have all of their bits in use.
+/// The same as a number of the type; integers use all of their bits.
 template <DataType kType>
 __device__ typename DeviceNumber<kType>::Stored stored_value(unsigned seed, int rank,
                                                              unsigned long long index) {
@@ -81,17 +81,17 @@ PLAIT_TRIAL(fp32)
 PLAIT_TRIAL(bf16)
 PLAIT_TRIAL(uint32)
 
-// What links give to kernels: block b moves chunks to (or from) peer b mod `peers`.
+// Measures links under kernel stores: block b moves chunks to (or from) peer b mod `peers`.
 struct LinkArgs {
   ulonglong2* remote[plait::cuda::kMaxCudaRanks];
   ulonglong2* local;
-  unsigned long long units;  // with each peer
+  unsigned long long units;  // With each peer.
   int peers;
 };
 template <bool kPush>
 __device__ void move_units(const LinkArgs& args) {
   const unsigned blocks = gridDim.x / args.peers;
-  if (blockIdx.x / args.peers >= blocks) return;  // no block for each peer any more
+  if (blockIdx.x / args.peers >= blocks) return;  // Too few blocks left for one per peer.
   const unsigned long long stride = static_cast<unsigned long long>(blocks) * blockDim.x;
   ulonglong2* remote = args.remote[blockIdx.x % args.peers];
   ulonglong2* local = args.local + blockIdx.x % args.peers * args.units;
@@ -115,8 +115,8 @@ extern "C" __global__ void plait_link_pull(const __grid_constant__ LinkArgs args
   move_units<false>(args);
 }
 #if PLAIT_SM_90
-/// One thread a block by bulk copies, a piece to (or from) each peer in turn, as a tiled kernel
-/// pushes. GPUs that nothing keeps in step.
+/// One thread per block moves pieces by bulk copies to (or from) each peer in turn, as a tiled
+/// kernel pushes. GPUs run without synchronization.
 template <bool kPush>
 __device__ void move_in_bulk(const LinkArgs& args) {
   using namespace plait::cuda;
@@ -125,9 +125,10 @@ __device__ void move_in_bulk(const LinkArgs& args) {
   if (threadIdx.x != 0) return;
   constexpr unsigned kAhead = 3, kUnits = kBulkBytes / 16;
   const auto peers = static_cast<unsigned>(args.peers);
-  const unsigned long long all = args.units / kUnits;  // to each peer
+  const unsigned long long all = args.units / kUnits;  // To each peer.
   if (blockIdx.x >= all) return;
-  const unsigned long long pieces = ((all - blockIdx.x - 1) / gridDim.x + 1) * peers;  // my own
+  // Of this block.
+  const unsigned long long pieces = ((all - blockIdx.x - 1) / gridDim.x + 1) * peers;
   BulkRing<kPushStages> ring(room, barriers);
   const auto place = [&](unsigned long long i) {
     return (blockIdx.x + i / peers * gridDim.x) * kUnits;
@@ -158,11 +159,11 @@ extern "C" __global__ void plait_link_pull_bulk(const __grid_constant__ LinkArgs
 }
 #endif  // PLAIT_SM_90
 
-/// One warp a GPU: all come, then all go on together. word[r]: where rank r hears of me. A wait of
-/// more than two seconds is given up, and `late` counts it.
+/// Barrier of GPUs, one warp per GPU. word[r]: where rank r reads this rank's arrival. A wait is
+/// given up after two seconds, and `late` counts it.
 struct GateArgs {
   unsigned* word[plait::cuda::kMaxCudaRanks];
-  unsigned* mine;  // by rank: how often it has come
+  unsigned* mine;  // By rank: number of arrivals.
   unsigned* late;
   unsigned count;
   int ranks;

@@ -1,5 +1,5 @@
-// The kernels of trial.cu, which test_gpu and bench_gpu alone carry: data, its check, links'
-// floors.
+// Kernels of trial.cu, linked into test_gpu and bench_gpu only: test data, its check, and link
+// speed.
 #pragma once
 #include <string>
 
@@ -9,14 +9,14 @@ extern "C" const void* const plait_trial_fatbin;
 
 namespace plait::cuda {
 
-/// Loaded once a process, as the product's own kernels.
+/// Loaded once per process, like the product's kernels.
 class TrialKernels {
  public:
   TrialKernels() {
     PLAIT_CUDA_CALL(library_load, &library_, plait_trial_fatbin, nullptr, nullptr, 0, nullptr,
                     nullptr, 0);
   }
-  /// In the current context.
+  /// Looks up a kernel in the current context.
   Function find(const std::string& name) const {
     Kernel kernel = nullptr;
     Function function = nullptr;
