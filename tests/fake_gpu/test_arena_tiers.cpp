@@ -109,7 +109,7 @@ Request request_of(Collective collective, std::uint64_t bytes, int ranks,
 
 }  // namespace
 
-TEST_CASE("little is taken at first, the rest with the first large call, and all is given back") {
+TEST_CASE("the small arena comes first, the large one with a large call, and all memory is freed") {
   for (const int ranks : {2, 3, 4, 8})
     for (const CudaRankOptions& options : {library(ranks), drop_in(ranks)}) {
       CAPTURE(ranks);
@@ -215,7 +215,7 @@ TEST_CASE("ten communicators of two ranks that carry up to 1 MiB: 300 MB of each
   CHECK(fake_cuda().streams == streams_before);
 }
 
-TEST_CASE("what a program asks for is taken at once") {
+TEST_CASE("memory that the program asks for is allocated at once") {
   CudaRankOptions options = drop_in(4);
   options.memory.budget_bytes = 400'000'000;
   const auto rank = made(options);
@@ -225,7 +225,7 @@ TEST_CASE("what a program asks for is taken at once") {
   CHECK(rank->full_group().sizes == rank->small_arena_group().sizes);
 }
 
-TEST_CASE("engines without room say what they would want, and others serve") {
+TEST_CASE("engines without slots report the memory they need, and other engines serve") {
   CudaRankOptions options = drop_in(4);
   options.memory.budget_bytes = 14 * kMib;
   const auto rank = made(options);
@@ -241,7 +241,7 @@ TEST_CASE("engines without room say what they would want, and others serve") {
   CHECK_THROWS_WITH_AS(made(options), doctest::Contains("PLAIT_DEVICE_MEMORY=2M"), Error);
 }
 
-TEST_CASE("no memory for the later room: calls go on with the first, and nothing is kept") {
+TEST_CASE("without memory for the large arena calls use the small one, and nothing leaks") {
   {
     Growing one(library(2));
     const std::uint64_t first = taken();
@@ -266,7 +266,7 @@ TEST_CASE("no memory for the later room: calls go on with the first, and nothing
   CHECK(taken() == 0);
 }
 
-TEST_CASE("who closes while its peers have yet to come frees what it has begun") {
+TEST_CASE("a rank that closes before its peers come frees its unfinished arena") {
   auto page = std::make_unique<LazyArenaPage>();
   CudaRankOptions options = library(2);
   options.lazy_arena = page.get();
@@ -278,7 +278,7 @@ TEST_CASE("who closes while its peers have yet to come frees what it has begun")
   CHECK(taken() == 0);
 }
 
-TEST_CASE("long blocks with a count each go by an engine that takes them, others by plans") {
+TEST_CASE("long blocks of unequal counts use an engine that serves them, others use plans") {
   const cuda::Group group = cuda::usual_group(4);
   Request gather;
   gather.collective = Collective::all_gather;

@@ -10,7 +10,7 @@
 using namespace plait::cuda;
 using plait_test::fake_cuda;
 
-TEST_CASE("copies to peers are one call of the driver's, but in captures") {
+TEST_CASE("copies to peers are one driver call, except in captures") {
   fake_cuda().gpu = {};
   fake_cuda().batches.clear();
   Kernels kernels;
@@ -38,7 +38,7 @@ TEST_CASE("copies to peers are one call of the driver's, but in captures") {
   CHECK(fake_cuda().batches.size() == 2);
 }
 
-TEST_CASE("chunks of a batch cover each copy once, each chunk's targets in another turn") {
+TEST_CASE("chunks of a batch cover each copy once, in rotated order of targets") {
   std::vector<char> memory(8 << 20);
   char* const at = memory.data();
   for (const std::uint64_t bytes : {1ull, 4097ull, 262145ull, 1048577ull, 2000003ull}) {

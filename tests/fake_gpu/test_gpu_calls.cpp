@@ -98,7 +98,7 @@ const cuda::Engine* served_by(GpuCalls& calls, const Request& request) {
 
 }  // namespace
 
-TEST_CASE("small calls are served at once, large ones with the later room and its host memory") {
+TEST_CASE("small calls are served at once, large ones with the large arena and its host memory") {
   on_ranks(drop_in(), {}, [](GpuCalls& calls) {
     const Request small = all_reduce(kMib), large = all_reduce(1024 * kMib);
     require(calls.takes(small) && !calls.wants_large_arena(small), "small calls");
@@ -126,7 +126,7 @@ TEST_CASE("small calls are served at once, large ones with the later room and it
   });
 }
 
-TEST_CASE("a rank without a stream for the later room: all ranks go on with the first") {
+TEST_CASE("a rank without a stream for the large arena: all ranks keep the small arena") {
   // All streams of the large arena.
   const int streams = 1 + static_cast<int>(cuda::kEngineStreams + cuda::kHostStreams);
   for (int nth = 1; nth <= streams; ++nth) {
@@ -145,8 +145,7 @@ TEST_CASE("a rank without a stream for the later room: all ranks go on with the 
   }
 }
 
-TEST_CASE(
-    "memory that a rank lacks for a while: a later call begins anew, and all ranks have room") {
+TEST_CASE("a rank short of memory for a while: a later call retries, and all ranks get the arena") {
   for (const bool has_stream : {true, false}) {
     on_ranks(drop_in(), {}, [has_stream](GpuCalls& calls) {
       const Request large = all_reduce(1024 * kMib);
@@ -186,7 +185,7 @@ std::uint64_t permille_through_host(GpuCalls& calls) {
   return all == 0 ? 0 : through_host * 1000 / all;
 }
 
-TEST_CASE("large calls share host memory where their inbox has room beside its chunks") {
+TEST_CASE("large calls share host memory if their inbox has space beside its chunks") {
   GpuCallsOptions options = drop_in();
   on_ranks(options, {}, [](GpuCalls& calls) {  // 68 MiB: pieces would be too small.
     const std::uint64_t permille = permille_through_host(calls);
@@ -199,7 +198,7 @@ TEST_CASE("large calls share host memory where their inbox has room beside its c
   });
 }
 
-TEST_CASE("where links are masked calls go by plans, and none by kernels that use all links") {
+TEST_CASE("with masked links calls use plans, and no kernel that uses all links") {
   on_ranks(drop_in(), {"nvlink:0-1"}, [](GpuCalls& calls) {
     require(!calls.group().reach.why_no_kernels.empty(), "no mask");
     require(!calls.rank().has_lazy_arena(), "room that grows");
@@ -213,7 +212,7 @@ TEST_CASE("where links are masked calls go by plans, and none by kernels that us
   });
 }
 
-TEST_CASE("where links are masked the smallest part that a pair gets is enough for its plans") {
+TEST_CASE("with masked links the smallest share of a pair is enough for its plans") {
   GpuCallsOptions options = drop_in();
   options.has_lazy_arena = false;
   options.rank.memory = cuda::pair_arena_options(cuda::kArenaGrainBytes);
@@ -230,7 +229,7 @@ TEST_CASE("where links are masked the smallest part that a pair gets is enough f
   });
 }
 
-TEST_CASE("the first call by a plan waits for nothing that the GPU does, in a capture neither") {
+TEST_CASE("the first call of a plan does not wait for the GPU, even in a capture") {
   on_ranks(drop_in(), {"nvlink:0-1"}, [](GpuCalls& calls) {
     plait_test::FakeCuda& gpu = fake_cuda();
     const auto call = [&](std::uint64_t bytes) {
@@ -294,7 +293,7 @@ void require_counted(const GpuCalls& calls, std::uint64_t by_tiles, std::uint64_
 
 }  // namespace
 
-TEST_CASE("long all_reduces of four ranks go another way in a graph") {
+TEST_CASE("long all_reduces of four ranks use another engine in a graph") {
   GpuCallsOptions options = drop_in();
   options.beats_nccl = options.rank.overlap_compute = false;
   options.checks = load_topology("hgx-h200");
@@ -357,7 +356,7 @@ TEST_CASE("long all_reduces of four ranks go another way in a graph") {
       kFour);
 }
 
-TEST_CASE("on GPUs that were not measured a plan serves what it does faster by prediction") {
+TEST_CASE("on GPUs that were not measured a plan serves calls it is predicted to win") {
   Machine a100;
   a100.kind = "NVIDIA A100-SXM4-40GB, 108 multiprocessors, 12 NVLinks to GPUs";
   a100.topology = "narval";
@@ -396,7 +395,7 @@ TEST_CASE("on GPUs that were not measured a plan serves what it does faster by p
       kFour, a100);
 }
 
-TEST_CASE("a plan that was refused for want of room is served once there is room") {
+TEST_CASE("a plan refused for lack of memory is served once the large arena exists") {
   GpuCallsOptions options = drop_in();
   options.beats_nccl = false;
   options.rank.large_arena_wait_s = 0;

@@ -35,16 +35,16 @@ void require(bool holds, const std::string& what) {
 void* const kMemory = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
 void* const kOther = reinterpret_cast<void*>(std::uintptr_t{1} << 33);
 
-/// One rank: in its node, and over nodes.
+/// A rank with its node's communicator and the one over nodes.
 struct Side {
   bench::Board* board;
   Nodes nodes;
   std::unique_ptr<GpuCalls> calls;
   std::mutex guard;
   std::optional<Error> failure;
-  std::optional<Error> others;    ///< what ranks of the other node have told, once it is heard
-  std::vector<std::string> told;  ///< by this rank
-  std::function<void()> at_hearing, at_failure;  ///< what happens meanwhile in the test's threads
+  std::optional<Error> others;    ///< Failure reported by ranks of the other node, once heard.
+  std::vector<std::string> told;  ///< Failures that this rank has reported.
+  std::function<void()> at_hearing, at_failure;  ///< Hooks that run in the test's threads.
   const std::thread::id test = std::this_thread::get_id();
   std::unique_ptr<GpuMultinode> multinode;
 
@@ -62,7 +62,7 @@ struct Side {
     group.in_processes = true;
     group.topology = load_topology("hgx-h200");
     GpuCallsOptions options;
-    options.rank.proves_paths = false;  // no kernel runs here
+    options.rank.proves_paths = false;  // No kernel runs here.
     options.rank.memory.plans = true;
     options.checks = load_topology("hgx-h200");
     calls = std::make_unique<GpuCalls>(group, options, [&](const std::string& mine) {
@@ -95,7 +95,7 @@ struct Side {
     if (!failure) failure = error;
   }
   int rank() const { return nodes.peers()[static_cast<std::size_t>(nodes.place)]; }
-  /// What a call throws once one does; its seconds are those that all took.
+  /// Repeats the call until it throws; returns the error and the seconds that all calls took.
   std::pair<std::string, double> run_caught(const Request& request) {
     const auto began = std::chrono::steady_clock::now();
     const auto took = [&] {
@@ -147,14 +147,14 @@ Request request_of(Collective collective, std::uint64_t count, int ranks = 4) {
   return request;
 }
 
-/// But for what ends the stream where NCCL was aborted.
+/// Recorded items without the check that fails the stream after NCCL was aborted.
 std::vector<FakeNote> notes() {
   std::vector<FakeNote> found = fake_cuda().notes.all();
   std::erase_if(found, [](const FakeNote& note) { return note.what == "plait_fail_if_peer_lost"; });
   return found;
 }
 
-/// What a call puts on streams; it is made once before, so that nothing is made ready.
+/// Recorded items of a call, which is made once before, so that its preparation is not among them.
 Order order_of(Side& side, const Request& request, const CallOptions& options = {},
                cuda::Stream stream = nullptr) {
   for (int turn = 0; turn < 2; ++turn) {
@@ -196,7 +196,7 @@ TEST_CASE("a piece is between nodes while the next is reduced in them") {
 TEST_CASE("every collective by rails, and by NCCL among all ranks") {
   struct Row {
     Collective collective;
-    std::size_t kernels;  // of one rank of two by two
+    std::size_t kernels;  // Of one rank, two nodes of two ranks each.
     const char* across;
     const char* library;
   };
@@ -260,7 +260,7 @@ TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the 
           require(side.multinode->explain(least).find("nodes: multi_node(pieces=1), NCCL") !=
                       std::string::npos,
                   side.multinode->explain(least));
-          Request narrow = least;  // as many elements, half of the bytes
+          Request narrow = least;  // As many elements, half of the bytes.
           narrow.type = DataType::bf16;
           require(order_of(side, narrow).count("ncclAllReduce 65536 of 4") == 1, "bf16");
           const Order by_call = order_of(side, shorter, in_pieces(1));
@@ -273,7 +273,7 @@ TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the 
   CHECK(run(kTwoOfTwo, bitwise, [&](Side& side) {
           const Order order = order_of(side, shorter);
           require(order.count("ncclReduce 32767 of 2") == 1, order.all());
-          Request whole_numbers = shorter;  // which rank order has no plan for, and needs none
+          Request whole_numbers = shorter;  // No plan in rank order exists or is needed.
           whole_numbers.type = DataType::int32;
           const Order rails = order_of(side, whole_numbers);
           require(rails.count("ncclAllReduce 32767 of 2") == 1, rails.all());
@@ -355,7 +355,7 @@ TEST_CASE("what NCCL reports ends the communicator, and what waits between nodes
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
           side.multinode->check(true);
-          fake_cuda().nccl.async_error = 6;  // a rank of another node is gone
+          fake_cuda().nccl.async_error = 6;  // A rank of another node is gone.
           const auto [said, took_s] = side.run_caught(request);
           const std::string others = side.nodes.mine == 0 ? "rank 2 on host b, rank 3 on host b?"
                                                           : "rank 0 on host a, rank 1 on host a?";
@@ -387,7 +387,7 @@ TEST_CASE("a rank of another node says why NCCL has failed, and is told what end
             return;
           }
           fake_cuda().nccl.async_error = 6;
-          std::this_thread::sleep_for(std::chrono::milliseconds(100));  // NCCL is the first to know
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));  // NCCL notices first.
           side.others = reported_by("rank 0 on host a", died.code(), reason_of(died));
           const auto [said, took_s] = side.run_caught(request);
           require(said.find("rank 0 on host a reports: rank 1 on host a (pid 7) ended") !=
@@ -412,7 +412,7 @@ TEST_CASE("a call that NCCL refuses has the cause that another rank tells") {
         }) == 0);
 }
 
-/// Waits until it holds, ten seconds at most.
+/// Waits until `holds` is true, at most ten seconds.
 void await(const char* what, const std::function<bool()>& holds) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (!holds()) {
@@ -453,7 +453,7 @@ TEST_CASE("a call that NCCL keeps is an error at the deadline, which names whom 
   how.arrive_s = 0.3;
   CHECK(run(kTwoOfTwo, how, [](Side& side) {
           fake_cuda().nccl.holds_calls = true;
-          const bool is_pair = side.rank() == 0;  // of ranks 0 and 3
+          const bool is_pair = side.rank() == 0;  // Of ranks 0 and 3.
           Request copy = request_of(Collective::copy, 1024, 2);
           copy.peer = 1;
           std::string said;
@@ -530,7 +530,7 @@ TEST_CASE("a driver that does not answer holds up neither errors nor who asks") 
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           side.multinode->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther,
                                   nullptr, {});
-          fake_cuda().still.is_wanted = true;  // so that there is a call to ask about
+          fake_cuda().still.is_wanted = true;  // So that a call is pending.
           side.multinode->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther,
                                   nullptr, {});
           fake_cuda().holds_queries = true;
@@ -578,7 +578,7 @@ TEST_CASE("check() ends by itself where the watch is held up") {
 
 TEST_CASE("what a stream meets because NCCL was cut short is not taken for the cause") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
-          side.at_failure = [&side] {  // between two looks of a check()
+          side.at_failure = [&side] {  // Between two queries of a check().
             fake_cuda().nccl.async_error = 6;
             await("not aborted", [] { return fake_cuda().nccl.aborted == 2; });
             fake_cuda().fault = cuda::kFaultLost;
@@ -629,7 +629,7 @@ TEST_CASE("one thread of the process watches, however many communicators there a
                 Deadline{deadline_in(60), nullptr});
             const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
             while (threads_of_process() > before && std::chrono::steady_clock::now() < until)
-              std::this_thread::sleep_for(std::chrono::milliseconds(1));  // errands end
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));  // Short tasks end.
             require(threads_of_process() <= before, "a thread for each communicator");
           }
         }) == 0);
@@ -669,7 +669,7 @@ TEST_CASE("the bits of rank order, or an error where NCCL adds, and people are t
   bitwise.bitwise = true;
   CHECK(run(kTwoOfTwo, bitwise, [](Side& side) {
           Request request = request_of(Collective::all_reduce, 1 << 20);
-          const Order order = order_of(side, request);  // node 1 goes on from what node 0 has
+          const Order order = order_of(side, request);  // Node 1 continues from node 0's sum.
           require(order.count("ncclReduce 524288 of 2") == 1 &&
                       order.count("ncclBroadcast 524288 of 2") == 1,
                   order.all());
@@ -677,12 +677,12 @@ TEST_CASE("the bits of rank order, or an error where NCCL adds, and people are t
                   order.all());
           require(side.multinode->explain(request).find("sums in rank order") != std::string::npos,
                   side.multinode->explain(request));
-          request.type = DataType::bf16;  // a sum so far would be rounded
+          request.type = DataType::bf16;  // A partial sum would be rounded.
           const auto caught =
               attempt([&] { side.multinode->enqueue(request, kMemory, kOther, nullptr, {}); });
           require(caught && std::string(caught->what()).find("PLAIT_BITWISE") != std::string::npos,
                   "no error");
-          request.type = DataType::int32;  // any order gives the same
+          request.type = DataType::int32;  // Any order gives the same bits.
           side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
           const std::string said = side.multinode->explain(request);
           require(said.find("on GPUs of 2 nodes: multi_node(pieces=1), NCCL 22809") !=

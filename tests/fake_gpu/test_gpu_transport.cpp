@@ -1,5 +1,5 @@
-// Communicators over nodes with GPUs, as programs make them: a process a rank, on two pretended
-// nodes, over a driver and a libnccl that note what they are given, and a carrier in memory.
+// Communicators over nodes with GPUs, as programs make them: one process per rank on two pretended
+// nodes, over a fake driver and a fake libnccl that record calls, and a transport in memory.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -24,7 +24,7 @@ using plait_test::fake_cuda;
 
 namespace {
 
-/// Messages between ranks, in memory that all map: what each has sent each other so far, one behind
+/// Messages between ranks in memory that all map: the bytes sent so far, one message behind
 /// another.
 struct Mail {
   static constexpr int kRanks = 4;
@@ -36,11 +36,11 @@ struct Mail {
   struct Sent {
     std::atomic<std::size_t> end{0};
     char bytes[kBytes];
-  } sent[kRanks][kRanks];  ///< by sender, receiver
+  } sent[kRanks][kRanks];  ///< By sender, receiver.
   struct FailureText {
     std::atomic<int> by{-1};
     char words[Transport::kMaxFailureBytes];
-  } first_failure[kRanks];  ///< by receiver
+  } first_failure[kRanks];  ///< By receiver.
 };
 
 class MailTransport : public Transport {
@@ -96,12 +96,12 @@ class MailTransport : public Transport {
  private:
   struct Box {
     std::size_t read = 0;
-    std::map<int, std::deque<std::string>> come;  ///< by tag
+    std::map<int, std::deque<std::string>> come;  ///< By tag.
   };
   Mail& mail_;
   const int rank_, ranks_;
   std::uint64_t last_ = 0;
-  std::map<int, Box> boxes_;  ///< by sender
+  std::map<int, Box> boxes_;  ///< By sender.
   std::map<std::uint64_t, std::tuple<int, int, void*, std::size_t>> awaited_;
 };
 
@@ -127,7 +127,7 @@ std::size_t noted(const std::string& begin) {
   return found;
 }
 
-/// Two nodes of as many ranks each, every one with a GPU of its own.
+/// Runs two nodes with as many ranks each; every rank has its own GPU.
 int run_each(int ranks,
              const std::function<void(const CommunicatorOptions&, bench::Board&)>& body) {
   fake_cuda().gpu = {};
@@ -178,7 +178,7 @@ TEST_CASE("what ends a rank's GPU side is told to ranks of other nodes, by name 
           }
           board.barrier();
           if (comm.rank() == 1) {
-            fake_cuda().nccl.async_error = 6;  // as NCCL has it, which names nobody
+            fake_cuda().nccl.async_error = 6;  // NCCL's error names no rank.
             std::optional<Error> caught;
             for (int turn = 0; !caught && turn < 1000; ++turn) {
               caught = attempt([&] { comm.check(); });

@@ -1,5 +1,5 @@
-// What a rank makes of GPUs that can run only a part of the kernels, or none: it finds out when it
-// sets up, together with the others, and every call is served by what is left, or refused.
+// Ranks on GPUs that can run some kernels only, or none: set-up finds out together with the peers,
+// and every call is served by the kernels left, or refused.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -32,7 +32,8 @@ const FakeGpu kSlice{"NVIDIA H100 MIG 1g", 9, 0, 16, 227 << 10, 228 << 10, 2048,
 const FakeGpu kV100{"Tesla V100", 7, 0, 80, 96 << 10, 96 << 10, 2048, 0};
 constexpr std::uint64_t kMib = 1 << 20;
 
-/// Rank 0 of several whose GPUs are all `gpu`, but for what the last one shows in the first round.
+/// Rank 0 of several whose GPUs are all `gpu`; the last one may report other probes in the first
+/// round.
 struct Rank {
   explicit Rank(const FakeGpu& gpu, int ranks = 2, std::string last_shows = "",
                 std::byte* message_slots = nullptr) {
@@ -42,7 +43,7 @@ struct Rank {
     options.ranks = ranks;
     options.messages = true;
     options.message_slots = message_slots;
-    options.proves_paths = false;  // no kernel runs here
+    options.proves_paths = false;  // No kernel runs here.
     options.sizes.scratch_bytes = 64 * kMib;
     cuda = std::make_unique<CudaRank>(options, [&](const std::string& mine) {
       std::vector<std::string> records(static_cast<std::size_t>(ranks), mine);
@@ -54,12 +55,12 @@ struct Rank {
     fake_cuda().launches.clear();
   }
   static const std::vector<FakeLaunch>& launches() { return fake_cuda().launches; }
-  /// Makes a stream of the GPU's context.
+  /// Creates a stream in the GPU's context.
   static cuda::Stream stream() {
     return plait_test::machine().stream_of(reinterpret_cast<cuda::Context>(0x100));
   }
   std::vector<std::string> shown;
-  std::vector<FakeLaunch> tried;  // when it set up
+  std::vector<FakeLaunch> tried;  // Launches of the set-up.
   std::unique_ptr<CudaRank> cuda;
 };
 
@@ -94,10 +95,10 @@ std::string refusal(const Rank& rank, const std::string& kernel) {
   return "";
 }
 
-/// Makes one call of every collective, type and op at many sizes, each as the rank chooses.
+/// Makes one call of every collective, type and op at many sizes, with the rank's choice of engine.
 void call_all(const Rank& rank, int ranks) {
   const cuda::Stream stream = Rank::stream();
-  char* const memory = reinterpret_cast<char*>(0x10000);  // nothing reads it
+  char* const memory = reinterpret_cast<char*>(0x10000);  // Never read.
   for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
                                       Collective::reduce_scatter, Collective::broadcast})
     for (const DataType type : {DataType::fp32, DataType::bf16, DataType::int64, DataType::uint8})
@@ -114,8 +115,8 @@ void call_all(const Rank& rank, int ranks) {
 
 }  // namespace
 
-// First, since code is loaded once a process.
-TEST_CASE("a GPU that there is no code for is refused by name") {
+// First, because code is loaded once per process.
+TEST_CASE("a GPU without device code is refused by name") {
   try {
     const Rank rank(kV100);
     FAIL("a rank should not have set up");
@@ -128,7 +129,7 @@ TEST_CASE("a GPU that there is no code for is refused by name") {
   }
 }
 
-TEST_CASE("an H200 runs all families, and tries each kernel before the first call") {
+TEST_CASE("an H200 runs all families, and each kernel is probed before the first call") {
   for (const int ranks : {2, 3, 8}) {
     const Rank rank(kH200, ranks);
     for (const char* const kernel : {"one_shot", "two_shot", "direct_ll", "tiled"}) {
@@ -168,7 +169,7 @@ TEST_CASE("a GPU of 100 KiB of shared memory: no tiled kernels, and calls are se
   for (const FakeLaunch& launch : Rank::launches()) CHECK(launch.shared_bytes <= 99 << 10);
 }
 
-TEST_CASE("what one rank's GPU cannot run no rank does") {
+TEST_CASE("no rank runs a kernel that one rank's GPU lacks") {
   const std::string of_rtx = Rank(kRtx).shown.front();
   const Rank rank(kH200, 2, of_rtx);
   CHECK_FALSE(bench::takes(*rank.cuda, "tiled", request_of(Collective::all_reduce, kMib)));
@@ -217,7 +218,7 @@ TEST_CASE("few multiprocessors: no launch has more blocks than run at once") {
 
 TEST_CASE("long messages of two ranks take host channels, where both map memory for them") {
   std::vector<std::byte> slots(plait::cuda::kMessageHostBytes);
-  char* const memory = reinterpret_cast<char*>(0x10000);  // nothing reads it
+  char* const memory = reinterpret_cast<char*>(0x10000);  // Never read.
   const auto blocks = [&](const Rank& rank, std::uint64_t bytes) {
     fake_cuda().launches.clear();
     rank.cuda->messages({{true, 1, memory, bytes}}, Rank::stream());
@@ -231,6 +232,6 @@ TEST_CASE("long messages of two ranks take host channels, where both map memory 
   }
   CHECK(blocks(Rank(kH200, 2), 1 << 30) < plait::cuda::kMessageChannels);
   CHECK(blocks(Rank(kH200, 3, "", slots.data()), 1 << 30) < plait::cuda::kMessageChannels);
-  const Rank small(kSlice, 2, "", slots.data());  // its blocks have no room for more
+  const Rank small(kSlice, 2, "", slots.data());  // Its blocks have no space for more.
   CHECK(blocks(small, 1 << 30) < kAll);
 }

@@ -1,6 +1,7 @@
-// What engines launch, from the request to the kernels' arguments, run on a host's threads: calls
-// are made ready once and go by other buffers each time, as a communicator has it. Tests of kernels
-// fill in arguments by themselves, and a GPU would be the first to see what an engine fills in.
+// Launches of engines, from the request to the kernel arguments, run on host threads. Calls are
+// prepared once and use other buffers each time, as in a communicator. Tests of single kernels fill
+// in arguments themselves, so without this test a GPU would be the first to see an engine's
+// arguments.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 #include <thread>
 
 #include "conformance/device_on_host.hpp"
-// After it, as it says what a device has.
+// Included after the host emulation, which defines the device's properties.
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "conformance/tile_threads.hpp"
@@ -36,11 +37,11 @@ using namespace plait_test;
 namespace {
 
 using Body = std::function<void()>;
-using Words = std::vector<ulonglong2>;  // aligned
+using Words = std::vector<ulonglong2>;  // Aligned.
 
 constexpr int kSum = static_cast<int>(ReduceOp::sum);
 
-/// A kernel with a copy of its arguments: what a GPU would run.
+/// A kernel with a copy of its arguments, as a GPU would run it.
 using Maker = std::function<Body(const void* arguments)>;
 template <class Args>
 Maker made_of(void (*kernel)(const Args&)) {
@@ -49,7 +50,7 @@ Maker made_of(void (*kernel)(const Args&)) {
   };
 }
 
-/// Kernels of uint8, uint32 and fp32, of 2 to 4 ranks.
+/// Kernels of uint8, uint32 and fp32, for 2 to 4 ranks.
 const std::map<std::string, Maker>& kernels() {
   constexpr auto u8 = DataType::uint8;
   constexpr auto u32 = DataType::uint32;
@@ -105,14 +106,14 @@ const std::map<std::string, Maker>& kernels() {
   return all;
 }
 
-/// What a rank has put on its stream.
+/// Launches that a rank has put on its stream.
 struct Launched {
   std::string kernel;
   unsigned blocks, threads;
   Body body;
 };
 
-/// Memory of all ranks, as each has it mapped.
+/// Memory of all ranks, as each rank maps it.
 struct Gpus {
   explicit Gpus(const Group& all) : group(all) {
     for (int rank = 0; rank < group.ranks; ++rank) {
@@ -129,7 +130,7 @@ struct Gpus {
   std::vector<Words> flag_packets, sentinel_packets, tiles;
 };
 
-/// A rank of them, as its engines see it.
+/// One of these ranks as its engines see it.
 class HostRank : public EngineRank {
  public:
   HostRank(Gpus& gpus, cuda::Kernels& found, int rank)
@@ -170,7 +171,7 @@ class HostRank : public EngineRank {
   const int rank_;
 };
 
-/// ArenaTier for a small message at once, and for a larger one in pieces; a GPU of few SMs.
+/// Arena for a small message at once and for a larger one in pieces, on a GPU with few SMs.
 Group group_of(int ranks) {
   Group group;
   group.ranks = ranks;
@@ -180,7 +181,7 @@ Group group_of(int ranks) {
   return group;
 }
 
-/// One call of all ranks: the smaller buffer inside the larger one, as NCCL wants it in place.
+/// One call of all ranks; in place the smaller buffer lies inside the larger one, as in NCCL.
 struct Call {
   Call(const Request& what, const Plan& plan, bool in_its_place, std::uint64_t seed)
       : request(what), in_place(in_its_place) {
@@ -218,11 +219,11 @@ struct Call {
   static constexpr ulonglong2 kPoison{0xa5a5a5a5a5a5a5a5, 0xa5a5a5a5a5a5a5a5};
   const Request request;
   const bool in_place;
-  std::vector<Words> inputs, outputs;  // by rank
+  std::vector<Words> inputs, outputs;  // By rank.
   std::vector<Bytes> expected;
 };
 
-/// All ranks of one engine, with calls that are made ready once.
+/// All ranks of one engine with prepared calls.
 class Launches {
  public:
   Launches(const Engine& engine, const Group& group, const Tuning& tuning)
@@ -234,7 +235,7 @@ class Launches {
     ready_.clear();
     for (const auto& rank : ranks_) ready_.push_back(engine_.prepare(request, tuning_, *rank));
   }
-  /// In a row, with no wait between. Returns which kernels ran.
+  /// Runs calls in a row without a wait between them. Returns the kernels that ran.
   std::set<std::string> run(const std::vector<Call*>& calls) {
     std::vector<std::vector<Launched>> queues(ranks_.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -259,7 +260,7 @@ class Launches {
   }
 
  private:
-  /// Launches go to a function for as long as it lives.
+  /// Redirects launches to a function while it lives.
   struct Noted {
     explicit Noted(std::function<void(const std::string&, unsigned, unsigned, const void*)> by) {
       fake_cuda().on_launch = std::move(by);
@@ -282,7 +283,7 @@ class Launches {
   std::vector<std::unique_ptr<PreparedCall>> ready_;
 };
 
-/// Out of place, in place, and out of place again. Returns which kernels ran.
+/// Runs out of place, in place, and out of place again. Returns the kernels that ran.
 std::set<std::string> check_request(Launches& launches, const Topology& topology,
                                     const Request& request) {
   const Plan plan = propose_one(topology, checked(request, topology), "direct");
@@ -306,8 +307,8 @@ std::set<std::string> check_request(Launches& launches, const Topology& topology
   return ran;
 }
 
-/// Short ones, and some in pieces; of both types, and with either end for a root. A chain and
-/// two_shot take the longest of these at once, so they have a longer one.
+/// Short requests and some that need pieces, of both types, with either end as the root. Chains and
+/// two_shot take the longest of these at once, so they get a longer one.
 std::vector<Request> requests_of(Collective collective, int ranks, std::uint64_t longest = 0) {
   std::vector<Request> all;
   for (const DataType type : {DataType::fp32, DataType::uint8})
@@ -330,7 +331,7 @@ std::uint64_t longest_of(const std::string& engine) {
   return engine == "ll_chain" ? 26004 : engine == "two_shot" ? 60004 : 0;
 }
 
-/// Few blocks and threads, as a host has few.
+/// Few blocks and threads, since a host has few cores.
 std::vector<std::pair<std::string, Tuning>> engine_tunings() {
   std::vector<std::pair<std::string, Tuning>> all;
   for (const char* const name : {"one_shot", "two_shot", "direct_ll", "ll_chain"}) {
@@ -342,7 +343,7 @@ std::vector<std::pair<std::string, Tuning>> engine_tunings() {
   Tuning tuning;
   tuning.blocks = 2;
   all.emplace_back("tiled", tuning);
-  tuning.piece_kib = 1;  // as two ranks' sums go, and targets in turn
+  tuning.piece_kib = 1;  // As sums of two ranks, with targets in turn.
   tuning.shift = 1;
   tuning.order = kQuadratic;
   all.emplace_back("tiled", tuning);
@@ -351,7 +352,7 @@ std::vector<std::pair<std::string, Tuning>> engine_tunings() {
 
 }  // namespace
 
-TEST_CASE("what engines launch, made ready once for several buffers, gives the reference's bits" *
+TEST_CASE("prepared launches of engines give the reference's bits with several buffers" *
           doctest::skip(kLooksForRaces)) {
   fake_cuda().gpu = FakeGpu{};
   const Topology topology = load_topology("hgx-h200");

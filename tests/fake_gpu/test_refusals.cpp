@@ -1,5 +1,5 @@
-// A driver that refuses a call in the middle of one of plait's: what comes after it. Peers count a
-// call of which a part is on streams, so a rank that goes on would give them the wrong one's data.
+// A driver that refuses a call in the middle of one of plait's. Peers count a call once a part of
+// it is on streams, so a rank that continued would send them data of the wrong call.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -29,18 +29,18 @@ constexpr std::size_t kMostRanks = 4;
 void* const kInput = reinterpret_cast<void*>(std::uintptr_t{1} << 34);
 void* const kOutput = reinterpret_cast<void*>(std::uintptr_t{1} << 36);
 
-/// Functions of the driver that put work on streams.
+/// Driver functions that put work on streams.
 const char* const kFunctions[] = {"launch", "event_record", "stream_wait_event",
                                   "memory_copy_async", "memory_copy_batch"};
 
-/// A rank with all room from the start, and host memory that peers would map too.
+/// A rank with both arena tiers from the start, and host memory as peers would map it.
 class OneRank {
  public:
   explicit OneRank(int ranks, unsigned most_blocks = 0, bool orders_calls = true) {
     fake_cuda().gpu = {};
     CudaRankOptions options;
     options.ranks = ranks;
-    options.proves_paths = false;  // no kernel runs here
+    options.proves_paths = false;  // No kernel runs here.
     options.memory.plans = options.memory.pairs = true;
     options.memory.budget_bytes = 700 * kMib;
     options.messages = true;
@@ -64,7 +64,7 @@ class OneRank {
       return records;
     });
   }
-  /// FaultCode that its kernels find where they wait.
+  /// Stop code that waiting kernels find.
   std::uint32_t stop() {
     std::uint32_t found = 0;
     fake_cuda().on_launch = [&](const std::string& kernel, unsigned, unsigned, const void* args) {
@@ -77,7 +77,8 @@ class OneRank {
   }
 
  private:
-  /// As this rank's, but where that begins with its process: peers are other processes.
+  /// This rank's record, with another process id if it starts with one, because peers are other
+  /// processes.
   static std::string record_of(int peer, std::string record) {
     std::int64_t process = 0;
     std::memcpy(&process, record.data(), std::min(record.size(), sizeof process));
@@ -92,12 +93,12 @@ class OneRank {
   std::unique_ptr<CudaRank> rank;
 };
 
-/// A way to put a call on a stream, made ready for a rank.
+/// A way to enqueue a call, prepared for a rank.
 struct CallVariant {
   std::string name;
   int ranks;
   std::function<std::function<void()>(CudaRank&)> prepare;
-  unsigned most_blocks = 0;  ///< of the rank's kernels
+  unsigned most_blocks = 0;  ///< Of the rank's kernels.
 };
 
 CallVariant by_engine(const std::string& name, int ranks, Collective collective,
@@ -153,7 +154,7 @@ const std::vector<CallVariant>& call_variants() {
   return all;
 }
 
-/// What it throws; "" where it throws nothing.
+/// Error text that `work` throws; "" if it throws nothing.
 std::string thrown_by(const std::function<void()>& work) {
   try {
     work();
@@ -163,8 +164,8 @@ std::string thrown_by(const std::function<void()>& work) {
   }
 }
 
-/// work(function, n) for each function and the first numbers of its calls in a call, and some of
-/// the later ones: until it says that no n-th one was made. Returns how many were.
+/// Calls work(function, n) for each function and n = 1, 2, ... and some larger n, until work
+/// reports that the call has no n-th such step. Returns the number of cases.
 int for_refusals(const std::function<bool(const char*, int)>& work) {
   int made = 0;
   for (const char* const function : kFunctions)
@@ -175,7 +176,7 @@ int for_refusals(const std::function<bool(const char*, int)>& work) {
 
 }  // namespace
 
-TEST_CASE("a call that breaks off half way: streams fail, and later calls are refused") {
+TEST_CASE("a call that fails half-way: streams fail, and later calls are refused") {
   for (const CallVariant& variant : call_variants()) {
     CAPTURE(variant.name);
     const int refusals = for_refusals([&](const char* function, int n) {
@@ -185,7 +186,7 @@ TEST_CASE("a call that breaks off half way: streams fail, and later calls are re
       const std::function<void()> call = variant.prepare(*one.rank);
       fake_cuda().refuses.of(function, n);
       const std::string refused = thrown_by(call);
-      if (fake_cuda().refuses.is_ahead()) {  // the call has no such step
+      if (fake_cuda().refuses.is_ahead()) {  // The call has no such step.
         CHECK(refused == "");
         return false;
       }
@@ -203,7 +204,7 @@ TEST_CASE("a call that breaks off half way: streams fail, and later calls are re
   }
 }
 
-TEST_CASE("a call that breaks off where calls are ordered by others: the same") {
+TEST_CASE("a call that fails half-way while others order calls: the same") {
   OneRank one(2, 0, false);
   const std::function<void()> call = call_variants()[1].prepare(*one.rank);
   fake_cuda().refuses.of("launch", 2);
@@ -212,7 +213,7 @@ TEST_CASE("a call that breaks off where calls are ordered by others: the same") 
   CHECK(one.stop() == cuda::kFaultLost);
 }
 
-TEST_CASE("a call that breaks off in a capture has run nothing: later calls go on") {
+TEST_CASE("a call that fails in a capture has run nothing: later calls work") {
   for (const CallVariant& variant : call_variants()) {
     CAPTURE(variant.name);
     OneRank one(variant.ranks, variant.most_blocks);
@@ -228,7 +229,7 @@ TEST_CASE("a call that breaks off in a capture has run nothing: later calls go o
   }
 }
 
-TEST_CASE("streams that a plan lacks are an error of that call alone, which may be made again") {
+TEST_CASE("missing streams of a plan fail that call alone, which may be repeated") {
   OneRank one(2);
   const std::function<void()> call = by_plan("", cuda::CopiedBy::copy_engines).prepare(*one.rank);
   fake_cuda().refuses.of("stream_create", 3);
