@@ -72,7 +72,7 @@ std::string fastest(const Topology& topology, const Request& request) {
 
 }  // namespace
 
-TEST_CASE("where the cut between halves is thin, a fold is the fastest in rank order") {
+TEST_CASE("fold is the fastest plan in rank order if the cut between halves is slow") {
   for (const std::uint64_t mib : {64, 256}) {
     const auto of = [&](const Topology& topology, int ranks) {
       return fastest(topology, all_reduce(topology, ranks, mib << 20));
@@ -103,7 +103,7 @@ TEST_CASE("a fold carries the message over the cut once each way, and as much as
   }
 }
 
-TEST_CASE("a fold of sums that are wider than their type is refused") {
+TEST_CASE("fold refuses types whose sums are wider") {
   Request request;
   request.ranks = 4;
   request.count = 1000;
@@ -112,7 +112,7 @@ TEST_CASE("a fold of sums that are wider than their type is refused") {
                     doctest::Contains("wider than the type"));
 }
 
-TEST_CASE("rings of what has no order are in rank order, others are not") {
+TEST_CASE("rings of reductions without an order count as rank order, others do not") {
   const Topology topology = load_topology("hgx-h200");
   struct FoldRow {
     DataType type;
@@ -194,7 +194,7 @@ const ScheduleMistake kMistakes[]{
 
 }  // namespace
 
-TEST_CASE("mistakes in folds, phases and rings are found by their proof at every place") {
+TEST_CASE("verify finds mistakes in folds, phases and rings at every place") {
   // In phases a rank also waits for its partner without data, so only waits of its work lane are
   // checked.
   const auto is_held = [](const ScheduleMistake& mistake, const std::string& lane) {

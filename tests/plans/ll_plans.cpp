@@ -80,7 +80,7 @@ std::vector<Plan> with_fault(const Plan& plan, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("a plan of calls by lines with a fault in it is not proved") {
+TEST_CASE("verify rejects an LL plan with a fault") {
   const Topology topology = cases::wide_machine();
   std::map<std::string, std::pair<int, int>> found;
   for (const EngineKind& kind : kEngineKinds)
@@ -122,7 +122,7 @@ TEST_CASE("a plan of calls by lines with a fault in it is not proved") {
   }
 }
 
-TEST_CASE("calls by lines follow each other in any order, a piece a call, in the same inboxes") {
+TEST_CASE("LL calls of one piece follow each other in any order in the same inboxes") {
   const Topology topology = cases::wide_machine();
   for (const int ranks : {2, 3, 5, 8}) {
     std::vector<Plan> calls;
@@ -198,7 +198,7 @@ Plan without_flags(const Plan& plan, LeftOutFlags left_out) {
 
 }  // namespace
 
-TEST_CASE("behind a chain in pieces the next call finds the inboxes empty") {
+TEST_CASE("after a chain in pieces the next call may use the inboxes") {
   const Topology topology = cases::wide_machine();
   int plans = 0, without = 0;
   for (const Collective collective : {Collective::reduce, Collective::broadcast})

@@ -95,7 +95,7 @@ void check(const Topology& topology, Request request, const std::string& strateg
 
 }  // namespace
 
-TEST_CASE("nodes of any number and size: proved, and the outputs of one node") {
+TEST_CASE("plans of any number and size of nodes are proved and give the outputs of one node") {
   NodeTally tally;
   std::size_t turn = 0;
   const std::pair<DataType, ReduceOp> kinds[] = {
@@ -180,7 +180,7 @@ TEST_CASE("64 ranks on 8 nodes; 65 are refused") {
   CHECK(took_s < 1.0);  // takes 0.05 s on an idle machine
 }
 
-TEST_CASE("a sum in rank order over nodes takes one shard each way, whatever their number") {
+TEST_CASE("node_order takes one shard in each direction for any number of nodes") {
   for (const char* machine : {"hgx-h200-2", "hgx-h200-8"}) {
     const Topology topology = load_topology(machine);
     Request request;
@@ -218,7 +218,7 @@ void expect(const Plan& plan, const std::string& rule, const std::string& words)
 
 }  // namespace
 
-TEST_CASE("mistakes in the use of a library are found") {
+TEST_CASE("verify finds mistakes in the use of a library") {
   const Topology topology = load_topology("hgx-h200-2");
   Request request;
   request.devices = devices_of(topology, {2, 2});
@@ -275,7 +275,7 @@ TEST_CASE("mistakes in the use of a library are found") {
   expect(plan, "lane", "wanted rank 3 to join call");
 }
 
-TEST_CASE("sums in another order than said are found") {
+TEST_CASE("verify finds sums in a wrong order") {
   const Topology topology = load_topology("hgx-h200-2");
   Request request;
   request.devices = devices_of(topology, {2, 2});
@@ -303,7 +303,7 @@ TEST_CASE("sums in another order than said are found") {
   expect(plan, "contract", "where rank order is one reduction");
 }
 
-TEST_CASE("a library's call costs what its tables say, and rails that share a NIC share it") {
+TEST_CASE("a library call costs what the tables say, and rails on one NIC share its speed") {
   Request request;
   const auto price = [&](const char* machine, std::uint64_t count) {
     const Topology topology = load_topology(machine);

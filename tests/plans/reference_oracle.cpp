@@ -208,7 +208,7 @@ void run_sizes(const cases::PlanCase& unsized, OracleTally& tally, std::size_t& 
 
 }  // namespace
 
-TEST_CASE("every small plan gives what plain loops give; rank-order plans the same bits") {
+TEST_CASE("every small plan gives the results of plain loops, and rank-order plans the same bits") {
   OracleTally tally;
   std::size_t turn = 0;
   for (const Topology& topology : cases::machines())

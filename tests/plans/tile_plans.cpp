@@ -63,7 +63,7 @@ TileWish pulling(TileWish wish, int what) {
 
 }  // namespace
 
-TEST_CASE("a tiled plan says of its schedule what its price wants to know") {
+TEST_CASE("a tiled plan's params describe its schedule for the price") {
   const Topology topology = cases::wide_machine();
   const auto params = [&](const TileWish& wish, Collective collective = Collective::all_reduce) {
     const Request request = request_of(topology, collective, 4, 0, 1 << 20, DataType::fp32);
@@ -230,7 +230,7 @@ bool is_found(const TileFault& fault) {
 
 }  // namespace
 
-TEST_CASE("faults in the roles of a tiled call are found by its proof") {
+TEST_CASE("verify finds faults in the roles of a tiled call") {
   std::map<std::string, int> found;
   for (const TileFault& fault : kFaults) {
     CAPTURE(text(fault.what, ", ", fault.role, ", word ", fault.word));

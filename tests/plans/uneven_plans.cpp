@@ -157,7 +157,7 @@ void for_each_plan(const Topology& topology, std::uint64_t most, const Body& bod
 
 }  // namespace
 
-TEST_CASE("every plan of uneven blocks is proved and gives what plain loops give") {
+TEST_CASE("every plan of uneven blocks is proved and gives the results of plain loops") {
   std::map<std::string, int> proved;
   for (const Topology& topology : cases::machines())
     for (const std::uint64_t most : {1ULL, 3ULL, 127ULL, 1009ULL, 65537ULL, 3000017ULL})
@@ -256,7 +256,7 @@ TEST_CASE("mistakes in plans of uneven blocks are rejected") {
   for (const auto& [mistake, count] : rejected) MESSAGE(mistake, ": ", count, " rejected");
 }
 
-TEST_CASE("a plan for other counts, and counts that cannot be meant, are rejected") {
+TEST_CASE("a plan for other counts and invalid counts are rejected") {
   const Topology topology = cases::wide_machine();
   for (const Collective collective : uneven::kCollectives) {
     Request request = uneven::request_of(collective, 4, "linear", 1009, 7);

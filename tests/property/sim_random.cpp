@@ -156,7 +156,7 @@ bool ends(const Plan& plan, const Topology& topology) {
 
 }  // namespace
 
-TEST_CASE("a plan ends exactly where the verifier finds no deadlock") {
+TEST_CASE("a simulation ends exactly if the verifier finds no deadlock") {
   int ended = 0, stuck = 0;
   for (const unsigned seed : seeds(400)) {
     CAPTURE(seed);
@@ -176,7 +176,7 @@ TEST_CASE("a plan ends exactly where the verifier finds no deadlock") {
   if (std::getenv("TEST_SEED") == nullptr) CHECK(std::min(ended, stuck) > 20);
 }
 
-TEST_CASE("no resource carries more than it can, and every byte moves once") {
+TEST_CASE("no resource exceeds its capacity, and every byte moves once") {
   for (const unsigned seed : seeds(400)) {
     CAPTURE(seed);
     Random random(seed);

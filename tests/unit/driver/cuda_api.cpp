@@ -45,7 +45,7 @@ TEST_CASE("a missing symbol is named") {
   CHECK(std::string(missing) == "cuLaunchKernelEx");
 }
 
-TEST_CASE("what only later drivers have may be missing") {
+TEST_CASE("functions of later drivers may be missing") {
   Api table;
   CHECK(fill_table(table, find_all) == nullptr);
   CHECK(bool{table.memory_copy_batch != nullptr});
@@ -54,7 +54,7 @@ TEST_CASE("what only later drivers have may be missing") {
   CHECK(sizeof(CopyAttributes) == 24);
 }
 
-TEST_CASE("no driver is an error that says so, and counts no devices") {
+TEST_CASE("a missing driver is an error, and has no devices") {
   if (why_no_cuda().empty()) {
     CHECK(device_count() > 0);
     return;

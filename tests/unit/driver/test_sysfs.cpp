@@ -31,7 +31,7 @@ TEST_CASE("a system that tells nothing is no error") {
   CHECK(none.pcie_gb_per_s("0000:06:00.0") == 0);
 }
 
-TEST_CASE("opening NVML never throws, and what it shows is whole") {
+TEST_CASE("opening NVML never throws, and its facts are complete") {
   const auto nvml = open_nvml();
   if (!nvml) return;  // no driver here
   for (const GpuFacts& gpu : nvml->gpus()) CHECK_FALSE(gpu.uuid.empty());

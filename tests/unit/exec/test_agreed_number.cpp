@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kAbout = 512ull << 20;
 
-TEST_CASE("who comes first says what both take: the less of both wishes") {
+TEST_CASE("the first rank decides: the lesser of both proposals") {
   const auto page = std::make_unique<AgreedNumber::NumberPage>();
   AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
   CHECK(first.next(7, kAbout) == 7);  // the other has wished nothing yet
@@ -69,7 +69,7 @@ TEST_CASE("many at once settle the same numbers, over many times around") {
   }
 }
 
-TEST_CASE("of more than two, the least of what all wished last") {
+TEST_CASE("with more than two ranks, the least of the last proposals") {
   const auto page = std::make_unique<AgreedNumber::NumberPage>();
   AgreedNumber first(*page, 0, 3, 1.0), second(*page, 1, 3, 1.0), third(*page, 2, 3, 1.0);
   CHECK(third.next(9, kAbout) == 9);
@@ -84,7 +84,7 @@ TEST_CASE("of more than two, the least of what all wished last") {
   CHECK(second.next(8, kAbout) == 7);
 }
 
-TEST_CASE("judges alone decide, and what others wish is not remembered") {
+TEST_CASE("only judges decide, and others' proposals are not stored") {
   const auto page = std::make_unique<AgreedNumber::NumberPage>();
   AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
   constexpr std::uint32_t kSecond = 2;
@@ -98,7 +98,7 @@ TEST_CASE("judges alone decide, and what others wish is not remembered") {
   CHECK(first.next(9, kAbout) == 6);
 }
 
-TEST_CASE("one far ahead waits, and says for whom") {
+TEST_CASE("a rank far ahead waits, and names the rank waited for") {
   const auto page = std::make_unique<AgreedNumber::NumberPage>();
   AgreedNumber ahead(*page, 1, 2, 0.01), behind(*page, 0, 2, 0.01);
   for (std::uint64_t i = 0; i < AgreedNumber::kCalls; ++i) REQUIRE(ahead.next(1, kAbout) == 1);
@@ -113,7 +113,7 @@ TEST_CASE("one far ahead waits, and says for whom") {
   CHECK(ahead.next(4, kAbout) == 4);   // and one call more is free
 }
 
-TEST_CASE("two that make different calls are told so") {
+TEST_CASE("two ranks with different calls get an error") {
   const auto page = std::make_unique<AgreedNumber::NumberPage>();
   AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
   CHECK(first.next(5, 1000) == 5);
@@ -126,7 +126,7 @@ TEST_CASE("two that make different calls are told so") {
   }
 }
 
-TEST_CASE("two that send each other a call each, of one size, are told so too") {
+TEST_CASE("two ranks that each send first, with one size, get an error too") {
   const auto page = std::make_unique<AgreedNumber::NumberPage>();
   AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
   CHECK(first.next(5, kAbout, 2) == 5);

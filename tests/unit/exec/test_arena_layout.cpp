@@ -100,7 +100,7 @@ std::string text_of(const ArenaUse& use, std::uint64_t budget) {
 
 }  // namespace
 
-TEST_CASE("both rooms and all pairs keep within every budget, or it is refused as too small") {
+TEST_CASE("both arenas and all pairs fit every budget, or the budget is refused as too small") {
   int refused = 0, taken = 0;
   for (const ArenaUse& use : uses())
     for (std::uint64_t budget = kMib; budget < 4096 * kMib; budget += budget / 7 + 12345) {
@@ -122,7 +122,7 @@ TEST_CASE("both rooms and all pairs keep within every budget, or it is refused a
   CHECK(taken > 500);
 }
 
-TEST_CASE("a larger budget makes no part smaller, but by a step or for one more") {
+TEST_CASE("a larger budget makes no part smaller, except by a step or for a further part") {
   for (const ArenaUse& use : uses()) {
     ArenaTiers before = lay_out(use, 32 * kMib);
     for (std::uint64_t budget = 48 * kMib; budget <= 2048 * kMib; budget += budget / 2) {
@@ -196,12 +196,13 @@ TEST_CASE("pairs serve under every budget that reaches for calls, and none leave
         "1 MB");
 }
 
-TEST_CASE("the environment's fallback is what is usual") {
+TEST_CASE("the environment's default is the usual budget") {
   CHECK(Env{}.device_memory == kUsual);
   CHECK(kUsual <= 192000000);
 }
 
-TEST_CASE("what is small needs no later room: all_reduces by lines want three times it at most") {
+TEST_CASE(
+    "small messages need no large arena: LL all_reduces take three times the message at most") {
   for (const int ranks : {2, 3, 4, 8}) {
     const ArenaTiers tiers = lay_out(drop_in(ranks), kUsual);
     const std::uint64_t units = small_request_bytes(ranks, true) / 16,
@@ -221,7 +222,7 @@ TEST_CASE("what is small needs no later room: all_reduces by lines want three ti
       holds_packets(half_bytes / kSentinelPacketBytes, small_request_bytes(2, true) / 16, 2, true));
 }
 
-TEST_CASE("where memory is plenty each part is as large as it is of use") {
+TEST_CASE("with enough memory each part has its useful size") {
   for (const int ranks : {2, 3, 4, 8, 16}) {
     const ArenaTiers tiers = lay_out(library(ranks), 64 * 1024 * kMib);
     CAPTURE(ranks);
@@ -241,7 +242,7 @@ TEST_CASE("where memory is plenty each part is as large as it is of use") {
   }
 }
 
-TEST_CASE("what is left out says what it would want and what is left") {
+TEST_CASE("a refused part names its need and the memory left") {
   const ArenaTiers tiers = lay_out(drop_in(4), 24 * kMib);
   CHECK(tiers.large.tile_bytes == 0);
   const std::string why = tiers.why_not(ArenaPart::tiles, "tiled");
@@ -256,7 +257,7 @@ TEST_CASE("what is left out says what it would want and what is left") {
   CHECK(byte_count_text(192000000) == "187500K");
 }
 
-TEST_CASE("scratch that is asked for by name is given in full, before parts of large calls") {
+TEST_CASE("scratch requested by name comes in full, before parts of large calls") {
   ArenaUse use = library(2);
   use.plan_scratch = 100 * kMib;
   CHECK(lay_out(use, kUsual).large.scratch_bytes == 100 * kMib);
@@ -265,7 +266,7 @@ TEST_CASE("scratch that is asked for by name is given in full, before parts of l
         std::string::npos);
 }
 
-TEST_CASE("parts follow each other in their order, on pages, and none overlaps") {
+TEST_CASE("parts lie in order on page boundaries without overlap") {
   for (const ArenaUse& use : uses()) {
     const ArenaTiers tiers = lay_out(use, 2 * kUsual);
     for (const DeviceArenaSizes& sizes : {tiers.small, tiers.large}) {

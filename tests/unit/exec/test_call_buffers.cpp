@@ -48,7 +48,7 @@ TEST_CASE("a pointer that a rank's role does not use may be any") {
   }
 }
 
-TEST_CASE("the error names the buffer, what was wanted and what was found") {
+TEST_CASE("the error names the buffer, the wanted and the found alignment") {
   Request request;
   request.count = 8;
   request.ranks = 2;

@@ -242,7 +242,7 @@ std::vector<std::string> none() { return {}; }
 
 }  // namespace
 
-TEST_CASE("calls on streams that are destroyed at once come one after the other") {
+TEST_CASE("calls on streams that are destroyed at once are ordered") {
   OrderProgram program(true);
   const Stream handle = program.stream();
   program.call(handle);

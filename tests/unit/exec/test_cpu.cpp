@@ -206,7 +206,7 @@ TEST_CASE("run_cpu: a word that no plan raises for 2^31 epochs is brought up to 
   CHECK(word == epoch + epochs_per_call(plan));
 }
 
-TEST_CASE("run_cpu: a missing peer is a timeout that says what was waited for") {
+TEST_CASE("run_cpu: a missing peer is a timeout that names the wait") {
   const Topology topology = machine(2);
   const Plan plan = by_inbox(topology, all_reduce(2, 16, DataType::fp32, ReduceOp::sum));
   HeapArenas heap(sizes_for(plan));
@@ -221,7 +221,7 @@ TEST_CASE("run_cpu: a missing peer is a timeout that says what was waited for") 
                   "found 0") != std::string::npos);
 }
 
-TEST_CASE("run_cpu: what the watch throws ends the wait, also of a rank that sleeps") {
+TEST_CASE("run_cpu: an exception of the watch ends the wait, also of a sleeping rank") {
   struct Aborted : Watch {
     std::atomic<bool> now{false};
     void check(const std::string& waiting_for) override {
@@ -266,7 +266,7 @@ TEST_CASE("run_cpu: plans it cannot run are refused") {
             .find("not mapped") != std::string::npos);
 }
 
-TEST_CASE("run_reference: a plan that cannot end says where it stands") {
+TEST_CASE("run_reference: the error of a stuck plan names the op") {
   const Topology topology = machine(2);
   Plan plan = by_inbox(topology, all_reduce(2, 16, DataType::fp32, ReduceOp::sum));
   for (Lane& lane : plan.lanes)

@@ -25,7 +25,7 @@ std::string refusal(const DirectAccess& allowed, int rank, const std::vector<std
 
 }  // namespace
 
-TEST_CASE("levels by name, by old number, and what says nothing") {
+TEST_CASE("levels by name, by old number, and unset") {
   CHECK(direct_access(nullptr, nullptr).most == Distance::sys);
   CHECK(direct_access("1", "SYS").most == Distance::loc);
   CHECK(direct_access("1", nullptr).said == "NCCL_P2P_DISABLE=1");
@@ -46,7 +46,7 @@ TEST_CASE("levels by name, by old number, and what says nothing") {
   }
 }
 
-TEST_CASE("pairs that are farther apart than the level are refused, by both of their ranks") {
+TEST_CASE("both ranks refuse a pair farther apart than the level") {
   const std::vector<std::string> all = {"a", "b", "c"};
   CHECK(refusal(direct_access(nullptr, "PIX"), 0, {"a", "b"}).empty());
   CHECK(refusal(direct_access(nullptr, "PHB"), 0, all).empty());

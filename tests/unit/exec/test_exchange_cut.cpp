@@ -90,7 +90,7 @@ TEST_CASE("a gigabyte goes in few large pieces, and ends in small ones") {
   CHECK(borrowed.pieces.back().bytes == 16 * kMiB);
 }
 
-TEST_CASE("what fits half an inbox goes in even pieces") {
+TEST_CASE("messages up to half an inbox go in equal pieces") {
   const std::vector<std::pair<std::uint64_t, std::size_t>> cases{{1, 1},  {16, 1}, {23, 1},
                                                                  {25, 2}, {32, 2}, {64, 4}};
   for (const auto& [mib, pieces] : cases) {

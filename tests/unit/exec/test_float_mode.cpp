@@ -89,7 +89,7 @@ void check_modes(const char* what, const Reduce& reduce) {
 
 }  // namespace
 
-TEST_CASE("what a thread reduces does not depend on its float mode, by any instruction set") {
+TEST_CASE("reductions do not depend on a thread's float mode, with any instruction set") {
   for (const ReduceLevel level : reduce_levels())
     check_modes(name_of(level), [level](DataType type, ReduceOp op, void* dst,
                                         const std::vector<const void*>& from, std::uint64_t count) {
@@ -102,7 +102,7 @@ TEST_CASE("what a thread reduces does not depend on its float mode, by any instr
   });
 }
 
-TEST_CASE("a program that traps floats is not ended by what it has plait sum") {
+TEST_CASE("sums of plait do not trap in a program with float traps") {
   const float big = 3e38f, nan = __builtin_nanf("");
   const void* from[] = {&big, &big, &nan};
   float sum = 0;
@@ -117,7 +117,7 @@ TEST_CASE("a program that traps floats is not ended by what it has plait sum") {
 }
 
 // A new thread inherits the float mode of its creator.
-TEST_CASE("helpers that a thread of any float mode starts reduce as all others do") {
+TEST_CASE("helper threads reduce the same, whatever the float mode of their creator") {
   constexpr std::uint64_t kCount = 200'000;
   const Sources sources(DataType::fp32, kCount);
   ReduceJob job;
@@ -137,7 +137,7 @@ TEST_CASE("helpers that a thread of any float mode starts reduce as all others d
   }
 }
 
-TEST_CASE("cores beside a GPU reduce alike, whatever thread has started them") {
+TEST_CASE("CPU cores of a GPU reduce the same, whatever thread has started them") {
   constexpr std::uint64_t kCount = 1000;
   const Sources sources(DataType::fp32, kCount);
   for (const FloatMode mode : modes()) {

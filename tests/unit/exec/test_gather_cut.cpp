@@ -45,7 +45,7 @@ TEST_CASE("a message's first bytes, whole pages a rank, in chunks that rings hol
           check_cut(bytes, ring, permille, ranks);
 }
 
-TEST_CASE("nothing where a rank would get less than a page, or rings hold none") {
+TEST_CASE("no host part if a rank would get less than a page, or rings hold none") {
   CHECK(cut_gather(16000, 1 << 20, 1000, 4).chunks == 0);
   CHECK(cut_gather(1 << 30, 4 * 4095, 100, 4).chunks == 0);
   CHECK(cut_gather(1 << 30, 16 << 20, 0, 4).chunks == 0);

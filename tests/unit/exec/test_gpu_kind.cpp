@@ -52,13 +52,13 @@ TEST_CASE("rows of choices.def count for as many ranks as were measured on a kin
   CHECK_FALSE(is_measured_model("", 2));
 }
 
-TEST_CASE("links of several kinds are not taken for one") {
+TEST_CASE("links of several kinds are kept apart") {
   GpuFacts facts = linked(18, NvlinkEnd::nvswitch);
   facts.nvlinks[3].end = NvlinkEnd::gpu;
   CHECK(kind("X", 1, facts) == "X, 1 multiprocessors, 18 NVLinks to several kinds of ends");
 }
 
-TEST_CASE("ranks are of one kind, or of none") {
+TEST_CASE("ranks have one GPU kind, or none") {
   CHECK(common_kind({"a", "a", "a"}) == "a");
   CHECK(common_kind({"a", "b", "a"}).empty());
   CHECK(common_kind({}).empty());

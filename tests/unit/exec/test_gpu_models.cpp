@@ -45,7 +45,7 @@ TEST_CASE("blocks of a kernel fit on the smallest of the GPUs") {
   CHECK(blocks_on({"NVIDIA B200", "a GPU that plait does not know"}) == 132);
 }
 
-TEST_CASE("engines take nothing on GPUs that do not run their kernels") {
+TEST_CASE("engines serve no request on GPUs that do not run their kernels") {
   Request request;
   request.ranks = 4;
   request.count = 64 << 20;

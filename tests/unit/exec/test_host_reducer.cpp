@@ -63,7 +63,7 @@ struct ReducerBench {
 
 }  // namespace
 
-TEST_CASE("cores reduce the chunks that are theirs, job after job, as they arrive") {
+TEST_CASE("cores reduce the rank's chunks as they arrive, job after job") {
   ReducerBench bench;
   bench.fill(1);
   bench.reducer.begin(bench.job);
@@ -90,7 +90,7 @@ TEST_CASE("cores reduce the chunks that are theirs, job after job, as they arriv
   CHECK(bench.rings[0][0] == 17);  // summed twice, with no new input between: 5 + 6 + 6
 }
 
-TEST_CASE("a rank that owns no chunk keeps its word up to date") {
+TEST_CASE("a rank without chunks keeps its counter up to date") {
   ReducerBench bench;
   bench.cut(2, 1);
   bench.reducer.begin(bench.job);
@@ -118,7 +118,7 @@ TEST_CASE("cores wait no longer than kernels do") {
   }
 }
 
-TEST_CASE("the end comes at once, while cores wait and when they have nothing to do") {
+TEST_CASE("cores end at once, while they wait and when they are idle") {
   for (const bool is_waiting : {false, true}) {
     const auto began = std::chrono::steady_clock::now();
     {

@@ -124,7 +124,7 @@ void for_each_machine(const std::function<void(const Size&, Caller&)>& check) {
 
 }  // namespace
 
-TEST_CASE("host share: a free host path keeps what the planner gave it") {
+TEST_CASE("host share: a free host path keeps the planner's share") {
   for_each_machine([](const Size& size, Caller& caller) {
     const double best = caller.paths.best_ns(size, 1.0) / size.alone_ns();
     CHECK(caller.mean(size, 1.0, 2000) <= 1.02 * best);
@@ -166,7 +166,7 @@ TEST_CASE("host share: a load that comes and goes at any pace costs no more than
     }
 }
 
-TEST_CASE("host share: down within 20 copies, up again when what the load cost is earned back") {
+TEST_CASE("host share: falls within 20 copies, rises again when the loss is earned back") {
   for (const double slower : {2.0, 4.0, 10.0})
     for_each_machine([slower](const Size& size, Caller& caller) {
       CAPTURE(slower);
@@ -181,7 +181,7 @@ TEST_CASE("host share: down within 20 copies, up again when what the load cost i
     });
 }
 
-TEST_CASE("host share: what copies gained before pays for a load, so that it is forgotten soon") {
+TEST_CASE("host share: earlier gains pay for a load, so the share recovers soon") {
   for_each_machine([](const Size& size, Caller& caller) {
     caller.mean(size, 1.0, 2500);
     if (size.bytes < 256 * kMiB) return;  // these sizes gain little

@@ -91,7 +91,7 @@ TEST_CASE("all ranks switch at the same call, in any order of coming") {
   CHECK(with_both > 5);
 }
 
-TEST_CASE("with patience the first call has it already") {
+TEST_CASE("with a timeout the first call has the large arena") {
   const auto page = std::make_unique<LazyArenaPage>();
   on_ranks(3, [&](int rank) {
     LazyArena lazy_arena(*page, rank, 3, 30,
@@ -101,7 +101,7 @@ TEST_CASE("with patience the first call has it already") {
   });
 }
 
-TEST_CASE("inside captures nothing is begun, and nobody waits") {
+TEST_CASE("inside captures no allocation begins, and no rank waits") {
   const auto page = std::make_unique<LazyArenaPage>();
   bool made = false;
   LazyArena lazy_arena(*page, 0, 1, 30, [&](const auto&) { made = true; });
@@ -112,7 +112,7 @@ TEST_CASE("inside captures nothing is begun, and nobody waits") {
   CHECK(made);
 }
 
-TEST_CASE("one rank without memory: all stay with the first room, and know whose fault it is") {
+TEST_CASE("one rank without memory: all ranks keep the small arena, with an error that names it") {
   const auto page = std::make_unique<LazyArenaPage>();
   on_ranks(3, [&](int rank) {
     LazyArena lazy_arena(*page, rank, 3, 30, [&](const auto& exchange) {
@@ -220,7 +220,7 @@ TEST_CASE("ranks that come to two communicators in opposite orders stand still f
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(5));
 }
 
-TEST_CASE("a communicator is closed while others still make their room") {
+TEST_CASE("a communicator is closed while other ranks allocate") {
   const auto page = std::make_unique<LazyArenaPage>();
   const auto began = std::chrono::steady_clock::now();
   on_ranks(2, [&](int rank) {

@@ -9,7 +9,7 @@
 using namespace plait;
 using namespace plait::cuda;
 
-TEST_CASE("half an inbox holds a message whose lines fit into it, at every boundary") {
+TEST_CASE("half an inbox holds a message whose LL packets fit, at every boundary") {
   constexpr std::uint64_t kRooms[] = {(4ull << 20) / kFlagPacketBytes,
                                       (64ull << 20) / kSentinelPacketBytes,
                                       (96ull << 20) / kSentinelPacketBytes, 1000, 97};
@@ -31,7 +31,7 @@ TEST_CASE("half an inbox holds a message whose lines fit into it, at every bound
   CHECK_FALSE(holds_packets(1ull << 50, kMostPackets + 1, 1, false));
 }
 
-TEST_CASE("slots of a two_shot that uses its lines again hold the steps that are under way") {
+TEST_CASE("slots of a two_shot that reuses packets hold the steps in flight") {
   for (int ranks = 2; ranks <= 16; ++ranks)
     for (int ahead = 0; ahead <= kMostShotAhead; ++ahead)
       for (const std::uint64_t packet : {kSentinelPacketBytes, kFlagPacketBytes})

@@ -42,7 +42,7 @@ bool has_neighbour(const DeviceState& state) {
 
 }  // namespace
 
-TEST_CASE("a rank is alone on its GPU while this process has no other one there") {
+TEST_CASE("a rank is alone on its GPU if this process has no other rank there") {
   const Api driver = stand_in();
   Neighbours neighbours(driver);
   mps = {{0, 0}, {1, 0}};
@@ -58,7 +58,7 @@ TEST_CASE("a rank is alone on its GPU while this process has no other one there"
   CHECK(!has_neighbour(second));
 }
 
-TEST_CASE("under MPS no rank is alone: other processes' kernels run beside its own") {
+TEST_CASE("under MPS no rank is alone: other processes' kernels run at the same time") {
   const Api driver = stand_in();
   Neighbours neighbours(driver);
   mps = {{0, 1}};
@@ -70,7 +70,7 @@ TEST_CASE("under MPS no rank is alone: other processes' kernels run beside its o
   CHECK(has_neighbour(second));
 }
 
-TEST_CASE("where the driver does not know MPS, its variable counts") {
+TEST_CASE("if the driver does not know MPS, the environment decides") {
   const Api driver = stand_in();
   Neighbours neighbours(driver);
   mps = {{0, -1}};

@@ -108,7 +108,7 @@ const std::vector<ReduceOp> kOps{
 
 }  // namespace
 
-TEST_CASE("what has no order gives the same bits in every order and grouping") {
+TEST_CASE("reductions without an order give the same bits in every order and grouping") {
   plait_test::Sample is_next_taken;
   for (const DataType type : kTypes)
     for (const ReduceOp op : kOps)

@@ -284,7 +284,7 @@ TEST_CASE("integer avg divides by counts of ranks that the type does not hold") 
   CHECK(found == -1);
 }
 
-TEST_CASE("reduce_cpu: integer avg truncates, and only where it finishes") {
+TEST_CASE("reduce_cpu: integer avg truncates, only in the last reduction") {
   const std::int32_t a = -7, b = 0;
   const void* srcs[] = {&a, &b};
   std::int32_t out = 0;

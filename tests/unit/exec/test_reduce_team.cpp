@@ -56,7 +56,7 @@ TEST_CASE("a team reduces as one thread does") {
   }
 }
 
-TEST_CASE("a team that several threads ask serves one after the other") {
+TEST_CASE("a team serves several threads one after the other") {
   ReduceTeam team(2);
   int wrong[3] = {};
   std::vector<std::thread> askers;

@@ -59,7 +59,7 @@ std::string tuned(const std::string& more) {
 
 }  // namespace
 
-TEST_CASE("a row's way with its engine is taken where the engine so serves the request") {
+TEST_CASE("a row's variant is used if the engine serves the request with it") {
   CHECK(chosen(request_of(DataType::fp32, 16 << 20)) == "tiled fold=1 shift=1, ahead");
   CHECK(chosen(request_of(DataType::fp64, 16 << 20)) == "tiled fold=1 shift=1");
   CHECK(chosen(request_of(DataType::bf16, 16 << 20)) == "two_shot");  // sums that are widened
@@ -68,7 +68,7 @@ TEST_CASE("a row's way with its engine is taken where the engine so serves the r
   CHECK(chosen(request_of(DataType::fp32, 16 << 20, 5)) == "two_shot");  // no two equal halves
 }
 
-TEST_CASE("a caller's parameters stand instead of the row's, a budget of blocks beside them") {
+TEST_CASE("a caller's parameters replace the row's, and keep a budget of blocks") {
   const Request request = request_of(DataType::fp32, 16 << 20);
   CHECK(params_of(selector().best(request, {"", {{"blocks", 32}}})->tuning) ==
         std::map<std::string, std::int64_t>{{"blocks", 32}});
@@ -77,7 +77,7 @@ TEST_CASE("a caller's parameters stand instead of the row's, a budget of blocks 
   CHECK(bounded.best(request)->tuning.fold == 1);
 }
 
-TEST_CASE("a table of an earlier version, whose rows say kernel, is read alike") {
+TEST_CASE("a table of an earlier version, with kernel in its rows, is read") {
   const Request request = request_of(DataType::fp32, 16 << 20);
   std::string older = tuned("");
   const std::string now = R"("engine":)";
@@ -86,7 +86,7 @@ TEST_CASE("a table of an earlier version, whose rows say kernel, is read alike")
   CHECK(TuningTable(older).find(request, TuningSetting::alone)->engine == &tiled_engine());
 }
 
-TEST_CASE("a pace is one of links that were measured") {
+TEST_CASE("a pace is for links that were measured") {
   Tuning paced;
   paced.send_gb_per_s = 350;
   const std::vector<BuiltInChoice> row{
@@ -99,7 +99,7 @@ TEST_CASE("a pace is one of links that were measured") {
   }
 }
 
-TEST_CASE("a ring is chosen where its pieces are as long as those that were measured") {
+TEST_CASE("a ring is chosen if its pieces are as long as measured") {
   const std::vector<BuiltInChoice> rows{
       {Collective::all_gather, 8, 0, kAnySize, copy_ring_engine, true, 0, {}},
       {Collective::all_gather, 8, 0, kAnySize, direct_ll_engine, false, 0, {}}};
@@ -113,7 +113,7 @@ TEST_CASE("a ring is chosen where its pieces are as long as those that were meas
   }
 }
 
-TEST_CASE("rows for graphs are those of captured calls that may take the whole GPU") {
+TEST_CASE("rows for graphs serve captured calls that may take the whole GPU") {
   std::vector<BuiltInChoice> both = rows();
   both.insert(
       both.begin(),
@@ -151,7 +151,7 @@ TEST_CASE("rows for graphs are those of captured calls that may take the whole G
   CHECK(said(*overlapping.best(long_one, {"", {}, true})) == "tiled pull=1");
 }
 
-TEST_CASE("a plan serves what it does faster by prediction, where nothing was measured") {
+TEST_CASE("a plan serves a request without measurements if it is predicted to be faster") {
   const Request request = request_of(DataType::fp32, 16 << 20);
   const Predict ten = [](const Engine&, const Request&) { return 10.0; };
   const auto with_plan = [&](double plan_us, bool as_measured = false,
@@ -179,19 +179,19 @@ TEST_CASE("a plan serves what it does faster by prediction, where nothing was me
   CHECK_FALSE(wants_large_arena(first, slower, small));
 }
 
-TEST_CASE("counters name the way that a row has, and not what a caller asks for") {
+TEST_CASE("counters name the row's variant, not the caller's parameters") {
   const Request request = request_of(DataType::fp32, 16 << 20);
   CHECK(label(*selector().best(request)) == "tiled(fold=1,shift=1)");
   CHECK(label(*selector().best(request, {"tiled", {{"pull", 1}}})) == "tiled");
   CHECK(label(*selector().best(request_of(DataType::bf16, 16 << 20))) == "two_shot");
 }
 
-TEST_CASE("explain() names the row's way") {
+TEST_CASE("explain() names the row's variant") {
   const std::string lines = selector().explain(request_of(DataType::fp32, 16 << 20));
   CHECK(lines.starts_with("chosen: engine tiled (fold=1, shift=1), as measured on such GPUs\n"));
 }
 
-TEST_CASE("what a row says of NCCL holds for its own way alone") {
+TEST_CASE("a row's comparison with NCCL holds for its own variant only") {
   const Request request = request_of(DataType::fp32, 16 << 20);
   CHECK(said(*selector(tuned("")).best(request)) == "tiled");
   CHECK(said(*selector(tuned(R"("params":{"fold":1,"shift":1},)")).best(request)) ==
@@ -199,7 +199,7 @@ TEST_CASE("what a row says of NCCL holds for its own way alone") {
   CHECK(said(*selector(tuned(R"("params":{"pull":1},)")).best(request)) == "tiled pull=1");
 }
 
-TEST_CASE("rows of choices.def have parameters of their own engines alone") {
+TEST_CASE("rows of choices.def have parameters of their own engines only") {
   for (const BuiltInChoice& row : choices()) {
     const std::string& name = row.engine().info().name;
     CAPTURE(name);

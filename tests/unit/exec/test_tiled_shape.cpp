@@ -9,7 +9,7 @@
 namespace plait::cuda {
 namespace {
 
-TEST_CASE("tiles cover the parts and fit their slots, whatever the size") {
+TEST_CASE("tiles cover the parts and fit their slots, for any size") {
   for (const int ranks : {2, 3, 8, 16})
     for (const std::uint64_t count : {1ull, 999ull, 1ull << 20, 1ull << 25, (1ull << 32) + 3})
       for (const unsigned blocks : {1u, 32u, 132u})
@@ -100,7 +100,7 @@ TEST_CASE("all blocks together send at the pace of a call, and half of it where 
   CHECK(shape.ps_per_kib == 0);
 }
 
-TEST_CASE("ranks keep in step where each of more than two hears from all, with blocks enough") {
+TEST_CASE("ranks stay in step if each of more than two hears from all, with enough blocks") {
   const auto window = [](Collective collective, int ranks, unsigned blocks) {
     Request request;
     request.collective = collective;
@@ -140,7 +140,7 @@ TEST_CASE("a rotation's pieces cover every part, as many even as odd ones") {
     }
 }
 
-TEST_CASE("what is only moved goes as integers of its width") {
+TEST_CASE("moved data goes as integers of its width") {
   Request request;
   request.collective = Collective::all_gather;
   request.type = DataType::bf16;

@@ -21,7 +21,7 @@ std::string refusal(const std::string& engine, const std::map<std::string, std::
 
 }  // namespace
 
-TEST_CASE("parameters reach the engines that they mean something to") {
+TEST_CASE("parameters reach the engines that use them") {
   const Tuning lines =
       tuning_from("two_shot", {{"blocks", 8}, {"threads", 64}, {"ahead", 2}, {"bare", 0}});
   CHECK(lines.blocks == 8);
@@ -38,7 +38,7 @@ TEST_CASE("parameters reach the engines that they mean something to") {
   CHECK(tuning_from("direct_ll", {{"ahead", 2}}).ahead == 2);
 }
 
-TEST_CASE("what an engine would not look at is refused, with what it takes") {
+TEST_CASE("a parameter that an engine does not use is refused, with the known ones") {
   CHECK(refusal("tiled", {{"threads", 64}})
             .find("blocks, tile_units, window, fold, ring, pull, order, shift, piece_kib, "
                   "under_way_kib, send_gb_per_s, "
@@ -56,7 +56,7 @@ TEST_CASE("numbers out of range are refused") {
   CHECK(refusal("direct_ll", {{"threads", 100}}).find("multiple of 32") != std::string::npos);
 }
 
-TEST_CASE("what is set of a tuning is what was given") {
+TEST_CASE("a tuning's set parameters are the given ones") {
   const std::map<std::string, std::int64_t> given{{"cuts", 3}, {"tile_units", 4096}};
   CHECK(cuda::params_of(tuning_from("copy_exchange", given)) == given);
   CHECK(cuda::params_of({}).empty());

@@ -72,7 +72,7 @@ TEST_CASE("a request takes the smallest row that holds it") {
   CHECK(kernel_for(TuningTable(""), request_of(DataType::fp32, 1)) == "none");
 }
 
-TEST_CASE("a row may say how its engine does it") {
+TEST_CASE("a row may have parameters of its engine") {
   const auto with = [](const std::string& params) {
     std::string one = row("all_reduce", "fp32", 1 << 20, "tiled", 32);
     return table(one.insert(1, text("\"params\":", params, ",")));
@@ -90,7 +90,7 @@ TEST_CASE("a row may say how its engine does it") {
   CHECK_THROWS_AS(TuningTable(with("1")), Error);
 }
 
-TEST_CASE("what was measured beside computing is no answer for calls alone, and the other way") {
+TEST_CASE("rows of overlap_compute do not serve calls alone, and vice versa") {
   const TuningTable tuned(
       table(row("all_reduce", "fp32", 8192, "one_shot") + "," +
             row("all_reduce", "fp32", 1 << 20, "tiled", 0, "overlap_compute", 2.0)));
@@ -113,7 +113,7 @@ TEST_CASE("tables of earlier versions call overlap_compute beside_computing") {
   CHECK(kernel_for(former, request) == "none");
 }
 
-TEST_CASE("NCCL is left what it does faster, or nearly as fast") {
+TEST_CASE("calls that NCCL does faster, or nearly as fast, stay on NCCL") {
   TunedRow row;
   row.us = 2.0;
   CHECK(row.beats_nccl() == std::nullopt);
@@ -125,7 +125,7 @@ TEST_CASE("NCCL is left what it does faster, or nearly as fast") {
   CHECK(row.beats_nccl() == true);
 }
 
-TEST_CASE("what only moves takes the rows of any type") {
+TEST_CASE("collectives without a reduction use rows of any type") {
   const TuningTable tuned(table(row("all_gather", "bf16", 8192, "direct_ll") + "," +
                                 row("all_gather", "fp32", 1 << 20, "tiled")));
   for (const DataType type : {DataType::int64, DataType::uint8, DataType::fp16}) {
@@ -160,7 +160,7 @@ TEST_CASE("rank 0's table comes to all ranks in pieces") {
   }
 }
 
-TEST_CASE("a table that is none counts where somebody named it") {
+TEST_CASE("an invalid table is an error only if the user named it") {
   TestFolder folder;
   const std::string file = folder.socket() + ".json";
   std::ofstream(file) << "words";
@@ -174,7 +174,7 @@ TEST_CASE("a table that is none counts where somebody named it") {
   REQUIRE(unlink(file.c_str()) == 0);
 }
 
-TEST_CASE("what is no table is refused") {
+TEST_CASE("an invalid table is refused") {
   for (const std::string& bad :
        {std::string("{"), std::string("[]"), table("3"), table(row("all_reduce", "fp31", 1, "x")),
         table(row("all_rdeuce", "fp32", 1, "x")), table(row("copy", "fp32", 1, "x", 0, "besides")),

@@ -56,14 +56,14 @@ TEST_CASE("a lost peer and the deadline are noticed while yielding as while slee
   }
 }
 
-TEST_CASE("what is ready is not waited for, and nobody is asked") {
+TEST_CASE("a ready value needs no wait and no check") {
   Doorbell bell{};
   WaitAlarm alarm(1);
   wait_until({4, 4}, {&bell, in_ms(-1), &alarm, [] { return ""; }}, [] { return true; });
   CHECK(alarm.asked() == 0);
 }
 
-TEST_CASE("spins are left out for a while once they were in vain some times in a row") {
+TEST_CASE("spinning pauses after several failures in a row") {
   constexpr WaitPolicy policy{1000, 0};
   SpinsOfUse::of_this_thread() = {};
   const auto looks_in_vain = [&] {
@@ -77,7 +77,7 @@ TEST_CASE("spins are left out for a while once they were in vain some times in a
   CHECK(looks_in_vain() < 50);
 }
 
-TEST_CASE("a spin that is of use begins the count anew, one that finds all ready does not") {
+TEST_CASE("a useful spin resets the count, one that finds all ready does not") {
   constexpr WaitPolicy policy{1000, 0};
   SpinsOfUse& spins = SpinsOfUse::of_this_thread();
   spins = {};

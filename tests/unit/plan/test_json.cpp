@@ -51,7 +51,7 @@ TEST_CASE("the former name of the algorithm order is read") {
   CHECK(plan_from_json(former) == plan);
 }
 
-TEST_CASE("what is no plan is refused with its place") {
+TEST_CASE("JSON without a plan is refused with its place") {
   const std::string good = to_json(sample());
   const struct {
     const char *what, *with, *place;

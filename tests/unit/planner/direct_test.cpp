@@ -61,7 +61,7 @@ TEST_CASE("direct over several paths") {
       }
 }
 
-TEST_CASE("direct refuses what it cannot do") {
+TEST_CASE("direct refuses unsupported requests") {
   const Topology topology = load_topology("hgx-h200");
   const Request request = request_of(Collective::all_reduce, 4, 1000);
   CHECK_THROWS_AS(propose_one(topology, request, "direct", {{"piezes", 2}}), Error);

@@ -24,7 +24,7 @@ double fraction_of(const std::vector<RouteShare>& shares, const std::string& rou
   return 0.0;
 }
 
-TEST_CASE("shares of nvlink and host are those that a scan finds") {
+TEST_CASE("shares of nvlink and host match a scan") {
   for (const char* name : {"hgx-h200", "dgx1v", "narval", "mist-4"}) {
     const Topology topology = load_topology(name);
     const int most = static_cast<int>(rank_devices(topology).size());
@@ -58,7 +58,7 @@ TEST_CASE("two H200 send 8-12 % by the host, eight at most 7 %") {
   CHECK(eight <= 0.07);
 }
 
-TEST_CASE("a path that brings under one per cent gets nothing") {
+TEST_CASE("a path with a gain under one per cent gets no share") {
   Topology topology = load_topology("hgx-h200");
   for (Resource& resource : topology.resources)
     if (resource.name == "numa0.dram") resource.gb_per_s = 8.0;

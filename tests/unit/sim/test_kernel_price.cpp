@@ -48,7 +48,7 @@ TEST_CASE("more bytes, more ranks and fewer blocks take longer, flagged lines tw
   CHECK(us(flagged) > 1.8 * us(lines("one_shot", 2, 64 << 20)));
 }
 
-TEST_CASE("large messages take their bytes over what stores reach on a link") {
+TEST_CASE("large messages take bytes over the speed of stores on a link") {
   const double bytes = 1 << 30;
   const Plan tiled = call("tiled", all_reduce(2, 1 << 30), {{"blocks", 100}, {"tile_units", 2048}});
   CHECK(us(tiled) > bytes / 395e3);
@@ -67,7 +67,7 @@ TEST_CASE("a fold has half the peers of a direct exchange, and more hops") {
   }
 }
 
-TEST_CASE("schedules of tiled are priced by what they change") {
+TEST_CASE("schedules of tiled change the price") {
   using Schedule = std::map<std::string, std::int64_t>;
   const auto tiled = [](int ranks, const Schedule& schedule, Collective collective) {
     Request request = all_reduce(ranks, 1 << 30);
@@ -129,7 +129,7 @@ TEST_CASE("rings and chains have one peer") {
   }
 }
 
-TEST_CASE("what a ring of copy engines costs beside its bytes is the machine's") {
+TEST_CASE("fixed costs of a copy-engine ring are the machine's parameters") {
   const Plan plan =
       call("scatter_ring", all_reduce(8, 1 << 30),
            {{"blocks", 100}, {"tile_units", 4096}, {"piece_bytes", 8 << 20}, {"ring_steps", 100}});
@@ -140,7 +140,7 @@ TEST_CASE("what a ring of copy engines costs beside its bytes is the machine's")
   CHECK(predicted_ns(plan, slow) == doctest::Approx(predicted_ns(plan, machine()) + 110e3));
 }
 
-TEST_CASE("an eager call takes its launch longer, and what sends one way less than both ways") {
+TEST_CASE("an eager call adds its launch, and one direction takes less than both") {
   CHECK(us(lines("one_shot", 2, 1024), Launch::eager) > us(lines("one_shot", 2, 1024)));
   Request there = all_reduce(2, 1024), both = there;
   there.collective = Collective::copy;
@@ -151,7 +151,7 @@ TEST_CASE("an eager call takes its launch longer, and what sends one way less th
   CHECK(us(call("direct_ll", there, launch)) < us(call("direct_ll", both, launch)));
 }
 
-TEST_CASE("a share through host memory is a gain up to what host memory carries") {
+TEST_CASE("a share through host memory gains up to host memory's speed") {
   const auto tiled = [](std::int64_t permille) {
     return us(call("tiled", all_reduce(4, 1 << 30),
                    {{"blocks", 100},
@@ -165,7 +165,7 @@ TEST_CASE("a share through host memory is a gain up to what host memory carries"
   CHECK(tiled(400) > alone);
 }
 
-TEST_CASE("eight GPUs bring up through host memory what it has for all of them") {
+TEST_CASE("eight GPUs share the speed of host memory") {
   const Plan plan = call(
       "tiled", all_reduce(8, 1 << 30),
       {{"blocks", 100}, {"tile_units", 4096}, {"host_permille", 400}, {"chunk_bytes", 2 << 20}});
@@ -184,7 +184,7 @@ TEST_CASE("machines' parameters count") {
   CHECK(predicted_ns(plan, slow) == doctest::Approx(predicted_ns(plan, machine()) + 10000.0));
 }
 
-TEST_CASE("machines that state none are taken for the one that was measured") {
+TEST_CASE("machines without parameters use the measured machine's") {
   const Topology measured = load_topology("hgx-h200");
   Topology silent = measured;
   std::erase_if(silent.parameters,
@@ -209,7 +209,7 @@ TEST_CASE("a plan that names no launch is simulated op by op") {
   CHECK(predicted_ns(plan, machine()) == simulate(plan, machine()).total_ns);
 }
 
-TEST_CASE("its ops are shown over as long as the call takes") {
+TEST_CASE("a kernel call's ops are scaled to its time") {
   Plan plan = lines("one_shot", 2, 1 << 20, 256);
   Op there = push(plan, machine(), 0, 1, 1 << 20);
   there.dst.space = Space::inbox;
@@ -232,7 +232,7 @@ TEST_CASE("a launch that cannot be meant, and ranks without a link, are errors")
                        doctest::Contains("no link"), Error);
 }
 
-TEST_CASE("where every pair has a link of its own a rank's links carry at once") {
+TEST_CASE("with a link for every pair a rank's links work at the same time") {
   Topology pairs = switched(4, 300, 100), behind_switch = switched(4, 300, 300);
   for (Link& link : pairs.links)
     if (link.kind == LinkKind::nvlink) link.resources.clear();

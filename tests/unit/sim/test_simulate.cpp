@@ -64,7 +64,7 @@ TEST_CASE("a flow speeds up when its neighbour ends") {
   CHECK(total_ns(plan, topology) == doctest::Approx(5e6 / 50 + 5e6 / 90));
 }
 
-TEST_CASE("copies to several peers at once disturb each other where the machine says so") {
+TEST_CASE("copies to several peers at once slow each other down by port_flow_loss") {
   Topology topology = switched(4, 100, 100);
   const Plan plan = copies(topology, {{0, 1}, {0, 2}}, kMega);
   CHECK(total_ns(plan, topology) == doctest::Approx(2e6 / 100));
@@ -94,7 +94,7 @@ TEST_CASE("a reduction is bound by its kernel or its memory") {
   CHECK(total_ns(plan, topology) == doctest::Approx(4e6 / 30));
 }
 
-TEST_CASE("waits end when their signal does; its cost depends on who raises it") {
+TEST_CASE("waits end with their signal, whose cost depends on the kind of lane") {
   Topology topology = switched(4, 100, 100);
   topology.parameters["stream_signal_ns"].value = 6000;
   topology.parameters["signal_ns"].value = 1000;
@@ -109,7 +109,7 @@ TEST_CASE("waits end when their signal does; its cost depends on who raises it")
   CHECK(total_ns(plan, topology) == doctest::Approx(10000 + 1000 + 3e6 / 600));
 }
 
-TEST_CASE("a kernel's flag waits for what it stored, and goes to all peers at once") {
+TEST_CASE("a kernel's flag waits for its stores, and goes to all peers at once") {
   Topology topology = switched(4, 100, 100);
   for (Link& link : topology.links) link.latency_ns = 700;
   topology.parameters["signal_ns"].value = 1000;
@@ -124,7 +124,7 @@ TEST_CASE("a kernel's flag waits for what it stored, and goes to all peers at on
   CHECK(total_ns(plan, topology) == doctest::Approx(700 + 10000 + 700 + 1000));
 }
 
-TEST_CASE("a kernel's loads from a peer take the way twice, its stores once") {
+TEST_CASE("a kernel's loads from a peer take the latency twice, its stores once") {
   Topology topology = switched(2, 100, 100);
   for (Link& link : topology.links) link.latency_ns = 700;
   Plan plan = empty_plan(all_reduce(2, kMega));
@@ -134,7 +134,7 @@ TEST_CASE("a kernel's loads from a peer take the way twice, its stores once") {
   CHECK(total_ns(plan, topology) == doctest::Approx(700 + 10000));
 }
 
-TEST_CASE("a kernel copies inside its GPU no faster than the machine says") {
+TEST_CASE("a kernel's copies inside its GPU have their own speed") {
   Topology topology = switched(2, 100, 100);
   Plan plan = empty_plan(all_reduce(2, kMega));
   Op op = push(plan, topology, 0, 1, kMega);

@@ -43,13 +43,13 @@ Plan meeting(const Topology& topology, std::uint64_t bytes, const std::vector<Op
 
 }  // namespace
 
-TEST_CASE("a copy, and one kernel that tells and waits") {
+TEST_CASE("a copy, and one kernel that signals and waits") {
   const Topology topology = machine();
   const double ns = kCopyNs + 1e6 / 100 + kSwitchNs + kStepNs;
   CHECK(predicted_ns(meeting(topology, 1000000), topology) == doctest::Approx(ns));
 }
 
-TEST_CASE("a reduction behind it is another kernel, at a speed of its own") {
+TEST_CASE("a following reduction is another kernel, with its own speed") {
   const Topology topology = machine();
   const double before = predicted_ns(meeting(topology, 1000000), topology);
   const double ns = before + kStepNs + 3e6 / 300;
@@ -57,7 +57,7 @@ TEST_CASE("a reduction behind it is another kernel, at a speed of its own") {
         doctest::Approx(ns));
 }
 
-TEST_CASE("an eager call takes no less than the host takes to make it") {
+TEST_CASE("an eager call takes at least the host's time") {
   Topology topology = machine();
   const Plan plan = meeting(topology, 1000000);
   const double ns = predicted_ns(plan, topology);

@@ -26,7 +26,7 @@ bool survives(const std::string& json) {
 
 }  // namespace
 
-TEST_CASE("damaged topologies are read as sound ones or refused") {
+TEST_CASE("damaged topologies are read as valid ones or refused") {
   std::mt19937_64 random(20261121);
   int read = 0, refused = 0;
   for (const std::string& name : shipped_topologies()) {

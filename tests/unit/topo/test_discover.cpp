@@ -73,7 +73,7 @@ int nvlinks(const Topology& t) {
 
 }  // namespace
 
-TEST_CASE("no driver: the machine is its cores") {
+TEST_CASE("without a driver the topology has the CPU cores") {
   const Topology t = discover_from(nullptr, Sysfs("/nowhere"));
   CHECK(t.name == "local-cpu");
   CHECK(rank_devices(t).size() >= 16);
@@ -139,7 +139,7 @@ TEST_CASE("direct links as on a DGX-1V: widths are counted by the other end") {
     }
 }
 
-TEST_CASE("two GPUs on PCIe alone, of a model nobody knows") {
+TEST_CASE("two GPUs on PCIe only, of an unknown model") {
   FakeNvml nvml = gpus(2, "Some GPU");
   nvml.joined = false;
   const FakeSys sys(2);

@@ -44,7 +44,7 @@ TEST_CASE("the fastest of parallel links is found") {
   CHECK(path_gb_per_s(t, paths_between(t, 0, 1).front()) == 150);
 }
 
-TEST_CASE("parameters fall back to what the caller says") {
+TEST_CASE("parameters fall back to the caller's default") {
   const Topology t = two_sockets();
   CHECK(parameter(t, "copy_launch_ns", 7) == 1000);
   CHECK(parameter(t, "no_such", 7) == 7);
@@ -92,7 +92,7 @@ TEST_CASE("every path of every shipped machine is found by its name, and no name
   }
 }
 
-TEST_CASE("direct paths are those of one link, found alone") {
+TEST_CASE("direct_paths() finds the paths of one link") {
   const auto direct_of_all = [](const Topology& t, int src, int dst) {
     std::vector<Path> direct;
     for (const Path& path : paths_between(t, src, dst))
@@ -172,7 +172,7 @@ TEST_CASE("CPU ranks: bare numbers and cpuN name the same path") {
   CHECK_THROWS_AS(local_cpu(100000), Error);
 }
 
-TEST_CASE("each broken rule of the value is named with its place") {
+TEST_CASE("problems() names each fault with its place") {
   const auto first = [](auto breaks) {
     Topology t = two_sockets();
     breaks(t);

@@ -50,7 +50,7 @@ ErrorCode load_code(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("what is written is read back as the same value") {
+TEST_CASE("a written topology is read back as the same value") {
   const Topology made = test::two_sockets();
   CHECK(topology_from_json(to_json(made)) == made);
   for (const std::string& name : shipped_topologies()) {
@@ -62,7 +62,7 @@ TEST_CASE("what is written is read back as the same value") {
   }
 }
 
-TEST_CASE("whatever the schema does not name is refused with its place") {
+TEST_CASE("keys outside the schema are refused with their place") {
   CHECK(refusal(one_link("5")) == "accepted");
   refused(one_link("-5"), "links[0].gb_per_s: wanted a number > 0, found -5");
   refused(one_link("1e300"), "links[0].gb_per_s: wanted a number > 0 and at most 1e+06, found 1e+");
@@ -124,7 +124,7 @@ TEST_CASE("a switch section stands for all pairs, each with a port out and a por
           "port_per");
 }
 
-TEST_CASE("a network joins nodes, not the devices of one") {
+TEST_CASE("a network joins nodes, not devices of one node") {
   const Topology t = load_topology("mist-2");
   for (const Link& one : t.links)
     if (one.kind == LinkKind::net)
@@ -133,7 +133,7 @@ TEST_CASE("a network joins nodes, not the devices of one") {
   CHECK(paths_between(t, 0, find_device(t, DeviceKind::gpu, 5)).front().name == "net:0>5");
 }
 
-TEST_CASE("loading says what it wanted") {
+TEST_CASE("errors of loading name what was wanted") {
   CHECK(load_code("no-such-machine") == ErrorCode::invalid_argument);
   CHECK(load_code("") == ErrorCode::invalid_argument);
   CHECK(load_code("/nowhere/at-all.json") == ErrorCode::io_error);
@@ -185,7 +185,7 @@ TEST_CASE("PLAIT_DATA_DIR stands in for the shipped files") {
   CHECK(system(("rm -r " + folder).c_str()) == 0);
 }
 
-TEST_CASE("a network section stands for so many nodes, each with NICs on rails") {
+TEST_CASE("a network section makes nodes with NICs on rails") {
   const std::string node = R"({"schema":"plait.topology/1","name":"m","devices":[
     {"name":"gpu0","numa":0},{"name":"gpu1","numa":0},{"name":"numa0"}],
     "resources":[{"name":"gpu1.host.up","gb_per_s":5},{"name":"numa0.dram","gb_per_s":9},

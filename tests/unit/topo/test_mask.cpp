@@ -17,7 +17,7 @@ bool contains(const std::string& whole, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("a mask takes a link both ways, or one way") {
+TEST_CASE("a mask removes a link in both directions, or in one") {
   const Topology t = test::two_sockets();
   const Topology both = without(t, {"nvlink:0-1"});
   CHECK_FALSE(has(both, 0, 1));
@@ -30,7 +30,7 @@ TEST_CASE("a mask takes a link both ways, or one way") {
   CHECK(problems(both).empty());
 }
 
-TEST_CASE("host and relay masks, and that they survive as a value") {
+TEST_CASE("host and relay masks, and masked topologies through JSON") {
   const Topology t = test::two_sockets();
   const Topology no_host = without(t, {"host:0"});
   CHECK(paths_between(no_host, 0, 1).size() == 1);
@@ -58,7 +58,7 @@ TEST_CASE("bad masks list what exists") {
   }
 }
 
-TEST_CASE("the fingerprint is of devices and links, not of speeds or their order") {
+TEST_CASE("the fingerprint covers devices and links, not speeds or order") {
   const Topology t = test::two_sockets();
   Topology faster = t;
   faster.links[0].gb_per_s *= 2;

@@ -179,7 +179,7 @@ TEST_CASE("hazard: two lanes read and write the same bytes without order") {
   CHECK(report.findings.front().sentence.find("in place") == std::string::npos);
 }
 
-TEST_CASE("hazard: an op that slides over its own source") {
+TEST_CASE("hazard: an op that partly overlaps its source") {
   Plan plan = three();
   Lane second{0, LaneKind::kernel, "second", {}};
   Op& fill = second.ops.emplace_back();
@@ -326,7 +326,7 @@ TEST_CASE("contract: operands from different bytes of the message") {
   expect(plan, "contract", 1, "found bytes 128 and 0 summed");
 }
 
-TEST_CASE("findings of one rule are counted, not all said") {
+TEST_CASE("many findings of one rule are counted, not listed") {
   Plan plan = direct(Collective::all_reduce, 16, 64);
   for (Lane& lane : plan.lanes)
     for (Op& each : lane.ops)

@@ -91,7 +91,7 @@ TEST_CASE("an engine's plan is proved over calls in a row, without a barrier") {
   CHECK(rules(verify(by_lanes)) == std::vector<std::string>{"flag"});
 }
 
-TEST_CASE("row: a slot used again before it is empty") {
+TEST_CASE("row: a slot reused before it is empty") {
   Plan plan = gather();
   plan.lanes[1].ops.erase(plan.lanes[1].ops.begin() + 1);
   plan.enqueued[0].erase(plan.enqueued[0].begin() + 1);
@@ -122,7 +122,7 @@ TEST_CASE("row: another engine's call on the same slots") {
   CHECK(rules(report) == std::vector<std::string>{"plan"});
 }
 
-TEST_CASE("flag: an engine's words jump, and count on by what the plan says") {
+TEST_CASE("flag: an engine's flags jump, and count on by Plan::counts") {
   Plan plan = gather();
   for (Lane& lane : plan.lanes)
     for (Op& each : lane.ops)
@@ -170,7 +170,7 @@ TEST_CASE("flag: lanes that raise an engine's word in turn") {
   CHECK(report.proved());
 }
 
-TEST_CASE("deadlock: in one hardware queue, though not with a queue a stream") {
+TEST_CASE("deadlock: in one hardware queue, but not with a queue for each stream") {
   Plan plan = gather();
   plan.enqueued[0] = {0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0};
   expect(plan, "deadlock", 2, "r0.home#1 keeps the queue at 0 (in one hardware queue)");
@@ -189,7 +189,7 @@ TEST_CASE("deadlock: in a graph that lays streams in one branch") {
   CHECK(print(report).find("which may stand behind it") != std::string::npos);
 }
 
-TEST_CASE("stream: what the caller's stream does not fork off or join") {
+TEST_CASE("stream: lanes that the caller's stream does not fork or join") {
   Plan plan = gather();
   plan.lanes[1].ops.erase(plan.lanes[1].ops.begin());
   plan.enqueued[0].erase(plan.enqueued[0].begin() + 1);

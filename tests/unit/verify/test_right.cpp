@@ -20,7 +20,7 @@ TEST_CASE("an inbox plan needs no opening barrier") {
   CHECK(report.proved());
 }
 
-TEST_CASE("the order of summation is told") {
+TEST_CASE("a report has the orders of summation") {
   const Report report = verify(direct(Collective::all_reduce, 3, 10));
   CHECK(report.orders == std::vector<std::string>{"0+1+2"});
   CHECK(report.plan == "example");
