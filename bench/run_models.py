@@ -15,7 +15,7 @@ US_PER_BYTE = 1e-3  # divided by GB/s
 
 
 @dataclass(frozen=True)
-class NcclProtocol:
+class PinnedProtocol:
     """A protocol of NCCL: us of the base and of each hop over NVLink, for tree and ring; GB/s of a
     channel, and of all channels at most."""
 
@@ -26,9 +26,9 @@ class NcclProtocol:
 
 
 PROTOCOLS = (
-    NcclProtocol((6.8, 0.6), (6.6, 0.6), 36.7 / 2, 141.0),  # LL: half of the bytes are flags
-    NcclProtocol((14.0, 1.25), (14.0, 1.9), 36.7, 0.92 * LINK_GB_PER_S),  # LL128
-    NcclProtocol((8.4, 4.0), (8.4, 3.4), 38.7),  # Simple
+    PinnedProtocol((6.8, 0.6), (6.6, 0.6), 36.7 / 2, 141.0),  # LL: half of the bytes are flags
+    PinnedProtocol((14.0, 1.25), (14.0, 1.9), 36.7, 0.92 * LINK_GB_PER_S),  # LL128
+    PinnedProtocol((8.4, 4.0), (8.4, 3.4), 38.7),  # Simple
 )
 TREE_SHARE = 0.92  # a tree's speed over a ring's
 

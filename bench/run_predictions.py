@@ -33,7 +33,7 @@ from run_rows import (
     SYMMETRIC_SIZES,
     SYMMETRIC_TYPES,
     SYMMETRIC_VARIANTS,
-    RowWriter,
+    CsvRowWriter,
     RunItem,
     items,
 )
@@ -203,13 +203,13 @@ BY = (
 def write() -> None:
     for ranks in GPUS:
         runs, links = files(ranks)
-        made = RowWriter(runs, [SAID, BY], PREDICTED)
+        made = CsvRowWriter(runs, [SAID, BY], PREDICTED)
         for section in SECTIONS:
             for row in predicted(section, ranks):
                 made.write(row)
         for row in predicted_symmetric(ranks):
             made.write(row)
-        out = RowWriter(links, [SAID, "GB/s by reasoning, E-0112"], LINKS)
+        out = CsvRowWriter(links, [SAID, "GB/s by reasoning, E-0112"], LINKS)
         for row in predicted_links(ranks):
             out.write(row | {"gpus": ranks})
 
@@ -225,7 +225,7 @@ def make_up(folder: Path, ranks: int, name: str) -> None:
     rows = read(files(ranks)[0])
     for section in SECTIONS:
         of_section = [row for row in rows if row["section"] == section]
-        out = RowWriter(folder / f"gpu_run_{section}_{name}.csv", said, COLUMNS)
+        out = CsvRowWriter(folder / f"gpu_run_{section}_{name}.csv", said, COLUMNS)
         for row in of_section:
             times = {
                 f"{how}_us": float(row[f"predicted_{how}_us"]) * drawn.uniform(0.9, 1.1)
@@ -239,12 +239,12 @@ def make_up(folder: Path, ranks: int, name: str) -> None:
                 both = {key: (us or alike) * drawn.uniform(0.8, 1.8) for key, us in times.items()}
                 out.write(plain | both | more | {"way": "nccl", "params": ""})
     _make_up_symmetric(
-        RowWriter(folder / f"gpu_symmetric_{name}.csv", said, SYMMETRIC), ranks, drawn
+        CsvRowWriter(folder / f"gpu_symmetric_{name}.csv", said, SYMMETRIC), ranks, drawn
     )
-    _make_up_links(RowWriter(folder / f"gpu_links_{name}.csv", said, LINK_ROWS), ranks, drawn)
+    _make_up_links(CsvRowWriter(folder / f"gpu_links_{name}.csv", said, LINK_ROWS), ranks, drawn)
 
 
-def _make_up_symmetric(out: RowWriter, ranks: int, drawn: random.Random) -> None:
+def _make_up_symmetric(out: CsvRowWriter, ranks: int, drawn: random.Random) -> None:
     for named in SYMMETRIC_TYPES.values():
         for size in SYMMETRIC_SIZES:
             us = {
@@ -257,7 +257,7 @@ def _make_up_symmetric(out: RowWriter, ranks: int, drawn: random.Random) -> None
             out.write(row | {"ratio": min(us.values()) / plait_us})
 
 
-def _make_up_links(out: RowWriter, ranks: int, drawn: random.Random) -> None:
+def _make_up_links(out: CsvRowWriter, ranks: int, drawn: random.Random) -> None:
     for row in read(files(ranks)[1]):
         for size in (GIB, 4 * GIB):
             speed = float(row["predicted_gb_per_s"]) * drawn.uniform(0.9, 1.1)

@@ -35,7 +35,7 @@ from run_rows import (
     SECTIONS,
     SM_BUDGET,
     TRIALS,
-    RowWriter,
+    CsvRowWriter,
     RunItem,
     items,
 )
@@ -57,7 +57,7 @@ def by_name(counted_as: str) -> str:
     return counted_as.partition("/")[2] or "nothing"
 
 
-class GpuBackend:
+class GpuRunBackend:
     """A rank with a GPU: torch holds its arrays, and both libraries use one stream."""
 
     def __init__(self, task: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ class GpuBackend:
         self.bay.close()
 
 
-class HostBackend:
+class HostRunBackend:
     """The same with CPU ranks, to try the program without a GPU."""
 
     def __init__(self, task: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ class SectionRank:
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
-        self.side: Any = HostBackend(task) if task["host"] else GpuBackend(task)
+        self.side: Any = HostRunBackend(task) if task["host"] else GpuRunBackend(task)
         self.comm, self.on = self.side.comm, self.side.on
         self.began, self.seed = time.monotonic(), task["seed"]
 
@@ -325,7 +325,7 @@ def main() -> int:
             print(f"rank {row['rank']}: {row['error']}", file=sys.stderr)
             failed = True
         elif "facts" in row:
-            writer = RowWriter(given.csv, comments(given, row["facts"]), COLUMNS)
+            writer = CsvRowWriter(given.csv, comments(given, row["facts"]), COLUMNS)
         elif writer is not None:
             writer.write(row | {"commit": given.commit})
             wrong += row["wrong"]

@@ -235,7 +235,7 @@ def items(section: str, ranks: int, most: int, trials_text: str = "") -> list[Ru
     return [item for item in found if item.request(ranks).count > 0]
 
 
-class RowWriter:
+class CsvRowWriter:
     """A CSV file that gets each row as soon as it is measured."""
 
     def __init__(self, file: Path, comments: Iterable[str], columns: Iterable[str]) -> None:

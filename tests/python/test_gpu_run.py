@@ -226,7 +226,7 @@ def test_a_way_has_one_spelling():
     assert run_calls.spelled("copy_ring") == "copy_ring"
 
 
-class TwoWays(run_ranks.HostBackend):
+class TwoWays(run_ranks.HostRunBackend):
     """A backend whose captured calls use another engine, and leave wrong elements."""
 
     def __init__(self, task):
@@ -251,7 +251,7 @@ class TwoWays(run_ranks.HostBackend):
 
 
 def test_wrong_elements_stand_in_the_row_of_the_way_that_left_them(monkeypatch):
-    monkeypatch.setattr(run_ranks, "HostBackend", TwoWays)
+    monkeypatch.setattr(run_ranks, "HostRunBackend", TwoWays)
     rank = run_ranks.SectionRank({"host": True, "seed": 1, "budget_s": 1})
     eagerly, captured = rank.rows(run_rows.RunItem("table", "all_reduce", "fp32", 4 * KIB))
     assert (eagerly["way"], eagerly["eager_us"], eagerly["graph_us"]) == ("plait tiled", 5, 0)
