@@ -73,11 +73,11 @@ void JsonPlace::object_of_some(std::initializer_list<const char*> keys) const {
   if (!value_.is_object()) refuse("an object");
   for (const auto& entry : value_.items()) {
     const bool is_known = std::any_of(keys.begin(), keys.end(),
-                                      [&](const char* known) { return entry.key() == known; });
+                                      [&](const char* names) { return entry.key() == names; });
     if (is_known) continue;
-    std::string known;
-    for (const char* one : keys) known += (known.empty() ? "" : ", ") + std::string(one);
-    refuse("only the keys " + known, "the key " + shown(Json(entry.key())));
+    std::string names;
+    for (const char* one : keys) names += (names.empty() ? "" : ", ") + std::string(one);
+    refuse("only the keys " + names, "the key " + shown(Json(entry.key())));
   }
 }
 

@@ -58,13 +58,13 @@ class JsonPlace {
   template <class Enum>
   Enum name_in(int count) const {
     const std::string given = string();
-    std::string known;
+    std::string names;
     for (int i = 0; i < count; ++i) {
       const std::string candidate = name_of(static_cast<Enum>(i));
       if (given == candidate) return static_cast<Enum>(i);
-      known += (i == 0 ? "" : ", ") + candidate;
+      names += (i == 0 ? "" : ", ") + candidate;
     }
-    refuse("one of " + known);
+    refuse("one of " + names);
   }
 
  private:

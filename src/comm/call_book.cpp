@@ -74,18 +74,18 @@ struct Folders {
   std::string counts;   ///< folder for counters written at exit; empty = none
 };
 
-Folders folders_asked_for() {
-  Folders asked;
+Folders configured_folders() {
+  Folders configured;
   static_cast<void>(attempt([&] {  // the reader of all settings reports errors
     const Env env = read_env();
-    asked.profile = env.profile;
-    asked.counts = env.profile.empty() ? env.counts : env.profile;
+    configured.profile = env.profile;
+    configured.counts = env.profile.empty() ? env.counts : env.profile;
   }));
-  return asked;
+  return configured;
 }
 
 struct Book {
-  const Folders folders = folders_asked_for();
+  const Folders folders = configured_folders();
   std::array<std::array<std::array<Cell, kBuckets>, kRows>, std::size(kDoers)> cells;
   std::mutex guard;
   std::vector<TraceEvent> events;
@@ -240,10 +240,10 @@ std::string page(Book& all) {
 
 /// Runs at exit, or when the library is unloaded.
 [[gnu::destructor]] void write_profile() {
-  Book* const known = existing_book.load();
-  if (known == nullptr || known->folders.counts.empty()) return;
-  if (known->owner != ::getpid()) return;  // a forked child has counted nothing
-  Book& all = *known;
+  Book* const existing = existing_book.load();
+  if (existing == nullptr || existing->folders.counts.empty()) return;
+  if (existing->owner != ::getpid()) return;  // a forked child has counted nothing
+  Book& all = *existing;
   try {
     const std::lock_guard<std::mutex> hold(all.guard);
     if (counter_rows().empty()) return;

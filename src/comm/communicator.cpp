@@ -94,11 +94,11 @@ std::unique_ptr<GpuSide> Communicator::State::multinode_device(const PairOf* pai
   const CallOptions forced = joined.forced;
   // A multi-node strategy is no name of an engine inside a node, so calls there choose freely.
   if (!multinode_algo(forced.strategy).strategy.empty()) joined.forced = {};
-  const std::optional<Error> missed =
+  const std::optional<Error> error =
       attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
   joined.forced = forced;
   const Deadline arrival_deadline{deadline_in(options.arrive_s), now_and_then(options.interrupt)};
-  plait::agree(*multinode.transport_comm, missed, arrival_deadline);
+  plait::agree(*multinode.transport_comm, error, arrival_deadline);
   const std::string word = made != nullptr      ? ""
                            : why_no_gpu.empty() ? "it was asked for none"
                                                 : why_no_gpu;
@@ -167,10 +167,10 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
     });
     here.rendezvous = links.rendezvous();
   }
-  const std::optional<Error> missed = attempt([&] { made = join(here, nullptr); });
+  const std::optional<Error> error = attempt([&] { made = join(here, nullptr); });
   links = {};  // closed before ranks wait for each other, so that ranks still in join() see the end
-  if (pair != nullptr && missed) throw Error(*missed);
-  if (pair == nullptr) plait::agree(*multinode.transport_comm, missed, arrival_deadline);
+  if (pair != nullptr && error) throw Error(*error);
+  if (pair == nullptr) plait::agree(*multinode.transport_comm, error, arrival_deadline);
   made.topology = pair == nullptr ? topology_of(multinode, arrival_deadline) : pair->topology;
   for (const int rank : multinode.nodes.peers())
     made.names.push_back(multinode.transport_comm->name_of_rank(rank));

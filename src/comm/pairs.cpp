@@ -41,8 +41,8 @@ void PairCommunicators::want(int peer, bool wanted) const {
 
 PairCommunicators::Started PairCommunicators::start(int peer) {
   const std::lock_guard lock(guard_);
-  const auto known = by_peer_.find(peer);
-  if (known != by_peer_.end()) return {known->second.result, known->second.number};
+  const auto found = by_peer_.find(peer);
+  if (found != by_peer_.end()) return {found->second.result, found->second.number};
   std::packaged_task<std::shared_ptr<Communicator>()> task([this, peer] { return make_(peer); });
   const Started started{task.get_future().share(), ++made_so_far_};
   Making& making = by_peer_[peer];  // before the thread exists, since that must be joined
@@ -65,10 +65,10 @@ void PairCommunicators::pair_with_askers() {
 
 void PairCommunicators::forget(int peer, int number) {
   const std::lock_guard lock(guard_);
-  const auto known = by_peer_.find(peer);
-  if (known == by_peer_.end() || known->second.number != number) return;
-  known->second.thread.join();  // the thread has ended
-  by_peer_.erase(known);
+  const auto found = by_peer_.find(peer);
+  if (found == by_peer_.end() || found->second.number != number) return;
+  found->second.thread.join();  // the thread has ended
+  by_peer_.erase(found);
 }
 
 Communicator& PairCommunicators::get(int peer) {

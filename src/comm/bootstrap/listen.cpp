@@ -44,7 +44,7 @@ Fd new_socket() {
 }
 
 /// True if a process answers at the path. A full backlog (EAGAIN) counts as an answer.
-bool somebody_listens(const sockaddr_un& address) {
+bool is_answered(const sockaddr_un& address) {
   const Fd probe = new_socket();
   return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
          errno == EAGAIN || errno == EINPROGRESS;
@@ -128,10 +128,10 @@ Fd listen_at(const std::string& path, int backlog) {
     }
     if (errno != EADDRINUSE)
       throw Error(ErrorCode::io_error, text("bind '", path, "': ", std::strerror(errno)));
-    if (somebody_listens(address)) return Fd();
+    if (is_answered(address)) return Fd();
     if (!lock.is_held()) {  // gives the process that has just bound time to listen
       poll(nullptr, 0, 20);
-      if (somebody_listens(address)) return Fd();
+      if (is_answered(address)) return Fd();
     }
     if (is_socket_of_ours(path)) unlink(path.c_str());  // stale socket of a killed process
   }

@@ -148,8 +148,8 @@ std::string Chooser::refusal(const Plan& plan) const {
 
 bool Chooser::allowed(const Plan& plan) const { return refusal(plan).empty(); }
 
-Plan Chooser::pick(const Request& asked, const CallOptions& options) const {
-  const Request request = checked(asked, *topology_);
+Plan Chooser::pick(const Request& given, const CallOptions& options) const {
+  const Request request = checked(given, *topology_);
   const CallOptions& wanted =
       options.strategy.empty() && !forced_.strategy.empty() ? forced_ : options;
   if (!wanted.strategy.empty()) {
@@ -202,8 +202,8 @@ std::shared_ptr<const ProvedPlan> Chooser::plan_for(const Request& request,
 
 std::shared_ptr<const ProvedPlan> Chooser::proved(const Plan& plan) {
   const std::lock_guard lock(mutex_);
-  for (const auto& known : own_plans_)
-    if (known->plan == plan) return known;
+  for (const auto& proved_plan : own_plans_)
+    if (proved_plan->plan == plan) return proved_plan;
   if (plan.symmetric)
     throw Error(ErrorCode::unsupported, text(label(plan), ": wants buffers that all ranks see"));
   if (const std::string why = why_not_multinode(plan); !why.empty())

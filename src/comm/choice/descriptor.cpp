@@ -143,8 +143,8 @@ std::optional<Error> call_error(const std::vector<CallDescriptor>& by_rank,
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const CallDescriptor& one = by_rank[rank];
     if (one.error == 0) continue;
-    const bool known = one.error > 0 && one.error <= static_cast<int>(ErrorCode::internal);
-    const auto code = known ? static_cast<ErrorCode>(one.error) : ErrorCode::internal;
+    const bool is_valid = one.error > 0 && one.error <= static_cast<int>(ErrorCode::internal);
+    const auto code = is_valid ? static_cast<ErrorCode>(one.error) : ErrorCode::internal;
     return Error(code, text("rank ", name(rank), ": ", get(one.error_text)));
   }
   for (std::size_t rank = 1; rank < by_rank.size(); ++rank)

@@ -17,9 +17,9 @@ std::vector<std::string> models_of(const Topology& topology, const Request& requ
 
 }  // namespace
 
-cuda::Group described_group(const Topology& topology, const Request& asked,
+cuda::Group described_group(const Topology& topology, const Request& given,
                             std::uint64_t memory_bytes, int pair_of) {
-  const Request request = checked(asked, topology);
+  const Request request = checked(given, topology);
   const std::vector<std::string> models = models_of(topology, request);
   return pair_of == 0 ? cuda::usual_group(request.ranks, false, memory_bytes, 0, models)
                       : cuda::usual_pair(pair_of, memory_bytes, models);

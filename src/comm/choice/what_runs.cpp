@@ -34,9 +34,9 @@ bool are_linked_in_a_node(const Topology& topology, const Request& request) {
 
 }  // namespace
 
-Plan taken_by_calls(const Topology& topology, const Request& asked) {
+Plan taken_by_calls(const Topology& topology, const Request& given) {
   const PlainFloats same_on_every_rank;
-  const Request request = checked(asked, topology);
+  const Request request = checked(given, topology);
   std::vector<std::string> hosts;  // by rank
   bool on_gpus = false;
   for (const int device : request.devices) {

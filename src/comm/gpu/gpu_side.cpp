@@ -217,9 +217,9 @@ void GpuSide::check() {
   // A lost rank is an error of the calls that waited for it, and of later calls.
   const std::optional<Error> caught = attempt([&] { calls_->rank().check(); });
   if (!caught) return;
-  const std::optional<Error> known = cause();
-  if (!known) fail(*caught);
-  throw Error(known ? *known : *caught);
+  const std::optional<Error> reported = cause();
+  if (!reported) fail(*caught);
+  throw Error(reported ? *reported : *caught);
 }
 
 void GpuSide::abort() noexcept { calls_->rank().abort(); }

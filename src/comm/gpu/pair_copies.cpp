@@ -109,7 +109,7 @@ PairCopies::PreparedCopyRef PairCopies::make(const OrdinalPair& pair, std::uint6
 PairCopies::PreparedCopyRef PairCopies::ready(const OrdinalPair& pair, std::uint64_t bytes,
                                               const Params& params) {
   auto key = std::tuple(pair, bytes, params);
-  if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second;
   PreparedCopyRef made = make(pair, bytes, params);
   if (plans_.size() >= kMostPlans) plans_.clear();
   return plans_[std::move(key)] = made;

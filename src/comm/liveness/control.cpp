@@ -100,9 +100,9 @@ std::optional<std::pair<ErrorCode, std::string>> Controls::failure_of(int rank) 
   const Control& control = of(rank);
   if (load(control.failed) != 2) return std::nullopt;
   const std::int32_t code = control.failure_code;
-  const bool known = code > 0 && code <= static_cast<int>(ErrorCode::internal);
+  const bool is_valid = code > 0 && code <= static_cast<int>(ErrorCode::internal);
   const std::size_t bytes = strnlen(control.failure_text, sizeof(control.failure_text));
-  return std::pair(known ? static_cast<ErrorCode>(code) : ErrorCode::internal,
+  return std::pair(is_valid ? static_cast<ErrorCode>(code) : ErrorCode::internal,
                    std::string(control.failure_text, bytes));
 }
 

@@ -45,37 +45,37 @@ LivenessPage::LivenessPage() : owner_(::getpid()), file_(make_shared_memory(kPag
 
 bool LivenessPage::is_mine() const noexcept { return owner_ == ::getpid(); }
 
-std::string LivenessPage::show(int& place) {
-  place = -1;
+std::string LivenessPage::show(int& slot) {
+  slot = -1;
   if (!is_mine()) return {};
   const std::lock_guard<std::mutex> hold(guard_);
   if (!free_.empty()) {
-    place = free_.back();
+    slot = free_.back();
     free_.pop_back();
   } else if (used_ < kSlots) {
     free_.reserve(static_cast<std::size_t>(used_) + 1);  // so that giving back cannot fail
-    place = used_++;
+    slot = used_++;
   } else {
     return {};
   }
-  return text(owner_, ' ', file_.get(), ' ', place, ' ', read(page_of(memory_).turns[place]));
+  return text(owner_, ' ', file_.get(), ' ', slot, ' ', read(page_of(memory_).turns[slot]));
 }
 
-void LivenessPage::leave(int place, DetachStage left) noexcept {
-  if (place < 0 || !is_mine()) return;
-  Word turn(page_of(memory_).turns[place]);
+void LivenessPage::leave(int slot, DetachStage stage) noexcept {
+  if (slot < 0 || !is_mine()) return;
+  Word turn(page_of(memory_).turns[slot]);
   const std::uint32_t now = turn.load();
-  const std::uint32_t begun = now & ~1u;  // turns begin at even numbers
-  turn.store(begun + static_cast<std::uint32_t>(left));
-  if (left != DetachStage::unmapped) return;
+  const std::uint32_t first_of_turn = now & ~1u;  // turns begin at even numbers
+  turn.store(first_of_turn + static_cast<std::uint32_t>(stage));
+  if (stage != DetachStage::unmapped) return;
   const std::lock_guard<std::mutex> hold(guard_);
-  free_.push_back(place);
+  free_.push_back(slot);
 }
 
-void LivenessPage::fail(int place) noexcept {
-  if (place < 0 || !is_mine()) return;
+void LivenessPage::fail(int slot) noexcept {
+  if (slot < 0 || !is_mine()) return;
   Page& page = page_of(memory_);
-  Word(page.failed[place]).store((Word(page.turns[place]).load() & ~1u) + 1);
+  Word(page.failed[slot]).store((Word(page.turns[slot]).load() & ~1u) + 1);
 }
 
 void LivenessPage::end() noexcept {
@@ -92,10 +92,10 @@ std::optional<PeerLiveness> PeerLiveness::open(const std::string& shown) {
 
 std::optional<PeerLiveness> PeerLiveness::open(const std::string& shown, const Fd& page_file) {
   PeerLiveness liveness;
-  if (std::sscanf(shown.c_str(), "%d %*d %d %u", &liveness.process_, &liveness.place_,
+  if (std::sscanf(shown.c_str(), "%d %*d %d %u", &liveness.process_, &liveness.slot_,
                   &liveness.turn_) != 3)
     return std::nullopt;
-  if (liveness.place_ < 0 || liveness.place_ >= LivenessPage::kSlots || !page_file.valid())
+  if (liveness.slot_ < 0 || liveness.slot_ >= LivenessPage::kSlots || !page_file.valid())
     return std::nullopt;
   try {
     liveness.memory_ = map_shared_memory(page_file, kPageBytes, MapAccess::read);
@@ -110,10 +110,10 @@ std::optional<PeerLiveness> PeerLiveness::open(const std::string& shown, const F
 bool PeerLiveness::has_died() const { return holder_died(page_of(memory_).liveness); }
 bool PeerLiveness::ended_by_itself() const { return read(page_of(memory_).ended) != 0; }
 
-bool PeerLiveness::has_failed() const { return read(page_of(memory_).failed[place_]) == turn_ + 1; }
+bool PeerLiveness::has_failed() const { return read(page_of(memory_).failed[slot_]) == turn_ + 1; }
 
-bool PeerLiveness::has_reached(DetachStage left) const {
-  return read(page_of(memory_).turns[place_]) - turn_ >= static_cast<std::uint32_t>(left);
+bool PeerLiveness::has_reached(DetachStage stage) const {
+  return read(page_of(memory_).turns[slot_]) - turn_ >= static_cast<std::uint32_t>(stage);
 }
 
 }  // namespace plait

@@ -25,11 +25,11 @@ class LivenessPage {
   LivenessPage();
 
   /// Takes a free slot and returns the text by which peers open it; "" if none is free.
-  std::string show(int& place);
+  std::string show(int& slot);
   /// Publishes the detach stage of the rank that holds the slot. `unmapped` frees the slot.
-  void leave(int place, DetachStage left) noexcept;
+  void leave(int slot, DetachStage stage) noexcept;
   /// Publishes that the rank at `place` has failed although its process lives.
-  void fail(int place) noexcept;
+  void fail(int slot) noexcept;
   /// Publishes that the process exits by itself. Takes no lock.
   void end() noexcept;
   /// File descriptor of the page, to send to peers.
@@ -59,13 +59,13 @@ class PeerLiveness {
   /// True once the thread that held the process's LivenessFutex has died holding it.
   bool has_died() const;
   bool ended_by_itself() const;
-  bool has_reached(DetachStage left) const;
+  bool has_reached(DetachStage stage) const;
   bool has_failed() const;
 
  private:
   Mapping memory_;
   int process_ = 0;
-  int place_ = 0;
+  int slot_ = 0;
   std::uint32_t turn_ = 0;
 };
 

@@ -16,13 +16,13 @@ namespace plait {
 
 /// Takes a slot on this process's liveness page for one rank of a communicator. Returns the text by
 /// which peers open it; "" if the system gives no page.
-std::string publish_liveness(int& place);
+std::string publish_liveness(int& slot);
 /// Descriptor of the liveness page, to send to peers; -1 = none.
 int liveness_page_fd();
 /// Publishes the detach stage of the rank that holds the slot. `unmapped` gives the slot back.
-void publish_detach(int place, DetachStage left) noexcept;
+void publish_detach(int slot, DetachStage stage) noexcept;
 /// Publishes that the rank has failed though its process lives: its peers lose it now.
-void publish_failed(int place) noexcept;
+void publish_failed(int slot) noexcept;
 
 /// The other ranks of a communicator on this machine.
 class WatchedPeers {
@@ -31,7 +31,7 @@ class WatchedPeers {
   void add(int rank, std::optional<PeerLiveness> liveness, Fd process);
   /// True once each peer has reached the stage, or its process has exited with all its GPU memory.
   /// elsewhere: only peers in other processes count.
-  bool peers_reached(DetachStage left, bool elsewhere) const;
+  bool peers_reached(DetachStage stage, bool elsewhere) const;
   /// True once the rank's process has died, before the kernel tears down what it held.
   bool has_died(int rank) const;
   /// Returns a rank whose process has ended; -1 = none.

@@ -61,10 +61,10 @@ bool WritablePages::hold(std::uintptr_t at, std::uint64_t bytes) {
 
 bool WritablePages::holds(std::uintptr_t at) {
   const std::uintptr_t page = at / kPageBytes + 1;
-  std::atomic<std::uintptr_t>& known = pages_[page % pages_.size()];
-  if (known.load(std::memory_order_relaxed) == page) return true;
+  std::atomic<std::uintptr_t>& cached = pages_[page % pages_.size()];
+  if (cached.load(std::memory_order_relaxed) == page) return true;
   if (!is_writable(at)) return false;
-  known.store(page, std::memory_order_relaxed);
+  cached.store(page, std::memory_order_relaxed);
   return true;
 }
 

@@ -74,7 +74,8 @@ Abi read_abi(void* library, bool standard) {
   }
   abi.family = standard ? MpiFamily::standard : MpiFamily::mpich;
   if (!standard) abi.handle_bytes = 4;
-  fill(abi, [&](const char*, Handle mpich, Handle known) { return standard ? known : mpich; });
+  fill(abi,
+       [&](const char*, Handle mpich, Handle abi_value) { return standard ? abi_value : mpich; });
   return abi;
 }
 

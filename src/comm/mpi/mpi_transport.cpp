@@ -121,15 +121,15 @@ class MpiTransport : public Transport {
     if (first_failure_.first >= 0) return;  // already reported by a rank that published to all
     has_failed_ = true;
     static std::mutex mutex;
-    static std::vector<std::unique_ptr<FailureText>> kept;
+    static std::vector<std::unique_ptr<FailureText>> published_texts;
     const std::lock_guard lock(mutex);
-    kept.push_back(std::make_unique<FailureText>());
-    std::memcpy(kept.back()->data(), failure.data(),
+    published_texts.push_back(std::make_unique<FailureText>());
+    std::memcpy(published_texts.back()->data(), failure.data(),
                 std::min(failure.size(), kMaxFailureBytes - 1));
     Handle request = 0;
     for (const int peer : ranks)
-      mpi_.Isend(kept.back()->data(), kMaxFailureBytes, loaded_.abi.byte, peer, kFailureTag, comm_,
-                 &request);
+      mpi_.Isend(published_texts.back()->data(), kMaxFailureBytes, loaded_.abi.byte, peer,
+                 kFailureTag, comm_, &request);
   }
   std::optional<std::pair<int, std::string>> first_failure() override {
     const std::lock_guard lock(mutex_);

@@ -66,7 +66,7 @@ Search opened(const char* name) {
   return {handle, where.dli_fname};
 }
 
-std::string asked_for() {
+std::string configured_path() {
   std::string path;
   try {
     path = read_env().nccl_lib;
@@ -79,8 +79,8 @@ std::string asked_for() {
 Search find() {
   Search found = already_loaded();
   if (found.handle == nullptr) found = next_in_scope();
-  const std::string asked = found.handle == nullptr ? asked_for() : std::string();
-  if (!asked.empty()) found = opened(asked.c_str());
+  const std::string query = found.handle == nullptr ? configured_path() : std::string();
+  if (!query.empty()) found = opened(query.c_str());
   if (found.handle == nullptr) found = opened("libnccl.so.2");
   return found;
 }
@@ -95,7 +95,7 @@ void find_code(NativeNccl& table, const void* symbol) {
   } wanted{table, reinterpret_cast<std::uintptr_t>(symbol)};
   ::dl_iterate_phdr(
       [](dl_phdr_info* object, std::size_t, void* data) {
-        auto& asked = *static_cast<SymbolQuery*>(data);
+        auto& query = *static_cast<SymbolQuery*>(data);
         std::uintptr_t first = ~std::uintptr_t{0}, last = 0;
         for (int i = 0; i < object->dlpi_phnum; ++i) {
           const ElfW(Phdr)& segment = object->dlpi_phdr[i];
@@ -104,9 +104,9 @@ void find_code(NativeNccl& table, const void* symbol) {
           first = std::min(first, begin);
           last = std::max(last, begin + segment.p_memsz);
         }
-        if (asked.symbol < first || asked.symbol >= last) return 0;
-        asked.table.first_code = first;
-        asked.table.last_code = last;
+        if (query.symbol < first || query.symbol >= last) return 0;
+        query.table.first_code = first;
+        query.table.last_code = last;
         return 1;
       },
       &wanted);

@@ -146,9 +146,9 @@ void NcclTransport::require_launched(Result result, Comm comm, const char* what)
     if (aborted_.load())
       throw Error(ErrorCode::aborted, "the communicators between nodes were aborted");
     std::this_thread::sleep_for(std::chrono::microseconds(50));
-    Result said = ncclSuccess;
-    const Result asked = native().async_error(comm, &said);
-    result = asked == ncclSuccess ? said : asked;
+    Result comm_error = ncclSuccess;
+    const Result status = native().async_error(comm, &comm_error);
+    result = status == ncclSuccess ? comm_error : status;
   }
   require(result, what);
 }
@@ -224,12 +224,14 @@ std::optional<Error> NcclTransport::failure() {
   const std::unique_lock<std::mutex> alone(asking_, std::try_to_lock);
   if (!alone && is_late_.load()) return std::nullopt;
   for (const Comm comm : {owns_whole_ ? whole_ : nullptr, rail_}) {
-    Result said = ncclSuccess;
+    Result comm_error = ncclSuccess;
     if (comm == nullptr) continue;
-    const Result asked = native().async_error(comm, &said);
-    if (asked == ncclSuccess && (said == ncclSuccess || said == ncclInProgress)) continue;
-    return Error(ErrorCode::peer_lost, text("NCCL between nodes: error ",
-                                            static_cast<int>(asked == ncclSuccess ? said : asked)));
+    const Result status = native().async_error(comm, &comm_error);
+    if (status == ncclSuccess && (comm_error == ncclSuccess || comm_error == ncclInProgress))
+      continue;
+    return Error(ErrorCode::peer_lost,
+                 text("NCCL between nodes: error ",
+                      static_cast<int>(status == ncclSuccess ? comm_error : status)));
   }
   return std::nullopt;
 }

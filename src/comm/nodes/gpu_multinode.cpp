@@ -82,13 +82,13 @@ Comm run_until_deadline(cuda::Context context, const Deadline& deadline, const s
   while (!call->is_done) {
     call->done.wait_for(lock, std::chrono::milliseconds(10));
     if (call->is_done) break;
-    std::optional<Error> missed;
-    if (deadline.check) missed = attempt(deadline.check);
-    if (!missed && now_ns() > deadline.at_ns)
-      missed = Error(ErrorCode::timeout, text(what, ": NCCL has not come back by the deadline"));
-    if (!missed) continue;
+    std::optional<Error> failure;
+    if (deadline.check) failure = attempt(deadline.check);
+    if (!failure && now_ns() > deadline.at_ns)
+      failure = Error(ErrorCode::timeout, text(what, ": NCCL has not come back by the deadline"));
+    if (!failure) continue;
     call->is_abandoned = true;  // the thread aborts a communicator that comes later
-    throw Error(*missed);
+    throw Error(*failure);
   }
   if (call->result != nccl::ncclSuccess)
     throw Error(ErrorCode::peer_lost,
@@ -151,12 +151,12 @@ Comm init_nccl(const std::string& bytes, int ranks, int rank, cuda::Context cont
 /// Returns each rank's set-up error, "" = none. If a rank does not come, the thrown error begins
 /// with this rank's own error.
 std::vector<std::string> exchange_errors(const cuda::Exchange& exchange,
-                                         const std::optional<Error>& missed) {
+                                         const std::optional<Error>& failure) {
   try {
-    return exchange(missed ? reason_of(*missed) : "");
+    return exchange(failure ? reason_of(*failure) : "");
   } catch (const Error& error) {
-    if (!missed) throw;
-    throw Error(error.code(), text(reason_of(*missed), "; ", reason_of(error)));
+    if (!failure) throw;
+    throw Error(error.code(), text(reason_of(*failure), "; ", reason_of(error)));
   }
 }
 
@@ -178,7 +178,7 @@ GpuMultinode::GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinode
   const cuda::Context context = side_.calls->rank().context();
   Comm whole = nullptr, rail = nullptr;
   std::unique_ptr<nccl::SideStream> aside;
-  const auto missed = attempt([&] {
+  const auto failure = attempt([&] {
     whole = init_nccl(ids.whole, ranks_, rank_, context, deadline, "NCCL among all ranks");
     if (nodes.place < rails_of(nodes) && ranks_ > nodes.count())
       rail = init_nccl(ids.rails[static_cast<std::size_t>(nodes.place)], nodes.count(), nodes.mine,
@@ -196,8 +196,8 @@ GpuMultinode::GpuMultinode(const Nodes& nodes, NodeSide side, const GpuMultinode
       nodes, inside, std::move(aside), std::make_unique<nccl::NcclTransport>(whole, true, rail),
       multinode_only(options.forced), options.bitwise);
   try {
-    for (const std::string& why : exchange_errors(exchange, missed))
-      if (!why.empty()) throw AgreedError(missed ? missed->code() : ErrorCode::peer_lost, why);
+    for (const std::string& why : exchange_errors(exchange, failure))
+      if (!why.empty()) throw AgreedError(failure ? failure->code() : ErrorCode::peer_lost, why);
   } catch (...) {
     runner_->nccl_transport().abort();
     throw;

@@ -53,9 +53,9 @@ bool is_dense(const NodeStep& step, const NodePart& part, std::uint64_t element)
          (part.dst_stride == 0 || part.dst_stride == block);
 }
 
-class Teller {
+class ProgramBuilder {
  public:
-  Teller(const Nodes& nodes, const Request& request)
+  ProgramBuilder(const Nodes& nodes, const Request& request)
       : nodes_(nodes), request_(request), element_(bytes_of(request.type)) {
     me_ = nodes.peers()[at(nodes.place)];
   }
@@ -353,12 +353,12 @@ NodeProgram node_program(const Nodes& nodes, const Request& given, const CallOpt
     add_library(nodes, request, 0, program);
   } else {
     std::vector<NodeStep> steps;
-    Plan told = plan_and_steps(strategy, topology, even, options.params, steps);
-    told.params.erase("mpi");  // the executor chooses the transport
-    program.label = label(told);
-    for (const std::uint64_t bytes : told.scratch_bytes)
+    Plan plan = plan_and_steps(strategy, topology, even, options.params, steps);
+    plan.params.erase("mpi");  // the executor chooses the transport
+    program.label = label(plan);
+    for (const std::uint64_t bytes : plan.scratch_bytes)
       program.scratch_bytes = std::max(program.scratch_bytes, bytes);
-    Teller(nodes, request).take(steps, program);
+    ProgramBuilder(nodes, request).take(steps, program);
     if (even.count < request.count) add_library(nodes, request, even.count, program);
   }
   for (const NodeProgram::ProgramStep& step : program.steps)
