@@ -1,6 +1,6 @@
 // Implements plait.h over Communicator: checks enum values, turns exceptions into result codes, and
 // keeps the last error text per thread. A rank whose arguments form no valid request reports that
-// to the other ranks, as the Python API does.
+// to the peers, as the Python API does.
 #include "comm/c_api.hpp"
 
 #include <cstddef>
@@ -43,7 +43,7 @@ plaitResult_t remember(plaitComm_t comm, ErrorCode code, const char* sentence) n
   return static_cast<plaitResult_t>(code);
 }
 
-/// Makes a request from C values. Bad values are reported to the other ranks, if the call runs on
+/// Makes a request from C values. Bad values are reported to the peers, if the call runs on
 /// the host, and then thrown here.
 Request request_of(Communicator& communicator, bool device, Collective collective,
                    std::size_t count, int type, int op, int root, int peer) {
@@ -74,8 +74,8 @@ Request request_of(Communicator& communicator, bool device, Collective collectiv
   return request;
 }
 
-/// True for a call on device memory. A mixture of device and host buffers is reported to the other
-/// ranks as an error of a host call, since they may wait in one.
+/// True for a call on device memory. A mixture of device and host buffers is reported to the peers
+/// as an error of a host call, since the peers may wait in a host call.
 bool on_device(Communicator& communicator, const void* input, const void* output,
                const void* stream) {
   const bool in = communicator.on_device(input), out = communicator.on_device(output);

@@ -41,13 +41,13 @@ Pointer wanted(Pointer pointer, const char* name) {
   return pointer;
 }
 
-/// Makes a request from C values. Bad values are reported to the other ranks, if the call runs on
+/// Makes a request from C values. Bad values are reported to the peers, if the call runs on
 /// the host, and then thrown here.
 Request request_of(Communicator& communicator, bool device, Collective collective,
                    std::size_t count, int type, int op, int root, int peer);
 
-/// True for a call on device memory. A mixture of device and host buffers is reported to the other
-/// ranks as an error of a host call, since they may wait in one.
+/// True for a call on device memory. A mixture of device and host buffers is reported to the peers
+/// as an error of a host call, since the peers may wait in a host call.
 bool on_device(Communicator& communicator, const void* input, const void* output,
                const void* stream);
 

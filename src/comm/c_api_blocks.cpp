@@ -29,7 +29,7 @@ struct BlockCallArgs {
   int root = 0;
 };
 
-/// Runs `body`. If this call exchanges counts on the host, an error is reported to the other ranks.
+/// Runs `body`. If this call exchanges counts on the host, an error is reported to the peers.
 template <class Body>
 void refuse_on_error(Communicator& communicator, bool exchanges, const Body& body) {
   try {
@@ -99,7 +99,7 @@ plaitResult_t call(const BlockCallArgs& args, Edges edges, const std::size_t* co
 int ranks_of(plaitComm_t comm) { return comm == nullptr ? 0 : comm->communicator->ranks(); }
 int rank_of(plaitComm_t comm) { return comm == nullptr ? 0 : comm->communicator->rank(); }
 
-/// Returns a list with `count` for `peer` and unknown counts for the other ranks. Request checks
+/// Returns a list with `count` for `peer` and unknown counts for all else. Request checks
 /// the rank.
 std::vector<std::uint64_t> only(plaitComm_t comm, int peer, std::size_t count) {
   std::vector<std::uint64_t> list(static_cast<std::size_t>(ranks_of(comm)), OwnCounts::kNotKnown);

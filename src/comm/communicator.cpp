@@ -1,5 +1,5 @@
-// Communicator: publishes a call to all ranks, agrees on it, plans, proves and runs it. An error
-// before the agreement leaves all ranks in step; an error after it ends the communicator.
+// Communicator: publishes a call to all ranks, agrees on the call, plans, proves and runs it. An
+// error before the agreement leaves all ranks in step; a later error ends the communicator.
 #include "plait/communicator.hpp"
 
 #include <unistd.h>
@@ -195,7 +195,7 @@ Communicator::State::~State() {
   pairs.reset();
   if (getpid() != owner) static_cast<void>(rails.release());
   rails.reset();
-  device.reset();  // while the other ranks can still see this one
+  device.reset();  // while the peers can still see this one
   if (multinode.transport_comm != nullptr &&
       (getpid() != owner || !multinode.transport_comm->drop_all())) {
     // A forked child must not call its parent's MPI, and messages under way may still write.
@@ -408,7 +408,7 @@ Counters Communicator::State::counted_so_far() {
   return all;
 }
 
-/// Ends device work of this communicator and its pairs together, so that their waits do not add up.
+/// Ends device work of this communicator and all pairs together, so that the waits do not add up.
 void Communicator::State::end_device_work() {
   std::vector<GpuSide*> all;
   for (const Communicator* pair : pairs->made()) all.push_back(pair->state_->device.get());

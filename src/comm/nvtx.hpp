@@ -1,5 +1,5 @@
-// Ranges in NVTX domain "plait" for Nsight and other tools: one per call, with its bytes. The NVTX
-// library is opened only if a tool has announced itself; otherwise a range costs one test.
+// Ranges in NVTX domain "plait" for Nsight and other tools: a range per call, with the bytes. The
+// NVTX library is opened only if a tool has announced itself; otherwise a range costs a test.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,5 @@
-// Makes pair communicators. A rank publishes in its control page the peers with which it wants a
-// pair; a waiting rank reads all peers' pages. A failed attempt is removed by the thread that
-// asked, or at the next request.
+// Makes pair communicators. A rank publishes the wanted peers in the control page; a waiting rank
+// reads all peers' pages. The requesting thread removes a failed attempt, or the next request does.
 #include "comm/pairs.hpp"
 
 #include <chrono>

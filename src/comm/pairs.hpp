@@ -1,6 +1,6 @@
-// Communicators of this rank with one other rank each, made when both request one. Each is made in
-// its own thread, so a rank that waits for one peer also joins all other peers that want it: ranks
-// may request pairs in any order, even around a ring.
+// Communicators of this rank with a single peer, made when both ranks request a pair. Each pair is
+// made in a new thread, so a rank that waits for a peer also joins all peers that wait for this
+// rank: ranks may request pairs in any order, even around a ring.
 #pragma once
 #include <functional>
 #include <future>

@@ -7,14 +7,12 @@
 
 namespace plait {
 
-/// The start environments of this process, its parent, the parent's parent and so on, as far as
-/// this user may read them.
+/// Start environments of this process and its ancestors, as far as this user may read them.
 class Ancestors {
  public:
   Ancestors();
-  /// Returns how many of these processes in a row, counted from this one, started with NAME set to
-  /// its value here. 0 = this process has set NAME itself; kUnseen = all visible processes started
-  /// with it.
+  /// Counts this process and its ancestors in a row that started with the current value of NAME. 0
+  /// = this process has set NAME itself; kUnseen = all visible ancestors started with the value.
   int depth(const char* name) const;
   static constexpr int kUnseen = std::numeric_limits<int>::max();
 

@@ -1,7 +1,7 @@
 // Derives rank, ranks and a rendezvous address of this job from a launcher's environment: torchrun
-// (and plait launch, which sets the same variables), Open MPI, PMI (MPICH, Intel MPI) and Slurm. If
-// several launchers have set their variables, the one that started this process counts. PLAIT_*
-// variables override all.
+// (and plait launch, with the same variables), Open MPI, PMI (MPICH, Intel MPI) and Slurm. With
+// variables of several launchers, the launcher that started this process counts. PLAIT_* variables
+// override all.
 #include <sys/stat.h>
 #include <unistd.h>
 

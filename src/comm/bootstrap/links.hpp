@@ -1,6 +1,7 @@
 // Connects ranks that already exchange messages (by MPI or a transport) with Unix sockets, as the
-// rendezvous "fd:N[,N...]" of a communicator. No rank waits for a failed one: each step's outcome
-// is broadcast before the next. A rank that fails later closes its sockets, which the others see.
+// rendezvous "fd:N[,N...]" of a communicator. Each step's outcome is broadcast before the next
+// step, so no rank waits for a failed rank. A rank that fails later closes its sockets, and the
+// peers see the end of file.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,7 +13,7 @@
 
 namespace plait {
 
-/// Rank 0 has a socket to each other rank; each other rank has one to rank 0.
+/// Rank 0 has a socket to each peer; each peer has one to rank 0.
 struct SocketLinks {
   std::vector<Fd> sockets;
   /// Returns the rendezvous address. This struct keeps the sockets.

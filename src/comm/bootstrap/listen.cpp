@@ -1,6 +1,6 @@
-// Makes listening and connected sockets at paths. Paths lie in private folders, so no other user
-// can put a socket there first. Abstract names are not used, since they have no permissions. A
-// bound socket does not answer until it listens, so binding and the removal of stale sockets happen
+// Makes listening and connected sockets at paths. Paths lie in private folders, so other users
+// cannot put a socket at the path first. Abstract names have no permissions and are not used. A
+// bound socket does not answer before listen(), so bind() and the removal of stale sockets happen
 // under a lock of the folder.
 #include <fcntl.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
-// Rendezvous as a star over rank 0: each other rank holds one socket to rank 0. Rank 0 gathers and
-// hands out all contributions, so an allgather costs one round trip. Rank 0 sends the reason of any
-// failure to all ranks.
+// Rendezvous as a star over rank 0: each peer holds a socket to rank 0. Rank 0 gathers and hands
+// out all contributions, so an allgather costs a round trip. Rank 0 sends the reason of any failure
+// to all ranks.
 #include "comm/bootstrap/rendezvous.hpp"
 
 #include <fcntl.h>
@@ -43,8 +43,7 @@ void send_failure(int socket, const Error& error, const std::string& peer) {
   const std::string bytes = pack({std::to_string(static_cast<int>(error.code())), error.what()});
   try {
     send_frame(socket, FrameKind::failure, bytes, {}, {now_ns() + 200'000'000, {}}, peer);
-  } catch (
-      const Error&) {  // that rank is lost or stuck too; the other ranks must still get the failure
+  } catch (const Error&) {  // that rank is lost or stuck too; the peers must still get the failure
   }
 }
 
@@ -74,7 +73,7 @@ class Solo : public Rendezvous {
 
 class Star : public Rendezvous {
  public:
-  /// links: one per rank on rank 0 (its own is invalid); one to rank 0 on the others.
+  /// links: on rank 0 a socket per rank (rank 0's is invalid); on peers a socket to rank 0.
   Star(int rank, int ranks, std::vector<Fd> links, double warn_after_s)
       : rank_(rank), ranks_(ranks), links_(std::move(links)), warning_(warn_after_s) {}
 
@@ -304,7 +303,7 @@ void pronounce(Joining& joining) {
         send_frame(joining.links[rank].get(), FrameKind::data, "ok", {},
                    {now_ns() + 1'000'000'000, {}}, rank_name(rank));
       } catch (const Error& error) {
-        // Other ranks have got "ok" already: the first allgather finds this rank lost and reports
+        // Peers have got "ok" already: the first allgather finds this rank lost and reports
         // it to all.
         if (error.code() != ErrorCode::peer_lost) throw;
       }

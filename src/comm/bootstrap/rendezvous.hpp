@@ -31,10 +31,10 @@ class Rendezvous {
 inline constexpr std::uint64_t kMaxContributionBytes = (1ull << 20) + 4096;
 inline constexpr std::size_t kMaxContributionFds = 4;
 
-/// Joins the other ranks at `where` ("fd:N[,N...]" or "unix:PATH"; anything for one rank). Throws
-/// alike on every rank: mismatch if ranks do not fit together, timeout if one does not come. Warns
-/// after warn_after_s, naming the missing ranks. job: this rank's launcher_job(). Ranks of two jobs
-/// are a mismatch; an empty job matches any.
+/// Joins the peers at `where` ("fd:N[,N...]" or "unix:PATH"; ignored for a single rank). Throws
+/// alike on every rank: mismatch if ranks do not fit together, timeout if a rank does not come.
+/// Warns after warn_after_s, naming the missing ranks. job: this rank's launcher_job(). Ranks of
+/// two jobs are a mismatch; an empty job matches any.
 std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ranks,
                                       const Deadline& deadline, double warn_after_s = kWaitWarningS,
                                       const std::string& job = {});
@@ -43,11 +43,12 @@ std::unique_ptr<Rendezvous> bootstrap(const std::string& where, int rank, int ra
 std::string launcher_job();
 
 /// Returns "unix:PATH", derived from PLAIT_RENDEZVOUS alone, or from the launcher's variables
-/// (torchrun, Open MPI, PMI, Slurm). All ranks of one job get the same path, other jobs another
-/// one. `communicator`: number of the communicator in this process.
+/// (torchrun, Open MPI, PMI, Slurm). All ranks of a job get the same path, and no two jobs share a
+/// path. `communicator`: number of the communicator in this process.
 std::string derived_rendezvous(const Env& env, int communicator);
 /// Returns what to do if the launcher says that fewer than `ranks` of its ranks are on this host,
-/// since the others cannot reach a derived rendezvous. Empty otherwise, and if PLAIT_RANKS is set.
+/// since ranks elsewhere cannot reach a derived rendezvous. Empty otherwise, and if PLAIT_RANKS is
+/// set.
 std::string why_not_one_host(const Env& env, int ranks);
 /// True if the launcher of this rank says that all its ranks are on this host.
 bool launcher_has_one_host();

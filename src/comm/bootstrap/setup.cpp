@@ -133,10 +133,10 @@ std::string rendezvous_address(const CommunicatorOptions& options, const Env& en
   return derived_rendezvous(env, times_made(options));
 }
 
-/// Returns the launcher's job, which ranks compare at a rendezvous named by the environment, so
-/// that two jobs are told apart. Empty if the program names the rendezvous, which then belongs to
-/// this communicator alone, or if PLAIT_RANKS is set, since the launcher's variables may describe
-/// something else.
+/// Returns the launcher's job. Ranks compare jobs at a rendezvous named by the environment, to
+/// detect two jobs at the same address. Empty if the program names the rendezvous, since the
+/// address then belongs to this communicator alone. Empty if PLAIT_RANKS is set, since the
+/// launcher's variables may then describe something else.
 std::string job_shown(const CommunicatorOptions& options, const Env& env) {
   const bool is_named = !options.rendezvous.empty() && options.rendezvous != env.rendezvous;
   return is_named || !options.unique_id.empty() || env.ranks >= 0 ? std::string() : launcher_job();
@@ -219,7 +219,7 @@ PairOf pair_of(const Joined& joined, int rank, int peer) {
 }
 
 Joined join(const CommunicatorOptions& options, const PairOf* pair) {
-  // Another library's message may be stuck in this rank while other ranks wait for it, so the
+  // Another library's message may be stuck in this rank while peers wait for it, so the
   // program's `meanwhile` runs during the wait.
   std::function<void()> look = pair == nullptr ? nullptr : pair->check;
   if (pair == nullptr && (options.meanwhile || options.interrupt))
@@ -237,8 +237,7 @@ Joined join(const CommunicatorOptions& options, const PairOf* pair) {
   if (failure && (options.ranks < 2 || options.ranks > kMostRanks))
     throw Error(*failure);  // no rank to report to, or every rank finds the same error
   if (failure)
-    env.rendezvous =
-        foreign_env("PLAIT_RENDEZVOUS");  // the other ranks wait there for this rank's error
+    env.rendezvous = foreign_env("PLAIT_RENDEZVOUS");  // the peers wait there for this rank's error
   Joined joined;
   // The two ranks of a pair have other numbers in the larger communicator; pairs.cpp warns with
   // those.

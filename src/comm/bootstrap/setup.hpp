@@ -22,7 +22,7 @@ std::vector<Contribution> vote(Rendezvous& rendezvous, const std::optional<Error
                                const std::string& bytes, const std::vector<int>& fds,
                                const Deadline& deadline);
 
-/// Result of the set-up: the connection to the other ranks and the agreed settings.
+/// Result of the set-up: the connection to the peers and the agreed settings.
 struct Joined {
   std::unique_ptr<Rendezvous> rendezvous;
   Controls controls;
@@ -49,8 +49,8 @@ PairOf pair_of(const Joined& joined, int rank, int peer);
 /// Throws alike on every rank, as Communicator::create. pair: null = no pair.
 Joined join(const CommunicatorOptions& options, const PairOf* pair);
 
-/// Makes, exchanges and maps one piece of shared memory per rank. Throws AgreedError(out_of_memory)
-/// on all ranks if one cannot make its piece.
+/// Makes, exchanges and maps a piece of shared memory per rank. Throws AgreedError(out_of_memory)
+/// on all ranks if any rank cannot make a piece.
 std::vector<Mapping> share_memory(Rendezvous& rendezvous, int rank, int ranks, std::uint64_t bytes,
                                   const Deadline& deadline);
 

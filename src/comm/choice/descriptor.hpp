@@ -1,6 +1,6 @@
-// Call descriptor: a rank's request as the bytes it publishes to its peers. From all descriptors
-// every rank derives the same result: go on, or one error thrown by all. A rank with bad arguments
-// publishes its error instead.
+// Call descriptor: a rank's request in the form that peers read. From all descriptors every rank
+// derives the same result: run the call, or throw the same error. A rank with bad arguments
+// publishes an error instead.
 #pragma once
 #include <cstdint>
 #include <optional>

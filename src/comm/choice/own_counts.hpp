@@ -12,8 +12,8 @@ namespace plait {
 /// not one count per rank, or if this rank lacks a count that it must know.
 void check_own_counts(const Request& request, int rank, const OwnCounts& mine);
 
-/// Returns Request::counts. by_rank: checked. Throws Error(mismatch) with the first two ranks of
-/// which one expects another count than the other sends.
+/// Returns Request::counts. by_rank: checked. Throws Error(mismatch) with the first pair of ranks
+/// in which receiver and sender have different counts.
 std::vector<std::uint64_t> counts_of(const Request& request, const std::vector<OwnCounts>& by_rank);
 
 }  // namespace plait

@@ -71,8 +71,8 @@ class GpuCalls {
   void enqueue(const Request& request, const void* input, void* output, cuda::Stream stream,
                const CallOptions& options);
 
-  /// True if these calls serve the request. Depends on the request alone, so it is the same on all
-  /// ranks.
+  /// True if these calls serve the request. The same on all ranks, since the result depends on the
+  /// request alone.
   bool takes(const Request& request);
   /// True if the request is served and needs the large arena.
   bool wants_large_arena(const Request& request);

@@ -1,5 +1,5 @@
-// Agrees on the GPUs of one machine's ranks. Each step is one exchange of records. A rank's error
-// is thrown there, and the exchange reports it to the others.
+// Agrees on the GPUs of a machine's ranks. Each step is an exchange of records. A rank with an
+// error throws, and the exchange reports the error to the peers.
 #include "comm/gpu/gpu_group.hpp"
 
 #include <unistd.h>

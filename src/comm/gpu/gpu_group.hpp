@@ -1,4 +1,4 @@
-// Values that the ranks of one machine agree on about their GPUs, over any exchange. All later
+// Values that the ranks of a machine agree on about their GPUs, over any exchange. All later
 // decisions follow from these values.
 #pragma once
 #include <functional>
@@ -40,9 +40,8 @@ void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
 /// version, if known; rank 0 warns about a table measured with another version.
 void load_tuning(GpuGroup& group, const cuda::Exchange& exchange, const Env& env,
                  const std::string& nccl = "");
-/// Throws Error(unsupported), alike on all ranks, if it is unknown which calls are faster than
-/// NCCL's: no tuning table, and GPUs of an unmeasured model. why_no_table: empty = `plait tune` can
-/// make one.
+/// Throws Error(unsupported), alike on all ranks, without data on calls that beat NCCL: no tuning
+/// table, and GPUs of an unmeasured model. why_no_table: empty = `plait tune` can make a table.
 void require_measured(const GpuGroup& group, const std::string& why_no_table);
 /// Returns this machine's GPUs and links, discovered once per process.
 Topology discovered();

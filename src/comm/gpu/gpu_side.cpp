@@ -1,6 +1,6 @@
-// A rank's GPU side in plait's own communicators: set up over their sockets, checked by the watch
-// thread, closed together. Each set-up step is a vote, so all ranks have a device or none. Closing
-// ranks wait a moment for each other, since late stores still arrive in an arena.
+// GPU side of plait's own communicators: set up over the bootstrap sockets, checked by the watch
+// thread, closed by all ranks together. Each set-up step is a vote, so all ranks have a device or
+// none. Closing ranks wait a moment for peers, since late stores still arrive in an arena.
 #include "comm/gpu/gpu_side.hpp"
 
 #include <fcntl.h>
@@ -21,10 +21,10 @@
 namespace plait {
 namespace {
 
-// Longest wait of a call for the large arena. Other ranks allocate it independently of their
+// Longest wait of a call for the large arena. Peers allocate it independently of their
 // programs.
 constexpr double kLargeArenaWaitS = 10.0;
-constexpr double kGoodbyeS = 2.0;  // longest wait of a closing rank for the other ranks
+constexpr double kGoodbyeS = 2.0;  // longest wait of a closing rank for the peers
 
 /// Returns the GPU that the options name. A launcher that shows each rank one GPU has chosen it.
 int wanted_ordinal(int device) {
@@ -165,7 +165,7 @@ void GpuSide::enqueue(const Request& request, const void* input, void* output, v
   calls_->enqueue(request, input, output, static_cast<cuda::Stream>(stream), options);
 }
 
-/// Stores the first failure and reports it to the other ranks. Kernels that wait for a lost rank
+/// Stores the first failure and reports it to the peers. Kernels that wait for a lost rank
 /// fail their stream. After an abort in another rank's program, this rank's program gets as long to
 /// abort as ranks have to answer.
 void GpuSide::fail(const Error& error) {

@@ -1,5 +1,5 @@
-// GPU side of a communicator of plait's own: ranks joined over sockets get calls on their GPUs. No
-// call waits for other ranks on the host, so the process's watch thread checks them.
+// GPU side of plait's own communicators: ranks joined over sockets get calls on their GPUs. No call
+// waits for peers on the host, so the process's watch thread checks the peers.
 #pragma once
 #include <sys/types.h>
 
@@ -44,7 +44,7 @@ class GpuSide : private PeerObserver {
   /// Makes waiting kernels give up. Any thread.
   void abort() noexcept;
   GpuCalls& calls() const { return *calls_; }
-  /// The other ranks; null if there are none.
+  /// The peers; null if there are none.
   std::shared_ptr<const WatchedPeers> peers() const { return peers_; }
   /// The error that ended this side. Any thread.
   std::optional<Error> cause() const;

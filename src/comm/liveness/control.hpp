@@ -1,5 +1,5 @@
-// Control page: shared memory in which each rank publishes its current call, the request, and its
-// failure. Each word has one writer, the owner (all ranks ring the doorbell), and values only grow.
+// Control page: shared memory in which each rank publishes the current call, the request, and a
+// failure. Only the owner writes a word (all ranks ring the doorbell), and values only grow.
 #pragma once
 #include <array>
 #include <atomic>
@@ -17,8 +17,8 @@
 
 namespace plait {
 
-/// A rank's call in one cache line, which the others poll. If all ranks make the same call they
-/// read nothing else.
+/// A rank's call in a single cache line, polled by the peers. If all ranks make the same call, the
+/// peers read nothing else.
 struct CallEntry {
   alignas(64) std::uint32_t call;  ///< call number; stored last
   std::uint64_t descriptor_hash;   ///< hash of the call's descriptor

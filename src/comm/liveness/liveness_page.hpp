@@ -1,6 +1,6 @@
 // Liveness page: memory in which a process publishes whether it lives, whether it exited by itself,
-// each of its ranks' DetachStage, and failures of ranks. A sealed memfd; peers open it by process
-// and file number, and only read it.
+// the DetachStage of each rank, and failures of ranks. A sealed memfd. Peers open the page by
+// process and file number, read-only.
 #pragma once
 #include <sys/types.h>
 

@@ -173,7 +173,7 @@ class PeerWatch {
     by.fail_streams();
   }
 
-  /// An observer stays listed until its query returns, and so does its place in the list.
+  /// An observer and the position in the list stay until the query returns.
   void query() {
     std::unique_lock<std::mutex> hold(guard_);
     const auto is_queried = [](const WatchEntry& entry) {

@@ -1,7 +1,8 @@
-// Watches the processes of peer ranks on this machine and reports a dead one at once, since kernels
-// of other ranks may wait for it. Each process publishes detached communicators on its liveness
-// page (liveness_page.hpp), so peers know when to free memory it might store into. One thread per
-// process watches for all its communicators; a second one runs queries of libraries that may block.
+// Watches the processes of peer ranks on this machine and reports a dead process at once, since
+// peers' kernels may wait for it. Each process publishes detached communicators on a liveness page
+// (liveness_page.hpp), so peers know when to free memory that the process might store into. One
+// thread per process watches for all communicators; a second thread runs queries of libraries that
+// may block.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -14,23 +15,23 @@
 
 namespace plait {
 
-/// Takes a slot on this process's liveness page for one rank of a communicator. Returns the text by
-/// which peers open it; "" if the system gives no page.
+/// Takes a slot on this process's liveness page for a rank of a communicator. Returns the text by
+/// which peers open the slot; "" if the system gives no page.
 std::string publish_liveness(int& slot);
 /// Descriptor of the liveness page, to send to peers; -1 = none.
 int liveness_page_fd();
 /// Publishes the detach stage of the rank that holds the slot. `unmapped` gives the slot back.
 void publish_detach(int slot, DetachStage stage) noexcept;
-/// Publishes that the rank has failed though its process lives: its peers lose it now.
+/// Publishes that the rank has failed though the process lives: the peers lose the rank now.
 void publish_failed(int slot) noexcept;
 
-/// The other ranks of a communicator on this machine.
+/// The peers of a communicator on this machine.
 class WatchedPeers {
  public:
   /// Adds a rank's slot and process; an invalid Fd = this process. Not allowed once watched.
   void add(int rank, std::optional<PeerLiveness> liveness, Fd process);
-  /// True once each peer has reached the stage, or its process has exited with all its GPU memory.
-  /// elsewhere: only peers in other processes count.
+  /// True once every peer has reached the stage, or has exited with all its GPU memory. elsewhere:
+  /// only peers in other processes count.
   bool peers_reached(DetachStage stage, bool elsewhere) const;
   /// True once the rank's process has died, before the kernel tears down what it held.
   bool has_died(int rank) const;

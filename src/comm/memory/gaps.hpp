@@ -1,5 +1,5 @@
-// Packs a caller's scattered blocks into one contiguous buffer, as calls take them, and unpacks
-// them.
+// Packs a caller's scattered blocks into a contiguous buffer, the layout of all calls, and unpacks
+// the result.
 #pragma once
 #include <cstddef>
 #include <cstdint>

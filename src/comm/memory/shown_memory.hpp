@@ -1,6 +1,6 @@
-// Shared memory among ranks that can exchange bytes by any means: each rank publishes its piece by
-// process and file number, and the others open it there. All ranks must be on one machine in one
-// PID namespace.
+// Shared memory among ranks that can exchange bytes by any means: each rank publishes a piece by
+// process and file number, and the peers open the file. All ranks must be on one machine in one PID
+// namespace.
 #pragma once
 #include <vector>
 
@@ -13,8 +13,8 @@ namespace plait {
 /// this rank's piece cannot be made, mismatch if another's cannot be opened.
 std::vector<Mapping> show_memory(const cuda::Exchange& exchange, int rank, int ranks,
                                  std::uint64_t bytes);
-/// Maps rank 0's piece alone; called by all ranks together. Empty on all of them if one cannot map
-/// it.
+/// Maps rank 0's piece alone; called by all ranks together. Empty on all ranks if any rank cannot
+/// map the piece.
 Mapping memory_of_rank_0(const cuda::Exchange& exchange, int rank, std::uint64_t bytes);
 
 }  // namespace plait

@@ -26,9 +26,9 @@ using mpi::Handle;
 constexpr int kFailureTag = 32767;  // on the private communicator
 constexpr double kAnswerS = 1.0;    // time for ranks that have come to say so
 
-/// Message of a rank that gives up waiting. No private communicator exists yet, so it goes by the
-/// program's own one, where the program may use every tag. The message is recognised by its length,
-/// which is probed before anything is received.
+/// Message of a rank that gives up waiting. No private communicator exists yet, so the message goes
+/// by the program's communicator, where the program may use every tag. Receivers recognise the
+/// message by its length, probed before anything is received.
 constexpr int kGaveUpTag = 32766;
 using GaveUpMessage = std::array<char, 1021>;
 constexpr GaveUpMessage kGaveUp = [] {
@@ -60,8 +60,8 @@ void return_error_code(void*, int*, ...) {}
 
 class MpiTransport : public Transport {
  public:
-  /// Splits a private communicator from one of the program's, without its attributes. All its ranks
-  /// call this together, and all of them come.
+  /// Splits a private communicator from a communicator of the program, without the attributes. All
+  /// ranks call this together, and all of them come.
   MpiTransport(mpi::LoadedMpi loaded, Handle comm, int rank, int ranks)
       : loaded_(std::move(loaded)), rank_(rank), ranks_(ranks) {
     call(mpi_.Comm_split(comm, 0, rank, &comm_), "MPI_Comm_split");
@@ -225,7 +225,7 @@ class MpiTransport : public Transport {
                       arrive_s, " s (arrive_s) there is no rank ", missing);
   }
 
-  /// Receives the message, so that a later communicator does not take it for its own.
+  /// Receives the message, so that a later communicator does not read it.
   void consume_gave_up(int peer) const {
     GaveUpMessage bytes{};
     Handle request = 0;
@@ -275,7 +275,7 @@ std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& de
     const Error wrong(ErrorCode::mismatch,
                       text("this is rank ", rank, " of ", ranks, "; MPI_COMM_WORLD says ", its_rank,
                            " of ", its_ranks, ": both must be the same"));
-    if (its_ranks == ranks) {  // the other ranks wait for this one
+    if (its_ranks == ranks) {  // the peers wait for this one
       std::vector<int> members(static_cast<std::size_t>(ranks));
       std::iota(members.begin(), members.end(), 0);
       TransportComm(

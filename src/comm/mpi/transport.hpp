@@ -7,9 +7,10 @@
 
 namespace plait::mpi {
 
-/// Makes a private communicator with the ranks of `comm`, which stays untouched. Called by all its
-/// ranks together. It ends with the transport. All work runs in the calling threads. Throws
-/// Error(peer_lost) with the MPI's message, or Error(unsupported) for an MPI before version 3.
+/// Makes a private communicator with the ranks of `comm`, without changing `comm`. Called by all
+/// ranks together. The private communicator ends with the transport. All work runs in the calling
+/// threads. Throws Error(peer_lost) with the MPI's message, or Error(unsupported) for an MPI before
+/// version 3.
 std::shared_ptr<Transport> transport_on(Handle comm, int rank, int ranks);
 
 }  // namespace plait::mpi

@@ -1,5 +1,5 @@
-// Uses NCCL's own call for a collective if it has one; other collectives are one group of sends and
-// receives, which every NCCL has.
+// Uses NCCL's own call for a collective if NCCL has one. The remaining collectives are a group of
+// sends and receives, available in every NCCL.
 #include "comm/nccl/nccl_transport.hpp"
 
 #include <chrono>

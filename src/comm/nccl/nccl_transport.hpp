@@ -20,14 +20,14 @@ class NcclTransport {
  public:
   /// Held during NCCL calls at the end, so that a drop-in does not take them for the program's.
   using Guard = std::function<std::shared_ptr<void>()>;
-  /// whole: communicator of all ranks; null or borrowed (owns_whole). rail: ranks of this rank's
-  /// place, one per node; null if there is no such rail, or if nodes have one rank each, so that
+  /// whole: communicator of all ranks; null or borrowed (owns_whole). rail: one rank per node,
+  /// those of this rank's place; null if the place has no rail, or if nodes have one rank each and
   /// `whole` is the rail.
   NcclTransport(Comm whole, bool owns_whole, Comm rail, Guard guard = nullptr)
       : whole_(whole), rail_(rail), owns_whole_(owns_whole), guard_(std::move(guard)) {}
 
   /// Runs this rank's part as number `member` of the communicator. scalar: premul_sum's. May wait
-  /// for other ranks when a communicator is first used. Throws Error(peer_lost, aborted,
+  /// for peers when a communicator is first used. Throws Error(peer_lost, aborted,
   /// unsupported).
   void call(const Request& request, bool whole, int member, const void* src, void* dst,
             Stream stream, double scalar = 1.0);
@@ -38,7 +38,7 @@ class NcclTransport {
   /// Returns the error between nodes that NCCL reports. Any thread.
   std::optional<Error> failure();
   /// Ends NCCL's kernels at once. NCCL frees the aborted communicators, so only the first call
-  /// acts. The abort may wait for missing ranks, so it runs in its own thread.
+  /// acts. The abort runs in a new thread, since NCCL may wait for missing ranks.
   void abort() noexcept;
   /// Waits until the abort has ended, at most wait_s.
   void await_abort(double wait_s) const noexcept;

@@ -25,7 +25,7 @@ using nccl::Result;
 using nccl::UniqueId;
 
 constexpr double kEndS = 2.0;      // the longest wait for own work, and for NCCL's end
-constexpr double kExplainS = 1.0;  // time for other ranks to publish why NCCL failed
+constexpr double kExplainS = 1.0;  // time for peers to publish why NCCL failed
 constexpr std::int64_t kPollEveryNs = 1'000'000;
 constexpr std::size_t kMaxCrossNodeCalls = 4096;
 
@@ -420,7 +420,7 @@ void GpuMultinode::abort_nccl(const Error& said) {
   fail_and_abort();
 }
 
-/// The first rank that finds a lost rank of its node reports it, in the node and to other nodes.
+/// The first rank that finds a lost rank of the node reports it, in the node and to other nodes.
 void GpuMultinode::look() {
   if (side_.failure()) return fail_and_abort();
   if (const auto caught = stuck_in_nccl()) abort_nccl(*caught);

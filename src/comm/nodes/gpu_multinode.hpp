@@ -62,7 +62,7 @@ class GpuMultinode : private PeerObserver {
   /// communicator.
   void message(int peer, const Request& request, int me, const void* input, void* output,
                void* stream, bool polls);
-  /// Throws the first error. NCCL's errors name no rank, so other ranks get 1 s to publish the
+  /// Throws the first error. NCCL's errors name no rank, so peers get 1 s to publish the
   /// cause. polls: true in the thread that makes this rank's calls.
   void check(bool polls);
   /// Ends all waits between nodes. Any thread.

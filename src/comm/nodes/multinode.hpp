@@ -1,5 +1,5 @@
-// A communicator's ranks on several nodes: their nodes, the transport between them, and the check
-// that all ranks make the same call. Communicator::State uses it during set-up and in each call.
+// Nodes of a communicator's ranks, the transport between nodes, and the check that all ranks make
+// the same call. Used by Communicator::State during set-up and in each call.
 #pragma once
 #include <memory>
 #include <optional>
@@ -17,7 +17,7 @@ namespace plait {
 
 /// Returns a transport over this process's initialised MPI. Called by all ranks together.
 /// MPI_COMM_WORLD must have `ranks` ranks with the same numbers. Returns null without an MPI, or if
-/// may_be_some and MPI_COMM_WORLD has more ranks. Throws Error(mismatch) for other ranks, and
+/// may_be_some and MPI_COMM_WORLD has more ranks. Throws Error(mismatch) for wrong ranks, and
 /// Error(timeout) with the names of missing ranks.
 std::unique_ptr<Transport> mpi_transport(int rank, int ranks, const Deadline& deadline,
                                          double arrive_s, bool may_be_some);
@@ -44,7 +44,7 @@ std::vector<int> devices_of(const Topology& topology, const Nodes& nodes);
 void agree(TransportComm& transport_comm, const std::optional<Error>& mine,
            const Deadline& deadline, const std::string& bytes = {},
            std::vector<std::string>* shown = nullptr);
-/// Runs `step` and publishes its error to the other ranks, which may wait for this one.
+/// Runs `step` and publishes an error to the peers, which may wait for this rank.
 template <class Step>
 auto publish_errors(TransportComm& transport_comm, const Step& step) {
   try {

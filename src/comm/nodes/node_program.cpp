@@ -175,8 +175,8 @@ void add_library(const Nodes& nodes, Request request, std::uint64_t begin, NodeP
 }
 
 // Sums in rank order over two nodes. Node 0 sums its ranks. NCCL adds node 1's first rank to that
-// sum: one addition of two terms, equal in either order. Node 1 continues from that value as if it
-// were its first rank's input. The cost: one more scatter and gather in node 1 if it has several
+// sum: an addition of two terms, equal in either order. Node 1 continues with that value as the
+// input of the first rank. The cost: an extra scatter and gather in node 1 if the node has several
 // ranks.
 class RankOrder {
  public:

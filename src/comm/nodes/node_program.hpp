@@ -1,6 +1,6 @@
-// Lowers a request over several nodes to one rank's work on streams: collectives in its node on the
+// Lowers a request over several nodes to a rank's work on streams: collectives in the node on the
 // caller's stream, NCCL calls between nodes on a side stream. The strategies of multi-node plans
-// produce the steps, so the proofs of those plans hold for the order of these steps.
+// produce the steps, so the proofs of the plans hold for the order of the steps.
 #pragma once
 #include <cstdint>
 #include <functional>

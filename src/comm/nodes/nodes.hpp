@@ -24,8 +24,8 @@ struct Nodes {
 Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank);
 /// Returns the kernel's boot id, which changes at each start of the machine.
 std::string boot_id();
-/// Returns a name shared by all processes that can map each other's memory: one boot of one
-/// machine, one PID namespace.
+/// Returns a name shared by all processes that can map each other's memory: same boot of a machine,
+/// same PID namespace.
 std::string host_name();
 
 }  // namespace plait

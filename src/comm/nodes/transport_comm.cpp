@@ -69,8 +69,8 @@ class TransportComm::RoundBuilder {
 
  private:
   int n() const { return r_.ranks; }
-  /// Calls `work` for each other member, starting with the next one, so that not all members send
-  /// to the same one at once.
+  /// Calls `work` for every member except this one, starting with the next member, so that members
+  /// do not all send to the same member at once.
   template <class Work>
   void each_other(const Work& work) const {
     for (int step = 1; step < n(); ++step) work((me_ + step) % n());
@@ -372,7 +372,7 @@ bool TransportComm::drop(int handle) noexcept {
   for (const OpenMessage& one : call.open) given_up_.insert(one.rank);
   std::erase_if(call.open, [&](OpenMessage& one) { return transport_->drop(one.message); });
   call.round = call.rounds.size();
-  // A call whose buffers the library may still write to stays taken, so its buffers stay.
+  // A call stays taken while the library may still write to the buffers, so that the buffers stay.
   if (call.open.empty()) call.is_taken = false;
   return call.open.empty();
 }
@@ -384,9 +384,9 @@ bool TransportComm::drop_all() noexcept {
   return all;
 }
 
-/// Sends nothing to nodes with a lost rank, since an MPI may crash there: ranks that the library
-/// has given up, and ranks that a wait has timed out on. Surviving ranks of those nodes find the
-/// failure themselves, or get it from another rank.
+/// Sends nothing to nodes with a lost rank, since an MPI may crash on such a send. Lost ranks:
+/// given up by the library, or awaited until a timeout. Surviving ranks of such nodes find the
+/// failure themselves, or get it from a peer.
 void TransportComm::publish_failure(const Error& error) noexcept {
   try {
     const bool is_relayed = names_reporter(reason_of(error));
@@ -408,7 +408,7 @@ void TransportComm::publish_failure(const Error& error) noexcept {
       if (is_left(rank)) others.push_back(members_[rank]);
     transport_->publish_failure(others,
                                 text(static_cast<int>(error.code()), ' ', reason_of(error)));
-  } catch (...) {  // out of memory: the other ranks have their deadlines
+  } catch (...) {  // out of memory: the peers have their deadlines
   }
 }
 

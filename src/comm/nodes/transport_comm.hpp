@@ -14,7 +14,7 @@
 
 namespace plait {
 
-/// Every rank sends directly to every other, in one round or two. So an error names the missing
+/// Every rank sends directly to every peer, in one round or two. So an error names the missing
 /// ranks, sums of one round have the bits of the members' order, and no call sets up a group.
 class TransportComm : public NodeLibrary {
  public:
@@ -46,7 +46,7 @@ class TransportComm : public NodeLibrary {
   void end(int handle) override;
   std::string awaits(int handle) const override;
   /// Runs a whole call, from begin() to end(). Meanwhile calls deadline.check and checks for
-  /// failures of other ranks. Error(timeout) begins with `waiting`. buffers: the memory of the
+  /// failures of peers. Error(timeout) begins with `waiting`. buffers: the memory of the
   /// call; it is leaked after an error if the library may still use it.
   template <class Buffers>
   void run(const Request& request, const std::vector<int>& ranks, int member, const void* src,
