@@ -35,7 +35,7 @@ struct CallBenchOptions {
 
 constexpr std::uint64_t kRingBytes = 16ull << 20;  // host memory of each rank
 /// Flags follow the rings, and slots of long messages follow the flags at the next page.
-constexpr std::uint64_t kSlotsAfterWords =
+constexpr std::uint64_t kSlotsAfterFlags =
     (kHostWordsBytes + sizeof(AgreedNumber::NumberPage) + 4095) / 4096 * 4096;
 
 class CallBench {
@@ -63,11 +63,11 @@ class CallBench {
         all.push_back(rings + static_cast<std::uint64_t>(r) * kRingBytes);
       return all;
     };
-    std::byte* const words = rings + static_cast<std::uint64_t>(options.gpus) * kRingBytes;
-    given.host_words = reinterpret_cast<HostWords*>(words);
-    given.share_page = reinterpret_cast<AgreedNumber::NumberPage*>(words + kHostWordsBytes);
+    std::byte* const flags = rings + static_cast<std::uint64_t>(options.gpus) * kRingBytes;
+    given.host_words = reinterpret_cast<HostWords*>(flags);
+    given.share_page = reinterpret_cast<AgreedNumber::NumberPage*>(flags + kHostWordsBytes);
     given.messages = options.kernel == "messages";
-    if (options.gpus == 2) given.message_slots = words + kSlotsAfterWords;
+    if (options.gpus == 2) given.message_slots = flags + kSlotsAfterFlags;
     cuda_ = std::make_unique<CudaRank>(
         given, [&](const std::string& mine) { return board_->exchange(rank_, mine); });
     PLAIT_CUDA_CALL(context_push, cuda_->context());
@@ -264,17 +264,17 @@ class CallBench {
     board_->barrier();
   }
   /// Prints a line, and writes a row of the CSV file.
-  void write_row(const Request& request, std::uint64_t bytes, const std::string& way,
+  void write_row(const Request& request, std::uint64_t bytes, const std::string& variant,
                  double graph_us, double eager_us, double bad) {
     if (rank_ != 0) return;
     std::printf("%11llu %s %s: %.2f us in a graph, %.2f eager, wrong %.0f\n",
-                static_cast<unsigned long long>(bytes), name_of(request.type), way.c_str(),
+                static_cast<unsigned long long>(bytes), name_of(request.type), variant.c_str(),
                 graph_us, eager_us, bad);
     std::FILE* file = o_.csv.empty() ? nullptr : std::fopen(o_.csv.c_str(), "a");
     if (file == nullptr) return;
     std::fprintf(file, "%s,%d,%s,%s,%llu,%s,,%.3f,%.3f,%.0f,\n", name_of(request.collective),
                  o_.gpus, o_.processes ? "processes" : "threads", name_of(request.type),
-                 static_cast<unsigned long long>(bytes), way.c_str(), graph_us, eager_us, bad);
+                 static_cast<unsigned long long>(bytes), variant.c_str(), graph_us, eager_us, bad);
     std::fclose(file);
   }
 
@@ -289,12 +289,13 @@ class CallBench {
 };
 
 /// Parses "fold=1,blocks=32".
-std::map<std::string, std::int64_t> params_in(const std::string& words) {
+std::map<std::string, std::int64_t> params_in(const std::string& list) {
   std::map<std::string, std::int64_t> found;
-  for (const std::string& word : split(words, ',')) {
-    const std::size_t at = word.find('=');
-    if (at == std::string::npos) throw std::runtime_error("--params: wanted name=value, " + word);
-    found[word.substr(0, at)] = std::stoll(word.substr(at + 1));
+  for (const std::string& item : split(list, ',')) {
+    const std::size_t at = item.find('=');
+    if (at == std::string::npos)
+      throw std::runtime_error("--params: wanted name=value, found " + item);
+    found[item.substr(0, at)] = std::stoll(item.substr(at + 1));
   }
   return found;
 }
@@ -345,7 +346,7 @@ int main(int count, char** arguments) {
   try {
     const CallBenchOptions options = parse(count, arguments);
     std::byte* rings = shared_memory(kRingBytes * static_cast<std::uint64_t>(options.gpus) +
-                                     kSlotsAfterWords + plait::cuda::kMessageHostBytes);
+                                     kSlotsAfterFlags + plait::cuda::kMessageHostBytes);
     Board* board = make_board(options.gpus);
     return run_ranks(board, options.processes,
                      [&](int rank) { CallBench(options, board, rank, rings).run(); });

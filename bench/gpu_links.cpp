@@ -89,7 +89,7 @@ struct LinkKernelArgs {
   int peers;
 };
 struct GateKernelArgs {
-  DevicePointer word[kMaxCudaRanks];
+  DevicePointer flags[kMaxCudaRanks];
   DevicePointer mine, late;
   unsigned count;
   int ranks;
@@ -108,11 +108,11 @@ class LinkTimer {
     kernels_.emplace();
     most_bytes_ = *std::max_element(o_.mib.begin(), o_.mib.end()) << 20;
     for (DevicePointer* one : {&input_, &output_}) PLAIT_CUDA_CALL(memory_alloc, one, most_bytes_);
-    PLAIT_CUDA_CALL(memory_alloc, &words_, 4096);
+    PLAIT_CUDA_CALL(memory_alloc, &flags_, 4096);
     for (Stream& one : streams_) PLAIT_CUDA_CALL(stream_create, &one, kStreamNonBlocking, 0);
     for (Event* one : {&begin_, &end_}) PLAIT_CUDA_CALL(event_create, one, 0);
     for (Event& one : done_) PLAIT_CUDA_CALL(event_create, &one, 0);
-    PLAIT_CUDA_CALL(memory_set_async, words_, 0, 4096, stream());
+    PLAIT_CUDA_CALL(memory_set_async, flags_, 0, 4096, stream());
     PLAIT_CUDA_CALL(stream_synchronize, stream());
     show(found);
     if (rank_ == 0) head();
@@ -136,7 +136,7 @@ class LinkTimer {
 
   /// Exchanges the addresses of all ranks' buffers.
   void show(int found) {
-    const DevicePointer mine[] = {input_, output_, words_,
+    const DevicePointer mine[] = {input_, output_, flags_,
                                   reinterpret_cast<DevicePointer>(context_)};
     const auto all =
         board_->exchange(rank_, std::string(reinterpret_cast<const char*>(mine), sizeof mine));
@@ -145,7 +145,7 @@ class LinkTimer {
       std::memcpy(theirs, all[static_cast<std::size_t>(r)].data(), sizeof theirs);
       inputs_.push_back(theirs[0]);
       outputs_.push_back(theirs[1]);
-      all_words_.push_back(theirs[2]);
+      all_flags_.push_back(theirs[2]);
       if (r % found != rank_ % found)
         PLAIT_CUDA_CALL(context_enable_peer, reinterpret_cast<Context>(theirs[3]), 0);
     }
@@ -161,9 +161,9 @@ class LinkTimer {
   void gate() {
     GateKernelArgs args{};
     for (int r = 0; r < o_.gpus; ++r)
-      args.word[r] = all_words_[static_cast<std::size_t>(r)] + 4 * static_cast<unsigned>(rank_);
-    args.mine = words_;
-    args.late = words_ + 4 * kMaxCudaRanks;
+      args.flags[r] = all_flags_[static_cast<std::size_t>(r)] + 4 * static_cast<unsigned>(rank_);
+    args.mine = flags_;
+    args.late = flags_ + 4 * kMaxCudaRanks;
     args.count = ++gates_;
     args.ranks = o_.gpus;
     launch(trial("plait_link_gate"), {1, 32, false, 0}, stream(), {&args});
@@ -205,7 +205,7 @@ class LinkTimer {
 
   /// Returns the number of wrong elements over all ranks.
   double wrong(const Pattern& pattern, std::uint64_t part_bytes) {
-    DevicePointer counted = words_ + 2048;
+    DevicePointer counted = flags_ + 2048;
     PLAIT_CUDA_CALL(memory_set_async, counted, 0, 8, stream());
     for (const LinkTransfer& one : moves_of(pattern, rank_, o_.gpus, false)) {
       DevicePointer data = output_ + static_cast<unsigned>(one.part) * part_bytes;
@@ -218,7 +218,7 @@ class LinkTimer {
     unsigned late = 0;
     PLAIT_CUDA_CALL(stream_synchronize, stream());
     PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&bad), counted, 8);
-    PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&late), words_ + 4 * kMaxCudaRanks,
+    PLAIT_CUDA_CALL(memory_copy, reinterpret_cast<DevicePointer>(&late), flags_ + 4 * kMaxCudaRanks,
                     4);
     if (late != 0) throw std::runtime_error("a GPU did not come to the gate in two seconds");
     return board_->total(rank_, static_cast<double>(bad));
@@ -287,8 +287,8 @@ class LinkTimer {
   std::uint64_t most_bytes_ = 0;
   Stream streams_[kBoardRanks] = {};
   Event begin_ = nullptr, end_ = nullptr, done_[kBoardRanks] = {};
-  DevicePointer input_ = 0, output_ = 0, words_ = 0;
-  std::vector<DevicePointer> inputs_, outputs_, all_words_;
+  DevicePointer input_ = 0, output_ = 0, flags_ = 0;
+  std::vector<DevicePointer> inputs_, outputs_, all_flags_;
   unsigned seed_ = 0, gates_ = 0;
 };
 
