@@ -1,7 +1,7 @@
-"""CuPy's NCCL over the drop-in, each result checked: run with the drop-in preloaded.
+"""Checks CuPy's NCCL calls over the drop-in; run with the drop-in preloaded.
 
-One process for two GPUs (initAll, groups), then a process a GPU. Prints a JSON line each; status 1
-where a result was wrong.
+First one process for two GPUs (initAll, groups), then one process per GPU. Prints a JSON line for
+each. Exit status 1 = a result was wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLOAT, SUM = nccl.NCCL_FLOAT32, nccl.NCCL_SUM
 
 
 def values(rank: int, count: int = COUNT) -> Any:
-    """Whole numbers below 13, another pattern each rank."""
+    """Integers below 13, with another pattern on each rank."""
     return ((cupy.arange(count) * 7 + rank * 3 + 1) % 13).astype(cupy.float32)
 
 
@@ -52,7 +52,7 @@ class Rank:
             self.comm.recv(self.ring.data.ptr, COUNT, FLOAT, before, on)
 
     def right(self) -> bool:
-        """Every output as worked out here."""
+        """Checks every output against values computed here."""
         with cupy.cuda.Device(self.rank):
             self.stream.synchronize()
             everyone = range(self.ranks)
@@ -68,7 +68,7 @@ class Rank:
 
 
 def one_process(ranks: int) -> bool:
-    """One thread drives all GPUs."""
+    """Tests one thread that drives all GPUs."""
     comms = nccl.NcclCommunicator.initAll(ranks)
     everyone = [Rank(comm, rank, ranks) for rank, comm in enumerate(comms)]
     good = True
@@ -85,7 +85,7 @@ def one_process(ranks: int) -> bool:
 
 
 def process(unique: tuple[int, ...], rank: int, ranks: int) -> None:
-    """A process of its own for each GPU."""
+    """Tests one process per GPU."""
     cupy.cuda.Device(rank).use()
     mine = Rank(nccl.NcclCommunicator(ranks, unique, rank), rank, ranks)
     good = True
@@ -101,7 +101,7 @@ def process(unique: tuple[int, ...], rank: int, ranks: int) -> None:
 
 
 def main() -> int:
-    """Both ways; 1 where one failed."""
+    """Runs both; returns 1 if one failed."""
     ranks = min(2, cupy.cuda.runtime.getDeviceCount())
     good = one_process(ranks)
     spawn = multiprocessing.get_context("spawn")

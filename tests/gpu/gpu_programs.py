@@ -1,4 +1,4 @@
-"""Programs that the GPU tests run on several ranks, a GPU each: called with (task, emit)."""
+"""Programs that GPU tests run on several ranks, one GPU each, as program(task, emit)."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Bench:
         return array
 
     def finish(self) -> None:
-        """The stream is done. Why it has failed the communicator says, and before the driver does:
-        to fail a stream takes that up to some seconds."""
+        """Waits for the stream. The communicator reports why it failed, and does so before the
+        driver, which takes up to some seconds to fail a stream."""
         try:
             while not self.gpu.is_done(self.stream):
                 self.comm.check()
@@ -56,7 +56,7 @@ class Bench:
         return False
 
     def after(self, call: Callable[[], None], output: int, count: int, kind: str) -> Any:
-        """The output that the call leaves, poisoned before, all ranks together."""
+        """Output of the call, which all ranks make; the output is poisoned before."""
         size = DTYPE_OF_TYPE[kind].itemsize
         if output == self.output:
             self.gpu.fill(output, POISON, count * size + 64, self.stream)
@@ -66,7 +66,7 @@ class Bench:
         return self.get(output, count, kind)
 
     def replayed(self, call: Callable[[], None], replays: int) -> Callable[[], None]:
-        """A call that launches a graph of `call` so many times."""
+        """Wraps `call` into a call that launches a graph of it `replays` times."""
         self.gpu.begin_capture(self.stream)
         call()
         graph = self.gpu.end_capture(self.stream)
@@ -93,10 +93,10 @@ def in_place_offsets(request: plait.Request, rank: int) -> tuple[int, int] | Non
 
 
 def collectives(task: dict[str, Any], emit: Emit) -> None:
-    """Every request on device memory: against float64, and bit by bit against host memory.
+    """Runs every request on device memory and compares it with float64 and with host memory.
 
-    Each out of place, in place, and replayed three times from a graph. Emits what was wrong, and
-    the paths that plans took.
+    The comparison with host memory is bit by bit. Each request runs out of place, in place, and
+    three times replayed from a graph. Emits the errors and the paths that plans took.
     """
     bench = Bench(task["most_bytes"], **task.get("options", {}))
     comm, wrong, refused, checked = bench.comm, [], [], 0
@@ -179,7 +179,7 @@ class Floats:
 
 
 class Sends:
-    """What this rank sends to others, one at a time, and what it found wrong with what came."""
+    """Sends to other ranks one at a time; returns the errors in received messages."""
 
     def __init__(self, bench: Bench, count: int) -> None:
         self.bench, self.comm, self.me = bench, bench.comm, bench.rank
@@ -270,10 +270,10 @@ def many_communicators(task: dict[str, Any], emit: Emit) -> None:
 
 
 def crossing_communicators(task: dict[str, Any], emit: Emit) -> None:
-    """Two communicators' calls, one behind the other, eagerly or in a graph each.
+    """Calls of two communicators one behind the other, eagerly or each in a graph.
 
-    Every other rank comes to the second communicator's first, where task["crosses"]. Neither may
-    keep the other's from starting anywhere.
+    If task["crosses"] is set, every other rank calls the second communicator first. No communicator
+    may keep the other's kernels from starting.
     """
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device, count, captured = gpu.Gpu(rank), task["count"], task["captured"]
@@ -325,7 +325,7 @@ def crossing_communicators(task: dict[str, Any], emit: Emit) -> None:
 
 
 def until_a_rank_dies(task: dict[str, Any], emit: Emit) -> None:
-    """all_reduces for ever; the victim kills itself between or inside calls."""
+    """Calls all_reduce forever; the victim kills itself between or inside calls."""
     bench = Bench(task["count"] * 4)
     request = plait.Request("all_reduce", task["count"], "fp32", "sum", bench.comm.ranks)
     bench.put(bench.input, np.ones(task["count"], np.float32))
@@ -354,7 +354,7 @@ def until_a_rank_dies(task: dict[str, Any], emit: Emit) -> None:
 
 
 def a_rank_that_does_not_come(task: dict[str, Any], emit: Emit) -> None:
-    """Rank 0 calls alone; its stream fails at the deadline, or ends where it aborts."""
+    """Rank 0 calls alone; its stream fails at the deadline, or ends at its abort."""
     bench = Bench(4096, arrive_s=task["arrive_s"])
     request = plait.Request("all_reduce", 1000, "fp32", "sum", bench.comm.ranks)
     start, outcome = time.monotonic(), {"class": "", "error": ""}
@@ -375,7 +375,7 @@ def a_rank_that_does_not_come(task: dict[str, Any], emit: Emit) -> None:
 
 
 def torch_arrays(task: dict[str, Any], emit: Emit) -> None:
-    """torch tensors: shapes, types, streams, in place, and every mistake there is."""
+    """Tests torch tensors: shapes, types, streams, in place, and every kind of wrong argument."""
     import torch
 
     del task
@@ -439,7 +439,7 @@ def _mistake(comm: plait.Communicator, mine: Any, kind: str, torch: Any, rank: i
 
 
 def random_calls(task: dict[str, Any], emit: Emit) -> None:
-    """Batches of random calls, enqueued one behind the other with nothing between, then checked."""
+    """Enqueues batches of random calls without a wait between them, then checks the results."""
     each = 4 << 20  # bytes of a call's input and output
     bench = Bench(task["batch"] * (each + 512))
     comm, ranks = bench.comm, bench.comm.ranks
@@ -497,7 +497,7 @@ class COptions(ctypes.Structure):
 
 
 def c_api(task: dict[str, Any], emit: Emit) -> None:
-    """plait.h by ctypes: an all_reduce on host memory, and where there is a GPU on its memory."""
+    """Calls plait.h through ctypes: all_reduce on host memory and, with a GPU, device memory."""
     rank, ranks, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), task["count"]
     library = ctypes.CDLL(str(Path(plait.__file__).parent / "libplait.so.0"))
     library.plaitGetLastError.restype = ctypes.c_char_p

@@ -1,7 +1,7 @@
-"""JAX's collectives over the drop-in, each result checked, run by `plait run --via ...`.
+"""Checks JAX's collectives over the drop-in, run by `plait run --via ...`.
 
-One process for two GPUs; with --processes, a process for each. Prints a JSON line each; status 1
-where a result was wrong. JAX looks NCCL up by handle, so LD_PRELOAD alone does not reach it.
+One process for two GPUs; with --processes, one process each. Prints a JSON line for each. Exit
+status 1 = a result was wrong. JAX finds NCCL by handle, so LD_PRELOAD alone does not reach it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
 from drop_in import served
 
-COUNTS = (1024, 70_000, 3_000_000)  # floats of a rank: two ranks' blocks for those that scatter
+COUNTS = (1024, 70_000, 3_000_000)  # floats of a rank, divisible by two for scatters
 ROUNDS = 3
 
 
 def values(ranks: int, count: int) -> np.ndarray[Any, Any]:
-    """Whole numbers below 13, a row a rank."""
+    """Integers below 13, one row per rank."""
     places = np.arange(count)[None, :] * 7 + np.arange(ranks)[:, None] * 3 + 1
     return (places % 13).astype(np.float32)
 
 
 def programs(ranks: int) -> dict[str, tuple[Any, Any]]:
-    """By name: what each rank does to its row, and all rows that come of all rows."""
+    """By name: the call of each rank on its row, and the expected rows of all ranks."""
     ring = [(rank, (rank + 1) % ranks) for rank in range(ranks)]
-    blocks = (ranks, ranks, -1)  # of rows as (rank, block, element)
+    blocks = (ranks, ranks, -1)  # rows as (rank, block, element)
     return {
         "psum": (lambda row: jax.lax.psum(row, "ranks"), lambda all_: [all_.sum(0)] * ranks),
         "all_gather": (
@@ -59,7 +59,7 @@ def programs(ranks: int) -> dict[str, tuple[Any, Any]]:
 
 
 def check(mesh: Mesh, count: int) -> list[str]:
-    """Names of the collectives that gave a wrong result on a GPU of this process."""
+    """Names of collectives with a wrong result on a GPU of this process."""
     ranks = mesh.devices.size
     rows = values(ranks, count)
     by_rank = NamedSharding(mesh, PartitionSpec("ranks"))
@@ -78,12 +78,12 @@ def check(mesh: Mesh, count: int) -> list[str]:
 
 
 def check_all(what: str) -> bool:
-    """Every collective and size over all GPUs of the job."""
+    """Checks every collective and size over all GPUs of the job."""
     mesh = Mesh(np.array(jax.devices()), ("ranks",))
     wrong = [one for count in COUNTS for one in check(mesh, count)]
     jnp.zeros(1).block_until_ready()
     calls = served()
-    good = not wrong and (calls == [] or calls[0] > 0)  # no drop-in, or one that is reached
+    good = not wrong and (calls == [] or calls[0] > 0)  # no drop-in, or one that serves calls
     row = {"check": what, "ok": good, "gpus": mesh.devices.size, "served": calls}
     print(json.dumps(row | ({"wrong": wrong[:8]} if wrong else {})), flush=True)
     return good
@@ -98,7 +98,7 @@ def as_process(rank: int, ranks: int, port: int) -> bool:
 
 
 def main() -> int:
-    """1 where a result was wrong or a process failed."""
+    """Returns 1 if a result was wrong or a process failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", type=int, default=0, help="so many, a GPU each")
     parser.add_argument("--rank", type=int, default=-1, help="of this one (set by the first)")

@@ -1,10 +1,10 @@
-"""A rank of a PyTorch job is killed amid its calls: how soon do the others end, do they say why?
+"""Kills a rank of a PyTorch job during its calls and checks how the others end.
 
     python3 tests/gpu/killed_rank.py --gpus 4 --drop-in libplait_nccl.so
 
-Starts the ranks itself, since torchrun would end the others on its own. Without --drop-in it shows
-NCCL alone, whose ranks wait. Prints a JSON line; status 1 where a survivor of a job with the
-drop-in did not end in time, or named nobody.
+Starts the ranks itself, since torchrun would end the others on its own. Without --drop-in the job
+uses NCCL alone, whose ranks hang. Prints a JSON line. Exit status 1 = with the drop-in a survivor
+did not end in time or did not name the lost rank.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def rank_main(rounds: int) -> None:
 
 
 def free_port() -> int:
-    """A TCP port that nobody uses now."""
+    """Returns an unused TCP port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def start(rank: int, ranks: int, port: int, drop_in: str) -> subprocess.Popen[str]:
-    """A rank's process."""
+    """Starts the process of a rank."""
     env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks))
     env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     if drop_in:
@@ -56,7 +56,7 @@ def start(rank: int, ranks: int, port: int, drop_in: str) -> subprocess.Popen[st
 
 
 def main() -> int:
-    """The job, watched."""
+    """Runs the job and watches it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--drop-in", default="")

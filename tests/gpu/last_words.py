@@ -1,13 +1,14 @@
-"""A rank ends its communicator while the other one's last words are still on their way to it.
+"""A rank destroys its communicator while a peer's last flags are still in flight to it.
 
     python3 tests/gpu/last_words.py --drop-in libplait_nccl.so
 
-One process, two GPUs, a thread each. `stores`: rank 0 sends a message, which ends before rank 1
-receives it, destroys its communicator and fills all the memory it can get; what rank 1 stores when
-it receives must not be found there. `waits`: while another stream of GPU 0 is busy for seconds,
-destroying must not wait for it; once by plait's own communicators, once under NCCL, whose own part
-may wait: so not longer than NCCL does alone. Prints a JSON line each; status 1 where one failed.
-Needs torch; without --drop-in only plait's own are tried.
+One process, two GPUs, one thread each. `stores`: rank 0 sends a message, which completes before
+rank 1 receives it, destroys its communicator and fills all memory it can allocate. Rank 1's stores
+during the receive must not appear in that memory. `waits`: while another stream of GPU 0 is busy
+for seconds, destroying must not wait for that stream. This runs once with plait's own communicators
+and once under NCCL, whose own part may wait: there the limit is NCCL's time alone. Prints a JSON
+line for each. Exit status 1 = one failed. Needs torch. Without --drop-in only plait's own
+communicators run.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-UINT8, FLOAT, SUM = 1, 7, 0  # as nccl.h numbers them
-BYTES = 128 << 10  # of the message: it fits the receiver's lines
+UINT8, FLOAT, SUM = 1, 7, 0  # numbers of nccl.h
+BYTES = 128 << 10  # of the message: it fits the receiver's LL packets
 BUSY_S = 4.0
 DEADLINE_S = 300.0
 
@@ -39,7 +40,7 @@ class UniqueId(ctypes.Structure):
 
 
 class Nccl:
-    """A rank of an NCCL communicator, by the functions that this process's programs see."""
+    """A rank of an NCCL communicator, through the functions that this process resolves."""
 
     library = ctypes.CDLL(None)
 
@@ -56,7 +57,7 @@ class Nccl:
 
     @classmethod
     def call(cls, function: str, *arguments: Any) -> None:
-        """Any status but success is an error."""
+        """Raises on any status but success."""
         status = getattr(cls.library, function)(*arguments)
         if status != 0:
             raise RuntimeError(f"{function} returned {status}")
@@ -93,12 +94,12 @@ class Own:
         self.comm.all_reduce(value, out=value, stream=stream)
 
     def close(self) -> None:
-        """Ends it: nothing else refers to it."""
+        """Destroys it by dropping the only reference."""
         del self.comm
 
 
 def on_both(body: Callable[[int], None]) -> None:
-    """A thread for each rank; the first error is raised here."""
+    """Runs a thread per rank; raises the first error."""
     import torch
 
     errors: list[BaseException] = []
@@ -120,7 +121,7 @@ def on_both(body: Callable[[int], None]) -> None:
 
 
 def sleep_on(stream: Any, seconds: float) -> None:
-    """Keeps the stream busy for about so long."""
+    """Keeps the stream busy for about this long."""
     import torch
 
     with torch.cuda.stream(stream):
@@ -128,7 +129,7 @@ def sleep_on(stream: Any, seconds: float) -> None:
 
 
 def stores(rounds: int) -> dict[str, Any]:
-    """Bytes of rank 0's new memory that somebody else has written into."""
+    """Bytes of rank 0's new memory that another rank has overwritten."""
     import torch
 
     written = 0
@@ -151,7 +152,7 @@ def stores(rounds: int) -> dict[str, Any]:
             stream.synchronize()
             both.wait(DEADLINE_S)
             if rank == 1:
-                closed.wait(DEADLINE_S)  # rank 0's memory is somebody else's from here on
+                closed.wait(DEADLINE_S)  # rank 0's memory may belong to others from here on
                 comm.message("ncclRecv", value, stream)
                 stream.synchronize()
                 received = received and bool((value == 7).all())
@@ -177,7 +178,7 @@ def stores(rounds: int) -> dict[str, Any]:
 
 
 def waits(make: Callable[[int], Any], allowed_s: float = BUSY_S / 2) -> dict[str, Any]:
-    """Seconds that each rank's closing took while another stream of GPU 0 was busy."""
+    """Seconds each rank took to destroy its communicator while another stream of GPU 0 was busy."""
     import torch
 
     took = [0.0, 0.0]
@@ -214,7 +215,7 @@ def by_nccl() -> Callable[[int], Nccl]:
 
 
 def nccl_alone_s() -> float:
-    """How long destroying waits without the drop-in, in a process of its own."""
+    """Seconds that destroying takes without the drop-in, measured in a process of its own."""
     maps = Path("/proc/self/maps").read_text().split()  # torch's NCCL is loaded by now
     library = next(word for word in maps if Path(word).name.startswith("libnccl.so"))
     env = dict(os.environ, LD_PRELOAD=library)
@@ -226,7 +227,7 @@ def nccl_alone_s() -> float:
 
 
 def main() -> int:
-    """All that can be tried here."""
+    """Runs all checks possible here."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--drop-in", default="")
     parser.add_argument("--rounds", type=int, default=5)
@@ -237,7 +238,7 @@ def main() -> int:
         return 0
     if args.drop_in and args.drop_in not in os.environ.get("LD_PRELOAD", ""):
         env = dict(os.environ, LD_PRELOAD=os.path.abspath(args.drop_in))
-        # So that plait serves what this program is about, whatever a table says.
+        # Makes plait serve these calls, whatever a tuning table says.
         env |= {"PLAIT_BITWISE": "1", "PLAIT_TUNING": "none", "NCCL_NVLS_ENABLE": "0"}
         preloaded = [*sys.argv[:1], "--drop-in", os.path.abspath(args.drop_in)]
         preloaded += ["--rounds", str(args.rounds)]
@@ -253,7 +254,9 @@ def main() -> int:
         rows.append({"case": "waits", "door": "plait"})
         rows[-1] |= waits(lambda rank: Own(f"unix:{folder}/meet", rank))
     if args.drop_in:
-        ctypes.CDLL("libnccl.so.2", mode=ctypes.RTLD_GLOBAL)  # torch's, which it shows nobody
+        ctypes.CDLL(
+            "libnccl.so.2", mode=ctypes.RTLD_GLOBAL
+        )  # torch's library, whose symbols are not global
         alone = nccl_alone_s()
         rows.append({"case": "waits", "door": "nccl", "nccl_alone_s": alone})
         rows[-1] |= waits(by_nccl(), max(BUSY_S / 2, alone + 1))

@@ -1,9 +1,9 @@
-"""A rank that comes late, over the drop-in: run under torchrun with the drop-in preloaded.
+"""A rank that is late, over the drop-in: run under torchrun with the drop-in preloaded.
 
-Eager calls and graph replays while rank 1 is 3 s late. Without `PLAIT_ARRIVE_S` they wait, and
-every result is right. With a `PLAIT_ARRIVE_S` below 3 the stream of whoever waits fails, and that
-of rank 1 may: no result is wrong where `torch.cuda.synchronize` returns. Each rank prints a JSON
-line a call; the status is 1 where a call was neither right nor failed, or was not as expected.
+Makes eager calls and graph replays while rank 1 is 3 s late. Without `PLAIT_ARRIVE_S` they wait,
+and every result is right. With `PLAIT_ARRIVE_S` below 3 the waiting rank's stream fails, and rank
+1's may fail: no result is wrong if `torch.cuda.synchronize` returns. Each rank prints a JSON line
+per call. Exit status 1 = a call was neither right nor failed, or ended otherwise than expected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 if "PLAIT_ARRIVE_S" in os.environ:
-    # PyTorch's watchdog would end the process when a stream fails, before it can say how calls end.
+    # PyTorch's watchdog would end the process at a failed stream, before it can report its calls.
     os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
 
 import torch
@@ -26,7 +26,7 @@ COUNT = 70_000
 
 
 def outcome(call: Callable[[], None], out: torch.Tensor, wanted: float) -> str:
-    """right, wrong or failed: how the call ends, as its stream says."""
+    """Outcome of a call by its stream: right, wrong or failed."""
     try:
         call()
         torch.cuda.synchronize()
@@ -36,7 +36,7 @@ def outcome(call: Callable[[], None], out: torch.Tensor, wanted: float) -> str:
 
 
 def main() -> int:
-    """Three eager calls and three replays, rank 1 late for the second of each."""
+    """Three eager calls and three replays; rank 1 is late for the second of each."""
     rank = int(os.environ["RANK"])
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
@@ -60,19 +60,19 @@ def main() -> int:
                 time.sleep(LATE_S)
             found.append(outcome(call, out, wanted))
             print(json.dumps({"rank": rank, "call": f"{name} {turn}", "is": found[-1]}), flush=True)
-            if found[-1] == "failed":  # the process's work on this GPU is at its end
+            if found[-1] == "failed":  # the process cannot use this GPU any more
                 break
             out.fill_(-1)
         if "failed" in found:
             break
     has_deadline = float(os.environ.get("PLAIT_ARRIVE_S", "inf")) < LATE_S
     if has_deadline:
-        # Whoever waits fails. Rank 1 waits for nobody when it comes, unless the others are gone.
+        # A waiting rank fails. Rank 1 waits for no rank when it comes, unless the others are gone.
         good = "wrong" not in found and (rank == 1 or "failed" in found)
     else:
         good = found == ["right"] * 6
     sys.stdout.flush()
-    os._exit(0 if good else 1)  # a context that has failed cannot be torn down in good order
+    os._exit(0 if good else 1)  # a failed context cannot be torn down in order
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""MPI calls on device memory: mpi4py under mpirun, libplait_mpi.so preloaded, over an MPI that need
-not know CUDA. Every call is checked on fresh random data with poisoned outputs; then calls are
-timed beside what a program does without plait: copies to pinned memory, and the MPI between.
+"""MPI calls on device memory: mpi4py under mpirun, libplait_mpi.so preloaded, over any MPI.
+
+The MPI need not be CUDA-aware. Every call is checked on fresh random data with poisoned outputs.
+Then calls are timed against a program without plait: copies to pinned memory, and the MPI between.
 
     LD_PRELOAD=.../libplait_mpi.so mpirun -n 2 python tests/gpu/mpi_buffers.py
 
-Ranks share GPUs where there are fewer; then no kernels of plait's run, and buffers are staged.
-Rank 0 prints a JSON line a row and one of all; the status is 1 where a result was wrong.
+Ranks share GPUs if there are fewer GPUs; then no kernels of plait's run, and buffers are staged.
+Rank 0 prints a JSON line per row and one for all. Exit status 1 = a result was wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ROUNDS = 20
 
 
 def served() -> int:
-    """How many calls plait has served in this process; -1 without it."""
+    """Number of calls that plait has served in this process; -1 without plait."""
     try:
         counted = ctypes.CDLL(None).plait_mpi_calls_served
     except AttributeError:
@@ -38,7 +39,7 @@ def served() -> int:
 
 
 def data(seed: int, rank: int, count: int) -> torch.Tensor:
-    """What a rank passes in: whole numbers, so that sums are exact. On the GPU."""
+    """Input of a rank, on the GPU: integers, so that sums are exact."""
     made = torch.Generator(device="cuda").manual_seed(seed * 1009 + rank)
     return torch.randint(-1000, 1000, (count,), generator=made, device="cuda").float()
 
@@ -114,7 +115,7 @@ def rooted(seed: int, count: int) -> bool:
 
 
 def mixed(seed: int, count: int) -> bool:
-    """The odd ranks' memory is the host's."""
+    """Odd ranks pass host memory."""
     mine, out = data(seed, RANK, count), poisoned(count)
     if RANK % 2 == 1:
         mine, out = mine.cpu(), out.cpu()
@@ -144,7 +145,7 @@ def ring(seed: int, count: int) -> bool:
 
 
 def persistent(seed: int, count: int) -> bool:
-    """Started by each rank in an order of its own, with a blocking call among them."""
+    """Each rank starts the calls in its own order, with a blocking call among them."""
     part = max(1, count // RANKS)
     ins = [data(seed + at, RANK, part * RANKS) for at in range(4)]
     outs = [poisoned(part * RANKS) for _ in ins]
@@ -152,7 +153,7 @@ def persistent(seed: int, count: int) -> bool:
         kept = [COMM.Allreduce_init(ins[at], outs[at]) for at in range(3)]
         kept.append(COMM.Alltoall_init(ins[3], outs[3]))
     except NotImplementedError:
-        return True  # this mpi4py was made for an MPI without these
+        return True  # this mpi4py was built for an MPI without these
     total = poisoned(part * RANKS)
     for _ in range(2):
         for out in outs:
@@ -171,7 +172,7 @@ def persistent(seed: int, count: int) -> bool:
 
 
 def columns(seed: int, count: int) -> bool:
-    """A column of a matrix comes from each rank; what lies between them is written meanwhile."""
+    """Receives a matrix column from each rank and writes the gaps between them meanwhile."""
     rows, width = max(1, min(count, 2000)), RANKS + 1
     grid = torch.full((rows, width), float("nan"), device="cuda")
     column = MPI.FLOAT.Create_vector(rows, 1, width).Commit()
@@ -203,7 +204,7 @@ CHECKS: tuple[Callable[[int, int], bool], ...] = (
 
 
 def median_us(call: Callable[[], Any]) -> float:
-    """Of the slowest rank's times."""
+    """Times of the slowest rank."""
     times = []
     for turn in range(ROUNDS + 3):
         COMM.Barrier()

@@ -1,19 +1,20 @@
-"""Pretended nodes under NCCL: run under torchrun with the drop-in preloaded, on 4 GPUs or more.
+"""Checks and times pretended nodes under NCCL: run under torchrun with the drop-in preloaded.
+
+Needs 4 GPUs or more.
 
     NCCL_NVLS_ENABLE=0 PLAIT_NODE_SIZE=2 [PLAIT_ALGO=multi_node] LD_PRELOAD=libplait_nccl.so \\
         torchrun --nproc-per-node 4 tests/gpu/nodes_drop_in.py [--csv rows.csv]
 
-Each PLAIT_NODE_SIZE ranks count as a node, for plait and (NCCL_HOSTID) for NCCL, which then goes by
-sockets between them. Every collective is checked, eager and in a graph, and sends and receives
-round all ranks. Where nodes have one rank no all_reduce may be plait's. Where they have two, some
-must be, but none below 256 KiB. In larger nodes it is their measured rows that say which longer
-ones are. With PLAIT_ALGO=multi_node plait takes whatever its engines serve in a node, short
-all_reduces too.
+PLAIT_NODE_SIZE ranks count as a node, for plait and (NCCL_HOSTID) for NCCL, which then uses sockets
+between nodes. The program checks every collective, eager and in a graph, and sends and receives
+around all ranks. In nodes of one rank plait may serve no all_reduce. In nodes of two it must serve
+some, but none below 256 KiB. In larger nodes the measured rows decide which longer ones it serves.
+With PLAIT_ALGO=multi_node plait serves all that its engines serve in a node, short all_reduces too.
 
-Then come all_reduces by turns with NCCL's own: a process group of the same ranks that was left to
-NCCL. Rank 0 prints a JSON line a finding. The status is 1 where a check failed, 3 where NCCL's own
-took less than --least of plait's time at some size. By name that is asked from 256 KiB on alone:
-below it nobody gets multi_node unasked. Every wait has a deadline.
+Then all_reduces alternate with NCCL's own: a process group of the same ranks left to NCCL. Rank 0
+prints a JSON line per finding. Exit status 1 = a check failed, 3 = at some size NCCL took less than
+--least of plait's time. By name that limit counts from 256 KiB on: below, multi_node is used only
+if named. Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ SECONDS = 400
 
 
 def values(count: int, rank: int) -> torch.Tensor:
-    """Whole numbers below 13, so that sums are exact."""
+    """Integers below 13, so that sums are exact."""
     return ((torch.arange(count, device="cuda") * 7 + rank * 3 + 1) % 13).float()
 
 
 def total(count: int) -> torch.Tensor:
-    """The sum of all ranks' values."""
+    """Sum of all ranks' values."""
     return torch.stack([values(count, rank) for rank in range(dist.get_world_size())]).sum(0)
 
 
@@ -61,7 +62,7 @@ Call = Callable[[], None]
 
 
 def cases(count: int) -> dict[str, tuple[Call, torch.Tensor, torch.Tensor]]:
-    """By collective: the call, what it writes, and what that is to be."""
+    """By collective: the call, its output, and the expected values."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     root = ranks - 1
     mine, wide = values(count, rank), values(count * ranks, rank)
@@ -123,7 +124,7 @@ def cases(count: int) -> dict[str, tuple[Call, torch.Tensor, torch.Tensor]]:
 
 
 def in_graph(call: Call) -> Callable[[], None]:
-    """The call as a graph that is replayed."""
+    """Captures the call into a graph and replays it."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
@@ -131,7 +132,7 @@ def in_graph(call: Call) -> Callable[[], None]:
 
 
 def is_wrong_choice(taken: set[int]) -> bool:
-    """Whether all_reduces of these counts may not be plait's, or others had to be."""
+    """True if plait served all_reduces that it must not serve, or missed those it must."""
     may = bool(served()) and NODE_SIZE > 1
     must = may and (IS_NAMED or NODE_SIZE == 2)
     is_short = any(4 * count < LEAST_BYTES for count in taken)
@@ -139,8 +140,8 @@ def is_wrong_choice(taken: set[int]) -> bool:
 
 
 def check() -> int:
-    """Every collective and size; how many failed on any rank."""
-    failed, taken = 0, set()  # counts of all_reduces that were plait's
+    """Checks every collective and size; returns the number of failures on any rank."""
+    failed, taken = 0, set()  # counts of all_reduces that plait served
     for count in COUNTS:
         for name, (call, found, wanted) in cases(count).items():
             before = served()
@@ -164,7 +165,7 @@ def check() -> int:
 
 
 def took_us(data: torch.Tensor, group: dist.ProcessGroup) -> float:
-    """One all_reduce, of a few in a row."""
+    """Time of one all_reduce, from a few in a row."""
     calls = 5
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     dist.barrier()
@@ -177,13 +178,13 @@ def took_us(data: torch.Tensor, group: dist.ProcessGroup) -> float:
 
 
 def compare(csv: str) -> dict[int, float]:
-    """all_reduces by turns over the same nodes: plait with NCCL between, and NCCL's own.
+    """Times all_reduces in turn on the same nodes: plait with NCCL between nodes, and NCCL alone.
 
-    By size: NCCL's time over plait's.
+    Returns NCCL's time divided by plait's, by size.
     """
     leave_new(True)
     left = dist.new_group(list(range(dist.get_world_size())))
-    dist.all_reduce(torch.ones(1, device="cuda"), group=left)  # makes its communicator now
+    dist.all_reduce(torch.ones(1, device="cuda"), group=left)  # creates its communicator now
     torch.cuda.synchronize()
     leave_new(False)
     groups = {"plait": dist.group.WORLD, "nccl": left}
@@ -198,7 +199,9 @@ def compare(csv: str) -> dict[int, float]:
                 if number >= 3:
                     took[key].append(one)
         us = {key: statistics.median(times) for key, times in took.items()}
-        slowest = torch.tensor(list(us.values()), device="cuda")  # so that all ranks say the same
+        slowest = torch.tensor(
+            list(us.values()), device="cuda"
+        )  # so that all ranks report the same
         dist.all_reduce(slowest, dist.ReduceOp.MAX, group=left)
         us = dict(zip(us, slowest.tolist(), strict=True))
         nodes = dist.get_world_size() // NODE_SIZE
@@ -214,7 +217,7 @@ def compare(csv: str) -> dict[int, float]:
 
 
 def main() -> int:
-    """All checks, then times; 1 where a check failed, 3 where plait was slower than it may be."""
+    """Runs all checks, then times; returns 1 if a check failed, 3 if plait was too slow."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--csv", default="")
     parser.add_argument("--least", type=float, default=0.95, help="of NCCL's time over plait's")

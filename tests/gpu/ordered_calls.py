@@ -1,12 +1,12 @@
-"""Calls of one communicator on several streams, in graphs and beside them, each sum checked.
+"""Checks the order of a communicator's calls on several streams, in graphs and outside.
 
     plait run -- torchrun --nproc-per-node 2 tests/gpu/ordered_calls.py            # torch's group
     torchrun --nproc-per-node 2 tests/gpu/ordered_calls.py --native                # plait.init()
 
-Nothing is awaited between calls, and ranks dawdle at different places: calls without an order come
-in another one on each rank, and give wrong sums or stand still. Then a deadline ends them
-(PLAIT_ARRIVE_S, 20 s unless set), and after five minutes whatever still waits. Rank 0 prints a JSON
-line a check; the status is 1 where one failed.
+The program waits for nothing between calls, and ranks are slow at different places. Calls without
+an order would run in a different order on each rank, and give wrong sums or hang. A deadline ends
+hung calls (PLAIT_ARRIVE_S, 20 s unless set), and five minutes end the program. Rank 0 prints a JSON
+line per check; exit status 1 = one failed.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ def rank_and_ranks() -> tuple[int, int]:
 
 
 def input_of(number: int) -> torch.Tensor:
-    """What this rank gives to the call of that number."""
+    """Input of this rank for call `number`."""
     rank, _ = rank_and_ranks()
     return torch.arange(COUNT, device="cuda", dtype=torch.float32) % 13 + rank + number
 
 
 def total_of(number: int) -> torch.Tensor:
-    """What all ranks get of it."""
+    """Expected output of call `number`."""
     _, ranks = rank_and_ranks()
     places = torch.arange(COUNT, device="cuda", dtype=torch.float32) % 13
     return (places + number) * ranks + ranks * (ranks - 1) // 2
 
 
 def dawdle(turn: int) -> None:
-    """The current stream of some ranks is late, by turns."""
+    """Delays the current stream of some ranks, in turn."""
     if (turn + rank_and_ranks()[0]) % 3 == 0:
         torch.cuda._sleep(100_000)
 
 
 class Sum:
-    """A call that takes its input anew each time, so that replays give the same."""
+    """A call that refreshes its input each time, so that replays give the same output."""
 
     def __init__(self, number: int) -> None:
         self.input, self.total = input_of(number), total_of(number)
         self.data = torch.zeros_like(self.input)
 
     def enqueue(self, reduce: Reduce, stream: torch.cuda.Stream, turn: int) -> None:
-        """On the stream."""
+        """Enqueues it on the stream."""
         with torch.cuda.stream(stream):
             dawdle(turn)
             self.data.copy_(self.input)
             reduce(self.data, stream)
 
     def right(self) -> bool:
-        """Once all has ended."""
+        """Checks once all calls have ended."""
         return bool(torch.equal(self.data, self.total))
 
 
@@ -94,7 +94,7 @@ def capture(
 
 
 def forked_capture(reduce: Reduce) -> bool:
-    """Two streams of one capture, a thousand replays."""
+    """Two streams of one capture, replayed a thousand times."""
     sides = [torch.cuda.Stream(), torch.cuda.Stream()]
     sums = [Sum(1), Sum(2)]
     graph = capture(reduce, sums, sides)
@@ -129,7 +129,7 @@ def mixed_graphs(reduce: Reduce) -> bool:
 
 
 def begun_capture(reduce: Reduce) -> bool:
-    """A call on another stream, while a capture is on where the last one was."""
+    """A call on another stream while a capture runs on the stream of the last call."""
     first, second = torch.cuda.Stream(), torch.cuda.Stream()
     good = True
     for turn in range(20):
@@ -147,7 +147,7 @@ def begun_capture(reduce: Reduce) -> bool:
 
 
 def lost_streams(reduce: Reduce) -> bool:
-    """A stream of its own for each call, destroyed at once."""
+    """Each call on a stream of its own, which is destroyed at once."""
     driver = ctypes.CDLL("libcuda.so.1")
     sums = [Sum(number) for number in range(100)]
     torch.cuda.synchronize()
@@ -163,7 +163,7 @@ def lost_streams(reduce: Reduce) -> bool:
 
 
 def by_group() -> Reduce:
-    """Of torch's group: calls on its own stream and on the current one by turns."""
+    """torch's group: calls on its own stream and on the current one in turn."""
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     calls = [0]
 
@@ -177,7 +177,7 @@ def by_group() -> Reduce:
 
 
 def by_plait() -> Reduce:
-    """Of plait.init(), on the stream as given."""
+    """plait.init(): calls on the stream given."""
     import plait
 
     comm = plait.init(device=torch.cuda.current_device())
@@ -185,14 +185,14 @@ def by_plait() -> Reduce:
 
 
 def main() -> int:
-    """Every check; 1 where one failed."""
+    """Runs every check; returns 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--native", action="store_true", help="plait.init() in place of torch's")
     args = parser.parse_args()
     faulthandler.dump_traceback_later(300, exit=True)
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     reduce = by_plait() if args.native else by_group()
-    warm = Sum(0)  # communicators are made at the first call
+    warm = Sum(0)  # creates communicators
     warm.enqueue(reduce, torch.cuda.current_stream(), 1)
     torch.cuda.synchronize()
     failed = 0

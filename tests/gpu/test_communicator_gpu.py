@@ -1,4 +1,4 @@
-"""Communicator on device memory, a process a GPU; skipped with the reason without two of them."""
+"""Communicator on device memory with one process per GPU; skipped with fewer than two GPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _without_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(entry: str, task: dict[str, Any], ranks: int = RANKS) -> list[dict[str, Any]]:
-    """Rows by rank; every rank must exit 0."""
+    """Returns the rows by rank; every rank must exit with 0."""
     job = launch.start(f"gpu_programs:{entry}", ranks, task, folder=FOLDER)
     rows = list(job.lines())
     statuses = job.wait()
@@ -84,7 +84,7 @@ def test_a_masked_link_carries_nothing():
     requests = [
         [name, count, "fp32", "sum", 0, ""]
         for name in ("all_reduce", "all_gather")
-        for count in (7, 65537, (1 << 20) + 3, 1 << 26)  # the last beyond a rank's scratch
+        for count in (7, 65537, (1 << 20) + 3, 1 << 26)  # the last is larger than a rank's scratch
     ]
     options = {"masks": ["nvlink:0-1"]}
     task = {"requests": requests, "most_bytes": 512 << 20, "options": options}
@@ -125,7 +125,7 @@ def test_communicators_side_by_side(tmp_path):
         ("all_reduce", 1 << 18, "fp32"),  # one_shot on every SM
         ("all_reduce", 4 << 20, "fp32"),  # two_shot
         ("all_reduce", 1 << 19, "int32"),
-        ("all_gather", 1 << 17, "fp32"),  # hop on every SM
+        ("all_gather", 1 << 17, "fp32"),  # direct_ll on every SM
     ],
 )
 @pytest.mark.parametrize("budgets", [(0, 0), (0, 132), (132, 132), (60, 60)])
@@ -139,7 +139,7 @@ def test_communicators_that_cross(tmp_path, collective, count, kind, budgets):
 
 @pytest.mark.skipif(GPUS >= 4, reason="two ranks' engines; CUDA_VISIBLE_DEVICES=0,1 runs it")
 @pytest.mark.parametrize(
-    # Two graphs of 40 such calls each stood still where ranks launched them in other orders.
+    # Two graphs of 40 such calls each hung if ranks launched them in different orders.
     ("captured", "crosses", "calls"),
     [(False, True, 40), (True, True, 4), (True, False, 40)],
 )
@@ -165,7 +165,7 @@ def test_one_hardware_queue_has_no_copy_engines(monkeypatch, tmp_path):
 def test_two_ranks_send_to_each_other():
     for row in run("pairs", {"counts": [1, 1003, 1 << 18, (3 << 20) + 5, 6 << 20, 27 << 20]}):
         assert row["wrong"] == [], row
-        # A pair's part of the memory has no room for tiled (docs/design/memory_tiers.md).
+        # A pair's memory has no slots for tiled (docs/design/memory_tiers.md).
         ways = {
             f"{name}/{by}"
             for name in ("copy", "send_recv")

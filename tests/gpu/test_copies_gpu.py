@@ -71,7 +71,7 @@ def test_types_same_gpu_and_cupy():
 
 @pytest.mark.parametrize("without", [None, MASK])
 def test_stream_order_and_copies_in_a_row(without):
-    """A source is written just before its copy, a target read just after it, on side streams."""
+    """Writes a source just before its copy and reads a target just after it, on side streams."""
     size = 200 << 20
     streams = [torch().cuda.Stream(device) for device in (0, 1)]
     source = torch().empty(size, dtype=torch().uint8, device="cuda:0")
@@ -99,7 +99,7 @@ def host_share(size):
 
 
 def test_the_host_share_follows_a_load_and_results_stay_right():
-    """Copies to and from pinned memory on both GPUs, in this process, are the load."""
+    """Loads PCIe with copies to and from pinned memory on both GPUs, in this process."""
     size, load = 256 << 20, 64 << 20
     source = fresh(size, 0)
     target = torch().zeros(size, dtype=torch().uint8, device="cuda:1")

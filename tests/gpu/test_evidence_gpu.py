@@ -1,4 +1,4 @@
-"""bench/soak.py, kills.py and accuracy.py on GPUs, short; skipped with the reason without two."""
+"""Short runs of bench/soak.py, kills.py and accuracy.py; skipped with fewer than two GPUs."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""plait as a backend of torch.distributed on CUDA tensors, each use checked: run under torchrun.
+"""Checks plait as a backend of torch.distributed on CUDA tensors: run under torchrun.
 
     torchrun --standalone --nproc-per-node 2 tests/gpu/torch_backend.py [CHECK...] [--device cpu]
 
-Every check has a group of its own, made by new_group, so that one that fails leaves the next alone.
-Ranks tell rank 0 through torch's store how a check went; rank 0 prints a JSON line a check. The
-status is 1 where one failed. A check that takes longer than --limit-s ends the job: every rank
-then shows where its threads are. --device cpu runs what host memory has too.
+Every check has its own group from new_group, so that a failure does not affect the next check.
+Ranks report results to rank 0 through torch's store; rank 0 prints a JSON line per check. Exit
+status 1 = one failed. A check that takes longer than --limit-s ends the job, and every rank prints
+its threads' stacks. --device cpu runs the checks that apply to host memory.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import plait
 
 Op = dist.ReduceOp
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64]
-GROUP_S = 20.0  # the timeout of a check's group
+GROUP_S = 20.0  # timeout of a check's group
 
 
 class Job:
-    """What checks ask for: where tensors lie, who this rank is, the check's group."""
+    """Context of a check: device of tensors, this rank, the check's group."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.is_cuda = device, device.type == "cuda"
@@ -43,26 +43,26 @@ class Job:
     def values(
         self, count: int, rank: int | None = None, dtype: torch.dtype = torch.float32
     ) -> torch.Tensor:
-        """Whole numbers below 13, so that sums are exact in every type. rank: None = this one."""
+        """Integers below 13, so that sums are exact in every type. rank: None = this one."""
         places = torch.arange(count, device=self.device)
         whose = self.rank if rank is None else rank
         return ((places * 7 + whose * 3 + 1) % 13).to(dtype)
 
     def total(self, count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """The sum of all ranks' values."""
+        """Sum of all ranks' values."""
         parts = [self.values(count, rank, torch.float64) for rank in range(self.ranks)]
         return torch.stack(parts).sum(0).to(dtype)
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Of nothing that a check expects."""
+        """A tensor filled with a value that no check expects."""
         return torch.full(shape, 77, device=self.device).to(dtype)
 
     def new_group(self, seconds: float = GROUP_S, **named: Any) -> Any:
-        """Of all ranks."""
+        """Makes a group of all ranks."""
         return dist.new_group(timeout=timedelta(seconds=seconds), **named)
 
     def end(self) -> None:
-        """The host waits for this GPU."""
+        """Makes the host wait for this GPU."""
         if not self.is_cuda:
             return
         event = torch.cuda.Event()
@@ -74,13 +74,13 @@ class Job:
 
 
 def want(good: bool, what: str) -> None:
-    """assert, also under -O."""
+    """assert that also works under -O."""
     if not good:
         raise AssertionError(what)
 
 
 def same(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
-    """Bit for bit."""
+    """Compares bit for bit."""
     one, two = found.detach().cpu(), expected.detach().cpu()
     if one.dtype.itemsize == 1:
         one, two = one.view(torch.uint8), two.view(torch.uint8)
@@ -98,7 +98,7 @@ def same(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
 
 
 def all_reduce_types(job: Job) -> None:
-    """Sums of every type, odd sizes, a tensor that is not contiguous."""
+    """Sums of every type, odd sizes, a non-contiguous tensor."""
     for dtype in [*TYPES, torch.uint8, torch.int8]:
         for count in (1, 17, 4096, 1_000_003):
             mine = job.values(count, dtype=dtype)
@@ -110,7 +110,7 @@ def all_reduce_types(job: Job) -> None:
 
 
 def all_reduce_operations(job: Job) -> None:
-    """Products, least, greatest, bits, means, pre-multiplied sums; bool and complex."""
+    """Products, min, max, bit operations, means, pre-multiplied sums; bool and complex."""
     count, every = 5000, [job.values(5000, rank) for rank in range(job.ranks)]
     stacked = torch.stack(every)
     expected = {Op.PRODUCT: stacked.prod(0), Op.MIN: stacked.amin(0), Op.MAX: stacked.amax(0)}
@@ -140,7 +140,7 @@ def all_reduce_operations(job: Job) -> None:
 
 
 def reduce_and_scatter(job: Job) -> None:
-    """reduce, reduce_scatter of one tensor, of a list, of parts that differ."""
+    """reduce, and reduce_scatter of one tensor, of a list, and of unequal parts."""
     rank, ranks = job.rank, job.ranks
     mine = job.values(1000)
     dist.reduce(mine, ranks - 1, group=job.group)
@@ -158,7 +158,7 @@ def reduce_and_scatter(job: Job) -> None:
 
 
 def moves(job: Job) -> None:
-    """Everything that sums nothing, of types that are only moved too."""
+    """Every collective without a reduction, also for types that are moved only."""
     ranks, group = job.ranks, job.group
     for dtype in [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]:
         of = [job.values(1000, rank).to(dtype) for rank in range(ranks)]
@@ -182,12 +182,12 @@ def moves(job: Job) -> None:
 
 
 def part_of(source: int, target: int, scale: int) -> int:
-    """How much one rank sends another; nothing for some."""
+    """Elements that one rank sends another; zero for some."""
     return (source * 3 + target * 5 + 1) % 4 * scale
 
 
 def uneven(job: Job) -> None:
-    """all_to_all and all_gather of parts that differ, some of nothing."""
+    """all_to_all and all_gather of unequal parts, some empty."""
     ranks, rank, group = job.ranks, job.rank, job.group
     for scale in (1, 37, 5000, 300_000):
         out = [part_of(rank, peer, scale) for peer in range(ranks)]
@@ -209,7 +209,7 @@ def uneven(job: Job) -> None:
 
 
 def unfit(job: Job) -> None:
-    """Tensors that do not fit each other: an error, nothing written, and later calls go on."""
+    """Tensors that do not match: an error, nothing written, and later calls work."""
     ranks, rank, group = job.ranks, job.rank, job.group
     room = job.empty(4 * ranks + 4096)
     short, whole = room[: 4 * ranks], job.values(64 * ranks)
@@ -224,7 +224,7 @@ def unfit(job: Job) -> None:
     ]
     for number, call in enumerate(calls):
         if job.is_cuda and number in (3, 4) and rank > 0:
-            continue  # of calls on GPUs no other rank hears
+            continue  # GPU calls do not hear of another rank's error
         want("wanted" in (said := raises(call)) or "plit sizes" in said, f"{number}: {said}")
         same(room, torch.full_like(room, 77), f"what call {number} must not write")
     dist.all_reduce(mine, group=group)
@@ -232,7 +232,7 @@ def unfit(job: Job) -> None:
 
 
 def sparse(job: Job) -> None:
-    """A sum of sparse tensors, as embeddings' gradients are."""
+    """A sum of sparse tensors, such as gradients of embeddings."""
     rows = torch.tensor([[job.rank, job.ranks]], device=job.device)
     values = torch.ones(2, 3, device=job.device) * (job.rank + 1)
     mine = torch.sparse_coo_tensor(rows, values, (job.ranks + 1, 3), check_invariants=True)
@@ -243,7 +243,7 @@ def sparse(job: Job) -> None:
 
 
 def objects(job: Job) -> None:
-    """Pickled ones, by sizes that are exchanged first."""
+    """Pickled objects, whose sizes are exchanged first."""
     told: list[Any] = [None] * job.ranks
     dist.all_gather_object(told, {"rank": job.rank, "text": "x" * job.rank}, group=job.group)
     want([one["rank"] for one in told] == list(range(job.ranks)), f"found {told}")
@@ -253,7 +253,7 @@ def objects(job: Job) -> None:
 
 
 def asynchronous(job: Job) -> None:
-    """Many calls in flight; works, their futures, waits with a time."""
+    """Many calls in flight; works, their futures, waits with a timeout."""
     every = [job.values(5000 + i) for i in range(64)]
     works = [dist.all_reduce(one, group=job.group, async_op=True) for one in every]
     future = works[-1].get_future().then(lambda done: done.value()[0] * 2)
@@ -267,7 +267,7 @@ def asynchronous(job: Job) -> None:
 
 
 def nobody_waits(job: Job) -> None:
-    """A call's tensors are nobody else's until it has ended, also where its work is dropped."""
+    """A call keeps its tensors alive until it has ended, even if its work is dropped."""
     count = 1 << 20
     first = job.values(count)
     dist.all_reduce(first, group=job.group, async_op=True).wait()
@@ -275,7 +275,7 @@ def nobody_waits(job: Job) -> None:
     for turn in range(5):
         mine = job.values(count)
         with torch.cuda.stream(side):
-            torch.cuda._sleep(20_000_000)  # so that the call comes after what follows
+            torch.cuda._sleep(20_000_000)  # so that the call comes after the following lines
         dist.all_reduce(mine, group=job.group, async_op=True)
         del mine
         others = [torch.full((count,), -1.0, device=job.device) for _ in range(4)]
@@ -285,7 +285,7 @@ def nobody_waits(job: Job) -> None:
 
 
 def coalesced(job: Job) -> None:
-    """Several calls as one work, on request and not."""
+    """Several calls as one work, with and without coalescing."""
     every = [job.values(3000 + i) for i in range(8)]
     with dist._coalescing_manager(job.group, job.device, async_ops=True) as manager:
         for one in every:
@@ -366,7 +366,7 @@ def streams(job: Job) -> None:
 def captured(job: Job) -> None:
     """Blocking and async calls in one graph, replayed between eager ones."""
     group, mine, out = job.group, job.values(70_000), job.empty(70_000)
-    dist.all_reduce(mine.clone(), group=group)  # makes the communicator
+    dist.all_reduce(mine.clone(), group=group)  # creates the communicator
     dist.all_reduce(mine.clone(), group=group, async_op=True).wait()
     job.end()
     graph = torch.cuda.CUDAGraph()
@@ -387,7 +387,7 @@ def captured(job: Job) -> None:
 
 
 def captured_first(job: Job) -> None:
-    """A group's very first call inside a capture is an error, and the group goes on after it."""
+    """A group's very first call inside a capture is an error, and the group works after it."""
     mine = job.values(100)
     job.end()
     try:
@@ -402,7 +402,7 @@ def captured_first(job: Job) -> None:
 
 
 def barrier(job: Job) -> None:
-    """Of ranks that come at different times; what a GPU was given before has ended then."""
+    """A barrier of ranks that come at different times; earlier GPU work has ended after it."""
     mine = job.values(1 << 22)
     dist.all_reduce(mine, group=job.group, async_op=True).wait()
     time.sleep(0.2 * job.rank)
@@ -419,7 +419,7 @@ def barrier(job: Job) -> None:
 
 
 def losses(job: Job, group: Any, wrap: Callable[[Any, Any], Any]) -> list[float]:
-    """Of ten steps of a small network."""
+    """Losses of ten training steps of a small network."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)]
     model = wrap(torch.nn.Sequential(*layers).to(job.device), group)
@@ -437,7 +437,7 @@ def losses(job: Job, group: Any, wrap: Callable[[Any, Any], Any]) -> list[float]
 
 
 def trained(job: Job, wrap: Callable[[Any, Any], Any]) -> None:
-    """plait's losses are the other backend's: of two ranks bit for bit, of more nearly."""
+    """plait's losses equal the other backend's: bit for bit with two ranks, nearly with more."""
     other = job.new_group(backend="nccl" if job.is_cuda else "gloo")
     ours, theirs = losses(job, job.group, wrap), losses(job, other, wrap)
     dist.destroy_process_group(other)
@@ -448,7 +448,7 @@ def trained(job: Job, wrap: Callable[[Any, Any], Any]) -> None:
 
 
 def ddp(job: Job) -> None:
-    """DistributedDataParallel, in buckets of 25 KB, so that several are under way."""
+    """DistributedDataParallel with buckets of 25 KB, so that several are in flight."""
 
     def wrap(model: Any, group: Any) -> Any:
         return torch.nn.parallel.DistributedDataParallel(
@@ -459,7 +459,7 @@ def ddp(job: Job) -> None:
 
 
 def fsdp(job: Job) -> None:
-    """fully_shard, by reduce_scatter and all_gather beside the computation."""
+    """fully_shard with reduce_scatter and all_gather beside the computation."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
 
@@ -477,7 +477,7 @@ def fsdp(job: Job) -> None:
 
 
 def several_groups(job: Job) -> None:
-    """In turn, made and destroyed; of one rank; split."""
+    """Groups made and destroyed in turn, a group of one rank, split groups."""
     for turn in range(3):
         groups = [job.new_group() for _ in range(2)]
         for count in (100, 30_000):
@@ -501,7 +501,8 @@ def several_groups(job: Job) -> None:
 
 
 def late_rank(job: Job) -> None:
-    """A wait with a time ends in time, with c10d's words; the group's own timeout ends the call."""
+    """A wait with a timeout ends in time with c10d's message; the group's own timeout ends the
+    call."""
     mine = job.values(1000)
     dist.all_reduce(mine, group=job.group)
     job.end()
@@ -523,7 +524,7 @@ def late_rank(job: Job) -> None:
 
 
 def raises(call: Callable[[], Any]) -> str:
-    """What its RuntimeError says."""
+    """Text of its RuntimeError."""
     try:
         call()
     except RuntimeError as error:
@@ -532,7 +533,7 @@ def raises(call: Callable[[], Any]) -> str:
 
 
 def aborted(job: Job) -> None:
-    """abort() ends a call that waits for a rank, from another thread, and those that come."""
+    """abort() from another thread ends a call that waits for a rank, and later calls."""
     mine = job.values(1000)
     dist.all_reduce(mine, group=job.group)
     job.end()
@@ -551,7 +552,7 @@ def aborted(job: Job) -> None:
 
 
 def shut_down(job: Job) -> None:
-    """What was called before the group is destroyed ends well; what comes after is an error."""
+    """Calls made before the group is destroyed end well; later ones are errors."""
     group = job.new_group()
     mine = job.values(1 << 22)
     work = dist.all_reduce(mine, group=group, async_op=True)
@@ -564,7 +565,7 @@ def shut_down(job: Job) -> None:
 
 
 def world(job: Job) -> None:
-    """The default group, and one more process group of it that is bound to a GPU from the start."""
+    """The default group, and another one bound to a GPU from the start."""
     mine = job.values(1000)
     dist.all_reduce(mine)
     same(mine, job.total(1000), "the default group's sum")
@@ -583,12 +584,12 @@ EVERYWHERE = [
     *(asynchronous, coalesced, messages, barrier, ddp, several_groups, aborted, shut_down),
 ]
 ON_GPUS = [nobody_waits, streams, captured, captured_first, fsdp]
-# After it the process of a rank that waited in vain uses its GPU no more: its stream has failed.
+# The process of a rank that waited in vain cannot use its GPU afterwards: its stream has failed.
 LAST = [late_rank]
 
 
 class Runner:
-    """Runs checks on this rank; rank 0 tells what all ranks found."""
+    """Runs checks on this rank; rank 0 reports the findings of all ranks."""
 
     def __init__(self, job: Job, limit_s: float) -> None:
         self.job, self.limit_s = job, limit_s
@@ -596,7 +597,7 @@ class Runner:
         self.failed = 0
 
     def run(self, check: Callable[[Job], None]) -> None:
-        """One check to its end, in the time that it has."""
+        """Runs one check to its end within its time limit."""
         timer = threading.Timer(self.limit_s, self._give_up, [check.__name__])
         timer.daemon = True
         timer.start()
@@ -635,7 +636,7 @@ class Runner:
 
 
 def main() -> int:
-    """1 where a check failed."""
+    """Returns 1 if a check failed."""
     every = [*EVERYWHERE, *ON_GPUS, world, *LAST]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checks", nargs="*", help="all where none is named", metavar="CHECK")

@@ -1,8 +1,8 @@
-"""PyTorch over the drop-in, each use checked: run under torchrun with the drop-in preloaded.
+"""Checks PyTorch over the drop-in: run under torchrun with the drop-in preloaded.
 
 Async, coalesced, graph-captured calls, several process groups, reduce-scatter and all-gather as
-FSDP makes them, pre-multiplied sums, two streams. Rank 0 prints a JSON line a check; the status
-is 1 where one failed.
+FSDP makes them, pre-multiplied sums, two streams. Rank 0 prints a JSON line per check; exit status
+1 = one failed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Check = Callable[[], bool]
 
 
 def values(count: int, rank: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Whole numbers below 16, so that sums are exact in every type."""
+    """Integers below 16, so that sums are exact in every type."""
     places = torch.arange(count, device="cuda")
     return ((places * 7 + rank * 3 + 1) % 13).to(dtype)
 
 
 def total(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """The sum of all ranks' values."""
+    """Sum of all ranks' values."""
     parts = [values(count, rank, torch.float64) for rank in range(dist.get_world_size())]
     return torch.stack(parts).sum(0).to(dtype)
 
@@ -135,7 +135,7 @@ def others() -> bool:
 
 
 def uneven() -> bool:
-    """All-to-all of parts that differ, some empty: a group of sends and receives."""
+    """All-to-all of unequal parts, some empty: a group of sends and receives."""
     rank, world = dist.get_rank(), dist.get_world_size()
     good = True
     for scale in (1, 37, 5000, 700_000):
@@ -188,7 +188,7 @@ def pipeline() -> bool:
 
 
 def crossing() -> bool:
-    """Messages of two groups and sums of a third, which ranks come to in different orders."""
+    """Messages of two groups and sums of a third, which ranks reach in different orders."""
     rank, world = dist.get_rank(), dist.get_world_size()
     groups = [dist.new_group() for _ in range(3)]
     ring = [((rank + 1) % world, (rank - 1) % world), ((rank - 1) % world, (rank + 1) % world)]
@@ -254,7 +254,7 @@ CHECKS: list[Check] = [
 
 
 def main() -> int:
-    """Every check; 1 where one failed."""
+    """Runs every check; returns 1 if one failed."""
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     failed = 0

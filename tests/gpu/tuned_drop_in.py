@@ -1,8 +1,8 @@
-"""The drop-in by a tuning table: run under torchrun, the drop-in preloaded, PLAIT_TUNING a table.
+"""Checks the drop-in with a tuning table: run under torchrun, preloaded, PLAIT_TUNING a table.
 
-What the table says NCCL does faster is NCCL's, all else it holds is plait's, whatever is built in,
-and right; by which kernel is not looked at. Rank 0 prints a JSON line a row; the status is 1 where
-one failed.
+NCCL must serve the rows in which the table has NCCL faster, and plait all other rows, whatever the
+built-in choices say. Results must be right; the kernel is not checked. Rank 0 prints a JSON line
+per row; exit status 1 = one failed.
     python tests/gpu/tuned_drop_in.py --write FILE --gpus N    writes a table made up for this, by
                                                                plait's package
 """
@@ -27,18 +27,18 @@ from drop_in import served
 ROWS = (
     ("all_reduce", 4 << 10, "tiled", 1.0, 2.0),
     ("all_reduce", 64 << 10, "one_shot", 3.0, 2.0),
-    ("all_reduce", 4 << 20, "direct_ll", 2.0, 2.0),  # too near
-    ("all_reduce", 8 << 20, "tiled", 1.0, 0.0),  # NCCL not measured: as built in
+    ("all_reduce", 4 << 20, "direct_ll", 2.0, 2.0),  # too close
+    ("all_reduce", 8 << 20, "tiled", 1.0, 0.0),  # NCCL not measured: the built-in choice counts
     ("all_gather", 1 << 20, "tiled", 1.0, 1.5),
     ("all_gather", 16 << 20, "direct_ll", 1.6, 1.5),
     ("reduce_scatter", 16 << 20, "tiled", 1.0, 2.0),
-    ("reduce", 16 << 20, "tiled", 1.0, 2.0),  # NCCL's where there is no table
+    ("reduce", 16 << 20, "tiled", 1.0, 2.0),  # NCCL's without a table
 )
 FLOAT_BYTES = 4
 
 
 def table(ranks: int) -> dict[str, Any]:
-    """ROWS as `plait tune` writes them, for fp32."""
+    """ROWS in the format of `plait tune`, for fp32."""
     facts = {"machine": "made up", "fingerprint": "", "gpu": "", "cuda_driver": 0, "nccl": ""}
     common = {"setting": "overlap_compute", "type": "fp32", "ranks": ranks, "blocks": 0}
     names = ("collective", "max_bytes", "kernel", "us", "nccl_us")
@@ -47,7 +47,7 @@ def table(ranks: int) -> dict[str, Any]:
 
 
 def run(collective: str, size: int) -> bool:
-    """One call of so many bytes, as nccl-tests counts them; whether its result is right."""
+    """Makes one call of this many bytes, counted as in nccl-tests; returns whether it is right."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     count = size // FLOAT_BYTES
     places = torch.arange(count, device="cuda") % 13
@@ -72,14 +72,14 @@ def run(collective: str, size: int) -> bool:
 
 
 def main() -> int:
-    """Every row; 1 where one failed."""
+    """Checks every row; returns 1 if one failed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--write")
     parser.add_argument("--gpus", type=int, default=2)
     args = parser.parse_args()
     if args.write:
         from plait.bench import (
-            tuner as tune,  # here alone: ranks under the drop-in do without plait's package
+            tuner as tune,  # local import: ranks under the drop-in run without plait's package
         )
 
         tune.write(args.write, table(args.gpus))
@@ -92,7 +92,7 @@ def main() -> int:
         good = run(collective, size)
         torch.cuda.synchronize()
         counted = [now - then for now, then in zip(served(), before, strict=True)]
-        by_plait = nccl_us == 0 or plait_us <= 0.99 * nccl_us  # a tie is NCCL's
+        by_plait = nccl_us == 0 or plait_us <= 0.99 * nccl_us  # a tie goes to NCCL
         good &= counted == [int(by_plait), int(not by_plait)]
         failed += not good
         if dist.get_rank() == 0 or not good:
