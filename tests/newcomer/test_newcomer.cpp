@@ -1,5 +1,5 @@
-// A new engine is one file, one line of engines.def and its rows (CMakeLists.txt beside this has
-// the very edits): all else that there is for engines knows it, takes it, proves it and plays it.
+// A new engine takes one file, one line of engines.def and its rows of parameters (CMakeLists.txt
+// here makes these edits). Lists, selection, proofs and emulation then include it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -102,7 +102,7 @@ TEST_CASE("a new engine is among the cases of plait verify --all, and is priced"
   CHECK(in_a_row > 100);
   const Request request = gather_of(1 << 20, 4);
   const double us = predictor(linked_machine(4), budget_group(4))(toy_engine(), request);
-  CHECK(us > 3 * 4.0 * (1 << 20) / 400e3);  // what its three pushes take at 400 GB/s
+  CHECK(us > 3 * 4.0 * (1 << 20) / 400e3);  // three pushes at 400 GB/s
   CHECK(us < 1e4);
 }
 

@@ -1,4 +1,4 @@
-// Arena sizes -> offsets, and plan regions -> addresses.
+// Computes the layout of an arena, and addresses of plan regions.
 #include "exec/cpu/arena.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::uint64_t largest(const std::vector<std::uint64_t>& sizes, std::size_t count
   return most;
 }
 
-// Relay GPUs' scratch lies end to end.
+// Offset of a relay GPU's scratch; relay GPUs' scratch is contiguous.
 std::uint64_t relay_offset(const Plan& plan, std::size_t place) {
   std::uint64_t offset = 0;
   for (auto at = static_cast<std::size_t>(plan.request.ranks); at < place; ++at)

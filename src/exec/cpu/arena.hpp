@@ -1,6 +1,6 @@
-// Where things lie in a rank's arena: [doorbell | flag words | scratch | inbox 0 | inbox 1 | ring |
-// relay GPUs]. Flag words of one writer are packed, rows of different writers share no cache line:
-// a row is raised by one thread and polled by one thread.
+// Layout of a rank's arena: [doorbell | flags | scratch | inbox 0 | inbox 1 | ring | relay GPUs].
+// The flags of one writer are a packed row; rows of different writers share no cache line, since
+// one thread raises a row and one thread polls it.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -11,9 +11,9 @@
 
 namespace plait {
 
-/// What a rank sleeps on. Signallers ring only where it says that it sleeps.
+/// The futex that a rank sleeps on. Signallers ring it only while the rank is asleep.
 struct alignas(64) Doorbell {
-  std::uint32_t rings;   ///< the futex word
+  std::uint32_t rings;   ///< the futex
   std::uint32_t asleep;  ///< 1 = the owner sleeps, or is about to
 };
 
@@ -23,10 +23,11 @@ class ArenaView {
 
   Doorbell& doorbell(int rank) const { return *reinterpret_cast<Doorbell*>(base(rank)); }
   std::atomic_ref<std::uint32_t> word(const Flag& flag) const;
-  /// scratch, inbox and ring regions; Error(invalid_argument) where they leave the arena.
+  /// Returns the address of a scratch, inbox or ring region; Error(invalid_argument) outside the
+  /// arena.
   std::byte* at(const Region& region, const Plan& plan, int parity) const;
 
-  /// False of a rank of another node.
+  /// False for a rank of another node.
   bool is_here(int rank) const { return arenas_.base[static_cast<std::size_t>(rank)] != nullptr; }
   int ranks_here() const {
     const auto elsewhere = std::count(arenas_.base.begin(), arenas_.base.end(), nullptr);
@@ -36,7 +37,7 @@ class ArenaView {
   const ArenaSizes& sizes() const { return arenas_.sizes; }
 
  private:
-  /// Error(invalid_argument) of a rank of another node.
+  /// Start of a rank's arena; Error(invalid_argument) for a rank of another node.
   std::byte* base(int rank) const {
     std::byte* const found = arenas_.base[static_cast<std::size_t>(rank)];
     if (found == nullptr) refuse(rank);
@@ -44,7 +45,7 @@ class ArenaView {
   }
   [[noreturn]] static void refuse(int rank);
   const Arenas& arenas_;
-  std::uint64_t row_bytes_ = 0;  // one writer's flag words
+  std::uint64_t row_bytes_ = 0;                                              // flags of one writer
   std::uint64_t scratch_ = 0, inbox_ = 0, ring_ = 0, relays_ = 0, end_ = 0;  // offsets
   std::uint64_t half_bytes_ = 0;
 };

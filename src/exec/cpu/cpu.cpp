@@ -1,6 +1,7 @@
-// run_cpu: one rank's lanes, interleaved in the caller's thread. A lane runs until a wait stops it
-// or it has raised a flag; then the last lane that can go on is run, so that a piece is reduced or
-// passed on while it is still in the cache. When no lane can go on, wait.hpp waits for any of them.
+// run_cpu(): runs one rank's lanes, interleaved in the caller's thread. A lane runs until a wait
+// stops it or it has raised a flag; then the last lane that can continue runs, so that a piece is
+// reduced or forwarded while it is in the cache. If no lane can continue, wait.hpp waits for any of
+// them.
 #include "exec/cpu/cpu.hpp"
 
 #include <algorithm>
@@ -48,7 +49,7 @@ class RankRun {
   }
 
  private:
-  /// Some reduction goes on from a sum so far, or takes ranks in an order of its own.
+  /// Whether some reduction continues a partial sum, or takes ranks in another order.
   bool is_nested() const {
     if (plan_.sum_order == SumOrder::algorithm_order) return true;
     const auto goes_on = [&](const Op& op) {
@@ -62,9 +63,9 @@ class RankRun {
   }
   struct Cursor {
     const Lane* lane;
-    std::size_t index;  // in the plan
-    std::size_t next;   // the op to run
-    int begun = -1;     // a join: what the library calls it
+    std::size_t index;  // index in the plan
+    std::size_t next;   // index of the next op
+    int begun = -1;     // join: handle of the library call
     const Op& op() const { return lane->ops[next]; }
   };
 
@@ -82,7 +83,7 @@ class RankRun {
                        [](const Cursor& lane) { return lane.begun >= 0; });
   }
 
-  // Until the lane is stopped or has ended, or has raised a flag.
+  // Runs the lane until it waits, ends, or has raised a flag.
   void advance(Cursor& lane) {
     while (lane.next < lane.lane->ops.size() && can_go_on(lane)) {
       const Op& op = lane.op();
@@ -109,7 +110,7 @@ class RankRun {
                scaled_ ? scales.data() : nullptr);
   }
 
-  // False where it has begun and not ended.
+  // Begins or continues a library call; returns false until it has ended.
   bool join(Cursor& lane) {
     const Op& op = lane.op();
     const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
@@ -161,12 +162,12 @@ class RankRun {
     WaitPolicy policy = wait_policy(view_.ranks_here());
     if (spin(policy, any_can_go_on)) return;
     const bool is_between = is_between_nodes();
-    // Who waits for a rank of this node that waits for another node leaves it to that one to say
-    // so.
+    // A wait for a rank of this node that waits for another node gets a grace period: that rank's
+    // error names the cause.
     const std::int64_t grace_ns = plan_.calls.empty() || is_between ? 0 : kGraceNs;
     const WaitFor wait{&view_.doorbell(rank_), call_.deadline_ns + grace_ns, &watch_,
                        [this] { return describe(); }};
-    if (is_between) policy.most_sleep_ns = 50'000;  // no bell rings for it
+    if (is_between) policy.most_sleep_ns = 50'000;  // no signaller rings the doorbell
     wait_until(policy, wait, any_can_go_on);
   }
 
@@ -190,8 +191,9 @@ class RankRun {
     return told;
   }
 
-  // A word that no plan raises for 2^31 epochs would seem to be ahead. So every 2^28 epochs each
-  // rank brings all its words up to date; its signals of this call are out, so no waiter minds.
+  // A flag that no plan raises for 2^31 epochs would seem to be ahead. So every 2^28 epochs each
+  // rank sets all flags that it writes to the present epoch. Its signals of this call are done, so
+  // no waiter is affected.
   void refresh_words() {
     const std::uint32_t after = call_.epoch + epochs_per_call(plan_);
     if (call_.epoch >> kRefreshShift == after >> kRefreshShift) return;
@@ -206,7 +208,7 @@ class RankRun {
   const ArenaView view_;
   const CpuCall& call_;
   Watch& watch_;
-  std::vector<Cursor> lanes_;  // those that have not ended
+  std::vector<Cursor> lanes_;  // lanes that have not ended
   std::vector<const void*> srcs_;
   bool scaled_ = false;
   Origins origins_;

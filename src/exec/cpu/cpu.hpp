@@ -1,5 +1,5 @@
-// One rank's part of a plan on the CPU, over arenas in memory that all ranks map.
-// Ranks may be processes or threads; nothing here knows which.
+// run_cpu(): runs one rank's part of a plan on the CPU, over arenas in memory that all ranks map.
+// Ranks may be processes or threads. Communicators call it for host memory.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace plait {
 
-/// How large the parts of one rank's arena are. The same on all ranks.
+/// Sizes of the parts of a rank's arena; equal on all ranks.
 struct ArenaSizes {
   int ranks = 1;
   int flags_per_pair = 256;
@@ -22,20 +22,21 @@ struct ArenaSizes {
   bool operator==(const ArenaSizes&) const = default;
 };
 
-/// Bytes that one rank's arena takes: flags, doorbell, scratch, two inbox halves, ring, relay GPUs.
+/// Returns the size of a rank's arena: doorbell, flags, scratch, two inbox halves, ring, relay
+/// GPUs.
 std::uint64_t arena_bytes(const ArenaSizes& sizes);
-/// True where the plan fits.
+/// Whether the plan fits.
 bool fits(const Plan& plan, const ArenaSizes& sizes);
-/// The least sizes that hold the plan.
+/// Returns the least sizes that hold the plan.
 ArenaSizes sizes_for(const Plan& plan);
 
-/// All ranks' arenas as this rank sees them. Zeroed before first use (flags start at 0).
+/// All ranks' arenas, as mapped by this rank. Zeroed before first use (flags start at 0).
 struct Arenas {
   ArenaSizes sizes;
-  std::vector<std::byte*> base;  ///< by rank; null = of another node, and nobody's here
+  std::vector<std::byte*> base;  ///< by rank; null = a rank of another node
 };
 
-/// What differs from call to call. epoch and parity are the same on all ranks of a call.
+/// Arguments of a call. epoch and parity are equal on all ranks.
 struct CpuCall {
   const void* input = nullptr;
   void* output = nullptr;
@@ -43,17 +44,17 @@ struct CpuCall {
   std::uint32_t epoch = 0;         ///< sum of epochs_per_call of all earlier calls
   int parity = 0;                  ///< number of earlier calls that used an inbox, mod 2
   std::int64_t deadline_ns = 0;    ///< steady_clock time after which a wait gives up
-  NodeLibrary* library = nullptr;  ///< what join ops run on; null = the plan has none
+  NodeLibrary* library = nullptr;  ///< library that runs join ops; null = the plan has none
 };
 
-/// Asked while waiting, at least every 10 ms.
+/// Checks during a wait, at least every 10 ms.
 class Watch {
  public:
   virtual ~Watch() = default;
-  /// Throws Error(peer_lost) or Error(aborted) where going on is pointless. `waiting_for` reads
+  /// Throws Error(peer_lost) or Error(aborted) to end the wait. `waiting_for` reads
   /// "rank 2 waits in lane r2.kernel op 5 for flag (owner 2, writer 0, index 1) >= 7".
   virtual void check(const std::string& waiting_for) = 0;
-  /// What this thread does besides while it waits; true = ask again soon, false = there is nothing.
+  /// Does other work of this thread during the wait; returns true to be called again soon.
   virtual bool meanwhile() { return false; }
 };
 
@@ -61,14 +62,14 @@ class Watch {
 /// Error(timeout) past the deadline, naming rank, op and flag, or what `watch` throws.
 void run_cpu(const Plan& plan, int rank, const Arenas& arenas, const CpuCall& call, Watch& watch);
 
-/// dst := srcs[0] (op) srcs[1] ... in order, `count` elements; 16-bit and 8-bit floats accumulate
-/// in fp32, fp32 in fp32, and are rounded once, whatever float mode the calling thread has. finish:
-/// avg divides by `ranks`. scales: one factor a source for premul_sum, else null. dst may be one of
-/// the srcs. SIMD; any alignment.
+/// dst := srcs[0] (op) srcs[1] ... in order, `count` elements, with SIMD and any alignment. 16-bit
+/// and 8-bit floats accumulate in fp32 and are rounded once; the calling thread's float mode has no
+/// effect. finish: avg divides by `ranks`. scales: one factor for each source (premul_sum), else
+/// null. dst may be one of the srcs.
 void reduce_cpu(DataType type, ReduceOp op, void* dst, const void* const* srcs, int src_count,
                 std::uint64_t count, int ranks, bool finish, const double* scales);
 
-/// 32-bit words compared so that wrapping is harmless: a has reached b.
+/// Whether 32-bit counter a has reached b, with wrap-around.
 inline bool reached(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::int32_t>(a - b) >= 0;
 }

@@ -1,4 +1,4 @@
-// What `join` ops of a plan run on: a library that carries data between nodes.
+// NodeLibrary: interface of a library that moves data between nodes, for `join` ops of plans.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,17 +10,17 @@ namespace plait {
 class NodeLibrary {
  public:
   virtual ~NodeLibrary() = default;
-  /// Begins this rank's part of a collective among `ranks`, of which it is number `member`;
-  /// request: the collective as one among these, its sums not divided. src and dst stay as they are
-  /// until it is done; they may be one buffer, or overlap as NCCL lets them. Returns its number.
+  /// Begins this rank's part (index `member`) of a collective among `ranks`. request: the
+  /// collective with these as its ranks; averages are not divided. src and dst must stay valid
+  /// until the call is done; they may be one buffer, or overlap as NCCL allows. Returns a handle.
   virtual int begin(const Request& request, const std::vector<int>& ranks, int member,
                     const void* src, void* dst) = 0;
-  /// Goes on with what was begun; true once that call has ended, from then on until end(). Never
-  /// waits. Error where it failed.
+  /// Makes progress; returns true once the call has ended, until end(). Does not block. Throws if
+  /// the call failed.
   virtual bool is_done(int handle) = 0;
-  /// The number may be given to another call.
+  /// Frees the handle.
   virtual void end(int handle) = 0;
-  /// Whose part of it has not come yet: "rank 2 on host b". For messages.
+  /// Names a rank whose part is missing, for messages: "rank 2 on host b".
   virtual std::string awaits(int handle) const = 0;
 };
 

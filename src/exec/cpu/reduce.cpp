@@ -1,5 +1,5 @@
-// reduce_cpu: one version for each instruction set, picked at the first call. Versions differ in
-// speed alone: no fused multiply-add (-ffp-contract=off), no reordering of an element's sources.
+// reduce_cpu(): one version for each instruction set, chosen at the first call. Versions differ
+// only in speed: no fused multiply-add (-ffp-contract=off), no reordering of an element's sources.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // falsely raised by GCC 12 in intrinsics
 #include <cstddef>
 
@@ -54,7 +54,7 @@ ReduceLevel best_level() {
   return level;
 }
 
-// Signed integers wrap as unsigned ones do: all but min, max and avg share their loops.
+// Signed integers wrap like unsigned ones, so all reductions but min, max and avg share loops.
 DataType loops_type(DataType type, ReduceOp op) {
   if (op == ReduceOp::min || op == ReduceOp::max || op == ReduceOp::avg) return type;
   switch (type) {

@@ -18,7 +18,7 @@ namespace plait::reduce_avx2 {
 
 using reduce_loops::LoopJob;
 inline constexpr std::uint64_t kVectorBytes = 32;
-inline constexpr bool kRegistersForTwo = false;  // groups
+inline constexpr bool kRegistersForTwo = false;  // for two groups
 
 template <DataType kType>
 struct Codec;
@@ -63,11 +63,11 @@ PLAIT_VECTOR Ints in_order(Ints codes) {
   return _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 PLAIT_VECTOR Ints greater_bytes(Ints a, Ints b) { return _mm256_max_epu8(a, b); }
-/// `value`, but 0 in bytes where a == b.
+/// Returns `value` with 0 in bytes for which a == b.
 PLAIT_VECTOR Ints bytes_unless_equal(Ints value, Ints a, Ints b) {
   return _mm256_andnot_si256(_mm256_cmpeq_epi8(a, b), value);
 }
-/// `value`, but `other` in bytes where a == b.
+/// Returns `value` with `other` in bytes for which a == b.
 PLAIT_VECTOR Ints bytes_where_equal(Ints value, Ints a, Ints b, Ints other) {
   return _mm256_blendv_epi8(value, other, _mm256_cmpeq_epi8(a, b));
 }
@@ -82,8 +82,8 @@ PLAIT_VECTOR bool any_nan(Floats a, Floats b, Floats c, Floats d) {
                                          _mm256_cmp_ps(c, d, _CMP_UNORD_Q))) != 0;
 }
 
-// |x| -> code, for a small float whose least normal number is 2^-14. All from `most` up, and NaN,
-// give the code of `most`. The float to add is computed from the exponent.
+// Returns the code of |x| for a small float with least normal number 2^-14. Values from `most` on,
+// and NaN, give the code of `most`. The float to add is computed from the exponent.
 template <int kMantissa>
 PLAIT_VECTOR Ints rounded_to(Floats x, float most) {
   const Ints size =

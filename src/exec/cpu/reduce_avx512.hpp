@@ -19,7 +19,7 @@ namespace plait::reduce_avx512 {
 
 using reduce_loops::LoopJob;
 inline constexpr std::uint64_t kVectorBytes = 64;
-inline constexpr bool kRegistersForTwo = true;  // groups
+inline constexpr bool kRegistersForTwo = true;  // for two groups
 
 template <DataType kType>
 struct Codec;
@@ -61,11 +61,11 @@ PLAIT_VECTOR Ints in_order(Ints codes) {
   return _mm512_permutexvar_epi32(order, codes);
 }
 PLAIT_VECTOR Ints greater_bytes(Ints a, Ints b) { return _mm512_max_epu8(a, b); }
-/// `value`, but 0 in bytes where a == b.
+/// Returns `value` with 0 in bytes for which a == b.
 PLAIT_VECTOR Ints bytes_unless_equal(Ints value, Ints a, Ints b) {
   return _mm512_maskz_mov_epi8(_mm512_cmpneq_epu8_mask(a, b), value);
 }
-/// `value`, but `other` in bytes where a == b.
+/// Returns `value` with `other` in bytes for which a == b.
 PLAIT_VECTOR Ints bytes_where_equal(Ints value, Ints a, Ints b, Ints other) {
   return _mm512_mask_mov_epi8(value, _mm512_cmpeq_epu8_mask(a, b), other);
 }
@@ -79,8 +79,8 @@ PLAIT_VECTOR bool any_nan(Floats a, Floats b, Floats c, Floats d) {
   return (_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) | _mm512_cmp_ps_mask(c, d, _CMP_UNORD_Q)) != 0;
 }
 
-/// What rounds fp32 to a small float whose least normal number is 2^-14: by exponent (mod
-/// kEntries), the float to add, and what to take off the sum's bits to be left with the code.
+/// Rounds fp32 to a small float with least normal number 2^-14: by exponent (mod kEntries), the
+/// float to add, and the number to subtract from the sum's bits to get the code.
 template <std::uint32_t kEntries>
 struct RoundingTable {
   alignas(64) std::array<std::uint32_t, kEntries> magic{};
@@ -106,8 +106,8 @@ PLAIT_VECTOR Ints looked_up(const std::array<std::uint32_t, 32>& table, Ints at)
                                    _mm512_load_si512(table.data() + 16));
 }
 
-// |x| -> code, for a small float whose least normal number is 2^-14. All from `most` up, and NaN,
-// give the code of `most`.
+// Returns the code of |x| for a small float with least normal number 2^-14. Values from `most` on,
+// and NaN, give the code of `most`.
 template <int kMantissa>
 PLAIT_VECTOR Ints rounded_to(Floats x, float most) {
   constexpr std::uint32_t kEntries = kMantissa == 3 ? 16 : 32;

@@ -1,9 +1,8 @@
-// n sources -> their reduction, four vectors of totals at a time: all sources are read side by side
-// (each is one forward stream, which the processor fetches ahead) and totals stay in registers.
-// Included once for each instruction set, inside that set's namespace, which gives beforehand:
-// PLAIT_VECTOR (attributes of every function here: its target, always_inline), kVectorBytes,
-// kRegistersForTwo, and Codec<kType> for the floats of 16 and 8 bits. Deliberately without an
-// include guard.
+// Reduces n sources, four vectors of totals at a time: all sources are read in parallel (each is
+// one forward stream that the processor prefetches), and totals stay in registers. Included once
+// for each instruction set, inside its namespace, which must define before: PLAIT_VECTOR
+// (attributes of every function: its target, always_inline), kVectorBytes, kRegistersForTwo, and
+// Codec<kType> for floats of 16 and 8 bits. Deliberately without an include guard.
 
 inline constexpr std::uint64_t kAheadBytes = 2048;
 
@@ -21,7 +20,7 @@ struct GroupTotals {
   Lanes<T> part[4];
 };
 
-/// Types that are stored as they are accumulated: integers, fp32, fp64.
+/// Types with equal storage and accumulation: integers, fp32, fp64.
 template <class N>
 struct PlainCodec {
   using Wide = typename N::Wide;
@@ -83,7 +82,7 @@ PLAIT_VECTOR Lanes<T> pick_float(Lanes<T> a, Lanes<T> b) {
   return ((a != a) | (b != b)) ? a + b : picked;
 }
 
-// Integers wrap: added and multiplied without sign.
+// Integers wrap: additions and multiplications are unsigned.
 template <ReduceOp kOp, class T>
 PLAIT_VECTOR Lanes<T> combine(Lanes<T> a, Lanes<T> b) {
   if constexpr (kOp == ReduceOp::min || kOp == ReduceOp::max) {
@@ -125,16 +124,16 @@ PLAIT_VECTOR void divide(GroupTotals<T>& total, int divisor) {
   }
 }
 
-// Processors fetch ahead too, but not far enough, nor across pages, nor lines that are only
-// written: see E-0102. Addresses past the end are harmless; nothing is read.
+// Hardware prefetch does not reach far enough, does not cross pages, and ignores lines that are
+// only written (E-0102). Addresses past the end are harmless, since nothing is read.
 PLAIT_VECTOR void prefetch(const std::byte* at, std::uint64_t bytes) {
 #pragma GCC unroll 4
   for (std::uint64_t line = 0; line < bytes; line += 64)
     __builtin_prefetch(at + kAheadBytes + line);
 }
 
-// Source s of the group that lies at `skip`. kCut: the group has fewer bytes than others; it goes
-// through a copy, so that nothing beside the regions is touched.
+// Loads source s of the group at `skip`. kCut: a shorter group goes through a copy, so that no byte
+// outside the regions is accessed.
 template <class C, bool kExact, bool kScaled, bool kCut>
 PLAIT_VECTOR void take(typename C::Total& values, std::byte* copy, const LoopJob& job, int s,
                        std::uint64_t skip, std::uint64_t bytes) {
@@ -149,7 +148,7 @@ PLAIT_VECTOR void take(typename C::Total& values, std::byte* copy, const LoopJob
   }
 }
 
-// The totals of the group at `skip`.
+// Returns the totals of the group at `skip`.
 template <class C, ReduceOp kOp, bool kScaled, bool kCut>
 PLAIT_VECTOR typename C::Total totals(const LoopJob& job, std::uint64_t skip, std::uint64_t bytes) {
   using Wide = typename C::Wide;
@@ -168,16 +167,15 @@ PLAIT_VECTOR typename C::Total totals(const LoopJob& job, std::uint64_t skip, st
   return total;
 }
 
-// Lines that are written are fetched ahead too, unless that would drive out lines just fetched:
-// arrays often begin at the same offset of a page, and then lie in the same sets of the nearest
-// cache, which has 8 ways.
+// Prefetches cache lines of dst too, unless that would evict lines just fetched: arrays often begin
+// at the same offset of a page, and then share sets of the first-level cache, which has 8 ways.
 template <class C, bool kExact>
 PLAIT_VECTOR void put(const LoopJob& job, std::uint64_t skip, typename C::Total& total) {
   if (job.src_count < 8) prefetch(job.dst + skip, C::kBytes);
   C::template down<kExact>(job.dst + skip, total);
 }
 
-// Vector by vector: whole structs that are copied stay in memory.
+// Copies vector by vector: a copied struct would go through memory.
 template <class C>
 PLAIT_VECTOR void replace(typename C::Total& held, const typename C::Total& next) {
 #pragma GCC unroll 4
@@ -185,10 +183,10 @@ PLAIT_VECTOR void replace(typename C::Total& held, const typename C::Total& next
   if constexpr (C::kMarks) held.sizes = next.sizes;
 }
 
-// The whole groups; returns where they end. Where there are registers for two, a group is written
-// after the next one is read, so that the processor, which sees a hundred or two instructions
-// ahead, goes up with the one while it goes down with the other. dst may be a source even so: what
-// is written has been read.
+// Reduces the whole groups; returns the offset of their end. With registers for two groups, a group
+// is written after the next is read, so that the processor, which looks one or two hundred
+// instructions ahead, widens one while it narrows the other. dst may still be a source, since a
+// group is read before it is written.
 template <class C, ReduceOp kOp, bool kScaled>
 PLAIT_VECTOR std::uint64_t whole_groups(const LoopJob& job, std::uint64_t bytes) {
   constexpr bool kExact = kScaled || kOp == ReduceOp::prod;
@@ -213,7 +211,7 @@ PLAIT_VECTOR std::uint64_t whole_groups(const LoopJob& job, std::uint64_t bytes)
 
 template <class N, class C, ReduceOp kOp, bool kScaled>
 PLAIT_VECTOR void groups(const LoopJob& job) {
-  const LoopJob own = job;  // a local that no store into dst can change
+  const LoopJob own = job;  // a local copy, which stores to dst cannot alias
   const std::uint64_t bytes = own.count * sizeof(typename N::Stored);
   const std::uint64_t at = whole_groups<C, kOp, kScaled>(own, bytes);
   if (at == bytes) return;

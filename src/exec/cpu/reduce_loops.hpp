@@ -1,7 +1,7 @@
-// n sources of one type -> their reduction, as loops that compilers turn into vector code: over
-// elements only, so that each element's order of additions is the written one. Sums of few sources
-// stay in registers; others go through a block of accumulators that stays in the nearest caches.
-// The version for any processor; those for AVX2 and AVX-512 are made of reduce_groups.hpp.
+// Reduces n sources of one type with loops that compilers vectorise: loops run over elements only,
+// so each element's order of additions is the written one. Sums of few sources stay in registers;
+// others use a block of accumulators that stays in the nearest caches. This version serves any
+// processor; AVX2 and AVX-512 use reduce_groups.hpp.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace plait::reduce_loops {
 
-// Elements a block. Shorter runs of 8 fp16 sources were ten times slower (1 KiB each); the cause is
-// not known, and later measurements speak against the prefetchers.
+// Elements of a block. Shorter runs of 8 fp16 sources (1 KiB each) were ten times slower; the cause
+// is unknown, and later measurements do not point to the prefetchers.
 template <class Stored>
 inline constexpr std::uint64_t kBlock = sizeof(Stored) >= 4 ? 4096 : 8192;
 
@@ -25,7 +25,7 @@ struct LoopJob {
   const std::byte* const* srcs = nullptr;
   int src_count = 0;
   std::uint64_t count = 0;
-  int divisor = 1;                 ///< avg's last step; 1 = none
+  int divisor = 1;                 ///< of avg; 1 = none
   const double* scales = nullptr;  ///< premul_sum; null = none
 };
 
@@ -49,7 +49,7 @@ PLAIT_INLINE bool is_negative(Wide x) {
     return (std::bit_cast<std::uint32_t>(x) >> 31) != 0;
 }
 
-// NaNs come out of a + b; Number::down makes them canonical. `|` and `&`: no branches.
+// a + b propagates NaNs, and Number::down makes them canonical. `|` and `&` avoid branches.
 template <ReduceOp kOp, class Wide>
 PLAIT_INLINE Wide combine_floats(Wide a, Wide b) {
   if constexpr (kOp == ReduceOp::prod) return a * b;

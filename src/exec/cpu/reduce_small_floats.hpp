@@ -1,10 +1,11 @@
-// Floats of 16 and 8 bits as a group's four vectors of fp32, for vectors of any length. fp8 comes
-// up through fp16: e5m2 is fp16's upper byte; e4m3 shifted into place is fp16 of a value 2^-8 as
-// large, so sums, min and max stay at that scale and only exact mode multiplies. Down: a float of
-// the right size is added, which leaves the rounded mantissa in the sum's low bits. No operand is
-// subnormal there: those can cost a hundred cycles each. Included once for each instruction set,
-// inside that set's namespace, after reduce_groups.hpp, which gives beforehand: Ints, Floats, and
-// what each calls its instructions. Deliberately without an include guard.
+// Converts floats of 16 and 8 bits to a group's four vectors of fp32 and back, for vectors of any
+// length. fp8 is widened through fp16: e5m2 is fp16's upper byte; e4m3 shifted into place is fp16
+// of a value 2^-8 times as large, so sums, min and max keep that scale and only exact mode
+// multiplies. To narrow, a float of the right size is added, which leaves the rounded mantissa in
+// the sum's low bits. No operand is subnormal then: subnormals can cost a hundred cycles each.
+// Included once for each instruction set, inside its namespace, after reduce_groups.hpp; the
+// namespace must define Ints, Floats, and names of its instructions before. Deliberately without an
+// include guard.
 
 inline constexpr std::uint64_t kLanes = kVectorBytes / 4;
 
@@ -66,21 +67,21 @@ struct Codec<DataType::bf16> : SmallCodec<2> {
   }
 };
 
-// Codes of the four parts as bytes (127 at most), in the order in which in-lane packing leaves
-// them; in_order() brings them back to the elements' order.
+// Packs codes of the four parts to bytes (127 at most), in the order of in-lane packing; in_order()
+// restores the elements' order.
 PLAIT_VECTOR Ints packed(Ints part0, Ints part1, Ints part2, Ints part3) {
   return packed_bytes(packed_shorts(part0, part2), packed_shorts(part1, part3));
 }
 
-// The sign bits of bytes where the totals are negative: packing with saturation keeps signs.
+// Returns the sign bits of negative totals as bytes: packing with saturation keeps signs.
 PLAIT_VECTOR Ints signs_of(const GroupTotals<float>& total) {
   return packed(as_ints(total.part[0]), as_ints(total.part[1]), as_ints(total.part[2]),
                 as_ints(total.part[3])) &
          every8(-128);
 }
 
-// Words, the lower halves of each lane's bytes first -> floats. Through memory, as converting from
-// memory is one micro-operation and from a register two.
+// Converts 16-bit words, the lower halves of each lane's bytes first, to floats. It goes through
+// memory: a conversion from memory is one micro-operation, from a register two.
 PLAIT_VECTOR void words_to_floats(GroupTotals<float>& total, Ints low, Ints high) {
   alignas(kVectorBytes) std::byte words[2 * kVectorBytes];
   store(words, low);
@@ -94,7 +95,7 @@ template <>
 struct Codec<DataType::fp8e4m3> : SmallCodec<1> {
   static constexpr bool kMarks = true;
   struct Total : GroupTotals<float> {
-    Ints sizes;  ///< the greatest code without sign so far: 0x7f is NaN, which comes up as 480
+    Ints sizes;  ///< greatest code so far, without sign: 0x7f is NaN, which widens to 480
   };
 
   PLAIT_VECTOR static void mark(Total& total, const Total& next) {
@@ -119,7 +120,7 @@ struct Codec<DataType::fp8e4m3> : SmallCodec<1> {
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) total.part[j] *= 1.0f / 256;
     }
-    const Ints nan = every8(0x7f);  // all from 2 up (2^-8 of the value), and NaN, give 128
+    const Ints nan = every8(0x7f);  // values from 2 on (at scale 2^-8), and NaN, give 128
     const Ints codes =
         packed(rounded_to<3>(total.part[0], 2.0f), rounded_to<3>(total.part[1], 2.0f),
                rounded_to<3>(total.part[2], 2.0f), rounded_to<3>(total.part[3], 2.0f));
@@ -138,7 +139,7 @@ struct Codec<DataType::fp8e5m2> : SmallCodec<1> {
     words_to_floats(total, low_bytes(Ints{}, codes), high_bytes(Ints{}, codes));
   }
 
-  // All from 2^16 up gives the code of infinity; so does NaN.
+  // Values from 2^16 on, and NaN, give the code of infinity.
   template <bool kExact>
   PLAIT_VECTOR static void down(std::byte* dst, Total& total) {
     Ints code[4];

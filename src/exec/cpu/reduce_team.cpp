@@ -1,4 +1,4 @@
-// Slices of equal length, cut between vectors; the one who asks takes the first.
+// Cuts a job into equal slices between vectors; the calling thread takes the first.
 #include "exec/cpu/reduce_team.hpp"
 
 #include <algorithm>
@@ -10,9 +10,10 @@
 namespace plait {
 namespace {
 
-constexpr std::uint64_t kGrain = 64;             // elements: whole vectors of every type
-constexpr std::uint64_t kLeastSlice = 16 << 10;  // elements: less is done before a helper wakes
-constexpr std::chrono::microseconds kSpin{500};  // at least, before a helper sleeps
+constexpr std::uint64_t kGrain = 64;  // elements: whole vectors of every type
+constexpr std::uint64_t kLeastSlice = 16
+                                      << 10;  // elements: a smaller job ends before a helper wakes
+constexpr std::chrono::microseconds kSpin{500};  // least time before a helper sleeps
 
 void reduce_slice(const ReduceJob& job, std::size_t slice, std::size_t slices) {
   const std::uint64_t each = (job.count + slices - 1) / slices;
@@ -39,12 +40,12 @@ ReduceTeam::~ReduceTeam() {
 }
 
 void ReduceTeam::start() {
-  threads_.reserve(helpers_);  // a thread that found no room here could not be joined
+  threads_.reserve(helpers_);  // so that push_back of a started thread cannot throw
   while (threads_.size() < helpers_)
     threads_.push_back(quiet_thread([this, slice = threads_.size() + 1] { help(slice); }));
 }
 
-/// Either a helper sees what has changed, or it is seen to sleep.
+/// Wakes sleeping helpers. A helper either sees the change or is counted as sleeping.
 void ReduceTeam::wake() {
   if (sleeping_ == 0) return;
   const std::lock_guard<std::mutex> hold(guard_);

@@ -1,4 +1,4 @@
-// One reduction in host memory by several threads, each a slice of it.
+// ReduceTeam: reduces in host memory with several threads, one slice each.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -11,7 +11,7 @@
 
 namespace plait {
 
-/// What reduce_cpu (exec/cpu/cpu.hpp) is given, with all sources finished.
+/// Arguments of reduce_cpu (exec/cpu/cpu.hpp) for a last reduction.
 struct ReduceJob {
   static constexpr int kMostSources = 16;
   DataType type = DataType::fp32;
@@ -25,16 +25,16 @@ struct ReduceJob {
 
 class ReduceTeam {
  public:
-  /// helpers: threads beside the one that asks. They start at the first large job unless start()
-  /// has been called, spin for a moment after each job, and sleep.
+  /// helpers: threads in addition to the calling one. They start at the first large job or in
+  /// start(), spin for a moment after each job, and then sleep.
   explicit ReduceTeam(int helpers);
   ~ReduceTeam();
   ReduceTeam(const ReduceTeam&) = delete;
   ReduceTeam& operator=(const ReduceTeam&) = delete;
 
-  /// std::system_error where a thread cannot be had.
+  /// Starts the helpers; std::system_error if a thread cannot be created.
   void start();
-  /// While it lives, helpers do not sleep: jobs follow each other closely.
+  /// While a Shift lives, helpers do not sleep, since jobs follow each other closely.
   class Shift {
    public:
     explicit Shift(ReduceTeam& team) : team_(team) { ++team_.shifts_; }
@@ -45,7 +45,7 @@ class ReduceTeam {
    private:
     ReduceTeam& team_;
   };
-  /// Returns when all of it is done. One job at a time, whoever asks.
+  /// Runs a job, and returns when it is complete. Thread-safe; one job at a time.
   void reduce(const ReduceJob& job);
 
  private:
@@ -57,8 +57,8 @@ class ReduceTeam {
   std::mutex guard_;
   std::condition_variable begin_;
   ReduceJob job_;
-  std::atomic<std::uint64_t> jobs_{0};  // begun so far
-  std::atomic<std::size_t> busy_{0};    // helpers
+  std::atomic<std::uint64_t> jobs_{0};  // number of jobs begun
+  std::atomic<std::size_t> busy_{0};    // helpers at work
   std::atomic<std::size_t> sleeping_{0};
   std::atomic<std::size_t> shifts_{0};
   std::atomic<bool> is_over_{false};

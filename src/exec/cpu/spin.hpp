@@ -1,4 +1,4 @@
-// Waits that only spin.
+// A wait that only spins.
 #pragma once
 #include <chrono>
 
@@ -12,7 +12,7 @@ inline void pause_once() {
 #endif
 }
 
-/// False where it is not ready in time.
+/// Spins until ready(); returns false after `at_most`.
 template <class Ready>
 bool spin_until(const Ready& ready, std::chrono::microseconds at_most) {
   const auto end = std::chrono::steady_clock::now() + at_most;

@@ -1,4 +1,5 @@
-// Spin, yield, futex. The futexes are not process-private: ranks may be processes.
+// Waits by spinning, yielding, and a futex, which is not process-private since ranks may be
+// processes.
 #include "exec/cpu/wait.hpp"
 
 #include <linux/futex.h>
@@ -18,15 +19,15 @@ namespace {
 
 constexpr int kPauses = 400;
 constexpr int kYields = 100;
-constexpr std::int64_t kFirstSliceNs = 1'000'000;  // short at first: a dead peer is noticed soon
-constexpr std::int64_t kBusySliceNs = 100'000;     // where the thread has other work meanwhile
-// A yield that takes longer ran somebody else. Who yields then gets the core back when that one's
-// slice ends, long after what it waits for; who sleeps is woken for it. So yields are left out for
-// a while, after which one of them looks again.
-// Ranks that share a core spin, or reduce, for less than that; a slice of other work is longer.
+constexpr std::int64_t kFirstSliceNs = 1'000'000;  // short at first, to notice a dead peer soon
+constexpr std::int64_t kBusySliceNs = 100'000;     // if the thread has other work meanwhile
+// A longer yield ran another program. A yielding thread then gets the core back only when that
+// program's time slice ends, long after the awaited signal; a sleeping thread is woken by the
+// signal. So yields are skipped for a while, and then tried again. Ranks that share a core spin or
+// reduce for less than this; a time slice of another program is longer.
 constexpr std::int64_t kSharedCoreNs = 100'000;
 constexpr std::int64_t kLookAgainNs = 200'000'000;
-constexpr std::int64_t kMostYieldingNs = 10'000'000;  // then one looks at peers and at the clock
+constexpr std::int64_t kMostYieldingNs = 10'000'000;  // then peers and the clock are checked
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -39,7 +40,8 @@ void sleep_on(std::uint32_t& rings, std::uint32_t seen, std::int64_t slice_ns) {
   ::syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &slice, nullptr, 0);
 }
 
-// True once ready; else it has yielded as often or for long enough, or somebody shares the core.
+// Returns true once ready; false after enough yields or time, or if another program shares the
+// core.
 bool yield_until(int yields, const std::function<bool()>& ready) {
   static thread_local std::int64_t shared_until_ns = 0;
   std::int64_t yielded_ns = now_ns();
@@ -56,7 +58,7 @@ bool yield_until(int yields, const std::function<bool()>& ready) {
   return false;
 }
 
-// One slice of sleep; true once ready.
+// Sleeps one slice; returns true once ready.
 bool sleep_slice(Doorbell& bell, std::int64_t slice_ns, const std::function<bool()>& ready) {
   const std::atomic_ref<std::uint32_t> rings(bell.rings), asleep(bell.asleep);
   const std::uint32_t seen = rings.load(std::memory_order_seq_cst);
@@ -67,7 +69,7 @@ bool sleep_slice(Doorbell& bell, std::int64_t slice_ns, const std::function<bool
   return is_ready || ready();
 }
 
-// Asks the watch and the clock; what is left of the time.
+// Checks the watch and the clock; returns the time left.
 std::int64_t look_up(const WaitFor& wait) {
   wait.watch->check(wait.describe());
   const std::int64_t left_ns = wait.deadline_ns - now_ns();

@@ -1,7 +1,7 @@
-// The one way to wait on CPU ranks, and to end such a wait: spin, yield, then sleep on the own
-// doorbell in short slices, always under a clock deadline and a watch (reliability R2 to R4).
-// No lost wake-up: the waiter says that it sleeps, then looks again; the signaller raises the word,
-// then looks whether anybody sleeps. All four are seq_cst, so one of the two sees the other.
+// Waits of CPU ranks, and how signals end them: spin, yield, then sleep on the rank's doorbell in
+// short slices, always with a deadline and a watch. No wake-up is lost: the waiter marks itself
+// asleep, then checks again; the signaller raises the flag, then checks for sleepers. All four
+// accesses are seq_cst, so one of the two sees the other.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,11 +13,12 @@
 
 namespace plait {
 
-/// How a wait goes about it.
+/// Durations of the phases of a wait.
 struct WaitPolicy {
-  int pauses = 0;  ///< spins before yielding; 0 where ranks outnumber cores
-  int yields = 0;  ///< then this many sched_yield before sleeping
-  std::int64_t most_sleep_ns = 10'000'000;  ///< at once; less where no bell rings for what may come
+  int pauses = 0;  ///< spins before yielding; 0 if ranks outnumber cores
+  int yields = 0;  ///< number of sched_yield before sleeping
+  std::int64_t most_sleep_ns =
+      10'000'000;  ///< longest slice; less if no doorbell rings for the event
 };
 WaitPolicy wait_policy(int ranks);
 
@@ -28,21 +29,21 @@ struct WaitFor {
   std::function<std::string()> describe;  ///< "rank 2 waits in lane ..."
 };
 
-/// Whether this thread's spins have been of use. Where they are not for some waits in a row, ranks
-/// share this core, so that nobody can go on while it spins, or come much later: the next waits do
-/// without.
+/// Tracks whether this thread's spins succeed. After several failures in a row, either ranks share
+/// this core, so that no peer runs while it spins, or signals come much later: the next waits do
+/// not spin.
 struct SpinsOfUse {
-  static constexpr int kInVain = 4;    // in a row
-  static constexpr int kWithout = 50;  // waits, before one of them spins again
+  static constexpr int kInVain = 4;    // failures in a row
+  static constexpr int kWithout = 50;  // waits without spinning, before the next try
   int in_vain = 0;
   int without = 0;
   static SpinsOfUse& of_this_thread();
 };
 
-/// The first part of a wait, before there is a deadline to look up or a sentence to make.
+/// The first part of a wait, before the deadline is computed and a message prepared.
 template <class Ready>
 bool spin(const WaitPolicy& policy, const Ready& ready) {
-  constexpr int kTight = 16;  // what another core has just written is here within 100 ns
+  constexpr int kTight = 16;  // a store of another core arrives within 100 ns
   if (ready()) return true;
   SpinsOfUse& spins = SpinsOfUse::of_this_thread();
   const bool is_short = spins.without > 0;
@@ -60,13 +61,13 @@ bool spin(const WaitPolicy& policy, const Ready& ready) {
   return false;
 }
 
-/// Returns once ready() is true; ready() must read its words with seq_cst. To be called after
-/// spin(). Error(timeout) past the deadline; what the watch throws.
+/// Returns once ready() is true; ready() must read flags with seq_cst. Call it after spin().
+/// Error(timeout) past the deadline; rethrows exceptions of the watch.
 void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::function<bool()>& ready);
 
-/// Wakes who sleeps on it, if anybody does; to be called after a word was raised (seq_cst).
+/// Wakes the sleeper, if any; call it after raising a flag (seq_cst).
 void ring(Doorbell& bell) noexcept;
-/// Raises a word (release) and wakes its owner if it sleeps.
+/// Raises a flag (release) and wakes its owner if asleep.
 void raise(std::atomic_ref<std::uint32_t> word, std::uint32_t value, Doorbell& owner_bell);
 
 }  // namespace plait

@@ -1,4 +1,4 @@
-// The numerics contract in plain loops: sources in the written order, 16- and 8-bit floats in fp32,
+// The numerics contract as plain loops: sources in the written order, 16- and 8-bit floats in fp32,
 // one rounding at the end.
 #include "exec/reference/reduce.hpp"
 
@@ -31,7 +31,7 @@ Wide add_floats(ReduceOp op, Wide a, Wide b) {
   }
 }
 
-// Wraps: computed without sign, in at least 32 bits, cut to the type.
+// Wraps: computed unsigned in at least 32 bits, then truncated to the type.
 template <class T>
 T add_integers(ReduceOp op, T a, T b) {
   using Unsigned = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;

@@ -1,5 +1,5 @@
-// Regions of elements -> their n-way reduction, one element at a time: what reduce_cpu and the GPU
-// kernels must equal bit for bit. Only the scalar conversions (exec/numbers.hpp) are shared.
+// Reference reduction, one element at a time. reduce_cpu and the GPU kernels must equal it bit for
+// bit. They share only the scalar conversions (exec/numbers.hpp).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace plait {
 
-/// As reduce_cpu (exec/cpu/cpu.hpp), without speed. scales may be empty.
+/// The same as reduce_cpu (exec/cpu/cpu.hpp), slower. scales may be empty.
 void reduce_reference(DataType type, ReduceOp op, void* dst, const std::vector<const void*>& srcs,
                       std::uint64_t count, int ranks, bool finish,
                       const std::vector<double>& scales);

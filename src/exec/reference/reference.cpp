@@ -1,4 +1,5 @@
-// Plan and inputs -> outputs, in one thread over plain memory: the meaning of a plan, to be read.
+// The reference executor: runs a plan in one thread over plain memory. It defines what a plan
+// means.
 #include "exec/reference/reference.hpp"
 
 #include <cstddef>
@@ -49,7 +50,7 @@ class ReferenceRun {
   }
 
  private:
-  // One op of one lane; false where it has ended or waits.
+  // Runs one op of a lane; returns false if the lane has ended or waits.
   bool step(std::size_t lane) {
     const std::vector<Op>& ops = plan_.lanes[lane].ops;
     if (next_[lane] == ops.size()) return false;
@@ -81,7 +82,7 @@ class ReferenceRun {
                      op.dst.bytes / bytes_of(request.type), request.ranks, op.finish, scales);
   }
 
-  // Each member leaves what it gives; when all have, each takes what it gets. False until then.
+  // Each member stores its source; when all have, each gets its output. Returns false until then.
   bool join(const Op& op, std::size_t lane) {
     const auto index = static_cast<std::size_t>(op.call);
     const LibraryCall& call = plan_.calls.at(index);
@@ -148,9 +149,9 @@ class ReferenceRun {
   const std::vector<void*>& outputs_;
   const std::vector<double>& scalars_;
   std::vector<Bytes> scratch_, inbox_, ring_;  // by place
-  std::vector<std::size_t> next_;              // by lane: the op to run
+  std::vector<std::size_t> next_;              // by lane: index of the next op
   std::map<Flag, std::uint32_t> flags_;
-  std::vector<std::map<int, Bytes>> given_;  // by call: what each member gave
+  std::vector<std::map<int, Bytes>> given_;  // by call and member: its source
   Origins origins_;
 };
 

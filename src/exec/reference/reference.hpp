@@ -1,4 +1,4 @@
-// The obvious executor: one thread, plain loops, no speed. What all others are compared with.
+// The reference executor: one thread, plain loops, slow. Tests compare all other executors with it.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,8 @@ namespace plait {
 
 /// Runs the whole plan for all ranks in this thread. inputs[r] and outputs[r] hold input_bytes and
 /// output_bytes(plan.request, r); equal pointers mean in place. scalars (premul_sum) may be empty.
-/// Lanes take turns, an op at a time; Error(timeout) naming rank, op and flag where none can go on.
+/// Lanes take turns, one op at a time; Error(timeout) with rank, op and flag if no lane can
+/// continue.
 void run_reference(const Plan& plan, const std::vector<const void*>& inputs,
                    const std::vector<void*>& outputs, const std::vector<double>& scalars = {});
 
