@@ -36,16 +36,16 @@ mkdir -p "$run"
 [ -z "$site" ] || cp -r "$site/." "$run/"
 cp -r "$here/python/plait" "$run/plait"
 cp "$build"/_core*.so "$build"/libplait.so.0 "$build"/libplait_kernels.so "$run/plait/"
-cp "${drop_ins[@]/#/$build/shims/}" "$run/plait/"  # where `plait run` looks for them
+cp "${drop_ins[@]/#/$build/shims/}" "$run/plait/"  # the folder where `plait run` looks
 mkdir "$run/plait/nccl"
 cp "$build/shims/nccl/libnccl.so.2" "$run/plait/nccl/"
 cp "${programs[@]/#/$build/}" "$run/"
-cp "$build/libplait_kernels.so" "$run/"  # of programs that hold no device code: test_gpu_c_api
+cp "$build/libplait_kernels.so" "$run/"  # for programs without device code: test_gpu_c_api
 for file in "$run"/plait/*.so* "$run"/plait/nccl/*.so* "$run/libplait_kernels.so" \
   "${programs[@]/#/$run/}"; do
   strip --strip-unneeded "$file"
 done
 find "$run" -name __pycache__ -type d -prune -exec rm -rf {} +
-# A source distribution is no repository, or one that has no commit yet.
+# A source distribution has no repository, or a repository without a commit.
 git -C "$here" rev-parse --short --verify --quiet HEAD > "$run/commit" || echo unknown > "$run/commit"
 du -sm "$run" | cut -f1 | xargs -I{} echo "$run: {} MB of 64 at most"
