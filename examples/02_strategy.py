@@ -1,4 +1,4 @@
-"""A strategy of one's own: proved, simulated, run, and known to plait's commands.
+"""A user-defined strategy: verified, simulated, run, and used by plait's commands.
 
 python examples/02_strategy.py
 plait plan all_reduce -T dgx1v --load examples/02_strategy.py -s two_level --ops
@@ -13,7 +13,8 @@ import plait
 def two_level(
     topology: plait.Topology, request: plait.Request, *, groups: int = 2, chunks: int = 4
 ) -> plait.Plan:
-    """Each group sums to its first rank, those exchange their sums, and hand the result back."""
+    """Reduces each group to its first rank, exchanges the sums, and broadcasts them in the
+    groups."""
     size = request.ranks // groups
     if request.ranks % groups != 0 or size < 2:
         raise plait.UnsupportedError(f"wanted {groups} groups, found {request.ranks} ranks")
@@ -50,7 +51,7 @@ def two_level(
                 courier.copy(other, builder.output(other, chunk), message.region)
                 courier.release(message)
 
-    # Scratch: a rank holds at most a message of every other rank of a chunk, in two slots.
+    # Scratch: at most one chunk of every other rank, in two slots.
     room = 2.0 * request.ranks
     plait.in_chunks(builder, "two_level", one_chunk, chunks=chunks, slots=2, scratch_per_byte=room)
     return builder.build()

@@ -1,6 +1,6 @@
-"""Machines of one's own: two sockets with two PCIe GPUs each, and two such nodes.
+"""User-defined machines: two sockets with two PCIe GPUs each, and two such nodes.
 
-python examples/04_machine.py            writes box.json beside it, for -T
+python examples/04_machine.py            writes box.json next to it, for -T
 plait plan all_reduce -T box.json        (and plait report, simulate, verify --all -T box.json)
 """
 
@@ -17,7 +17,8 @@ def link(kind: str, src: str, dst: str, gb_per_s: float, resources: list[str]) -
 
 
 def box() -> dict:
-    """Every GPU reaches its socket's memory by PCIe; the sockets share a bus, each direction."""
+    """Returns a topology: GPUs on PCIe to their socket's memory, one bus a direction between
+    sockets."""
     sockets, gpus = range(2), range(4)
     links = []
     for gpu in gpus:

@@ -16,7 +16,7 @@ STEPS, BATCH = 60, 64
 
 
 def train(group: dist.ProcessGroup) -> tuple[float, str, float]:
-    """(the last loss, a hash of all weights, seconds) of this rank."""
+    """Returns (last loss, hash of all weights, seconds) of this rank."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
@@ -45,7 +45,7 @@ def main() -> None:
     for name, (loss, weights, seconds) in found.items():
         told = f"loss {loss:.4f}, weights {weights}, {seconds:.2f} s"
         print(f"{name:5} rank {dist.get_rank()}: {told}")
-    # Two ranks' sums have one order; gloo's of more ranks depends on where an element lies.
+    # Sums of two ranks have one order; gloo's sums of more ranks depend on the element's position.
     assert dist.get_world_size() > 2 or found["plait"][:2] == found["gloo"][:2]
     dist.destroy_process_group()
 

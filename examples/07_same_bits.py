@@ -18,7 +18,7 @@ def digest(result: np.ndarray) -> str:
 
 
 def summed(inputs: list[np.ndarray], strategy: str, params: dict[str, int]) -> tuple[str, str]:
-    """(the order of the sums, a digest of their bits), as the strategy's plan has them."""
+    """Returns (order of the sums, digest of their bits) of the strategy's plan."""
     request = plait.Request("all_reduce", inputs[0].size, "fp32", ranks=RANKS)
     plan = plait.propose_one(plait.local_cpu(RANKS), request, strategy, params)
     outputs = [np.empty_like(one) for one in inputs]

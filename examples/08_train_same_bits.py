@@ -1,10 +1,10 @@
-"""Deterministic training: the same weights, bit for bit, whatever cuts or schedules the sums.
+"""Deterministic training: the same weights, bit for bit, with any strategy that sums in rank order.
 
     python examples/08_train_same_bits.py
 
-Four ranks train the network of train_digits.py in fp32, twice each way: with plait's own choice,
-with two strategies that sum in rank order, and with a ring, which does not. bitwise=True refuses
-the ring instead of running it.
+Four ranks train the network of train_digits.py in fp32, twice by each strategy: plait's choice, two
+strategies that sum in rank order, and a ring, which does not. With bitwise=True plait refuses the
+ring.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAYS = ("", "direct", "one_shot", "ring")  # "" = plait chooses
 
 
 def weights_after(comm: plait.Communicator, strategy: str) -> str:
-    """A digest of the weights after some steps of gradient descent in fp32."""
+    """Returns a digest of the weights after some steps of gradient descent in fp32."""
     images, labels, *_ = train_digits.digits()
     weights = [weight.astype(np.float32) for weight in train_digits.initial_weights()]
     speed = [np.zeros_like(weight) for weight in weights]
@@ -38,7 +38,7 @@ def weights_after(comm: plait.Communicator, strategy: str) -> str:
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """One rank: a digest by each way, twice, and what bitwise=True says to the ring."""
+    """Runs one rank: two digests by each strategy, and the error of the ring with bitwise=True."""
     comm = plait.init()
     for strategy in WAYS:
         for _ in range(2):
@@ -51,7 +51,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 
 
 def main() -> int:
-    """0 where all but the ring gave the same weights, on all ranks, every time."""
+    """Returns 0 if all strategies except the ring gave the same weights on all ranks."""
     job = start("08_train_same_bits:rank_main", RANKS, {}, folder=sys.path[0])
     said = list(job.lines())
     if any(job.wait()):

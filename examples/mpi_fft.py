@@ -1,11 +1,11 @@
-"""A 3-D Fourier transform whose cube lies on all ranks, by mpi4py as it is. Each rank has some of
-the cube's planes; between the two halves of the work all ranks exchange blocks (MPI_Alltoall).
-With --gpu the cube lies in GPUs' memory, whether the MPI knows CUDA or not:
+"""A distributed 3-D Fourier transform with unmodified mpi4py. Each rank has some planes of the
+cube; between the two halves of the transform all ranks exchange blocks (MPI_Alltoall). With --gpu
+the cube is in GPU memory, also if the MPI is not CUDA-aware:
 
-plait run -- mpirun -n 4 python examples/mpi_fft.py --gpu --edge 512
-PLAIT_MPI_HOST=1 PLAIT_OPS=all_to_all plait run -- mpirun -n 2 python examples/mpi_fft.py
+plait run -- mpirun -n 4 python examples/mpi_fft.py --gpu --edge 512 PLAIT_MPI_HOST=1
+PLAIT_OPS=all_to_all plait run -- mpirun -n 2 python examples/mpi_fft.py
 
---by-hand copies to pinned memory and back around the exchange: what a program has to do without.
+--by-hand copies to pinned memory and back around the exchange, as needed without plait.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def transform(array, axes):
 
 
 def exchange(blocks):
-    """Block i of this rank becomes block `rank` of rank i."""
+    """Sends block i to rank i, where it becomes block `rank`."""
     if not options.gpu:
         blocks = np.ascontiguousarray(blocks, np.complex64)
         out = np.empty_like(blocks)
@@ -53,13 +53,13 @@ def exchange(blocks):
         on_host[0].view(blocks.shape).copy_(blocks)
         comm.Alltoall(on_host[0].numpy(), on_host[1].numpy())
         return out.copy_(on_host[1].view(blocks.shape))
-    torch.cuda.synchronize()  # as any MPI wants it: what it reads is complete
+    torch.cuda.synchronize()  # MPI requires complete send buffers
     comm.Alltoall(blocks, out)
     return out
 
 
 def fft(array):
-    """Planes of x in, [y of this rank, all x, z] of the transform out."""
+    """Transforms this rank's planes of x; returns [y of this rank, all x, z]."""
     flat = transform(array, (1, 2)).reshape(planes, comm.size, planes, edge)
     blocks = exchange(flat.swapaxes(0, 1))  # [rank of y, x here, y there, z]
     return transform(blocks.reshape(edge, planes, edge).swapaxes(0, 1), (1,))

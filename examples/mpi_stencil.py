@@ -1,11 +1,11 @@
-"""Heat in a cube that lies on all ranks, by mpi4py as it is. Each rank has a block of the cube and
-a layer of its neighbours' cells around it; persistent requests bring these layers before each step.
-With --gpu the blocks lie in GPUs' memory, whether the MPI knows CUDA or not:
+"""Heat equation in a distributed cube with unmodified mpi4py. Each rank has a block of the cube and
+a halo of its neighbours' cells, exchanged by persistent requests before each step. With --gpu the
+blocks are in GPU memory, also if the MPI is not CUDA-aware:
 
-plait run -- mpirun -n 8 python examples/mpi_stencil.py --gpu --edge 256
-plait run -- mpirun -n 2 python examples/mpi_stencil.py
+plait run -- mpirun -n 8 python examples/mpi_stencil.py --gpu --edge 256 plait run -- mpirun -n 2
+python examples/mpi_stencil.py
 
---by-hand copies the layers to pinned memory and back: what a program has to do without.
+--by-hand copies the halo to pinned memory and back, as needed without plait.
 """
 
 import argparse
@@ -38,7 +38,7 @@ if options.gpu:
 
 
 def layer(axis, at):
-    """All of the block's cells, but one layer of them along `axis`."""
+    """Returns the index of one layer of the block along `axis`."""
     return tuple(slice(at, at + 1) if one == axis else slice(1, -1) for one in range(3))
 
 
@@ -54,7 +54,7 @@ def for_mpi(buffer):
     return buffer.numpy() if options.gpu and options.by_hand else buffer
 
 
-# (layer that goes out, its buffer, layer that comes in, its buffer), and a request for each buffer.
+# (layer to send, its buffer, layer to receive, its buffer), and a request for each buffer.
 layers, requests = [], []
 for axis in range(3):
     low, high = grid.Shift(axis, 1)
@@ -71,7 +71,7 @@ def step(cells):
     for going, sent, _, _ in layers:
         sent[:] = cells[going].reshape(-1)
     if options.gpu:
-        torch.cuda.synchronize()  # as any MPI wants it: what it reads is complete
+        torch.cuda.synchronize()  # MPI requires complete send buffers
     MPI.Prequest.Startall(requests)
     MPI.Request.Waitall(requests)
     for _, _, coming, received in layers:
@@ -81,13 +81,13 @@ def step(cells):
 
 
 def layer_of(axis, way):
-    """The block's cells, each replaced by its neighbour along `axis`."""
+    """Returns the block's cells shifted to their neighbours along `axis`."""
     moved = slice(1 + way, edge + 1 + way)
     return tuple(moved if one == axis else slice(1, -1) for one in range(3))
 
 
 for turn in range(options.steps):
-    if turn == 1:  # the first step makes things ready
+    if turn == 1:  # the first step is warm-up
         grid.Barrier()
         begin = time.perf_counter()
     step(cells)

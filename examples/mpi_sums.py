@@ -1,4 +1,4 @@
-"""Gradients of a model averaged over ranks by mpi4py, as it is; plait stands before the MPI:
+"""Averages a model's gradients over ranks with unmodified mpi4py; plait serves the MPI calls:
 
 PLAIT_MPI_HOST=1 plait run -- mpirun -n 2 python examples/mpi_sums.py
 """
@@ -15,7 +15,7 @@ average = np.empty_like(gradients)
 begin = time.perf_counter()
 for _ in range(20):
     request = ranks.Iallreduce(gradients, average, MPI.SUM)
-    request.Wait()  # the next layer's work would stand before this
+    request.Wait()  # a program computes the next layer before this
 average /= ranks.size
 took_ms = (time.perf_counter() - begin) / 20 * 1e3
 

@@ -1,9 +1,9 @@
-"""Data-parallel training over plait, held against one process that sees the whole batch.
+"""Data-parallel training with plait, compared with one process that sees the whole batch.
 
     python examples/train_digits.py            # starts 4 ranks, trains, compares, prints
-    torchrun --no-python ... / mpirun ...      # or is started as a rank by a launcher
+    torchrun --no-python ... / mpirun ...      # or as a rank of a launcher
 
-The handwritten digits that scikit-learn ships, a network of two layers, plain gradient descent with
+Trains a network of two layers on scikit-learn's handwritten digits, by gradient descent with
 momentum in float64. Each rank takes every ranks-th sample of a batch; gradients are summed by
 all_reduce and divided by the batch size, so both runs compute the same step up to rounding.
 """
@@ -30,7 +30,7 @@ Sum = Callable[[Array], Array]
 
 
 def digits() -> tuple[Array, Array, Array, Array]:
-    """Training images and labels, then held-out ones; a fixed shuffle, one fifth held out."""
+    """Returns images and labels for training and test; a fixed shuffle, one fifth for the test."""
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(labels))
     images, labels = images[order] / 16.0, labels[order]
@@ -39,7 +39,7 @@ def digits() -> tuple[Array, Array, Array, Array]:
 
 
 def initial_weights() -> list[Array]:
-    """Two layers, the same on every rank."""
+    """Returns two layers, the same on every rank."""
     generator = np.random.default_rng(1)
     return [
         generator.normal(0, 64**-0.5, (64, HIDDEN)),
@@ -50,7 +50,7 @@ def initial_weights() -> list[Array]:
 
 
 def forward(weights: list[Array], images: Array) -> tuple[Array, Array]:
-    """Hidden activations and class probabilities."""
+    """Returns hidden activations and class probabilities."""
     hidden = np.tanh(images @ weights[0] + weights[1])
     scores = hidden @ weights[2] + weights[3]
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -58,7 +58,7 @@ def forward(weights: list[Array], images: Array) -> tuple[Array, Array]:
 
 
 def loss_and_gradients(weights: list[Array], images: Array, labels: Array) -> Array:
-    """One flat vector: the summed loss of the samples, then every gradient, summed."""
+    """Returns a flat vector: the summed loss of the samples, then every summed gradient."""
     hidden, chances = forward(weights, images)
     picked = chances[np.arange(len(labels)), labels]
     error = chances.copy()
@@ -70,7 +70,7 @@ def loss_and_gradients(weights: list[Array], images: Array, labels: Array) -> Ar
 
 
 def train(rank: int, ranks: int, summed: Sum) -> tuple[list[float], float]:
-    """Mean loss of each epoch and the accuracy on held-out digits."""
+    """Trains; returns the mean loss of each epoch and the accuracy on test digits."""
     images, labels, held_images, held_labels = digits()
     weights = initial_weights()
     speed = [np.zeros_like(weight) for weight in weights]
@@ -90,7 +90,7 @@ def train(rank: int, ranks: int, summed: Sum) -> tuple[list[float], float]:
 
 
 def step(weights: list[Array], speed: list[Array], gradient: Array) -> None:
-    """One step of gradient descent with momentum, in place."""
+    """Makes one step of gradient descent with momentum, in place."""
     at = 0
     for weight, velocity in zip(weights, speed, strict=True):
         part = gradient[at : at + weight.size].reshape(weight.shape)
@@ -101,7 +101,7 @@ def step(weights: list[Array], speed: list[Array], gradient: Array) -> None:
 
 
 def rank_main(task: dict[str, Any], emit: Emit) -> None:
-    """One rank of the data-parallel run; rank 0 tells the result."""
+    """Runs one rank of data-parallel training; rank 0 emits the result."""
     del task
     comm = plait.init()
     losses, accuracy = train(comm.rank, comm.ranks, lambda sums: comm.all_reduce(sums, "sum"))
@@ -110,7 +110,7 @@ def rank_main(task: dict[str, Any], emit: Emit) -> None:
 
 
 def main() -> int:
-    """Trains both ways, prints the losses side by side, and says whether they agree."""
+    """Trains both ways and compares the losses. Returns 0 if they agree."""
     parser = argparse.ArgumentParser(description="data-parallel training over plait")
     parser.add_argument("--ranks", type=int, default=4)
     ranks = parser.parse_args().ranks

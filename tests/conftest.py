@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-# A shell starts background jobs with SIGINT ignored, and children inherit that: tests that interrupt
+# A shell starts background jobs with SIGINT ignored, which children inherit: tests that interrupt
 # programs would see no interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,5 +1,5 @@
-"""Arrays of other libraries than numpy, as tests make and read them: torch's and jax's where these
-are installed, and stand-ins with as much of their surface as plait may use where they are not."""
+"""Arrays of libraries other than numpy, for tests: of torch and jax if installed, else stand-ins
+with the part of their interface that plait may use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TensorStandIn:
 
 
 class ConstantStandIn:
-    """An array of a library after the array API standard, whose arrays cannot be written to."""
+    """An immutable array of a library with the array API standard."""
 
     device = "cpu"
 
@@ -62,7 +62,7 @@ class ConstantStandIn:
 
 
 class Library(NamedTuple):
-    """make: an array of the library from numpy's; read: the way back; types: plait's names."""
+    """make: converts from numpy; read: converts to numpy; types: plait's names."""
 
     make: Callable[[Numpy], Any]
     read: Callable[[Any], Numpy]
@@ -94,14 +94,14 @@ def _jax() -> Library:
 
 
 def library(name: str) -> Library:
-    """By "torch", "jax", or what stands in for each; ImportError where it is not installed."""
+    """Returns "torch", "jax" or a stand-in by name. Raises ImportError if not installed."""
     if name == "torch":
         return _torch()
     if name == "jax":
         return _jax()
     if name == "torch stand-in":
         return Library(TensorStandIn, TensorStandIn.numpy, list(DTYPE_OF_TYPE))
-    # numpy, which the stand-in exports by, has DLPack for its own types alone.
+    # The stand-in exports by numpy, which has DLPack for its own types only.
     own = [name for name, dtype in DTYPE_OF_TYPE.items() if dtype.isbuiltin == 1]
     return Library(ConstantStandIn, ConstantStandIn.numpy, own)
 

@@ -1,4 +1,4 @@
-"""What the Python tests share: running a function on several ranks and collecting what they say."""
+"""Fixture of the Python tests that runs a function on several ranks and collects their rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RunRanks = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def run_ranks() -> RunRanks:
-    """run_ranks("module:function", ranks, task) -> rows, sorted by rank; every rank must exit 0."""
+    """Returns run_ranks("module:function", ranks, task) -> rows by rank; every rank must exit 0."""
 
     def run(
         entry: str,

@@ -1,4 +1,4 @@
-"""A seccomp filter as a container's profile has it: one system call answers EPERM."""
+"""Seccomp filter like that of a container: one system call fails with EPERM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALLOW, _ANSWER = 0x7FFF0000, 0x00050000
 
 
 def deny(number: int) -> None:
-    """For this thread and what it starts, for good. number: of the system call on this machine."""
+    """Denies a system call to this thread and its children for ever. number: on this machine."""
     steps = [
         (_LOAD, 0, 0, 0),  # seccomp_data.nr
         (_JUMP_EQUAL, 0, 1, number),

@@ -15,7 +15,7 @@ without_gpu = pytest.mark.skipif(gpu.count() > 0, reason="this machine has a GPU
 
 
 class FakeGpuArray:
-    """Says that it lies on a GPU, as cupy arrays do."""
+    """Array that reports GPU memory, as cupy arrays do."""
 
     def __init__(self, shape: tuple[int, ...] = (2, 3), **changes: Any) -> None:
         facts = {"shape": shape, "typestr": "<f4", "data": (1 << 40, False), "version": 3}
@@ -23,7 +23,7 @@ class FakeGpuArray:
 
 
 def plait_command(*words: str) -> subprocess.CompletedProcess[str]:
-    """`plait WORDS`, as a process of its own."""
+    """Runs `plait WORDS` in a child process."""
     return subprocess.run(
         [sys.executable, "-m", "plait.cli", *words], capture_output=True, text=True, timeout=120
     )

@@ -1,4 +1,4 @@
-"""A rank as somebody else's launcher starts it: joins, sums, and writes what it found to a file.
+"""A rank for tests of launchers: joins, sums, and writes its result to a file.
 
 launched_rank.py FOLDER ADDEND: the job's ranks sum rank + ADDEND.
 """

@@ -1,4 +1,4 @@
-"""Which plans ranks choose; for test_plan_command.py."""
+"""Ranks that report the plans they choose; for test_plan_command.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that the tests run on several ranks: each is called with (task, emit) on every rank."""
+"""Programs of tests on several ranks; each runs as (task, emit) on every rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from plait.launch import Emit
 def wrong_through_core(
     comm: plait.Communicator, request: plait.Request, plait_type: str, seed: int
 ) -> int:
-    """Runs the request on random input into a poisoned output; returns wrong elements."""
+    """Runs a request with random input and poisoned output; returns wrong elements."""
     oracle = Oracle(request, seed=seed)
     size = DTYPE_OF_TYPE[plait_type].itemsize
     output = np.empty(request.output_bytes(comm.rank) // size, DTYPE_OF_TYPE[plait_type])
@@ -30,7 +30,7 @@ def wrong_through_core(
 
 
 def one_large_call(task: dict[str, Any], emit: Emit) -> None:
-    """An all_reduce of 32 MiB."""
+    """Runs an all_reduce of 32 MiB."""
     plait.init().all_reduce(np.ones(1 << 22))
 
 
@@ -44,7 +44,7 @@ def told_and_waiting(task: dict[str, Any], emit: Emit) -> None:
 
 
 def collectives(task: dict[str, Any], emit: Emit) -> None:
-    """Every request of the task through the core's call; emits the number of wrong elements."""
+    """Runs every request of the task by the core's call; emits wrong elements."""
     comm = plait.init()
     wrong = []
     for collective, count, plait_type, op, root in task["requests"]:
@@ -55,7 +55,7 @@ def collectives(task: dict[str, Any], emit: Emit) -> None:
 
 
 def methods(task: dict[str, Any], emit: Emit) -> None:
-    """Every method of the Python communicator once, on small integers; emits results as lists."""
+    """Calls every method of Communicator once, on small integers; emits results as lists."""
     del task
     comm = plait.init()
     n, me = comm.ranks, comm.rank
@@ -84,7 +84,7 @@ def methods(task: dict[str, Any], emit: Emit) -> None:
 
 
 def pairs(task: dict[str, Any], emit: Emit) -> None:
-    """Every rank sends to every other one, receives from it and exchanges with it."""
+    """Sends, receives and exchanges between every pair of ranks."""
     comm = plait.init()
     me, wrong = comm.rank, []
     for one in range(comm.ranks):
@@ -115,7 +115,7 @@ def pairs(task: dict[str, Any], emit: Emit) -> None:
 
 
 def arrays_of_many_kinds(task: dict[str, Any], emit: Emit) -> None:
-    """all_reduce of a bytearray (buffer protocol), a DLPack object and a bf16 array."""
+    """Runs all_reduce on a bytearray (buffer protocol), a DLPack object and a bf16 array."""
     del task
     comm = plait.init()
 
@@ -146,7 +146,7 @@ def arrays_of_many_kinds(task: dict[str, Any], emit: Emit) -> None:
 
 
 def arrays_of_a_library(task: dict[str, Any], emit: Emit) -> None:
-    """Every method that makes an array, on every type: what differs from the same on numpy's."""
+    """Calls every method that makes an array, on every type; emits differences from numpy."""
     comm, one = plait.init(), library(task["library"])
     wrong, tried = [], 0
     calls = {
@@ -181,7 +181,7 @@ def arrays_of_a_library(task: dict[str, Any], emit: Emit) -> None:
 
 
 def late(task: dict[str, Any], emit: Emit) -> None:
-    """Rank 1 comes 14 s late to the meeting, to the first call, or to its end of a send."""
+    """Rank 1 is 14 s late for bootstrap, the first call, or its end of a send."""
     late_to, is_late = task["late_to"], os.environ["RANK"] == "1"
     time.sleep(14 if is_late and late_to == "meeting" else 0)
     comm = plait.init()
@@ -246,7 +246,7 @@ def bad_call(task: dict[str, Any], emit: Emit) -> None:
         outcome = {"error": "", "class": ""}
     except (plait.Error, TypeError, AttributeError) as error:
         outcome = {"error": str(error), "class": type(error).__name__}
-    # Whatever it was, all ranks are in step: the next call works.
+    # All ranks are in step again: the next call works.
     seconds, after = time.monotonic() - start, comm.all_reduce(array)
     emit({"rank": me, "seconds": seconds, "after": float(after[0]), **outcome})
 
@@ -258,7 +258,7 @@ def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def until_a_rank_dies(task: dict[str, Any], emit: Emit) -> None:
-    """all_reduces for ever; the victim kills itself after some calls. Survivors emit the error."""
+    """Runs all_reduces until the victim kills itself; survivors emit the error."""
     comm = plait.init()
     array = np.ones(task["count"], np.float32)
     for call in range(1_000_000):
@@ -305,7 +305,7 @@ def gpu_on_one_rank(task: dict[str, Any], emit: Emit) -> None:
 
 
 def device_by_launcher(task: dict[str, Any], emit: Emit) -> None:
-    """Leaves the GPU to the launcher; emits which it is, and a sum over host memory."""
+    """Gets its GPU from the launcher; emits its number, and a sum in host memory."""
     del task
     comm = plait.init()
     total = comm.all_reduce(np.ones(8, np.float32))
@@ -313,12 +313,12 @@ def device_by_launcher(task: dict[str, Any], emit: Emit) -> None:
 
 
 def no_memory(task: dict[str, Any], emit: Emit) -> None:
-    """As numpy does where an array is too large."""
+    """Raises the error of numpy for a too large array."""
     raise MemoryError("Unable to allocate 931. GiB")
 
 
 def block_requests(task: dict[str, Any], emit: Emit) -> None:
-    """Requests of blocks that have a count each, through the core; emits wrong elements of each."""
+    """Runs requests with counts by the core; emits wrong elements of each."""
     comm = plait.init()
     wrong = []
     for collective, counts, plait_type, op, root in task["requests"]:
@@ -328,7 +328,7 @@ def block_requests(task: dict[str, Any], emit: Emit) -> None:
 
 
 def block_methods(task: dict[str, Any], emit: Emit) -> None:
-    """The five methods on rows of two numbers, from arrays of a library; emits lists."""
+    """Calls the five methods with counts on rows of two numbers; emits lists."""
     comm = plait.init()
     n, me = comm.ranks, comm.rank
     make, read = library(task["library"])[:2]
@@ -360,7 +360,7 @@ def block_methods(task: dict[str, Any], emit: Emit) -> None:
 
 
 def block_refusals(task: dict[str, Any], emit: Emit) -> None:
-    """Bad counts on rank 1 alone: every rank hears of them, and the next call is right."""
+    """Passes bad counts on rank 1 only: every rank fails, and the next call works."""
     del task
     comm = plait.init()
     data = np.ones(8, np.float32)

@@ -1,4 +1,4 @@
-"""Strategies, right and wrong, and what ranks do with them; for test_planning.py."""
+"""Right and wrong strategies, and ranks that run them; for test_planning.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from plait.launch import Emit
 def pair_sum(
     topology: plait.Topology, request: plait.Request, *, chunks: int = 3, ranks: int = 0
 ) -> plait.Plan:
-    """All send all to all; sums in rank order."""
+    """Sends every rank's input to all ranks; sums in rank order."""
     del ranks
     builder = plait.Builder(topology, request, "pair_sum")
     everyone = range(request.ranks)
@@ -43,7 +43,7 @@ def pair_sum(
 
 
 def races(topology: plait.Topology, request: plait.Request) -> plait.Plan:
-    """Pushes into a peer's scratch and never says so."""
+    """Pushes into a peer's scratch without a signal: a race."""
     builder = plait.Builder(topology, request, "races")
     whole = plait.whole_range(request)
     slots = [builder.alloc("scratch", rank, whole.bytes) for rank in range(2)]
@@ -80,7 +80,7 @@ def add(name: str) -> None:
 
 
 def by_name(task: dict[str, Any], emit: Emit) -> None:
-    """A call by pair_sum against the oracle."""
+    """Compares a call by pair_sum with the oracle."""
     add("pair_sum")
     comm = plait.init()
     oracle = Oracle(plait.Request("all_reduce", task["count"], "fp32", ranks=comm.ranks), seed=1)
@@ -93,7 +93,7 @@ def by_name(task: dict[str, Any], emit: Emit) -> None:
 
 
 def wrong(task: dict[str, Any], emit: Emit) -> None:
-    """A call by a strategy that is not right, then one by plait's choice."""
+    """Makes a call by a wrong strategy, then one by plait's choice."""
     add(task["strategy"])
     comm = plait.init()
     mine = np.full(2000, 1.0 + comm.rank, np.float32)

@@ -1,7 +1,7 @@
-"""The Python module as wheels have it: made for every CPython from 3.10 on, looked at, and run.
+"""Tests the Python module of wheels, built for every CPython from 3.10 on.
 
-Of a wheel's parts it alone differs from what is installed here, and it takes seconds to make; the
-libraries beside it are those that are installed. test_wheel.py looks at these.
+It is the only part of a wheel that differs from the installed package, and builds in seconds. The
+libraries are the installed ones, which test_wheel.py checks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ assert SPEC is not None and SPEC.loader is not None
 wheel = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(wheel)
 OLDEST = (3, 10)
-pytestmark = pytest.mark.timeout(1200)  # of minutes where all that the module links is made again
+pytestmark = pytest.mark.timeout(1200)  # takes minutes if the linked libraries are rebuilt
 
 abi3info = pytest.importorskip("abi3info")
 pytest.importorskip("nanobind_backend")
@@ -37,7 +37,7 @@ pytest.importorskip("nanobind_backend")
 
 @pytest.fixture(scope="module")
 def module() -> Path:
-    # That of the install: another's version of the log would have it make everything again.
+    # The install's own: another version would rebuild everything.
     ninja = str(Path(sys.executable).parent / "ninja")
     if not (BUILD / "build.ninja").exists() or not Path(ninja).exists():
         pytest.skip(f"wanted make install's build in {BUILD} and ninja, found them not")
@@ -47,7 +47,7 @@ def module() -> Path:
 
 
 def newer_than(oldest: tuple[int, int], names: set[str]) -> list[str]:
-    """Python's names among these that its stable ABI of that version has not."""
+    """Returns Python names outside the stable ABI of that version."""
     stable = {symbol.name: one.added for symbol, one in abi3info.FUNCTIONS.items()}
     stable |= {symbol.name: one.added for symbol, one in abi3info.DATAS.items()}
     added = {name: (one.major, one.minor) for name, one in stable.items()}
@@ -59,7 +59,7 @@ def test_it_asks_for_the_stable_abi_of_the_oldest_python_alone(module):
     names = elf.asked_for(module)
     assert sum(name.startswith("Py") for name in names) > 20
     assert newer_than(OLDEST, names) == []
-    assert newer_than((3, 1), names) != []  # so it would be found
+    assert newer_than((3, 1), names) != []  # the check finds such names
     assert newer_than(OLDEST, {"PyUnicode_KIND", "_PyObject_New", "PyType_GetName"}) != []
 
 
@@ -76,8 +76,7 @@ def test_it_loads_on_the_systems_of_the_wheels_tag(module):
 
 
 def test_what_a_wheel_would_hold_is_small_enough():
-    """All but device code and the module, which are made otherwise here; a third of it is left
-    once it is packed."""
+    """Excludes device code and the module, which differ here. Packing leaves a third."""
     folder = Path(plait.__file__).parent
     libraries = [
         one for one in folder.rglob("*.so*") if elf.is_elf(one) and "_core" not in one.name

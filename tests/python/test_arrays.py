@@ -1,4 +1,4 @@
-"""buffer_of: what is taken as it is, what is refused and how."""
+"""Tests buffer_of: accepted arrays and errors of others."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_masked_array_is_refused_since_its_masked_elements_would_count(role):
 
 
 class LazilyNegated:
-    """As a tensor of torch is whose sign is applied when it is read (z.conj().imag)."""
+    """Like a torch tensor that is negated lazily (z.conj().imag)."""
 
     def __init__(self, values, is_negated=True):
         self.memory, self.is_negated = np.ascontiguousarray(values), is_negated
@@ -93,7 +93,7 @@ def test_a_lazily_negated_tensor_counts_as_what_it_reads_as():
 
 
 class ByDlpack:
-    """An array of a library that gives DLPack alone."""
+    """An array with DLPack only."""
 
     def __init__(self, array):
         self.array = array
@@ -115,14 +115,14 @@ def test_nothing_is_written_into_what_is_read_only_behind_dlpack():
         comm.all_reduce(np.full(3, 2.0), out=ByDlpack(values))
     assert values.tolist() == [1, 1, 1]
     with pytest.raises(plait.InvalidArgumentError, match=r"writable output as DLPack.*read-only"):
-        _dlpack_buffer(ByDlpack(values), "output", True)  # as one on a GPU is asked
+        _dlpack_buffer(ByDlpack(values), "output", True)  # as for a GPU array
     assert _dlpack_buffer(ByDlpack(values), "input", False).count == 3
     assert _dlpack_buffer(ByDlpack(np.ones(3)), "output", True).count == 3
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 3), (3, 1, 2)])
 def test_strides_of_dlpack_that_are_missing_or_say_nothing(shape):
-    """numpy gives none for 0-d arrays; the stride of a length of 1 may be anything."""
+    """0-d arrays have no strides; a dimension of length 1 may have any stride."""
     values = np.arange(float(np.prod(shape, dtype=int))).reshape(shape)
     odd = np.lib.stride_tricks.as_strided(
         values,
@@ -171,7 +171,7 @@ def test_an_array_that_cannot_be_written_to_is_no_output():
 
 
 class TypeThatNumpyHasNot:
-    """bf16 in host memory behind DLPack, which numpy's reader refuses."""
+    """bf16 in host memory by DLPack, which numpy cannot read."""
 
     def __init__(self, gives: bool = True) -> None:
         self.words = np.array([0x3F80, 0x4000], np.uint16)  # 1, 2
@@ -189,7 +189,7 @@ class TypeThatNumpyHasNot:
 
 
 def retype(capsule, code):
-    """Another type code into a DLPack capsule of no version: the struct's byte 20."""
+    """Changes the type code, byte 20 of an unversioned DLPack capsule."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     ctypes.c_uint8.from_address(pointer(capsule, b"dltensor") + 20).value = code

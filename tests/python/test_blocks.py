@@ -1,4 +1,4 @@
-"""Blocks that have a count each: methods, types, bad counts, and the commands that know them."""
+"""Tests collectives with counts: methods, types, bad counts, and commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call from Python takes less than 6 us of its own; 2.1 on a Xeon of 2.5 GHz, 2026-11-25."""
+"""Limits the overhead of a call from Python to 6 us (2.1 us on a 2.5 GHz Xeon, 2026-11-25)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plait command as a user runs it: output, JSON, exit statuses, error lines."""
+"""Tests the plait command: output, JSON, exit statuses, error lines."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_topo_masks():
 
 
 def pair(folder: Path, **parameters: float) -> str:
-    """A file of two GPUs that states these parameters."""
+    """Writes a topology of two GPUs with these parameters."""
     ends = [("gpu0", "gpu1"), ("gpu1", "gpu0")]
     said = {
         "schema": "plait.topology/1",
@@ -272,7 +272,7 @@ def test_run_json_says_how_and_runs_nothing(tmp_path, option):
 
 
 def said_on_a_terminal(*words: str) -> tuple[str, str]:
-    """Standard output, which is a pipe, and what a terminal got as standard error."""
+    """Returns standard output (a pipe) and standard error (a terminal)."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "plait.cli", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
@@ -401,7 +401,7 @@ def test_what_fails_while_it_is_written_is_one_line(tmp_path):
 
 
 def test_a_profile_as_json_is_json_alone():
-    """MPICH prints warnings of UCX to standard output before the program's own."""
+    """MPICH prints UCX's warnings to standard output before the program's output."""
     program = ["sh", "-c", "echo UCX WARN none; exit 3"]
     done = plait_command("profile", "--json", "--", *program)
     assert done.returncode == 3 and json.loads(done.stdout) == [], done
@@ -468,7 +468,7 @@ INTERRUPTED = {
 
 
 @pytest.mark.parametrize("command", INTERRUPTED)
-@pytest.mark.parametrize("whom", ["all", "the command"])  # a terminal tells all; kill tells one
+@pytest.mark.parametrize("whom", ["all", "the command"])  # a terminal signals all, kill one process
 def test_an_interrupt_is_one_line_and_its_processes_are_gone(command, whom):
     words = [sys.executable, "-m", "plait.cli", *INTERRUPTED[command]]
     job = subprocess.Popen(
@@ -494,7 +494,7 @@ def test_an_interrupt_is_one_line_and_its_processes_are_gone(command, whom):
 
 
 def in_session(leader: int) -> list[int]:
-    """The live processes of the session that this process leads."""
+    """Returns the live processes of a session."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Communicator on real processes: every collective, many kinds of arrays, bad input, lost ranks."""
+"""Tests Communicator with processes: collectives, kinds of arrays, bad input, lost ranks."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_arrays_of_many_kinds(run_ranks):
         assert row["bf16"] == [3.0] * 3 and row["bf16_type"] == "bfloat16"
 
 
-# kind of mistake -> class on the rank that made it (rank 1), class on the other
+# mistake of rank 1 -> error class on rank 1, on the other rank
 MISTAKES = {
     "type": ("MismatchError", "MismatchError"),
     "count": ("MismatchError", "MismatchError"),
@@ -159,7 +159,7 @@ def test_wrong_topology_is_an_error_on_every_rank(run_ranks, tmp_path, topology)
 
 
 def shm_files_of_plait() -> set[str]:
-    """Names of plait's own files in /dev/shm. Files of other programs may come and go."""
+    """Returns plait's files in /dev/shm, without those of other programs."""
     return {name for name in os.listdir("/dev/shm") if "plait" in name}
 
 

@@ -1,4 +1,4 @@
-"""C and C++ programs built against the installed plait by every way that it offers, and run."""
+"""Builds and runs C and C++ programs against the installed plait: CMake, pkg-config, flags."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_launch_ends_as_its_first_failing_rank_does(tmp_path):
 
 
 def test_launch_blames_no_rank_that_lost_another(tmp_path):
-    """Ranks that lose another may end before it: its interpreter has more to do."""
+    """Survivors may end before the lost rank, whose interpreter still shuts down."""
     program = tmp_path / "one_raises.py"
     program.write_text(
         "import os, sys, time\n"
@@ -118,4 +118,4 @@ def test_launched_ranks_meet_as_often_as_they_like(tmp_path):
         "    print(comm.all_reduce(np.ones(2, np.float32)).tolist(), flush=True)\n"
     )
     said = said_by(*LAUNCH, "-n", "3", "--", sys.executable, program)
-    assert said.count("[3.0, 3.0]") == 6  # ranks' lines may run into each other
+    assert said.count("[3.0, 3.0]") == 6  # lines of ranks may mix

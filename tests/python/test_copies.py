@@ -1,4 +1,4 @@
-"""plait.copy and `bench copy --pair` as far as they show without a GPU: refusals, shares, rows."""
+"""Tests plait.copy and `bench copy --pair` without a GPU: errors, shares, rows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_copy_says_that_there_is_no_gpu():
     with pytest.raises(plait.NoDeviceError, match="wanted GPUs to copy between; "):
         plait.copy(FakeGpuArray(), FakeGpuArray())
     nothing = FakeGpuArray((0, 3))
-    assert plait.copy(nothing, FakeGpuArray((0,))) is nothing  # no bytes: nothing to ask a GPU for
+    assert plait.copy(nothing, FakeGpuArray((0,))) is nothing  # 0 bytes: needs no GPU
 
 
 def test_streams_are_each_arrays_own():
@@ -146,7 +146,7 @@ def test_a_table_of_rows(tmp_path):
 
 
 class HostGpu:
-    """A GPU played in host memory: what it is told to do is done at once."""
+    """A GPU emulated in host memory, without asynchrony."""
 
     name = "host memory"
     areas: ClassVar[dict[int, Any]] = {}
@@ -181,7 +181,7 @@ class HostGpu:
 
 
 class HostCopies:
-    """Copies of the shipped machine's plans, made at once; `spoils` puts one byte wrong."""
+    """Copies by plans of the shipped machine, at once; `spoils` corrupts one byte."""
 
     def __init__(self, spoils: bool = False) -> None:
         self.machine = plait.load_topology("hgx-h200")
@@ -285,7 +285,7 @@ def test_the_interference_table(on_host):
     rows = list(bench_copy.bench(bench_task(interference=True, sizes=[5000])))[1:]
     assert [row["way"] for row in rows] == list(bench_copy.WAYS)
     assert all(row["triad_slower_percent"] == 0.0 for row in rows)
-    assert len(HostGpu.asked) % 5 == 0  # copies went on until the triad had ended
+    assert len(HostGpu.asked) % 5 == 0  # copies continued until the triad ended
     assert "% slower" in bench_copy.line(rows[0])
 
 
@@ -302,7 +302,7 @@ def test_the_bench_command_prints_rows_and_writes_them(on_host, tmp_path, capsys
 
 
 class HostNccl:
-    """An NCCL between two GPUs in host memory; `spoils` leaves the last move of a group out."""
+    """NCCL between two emulated GPUs; `spoils` drops the last move of a group."""
 
     version, path, spoils = "2.28.9", "/lib/libnccl.so.2", False
     alive: ClassVar[int] = 0

@@ -1,4 +1,4 @@
-"""The main job on real input: 4 ranks train as one process does (examples/train_digits.py)."""
+"""Tests examples/train_digits.py: 4 ranks train as one process does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the docs say of strategies and figures, beside the library and the recorded rows."""
+"""Compares strategies and figures in the docs with the library and recorded rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_row_of_choices_may_say_how_its_engine_does_it():
 
 
 def first_row(collective: str, ranks: int, size: int) -> str:
-    """The engine of choices.def's first row that is about such a call."""
+    """Returns the engine of the first row of choices.def for such a call."""
     for row in doc_tables.rows("choices.def", "PLAIT_CHOICE"):
         about = row["collective"] == collective and ranks <= int(row["ranks"])
         if about and size <= doc_tables.size_of(row["upto_bytes"]):
@@ -76,7 +76,7 @@ def test_the_page_of_choices_says_what_the_first_row_says(ranks):
 
 
 def bounds(spans: list[list[str]]) -> list[tuple[float, float]]:
-    """The sizes of spans as they are written: `up to 2 MiB`, `2 MiB to 96 MiB`, `beyond 96 MiB`."""
+    """Parses spans of sizes: `up to 2 MiB`, `2 MiB to 96 MiB`, `beyond 96 MiB`."""
     units = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
     found = []
     for words, _, _ in spans:
@@ -151,7 +151,7 @@ def test_the_table_of_strategies_names_what_each_does():
 
 
 def test_figures_against_nccl_are_those_of_the_recorded_rows():
-    """The least ratio of each line is the least of NCCL's time over plait's in the file."""
+    """The smallest ratio of a line is the smallest NCCL time / plait time in the file."""
     tables = doc_tables.performance_tables
     lines = tables.against_nccl()[2:]
     assert len(lines) == 8 * len(tables.MACHINES)
@@ -188,7 +188,7 @@ def test_no_advice_to_install_plait_from_an_index():
 
 
 def test_what_a_missing_matplotlib_is_told(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if not installed
     with pytest.raises(plait.UnsupportedError, match=r"found none; pip install matplotlib$"):
         outputs.check_picture("a.png", "--plot")
     assert "pip install '.[plot]'" in (ROOT / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""`plait doctor`: what stops GPUs, variables that are none, the table and the NCCL in use."""
+"""Tests `plait doctor`: GPUs, wrong variables, tuning table, NCCL."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from plait.commands import between, doctor
 
 
 def run_python(program: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, since what is denied stays denied; beside these tests' modules."""
+    """Runs a program in a child process, since a denied call stays denied."""
     words = [sys.executable, "-c", program]
     env = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
     return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
 
 
 def smi(folder: Path, script: str) -> None:
-    """An nvidia-smi that does what the script says."""
+    """Writes an nvidia-smi that runs the script."""
     (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "nvidia-smi").chmod(0o755)
 
@@ -72,7 +72,7 @@ def test_the_folder_in_which_ranks_meet(monkeypatch, tmp_path):
 DENIED = {
     "pidfd_open": (434, "_pidfd", "broken", "pidfd_open: Operation not permitted"),
     "memfd_create": (319, "_memory", "broken", "memfd_create: Operation not permitted"),
-    "process_vm_readv": (310, "_vm_read", "missing", "2.0"),  # what it is for is done otherwise
+    "process_vm_readv": (310, "_vm_read", "missing", "2.0"),  # plait works without it
 }
 
 

@@ -1,5 +1,5 @@
-"""plait's own declarations of the CUDA driver and of NVML against NVIDIA's headers, where there are
-any: a compiler looks at constants, layouts and the arguments of each function."""
+"""Compares plait's declarations of the CUDA driver and NVML with NVIDIA's headers, if present: a
+compiler checks constants, layouts and arguments of each function."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 TYPES = (SRC / "driver" / "cuda" / "types.hpp").read_text()
 NVML = (SRC / "driver" / "nvml" / "real.cpp").read_text()
-LOOKED_UP_FOR = 12000  # what most functions are looked up for (functions.def)
+LOOKED_UP_FOR = 12000  # CUDA version of most look-ups (functions.def)
 
-# plait's name, the driver's. All of types.hpp.
+# plait's name: the driver's; all of types.hpp.
 CONSTANTS = {
     "kSuccess": "CUDA_SUCCESS",
     "kNoBinaryForGpu": "CUDA_ERROR_NO_BINARY_FOR_GPU",
@@ -55,7 +55,7 @@ CONSTANTS = {
     "kProgrammaticSerialization": "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION",
 }
 
-# Of plait's structs the driver's, and fields that lie at the same place.
+# plait's structs: the driver's, and fields with equal offsets.
 STRUCTS = {
     "IpcHandle": ("CUipcMemHandle", {}),
     "CopyAttributes": (
@@ -83,7 +83,7 @@ STRUCTS = {
     ),
 }
 
-# alike<Ours, Theirs>: functions that take the same arguments, as registers and memory have them.
+# alike<Ours, Theirs>: the same arguments in the ABI.
 ALIKE = """
 #include <cstddef>
 #include <type_traits>
@@ -117,7 +117,7 @@ struct Alike<R (*)(A...), S (*)(B...)>
 
 
 def _header(name: str) -> Path:
-    """A header's folder: CUDA_HEADERS names it, or it lies where wheels and toolkits put it."""
+    """Returns a header's folder: CUDA_HEADERS, or that of wheels and toolkits."""
     folders = [Path(entry) / "nvidia" for entry in sys.path]
     places = [place for folder in folders for place in sorted(folder.glob("*/include"))]
     if compiler := shutil.which(os.environ.get("CUDACXX", "nvcc")) or shutil.which("nvcc"):
@@ -132,7 +132,7 @@ def _header(name: str) -> Path:
 
 
 def _compile(source: str, folder: Path, tmp_path: Path) -> str:
-    """What the compiler says of it."""
+    """Returns the compiler's errors."""
     compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler")
@@ -150,7 +150,7 @@ def _holds(condition: str, what: str) -> str:
 
 
 def _handle(folder: Path, name: str) -> str:
-    """The number of a handle, which is a pointer to the compiler."""
+    """Returns the value of a handle constant."""
     text = (folder / "cuda.h").read_text()
     match = re.search(rf"define {name}\s+\(\(CUstream\)(0x\w+)\)", text)
     assert match, name
@@ -158,7 +158,7 @@ def _handle(folder: Path, name: str) -> str:
 
 
 def _functions() -> list[tuple[str, str, int]]:
-    """Field, symbol, and the version of CUDA that it is looked up for."""
+    """Returns (field, symbol, CUDA version of the look-up)."""
     all_of_them = (SRC / "driver" / "cuda" / "functions.def").read_text()
     later = (SRC / "driver" / "cuda" / "later_functions.def").read_text()
     found = [

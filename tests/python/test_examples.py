@@ -1,4 +1,4 @@
-"""Every numbered example runs, and shows what it says."""
+"""Runs every numbered example and checks its output."""
 
 from __future__ import annotations
 

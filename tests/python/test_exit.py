@@ -1,4 +1,4 @@
-"""How programs end whose threads are in calls, and those that read no setting until they end."""
+"""Tests the end of programs with threads in calls, and programs that read settings at exit."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ has_begun.wait()
 
 
 def ended(program):
-    """(status, stdout, stderr)."""
+    """Returns (status, stdout, stderr)."""
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout, done.stderr
@@ -38,7 +38,7 @@ def test_a_program_ends_as_it_wants_while_a_thread_is_in_a_call(status):
 
 
 def test_what_ends_the_process_in_its_main_thread_still_does():
-    """Also after plait's hook, since hooks from before its import run later."""
+    """Covers hooks registered before plait's import, which run after plait's."""
     program = """
 import atexit, ctypes
 atexit.register(ctypes.CDLL("libstdc++.so.6")._ZSt9terminatev)

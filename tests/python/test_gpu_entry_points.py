@@ -129,7 +129,7 @@ def test_arrays_on_gpus():
 
 
 class BroughtAlong(SimpleNamespace):
-    """torch.cuda.ExternalStream: the program may destroy it before the arrays go."""
+    """torch.cuda.ExternalStream, which the program may destroy before the arrays."""
 
 
 def test_streams_of_many_kinds(monkeypatch):
@@ -170,7 +170,7 @@ def test_nccl_that_is_not_there(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["copy", "send_recv", "all_to_all", "gather", "scatter"])
 def test_messages_in_place_of_what_nccl_has_no_call_for(name):
-    """All ranks' sends and receives, matched in order, give what the collective must."""
+    """Sends and receives of all ranks, matched in order, give the collective's result."""
     request = plait.Request(name, 5, "int32", "sum", 3, 1, 2)
     held = oracle.Oracle(request, seed=3)
     inputs = held.inputs()
@@ -200,7 +200,7 @@ def test_messages_in_place_of_what_nccl_has_no_call_for(name):
 @pytest.mark.parametrize("count", [1, 5, 7, 16, 30])
 @pytest.mark.parametrize("name", nccl.COLLECTIVES)
 def test_expected_outputs_of_repeated_inputs(monkeypatch, name, count):
-    """Against the plain definition of each collective; the period is shorter than the message."""
+    """Compares with the definition of each collective; the period is shorter than the message."""
     monkeypatch.setattr(oracle, "PERIOD", 7)
     request = plait.Request(name, count, "int32", "sum", 3, 1, 2)
     held = oracle.Oracle(request, seed=3)
@@ -226,7 +226,7 @@ def test_expected_outputs_of_repeated_inputs(monkeypatch, name, count):
         if elements == 0:
             continue
         assert (held.expected(rank, 0, elements) == wanted[:elements]).all()
-        for lo in range(0, elements, 3):  # any part of it
+        for lo in range(0, elements, 3):  # any part
             hi = min(elements, lo + 4)
             assert (held.expected(rank, lo, hi) == wanted[lo:hi]).all()
         output = wanted[:elements].astype(np.int32)
@@ -332,12 +332,12 @@ def test_tuned_neighbours_become_one_row():
     last = tune.SIZES["alone"][-1]
     ended = tune.table(FACTS, [*rows, tuned(last, "copy_exchange", 9.0)])["rows"]
     assert ended[-1]["max_bytes"] == tune.WITHOUT_END
-    # Time was up: what was not measured is not the table's.
+    # Time is up: unmeasured sizes are not in the table.
     assert tune.table(FACTS, rows)["rows"][-1]["max_bytes"] == 32768
     large = plait.Request("all_reduce", 4 << 20, "fp32", "sum", 2)
     copied = [one for one in tune.candidates(large, "alone", "", True) if one[0] == "copy_exchange"]
     assert copied == [("copy_exchange", 0)]
-    # Beside computing: where NCCL is no faster, only what takes fewer multiprocessors.
+    # With computation and a slower NCCL: only kernels with fewer multiprocessors.
     by_what = {
         ("tiled", False): ("direct_ll", "copy_exchange", "tiled"),
         ("tiled", True): ("direct_ll", "copy_exchange", "tiled"),
@@ -426,7 +426,7 @@ def test_rows_where_nccl_is_faster_stay_apart():
 
 
 class TunedBay:
-    """A BenchRank whose kernels take so long; one gives wrong results, one is chosen by itself."""
+    """A BenchRank with given kernel times; one kernel is wrong, one is the untuned choice."""
 
     rank, ranks, input, output, stream, nccl = 0, 2, 0, 0, 0, None
 
@@ -487,7 +487,7 @@ def test_what_runs_without_a_table_stays_unless_another_is_clearly_faster():
 
 
 class BayWithNccl(TunedBay):
-    """A TunedBay with NCCL, which takes so long."""
+    """A TunedBay with a given NCCL time."""
 
     def __init__(self, times_us: dict[str, float], untuned: str, nccl_us: float) -> None:
         super().__init__(times_us | {"NCCL": nccl_us}, untuned)

@@ -1,4 +1,4 @@
-"""The description of plait's metadata: README.md without links that lead nowhere on an index."""
+"""Tests the package description: README.md without links that break on an index."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ranks started by real launchers, straight and through a script around each: they meet and sum.
+"""Tests ranks of real launchers, started directly and through a script: they join and sum.
 
-Which launchers are tried is what PATH holds; the others are left out, with the reason.
+Uses the launchers on PATH and skips the others.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from plait import launch
 PROGRAM = str(Path(__file__).parent / "launched_rank.py")
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHERS = ("torchrun", "mpirun", "mpirun of Open MPI 5", "plait launch")
-# Without exec, and with a command after it so that no shell makes the last command its own process:
-# then each rank has a parent of its own.
+# No exec, and a command behind it, so that the shell keeps running: each rank then has its own
+# parent.
 SCRIPT = ["sh", "-c", '"$@"; status=$?; exit $status', "sh"]
 
 
 def command(launcher: str, ranks: int, program: list[str]) -> list[str]:
-    """The launcher's command line for a program that is no Python script to it."""
+    """Returns the launcher's command line for an executable."""
     if launcher == "plait launch":
         return [sys.executable, "-m", "plait", "launch", "-n", str(ranks), *program]
     of_open_mpi_5 = ROOT / "build" / "mpi" / "openmpi" / "bin" / "mpirun"
@@ -96,7 +96,7 @@ def test_two_jobs_at_once_do_not_meet(launcher, tmp_path):
         check(job, 2, folder, 10**i)
 
 
-# What stands in the environment of a pod, a shell or an allocation before a launcher runs there.
+# Variables of a pod, shell or allocation in which a launcher runs.
 OUTER_WORDS = {
     "a pod's": {
         "RANK": "0",
@@ -119,7 +119,7 @@ OUTER_WORDS = {
 @pytest.mark.parametrize("words", OUTER_WORDS)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_the_launcher_that_started_the_ranks_counts_and_no_outer_one(launcher, words, tmp_path):
-    """Its words may be those of the outer one: then it sets them anew."""
+    """Both may use the same variables; the inner launcher sets them again."""
     around = SCRIPT if words == "torchrun's" else []
     job = start(launcher, 2, tmp_path / "job", 1, around, OUTER_WORDS[words])
     check(job, 2, tmp_path / "job", 1)
@@ -141,7 +141,7 @@ for words in json.loads(sys.argv[1]):
 
 @pytest.mark.parametrize("outer", OUTER_WORDS)
 def test_of_every_pair_of_launchers_the_inner_one_counts(outer):
-    """Played by a process that has the outer one's words and starts ranks with the inner one's."""
+    """Emulates the launchers: a process with the outer variables starts ranks with the inner ones."""
     inner = [words for name, words in INNER_WORDS.items() if name != outer]
     done = subprocess.run(
         [sys.executable, "-c", STARTS_RANKS, json.dumps(inner)],
@@ -162,7 +162,7 @@ def test_words_of_two_launchers_that_come_in_together_are_an_error_that_shows_bo
         {**both, "PLAIT_RANK": "0", "PLAIT_RANKS": "1"}, "import plait; print(plait.init().ranks)"
     )
     assert done.stdout == "1\n", done.stderr
-    # RANK and WORLD_SIZE alone are anybody's, where a launcher has words of its own.
+    # RANK and WORLD_SIZE alone do not identify a launcher.
     found = run_under(
         {"RANK": "0", "WORLD_SIZE": "3", "PMI_RANK": "0", "PMI_SIZE": "1"},
         "import plait; print(plait.init().ranks)",
@@ -171,7 +171,7 @@ def test_words_of_two_launchers_that_come_in_together_are_an_error_that_shows_bo
 
 
 def test_open_mpi_5_is_known_by_the_variables_that_it_sets():
-    """It sets none of those by which Open MPI 4 is known elsewhere (OMPI_MCA_orte_hnp_uri)."""
+    """It does not set Open MPI 4's OMPI_MCA_orte_hnp_uri."""
     variables = {
         "OMPI_VERSION": "5.0.11",
         "OMPI_COMM_WORLD_RANK": "0",
@@ -201,7 +201,7 @@ def test_open_mpi_5_is_known_by_the_variables_that_it_sets():
     ids=["by address", "by name"],
 )
 def test_jobs_in_two_containers_with_equal_ports_do_not_meet(variables):
-    """Rank 0 of the one and rank 1 of the other, which share /tmp: neither finds its own peer."""
+    """Rank 0 of one job and rank 1 of the other share /tmp and must not join."""
     program = "import plait, numpy; print(plait.init(arrive_s=2).all_reduce(numpy.ones(1)))"
     jobs = [
         subprocess.Popen(
@@ -266,7 +266,7 @@ def runs(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z"  # nobody may be there to reap it
+    return state != "Z"  # a zombie may stay without a reaper
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
@@ -332,7 +332,7 @@ SEVERAL_HOSTS = {
 
 
 def run_under(variables: dict[str, str], program: str) -> subprocess.CompletedProcess[str]:
-    """A Python program of one process, with a launcher's variables."""
+    """Runs a Python program in one process with a launcher's variables."""
     return subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, **variables},
@@ -343,7 +343,7 @@ def run_under(variables: dict[str, str], program: str) -> subprocess.CompletedPr
 
 
 def init_under(variables: dict[str, str]) -> str:
-    """What plait.init() prints of its error; it must not wait for ranks that cannot come."""
+    """Returns the error of plait.init(), which must not wait for missing ranks."""
     said = run_under(variables, "import plait; plait.init(arrive_s=8)")
     assert said.returncode != 0
     return said.stderr
@@ -381,7 +381,7 @@ SAID_OF_A_LATE_RANK = {
 
 
 def test_a_rank_that_waits_says_for_whom(capfd):
-    """Three jobs at once, since each takes 14 s."""
+    """Runs three jobs concurrently; each takes 14 s."""
     folder = str(Path(__file__).parent)
     jobs = [
         launch.start("rank_programs:late", 3, {"late_to": late_to}, {"PLAIT_DEBUG": ""}, folder)

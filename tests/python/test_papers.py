@@ -1,4 +1,4 @@
-"""The papers' rows and the calibration: rerun, compared with docs/evidence.md, held to 10 %."""
+"""Reruns the papers' rows and the calibration; compares with docs/evidence.md, within 10 %."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_what_a_paper_recommends_ranks_first() -> None:
     machines = {row.machine.split(",")[0] for row in rankings}
     assert machines == {"mist", "cedar", "daisy", "narval", "dgx1v", "vista"}
     behind = {(row.machine, row.size >> 20): row for row in rankings if not row.ok}
-    most = {("daisy", 32): 0.02, ("dgx1v", 64): 0.07}  # docs/evidence.md says why
+    most = {("daisy", 32): 0.02, ("dgx1v", 64): 0.07}  # reasons in docs/evidence.md
     assert set(behind) <= set(most)
     assert all(row.reason and row.behind < most[name] for name, row in behind.items())
 

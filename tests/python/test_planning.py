@@ -1,4 +1,4 @@
-"""Strategies of a program's own: written in Python, proved, known to commands and to calls."""
+"""Tests user-defined strategies in Python: proof, commands and calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def alone(check: Callable[[], None]) -> None:
-    """In a process of its own: what it adds is not there for other tests."""
+    """Runs the check in a child process, so that its strategies do not affect other tests."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         pool.submit(check).result()
 
@@ -245,7 +245,7 @@ def example_functions_are_still_functions():
 
 
 def courier_of(build: Callable[[plait.Courier, plait.Builder], None]) -> None:
-    """Two ranks, and what `build` records between them, in two slots."""
+    """Returns a plan of two ranks with the transfers that `build` records, in two slots."""
     machine, request = plait.load_topology("hgx-h200"), all_reduce()
     builder = plait.Builder(machine, request, "mine")
     plait.in_chunks(

@@ -1,7 +1,6 @@
-"""What `plait plan` chooses for a described machine: as fast as the best that its GPUs run.
+"""Tests that `plait plan` chooses the engine with the best prediction on every shipped machine.
 
-Of every shipped machine, by its own predictions. Where engines are chosen as measured on such GPUs,
-measurements stand above predictions.
+Measurements take precedence over predictions where choices.def has them.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from plait import what_runs
 SURE = 1.05
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce")
 SIZES = (64 << 10, 4 << 20, 64 << 20, 256 << 20)
-# Between nodes a library's calls decide (docs/nodes.md), and CPU ranks have no engines.
+# Excluded: several nodes (the library decides, docs/nodes.md) and CPU ranks (no engines).
 ONE_NODE = ("cardinal", "cedar", "daisy", "delta-ai", "dgx1v", "hgx-h200", "mist", "narval")
-# GPUs and what they run: docs/devices.md, docs/nccl.md.
+# GPUs and their engines: docs/devices.md, docs/nccl.md.
 NO_TILES = ("daisy", "narval")
 NO_KERNELS = ("cedar", "dgx1v", "mist")
 
 
 def unequal(folder: Path) -> plait.Topology:
-    """Four A100 whose pairs have two, four or six NVLinks, as on boards without a switch."""
+    """Writes a topology of four A100 with 2, 4 or 6 NVLinks a pair, without a switch."""
     said = json.loads(plait.load_topology("narval").to_json())
     said["name"] = "unequal"
     for link in said["links"]:
@@ -40,7 +39,7 @@ def unequal(folder: Path) -> plait.Topology:
 
 
 def requests(machine: plait.Topology) -> Iterator[plait.Request]:
-    """With as many ranks as the machine has GPUs, and with two."""
+    """Yields requests for all GPUs of the machine, and for two ranks."""
     gpus = len(machine.rank_devices())
     for ranks in sorted({2, gpus} if gpus > 1 else set()):
         for collective in COLLECTIVES:
@@ -52,7 +51,7 @@ def requests(machine: plait.Topology) -> Iterator[plait.Request]:
 
 
 def predicted_us(machine: plait.Topology, request: plait.Request) -> dict[str, float]:
-    """Of each engine that takes the request, and of the plan that serves it where none does."""
+    """Returns us of each engine that takes the request, or of the plan by lanes."""
     found = {runs.engine: runs.predicted_us for runs in what_runs.engines(machine, request)}
     if (taken := what_runs.taken_by_calls(machine, request)) is not None:
         found[what_runs.LANES] = what_runs.by_lanes(machine, taken, "simulated").predicted_us

@@ -1,4 +1,4 @@
-"""`plait verify --all`: engines' cases beside strategies', and how both are counted."""
+"""Tests `plait verify --all`: cases of strategies and engines, and their counts."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What benchmarks hold results to: every op and type beside the reference executor, by the bit."""
+"""Compares the benchmarks' expected results with the reference executor, bit by bit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CASES = [
 
 
 def by_reference(op: str, kind: str, parts: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """An all_reduce by the reference executor."""
+    """Runs an all_reduce by the reference executor."""
     request = plait.Request("all_reduce", len(parts[0]), kind, op, len(parts))
     plan = plait.propose_one(plait.load_topology("hgx-h200"), request, "one_shot")
     outputs = [np.zeros_like(parts[0]) for _ in parts]
@@ -39,10 +39,10 @@ def by_reference(op: str, kind: str, parts: list[np.ndarray[Any, Any]]) -> np.nd
 
 
 def any_bits(kind: str, ranks: int, count: int) -> list[np.ndarray[Any, Any]]:
-    """Values of all sizes and signs: zeros of both signs, subnormals, infinities and NaNs too."""
+    """Returns values of all bit patterns: zeros of both signs, subnormals, infinities, NaNs."""
     dtype, random = DTYPE_OF_TYPE[kind], np.random.default_rng(ranks)
     unsigned = np.dtype(f"u{dtype.itemsize}")
-    few = random.integers(0, 1 << 8 * dtype.itemsize, 8, unsigned)  # so that ranks' values meet
+    few = random.integers(0, 1 << 8 * dtype.itemsize, 8, unsigned)  # so that ranks share values
     few[0], few[1] = 0, 1 << (8 * dtype.itemsize - 1)
     parts = [random.integers(0, 1 << 8 * dtype.itemsize, count, unsigned) for _ in range(ranks)]
     for part in parts:
@@ -103,7 +103,7 @@ def test_the_host_bench_finds_all_right(op):
 
 
 class TimedBench(bench_gpu.BenchRank):
-    """Without a GPU: a call takes a millisecond; notes how many were put on the stream."""
+    """A BenchRank without a GPU: a call takes 1 ms; records the numbers of enqueued calls."""
 
     rank, ranks, input, output, stream = 0, 2, 0, 0, 0
 

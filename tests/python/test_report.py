@@ -1,4 +1,4 @@
-"""The HTML page: well-formed, self-contained, with every section; and what a timeline becomes."""
+"""Tests the HTML page: well-formed, self-contained, complete; and plots of timelines."""
 
 import json
 import math
@@ -53,7 +53,7 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
     assert tags.seen.count("table") == 1
     assert not re.search(r"(src|href)=|https?://|@import", text)
     assert '<meta name="viewport" content="width=device-width' in text
-    # What is wider than a phone scrolls by itself, each in a box of its own; links fit.
+    # Wide elements scroll in boxes of their own; links fit.
     assert len(re.findall(r'<div class="wide"><(?:svg|table)', text)) == 2 + 1
     assert "<th>holds</th>" in text and "<td>yes</td>" in text
     assert "ring (measured)" in text

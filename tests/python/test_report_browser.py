@@ -1,7 +1,7 @@
-"""The HTML page in a real browser, headless: what it lays out, what its script does, what is seen.
+"""Tests the HTML page in a headless browser: layout, script, picture.
 
-Skipped where no Chromium is found (PLAIT_BROWSER names one; apt-get install chromium). The picture
-is kept in the test's folder, whose name pytest prints when a check fails.
+Skipped without Chromium (PLAIT_BROWSER names one; apt-get install chromium). The picture stays in
+the test's folder, which pytest prints on a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 BROWSER = os.environ.get("PLAIT_BROWSER") or next(filter(None, map(shutil.which, NAMES)), "")
 needs_browser = pytest.mark.skipif(not BROWSER, reason=f"no browser of {', '.join(NAMES)} found")
 
-# Run in the page: what is where, what does not fit, and whether hovering shows what it should.
+# Script in the page: returns positions, overflows, and the effect of hovering.
 PROBE = """
 <script>
 const box=e=>{const r=e.getBoundingClientRect();return [r.left,r.top,r.width,r.height]};
@@ -50,7 +50,7 @@ pre.id='said';pre.textContent=JSON.stringify(said);
 
 
 def browse(tmp_path: Path, *options: str) -> str:
-    """What the browser prints. Its profile lies in the test's folder; it fetches nothing."""
+    """Returns the browser's output. Its profile is in the test's folder; it loads nothing."""
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--host-resolver-rules=MAP * 0.0.0.0"]
     run = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""What `plait run --bitwise` and `plait doctor` know of programs that sum by themselves."""
+"""Tests `plait run --bitwise` and `plait doctor` on programs with sum kernels of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plait import gpu, run, same_bits
 
 @pytest.fixture
 def beside(tmp_path, monkeypatch):
-    """beside("vllm-0.33.0") -> as if that were installed in the command's Python."""
+    """beside("vllm-0.33.0") makes that package look installed in the command's Python."""
 
     def install(*packages: str) -> None:
         for one in packages:

@@ -1,4 +1,4 @@
-"""The source distribution holds every file of the checkout, and no other."""
+"""Tests that the source distribution has exactly the files of the checkout."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""plait below vLLM's and SGLang's sums: the plug-ins over stand-ins of the classes they meet, and
-what `plait run --bitwise` and `plait doctor` say of such programs."""
+"""Tests the plug-ins for vLLM and SGLang over stand-ins of their classes, and the messages of
+`plait run --bitwise` and `plait doctor`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME = "vllm.distributed.device_communicators.cuda_communicator"
 
 
 class CudaCommunicator:
-    """As vLLM 0.33.0 has it, as far as groups and the plug-in look at it; sums by gloo."""
+    """vLLM 0.33.0's class, as far as groups and the plug-in use it; sums by gloo."""
 
     def __init__(self, cpu_group, device=None, device_group=None, unique_name="", **named):
         self.cpu_group, self.device, self.unique_name = cpu_group, device, unique_name
@@ -49,7 +49,7 @@ class CudaCommunicator:
 
 
 def stand_in_vllm():
-    """The modules that the plug-in imports."""
+    """Installs stand-ins of the modules that the plug-in imports."""
     for depth in range(1, 5):
         name = ".".join(NAME.split(".")[:depth])
         sys.modules[name] = types.ModuleType(name)
@@ -61,7 +61,7 @@ def stand_in_vllm():
 
 
 def made_of(parts):
-    """A sum in rank order."""
+    """Returns a sum in rank order."""
     total = parts[0].clone()
     for part in parts[1:]:
         total = total + part
@@ -108,7 +108,7 @@ def test_vllm_groups_sum_in_rank_order(ranks):
 
 
 def half_floats(rank, ranks):
-    """One rounding of the whole, as no sum by pairs of bf16 has."""
+    """Expects one rounding of the whole sum, which pairwise bf16 sums do not give."""
     module = stand_in_vllm()
     serving.into_vllm()
     group = module.CudaCommunicator(dist.group.WORLD, torch.device("cpu"), unique_name="tp:0")
@@ -128,7 +128,7 @@ def off_rank(rank, ranks):
         module = stand_in_vllm()
         entry.register_vllm()
         assert module.CudaCommunicator is CudaCommunicator, name
-    dist.barrier()  # who ends sooner breaks what gloo of the other is still making
+    dist.barrier()  # an early end breaks gloo's set-up on the other rank
     return True
 
 
@@ -137,7 +137,7 @@ def test_being_installed_changes_nothing():
 
 
 def no_room_rank(rank, ranks):
-    """Ranks that cannot join all keep vLLM's own sums; where bits matter it is an error."""
+    """If ranks cannot join, all keep vLLM's sums; in strict mode they fail."""
     os.environ["PLAIT_TOPOLOGY"] = "no-such-machine"
     module = stand_in_vllm()
     serving.into_vllm()
@@ -154,7 +154,7 @@ def test_where_plait_cannot_join():
 
 
 class GroupCoordinator:
-    """As SGLang 0.5.23 has it, as far as the hook looks at it."""
+    """SGLang 0.5.23's class, as far as the hook uses it."""
 
     def __init__(self, group):
         self.cpu_group, self.world_size = group, dist.get_world_size(group)
@@ -167,7 +167,7 @@ class GroupCoordinator:
 
 
 class HookRegistry:
-    """Its AROUND: the hook is called with what it stands around."""
+    """SGLang's registry; AROUND passes the original function to the hook."""
 
     @staticmethod
     def register(path, hook, kind):
@@ -202,7 +202,7 @@ def test_sglangs_hook_sums_in_rank_order():
 
 
 def deterministic_rank(rank, ranks):
-    """A machine whose every plan for a sum has an order of its own is refused."""
+    """Refuses a machine on which no plan sums in rank order."""
     torch.use_deterministic_algorithms(True)
     os.environ["PLAIT_ALGO"] = "ring"
     with pytest.raises(Exception, match="forbids its sum order"):

@@ -1,4 +1,4 @@
-"""Ctrl-C is heard within a second in every wait for other ranks; so are handlers that return."""
+"""Tests that Ctrl-C and returning handlers interrupt every wait for ranks within a second."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 HEARD_S = 1.0
-BUSY_S = 2.0  # more, for the threads of a busy machine
+BUSY_S = 2.0  # s of tolerance on a busy machine
 
-# Of rank 0: what it waits for stands in `wait`. Rank 1 goes away from the others without ending.
+# Rank 0 waits in `wait`. Rank 1 leaves the others without ending.
 RANK_0 = """
 import os, signal, sys, time
 import numpy as np
@@ -105,7 +105,7 @@ def test_an_interrupt_is_heard_while_a_rank_waits(wait, place):
         assert time.monotonic() - began < HEARD_S + BUSY_S
         if before:
             said, err = ranks[1].communicate(timeout=30)
-            assert "Error " in said, (said, err)  # it is told, and does not wait for 60 s
+            assert "Error " in said, (said, err)  # gets the error without waiting for 60 s
     finally:
         end(ranks)
 
@@ -132,7 +132,7 @@ def test_a_handler_that_returns_lets_the_wait_go_on(place):
 
 
 def test_another_thread_that_looks_at_the_communicator_does_not_hold_up_the_wait(place):
-    """Whoever waits takes Python's lock now and then: nobody may keep that and want the other's."""
+    """A waiting thread takes the GIL at times, so no thread may hold it and wait for the lock."""
     before = (
         f"{MET}\nimport threading\ndef look():\n    while True:\n        comm.counters()\n"
         "        comm.plan_for(plait.Request('all_reduce', 4, 'fp32', ranks=2))\n"

@@ -1,4 +1,4 @@
-"""The site of docs/: every page has a place, and its links lead to pages of the site."""
+"""Tests the site of docs/: every page is listed, and links lead to its pages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Casts of small floats and the one NaN of each type, as users see them in sums of CPU ranks: every
-pair of codes of fp8, held to ml_dtypes' casts, and NaNs of every payload in all types."""
+"""Tests casts of small floats and canonical NaNs in sums of CPU ranks: every pair of fp8 codes
+against ml_dtypes, and NaNs of many payloads in all types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unsigned_of(name: str) -> Any:
 
 
 def ranks_of_fp8(task: dict[str, Any], emit: Emit) -> None:
-    """Of all pairs of codes how many sums and products are not ml_dtypes' cast of the exact one."""
+    """Emits the sums and products of all pairs of codes that differ from ml_dtypes' cast."""
     comm = plait.init()
     name, dtype = task["type"], DTYPE_OF_TYPE[task["type"]]
     codes = np.arange(1 << 16, dtype=np.uint32)
@@ -49,7 +49,7 @@ def ranks_of_fp8(task: dict[str, Any], emit: Emit) -> None:
 
 
 def ranks_of_nans(task: dict[str, Any], emit: Emit) -> None:
-    """Of NaNs of either sign and some payloads, beside 1."""
+    """Emits results of NaNs of both signs and some payloads, combined with 1."""
     comm = plait.init()
     unsigned = unsigned_of(task["type"])
     codes = task["codes"] if comm.rank == 0 else [task["one"]] * len(task["codes"])
@@ -63,7 +63,7 @@ def ranks_of_nans(task: dict[str, Any], emit: Emit) -> None:
 def check_fp8(run_ranks: Any, name: str) -> None:
     for row in run_ranks("test_small_floats:ranks_of_fp8", 2, {"type": name}):
         for op in ("sum", "prod"):
-            assert row[op] == 0 and row[f"{op} above"] > 100, row  # what does not fit is among them
+            assert row[op] == 0 and row[f"{op} above"] > 100, row  # overflows are among them
 
 
 def test_fp8_with_one_nan_and_no_infinity_casts_as_ml_dtypes_do(run_ranks):

@@ -1,4 +1,4 @@
-"""docs/start.md: every way in runs as it is written, and prints what the page says."""
+"""Runs every example of docs/start.md as written and compares its output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEEDS = {
 
 
 def ways() -> dict[str, list[tuple[str, str]]]:
-    """The blocks of each way in: what they are in, and their text."""
+    """Returns the code blocks of each section: language and text."""
     _, _, text = PAGE.partition("## Ten lines from each side\n")
     text, _, _ = text.partition("\n## ")
     parts = re.split(r"^### (.*)$", text, flags=re.M)[1:]
@@ -38,8 +38,8 @@ def ways() -> dict[str, list[tuple[str, str]]]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """As of a shell in which plait's environment is active; `torchrun` where torch is in a folder
-    of its own."""
+    """Returns the environment of a shell with plait active, and torchrun of a separate torch
+    folder."""
     of_plait = folder / "bin"
     of_plait.mkdir()
     (of_plait / "torchrun").write_text(

@@ -1,5 +1,5 @@
-"""The recipe for a strategy in CONTRIBUTING.md and docs/strategies.md, followed to the letter: the
-page's own example is compiled with one more line in strategies.def, and its plans are proved."""
+"""Follows the recipe for a strategy in CONTRIBUTING.md and docs/strategies.md: compiles the example
+with one more line in strategies.def, and verifies its plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import plait
 ROOT = Path(__file__).resolve().parents[2]
 PLANNER = ROOT / "src" / "planner"
 BUILD = Path(os.environ.get("TEST_BUILD", ROOT / "build" / "dev"))
-FOLDERS = ("planner", "verify", "plan", "topo", "driver", "base")  # as they link
+FOLDERS = ("planner", "verify", "plan", "topo", "driver", "base")  # in link order
 
 PROVES = r"""
 #include <cstdio>

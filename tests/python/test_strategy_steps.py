@@ -1,4 +1,4 @@
-"""The table of steps and bytes in docs/strategies.md, beside plans that are played and counted."""
+"""Compares the steps and bytes in docs/strategies.md with plans that are emulated and counted."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def with_context() -> list[tuple[str, str, str, str]]:
 
 
 def value(formula: str, n: int) -> float:
-    """`2(n-1)/n` or `2 log2 n` for so many ranks."""
+    """Evaluates `2(n-1)/n` or `2 log2 n` for n ranks."""
     words = formula.replace("log2 n", "log2(n)")
     words = re.sub(r"\b(\d+) ?(?=\(|log)", r"\1*", words)
     return float(eval(words, {"n": n, "log2": math.log2, "min": min}))
 
 
 class PlanWalk:
-    """Runs a plan's lanes as far as their waits allow, and keeps how many steps lie behind data."""
+    """Runs a plan's lanes as far as waits allow, and counts the steps behind each datum."""
 
     def __init__(self, plan: plait.Plan) -> None:
         self.lanes = [lane["ops"] for lane in json.loads(plan.to_json())["lanes"]]
@@ -83,7 +83,7 @@ class PlanWalk:
 
 
 def plan_of(name: str, collective: str, ranks: int) -> plait.Plan:
-    """In one piece, over direct links only."""
+    """Returns a plan in one piece over direct links."""
     machine = plait.load_topology("dgx1v" if name == "hierarchical" else "hgx-h200")
     of_all = collective in ("all_reduce", "broadcast", "reduce", "send_recv", "copy")
     count = PER_RANK * (ranks if of_all else 1)

@@ -1,4 +1,4 @@
-"""tools/tidy.py finds nothing in the tree, and finds each breach of its rules."""
+"""Tests tools/tidy.py: no finding in the tree, and one for each breach of its rules."""
 
 from __future__ import annotations
 

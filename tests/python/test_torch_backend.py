@@ -1,4 +1,4 @@
-"""plait as a backend of torch.distributed: what calls give, in which order, how they fail."""
+"""Tests plait as a backend of torch.distributed: results, order, errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Op = dist.ReduceOp
 
 
 def given(rank: int, dtype: torch.dtype, count: int = 1000) -> torch.Tensor:
-    """The same on every rank that asks for the same one."""
+    """Returns the input of a rank, the same wherever it is computed."""
     generator = torch.Generator().manual_seed(rank)
     if dtype is torch.bool:
         return torch.rand(count, generator=generator) < 0.5

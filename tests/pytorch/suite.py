@@ -1,11 +1,11 @@
-"""PyTorch's own suite of torch.distributed, the copy inside its wheel, against plait's backend.
+"""Runs PyTorch's own suite of torch.distributed, from its wheel, against plait's backend.
 
-    python tests/pytorch/suite.py            # all lanes, side by side; what is wrong, how many pass
+    python tests/pytorch/suite.py            # all lanes concurrently; prints failures and passes
     python tests/pytorch/suite.py 4 gloo -k all_reduce   # one lane, with pytest's words
 
-A lane is a number of ranks, which are forked, and the backend whose tests are taken too: the suite
-keeps some for gloo and for mpi. Its decorators read BACKEND when the module is imported, ranks when
-they start; so it is imported as that backend, and then told plait's name.
+A lane is a number of forked ranks and a backend (gloo, mpi), whose tests run too. The suite's
+decorators read BACKEND at import, ranks read it at start. So the suite is imported with the lane's
+backend, and the variable is then set to plait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 LANES = ((2, "gloo"), (4, "gloo"), (4, "mpi"))
-# These ask for the name of a backend of torch's own, in the test or in torch.
+# These tests need the name of a torch backend.
 ONLY_BY_NAME = {
     *("test_accumulate_gradients_no_sync", "test_accumulate_gradients_no_sync_allreduce_hook"),
     "test_accumulate_gradients_no_sync_allreduce_with_then_hook",
@@ -32,7 +32,7 @@ PASS_AT_LEAST = 111  # different tests over all lanes, in torch 2.13
 
 
 def as_backend() -> str:
-    """The name that the module is imported by; pytest imports this file a second time."""
+    """Returns the backend at import; pytest imports this file a second time."""
     return os.environ.setdefault("SUITE_AS", "gloo")
 
 
@@ -62,7 +62,7 @@ if "SUITE_AS" in os.environ:
 
 
 def run_lane(ranks: int, name: str, words: list[str], report: Path) -> str:
-    """What there is to say of it. Its own process: the suite is imported once, by one name."""
+    """Runs a lane in its own process, since the suite is imported once; returns its summary."""
     folder = Path(tempfile.mkdtemp(prefix="plait-suite-"))
     (folder / "barrier").mkdir()
     env = dict(os.environ, SUITE_AS=name, BACKEND=name, WORLD_SIZE=str(ranks))
@@ -83,7 +83,7 @@ def run_lane(ranks: int, name: str, words: list[str], report: Path) -> str:
 
 
 def outcomes(report: Path) -> tuple[set[str], set[str]]:
-    """The tests that passed, and those that failed."""
+    """Returns the passed and the failed tests."""
     passed, failed = set(), set()
     for case in ET.parse(report).iter("testcase"):
         kinds = {child.tag for child in case}
@@ -102,7 +102,7 @@ def main() -> int:
     wrong: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
         reports = [Path(folder) / f"{ranks}-{name}.xml" for ranks, name in lanes]
-        with ThreadPoolExecutor() as pool:  # most of a lane's time goes by in waits
+        with ThreadPoolExecutor() as pool:  # lanes mostly wait
             in_flight = [
                 pool.submit(run_lane, *lane, sys.argv[3:], report)
                 for lane, report in zip(lanes, reports, strict=True)

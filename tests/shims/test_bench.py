@@ -1,4 +1,4 @@
-"""The benches of the drop-in, with programs that play their part: tables, medians, deadlines."""
+"""Tests the drop-in's benchmarks with stand-in programs: tables, medians, deadlines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room for large calls, which comes after the communicator: who serves them until then."""
+"""Tests the large arena, made after the communicator: NCCL serves large calls until then."""
 
 from __future__ import annotations
 

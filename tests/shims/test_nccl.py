@@ -1,4 +1,4 @@
-"""The drop-in over the stand-in libnccl: who serves a call, and that results are right."""
+"""Tests the drop-in over the stand-in libnccl: which library serves a call, and results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_all_reduce_is_served(run_case, ranks, mode):
     for row in rows:
         assert row["wrong"] == 0
         assert row["served"] > 0 and row["passed"] == 0
-        assert row["nccl"] == 0  # the library below never saw one
+        assert row["nccl"] == 0  # the native library got none
 
 
 def test_without_the_drop_in_nothing_changes(run_case):
@@ -87,7 +87,7 @@ def test_what_is_served_first_waits_for_what_was_passed_on(run_case, mode, case)
 
 def test_only_plait_reduces_bf16(run_case):
     assert all(row["wrong"] == 0 and row["async"] == 0 for row in run_case("bf16"))
-    # Without plait the stand-in refuses the type: so the case above was plait's work.
+    # Without plait the stand-in refuses the type, so plait served the case above.
     assert all(row["wrong"] > 0 for row in run_case("bf16", shim=False))
 
 
@@ -158,7 +158,7 @@ def test_abort_releases_who_waits(run_case):
 
 
 def test_a_late_rank_is_waited_for_as_nccl_does(run_case):
-    # Of an engine whose seconds are milliseconds: 1.5 s are more than any deadline there was.
+    # The engine's seconds are milliseconds, so 1.5 s exceed every deadline.
     for row in run_case("comes_late", 3, env={"STANDIN_SECOND": "0.001"}):
         assert row["wrong"] == 0 and row["failed"] == 0 and row["async"] == 0, row
 
@@ -173,7 +173,7 @@ def test_a_lost_rank_is_an_async_error(run_case):
     rows = run_case("dies", 3, env={"STANDIN_PATIENCE_S": "30", "PLAIT_DEBUG": "WARN"})
     assert len(rows) == 2
     assert all(row["async"] == 6 and row["next"] == 6 for row in rows)  # ncclRemoteError
-    assert all(row["noticed_ms"] < 3000 for row in rows)  # not by the engine's own patience
+    assert all(row["noticed_ms"] < 3000 for row in rows)  # not by the engine's deadline
     assert all(row["failed"] == row["enqueued"] for row in rows), rows
     assert re.search(r"rank 2 \(process \d+\) has died", run_case.stderr)
 
@@ -187,7 +187,7 @@ def test_a_rank_whose_call_breaks_off_is_lost_to_the_others(run_case):
     assert broken["async"] == 1 and broken["next"] == 1
     assert all(row["async"] == 6 and row["next"] == 6 for row in others), rows  # ncclRemoteError
     assert all(row["noticed_ms"] < 3000 for row in others), rows
-    # It may be known before their call, or only after it.
+    # The loss may be known before their call, or only after it.
     assert all((row["first"], row["failed"]) in ((0, 1), (6, 0)) for row in others), rows
     assert re.search(r"rank 2 \(process \d+\) broke a call off", run_case.stderr)
 
@@ -221,7 +221,7 @@ def test_one_thread_for_all_ranks(run_case, case):
 
 
 def test_one_thread_with_several_calls_a_rank(run_case):
-    """Loading code on one GPU must not wait for a call whose peers are not launched yet."""
+    """Loading code on one GPU must not wait for a call whose peers are not yet launched."""
     env = {"STANDIN_LAZY": "1", "STANDIN_PATIENCE_S": "3"}
     rows = run_case("several_each", 3, "processes", env=env)
     assert rows[0]["wrong"] == 0 and rows[0]["served"] == 9 and rows[0]["passed"] == 0
@@ -239,7 +239,7 @@ GROUPS = [
 @pytest.mark.parametrize(("case", "env"), GROUPS)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_group_is_one_point_of_synchronisation_of_its_streams(run_case, mode, case, env):
-    """Whoever serves its calls; so does NCCL, of its own."""
+    """Holds for calls of plait and of NCCL."""
     for row in run_case(case, 3, mode, env=env):
         assert row["wrong"] == 0 and row["early"] == 0 and row["served"] > 0
     if mode == "processes":
@@ -296,7 +296,7 @@ def test_one_refusal_keeps_all_on_nccl(run_case, env, reason, mode):
     rows = run_case("all_reduce", 3, mode, env={"PLAIT_DEBUG": "WARN", **env})
     for row in rows:
         assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
-    if "PLAIT_NO_SUCH_NAME" not in env:  # the log's own settings are not read then
+    if "PLAIT_NO_SUCH_NAME" not in env:  # the log's settings are not read then
         said = [line for line in run_case.stderr.splitlines() if "stays on NCCL" in line]
         assert len(said) == 1 and reason in said[0]
 
@@ -349,7 +349,8 @@ def test_one_rank_that_may_not_address_others_keeps_all_on_nccl(run_case):
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_a_path_that_is_granted_and_broken_keeps_all_on_nccl(run_case, mode, trouble, reason):
-    """The driver says yes and stores are lost: found when the communicator is made, in seconds."""
+    """The driver grants access but writes are lost: found in seconds, when the communicator is
+    made."""
     env = {"PLAIT_DEBUG": "WARN", "STANDIN_PATH": trouble}
     for row in run_case("all_reduce", 3, mode, env=env):
         assert row["wrong"] == 0 and (row["served"] == 0) == (reason != "")
@@ -362,7 +363,7 @@ def test_nccls_files_of_settings_are_read(run_case, tmp_path, place):
     file.write_text("# a machine's\nNCCL_DEBUG=WARN\nNCCL_P2P_DISABLE=1\nNCCL_MAX_CTAS=6\n")
     env = {"HOME": str(tmp_path)} if place == "home" else {"NCCL_CONF_FILE": str(file)}
     assert all(row["served"] == 0 for row in run_case("all_reduce", 2, env=env))
-    env |= {"NCCL_P2P_DISABLE": "0", "PLAIT_DEBUG": "INFO"}  # the environment counts more
+    env |= {"NCCL_P2P_DISABLE": "0", "PLAIT_DEBUG": "INFO"}  # the environment takes precedence
     assert all(row["served"] > 0 for row in run_case("all_reduce", 2, env=env))
     assert "at most 6 blocks" in run_case.stderr
 
@@ -372,7 +373,8 @@ def test_nccls_files_of_settings_are_read(run_case, tmp_path, place):
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_communicators_of_a_gpu_follow_each_other_where_nccl_was_told_so(run_case, mode, who):
-    """NCCL_LAUNCH_ORDER_IMPLICIT: whoever serves them, alone or in a group, and only then."""
+    """NCCL_LAUNCH_ORDER_IMPLICIT orders calls of both libraries, alone or in a group; default:
+    none."""
     for row in run_case("two_communicators", 2, mode, env=who):
         assert row["wrong"] == 0 and row["early"] == 2
     for row in run_case(
@@ -383,7 +385,7 @@ def test_communicators_of_a_gpu_follow_each_other_where_nccl_was_told_so(run_cas
 
 @pytest.mark.parametrize(
     ("said", "follows"),
-    [({}, True), ({"NCCL_LAUNCH_ORDER_IMPLICIT": "0"}, False)],  # the variable counts more
+    [({}, True), ({"NCCL_LAUNCH_ORDER_IMPLICIT": "0"}, False)],  # the variable takes precedence
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_communicators_configured_so_follow_each_other(run_case, mode, said, follows):
@@ -393,7 +395,7 @@ def test_communicators_configured_so_follow_each_other(run_case, mode, said, fol
 
 
 def _limits(run_case, **env):
-    """Of the three communicators of the case `limited`, in the order of their making."""
+    """Returns the limits of the three communicators of case `limited`, in order."""
     rows = run_case("limited", 2, env={"PLAIT_DEBUG": "INFO", **env})
     assert all(row["wrong"] == 0 for row in rows)
     lines = [line for line in run_case.stderr.splitlines() if "[0] PLAIT INFO attached" in line]
@@ -401,7 +403,7 @@ def _limits(run_case, **env):
 
 
 def test_nccls_limits_of_blocks_are_plaits(run_case):
-    assert _limits(run_case) == [15, 15, 4]  # the least of all ranks; inherited; a child's own
+    assert _limits(run_case) == [15, 15, 4]  # least of all ranks; inherited; a child's
     assert _limits(run_case, NCCL_MAX_CTAS="8") == [8, 8, 8]
     assert _limits(run_case, NCCL_MAX_CTAS="-1") == [15, 15, 4]
     assert _limits(run_case, NCCL_MAX_NCHANNELS="9") == [9, 9, 4]
@@ -445,7 +447,7 @@ def test_a_tuning_table_says_what_is_left_to_nccl(run_case, tmp_path):
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_what_was_measured_elsewhere_says_nothing_here(run_case, mode, gpu, ranks, named):
-    """Ahead of NCCL on the GPUs of choices.def is not ahead on others, nor beside one other."""
+    """Choices measured on the GPUs of choices.def do not hold for other GPUs or mixed ones."""
     for row in run_case("all_reduce", ranks, mode, env={"PLAIT_DEBUG": "WARN", **gpu}):
         assert row["wrong"] == 0 and row["served"] == 0 and row["nccl"] > 0
     assert named in run_case.stderr and "`plait tune`" in run_case.stderr
@@ -493,7 +495,7 @@ def test_explain_says_who_serves_each_call(run_case):
 @pytest.mark.alone
 def test_a_call_that_passes_through_costs_under_200_ns(run_case):
     differences = []
-    for _ in range(4):  # a busy machine may disturb one try
+    for _ in range(4):  # tolerates a busy machine
         bare = run_case("overhead", shim=False)[0]
         ours = run_case("overhead")[0]
         names = ("pair_ns", "call_ns", "one_send_ns", "eight_sends_ns", "cold_call_ns")
@@ -510,11 +512,11 @@ SUMS_OF_SEVEN_AND_MORE = 3 * 2 * (4 + 2)  # counts, in place or not, of int32 an
 
 @pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])
 def test_pretend_nodes(run_case, ranks, size):
-    """Sums in the node by plait, between nodes by NCCL; averages and odd rests by NCCL alone."""
+    """plait sums in the node, NCCL between nodes; NCCL alone runs averages and odd remainders."""
     env = {"PLAIT_NODE_SIZE": str(size)}
     for row in run_case("big", ranks, env=env):
         assert row["wrong"] == 0 and row["served"] == 2 and row["passed"] == 0
-        assert row["nccl"] >= 4  # a call a piece
+        assert row["nccl"] >= 4  # one call a piece
     env |= {"PLAIT_ALGO": "multi_node:pieces=1"}  # for the short ones
     for row in run_case("all_reduce", ranks, env=env):
         assert row["wrong"] == 0
@@ -526,7 +528,7 @@ def test_pretend_nodes(run_case, ranks, size):
 
 @pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])
 def test_short_all_reduces_over_nodes_are_nccls(run_case, ranks, size):
-    """They are faster there; the counts of the case below 256 KiB are all but 40000 fp64."""
+    """NCCL is faster for them; all counts of the case except 40000 fp64 are below 256 KiB."""
     env = {"PLAIT_NODE_SIZE": str(size), "PLAIT_DEBUG": "EXPLAIN"}
     for row in run_case("all_reduce", ranks, env=env):
         assert row["wrong"] == 0 and row["served"] == 2 and row["passed"] == 62
@@ -552,7 +554,7 @@ def test_short_all_reduces_over_nodes_are_nccls(run_case, ranks, size):
 
 @pytest.mark.parametrize(("ranks", "size"), [(4, 2), (6, 3), (6, 2)])
 def test_pretend_nodes_take_by_name_what_is_not_measured(run_case, ranks, size):
-    """Other collectives stay NCCL's, unless PLAIT_ALGO says how they are to go."""
+    """NCCL serves other collectives unless PLAIT_ALGO names a strategy."""
     env = {"PLAIT_NODE_SIZE": str(size)}
     for row in run_case("others", ranks, env=env):
         assert row["wrong"] == 0 and row["served"] == 0
@@ -591,7 +593,7 @@ def test_nvtx_ranges_where_a_tool_listens(run_case, built, tmp_path):
 
 @pytest.mark.alone
 def test_two_deaths_abort_what_lies_between_nodes_once(run_case):
-    """The second is noticed while NCCL's abort after the first still waits."""
+    """The second death is noticed while NCCL's abort after the first still waits."""
     env = {"PLAIT_NODE_SIZE": "3", "STANDIN_ABORT_S": "8"}
     row = run_case("node_deaths", 6, env=env)[0]
     assert row["wrong"] == 0 and row["heard"] == 1
@@ -605,7 +607,7 @@ def test_what_was_let_go_of_does_not_wait_for_ever(run_case, case):
     assert len(rows) == 2 and all(row["failed"] == 1 for row in rows), rows
 
 
-@pytest.mark.parametrize("turn", range(4))  # who waits for whom is chance
+@pytest.mark.parametrize("turn", range(4))  # the order of waits is random
 def test_what_nccl_ended_early_between_nodes_is_no_result(run_case, turn):
     env = {"PLAIT_NODE_SIZE": "2", "PLAIT_ALGO": "multi_node:pieces=1"}  # a short call, by plait
     rows = run_case("dies", 4, env=env)
@@ -614,7 +616,7 @@ def test_what_nccl_ended_early_between_nodes_is_no_result(run_case, turn):
 
 
 def test_communicators_that_do_not_block_destroyed_unseen(run_case):
-    # AddressSanitizer keeps freed memory back, and handles would not be given out anew.
+    # AddressSanitizer quarantines freed memory, so handles are not reused.
     keeps = "quarantine_size_mb=0:thread_local_quarantine_size_kb=0"
     env = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:{keeps}"}
     for row in run_case("unseen", 2, env=env):
@@ -639,14 +641,14 @@ def test_what_a_process_shows_cannot_be_shortened_under_the_others(run_case):
 def test_memory_is_freed_after_all_ranks_have_left(run_case):
     *first, last = run_case("leave_soon", 3)
     assert all(row["wrong"] == 0 and row["later"] == 1 for row in [*first, last])
-    assert all(row["took_ms"] > 600 for row in first)  # they waited for the last one
+    assert all(row["took_ms"] > 600 for row in first)  # they waited for the last rank
 
 
 @pytest.mark.alone
 def test_who_leaves_first_waits_two_seconds_and_frees_later(run_case):
     *first, last = run_case("leave_late", 3)
     assert all(row["wrong"] == 0 and row["later"] == 1 for row in [*first, last])
-    # The last one comes after 6 s: they went on before that, and nothing had been freed.
+    # The last rank comes after 6 s; the others continued before, with nothing freed.
     assert all(row["took_ms"] > 1900 and row["freed"] == 0 for row in first)
 
 
@@ -664,7 +666,7 @@ def test_a_communicator_can_end_while_a_group_of_it_is_open(run_case, case):
 
 
 def test_abort_ends_what_keeps_plait_inside_nccl(run_case):
-    """Attaching, in a first connection that some rank does not come to."""
+    """plait attaches inside a first connection that a rank never joins."""
     for row in run_case("abort_attaching", 2):
         assert row["made"] == 6 and row["took_ms"] < 20_000  # ncclRemoteError
 

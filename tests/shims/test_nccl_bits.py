@@ -1,4 +1,4 @@
-"""`plait run --bitwise`: sums in rank order or errors, and what is said before and after."""
+"""Tests `plait run --bitwise`: sums in rank order or errors, and its messages."""
 
 from __future__ import annotations
 

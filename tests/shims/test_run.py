@@ -1,4 +1,4 @@
-"""`plait run`, `plait profile` and `plait doctor -- cmd`, over the stand-in libnccl."""
+"""Tests `plait run`, `plait profile` and `plait doctor -- cmd` over the stand-in libnccl."""
 
 from __future__ import annotations
 
