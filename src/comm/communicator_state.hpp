@@ -63,8 +63,8 @@ struct Communicator::State {
   std::shared_ptr<const ProvedPlan> counted;
   std::uint64_t counted_calls = 0;
   std::unique_ptr<PairCommunicators> pairs;  ///< with ranks of my node
-  std::map<int, std::unique_ptr<Communicator>>
-      remote_pairs;  ///< with ranks of other nodes, by rank
+  /// With ranks of other nodes, by rank.
+  std::map<int, std::unique_ptr<Communicator>> remote_pairs;
 
   /// For a pair with a rank of another node: the larger communicator, which has the GPUs.
   struct RemoteLink {

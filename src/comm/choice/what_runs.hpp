@@ -15,8 +15,8 @@ struct WhatRuns {
   Plan plan;
   double predicted_us = 0.0;
   Report proof;  ///< proof of one call, and of two in a row
-  std::optional<cuda::EngineChoice>
-      otherwise;  ///< the call launched in the other mode, if it differs
+  /// The call launched in the other mode, if it differs.
+  std::optional<cuda::EngineChoice> otherwise;
 };
 
 /// An exchange of two ranks has a host share that earlier calls correct. If the caller does not set

@@ -180,8 +180,8 @@ class GpuCalls {
   mutable LruCache<RequestKey, double> plan_us_{kMostCalls};  ///< predicted time by plans, in us
   RequestKey last_key_;
   Offer* last_offer_ = nullptr;
-  std::deque<std::shared_ptr<CallRecord>>
-      dropped_;               ///< calls dropped lately, not yet counted by path
+  /// Calls dropped lately, not yet counted by path.
+  std::deque<std::shared_ptr<CallRecord>> dropped_;
   Counters long_dropped_;     ///< sums of calls dropped from dropped_
   mutable std::mutex guard_;  ///< guards calls_, planned_calls_ and dropped calls
   const CountedPaths paths_{[this] {

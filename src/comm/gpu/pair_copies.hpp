@@ -52,8 +52,8 @@ class PairCopies {
   struct PreparedCopy {
     cuda::BoundCopies bound;
     HostShareCut cut;
-    std::array<PreparedCopyRef, cuda::HostShare::kLevels>
-        lower;  // with smaller host shares, as far as made
+    // With smaller host shares, as far as made.
+    std::array<PreparedCopyRef, cuda::HostShare::kLevels> lower;
   };
   struct Corrected {
     cuda::HostShare share;

@@ -23,8 +23,8 @@ struct Page {
   std::uint32_t ended;     ///< 1 = the process exited by itself
   std::uint32_t liveness;  ///< futex of the watching thread
   std::uint32_t turns[LivenessPage::kSlots];
-  std::uint32_t
-      failed[LivenessPage::kSlots];  ///< 1 + the turn in which a rank has failed; 0 = none
+  /// 1 + the turn in which a rank has failed; 0 = none.
+  std::uint32_t failed[LivenessPage::kSlots];
 };
 constexpr std::uint64_t kPageBytes = (sizeof(Page) + 4095) / 4096 * 4096;
 

@@ -143,8 +143,8 @@ class PeerWatch {
       ::poll(files.data(), files.size(), timeout_ms);
       std::uint64_t count = 0;
       [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
-      const std::lock_guard<std::mutex> hold(
-          guard_);  // an observer in a callback cannot be removed meanwhile
+      // An observer in a callback cannot be removed meanwhile.
+      const std::lock_guard<std::mutex> hold(guard_);
       for (const WatchEntry& entry : all_) look(entry);
     }
   }

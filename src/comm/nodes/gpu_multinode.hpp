@@ -22,10 +22,10 @@ namespace plait {
 /// This rank's connection to its node.
 struct NodeSide {
   GpuCalls* calls = nullptr;
-  std::function<std::optional<Error>()>
-      failure;  ///< the error that ended the node side; any thread
-  std::function<void(const Error&)>
-      fail;  ///< ends the node side and reports to the node's ranks; any thread
+  /// The error that ended the node side; any thread.
+  std::function<std::optional<Error>()> failure;
+  /// Ends the node side and reports to the node's ranks; any thread.
+  std::function<void(const Error&)> fail;
   /// poll_failures ends the node side if a rank of another node has published a failure.
   /// publish_failure reports this side's failure to other nodes. Only the thread that makes this
   /// rank's calls uses them. Null = no reports between nodes.
@@ -109,8 +109,8 @@ class GpuMultinode : private PeerObserver {
   cuda::CallOrder<cuda::EventMarker, cuda::Stream> order_;
   std::mutex calling_;                  ///< serialises calls of the communicator and its pairs
   std::atomic<int> inside_with_{kAll};  ///< peer of the call that may be inside NCCL
-  std::mutex
-      poll_guard_;  ///< guards the next two; a thread that finds the lock taken skips the poll
+  /// Guards the next two; a thread that finds the lock taken skips the poll.
+  std::mutex poll_guard_;
   std::int64_t next_poll_ns_ = 0;
   bool has_published_ = false;
   mutable std::mutex guard_;  ///< guards the members below

@@ -238,8 +238,8 @@ TEST_CASE("a socket that is bound and about to listen is not removed as stale") 
   flock(lock.get(), LOCK_UN);
   other.join();
   CHECK_FALSE(second.valid());
-  CHECK(
-      connect_to(folder.socket(), seconds(1)).valid());  // the first listener's socket, still there
+  // The first listener's socket, still there.
+  CHECK(connect_to(folder.socket(), seconds(1)).valid());
   unlink(folder.socket().c_str());
 }
 
