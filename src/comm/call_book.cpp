@@ -1,5 +1,5 @@
-// Counts calls by (name, path, size) with atomics. Under PLAIT_PROFILE it also records each call's
-// times, and writes one JSON file per process to that folder at exit. No CUDA call is made during
+// Counts calls by (name, path, size) with atomics. With PLAIT_PROFILE also records the times of
+// each call, and writes a JSON file per process to that folder at exit. No CUDA call is made during
 // exit.
 #include "comm/call_book.hpp"
 
@@ -96,8 +96,8 @@ struct Book {
   pid_t owner = ::getpid();
 };
 
-/// Made by the first counted call and never destroyed, since it is read during exit. The
-/// environment must not be read then, since its objects are destroyed already.
+/// Made by the first counted call and never destroyed, since exit code reads the book. The
+/// environment must not be read during exit: destructors have run.
 std::atomic<Book*> existing_book{nullptr};
 
 Book& book() {
@@ -165,7 +165,7 @@ std::unique_ptr<CallTimer> start_event_timer(void* given) {
 
 StartTimer start_timer = start_event_timer;
 
-/// Whether calls are more than counted: one test instead of one per observer.
+/// Whether any observer is active: a single test per call.
 bool observed() {
   static const bool is = profiling() || NvtxRange::is_listened_to();
   return is;

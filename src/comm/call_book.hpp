@@ -43,7 +43,7 @@ inline constexpr int kBuckets = 48;
 class CountedCall {
  public:
   /// by: kByNccl, or kByPlait until done_by() refines it. is_launched: the call is on its stream at
-  /// destruction, so its GPU time can be measured.
+  /// destruction, so the GPU time can be measured.
   CountedCall(const Request& request, int by, void* stream, bool is_launched = true);
   /// For calls on host memory.
   CountedCall(Collective collective, std::uint64_t bytes, int by);
@@ -80,9 +80,9 @@ class CountedPaths {
 /// Counts a send or receive, which has no Request.
 void count_message(bool sends, std::uint64_t bytes, bool served);
 
-/// One row of the table, as other languages read it.
+/// A row of the table, with a fixed layout for the bindings.
 struct CounterRow {
-  char name[32];  ///< "all_reduce", "send"
+  char name[32];        ///< "all_reduce", "send"
   std::int32_t served;  ///< 0 = NCCL, 1 = plait, from 2 on by index in engines.def, then MPI
   std::int32_t bucket;  ///< message sizes [2^(bucket-1), 2^bucket)
   std::uint64_t calls, bytes, host_ns;

@@ -92,7 +92,7 @@ std::unique_ptr<GpuSide> Communicator::State::multinode_device(const PairOf* pai
   if (pair != nullptr) return nullptr;
   std::unique_ptr<GpuSide> made;
   const CallOptions forced = joined.forced;
-  // A multi-node strategy is no name of an engine inside a node, so calls there choose freely.
+  // A multi-node strategy names no engine inside a node, so calls in the node choose freely.
   if (!multinode_algo(forced.strategy).strategy.empty()) joined.forced = {};
   const std::optional<Error> error =
       attempt([&] { made = GpuSide::create(in_node(), joined, nullptr, why_no_gpu); });
@@ -177,8 +177,7 @@ Joined Communicator::State::join_nodes(const PairOf* pair) {
   return made;
 }
 
-/// Sets the names of my node's ranks to their names among all nodes, and the check for failures of
-/// other nodes.
+/// Names my node's ranks as all nodes do, and sets the check for failures of other nodes.
 void Communicator::State::name_peers() {
   if (devices.empty()) devices = devices_of(joined.topology, multinode.nodes);
   peers.set_names(joined.names);
@@ -344,7 +343,7 @@ void Communicator::State::ensure_arenas(const ArenaSizes& wanted) {
   log(LogLevel::info, rank(), text("arenas of ", arena_bytes(sizes), " bytes"));
 }
 
-/// Returns the scalars by rank; exchanges them with other nodes if the plan needs them.
+/// Returns the scalars by rank; exchanges scalars between nodes if the plan needs all.
 std::vector<double> Communicator::State::scalars_of(const ProvedPlan& plan) {
   if (plan.plan.request.op != ReduceOp::premul_sum) return {};
   std::vector<double> scalars;
@@ -386,7 +385,7 @@ void Communicator::State::run(const std::shared_ptr<const ProvedPlan>& proved, c
   count(proved);
 }
 
-/// Consecutive calls of one plan share one table look-up.
+/// Consecutive calls of a plan share a table look-up.
 void Communicator::State::count(const std::shared_ptr<const ProvedPlan>& plan) {
   const std::lock_guard lock(guard);
   if (counted != plan) {
@@ -448,7 +447,7 @@ std::unique_ptr<Communicator> Communicator::State::make_pair(int peer) {
   return make([&] { return std::make_unique<State>(pair_options(pair), &pair, Multinode{}); });
 }
 
-/// Maps a pair's ranks from their numbers in my node to those among all nodes.
+/// Maps a pair's ranks from numbers in my node to numbers among all nodes.
 void Communicator::State::rename(PairOf& pair) const {
   pair.devices.clear();
   for (int& one : pair.ranks) {

@@ -1,4 +1,4 @@
-// Calls with a count per block where no rank knows all counts: ranks exchange the counts they know.
+// Calls with a count per block where no rank knows all counts: ranks exchange the known counts.
 #include "base/text.hpp"
 #include "comm/choice/own_counts.hpp"
 #include "comm/communicator_state.hpp"

@@ -1,4 +1,5 @@
-// Runs a collective on host memory: looks up or makes its plan, publishes the call, and runs it.
+// Runs a collective on host memory: looks up or makes the plan, publishes the call, and runs the
+// plan.
 #include <functional>
 #include <utility>
 

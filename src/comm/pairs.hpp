@@ -30,7 +30,7 @@ class PairCommunicators {
   /// Returns the pair of this rank and `peer`. Throws the error of make_; the next call tries
   /// again. Any thread.
   Communicator& get(int peer);
-  /// Returns the pairs made so far. They live as long as this object.
+  /// Returns the pairs made so far, which live as long as this object.
   std::vector<Communicator*> made();
   /// Aborts all pairs made so far.
   void abort() noexcept;
@@ -40,7 +40,7 @@ class PairCommunicators {
   struct Making {
     Result result;
     std::thread thread;
-    int number;  // sequence number: a thread removes only the attempt whose failure it got
+    int number;  // sequence number: a thread removes only the attempt that it saw fail
   };
   struct Started {
     Result result;

@@ -301,7 +301,7 @@ GpuCalls::GpuCall& GpuCalls::as_launched(CallKey& key, GpuCall& call, const Requ
 }
 
 /// Returns the call for the arena tier that all ranks have. Ranks count the calls that use the
-/// large arena, so any error of one rank alone comes before.
+/// large arena, so an error of a single rank must come before.
 GpuCalls::GpuCall& GpuCalls::by_tier(CallKey& key, const Request& request,
                                      const CallOptions& options, cuda::Stream stream) {
   const bool has_large_arena = cuda_->reserve_large_arena(
@@ -391,7 +391,7 @@ void GpuCalls::launch(GpuCall& call, const Request& request, const void* input, 
   } else {
     cuda_->run(*call.ready, request, {input, output, scalars}, stream);
   }
-  // Smaller calls move the same bytes in a graph, so their capture state is not queried.
+  // Smaller calls move the same bytes in a graph, so the capture state does not matter.
   const bool captured = message_bytes(request) >= cuda::kLeastSharedBytes && is_capturing(stream);
   const Launch launch = captured ? Launch::graph : Launch::eager;
   call.counted->calls[static_cast<std::size_t>(launch)].fetch_add(1, std::memory_order_relaxed);

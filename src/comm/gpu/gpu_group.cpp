@@ -76,8 +76,8 @@ void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
     if (device >= 0 && std::find(devices.begin(), devices.end(), device) == devices.end())
       devices.push_back(device);
   }
-  // Ordinals depend on the GPUs visible to each process. If the topology has no uuids and the
-  // ordinals do not fit it, ranks take its GPUs in order.
+  // Ordinals depend on the GPUs visible to each process. If the topology has no uuids and lacks
+  // these ordinals, ranks take the topology's GPUs in order.
   if (devices.size() == group.ordinals.size()) group.devices = devices;
   if (group.why_no_topology.empty() && rank_devices(group.topology).size() < group.ordinals.size())
     group.why_no_topology =

@@ -33,7 +33,7 @@ struct GpuGroup {
 /// ranks have the same GPU, no_device or unsupported if this rank's GPU cannot be used.
 GpuGroup bootstrap_gpus(const cuda::Exchange& exchange, int rank, int ranks, int ordinal);
 /// Sets the topology as rank 0 finds it, with masks applied; called by all ranks together. Kernels
-/// need no topology, so a missing one is an error only with masks.
+/// need no topology, so a missing topology is an error only with masks.
 void learn_topology(GpuGroup& group, const cuda::Exchange& exchange,
                     const std::function<Topology()>& look, const std::vector<std::string>& masks);
 /// Loads rank 0's tuning table for all ranks; called by all ranks together. nccl: the running

@@ -21,12 +21,13 @@
 namespace plait {
 namespace {
 
-// Longest wait of a call for the large arena. Peers allocate it independently of their
+// Longest wait of a call for the large arena. Peers allocate the arena independently of their
 // programs.
 constexpr double kLargeArenaWaitS = 10.0;
 constexpr double kGoodbyeS = 2.0;  // longest wait of a closing rank for the peers
 
-/// Returns the GPU that the options name. A launcher that shows each rank one GPU has chosen it.
+/// Returns the GPU that the options name. A launcher that shows each rank a single GPU has chosen
+/// that GPU.
 int wanted_ordinal(int device) {
   const int count = cuda::device_count();
   if (device == kDeviceByLauncher) {
@@ -89,7 +90,7 @@ GpuSide::GpuSide(const CommunicatorOptions& options, Joined& joined, const PairO
   if (options_.ranks > 1) watch(peers_, *this, ObserverCalls::look);
 }
 
-/// Exchanges the liveness pages and pidfds as descriptors, so that no rank looks them up.
+/// Exchanges the liveness pages and pidfds as descriptors, so that no rank looks up a pid.
 void GpuSide::bootstrap_peers(const Deadline& deadline) {
   if (options_.ranks == 1) return;
   const std::string mine = publish_liveness(liveness_slot_.number);

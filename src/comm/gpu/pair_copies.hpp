@@ -20,7 +20,7 @@ namespace plait {
 class PairCopies {
  public:
   using Params = std::map<std::string, std::int64_t>;
-  /// CUDA ordinals. Each pair and direction has its own streams and borrowed memory, so opposite
+  /// CUDA ordinals. Each pair and direction has separate streams and borrowed memory, so opposite
   /// copies share only links.
   struct OrdinalPair {
     int dst = 0;

@@ -1,6 +1,6 @@
-// Ranks' GPUs in a topology, and the links that masks leave to kernels and copy engines. These
-// store directly into peers' memory and use host memory, whatever the topology says. Plans follow
-// the topology, as far as ranks have memory for them.
+// Ranks' GPUs in a topology, and the links that masks leave to kernels and copy engines. Kernels
+// and copy engines store directly into peers' memory and use host memory, whatever the topology
+// says. Plans follow the topology, as far as memory allows.
 #pragma once
 #include <string>
 #include <vector>

@@ -17,8 +17,8 @@ struct NativeNccl {
   std::string why_absent;                        ///< empty if NCCL was found
   void* handle = nullptr;                        ///< for further look-ups
   std::uintptr_t first_code = 0, last_code = 0;  ///< range of the library's code
-  /// True if return address `caller` is in the library. NCCL calls some of its own public functions
-  /// by name, and so reaches the drop-in (NCCL 2.28: ncclCommGetAsyncError).
+  /// True if return address `caller` is in the library. NCCL calls some public functions by name,
+  /// and so reaches the drop-in (NCCL 2.28: ncclCommGetAsyncError).
   bool is_caller(const void* caller) const {
     const auto at = reinterpret_cast<std::uintptr_t>(caller);
     return at >= first_code && at < last_code;

@@ -18,7 +18,8 @@ std::string why_no_call(const Request& request);
 
 class NcclTransport {
  public:
-  /// Held during NCCL calls at the end, so that a drop-in does not take them for the program's.
+  /// Held during NCCL calls at the end, so that a drop-in does not treat these as calls of the
+  /// program.
   using Guard = std::function<std::shared_ptr<void>()>;
   /// whole: communicator of all ranks; null or borrowed (owns_whole). rail: one rank per node,
   /// those of this rank's place; null if the place has no rail, or if nodes have one rank each and
@@ -49,8 +50,8 @@ class NcclTransport {
   /// Marks a thread that may be inside an NCCL call: abort() waits for it.
   class Caller;
   void require_usable(const Request& request) const;
-  /// Throws unless NCCL accepted the call. NCCL launches calls of a non-blocking communicator in
-  /// its own thread; this function then waits until the call is on its stream.
+  /// Throws unless NCCL accepted the call. NCCL launches calls of a non-blocking communicator in a
+  /// thread of NCCL's; this function then waits until the call is on its stream.
   void require_launched(Result result, Comm comm, const char* what) const;
   void pass(const Request& request, Comm comm, const void* src, void* dst, Stream stream,
             double scalar) const;

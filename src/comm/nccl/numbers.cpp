@@ -1,4 +1,4 @@
-// Types follow types.def; reductions are listed one by one, since NCCL has fewer.
+// Types follow types.def; reductions are listed singly, since NCCL has fewer.
 #include "comm/nccl/numbers.hpp"
 
 #include <cstddef>

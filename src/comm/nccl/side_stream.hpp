@@ -1,5 +1,5 @@
-// A stream next to the caller's stream, with fork and join between them. Tests implement it without
-// a GPU.
+// A stream next to the caller's stream, with fork and join between the two. Tests have an
+// implementation without a GPU.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,6 @@
 // Sets up and calls NCCL between nodes. The transport communicator carries NCCL's unique ids. NCCL
-// may wait for ever for a missing rank, so a detached thread makes the communicators and the caller
-// waits for it with a deadline.
+// may wait for ever for a missing rank, so a detached thread makes the communicators while the
+// caller waits with a deadline.
 #include "comm/nodes/gpu_multinode.hpp"
 
 #include <algorithm>
@@ -293,8 +293,8 @@ void GpuMultinode::count(const std::string& as, std::uint64_t bytes) {
   if (bytes != 0) counters_.bytes_of_path["nccl"] += bytes;
 }
 
-/// Enqueues after all earlier calls on any stream, since they share scratch memory. An abort ends
-/// NCCL's kernels early, so a check enqueued after the call fails the stream.
+/// Enqueues after all earlier calls on any stream, since all calls share scratch memory. An abort
+/// ends NCCL's kernels early, so a check enqueued after the call fails the stream.
 void GpuMultinode::put(cuda::Stream stream, int peer, bool polls,
                        const std::function<void()>& work) {
   std::unique_lock one_at_a_time(calling_, std::defer_lock);
@@ -468,8 +468,8 @@ void GpuMultinode::poll_failures(bool now) {
   next_poll_ns_ = now_ns() + kPollEveryNs;
 }
 
-/// Skips NCCL's own error: each node gets that from its own NCCL, and a send to a lost node may
-/// fail. If another thread is polling, that thread will find the cause and publish it.
+/// Skips errors of NCCL: each node gets them from the local NCCL, and a send to a lost node may
+/// fail. A thread that is polling now will find and publish the cause.
 void GpuMultinode::publish_failure(const Error& cause) {
   {
     const std::lock_guard lock(guard_);

@@ -58,7 +58,7 @@ class GpuMultinode : private PeerObserver {
                const CallOptions& options);
   /// Enqueues this rank's end of a copy or send_recv with rank `peer` of another node. `me` is this
   /// rank's number in the request of two ranks. Runs in order with all calls of this rank. A
-  /// stalled message names the peer and ends all calls between nodes, since they share one
+  /// stalled message names the peer and ends all calls between nodes, since all use the same
   /// communicator.
   void message(int peer, const Request& request, int me, const void* input, void* output,
                void* stream, bool polls);

@@ -111,7 +111,7 @@ std::string settings_of(const CommunicatorOptions& options, const Env& env) {
 enum class Hosts { one, several, unknown };
 
 /// Returns whether the ranks are on several hosts, as far as this rank knows before set-up. With a
-/// unique id, a launcher may know only some of the ranks, so their hosts are unknown until then.
+/// unique id, a launcher may know only some of the ranks, so the hosts are unknown until set-up.
 Hosts hosts_of(const CommunicatorOptions& options, const Env& env) {
   if (options.transport != nullptr) return Hosts::several;
   const bool by_id = !options.unique_id.empty();

@@ -115,7 +115,7 @@ class ProgramBuilder {
     return node == nodes_.mine;
   }
 
-  /// Adds a call among the ranks of one place in all nodes, or a copy between two of them.
+  /// Adds a call among the ranks of equal place in all nodes, or a copy between two such ranks.
   bool across(const NodeStep& step) {
     const int place = group_position_of(nodes_.members, step.parts.front().rank).place;
     const bool is_pair = step.collective == Collective::copy;
@@ -291,7 +291,7 @@ int rails_of(const Nodes& nodes) {
 }
 
 // An average of averages would be rounded twice, and only NCCL applies premul_sum's scalars. Other
-// collectives cross nodes as often with NCCL's own algorithms; no gain was measured for them.
+// collectives cross nodes as often with NCCL's own algorithms; no gain was measured.
 std::string why_library(const Nodes& nodes, const Request& request, bool bitwise) {
   if (bitwise && RankOrder::serves(nodes, request)) return {};
   if (request.collective != Collective::all_reduce)

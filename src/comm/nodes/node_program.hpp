@@ -37,8 +37,8 @@ int rails_of(const Nodes& nodes);
 /// multi_node had 0.65 to 0.71 of NCCL's speed at 64 KiB and 1.4 times from 1 MiB on. The value is
 /// halfway, since nothing between was measured (E-0392).
 inline constexpr std::uint64_t kLeastNodeBytes = 256ull << 10;
-/// Returns why NCCL does such a call if the caller names no strategy, for messages; empty if plait
-/// does it. bitwise: PLAIT_BITWISE=1, which demands equal bits rather than speed.
+/// Returns why NCCL does the call if the caller names no strategy, for messages; empty if plait
+/// does the call. bitwise: PLAIT_BITWISE=1, which demands equal bits rather than speed.
 std::string why_library(const Nodes& nodes, const Request& request, bool bitwise);
 /// Returns the strategy if the caller names none. Depends on the request and the nodes alone.
 /// bitwise: prefer rank order.

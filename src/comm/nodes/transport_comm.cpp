@@ -98,7 +98,7 @@ class TransportComm::RoundBuilder {
   char* block(char* base, int member) const {
     return base + static_cast<std::uint64_t>(member) * block_;
   }
-  /// Returns the source; a copy of it if it overlaps the destination.
+  /// Returns the source, or a copy if source and destination overlap.
   char* staged_source(std::uint64_t src_bytes, std::uint64_t dst_bytes) {
     if (!overlap(src_, src_bytes, dst_, dst_bytes)) return src_;
     char* const staged = call_.staged.of(src_bytes);
@@ -109,8 +109,8 @@ class TransportComm::RoundBuilder {
     if (to != from && to != nullptr && from != nullptr && bytes > 0) std::memmove(to, from, bytes);
   }
 
-  /// Receives `bytes` from every other member in round 0, then sums them with `mine` in member
-  /// order.
+  /// Receives `bytes` from every member but this one in round 0, then sums them with `mine` in
+  /// member order.
   void sum(char* mine, char* to, std::uint64_t bytes) {
     char* const inbox = call_.received.of(bytes * static_cast<std::uint64_t>(n()));
     std::vector<const void*> sources(static_cast<std::size_t>(n()), mine);

@@ -46,8 +46,8 @@ class TransportComm : public NodeLibrary {
   void end(int handle) override;
   std::string awaits(int handle) const override;
   /// Runs a whole call, from begin() to end(). Meanwhile calls deadline.check and checks for
-  /// failures of peers. Error(timeout) begins with `waiting`. buffers: the memory of the
-  /// call; it is leaked after an error if the library may still use it.
+  /// failures of peers. Error(timeout) begins with `waiting`. buffers: the memory of the call,
+  /// leaked after an error if the library may still use it.
   template <class Buffers>
   void run(const Request& request, const std::vector<int>& ranks, int member, const void* src,
            void* dst, std::unique_ptr<Buffers>& buffers, const Deadline& deadline,
