@@ -36,7 +36,7 @@ struct CallBenchOptions {
 constexpr std::uint64_t kRingBytes = 16ull << 20;  // host memory of each rank
 /// Flags follow the rings, and slots of long messages follow the flags at the next page.
 constexpr std::uint64_t kSlotsAfterFlags =
-    (kHostWordsBytes + sizeof(AgreedNumber::NumberPage) + 4095) / 4096 * 4096;
+    (kHostFlagsBytes + sizeof(AgreedNumber::NumberPage) + 4095) / 4096 * 4096;
 
 class CallBench {
  public:
@@ -64,8 +64,8 @@ class CallBench {
       return all;
     };
     std::byte* const flags = rings + static_cast<std::uint64_t>(options.gpus) * kRingBytes;
-    given.host_words = reinterpret_cast<HostWords*>(flags);
-    given.share_page = reinterpret_cast<AgreedNumber::NumberPage*>(flags + kHostWordsBytes);
+    given.host_flags = reinterpret_cast<HostFlags*>(flags);
+    given.share_page = reinterpret_cast<AgreedNumber::NumberPage*>(flags + kHostFlagsBytes);
     given.messages = options.kernel == "messages";
     if (options.gpus == 2) given.message_slots = flags + kSlotsAfterFlags;
     cuda_ = std::make_unique<CudaRank>(

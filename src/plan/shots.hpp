@@ -41,7 +41,7 @@ void write_results(Builder& builder, const Shot& shot, const std::vector<Range>&
 /// has finished a step signals all others, which may then write to that place again. The data
 /// alone orders a step's reads before the next writes to its place. The signals order the stores
 /// that clear LL packets, which plans do not show: traces check kernels for these
-/// (tests/conformance/shot_words.hpp).
+/// (tests/conformance/shot_flags.hpp).
 struct ShotSteps {
   int places;
   int ahead;

@@ -33,7 +33,7 @@ struct CopyCall {
 /// One rank, with the caller's stream and a queue of played engines.
 class EmulatedRank : public EngineRank {
  public:
-  EmulatedRank(FakeEngines& engines, const Group& group, const EnginePath& path, HostWords& words,
+  EmulatedRank(FakeEngines& engines, const Group& group, const EnginePath& path, HostFlags& words,
                int rank)
       : group_(group), path_(path), queue_(engines, rank, words, kBefore), rank_(rank) {}
 
@@ -84,7 +84,7 @@ class Ranks {
     for (EngineFlags& one : flags_) path_.flags.push_back(&one);
     count_from(kBefore);
     path_.host_rings = path_.rings;
-    path_.host_words = &words_;
+    path_.host_flags = &words_;
     path_.slot_bytes = group_.slot_bytes();
     path_.inbox_bytes = slots;
     path_.borrowed_bytes = borrowed;
@@ -143,7 +143,7 @@ class Ranks {
   const Group group_;
   std::vector<Bytes> memory_;
   std::vector<EngineFlags> flags_;
-  HostWords words_{};
+  HostFlags words_{};
   EnginePath path_;
   std::vector<std::unique_ptr<EmulatedRank>> ranks_;
 };

@@ -209,7 +209,7 @@ class FakeEngines {
 class FakeQueue : public cuda::EngineQueue {
  public:
   /// counted: chunks of earlier calls.
-  FakeQueue(FakeEngines& engines, int rank, cuda::HostWords& words, std::uint32_t counted)
+  FakeQueue(FakeEngines& engines, int rank, cuda::HostFlags& words, std::uint32_t counted)
       : engines_(engines), rank_(rank), words_(words), counted_(counted) {}
 
   void copy(cuda::Stream stream, char* dst, const char* src, std::uint64_t bytes) override {
@@ -328,7 +328,7 @@ class FakeQueue : public cuda::EngineQueue {
 
   FakeEngines& engines_;
   const int rank_;
-  cuda::HostWords& words_;
+  cuda::HostFlags& words_;
   std::uint32_t counted_;  // chunks that cores have been handed
 };
 

@@ -69,8 +69,8 @@ struct LlTraces {
   std::vector<unsigned> failed;  // by rank: DeviceState::failed
   std::vector<unsigned> calls;   // by rank: DeviceState::fused_calls
   // Of one launch that uses lines again: what it wrote into words, and when it ended.
-  std::vector<std::shared_ptr<ChainWords>> words;              // by rank
-  std::vector<std::shared_ptr<ShotWords>> shot_words;          // by rank
+  std::vector<std::shared_ptr<ChainFlags>> words;              // by rank
+  std::vector<std::shared_ptr<ShotFlags>> shot_flags;          // by rank
   std::vector<std::vector<std::vector<MemoryAccess>>> raised;  // by rank, block
   std::vector<std::atomic<unsigned long long>> ended;          // by rank: the last thread's turn
 };
@@ -141,8 +141,8 @@ class LlEmulation {
       states_.back()->fused_calls = run.calls_before;
       stop_pages_.push_back(std::make_unique<StopPage>());
       paces_.push_back(std::make_unique<Pace>());
-      made_.words.push_back(std::make_shared<ChainWords>());
-      made_.shot_words.push_back(std::make_shared<ShotWords>());
+      made_.words.push_back(std::make_shared<ChainFlags>());
+      made_.shot_flags.push_back(std::make_shared<ShotFlags>());
       made_.words.back()->calls = run.calls_before;
       for (unsigned& calls : made_.words.back()->nearly_done) calls = run.calls_before;
     }
@@ -428,8 +428,8 @@ class LlEmulation {
     LongShotArgs args{};
     tell(args, rank, {0, 0});
     args.count = run_.request.count;
-    for (std::size_t r = 0; r < made_.shot_words.size(); ++r)
-      args.words[r] = made_.shot_words[r].get();
+    for (std::size_t r = 0; r < made_.shot_flags.size(); ++r)
+      args.words[r] = made_.shot_flags[r].get();
     args.ring = shot_ring(run_.ahead);
     args.workers = run_.threads;
     with_ranks([&]<DataType kType, int kRanks>() {

@@ -121,7 +121,7 @@ class LlTraceCheck {
       return;
     }
     // A word that goes with no data is a greeting: its line is the last of the slot, along a chain
-    // one behind all lines of data. A chain of several pieces has words instead (chain_words.hpp).
+    // one behind all lines of data. A chain of several pieces has words instead (chain_flags.hpp).
     if (is_long()) return;
     if (!is_escaped(run_.kernel) || op.value != piece_ + 1) return;
     const int owner = op.flag.owner, from = op.flag.writer;

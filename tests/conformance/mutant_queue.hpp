@@ -135,7 +135,7 @@ class MutantQueue : public cuda::EngineQueue {
         return index >= mutant_.from && index < mutant_.to;
     }
     const auto index = cuda::kHostFlagsBase +
-                       (at - reinterpret_cast<const std::uint32_t*>(path_.host_words)) - writer;
+                       (at - reinterpret_cast<const std::uint32_t*>(path_.host_flags)) - writer;
     return index >= mutant_.from && index < mutant_.to;
   }
 

@@ -393,7 +393,7 @@ FAULTS = [
     ),
     (
         "long_chain",
-        "long_chain: room is told of a piece too early",
+        "long_chain: room is escapes of a piece too early",
         "store_flag_relaxed(theirs, done + 1)",
         "store_flag_relaxed(theirs, done + 1 + ({} ? 1 : 0))",
     ),
@@ -411,7 +411,7 @@ FAULTS = [
     ),
     (
         "long_chain",
-        "long_chain: room is told before all threads are through",
+        "long_chain: room is escapes before all threads are through",
         "(piece / 2 + 1) * given.workers;",
         "(piece / 2 + 1) * given.workers - ({} ? given.workers : 0);",
     ),
@@ -495,13 +495,13 @@ FAULTS = [
     ),
     (
         "long_two_shot",
-        "long_two_shot: room is told of a step too early",
+        "long_two_shot: room is escapes of a step too early",
         "static_cast<unsigned>(s + 1));",
         "static_cast<unsigned>(s + 1 + ({} ? 1 : 0)));",
     ),
     (
         "long_two_shot",
-        "long_two_shot: room is told before all threads are through",
+        "long_two_shot: room is escapes before all threads are through",
         "(s / kMostShotRing + 1) * given.workers;",
         "(s / kMostShotRing + 1) * given.workers - ({} ? given.workers : 0);",
     ),
@@ -533,7 +533,7 @@ FAULTS = [
         "long_two_shot",
         "long_two_shot: a thread says that it is through before it takes results",
         "if (s >= 0 && !call.broken) this->gather(s);",
-        "if ({} && s >= 0 && s < steps - ring) say_through(s);\n"
+        "if ({} && s >= 0 && s < steps - ring) report_step_done(s);\n"
         "      if (s >= 0 && !call.broken) this->gather(s);",
     ),
     (
@@ -556,7 +556,7 @@ FAULTS = [
     ),
     (
         "long_two_shot",
-        "long_two_shot: the peer after is told",
+        "long_two_shot: the peer after is escapes",
         "store_flag_relaxed(&given.words[peer(k)]",
         "store_flag_relaxed(&given.words[peer({} && k > 1 ? k - 1 : k)]",
     ),

@@ -33,8 +33,8 @@ constexpr int word_at(std::size_t bytes) { return static_cast<int>(bytes / 4); }
   word_at(offsetof(EngineFlags, field)), \
       word_at(offsetof(EngineFlags, field) + sizeof EngineFlags::field)
 #define HOST_WORDS(field)                               \
-  kHostFlagsBase + word_at(offsetof(HostWords, field)), \
-      kHostFlagsBase + word_at(offsetof(HostWords, field) + sizeof HostWords::field)
+  kHostFlagsBase + word_at(offsetof(HostFlags, field)), \
+      kHostFlagsBase + word_at(offsetof(HostFlags, field) + sizeof HostFlags::field)
 
 /// The calls, each in many pieces.
 enum MutantCall {

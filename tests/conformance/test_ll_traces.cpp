@@ -3,9 +3,9 @@
 // are the plan's by the reference executor.
 #include <doctest/doctest.h>
 
-#include "conformance/chain_words.hpp"
+#include "conformance/chain_flags.hpp"
 #include "conformance/ll_trace.hpp"
-#include "conformance/shot_words.hpp"
+#include "conformance/shot_flags.hpp"
 // After it, as it says what a device has.
 #include "conformance/conformance.hpp"
 #include "exec/reference/reference.hpp"
@@ -42,10 +42,10 @@ std::string fault_of(const LlRun& run, const Plan& plan) {
   LlTraces traces = LlEmulation<Kernels>(run).emulate();
   const std::vector<std::string> faults = LlTraceCheck(run, traces, plan).faults();
   if (!faults.empty()) return text("trace: ", faults[0]);
-  const std::string words = ChainWordsCheck(run, traces).fault();
+  const std::string words = ChainFlagsCheck(run, traces).fault();
   if (!words.empty()) return text("trace: ", words);
-  const std::string shot_words = ShotWordsCheck(run, traces).fault();
-  if (!shot_words.empty()) return text("trace: ", shot_words);
+  const std::string shot_flags = ShotFlagsCheck(run, traces).fault();
+  if (!shot_flags.empty()) return text("trace: ", shot_flags);
   for (const unsigned failed : traces.failed)
     if (failed != 0) return "a wait was given up";
   for (const unsigned calls : traces.calls)

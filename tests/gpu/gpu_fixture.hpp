@@ -80,9 +80,9 @@ inline Bytes random_bytes(std::uint64_t bytes, unsigned seed) {
   return data;
 }
 
-/// Host memory of all ranks, with HostWords and the slots of long messages behind it.
+/// Host memory of all ranks, with HostFlags and the slots of long messages behind it.
 inline std::byte* shared_rings(int ranks) {
-  return bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks) + kHostWordsBytes +
+  return bench::shared_memory(kRingBytes * static_cast<std::uint64_t>(ranks) + kHostFlagsBytes +
                               kMessageHostBytes);
 }
 
@@ -114,8 +114,8 @@ class GpuFixture {
     options.overlap_compute = overlap_compute;
     options.messages = true;
     std::byte* const behind = rings + static_cast<std::uint64_t>(board->ranks) * kRingBytes;
-    options.host_words = reinterpret_cast<HostWords*>(behind);
-    if (board->ranks == 2) options.message_slots = behind + kHostWordsBytes;
+    options.host_flags = reinterpret_cast<HostFlags*>(behind);
+    if (board->ranks == 2) options.message_slots = behind + kHostFlagsBytes;
     options.rings = [rings, ranks = board->ranks](const Exchange&) {
       std::vector<std::byte*> all;
       for (int r = 0; r < ranks; ++r)

@@ -106,7 +106,7 @@ void GpuCalls::make_rank(const cuda::Exchange& exchange) {
       return bases;
     };
     if (group_.reach.host) {  // otherwise no part of large calls goes through host memory
-      rank.host_words = reinterpret_cast<cuda::HostWords*>(shared_page->host);
+      rank.host_flags = reinterpret_cast<cuda::HostFlags*>(shared_page->host);
       rank.share_page = &shared_page->shares;
       if (with_slots) rank.message_slots = shared_page->message_slots;
     }

@@ -32,7 +32,7 @@ void add(Counters& counters, const Counters& more);
 
 /// Part of rank 0's host memory that all ranks map; zeroed.
 struct GpuSharedPage {
-  alignas(4096) std::byte host[cuda::kHostWordsBytes];  ///< HostWords: barriers of GPUs and cores
+  alignas(4096) std::byte host[cuda::kHostFlagsBytes];  ///< HostFlags: barriers of GPUs and cores
   cuda::AgreedNumber::NumberPage shares;                ///< agreed host shares of large calls
   cuda::LazyArenaPage lazy_arena;
   /// Slots for the host share of long messages between two ranks, if there is one.

@@ -172,23 +172,23 @@ class RankRun {
   }
 
   std::string describe() const {
-    std::string told;
+    std::string waits;
     for (const Cursor& lane : lanes_) {
       const Op& op = lane.op();
       if (op.kind == OpKind::join) {
-        told += text(told.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
-                     lane.lane->name, " op ", lane.next, " for ",
-                     lane.begun < 0 ? "its turn" : call_.library->awaits(lane.begun), " in call ",
-                     op.call, " between nodes");
+        waits += text(waits.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
+                      lane.lane->name, " op ", lane.next, " for ",
+                      lane.begun < 0 ? "its turn" : call_.library->awaits(lane.begun), " in call ",
+                      op.call, " between nodes");
         continue;
       }
       const std::uint32_t found = view_.word(op.flag).load() - call_.epoch;
-      told += text(told.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
-                   lane.lane->name, " op ", lane.next, " for flag (owner ", op.flag.owner,
-                   ", writer ", op.flag.writer, ", index ", op.flag.index, ") >= ", op.value,
-                   ", found ", std::max(0, static_cast<int>(found)));
+      waits += text(waits.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
+                    lane.lane->name, " op ", lane.next, " for flag (owner ", op.flag.owner,
+                    ", writer ", op.flag.writer, ", index ", op.flag.index, ") >= ", op.value,
+                    ", found ", std::max(0, static_cast<int>(found)));
     }
-    return told;
+    return waits;
   }
 
   // A flag that no plan raises for 2^31 epochs would seem to be ahead. So every 2^28 epochs each

@@ -262,14 +262,14 @@ void CudaRank::prove_paths(const Exchange& exchange) {
 void CudaRank::open_host_path() {
   EnginePath& path = engine_path_;
   full_group_.host_bytes = options_.ring_bytes + options_.exchange_ring_bytes;
-  if (options_.host_words == nullptr) return;
-  register_host(options_.host_words, kHostWordsBytes);
+  if (options_.host_flags == nullptr) return;
+  register_host(options_.host_flags, kHostFlagsBytes);
   words_registered_ = true;
   DevicePointer mapped = 0;
-  PLAIT_CUDA_CALL(host_device_pointer, &mapped, options_.host_words, 0);
-  path.host_words = reinterpret_cast<HostWords*>(mapped);
+  PLAIT_CUDA_CALL(host_device_pointer, &mapped, options_.host_flags, 0);
+  path.host_flags = reinterpret_cast<HostFlags*>(mapped);
   host_reducer_ =
-      std::make_unique<HostReducer>(*options_.host_words, options_.rank,
+      std::make_unique<HostReducer>(*options_.host_flags, options_.rank,
                                     host_threads(options_.ranks), *stop_page_, options_.wait_s);
   full_group_.has_host_reducer = true;
 }
@@ -332,7 +332,7 @@ void CudaRank::close() noexcept {
     host_reducer_.reset();
     kernels_.reset();
     forget_rings();
-    if (words_registered_) unregister_host(options_.host_words);
+    if (words_registered_) unregister_host(options_.host_flags);
     if (slots_registered_) unregister_host(options_.message_slots);
     if (stop_page_ != nullptr) {
       api().host_unregister(stop_page_);

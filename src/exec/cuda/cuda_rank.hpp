@@ -44,7 +44,7 @@ struct CudaRankOptions {
   std::uint64_t ring_bytes = 0;           ///< Ring bytes for plans.
   std::uint64_t exchange_ring_bytes = 0;  ///< Ring bytes behind those; large calls use both.
   /// Zeroed page mapped by all ranks, for parts that CPU cores reduce. Null = no such parts.
-  HostWords* host_words = nullptr;
+  HostFlags* host_flags = nullptr;
   /// kMessageHostBytes mapped by both ranks of two, for the host-memory share of long messages;
   /// null = none.
   std::byte* message_slots = nullptr;

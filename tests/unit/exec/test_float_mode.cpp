@@ -145,7 +145,7 @@ TEST_CASE("CPU cores of a GPU reduce the same, whatever thread has started them"
     Bytes wanted(kCount * 4);
     reduce_cpu(DataType::fp32, ReduceOp::sum, wanted.data(), sources.from.data(), 2, kCount, 2,
                true, nullptr);
-    cuda::HostWords words{};
+    cuda::HostFlags words{};
     const cuda::StopPage stop_page{};
     std::thread([&] {
       set_float_mode(mode);

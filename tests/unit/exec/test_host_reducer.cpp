@@ -18,8 +18,8 @@ namespace {
 constexpr std::uint64_t kFloats = 1000;    // per chunk
 constexpr std::uint32_t kBefore = 0u - 2;  // counters wrap around
 
-HostWords words_before() {
-  HostWords words{};
+HostFlags words_before() {
+  HostFlags words{};
   for (auto* by_rank : {words.arrived, words.reduced, words.taken})
     std::fill(by_rank, by_rank + kMaxCudaRanks, kBefore);
   return words;
@@ -54,7 +54,7 @@ struct ReducerBench {
       for (float& one : rings[rank]) one = value + static_cast<float>(rank);
   }
 
-  HostWords words = words_before();
+  HostFlags words = words_before();
   StopPage stop_page{};
   std::vector<float> rings[2];
   HostJob job;

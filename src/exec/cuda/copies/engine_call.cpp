@@ -17,7 +17,7 @@ EngineStep EngineCall::blank_step(std::uint32_t EngineFlags::* counted) const {
   return step;
 }
 
-EngineStep EngineCall::barrier_step(std::uint32_t EngineFlags::* counted, Word word,
+EngineStep EngineCall::barrier_step(std::uint32_t EngineFlags::* counted, FlagRow word,
                                     std::uint32_t value) const {
   EngineStep step = blank_step(counted);
   step.signals_first = 1;

@@ -28,7 +28,7 @@ struct EnginePath {
   std::uint64_t borrowed_bytes = 0;
   std::vector<char*> rings;         ///< host memory by rank, as this GPU sees it; empty = none
   std::vector<char*> host_rings;    ///< the same as this process sees it
-  HostWords* host_words = nullptr;  ///< as this GPU sees them; null = no part by CPU cores
+  HostFlags* host_flags = nullptr;  ///< as this GPU sees them; null = no part by CPU cores
   std::uint64_t ring_bytes = 0;
   std::vector<Stream> streams;       ///< kEngineStreams
   std::vector<Event> events;         ///< kEngineEvents
@@ -44,12 +44,12 @@ class EngineCall {
       : path_(path), queue_(queue), call_(call), type_(type) {}
 
  protected:
-  using Word = std::uint32_t (EngineFlags::*)[kMaxCudaRanks];
+  using FlagRow = std::uint32_t (EngineFlags::*)[kMaxCudaRanks];
   EngineFlags& flags_of(int rank) const { return *path_.flags[static_cast<std::size_t>(rank)]; }
   /// Waits for nobody, tells nobody; counts by `counted` of this rank.
   EngineStep blank_step(std::uint32_t EngineFlags::* counted) const;
   /// Tells all others in `word` that this rank is there, and waits until they say the same.
-  EngineStep barrier_step(std::uint32_t EngineFlags::* counted, Word word,
+  EngineStep barrier_step(std::uint32_t EngineFlags::* counted, FlagRow word,
                           std::uint32_t value) const;
   void launch(Stream stream, const EngineStep& step) { queue_.step(stream, step); }
   /// The last of a call; each count of this rank grows by so many.

@@ -77,7 +77,7 @@ PlanBook::PlanBook(const Topology& topology, const Request& request, const Group
     path_.rings.push_back(symbol(Space::ring, rank, 0));
   }
   path_.host_rings = path_.rings;
-  path_.host_words = &host_words_;
+  path_.host_flags = &host_flags_;
   path_.slot_bytes = group.slot_bytes();
   path_.inbox_bytes = group.inbox_bytes();
   path_.borrowed_bytes = group.borrowed_bytes();
@@ -205,8 +205,8 @@ PlanBook::FlagAddress PlanBook::word(const std::uint32_t* at) const {
   for (std::size_t rank = 0; rank < flags_.size(); ++rank)
     if (is_within(at, flags_[rank].get(), sizeof(EngineFlags)))
       return {static_cast<int>(rank), kCopyFlagsBase + index_in(at, flags_[rank].get())};
-  if (is_within(at, &host_words_, sizeof host_words_))
-    return {-1, kHostFlagsBase + index_in(at, &host_words_)};
+  if (is_within(at, &host_flags_, sizeof host_flags_))
+    return {-1, kHostFlagsBase + index_in(at, &host_flags_)};
   throw Error(ErrorCode::internal, "a step of copy engines tells or awaits a word of nobody's");
 }
 
@@ -299,8 +299,8 @@ void PlanQueue::begin_on_host(Stream stream, const HostJob& job) {
   book_.signal_self(book_.lane(rank_, stream), rank_, begun);
   const std::size_t cores = book_.lane(rank_, "cores", LaneKind::cpu);
   book_.wait_self(cores, rank_, begun);
-  const PlanBook::FlagAddress arrived = book_.word(book_.host_words_.arrived);
-  const PlanBook::FlagAddress reduced = book_.word(book_.host_words_.reduced);
+  const PlanBook::FlagAddress arrived = book_.word(book_.host_flags_.arrived);
+  const PlanBook::FlagAddress reduced = book_.word(book_.host_flags_.reduced);
   const int gpus = book_.counter_of(&book_.flags_[0]->host_chunks);
   run_host_job(
       job, rank_,

@@ -74,7 +74,7 @@ class PlanBook {
   Plan plan_;
   EnginePath path_;
   std::vector<std::unique_ptr<EngineFlags>> flags_;  // by rank
-  HostWords host_words_{};
+  HostFlags host_flags_{};
   std::vector<std::unique_ptr<PlanQueue>> queues_;
   std::map<std::pair<int, std::string>, std::size_t> lane_of_;
   std::set<std::size_t> inside_;  // lanes of a kernel, which are enqueued as one

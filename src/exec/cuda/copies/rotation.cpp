@@ -48,7 +48,7 @@ char* Rotation::in_output(int owner, std::uint32_t piece) const {
 }
 
 /// Until `ranks` have told of the piece that is `before` pieces earlier, and so uses the same slot.
-EngineWait Rotation::words(Words words, std::uint32_t ranks, std::uint32_t piece,
+EngineWait Rotation::words(FlagRows words, std::uint32_t ranks, std::uint32_t piece,
                            std::uint32_t before) const {
   return {(flags_of(shape_.rank).*words)[piece % kRotationSlots], ranks, piece + 1 - before};
 }
@@ -62,7 +62,7 @@ void Rotation::begin(Stream stream, const EngineWait& wait, Event after) {
 }
 
 /// Tells all peers, whether or not they wait in this call: so words count the pieces of all calls.
-void Rotation::finish(RotationStream role, std::uint32_t piece, Words words) {
+void Rotation::finish(RotationStream role, std::uint32_t piece, FlagRows words) {
   EngineStep step = blank_step(&EngineFlags::pieces);
   for (int k = 1; k < shape_.ranks; ++k)
     step.signal[peer(k)] = &(flags_of(peer(k)).*words)[piece % kRotationSlots][shape_.rank];

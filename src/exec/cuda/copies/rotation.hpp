@@ -81,11 +81,11 @@ class Rotation : private EngineCall {
   Event event(RotationStream role, std::uint32_t piece) const {
     return path_.events[role * kRotationSlots + piece % kRotationSlots];
   }
-  using Words = std::uint32_t (EngineFlags::*)[kRotationSlots][kMaxCudaRanks];
-  EngineWait words(Words words, std::uint32_t ranks, std::uint32_t piece,
+  using FlagRows = std::uint32_t (EngineFlags::*)[kRotationSlots][kMaxCudaRanks];
+  EngineWait words(FlagRows words, std::uint32_t ranks, std::uint32_t piece,
                    std::uint32_t before) const;
   void begin(Stream stream, const EngineWait& wait, Event after);
-  void finish(RotationStream role, std::uint32_t piece, Words words);
+  void finish(RotationStream role, std::uint32_t piece, FlagRows words);
   bool takes_turns(RotationStream role) const;
   void send(RotationStream role, const std::vector<OneCopy>& by_step);
   void await_port(RotationStream role);

@@ -25,8 +25,8 @@ struct ArenaHeader {
   alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< Of plans, by writer.
   TileFlags tiles;
   EngineFlags engines;
-  ChainWords chains;
-  alignas(64) ShotWords shots;
+  ChainFlags chains;
+  alignas(64) ShotFlags shots;
   MessageFlags messages;
   alignas(alignof(PathUnit)) PathInbox paths;  ///< Used by the path check only.
 };

@@ -24,7 +24,7 @@ ReduceJob HostJob::reduction(std::uint32_t chunk) const {
   return job;
 }
 
-HostReducer::HostReducer(HostWords& words, int rank, int threads, const StopPage& stop_page,
+HostReducer::HostReducer(HostFlags& words, int rank, int threads, const StopPage& stop_page,
                          double wait_s)
     : words_(words),
       rank_(rank),

@@ -19,14 +19,14 @@ namespace plait::cuda {
 
 /// Words in host memory that all ranks map, zero at first; by rank, one writer each. They count the
 /// chunks of all calls, so nothing is reset.
-struct HostWords {
+struct HostFlags {
   alignas(128) std::uint32_t arrived[kMaxCudaRanks];  ///< by its GPU: chunks brought down
   alignas(128) std::uint32_t reduced[kMaxCudaRanks];  ///< by its cores: its latest chunk
   alignas(128) std::uint32_t taken[kMaxCudaRanks];    ///< by its GPU: chunks brought up
 };
 /// What they take, so that they can be registered by themselves.
-inline constexpr std::uint64_t kHostWordsBytes = 4096;
-static_assert(sizeof(HostWords) <= kHostWordsBytes);
+inline constexpr std::uint64_t kHostFlagsBytes = 4096;
+static_assert(sizeof(HostFlags) <= kHostFlagsBytes);
 
 /// One call's part: chunk after chunk in slots of the rings, owned by the ranks in turn.
 struct HostJob {
@@ -61,7 +61,7 @@ bool run_host_job(const HostJob& job, int rank, const Await& await_chunk, const 
 class HostReducer {
  public:
   /// threads: that reduce. stop_page: read; where a kernel has given up, jobs are dropped.
-  HostReducer(HostWords& words, int rank, int threads, const StopPage& stop_page, double wait_s);
+  HostReducer(HostFlags& words, int rank, int threads, const StopPage& stop_page, double wait_s);
   ~HostReducer();
   HostReducer(const HostReducer&) = delete;
   HostReducer& operator=(const HostReducer&) = delete;
@@ -77,7 +77,7 @@ class HostReducer {
   bool await_chunk(std::uint32_t value, int ranks);
   bool is_over() const;
 
-  HostWords& words_;
+  HostFlags& words_;
   const int rank_;
   const StopPage& stop_page_;
   const double wait_s_;

@@ -44,22 +44,22 @@ void HostReductionCall::bring_down(std::uint32_t chunk) {
   if (chunk >= kChunkSlots) {
     follow(stream(kDown), has_come_up(chunk));
     const std::uint32_t before = chunk - kChunkSlots;
-    if (is_mine(before)) await(stream(kDown), path_.host_words->taken, others(), before);
+    if (is_mine(before)) await(stream(kDown), path_.host_flags->taken, others(), before);
   }
   copy(stream(kDown), ring(call_.rank, chunk),
        static_cast<const char*>(call_.input) + cut_.chunk_from(chunk), cut_.length_of(chunk));
-  signal(stream(kDown), path_.host_words->arrived, chunk);
+  signal(stream(kDown), path_.host_flags->arrived, chunk);
 }
 
 void HostReductionCall::bring_up(std::uint32_t chunk) {
   const int owner = job_.owner(chunk);
   EngineStep waits = step();  // for those who have yet to come too, to name them
-  waits.waits[0] = {path_.host_words->arrived, others(), chunk + 1};
-  waits.waits[1] = {path_.host_words->reduced, 1u << owner, chunk + 1};
+  waits.waits[0] = {path_.host_flags->arrived, others(), chunk + 1};
+  waits.waits[1] = {path_.host_flags->reduced, 1u << owner, chunk + 1};
   launch(stream(kUp), waits);
   copy(stream(kUp), static_cast<char*>(call_.output) + cut_.chunk_from(chunk), ring(owner, chunk),
        cut_.length_of(chunk));
-  signal(stream(kUp), path_.host_words->taken, chunk);
+  signal(stream(kUp), path_.host_flags->taken, chunk);
   record(has_come_up(chunk), stream(kUp));
 }
 
@@ -82,7 +82,7 @@ void HostReductionCall::join(Stream stream_of_call) {
   EngineStep waits = step();
   std::uint32_t mine = cut_.chunks;
   while (mine != 0 && !is_mine(mine - 1)) --mine;
-  if (mine != 0) waits.waits[0] = {path_.host_words->taken, others(), mine};
+  if (mine != 0) waits.waits[0] = {path_.host_flags->taken, others(), mine};
   launch_end(stream_of_call, waits, {{&EngineFlags::host_chunks, cut_.chunks}});
 }
 

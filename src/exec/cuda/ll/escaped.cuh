@@ -49,8 +49,8 @@ struct EscapedPacket {
     return unit.lo == kStandIn || unit.hi == kStandIn;
   }
   /// told: the word beside.
-  static __device__ Unit meant(const Unit& unit, unsigned long long told) {
-    return {(told & 1) != 0 ? kMissing : unit.lo, (told & 2) != 0 ? kMissing : unit.hi};
+  static __device__ Unit meant(const Unit& unit, unsigned long long escapes) {
+    return {(escapes & 1) != 0 ? kMissing : unit.lo, (escapes & 2) != 0 ? kMissing : unit.hi};
   }
 };
 
@@ -110,7 +110,7 @@ struct EscapedCall {
       for (int u = 0; u < kSlots; ++u)
         if (slot(u).is_wanted && !EscapedPacket::is_here(got[u])) missing = u;
     } while (missing >= 0 && !give_up(slot(missing).from, slot(missing).unit));
-    if constexpr (kRare == RareCode::once) take_words(got, packets, slot);
+    if constexpr (kRare == RareCode::once) take_escapes(got, packets, slot);
 #pragma unroll
     for (int u = 0; u < kSlots; ++u) {
       const ExpectedUnit one = slot(u);
@@ -123,7 +123,7 @@ struct EscapedCall {
     }
   }
   template <int kSlots, class SlotOf>
-  __device__ void take_words(Unit (&got)[kSlots], unsigned packets, SlotOf slot) {
+  __device__ void take_escapes(Unit (&got)[kSlots], unsigned packets, SlotOf slot) {
     unsigned stand_ins = 0;
 #pragma unroll
     for (int u = 0; u < kSlots; ++u)
@@ -137,14 +137,14 @@ struct EscapedCall {
 #pragma unroll 1
     for (int at = 0; stand_ins >> at != 0; ++at) {
       if ((stand_ins >> at & 1) == 0) continue;
-      const unsigned long long told = escape_flags(packets, slot(at));
+      const unsigned long long escapes = escape_flags(packets, slot(at));
 #pragma unroll
       for (int u = 0; u < kSlots; ++u)
-        if (u == at) got[u] = EscapedPacket::meant(got[u], told);
+        if (u == at) got[u] = EscapedPacket::meant(got[u], escapes);
     }
   }
   __device__ unsigned long long escape_flags(unsigned packets, const ExpectedUnit& slot) {
-    return take_word(slot.from, escape_at(args.rank, packets, slot.at), slot.unit);
+    return take_escape_word(slot.from, escape_at(args.rank, packets, slot.at), slot.unit);
   }
   /// Units first, first + stride, ... (`valid` of them) of what `from` sends, the first in the line
   /// `at`.
@@ -155,12 +155,12 @@ struct EscapedCall {
       return ExpectedUnit{u < valid, from, at + u * stride, first + u * stride};
     });
   }
-  __device__ unsigned long long take_word(int from, char* at, unsigned unit) {
-    unsigned long long told;
-    do told = load_relaxed_64(at);
-    while (told == EscapedPacket::kMissing && !give_up(from, unit));
+  __device__ unsigned long long take_escape_word(int from, char* at, unsigned unit) {
+    unsigned long long escapes;
+    do escapes = load_relaxed_64(at);
+    while (escapes == EscapedPacket::kMissing && !give_up(from, unit));
     store_relaxed_64(at, EscapedPacket::kMissing);
-    return told;
+    return escapes;
   }
 };
 

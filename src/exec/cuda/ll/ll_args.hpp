@@ -29,14 +29,14 @@ inline constexpr unsigned kLongShotSignalThreads = 32;
 
 /// The words of long_two_shot, in each rank's memory: by block and writer, steps that the writer's
 /// block is through with; 0 between calls.
-struct ShotWords {
+struct ShotFlags {
   std::uint32_t through[kLongShotBlocks][kMaxCudaRanks];
 };
 
 /// Of an all_reduce whose lines half an inbox does not hold. Lines are used again, by steps of all
 /// threads.
 struct LongShotArgs : FusedArgs {
-  ShotWords* words[kMaxCudaRanks];  ///< every rank's
+  ShotFlags* words[kMaxCudaRanks];  ///< every rank's
   std::int32_t ring;                ///< steps whose lines a slot holds
   std::uint32_t workers;            ///< threads of a block that pass units
 };
@@ -127,7 +127,7 @@ inline constexpr unsigned kLongChainBlocks = 256;
 inline constexpr unsigned kLongChainSignalThreads = 32;
 
 /// The words of long_chain, in each rank's memory.
-struct ChainWords {
+struct ChainFlags {
   std::uint32_t room[kLongChainBlocks];  ///< by block: pieces behind the first that the rank after
                                          ///< this one has room for; 0 between calls
   std::uint32_t nearly_done[kMaxCudaRanks];  ///< by writer: calls whose last piece alone is left
@@ -139,7 +139,7 @@ struct ChainWords {
 
 /// Of several pieces, which take the halves of inboxes by turns and count as a call each.
 struct LongChainArgs : ChainArgs {
-  ChainWords* words[kMaxCudaRanks];  ///< every rank's
+  ChainFlags* words[kMaxCudaRanks];  ///< every rank's
   std::uint32_t pieces;              ///< 2 at least
   std::uint64_t first_bytes;         ///< of the first piece, whole units
   std::uint64_t piece_bytes;         ///< of all others, likewise, but for the message's last unit

@@ -3,7 +3,7 @@
 // block b of the next one, of every piece the same lines, and a thread stays with its lines.
 //
 // When may a line be written again? Once the rank that takes it has taken all that its block had
-// of that piece: a clerk, one thread a block, says so to the rank before in a word (ChainWords),
+// of that piece: a clerk, one thread a block, says so to the rank before in a word (ChainFlags),
 // and reads the word by which the next rank says it here. So no thread that passes units ever
 // waits for a fence.
 //
@@ -72,7 +72,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     timeout.began_ns = 0;
     __threadfence_block();
   }
-  __device__ void say_through(unsigned piece) const {
+  __device__ void report_step_done(unsigned piece) const {
     __threadfence_block();
     atomicAdd(&shared.through[piece & 1], 1U);
   }
@@ -93,7 +93,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
         if (broken) break;
         go_to(piece);
         this->pass(first + passing.unit, stride);
-        if (!broken && advance(passing, step) && !awaits) say_through(piece);
+        if (!broken && advance(passing, step) && !awaits) report_step_done(piece);
       } else if (!awaits) {
         break;
       }
@@ -102,7 +102,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
       go_to(piece);
       this->take_returned(first + returning.unit, stride);
       if (broken || !advance(returning, step)) continue;
-      say_through(piece);
+      report_step_done(piece);
       if (returning.piece == given.pieces) break;
     }
     if (broken) shared.stopped = 1;
@@ -114,10 +114,10 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     const volatile unsigned& threads = shared.through[piece & 1];
     return threads >= (piece / 2 + 1) * given.workers;
   }
-  __device__ ChainWords& words(int rank) const { return *given.words[rank]; }
+  __device__ ChainFlags& words(int rank) const { return *given.words[rank]; }
   __device__ int rank_before() const { return (args.rank + args.ranks - 1) % args.ranks; }
   /// Until the block is through with all pieces.
-  __device__ void keep_books() {
+  __device__ void run_signals() {
     const bool takes = this->before >= 0 || this->awaits_return();
     unsigned* const theirs = &words(rank_before()).room[blockIdx.x];
     unsigned* const mine = &words(args.rank).room[blockIdx.x];
@@ -127,7 +127,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     bool has_said = false;
     for (unsigned done = 0; done < given.pieces && shared.stopped == 0;) {
       if (timeout.failed_elsewhere(args.state)) return;
-      if (room < wanted) room = look_for_room(mine, room);
+      if (room < wanted) room = poll_room(mine, room);
       if (all_are_through(done)) {
         shared.done = ++done;
         if (takes && done + 1 < given.pieces) {
@@ -137,12 +137,12 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
       }
       // Not before the word of room is 0 again: who hears of this may write into it.
       if (has_said || done + 1 < given.pieces || room < wanted) continue;
-      say_nearly_done();
+      signal_nearly_done();
       has_said = true;
     }
   }
   /// What the rank after this one says; the word is 0 again when it has said all.
-  __device__ unsigned look_for_room(unsigned* word, unsigned known) const {
+  __device__ unsigned poll_room(unsigned* word, unsigned known) const {
     const unsigned said = peek_flag(word);
     if (said == known) return known;
     load_flag(word);
@@ -153,7 +153,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
   }
   __device__ unsigned this_call() const { return peek_flag(&words(args.rank).calls) + 1; }
   /// The last block of a rank tells all others.
-  __device__ void say_nearly_done() const {
+  __device__ void signal_nearly_done() const {
     fence_before_flags();
     if (atomicAdd(&words(args.rank).nearly_done_blocks, 1U) != gridDim.x - 1) return;
     words(args.rank).nearly_done_blocks = 0;
@@ -163,7 +163,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
   }
   /// The last block to end waits until all others have told so, and ends the call.
   __device__ void leave() {
-    ChainWords& own = words(args.rank);
+    ChainFlags& own = words(args.rank);
     if (atomicAdd(&own.done_blocks, 1U) != gridDim.x - 1) return;
     own.done_blocks = 0;
     const unsigned call = this_call();
@@ -196,7 +196,7 @@ __device__ void long_chain(const LongChainArgs& args) {
   LongChainCall<kType, kOp, kHandling> call(args, shared);
   if (threadIdx.x < args.workers && !call.broken) call.work();
   if (threadIdx.x == args.workers && !call.broken) {
-    call.keep_books();
+    call.run_signals();
     if (shared.stopped == 0) call.leave();
   }
   if (call.broken) fail_stream_at_end(args.state);

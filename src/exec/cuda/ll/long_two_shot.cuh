@@ -4,7 +4,7 @@
 //
 // When may a line be written again? Once the rank that takes it has taken all that its block had
 // of that step. Clerks, some threads of a block, see to that: one says so to all peers in words
-// (ShotWords), and for each peer another reads what that one says. So no thread that passes units
+// (ShotFlags), and for each peer another reads what that one says. So no thread that passes units
 // ever waits for a fence.
 #pragma once
 #include "exec/cuda/ll/fused.cuh"
@@ -55,7 +55,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Packet, false> {
     call.timeout.began_ns = 0;  // each step has its own deadline
     __threadfence_block();
   }
-  __device__ void say_through(int s) const {
+  __device__ void report_step_done(int s) const {
     __threadfence_block();
     atomicAdd(&shared.through[s % kMostShotRing], 1U);
   }
@@ -67,7 +67,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Packet, false> {
       if (pushed < steps && !call.broken) this->push(pushed);
       if (reduced >= 0 && reduced < steps && !call.broken) this->reduce(reduced);
       if (s >= 0 && !call.broken) this->gather(s);
-      if (s >= 0 && s < steps - ring && !call.broken) say_through(s);
+      if (s >= 0 && s < steps - ring && !call.broken) report_step_done(s);
     }
     if (call.broken) shared.stopped = 1;
   }

@@ -122,12 +122,12 @@ class BulkCollect {
     }
   }
   /// Who has nothing to do but to wait says first what has gone.
-  __device__ void await(TileRoles::Words words, unsigned ranks, unsigned value) {
+  __device__ void await(TileRoles::FlagRows words, unsigned ranks, unsigned value) {
     for (int k = 1; k < work_.args.ranks; ++k) {
       const int peer = work_.peer(k);
       if (!work_.in(ranks, peer)) continue;
       if (!reached(peek_flag(&(work_.mine().*words)[blockIdx.x][peer]), value)) see_relayed(0);
-      work_.await_word(words, peer, value);
+      work_.await_flag(words, peer, value);
     }
   }
 

@@ -48,7 +48,7 @@ class TilePlan {
     b_.param("blocks", shapes_[0].blocks);
     b_.param("tile_units", shapes_[0].most_units);
     b_.param("window", shapes_[0].window);
-    say_schedule();
+    write_schedule();
     Plan plan = b_.build();
     for (int word = kTileParts; word <= kTileCollectsDone; ++word) plan.counts[word] = count_;
     return plan;
@@ -65,7 +65,7 @@ class TilePlan {
   bool is_read_by(int rank) const { return in(readers_of(mine(), me_), rank); }
   bool reads_from(int owner) const { return in(read_by(mine(), me_), owner); }
   /// What its price wants to know of how the call goes about the links (sim/kernel_price.hpp).
-  void say_schedule() {
+  void write_schedule() {
     const TiledArgs& shape = shapes_[0];
     if (shape.half != 0) b_.param("fold", 1);
     if (shape.ring != 0) b_.param("ring", 1);

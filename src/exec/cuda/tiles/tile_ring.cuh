@@ -25,7 +25,7 @@ struct RingReduce {
         if (sends && team.lane == 0)
           work.await_room(&TileFlags::parts_taken, ring_next(args), step);
         if (takes && team.lane == 1)
-          work.await_word(&TileFlags::parts, ring_before(args), work.base + came + 1);
+          work.await_flag(&TileFlags::parts, ring_before(args), work.base + came + 1);
         work.broken = team.any(work.broken);
         if (work.broken) return;
         add(team, tile, turn, step, came);

@@ -49,7 +49,7 @@ struct TileShared {
 /// What roles need that does not depend on types; calls of it stand in functions of their own, so
 /// that they are compiled once and not for every kernel.
 struct TileRoles {
-  using Words = unsigned (TileFlags::*)[kTileBlocks][kMaxCudaRanks];
+  using FlagRows = unsigned (TileFlags::*)[kTileBlocks][kMaxCudaRanks];
 
   const TiledArgs& args;
   TileShared& shared;
@@ -159,21 +159,21 @@ struct TileRoles {
     shared.results_in[rank] = ring(pulls_results(args) ? rank : args.rank, 1, rank);
   }
 
-  __device__ void await_word(Words words, unsigned rank, unsigned value) {
+  __device__ void await_flag(FlagRows words, unsigned rank, unsigned value) {
     const unsigned* word = &(mine().*words)[blockIdx.x][rank];
     while (!broken && !reached(peek_flag(word), value))
       broken = timeout.expired(args.state, args.stop_page, args.wait_ns, rank, value, ~0u);
     load_flag(word);
     timeout.began_ns = 0;  // the next wait has its own deadline
   }
-  __device__ void await_words(Words words, unsigned ranks, unsigned value) {
+  __device__ void await_flags(FlagRows words, unsigned ranks, unsigned value) {
     for (int k = 1; k < args.ranks; ++k)
-      if (in(ranks, peer(k))) await_word(words, peer(k), value);
+      if (in(ranks, peer(k))) await_flag(words, peer(k), value);
   }
   /// A whole team waits; a thread a rank looks.
-  __device__ void await_together(const Team& team, Words words, unsigned ranks, unsigned value) {
+  __device__ void await_together(const Team& team, FlagRows words, unsigned ranks, unsigned value) {
     if (team.lane < kMaxCudaRanks && in(ranks, static_cast<int>(team.lane)))
-      await_word(words, team.lane, value);
+      await_flag(words, team.lane, value);
     broken = team.any(broken);
   }
   __device__ bool is_peer(unsigned rank) const {
@@ -184,7 +184,7 @@ struct TileRoles {
   __device__ bool await_ended(unsigned rank) {
     if (!is_peer(rank)) return true;
     if (!reached(load_flag(&mine().ended[blockIdx.x][rank]), base))
-      await_word(&TileFlags::ended, rank, base);
+      await_flag(&TileFlags::ended, rank, base);
     return !broken;
   }
   /// One thread a peer, behind all roles. No fence: only loads come before.
@@ -193,10 +193,10 @@ struct TileRoles {
       store_flag_relaxed(&args.flags[rank]->ended[blockIdx.x][args.rank], base + count);
   }
   /// Until what lay in the slot `window` tiles before has been taken.
-  __device__ void await_room(Words words, unsigned rank, unsigned tile) {
-    if (tile >= args.window) await_word(words, rank, base + tile + 1 - args.window);
+  __device__ void await_room(FlagRows words, unsigned rank, unsigned tile) {
+    if (tile >= args.window) await_flag(words, rank, base + tile + 1 - args.window);
   }
-  __device__ void await_room_together(const Team& team, Words words, unsigned ranks,
+  __device__ void await_room_together(const Team& team, FlagRows words, unsigned ranks,
                                       unsigned tile) {
     if (tile >= args.window) await_together(team, words, ranks, base + tile + 1 - args.window);
   }
@@ -208,7 +208,7 @@ struct TileRoles {
                          base + tile + 1);
   }
   /// One thread, after fence_before_flags().
-  __device__ void signal(Words words, unsigned ranks, unsigned value) const {
+  __device__ void signal(FlagRows words, unsigned ranks, unsigned value) const {
     for (int k = 1; k < args.ranks; ++k)
       if (in(ranks, peer(k)))
         store_flag_relaxed(&(args.flags[peer(k)]->*words)[blockIdx.x][args.rank], value);

@@ -5,7 +5,7 @@
 namespace plait::cuda {
 
 inline constexpr int kCopyFlagsBase = 0;        ///< Rows of EngineFlags.
-inline constexpr int kHostFlagsBase = 1 << 10;  ///< Rows of HostWords.
+inline constexpr int kHostFlagsBase = 1 << 10;  ///< Rows of HostFlags.
 inline constexpr int kTileFlagsBase = 3 << 9;   ///< Of blocks of tiles.
 inline constexpr int kMessageFlagsBase = 1 << 11;
 inline constexpr int kEventFlagsBase = 1 << 13;  ///< Of a rank itself: one per recorded event.

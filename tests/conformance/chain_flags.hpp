@@ -7,9 +7,9 @@
 
 namespace plait_test {
 
-class ChainWordsCheck {
+class ChainFlagsCheck {
  public:
-  ChainWordsCheck(const LlRun& run, const LlTraces& traces)
+  ChainFlagsCheck(const LlRun& run, const LlTraces& traces)
       : run_(run),
         traces_(traces),
         shape_(chain_shape(run.request)),
@@ -22,7 +22,7 @@ class ChainWordsCheck {
       const unsigned calls = run_.calls_before + static_cast<unsigned>(pieces_);
       if (traces_.calls[index(rank)] != calls)
         return text("rank ", rank, " wanted a call counted for each piece");
-      const ChainWords& own = *traces_.words[index(rank)];
+      const ChainFlags& own = *traces_.words[index(rank)];
       if (own.calls != run_.calls_before + 1 || own.nearly_done_blocks != 0 || own.done_blocks != 0)
         return text("rank ", rank, " wanted its own words as the next call needs them");
       for (unsigned block = 0; block < run_.blocks; ++block)

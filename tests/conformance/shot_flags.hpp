@@ -6,9 +6,9 @@
 
 namespace plait_test {
 
-class ShotWordsCheck {
+class ShotFlagsCheck {
  public:
-  ShotWordsCheck(const LlRun& run, const LlTraces& traces)
+  ShotFlagsCheck(const LlRun& run, const LlTraces& traces)
       : run_(run), traces_(traces), steps_(traces.accesses[0].size()) {}
 
   /// The first thing that is wrong; empty = nothing, or lines that are used once.
@@ -43,7 +43,7 @@ class ShotWordsCheck {
   }
   /// What `by` says in `rank`'s word.
   std::string fault_of(int rank, int by, unsigned block) const {
-    const unsigned* const word = &traces_.shot_words[index(rank)]->through[block][by];
+    const unsigned* const word = &traces_.shot_flags[index(rank)]->through[block][by];
     if (*word != 0) return text("wanted the word 0 in the end, found ", *word);
     std::vector<std::pair<unsigned, Turn>> told;
     for (const MemoryAccess& one : traces_.raised[index(by)][block])
