@@ -1,4 +1,5 @@
-// ll_chain: a broadcast or a reduce that passes all ranks in a row, by lines.
+// Engine ll_chain: a broadcast or a reduce along a chain of all ranks in LL packets, by the kernels
+// ll_chain and long_chain.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -15,40 +16,44 @@ namespace {
 
 std::string why_no_chain(const Request& request) {
   if (request.ranks < 3)
-    return text("wanted 3 ranks or more, found ", request.ranks, ": a chain of two is a hop");
+    return text("a chain wants 3 ranks or more, found ", request.ranks, "; direct_ll serves two");
   if (!reduces(request.collective)) return "";
   if (is_widened(request.type) && !has_no_order(request.type, request.op))
-    return text("wanted a type that holds its sums so far, found ", name_of(request.type));
+    return text("type ", name_of(request.type),
+                " is not supported: partial sums travel, so the type must accumulate in itself "
+                "(integers, fp32, fp64)");
   if (request.root != 0 && request.root != request.ranks - 1)
-    return text("wanted the first or the last rank for the root, found ", request.root,
-                ": one amid the chain would take the message twice");
+    return text("root must be the first or last rank, found ", request.root,
+                ": a root inside the chain would receive the message twice");
   return "";
 }
 
-/// So many blocks leave SMs to computing beside, and a broadcast is still ahead of NCCL. Source:
+/// Most blocks of calls that leave SMs to computing; a broadcast is still ahead of NCCL. Source:
 /// bench/results/gpu_chains_h200x4.csv.
 constexpr unsigned kBlocksOverlapCompute = 64;
 
-/// Bytes of one of many pieces, where nobody asks for others: with 4 MiB a broadcast of 1 GiB takes
-/// 3 % longer than with 8, with 2 MiB 14 % (E-0353). The first room of four ranks holds 3.
+/// Least bytes of each of many pieces, unless the caller sets a size: a broadcast of 1 GiB takes 3
+/// % longer with 4 MiB than with 8, and 14 % longer with 2 MiB (E-0353). The small arena of four
+/// ranks holds 3.
 constexpr std::uint64_t kLeastPiece = 3ull << 20;
-/// Of several pieces that are summed: what lies in slots is still cached when it is taken. Moves
-/// gain nothing by it. Source: bench/results/gpu_long_chains_h200x8.csv.
+/// Most bytes of one of several pieces that are summed: data in slots is still cached when it is
+/// taken. Moves gain nothing by it. Source: bench/results/gpu_long_chains_h200x8.csv.
 constexpr std::uint64_t kSummedPiece = 16ull << 20;
-/// Steps that pass at the root before it takes back the first: of several pieces a whole piece,
-/// which the kernel knows (bench/results/gpu_long_chains_h200x8.csv).
+/// Steps that the root forwards before it takes the first returned step. With several pieces it is
+/// a whole piece, to which the kernel limits kPieceAhead
+/// (bench/results/gpu_long_chains_h200x8.csv).
 constexpr int kAhead = 2, kPieceAhead = 1 << 20;
 
-/// How a call is launched: in one piece by ll_chain, else by long_chain.
+/// Launch of a call: one piece by the kernel ll_chain, several by long_chain.
 struct ChainLaunch {
   KernelLaunchConfig config;
-  LlStep step;  ///< of several pieces
+  LlStep step;  ///< used with several pieces
   LlCut cut;
   bool is_long() const { return cut.pieces > 1; }
   unsigned workers() const { return config.threads - kLongChainSignalThreads; }
 };
 
-/// Units that a thread passes in a step.
+/// Returns the units that a thread passes in a step.
 int together(const Request& request) { return reduces(request.collective) ? 2 : 4; }
 
 ChainLaunch launch_of(const Request& request, const Tuning& tuning, const Group& group) {
@@ -116,8 +121,8 @@ class ChainEngine : public Engine {
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "ll_chain",
-        "line by line from rank to rank, each keeping what passes or adding its own",
-        "pipelined chains; lines as NCCL's LL protocol",
+        "packets go from rank to rank; each rank keeps the data or adds its own",
+        "pipelined chains; packets as in NCCL's LL protocol",
         {Collective::broadcast, Collective::reduce}};
     return info;
   }
@@ -129,8 +134,9 @@ class ChainEngine : public Engine {
     const bool is_worth_it = packets.pieces <= kMostLlPieces || tuning.tile_units != 0 ||
                              packets.units * 16 >= kLeastPiece;
     if (packets.pieces != 0 && (is_worth_it || group.has_ll_only())) return "";
-    return text("its lines go in ", packets.pieces, " short pieces through half an inbox of ",
-                group.sizes.sentinel_bytes, " bytes (PLAIT_DEVICE_MEMORY)");
+    return text("half an inbox of ", group.sizes.sentinel_bytes,
+                " bytes is too small: the message would go in ", packets.pieces,
+                " short pieces (raise PLAIT_DEVICE_MEMORY)");
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {

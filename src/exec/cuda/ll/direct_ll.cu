@@ -1,6 +1,6 @@
-// The one-hop kernels: plait_direct_ll_TYPE_{any|sum|place}, of which sums of the common floats,
-// and what is only moved (as integers of the element's size), keep within 64 registers, and
-// plait_short_direct_ll_TYPE_{any|sum|place}_RANKS with so many ranks at most.
+// Instances of the direct_ll kernels: plait_direct_ll_TYPE_{any|sum|place}, and
+// plait_short_direct_ll_TYPE_{any|sum|place}_RANKS for at most RANKS ranks. Sums of the common
+// floats and pure moves (as integers of the element's size) fit in 64 registers.
 #include "exec/cuda/ll/direct_ll.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
 #include "exec/cuda/traffic/direct_shape.hpp"

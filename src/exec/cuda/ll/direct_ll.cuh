@@ -1,7 +1,7 @@
-// Any collective in one hop: every rank pushes its parts straight to their owners, each unit of
-// data its own signal, and each owner reduces or places what comes. One line a pair says "I am in
-// this call", so that every call is a full exchange and nobody can be two calls ahead of a reader
-// of the inbox.
+// Kernels direct_ll and short_direct_ll: any collective in one hop. Every rank pushes its parts
+// straight to their owners in escaped LL packets, and each owner reduces or places what arrives.
+// Each pair of ranks exchanges at least one packet, if only a greeting ("I am in this call"). So
+// every call is a full exchange, and no rank can be two calls ahead of a reader of the inbox.
 #pragma once
 #include "exec/cuda/ll/escaped.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
@@ -22,7 +22,7 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
   using ExpectedUnit = typename Packets::ExpectedUnit;
 
   const DirectShape& shape;
-  unsigned units;  // of a part; counted in 32 bits (kMostPackets), so that registers suffice
+  unsigned units;  // units of a part; 32 bits (kMostPackets), so that registers suffice
 
   __device__ explicit DirectLlCall(const DirectLlArgs& given) : Packets(given), shape(given.shape) {
     units = static_cast<unsigned>((shape.part_bytes + 15) / 16);
@@ -30,7 +30,7 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
   __device__ bool gives(int k) const { return (shape.gives >> k & 1) != 0; }
   __device__ bool takes(int k) const { return (shape.takes >> k & 1) != 0; }
   __device__ bool owns() const { return (shape.owners >> args.rank & 1) != 0; }
-  /// Of the lines in the owner's inbox; `units` is the one that says "I am in this call".
+  /// Returns the index of a packet in the owner's inbox; `unit` == `units` is the greeting packet.
   __device__ unsigned index(int owner, int from, unsigned unit) const {
     return static_cast<unsigned>(place_among_others(owner, from)) * (units + 1) + unit;
   }
@@ -44,14 +44,14 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
   __device__ void take(Unit (&got)[kSlots], int from, unsigned first, unsigned stride, int valid) {
     Packets::take(got, from, packets(), index(args.rank, from, first), first, stride, valid);
   }
-  /// What reduce() will load, `ahead` steps later.
+  /// Prefetches what reduce() will load `ahead` steps later.
   __device__ void fetch_own(unsigned first, unsigned stride, int valid) const {
     const char* src = static_cast<const char*>(args.input) + args.rank * shape.part_stride;
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) fetch_ahead(src + (first + u * stride) * 16ull);
   }
-  /// This rank's units for `owner`, all on their way before any is used.
+  /// Loads this rank's units for `owner`; all loads are under way before any unit is used.
   __device__ void load_own(Unit (&held)[kTogether], int owner, unsigned first, unsigned stride,
                            int valid) const {
     const char* const src = input_for(owner);
@@ -88,21 +88,22 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
           send(peer(k), first + u * stride, held[u]);
-          // Of moves the next peer's unit takes the place of one that is sent, and is on its way
-          // while others are sent: 0 to 5 % less. More registers are spilled: 1 to 7 % more.
+          // A move loads the next peer's unit into the register of a unit just sent, so that the
+          // load is under way while other units are sent: 0 to 5 % faster. Loading more at once
+          // spills registers: 1 to 7 % slower.
           if (!kSums && after < args.ranks) held[u] = load_one(src, first + u * stride, whole);
         }
       k = after;
     }
   }
-  /// The first peer from the k-th on that this rank gives something.
+  /// Returns the first peer from the k-th on that this rank has a part for.
   __device__ int next_given(int k) const {
     while (k < args.ranks && !gives(k)) ++k;
     return k;
   }
   __device__ void reduce(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
-    Unit mine[kTogether];  // on their way while peers' are awaited
+    Unit mine[kTogether];  // loads under way while the peers' units are awaited
     load_own(mine, args.rank, first, stride, valid);
     Sum sum[kTogether];
     for (int from = 0; from < args.ranks; ++from) {
@@ -133,7 +134,7 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
         if (u < valid) put(peer(k) * shape.place_stride, first + u * stride, got[u]);
     }
   }
-  /// Between ranks of which one sends the other nothing, a line without data.
+  /// Sends a packet without data to each peer that gets no part from this rank.
   __device__ void greet() const {
     if (blockIdx.x != 0) return;
     for (int k = 1 + static_cast<int>(threadIdx.x); k < args.ranks;
@@ -147,7 +148,7 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
          k += static_cast<int>(blockDim.x))
       if (!takes(k)) take(got, peer(k), units, 1, 1);
   }
-  /// What stays on this rank, of as many units as a part.
+  /// Copies the part that stays on this rank, as many units as in any part.
   __device__ void keep(unsigned first, unsigned stride) const {
     const char* src = static_cast<const char*>(args.input) + shape.own_from;
     char* dst = static_cast<char*>(args.output) + shape.own_to;
@@ -165,8 +166,8 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
   }
 };
 
-/// What both kernels do before and behind a call's parts. Of a rank that has given up comes
-/// nothing: peers may still read what lies in the same half.
+/// Runs a call between its greetings, for both kernels. A rank that has given up sends nothing
+/// more, since peers may still read the same half of their inboxes.
 template <class Call, class Parts>
 __device__ void direct_ll_call(Call& call, Parts move_parts) {
   if (!call.broken) call.greet();
@@ -176,16 +177,16 @@ __device__ void direct_ll_call(Call& call, Parts move_parts) {
   end_fused_call(call.args.state, call.number);
 }
 
-/// A call with a thread, at least, for every unit of a part. Little is left to wait for there, so
-/// that instructions count, and the size of the code: a thread handles units of several peers
-/// together, and is told where they lie. kMostRanks: a multiple of kPeers.
+/// A call with at least one thread per unit of a part. With so little to wait for, the number of
+/// instructions and the size of the code matter: a thread handles units of several peers together,
+/// and the host computes their addresses. kMostRanks: a multiple of kPeers.
 template <DataType kType, int kOp, int kHandling, int kMostRanks>
 struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
   using Call = DirectLlCall<kType, kOp, kHandling>;
   using typename Call::ExpectedUnit;
   using typename Call::Stored;
   using typename Call::Sum;
-  static constexpr int kPeers = 4;  ///< that are handled together
+  static constexpr int kPeers = 4;  ///< peers handled together
   const ShortDirectLlArgs& args;
   const unsigned unit;
 
@@ -219,7 +220,8 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     return {takes_from(i), this->peer(i + 1), args.packet[i] + unit, unit};
   }
 
-  /// By numbers that the compiler knows, arguments need no look at where they lie.
+  /// A group index known at compile time: indexing kernel parameters by it needs no address
+  /// computation.
   template <int kFirst>
   struct PeerGroup {
     static constexpr int first = kFirst;
@@ -230,10 +232,10 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
     if constexpr (kFirst + kPeers < kMostRanks)
       if (kFirst + kPeers < args.ranks) for_groups<Handle, kFirst + kPeers>(handle);
   }
-  /// All that a thread reads of the input: on its way before anything is looked at.
+  /// All that a thread reads of the input, loaded before any packet is checked.
   struct LoadedInput {
     Unit parts[kMostRanks];
-    Unit own;  // that it adds to a sum
+    Unit own;  // this rank's unit of a sum
   };
   __device__ void load(LoadedInput& held) const {
 #pragma unroll
@@ -328,8 +330,8 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
   }
 };
 
-/// All is pushed before anything is waited for: threads of a warp that go different ways wait for
-/// each other at most there.
+/// Pushes everything before it waits: threads of a warp that diverge wait for each other at most
+/// there.
 template <DataType kType, int kOp, int kHandling, int kMostRanks>
 __device__ void short_direct_ll(const ShortDirectLlArgs& args) {
   wait_for_grid_before();
@@ -360,7 +362,7 @@ __device__ void direct_ll(const DirectLlArgs& args) {
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned step = stride * Call::kTogether;
   if (step < call.units && args.state->has_neighbour == 0)
-    let_next_grid_start();  // as two_shot does
+    let_next_grid_start();  // early, as in two_shot
   direct_ll_call(call, [&] {
     unsigned pushed = 0;
     for (int s = -args.ahead; !call.broken; ++s) {

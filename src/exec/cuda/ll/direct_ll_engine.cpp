@@ -1,4 +1,5 @@
-// hop: any collective in one hop by lines, in pieces where they do not fit into half an inbox.
+// Engine direct_ll: any collective in one hop by LL packets, in several pieces if the packets do
+// not fit into half an inbox.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -13,8 +14,8 @@
 namespace plait::cuda {
 namespace {
 
-/// Blocks between two ranks that leave SMs to computing and are still ahead of NCCL, which takes
-/// few as well. Source: E-0170.
+/// Most blocks of two ranks' calls that leave SMs to computing. They are still ahead of NCCL, which
+/// takes few blocks as well. Source: E-0170.
 constexpr struct {
   unsigned moves = 32, sums = 48;
 } kBlocksOverlapCompute;
@@ -49,7 +50,7 @@ class DirectLlReady : public PreparedCall {
     args_.half_bytes = rank.group().sizes.sentinel_bytes;
     args_.ahead = tuning.ahead >= 0 ? tuning.ahead : reduces(request.collective) ? 2 : 1;
     args_.shape = whole_;
-    if (is_short_) args_ = short_direct_ll_args(args_);  // its buffers come with each call
+    if (is_short_) args_ = short_direct_ll_args(args_);  // each call sets its buffers
   }
 
   void enqueue(const CallBuffers& buffers, Stream stream) override {
@@ -85,16 +86,17 @@ class DirectLlEngine : public Engine {
  public:
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
-        "direct_ll", "every part goes straight to its owner, line by line, as data of any bits",
-        "direct collectives; lines as NCCL's LL protocol", all_collectives()};
+        "direct_ll", "every part goes straight to its owner in packets that hold any bits",
+        "direct collectives; packets as in NCCL's LL protocol", all_collectives()};
     return info;
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
     if (!group.runs(KernelFamily::direct_ll)) return group.lacks(KernelFamily::direct_ll);
     const std::uint64_t pieces = cut(request, group).pieces;
     if (pieces != 0 && (pieces <= kMostLlPieces || group.has_ll_only())) return "";
-    return text("its lines do not fit into ", kMostLlPieces, " times half an inbox of ",
-                group.sizes.sentinel_bytes, " bytes (PLAIT_DEVICE_MEMORY)");
+    return text("half an inbox of ", group.sizes.sentinel_bytes,
+                " bytes is too small: the message does not fit into ", kMostLlPieces,
+                " pieces (raise PLAIT_DEVICE_MEMORY)");
   }
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {

@@ -1,5 +1,5 @@
-// What calls of data of any bits are made of, hop and chains: lines that may hold any word, and
-// how a thread sends and takes them.
+// Escaped packets, which may hold data of any bits, and how a thread sends and takes them. Base of
+// direct_ll and of the chain kernels.
 #pragma once
 #include "exec/cuda/ll/fused.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
@@ -7,16 +7,18 @@
 
 namespace plait::cuda {
 
-/// Escaped lines: 16 bytes travel as 16, whatever they hold. "Not here" is a word of ones. A sender
-/// puts a stand-in where such a word is to go, and where the stand-in itself is; which of the two
-/// it was is told in a word beside, which else nobody writes or reads. Words travel mixed with
-/// their line's number, so that data which repeats a word (-1 as a mask or padding is a word of
-/// ones) is no slower than other data.
+/// Escaped packet: 16 bytes travel as 16, whatever bits they have. A word of all ones means "not
+/// here yet". A sender replaces a data word that equals it, or equals the stand-in, by the
+/// stand-in, and tells in an escape word beside the packet which of the two it was; escape words
+/// are neither written nor read otherwise. Words travel mixed with their packet's number, so that
+/// data which repeats a word (-1 as a mask or as padding is all ones) is no slower than other data.
 struct EscapedPacket {
   static constexpr unsigned long long kMissing = ~0ull;
-  static constexpr unsigned long long kStandIn = 0xbf58476d1ce4e5b9ull;  // as rare as any
+  static constexpr unsigned long long kStandIn =
+      0xbf58476d1ce4e5b9ull;  // as rare as any other word
 
-  /// No two lines of 2^32 - 1 mix alike, and none of them leaves a word as it is.
+  /// Returns the unit mixed with the number of its packet. Different packets of 2^32 - 1 have
+  /// different keys, and no key leaves a word unchanged.
   static __device__ Unit mixed(const Unit& unit, unsigned packet) {
     const unsigned half = (packet + 1) * 0x9e3779b9u;
     const unsigned long long key = static_cast<unsigned long long>(half) << 32 | half;
@@ -26,7 +28,7 @@ struct EscapedPacket {
   static __device__ bool is_special(unsigned long long word) {
     return word == kMissing || word == kStandIn;
   }
-  /// Of two words, by half of each.
+  /// Checks half of each of the two words.
   static __device__ bool may_be_special(const Unit& unit) {
     const auto lo = static_cast<unsigned>(unit.lo >> 32), hi = static_cast<unsigned>(unit.hi >> 32);
     constexpr auto kMissingHalf = static_cast<unsigned>(kMissing >> 32);
@@ -48,18 +50,18 @@ struct EscapedPacket {
   static __device__ bool has_stand_in(const Unit& unit) {
     return unit.lo == kStandIn || unit.hi == kStandIn;
   }
-  /// told: the word beside.
+  /// escapes: the escape word, bit i = word i was all ones.
   static __device__ Unit meant(const Unit& unit, unsigned long long escapes) {
     return {(escapes & 1) != 0 ? kMissing : unit.lo, (escapes & 2) != 0 ? kMissing : unit.hi};
   }
 };
 
-/// Whether what a stand-in needs has its code once a kernel or once a slot: short code runs sooner,
-/// and code once a slot leaves more registers.
+/// Where the code for stand-ins is placed: once per kernel or once per slot. Short code starts
+/// sooner; code per slot leaves more registers.
 enum class RareCode { once, often };
 
-/// A call by escaped lines. Half an inbox holds the lines of a call, and behind `lines` of them the
-/// words beside them.
+/// A call by escaped packets. Half an inbox holds the packets of a call, and behind `packets` of
+/// them their escape words.
 template <class Args>
 struct EscapedCall {
   const Args& args;
@@ -85,22 +87,22 @@ struct EscapedCall {
                                static_cast<unsigned>(from), unit, ~0u);
     return broken;
   }
-  /// The unit of that number, in the line `at`.
+  /// Sends unit number `unit` in packet `at`.
   __device__ void send(int owner, unsigned packets, unsigned at, unsigned unit,
                        const Unit& value) const {
     EscapedPacket::send(packet(owner, at), escape_at(owner, packets, at),
                         EscapedPacket::mixed(value, unit));
   }
-  /// What a thread takes: the unit of that number, from that rank, in the line `at`.
+  /// A unit that a thread takes: its number, its sender, and its packet `at`.
   struct ExpectedUnit {
     bool is_wanted;
     int from;
     unsigned at, unit;
   };
-  /// slot(u) says what got[u] is. As FusedCall::await_packets().
+  /// Takes all wanted units; slot(u) describes got[u]. Polls as FusedCall::await_packets() does.
   template <RareCode kRare, int kSlots, class SlotOf>
   __device__ void take_slots(Unit (&got)[kSlots], unsigned packets, SlotOf slot) {
-    int missing;  // one that is waited for, to be named where it never comes
+    int missing;  // a unit that is waited for, for the error message
     do {
       missing = -1;
 #pragma unroll
@@ -146,8 +148,7 @@ struct EscapedCall {
   __device__ unsigned long long escape_flags(unsigned packets, const ExpectedUnit& slot) {
     return take_escape_word(slot.from, escape_at(args.rank, packets, slot.at), slot.unit);
   }
-  /// Units first, first + stride, ... (`valid` of them) of what `from` sends, the first in the line
-  /// `at`.
+  /// Takes `valid` units first, first + stride, ... from rank `from`, beginning at packet `at`.
   template <int kSlots>
   __device__ void take(Unit (&got)[kSlots], int from, unsigned packets, unsigned at, unsigned first,
                        unsigned stride, int valid) {

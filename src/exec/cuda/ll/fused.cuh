@@ -1,7 +1,8 @@
-// all_reduce in one kernel: every unit of data is its own signal, so there is no barrier at all.
-// one_shot: all push all to all, each reduces everything. two_shot: each reduces its own shard and
-// pushes the result, of a reduce to the root alone. Ideas: NCCL's LL lines (data and flag in one
-// 64-bit store); "Lamport" buffers, where a value that no sender sends says "not yet here".
+// Kernels one_shot and two_shot: an all_reduce in one kernel without a barrier, because every
+// packet carries its own flag. one_shot: every rank pushes its message to all ranks and reduces
+// everything. two_shot: every rank reduces its own shard and pushes the result to all ranks, or for
+// a reduce to the root. Ideas: NCCL's LL protocol (data and flag in one 64-bit store); "Lamport"
+// buffers, in which a value that no sender sends means "not here yet".
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
@@ -9,8 +10,8 @@
 
 namespace plait::cuda {
 
-/// Flag packets: 16 bytes travel as 32, each 64-bit word 32 bits of data and the call's number.
-/// Any type; nothing to clear, since the number of a later call differs.
+/// Flag packet: 16 bytes travel as 32. Each 64-bit word has 32 bits of data and the call number as
+/// flag. Serves any type. Packets need no clearing, since a later call has another number.
 struct FlagPacket {
   static constexpr int kBytes = kFlagPacketBytes;
   template <DataType kType>
@@ -37,10 +38,10 @@ struct FlagPacket {
   static __device__ void clear(char*) {}
 };
 
-/// NaN-sentinel packets: 16 bytes travel as 16. "Not here" is a word of ones, a NaN in every float
-/// type; a sender turns such a word into another NaN, which the canonical NaN of the result makes
-/// invisible. Words are 32 bits (64 for fp64), each looked at alone, so no wider store need be
-/// whole.
+/// NaN-sentinel packet: 16 bytes travel as 16. A word of all ones, a NaN in every float type, means
+/// "not here yet". A sender replaces such a word by another NaN; the result has the canonical NaN
+/// either way. A word is 32 bits (64 for fp64) and is checked by itself, so no wider store needs to
+/// be atomic.
 struct NanSentinelPacket {
   static constexpr int kBytes = kSentinelPacketBytes;
   template <DataType kType>
@@ -70,17 +71,18 @@ struct NanSentinelPacket {
   static __device__ void clear(char* at) { store_pair(at, ~0ull, ~0ull); }
 };
 
-/// Its parity says which half of inboxes the call has.
+/// Returns the number of this call. Its parity selects the half of the inboxes.
 __device__ inline unsigned number_of_call(const DeviceState* state) {
   return peek_flag(&state->fused_calls) + 1;
 }
 
-/// When all blocks have come through here the call has ended: the next kernel reads the next
-/// number. Each of several adds 1 to what is done, the first one what is left of 2^32, so that the
-/// sum goes over into the calls whoever is last. To count and wait for the answer takes 0.15 us
-/// more, one block's store 0.15 us less. Only now may that kernel's blocks take their places: those
-/// of a call that still waits for peers would hold twice the SMs, and of two communicators neither
-/// might fit beside the other any more.
+/// Ends the call: the next kernel reads the next call number once all blocks have been here. Blocks
+/// count arrivals in the low 32 bits of `fused_done`. Block 0 adds 2^32 - (blocks - 1), so that the
+/// last arrival carries into the call number in the high 32 bits, in any order. Counting with a
+/// wait for the atomic's result takes 0.15 us more; a grid of one block stores the number instead,
+/// 0.15 us less. Only now may the blocks of the next kernel be scheduled: blocks of a call that
+/// still waits for peers would occupy twice the SMs, and the kernels of two communicators might no
+/// longer fit side by side.
 __device__ inline void end_fused_call(DeviceState* state, unsigned number) {
   __syncthreads();
   let_next_grid_start();
@@ -91,7 +93,8 @@ __device__ inline void end_fused_call(DeviceState* state, unsigned number) {
     add_relaxed_64(&state->fused_done, blockIdx.x != 0 ? 1 : (1ull << 32) - (gridDim.x - 1));
 }
 
-/// What the phases of both kernels share. kRanks = 0: known at run time only.
+/// State and helpers of one_shot and two_shot. kRanks = 0: the number of ranks is known at run time
+/// only.
 template <DataType kType, int kOp, int kRanks, class Packet>
 struct FusedCall {
   using Sum = Accumulator<kType, kOp>;
@@ -101,9 +104,9 @@ struct FusedCall {
 
   const FusedArgs& args;
   unsigned number;
-  unsigned long long half;  // offset of this call's inbox half
+  unsigned long long half;  // offset of this call's half of the inboxes
   unsigned long long bytes;
-  unsigned units;  // counted in 32 bits (kMostPackets), so that registers suffice
+  unsigned units;  // 32 bits (kMostPackets), so that registers suffice
   bool aligned;
   bool broken = false;
   SpinTimeout timeout;
@@ -118,7 +121,8 @@ struct FusedCall {
                15) == 0;
     broken = args.state->failed != kNoFault;
   }
-  /// Flags of lines that nobody has written yet say 0, all others of that half are even.
+  /// Returns the flag of this call's packets. Packets never written hold flag 0; all other flags in
+  /// a half have that half's parity.
   __device__ unsigned flag() const { return number != 0 ? number : 1; }
   __device__ int ranks() const { return kRanks == 0 ? args.ranks : kRanks; }
   __device__ Unit own(unsigned unit) const {
@@ -127,8 +131,8 @@ struct FusedCall {
   __device__ void put(unsigned unit, const Unit& value) const {
     store_unit<Stored, true>(static_cast<char*>(args.output), unit, value, bytes, aligned);
   }
-  /// The line of `unit` in `owner`'s inbox, for what `from` sends there: a slot a sender, and as
-  /// many again for results; each holds `slot_units`.
+  /// Returns the packet of `unit` in `owner`'s inbox for data of `from`. An inbox has a slot of
+  /// `slot_units` packets per sender for parts, and as many again for results.
   enum Payload { kParts, kResults };
   __device__ char* packet(int owner, Payload kind, int from, unsigned slot_units,
                           unsigned unit) const {
@@ -151,18 +155,18 @@ struct FusedCall {
     return Packet::unit_of(got);
   }
 
-  /// A line that a thread takes, and who sends it.
+  /// A packet that a thread waits for, with its sender.
   struct ExpectedPacket {
     bool is_wanted;
     int from;
     const char* at;
   };
-  /// Lines until all that are wanted are here; slot(i) says what got[i] is. Each round loads all
-  /// before it looks at any: so one round trip to L2 may serve them all. False where the wait is
-  /// over.
+  /// Waits until all wanted packets are here; slot(i) describes got[i]. Each round loads all
+  /// packets before it checks any, so that one round trip to L2 may serve all. Returns false if the
+  /// wait was given up.
   template <int kSlots, class SlotOf>
   __device__ bool await_packets(typename Packet::LoadedPacket (&got)[kSlots], SlotOf slot) {
-    int missing;  // a rank that is waited for, to be named where it never comes
+    int missing;  // a rank that is waited for, for the error message
     do {
       missing = -1;
 #pragma unroll
@@ -176,12 +180,12 @@ struct FusedCall {
     return !broken;
   }
 
-  /// Polls kTogether lines of each of kRanksAtOnce ranks together, then reduces in rank order.
-  /// at(u, rank) is the line; mine(u) this rank's own unit.
+  /// Polls kTogether packets from each of kRanksAtOnce ranks together, then reduces in rank order.
+  /// at(u, rank) is the packet, mine(u) this rank's own unit.
   template <int kRanksAtOnce, class At, class Mine, class Sink>
   __device__ void reduce_together(int valid, At at, Mine mine, Sink sink) {
     static_assert(kHeld % kRanksAtOnce == 0);
-    Unit own[kTogether];  // apart: an index known late wants memory
+    Unit own[kTogether];  // separate, since dynamic indexing would use local memory
     Sum sum[kTogether];
 #pragma unroll
     for (int u = 0; u < kTogether; ++u)
@@ -193,7 +197,7 @@ struct FusedCall {
         const int u = i / kRanksAtOnce, rank = first + i % kRanksAtOnce;
         return ExpectedPacket{u < valid && rank != args.rank, rank, at(u, rank)};
       };
-      if (!await_packets(got, slot)) return;  // with a part missing there is no sum to send
+      if (!await_packets(got, slot)) return;  // without all parts there is no sum to send
 #pragma unroll
       for (int u = 0; u < kTogether; ++u)
         if (u < valid) {
@@ -226,8 +230,8 @@ struct FusedCall {
     }
     sink(0, sum.result(args.op, true, args.ranks));
   }
-  /// Of so many ranks, those of whose lines a thread holds kTogether each at once, where it may
-  /// hold that many units.
+  /// Ranks of which a thread holds kTogether packets each at once, out of kAll, if it may hold
+  /// kMostUnits units.
   template <int kAll, int kMostUnits>
   static constexpr int kPolled = kAll * kTogether * Packet::kBytes < kMostUnits * 16
                                      ? kAll
@@ -241,7 +245,7 @@ struct FusedCall {
   }
 };
 
-/// Units first + u * stride below `limit`, for u < kTogether.
+/// Counts the units first + u * stride below `limit`, for u < kTogether.
 __device__ inline int valid_units(unsigned first, unsigned stride, unsigned limit, int together) {
   int valid = 0;
   while (valid < together && first + static_cast<unsigned>(valid) * stride < limit) ++valid;
@@ -264,7 +268,7 @@ __device__ void one_shot(const FusedArgs& args) {
     for (int u = 0; u < Call::kTogether; ++u)
       if (u < valid) mine[u] = call.own(at + u * stride);
   };
-  // The first are on their way before anything is looked at.
+  // Loads of the first units are under way before any packet is checked.
   load(first, valid_units(first, stride, call.units, Call::kTogether));
   for (int s = -args.ahead; s < steps && !call.broken; ++s) {
     if (s + args.ahead < steps) {
@@ -285,7 +289,7 @@ __device__ void one_shot(const FusedArgs& args) {
     const unsigned at = first + static_cast<unsigned>(s) * step;
     const int valid = valid_units(at, stride, call.units, Call::kTogether);
     if (valid == 0) continue;
-    call.template reduce<kRanks == 2 ? 4 : 8>(  // two ranks have one peer to wait for
+    call.template reduce<kRanks == 2 ? 4 : 8>(  // with two ranks there is one peer to wait for
         valid,
         [&](int u, int rank) {
           return call.packet(args.rank, Call::kParts, rank, call.units, at + u * stride);
@@ -297,28 +301,29 @@ __device__ void one_shot(const FusedArgs& args) {
   end_fused_call(args.state, call.number);
 }
 
-/// The inbox takes peers' parts of this rank's shard, and their results. kToRoot: the root's alone
-/// takes these. Then a rank leaves once it has summed its shard, which all others have sent to: so
-/// all ranks need one.
+/// The inbox takes the peers' parts of this rank's shard, and their results. kToRoot: only the
+/// root's inbox takes results; a rank leaves once it has summed its shard, to which all other ranks
+/// contribute, so every rank must have a shard.
 template <DataType kType, int kOp, int kRanks, class Packet, bool kToRoot>
 struct TwoShot {
   using Call = FusedCall<kType, kOp, kRanks, Packet>;
   static constexpr int kTogether = Call::kTogether;
   static constexpr bool kIsLean =
       kToRoot ? is_lean_two_shot_to_root(kRanks) : is_lean_two_shot(kRanks);
-  /// Units of others that a thread holds at once: eight would not keep within 64 registers.
+  /// Units of other ranks that a thread holds at once: eight would not fit in 64 registers.
   static constexpr int kMostHeld = kIsLean ? 4 : 8;
-  /// Whose results a thread takes together.
+  /// Peers whose results a thread takes together.
   static constexpr int kPeers = kRanks == 0 ? 1 : Call::template kPolled<kRanks - 1, kMostHeld>;
   Call call;
   unsigned shard, stride, first, step;
   int steps;
-  unsigned slot_units;  ///< lines of a slot
-  int ring;             ///< steps that a slot holds, used by turns
+  unsigned slot_units;  ///< packets of a slot
+  int ring;             ///< steps whose packets a slot holds, used in turn
 
   static __device__ void run(const FusedArgs& args) {
     wait_for_grid_before();
-    // Where nobody else wants the places: so the next call's blocks lie evenly over SMs, 3 % of it.
+    // Launch the next grid early (PDL) if no other communicator shares this GPU: its blocks spread
+    // evenly over the SMs, which saves 3 %.
     if (args.state->has_neighbour == 0) let_next_grid_start();
     TwoShot shot(args, blockDim.x);
     const int ahead = args.ahead;
@@ -331,7 +336,7 @@ struct TwoShot {
     end_fused_call(args.state, shot.call.number);
   }
 
-  /// threads: of a block, that pass units.
+  /// threads: threads of a block that pass units.
   __device__ TwoShot(const FusedArgs& args, unsigned threads) : call(args) {
     const auto ranks = static_cast<unsigned>(call.ranks());
     shard = (call.units + ranks - 1) / ranks;
@@ -342,11 +347,11 @@ struct TwoShot {
     slot_units = shard;
     ring = steps;
   }
-  /// A thread's first line of the step, in any slot.
+  /// Returns a thread's first packet of step s, in any slot.
   __device__ unsigned packet_of(int s) const {
     return first + static_cast<unsigned>(s < ring ? s : s % ring) * step;
   }
-  __device__ unsigned limit(int owner) const {  // units in the owner's shard
+  __device__ unsigned limit(int owner) const {  // units of the owner's shard
     const unsigned begin = shard * static_cast<unsigned>(owner);
     return begin >= call.units ? 0 : min(shard, call.units - begin);
   }
@@ -354,7 +359,7 @@ struct TwoShot {
     const int at = call.args.rank + k;
     return at < call.ranks() ? at : at - call.ranks();
   }
-  /// This rank's units of a step for a peer; how many there are.
+  /// Loads this rank's units of a step for a peer, and returns how many there are.
   __device__ int load_parts(Unit (&mine)[kTogether], int to, unsigned at) const {
     const int valid = valid_units(at, stride, limit(to), kTogether);
 #pragma unroll
@@ -371,8 +376,8 @@ struct TwoShot {
             call.packet(to, Call::kParts, call.args.rank, slot_units, packet + u * stride), mine[u],
             call.flag());
   }
-  /// A thread that has registers for it loads all parts before it sends any: else each send waits
-  /// for its part, and the next load for the send.
+  /// Loads all parts before it sends any, if the thread has registers for it. Otherwise each send
+  /// waits for its part, and the next load waits for the send.
   __device__ void push(int s) const {
     const unsigned at = first + static_cast<unsigned>(s) * step, packet = packet_of(s);
     const int ranks = call.ranks();

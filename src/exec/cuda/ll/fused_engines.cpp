@@ -1,5 +1,6 @@
-// one_shot and two_shot: an all_reduce by lines, in one kernel; two_shot also a reduce. Where its
-// lines do not fit into half an inbox at once, two_shot uses them again (long_two_shot).
+// Engines one_shot and two_shot: an all_reduce by LL packets in one kernel; two_shot also serves
+// reduces. If the packets of a call do not fit into half an inbox, two_shot reuses them (kernel
+// long_two_shot).
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -16,7 +17,7 @@ bool uses_nan_sentinel(const Request& request, const Tuning& tuning) {
   return is_float(request.type) && tuning.bare != 0;
 }
 
-/// How far pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
+/// Returns the steps that pushes run ahead of reductions. Source: bench/results/gpu_two_shot_*.csv.
 int steps_ahead(const Request& request, bool is_lean) {
   const std::uint64_t mib = (request.count * bytes_of(request.type)) >> 20;
   if (request.ranks == 2) return mib >= 16 ? 2 : 1;
@@ -24,19 +25,19 @@ int steps_ahead(const Request& request, bool is_lean) {
   return mib > 16 ? 4 : 1;
 }
 
-/// How a call is launched.
+/// Launch of a call.
 struct ShotLaunch {
   KernelLaunchConfig config;
   int ahead = 0;
   bool fits = false;     ///< half an inbox is large enough
-  bool is_long = false;  ///< its lines are used again
+  bool is_long = false;  ///< packets are reused
   unsigned workers() const { return config.threads - (is_long ? kLongShotSignalThreads : 0); }
 };
 
-/// Bytes that a rank has under way to others, at least, where long_two_shot is worth it: links are
-/// as good as idle with less. Source: E-0402.
+/// Least bytes that a rank has in flight to others for long_two_shot to be worth it. With less,
+/// links are nearly idle. Source: E-0402.
 constexpr std::uint64_t kLeastInFlight = 512 << 10;
-/// Of a longer message plans would be long to prove.
+/// Most steps of long_two_shot: the proof of a longer plan would take too long.
 constexpr std::uint64_t kMostShotSteps = 128;
 
 class FusedReady : public PreparedCall {
@@ -78,9 +79,8 @@ class FusedEngine : public Engine {
     if (!group.runs(KernelFamily::shots)) return group.lacks(KernelFamily::shots);
     const ShotLaunch launch = launch_of(request, tuning, group);
     if (!launch.fits)
-      return text("its lines do not fit into half an inbox of ",
-                  half_bytes(uses_nan_sentinel(request, tuning), group),
-                  " bytes (PLAIT_DEVICE_MEMORY)");
+      return text("half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
+                  " bytes is too small for the packets (raise PLAIT_DEVICE_MEMORY)");
     if (request.collective == Collective::reduce) return why_no_reduce(request, tuning, launch);
     return launch.is_long ? why_not_again(request, tuning, group, launch) : "";
   }
@@ -127,7 +127,7 @@ class FusedEngine : public Engine {
   static std::uint64_t half_bytes(bool nan_sentinel, const Group& group) {
     return nan_sentinel ? group.sizes.sentinel_bytes : group.sizes.flag_bytes;
   }
-  /// Units that a rank sends to another, or has of its own share.
+  /// Returns the units that a rank sends to another rank, or has in its own shard.
   std::uint64_t work_of(const Request& request) const {
     const auto ranks = static_cast<std::uint64_t>(request.ranks);
     return is_one_shot_ ? units_of(request) : (units_of(request) + ranks - 1) / ranks;
@@ -135,7 +135,7 @@ class FusedEngine : public Engine {
   static std::uint64_t packet_bytes(bool nan_sentinel) {
     return nan_sentinel ? kSentinelPacketBytes : kFlagPacketBytes;
   }
-  /// Units that a thread passes together, as its kernel has them.
+  /// Returns the units that a thread passes together, as the kernel is compiled.
   static int together(const Request& request) {
     return request.ranks == 2 && is_common_sum(request) ? 2 : 1;
   }
@@ -149,7 +149,7 @@ class FusedEngine : public Engine {
     made.ahead = tuning.ahead >= 0 ? tuning.ahead : steps_ahead(request, is_lean(request));
     return made;
   }
-  /// As many threads as the inbox has lines for, on all SMs.
+  /// Returns a launch on all SMs with as many threads as the inbox has packets for.
   ShotLaunch long_launch(const Request& request, const Tuning& tuning, const Group& group) const {
     const bool nan_sentinel = uses_nan_sentinel(request, tuning);
     ShotLaunch made;
@@ -172,8 +172,8 @@ class FusedEngine : public Engine {
     made.fits = made.config.blocks != 0 && units_of(request) <= kMostPackets;
     return made;
   }
-  /// Empty, or why it is not worth it to use lines again. Who asks for blocks or threads has a
-  /// reason.
+  /// Returns "", or why reusing packets does not pay for this call. A caller that sets blocks or
+  /// threads is not refused.
   std::string why_not_again(const Request& request, const Tuning& tuning, const Group& group,
                             const ShotLaunch& launch) const {
     const std::uint64_t units = std::uint64_t{launch.config.blocks} * launch.workers() *
@@ -181,32 +181,31 @@ class FusedEngine : public Engine {
     const std::uint64_t steps = (work_of(request) + units - 1) / units;
     if (group.has_ll_only()) return "";
     if (steps > kMostShotSteps)
-      return text("it would use its lines again for ", steps, " steps of ", kMostShotSteps,
-                  " at most");
+      return text("the message would take ", steps, " steps that reuse packets, ", kMostShotSteps,
+                  " is the most");
     if (tuning.blocks != 0 || tuning.threads != 0) return "";
     if (!is_common_sum(request) || !uses_nan_sentinel(request, tuning))  // tiles are faster
-      return text("half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
-                  " bytes does not hold its lines (PLAIT_DEVICE_MEMORY), and they are used again "
-                  "in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks, by NaN-sentinel packets");
+      return text(
+          "half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
+          " bytes is too small for the packets (raise PLAIT_DEVICE_MEMORY); packets are reused "
+          "only in sums of fp32, bf16 and fp16 over 2, 4 and 8 ranks with bare=1");
     const auto ahead = static_cast<std::uint64_t>(std::max(1, 2 * launch.ahead));
     const std::uint64_t in_flight = ahead * static_cast<unsigned>(request.ranks - 1) * units *
                                     packet_bytes(uses_nan_sentinel(request, tuning));
     if (in_flight >= kLeastInFlight) return "";
     return text("with half an inbox of ", half_bytes(uses_nan_sentinel(request, tuning), group),
-                " bytes (", "PLAIT_DEVICE_MEMORY) and ", launch.config.blocks,
-                " blocks it would have ", in_flight, " bytes under way, of ", kLeastInFlight,
-                " at least");
+                " bytes and ", launch.config.blocks, " blocks a rank would have ", in_flight,
+                " bytes in flight, wanted ", kLeastInFlight, " (raise PLAIT_DEVICE_MEMORY)");
   }
-  /// Empty, or why two_shot does not take this reduce.
+  /// Returns "", or why two_shot does not serve this reduce.
   std::string why_no_reduce(const Request& request, const Tuning& tuning,
                             const ShotLaunch& launch) const {
     if (!has_two_shot_to_root(request) || !uses_nan_sentinel(request, tuning))
-      return "of reduces it takes sums of fp32, bf16 and fp16 over 4 and 8 ranks, by NaN-sentinel "
-             "packets";
-    if (launch.is_long) return "it takes a reduce whose lines fit into half an inbox at once";
+      return "reduce is served for sums of fp32, bf16 and fp16 over 4 and 8 ranks, with bare=1";
+    if (launch.is_long) return "reduce is served if its packets fit into half an inbox at once";
     const std::uint64_t units = units_of(request);
     const std::uint64_t of_others = work_of(request) * static_cast<unsigned>(request.ranks - 1);
-    return of_others < units ? "" : text("a rank would have no share of ", units, " units");
+    return of_others < units ? "" : text("a rank would have no shard of ", units, " units");
   }
   bool is_lean(const Request& request) const {
     if (!is_common_sum(request)) return false;
@@ -219,7 +218,7 @@ class FusedEngine : public Engine {
     const std::uint64_t work = work_of(request);
     const bool is_long = !is_one_shot_ && units_of(request) > 1u << 20;  // more than 16 MiB
     const bool lean = is_lean(request);
-    // Where there is much to do, of two blocks of 256 one loads while the other waits.
+    // With much work, two blocks of 256 threads share an SM: one loads while the other waits.
     const bool two_an_sm = lean && work >= 65536 && (request.ranks == 2 || is_long) &&
                            tuning.blocks == 0 && tuning.threads == 0 && group.most_blocks == 0;
     const bool is_wide = work < 65536 || two_an_sm || (is_long && request.ranks > 2 && !lean);
@@ -245,8 +244,8 @@ class FusedEngine : public Engine {
 const Engine& one_shot_engine() {
   static const FusedEngine engine(
       {"one_shot",
-       "every rank pushes its message to all and reduces what comes, line by line",
-       "one-shot all-reduce; lines as NCCL's LL protocol",
+       "every rank pushes its message to all ranks and reduces what it receives",
+       "one-shot all-reduce; packets as in NCCL's LL protocol",
        {Collective::all_reduce}},
       true);
   return engine;
@@ -255,8 +254,8 @@ const Engine& one_shot_engine() {
 const Engine& two_shot_engine() {
   static const FusedEngine engine(
       {"two_shot",
-       "every rank reduces a share of the message and pushes the result to all, or to the root",
-       "two-shot all-reduce; lines as NCCL's LL protocol",
+       "every rank reduces a shard of the message and pushes the result to all, or to the root",
+       "two-shot all-reduce; packets as in NCCL's LL protocol",
        {Collective::all_reduce, Collective::reduce}},
       false);
   return engine;

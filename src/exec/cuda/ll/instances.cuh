@@ -1,4 +1,4 @@
-// Which fused kernels exist, and their names:
+// Defines the instances of one_shot, two_shot and long_two_shot:
 // plait_KERNEL_TYPE_{sum|any}_RANKS_{flag|nan_sentinel}. RANKS 0 = known at run time only.
 // exec/cuda/device/kernel_names.cpp builds the same names.
 #pragma once

@@ -1,4 +1,4 @@
-// What kernels by lines are told: one_shot, two_shot, long_two_shot, hop, ll_chain, long_chain.
+// Arguments of the LL kernels: one_shot, two_shot, long_two_shot, direct_ll, ll_chain, long_chain.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #include "exec/cuda/traffic/direct_shape.hpp"
@@ -7,66 +7,69 @@ namespace plait::cuda {
 
 /// One all_reduce by one_shot or two_shot, or a reduce by two_shot.
 struct FusedArgs : CallArgs {
-  std::int32_t root;           ///< of a reduce
+  std::int32_t root;           ///< root of a reduce
   std::int32_t ahead;          ///< steps that pushing runs ahead of reducing
-  char* inbox[kMaxCudaRanks];  ///< every rank's, first half, as mapped here
+  char* inbox[kMaxCudaRanks];  ///< first half of every rank's inbox, as mapped here
   std::uint64_t half_bytes;
-  std::uint64_t count;  ///< elements
+  std::uint64_t count;  ///< elements of the message
 };
 
-/// Of long_two_shot, at most: blocks, and steps that run ahead.
+/// Most blocks of long_two_shot, and most steps that its pushes run ahead.
 inline constexpr unsigned kLongShotBlocks = 160;
 inline constexpr int kMostShotAhead = 3;
-/// Steps whose lines a slot holds. One more is under way than the three phases have between them:
-/// while it is, those who take a line say that it is free. With more, less is cached: four ranks
-/// take 8 % longer with 5 than with 4 (E-0403). ahead: steps that pushing runs ahead of
-/// reducing, and this of gathering.
+/// Returns the steps whose packets a slot holds. The three phases span 2 * ahead + 1 steps; during
+/// one more, receivers signal that its packets are free. A longer ring leaves less in cache: four
+/// ranks take 8 % longer with 5 steps than with 4 (E-0403). ahead: steps that pushing runs ahead of
+/// reducing, and reducing ahead of gathering.
 constexpr int shot_ring(int ahead) { return 2 * ahead + 2; }
 inline constexpr int kMostShotRing = shot_ring(kMostShotAhead);
-/// In a block of it, behind the threads that pass units: a warp, of which a thread tells and one a
-/// peer hears.
+/// Threads of a block of long_two_shot behind its workers: one warp, in which one thread signals
+/// the peers and one thread per peer waits for the peer's signals.
 inline constexpr unsigned kLongShotSignalThreads = 32;
 
-/// The words of long_two_shot, in each rank's memory: by block and writer, steps that the writer's
-/// block is through with; 0 between calls.
+/// Flags of long_two_shot in each rank's memory, by block and writer: steps that the writer's block
+/// has finished. 0 between calls.
 struct ShotFlags {
   std::uint32_t through[kLongShotBlocks][kMaxCudaRanks];
 };
 
-/// Of an all_reduce whose lines half an inbox does not hold. Lines are used again, by steps of all
-/// threads.
+/// An all_reduce whose packets do not fit into half an inbox. Steps of all threads reuse the
+/// packets.
 struct LongShotArgs : FusedArgs {
-  ShotFlags* words[kMaxCudaRanks];  ///< every rank's
-  std::int32_t ring;                ///< steps whose lines a slot holds
+  ShotFlags* words[kMaxCudaRanks];  ///< every rank's flags
+  std::int32_t ring;                ///< steps whose packets a slot holds
   std::uint32_t workers;            ///< threads of a block that pass units
 };
 
-/// Whether sums of so many ranks keep within 64 registers: a block of 512 threads takes half an SM.
+/// True if a sum over so many ranks fits in 64 registers. A block of 512 threads then takes half an
+/// SM.
 constexpr bool is_lean_one_shot(int ranks) { return ranks == 2 || ranks == 4; }
 constexpr bool is_lean_two_shot(int ranks) { return is_lean_one_shot(ranks); }
 constexpr bool is_lean_two_shot_to_root(int ranks) { return is_lean_one_shot(ranks) || ranks == 8; }
 constexpr bool is_lean_long_two_shot(int ranks) { return is_lean_two_shot(ranks); }
 
 struct DirectLlArgs : CallArgs {
-  char* inbox[kMaxCudaRanks];  ///< of sentinel packets: every rank's, first half, as mapped here
+  char* inbox[kMaxCudaRanks];  ///< first half of every rank's inbox of sentinel packets, as mapped
+                               ///< here
   std::uint64_t half_bytes;
   DirectShape shape;
   std::int32_t ahead;  ///< steps that pushing runs ahead of taking
 };
 
-/// Of a block of a short call, at most: half an SM, also where sums want 128 registers.
+/// Most threads of a block of a short call. Such a block takes half an SM even if its sums need 128
+/// registers.
 inline constexpr unsigned kShortDirectLlThreads = 256;
 
-/// Where the parts of a short call lie, which has no time to find out. i: 0 = the rank after this
-/// one, and so on; the last one is this rank itself.
+/// Addresses of the parts of a short call, computed on the host because the kernel has no time for
+/// it. Index i is the rank i + 1 after this one; the last index is this rank itself.
 struct ShortDirectLlArgs : DirectLlArgs {
-  std::uint32_t whole_units;  ///< that buffers hold whole, and aligned: the first so many, or none
-  std::uint32_t gives_to;     ///< bit i: there is a part for it
-  std::uint32_t takes_from;   ///< bit i: it, another rank, has a part for this one
-  char* to[kMaxCudaRanks];    ///< this rank's first line in that one's inbox
-  std::uint32_t packet[kMaxCudaRanks];    ///< that one's first line in this rank's
-  std::uint32_t part_at[kMaxCudaRanks];   ///< bytes into the input, of that one's part
-  std::uint32_t place_at[kMaxCudaRanks];  ///< into the output, where what that one sends belongs
+  std::uint32_t whole_units;  ///< leading units that lie whole and aligned in all buffers; 0 = none
+  std::uint32_t gives_to;     ///< bit i: this rank has a part for rank i
+  std::uint32_t takes_from;   ///< bit i: rank i, another rank, has a part for this one
+  char* to[kMaxCudaRanks];    ///< this rank's first packet in the inbox of rank i
+  std::uint32_t packet[kMaxCudaRanks];    ///< first packet of rank i in this rank's inbox
+  std::uint32_t part_at[kMaxCudaRanks];   ///< byte offset in the input of the part for rank i
+  std::uint32_t place_at[kMaxCudaRanks];  ///< byte offset in the output of what rank i sends
 };
 
 inline std::uint32_t whole_units(const DirectLlArgs& call) {
@@ -77,8 +80,8 @@ inline std::uint32_t whole_units(const DirectLlArgs& call) {
   return at % 16 == 0 ? static_cast<std::uint32_t>(shape.part_bytes / 16) : 0;
 }
 
-/// For each call, whatever buffers the one before had. A part that stays where it is, as in place,
-/// is not stored again: its memory may be one to read only.
+/// Sets the buffers of one call, whatever buffers the call before had. A part that stays in place
+/// is not stored again, since its memory may be read-only.
 inline void set_buffers(ShortDirectLlArgs& args, const void* input, void* output) {
   args.input = input;
   args.output = output;
@@ -89,7 +92,8 @@ inline void set_buffers(ShortDirectLlArgs& args, const void* input, void* output
   args.gives_to = args.shape.gives >> 1 | gives_own << (args.ranks - 1);
 }
 
-/// Lines of a slot: one a unit of a part, and one that says "I am in this call".
+/// Returns the arguments of a short call. A slot has a packet for each unit of a part and one
+/// greeting packet ("I am in this call").
 inline ShortDirectLlArgs short_direct_ll_args(const DirectLlArgs& call) {
   ShortDirectLlArgs args{};
   static_cast<DirectLlArgs&>(args) = call;
@@ -118,31 +122,36 @@ struct ChainArgs : CallArgs {
   char* inbox[kMaxCudaRanks];  ///< as in DirectLlArgs
   std::uint64_t half_bytes;
   ChainShape shape;
-  std::int32_t ahead;  ///< steps that pass at the root before the first that returns is awaited
+  std::int32_t ahead;  ///< steps that the root forwards before it waits for the first returned step
 };
 
-/// Blocks of long_chain, at most.
+/// Most blocks of long_chain.
 inline constexpr unsigned kLongChainBlocks = 256;
-/// In a block of long_chain, behind the threads that pass units: a warp, of which one thread works.
+/// Threads of a block of long_chain behind its workers: one warp, of which one thread works.
 inline constexpr unsigned kLongChainSignalThreads = 32;
 
-/// The words of long_chain, in each rank's memory.
+/// Flags of long_chain in each rank's memory.
 struct ChainFlags {
-  std::uint32_t room[kLongChainBlocks];  ///< by block: pieces behind the first that the rank after
-                                         ///< this one has room for; 0 between calls
-  std::uint32_t nearly_done[kMaxCudaRanks];  ///< by writer: calls whose last piece alone is left
-  // A rank's own.
-  std::uint32_t calls;               ///< that have ended
-  std::uint32_t nearly_done_blocks;  ///< of the running call; 0 between calls
-  std::uint32_t done_blocks;         ///< likewise
+  std::uint32_t room[kLongChainBlocks];  ///< by block: pieces after the first for which the next
+                                         ///< rank has free packets; 0 between calls
+  std::uint32_t nearly_done[kMaxCudaRanks];  ///< by writer: calls in which only the writer's last
+                                             ///< piece is left
+  // Counters that only their own rank writes.
+  std::uint32_t calls;               ///< calls that have ended
+  std::uint32_t nearly_done_blocks;  ///< blocks of the running call with one piece left; 0 between
+                                     ///< calls
+  std::uint32_t done_blocks;         ///< blocks of the running call that have ended; 0 between
+                                     ///< calls
 };
 
-/// Of several pieces, which take the halves of inboxes by turns and count as a call each.
+/// A chain in several pieces. Pieces alternate between the halves of the inboxes, and each counts
+/// as a call.
 struct LongChainArgs : ChainArgs {
-  ChainFlags* words[kMaxCudaRanks];  ///< every rank's
-  std::uint32_t pieces;              ///< 2 at least
-  std::uint64_t first_bytes;         ///< of the first piece, whole units
-  std::uint64_t piece_bytes;         ///< of all others, likewise, but for the message's last unit
+  ChainFlags* words[kMaxCudaRanks];  ///< every rank's flags
+  std::uint32_t pieces;              ///< pieces, at least 2
+  std::uint64_t first_bytes;         ///< bytes of the first piece, whole units
+  std::uint64_t piece_bytes;         ///< bytes of every other piece, whole units except at the end
+                                     ///< of the message
   std::uint32_t workers;             ///< threads of a block that pass units
 };
 

@@ -1,5 +1,5 @@
-// The kernels along a chain: plait_{line|long}_chain_TYPE_{any|sum|place}, of the types that hop
-// has them.
+// Instances of the chain kernels: plait_{ll|long}_chain_TYPE_{any|sum|place}, for the same types as
+// direct_ll.
 #include "exec/cuda/ll/ll_args.hpp"
 #include "exec/cuda/ll/ll_chain.cuh"
 #include "exec/cuda/ll/long_chain.cuh"

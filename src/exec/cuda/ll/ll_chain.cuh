@@ -1,8 +1,8 @@
-// A broadcast or a reduce along a chain of all ranks, by lines: each rank takes a unit from the one
-// before, keeps it or adds its own, and sends it on. So a message crosses each link once, where a
-// hop has the root's links carry it once for every other rank. This kernel serves a message that
-// half an inbox holds; long_chain.cuh serves longer ones. A line says "I am in this call" to ranks
-// that no data reaches from it.
+// Kernel ll_chain: a broadcast or a reduce along a chain of all ranks in LL packets. Each rank
+// takes a unit from the rank before, keeps it or adds its own, and sends it on. A message crosses
+// each link once, whereas in direct_ll the root's links carry it once for every other rank. This
+// kernel serves messages whose packets fit into half an inbox; long_chain.cuh serves longer ones.
+// Ranks that get no data from a rank get a greeting packet from it ("I am in this call").
 #pragma once
 #include "exec/cuda/ll/escaped.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
@@ -10,7 +10,7 @@
 
 namespace plait::cuda {
 
-/// What both kernels share. kHandling: kReduceParts or kPlaceParts.
+/// State and helpers of ll_chain and long_chain. kHandling: kReduceParts or kPlaceParts.
 template <DataType kType, int kOp, int kHandling>
 struct ChainCall : EscapedCall<ChainArgs> {
   using Sum = Accumulator<kType, kOp>;
@@ -22,11 +22,12 @@ struct ChainCall : EscapedCall<ChainArgs> {
 
   const ChainShape& shape;
   const int before, next;
-  // Of the piece: what it is of the buffers, and how many lines lie before the words beside them.
+  // The current piece: its part of the buffers, and the number of packets in front of their escape
+  // words.
   const char* input;
   char* output;
   unsigned long long bytes;
-  unsigned units;  // counted in 32 bits (kMostPackets), so that registers suffice
+  unsigned units;  // 32 bits (kMostPackets), so that registers suffice
   unsigned packets;
 
   __device__ explicit ChainCall(const ChainArgs& given)
@@ -60,7 +61,8 @@ struct ChainCall : EscapedCall<ChainArgs> {
     for (int u = 0; u < kTogether; ++u)
       if (u < valid) store_unit<Stored, true>(output, first + u * stride, held[u], bytes, whole);
   }
-  /// What has come so far and this rank's own, in rank order. Rank 0 sends its own as it is.
+  /// Adds this rank's own units to the partial sums, in rank order. Rank 0 sends its own units
+  /// unchanged.
   __device__ void add(Unit (&came)[kTogether], const Unit (&own)[kTogether], int valid) const {
     const double scale = before == shape.first ? args.scalars[before] : 1.0;
 #pragma unroll
@@ -72,14 +74,15 @@ struct ChainCall : EscapedCall<ChainArgs> {
       came[u] = sum.result(args.op, next < 0, args.ranks);
     }
   }
-  /// A step's units go by this rank. A wait that has ended in vain sends nothing on.
+  /// Forwards the units of a step through this rank. After a wait that was given up nothing is sent
+  /// on.
   __device__ void pass(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
     Unit held[kTogether];
     if (before < 0) {
       load_own(held, first, stride, valid);
     } else {
-      Unit own[kTogether];  // on its way while the sum so far is awaited
+      Unit own[kTogether];  // loads under way while the partial sum is awaited
       if constexpr (kSums) load_own(own, first, stride, valid);
       this->take(held, before, packets, first, first, stride, valid);
       if (this->broken) return;
@@ -93,7 +96,7 @@ struct ChainCall : EscapedCall<ChainArgs> {
     if (keeps(shape, args.rank) && (before >= 0 || args.input != args.output))
       put(held, first, stride, valid);
   }
-  /// What the root takes back.
+  /// Takes the returned units at the root.
   __device__ void take_returned(unsigned first, unsigned stride) {
     const int valid = valid_units(first, stride, units, kTogether);
     Unit held[kTogether];
@@ -101,11 +104,11 @@ struct ChainCall : EscapedCall<ChainArgs> {
     put(held, first, stride, valid);
   }
 
-  /// In an inbox, behind the lines of data: a line a rank to greet.
+  /// Returns a greeting packet's index: behind the packets of data, one per rank.
   __device__ unsigned greeting(int owner, int from) const {
     return units + static_cast<unsigned>(place_among_others(owner, from));
   }
-  /// To those who hear of this rank by no data, a line without any.
+  /// Sends a packet without data to each rank that gets no data from this one.
   __device__ void greet() const {
     if (blockIdx.x != 0) return;
     for (int to = static_cast<int>(threadIdx.x); to < args.ranks;
@@ -132,9 +135,9 @@ __device__ void ll_chain(const ChainArgs& args) {
   const unsigned first = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned step = stride * Call::kTogether;
   if (step < call.units && args.state->has_neighbour == 0)
-    let_next_grid_start();  // as two_shot does
+    let_next_grid_start();  // early, as in two_shot
   if (!call.broken) call.greet();
-  // Who awaits what returns lets steps pass that are ahead of it.
+  // A rank that awaits returned steps first forwards `ahead` steps.
   const bool awaits = call.awaits_return();
   unsigned passed = 0;
   for (int s = awaits ? -args.ahead : 0; !call.broken; ++s) {

@@ -1,5 +1,6 @@
-// How a call by lines (hop, ll_chain) is cut where its lines do not fit into half an inbox at
-// once, and how two_shot then uses them again. Pure arithmetic.
+// Arithmetic of direct_ll and ll_chain calls whose packets do not fit into half an inbox at once,
+// and of two_shot calls that reuse packets. Engines launch by these cuts and ll_plan.cpp plans by
+// them.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,47 +10,52 @@
 
 namespace plait::cuda {
 
-// A 16-byte unit on its way.
-inline constexpr std::uint64_t kSentinelPacketBytes = 16;  ///< a word of all ones: not there yet
-inline constexpr std::uint64_t kFlagPacketBytes = 32;      ///< 32 bits of data, 32 of a flag
-inline constexpr std::uint64_t kEscapeFlagBytes = 8;       ///< beside a sentinel packet of any bits
+// Bytes that a 16-byte unit takes on the wire, by packet format.
+inline constexpr std::uint64_t kSentinelPacketBytes = 16;  ///< a word of all ones means "not here
+                                                           ///< yet"
+inline constexpr std::uint64_t kFlagPacketBytes = 32;      ///< each 64-bit word holds 32 bits of
+                                                           ///< data and a 32-bit flag
+inline constexpr std::uint64_t kEscapeFlagBytes = 8;       ///< escape word of a packet whose data
+                                                           ///< may have any bits
 
-/// Of a hop, and of a chain in short pieces: each begins and ends alone (5 us of two ranks, by
-/// bench/results/gpu_two_shot_memory_h100x2.csv, when two_shot went so), and saves memory.
+/// Most pieces of direct_ll, and of a chain in short pieces. Each piece has a start and an end of
+/// its own (5 us with two ranks, by bench/results/gpu_two_shot_memory_h100x2.csv, when two_shot
+/// worked so) but saves memory.
 inline constexpr std::uint64_t kMostLlPieces = 6;
 
-/// 16-byte units of what the request counts, the last one begun.
+/// Returns the 16-byte units of the request's message, rounded up.
 inline std::uint64_t units_of(const Request& request) {
   return (request.count * bytes_of(request.type) + 15) / 16;
 }
 
-/// Of a piece, in the inbox of a rank: kernels count in 32 bits, some steps past the end.
+/// Most packets of a piece in a rank's inbox: kernels count packets in 32 bits, with some steps
+/// past the end.
 inline constexpr std::uint64_t kMostPackets = 1ull << 31;
 
-/// Pieces alike but for one that is shorter, cut between the lines of all ranks: the last, or along
-/// a chain the first.
+/// Equal pieces but for one shorter piece, cut between the packets of all ranks. The last piece is
+/// shorter, in a chain the first.
 struct LlCut {
   std::uint64_t pieces = 0;
   std::uint64_t units = 0;  ///< 16-byte units of a piece
 };
 
-/// Lines that a rank gets for a message of so many units: from every other one, the whole message,
-/// or its own share and the others' results.
+/// Returns the packets that a rank receives for a message of `units`: from every other rank the
+/// whole message (one_shot), or its own shard and the others' results.
 inline std::uint64_t packets_for(std::uint64_t units, int ranks, bool is_one_shot) {
   const auto n = static_cast<std::uint64_t>(ranks);
   return (n - 1) * (is_one_shot ? units : 2 * ((units + n - 1) / n));
 }
 
-/// Whether half an inbox of so many lines holds all of a message.
+/// True if half an inbox of `room` packets holds all packets of a message.
 inline bool holds_packets(std::uint64_t room, std::uint64_t units, int ranks, bool is_one_shot) {
   return units <= kMostPackets &&
          packets_for(units, ranks, is_one_shot) <= std::min(room, kMostPackets);
 }
 
-/// What is still cached when it is taken.
+/// Most bytes of packets that are still cached when a rank takes them.
 inline constexpr std::uint64_t kCachedPacketBytes = 24ull << 20;
 
-/// Units of every shard that a step of long_two_shot may have, so that slots hold enough steps.
+/// Returns the most units of a shard in a step of long_two_shot, so that slots hold enough steps.
 /// room: bytes of half an inbox.
 inline std::uint64_t most_shot_units(std::uint64_t room, std::uint64_t packet_bytes, int ranks,
                                      int ahead) {
@@ -58,10 +64,10 @@ inline std::uint64_t most_shot_units(std::uint64_t room, std::uint64_t packet_by
   return std::min(room, kCachedPacketBytes) / packet_bytes / slots / ring;
 }
 
-/// How a hop with parts of so many units is cut: an inbox has, for every other rank, a line and a
-/// word beside for each unit of a piece, and one to greet. Of several others no more than is still
-/// cached when it is taken: an all_gather of 32 MiB of four ranks takes 92 us in two pieces, 111 in
-/// one.
+/// Cuts a direct_ll call with parts of `units`. For every other rank the inbox has a packet and an
+/// escape word per unit of a piece, and a greeting packet. With more than two ranks a piece is also
+/// limited to what is still cached when it is taken: an all_gather of 32 MiB over four ranks takes
+/// 92 us in two pieces and 111 us in one.
 inline LlCut cut_direct_ll(std::uint64_t units, int ranks, std::uint64_t half_bytes) {
   std::uint64_t packets = kMostPackets;
   if (ranks > 2) half_bytes = std::min(half_bytes, kCachedPacketBytes);
@@ -73,15 +79,17 @@ inline LlCut cut_direct_ll(std::uint64_t units, int ranks, std::uint64_t half_by
   return {pieces, (units + pieces - 1) / pieces};
 }
 
-/// The steps of what takes lines again in one launch: of long_chain, whose pieces are whole steps
-/// where one fits, and of long_two_shot.
+/// Steps of a kernel that reuses packets within one launch. long_chain cuts pieces into whole steps
+/// if at least one step fits; long_two_shot has no pieces.
 struct LlStep {
-  std::uint64_t units = 1;           ///< that all threads of a rank pass in a step, of each shard
-  std::uint64_t most_units = ~0ull;  ///< of a piece of a chain
-  int ahead = 1;                     ///< of long_two_shot
+  std::uint64_t units = 1;           ///< units of each shard that all threads of a rank pass in a
+                                     ///< step
+  std::uint64_t most_units = ~0ull;  ///< most units of a piece of a chain
+  int ahead = 1;                     ///< steps that pushing runs ahead, long_two_shot only
 };
 
-/// The same along a chain: a line for each unit of a piece, and for every other rank one to greet.
+/// Cuts a chain. The inbox has a packet and an escape word per unit of a piece, and a greeting
+/// packet for every other rank.
 inline LlCut cut_chain(std::uint64_t units, int ranks, std::uint64_t half_bytes, LlStep step = {}) {
   const std::uint64_t packets =
       std::min(kMostPackets, half_bytes / (kSentinelPacketBytes + kEscapeFlagBytes));

@@ -1,4 +1,5 @@
-// How a call by escaped lines (hop, ll_chain) is spread over blocks.
+// Launch configuration of calls by escaped packets (direct_ll, ll_chain), and the choice of the
+// short_direct_ll kernel.
 #pragma once
 #include <algorithm>
 
@@ -11,8 +12,8 @@
 
 namespace plait::cuda {
 
-/// A thread a unit of the piece, as far as there are blocks; short calls by small ones, of which
-/// more SMs have one. is_lean: its kernel takes half an SM.
+/// Returns one thread for each unit of the piece, as far as blocks allow. Short calls get small
+/// blocks, so that more SMs have one. is_lean: a block of the kernel takes half an SM.
 inline KernelLaunchConfig ll_launch_config(std::uint64_t units, bool is_lean, unsigned most_blocks,
                                            const Tuning& tuning, const Group& group) {
   KernelLaunchConfig config;
@@ -26,8 +27,8 @@ inline KernelLaunchConfig ll_launch_config(std::uint64_t units, bool is_lean, un
   return config;
 }
 
-/// Units of a part up to which short_direct_ll is faster, for so many ranks at most. Those of more
-/// than four ranks are the earlier ones, as longer parts were not timed there. Source:
+/// Most units of a part for which short_direct_ll is faster, for at most `ranks` ranks. The limits
+/// of more than four ranks are older: longer parts were not timed there. Source:
 /// bench/results/gpu_short_hops_h200x4.csv (fp32).
 struct ShortDirectLlUnits {
   int ranks;
@@ -36,7 +37,7 @@ struct ShortDirectLlUnits {
 inline constexpr ShortDirectLlUnits kShortDirectLlUnits[] = {
     {2, 8192, 32768}, {4, 32768, 32768}, {8, 8192, 16384}};
 
-/// Whether short_direct_ll serves a call.
+/// True if short_direct_ll serves the call.
 inline bool is_short_direct_ll(const Request& request, const LlCut& cut,
                                const KernelLaunchConfig& config) {
   if (!has_short_direct_ll(request) || cut.pieces != 1 || config.threads > kShortDirectLlThreads ||

@@ -1,4 +1,4 @@
-// Cuts as kernels are launched, slots as kernels compute them.
+// Writes plans of LL calls: cuts as the engines launch them, slots as the kernels compute them.
 #include "exec/cuda/ll/ll_plan.hpp"
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::uint64_t kUnit = 16;
 
-/// Of one_shot and two_shot a piece, or the steps that use its lines again.
+/// Returns the pieces of a call. For two_shot with reused packets a piece is what all ranks' shards
+/// contribute to a step.
 LlCut cut_of(const Request& request, LlKernel kernel, PacketFormat kind, std::uint64_t half_bytes,
              LlStep step) {
   const std::uint64_t units = units_of(request);
@@ -32,12 +33,13 @@ LlCut cut_of(const Request& request, LlKernel kernel, PacketFormat kind, std::ui
   }();
   if (cut.units == 0)
     throw Error(ErrorCode::unsupported,
-                text("wanted half an inbox that holds a line of each of ", request.ranks,
-                     " ranks, found ", half_bytes, " bytes"));
+                text("half an inbox of ", half_bytes,
+                     " bytes is too small: wanted a packet of each of ", request.ranks, " ranks"));
   return cut;
 }
 
-/// As two_shot cuts what it is given: so many units each, the last shards short or empty.
+/// Returns the shards that two_shot cuts a piece into: equal numbers of units, the last shards
+/// short or empty.
 std::vector<Range> shards_of(Range piece, int ranks) {
   const auto n = static_cast<std::uint64_t>(ranks);
   const std::uint64_t shard = ((piece.bytes + kUnit - 1) / kUnit + n - 1) / n * kUnit;
@@ -47,7 +49,7 @@ std::vector<Range> shards_of(Range piece, int ranks) {
   return shards;
 }
 
-/// Each step's part of every shard, as threads take them.
+/// Writes the steps of long_two_shot, each with its part of every shard.
 void write_steps(Builder& builder, std::uint64_t bytes, LlStep step) {
   const std::uint64_t step_bytes = step.units * kUnit;
   const int ring = shot_ring(step.ahead);
@@ -68,7 +70,7 @@ void write_piece(Builder& builder, LlKernel kernel, std::uint64_t half, Range pi
   const std::uint64_t packets = (piece.bytes + kUnit - 1) / kUnit;
   if (kernel == LlKernel::one_shot)
     return write_one_shot(builder, {"one_shot", half, packets * kUnit}, piece);
-  if (kernel == LlKernel::direct_ll)  // one line more a slot, to greet
+  if (kernel == LlKernel::direct_ll)  // one packet more per slot, to greet
     return write_one_shot(builder, {"direct_ll", half, (packets + 1) * kUnit}, piece);
   const std::vector<Range> shards = shards_of(piece, builder.ranks());
   const std::uint64_t shard = (packets + static_cast<std::uint64_t>(builder.ranks()) - 1) /
@@ -134,8 +136,8 @@ std::vector<Range> chain_pieces(std::uint64_t bytes, const LlCut& cut) {
 Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, PacketFormat kind,
              std::uint64_t half_bytes, LlStep step) {
   if (!serves(kernel, request.collective))
-    throw Error(ErrorCode::unsupported, text("wanted a collective that ", name_of(kernel),
-                                             " serves, found ", name_of(request.collective)));
+    throw Error(ErrorCode::unsupported,
+                text("kernel ", name_of(kernel), " does not serve ", name_of(request.collective)));
   Builder builder(topology, request, name_of(kernel));
   builder.kernel(name_of(kernel));
   const std::uint64_t bytes = request.count * plait::bytes_of(request.type);
@@ -154,7 +156,7 @@ Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, 
     return builder.build();
   }
   if (kernel == LlKernel::ll_chain) {
-    std::vector<std::pair<Shot, Range>> pieces;  // which know of each other
+    std::vector<std::pair<Shot, Range>> pieces;  // pieces, each with its slots
     for (const Range& piece : chain_pieces(bytes, cut))
       pieces.push_back({{"ll_chain", pieces.size() % 2 * half}, piece});
     write_chain(builder, pieces);

@@ -1,9 +1,9 @@
-// What a call by lines does on all ranks, as a plan at the grain of parts. Its inboxes lie as the
-// kernels' do: line i of a rank is bytes 16 i of its inbox on, whatever a line carries beside its
-// data. Nothing tells of a part but its lines, each of which is its own signal, so a plan's signal
-// stands for the last line of a part, and its wait for having found all of them; the other signals
-// of a chain in several pieces are words. Taking a line also
-// clears it, in the same thread; the plan does not show that.
+// Plans of LL calls over all ranks, at the grain of parts. Inboxes are laid out as in the kernels:
+// packet i of a rank is bytes 16 i and on of its inbox, whatever flags or escape words the packet
+// carries. A part has no signal besides its packets, each of which signals itself, so the plan's
+// signal of a part stands for the arrival of its last packet, and the plan's wait for all of its
+// packets. The other signals of a chain in several pieces are flags. The thread that takes a packet
+// also clears it; the plan omits that store.
 #pragma once
 #include "exec/cuda/device/kernels.hpp"
 #include "exec/cuda/ll/ll_cut.hpp"
@@ -15,29 +15,31 @@ namespace plait::cuda {
 enum class LlKernel : std::uint8_t { one_shot, two_shot, direct_ll, ll_chain };
 const char* name_of(LlKernel kernel);
 bool serves(LlKernel kernel, Collective collective);
-/// Whether its lines hold data of any bits.
+/// True if the kernel's packets may hold data of any bits.
 bool is_escaped(LlKernel kernel);
 
 enum class PacketFormat : std::uint8_t { nan_sentinel, flag, escaped };
-std::uint64_t bytes_of(PacketFormat kind);  ///< of a line
+std::uint64_t bytes_of(PacketFormat kind);  ///< bytes of a packet
 
-/// Lines that half an inbox holds, and where the other half begins in a plan's inbox.
+/// Returns the packets that half an inbox holds. In a plan's inbox the other half begins after that
+/// many packets.
 std::uint64_t packets_in_half(PacketFormat kind, std::uint64_t half_bytes);
 
-/// Pieces in the halves of the inbox by turns, a launch each; all in one launch along a chain. Of
-/// two_shot steps in one launch, which use the lines of one half again. Only
-/// of all_reduces for one_shot and two_shot, of reduces for two_shot too, of broadcasts and reduces
-/// for ll_chain; escaped lines are its and hop's, which have no others. step: of a chain, and of
-/// two_shot. Throws Error(unsupported) where half an inbox is too small for any piece, or for steps
-/// of so many units.
+/// Returns the plan of a call. Pieces alternate between the halves of the inbox, one launch each; a
+/// chain has all its pieces in one launch, and two_shot has steps in one launch that reuse the
+/// packets of one half. one_shot and two_shot serve all_reduce, two_shot also reduce, ll_chain
+/// broadcast and reduce. Escaped packets are for direct_ll and ll_chain, which have no other
+/// format. step: used by a chain and by two_shot. Throws Error(unsupported) if half an inbox is too
+/// small for any piece, or for steps of `step.units`.
 Plan ll_plan(const Topology& topology, const Request& request, LlKernel kernel, PacketFormat kind,
              std::uint64_t half_bytes, LlStep step = {});
 
-/// The pieces of so many bytes that go along a chain. The first one is shorter: ranks may leave
-/// once the last one alone is left for all, which a long last piece hides.
+/// Returns the pieces of a chain over `bytes`. The first piece is shorter, because ranks may leave
+/// once only the last piece is left for all, and a long last piece hides that wait.
 std::vector<Range> chain_pieces(std::uint64_t bytes, const LlCut& cut);
 
-/// What its price goes by: units that a thread moves together, and bytes of a line.
+/// Stores the parameters that the price of a kernel depends on: launch configuration, units that a
+/// thread moves together, bytes of a packet.
 void set_launch(Plan& plan, const KernelLaunchConfig& config, int together,
                 std::uint64_t packet_bytes);
 

@@ -1,26 +1,29 @@
-// ll_chain for a message that half an inbox does not hold: all its pieces in one launch. Pieces
-// take the two halves of inboxes by turns and count as a call each. Block b of a rank passes to
-// block b of the next one, of every piece the same lines, and a thread stays with its lines.
+// Kernel long_chain: ll_chain for a message that does not fit into half an inbox, with all its
+// pieces in one launch. Pieces alternate between the halves of the inboxes and count as a call
+// each. Block b of a rank forwards to block b of the next rank, the same packets of every piece,
+// and each thread keeps its packets.
 //
-// When may a line be written again? Once the rank that takes it has taken all that its block had
-// of that piece: a clerk, one thread a block, says so to the rank before in a word (ChainFlags),
-// and reads the word by which the next rank says it here. So no thread that passes units ever
+// A packet may be written again once its receiver has taken all that its block had of that piece.
+// One thread of a block, the signal thread, raises a flag at the rank before (ChainFlags) to say
+// so, and polls the flag by which the next rank says it here. So no thread that passes units ever
 // waits for a fence.
 //
-// The next call may write into the half that the last piece does not have. So nobody leaves before
-// all ranks have said that the last piece alone is left for them. The last block to end waits for
-// that: another might hold the place on its SM that one of its rank's blocks still needs.
+// The next call may write into the half that the last piece does not use. So no rank leaves before
+// all ranks have signalled that only their last piece is left. The last block to end waits for
+// these signals; any other block, waiting, might occupy the SM that another block of its rank still
+// needs.
 #pragma once
 #include "exec/cuda/ll/ll_chain.cuh"
 
 namespace plait::cuda {
 
-/// What the threads of a block share.
+/// Shared memory of a block.
 struct LongChainShared {
-  unsigned through[2];  ///< threads that are through with a piece of that parity, all added up
-  // The clerk writes these two.
-  volatile unsigned done;     ///< pieces that all threads are through with
-  volatile unsigned room;     ///< pieces behind the first that may be sent
+  unsigned through[2];  ///< by parity of a piece: threads that have finished such a piece,
+                        ///< accumulated
+  // Written by the signal thread.
+  volatile unsigned done;     ///< pieces that all threads have finished
+  volatile unsigned room;     ///< pieces after the first that may be sent
   volatile unsigned stopped;  ///< 1 = a wait was given up
 };
 
@@ -36,7 +39,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
       : Chain(all), given(all), shared(between) {
     this->packets = static_cast<unsigned>(given.piece_bytes / 16);
   }
-  /// The first one is shorter (chain_pieces()).
+  /// Selects a piece. The first piece is shorter (chain_pieces()).
   __device__ void go_to(unsigned piece) {
     const unsigned long long first = given.first_bytes, length = given.piece_bytes;
     const unsigned long long at = piece == 0 ? 0 : first + (piece - 1) * length;
@@ -47,18 +50,19 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
 
   // --- threads that pass units ------------------------------------------------------------------
 
-  /// Where a thread is: the piece, and how many units of it steps before this one had.
+  /// Position of a thread: the piece, and the units of it that earlier steps covered.
   struct PiecePosition {
     unsigned piece = 0, unit = 0;
   };
-  /// True where this thread is through with the piece.
+  /// Moves on by a step. Returns true if this thread has finished the piece.
   __device__ bool advance(PiecePosition& place, unsigned step) const {
     place.unit += step;
     if (place.unit < this->units) return false;
     place = {place.piece + 1, 0};
     return true;
   }
-  /// No thread is two pieces ahead of another: of which piece it is through with, one bit tells.
+  /// Waits until the block has finished the piece before the last one. No thread is two pieces
+  /// ahead of another, so the parity tells the pieces apart.
   __device__ void await_block(unsigned piece) {
     while (!broken && shared.done + 1 < piece) broken = timeout.failed_elsewhere(args.state);
     timeout.began_ns = 0;  // each piece has its own deadline
@@ -76,8 +80,8 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     __threadfence_block();
     atomicAdd(&shared.through[piece & 1], 1U);
   }
-  /// The root takes back what returns some steps behind what passes, a piece at most: what the next
-  /// piece waits for is what the one before it has brought back.
+  /// Runs the steps of a worker. The root takes returned units some steps behind the units it
+  /// forwards, one piece at most: the next piece waits for what the piece before has returned.
   __device__ void work() {
     const unsigned stride = gridDim.x * given.workers, step = stride * Chain::kTogether;
     const unsigned first = blockIdx.x * given.workers + threadIdx.x;
@@ -108,7 +112,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     if (broken) shared.stopped = 1;
   }
 
-  // --- the clerk --------------------------------------------------------------------------------
+  // --- the signal thread ------------------------------------------------------------------------
 
   __device__ bool all_are_through(unsigned piece) const {
     const volatile unsigned& threads = shared.through[piece & 1];
@@ -116,7 +120,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
   }
   __device__ ChainFlags& words(int rank) const { return *given.words[rank]; }
   __device__ int rank_before() const { return (args.rank + args.ranks - 1) % args.ranks; }
-  /// Until the block is through with all pieces.
+  /// Signals and polls until the block has finished all pieces.
   __device__ void run_signals() {
     const bool takes = this->before >= 0 || this->awaits_return();
     unsigned* const theirs = &words(rank_before()).room[blockIdx.x];
@@ -135,13 +139,15 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
           store_flag_relaxed(theirs, done + 1);
         }
       }
-      // Not before the word of room is 0 again: who hears of this may write into it.
+      // Not before the room flag is 0 again: a rank that gets this signal may start the next call
+      // and write the flag.
       if (has_said || done + 1 < given.pieces || room < wanted) continue;
       signal_nearly_done();
       has_said = true;
     }
   }
-  /// What the rank after this one says; the word is 0 again when it has said all.
+  /// Returns the pieces that the next rank has room for. The flag is reset to 0 once it has reached
+  /// its last value.
   __device__ unsigned poll_room(unsigned* word, unsigned known) const {
     const unsigned said = peek_flag(word);
     if (said == known) return known;
@@ -152,7 +158,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     return said;
   }
   __device__ unsigned this_call() const { return peek_flag(&words(args.rank).calls) + 1; }
-  /// The last block of a rank tells all others.
+  /// The last block of a rank signals all other ranks.
   __device__ void signal_nearly_done() const {
     fence_before_flags();
     if (atomicAdd(&words(args.rank).nearly_done_blocks, 1U) != gridDim.x - 1) return;
@@ -161,7 +167,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     for (int rank = 0; rank < args.ranks; ++rank)
       if (rank != args.rank) store_flag_relaxed(&words(rank).nearly_done[args.rank], this_call());
   }
-  /// The last block to end waits until all others have told so, and ends the call.
+  /// The last block to end waits for the signals of all other ranks, and ends the call.
   __device__ void leave() {
     ChainFlags& own = words(args.rank);
     if (atomicAdd(&own.done_blocks, 1U) != gridDim.x - 1) return;
@@ -177,7 +183,7 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
       timeout.began_ns = 0;
     }
     own.calls = call;
-    // No block reads its number any more.
+    // From here on no block reads the call number.
     args.state->fused_calls = this->number + given.pieces - 1;
   }
 };

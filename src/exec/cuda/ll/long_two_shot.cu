@@ -1,4 +1,4 @@
-// The kernels of two_shot whose lines are used again, in the same variants as two_shot.
+// Instances of the long_two_shot kernels, which reuse packets, in the same variants as two_shot.
 #include "exec/cuda/ll/long_two_shot.cuh"
 
 #define PLAIT_FUSED_ARGS LongShotArgs

@@ -1,17 +1,17 @@
-// two_shot where half an inbox does not hold all lines, in one launch: a slot holds the lines of
-// some steps of all threads, and steps take these by turns. Block b of a rank trades with block b
-// of every other, and a thread stays with its lines.
+// Kernel long_two_shot: two_shot in one launch for a message whose packets do not fit into half an
+// inbox. A slot holds the packets of some steps of all threads, and steps use them in turn. Block b
+// of a rank exchanges with block b of every other rank, and each thread keeps its packets.
 //
-// When may a line be written again? Once the rank that takes it has taken all that its block had
-// of that step. Clerks, some threads of a block, see to that: one says so to all peers in words
-// (ShotFlags), and for each peer another reads what that one says. So no thread that passes units
-// ever waits for a fence.
+// A packet may be written again once its receiver has taken all that its block had of that step.
+// The signal warp takes care of that: one thread raises flags at all peers (ShotFlags), and one
+// thread per peer polls the peer's flag. So no thread that passes units ever waits for a fence.
 #pragma once
 #include "exec/cuda/ll/fused.cuh"
 
 namespace plait::cuda {
 
-/// Flag packets that are used again in a call: the flag of a later step is the same.
+/// Flag packets that are reused within a call must be cleared, since later steps have the same
+/// flag.
 struct ClearedFlagPacket : FlagPacket {
   static __device__ void clear(char* at) {
     store_pair(at, 0, 0);
@@ -19,12 +19,13 @@ struct ClearedFlagPacket : FlagPacket {
   }
 };
 
-/// What the threads of a block share.
+/// Shared memory of a block.
 struct LongShotShared {
-  /// By step, by turns: threads that are through with it, all added up. No thread is through with a
-  /// step while another is not with the one so many before: peers send nothing of it till then.
+  /// By step, used in turn: threads that have finished the step, accumulated. No thread finishes a
+  /// step while another has yet to finish the step one ring earlier, because peers send nothing of
+  /// the later step until then.
   unsigned through[kMostShotRing];
-  // What clerks write. By peer in the rotation: steps that it is through with.
+  // Written by the signal warp. By peer in the rotation: steps that the peer has finished.
   volatile unsigned room[kMaxCudaRanks];
   volatile unsigned stopped;  ///< 1 = a wait was given up
 };
@@ -45,7 +46,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Packet, false> {
 
   // --- threads that pass units ------------------------------------------------------------------
 
-  /// Until all peers are through with so many steps.
+  /// Waits until all peers have finished `wanted` steps.
   __device__ void await_room(unsigned wanted) {
     for (int k = 1; k < call.ranks(); ++k)
       while (!call.broken && shared.room[k] < wanted) {
@@ -72,7 +73,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Packet, false> {
     if (call.broken) shared.stopped = 1;
   }
 
-  // --- clerks -----------------------------------------------------------------------------------
+  // --- the signal warp --------------------------------------------------------------------------
 
   __device__ bool all_are_through(int s) const {
     const volatile unsigned& threads = shared.through[s % kMostShotRing];
@@ -91,7 +92,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Packet, false> {
                            static_cast<unsigned>(s + 1));
     }
   }
-  /// The word is 0 again when the peer has said all.
+  /// Polls the flag of peer k. The flag is reset to 0 once it has reached its last value.
   __device__ void hear(int k) {
     unsigned* const word = &given.words[call.args.rank]->through[blockIdx.x][peer(k)];
     const auto all = static_cast<unsigned>(steps - ring);
@@ -117,7 +118,7 @@ __device__ void long_two_shot(const LongShotArgs& args) {
   }
   __syncthreads();
   wait_for_grid_before();
-  if (args.state->has_neighbour == 0) let_next_grid_start();  // as in two_shot
+  if (args.state->has_neighbour == 0) let_next_grid_start();  // early, as in two_shot
   LongTwoShot<kType, kOp, kRanks, Packet> shot(args, shared);
   const int signaller = static_cast<int>(threadIdx.x) - static_cast<int>(args.workers);
   if (!shot.call.broken) {

@@ -1,4 +1,5 @@
-// The fused two_shot kernels, in the same variants as one_shot, and those of reduces.
+// Instances of the two_shot kernels, in the same variants as one_shot, and those that reduce to a
+// root.
 #include "exec/cuda/ll/fused.cuh"
 #include "exec/cuda/ll/instances.cuh"
 
