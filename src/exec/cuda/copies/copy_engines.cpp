@@ -1,4 +1,5 @@
-// Large calls by copy engines. Pieces are alike on all ranks, so they follow from size and group.
+// Engines copy_exchange, copy_rotation and copy_ring: large calls by copy engines. Pieces are the
+// same on all ranks, since they follow from the size and the group.
 #include "base/text.hpp"
 #include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
@@ -43,7 +44,7 @@ class ExchangeReady : public PreparedCall {
   }
 
  private:
-  /// Who takes sees both paths to their ends.
+  /// The receiver sees both paths to their ends.
   std::uint32_t takers() const {
     return (sends(shape_, 2, 1, 0) ? 1u : 0u) | (sends(shape_, 2, 0, 1) ? 2u : 0u);
   }

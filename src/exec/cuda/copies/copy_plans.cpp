@@ -1,4 +1,4 @@
-// One call of all ranks, played.
+// Records one call of all ranks as a plan.
 #include "exec/cuda/copies/copy_plans.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The plans of calls by copy engines, without a GPU: each engine's own code makes the call ready
-// and enqueues it, for all ranks, on queues that write down (plan_queue.hpp).
+// Plans of calls by copy engines, made without a GPU: each engine's own code prepares and enqueues
+// the call for all ranks on queues that record it (plan_queue.hpp).
 #pragma once
 #include <functional>
 #include <map>
@@ -12,13 +12,14 @@
 
 namespace plait::cuda {
 
-/// Empty where a group has what all engines by copies want.
+/// Returns "" if the group has everything that engines by copies need.
 std::string why_no_copies(const Group& group);
 
-/// Where a rank enqueues; a test may put a queue of its own between, to damage a call on its way.
+/// Returns the queue of a rank; a test may return a queue of its own that damages the call.
 using QueueOf = std::function<EngineQueue&(PlanBook& book, int rank)>;
 
-/// A rank whose calls go into a book, as a graph would hold them: no share follows earlier calls.
+/// A rank whose calls are recorded in a book as a graph would hold them: no share depends on
+/// earlier calls.
 class WritingRank : public EngineRank {
  public:
   WritingRank(PlanBook& book, const Group& group, int rank, EngineQueue& queue)
@@ -44,17 +45,17 @@ class WritingRank : public EngineRank {
   AgreedShare share_;
 };
 
-/// The call of each rank, as `prepare` makes it ready there.
+/// Prepares the call of a rank.
 using PrepareOn = std::function<std::unique_ptr<PreparedCall>(EngineRank& rank)>;
 void write_down(PlanBook& book, const Group& group, const PrepareOn& prepare,
                 const QueueOf& through);
 
-/// For engines all of whose work goes through the queue. `request`: checked, and not refused.
+/// Serves engines all of whose work goes through the queue. `request`: checked, and not refused.
 Plan plan_of_copies(const Engine& engine, const Topology& topology, const Request& request,
                     const Tuning& tuning, const Group& group, const QueueOf& through = nullptr);
 
-/// What engines are whose calls are a `Call`, all of whose work goes through the queue. `Call` is a
-/// Ready made of (request, tuning, rank).
+/// Base of engines whose calls are of class `Call` and put all of their work on the queue. `Call`
+/// is made of (request, tuning, rank).
 template <class Call>
 class CopyEngine : public Engine {
  public:
@@ -71,7 +72,7 @@ class CopyEngine : public Engine {
   }
 };
 
-/// What a plan says of how its call is cut.
+/// Returns the parameters of a plan that say how its call is cut.
 std::map<std::string, std::int64_t> cut_params(const Tuning& tuning);
 
 }  // namespace plait::cuda

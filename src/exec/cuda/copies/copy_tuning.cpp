@@ -1,4 +1,4 @@
-// Wishes cut down to the room there is.
+// Limits the sizes that a tuning asks for to the memory of the group.
 #include "exec/cuda/copies/copy_tuning.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ std::uint64_t at_most(std::uint64_t wish, std::uint64_t most) {
 }  // namespace
 
 std::uint64_t wished_piece_bytes(const Tuning& tuning) {
-  constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs dozens of the driver's calls
+  constexpr std::uint64_t kLeastPiece = 64 << 10;  // every piece costs dozens of driver calls
   if (tuning.tile_units == 0) return 0;
   return std::max(kLeastPiece, static_cast<std::uint64_t>(tuning.tile_units) * 16);
 }
@@ -44,7 +44,8 @@ RingCut ring_cut(const Request& request, const Group& group, const Tuning& tunin
 }
 
 HostCut cores_cut(std::uint64_t bytes, const Group& group, const Tuning& tuning) {
-  constexpr std::uint64_t kChunks = 8, kLeastChunk = 64 << 10;  // few chunks are no reason for one
+  constexpr std::uint64_t kChunks = 8, kLeastChunk = 64 << 10;  // few chunks are no reason for a
+                                                                // single one
   const auto permille = static_cast<std::uint32_t>(tuning.host_cpu_permille);
   return cut_host_part(bytes, group.host_bytes, permille,
                        std::max(kLeastChunk, bytes / 1000 * permille / kChunks));

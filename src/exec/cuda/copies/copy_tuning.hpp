@@ -1,6 +1,6 @@
-// How calls by copy engines are cut, from what may be tuned and the room there is: the same for
-// calls that are made ready on a GPU and for their plans, and on all ranks. A share through host
-// memory that is left to be chosen is none: what earlier calls took is not known here.
+// Cuts of calls by copy engines, from the tuning and the memory of the group. The cuts are the same
+// for calls prepared on a GPU, for their plans, and on all ranks. A share through host memory that
+// is left to be chosen counts as none, since the times of earlier calls are unknown here.
 #pragma once
 #include <cstdint>
 
@@ -11,16 +11,15 @@
 
 namespace plait::cuda {
 
-/// Of a piece, at most; 0 = chosen.
+/// Returns the most bytes of a piece that the tuning asks for; 0 = chosen.
 std::uint64_t wished_piece_bytes(const Tuning& tuning);
 
-/// Whether an exchange's share through host memory is chosen where nobody asks for one; else there
-/// is none.
+/// True if an exchange's share through host memory may be chosen when the caller sets none.
 bool may_share(const Group& group);
 ExchangeCut exchange_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
 RotationCut rotation_cut(std::uint64_t part_bytes, const Group& group, const Tuning& tuning);
 RingCut ring_cut(const Request& request, const Group& group, const Tuning& tuning);
-/// What CPU cores take of an all_reduce.
+/// Returns the cut of an all_reduce of which CPU cores reduce a part.
 HostCut cores_cut(std::uint64_t bytes, const Group& group, const Tuning& tuning);
 
 }  // namespace plait::cuda

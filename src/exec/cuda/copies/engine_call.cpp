@@ -1,4 +1,4 @@
-// Steps, copies and reductions of calls by copy engines.
+// Fills in steps, and puts copies and reductions on the queue of a call.
 #include "exec/cuda/copies/engine_call.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What calls by copy engines are made of, in stream order: copies, small kernels that wait for
-// words of peers and raise theirs, and kernels that reduce a piece.
+// Base of calls by copy engines. A call consists of copies, small kernels that wait for flags of
+// peers and raise theirs, and kernels that reduce a piece, each in stream order.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,31 +11,33 @@
 
 namespace plait::cuda {
 
-/// Streams that calls by copy engines use, and events a kind of step.
+/// Streams that calls by copy engines use, and events of all kinds of step.
 inline constexpr std::size_t kEngineStreams = 6;
 inline constexpr std::size_t kEngineEvents = 20;
-/// Of what goes beside through host memory (host_gather.hpp, host_reduction.hpp).
+/// Streams and events of parts through host memory (host_gather.hpp, host_reduction.hpp).
 inline constexpr std::size_t kHostStreams = 3;
 inline constexpr std::size_t kHostEvents = 8;
 
-/// What pieces go through; made once a communicator.
+/// Memory, streams and events that pieces go through; made once per communicator.
 struct EnginePath {
   std::vector<char*> slots;         ///< by rank, as mapped here
   std::vector<EngineFlags*> flags;  ///< by rank
-  std::uint64_t slot_bytes = 0;     ///< of a rotation's; 0 = none
-  std::uint64_t inbox_bytes = 0;    ///< all slots of a rank, as exchanges and rings use them
-  std::vector<char*> borrowed;      ///< by rank: slots of tiled kernels; those of engines follow
+  std::uint64_t slot_bytes = 0;     ///< of a rotation's slot; 0 = none
+  std::uint64_t inbox_bytes = 0;    ///< all slots of a rank as one, for exchanges and rings
+  std::vector<char*> borrowed;      ///< by rank: slots of tiled kernels, in front of the engines'
+                                    ///< slots
   std::uint64_t borrowed_bytes = 0;
-  std::vector<char*> rings;         ///< host memory by rank, as this GPU sees it; empty = none
+  std::vector<char*> rings;         ///< by rank: host memory as this GPU sees it; empty = none
   std::vector<char*> host_rings;    ///< the same as this process sees it
-  HostFlags* host_flags = nullptr;  ///< as this GPU sees them; null = no part by CPU cores
+  HostFlags* host_flags = nullptr;  ///< as this GPU sees them; null = CPU cores take no part
   std::uint64_t ring_bytes = 0;
   std::vector<Stream> streams;       ///< kEngineStreams
   std::vector<Event> events;         ///< kEngineEvents
   std::vector<Stream> host_streams;  ///< kHostStreams
   std::vector<Event> host_events;    ///< kHostEvents
-  unsigned blocks = 0;               ///< of the kernel that handles a piece, at most
-  unsigned moving_blocks = 0;        ///< of one that moves a piece; 0 = copy engines do that, too
+  unsigned blocks = 0;               ///< most blocks of the kernel that handles a piece
+  unsigned moving_blocks = 0;        ///< blocks of the kernel that moves a piece; 0 = copy engines
+                                     ///< move it
 };
 
 class EngineCall {
@@ -46,25 +48,27 @@ class EngineCall {
  protected:
   using FlagRow = std::uint32_t (EngineFlags::*)[kMaxCudaRanks];
   EngineFlags& flags_of(int rank) const { return *path_.flags[static_cast<std::size_t>(rank)]; }
-  /// Waits for nobody, tells nobody; counts by `counted` of this rank.
+  /// Returns a step without waits and signals that counts by `counted` of this rank.
   EngineStep blank_step(std::uint32_t EngineFlags::* counted) const;
-  /// Tells all others in `word` that this rank is there, and waits until they say the same.
+  /// Returns a barrier step: signals all other ranks in their `word` flags, and waits until they
+  /// signal the same.
   EngineStep barrier_step(std::uint32_t EngineFlags::* counted, FlagRow word,
                           std::uint32_t value) const;
   void launch(Stream stream, const EngineStep& step) { queue_.step(stream, step); }
-  /// The last of a call; each count of this rank grows by so many.
+  /// Launches the last step of a call; each of these counts of this rank then grows.
   struct CounterGrowth {
     std::uint32_t EngineFlags::* which;
     std::uint32_t more;
   };
   void launch_end(Stream stream, const EngineStep& step, const std::vector<CounterGrowth>& counts);
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
-  /// But for those of no bytes.
+  /// Copies all but the empty ones.
   void copy_all(Stream stream, std::vector<OneCopy> copies);
-  /// In this GPU's memory, by a kernel: a copy engine that did this, too, would let copies to
-  /// others wait. By a copy where SMs are left to others, or where a kernel would go byte by byte.
+  /// Moves bytes within this GPU's memory by a kernel, since a copy engine that did this too would
+  /// delay copies to other GPUs. Falls back to a copy if SMs are left to others, or if a kernel
+  /// would have to go byte by byte.
   void move(Stream stream, char* dst, const char* src, std::uint64_t bytes);
-  /// `args`: sources, dst and bytes filled in.
+  /// Reduces `args`, whose sources, dst and bytes are filled in.
   void reduce(Stream stream, PieceArgs args, unsigned blocks);
   void begin_on_host(Stream stream, const HostJob& job) { queue_.begin_on_host(stream, job); }
   void record(Event event, Stream stream) { queue_.record(event, stream); }

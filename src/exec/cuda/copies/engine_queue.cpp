@@ -1,4 +1,4 @@
-// Copies, kernels and host functions by the driver.
+// Puts copies, kernels and host functions on the driver's streams.
 #include "exec/cuda/copies/engine_queue.hpp"
 
 #include "exec/cuda/device/kernel_names.hpp"

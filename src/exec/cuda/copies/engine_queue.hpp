@@ -1,5 +1,5 @@
-// Where calls by copy engines put their work: the driver's streams, or those of a test without a
-// GPU. Whatever is put on one stream is done in this order; an event joins streams.
+// Queue that calls by copy engines put their work on: the driver's streams, or the queue of a plan
+// or a test without a GPU. Work on one stream runs in order; events join streams.
 #pragma once
 #include <memory>
 #include <vector>
@@ -21,29 +21,29 @@ class EngineQueue {
 
   /// bytes: not 0.
   virtual void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) = 0;
-  /// To other GPUs, in any order and at once; none of them touches what another one does.
+  /// Copies to other GPUs, in any order and at once. No copy touches bytes of another.
   virtual void copy_all(Stream stream, const std::vector<OneCopy>& copies) {
     for (const OneCopy& one : copies) copy(stream, one.dst, one.src, one.bytes);
   }
-  /// Waits for words of peers, raises theirs.
+  /// Waits for flags of peers and raises theirs.
   virtual void step(Stream stream, const EngineStep& step) = 0;
   virtual void end(Stream stream, const EngineEnd& end) = 0;
-  /// By a kernel of so many blocks.
+  /// Reduces a piece by a kernel of `blocks` blocks.
   virtual void reduce(Stream stream, const PieceArgs& args, DataType type, unsigned blocks) = 0;
-  /// CPU cores begin with a job, which meets the GPU's steps in words of host memory.
+  /// Starts a job of CPU cores, which synchronises with the GPU's steps by flags in host memory.
   virtual void begin_on_host(Stream stream, const HostJob& job) = 0;
   virtual void record(Event event, Stream stream) = 0;
   virtual void follow(Stream stream, Event event) = 0;
 };
 
-/// The driver's, in the current context.
+/// The driver's streams, in the current context.
 class DriverQueue : public EngineQueue {
  public:
   /// reducer: null = no jobs for CPU cores.
   DriverQueue(Kernels& kernels, HostReducer* reducer);
 
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
-  /// By one call of the driver where it has such a one, but for captures.
+  /// Uses one batched copy of the driver if it has such a call and the stream is not captured.
   void copy_all(Stream stream, const std::vector<OneCopy>& copies) override;
   void step(Stream stream, const EngineStep& step) override;
   void end(Stream stream, const EngineEnd& end) override;
@@ -56,14 +56,14 @@ class DriverQueue : public EngineQueue {
   struct Beginning {
     HostReducer* reducer;
     HostJob job;
-    bool is_kept;  // by what captured it; else it is done once
+    bool is_kept;  // owned by the captured calls; otherwise run once and deleted
   };
   static void begin_job(void* beginning);
 
   Kernels& kernels_;
   HostReducer* const reducer_;
   const Function step_, end_;  // looked up once: a call launches them dozens of times
-  // Graphs point at them: 400 bytes a captured call.
+  // Jobs of captured calls, to which graphs point: 400 bytes per call.
   std::vector<std::unique_ptr<Beginning>> captured_;
 };
 

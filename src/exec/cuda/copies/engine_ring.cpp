@@ -1,5 +1,5 @@
-// Step i pushes into slot i, once step i - 2 has been met: the piece to be passed on has come by
-// then, and who is pushed to has said that it is through with that slot.
+// Enqueues the steps of a ring. Step i pushes into slot i after the barrier of step i - 2: by then
+// the piece to push on has arrived, and the receiver has finished with that slot.
 #include "exec/cuda/copies/engine_ring.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ bool EngineRing::pushes(std::uint32_t step) const {
 
 bool EngineRing::takes(std::uint32_t step) const {
   const RingPiece kept = kept_by(cut_, call_.rank, step);
-  const bool keeps = kept.bytes != 0 && in_output(kept) != own(kept);  // else it is in place
+  const bool keeps = kept.bytes != 0 && in_output(kept) != own(kept);  // otherwise it is in place
   return keeps || pushed_by(cut_, before(step), step).bytes != 0;
 }
 
@@ -30,8 +30,9 @@ void EngineRing::push(std::uint32_t step) {
   record(pushed(step), stream(kPush));
 }
 
-/// What this rank pushed in this step has come, and it is through with what came two steps before,
-/// whose slot is filled two steps later. Waits until others say the same.
+/// Barrier of a step: what this rank pushed has arrived, and this rank has finished with what
+/// arrived two steps before, whose slot is filled two steps later. Waits until the neighbours
+/// signal the same.
 void EngineRing::barrier(std::uint32_t step) {
   if (pushes(step)) follow(stream(kBarrier), pushed(step));
   if (step >= 2 && takes(step - 2)) follow(stream(kBarrier), taken(step - 2));
@@ -47,7 +48,7 @@ void EngineRing::barrier(std::uint32_t step) {
   record(passed_barrier(value), stream(kBarrier));
 }
 
-/// And what the caller wants a copy of, as it is passed on.
+/// Also copies what the caller's output wants of a piece that is pushed on.
 void EngineRing::take(std::uint32_t step) {
   if (!takes(step)) return;
   follow(stream(kTake), passed_barrier(kBegun + step + 1));
@@ -61,17 +62,17 @@ void EngineRing::take(std::uint32_t step) {
 void EngineRing::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
   follow(stream(kBarrier), fork);
-  // All ranks, as any of them may have pulled out of the next one's slots in a tiled call.
+  // All ranks, since any of them may have pulled from the slots of the next rank in a tiled call.
   launch(stream(kBarrier),
          barrier_step(&EngineFlags::ring_barriers, &EngineFlags::ring_barrier, kBegun));
   record(passed_barrier(kBegun), stream(kBarrier));
-  // Pushes first, meetings next: a graph then lays each kind in one branch.
+  // Pushes first, barriers next: a graph then puts each kind in one branch.
   for (std::uint32_t i = 0; i < cut_.steps + 2; ++i) {
     if (i < cut_.steps) push(i);
     if (i >= 1 && i - 1 < cut_.steps) barrier(i - 1);
     if (i >= 2) take(i - 2);
   }
-  // All are through: other calls push into the inboxes of more ranks.
+  // All ranks have finished: other calls push into the inboxes of more ranks.
   const std::uint32_t last = cut_.steps - 1;
   follow(stream_of_call, passed_barrier(kBegun + cut_.steps));
   for (const std::uint32_t step : {last - 1, last})

@@ -1,9 +1,9 @@
-// An all_gather round a ring of ranks by copy engines, a broadcast along it, sends to the next
-// rank, or an all_to_all: in each turn a rank pushes to one other only, so no two senders meet at a
-// port, and every rank takes out of its inbox what has been pushed there, and passes it on from
-// where it lies where others want it too. Small kernels meet those that a rank pushes to and gets
-// from, one takes out what has come. Source: the ring all-gather, the pipelined broadcast, the
-// pairwise exchange; docs/design/copy_engines.md has why engines, and why a ring.
+// Collectives round a ring of ranks by copy engines: all_gather, broadcast along the ring, sends to
+// the next rank, and all_to_all. In each step a rank pushes to one other rank only, so no two
+// senders share a port. Every rank takes each piece out of its inbox, and pushes it on from there
+// if other ranks want it too. Small kernels hold a barrier with the ranks that a rank pushes to and
+// receives from. Source: the ring all-gather, the pipelined broadcast, the pairwise exchange.
+// docs/design/copy_engines.md explains why engines, and why a ring.
 #pragma once
 #include <cstdint>
 
@@ -12,18 +12,19 @@
 
 namespace plait::cuda {
 
-/// One call. A step's meeting tells first what others' same step waits for, and steps come in one
-/// order on all ranks: so nobody waits for ever, were there only one hardware queue.
+/// One call. The barrier of a step signals first what the same step of other ranks waits for, and
+/// steps have one order on all ranks. So no rank waits for ever, even with a single hardware queue.
 class EngineRing : private EngineCall {
  public:
   EngineRing(EngineQueue& queue, const EnginePath& path, const RingCut& cut, const CallArgs& call)
       : EngineCall(queue, path, call, DataType::uint8), cut_(cut), call_(call) {}
 
-  /// After what `stream` holds; what comes later on it comes after all of the call.
+  /// Enqueues the call behind what `stream` holds; later work on `stream` runs after all of the
+  /// call.
   void enqueue(Event fork, Stream stream);
 
  private:
-  enum RingStream : std::size_t { kPush, kBarrier, kTake, kRingStreams };  // a stream each
+  enum RingStream : std::size_t { kPush, kBarrier, kTake, kRingStreams };  // one stream each
   enum RingEvent : std::size_t {
     kPushed,
     kBarrierPassed = kPushed + 2,
@@ -32,13 +33,14 @@ class EngineRing : private EngineCall {
   };
   static_assert(kRingStreams <= kEngineStreams && kRingEvents <= kEngineEvents);
 
-  /// Whom this rank pushes to in a step, and who pushes to it.
+  /// Rank that this rank pushes to in a step, and rank that pushes to this rank.
   int after(std::uint32_t step) const { return (call_.rank + ranks_on(cut_, step)) % call_.ranks; }
   int before(std::uint32_t step) const {
     return (call_.rank + call_.ranks - ranks_on(cut_, step)) % call_.ranks;
   }
   Stream stream(RingStream role) const { return path_.streams[role]; }
-  /// The first meeting, before step 0; each step ends with one, and so does the call.
+  /// Number of the first barrier, before step 0. Each step ends with a barrier, and so does the
+  /// call.
   static constexpr std::uint32_t kBegun = 1;
   Event passed_barrier(std::uint32_t number) const {
     return path_.events[kBarrierPassed + number % 2];
@@ -52,8 +54,9 @@ class EngineRing : private EngineCall {
   char* in_output(const RingPiece& piece) const {
     return static_cast<char*>(call_.output) + piece.from;
   }
-  /// Whether this rank does so in a step. Where it does not, no event says that it has: in a graph
-  /// that would be an edge which others imply (docs/design/copy_engines.md).
+  /// Returns true if this rank pushes, or takes, in the step. If it does not, no event is recorded:
+  /// in a graph such an event would be an edge that other edges imply
+  /// (docs/design/copy_engines.md).
   bool pushes(std::uint32_t step) const;
   bool takes(std::uint32_t step) const;
   void push(std::uint32_t step);

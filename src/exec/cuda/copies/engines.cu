@@ -1,5 +1,5 @@
-// The kernels of large collectives by copy engines: a step of waiting and telling, the end of a
-// call, and reductions of pieces, one a type for any op and more for sums of the common floats.
+// Instances of the kernels in calls by copy engines: a step that waits and signals, the end of a
+// call, and reductions of pieces (one per type for any op, more for sums of the common floats).
 #include "exec/cuda/copies/copy_args.hpp"
 #include "exec/cuda/copies/engines.cuh"
 
@@ -9,7 +9,8 @@ extern "C" __global__ void __launch_bounds__(32, 1)
   plait::cuda::engine_step(step);
 }
 
-/// After all pieces of a call: the next call counts on from here, in eager calls and replays alike.
+/// Runs after all pieces of a call. The next call continues the counts from here, in eager calls
+/// and in replays alike.
 extern "C" __global__ void __launch_bounds__(32, 1)
     plait_engine_end(const __grid_constant__ plait::cuda::EngineEnd end) {
   if (end.step.state == nullptr) return;  // an empty launch
@@ -19,18 +20,19 @@ extern "C" __global__ void __launch_bounds__(32, 1)
     *end.counts[threadIdx.x] += end.more[threadIdx.x];
 }
 
-/// Behind another library's part of a call: where a rank is lost, that may have ended early.
+/// Runs behind another library's part of a call, which may have ended early if a rank is lost: then
+/// waits until the host can read why.
 extern "C" __global__ void __launch_bounds__(1, 1)
     plait_fail_if_peer_lost(const __grid_constant__ plait::cuda::PeerLostArgs args) {
   using namespace plait::cuda;
   if (args.state == nullptr) return;  // an empty launch
   if (*const_cast<const volatile unsigned*>(&args.stop_page->stop) != kFaultLost) return;
-  SpinTimeout timeout;  // until the host can read why, whoever tells it
+  SpinTimeout timeout;  // until the host can read the fault, whoever reports it
   while (!timeout.expired(args.state, args.stop_page, ~0ull, kNoPeer, 0, ~0u)) {
   }
 }
 
-/// A piece that is taken out of where it came.
+/// Moves a piece out of the slot in which it arrived.
 extern "C" __global__ void __launch_bounds__(512)
     plait_piece_move(const __grid_constant__ plait::cuda::PieceArgs args) {
   if (args.state == nullptr) return;  // an empty launch

@@ -1,15 +1,15 @@
-// What copy engines cannot do of a large collective: wait for a flag, raise one, and handle a piece
-// that has come. One small block waits and tells, so that no SM is held while copies run; pieces
-// are reduced by a kernel that starts when all of it is there.
+// Device code of calls by copy engines for what copy engines cannot do: wait for a flag, raise one,
+// and handle a piece that has arrived. One small block waits and signals, so that no SM is occupied
+// while copies run; a kernel that starts when the whole piece is there reduces it.
 #pragma once
 #include "exec/cuda/copies/copy_args.hpp"
 #include "exec/cuda/device/memory.cuh"
 
 namespace plait::cuda {
 
-/// True where nothing holds any more here. A peer that has given up has said so: what it copies
-/// since is not to be used, and it will not come any more. So who hears that waits here until its
-/// own program aborts, the host says that a rank is lost, or the deadline passes.
+/// Returns true if the call has failed here. A peer that gave up has poisoned this rank: its later
+/// copies are invalid, and it sends no more signals. A poisoned rank waits here until its own
+/// program aborts, the host reports a lost rank, or the deadline passes.
 __device__ inline bool engine_is_broken(const EngineStep& step) {
   const unsigned* const poisoned = &step.flags[step.rank]->poisoned;
   unsigned failed = fault_of(step.state);
@@ -19,7 +19,7 @@ __device__ inline bool engine_is_broken(const EngineStep& step) {
   return __any_sync(~0u, failed != kNoFault ? 1 : 0) != 0;
 }
 
-/// False where it gave up. Lane r waits for rank r.
+/// Returns false if the wait was given up. Lane r waits for rank r.
 __device__ inline bool engine_wait(const EngineStep& step) {
   const unsigned rank = threadIdx.x;
   const EngineFlags& mine = *step.flags[step.rank];
@@ -36,16 +36,16 @@ __device__ inline bool engine_wait(const EngineStep& step) {
   return __any_sync(~0u, broken ? 1 : 0) == 0;
 }
 
-/// What this stream has copied and written is seen by a peer that sees the word.
+/// Raises the flags. A peer that sees a flag also sees what this stream copied and wrote before.
 __device__ inline void engine_signal(const EngineStep& step) {
   __threadfence_system();
   if (threadIdx.x < kMaxCudaRanks && step.signal[threadIdx.x] != nullptr)
     store_flag(step.signal[threadIdx.x], *step.counted + step.signal_value);
 }
 
-/// Waits and tells. Copies cannot be called back: where a wait is given up, those that follow may
-/// overwrite what a peer still needs, so it is told first that nothing holds any more; then the
-/// stream fails here, and the peer ends no call either.
+/// Waits and signals. Copies cannot be called back: copies that follow a wait given up may
+/// overwrite what a peer still needs. So the peers are poisoned first; then the stream fails here,
+/// and no peer completes the call either.
 __device__ inline void engine_step(const EngineStep& step) {
   bool broken = engine_is_broken(step);
   if (!broken && step.signals_first != 0) engine_signal(step);
@@ -106,7 +106,7 @@ __device__ void reduce_piece(const PieceArgs& args) {
   }
 }
 
-/// dst := source 0, whatever its bytes are.
+/// dst := source 0, bit for bit.
 __device__ inline void move_piece(const PieceArgs& args) {
   constexpr int kTogether = 4;
   if (should_exit(args.state)) return;

@@ -1,7 +1,7 @@
-// Pieces are large, since every copy costs some microseconds whatever its size, and one is copied
-// while the one before is handled; what comes last is no larger than half an inbox, and its last
-// quarter is cut off, as nothing is copied while that is reduced. A message that fits there as a
-// whole goes in even pieces. Source: E-0035, E-0038.
+// Cuts large pieces, since every copy costs some microseconds whatever its size; one is copied
+// while the one before is handled. The last data is at most half an inbox, and its last quarter is
+// cut off, because nothing is copied while that is reduced. A message that fits there as a whole
+// goes in even pieces. Source: E-0035, E-0038.
 #include "exec/cuda/copies/exchange_cut.hpp"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ struct InboxSlot {
   bool borrowed;
 };
 
-/// Both halves of the inbox, then what is borrowed and the whole inbox in turn; where little is
-/// borrowed, the halves in turn.
+/// The sequence of slots: both halves of the inbox, then the borrowed memory and the whole inbox
+/// alternately. If little is borrowed, the halves alternate.
 class InboxSlots {
  public:
   InboxSlots(std::uint64_t half, std::uint64_t borrowed)
@@ -33,8 +33,9 @@ class InboxSlots {
     if (i % 2 == 0) return {0, borrowed_, true};
     return {0, 2 * half_, false};
   }
-  /// Slots from the first on whose pieces must have been handled before slot i is filled. What is
-  /// borrowed is free once the peer has handled anything: then it is in this call.
+  /// Returns the leading slots whose pieces must have been handled before slot i is filled.
+  /// Borrowed memory is free once the peer has handled any piece, since the peer is then in this
+  /// call.
   std::uint32_t before(std::uint32_t i) const { return i < 2 ? 0 : i - 1; }
 
  private:
@@ -48,7 +49,7 @@ std::uint64_t share_of(std::uint64_t whole, std::uint64_t part, std::uint64_t al
             1);
 }
 
-/// The next of even pieces.
+/// Returns the bytes of the next even piece.
 std::uint64_t even_piece(std::uint64_t rest) {
   const std::uint64_t pieces = std::max<std::uint64_t>(1, (rest + kEvenPiece / 2) / kEvenPiece);
   return std::min(rest, up(rest / pieces));
@@ -62,7 +63,7 @@ HostCut cut_host_part(std::uint64_t bytes, std::uint64_t ring_bytes, std::uint32
   cut.chunk_bytes = down(std::min({kMostChunk, ring_bytes / kChunkSlots, most_chunk_bytes}));
   if (cut.chunk_bytes == 0) return cut;
   const std::uint64_t share = bytes / 1000 * std::min<std::uint32_t>(permille, 1000);
-  // Too little of it costs less than too much.
+  // A share that is too small costs less than one that is too large.
   const std::uint64_t chunks = std::min(share, bytes - 1) / cut.chunk_bytes;
   const std::uint64_t from = up(bytes - chunks * cut.chunk_bytes);
   if (chunks == 0 || from >= bytes) return cut;
@@ -82,15 +83,15 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room) {
   cut.staging_at = 2 * half;
   const InboxSlots slots(half, down(std::min(room.borrowed_bytes, 2 * half)));
   const std::uint64_t link = cut.host_from;
-  std::uint64_t room_for = 0;  // in so many slots
+  std::uint64_t room_for = 0;  // bytes that `count` slots hold
   std::uint32_t count = 0;
   while (room_for < link) room_for += slots.at(count++).bytes;
   const bool in_even_pieces = room.cuts < 0 && count == 1;
-  std::vector<std::uint32_t> ends;  // of each slot's pieces, in the list
+  std::vector<std::uint32_t> ends;  // by slot: pieces up to its last one
   std::uint64_t from = 0;
   for (std::uint32_t i = 0; from < link; ++i) {
     const InboxSlot slot = slots.at(i);
-    // All slots filled alike, so that no piece is so small that its step shows.
+    // Fills all slots equally, so that no piece is so small that its step costs time.
     const std::uint64_t whole = std::min(slot.bytes, share_of(slot.bytes, link, room_for));
     const std::uint64_t end = i + 1 < count ? std::min(link, from + whole) : link;
     const std::uint32_t before = slots.before(i);

@@ -1,11 +1,12 @@
-// The steps of one exchange: which bytes, on which stream, after what.
+// Enqueues the steps of one exchange: which bytes, on which stream, after which event.
 #include "exec/cuda/copies/pair_exchange.hpp"
 
 namespace plait::cuda {
 
 static_assert(kEngineEvents >= 5 * kChunkSlots);
 
-/// kUp and kCross follow what was just recorded; the others are looked back at over kChunkSlots.
+/// Returns the event of a kind and index. kUp and kCross are used right after they are recorded and
+/// share rows; the others are looked back at over kChunkSlots.
 Event PairExchange::event(ExchangeStream role, std::uint32_t index) const {
   const std::size_t row = role > kCross ? role - 1 : role;
   return path_.events[row * kChunkSlots + index % kChunkSlots];
@@ -23,28 +24,29 @@ char* PairExchange::ring(int rank, std::uint32_t chunk) const {
   return path_.rings[static_cast<std::size_t>(rank)] + cut_.slot_at(chunk);
 }
 
-/// What the peer gets, from here on.
+/// Returns the part for the peer, from byte `from` on.
 const char* PairExchange::sent(std::uint64_t from) const {
   const std::uint64_t part = static_cast<std::uint64_t>(peer()) * shape_.part_stride;
   return static_cast<const char*>(call_.input) + part + from;
 }
 
-/// What stays on this rank. Piece by piece: all at once, engines would do it before what is pushed.
+/// Copies what stays on this rank, up to byte `upto`. It goes piece by piece: in one copy, engines
+/// would do it before the pushes.
 void PairExchange::keep(std::uint64_t upto) {
-  if (shape_.own_bytes == 0) return;  // else as much as goes to the peer
+  if (shape_.own_bytes == 0) return;  // otherwise as many bytes as go to the peer
   copy(stream(kHandle), static_cast<char*>(call_.output) + shape_.own_to + kept_,
        static_cast<const char*>(call_.input) + shape_.own_from + kept_, upto - kept_);
   kept_ = upto;
 }
 
-/// What came from the peer: to its place, or reduced with the own input, in rank order.
+/// Handles what arrived from the peer: places it, or reduces it with the own input in rank order.
 void PairExchange::take_range(ExchangeStream role, const char* came, std::uint64_t from,
                               std::uint64_t bytes, unsigned blocks) {
   if (!takes_) return;
   char* out = static_cast<char*>(call_.output) + from;
   if (shape_.handling == kPlaceParts) {
     out += static_cast<std::uint64_t>(peer()) * shape_.place_stride;
-    // By a kernel only where a copy would let pushes wait, and nothing else is copied here.
+    // By a kernel only if a copy would delay pushes, and nothing else is copied here.
     return sends_ && shape_.own_bytes == 0 ? move(stream(role), out, came, bytes)
                                            : copy(stream(role), out, came, bytes);
   }
@@ -83,7 +85,8 @@ void PairExchange::handle(std::uint32_t piece) {
            barrier_step(&EngineFlags::exchanged, &EngineFlags::link_handled, piece + 1));
     record(event(kHandle, piece), stream(kHandle));
   }
-  // A piece ahead, so that the last one's is done while that is pushed; with it the host's share.
+  // One piece ahead, so that the copy beside the last piece runs while that piece is pushed; the
+  // last one includes the host's share.
   const std::size_t after_next = piece + 2;
   keep(after_next < cut_.pieces.size() ? cut_.pieces[after_next].from : cut_.bytes);
 }
@@ -96,7 +99,7 @@ void PairExchange::bring_down(std::uint32_t chunk) {
   record(event(kDown, chunk), stream(kDown));
 }
 
-/// Room beside the inbox was freed before this chunk came down.
+/// Brings a chunk up. Its space beside the inbox was freed before the chunk came down.
 void PairExchange::bring_up(std::uint32_t chunk) {
   follow(stream(kCross), event(kDown, chunk));
   launch(stream(kCross), barrier_step(&EngineFlags::chunks, &EngineFlags::host_arrived, chunk + 1));
@@ -108,13 +111,14 @@ void PairExchange::bring_up(std::uint32_t chunk) {
 
 void PairExchange::take(std::uint32_t chunk) {
   follow(stream(kTake), event(kUp, chunk));
-  if (chunk + kChunkSlots < cut_.chunks)  // else the end of the call says so
+  if (chunk + kChunkSlots < cut_.chunks)  // otherwise the end of the call signals it
     launch(stream(kTake), barrier_step(&EngineFlags::chunks, &EngineFlags::host_taken, chunk + 1));
   take_range(kTake, staged(chunk), cut_.chunk_from(chunk), cut_.length_of(chunk), blocks_);
   record(event(kTake, chunk), stream(kTake));
 }
 
-/// A chunk is brought down while the one before comes up and the one before that is reduced.
+/// Enqueues chunks: one is brought down while the one before comes up and the one before that is
+/// reduced.
 void PairExchange::enqueue_chunks(std::uint32_t upto) {
   for (; chunk_steps_ < upto; ++chunk_steps_) {
     const std::uint32_t chunk = chunk_steps_;
@@ -124,7 +128,7 @@ void PairExchange::enqueue_chunks(std::uint32_t upto) {
   }
 }
 
-/// Both ranks have handled all: what they sent is not needed any more.
+/// Ends the call: both ranks have handled everything, so what they sent is no longer needed.
 void PairExchange::join(Stream stream_of_call) {
   if (marks_ != nullptr) {
     record(marks_->link, stream(kHandle));
@@ -141,8 +145,8 @@ void PairExchange::join(Stream stream_of_call) {
 
 void PairExchange::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
-  // A stream with nothing on it would add edges that others imply: a graph with them runs copies
-  // and takes one after the other.
+  // An empty stream would add edges that others imply; a graph with such edges runs pushes and
+  // takes one after the other.
   follow(stream(sends_ ? kPush : kHandle), fork);
   if (cut_.chunks != 0) follow(stream(kDown), fork);
   const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());
@@ -150,7 +154,7 @@ void PairExchange::enqueue(Event fork, Stream stream_of_call) {
   for (std::uint32_t step = 0; step <= pieces; ++step) {
     if (step < pieces) push(step);
     if (step >= 1) handle(step - 1);
-    // As far into the share as into what goes by the link.
+    // Proceeds as far in the host's share as in the link's share.
     const std::uint64_t upto =
         step < pieces ? cut_.pieces[step].from + cut_.pieces[step].bytes : cut_.host_from;
     enqueue_chunks(static_cast<std::uint32_t>(chunk_steps * upto / cut_.host_from));

@@ -1,9 +1,9 @@
-// A large collective of two ranks by copy engines, in one hop: each pushes what the other needs
-// into its inbox, piece by piece, and both reduce or place what has come; a share may go through
-// host memory, by one copy engine down into the sender's ring and by the peer's up again. An
-// all_reduce so takes as many bytes over the link as reduce-scatter and all-gather, one hop less,
-// and pushes only. Source: E-0032, E-0035 (pulls are slower, a copy costs 4 us, paths side by
-// side).
+// A large collective of two ranks by copy engines, in one hop. Each rank pushes what the other
+// needs into its inbox, piece by piece, and both reduce or place what arrives. A share may go
+// through host memory: one copy engine brings it down into the sender's ring, the peer's brings it
+// up. An all_reduce thus moves as many bytes over the link as reduce-scatter and all-gather, in one
+// hop less, and only by pushes. Source: E-0032, E-0035 (pulls are slower, a copy costs 4 us, paths
+// side by side).
 #pragma once
 #include "exec/cuda/copies/engine_call.hpp"
 #include "exec/cuda/copies/exchange_cut.hpp"
@@ -12,17 +12,17 @@
 
 namespace plait::cuda {
 
-/// One call. Both ranks enqueue the same steps in the same order, and a step that waits tells first
-/// what the peer's same step waits for: so the first step that has not ended anywhere never waits
-/// for ever, whatever streams share a hardware queue. Copies of a kind stand back to back on one
-/// stream, so that no engine waits while words are told. When a call has ended, the peer has
-/// handled all that this rank sent: the next one may use the slots as it likes, tiled kernels too,
-/// whose slots are borrowed from the peer as soon as it is known to be in this call.
+/// One call. Both ranks enqueue the same steps in the same order, and a step that waits signals
+/// first what the peer's same step waits for. So the earliest unfinished step never waits for ever,
+/// whatever streams share a hardware queue. Copies of a kind are back to back on one stream, so
+/// that no engine idles while flags are raised. When a call has ended, the peer has handled all
+/// that this rank sent. The next call may use the slots in any way, even tiled kernels, whose slots
+/// are borrowed from the peer as soon as it is known to be in this call.
 class PairExchange : private EngineCall {
  public:
-  /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which want memory's bandwidth
-  /// too; the last pieces are reduced by all there are. batches: a piece is pushed in several
-  /// copies at once. times: to be recorded; null = not.
+  /// `cut`: of shape.part_bytes. blocks: of reductions beside copies, which need memory bandwidth
+  /// too; the last pieces are reduced by all blocks. batches: a piece is pushed in several copies
+  /// at once. marks: times to record; null = none.
   PairExchange(EngineQueue& queue, const EnginePath& path, const ExchangeCut& cut,
                const DirectShape& shape, const CallArgs& call, DataType type, unsigned blocks,
                bool batches, const PathMarks* marks)
@@ -36,11 +36,12 @@ class PairExchange : private EngineCall {
         sends_(sends(shape, 2, call.rank, 1 - call.rank)),
         takes_(sends(shape, 2, 1 - call.rank, call.rank)) {}
 
-  /// After what `stream` holds; what comes later on it comes after all of the call.
+  /// Enqueues the call behind what `stream` holds; later work on `stream` runs after all of the
+  /// call.
   void enqueue(Event fork, Stream stream);
 
  private:
-  /// A stream each; also what an event says has been done.
+  /// One stream each; also the kinds of events.
   enum ExchangeStream : std::size_t { kPush, kHandle, kDown, kCross, kUp, kTake };
 
   Stream stream(ExchangeStream role) const { return path_.streams[role]; }
@@ -68,8 +69,8 @@ class PairExchange : private EngineCall {
   const bool batches_;
   const PathMarks* const marks_;
   const bool sends_, takes_;       // this rank, over the pair
-  std::uint32_t chunk_steps_ = 0;  // enqueued so far
-  std::uint64_t kept_ = 0;         // bytes, of what stays on this rank
+  std::uint32_t chunk_steps_ = 0;  // steps of chunks enqueued so far
+  std::uint64_t kept_ = 0;         // bytes copied so far of what stays on this rank
 };
 
 }  // namespace plait::cuda

@@ -1,5 +1,5 @@
-// What is put on queues -> ops on lanes: addresses back to regions, words to flags, events to words
-// of the rank itself.
+// Translates what is put on queues into ops on lanes: addresses become regions, flags of memory
+// become flags of the plan, and events become flags of the rank itself.
 #include "exec/cuda/copies/plan_queue.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace plait::cuda {
 namespace {
 
-// A symbolic address: which space, whose, and where in it.
+// Layout of a symbolic address: space, rank, offset.
 constexpr unsigned kRankShift = 41, kSpaceShift = 45;
 static_assert(1u << (kSpaceShift - kRankShift) >= kMaxCudaRanks);
 
@@ -141,8 +141,8 @@ int PlanBook::path_index(const Path& path) {
   return entry->second;
 }
 
-/// A ring lies where a path between two GPUs comes through host memory: halfway, so that the way
-/// down is hop 0 and the way up is hop 1.
+/// A ring lies halfway on a path between two GPUs through host memory, so the way down is hop 0 and
+/// the way up is hop 1.
 int PlanBook::path_between(const Region& dst, const Region& src, int& hop) {
   const auto device = [&](int rank) {
     return plan_.request.devices[static_cast<std::size_t>(rank)];
@@ -199,7 +199,7 @@ void PlanQueue::reduce(Stream stream, const PieceArgs& args, DataType, unsigned)
   op.finish = true;
 }
 
-// ---- words
+// ---- flags
 
 PlanBook::FlagAddress PlanBook::word(const std::uint32_t* at) const {
   for (std::size_t rank = 0; rank < flags_.size(); ++rank)
@@ -219,7 +219,7 @@ std::uint32_t PlanBook::base(int rank, int counter) const {
 
 void PlanBook::grow(int rank, int counter, std::uint32_t more) { grown_[{rank, counter}] += more; }
 
-/// row: that of this rank's word among its owner's.
+/// row: this rank's flag in its owner's memory.
 void PlanBook::raise(std::size_t lane, const FlagAddress& row, int counter, std::uint32_t value) {
   const int rank = plan_.lanes[lane].rank;
   counters_.insert({row.index, counter});
@@ -248,7 +248,7 @@ void PlanBook::step(int rank, Stream stream, const EngineStep& step) {
     for (const std::uint32_t* const signal_value : step.signal) {
       if (signal_value == nullptr) continue;
       FlagAddress row = word(signal_value);
-      row.index -= rank;  // words of a row are by writer
+      row.index -= rank;  // flags of a row are by writer
       raise(at, row, counter, step.signal_value);
     }
   };
@@ -287,7 +287,7 @@ void PlanQueue::record(Event event, Stream stream) {
   book_.signal_self(book_.lane(rank_, stream), rank_, index);
 }
 
-/// One that was never recorded holds nobody up, as the driver has it.
+/// An event that was never recorded holds nothing up, as in the driver.
 void PlanQueue::follow(Stream stream, Event event) {
   const auto recorded = book_.recorded_.find({rank_, event});
   if (recorded != book_.recorded_.end())

@@ -1,6 +1,6 @@
-// A queue that runs nothing and writes down what all ranks would run: the plan of a call by copy
-// engines, made by the code that enqueues it. Addresses are symbols, words count from the call's
-// begin, each stream is a lane.
+// A queue that runs nothing and records what all ranks would run: the plan of a call by copy
+// engines, made by the code that enqueues the call. Addresses are symbols, flags count from the
+// begin of the call, and each stream is a lane.
 #pragma once
 #include <map>
 #include <memory>
@@ -23,8 +23,7 @@ class PlanQueue;
 class PlanBook {
  public:
   /// In scratch the slots of tiled kernels come first, then those of copy engines, so that plans of
-  /// both speak of the same bytes. Error(unsupported) where the topology lacks a path that the call
-  /// takes.
+  /// both use the same bytes. Error(unsupported) if the topology lacks a path that the call takes.
   PlanBook(const Topology& topology, const Request& request, const Group& group);
   ~PlanBook();
   PlanBook(const PlanBook&) = delete;
@@ -33,20 +32,20 @@ class PlanBook {
   const Request& request() const { return plan_.request; }
   EnginePath& path() { return path_; }
   EngineQueue& queue(int rank);
-  /// The arguments of a rank's call: whose buffers, which rank, which op.
+  /// Returns the arguments of a rank's call: its buffers, its rank, the op.
   CallArgs call(int rank) const;
   static Stream home();  ///< the caller's stream
   static Event fork();
-  /// A part of the call that an engine does by itself, as its plan says: of this rank, behind what
-  /// is on its home lane. Its buffers begin that far inside those of the call.
+  /// Adds the plan of an engine as a part of this rank's call, behind what is on the rank's home
+  /// lane. The part's buffers begin input_from and output_from bytes into those of the call.
   void add(int rank, const Plan& part, std::uint64_t input_from, std::uint64_t output_from);
   void stripe(const std::string& route, std::uint64_t from, std::uint64_t bytes);
-  /// What was written down.
+  /// Returns the recorded plan.
   Plan plan(const std::string& strategy, std::map<std::string, std::int64_t> params);
 
  private:
   friend class PlanQueue;
-  enum CounterId : int { kCores = -1 };  // what CPU cores count by; else a word of EngineFlags
+  enum CounterId : int { kCores = -1 };  // counter of CPU cores; others are flags of EngineFlags
   struct FlagAddress {
     int owner = -1;  // -1 = in host memory, which all ranks see
     int index = 0;
@@ -77,24 +76,25 @@ class PlanBook {
   HostFlags host_flags_{};
   std::vector<std::unique_ptr<PlanQueue>> queues_;
   std::map<std::pair<int, std::string>, std::size_t> lane_of_;
-  std::set<std::size_t> inside_;  // lanes of a kernel, which are enqueued as one
+  std::set<std::size_t> inside_;  // lanes inside a kernel, which is enqueued as one
   std::map<std::string, int> path_of_;
-  std::map<std::pair<int, Event>, int> recorded_;       // the index that says so
-  std::map<int, int> events_;                           // by rank: recorded so far
+  std::map<std::pair<int, Event>, int> recorded_;       // index of the flag that stands for the
+                                                        // event
+  std::map<int, int> events_;                           // by rank: events recorded so far
   std::set<std::pair<int, int>> counters_;              // by index
   std::map<std::pair<int, int>, std::uint32_t> grown_;  // by rank and counter
-  std::map<int, FlagCounts> parts_;                     // by rank: what parts have counted
+  std::map<int, FlagCounts> parts_;                     // by rank: counts of the parts
   std::map<int, std::uint32_t> part_counts_;            // by index, of all parts
   std::map<int, int> parts_of_rank_;
 };
 
-/// One rank's.
+/// The queue of one rank.
 class PlanQueue : public EngineQueue {
  public:
   PlanQueue(PlanBook& book, int rank) : book_(book), rank_(rank) {}
 
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
-  /// Error(internal) where their order would say something.
+  /// Error(internal) if the result depends on the order of the copies.
   void copy_all(Stream stream, const std::vector<OneCopy>& copies) override;
   void step(Stream stream, const EngineStep& step) override;
   void end(Stream stream, const EngineEnd& end) override;

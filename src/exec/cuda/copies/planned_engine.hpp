@@ -1,5 +1,5 @@
-// An engine by kernels as a part of a call that is written down: what it does is what its plan
-// says.
+// An engine of kernels as a part of a call that is recorded as a plan. A prepared call adds the
+// engine's plan to the book instead of launching kernels.
 #pragma once
 #include <deque>
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace plait::cuda {
 
-/// What it makes ready adds its plan to the book.
+/// Prepared calls of this engine add their plan to the book.
 class PlannedEngine : public Engine {
  public:
   PlannedEngine(PlanBook& book, const Topology& topology, const Engine& engine)
@@ -53,7 +53,7 @@ class PlannedEngine : public Engine {
     EngineRank& rank_;
   };
 
-  /// The same for all ranks.
+  /// Returns the plan, which is the same for all ranks.
   const Plan& plan_of(const Request& request, const Tuning& tuning, const Group& group) const {
     for (const Plan& one : plans_)
       if (one.request == request) return one;

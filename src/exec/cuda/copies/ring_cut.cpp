@@ -1,4 +1,4 @@
-// Pieces are long, since every copy costs some microseconds whatever its size.
+// Cuts blocks into long pieces, since every copy costs some microseconds whatever its size.
 #include "exec/cuda/copies/ring_cut.hpp"
 
 #include <algorithm>
@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::uint64_t kGrain = 4096;
 
-/// Pieces of a block.
+/// Returns the pieces of a block.
 std::uint32_t pieces_of(const RingCut& cut) { return cut.steps / cut.hops; }
 
-/// A piece of what `owner` has for `to`.
+/// Returns a piece of what `owner` has for `to`.
 RingPiece piece_of(const RingCut& cut, int owner, int to, std::uint64_t piece) {
   const Range range{piece * cut.piece_bytes, cut.piece_bytes};
   const Range sent = part_of(sent_block(cut.request, owner, to), range);
@@ -22,7 +22,8 @@ RingPiece piece_of(const RingCut& cut, int owner, int to, std::uint64_t piece) {
           sent.bytes};
 }
 
-/// A piece a step, which each rank passes on two steps after the one before.
+/// Returns the piece of a broadcast in a step. Each rank pushes a piece on two steps after the rank
+/// before.
 RingPiece pushed_along(const RingCut& cut, int rank, std::uint32_t step) {
   const int root = cut.request.root, hop = (rank - root + cut.ranks()) % cut.ranks();
   const auto waits = static_cast<std::uint32_t>(2 * hop);
@@ -37,7 +38,7 @@ RingCut cut_ring(const Request& request, std::uint64_t most_bytes) {
   const auto hops = request.collective == Collective::send_recv
                         ? 1u
                         : static_cast<std::uint32_t>(request.ranks - 1);
-  const std::uint64_t block_bytes = request.count * bytes_of(request.type);  // of the largest
+  const std::uint64_t block_bytes = request.count * bytes_of(request.type);  // of the largest block
   const std::uint64_t pairs = std::max<std::uint64_t>(1, (block_bytes + 2 * most - 1) / (2 * most));
   const std::uint64_t even = (block_bytes + 2 * pairs - 1) / (2 * pairs);
   const std::uint64_t piece = std::max<std::uint64_t>(1, (even + kGrain - 1) / kGrain) * kGrain;
@@ -45,7 +46,8 @@ RingCut cut_ring(const Request& request, std::uint64_t most_bytes) {
 }
 
 RingCut cut_chain(const Request& request, std::uint64_t most_bytes, std::uint64_t wished_bytes) {
-  constexpr double kCopyBytes = 1.8e6;  // that go while a copy begins (E-0032, E-0336)
+  constexpr double kCopyBytes = 1.8e6;  // bytes copied in the time that a copy needs to begin
+                                        // (E-0032, E-0336)
   const std::uint64_t bytes = request.count * bytes_of(request.type);
   const auto hops = static_cast<std::uint32_t>(request.ranks - 1);
   const auto waits = 2 * std::max(1u, hops - 1);
@@ -62,8 +64,8 @@ int ranks_on(const RingCut& cut, std::uint32_t step) {
   return static_cast<int>(1 + step / pieces_of(cut));
 }
 
-/// Of an all_to_all all pieces for one rank, then those for the next. Else two pieces of each block
-/// take all hops, then the next two.
+/// In an all_to_all all pieces for one rank go before those for the next. Otherwise two pieces of
+/// each block take all hops, then the next two.
 RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step) {
   const int to = (rank + ranks_on(cut, step)) % cut.ranks();
   switch (cut.request.collective) {
@@ -83,7 +85,7 @@ RingPiece kept_by(const RingCut& cut, int rank, std::uint32_t step) {
       return rank == cut.request.root ? pushed_along(cut, rank, step) : RingPiece{};
     default: break;
   }
-  // Spread over all steps, as taking a piece leaves time for so much.
+  // Spread over all steps: taking a piece leaves time for that much.
   return step % cut.hops == 0 ? piece_of(cut, rank, rank, step / cut.hops) : RingPiece{};
 }
 

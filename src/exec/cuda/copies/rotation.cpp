@@ -1,4 +1,5 @@
-// Pushes, handles and places of one call: which bytes, after which words, on which stream.
+// Enqueues pushes, handling and placing of one call: which bytes, after which flags, on which
+// stream.
 #include "exec/cuda/copies/rotation.hpp"
 
 #include "exec/cuda/traffic/tile_cut.hpp"
@@ -34,7 +35,7 @@ char* Rotation::inbox(int owner, int sender, std::uint32_t piece) const {
              path_.slot_bytes;
 }
 
-/// Where the own result lies, for others to have it from here: where it is not kept, instead of
+/// Returns the own result, from which it is pushed to others. If it is not kept, it replaces
 /// another rank's part, which has been read by then.
 char* Rotation::own_result(std::uint32_t piece) const {
   if (in(shape_.keepers, shape_.rank)) return in_output(shape_.rank, piece);
@@ -47,13 +48,14 @@ char* Rotation::in_output(int owner, std::uint32_t piece) const {
          range(owner, piece).from;
 }
 
-/// Until `ranks` have told of the piece that is `before` pieces earlier, and so uses the same slot.
+/// Returns a wait until `ranks` have signalled the piece `before` pieces earlier, which used the
+/// same slot.
 EngineWait Rotation::words(FlagRows words, std::uint32_t ranks, std::uint32_t piece,
                            std::uint32_t before) const {
   return {(flags_of(shape_.rank).*words)[piece % kRotationSlots], ranks, piece + 1 - before};
 }
 
-/// What follows on the stream comes after the event (null = none) and the words.
+/// Makes later work on the stream wait for the event (null = none) and the flags.
 void Rotation::begin(Stream stream, const EngineWait& wait, Event after) {
   if (after != nullptr) follow(stream, after);
   EngineStep step = blank_step(&EngineFlags::pieces);
@@ -61,7 +63,8 @@ void Rotation::begin(Stream stream, const EngineWait& wait, Event after) {
   if (wait.ranks != 0) launch(stream, step);
 }
 
-/// Tells all peers, whether or not they wait in this call: so words count the pieces of all calls.
+/// Signals all peers, whether or not they wait in this call, so that flags count the pieces of all
+/// calls.
 void Rotation::finish(RotationStream role, std::uint32_t piece, FlagRows words) {
   EngineStep step = blank_step(&EngineFlags::pieces);
   for (int k = 1; k < shape_.ranks; ++k)
@@ -71,14 +74,14 @@ void Rotation::finish(RotationStream role, std::uint32_t piece, FlagRows words) 
   record(event(role, piece), stream(role));
 }
 
-/// Where every rank copies to every other one, in the same steps.
+/// True if every rank copies to every other rank, in the same steps.
 bool Rotation::takes_turns(RotationStream role) const {
   return !batches_ && shape_.ranks > 2 && shape_.shift == 0 && shape_.owners == all_ranks() &&
          (role == kPush ? shape_.senders : shape_.readers) == all_ranks();
 }
 
-/// Of the first step of a sweep: the rank two further on used it in the last step of the sweep
-/// before, with which that one has told.
+/// Waits for the port of the first step of a sweep. The rank two further on used it in the last
+/// step of the sweep before, and signalled when it left.
 void Rotation::await_port(RotationStream role) {
   if (!takes_turns(role) || sweeps_ == 0) return;
   EngineStep step = blank_step(&EngineFlags::sweeps);
@@ -86,8 +89,8 @@ void Rotation::await_port(RotationStream role) {
   launch(stream(role), step);
 }
 
-/// After so many steps of a sweep: tells who comes next at the port just left, and waits for the
-/// port of the next step; that of the next sweep's first step is waited for there.
+/// After `steps` steps of a sweep: signals the rank that uses the port just left, and waits for the
+/// port of the next step. The next sweep waits for the port of its own first step.
 void Rotation::pass_port(RotationStream role, int steps) {
   if (!takes_turns(role)) return;
   const bool is_last = steps == shape_.ranks - 1;
@@ -103,7 +106,7 @@ void Rotation::pass_port(RotationStream role, int steps) {
   launch(stream(role), step);
 }
 
-/// A piece to each peer: one after the other, or all at once.
+/// Sends a piece to each peer: one after the other, or all at once.
 void Rotation::send(RotationStream role, const std::vector<OneCopy>& by_step) {
   if (batches_) return copy_all(stream(role), by_step);
   await_port(role);
@@ -113,8 +116,8 @@ void Rotation::send(RotationStream role, const std::vector<OneCopy>& by_step) {
   }
 }
 
-/// After what this rank told of the pieces before, also where a graph orders its branches: others
-/// may not go on without it.
+/// Follows the signals of earlier pieces, also when a graph orders its branches: other ranks may
+/// depend on them.
 void Rotation::push(std::uint32_t piece) {
   begin(stream(kPush), words(&EngineFlags::placed, others(all_ranks()), piece, kRotationSlots),
         piece < kRotationSlots ? nullptr : event(kPlace, piece));
@@ -168,7 +171,7 @@ void Rotation::handle(std::uint32_t piece) {
   finish(kHandle, piece, &EngineFlags::handled);
 }
 
-/// Into the places that the readers have taken this rank's parts out of.
+/// Pushes results into the slots from which the readers have taken this rank's parts.
 void Rotation::share(std::uint32_t piece) {
   const std::uint32_t readers = readers_of_mine();
   begin(stream(kShare), words(&EngineFlags::handled, readers, piece, 0), event(kHandle, piece));
@@ -180,7 +183,7 @@ void Rotation::share(std::uint32_t piece) {
   finish(kShare, piece, &EngineFlags::shared);
 }
 
-/// In the order in which they come.
+/// Places results in the order in which they arrive.
 void Rotation::place(std::uint32_t piece) {
   const std::uint32_t owners = owners_i_read();
   Event after = event(kShare, piece);

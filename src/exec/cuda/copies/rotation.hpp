@@ -1,11 +1,11 @@
-// A large collective by copy engines: parts are pushed into their owners' inboxes, a kernel handles
-// each piece that has come, and owners push the results into the same places of their readers'
-// inboxes, from where these take them out. Peers are visited in rotation, one at a time, and a rank
-// whose copy leaves a port tells the next one to use it, so that no two copies meet there; only
-// pushes, or a rank's engine would serve its own copies and others' by turns. While one of two
-// pieces is handled, the other one is pushed. No SM works while engines copy, and no buffer of the
-// user is touched by another rank.
-// Source: direct collectives with a throttle of one (direct-sendrecv talk), E-0119.
+// A large collective by copy engines. Parts are pushed into their owners' inboxes, a kernel handles
+// each piece that has arrived, and owners push the results into the same slots of their readers'
+// inboxes, from which readers take them. Peers are visited in rotation, one at a time; a rank whose
+// copy leaves a port signals the next rank to use it, so that no two copies share a port. All
+// copies are pushes: with pulls a rank's engine would alternate between its own copies and others'.
+// While one of two pieces is handled, the other is pushed. No SM works while engines copy, and no
+// rank touches a user's buffer of another rank. Source: direct collectives with a throttle of one
+// (direct-sendrecv talk), E-0119.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -16,21 +16,23 @@
 
 namespace plait::cuda {
 
-/// Pushes, handles, places.
+/// Streams of pushes, of handling and of placing.
 inline constexpr std::size_t kRotationStreams = 3;
 static_assert(kRotationStreams <= kEngineStreams && 4 * kRotationSlots <= kEngineEvents);
 
-/// Slots of one rank's inbox, by sender; of two ranks' exchanges as many for the one sender.
+/// Returns the slots of one rank's inbox, by sender; an exchange of two ranks has as many for its
+/// one sender.
 inline std::uint64_t rotation_slots(int ranks) {
   return static_cast<std::uint64_t>(std::max(2, ranks - 1)) * kRotationSlots;
 }
-/// A slot, where nobody asks for another size: few large pieces, as far as memory allows.
+/// Returns the bytes of a slot, unless the caller sets a size: few large pieces, as far as memory
+/// allows.
 inline std::uint64_t rotation_slot_bytes(int ranks) {
   const std::uint64_t mib = ranks == 2 ? 32 : ranks <= 4 ? 64 : ranks <= 8 ? 16 : 8;
   return mib << 20;
 }
 
-/// How parts are cut; the same on all ranks. pieces: a multiple of kRotationSlots, the last may be
+/// Cut of parts; the same on all ranks. pieces: a multiple of kRotationSlots, the last piece may be
 /// empty.
 struct RotationCut {
   std::uint64_t piece_bytes = 0;
@@ -39,15 +41,15 @@ struct RotationCut {
 /// most_bytes: of a piece.
 RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 
-/// One call. Ranks enqueue alike, and in an order in which a wait comes after all that it waits
-/// for, or tells first what the others' same step waits for: so no rank waits for ever, were there
-/// only one hardware queue for all streams; edges between the streams see to the same where a graph
-/// orders its branches anyhow.
+/// One call. All ranks enqueue the same steps in an order in which a wait either follows everything
+/// that it waits for, or first signals what the same step of other ranks waits for. So no rank
+/// waits for ever, even with a single hardware queue for all streams. Edges between the streams
+/// ensure the same when a graph orders its branches in another way.
 class Rotation : private EngineCall {
  public:
-  /// `shape` as tiled_shape() makes it, its call filled in. `type`: of the kernel that handles;
-  /// `blocks`: how many of it beside copies. `batches`: a piece goes to all peers at once, and no
-  /// port is passed on.
+  /// `shape`: from tiled_shape(), with its call filled in. `type`: of the kernel that handles
+  /// pieces. `blocks`: of that kernel beside copies. `batches`: a piece goes to all peers at once,
+  /// and no port is passed on.
   Rotation(EngineQueue& queue, const EnginePath& path, const RotationCut& cut,
            const TiledArgs& shape, DataType type, unsigned blocks, bool batches)
       : EngineCall(queue, path, shape, type),
@@ -56,13 +58,14 @@ class Rotation : private EngineCall {
         blocks_(blocks),
         batches_(batches) {}
 
-  /// After what `stream` holds; what comes later on it comes after all of the call.
+  /// Enqueues the call behind what `stream` holds; later work on `stream` runs after all of the
+  /// call.
   void enqueue(Event fork, Stream stream);
 
  private:
-  /// A stream each, but kShare: by that of kPush.
+  /// One stream each, but kShare uses that of kPush.
   enum RotationStream : std::size_t { kPush, kHandle, kPlace, kShare };
-  /// Where a piece lies in its owner's part.
+  /// Position of a piece in its owner's part.
   struct PieceRange {
     std::uint64_t from, bytes;
   };
@@ -101,7 +104,7 @@ class Rotation : private EngineCall {
   const TiledArgs& shape_;
   const unsigned blocks_;
   const bool batches_;
-  std::uint32_t sweeps_ = 0;  // in which ports are passed on, so far
+  std::uint32_t sweeps_ = 0;  // sweeps so far in which ports are passed on
 };
 
 }  // namespace plait::cuda

@@ -1,7 +1,7 @@
-// scatter_ring: an all_reduce whose parts are summed by tiles in rank order, each by its owner, and
-// then go round a ring by copy engines. So for half of the time no SM works, and the half by
-// kernels moves half of the bytes. Source: reduce-scatter and all-gather (Rabenseifner), the ring
-// by copy engines (engine_ring.hpp).
+// Engine scatter_ring: an all_reduce whose parts are summed by tiles in rank order, each by its
+// owner, and then go round a ring by copy engines. For half of the time no SM works, and the half
+// by kernels moves half of the bytes. Source: reduce-scatter and all-gather (Rabenseifner), the
+// ring by copy engines (engine_ring.hpp).
 #include "base/text.hpp"
 #include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"
@@ -12,7 +12,8 @@
 namespace plait::cuda {
 namespace {
 
-/// The calls that it is made of: of as many elements as all parts have alike, and of the rest.
+/// The calls that it consists of: scatter and gather of the elements that divide evenly, and an
+/// all_reduce of the rest.
 struct ScatterRingCalls {
   Request scatter, gather, rest;
 };
@@ -27,7 +28,7 @@ ScatterRingCalls calls_of(const Request& request) {
   return calls;
 }
 
-/// Tiles are as long as they are by themselves: what is asked for is the ring's pieces.
+/// Tiles keep their own size: the caller's size is for the pieces of the ring.
 Tuning tuning_of_tiles(Tuning tuning) {
   tuning.tile_units = 0;
   return tuning;
@@ -80,7 +81,7 @@ class ScatterRingEngine : public Engine {
     const std::string why = tiled_engine().why_not(request, tuning_of_tiles(tuning), group);
     return why.empty() ? why_no_copies(group) : why;
   }
-  /// Its price is that of both halves (sim/kernel_price.hpp).
+  /// The price of the plan is that of both halves (sim/kernel_price.hpp).
   Plan plan(const Topology& topology, const Request& request, const Tuning& tuning,
             const Group& group) const override {
     PlanBook book(topology, request, group);
