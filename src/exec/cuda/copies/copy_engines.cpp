@@ -68,9 +68,9 @@ class ExchangeEngine : public CopyEngine<ExchangeReady> {
     return info;
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
-    if (request.ranks != 2) return "it serves two ranks";
+    if (request.ranks != 2) return "two ranks wanted; copy_rotation serves more";
     const std::string why = why_no_copies(group);
-    return why.empty() && group.slot_bytes() == 0 ? "there are no slots for pieces" : why;
+    return why.empty() && group.slot_bytes() == 0 ? "the arena has no slots for pieces" : why;
   }
 };
 
@@ -106,16 +106,17 @@ class RotationEngine : public CopyEngine<RotationReady> {
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "copy_rotation",
-        "copy engines push to one peer after the other, so that none meet at a port",
+        "copy engines push to one peer after the other, so that no two share a port",
         "direct-sendrecv with a throttle of one", all_collectives()};
     return info;
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
-    if (request.ranks <= 2) return "it serves more than two ranks; copy_exchange serves two";
-    if (is_engine_ring(request)) return "copy_ring serves it";
+    if (request.ranks <= 2) return "more than two ranks wanted; copy_exchange serves two";
+    if (is_engine_ring(request)) return "all_gather is served by copy_ring";
     const std::string why = why_no_copies(group);
-    return why.empty() && group.slot_bytes() == 0 ? "there are slots where an sm_budget is set"
-                                                  : why;
+    return why.empty() && group.slot_bytes() == 0
+               ? "the arena has slots for pieces only if an sm_budget is set"
+               : why;
   }
 };
 
@@ -142,14 +143,14 @@ class RingEngine : public CopyEngine<RingReady> {
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
         "copy_ring",
-        "copy engines push to one rank at a time: the next one of a ring, or each in turn",
+        "copy engines push to one rank at a time: the next of a ring, or each rank in turn",
         "ring all-gather, pipelined broadcast, pairwise exchange",
         {Collective::all_gather, Collective::broadcast, Collective::send_recv,
          Collective::all_to_all}};
     return info;
   }
   std::string why_not(const Request& request, const Tuning&, const Group& group) const override {
-    return request.ranks <= 2 ? "it serves more than two ranks; copy_exchange serves two"
+    return request.ranks <= 2 ? "more than two ranks wanted; copy_exchange serves two"
                               : why_no_copies(group);
   }
   bool takes_counts() const override { return true; }

@@ -11,17 +11,17 @@ namespace plait::cuda {
 namespace {
 
 [[noreturn]] void refuse_kernels() {
-  throw Error(ErrorCode::internal, "a call that is written down launches no kernel of its own");
+  throw Error(ErrorCode::internal, "a call recorded as a plan must not launch a kernel of its own");
 }
 
 }  // namespace
 
 std::string why_no_copies(const Group& group) {
-  if (!group.in_processes) return "copy engines want a process for each rank";
+  if (!group.in_processes) return "copy engines need a process for each rank";
   if (!group.runs(KernelFamily::engines)) return group.lacks(KernelFamily::engines);
   if (!group.has_copy_engines())
-    return text("copy engines want 8 hardware queues, there are ", group.hardware_queues,
-                " (CUDA_DEVICE_MAX_CONNECTIONS)");
+    return text("copy engines need 8 hardware queues, found ", group.hardware_queues,
+                " (set CUDA_DEVICE_MAX_CONNECTIONS)");
   return group.why_no_part(ArenaPart::copies);
 }
 

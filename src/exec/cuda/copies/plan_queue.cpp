@@ -207,7 +207,8 @@ PlanBook::FlagAddress PlanBook::word(const std::uint32_t* at) const {
       return {static_cast<int>(rank), kCopyFlagsBase + index_in(at, flags_[rank].get())};
   if (is_within(at, &host_flags_, sizeof host_flags_))
     return {-1, kHostFlagsBase + index_in(at, &host_flags_)};
-  throw Error(ErrorCode::internal, "a step of copy engines tells or awaits a word of nobody's");
+  throw Error(ErrorCode::internal,
+              "copy step signals or waits on an address that is no rank's flag");
 }
 
 int PlanBook::counter_of(const std::uint32_t* counted) const { return word(counted).index; }
@@ -385,8 +386,8 @@ Plan PlanBook::plan(const std::string& strategy, std::map<std::string, std::int6
       const std::uint32_t more = base(rank, counter);
       if (plan_.counts.try_emplace(index, more).first->second != more)
         throw Error(ErrorCode::internal,
-                    text("rank ", rank, " counts word ", index, " of copy engines on by ", more,
-                         ", others by ", plan_.counts[index]));
+                    text("rank ", rank, " counts flag ", index, " of copy engines on by ", more,
+                         ", other ranks by ", plan_.counts[index]));
     }
   return std::move(plan_);
 }

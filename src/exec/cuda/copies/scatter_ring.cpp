@@ -66,18 +66,18 @@ class ScatterRingEngine : public Engine {
  public:
   const StrategyInfo& info() const override {
     static const StrategyInfo info{"scatter_ring",
-                                   "tiles sum parts, which copy engines push on round a ring",
+                                   "tiles sum parts, then copy engines push the parts round a ring",
                                    "reduce-scatter and all-gather (Rabenseifner)",
                                    {Collective::all_reduce}};
     return info;
   }
   std::string why_not(const Request& request, const Tuning& tuning,
                       const Group& group) const override {
-    if (request.ranks <= 2) return "it serves more than two ranks; copy_exchange serves two";
+    if (request.ranks <= 2) return "more than two ranks wanted; copy_exchange serves two";
     if (request.count < static_cast<std::uint64_t>(request.ranks))
-      return text("it wants an element for each rank, found ", request.count);
+      return text("an element for each rank wanted, found ", request.count);
     if (tuning.host_permille > 0 || tuning.host_cpu_permille > 0)
-      return "no part of it goes through host memory";
+      return "no part of the call can go through host memory";
     const std::string why = tiled_engine().why_not(request, tuning_of_tiles(tuning), group);
     return why.empty() ? why_no_copies(group) : why;
   }

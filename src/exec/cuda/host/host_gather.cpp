@@ -1,5 +1,5 @@
-// Coming up takes longest: its engine waits for the first chunk only, since others go down
-// meanwhile.
+// Enqueues the gather. Bringing results up takes longest; its engine waits for the first chunk
+// only, since later chunks go down meanwhile.
 #include "exec/cuda/host/host_gather.hpp"
 
 #include <algorithm>
@@ -8,9 +8,11 @@ namespace plait::cuda {
 namespace {
 
 constexpr std::uint64_t kGrain = 4096;
-constexpr std::uint64_t kLeastChunks = 4;  // of a part; else its ways are taken one after the other
+constexpr std::uint64_t kLeastChunks = 4;  // of a part; with fewer, down and up run one after the
+                                           // other
 constexpr std::uint64_t kMostChunk = 2ull << 20;  // all rings then stay in the host's cache
-constexpr std::uint64_t kFirstOf = 8;             // the first segment of a long part
+constexpr std::uint64_t kFirstOf = 8;             // fraction of a long part that its first segment
+                                                  // has
 
 std::uint32_t chunks_of(std::uint64_t part_bytes, std::uint64_t chunk_bytes) {
   return static_cast<std::uint32_t>((part_bytes + chunk_bytes - 1) / chunk_bytes);
@@ -53,7 +55,8 @@ char* HostGather::ring(int rank, std::uint32_t chunk) const {
   return path_.rings[static_cast<std::size_t>(rank)] + chunk % kChunkSlots * cut_.chunk_bytes;
 }
 
-/// Into a slot that all have said, when they met for the chunk before, that they have emptied.
+/// Brings a chunk down into a slot that all ranks have emptied, as they signalled at the barrier of
+/// the chunk before.
 void HostGather::bring_down(const GatherSegment& segment, std::uint32_t chunk) {
   if (chunk >= kChunkSlots) follow(stream(kDown), event(kBarrierPassed));
   copy(stream(kDown), ring(call_.rank, chunk), result(segment, call_.rank, chunk),
@@ -61,7 +64,8 @@ void HostGather::bring_down(const GatherSegment& segment, std::uint32_t chunk) {
   record(event(kIsDown), stream(kDown));
 }
 
-/// This chunk is down, and the one that the next but one chunk's slot held has come up.
+/// Barrier of a chunk: it is down, and the chunk that held the slot of the next chunk but one has
+/// come up.
 void HostGather::barrier(std::uint32_t chunk) {
   constexpr std::uint32_t kBehind = kChunkSlots - 1;
   follow(stream(kBarrier), event(kIsDown));
@@ -97,7 +101,7 @@ void HostGather::enqueue() {
   }
 }
 
-/// The next call may use the rings: all have emptied them.
+/// Ends the part: all ranks have emptied the rings, so the next call may use them.
 void HostGather::join(Stream stream_of_call) {
   if (marks_ != nullptr) {
     record(marks_->link, stream_of_call);

@@ -1,4 +1,4 @@
-// Spins while a job is on its way, sleeps between jobs.
+// Runs the thread of CPU cores: it spins while a job runs and sleeps between jobs.
 #include "exec/cuda/host/host_reducer.hpp"
 
 #include <chrono>
@@ -43,7 +43,7 @@ HostReducer::~HostReducer() {
   stops_ = true;
   {
     const std::lock_guard<std::mutex> hold(guard_);
-  }  // it sleeps, or looks again
+  }  // the thread sleeps now, or checks again
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
@@ -68,7 +68,8 @@ void HostReducer::serve() {
   }
 }
 
-/// False where it was given up: what this rank says counts on from there, so it says nothing more.
+/// Returns false if the job was given up. This rank's later flags would count from there, so it
+/// raises none.
 bool HostReducer::run(const HostJob& job) {
   const std::atomic_ref<std::uint32_t> mine(words_.reduced[rank_]);
   const bool is_done = run_host_job(
@@ -81,7 +82,7 @@ bool HostReducer::run(const HostJob& job) {
   return true;
 }
 
-/// Nobody waits for a kernel that has given up.
+/// Returns true if no job needs an end: a kernel has given up, or this object ends.
 bool HostReducer::is_over() const {
   const auto read = [](const std::uint32_t& word) {
     return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(word)).load();

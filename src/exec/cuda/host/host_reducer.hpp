@@ -1,7 +1,7 @@
-// The CPU's side of a part that cores reduce (host_reduction.hpp): a thread that sleeps until the
-// GPU comes to such a call, then reduces this rank's chunks as their words say that they are there,
-// and says so. GPU and cores meet in words of host memory alone: a call of the driver for each
-// chunk would take longer than the chunk.
+// CPU side of a part that cores reduce (host_reduction.hpp). A thread sleeps until the GPU reaches
+// such a call, then reduces this rank's chunks as flags say that they have arrived, and signals the
+// results. GPU and cores synchronise by flags in host memory alone: a driver call per chunk would
+// take longer than the chunk.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -17,18 +17,18 @@
 
 namespace plait::cuda {
 
-/// Words in host memory that all ranks map, zero at first; by rank, one writer each. They count the
-/// chunks of all calls, so nothing is reset.
+/// Flags in host memory that all ranks map, by rank with one writer each, initially zero. They
+/// count the chunks of all calls, so nothing is reset.
 struct HostFlags {
-  alignas(128) std::uint32_t arrived[kMaxCudaRanks];  ///< by its GPU: chunks brought down
-  alignas(128) std::uint32_t reduced[kMaxCudaRanks];  ///< by its cores: its latest chunk
-  alignas(128) std::uint32_t taken[kMaxCudaRanks];    ///< by its GPU: chunks brought up
+  alignas(128) std::uint32_t arrived[kMaxCudaRanks];  ///< by the rank's GPU: chunks brought down
+  alignas(128) std::uint32_t reduced[kMaxCudaRanks];  ///< by the rank's cores: its latest chunk
+  alignas(128) std::uint32_t taken[kMaxCudaRanks];    ///< by the rank's GPU: chunks brought up
 };
-/// What they take, so that they can be registered by themselves.
+/// Bytes of HostFlags in whole pages, so that they can be registered by themselves.
 inline constexpr std::uint64_t kHostFlagsBytes = 4096;
 static_assert(sizeof(HostFlags) <= kHostFlagsBytes);
 
-/// One call's part: chunk after chunk in slots of the rings, owned by the ranks in turn.
+/// The part of one call: chunk after chunk in slots of the rings, owned by the ranks in turn.
 struct HostJob {
   DataType type = DataType::fp32;
   ReduceOp op = ReduceOp::sum;
@@ -38,12 +38,13 @@ struct HostJob {
   HostCut cut;
 
   int owner(std::uint32_t chunk) const { return static_cast<int>(chunk) % ranks; }
-  /// Of a chunk's rings in rank order, into its owner's.
+  /// Returns the reduction of a chunk: all rings in rank order, into the owner's ring.
   ReduceJob reduction(std::uint32_t chunk) const;
 };
 
-/// What a rank's cores do in a job: wait until all ranks' chunk is there (false = given up), reduce
-/// what it owns, and tell, at the end how far the whole job is. False where it was given up.
+/// Runs a rank's cores through a job: waits until a chunk of all ranks is there, reduces it if the
+/// rank owns it, and reports progress, at the end that of the whole job. Returns false if
+/// await_chunk gave up.
 template <class Await, class Reduce, class Tell>
 bool run_host_job(const HostJob& job, int rank, const Await& await_chunk, const Reduce& reduce,
                   const Tell& signal) {
@@ -60,15 +61,15 @@ bool run_host_job(const HostJob& job, int rank, const Await& await_chunk, const 
 
 class HostReducer {
  public:
-  /// threads: that reduce. stop_page: read; where a kernel has given up, jobs are dropped.
+  /// threads: that reduce. stop_page: read only; jobs are dropped once a kernel has given up.
   HostReducer(HostFlags& words, int rank, int threads, const StopPage& stop_page, double wait_s);
   ~HostReducer();
   HostReducer(const HostReducer&) = delete;
   HostReducer& operator=(const HostReducer&) = delete;
 
-  /// Before the first job. std::system_error where threads cannot be had.
+  /// To be called before the first job. std::system_error if threads cannot be created.
   void start();
-  /// The GPU has come to this job; jobs in order. Any thread; never waits.
+  /// Queues a job that the GPU has reached, in order. Callable from any thread; never waits.
   void begin(const HostJob& job);
 
  private:

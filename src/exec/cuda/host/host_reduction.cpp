@@ -1,5 +1,5 @@
-// Each chunk goes down, is reduced by its owner's cores, and goes up; while one is reduced the next
-// goes down and the one before up.
+// Enqueues the part: each chunk goes down, is reduced by its owner's cores, and goes up. While one
+// is reduced, the next goes down and the one before up.
 #include "exec/cuda/host/host_reduction.hpp"
 
 #include <algorithm>
@@ -38,8 +38,8 @@ void HostReductionCall::signal(Stream stream, std::uint32_t* words, std::uint32_
   launch(stream, signalling);
 }
 
-/// A slot is free when what it held has come up here, so it has been reduced; and where the result
-/// was in it, when that has come up everywhere.
+/// Brings a chunk down. Its slot is free when the chunk that it held has come up here, and so has
+/// been reduced; a slot that held a result, when it has come up everywhere.
 void HostReductionCall::bring_down(std::uint32_t chunk) {
   if (chunk >= kChunkSlots) {
     follow(stream(kDown), has_come_up(chunk));
@@ -53,7 +53,7 @@ void HostReductionCall::bring_down(std::uint32_t chunk) {
 
 void HostReductionCall::bring_up(std::uint32_t chunk) {
   const int owner = job_.owner(chunk);
-  EngineStep waits = step();  // for those who have yet to come too, to name them
+  EngineStep waits = step();  // waits for ranks that have yet to arrive too, to name them in errors
   waits.waits[0] = {path_.host_flags->arrived, others(), chunk + 1};
   waits.waits[1] = {path_.host_flags->reduced, 1u << owner, chunk + 1};
   launch(stream(kUp), waits);
@@ -74,7 +74,8 @@ void HostReductionCall::enqueue() {
   }
 }
 
-/// The next call may use the rings: all have taken the last of my results.
+/// Ends the part: all ranks have taken the last of this rank's results, so the next call may use
+/// the rings.
 void HostReductionCall::join(Stream stream_of_call) {
   follow(stream_of_call, has_come_up(cut_.chunks - 1));
   record(path_.host_events[0], stream(kDown));

@@ -1,6 +1,6 @@
-// The last part of a large all_reduce by CPU cores, beside whatever kernel or engine does the rest:
-// every rank's copy engine brings its chunk down into its ring in host memory, the owner's cores
-// reduce the rings in rank order into the owner's, and every rank's engine brings the result up,
+// The last part of a large all_reduce by CPU cores, while a kernel or an engine does the rest.
+// Every rank's copy engine brings its chunk down into its ring in host memory, the owner's cores
+// reduce all rings in rank order into the owner's, and every rank's engine brings the result up,
 // straight into its output. Each byte of the part crosses PCIe once each way, whatever the number
 // of ranks, and no SM works. Source: the collaborative all-reduce (GPUs and CPUs side by side).
 #pragma once
@@ -10,23 +10,23 @@
 
 namespace plait::cuda {
 
-/// One call's part. Chunks are owned in turn. All ranks enqueue the same steps in the same order,
-/// and a step waits for steps before it and for cores alone: so it ends, whatever streams share a
-/// hardware queue.
+/// The part of one call. Ranks own the chunks in turn. All ranks enqueue the same steps in the same
+/// order, and a step waits only for earlier steps and for cores. So each step ends, whatever
+/// streams share a hardware queue.
 class HostReductionCall : private EngineCall {
  public:
   /// `cut`: of the whole message; `call`: the whole call.
   HostReductionCall(EngineQueue& queue, const EnginePath& path, const HostCut& cut,
                     const CallArgs& call, DataType type);
 
-  /// The part begins after what `stream` holds now; then the rest of the call goes on it.
+  /// Starts the part behind what `stream` holds now; the rest of the call then goes on `stream`.
   void fork(Stream stream);
   void enqueue();
-  /// What comes later on `stream` comes after the part.
+  /// Makes later work on `stream` wait for the part.
   void join(Stream stream);
 
  private:
-  enum ReductionStream : std::size_t { kDown, kUp };  // a stream each
+  enum ReductionStream : std::size_t { kDown, kUp };  // one stream each
 
   Stream stream(ReductionStream role) const { return path_.host_streams[role]; }
   Event has_come_up(std::uint32_t chunk) const {

@@ -1,5 +1,5 @@
-// What goes beside an engine's call: results brought by copy engines, or a part that CPU cores
-// reduce.
+// Splits a call between an engine and host memory: results brought by copy engines (HostGather), or
+// a part that CPU cores reduce (HostReductionCall).
 #include "exec/cuda/host/with_host_part.hpp"
 
 #include <algorithm>
@@ -13,10 +13,11 @@
 namespace plait::cuda {
 namespace {
 
-/// A part whose results alone go through host memory spares the links half of its way.
+/// A part of which only the results go through host memory relieves the links of half of its
+/// traffic.
 constexpr std::uint32_t kOfResults = 2;
 
-/// Two ranks' copy engines exchange what goes through host memory themselves.
+/// Two ranks' copy engines exchange the host's share themselves.
 bool exchanges_it(const Engine& engine) { return &engine == &copy_exchange_engine(); }
 
 bool can_gather(const Engine& engine, const Request& request, const Group& group) {
@@ -25,14 +26,14 @@ bool can_gather(const Engine& engine, const Request& request, const Group& group
          tiled_engine().why_not(request, {}, group).empty();
 }
 
-/// copy_rotation loses more beside it than host memory carries (E-0126).
+/// copy_rotation loses more beside such a part than host memory carries (E-0126).
 bool may_correct(const Engine& engine, const Request& request, const Tuning& tuning,
                  const Group& group) {
   return tuning.host_permille < 0 && &engine == &tiled_engine() && request.ranks > 2 &&
          group.in_processes && can_gather(engine, request, group);
 }
 
-/// The kernels by lines have no reduce-scatter of any size.
+/// LL kernels have no reduce-scatter of any size.
 const Engine& scatters_for(const Engine& engine) {
   return &engine == &copy_rotation_engine() ? engine : tiled_engine();
 }
@@ -55,7 +56,7 @@ class WithHostPart : public PreparedCall {
     rank.fill_call(call_, request);
     whole_ = engine.prepare(request, tuning, rank);
     alone_.host_permille = 0;
-    // What goes beside it waits for other ranks too, in small kernels that must find an SM.
+    // The part waits for other ranks too, in small kernels that must find an SM.
     if (alone_.blocks != 0)
       alone_.blocks = std::min(alone_.blocks, static_cast<int>(rank.group().blocks_leaving_sms()));
   }
@@ -86,7 +87,7 @@ class WithHostPart : public PreparedCall {
   }
 
  private:
-  /// The engine's part is never empty: no cut takes the whole message.
+  /// Runs the engine's part, which is never empty: no cut takes the whole message.
   template <class Part>
   void run(Part& part, std::uint64_t from, std::uint64_t part_bytes, const CallBuffers& buffers,
            Stream stream) {
@@ -97,7 +98,7 @@ class WithHostPart : public PreparedCall {
     part.join(stream);
   }
 
-  /// This rank's part of the results of a segment into its place.
+  /// Puts this rank's part of a segment's results into its place.
   void scatter(const GatherSegment& segment, const CallBuffers& buffers, Stream stream) {
     Request request = request_;
     request.collective = Collective::reduce_scatter;
@@ -129,7 +130,7 @@ bool gathers(const Engine& engine, const Tuning& tuning) {
   return tuning.host_permille > 0 && !exchanges_it(engine);
 }
 
-/// What goes through host memory, as Beside cuts it.
+/// Adds the stripes of the plan: the part over links and the part through host memory.
 void add_stripes(PlanBook& book, const HostCut& cores, const GatherCut& gather) {
   const std::uint64_t bytes = book.request().count * bytes_of(book.request().type);
   const std::uint64_t host = cores.chunks != 0 ? bytes - cores.host_from : gather.bytes;
@@ -142,16 +143,16 @@ void add_stripes(PlanBook& book, const HostCut& cores, const GatherCut& gather) 
 std::string why_no_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                              const Group& group) {
   if (tuning.host_cpu_permille > 0) {
-    if (group.has_small_arena_alone)  // the rest of the call is cut anew, by all the room there is
-      return "CPU cores take a part of calls that come once there is room for large ones";
+    if (group.has_small_arena_alone)  // the rest of the call is cut anew, for the whole arena
+      return "CPU cores take a part of a call only once the large arena is there";
     if (request.collective != Collective::all_reduce || request.ranks < 2)
-      return "CPU cores take a part of all_reduces of several ranks";
+      return "CPU cores take a part only of an all_reduce over several ranks";
     if (!group.has_host_reducer || !group.runs(KernelFamily::engines))
-      return "there is no host memory in which CPU cores could take a part";
+      return "CPU cores can take no part: no host memory is shared with them";
   }
   if (tuning.host_permille > 0 && !exchanges_it(engine) && !can_gather(engine, request, group))
-    return "no part of it can go through host memory: that wants an all_reduce, host memory that "
-           "all ranks map, copy engines and slots of tiled";
+    return "host_permille is not supported: a part through host memory needs an all_reduce, host "
+           "memory that all ranks map, copy engines and slots of tiled";
   return "";
 }
 
@@ -186,7 +187,8 @@ Plan plan_through(const Engine& engine, const Topology& topology, const Request&
   write_down(book, group, prepare, through);
   add_stripes(book, cores, gather);
   Plan made = book.plan(engine.info().name, cut_params(tuning));
-  if (gather.chunks != 0 && is_kernel) {  // its price is the kernel's, with such a share beside it
+  if (gather.chunks != 0 && is_kernel) {  // the price is that of the kernel with such a share
+                                          // beside it
     made.kernel = whole.kernel;
     made.params.insert(whole.params.begin(), whole.params.end());
     made.params["chunk_bytes"] = static_cast<std::int64_t>(gather.chunk_bytes);

@@ -1,4 +1,4 @@
-// A call of which a part goes through host memory, beside the engine that does the rest.
+// Calls of which a part goes through host memory, beside the engine that does the rest.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,17 +8,16 @@
 
 namespace plait::cuda {
 
-/// Empty where the engine's call can have the part through host memory that `tuning` asks for, or
-/// none is asked for.
+/// Returns "" if the engine's call can have the part through host memory that `tuning` asks for, or
+/// if it asks for none.
 std::string why_no_host_part(const Engine& engine, const Request& request, const Tuning& tuning,
                              const Group& group);
-/// The call as the engine makes it ready, with its part through host memory where one is asked for
-/// or may be best.
+/// Prepares the engine's call, with a part through host memory if `tuning` asks for one or if one
+/// may be fastest.
 std::unique_ptr<PreparedCall> prepare_with_host_part(const Engine& engine, const Request& request,
                                                      const Tuning& tuning, EngineRank& rank);
 
-/// plan_of() of an engine, whose queues a test may have damage what goes through them. Null = none
-/// does.
+/// plan_of() of an engine; a test may pass queues that damage what goes through them. Null = none.
 Plan plan_through(const Engine& engine, const Topology& topology, const Request& request,
                   const Tuning& tuning, const Group& group, const QueueOf& through);
 

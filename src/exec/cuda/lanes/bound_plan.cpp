@@ -1,5 +1,5 @@
-// Regions become (base, offset), flags become addresses, and neighbouring ops that a kernel does
-// become one launch.
+// Translates a plan for the GPU: regions become (base, offset), flags become addresses, and
+// adjacent ops of a kernel become one launch.
 #include "exec/cuda/lanes/bound_plan.hpp"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ struct OpAccess {
 };
 
 bool clash(const OpAccess& a, const OpAccess& b) {
-  // input and output may be the same memory (in place): the plan's own proof covers that case
-  // only for lanes that keep their order, so treat them as one base.
+  // input and output may be the same memory (in place). The plan's proof covers that case only for
+  // lanes that keep their order, so both count as one base.
   const auto same = [](int base) { return base <= 1 ? 0 : base; };
   return (a.writes || b.writes) && same(a.region.base) == same(b.region.base) &&
          a.region.half == b.region.half && a.region.offset < b.region.offset + b.bytes &&
@@ -28,7 +28,7 @@ bool clash(const OpAccess& a, const OpAccess& b) {
 }
 
 void check(bool holds, const std::string& wanted) {
-  if (!holds) throw Error(ErrorCode::unsupported, text("this plan cannot run on GPUs: ", wanted));
+  if (!holds) throw Error(ErrorCode::unsupported, text("plan cannot run on GPUs: ", wanted));
 }
 
 DeviceRegion device_region(const Region& region) {
@@ -64,19 +64,18 @@ LaneTables::LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes
                        const FlagAt& flag_at, std::uint64_t ring_bytes,
                        const LaneLaunchConfig& config)
     : plan_(plan) {
-  check(plan.request.ranks <= kMaxCudaRanks, text("it has more than ", kMaxCudaRanks, " ranks"));
-  check(plan.relay_devices.empty(), "it borrows memory of GPUs outside the job");
-  check(!plan.symmetric, "it needs registered buffers");
-  check(flags_per_pair(plan) <= kFlagsPerPair,
-        text("it has more than ", kFlagsPerPair, " flags a pair"));
+  check(plan.request.ranks <= kMaxCudaRanks, text("more than ", kMaxCudaRanks, " ranks"));
+  check(plan.relay_devices.empty(), "scratch on GPUs outside the job is not supported");
+  check(!plan.symmetric, "registered buffers are not supported");
+  check(flags_per_pair(plan) <= kFlagsPerPair, text("more than ", kFlagsPerPair, " flags a pair"));
   check(largest(plan.scratch_bytes) <= sizes.scratch_bytes,
-        text("it needs ", largest(plan.scratch_bytes), " bytes of scratch, the arena has ",
+        text("scratch of ", largest(plan.scratch_bytes), " bytes wanted, the arena has ",
              sizes.scratch_bytes));
   check(largest(plan.inbox_bytes) <= sizes.inbox_bytes,
-        text("it needs ", largest(plan.inbox_bytes), " bytes of inbox, the arena has ",
+        text("inbox of ", largest(plan.inbox_bytes), " bytes wanted, the arena has ",
              sizes.inbox_bytes));
   check(largest(plan.ring_bytes) <= ring_bytes,
-        text("it needs ", largest(plan.ring_bytes), " bytes of host ring, there are ", ring_bytes));
+        text("host ring of ", largest(plan.ring_bytes), " bytes wanted, found ", ring_bytes));
   uses_inbox_ = largest(plan.inbox_bytes) != 0;
   if (plan.request.op == ReduceOp::premul_sum) origins_ = origins_of(plan);
   for (const bool whole : {false, true}) {
@@ -106,14 +105,14 @@ void LaneTables::begin_segment(std::uint32_t index) {
 void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt& flag_at,
                              const LaneLaunchConfig& config) {
   BoundLane bound;
-  // Chunks through the host ring are small and many: one launch instead of several calls a chunk.
+  // Chunks through the host ring are small and many: one launch replaces several calls per chunk.
   const bool engine = lane.kind == LaneKind::copy_engine &&
                       std::none_of(lane.ops.begin(), lane.ops.end(), touches_ring);
   for (std::size_t i = 0; i < lane.ops.size(); ++i) {
     const Op& op = lane.ops[i];
     const bool in_inbox = op.kind == OpKind::copy &&
                           (op.dst.space == Space::inbox || op.srcs[0].space == Space::inbox);
-    // Which inbox half it is, only the device knows (replays): then a kernel copies.
+    // Only the device knows which inbox half it is (replays), so a kernel copies.
     if (engine && op.kind == OpKind::copy && !in_inbox) {
       bound.copies = true;
       LaneStep step;
@@ -149,8 +148,8 @@ void LaneTables::bind_whole(const Lane& lane, std::uint32_t index, const FlagAt&
     append_op(lane.ops[i], index, static_cast<std::uint32_t>(i), flag_at, config);
 }
 
-/// Blocks of the one launch, and of the launches side by side, cut down alike where they would not
-/// all run at once: blocks that wait for blocks that cannot start would wait for ever.
+/// Limits the blocks of the one launch, and of the launches side by side, in proportion if they
+/// would not all run at once: blocks that wait for blocks which cannot start would wait for ever.
 void LaneTables::share_blocks(const LaneLaunchConfig& config) {
   unsigned side_by_side = 0;
   for (const BoundLane& lane : lanes_) {
@@ -187,7 +186,8 @@ void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index
     device.value = op.value;
     device.peer =
         static_cast<std::uint32_t>(op.kind == OpKind::wait ? op.flag.writer : op.flag.owner);
-    // Counters of a segment are consecutive: [0] meets blocks, the others count arrivals.
+    // Counters of a segment are consecutive: [0] is the barrier of its blocks, the others count
+    // arrivals.
     if (op.kind == OpKind::signal) device.arrivals = counter_count_++ - segment.first_counter;
   } else {
     check(op.srcs.size() <= kMaxSources,

@@ -1,5 +1,5 @@
-// A plan -> what one GPU has to enqueue for it: for each lane of its rank, copies for the copy
-// engines and segments of ops for the lane kernel. Made once a plan, run any number of times.
+// What one GPU enqueues for a plan: for each lane of its rank, copies for the copy engines and
+// segments of ops for the lane kernel. Made once per plan, run any number of times.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,21 +24,22 @@ struct LaneStep {
   unsigned threads = 32;
 };
 
-/// A lane as a stream of its own sees it.
+/// A lane on a stream of its own.
 struct BoundLane {
   bool copies = false;  ///< some step is a copy: waits and signals get streams of their own
   std::vector<LaneStep> steps;
 };
 
-/// How many blocks lanes get in kernels; all of them together at most `most_blocks`.
+/// Blocks of lanes in kernels, `most_blocks` in total.
 struct LaneLaunchConfig {
   unsigned reduce_blocks = 64;  ///< measured on HGX H200: enough to keep up with NVLink
   unsigned copy_blocks = 16;
   unsigned ring_blocks = 4;   ///< PCIe is slow: more would only take SMs away
-  unsigned most_blocks = 64;  ///< of a call, an SM each: all must run at once, beside another's
+  unsigned most_blocks = 64;  ///< of a call, an SM each: all must run at once, beside those of
+                              ///< another call
 };
 
-/// What the lane kernel reads of a plan, in memory that it reaches.
+/// Tables of a plan that the lane kernel reads, in memory that it reaches.
 struct LaneImage {
   const DeviceLane* segments;
   const DeviceOp* ops;
@@ -46,28 +47,29 @@ struct LaneImage {
   std::uint32_t* counters;
 };
 
-/// The tables, wherever they are going to lie.
+/// The tables, independent of where they will lie.
 class LaneTables {
  public:
-  /// The word that `writer` raises in `owner`'s memory.
+  /// Address of the flag that `writer` raises in `owner`'s memory.
   using FlagAt = std::function<std::uint32_t*(int owner, int writer, int index)>;
 
-  /// Error(unsupported) where the plan needs what this executor has not (relay GPUs, symmetric
-  /// buffers, more flags, scratch or inbox than the arena holds).
+  /// Error(unsupported) if the plan needs what this executor lacks (relay GPUs, symmetric buffers,
+  /// more flags, scratch or inbox than the arena holds).
   LaneTables(const Plan& plan, int rank, const DeviceArenaSizes& sizes, const FlagAt& flag_at,
              std::uint64_t ring_bytes, const LaneLaunchConfig& config);
 
   const Plan& plan() const { return plan_; }
-  /// Lanes as streams, copies by the copy engines.
+  /// Lanes as streams, with copies by copy engines.
   const std::vector<BoundLane>& lanes() const { return lanes_; }
-  /// All lanes as one launch, copies by kernels: segments first_whole() and on, this many blocks.
+  /// All lanes as one launch, with copies by kernels: segments first_whole() and on, in
+  /// whole_blocks() blocks.
   std::uint32_t first_whole() const { return first_whole_; }
   std::uint32_t whole_count() const {
     return static_cast<std::uint32_t>(segments_.size()) - first_whole_;
   }
   unsigned whole_blocks() const { return whole_blocks_; }
   bool uses_inbox() const { return uses_inbox_; }
-  /// Bytes to be put where a kernel reads them, and what is where in them. Counters are 0.
+  /// Bytes of the tables in memory that a kernel reads, and the addresses within. Counters are 0.
   std::vector<char> image() const;
   LaneImage parts_of(char* image) const;
 
@@ -97,7 +99,7 @@ class LaneTables {
 /// Tables in this GPU's memory.
 class BoundPlan : public LaneTables {
  public:
-  /// The tables come there on `upload`, while the plan stays.
+  /// Uploads the tables on `upload`; the plan must live until then.
   BoundPlan(const Plan& plan, int rank, const DeviceArena& arena, const DeviceArenaSizes& sizes,
             std::uint64_t ring_bytes, const LaneLaunchConfig& config, Stream upload);
   ~BoundPlan();
@@ -115,7 +117,7 @@ class BoundPlan : public LaneTables {
   LaneImage parts_{};
 };
 
-/// Index into LaneArgs::bases.
+/// Returns the index into LaneArgs::bases.
 std::uint16_t base_index(Space space, int rank);
 
 }  // namespace plait::cuda

@@ -1,5 +1,5 @@
-// The lane kernels, one a type (and one more for sums of the common float types), and the kernel
-// that ends a call.
+// Instances of the lane kernels: one per type, one more for sums of each common float type, and the
+// kernel that ends a call.
 #include "exec/cuda/lanes/lane.cuh"
 #include "exec/cuda/lanes/lane_args.hpp"
 
@@ -16,7 +16,7 @@ PLAIT_LANE(fp32, sum, static_cast<int>(plait::ReduceOp::sum))
 PLAIT_LANE(bf16, sum, static_cast<int>(plait::ReduceOp::sum))
 PLAIT_LANE(fp16, sum, static_cast<int>(plait::ReduceOp::sum))
 
-/// After all lanes of a call.
+/// Runs after all lanes of a call.
 extern "C" __global__ void plait_end_call(const __grid_constant__ plait::cuda::LaneEnd end) {
   if (end.state == nullptr) return;  // an empty launch
   plait::cuda::end_lanes(end);

@@ -1,7 +1,7 @@
-// Lanes -> one kernel: each lane has blocks of its own, which walk its ops together, each doing its
-// share of every copy and reduction; waits and signals are flags in memory. So a lane of any
-// length, or all lanes of a rank, cost one launch, and run side by side whatever the scheduler
-// does.
+// Runs lanes of a plan in one kernel. Each lane has blocks of its own, which step through its ops
+// together, each with its share of every copy and reduction; waits and signals are flags in memory.
+// So a lane of any length, or all lanes of a rank, take one launch, and lanes run side by side
+// whatever the scheduler does.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/lanes/lane_args.hpp"
@@ -13,7 +13,7 @@ __device__ inline char* resolve(const LaneArgs& args, const DeviceRegion& region
   return args.bases[region.base] + region.offset + (region.half != 0 ? half : 0);
 }
 
-/// Which of a lane's blocks this is.
+/// Position of a block among the blocks of its lane.
 struct LanePlace {
   const DeviceLane* lane;
   unsigned block;
@@ -27,7 +27,7 @@ struct LanePlace {
   }
 };
 
-/// Bytes at 16-byte steps if both ends allow it, else one by one.
+/// Copies in 16-byte steps if both addresses allow it, otherwise byte by byte.
 __device__ inline void copy_share(const LanePlace& place, char* dst, const char* src,
                                   unsigned long long bytes) {
   const unsigned long long stride = place.stride(), first = place.first();
@@ -92,9 +92,9 @@ __device__ void reduce_share(const LaneArgs& args, const LanePlace& place, const
   }
 }
 
-/// All blocks meet. What they add to counters[0] is 2^31 a round, however many they are: a round is
-/// full when the top bit changes, and none ends with a rest that would be lost at 2^32.
-/// Source: CUDA's cooperative groups, sync_grids.
+/// Barrier of all blocks. A round adds 2^31 to counters[0], whatever the number of blocks: a round
+/// is complete when the top bit changes, and no rest is lost at 2^32. Source: CUDA's cooperative
+/// groups, sync_grids.
 __device__ inline bool sync_blocks(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
                                    SpinTimeout& timeout) {
   PLAIT_SHARED(int, broken);
@@ -119,7 +119,7 @@ __device__ inline bool sync_blocks(const LaneArgs& args, const LanePlace& place,
 __device__ inline bool wait_for(const LaneArgs& args, const LanePlace& place, const DeviceOp& op,
                                 unsigned epoch, SpinTimeout& timeout) {
   PLAIT_SHARED(int, broken);
-  __syncthreads();  // all have read what came of the wait before
+  __syncthreads();  // all threads have read the result of the wait before
   if (threadIdx.x == 0) {
     broken = 0;
     while (!reached(load_flag(op.flag), epoch + op.value))
@@ -133,7 +133,7 @@ __device__ inline bool wait_for(const LaneArgs& args, const LanePlace& place, co
   return broken == 0;
 }
 
-/// The last block to arrive raises the flag; nobody waits for it.
+/// The last block to arrive raises the flag; the others do not wait for it.
 __device__ inline void raise(const LanePlace& place, const DeviceOp& op, unsigned epoch) {
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -158,8 +158,8 @@ __device__ void do_reduce(const LaneArgs& args, const LanePlace& place, const De
     reduce_share<kType, kOp, 0>(args, place, op, dst, sources);
 }
 
-/// As one thread of the block sees it: were some to go on and others not, a flag could be raised
-/// for what has been done in part.
+/// One thread decides for its block: if some threads went on and others did not, a flag could be
+/// raised for work done in part.
 __device__ inline bool block_goes_on(const LaneArgs& args) {
   PLAIT_SHARED(int, ended);
   if (threadIdx.x == 0) ended = should_exit(args.state) ? 1 : 0;
@@ -167,8 +167,8 @@ __device__ inline bool block_goes_on(const LaneArgs& args) {
   return ended == 0;
 }
 
-/// Engines' copies that follow cannot be called back where the program has aborted, and may go
-/// where a peer still reads: it is told first that nothing holds any more.
+/// Poisons the peers. After the program aborts, engine copies that follow cannot be called back and
+/// may write where a peer still reads.
 __device__ inline void poison_peers(const LaneArgs& args) {
   if (threadIdx.x != 0) return;
   __threadfence_system();
@@ -196,13 +196,13 @@ __device__ void run_lane(const LaneArgs& args, const LanePlace& place) {
       case OpKind::reduce: do_reduce<kType, kOp>(args, place, op, half); break;
       case OpKind::signal: raise(place, op, epoch); break;
       case OpKind::wait: going = wait_for(args, place, op, epoch, timeout); break;
-      case OpKind::join: break;  // refused where plans are chosen
+      case OpKind::join: break;  // refused when plans are chosen
     }
   }
   if (!going && args.ends_call == 0) poison_peers(args);
 }
 
-/// The next call counts on from here, in eager calls and replays alike.
+/// Ends a call: the next one continues the counts from here, in eager calls and in replays alike.
 __device__ inline void end_lanes(const LaneEnd& end) {
   end.state->plan_epoch += end.epochs;
   end.state->inbox_calls += end.inbox_calls;

@@ -1,4 +1,4 @@
-// What the kernel that runs a plan's lanes is told.
+// Arguments of the kernel that runs a plan's lanes.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 
@@ -9,7 +9,7 @@ struct DeviceRegion {
   std::uint64_t offset;
   std::uint16_t base;
   std::uint16_t half;
-  std::int32_t origin;  ///< source of a reduction: whose premul_sum factor it takes; -1 = none
+  std::int32_t origin;  ///< source of a reduction: rank whose premul_sum factor it takes; -1 = none
 };
 
 /// One op of a lane.
@@ -22,10 +22,10 @@ struct DeviceOp {
   std::uint32_t finish;
   std::uint32_t* flag;  ///< signal, wait: as mapped here
   std::uint32_t value;
-  std::uint32_t peer;      ///< who raises or awaits the flag, for messages
-  std::uint32_t barrier;   ///< 1 = all blocks must have ended the ops before
+  std::uint32_t peer;      ///< rank that raises or awaits the flag, for errors
+  std::uint32_t barrier;   ///< 1 = all blocks must have finished the ops before
   std::uint32_t arrivals;  ///< signal: index of its arrival counter
-  std::uint32_t index;     ///< in the plan's lane, for messages
+  std::uint32_t index;     ///< in the plan's lane, for errors
   std::uint32_t unused;
 };
 
@@ -35,10 +35,10 @@ inline constexpr int kBases = 2 + 3 * kMaxCudaRanks;  ///< input, output, scratc
 struct DeviceLane {
   std::uint32_t first_op;
   std::uint32_t op_count;
-  std::uint32_t first_counter;  ///< [0] = meeting of its blocks, then one a signal
+  std::uint32_t first_counter;  ///< [0] = barrier of its blocks, then one per signal
   std::uint32_t first_block;    ///< within the launch
   std::uint32_t blocks;
-  std::uint32_t index;  ///< of the lane in the plan, for messages
+  std::uint32_t index;  ///< of the lane in the plan, for errors
 };
 
 /// One launch of the lane kernel: `lane_count` segments side by side.
@@ -56,7 +56,7 @@ struct LaneArgs {
   std::uint32_t lane_count;
   std::int32_t ranks;
   std::int32_t rank;
-  /// Every rank's word EngineFlags::poisoned, where copies may go by engines; else null.
+  /// Every rank's flag EngineFlags::poisoned if copies may go by engines, otherwise null.
   std::uint32_t* poisoned[kMaxCudaRanks];
   std::int32_t op;          ///< ReduceOp
   std::uint32_t ends_call;  ///< 1 = this launch is the whole call: the last block counts it
@@ -64,7 +64,7 @@ struct LaneArgs {
   std::uint32_t inbox_calls;
 };
 
-/// The end of a call whose lanes were launches of their own.
+/// The end of a call whose lanes were separate launches.
 struct LaneEnd {
   DeviceState* state;
   StopPage* stop_page;

@@ -1,62 +1,65 @@
-// What tiled kernels are told, and the words in which their blocks meet.
+// Arguments of the tiled kernels, and the flags by which their blocks signal each other across
+// ranks.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #include "exec/cuda/traffic/direct_shape.hpp"
 
 namespace plait::cuda {
 
-inline constexpr int kTileBlocks = 132;  ///< most blocks of a tiled call: one an SM of an H200
-inline constexpr int kTileSlots = 4;     ///< tiles of a block under way to each peer, at most
+inline constexpr int kTileBlocks = 132;  ///< most blocks of a tiled call: one per SM of an H200
+inline constexpr int kTileSlots = 4;     ///< most tiles of a block in flight to each peer
 
-// Threads of a tiled block by what they do: 512, so that each has 128 registers and keeps nothing
-// in memory. All who handle tiles do so together: the sooner one is done, the fewer need be under
-// way.
+// Threads of a tiled block by role. 512 threads have 128 registers each and spill nothing. All
+// threads that handle tiles handle the same tile together: the sooner a tile is done, the fewer
+// need be in flight.
 inline constexpr int kPushThreads = 32;
 inline constexpr int kCollectThreads = 32;
 inline constexpr int kSignalThreads = 2 * 32;
 inline constexpr int kHandleThreads = 3 * 128;
 inline constexpr int kTileThreads =
     kHandleThreads + kPushThreads + kCollectThreads + kSignalThreads;
-inline constexpr unsigned kBulkBytes = 16 << 10;  ///< of one bulk copy, at most
-// Bulk copies under way through a block's shared memory.
+inline constexpr unsigned kBulkBytes = 16 << 10;  ///< most bytes of one bulk copy
+// Bulk copies in flight through a block's shared memory.
 inline constexpr int kPushStages = 7;
 inline constexpr int kCollectStages = 5;
 inline constexpr unsigned kTileSharedBytes = (kPushStages + kCollectStages) * kBulkBytes;
 
-/// In which a rank takes its targets.
+/// Order in which a rank visits its targets.
 enum TargetOrder : std::int32_t { kByRank, kByXor, kQuadratic, kInPairs };
 
-/// What lies in slots of who made it until others fetch it, instead of being pushed to them: bits.
+/// Data that stays in the slots of the rank that made it until others fetch it, instead of being
+/// pushed: bits.
 enum TilePulls : std::int32_t { kPullsResults = 1, kPullsParts = 2 };
 
-/// Words of a rank's memory that peers raise, one writer each; they count a block's tiles of all
-/// calls, so nothing is reset.
+/// Flags in a rank's memory that peers raise, each with one writer. They count a block's tiles of
+/// all calls, so nothing is reset.
 struct TileFlags {
   std::uint32_t parts[kTileBlocks][kMaxCudaRanks];          ///< by sender: parts are here
   std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: parts have been read
   std::uint32_t results[kTileBlocks][kMaxCudaRanks];        ///< by owner: results are here
-  std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: they were copied out
-  std::uint32_t pace[kTileBlocks][kMaxCudaRanks];           ///< by partner: it comes to me now
-  std::uint32_t ended[kTileBlocks][kMaxCudaRanks];          ///< by peer: its slots are no more read
+  std::uint32_t results_taken[kTileBlocks][kMaxCudaRanks];  ///< by reader: results were copied out
+  std::uint32_t pace[kTileBlocks][kMaxCudaRanks];           ///< by partner: it sends to me now
+  std::uint32_t ended[kTileBlocks][kMaxCudaRanks];          ///< by peer: it no longer reads from
+                                                            ///< slots
   std::uint32_t tiles[kTileBlocks];                         ///< my own: tiles of finished calls
 };
 
-/// One tiled call. Owners handle parts of part_bytes each (the last may be short); sets of ranks
+/// One tiled call. Owners handle parts of part_bytes each (the last may be short). Sets of ranks
 /// are masks.
 struct TiledArgs : CallArgs {
   TileFlags* flags[kMaxCudaRanks];  ///< every rank's, as mapped here
   char* slots[kMaxCudaRanks];
-  const std::uint32_t* poisoned;  ///< mine, where exchanges borrow my slots; null = they do not
+  const std::uint32_t* poisoned;  ///< mine, if exchanges borrow my slots; null = they do not
   std::uint32_t blocks;           ///< of the launch
-  std::uint32_t most_units;       ///< 16-byte units of a tile, at most
+  std::uint32_t most_units;       ///< most 16-byte units of a tile
   std::uint32_t block_bytes;      ///< of a block's slots, the same in all calls
-  std::uint32_t part_rings;       ///< of slots, for parts; those for results follow
-  std::uint32_t slot_bytes;       ///< room for a tile
-  std::uint32_t window;           ///< tiles of a block under way to each peer, a slot each
+  std::uint32_t part_rings;       ///< rings of slots for parts; those for results follow
+  std::uint32_t slot_bytes;       ///< bytes of a slot, which holds a tile
+  std::uint32_t window;           ///< tiles of a block in flight to each peer, a slot each
   std::int32_t handling;          ///< TileHandling
-  std::uint32_t senders;          ///< who sends parts
-  std::uint32_t owners;           ///< to whom
-  std::uint32_t readers;          ///< who gets the results of the other owners
+  std::uint32_t senders;          ///< ranks that send parts
+  std::uint32_t owners;           ///< ranks that parts go to
+  std::uint32_t readers;          ///< ranks that get the results of other owners
   std::uint32_t keepers;          ///< owners that put their own result into their output
   std::int32_t shift;             ///< not 0: a rank's parts go to rank + shift only
   std::int32_t half;              ///< not 0: a fold, owners i and half + i handle part i
@@ -64,17 +67,18 @@ struct TiledArgs : CallArgs {
   std::int32_t pull;              ///< TilePulls
   std::int32_t order;             ///< TargetOrder
   std::uint32_t turns;            ///< 1 = each block begins with another target
-  std::uint32_t piece_bytes;      ///< of a bulk copy to others, at most
-  std::uint32_t most_pieces;      ///< of a block, under way to others; 0 = unbounded
+  std::uint32_t piece_bytes;      ///< most bytes of a bulk copy to others
+  std::uint32_t most_pieces;      ///< most bulk copies of a block in flight to others; 0 =
+                                  ///< unbounded
   std::uint32_t in_turn;          ///< 1 = each piece goes to the next target
-  std::uint32_t ps_per_kib;       ///< in which a block sends a KiB of its parts; 0 = no rate
+  std::uint32_t ps_per_kib;       ///< time in which a block sends a KiB of its parts; 0 = no limit
   std::uint32_t copied_results;   ///< 1 = results that are kept go to others by bulk copies
   std::uint64_t part_bytes;       ///< of an owner's part
   std::uint64_t total_bytes;      ///< of all owners' parts
   std::uint64_t part_stride;      ///< in the input, from one owner's part to the next
   std::uint64_t result_stride;    ///< in the output, from one owner's result to the next
   std::uint64_t place_stride;     ///< in the output, from one rank's part to the next
-  std::uint64_t own_from;         ///< what stays on this rank: in the input,
+  std::uint64_t own_from;         ///< data that stays on this rank: offset in the input,
   std::uint64_t own_to;           ///< in the output,
   std::uint64_t own_bytes;
 };

@@ -1,7 +1,6 @@
-// The collect role by bulk copies of one thread: results out of slots, with pulls out of other
-// ranks', into the output. In a fold's
-// lower half, and with copied_results, it sends results on to other ranks too: a piece is read
-// once, and stored at each of them.
+// The collect role by bulk copies of one thread: results from slots (with pulls, from slots of
+// other ranks) into the output. In a fold's lower half, and with copied_results, it also sends
+// results on to other ranks: a piece is read once and stored at each of them.
 #pragma once
 #include "exec/cuda/tiles/tile_roles.cuh"
 
@@ -17,8 +16,8 @@ class BulkCollect {
         to_(work.relays_to()),
         owners_(owners & ~from_) {}
 
-  /// A tile's results go on before those of the tile before are awaited, which others send on
-  /// meanwhile.
+  /// Sends a tile's results on before it waits for those of the tile before, which other ranks send
+  /// on meanwhile.
   __device__ void run() {
     if (work_.args.ring != 0)
       go_round();
@@ -40,7 +39,7 @@ class BulkCollect {
       if (!work_.broken && tile >= lag) collect(tile - lag);
     }
   }
-  /// Of a ring: the own results first, then what has come from the rank before.
+  /// Runs a ring: the own results first, then what has arrived from the rank before.
   __device__ void go_round() {
     const unsigned turns = steps_of_tile(work_.args);
     for (unsigned step = 0; step < work_.count / turns * (turns + 1) && !work_.broken; ++step) {
@@ -77,7 +76,8 @@ class BulkCollect {
     if (sends) queue({nullptr, 0, step, 0, true});
   }
 
-  /// Tiles that have been stored at the others, but for the last `least` stores.
+  /// Publishes the tiles that have been stored at the other ranks, ignoring the last `least` bulk
+  /// stores.
   __device__ void see_relayed(unsigned least) {
     const unsigned before = relayed_;
     while (relayed_ < ended_ && ring_.stored() - shared_.relay_ends[relayed_ % kQueue] >= least)
@@ -121,7 +121,7 @@ class BulkCollect {
       queue({dst == nullptr ? nullptr : dst + at, length, tile, at, relays});
     }
   }
-  /// Who has nothing to do but to wait says first what has gone.
+  /// Waits for flags of `ranks`. Before it really waits, it publishes what has been stored.
   __device__ void await(TileRoles::FlagRows words, unsigned ranks, unsigned value) {
     for (int k = 1; k < work_.args.ranks; ++k) {
       const int peer = work_.peer(k);
@@ -131,13 +131,13 @@ class BulkCollect {
     }
   }
 
-  /// For a tile's results, at all to whom they are sent on.
+  /// Waits until all ranks that a tile's results are sent on to have a free slot.
   __device__ void await_rooms(unsigned tile) {
     const unsigned window = work_.args.window;
     if (tile >= window) await(&TileFlags::results_taken, to_, work_.base + tile + 1 - window);
   }
 
-  /// Results that have come from across, or have been handled here.
+  /// Sends on results that have arrived from the rank across, or that were handled here.
   __device__ void relay(unsigned tile) {
     const TiledArgs& args = work_.args;
     const bool from_across = from_ != 0;
@@ -157,7 +157,7 @@ class BulkCollect {
     if (bytes / 16 < work_.length(owner, tile)) relay_tail(src + bytes, owner, tile, bytes / 16);
     queue({nullptr, 0, tile, 0, true});
   }
-  /// A unit that the part's end cuts short.
+  /// Sends on a unit that the part's end truncates.
   __device__ void relay_tail(const char* src, int owner, unsigned tile, unsigned at) {
     const TiledArgs& args = work_.args;
     const unsigned long long unit_at = work_.first(tile) + at, bytes = work_.part_bytes(owner);
@@ -190,9 +190,9 @@ class BulkCollect {
   TileRoles& work_;
   TileShared& shared_;
   BulkRing<kCollectStages> ring_;
-  const unsigned from_;    ///< in a fold's lower half, from where results come
-  const unsigned to_;      ///< to whom results are sent on
-  const unsigned owners_;  ///< whose results are for this rank alone
+  const unsigned from_;    ///< in a fold's lower half, the rank that results come from
+  const unsigned to_;      ///< ranks that results are sent on to
+  const unsigned owners_;  ///< owners whose results are for this rank alone
   unsigned put_ = 0, taken_ = 0, ended_ = 0, relayed_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// One function a role, as in tile_roles.cuh and tiled.cuh.
+// Writes the plan of a tiled call, one function per role, as in tile_roles.cuh and tiled.cuh.
 #include "exec/cuda/tiles/tile_plan.hpp"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ class TilePlan {
   bool takes_from(int rank) const { return in(senders_to(mine(), me_), rank); }
   bool is_read_by(int rank) const { return in(readers_of(mine(), me_), rank); }
   bool reads_from(int owner) const { return in(read_by(mine(), me_), owner); }
-  /// What its price wants to know of how the call goes about the links (sim/kernel_price.hpp).
+  /// Stores how the call uses the links, for its price (sim/kernel_price.hpp).
   void write_schedule() {
     const TiledArgs& shape = shapes_[0];
     if (shape.half != 0) b_.param("fold", 1);
@@ -92,18 +92,18 @@ class TilePlan {
     }
   }
   static std::int64_t to_param(std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); }
-  /// A sum goes on to the rank across; what comes back from there is relayed.
+  /// True if a sum goes on to `rank` across; the result that comes back is relayed.
   bool goes_on(int rank) const { return is_lower(mine(), me_) && rank == across(mine(), me_); }
   bool relays() const {
     const bool goes_round = mine().ring != 0 && readers_of(mine(), me_) != 0;
     return is_lower(mine(), me_) || goes_round || copies_results();
   }
-  /// Sums that it keeps go on out of its output, by bulk copies.
+  /// True if kept sums go on from the output by bulk copies.
   bool copies_results() const {
     return mine().copied_results != 0 && mine().handling == kReduceParts &&
            in(mine().keepers, me_) && readers_of(mine(), me_) != 0;
   }
-  /// A tile of `owner`'s part.
+  /// Returns the range of a tile in `owner`'s part.
   Range range(int owner, std::uint32_t tile) const {
     const std::uint64_t part = part_bytes(mine(), owner);
     const std::uint64_t from = std::min(std::uint64_t{tile} * units_ * kUnit, part);
@@ -122,7 +122,8 @@ class TilePlan {
         {static_cast<std::uint64_t>(index_of(mine(), owner)) * mine().result_stride + at.offset,
          at.bytes});
   }
-  /// Where what was handled here is stored; with pulls once, for all who read it.
+  /// Returns the ranks in whose slots a handled result is stored; with pulls only this rank, from
+  /// which all readers pull.
   std::vector<int> stores_to() const {
     if (pulls_results(mine())) return {me_};
     std::vector<int> to;
@@ -133,25 +134,26 @@ class TilePlan {
   Region slot(int at, int stage, int from, std::uint32_t tile, std::uint64_t bytes) const {
     return {Space::scratch, at, slot_offset(mine(), 0, at, stage, from, tile) * blocks_, bytes};
   }
-  /// Out of which this rank takes a result.
+  /// Returns the slot from which this rank takes a result.
   Region result_slot(int owner, std::uint32_t tile, std::uint64_t bytes) const {
     return slot(pulls_results(mine()) ? owner : me_, 1, owner, tile, bytes);
   }
-  /// Into which a sender puts an owner's part, and out of which the owner reduces it.
+  /// Returns the slot into which a sender puts an owner's part, and from which the owner reduces
+  /// it.
   Region part_slot(int owner, int sender, std::uint32_t tile, std::uint64_t bytes) const {
     return pulls_parts(mine()) ? slot(sender, 0, owner, tile, bytes)
                                : slot(owner, 0, sender, tile, bytes);
   }
   Flag word(TileWord index, int owner, int writer) const { return {owner, writer, index}; }
   Flag inside(TileWord index) const { return {me_, me_, index}; }
-  /// Until what lay in the slot `window` tiles before has been taken.
+  /// Waits until the data of the slot `window` tiles before has been taken.
   void await_room(int lane, TileWord taken, int by, std::uint32_t tile) {
     const std::uint32_t window = mine().window;
     if (tile >= window) b_.await(lane, word(taken, me_, by), tile + 1 - window);
   }
 
-  /// Before all roles, and behind them: no slot is written while an earlier call's tile is read out
-  /// of any, since slots of that call may lie elsewhere.
+  /// The begin and the end around all roles: no slot is written while a tile of an earlier call is
+  /// read from any slot, since that call's slots may be laid out differently.
   void begin() {
     for (int step = 1; step < n_; ++step)
       b_.await(lane("begin"), word(kTileEnded, me_, peer(step)), 0);
@@ -194,7 +196,8 @@ class TilePlan {
     }
   }
 
-  /// One clerk sees to all in whatever order they come: a lane each.
+  /// Writes the signals. One thread of the kernel raises them in whatever order they become due; in
+  /// the plan each kind has a lane.
   void signal() {
     for (std::uint32_t tile = 0; tile < count_; ++tile) {
       signal_when("signal_arrived", kTileArrived, tile, kTileParts,
@@ -206,7 +209,7 @@ class TilePlan {
       signal_when("signal_relayed", kTileRelayed, tile, kTileResults,
                   [this](int rank) { return relays() && is_read_by(rank); });
     }
-    // Who does not wait in this call is told of all its tiles at once.
+    // A peer that does not wait in this call gets the signals of all its tiles at once.
     for (int step = 1; step < n_; ++step) {
       const int rank = peer(step);
       const auto signal_all = [&](bool waits, TileWord index) {
@@ -218,7 +221,7 @@ class TilePlan {
       signal_all(reads_from(rank), kTileResultsTaken);
     }
   }
-  /// Ranks, if there are any, once a tile has come so far.
+  /// Signals the ranks that `which` selects, if any, once a tile has come so far.
   template <class Which>
   void signal_when(const char* signaller, TileWord so_far, std::uint32_t tile,
                    TileWord signal_value, const Which& which) {
@@ -250,8 +253,8 @@ class TilePlan {
       b_.raise(lane("handle"), inside(kTileHandled), tile + 1);
     }
   }
-  /// Where no output keeps the sum, threads hold it until its reader has it; in the plan it takes
-  /// the place of a part, or lies where a rank's part for itself would.
+  /// If no output keeps the sum, threads hold it until its reader has it. In the plan it replaces a
+  /// part, or lies where a rank's part for itself would.
   void reduce(std::uint32_t tile) {
     const Region own = input(me_, tile);
     std::vector<Region> srcs;
@@ -291,7 +294,8 @@ class TilePlan {
     }
   }
 
-  /// What stays goes piece by piece as tiles are sent; here when all have been.
+  /// Data that stays is copied piece by piece as tiles are sent; in the plan, after all have been
+  /// sent.
   void collect() {
     if (mine().own_bytes != 0) b_.await(lane("collect"), inside(kTileSent), count_);
     b_.copy(lane("collect"), b_.output(me_, {mine().own_to, mine().own_bytes}),
@@ -302,7 +306,7 @@ class TilePlan {
       if (tile >= lag) take(tile - lag, [this](int rank) { return !goes_on(rank); });
     }
   }
-  /// Results out of the slots of some owners.
+  /// Takes results from the slots of some owners.
   template <class Which>
   void take(std::uint32_t tile, const Which& which) {
     for (int step = 1; step < n_; ++step)
@@ -317,7 +321,7 @@ class TilePlan {
       if (reads_from(peer(step)) && which(peer(step)))
         b_.raise(lane("collect"), word(kTileResultsTaken, peer(step), me_), tile + 1);
   }
-  /// Results that have come from across, or have been handled here, go on to the other readers.
+  /// Sends results that have arrived from across, or were handled here, on to the other readers.
   void relay(std::uint32_t tile) {
     const bool from_across = is_lower(mine(), me_);
     const int owner = from_across ? across(mine(), me_) : me_;
@@ -336,7 +340,8 @@ class TilePlan {
     b_.raise(lane("collect"), inside(kTileRelayed), tile + 1);
   }
 
-  /// Of a ring: parts gather one rank's a turn. Of a chain: in the one turn of a rank, its place.
+  /// In a ring the parts gather one rank's data per turn. In a chain each rank has one turn, at its
+  /// position.
   void add_round() {
     const bool chain = is_chain(mine());
     const std::uint32_t steps = steps_of_tile(mine()), last = static_cast<std::uint32_t>(n_ - 1);
@@ -355,7 +360,7 @@ class TilePlan {
         const Region dst = sends ? slot(next, 0, me_, step, own.bytes) : output(owner, tile);
         if (!takes) {
           b_.copy(at, dst, own);
-        } else {  // threads hold the sum; in the plan it takes the place of what came
+        } else {  // threads hold the sum; in the plan it replaces what arrived
           const Region came = slot(me_, 0, before, came_in, own.bytes);
           b_.reduce(at, sends ? came : dst, {came, own}, !sends);
           if (sends) b_.copy(at, dst, came);
@@ -365,7 +370,7 @@ class TilePlan {
         if (!sends) b_.raise(at, inside(kTileSummed), tile + 1);
       }
   }
-  /// Results go round.
+  /// Sends results round the ring.
   void go_round() {
     const std::uint32_t turns = steps_of_tile(mine());
     const int next = ring_next(mine()), before = ring_before(mine());
@@ -388,12 +393,12 @@ class TilePlan {
 
   Builder b_;
   const int n_;
-  const std::uint32_t send_gb_per_s_;  // of all that a GPU sends; 0 = as fast as it can
+  const std::uint32_t send_gb_per_s_;  // limit of all that a GPU sends; 0 = none
   std::vector<TiledArgs> shapes_;      // by rank
-  std::uint64_t units_ = 0;            // of a tile of all blocks
+  std::uint64_t units_ = 0;            // units of a tile of all blocks
   std::uint32_t tiles_ = 0;
-  std::uint32_t count_ = 0;   // of their steps
-  std::uint64_t blocks_ = 1;  // whose room is one
+  std::uint32_t count_ = 0;   // steps of all tiles
+  std::uint64_t blocks_ = 1;  // blocks whose slots are merged into one
   int me_ = 0;
 };
 

@@ -1,10 +1,9 @@
-// What a tiled call does on all ranks, as a plan at the grain of tiles: each role of a block is a
-// lane, and the words by which roles and ranks meet are the plan's. Blocks share no byte and no
-// word, and each works with its own like on the other ranks; so the plan of a call with one block
-// is that of any block, and of a call with more it has all blocks in step: tile t of the plan is
-// tile t of every block, which together are one range of a part.
-// Bulk copies tell that the input has been read a little before the slot holds it; the plan tells
-// both at once.
+// Plans of tiled calls over all ranks, at the grain of tiles: each role of a block is a lane, and
+// the flags between roles and between ranks are those of the plan. Blocks share no byte and no
+// flag, and each works with the same block of the other ranks. So the plan of a call with one block
+// is that of any block, and the plan of a call with more has all blocks in step: tile t of the plan
+// is tile t of every block, which together are one range of a part. A bulk copy reports that the
+// input has been read a little before the slot holds it; the plan reports both at once.
 #pragma once
 #include "exec/cuda/group.hpp"
 #include "exec/cuda/traffic/plan_flags.hpp"
@@ -12,7 +11,7 @@
 
 namespace plait::cuda {
 
-/// Flag::index of a block's words: those of TileFlags, then those between the roles of a block.
+/// Flag::index of a block's flags: those of TileFlags, then those between the roles of a block.
 enum TileWord : int {
   kTileParts = kTileFlagsBase,
   kTilePartsTaken,
@@ -25,17 +24,19 @@ enum TileWord : int {
   kTileRelayed,
   kTilePace,
   kTileSummed,
-  kTileEnded,        ///< of TileFlags, too
+  kTileEnded,        ///< also of TileFlags
   kTileBegun,        ///< every peer's slots may be written
   kTileHandlesDone,  ///< the roles that read slots have ended
   kTileCollectsDone
 };
 
-/// Blocks and tiles must be the same on all ranks, so they follow from size and group alone.
+/// Returns the tuning as a wish. Blocks and tiles must be the same on all ranks, so they follow
+/// from size and group alone.
 TileWish tile_wish(const Tuning& tuning, const Group& group);
 
-/// Of one block (wish.most_blocks) slots lie as the first block's do in memory; of more, the slots
-/// of all blocks for a peer's tile are one, and so is the room of all blocks.
+/// Returns the plan. With one block (wish.most_blocks) slots are laid out as those of the first
+/// block in memory; with more, the slots of all blocks for a peer's tile are one, and so is the
+/// memory of all blocks.
 Plan tile_plan(const Topology& topology, const Request& request, const TileWish& wish);
 
 }  // namespace plait::cuda

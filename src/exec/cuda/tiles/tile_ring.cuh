@@ -1,14 +1,16 @@
-// A ring of a tiled reduction, for what gives the same bits in any order: every rank sends to the
-// next alone. A tile takes ranks - 1 steps, in which its parts gather one rank's each; the results
-// of an all_reduce then take as many (tile_collect.cuh). A reduce is a chain that ends at its root:
-// a tile takes one step of each rank. Slots and words count steps.
+// A tiled reduction round a ring, for ops that give the same bits in any order: every rank sends to
+// the next one alone. A tile takes ranks - 1 steps, in which each of its parts gathers one rank's
+// data per step; the results of an all_reduce then take as many steps (tile_collect.cuh). A reduce
+// is a chain that ends at its root: a tile takes one step of each rank. Slots and flags count
+// steps.
 #pragma once
 #include "exec/cuda/tiles/tile_roles.cuh"
 
 namespace plait::cuda {
 
-/// The handle role. Turn t of a tile adds to what t ranks have added up: in a ring for the part of
-/// the rank t + 1 before this one, the last for its own; in a chain a rank has one turn, its place.
+/// The handle role. Turn t of a tile adds to a partial sum of t ranks: in a ring for the part of
+/// the rank t + 1 before this one, the last turn for its own part. In a chain a rank has one turn,
+/// at its position.
 template <class Sum, unsigned kThreads>
 struct RingReduce {
   TileRoles& work;
@@ -78,7 +80,7 @@ struct RingReduce {
   }
 };
 
-/// Apart, so that it takes no registers from the rest.
+/// Not inlined, so that it takes no registers from the other roles.
 template <class Sum, unsigned kThreads>
 __device__ PLAIT_NOINLINE void ring_reduce(TileRoles work, const Team team) {
   RingReduce<Sum, kThreads>{work}.run(team);

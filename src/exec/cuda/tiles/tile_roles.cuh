@@ -1,62 +1,67 @@
-// The roles of a tiled block's threads, but for reducing, which depends on types, and for
-// collecting in bulk (tile_collect.cuh): push, collect, place, pass on, and the clerks who read and
-// write the words between ranks. See tiled.cuh.
+// The roles of a tiled block's threads that do not depend on types: push, collect by threads,
+// place, pass on, and the signal warps, which raise and poll the flags between ranks. Reducing is
+// in tiled.cuh, collecting by bulk copies in tile_collect.cuh.
 #pragma once
 #include "exec/cuda/device/units.cuh"
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/traffic/tile_cut.hpp"
-#ifndef PLAIT_BULK  // tests play kernels on a host's threads (tests/conformance/device_on_host.hpp)
+#ifndef PLAIT_BULK  // tests run kernels on host threads (tests/conformance/device_on_host.hpp)
 #define PLAIT_BULK "exec/cuda/device/bulk.cuh"
 #endif
 #include PLAIT_BULK
 
 namespace plait::cuda {
 
-/// What the roles of a block share.
+/// Shared memory of a block.
 struct TileShared {
   static constexpr unsigned kQueue = 8;
   struct BulkMove {
-    char* dst;  ///< null = all of the tile is on its way
+    char* dst;  ///< null = the whole tile is on its way
     unsigned bytes, tile;
-    unsigned at = 0;       ///< of a relayed piece, in its slots; the partner that comes next
-    bool relayed = false;  ///< it goes on to others too; of the push role: a partner comes next
+    unsigned at = 0;       ///< offset of a relayed piece in its slots; the partner that comes next
+    bool relayed = false;  ///< the piece goes on to other ranks too; in the push role: a partner
+                           ///< comes next
   };
   unsigned long long push_barriers[kPushStages], collect_barriers[kCollectStages];
   BulkMove push_queue[kQueue], collect_queue[kQueue];
-  unsigned ends[kQueue];        ///< bulk stores of the push role when a tile's last had been issued
-  unsigned relay_ends[kQueue];  ///< likewise of the collect role
-  // Tiles so far; one writer each.
+  unsigned ends[kQueue];        ///< bulk stores of the push role when the last one of a tile had
+                                ///< been issued
+  unsigned relay_ends[kQueue];  ///< the same of the collect role
+  // Tiles so far, each counter with one writer.
   volatile unsigned stopped;            ///< 1 = no role may begin
-  volatile unsigned free;               ///< owners have room for
-  volatile unsigned sent;               ///< of which this rank's input has been read
-  volatile unsigned arrived;            ///< of which all parts are with their owners
-  volatile unsigned handled;            ///< of which results are on their way, or in the output
-  volatile unsigned summed;             ///< of a ring, whose own part is in the output
-  volatile unsigned relayed;            ///< of which the collect role has sent results on
-  std::uint8_t targets[kMaxCudaRanks];  ///< of this block, in turn: this rank, then the others
-  // By rank, worked out once a call: one thread alone takes microseconds for a place. Parts and
-  // results of each owner, and rings of slots, of which tile t has the place t % window.
+  volatile unsigned free;               ///< tiles that owners have free slots for
+  volatile unsigned sent;               ///< tiles of which this rank's input has been read
+  volatile unsigned arrived;            ///< tiles of which all parts are with their owners
+  volatile unsigned handled;            ///< tiles of which results are on their way, or in the
+                                        ///< output
+  volatile unsigned summed;             ///< tiles of a ring whose own part is in the output
+  volatile unsigned relayed;            ///< tiles of which the collect role has sent results on
+  std::uint8_t targets[kMaxCudaRanks];  ///< of this block, in order: this rank, then the others
+  // Tables by rank, computed once per call, since one thread alone takes microseconds for an
+  // address: parts and results of each owner, and rings of slots, in which tile t has slot t %
+  // window.
   const char* input[kMaxCudaRanks];
   char* output[kMaxCudaRanks];
   unsigned long long part_bytes[kMaxCudaRanks];
-  char* parts_out[kMaxCudaRanks];    ///< by owner: into which this rank puts its part
-  char* parts_in[kMaxCudaRanks];     ///< by sender: out of which this rank handles it
-  char* results_out[kMaxCudaRanks];  ///< by who gets results from here; with pulls its own
-  char* results_in[kMaxCudaRanks];   ///< by whom they come from
-  TiledArgs args;  ///< parameters of a kernel are slow to read for functions it calls
+  char* parts_out[kMaxCudaRanks];    ///< by owner: slots into which this rank puts its part
+  char* parts_in[kMaxCudaRanks];     ///< by sender: slots from which this rank handles the part
+  char* results_out[kMaxCudaRanks];  ///< by reader: slots for results of this rank; with pulls its
+                                     ///< own
+  char* results_in[kMaxCudaRanks];   ///< by owner: slots from which results are taken
+  TiledArgs args;  ///< kernel parameters are slow to read in functions that are not inlined
 };
 
-/// What roles need that does not depend on types; calls of it stand in functions of their own, so
-/// that they are compiled once and not for every kernel.
+/// State and helpers of roles that do not depend on types. Calls of them are in functions of their
+/// own, so that these are compiled once and not for every kernel.
 struct TileRoles {
   using FlagRows = unsigned (TileFlags::*)[kTileBlocks][kMaxCudaRanks];
 
   const TiledArgs& args;
   TileShared& shared;
-  const unsigned element;  ///< bytes
+  const unsigned element;  ///< bytes of an element
   const unsigned tile_units;
   unsigned base;   // tiles of this block in all earlier calls
-  unsigned count;  // in this call
+  unsigned count;  // tiles in this call
   bool broken;
   SpinTimeout timeout;
 
@@ -77,27 +82,28 @@ struct TileRoles {
   __device__ bool in(unsigned mask, int rank) const { return (mask >> rank & 1) != 0; }
   __device__ int peer(int k) const { return rank_after(args.rank, k, args.ranks); }
   __device__ unsigned senders_to(int owner) const { return cuda::senders_to(args, owner); }
-  /// The k-th target of this block; 0 = this rank.
+  /// Returns the k-th target of this block; 0 = this rank.
   __device__ int target(int k) const { return shared.targets[k]; }
   __device__ bool owns() const { return in(args.owners, args.rank); }
   __device__ unsigned owners_of_mine() const { return pushes_to(args, args.rank); }
   __device__ unsigned readers_of_mine() const { return readers_of(args, args.rank); }
   __device__ unsigned owners_i_read() const { return read_by(args, args.rank); }
 
-  // A fold: of the lower half sums go on to the rank across, as parts, and results come from there.
+  // Fold: sums of the lower half go on to the rank across as parts, and the results come back from
+  // there.
   __device__ bool is_lower() const { return cuda::is_lower(args, args.rank); }
   __device__ unsigned onward() const { return is_lower() ? 1u << across(args, args.rank) : 0; }
-  /// Results that the collect role sends on: from the rank across, or what was handled here.
+  /// True if the collect role sends results on: those from the rank across, or those handled here.
   __device__ bool copies_results() const {
     return args.copied_results != 0 && !is_lower() && args.handling == kReduceParts &&
            in(args.keepers, args.rank) && bulk_output();
   }
   __device__ bool relays() const { return is_lower() || args.ring != 0 || copies_results(); }
   __device__ unsigned relays_to() const { return relays() ? readers_of_mine() : 0; }
-  /// To whom the handle role sends results, or who pulls them.
+  /// Returns the ranks that the handle role sends results to, or that pull them.
   __device__ unsigned hands_to() const { return relays() ? onward() : readers_of_mine(); }
-  /// In whose slots it puts them: with pulls once, in this rank's own. Targets from the first on,
-  /// before the last.
+  /// Returns the ranks in whose slots the handle role puts results: with pulls once, in this rank's
+  /// own. Targets are those from first_target() on, before last_target().
   __device__ unsigned stores_to() const {
     const unsigned to = hands_to();
     return pulls_results(args) && to != 0 ? 1u << args.rank : to;
@@ -108,18 +114,19 @@ struct TileRoles {
     return is_aligned(args.output) && args.result_stride % 16 == 0;
   }
   __device__ unsigned long long part_bytes(int owner) const { return shared.part_bytes[owner]; }
-  /// First unit of the tile within a part.
+  /// Returns the first unit of the tile within a part.
   __device__ unsigned long long first(unsigned tile) const {
     return first_unit(args, tile_units, blockIdx.x, tile);
   }
-  /// Units of the tile in the part of `owner`.
+  /// Returns the units of the tile in the part of `owner`.
   __device__ unsigned length(int owner, unsigned tile) const {
     const unsigned long long units = (part_bytes(owner) + 15) / 16, from = first(tile);
     return from >= units ? 0
                          : static_cast<unsigned>(
                                min(units - from, static_cast<unsigned long long>(tile_units)));
   }
-  /// Of these, what a bulk copy can move: all but a unit that the part's end cuts short.
+  /// Returns the bytes of these that a bulk copy can move: all but a unit that the part's end
+  /// truncates.
   __device__ unsigned whole_bytes(int owner, unsigned tile) const {
     const unsigned long long bytes = part_bytes(owner) / 16 * 16, from = first(tile) * 16;
     return from >= bytes ? 0
@@ -145,8 +152,9 @@ struct TileRoles {
   __device__ char* ring(int at, int stage, int from) const {
     return args.slots[at] + slot_offset(args, blockIdx.x, at, stage, from, 0);
   }
-  /// One thread a rank, before all roles: the tables of TileShared. With pulls, parts and results
-  /// lie at who made them; a sum of a fold's lower half goes on as a part.
+  /// Fills in the tables of TileShared for one rank, by one thread, before all roles. With pulls,
+  /// parts and results lie with the rank that made them; a sum of a fold's lower half goes on as a
+  /// part.
   __device__ void find_places(int rank) const {
     const int index = cuda::index_of(args, rank);
     shared.input[rank] = static_cast<const char*>(args.input) + index * args.part_stride;
@@ -170,7 +178,7 @@ struct TileRoles {
     for (int k = 1; k < args.ranks; ++k)
       if (in(ranks, peer(k))) await_flag(words, peer(k), value);
   }
-  /// A whole team waits; a thread a rank looks.
+  /// The whole team waits; one thread per rank polls.
   __device__ void await_together(const Team& team, FlagRows words, unsigned ranks, unsigned value) {
     if (team.lane < kMaxCudaRanks && in(ranks, static_cast<int>(team.lane)))
       await_flag(words, team.lane, value);
@@ -179,20 +187,22 @@ struct TileRoles {
   __device__ bool is_peer(unsigned rank) const {
     return rank < static_cast<unsigned>(args.ranks) && rank != static_cast<unsigned>(args.rank);
   }
-  /// One thread a peer, before all roles: slots may be written once no rank reads out of any more.
-  /// False where the wait is over, for whatever reason; then no role may begin.
+  /// Waits, with one thread per peer and before all roles, until no rank reads from this rank's
+  /// slots any more, so that they may be written. Returns false if the wait was given up; then no
+  /// role may begin.
   __device__ bool await_ended(unsigned rank) {
     if (!is_peer(rank)) return true;
     if (!reached(load_flag(&mine().ended[blockIdx.x][rank]), base))
       await_flag(&TileFlags::ended, rank, base);
     return !broken;
   }
-  /// One thread a peer, behind all roles. No fence: only loads come before.
+  /// Signals, with one thread per peer and after all roles, that this rank reads no slots any more.
+  /// No fence: only loads come before.
   __device__ void signal_ended(unsigned rank) const {
     if (is_peer(rank))
       store_flag_relaxed(&args.flags[rank]->ended[blockIdx.x][args.rank], base + count);
   }
-  /// Until what lay in the slot `window` tiles before has been taken.
+  /// Waits until the data of the slot `window` tiles before has been taken.
   __device__ void await_room(FlagRows words, unsigned rank, unsigned tile) {
     if (tile >= args.window) await_flag(words, rank, base + tile + 1 - args.window);
   }
@@ -200,21 +210,21 @@ struct TileRoles {
                                       unsigned tile) {
     if (tile >= args.window) await_together(team, words, ranks, base + tile + 1 - args.window);
   }
-  /// The handle role, once all of it has read the tile out of its slots. No fence: only loads come
-  /// before, and these have ended when what they brought is stored.
+  /// Signals that the handle role has read a tile out of its slots. No fence: only loads come
+  /// before, and these have ended when the data is stored.
   __device__ void signal_taken(const Team& team, unsigned from, unsigned tile) const {
     if (team.lane < kMaxCudaRanks && in(from, static_cast<int>(team.lane)))
       store_flag_relaxed(&args.flags[team.lane]->parts_taken[blockIdx.x][args.rank],
                          base + tile + 1);
   }
-  /// One thread, after fence_before_flags().
+  /// Raises flags by one thread, after fence_before_flags().
   __device__ void signal(FlagRows words, unsigned ranks, unsigned value) const {
     for (int k = 1; k < args.ranks; ++k)
       if (in(ranks, peer(k)))
         store_flag_relaxed(&(args.flags[peer(k)]->*words)[blockIdx.x][args.rank], value);
   }
-  /// Words count the tiles of all calls, so who does not wait in this call is told of all its tiles
-  /// at once.
+  /// Signals a peer that does not wait in this call for all of its tiles at once, because flags
+  /// count the tiles of all calls.
   __device__ void signal_idle_peers(int rank) const {
     const unsigned end = base + count;
     TileFlags& theirs = *args.flags[rank];
@@ -250,19 +260,18 @@ struct TileRoles {
     }
   }
 
-  /// When a block's next bulk copy of a part may begin, where the call has a rate: links that are
-  /// offered more than they carry hold up the flags behind the data. Blocks begin one after the
-  /// other. Who is late makes up for nothing, so that no GPU ever sends faster
-  /// (docs/design/tiled.md).
+  /// Paces a block's bulk copies of parts if the call has a rate: links that are offered more than
+  /// they carry delay the flags behind the data. Blocks start one after the other. A late block
+  /// does not catch up, so that no GPU ever sends faster (docs/design/tiled.md).
   struct SendRate {
     const unsigned long long ps_per_kib;
-    unsigned long long began_ns, due_ps;  // from began_ns on
+    unsigned long long began_ns, due_ps;  // due_ps counts from began_ns
 
     __device__ explicit SendRate(const TiledArgs& args)
         : ps_per_kib(args.ps_per_kib),
           began_ns(ps_per_kib != 0 ? now_ns() : 0),
           due_ps(ps_per_kib * (kBulkBytes / 1024) * blockIdx.x / args.blocks) {}
-    /// Since began_ns. A clock that steps back begins anew, and so does the rate.
+    /// Returns the time since began_ns. A clock that steps back restarts the rate.
     __device__ unsigned long long passed_ps() {
       const unsigned long long now = now_ns();
       if (is_not_past(began_ns, now)) began_ns = now, due_ps = 0;
@@ -278,8 +287,8 @@ struct TileRoles {
       due_ps = max(due_ps, at_ps) + ps_per_kib * bytes / 1024;
     }
   };
-  /// One thread. That a tile has arrived is known a few pieces later; all at once before it waits
-  /// for room.
+  /// One thread. The arrival of a tile is published some pieces later, or at once before the thread
+  /// waits for slots.
   __device__ void push_in_bulk(char* room, unsigned to) {
     BulkRing<kPushStages> ring(room, shared.push_barriers);
     constexpr unsigned kAhead = 3, kLag = 2, kQueue = TileShared::kQueue;
@@ -318,7 +327,8 @@ struct TileRoles {
       shared.push_queue[put++ % kQueue] = move;
       while (!broken && (ring.held() > kAhead || put - taken == kQueue)) take();
     };
-    // Pieces [from, end) of a target's part of the tile; whether the part's end cuts it short.
+    // Pushes pieces [from, end) of a target's part of the tile; returns true if the part's end
+    // truncates a unit.
     const auto push = [&](int owner, unsigned tile, unsigned from, unsigned end) {
       const unsigned bytes = whole_bytes(owner, tile);
       const char* const src = input(owner) + first(tile) * 16;
@@ -349,7 +359,8 @@ struct TileRoles {
     if (!broken) see_arrived(0);
     ring.end();
   }
-  /// One thread, before it pushes a tile to a partner: no data hangs on it, so it needs no fence.
+  /// Synchronises with a partner before a tile is pushed to it, by one thread. No data depends on
+  /// it, so it needs no fence.
   __device__ void pace(int partner, unsigned tile) {
     if (!is_paced(args, partner)) return;
     store_flag_relaxed(&args.flags[partner]->pace[blockIdx.x][args.rank], base + tile + 1);
@@ -359,7 +370,7 @@ struct TileRoles {
                                static_cast<unsigned>(partner), base + tile + 1, ~0u);
     timeout.began_ns = 0;
   }
-  /// Units that the end of a part cuts short; only the last tile of a part has one.
+  /// Pushes units that the end of a part truncates; only the last tile of a part has one.
   __device__ void push_tails(unsigned tile, unsigned to) {
     await_shared(shared.free, tile + 1);
     for (int k = 1; k < args.ranks && !broken; ++k) {
@@ -384,9 +395,9 @@ struct TileRoles {
     __threadfence_block();
   }
 
-  // --- clerks, one thread each ------------------------------------------------------------------
+  // --- signal warps, one thread each ------------------------------------------------------------
 
-  /// Which tiles all owners have room for.
+  /// Publishes the tiles that all owners have free slots for.
   __device__ void watch_room() {
     const unsigned to = owners_of_mine();
     unsigned free = min(count, args.window);
@@ -413,9 +424,9 @@ struct TileRoles {
       shared.free = free;
     }
   }
-  /// What has arrived, or been handled and so become a result: one fence for all that is new. That
-  /// bulk stores have ended is not enough: with no fence, peers took elements that were not there
-  /// yet (E-0306).
+  /// Signals tiles that have arrived, or that were handled and so became results, with one fence
+  /// for all new ones. The end of the bulk stores is not enough: without a fence, peers took
+  /// elements that were not there yet (E-0306).
   __device__ void signal_all() {
     const unsigned to = owners_of_mine(), on = onward(), handed_to = hands_to(),
                    relayed_to = relays_to();
@@ -445,8 +456,8 @@ struct TileRoles {
 
   // --- pass on, place, stay ---------------------------------------------------------------------
 
-  /// The root's part of a broadcast, out of a slot, or this rank's of an all_gather, out of the
-  /// input, to all readers.
+  /// Passes a part to all readers: the root's part of a broadcast, from a slot, or this rank's part
+  /// of an all_gather, from the input.
   __device__ void pass(const Team& team, unsigned tile, unsigned from) {
     const int source = from == 0 ? args.rank : __ffs(static_cast<int>(from)) - 1;
     const char* src = from == 0 ? static_cast<const char*>(args.input) : part_in(source, tile);
@@ -486,7 +497,7 @@ struct TileRoles {
                    length(args.rank, tile), element);
   }
 
-  /// What of this rank's input belongs in its own output as it is.
+  /// Source of the part of this rank's input that goes into its own output unchanged.
   __device__ const char* own_src() const {
     return static_cast<const char*>(args.input) + args.own_from;
   }
@@ -498,8 +509,8 @@ struct TileRoles {
          i += static_cast<unsigned long long>(gridDim.x) * blockDim.x)
       store_any(own_dst(), i, load_any(own_src(), i, args.own_bytes, false), args.own_bytes, false);
   }
-  /// One thread. Pieces go by and by as tiles are sent: at once they would keep busy the memory
-  /// that a call's first tiles come from. Who sends none, of whom some collect, waits for nothing.
+  /// One thread. Pieces are copied one by one as tiles are sent: all at once they would occupy the
+  /// memory that a call's first tiles come from. A rank that sends no tiles waits for nothing.
   __device__ void copy_own_in_bulk(char* room) {
     BulkRing<kCollectStages> ring(room, shared.collect_barriers);
     constexpr unsigned kAhead = 2;
@@ -537,7 +548,7 @@ struct TileRoles {
       take_by_threads(team, owners, tile);
     }
   }
-  /// Results of one tile out of the slots that `owners` have filled.
+  /// Takes the results of one tile from the slots that `owners` have filled.
   __device__ void take_by_threads(const Team& team, unsigned owners, unsigned tile) {
     for (int k = 1; k < args.ranks; ++k)
       if (in(owners, peer(k)))
@@ -548,7 +559,7 @@ struct TileRoles {
     fence_before_flags();
     signal(&TileFlags::results_taken, owners, base + tile + 1);
   }
-  /// Of a ring, as in bulk.
+  /// Ring, as by bulk copies.
   __device__ void go_round_by_threads(const Team& team) {
     const unsigned turns = steps_of_tile(args), to = relays_to(), from = owners_i_read();
     for (unsigned tile = 0; tile < count / turns; ++tile)
@@ -577,7 +588,7 @@ struct TileRoles {
         if (turn < turns) shared.relayed = step + 1;
       }
   }
-  /// As in bulk: a tile's results go on before those of the tile before are awaited.
+  /// As by bulk copies: a tile's results go on before those of the tile before are awaited.
   __device__ void relay_by_threads(const Team& team) {
     const unsigned to = relays_to(), from = onward();
     for (unsigned tile = 0; tile <= count; ++tile) {
@@ -605,7 +616,7 @@ struct TileRoles {
 };
 
 __device__ PLAIT_NOINLINE void tile_push(TileRoles work, const Team team, char* room) {
-  if (work.args.ring != 0) return;  // the handle role does it
+  if (work.args.ring != 0) return;  // the handle role pushes
   const unsigned to = work.owners_of_mine();
   const bool bulk = is_aligned(work.args.input) && work.args.part_stride % 16 == 0;
   if (!bulk || to == 0)
@@ -631,7 +642,7 @@ __device__ PLAIT_NOINLINE void tile_place(TileRoles work, const Team team, unsig
                                           unsigned from) {
   work.place(team, tile, from);
 }
-/// Before all else, by all threads: what the collector cannot copy in bulk.
+/// Copies, by all threads before all roles, what the collect role cannot copy in bulk.
 __device__ PLAIT_NOINLINE void tile_copy_own(TileRoles work) {
   if (work.own_src() != work.own_dst() && !work.stays_in_bulk()) work.copy_own_by_threads();
 }

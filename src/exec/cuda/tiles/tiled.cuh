@@ -1,15 +1,16 @@
-// Any collective of any size in one kernel. The message is cut into tiles; on every rank, block b
-// works with block b of the others. Threads have roles. *Push* sends this rank's parts into their
-// owners' slots, *handle* reduces (or passes on, or places) what came and sends results into the
-// readers' slots, *collect* copies results out, and clerks read and write the words between ranks,
-// whose loads and fences take microseconds that nobody else should wait for. That parts have been
-// read the handle role says by itself, without a fence. Slots make a pipeline: while a tile
-// travels, the one before is reduced and the one before that copied out.
+// Kernel tiled: any collective of any size in one kernel. The message is cut into tiles; block b
+// works with block b of the other ranks. Threads have roles. *Push* sends this rank's parts into
+// their owners' slots. *Handle* reduces (or passes on, or places) what arrived and sends results
+// into the readers' slots. *Collect* copies results out. *Signal warps* raise and poll the flags
+// between ranks, whose loads and fences take microseconds that no other role should wait for; only
+// that parts have been read is signalled by the handle role itself, without a fence. Slots form a
+// pipeline: while a tile travels, the one before is reduced and the one before that copied out.
 //
-// Push and collect are bulk copies of one thread where addresses allow, else loads and stores of
-// their role's threads: ranks need not agree, as slots and words are the same. Parts, results or
-// both may lie in slots of who made them instead, until others fetch them (TilePulls).
-// Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread block.
+// Push and collect use bulk copies of one thread if addresses allow, otherwise loads and stores of
+// their role's threads. Ranks may differ in this, since slots and flags are the same. Parts,
+// results or both may stay in the slots of the rank that made them until others fetch them
+// (TilePulls). Idea: the pipelined two-stage all-reduce of Micro 2021, at the grain of a thread
+// block.
 #pragma once
 #include "exec/cuda/tiles/tile_args.hpp"
 #include "exec/cuda/tiles/tile_collect.cuh"
@@ -19,28 +20,29 @@
 
 namespace plait::cuda {
 
-/// Threads of each role, before two warps of clerks; a test has fewer, but one a rank where a role
-/// waits for ranks.
+/// Threads of each role, before two signal warps. A test has fewer, but one thread per rank if a
+/// role waits for ranks.
 struct TileThreads {
   static constexpr unsigned kHandle = kHandleThreads, kPush = kPushThreads,
                             kCollect = kCollectThreads;
 };
 
-/// kFold: in two halves; where the number of ranks is not known, calls say so.
+/// kFold: reduce in two halves; if the number of ranks is a run-time value, the call says so.
 template <DataType kType, int kOp, int kRanks, bool kFold, class Threads>
 struct TiledBlock : TileRoles {
   using Sum = Accumulator<kType, kOp>;
   using Stored = typename Sum::Stored;
   static constexpr int kHeld = kRanks == 0 ? 1 : kFold ? kRanks / 2 + 1 : kRanks;
   // Units that a thread reduces at once: as many as its registers hold. A unit of short elements
-  // takes more of them; two ranks' of 16 bits fit (4 % less; of four ranks not timed).
+  // takes more registers; two ranks' units of 16-bit elements fit (4 % faster; not timed with four
+  // ranks).
   static constexpr int kFew = sizeof(Stored) < (kRanks == 2 ? 2 : 4) ? 2 : 1;
   static constexpr int kTogether = kHeld == 8 || kFold ? 1 : 2 / kFew;
 
   __device__ explicit TiledBlock(TileShared& between) : TileRoles(between, sizeof(Stored)) {}
 
-  /// What an owner does with what came: then its slots are free, and readers have the results. Not
-  /// before the own tile has been read, which the result may replace.
+  /// Handles each tile that has arrived; then its slots are free, and readers have the results.
+  /// Waits first until the own tile has been read, which the result may replace.
   __device__ void handle_all(const Team& team) {
     if (kRanks == 0 && args.ring != 0) return ring_reduce<Sum, Threads::kHandle>(*this, team);
     const unsigned from = senders_to(args.rank), on = onward(), readers = hands_to() & ~on;
@@ -69,7 +71,7 @@ struct TiledBlock : TileRoles {
       tile_place(*this, team, tile, from);
   }
 
-  // A reduction's sources in order, in a fold of one half; see tile_cut.hpp.
+  // Sources of a reduction in order, in a fold those of one half; see tile_cut.hpp.
   static constexpr bool kMayFold = kRanks == 0 || kFold;
   __device__ int sources() const { return kMayFold ? source_count(args) : kRanks; }
   __device__ int source(int which) const { return kMayFold ? source_rank(args, which) : which; }
@@ -82,7 +84,8 @@ struct TiledBlock : TileRoles {
   }
   __device__ bool finishes() const { return !kMayFold || !is_lower(); }
 
-  /// All parts in rank order: to the own output, and to the slots of those who get the sum.
+  /// Reduces all parts in rank order into the own output, and into the slots of the ranks that get
+  /// the sum.
   __device__ void reduce(const Team& team, unsigned tile) {
     const char* const own = input(args.rank) + first(tile) * 16;
     char* const out = output(args.rank) + first(tile) * 16;
@@ -112,7 +115,8 @@ struct TiledBlock : TileRoles {
         store_plain(&reinterpret_cast<ulonglong2*>(to)[i + u * Threads::kHandle],
                     make_ulonglong2(units[u].lo, units[u].hi));
   }
-  /// kTogether units: where the number of ranks is known, all parts are loaded at once.
+  /// Sums kTogether units. If the number of ranks is known at compile time, all parts are loaded at
+  /// once.
   __device__ void sum_units(Unit (&total)[kTogether], const char* const (&from)[kHeld],
                             const char* own, unsigned long long at, unsigned i,
                             unsigned limit) const {
@@ -140,7 +144,8 @@ struct TiledBlock : TileRoles {
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, finishes(), args.ranks);
   }
-  /// Units that are not aligned, or cut short; apart, so that it takes no registers from the rest.
+  /// Reduces units that are unaligned or truncated. Not inlined, so that it takes no registers from
+  /// the rest.
   __device__ PLAIT_NOINLINE static void reduce_slowly(TiledBlock work, const Team team,
                                                       unsigned tile, unsigned begin,
                                                       unsigned limit) {
@@ -167,7 +172,7 @@ struct TiledBlock : TileRoles {
     }
   }
 
-  /// Each thread in its role.
+  /// Runs each thread in its role.
   __device__ void run(char* room) {
     constexpr unsigned kPushers = Threads::kHandle + Threads::kPush;
     constexpr unsigned kCollectors = kPushers + Threads::kCollect;
@@ -211,7 +216,7 @@ __device__ void tiled(const TiledArgs& args) {
     block.find_places(static_cast<int>(k));
   }
   if (!block.await_ended(k)) shared.stopped = 1;
-  __syncthreads();  // all have read the tile count before it is advanced
+  __syncthreads();  // all threads have read the tile count before it is advanced
   block.broken = block.broken || shared.stopped != 0;
   if (args.own_bytes != 0 && !block.broken) tile_copy_own(block);
   block.run(room);

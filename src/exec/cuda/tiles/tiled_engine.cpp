@@ -1,4 +1,4 @@
-// tiled: any collective of any size by one kernel, whose blocks bring tiles by bulk copies.
+// Engine tiled: any collective of any size by one kernel, whose blocks move tiles by bulk copies.
 #include <algorithm>
 
 #include "base/text.hpp"
@@ -49,7 +49,7 @@ class TiledEngine : public Engine {
  public:
   const StrategyInfo& info() const override {
     static const StrategyInfo info{
-        "tiled", "blocks push tiles into slots of their owners, who reduce them and push results",
+        "tiled", "blocks push tiles into slots of their owners, which reduce them and push results",
         "direct collectives; bulk copies of 9.0", all_collectives()};
     return info;
   }
