@@ -53,7 +53,7 @@ struct PairBench {
     return static_cast<double>(by_host) / static_cast<double>(bytes);
   }
   cuda::Api api;
-  PairCopies::Pair pair;
+  PairCopies::OrdinalPair pair;
   std::unique_ptr<PairCopies> copies;
   std::vector<cuda::CopyBuffers> ranks;
 };
