@@ -177,8 +177,8 @@ PLAIT_EXPORT MPI_Init(int* argc, char*** argv) {
   const int code = native().Init(argc, argv);
   return code != 0 ? code : serve_after_init();
 }
-PLAIT_EXPORT MPI_Init_thread(int* argc, char*** argv, int wanted, int* given) {
-  const int code = native().Init_thread(argc, argv, wanted, given);
+PLAIT_EXPORT MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  const int code = native().Init_thread(argc, argv, required, provided);
   return code != 0 ? code : serve_after_init();
 }
 PLAIT_EXPORT MPI_Finalize() {

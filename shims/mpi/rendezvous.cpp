@@ -61,8 +61,8 @@ struct RendezvousSend : PendingRequest {
     if (header_sent == 0) return false;
     return slot.state.load(std::memory_order_acquire) == SlotState::taken || is_abandoned();
   }
-  void fill(void* wanted) const override {
-    std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
+  void fill(void* out) const override {
+    std::memcpy(out, status.data(), static_cast<std::size_t>(status_bytes()));
   }
 
   int to;  ///< rank in the node
@@ -115,13 +115,13 @@ struct RendezvousSend : PendingRequest {
 };
 
 struct RecvRequest : PendingRequest {
-  RecvRequest(Handle native_request, std::unique_ptr<RendezvousRecv> to)
-      : request_of_mpi(native_request), recv(std::move(to)) {}
+  RecvRequest(Handle posted_request, std::unique_ptr<RendezvousRecv> to)
+      : native_request(posted_request), recv(std::move(to)) {}
   bool has_ended() override {
     const bool cancel_now = cancel_requested.exchange(false);
     if (received == 0) {
-      if (cancel_now) native().Cancel(&request_of_mpi);
-      code = native().Test(&request_of_mpi, &received, status.data());
+      if (cancel_now) native().Cancel(&native_request);
+      code = native().Test(&native_request, &received, status.data());
       is_reported = code != 0;
       if (error_class(code) == native().abi.err_truncate) recv->on_truncated(status.data());
       if (code != 0) return true;
@@ -129,12 +129,12 @@ struct RecvRequest : PendingRequest {
     }
     return recv->has_arrived(status.data(), code);
   }
-  void fill(void* wanted) const override {
-    std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
+  void fill(void* out) const override {
+    std::memcpy(out, status.data(), static_cast<std::size_t>(status_bytes()));
   }
   bool must_end() const override { return received != 0; }
 
-  Handle request_of_mpi;
+  Handle native_request;
   std::unique_ptr<RendezvousRecv> recv;
   int received = 0;
   alignas(8) std::array<std::byte, 32> status{};
@@ -204,10 +204,10 @@ class Token {
 /// A persistent operation that the program sees as a token's request.
 struct TokenRequest : PersistentOp {
   Handle handle() const override { return token.request(); }
-  int end_of(const PendingRequest& one, void* given) {
-    const int error = error_in(given);  // belongs to the completion function
-    if (!is_refused) one.fill(given);
-    error_in(given) = error;
+  int end_of(const PendingRequest& one, void* program_status) {
+    const int error = error_in(program_status);  // belongs to the completion function
+    if (!is_refused) one.fill(program_status);
+    error_in(program_status) = error;
     if (!std::exchange(has_told_handler, true) && !one.is_reported)
       one.comm.call_errhandler(one.code);
     return one.code;
@@ -219,12 +219,12 @@ struct TokenRequest : PersistentOp {
 };
 
 struct PersistentRecv final : RecvRequest, TokenRequest {
-  PersistentRecv(Handle native_request, std::unique_ptr<RendezvousRecv> to, Handle in)
-      : RecvRequest(native_request, std::move(to)) {
+  PersistentRecv(Handle posted_request, std::unique_ptr<RendezvousRecv> to, Handle in)
+      : RecvRequest(posted_request, std::move(to)) {
     references.store(1);
     comm = RetainedComm(in);
   }
-  ~PersistentRecv() override { native().Request_free(&request_of_mpi); }
+  ~PersistentRecv() override { native().Request_free(&native_request); }
   PersistentRecv(const PersistentRecv&) = delete;
   PersistentRecv& operator=(const PersistentRecv&) = delete;
 
@@ -232,14 +232,14 @@ struct PersistentRecv final : RecvRequest, TokenRequest {
     received = 0;
     has_told_handler = false;
     cancel_requested.store(false);
-    code = native().Start(&request_of_mpi);
+    code = native().Start(&native_request);
     is_reported = code != 0;
     is_refused = code != 0;
     watch(*this);
   }
   bool has_ended() override { return is_refused || RecvRequest::has_ended(); }
   void complete_in_mpi() override { token.end(); }
-  int end(void* given) override { return end_of(*this, given); }
+  int end(void* program_status) override { return end_of(*this, program_status); }
   void cancel_message() override { cancel(); }
   void freed() override { release_request(this); }
 };
@@ -274,12 +274,12 @@ struct PersistentCall final : PendingRequest, TokenRequest {
     one.reset();  // frees its resources for others
     return true;
   }
-  void fill(void* wanted) const override {
-    std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
+  void fill(void* out) const override {
+    std::memcpy(out, status.data(), static_cast<std::size_t>(status_bytes()));
   }
   bool must_end() const override { return one != nullptr && one->must_end(); }
   void complete_in_mpi() override { token.end(); }
-  int end(void* given) override { return end_of(*this, given); }
+  int end(void* program_status) override { return end_of(*this, program_status); }
   void cancel_message() override { cancel(); }
   void freed() override { release_request(this); }
 

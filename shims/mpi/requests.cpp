@@ -56,8 +56,8 @@ struct NativeRequest : PendingRequest {
     }
     return true;
   }
-  void fill(void* wanted) const override {
-    std::memcpy(wanted, status.data(), static_cast<std::size_t>(status_bytes()));
+  void fill(void* out) const override {
+    std::memcpy(out, status.data(), static_cast<std::size_t>(status_bytes()));
   }
 
   Handle native_request;
