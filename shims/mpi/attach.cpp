@@ -236,7 +236,7 @@ std::unique_ptr<Communicator> create_or_null(const CommunicatorOptions& options)
 }
 
 /// Attaches ranks on several nodes. The native MPI carries the traffic between nodes, on a
-/// duplicate that lives as long as plait's communicator.
+/// communicator that is split off the program's and lives as long as plait's.
 std::unique_ptr<Communicator> attach_multinode(Handle comm, const RankPosition& position,
                                                bool can) {
   CommunicatorOptions options = options_for(position, kNoDevice);
