@@ -80,7 +80,7 @@ std::map<DevicePointer, FakeProof> proofs;
 void begin_proof(const PathArgs& args) {
   const std::lock_guard<std::mutex> hold(proofs_guard);
   std::fill_n(args.signal->resident, args.ranks, 1u);
-  proofs[reinterpret_cast<DevicePointer>(args.words[args.rank])] = {args};
+  proofs[reinterpret_cast<DevicePointer>(args.inboxes[args.rank])] = {args};
 }
 
 /// Fills in what a rank's memory holds after a round in which every path works.

@@ -105,15 +105,15 @@ TEST_CASE("small calls are served at once, large ones with the large arena and i
     require(calls.takes(large) && calls.wants_large_arena(large), "large calls");
     require(calls.choice_of(large).find("copy_exchange") != std::string::npos,
             calls.choice_of(large));
-    require(calls.rank().small_arena_group().host_bytes == 0, "host memory before there is room");
+    require(calls.rank().small_arena_group().host_bytes == 0, "host memory before the large arena");
     require(calls.rank().full_group().host_bytes == 16 * kMib, "host memory");
     fake_cuda().launches.clear();
     require(served_by(calls, small) == &cuda::one_shot_engine() && fake_cuda().launches.size() == 1,
             "a small call");
-    require(calls.rank().engine_path().rings.empty(), "rings before there is room");
+    require(calls.rank().engine_path().rings.empty(), "rings before the large arena");
     const std::uint64_t first = fake_cuda().memory.bytes;
     require(calls.rank().reserve_large_arena(CallMode::alone), calls.rank().why_no_large_arena());
-    require(fake_cuda().memory.bytes > first, "no later room");
+    require(fake_cuda().memory.bytes > first, "no large arena");
     require(calls.rank().engine_path().rings.size() == kRanks &&
                 calls.rank().engine_path().host_rings.size() == kRanks,
             "rings");
@@ -135,7 +135,7 @@ TEST_CASE("a rank without a stream for the large arena: all ranks keep the small
       require(calls.takes(large) && calls.wants_large_arena(large), "large calls");
       if (calls.group().rank == 1) fake_cuda().refuses.of("stream_create", nth);
       for (int turn = 0; turn < 3; ++turn) {
-        require(!calls.rank().reserve_large_arena(CallMode::alone), "room without a stream");
+        require(!calls.rank().reserve_large_arena(CallMode::alone), "large arena without a stream");
         require(calls.rank().why_no_large_arena().find("rank 1: ") == 0 &&
                     calls.rank().why_no_large_arena().find("stream_create") != std::string::npos,
                 calls.rank().why_no_large_arena());
@@ -154,7 +154,7 @@ TEST_CASE("a rank short of memory for a while: a later call retries, and all ran
       const bool is_full = calls.group().rank == 1;
       if (is_full && has_stream) gpu.memory.most = gpu.memory.bytes + 8 * kMib;
       if (is_full && !has_stream) gpu.refuses.of("stream_create", 4);
-      require(!calls.rank().reserve_large_arena(CallMode::alone), "room without memory");
+      require(!calls.rank().reserve_large_arena(CallMode::alone), "large arena without memory");
       const std::string why = calls.rank().why_no_large_arena();
       require(why.find("rank 1: out of memory: ") == 0 && why.find("tries again") != why.npos, why);
       gpu.memory.most = ~std::size_t{0};
@@ -201,7 +201,7 @@ TEST_CASE("large calls share host memory if their inbox has space beside its chu
 TEST_CASE("with masked links calls use plans, and no kernel that uses all links") {
   on_ranks(drop_in(), {"nvlink:0-1"}, [](GpuCalls& calls) {
     require(!calls.group().reach.why_no_kernels.empty(), "no mask");
-    require(!calls.rank().has_lazy_arena(), "room that grows");
+    require(!calls.rank().has_lazy_arena(), "a lazy arena");
     for (const std::uint64_t bytes : {kMib, 64 * kMib}) {
       const Request request = all_reduce(bytes);
       require(calls.takes(request), text(bytes, " bytes are not taken"));

@@ -173,7 +173,7 @@ CallOptions in_pieces(int pieces) {
 
 }  // namespace
 
-TEST_CASE("a piece is between nodes while the next is reduced in them") {
+TEST_CASE("a piece crosses nodes while the next one is reduced inside them") {
   CHECK(
       run(kTwoOfTwo, {}, [](Side& side) {
         const Order order =
@@ -284,7 +284,7 @@ TEST_CASE("all_reduces below 256 KiB are NCCL's whole, unless a strategy or the 
         }) == 0);
 }
 
-TEST_CASE("what a node's engines leave is NCCL's whole, and people are told that it was they") {
+TEST_CASE("NCCL serves the whole call if a node's engines refuse, and the log says so") {
   const InNode takes_none{[](const Request&) { return false; }, nullptr};
   NodeProgramRunner multinode(nodes_of(kTwoOfTwo, 0, 0), takes_none, nullptr, nullptr, {}, false);
   const auto program = multinode.program(request_of(Collective::all_reduce, 1 << 20), {});
@@ -292,7 +292,7 @@ TEST_CASE("what a node's engines leave is NCCL's whole, and people are told that
   CHECK(program->why == "inside a node no engine serves multi_node(pieces=1), or NCCL is faster");
 }
 
-TEST_CASE("odd counts, unlike nodes and several streams") {
+TEST_CASE("odd counts, unequal nodes and several streams") {
   CHECK(run({"a", "a", "b", "b", "b"}, {}, [](Side& side) {
           const bool has_rail = side.nodes.place < 2;
           const Order order =
@@ -321,7 +321,7 @@ TEST_CASE("odd counts, unlike nodes and several streams") {
         }) == 0);
 }
 
-TEST_CASE("two ranks of unlike nodes send and receive behind and before calls of all") {
+TEST_CASE("two ranks of unequal nodes send and receive between calls of all ranks") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const int rank = side.rank();
           const Request all = request_of(Collective::all_reduce, 1 << 17);
@@ -350,7 +350,7 @@ TEST_CASE("two ranks of unlike nodes send and receive behind and before calls of
         }) == 0);
 }
 
-TEST_CASE("what NCCL reports ends the communicator, and what waits between nodes") {
+TEST_CASE("an error of NCCL ends the communicator and waits between nodes") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
@@ -372,7 +372,7 @@ TEST_CASE("what NCCL reports ends the communicator, and what waits between nodes
         }) == 0);
 }
 
-TEST_CASE("a rank of another node says why NCCL has failed, and is told what ends this one") {
+TEST_CASE("nodes report to each other why NCCL has failed") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           const Error died(ErrorCode::peer_lost, "rank 1 on host a (pid 7) ended");
@@ -397,7 +397,7 @@ TEST_CASE("a rank of another node says why NCCL has failed, and is told what end
         }) == 0);
 }
 
-TEST_CASE("a call that NCCL refuses has the cause that another rank tells") {
+TEST_CASE("an error of NCCL has the cause that another rank reports") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           side.multinode->enqueue(request, kMemory, kOther, nullptr, {});
@@ -432,7 +432,8 @@ std::string why(const std::function<void()>& work) {
   return caught ? reason_of(*caught) : "no error";
 }
 
-TEST_CASE("a call that the driver refuses half way ends the communicator, and others are told") {
+TEST_CASE(
+    "a call that the driver refuses half-way ends the communicator, and other nodes hear of it") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           const auto call = [&] { side.multinode->enqueue(request, kMemory, kOther, nullptr, {}); };
@@ -448,7 +449,7 @@ TEST_CASE("a call that the driver refuses half way ends the communicator, and ot
         }) == 0);
 }
 
-TEST_CASE("a call that NCCL keeps is an error at the deadline, which names whom it is with") {
+TEST_CASE("a call stuck in NCCL is an error at the deadline, which names its peers") {
   GpuMultinodeOptions how;
   how.arrive_s = 0.3;
   CHECK(run(kTwoOfTwo, how, [](Side& side) {
@@ -476,7 +477,7 @@ TEST_CASE("a call that NCCL keeps is an error at the deadline, which names whom 
         }) == 0);
 }
 
-TEST_CASE("a thread whose turn does not come, since NCCL keeps another's call, hears why") {
+TEST_CASE("a thread behind a call stuck in NCCL gets an error with the cause") {
   GpuMultinodeOptions how;
   how.arrive_s = 0.3;
   CHECK(run(kTwoOfTwo, how, [](Side& side) {
@@ -494,7 +495,7 @@ TEST_CASE("a thread whose turn does not come, since NCCL keeps another's call, h
         }) == 0);
 }
 
-TEST_CASE("a receive that stands still names its peer") {
+TEST_CASE("the error of a stuck receive names its peer") {
   GpuMultinodeOptions how;
   how.arrive_s = 0.3;
   CHECK(run(kTwoOfTwo, how, [](Side& side) {
@@ -511,7 +512,7 @@ TEST_CASE("a receive that stands still names its peer") {
         }) == 0);
 }
 
-TEST_CASE("a communicator that NCCL does not make in time fails all ranks, and is given back") {
+TEST_CASE("a communicator that NCCL does not make in time fails all ranks, and is freed") {
   fake_cuda().gpu = {};
   ::setenv("PLAIT_NCCL_LIB", FAKE_NCCL, 1);
   bench::Board* const board = bench::make_board(4);
@@ -526,7 +527,7 @@ TEST_CASE("a communicator that NCCL does not make in time fails all ranks, and i
         }) == 0);
 }
 
-TEST_CASE("a driver that does not answer holds up neither errors nor who asks") {
+TEST_CASE("a driver that does not answer delays neither errors nor queries") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           side.multinode->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther,
                                   nullptr, {});
@@ -534,7 +535,7 @@ TEST_CASE("a driver that does not answer holds up neither errors nor who asks") 
           side.multinode->enqueue(request_of(Collective::all_reduce, 1 << 20), kMemory, kOther,
                                   nullptr, {});
           fake_cuda().holds_queries = true;
-          await("nobody asks", [] { return fake_cuda().held_queries > 0; });
+          await("no query", [] { return fake_cuda().held_queries > 0; });
           const double took_s = seconds_of([&] {
             side.multinode->check(true);
             Counters counters;
@@ -547,7 +548,7 @@ TEST_CASE("a driver that does not answer holds up neither errors nor who asks") 
         }) == 0);
 }
 
-TEST_CASE("check() ends by itself where the watch is held up") {
+TEST_CASE("check() ends without the watch thread") {
   class Holding : public PeerObserver {
    public:
     Holding() : PeerObserver(0) {}
@@ -576,7 +577,7 @@ TEST_CASE("check() ends by itself where the watch is held up") {
         }) == 0);
 }
 
-TEST_CASE("what a stream meets because NCCL was cut short is not taken for the cause") {
+TEST_CASE("a stream fault that follows NCCL's abort is not taken for the cause") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           side.at_failure = [&side] {  // Between two queries of a check().
             fake_cuda().nccl.async_error = 6;
@@ -593,7 +594,7 @@ TEST_CASE("what a stream meets because NCCL was cut short is not taken for the c
         }) == 0);
 }
 
-TEST_CASE("threads of a communicator and its pairs hear and tell one at a time, and tell once") {
+TEST_CASE("threads of a communicator and its pairs exchange failures one at a time, once") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           std::atomic<int> hearing{0}, at_once{0};
           side.at_hearing = [&] {
@@ -618,7 +619,7 @@ TEST_CASE("threads of a communicator and its pairs hear and tell one at a time, 
         }) == 0);
 }
 
-TEST_CASE("one thread of the process watches, however many communicators there are") {
+TEST_CASE("one watch thread serves all communicators of a process") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const std::ptrdiff_t before = threads_of_process();
           const int rank = side.rank();
@@ -635,7 +636,7 @@ TEST_CASE("one thread of the process watches, however many communicators there a
         }) == 0);
 }
 
-TEST_CASE("a rank of the node that dies aborts what lies between nodes") {
+TEST_CASE("the death of a rank aborts its node's communicators between nodes") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           {
             const std::lock_guard lock(side.guard);
@@ -650,7 +651,7 @@ TEST_CASE("a rank of the node that dies aborts what lies between nodes") {
         }) == 0);
 }
 
-TEST_CASE("a rail that cannot be made fails all ranks, and nothing is kept") {
+TEST_CASE("a rail that cannot be made fails all ranks, and nothing leaks") {
   fake_cuda().gpu = {};
   ::setenv("PLAIT_NCCL_LIB", FAKE_NCCL, 1);
   bench::Board* const board = bench::make_board(4);
@@ -664,7 +665,7 @@ TEST_CASE("a rail that cannot be made fails all ranks, and nothing is kept") {
         }) == 0);
 }
 
-TEST_CASE("the bits of rank order, or an error where NCCL adds, and people are told") {
+TEST_CASE("the bits of rank order, or an error if NCCL adds, and the log says so") {
   GpuMultinodeOptions bitwise;
   bitwise.bitwise = true;
   CHECK(run(kTwoOfTwo, bitwise, [](Side& side) {

@@ -163,7 +163,7 @@ int run(int ranks, const std::function<void(Communicator&, bench::Board&)>& body
 
 }  // namespace
 
-TEST_CASE("what ends a rank's GPU side is told to ranks of other nodes, by name and host") {
+TEST_CASE("a GPU failure of a rank is reported to other nodes with its name and host") {
   CHECK(run(2, [](Communicator& comm, bench::Board& board) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           comm.enqueue(request, kMemory, kOther, nullptr);
@@ -193,7 +193,7 @@ TEST_CASE("what ends a rank's GPU side is told to ranks of other nodes, by name 
         }) == 0);
 }
 
-TEST_CASE("one id for all communicators of NCCL is refused on all ranks") {
+TEST_CASE("a single id for all NCCL communicators is refused on all ranks") {
   ::setenv("NCCL_COMM_ID", "127.0.0.1:5000", 1);
   CHECK(run_each(2, [](const CommunicatorOptions& options, bench::Board&) {
           const auto caught = attempt([&] { Communicator::create(options); });
@@ -206,7 +206,7 @@ TEST_CASE("one id for all communicators of NCCL is refused on all ranks") {
   ::unsetenv("NCCL_COMM_ID");
 }
 
-TEST_CASE("between GPUs of two nodes NCCL alone sends and receives") {
+TEST_CASE("only NCCL sends and receives between GPUs of two nodes") {
   CHECK(run(2, [](Communicator& comm, bench::Board&) {
           Communicator& pair = comm.pair(1 - comm.rank());
           require(pair.device() == 0 && pair.rank() == comm.rank(), "the pair has no GPU");

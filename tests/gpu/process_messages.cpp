@@ -180,7 +180,7 @@ TEST_CASE("processes: a sender runs ahead of a receiver that comes with other gr
   });
 }
 
-TEST_CASE("processes: a message that nobody sends ends in a deadline that names the peer") {
+TEST_CASE("processes: a receive without a send ends at a deadline that names the peer") {
   if (skipped(gpus_for_processes())) return;
   // Separate processes: a process whose stream has failed cannot use the GPU any more.
   for (const std::uint64_t bytes : {1000u, 4u << 20}) {

@@ -133,7 +133,8 @@ void query_alongside_a_waiting_kernel(GpuFixture& gpu, Findings& findings) {
 
 }  // namespace
 
-TEST_CASE("room is made beside a kernel that waits for a peer, also of the same process") {
+TEST_CASE(
+    "the large arena is allocated beside a kernel that waits for a peer, also of this process") {
   if (device_count() == 0) return;
   on_gpus(2, false, query_alongside_a_waiting_kernel);
 }

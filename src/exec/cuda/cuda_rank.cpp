@@ -130,7 +130,7 @@ void CudaRank::open(const Exchange& exchange) {
   }
   lazy_arena_ = std::make_unique<LazyArena>(
       *options_.lazy_arena, options_.rank, options_.ranks, options_.large_arena_wait_s,
-      [this](const Exchange& meet) { allocate_large_arena(meet); });
+      [this](const Exchange& exchange_in_memory) { allocate_large_arena(exchange_in_memory); });
 }
 
 /// Creates the missing streams consecutively, so that no two share a hardware queue. A stream takes

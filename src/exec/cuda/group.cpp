@@ -46,8 +46,8 @@ unsigned Group::blocks_of_tiles() const {
 }
 
 unsigned Group::blocks_leaving_sms() const {
-  constexpr unsigned kRoom = 16;
-  return multiprocessors > kRoom ? multiprocessors - kRoom : 1;
+  constexpr unsigned kReservedSms = 16;
+  return multiprocessors > kReservedSms ? multiprocessors - kReservedSms : 1;
 }
 
 unsigned Group::blocks_alongside_copies(const Tuning& tuning) const {

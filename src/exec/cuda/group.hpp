@@ -76,7 +76,7 @@ struct Group {
   unsigned most_threads(bool is_lean) const;
 
   std::uint64_t inbox_bytes() const;     ///< All copy-engine slots of a rank; 0 = none.
-  std::uint64_t slot_bytes() const;      ///< One of them; 0 = room for rings alone.
+  std::uint64_t slot_bytes() const;      ///< One of them; 0 = slots for rings only.
   std::uint64_t borrowed_bytes() const;  ///< Tile slots that copy engines borrow.
   std::uint64_t ring_bytes() const;      ///< All of these, as rings use them.
 };

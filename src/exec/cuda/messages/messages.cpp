@@ -147,8 +147,8 @@ MessageBatch next_batch(Queues& queues, int rank, int ranks, const MessageLaunch
   for (const auto& [whose, queue] : queues) most += queue.size();
   // If not all messages fit, each direction with a peer gets the same number however few peers a
   // rank has. So two ranks with groups that are too large move the same messages.
-  constexpr std::size_t kRoom = kMessageNoted + kMessageWorks;
-  if (most > kRoom) most = kRoom / static_cast<std::size_t>(2 * ranks - 1);
+  constexpr std::size_t kMostWorks = kMessageNoted + kMessageWorks;
+  if (most > kMostWorks) most = kMostWorks / static_cast<std::size_t>(2 * ranks - 1);
   for (int turn = 0; turn < ranks; ++turn)
     add_peer(all, queues, (turn - rank + ranks) % ranks, rank, most, config);
   all.args.all_channels = config.channels;

@@ -234,10 +234,10 @@ OneProcess::GpuResources& OneProcess::gpu(int ordinal) {
 }
 
 /// Enables peer access. Without it the driver stages copies through host memory by itself.
-void OneProcess::meet(const std::vector<int>& ordinals) {
+void OneProcess::enable_peer_access(const std::vector<int>& ordinals) {
   for (const int from : ordinals)
     for (const int to : ordinals) {
-      if (from == to || !met_.insert({from, to}).second) continue;
+      if (from == to || !peer_pairs_.insert({from, to}).second) continue;
       int can = 0;
       check(driver_.device_can_access_peer(&can, gpu(from).device, gpu(to).device),
             "device_can_access_peer");
@@ -334,7 +334,7 @@ BoundCopies OneProcess::bind(const Plan& plan, const std::vector<int>& ordinals)
     lend_scratch(one, plan.scratch_bytes[place]);
     if (place < ranks) lend_ring(one, plan.ring_bytes[place]);
   }
-  meet(ordinals);
+  enable_peer_access(ordinals);
   return bound;
 }
 

@@ -85,7 +85,7 @@ class OneProcess {
   class CopyCall;
   void check(Result result, const char* call) const;
   GpuResources& gpu(int ordinal);
-  void meet(const std::vector<int>& ordinals);
+  void enable_peer_access(const std::vector<int>& ordinals);
   void provide(GpuResources& gpu, std::size_t streams, std::size_t events, bool times);
   void lend_scratch(GpuResources& gpu, std::uint64_t bytes);
   void lend_ring(GpuResources& gpu, std::uint64_t bytes);
@@ -96,8 +96,8 @@ class OneProcess {
 
   const Api& driver_;
   std::mutex guard_;
-  std::map<int, GpuResources> gpus_;   // By ordinal.
-  std::set<std::pair<int, int>> met_;  // Pairs with peer access requested.
+  std::map<int, GpuResources> gpus_;          // By ordinal.
+  std::set<std::pair<int, int>> peer_pairs_;  // Pairs with peer access requested.
   // GPUs whose events mark the end of the last call that used shared buffers.
   std::vector<int> last_;
   std::vector<int> timed_;  // GPUs with unread times.

@@ -55,7 +55,7 @@ struct PathSignal {
 };
 
 struct PathArgs {
-  PathInbox* words[kMaxCudaRanks];  ///< Of every rank, as mapped here.
+  PathInbox* inboxes[kMaxCudaRanks];  ///< Of every rank, as mapped here.
   PathSignal* signal;
   unsigned long long nonce;
   unsigned long long start_ns;  ///< A kernel waits this long for its host's command.

@@ -48,11 +48,11 @@ bool holds(const PathBody& body, std::uint64_t nonce, int writer, int reader, Pa
   return true;
 }
 
-void require_whole(const PathInbox& words, int rank, int ranks, std::uint64_t nonce, unsigned round,
+void require_whole(const PathInbox& inbox, int rank, int ranks, std::uint64_t nonce, unsigned round,
                    double wait_s) {
   for (int peer = 0; peer < ranks; ++peer) {
     if (peer == rank) continue;
-    const PathMail& mail = words.with[peer];
+    const PathMail& mail = inbox.with[peer];
     std::uint32_t found = 0;
     for (const std::uint32_t one : mail.found) found |= one;
     if (!holds(mail.pushed, nonce, peer, rank, PathMethod::pushed, round)) found |= kPathPushed;
@@ -81,9 +81,9 @@ class Stopping {
 class CudaPathSide : public PathSide {
  public:
   CudaPathSide(const PathPlace& place, std::uint64_t nonce, const PathTimeouts& timeouts)
-      : place_(place), words_(std::make_unique<PathInbox>()) {
+      : place_(place), inbox_(std::make_unique<PathInbox>()) {
     for (int rank = 0; rank < place.ranks; ++rank)
-      args_.words[rank] = &place.arena->header(rank)->paths;
+      args_.inboxes[rank] = &place.arena->header(rank)->paths;
     args_.signal = reinterpret_cast<PathSignal*>(place.device_signal);
     args_.nonce = nonce;
     args_.start_ns = static_cast<unsigned long long>(timeouts.start_s * 2e9);
@@ -94,8 +94,8 @@ class CudaPathSide : public PathSide {
 
   void offer(unsigned round) override {
     for (int peer = 0; peer < place_.ranks; ++peer) {
-      PathMail& mail = words_->with[peer];
-      PathMail* const there = &args_.words[place_.rank]->with[peer];
+      PathMail& mail = inbox_->with[peer];
+      PathMail* const there = &args_.inboxes[place_.rank]->with[peer];
       fill_path_body(mail.sent, args_.nonce, place_.rank, peer, PathMethod::pushed, round);
       fill_path_body(mail.offered, args_.nonce, place_.rank, peer, PathMethod::offered, round);
       copy_body(&there->sent, &mail.sent);
@@ -118,8 +118,8 @@ class CudaPathSide : public PathSide {
   void copy(unsigned) override {
     for (int peer = 0; peer < place_.ranks; ++peer) {
       if (peer == place_.rank) continue;
-      PathMail* const mine = &args_.words[place_.rank]->with[peer];
-      PathMail* const theirs = &args_.words[peer]->with[place_.rank];
+      PathMail* const mine = &args_.inboxes[place_.rank]->with[peer];
+      PathMail* const theirs = &args_.inboxes[peer]->with[place_.rank];
       copy_body(&theirs->pushed, &mine->sent);
       copy_body(&mine->pulled, &theirs->offered);
     }
@@ -130,11 +130,11 @@ class CudaPathSide : public PathSide {
     return result != kNotReady;
   }
   PathInbox read() override {
-    PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(words_.get()),
-                    reinterpret_cast<DevicePointer>(args_.words[place_.rank]), sizeof(PathInbox),
+    PLAIT_CUDA_CALL(memory_copy_async, reinterpret_cast<DevicePointer>(inbox_.get()),
+                    reinterpret_cast<DevicePointer>(args_.inboxes[place_.rank]), sizeof(PathInbox),
                     place_.stream);
     PLAIT_CUDA_CALL(stream_synchronize, place_.stream);
-    return *words_;
+    return *inbox_;
   }
 
  private:
@@ -145,7 +145,7 @@ class CudaPathSide : public PathSide {
 
   PathPlace place_;
   PathArgs args_{};
-  std::unique_ptr<PathInbox> words_;
+  std::unique_ptr<PathInbox> inbox_;
 };
 
 }  // namespace

@@ -54,8 +54,8 @@ __device__ inline bool path_holds(const PathUnit& at, const PathUnit& expected) 
 __device__ inline unsigned path_round(const PathArgs& args, int peer, unsigned round,
                                       PathShared& shared) {
   const unsigned unit = threadIdx.x, half = round & 1;
-  PathMail& mine = args.words[args.rank]->with[peer];
-  PathMail& theirs = args.words[peer]->with[args.rank];
+  PathMail& mine = args.inboxes[args.rank]->with[peer];
+  PathMail& theirs = args.inboxes[peer]->with[args.rank];
   const PathUnit show = path_unit(args.nonce, args.rank, peer, PathMethod::shown, round, unit);
   const PathUnit store = path_unit(args.nonce, args.rank, peer, PathMethod::stored, round, unit);
   store_pair(&mine.shown[half][unit], show.lo, show.hi);
@@ -90,7 +90,7 @@ __device__ inline void path_check(const PathArgs& args, PathShared& shared) {
     found |= path_round(args, peer, round, shared);
     __syncthreads();  // All threads have read `end` before it changes.
   }
-  args.words[args.rank]->with[peer].found[threadIdx.x] = found;
+  args.inboxes[args.rank]->with[peer].found[threadIdx.x] = found;
 }
 
 }  // namespace plait::cuda
