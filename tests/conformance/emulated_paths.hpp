@@ -78,12 +78,12 @@ class EmulatedPaths : public cuda::PathSide {
     args_.wait_ns = static_cast<unsigned long long>(timeouts.wait_s * 1e9);
     args_.rank = rank;
     args_.ranks = static_cast<int>(words.size());
-    for (std::size_t peer = 0; peer < words.size(); ++peer) args_.words[peer] = words[peer];
+    for (std::size_t peer = 0; peer < words.size(); ++peer) args_.inboxes[peer] = words[peer];
     if (rank != trouble.writer) return;
     const auto owner = static_cast<std::size_t>(trouble.owner);
     if (trouble.stores != PathTrouble::none)
       view_ = std::make_unique<TroubledView>(*words[owner], rank, trouble.stores);
-    if (view_ != nullptr) args_.words[owner] = view_->words();
+    if (view_ != nullptr) args_.inboxes[owner] = view_->words();
   }
   ~EmulatedPaths() override {
     set_command(cuda::kPathStop);
