@@ -20,7 +20,7 @@ def two_level(
         raise plait.UnsupportedError(f"wanted {groups} groups, found {request.ranks} ranks")
     firsts = range(0, request.ranks, size)
     builder = plait.Builder(topology, request, "two_level")
-    builder.sum_order("algorithm_order")  # (0+1)+(2+3), which is not rank order
+    builder.sum_order("algorithm_order")  # (0+1)+(2+3), not rank order
 
     def one_chunk(courier: plait.Courier, chunk: plait.Range) -> None:
         for first in firsts:

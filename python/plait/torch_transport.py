@@ -66,9 +66,9 @@ class _Waiters:
 
 
 class TorchTransport:
-    """What plait's core asks of a carrier; all ranks of a communicator make one together.
+    """Transport for plait's core, made collectively by the ranks of a communicator.
 
-    These are the default group's. With a unique id they may be some of them, in another order.
+    These are the ranks of the default group, or, with a unique id, some of them in any order.
     """
 
     def __init__(self, rank: int, ranks: int, arrive_s: float, unique_id: str) -> None:

@@ -50,8 +50,8 @@ struct RankRecord {
   std::string host, device, settings;
   std::string process;       ///< on this host
   std::string word;          ///< that no other call has
-  std::string liveness;      ///< what shows that it lives
-  unsigned most_blocks = 0;  ///< of a call; 0 = as many as are fastest
+  std::string liveness;      ///< handle of its liveness page
+  unsigned most_blocks = 0;  ///< limit of blocks a call; 0 = none
 };
 
 /// Returns host and GPU of this rank. Throws Error if it cannot take part.

@@ -38,8 +38,8 @@ struct GroupedMessage {
 struct NewComm {
   Comm* handle_out = nullptr;
   CommSetup prepared;
-  std::shared_ptr<CommState> parent;  ///< of split and shrink; null = NCCL stores at `handle_out`
-  LateHandle handle;                  ///< of split and shrink
+  std::shared_ptr<CommState> parent;  ///< if split or shrunk; null = NCCL stores at `handle_out`
+  LateHandle handle;                  ///< if split or shrunk
 };
 
 /// A stream on which NCCL runs forwarded calls of a communicator.

@@ -349,7 +349,7 @@ def test_tuned_neighbours_become_one_row():
     for (untuned, nccl_is_slower), kernels in by_what.items():
         found = tune.candidates(large, "overlap_compute", untuned, nccl_is_slower)
         assert found == [(kernel, 0) for kernel in kernels]
-    # Of more than two ranks hop takes all multiprocessors.
+    # With more than two ranks direct_ll takes all multiprocessors.
     of_four = plait.Request("all_gather", 16 << 20, "fp32", "sum", 4)
     found = tune.candidates(of_four, "overlap_compute", "tiled", True)
     assert found == [("copy_ring", 0), ("tiled", 0)]

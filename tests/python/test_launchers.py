@@ -141,7 +141,7 @@ for words in json.loads(sys.argv[1]):
 
 @pytest.mark.parametrize("outer", OUTER_WORDS)
 def test_of_every_pair_of_launchers_the_inner_one_counts(outer):
-    """Emulates the launchers: a process with the outer variables starts ranks with the inner ones."""
+    """Emulates launchers: a process with the outer variables starts ranks with the inner ones."""
     inner = [words for name, words in INNER_WORDS.items() if name != outer]
     done = subprocess.run(
         [sys.executable, "-c", STARTS_RANKS, json.dumps(inner)],

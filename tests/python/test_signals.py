@@ -93,7 +93,7 @@ def waiting(rank: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize("wait", WAITS)
 def test_an_interrupt_is_heard_while_a_rank_waits(wait, place):
     before, call = WAITS[wait]
-    after = "os._exit(0)"  # what it leaves is another test's
+    after = "os._exit(0)"  # its leftovers are another test's subject
     ranks = [start(RANK_0.format(before=before, wait=call, after=after), place)]
     if before:
         ranks.append(start(RANK_1, place))

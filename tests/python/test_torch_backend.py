@@ -344,13 +344,13 @@ def test_failures(program, ranks):
     assert all(on_ranks(program, ranks))
 
 
-# On a GPU, with stand-ins for its events; tests/gpu/torch_backend.py runs there, and here without.
+# GPU calls with stand-ins for events; tests/gpu/torch_backend.py runs on GPUs.
 
 PROGRAM = Path(__file__).resolve().parents[1] / "gpu" / "torch_backend.py"
 
 
 class NeverDone:
-    """An event that no GPU comes to."""
+    """An event that never completes."""
 
     def record(self, stream=None):
         pass
@@ -363,11 +363,11 @@ class NeverDone:
 
 
 class Interrupted(Exception):
-    """As KeyboardInterrupt, which the runner of these ranks would take for its own."""
+    """Replaces KeyboardInterrupt, which would interrupt the runner of the ranks."""
 
 
 def interrupted(rank, ranks, wait):
-    """A handler of a signal raises while rank 0 waits; how long that took."""
+    """Raises in a signal handler while rank 0 waits; returns the time in s."""
     tensor = torch.ones(10)
     if wait != "meet":
         dist.all_reduce(tensor)
@@ -412,7 +412,7 @@ def test_ranks_meet_where_a_folder_is_too_long_for_a_socket(variable, tmp_path, 
     deep = tmp_path / ("x" * 110)
     deep.mkdir(mode=0o700)
     monkeypatch.setenv(variable, str(deep))
-    monkeypatch.setattr(tempfile, "tempdir", None)  # it is asked for once
+    monkeypatch.setattr(tempfile, "tempdir", None)  # cached otherwise
     assert on_ranks(sums_under_a_long_folder) == [[2.0] * 3] * 2
     assert not any(deep.iterdir())
 
@@ -474,7 +474,7 @@ for _ in range(1000):
 
 
 def test_a_program_may_end_with_calls_under_way(tmp_path):
-    """Its threads are in calls, and let go of works, when Python ends."""
+    """Python ends while threads are in calls and release works."""
     words = [sys.executable, "-W", "ignore", "-c", ENDS_EARLY, str(tmp_path / "store")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     ranks = [subprocess.Popen([*words, str(rank)], **pipes) for rank in range(2)]
@@ -482,11 +482,11 @@ def test_a_program_may_end_with_calls_under_way(tmp_path):
     assert found == [("", "", 0)] * 2
 
 
-# How it comes into a program.
+# Registration.
 
 
 def made_again(rank, ranks):
-    """A default group, destroyed and made again with what rank 0 listens to in the same store."""
+    """Destroys a default group and makes it again in the same store."""
     store = dist.distributed_c10d._get_default_store()
     for turn in range(3):
         dist.destroy_process_group()

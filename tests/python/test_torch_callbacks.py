@@ -1,4 +1,4 @@
-"""plait as a backend of torch.distributed: what hangs on futures, and DDP's communication hooks."""
+"""Tests callbacks of futures in the torch backend, and DDP's communication hooks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from plait.torch.callbacks import Callbacks  # noqa: E402
 
 
 def begun(value: float):
-    """The future of an all_reduce of one more element than the last."""
+    """Starts an all_reduce of one more element than the last; returns its future."""
     return dist.all_reduce(torch.full((4,), value), async_op=True).get_future()
 
 
 def waits_for_the_next(rank, ranks):
-    """As PyTorch's PowerSGD hook: two calls, one behind the other; to a depth of three."""
+    """Makes a call in a callback and waits for it, to a depth of three, as PowerSGD does."""
 
     def then(done):
         return begun(done.value()[0][0].item()).wait()[0]
@@ -39,7 +39,7 @@ def waits_for_the_next(rank, ranks):
 
 
 def waits_for_one_behind_it(rank, ranks):
-    """Whose own callbacks come after the one that waits."""
+    """Waits in a callback for a call whose callbacks come later."""
     first, second = begun(1.0), begun(2.0)
     told = second.then(lambda done: done.value()[0])
     assert first.then(lambda _: told.wait()).wait().tolist() == [2.0 * ranks] * 4
@@ -48,7 +48,7 @@ def waits_for_one_behind_it(rank, ranks):
 
 
 def waits_for_a_message(rank, ranks):
-    """In a callback of a message, which the thread that moves bytes has ended."""
+    """Waits for a message in a callback of another message."""
     peer, found = 1 - rank, torch.zeros(2)
 
     def then(_):
@@ -65,7 +65,7 @@ def waits_for_a_message(rank, ranks):
 
 
 def come_in_order(rank, ranks):
-    """Calls made in callbacks of several calls: the same order on all ranks, or sizes disagree."""
+    """Makes calls in callbacks of several calls; if their order differed, sizes would disagree."""
     told = []
 
     def then(number):
@@ -75,7 +75,7 @@ def come_in_order(rank, ranks):
 
         return make
 
-    with dist.group.WORLD._host_backend._turn:  # none ends before the last was made
+    with dist.group.WORLD._host_backend._turn:  # no call ends before the last one is made
         for number in range(12):
             told.append(begun(1.0).then(then(number)))
     for number, one in enumerate(told):
@@ -83,7 +83,7 @@ def come_in_order(rank, ranks):
 
 
 def keep_their_order_where_one_takes_long(rank, ranks):
-    """One rank alone lets the callback behind it begin; sizes do not tell their calls apart."""
+    """One rank starts the next callback early; calls have equal sizes."""
     found = {}
 
     def twice(name, value):
@@ -103,7 +103,7 @@ def keep_their_order_where_one_takes_long(rank, ranks):
 
 
 def errors_reach_the_future(rank, ranks):
-    """A call that fails, and a callback that does."""
+    """Checks futures of a failed call and of a failed callback."""
     failed = dist.all_reduce(torch.ones(4 + rank), async_op=True).get_future()
     with pytest.raises(RuntimeError, match="rank"):
         failed.wait()
@@ -117,7 +117,7 @@ def errors_reach_the_future(rank, ranks):
 
 
 def trained(hook=None, bucket_mb=0.01) -> list[torch.Tensor]:
-    """The gradients of a network after some steps of DistributedDataParallel with that hook."""
+    """Returns the gradients of a network after some steps of DDP with the hook."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(64, 64), torch.nn.Linear(64, 64), torch.nn.Linear(64, 8)]
     model = torch.nn.parallel.DistributedDataParallel(
@@ -132,7 +132,7 @@ def trained(hook=None, bucket_mb=0.01) -> list[torch.Tensor]:
 
 
 def hooks(rank, ranks):
-    """DDP's, in Python and in C++; PowerSGD's makes calls in callbacks."""
+    """Compares DDP's hooks in Python and C++; PowerSGD's makes calls in callbacks."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     builtin = dist.BuiltinCommHookType
@@ -167,7 +167,7 @@ def threads_end(rank, ranks):
     begun(1.0).then(lambda _: begun(1.0).wait()).wait()
     later = begun(1.0).then(lambda _: time.sleep(0.3) or "done")
     dist.destroy_process_group()
-    assert later.done()  # which it waited for
+    assert later.done()  # it waited for this call
     end = time.monotonic() + 10
     while any(one.name.startswith("plait") for one in threading.enumerate()):
         assert time.monotonic() < end, threading.enumerate()

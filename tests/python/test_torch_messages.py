@@ -1,4 +1,4 @@
-"""Messages between two ranks of PyTorch's backend: what comes, in which order, and to the last."""
+"""Tests point-to-point messages of the torch backend: contents, order, end of the group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def crossed_tags(rank, ranks):
 
 
 def all_send_first(rank, ranks):
-    """Of more than any socket holds, with nobody waiting but at the end."""
+    """Sends more than a socket holds, and waits only at the end."""
     mine = torch.full((3 << 20,), float(rank))
     gone = [dist.isend(mine, to) for to in range(ranks) if to != rank]
     for source in range(ranks):
@@ -45,7 +45,7 @@ def all_send_first(rank, ranks):
 
 
 def to_itself_first(rank, ranks):
-    """Then from peers that connect later, by name and from anybody."""
+    """Sends to itself, then receives from peers that connect later, by rank and from any source."""
     if rank != ranks - 1:
         time.sleep(0.5)
         for _ in range(2):
@@ -68,7 +68,7 @@ def to_itself_first(rank, ranks):
 
 def from_anybody(rank, ranks):
     if rank != 0:
-        time.sleep(0.05 * (ranks - rank))  # the last comes first
+        time.sleep(0.05 * (ranks - rank))  # the last rank is first
         dist.send(torch.tensor([rank, 7]), 0, tag=5)
         return
     seen = []
@@ -81,7 +81,7 @@ def from_anybody(rank, ranks):
 
 
 def nobody_waits(rank, ranks):
-    """What is posted moves although no thread waits for it."""
+    """Posted messages progress without a waiting thread."""
     peer = 1 - rank
     found = torch.empty(1 << 20)
     works = [dist.irecv(found, peer), dist.isend(torch.full((1 << 20,), 4.0 + rank), peer)]
@@ -94,13 +94,13 @@ def nobody_waits(rank, ranks):
 
 
 def hundreds_both_ways(rank, ranks):
-    """More answers to messages that are read in place than a socket holds, on both sides at once;
-    and a group that is destroyed while they are on their way."""
+    """Sends more rendezvous messages both ways than a socket holds replies for, and destroys a
+    group with replies in flight."""
     peer, count = 1 - rank, 600
     mine = torch.arange(count, dtype=torch.float32).repeat_interleave(1 << 15).view(count, -1)
     found = torch.empty_like(mine)
     dist.barrier()
-    for _ in range(2):  # the first ones go through the socket: the peer has not accepted it yet
+    for _ in range(2):  # the first messages are eager: the peer has not yet accepted the stream
         gone = [dist.isend(one, peer) for one in mine]
         come = [dist.irecv(one, peer) for one in found]
         for work in come + gone:
@@ -124,7 +124,7 @@ def wrong_size(rank, ranks):
         with pytest.raises(plait.MismatchError, match="wanted 12 bytes, found a message of 16"):
             dist.recv(torch.empty(3), 0)
         found = torch.empty(4)
-        dist.recv(found, 0, tag=1)  # the stream goes on
+        dist.recv(found, 0, tag=1)  # the stream still works
         assert torch.equal(found, torch.ones(4))
 
 
@@ -145,11 +145,11 @@ def test_messages(program, ranks):
     on_ranks(program, ranks)
 
 
-SIZES = (3, 100_000, 2_000_000)  # floats: kept by the socket, more than it keeps, read in place
+SIZES = (3, 100_000, 2_000_000)  # floats: fits in the socket, exceeds it, rendezvous
 
 
 def sent_and_destroyed(rank, ranks):
-    """The group of who sends is destroyed at once; the others come a second later."""
+    """The sender destroys its group at once; the receivers come 1 s later."""
     if rank == 0:
         for to in range(1, ranks):
             for tag, count in enumerate(SIZES):
@@ -167,13 +167,13 @@ def sent_and_destroyed(rank, ranks):
 
 
 def sent_and_destroyed_by_socket(rank, ranks):
-    """As where the kernel does not let ranks read each other's memory."""
+    """Runs without process_vm_readv, as on kernels that forbid it."""
     plait.torch.streams.read_memory = lambda *_: False
     return sent_and_destroyed(rank, ranks)
 
 
 def a_last_word(rank, ranks):
-    """Of a rank that this one has never sent to, before and after its process has ended."""
+    """Receives from a rank before and after its process has ended, without ever sending to it."""
     if rank == 0:
         dist.send(torch.tensor([5.0]), 1)
         dist.send(torch.tensor([6.0]), 1)
@@ -210,13 +210,13 @@ def never_received(rank, ranks, count):
     with pytest.raises(dist.DistBackendError, match=said):
         dist.destroy_process_group()
     assert 0.9 < time.monotonic() - began < 2.5
-    dist.destroy_process_group()  # torch forgets the group; nothing is waited for again
+    dist.destroy_process_group()  # torch drops the group; no second wait
     assert time.monotonic() - began < 3
     return True
 
 
 def never_received_by_a_rank_that_leaves(rank, ranks, count):
-    """Who sent hears of it at once."""
+    """The sender gets the error at once."""
     if rank == 1:
         time.sleep(0.5)
         dist.destroy_process_group()
@@ -230,7 +230,7 @@ def never_received_by_a_rank_that_leaves(rank, ranks, count):
 
 
 def both_leave(rank, ranks):
-    """Neither receives what the other has sent: nobody waits for a rank that leaves too."""
+    """Both ranks leave without receiving, so neither waits for the other."""
     dist.send(torch.ones(3), 1 - rank)
     dist.barrier()
     began = time.monotonic()

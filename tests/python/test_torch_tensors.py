@@ -1,5 +1,4 @@
-"""plait as a backend of torch.distributed: tensors that do not fit their call, that are not plain
-memory, or whose values are special; what a wait leaves."""
+"""Tests tensors of the torch backend: wrong sizes and types, layouts, special values; and waits."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ Op = dist.ReduceOp
 
 
 def room(count: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
-    """An output, and what lies behind it in the same memory."""
+    """Returns an output, and the memory behind it."""
     whole = torch.full((count + 4096,), -1, dtype=dtype)
     return whole[:count], whole[count:]
 
@@ -40,8 +39,8 @@ def batch(call):
         call()
 
 
-# Calls of two ranks with an output of `count` elements, which is right for 8; by the group itself,
-# since torch.distributed looks at some lists before it asks for the group.
+# Calls of two ranks with an output of `count` elements; 8 is right. Calls the group directly, since
+# torch.distributed checks some lists first.
 SIZED = {
     "all_gather": lambda group, out: group.allgather([pair_of(out)], [torch.ones(4)]),
     "all_gather_single": lambda group, out: group.all_gather_single(out, torch.ones(4)),
@@ -108,7 +107,7 @@ def test_a_size_that_is_wrong_on_one_rank_is_an_error_on_all():
 
 
 def wrong_alone(rank, ranks):
-    """Arguments that one rank finds no call for: lists too short, a type or layout without sums."""
+    """One rank passes wrong arguments: short lists, a type or layout without sums."""
     group = dist.group.WORLD
     empty, short = torch.empty(0), torch.ones(5)
     calls = [
@@ -137,7 +136,7 @@ def test_what_one_rank_alone_finds_wrong_is_an_error_on_all():
 
 
 def sums_of_bool(rank, ranks):
-    """The byte of a sum is 1, which is what compares equal to True; not the number of ranks."""
+    """A sum of bools has the byte 1, which equals True, not the number of ranks."""
     mine = torch.tensor([True, rank == 0, False])
     dist.all_reduce(mine)
     assert mine.view(torch.uint8).tolist() == [1, 1, 0]
@@ -145,7 +144,7 @@ def sums_of_bool(rank, ranks):
 
 
 def averages_of_whole_numbers(rank, ranks):
-    """Whole numbers toward zero, as NCCL's; bool has none, and nothing is written."""
+    """Integers round toward zero, as in NCCL; bool has no average, and nothing is written."""
     for dtype in (torch.int64, torch.int8):
         mine = torch.tensor([-3 - rank, 3 + rank, 7]).to(dtype)
         total = [sum(3 + r for r in range(ranks)) // ranks, 7]
@@ -164,7 +163,7 @@ def averages_of_whole_numbers(rank, ranks):
 
 
 def not_a_number(rank, ranks):
-    """Of any rank, at any place: all have it in the result."""
+    """A NaN of any rank at any index is in all results."""
     for op in (Op.MAX, Op.MIN):
         for source in range(ranks):
             for place in (0, 1, 17, 36):
@@ -176,7 +175,7 @@ def not_a_number(rank, ranks):
 
 
 def lazily_negated(rank, ranks):
-    """Tensors whose bytes are not their values: the sign or the conjugate is taken when read."""
+    """Uses lazily negated and conjugated tensors, whose bytes differ from their values."""
     negated = torch._neg_view(torch.full((4,), float(rank + 1)))  # -1, -2 ...
     assert negated.is_neg() and negated.is_contiguous()
     for op, wanted in ((Op.MAX, -1.0), (Op.SUM, -0.5 * ranks * (ranks + 1))):
@@ -195,10 +194,10 @@ def lazily_negated(rank, ranks):
 
 
 def channels_last(rank, ranks):
-    """Every call takes elements in the order of the shape, wherever they lie in memory."""
+    """Every call uses the logical order of elements, for any memory format."""
     plain = torch.arange(24.0).view(1, 2, 3, 4)
     last = (plain + rank).contiguous(memory_format=torch.channels_last)
-    moved = last.clone() if rank == 0 else plain.clone()  # of one shape, of another layout
+    moved = last.clone() if rank == 0 else plain.clone()  # same shape, other layout
     dist.broadcast(moved, 0)
     assert torch.equal(moved, plain)
     summed = last.clone() if rank == 0 else (plain + rank)
@@ -231,7 +230,7 @@ def test_values_and_layouts(program, ranks):
 
 
 def waited_for_twice(rank, ranks):
-    """What has ended is waited for at once, as often as one likes."""
+    """A completed work can be waited for repeatedly, without delay."""
     peer, mine = (rank + 1) % ranks, torch.ones(4)
     works = [
         dist.isend(mine, peer),
@@ -250,7 +249,7 @@ def waited_for_twice(rank, ranks):
 
 
 def waits_that_raise(rank, ranks):
-    """A collective goes on and fills its buffer later; a receive is taken back, and leaves it."""
+    """After a timeout a collective continues; a receive is cancelled and leaves its buffer."""
     dist.barrier()
     if rank > 0:
         time.sleep(2)
@@ -275,7 +274,7 @@ def waits_that_raise(rank, ranks):
 
 
 def receives_nothing(group):
-    """Destroys a group that has sent what nobody receives."""
+    """Destroys a group with a sent, never received message."""
     dist.isend(torch.ones(1 << 18), 1, group=group)
     dist.destroy_process_group(group)
 
@@ -298,7 +297,7 @@ INTERRUPTED = {
 
 
 def interrupted(rank, ranks):
-    """Ctrl-C in each wait of rank 0, for a rank that does not come."""
+    """Interrupts each wait of rank 0 for a rank that does not come."""
     store = dist.distributed_c10d._get_default_store()
     made = {name: dist.new_group(timeout=timedelta(seconds=60)) for name in INTERRUPTED}
     for name, group in made.items():
@@ -316,9 +315,9 @@ def interrupted(rank, ranks):
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             call(made[name])
-            time.sleep(20)  # the call must not have ended by itself
+            time.sleep(20)  # the call must not end by itself
         took[name] = time.monotonic() - began - 0.3
-    began = time.monotonic()  # nothing waits for calls that nobody comes to
+    began = time.monotonic()  # the end does not wait for such calls
     for name in ("call", "wait", "future"):
         dist.destroy_process_group(made[name])
     took["destroy later"] = time.monotonic() - began
@@ -333,4 +332,4 @@ def test_waits(program):
 
 def test_an_interrupt_ends_each_wait():
     took = on_ranks(interrupted)[0]
-    assert max(took.values()) < 2, took  # which is 0.1 s where nothing else runs
+    assert max(took.values()) < 2, took  # 0.1 s on an idle machine

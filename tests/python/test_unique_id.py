@@ -1,6 +1,6 @@
-"""Communicators by unique id on one host: ranks that no launcher has started, or some of its ranks.
+"""Tests communicators by unique id on one host: without a launcher, or of some of its ranks.
 
-Over several nodes: tests/nodes.
+tests/nodes tests several nodes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def all_of(*ranks: tuple[int, int, str], **env: str) -> list[subprocess.Complete
 
 
 def hash_of(words: str) -> str:
-    """FNV-1a, as the core has it: for an id that another host could have made."""
+    """Returns the FNV-1a hash, as the core does, to make an id of another host."""
     value = 14695981039346656037
     for byte in words.encode():
         value = (value ^ byte) * 1099511628211 % (1 << 64)

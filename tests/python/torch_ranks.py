@@ -1,4 +1,4 @@
-"""Ranks of a torch.distributed job on plait's backend, forked, so that torch is imported once."""
+"""Forks ranks of a torch.distributed job on plait's backend, so that torch is imported once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def _rank(program: Program, rank: int, ranks: int, store: str, options: dict, pi
 
 
 def on_ranks(program: Program, ranks: int = 2, **options: Any) -> list[Any]:
-    """What program(rank, ranks) returns on each; fails where one raises. None for who ends early.
+    """Returns the results of program(rank, ranks); None for a rank that exits early. Fails if one
+    raises.
 
     options: backend, timeout_s (the group's).
     """

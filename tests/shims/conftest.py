@@ -1,4 +1,4 @@
-"""Where the drop-in's test programs were built, and how one of them is run."""
+"""Finds the drop-in's test programs and runs them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shim_env import ROOT, plain_env
 
 
 def _built() -> Path | None:
-    """The newest build that holds the test programs, but for sanitized ones, whose runtime would
-    have to be preloaded too (SHIM_TESTS names another)."""
+    """Returns the newest build of the test programs. Skips sanitized builds, whose runtime must be
+    preloaded too; SHIM_TESTS names another build."""
     if named := os.environ.get("SHIM_TESTS"):
         return Path(named)
     programs = ROOT.glob("build/*/tests_shims/nccl_linked")
@@ -25,7 +25,7 @@ def _built() -> Path | None:
 
 @pytest.fixture(scope="session")
 def built() -> Path:
-    """Folder of the test programs and the drop-in over the host engine."""
+    """Folder of the test programs and of the drop-in with the host engine."""
     folder = _built()
     if folder is None:
         pytest.skip("the drop-in's test programs are not built: make test builds them")
@@ -38,7 +38,7 @@ Run = Callable[..., Rows]
 
 @pytest.fixture
 def run_case(built: Path) -> Run:
-    """run_case("split", ranks=3, env={...}) -> each rank's line; every rank must exit 0."""
+    """Returns run_case("split", ranks=3, env={...}) -> rows by rank; every rank must exit 0."""
 
     def run(
         case: str,
@@ -47,7 +47,7 @@ def run_case(built: Path) -> Run:
         env: dict[str, str] | None = None,
         shim: bool = True,
     ) -> Rows:
-        # A sanitizer's runtime comes before all else: SHIM_RUNTIME names it.
+        # A sanitizer's runtime is preloaded first: SHIM_RUNTIME names it.
         first = [os.environ["SHIM_RUNTIME"]] if "SHIM_RUNTIME" in os.environ else []
         extra = {"LD_PRELOAD": ":".join([*first, str(built / "libplait_nccl.so")])} if shim else {}
         done = subprocess.run(

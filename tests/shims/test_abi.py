@@ -1,4 +1,4 @@
-"""plait's own declarations of NCCL's interface against an installed nccl.h, where there is one."""
+"""Compares plait's declarations of NCCL with an installed nccl.h."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ EXPORTS = (ROOT / "shims" / "nccl" / "exports.hpp").read_text()
 TYPES = (ROOT / "include" / "plait" / "types.def").read_text()
 
 
-# Where `make nccl` and wheels put NCCL.
+# Folders of `make nccl` and of wheels.
 PACKAGES = [Path(entry) / "nvidia" / "nccl" for entry in (ROOT / "build" / "nccl", *sys.path)]
 
 
 @pytest.fixture(scope="module")
 def header() -> str:
-    """The text of nccl.h: NCCL_HEADER names it, or it lies where wheels and systems put it."""
+    """Returns the text of nccl.h: NCCL_HEADER, or the file of a wheel or the system."""
     packages = [package / "include" for package in PACKAGES]
     folders = [*packages, Path("/usr/include"), Path("/usr/local/cuda/include")]
     found = [folder / "nccl.h" for folder in folders if (folder / "nccl.h").exists()]
@@ -99,7 +99,7 @@ def test_the_magic_of_configurations(header):
 
 
 def test_how_configurations_begin(header):
-    """Fields that the drop-in reads lie where NCCL has them, in headers that have them at all."""
+    """Checks the offsets of configuration fields that the drop-in reads, if the header has them."""
     names = re.findall(r"\b(\w+)(?: = \w+)?;", ABI.split("struct ConfigHead {")[1].split("}")[0])
     struct = re.search(r"typedef struct ncclConfig_v\d+ \{(.*?)\} ncclConfig_t;", header, re.S)
     if not struct:
@@ -151,7 +151,7 @@ def test_config_begins_as_ours_does(header):
 
 
 def test_every_exported_function_is_in_the_table(header):
-    """What the forwarding library would hide: names that only the binary shows."""
+    """A function missing in the table would be hidden by the forwarding library."""
     elf = pytest.importorskip("plait.elf")
     found = [package / "lib" / "libnccl.so.2" for package in PACKAGES]
     if named := os.environ.get("NCCL_HEADER"):

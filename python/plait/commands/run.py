@@ -82,8 +82,8 @@ def run(
 
 
 def _how(command: list[str], via: str, drop_in: str, bitwise: bool) -> dict[str, Any]:
-    """What `plait run` does with a command, as JSON. via: empty if the program runs unchanged; env:
-    the variables that differ from this environment."""
+    """Returns how `plait run` runs a command, as JSON. via: empty if the program runs unchanged;
+    env: the variables that differ from this environment."""
     if bitwise:
         chosen, more = same_bits.plan(command, via, drop_in)
     else:

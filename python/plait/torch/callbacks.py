@@ -27,7 +27,7 @@ class Callbacks:
     so calls made in them have the same order on all ranks.
 
     Two kinds start early: callbacks of calls made in a callback, which may wait for them, and
-    callbacks behind a slow one. Which one is slow differs between ranks, so a callback that started
+    callbacks behind a slow one. Slow callbacks differ between ranks, so a callback that started
     early waits for its turn before it makes a call (await_turn). There is one thread more than
     running callbacks.
     """

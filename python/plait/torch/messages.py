@@ -51,10 +51,10 @@ class Message(PendingWork):
     ) -> None:
         super().__init__(keep, what, callbacks)
         self.what, self.peer, self.key, self.seconds = what, peer, key, seconds
-        self.parts: list[memoryview] = []  # of a send: bytes still to be written
-        self.nbytes = 0  # of a send
+        self.parts: list[memoryview] = []  # send: bytes still to be written
+        self.nbytes = 0  # size of a send
         self.is_rendezvous = False  # a send whose receiver reads the sender's memory
-        self.memory = memoryview(b"")  # of a receive
+        self.memory = memoryview(b"")  # buffer of a receive
         self.is_waited_for = False
         self.progress: Callable[[Message, float], None] | None = None  # set by the mailbox
         self.on_completion: Callable[[], None] | None = None  # runs before completion
