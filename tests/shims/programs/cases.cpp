@@ -1,5 +1,4 @@
-// Cases of NCCL calls, each checked against computed values. Every rank reports wrong elements and
-// which library served the calls.
+// Cases of NCCL calls, checked against computed values. Ranks report wrong elements and who served.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -154,7 +153,7 @@ std::string others(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted(nullptr);
 }
 
-/// Groups of calls that plait serves and calls that it forwards; nested groups; a simulated group.
+/// Groups of served and forwarded calls; nested groups; a simulated group.
 std::string groups(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   const auto& api = nccl();
@@ -218,8 +217,7 @@ std::string shrink(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + counted("all_reduce");
 }
 
-/// Pre-multiplied sums with a factor a rank, once in host memory and once in memory that is read
-/// late.
+/// Pre-multiplied sums with a factor a rank, in host memory and in memory that is read late.
 std::string premul(const TestJob& job, int rank) {
   const TestRank r(job, rank);
   std::uint64_t wrong = 0;
@@ -287,7 +285,7 @@ std::string comes_late(const TestJob& job, int rank) {
   return number("wrong", wrong) + ", " + number("async", error) + ", " + failed(r.stream);
 }
 
-/// The last rank exits without a message; the others must see it in ncclCommGetAsyncError.
+/// The last rank exits without a message; ncclCommGetAsyncError of the others must show it.
 std::string dies(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (rank == r.ranks - 1) {  // while the others are in their call
@@ -313,8 +311,7 @@ std::string dies(const TestJob& job, int rank) {
          number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
 }
 
-/// The last rank's first call fails while it is enqueued (STANDIN_BREAKS); the others wait in
-/// theirs.
+/// The last rank's first call fails while it is enqueued (STANDIN_BREAKS); others wait in theirs.
 std::string breaks_off(const TestJob& job, int rank) {
   const auto begun = std::chrono::steady_clock::now();
   TestRank r(job, rank);
@@ -339,7 +336,7 @@ std::string breaks_off(const TestJob& job, int rank) {
          number("noticed_ms", static_cast<std::uint64_t>(noticed_s * 1e3));
 }
 
-/// The last rank is killed inside a call; the others poll for errors as watchdogs do, and abort.
+/// The last rank is killed in a call; the others poll for errors as watchdogs do, and abort.
 std::string dies_and_others_abort(const TestJob& job, int rank) {
   TestRank r(job, rank);
   if (rank == r.ranks - 1) {  // while the others are in their call
@@ -362,7 +359,7 @@ std::string dies_and_others_abort(const TestJob& job, int rank) {
          failed(r.stream);
 }
 
-/// The last rank destroys its communicator and exits; the others have not, and no error follows.
+/// The last rank destroys its communicator and exits, without an error on the others.
 std::string leaves(const TestJob& job, int rank) {
   auto r = std::make_unique<TestRank>(job, rank);
   const std::uint64_t wrong = all_reduce_once<float>(*r, 100, kFloat, kSum, false);
@@ -473,8 +470,8 @@ std::string one_forbids(const TestJob& job, int rank) {
          counted("all_reduce");
 }
 
-/// Limits blocks by configuration: of a communicator (different on each rank), a child that
-/// inherits it, and a child with its own.
+/// Limits blocks by configuration: of a communicator (by rank), a child that inherits, another
+/// child.
 std::string limited(const TestJob& job, int rank) {
   ConfigHead config{sizeof(ConfigHead), kConfigMagic,     22809,    1,
                     kConfigUndefined,   kConfigUndefined, 16 - rank};
@@ -563,8 +560,7 @@ double least_ns(const std::function<void()>& call) {
   return least;
 }
 
-/// Returns the median time with cold caches, which hold other data between calls as in real
-/// programs.
+/// Returns the median time with cold caches, as between calls of real programs.
 double cold_ns(const std::function<void()>& call) {
   constexpr int kCalls = 3000;
   std::vector<char> other(512 << 10);
