@@ -19,7 +19,7 @@ struct FakeGpu {
   const char* name = "NVIDIA H200";
   int major = 9, minor = 0;
   int multiprocessors = 132;
-  int shared_bytes = 227 << 10;          ///< Of a block, at most.
+  int shared_bytes = 227 << 10;          ///< Limit per block.
   int multiprocessor_bytes = 228 << 10;  ///< Shared memory of a multiprocessor.
   int multiprocessor_threads = 2048;
   int made_for = 90;  ///< Architecture of the code; 0 = no code.

@@ -70,7 +70,7 @@ class FakePeers {
     const auto& first = page.exchange.slots[0];
     try {
       for (std::uint32_t round = 1; round <= 2; ++round) {
-        // Of the first attempt.
+        // Round of the first attempt.
         const std::uint32_t shown = cuda::PageExchange::kMostRounds + round;
         while (first.round.load() < shown && exchange.failure().empty()) std::this_thread::yield();
         exchange.exchange(std::string(first.records[round % 2], first.bytes[round % 2]), [] {});

@@ -196,7 +196,7 @@ TEST_CASE("a piece crosses nodes while the next one is reduced inside them") {
 TEST_CASE("every collective by rails, and by NCCL among all ranks") {
   struct Row {
     Collective collective;
-    std::size_t kernels;  // Of one rank, two nodes of two ranks each.
+    std::size_t kernels;  // Kernels of one rank, with two nodes of two ranks.
     const char* across;
     const char* library;
   };
@@ -454,7 +454,7 @@ TEST_CASE("a call stuck in NCCL is an error at the deadline, which names its pee
   how.arrive_s = 0.3;
   CHECK(run(kTwoOfTwo, how, [](Side& side) {
           fake_cuda().nccl.holds_calls = true;
-          const bool is_pair = side.rank() == 0;  // Of ranks 0 and 3.
+          const bool is_pair = side.rank() == 0;  // Pair of ranks 0 and 3.
           Request copy = request_of(Collective::copy, 1024, 2);
           copy.peer = 1;
           std::string said;

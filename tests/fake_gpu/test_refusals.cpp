@@ -98,7 +98,7 @@ struct CallVariant {
   std::string name;
   int ranks;
   std::function<std::function<void()>(CudaRank&)> prepare;
-  unsigned most_blocks = 0;  ///< Of the rank's kernels.
+  unsigned most_blocks = 0;  ///< Limit for the rank's kernels.
 };
 
 CallVariant by_engine(const std::string& name, int ranks, Collective collective,

@@ -22,7 +22,7 @@
 namespace plait::cuda {
 
 using Bytes = std::vector<std::uint8_t>;
-constexpr std::uint64_t kMostBytes = 4ull << 20;     // Of a sum.
+constexpr std::uint64_t kMostBytes = 4ull << 20;     // Input of a sum.
 constexpr std::uint64_t kBufferBytes = 16ull << 20;  // Holds all ranks' parts of a collective.
 // 16 MiB by two_shot reuse the packets.
 constexpr std::uint64_t kFlaggedBytes = (32ull << 20) - 512;
@@ -160,7 +160,7 @@ class GpuFixture {
   bench::Board* board;
   int rank;
   bool shares_gpu = false;     // With another rank.
-  unsigned most_blocks = ~0u;  // Of a call.
+  unsigned most_blocks = ~0u;  // Limit of a call.
   std::unique_ptr<CudaRank> cuda;
   Stream stream = nullptr;
   DevicePointer input = 0, output = 0;

@@ -43,7 +43,7 @@ std::vector<Planned> random_group(int ranks, std::mt19937& random) {
         const std::uint64_t bytes = random_size(random);
         for (std::uint64_t* place : {&at, &into}) {
           *place = (*place + 31) / 32 * 32;
-          if (random() % 3 == 0) *place += random() % 16;  // Of any alignment.
+          if (random() % 3 == 0) *place += random() % 16;  // Any alignment.
         }
         if (at + bytes > kBufferBytes || into + bytes > kBufferBytes) continue;
         group.push_back({from, to, bytes, at, into, static_cast<unsigned>(random())});

@@ -87,7 +87,7 @@ TEST_CASE("processes: large sums of two ranks leave SMs to others, sooner where 
 struct FusedCase {
   std::string kernel;
   Request request;
-  std::uint64_t offset;  // Of both buffers, in elements.
+  std::uint64_t offset;  // In both buffers, in elements.
   bool in_place;
   Tuning tuning;
 };

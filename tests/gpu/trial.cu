@@ -127,7 +127,7 @@ __device__ void move_in_bulk(const LinkArgs& args) {
   const auto peers = static_cast<unsigned>(args.peers);
   const unsigned long long all = args.units / kUnits;  // To each peer.
   if (blockIdx.x >= all) return;
-  // Of this block.
+  // Pieces of this block.
   const unsigned long long pieces = ((all - blockIdx.x - 1) / gridDim.x + 1) * peers;
   BulkRing<kPushStages> ring(room, barriers);
   const auto place = [&](unsigned long long i) {

@@ -228,7 +228,7 @@ class CudaRank : public EngineRank {
   std::unique_ptr<KernelFamilies> families_;
   std::vector<Stream> upload_;  // One stream, which uploads plans to the GPU.
   std::vector<Stream> engine_streams_,
-      lane_streams_;  // Of copy engines and of plans; created at first use.
+      lane_streams_;  // For copy engines and for plans; created at first use.
   std::vector<Stream>
       large_arena_streams_;  // Becomes engine_streams_; owned by LazyArena's thread until then.
   AgreedShare agreed_share_;

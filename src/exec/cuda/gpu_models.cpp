@@ -12,7 +12,7 @@ namespace {
 struct Model {
   const char* word;  ///< One word of the name, which is split into words of letters and digits.
   int capability;
-  unsigned multiprocessors;  ///< Of every board of that name; 0 = they differ.
+  unsigned multiprocessors;  ///< Equal on every board of that name; 0 = boards differ.
 };
 /// Order matters: RTX cards of one number belong to several generations, which some names tell.
 constexpr Model kModels[] = {

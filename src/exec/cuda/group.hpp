@@ -23,7 +23,7 @@ using FamilyLacks = std::array<std::string, kKernelFamilies>;
 
 struct Group {
   int ranks = 1;
-  unsigned multiprocessors = 132;  ///< Of the smallest GPU.
+  unsigned multiprocessors = 132;  ///< SMs of the smallest GPU.
   unsigned hardware_queues = 8;    ///< Shared by streams; of the rank with the fewest.
   unsigned most_blocks = 0;  ///< Most blocks of a kernel, to leave SMs to others; 0 = one per SM.
   /// Most blocks of a tiled kernel, so that other kernels fit beside it. Alongside compute 64
@@ -36,7 +36,7 @@ struct Group {
   bool in_processes = true;            ///< Every rank is a process of its own.
   bool has_host_reducer = false;       ///< CPU cores can reduce a part.
   std::uint64_t host_bytes = 0;        ///< Host memory of a rank for large calls; 0 = none.
-  DeviceArenaSizes sizes;              ///< Of both tiers.
+  DeviceArenaSizes sizes;              ///< Sizes over both tiers.
   ArenaTiers tiers;                    ///< Result of lay_out_arena().
   bool has_small_arena_alone = false;  ///< Calls have the small arena until the large one exists.
   bool has_rings_alone = false;        ///< Copy-engine slots are laid out for copy_ring only.

@@ -30,7 +30,7 @@ struct TunedRow {
   std::uint64_t max_bytes = 0;
   const Engine* engine = nullptr;
   Tuning tuning;
-  double us = 0;       ///< Of the largest message measured in the row.
+  double us = 0;       ///< Time of the largest message measured in the row.
   double nccl_us = 0;  ///< NCCL's time; 0 = not measured.
 
   std::optional<bool> beats_nccl() const { return cuda::beats_nccl(us, nccl_us); }

@@ -21,8 +21,8 @@ using Exchange = std::function<std::vector<std::string>(const std::string& mine)
 /// Header in front of all arena parts: the flags and counters through which ranks synchronize.
 /// Device memory, so the host only takes addresses in it.
 struct ArenaHeader {
-  DeviceState state;                                                ///< Of this rank.
-  alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< Of plans, by writer.
+  DeviceState state;                                                ///< Own state of this rank.
+  alignas(4096) std::uint32_t flags[kMaxCudaRanks][kFlagsPerPair];  ///< Flags of plans, by writer.
   TileFlags tiles;
   EngineFlags engines;
   ChainFlags chains;

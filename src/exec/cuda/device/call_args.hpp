@@ -7,7 +7,7 @@
 namespace plait::cuda {
 
 inline constexpr int kMaxCudaRanks = 16;
-inline constexpr int kMaxSources = 16;  ///< Of one reduction.
+inline constexpr int kMaxSources = 16;  ///< Sources of one reduction.
 inline constexpr int kFlagsPerPair = 256;
 
 /// Report of a failed wait, in pinned host memory; `code` is written last.

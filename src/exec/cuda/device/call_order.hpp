@@ -23,7 +23,7 @@ struct StreamPlace {
 /// Calls of one capture.
 struct CapturedCalls {
   std::uint64_t capture = 0;
-  std::uint64_t stream = 0;         ///< Of the last call.
+  std::uint64_t stream = 0;         ///< Stream of the last call.
   std::vector<GraphNode> ends;      ///< Nodes that this stream continues from.
   GraphNode record = nullptr;       ///< Record of the event behind the last call; null = none.
   std::vector<GraphNode> recorded;  ///< Nodes the record depends on.

@@ -24,7 +24,7 @@ class KernelFamilies {
   bool runs(KernelFamily family) const { return blocks_at_once(family) != 0; }
   /// Blocks of any kernel of the family that run at once on the most limited GPU.
   unsigned blocks_at_once(KernelFamily family) const { return of(family).blocks_at_once; }
-  /// Which rank's GPU lacks what; empty if the family runs.
+  /// Rank whose GPU lacks the family, and the reason; empty if the family runs.
   const std::string& why_not(KernelFamily family) const { return of(family).why_not; }
 
  private:

@@ -20,7 +20,7 @@ inline constexpr int kMessageStages = 3;  ///< Bulk copies of each in flight thr
 inline constexpr unsigned kMessageTeamBytes = kMessageMovers * kMessageStages * kBulkBytes;
 inline constexpr int kMessageWorks = 32;    ///< In the arguments of one launch.
 inline constexpr int kMessageNoted = 2048;  ///< Works of one group beyond those in the arguments.
-inline constexpr int kMessageBlocks = 64;   ///< Of one launch, at most.
+inline constexpr int kMessageBlocks = 64;   ///< Most blocks of a launch.
 /// In MessageFlags::begun: blocks that begin later serve abandoned endpoints.
 inline constexpr std::uint32_t kEndsLeft = 1u << 31;
 
@@ -44,7 +44,7 @@ struct MessageWork {
   std::uint32_t channels;    ///< Channels the message uses.
   std::uint32_t tile_units;  ///< In 16-byte units; tile i uses channel i % channels.
   std::uint32_t peer;
-  std::uint32_t side : 8;      ///< MessageSide
+  std::uint32_t side : 8;        ///< MessageSide
   std::uint32_t by_packets : 4;  ///< 1 = flagged LL packets, one tile per channel; 0 = tiles.
   std::uint32_t shared : 4;  ///< 1 = host channels take tiles from the end of each channel's list.
   std::uint32_t element : 16;  ///< Alignment of `memory` in bytes, 8 at most.
@@ -62,8 +62,8 @@ struct MessagePlace {
 struct MessageFlags {
   using Counters = std::uint32_t[kMessageRows][kMaxCudaRanks];
   Counters packets_taken;  ///< By receiver: my LL messages it has taken.
-  Counters arrived;      ///< By sender: tiles in my slots.
-  Counters taken;        ///< By receiver: my tiles it has taken out of its slots.
+  Counters arrived;        ///< By sender: tiles in my slots.
+  Counters taken;          ///< By receiver: my tiles it has taken out of its slots.
   /// By sender: number of the shared message's tile in the slot, or kNoTile.
   std::uint32_t numbers[kMessageRows][kMaxCudaRanks][kMessageSlots];
   // Own counters of finished calls: LL messages and tiles, to and from each rank.
@@ -81,10 +81,10 @@ struct MessageFlags {
 };
 
 struct MessageArgs {
-  MessageFlags* flags[kMaxCudaRanks];  ///< Of every rank, as mapped here.
+  MessageFlags* flags[kMaxCudaRanks];  ///< By rank, as mapped here.
   char* packets[kMaxCudaRanks];
   char* slots[kMaxCudaRanks];
-  char* host_slots;  ///< Of both ranks, as mapped here.
+  char* host_slots;  ///< Slots of both ranks, as mapped here.
   DeviceState* state;
   StopPage* stop_page;
   std::uint64_t wait_ns;

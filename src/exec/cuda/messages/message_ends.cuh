@@ -5,8 +5,8 @@
 // 1. A team that waits while blocks of its launch have not begun abandons its endpoint after a
 //    while and frees its SM. So all blocks of a launch begin eventually.
 // 2. A block that begins after an endpoint was abandoned does not finish while abandoned endpoints
-//    exist; nor does a team that abandoned one when all blocks had begun. A team that waits while
-//    abandoned endpoints exist swaps its endpoint for one of these, round robin. So every
+//    exist; nor does a team that abandoned an endpoint when all blocks had begun. A team that waits
+//    while abandoned endpoints exist swaps its endpoint for one of these, round robin. So every
 //    unfinished endpoint has a team that polls its flags, or gets one once that team has done what
 //    it can.
 // 3. A visit takes all available data and leaves nothing half done that others wait for. An

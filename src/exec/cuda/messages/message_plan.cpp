@@ -182,7 +182,7 @@ class MessagePlan {
   const std::vector<int> devices_;
   const MessageLaunchConfig& config_;
   std::uint32_t calls_before_;
-  std::uint64_t bytes_;  ///< Of a message.
+  std::uint64_t bytes_;  ///< Size of a message.
   MessageCut cut_;
   std::uint64_t slot_bytes_;
   std::map<std::uint32_t, std::vector<std::uint32_t>> tiles_of_;  // By channel: tile numbers.

@@ -38,7 +38,7 @@ struct MessageTeam {
   unsigned side;
   unsigned channel;  // Also the row of its flags; host channels come last.
   int peer;
-  unsigned blocks;  // Of this peer.
+  unsigned blocks;  // Blocks of this peer.
   unsigned next_work, end_work;
   unsigned moved;                   // Tiles of the next work that are already moved.
   unsigned packets, tiles, shares;  // Counts of this endpoint over all calls.

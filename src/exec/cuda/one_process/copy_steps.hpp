@@ -12,7 +12,7 @@ struct CopyStep {
   enum class StepKind { copy, record, wait };
   StepKind kind = StepKind::copy;
   int lane = 0;           ///< Index into CopySteps::lanes.
-  Region dst{}, src{};    ///< Of a copy.
+  Region dst{}, src{};    ///< Regions of a copy.
   std::size_t event = 0;  ///< record, wait: index into CopySteps::event_lanes.
   bool operator==(const CopyStep&) const = default;
 };

@@ -9,8 +9,8 @@
 
 namespace plait::cuda {
 
-inline constexpr int kPathThreads = 32;     ///< Of a block, which checks one pair.
-inline constexpr unsigned kPathRounds = 4;  ///< Of kernels; the third round overwrites the first.
+inline constexpr int kPathThreads = 32;     ///< Threads of a block, which checks one pair.
+inline constexpr unsigned kPathRounds = 4;  ///< Rounds of kernels; the third overwrites the first.
 inline constexpr unsigned kPathCopyRounds = 2;
 
 struct alignas(16) PathUnit {  // Stored and loaded whole.
@@ -55,7 +55,7 @@ struct PathSignal {
 };
 
 struct PathArgs {
-  PathInbox* inboxes[kMaxCudaRanks];  ///< Of every rank, as mapped here.
+  PathInbox* inboxes[kMaxCudaRanks];  ///< By rank, as mapped here.
   PathSignal* signal;
   unsigned long long nonce;
   unsigned long long start_ns;  ///< A kernel waits this long for its host's command.

@@ -13,7 +13,7 @@ static_assert(AgreedNumber::kRanks >= kMaxCudaRanks);
 struct ShareRow {
   int ranks;
   std::uint64_t least_bytes;
-  double link_bytes_per_ns;  // Of the message.
+  double link_bytes_per_ns;  // Message bytes per ns.
   double around_ns;          // Before the first copy and after the last one.
   double best_share;         // Fraction of the message on the host path, without other load.
   double fork_ns;

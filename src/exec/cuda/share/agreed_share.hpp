@@ -39,7 +39,7 @@ class AgreedShare {
   int ranks_ = 0;
   std::optional<AgreedNumber> agreed_;
   HostShare share_;
-  SharedSize size_;     // Of the last call of next().
+  SharedSize size_;     // Size in the last next().
   int level_ = 0;       // Its level.
   bool votes_ = false;  // This rank learns from that call.
   PathMarks marks_;

@@ -14,7 +14,7 @@ class PageExchange {
  public:
   static constexpr int kRanks = 16;  ///< At most.
   static constexpr std::size_t kRecordBytes = 960;
-  static constexpr std::uint32_t kMostRounds = 256;  ///< Of an attempt.
+  static constexpr std::uint32_t kMostRounds = 256;  ///< Rounds of an attempt.
 
   struct ExchangePage {
     struct RankSlot {
@@ -22,7 +22,7 @@ class PageExchange {
       alignas(64) std::atomic<std::uint32_t> round;
       std::atomic<std::uint32_t> failed;  ///< Last attempt this rank gave up; 0 = none.
       std::atomic<char> reason[256];      ///< Reason of that failure.
-      std::uint32_t bytes[2];             ///< Of two alternating rounds.
+      std::uint32_t bytes[2];             ///< By parity of the round.
       char records[2][kRecordBytes];
     };
     RankSlot slots[kRanks];

@@ -6,9 +6,9 @@ namespace plait::cuda {
 
 inline constexpr int kCopyFlagsBase = 0;        ///< Rows of EngineFlags.
 inline constexpr int kHostFlagsBase = 1 << 10;  ///< Rows of HostFlags.
-inline constexpr int kTileFlagsBase = 3 << 9;   ///< Of blocks of tiles.
+inline constexpr int kTileFlagsBase = 3 << 9;   ///< Flags of tiled blocks.
 inline constexpr int kMessageFlagsBase = 1 << 11;
-inline constexpr int kEventFlagsBase = 1 << 13;  ///< Of a rank itself: one per recorded event.
-inline constexpr int kPartFlagsBase = 1 << 15;   ///< Of parts of a call without counts: LL packets.
+inline constexpr int kEventFlagsBase = 1 << 13;  ///< One per recorded event of a rank.
+inline constexpr int kPartFlagsBase = 1 << 15;   ///< Parts of a call without counts: LL packets.
 
 }  // namespace plait::cuda

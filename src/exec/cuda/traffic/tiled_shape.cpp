@@ -23,7 +23,7 @@ void share_out(TiledArgs& shape, std::uint64_t bytes, int owners) {
 /// Bulk-copy pieces of a block, and how many are in flight at once.
 void bound_pieces(TiledArgs& shape, const TileWish& wish) {
   constexpr std::uint64_t kLeastBytes = 1024;
-  const std::uint64_t share = wish.in_flight_bytes / shape.blocks;  // Of a block.
+  const std::uint64_t share = wish.in_flight_bytes / shape.blocks;  // Share of a block.
   std::uint64_t piece = wish.piece_bytes != 0 ? wish.piece_bytes : kBulkBytes;
   if (wish.piece_bytes == 0 && share != 0)
     piece = std::clamp(share / kLeastBytes * kLeastBytes, kLeastBytes, piece);

@@ -27,14 +27,14 @@ struct TileWish {
   unsigned most_blocks = kTileBlocks;
   std::uint32_t tile_units = 0;
   std::uint32_t window = 0;                 ///< Tiles of a block in flight to each peer.
-  std::uint64_t slot_memory_bytes = 0;      ///< Of all blocks that have slots.
+  std::uint64_t slot_memory_bytes = 0;      ///< Slot memory of all blocks.
   std::uint64_t slot_blocks = kTileBlocks;  ///< Blocks that have slots; the same in all calls.
   bool fold = false;
   bool ring = false;
   int pull = 0;  ///< TilePulls
   TargetOrder order = kByRank;
   bool turns = false;                 ///< Blocks start with different targets.
-  std::uint32_t piece_bytes = 0;      ///< Of a bulk copy; pieces then go to targets in turn.
+  std::uint32_t piece_bytes = 0;      ///< Size of a bulk copy; pieces then go to targets in turn.
   std::uint64_t in_flight_bytes = 0;  ///< Most bytes of a GPU's bulk copies in flight to others.
   std::uint32_t send_gb_per_s = 0;    ///< Rate of all that a GPU sends; 0 = unlimited.
   bool copied_results = false;
