@@ -470,8 +470,7 @@ std::string one_forbids(const TestJob& job, int rank) {
          counted("all_reduce");
 }
 
-/// Limits blocks by configuration: of a communicator (by rank), a child that inherits, another
-/// child.
+/// Limits blocks by configuration: of a communicator (by rank) and of children (inherited, own).
 std::string limited(const TestJob& job, int rank) {
   ConfigHead config{sizeof(ConfigHead), kConfigMagic,     22809,    1,
                     kConfigUndefined,   kConfigUndefined, 16 - rank};
