@@ -1,5 +1,5 @@
-// The functions of exec/cuda/device/bulk.cuh, for kernels on a host's threads: a piece is read as
-// late as it may be, and is there no sooner than its thread has waited for it.
+// Functions of exec/cuda/device/bulk.cuh for kernels on host threads. A piece is read as late as
+// the hardware may read it, and arrives no sooner than its thread has waited for it.
 #pragma once
 #include <cstring>
 #include <deque>
@@ -12,7 +12,7 @@ struct BulkPiece {
   std::vector<char*> dsts;
   std::vector<char> bytes;
 };
-/// Of this thread: bulk stores under way.
+/// Bulk stores of this thread in flight.
 inline thread_local std::deque<BulkPiece> bulk_stores;
 }  // namespace plait_test
 

@@ -1,6 +1,6 @@
-// What the clerks of a chain of several pieces have told other ranks, held to when lines were
-// cleared and stored: nobody may write a line again before who takes it has said so, and nobody may
-// leave before the last piece alone is left for all.
+// Checks the flags that signal threads of a chain in several pieces raise, against the times at
+// which packets were cleared and stored: no rank may write a packet again before its receiver has
+// signalled, and none may leave before all ranks have only their last piece left.
 #pragma once
 #include "base/text.hpp"
 #include "conformance/ll_runs.hpp"
@@ -15,7 +15,7 @@ class ChainFlagsCheck {
         shape_(chain_shape(run.request)),
         pieces_(traces.accesses[0].size()) {}
 
-  /// The first thing that is wrong; empty = nothing, or one piece.
+  /// Returns the first fault; empty = none, or a chain in one piece.
   std::string fault() const {
     if (run_.kernel != LlKernel::ll_chain || pieces_ == 1) return "";
     for (int rank = 0; rank < run_.request.ranks; ++rank) {
@@ -38,7 +38,7 @@ class ChainFlagsCheck {
   using Turn = unsigned long long;
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-  /// When a word got its values.
+  /// Turns at which a flag got its values.
   std::vector<std::pair<unsigned, Turn>> told(int by, unsigned block, const unsigned* word) const {
     std::vector<std::pair<unsigned, Turn>> values;
     for (const MemoryAccess& one : traces_.raised[index(by)][block])
@@ -46,7 +46,7 @@ class ChainFlagsCheck {
         values.emplace_back(static_cast<unsigned>(one.value[0]), one.turn);
     return values;
   }
-  /// The first and the last store of a rank's block into an inbox, of a piece; {~0, 0} = none.
+  /// First and last store of a rank's block into an inbox, for a piece; {~0, 0} = none.
   std::pair<Turn, Turn> stores(int rank, unsigned block, std::size_t piece, bool to_own) const {
     std::pair<Turn, Turn> found{~Turn{0}, 0};
     for (unsigned thread = 0; thread < run_.threads; ++thread)
@@ -87,7 +87,7 @@ class ChainFlagsCheck {
     for (unsigned block = 0; block < run_.blocks; ++block) {
       for (const bool to_own : {false, true})
         through = std::max(through, stores(rank, block, pieces_ - 2, to_own).second);
-      // Whoever hears of it may write into the word of room for the next call.
+      // A rank that sees this flag may write the room flag for the next call.
       for (const auto& [value, turn] : told(rank, block, &traces_.words[index(rank)]->room[block]))
         through = std::max(through, turn);
     }

@@ -1,6 +1,6 @@
-// One body for every engine: each call is refused with a reason; or its plan is proved, alone and
-// twice in a row, gives the reference's bits, and is what the engine's code does: calls through the
-// queue are played in host memory, kernels are traced on a host's threads.
+// One body of tests for every engine. Each call is either refused with a reason, or its plan is
+// proved, alone and twice in a row, gives the reference's bits, and matches what the engine's code
+// does: calls through the queue are emulated in host memory, kernels are traced on host threads.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -25,17 +25,17 @@ struct EngineRun {
   Group group;
 };
 
-/// Runs the kernel on a host's threads: what is wrong with what it loads, stores or gives; empty =
-/// nothing.
+/// Runs the kernel on host threads; returns what is wrong with its loads, stores or results, empty
+/// = nothing.
 using Trace = std::function<std::string(const EngineRun& run, const Plan& plan)>;
 using Traces = std::map<std::string, Trace>;  ///< by Plan::kernel
 std::string trace_ll(const EngineRun& run, const Plan& plan);
 std::string trace_tiles(const EngineRun& run, const Plan& plan);
 std::string trace_scatter_ring(const EngineRun& run, const Plan& plan);
-/// Both its halves in one call, on a host's threads and on played engines.
+/// Runs both halves of a scatter_ring in one call, on host threads and on emulated engines.
 std::string emulate_scatter_ring(const EngineRun& run);
 
-/// Tiled kernels of all ranks on a host's threads, one call behind the other in the same slots.
+/// Tiled kernels of all ranks on host threads, one call after the other in the same slots.
 class TileKernels {
  public:
   explicit TileKernels(int ranks);
@@ -53,8 +53,8 @@ struct EngineTally {
   std::set<std::string> reasons;
 };
 
-/// Few blocks, as a host has few threads. Lines' inboxes hold a small message at once, and a larger
-/// one in pieces.
+/// A group of few blocks, as a host has few threads. LL inboxes hold a small message at once and a
+/// larger one in pieces.
 inline Group group_of(int ranks) {
   constexpr std::uint64_t kInbox = 8 << 10, kTileSlot = 1024;
   Group group = tiny_group(ranks);
@@ -63,7 +63,8 @@ inline Group group_of(int ranks) {
   return group;
 }
 
-/// The least and the most of each parameter that shows in a plan, one at a time.
+/// Returns tunings with the least and the most of each parameter that shows in a plan, one at a
+/// time.
 inline std::vector<Tuning> tunings_of(const Engine& engine, const Request& request) {
   constexpr int kFewBlocks = 3;
   std::vector<Tuning> all = corners(engine, request);
@@ -75,8 +76,8 @@ inline bool has_host_part(const EngineRun& run) {
   return run.tuning.host_permille > 0 || run.tuning.host_cpu_permille > 0;
 }
 
-/// Two calls, one behind the other, in any order of streams, by one hardware queue, and where
-/// nothing goes through host memory in a graph's one branch.
+/// Emulates two calls in a row, in any order of streams, with one hardware queue, and in one branch
+/// of a graph if nothing goes through host memory.
 inline std::string emulate(const EngineRun& run, const Topology& topology) {
   using namespace engine_calls;
   for (const QueueOrder order :
@@ -101,11 +102,10 @@ inline std::string first_finding(const Report& report) {
   return report.proved() ? "" : text(report.findings[0].rule, ": ", report.findings[0].sentence);
 }
 
-/// done: plans of this request that have been through this; those of other parameters are often the
-/// same.
+/// done: plans of this request that have been checked; other parameters often give the same plan.
 inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Plan>& done,
                       EngineTally& tally) {
-  constexpr std::uint64_t kMostTraced = 1009;  // what takes a host's threads a second
+  constexpr std::uint64_t kMostTraced = 1009;  // takes a host's threads a second
   constexpr int kMostRanksOfAllTunings = 4;
   const std::string why = why_not(run.engine, run.request, run.tuning, run.group);
   if (!why.empty()) {
@@ -116,7 +116,7 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
   const Topology topology = linked_machine(run.request.ranks);
   const Plan plan = plan_of(run.engine, topology, run.request, run.tuning, run.group);
   Plan key = plan;
-  if (plan.kernel.empty()) key.params.clear();  // what they do shows in its ops
+  if (plan.kernel.empty()) key.params.clear();  // its ops show how it works
   ++tally.proved;
   if (std::find(done.begin(), done.end(), key) != done.end()) return;
   done.push_back(key);
@@ -143,7 +143,8 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
   }
 }
 
-/// The request, and where its collective has blocks also with a count each, in one of the shapes.
+/// Returns the request, and one with a count per block if the collective has blocks, in one of the
+/// shapes.
 inline std::vector<Request> with_uneven(const Request& request) {
   const auto& has = uneven::kCollectives;
   if (std::find(has.begin(), has.end(), request.collective) == has.end()) return {request};
@@ -155,7 +156,7 @@ inline std::vector<Request> with_uneven(const Request& request) {
   return blocks.counts.empty() ? std::vector{request} : std::vector{request, blocks};
 }
 
-/// Every collective, odd sizes, 2 to 8 ranks.
+/// Runs every collective, odd sizes, 2 to 8 ranks.
 inline void check_engine(const Engine& engine, const Traces& traces) {
   EngineTally tally;
   Sample is_next_taken;

@@ -1,5 +1,5 @@
-// What kernels need of CUDA, on a host's threads: a thread for each of a kernel's, a barrier a
-// block, memory's orders by std::atomic's. Comes before any .cuh.
+// The parts of CUDA that kernels need, on host threads: one thread per kernel thread, a barrier per
+// block, memory orders by std::atomic. To be included before any .cuh.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -20,23 +20,23 @@
 #define PLAIT_PTX "conformance/ptx_on_host.hpp"
 #define PLAIT_BULK "conformance/bulk_on_host.hpp"
 #define __device__
-// Code that nvcc has looked at; gcc sees less in it.
+// nvcc checks this code; these warnings of gcc would be false.
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wdangling-else"
 
-// Where a thread is in its kernel, and where it meets its block's.
+// Indices of a thread in its kernel, and the barriers of its block.
 struct PlaitIndex {
   unsigned x = 0;
 };
 inline thread_local PlaitIndex threadIdx, blockIdx, blockDim, gridDim;
 namespace plait_test {
-/// Set where the stream of this thread's rank fails. Its kernels go on to their end, as the threads
-/// of a GPU may for a moment: what they send meanwhile must not harm a peer.
+/// Set if the stream of this thread's rank fails. Its kernels run to their end, as threads of a GPU
+/// may for a moment: what they send meanwhile must not harm a peer.
 inline thread_local std::atomic<bool>* stream_failed = nullptr;
-/// How far the GPUs' clock has stepped back so far.
+/// Time by which the GPUs' clock has stepped back so far.
 inline std::atomic<long long> clock_behind_ns{0};
 
-/// While one lives, that clock steps back again and again, faster than it goes on.
+/// While an object lives, the clock steps back again and again, faster than it runs.
 class SteppingClock {
  public:
   SteppingClock() {
@@ -60,7 +60,7 @@ class SteppingClock {
   std::thread steps_;
 };
 
-/// A named barrier of some of a block's threads.
+/// A named barrier of some threads of a block.
 class ThreadBarrier {
  public:
   explicit ThreadBarrier(unsigned threads) : all_(threads) {}
@@ -83,7 +83,7 @@ inline thread_local ThreadBarrier* block_barrier = nullptr;
 inline thread_local std::vector<std::unique_ptr<ThreadBarrier>>* team_barriers =
     nullptr;  // by number
 
-/// Shared memory of a block: a place for each of a kernel's variables.
+/// Shared memory of a block, with storage for each of a kernel's variables.
 class BlockShared {
  public:
   template <class Type, class Place>
@@ -101,15 +101,15 @@ class BlockShared {
 };
 inline thread_local BlockShared* block_shared = nullptr;
 
-/// One launch.
+/// A launch.
 struct Grid {
   unsigned blocks = 1, threads = 1;
-  std::vector<unsigned> teams;  ///< threads that meet at each named barrier
+  std::vector<unsigned> teams;  ///< threads of each named barrier
   std::atomic<bool>* stream_failed = nullptr;
-  unsigned resident = ~0u;  ///< blocks at a time: the next begin when these have ended
+  unsigned resident = ~0u;  ///< blocks at a time: the next start when these have ended
 };
 
-/// body(): of each thread.
+/// Runs body() in each thread.
 template <class Body>
 void launch(const Grid& grid, const Body& body) {
   struct EmulatedBlock {
@@ -160,7 +160,7 @@ inline int __ffsll(long long bits) {
   return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned long long>(bits)) + 1;
 }
 inline int __ffs(int bits) { return std::countr_zero(static_cast<unsigned>(bits)) + 1; }
-inline void __threadfence_system() {  // one that ThreadSanitizer knows
+inline void __threadfence_system() {  // one that ThreadSanitizer understands
   static std::atomic<unsigned> order{0};
   order.fetch_add(1);
 }

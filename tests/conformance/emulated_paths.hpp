@@ -1,8 +1,8 @@
-// The proof of paths on a host's threads: the kernel itself, copies in host memory, and between a
-// writer and an owner whatever a broken machine does.
+// The check of paths on host threads: the kernel itself, copies in host memory, and every fault of
+// a broken machine between a writer and an owner.
 #pragma once
 #include "conformance/device_on_host.hpp"
-// After it, as it says what a device has.
+// After device_on_host.hpp, which defines what a device has.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -15,12 +15,12 @@ namespace plait_test {
 
 namespace cuda = plait::cuda;
 
-/// What happens to what a rank writes for a peer (or, pulling, takes from it).
+/// Fault of what a rank writes for a peer (or, with pulls, takes from it).
 enum class PathTrouble {
   none,
-  mirror,  ///< it stays where the writer alone sees it
-  stale,   ///< the first round arrives, later ones do not
-  flip,    ///< a bit of it is another
+  mirror,  ///< only the writer sees the data
+  stale,   ///< the first round arrives, later rounds do not
+  flip,    ///< one bit is flipped
 };
 
 struct EmulatedPathFault {
@@ -29,8 +29,8 @@ struct EmulatedPathFault {
   PathTrouble stores = PathTrouble::none, pushes = PathTrouble::none, pulls = PathTrouble::none;
 };
 
-/// The memory of `owner` as a rank with trouble addresses it: its own copy, from which a thread
-/// hands on what arrives.
+/// Memory of `owner` as a rank with a fault addresses it: a copy, from which a thread forwards what
+/// arrives.
 class TroubledView {
  public:
   TroubledView(cuda::PathInbox& owner, int writer, PathTrouble trouble)
@@ -67,7 +67,7 @@ class TroubledView {
 
 class EmulatedPaths : public cuda::PathSide {
  public:
-  /// words: every rank's. late_s: how long its GPU is busy before the kernel starts.
+  /// words: every rank's. late_s: time that its GPU is busy before the kernel starts.
   EmulatedPaths(const std::vector<cuda::PathInbox*>& words, int rank, std::uint64_t nonce,
                 const cuda::PathTimeouts& timeouts, const EmulatedPathFault& trouble,
                 double late_s = 0)

@@ -1,5 +1,5 @@
-// Calls by copy engines on engines played in host memory: what all ranks have, how calls are made
-// ready there by the engines themselves, and calls drawn by seed.
+// Calls by copy engines on engines emulated in host memory: the memory of all ranks, calls prepared
+// by the engines themselves, and random calls by seed.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -18,7 +18,7 @@ using namespace plait;
 using namespace plait::cuda;
 using cuda::Event;  // plan/builder.hpp has another
 
-inline constexpr std::uint32_t kBefore = 0u - 40;  // counts go past their end
+inline constexpr std::uint32_t kBefore = 0u - 40;  // counts wrap around
 
 struct CopyCall {
   const Engine* engine = nullptr;
@@ -30,7 +30,7 @@ struct CopyCall {
   bool in_place = false;  // all_reduce: outputs hold the inputs
 };
 
-/// One rank, with the caller's stream and a queue of played engines.
+/// One rank, with the caller's stream and a queue of emulated engines.
 class EmulatedRank : public EngineRank {
  public:
   EmulatedRank(FakeEngines& engines, const Group& group, const EnginePath& path, HostFlags& words,
@@ -65,7 +65,7 @@ class EmulatedRank : public EngineRank {
   AgreedShare share_;
 };
 
-/// The memory of all ranks, and what calls go through.
+/// Memory of all ranks, and the slots that calls use.
 class Ranks {
  public:
   Ranks(FakeEngines& engines, const Group& group)
@@ -101,7 +101,7 @@ class Ranks {
     handles(path_.host_events, kHostEvents);
   }
 
-  /// In whose memory; -1 = a caller's.
+  /// Rank whose memory it is; -1 = a caller's.
   int owner_of(const char* at) const {
     for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
       const auto from = reinterpret_cast<std::uintptr_t>(memory_[rank].data());
@@ -110,13 +110,13 @@ class Ranks {
     }
     return -1;
   }
-  /// Comes to what follows when another rank has given up.
+  /// Runs what follows even if another rank has given up.
   void come_late(int rank) { engines_.come_late(rank, kCaller); }
-  /// Where the caller's stream has come to here.
+  /// Marks the point that the caller's stream has reached.
   void note(int rank, std::function<void()> run) {
     engines_.put(rank, kCaller, {[] { return true; }, std::move(run)});
   }
-  /// This rank's part of a call, as CudaRank has it; `call` outlives the run.
+  /// Enqueues this rank's part of a call as CudaRank does; `call` must outlive the run.
   void enqueue(CopyCall& call, int rank) {
     const auto at = static_cast<std::size_t>(rank);
     void* const output = call.outputs[at].data();
@@ -128,7 +128,7 @@ class Ranks {
  private:
   static inline const auto kCaller = reinterpret_cast<Stream>(std::uintptr_t{0x9000});
 
-  /// All words and counts as they are after so many.
+  /// Checks all flags and counts against their values after so many calls.
   void count_from(std::uint32_t before) {
     for (EngineFlags& one : flags_) {
       auto* const words = reinterpret_cast<std::uint32_t*>(&one);
@@ -148,8 +148,8 @@ class Ranks {
   std::vector<std::unique_ptr<EmulatedRank>> ranks_;
 };
 
-/// Engines that take the request so tuned and whose plans name no kernel: all that they do goes
-/// through the queue, and can be played.
+/// Returns the engines that take the request with this tuning and whose plans name no kernel: all
+/// of their work goes through the queue and can be emulated.
 inline std::vector<const Engine*> emulated_engines(const Topology& topology, const Request& request,
                                                    const Tuning& tuning, const Group& group) {
   std::vector<const Engine*> found;
@@ -185,8 +185,8 @@ inline constexpr Collective kCollectives[] = {
     Collective::send_recv,  Collective::all_reduce,
 };
 
-/// Some calls in a row, none awaited, drawn by seed. with_shares: parts of some go through host
-/// memory, which a graph's branches must run side by side for.
+/// Runs random calls in a row by seed, without waits between. with_shares: parts of some go through
+/// host memory, for which the branches of a graph must run side by side.
 inline std::vector<CopyCall> calls_of(const Topology& topology, int ranks, unsigned seed,
                                       bool with_shares) {
   const Group group = tiny_group(ranks);
@@ -196,7 +196,7 @@ inline std::vector<CopyCall> calls_of(const Topology& topology, int ranks, unsig
   for (unsigned i = 0; i < 5; ++i) {
     Request request;
     request.collective = kCollectives[random() % std::size(kCollectives)];
-    if (seed % 3 == 0) request.collective = Collective::all_reduce;  // shares one behind the other
+    if (seed % 3 == 0) request.collective = Collective::all_reduce;  // shares one after the other
     request.type = random() % 2 == 0 ? DataType::fp32 : DataType::int16;
     request.op = reduces(request.collective) && random() % 3 == 0 ? ReduceOp::max : ReduceOp::sum;
     request.ranks = ranks;

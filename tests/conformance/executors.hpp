@@ -1,4 +1,4 @@
-// Executors under one face: a plan, every rank's input and factor -> every rank's output.
+// Executors with one interface: a plan, every rank's input and factor -> every rank's output.
 #pragma once
 #include <vector>
 
@@ -12,7 +12,7 @@ struct Inputs {
   std::vector<double> scalars;
 };
 
-/// Random elements for every rank, and buffers with room for in-place use.
+/// Random elements for every rank, and buffers large enough for in-place use.
 inline Inputs random_inputs(const plait::Request& request, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Inputs made;
@@ -50,7 +50,7 @@ struct ReferenceExecutor {
   const plait::Plan& plan_;
 };
 
-/// Threads as ranks. Calls of one executor share arenas, as those of a communicator do.
+/// Threads as ranks. Calls of one executor share arenas, as calls of a communicator do.
 class CpuExecutor {
  public:
   static constexpr const char* kName = "cpu";

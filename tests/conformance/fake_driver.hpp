@@ -1,6 +1,6 @@
-// A CUDA driver played in host memory: streams are queues of copies, event records and event
-// waits, which a test lets run in any order that a GPU could take. What a real driver would not
-// forgive (a wait for an event never recorded, a stream of another context) is noted as a fault.
+// A CUDA driver emulated in host memory: streams are queues of copies, event records and event
+// waits, which a test runs in any order that a GPU could take. Misuse of a real driver (a wait for
+// an event never recorded, a stream of another context) is noted as a fault.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -33,7 +33,7 @@ struct FakeWork {
 
 class FakeMachine {
  public:
-  /// The one that the driver's functions mean.
+  /// The machine that the driver's functions act on.
   static FakeMachine& now() {
     static FakeMachine machine;
     return machine;
@@ -47,13 +47,13 @@ class FakeMachine {
   std::map<cuda::Stream, cuda::Context> stream_owner;
   std::map<cuda::Event, cuda::Context> event_owner;
   std::map<cuda::Event, int> recorded;         // the latest generation
-  std::set<std::pair<cuda::Event, int>> done;  // a wait means the generation it came after
-  std::set<cuda::Event> timing;                // made to tell times
-  std::map<cuda::Event, double> done_ns;       // when, the last time
-  std::map<cuda::Stream, double> clock_ns;     // each stream's, as if all ran at once
+  std::set<std::pair<cuda::Event, int>> done;  // a wait refers to the generation recorded before it
+  std::set<cuda::Event> timing;                // created to measure times
+  std::map<cuda::Event, double> done_ns;       // time of the last record
+  std::map<cuda::Stream, double> clock_ns;     // by stream, as if all ran at once
   double link_gb_per_s = 395.0, host_gb_per_s = 55.0, copy_ns = 4600.0;
-  bool moves_bytes = true;  // else copies take their time and no more
-  static inline thread_local std::vector<cuda::Context> contexts;  // the stack of current ones
+  bool moves_bytes = true;  // false: copies only take their time
+  static inline thread_local std::vector<cuda::Context> contexts;  // the stack of current contexts
   std::set<void*> allocated;
   std::map<void*, std::size_t> pinned;
   std::vector<std::string> faults;
@@ -118,7 +118,7 @@ class FakeMachine {
     for (const auto& [stream, ns] : clock_ns) latest = std::max(latest, ns);
     return latest;
   }
-  /// Runs all queues, the next one to go on chosen by chance.
+  /// Runs all queues; the next one to continue is chosen at random.
   void run_by_chance(unsigned seed) {
     std::mt19937 random(seed);
     for (;;) {
@@ -137,7 +137,7 @@ class FakeMachine {
       queue.pop_front();
     }
   }
-  /// Runs all queues as one: the order of the calls.
+  /// Runs all queues as one, in the order of the calls.
   void run_in_order() {
     std::map<std::size_t, FakeWork> all;
     for (auto& [stream, queue] : queues) {
@@ -267,7 +267,7 @@ inline void fake_work(cuda::Api& api) {
   api.host_unregister = [](void* base) { return machine().pinned.erase(base), kSuccess; };
 }
 
-/// The table of functions that act on FakeMachine::now().
+/// Returns the table of functions that act on FakeMachine::now().
 inline cuda::Api fake_api() {
   cuda::Api api;
   fake_contexts(api);

@@ -1,7 +1,7 @@
-// Copy engines, small kernels and host functions of several ranks, played in host memory: each
-// stream is a queue, and a test lets queues run in any order that GPUs could take, or all of a
-// rank's as one hardware queue. Ranks may come late, give up and be aborted, as
-// exec/cuda/copies/engines.cuh has it.
+// Copy engines, small kernels and host functions of several ranks, emulated in host memory. Each
+// stream is a queue; a test runs queues in any order that GPUs could take, or all of a rank's as
+// one hardware queue. Ranks may come late, give up or be aborted, as in
+// exec/cuda/copies/engines.cuh.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -20,7 +20,7 @@ namespace plait_test {
 
 namespace cuda = plait::cuda;
 
-/// Who orders a rank's streams: nobody, one hardware queue, or a graph that has one queue.
+/// Order of a rank's streams: random, one hardware queue, or a graph with one queue.
 enum class QueueOrder { by_chance, one_queue, one_branch };
 
 class FakeEngines {
@@ -28,20 +28,20 @@ class FakeEngines {
   struct QueuedWork {
     std::function<bool()> ready;
     std::function<void()> run;
-    std::function<void()> give_up = {};              // waits only: what they do before they fail
-    std::function<void(unsigned random)> tear = {};  // copies only: part of it is done
-    int rank = -1;                                   // whose stream fails with it
-    bool opens_late = false;                         // a rank is late until now
+    std::function<void()> give_up = {};              // waits only: work before they fail
+    std::function<void(unsigned random)> tear = {};  // copies only: copies a part
+    int rank = -1;                                   // rank whose stream fails with it
+    bool opens_late = false;                         // ends the delay of a rank
   };
-  /// What goes wrong; nothing where no rank is late.
+  /// Faults to inject; none unless a rank is late.
   struct InjectedDelay {
-    bool deadlines = false;  // waits are given up where nobody can go on, and now and then
-    int aborted = -1;        // a rank whose program aborts, rather than that its waits are given up
+    bool deadlines = false;  // waits are given up if no rank can continue, and now and then
+    int aborted = -1;        // rank whose program aborts, instead of giving up its waits
   };
   InjectedDelay trouble;
   bool is_aborted(int rank) const { return aborted_.contains(rank); }
   bool has_failed(int rank) const { return failed_.contains(rank); }
-  /// A rank comes to what follows on the stream when another one has given up.
+  /// Runs what follows on the stream of a rank after another rank has given up.
   void come_late(int rank, cuda::Stream stream) {
     put(rank, stream, {[this] { return is_open_; }, [] {}, {}, {}, rank, true});
   }
@@ -57,7 +57,7 @@ class FakeEngines {
     streams_[{rank, stream}].push_back(work);
     hardware_[rank].push_back(std::move(work));
   }
-  /// A rank's cores are a queue of their own, whatever streams share.
+  /// A rank's cores have a queue of their own, whatever streams share.
   void put_on_cores(int rank, const QueuedWork& work) {
     constexpr int kCores = 1000;
     streams_[{kCores + rank, nullptr}].push_back(work);
@@ -77,17 +77,18 @@ class FakeEngines {
     if (recorded != record_at_.end()) nodes_[rank].back().after.push_back(recorded->second);
   }
 
-  /// Every stream for itself, the next one to go on by chance.
+  /// Runs every stream by itself; the next one to continue is random.
   void run_by_chance(unsigned seed) {
     run(streams_, seed);
     hardware_.clear();
   }
-  /// All of a rank's streams share one hardware queue: the order of its calls.
+  /// Runs all streams of a rank as one hardware queue, in the order of its calls.
   void run_as_one_queue(unsigned seed) {
     run(hardware_, seed);
     streams_.clear();
   }
-  /// Likewise, but in any order that streams and events allow, as a graph may put its branches.
+  /// Runs them as one queue in any order that streams and events allow, as a graph may order its
+  /// branches.
   void run_as_one_branch(unsigned seed) {
     std::mt19937 random(seed);
     for (auto& [rank, nodes] : nodes_) hardware_[rank] = any_order(nodes, random);
@@ -100,7 +101,7 @@ class FakeEngines {
   }
   std::vector<std::string> faults;
   struct Copy {
-    int rank;  // whose engine
+    int rank;  // rank of the engine
     const char* dst;
   };
   std::vector<Copy> copies;  // in the order in which they were done
@@ -109,7 +110,7 @@ class FakeEngines {
   using Moment = std::tuple<int, cuda::Event, int>;
   struct StreamNode {
     QueuedWork work;
-    std::vector<std::size_t> after;  // of the same rank's
+    std::vector<std::size_t> after;  // of the same rank
   };
 
   static std::deque<QueuedWork> any_order(const std::vector<StreamNode>& nodes,
@@ -136,7 +137,7 @@ class FakeEngines {
   template <class Queues>
   void run(Queues& queues, unsigned seed) {
     std::mt19937 random(seed);
-    std::set<const std::deque<QueuedWork>*> slow;  // go on only where no other can, or now and then
+    std::set<const std::deque<QueuedWork>*> slow;  // continue only if no other can, or now and then
     for (auto& [key, queue] : queues)
       if (random() % 4 == 0) slow.insert(&queue);
     for (;;) {
@@ -165,7 +166,7 @@ class FakeEngines {
   }
 
   bool is_to_abort() const { return trouble.aborted >= 0 && aborted_.empty(); }
-  /// One that waits gives up, or the late one comes. False where neither can be.
+  /// Lets a waiting rank give up, or the late rank come. Returns false if neither is possible.
   template <class Queues>
   bool run_into_trouble(Queues& queues, std::mt19937& random) {
     std::vector<QueuedWork> waiting;
@@ -176,7 +177,7 @@ class FakeEngines {
       for (const QueuedWork& one : waiting)
         if (one.give_up && one.rank == trouble.aborted) return aborted_.insert(one.rank).second;
       if (!waiting.empty() && random() % 8 != 0)
-        return true;  // rather than that another gives up before
+        return true;  // unless another rank gives up before
     }
     if (waiting.empty()) return false;
     const QueuedWork& one = waiting[random() % waiting.size()];
@@ -185,7 +186,7 @@ class FakeEngines {
     if (!one.give_up) return waiting.size() > 1;
     one.give_up();
     failed_.insert(one.rank);
-    for (auto& [key, queue] : queues) {  // what copies were under way may arrive, or a part of it
+    for (auto& [key, queue] : queues) {  // copies in flight may arrive, in whole or in part
       if (queue.empty() || queue.front().rank != one.rank) continue;
       const QueuedWork& first = queue.front();
       if (first.tear && first.ready()) first.tear(static_cast<unsigned>(random()));
@@ -205,7 +206,7 @@ class FakeEngines {
   std::set<Moment> done_;
 };
 
-/// One rank's.
+/// The queue of one rank.
 class FakeQueue : public cuda::EngineQueue {
  public:
   /// counted: chunks of earlier calls.
@@ -222,14 +223,14 @@ class FakeQueue : public cuda::EngineQueue {
                   {},
                   [=](unsigned random) { std::memcpy(dst, src, random % (bytes + 1)); }});
   }
-  /// As the driver is told of them, but in another order.
+  /// In another order than the driver is told.
   void copy_all(cuda::Stream stream, const std::vector<cuda::OneCopy>& copies) override {
     const std::vector<cuda::OneCopy> chunks = cuda::in_chunks(copies);
     for (auto one = chunks.rbegin(); one != chunks.rend(); ++one)
       copy(stream, one->dst, one->src, one->bytes);
   }
-  /// As engine_step() does: who is aborted or hears that a peer has given up goes no further, and
-  /// whoever gives up tells all before anything else.
+  /// Does what engine_step() does: a rank that is aborted or poisoned goes no further, and a rank
+  /// that gives up poisons all peers first.
   void step(cuda::Stream stream, const cuda::EngineStep& step) override {
     const auto is_over = [this] { return engines_.is_aborted(rank_); };
     const auto holds = [step] { return step.flags[step.rank]->poisoned == 0; };
@@ -329,7 +330,7 @@ class FakeQueue : public cuda::EngineQueue {
   FakeEngines& engines_;
   const int rank_;
   cuda::HostFlags& words_;
-  std::uint32_t counted_;  // chunks that cores have been handed
+  std::uint32_t counted_;  // chunks that cores have been given
 };
 
 }  // namespace plait_test

@@ -1,5 +1,5 @@
-// Calls by lines on a host's threads, with all that they load and store written down. `Kernels`:
-// the real ones, or a copy of their text with faults in it.
+// LL calls on host threads, with a record of all loads and stores. `Kernels`: the real ones, or a
+// copy of their text with faults.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After it, as it says what a device has.
+// After device_on_host.hpp, which defines what a device has.
 #include "exec/cuda/ll/direct_ll.cuh"
 #include "exec/cuda/ll/ll_chain.cuh"
 #include "exec/cuda/ll/ll_launch_config.hpp"
@@ -34,22 +34,22 @@ struct LlRun {
   unsigned resident = ~0u;  ///< blocks at a time
   LlStep step = {};         ///< of a chain of several pieces
   int ahead = 0;
-  unsigned calls_before = 0;  ///< of the communicator, which choose the half
-  int late = -1;              ///< a rank that begins each piece when the others can only wait
-  int absent = -1;            ///< a rank that never begins
+  unsigned calls_before = 0;  ///< of the communicator; their number chooses the half
+  int late = -1;              ///< rank that begins each piece when the others can only wait
+  int absent = -1;            ///< rank that never begins
   double wait_s = 20;
   std::vector<double> scalars = {};  ///< of premul_sum; empty = 1
 
-  /// Units that a thread of one_shot or two_shot passes together, as the kernels of a run have
-  /// them.
+  /// Returns the units that a thread of one_shot or two_shot passes together, as the kernels of a
+  /// run are compiled.
   unsigned together() const { return request.type == DataType::fp32 && request.ranks == 2 ? 2 : 1; }
-  /// Of two_shot: its lines are used again.
+  /// True for a two_shot that reuses its packets.
   bool is_long_shot() const {
     return kernel == LlKernel::two_shot && !holds_packets(packets_in_half(kind, half_bytes),
                                                           units_of(request), request.ranks, false);
   }
   std::uint64_t step_units() const { return std::uint64_t{blocks} * threads * together(); }
-  /// The plan's steps, as the threads take them.
+  /// Returns the plan's steps, as the threads take them.
   LlStep ll_step() const {
     if (kernel != LlKernel::two_shot) return step;
     return {.units = step_units(), .ahead = ahead};
@@ -60,7 +60,7 @@ struct LlRun {
   }
 };
 
-/// What came of it.
+/// Result of a run.
 struct LlTraces {
   using Buffer = std::vector<ulonglong2>;        // aligned
   std::vector<Buffer> inputs, outputs, inboxes;  // by rank
@@ -68,7 +68,7 @@ struct LlTraces {
       accesses;                  // by rank, piece, thread
   std::vector<unsigned> failed;  // by rank: DeviceState::failed
   std::vector<unsigned> calls;   // by rank: DeviceState::fused_calls
-  // Of one launch that uses lines again: what it wrote into words, and when it ended.
+  // Record of one launch that reuses packets: stores to flags, and the end of each rank.
   std::vector<std::shared_ptr<ChainFlags>> words;              // by rank
   std::vector<std::shared_ptr<ShotFlags>> shot_flags;          // by rank
   std::vector<std::vector<std::vector<MemoryAccess>>> raised;  // by rank, block
@@ -114,7 +114,7 @@ struct RealKernels {
   }
 };
 
-/// A late rank begins when each of the others has looked in vain for a while, or has ended.
+/// Starts a late rank when each of the others has polled in vain for a while, or has ended.
 struct Pace {
   std::atomic<unsigned> looks{0};
   std::atomic<unsigned> ended{0};  ///< threads, of all pieces
@@ -175,8 +175,8 @@ class LlEmulation {
 
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  /// Floats of any bits but NaNs, whose words would travel as others. Of what is only moved some
-  /// travels as words that mean something else.
+  /// Random floats without NaNs, which would travel as other words. Some of the data that is only
+  /// moved repeats words with a meaning.
   void fill(LlTraces::Buffer& buffer, std::mt19937& random) const {
     for (std::size_t i = 0; i < buffer.size(); ++i) {
       ulonglong2& unit = buffer[i];
@@ -194,7 +194,7 @@ class LlEmulation {
       if (random() % 2 == 0) std::swap(unit.x, unit.y);
     }
   }
-  /// As CudaRank cuts them.
+  /// Cuts pieces as CudaRank does.
   static std::vector<Range> pieces_of(const LlRun& run) {
     const std::uint64_t bytes = run.request.count * plait::bytes_of(run.request.type);
     const std::uint64_t units = (bytes + 15) / 16;
@@ -216,7 +216,7 @@ class LlEmulation {
     return run_.is_long_shot() || (run_.kernel == LlKernel::ll_chain && pieces_.size() > 1);
   }
 
-  /// All pieces in one launch, with clerks behind the threads of a block.
+  /// Runs all pieces in one launch, with signal threads behind the workers of a block.
   void run_long(int rank) {
     if (rank == run_.late) await_others(0);
     const unsigned signal_threads =
@@ -232,17 +232,17 @@ class LlEmulation {
                 }));
     });
   }
-  /// A thread's accesses by pieces: lines are stored, and cleared, once a piece.
+  /// Splits a thread's accesses by pieces: each packet is stored, and cleared, once per piece.
   void share_out(int rank, const std::vector<MemoryAccess>& all) {
-    std::map<const char*, std::size_t> pieces_before;  // by line
+    std::map<const char*, std::size_t> pieces_before;  // by packet
     for (const MemoryAccess& access : all) {
-      if (access.touch == Touch::look) {  // its end
+      if (access.touch == Touch::look) {  // the last look of a poll
         auto& ended = made_.ended[index(rank)];
         unsigned long long known = ended;
         while (known < access.turn && !ended.compare_exchange_weak(known, access.turn)) {
         }
       } else if (access.touch == Touch::raise) {
-        const std::lock_guard lock(raised_);  // a block may have several clerks
+        const std::lock_guard lock(raised_);  // a block may have several signal threads
         made_.raised[index(rank)][blockIdx.x].push_back(access);
       } else {
         const std::size_t piece = piece_of(access, pieces_before);
@@ -253,14 +253,14 @@ class LlEmulation {
       }
     }
   }
-  /// Of all pieces but the first.
+  /// Pieces after the first.
   std::uint64_t piece_bytes() const { return (pieces_[1].bytes + 15) / 16 * 16; }
   std::size_t piece_at(std::uint64_t offset) const {
     std::size_t piece = pieces_.size() - 1;
     while (pieces_[piece].offset > offset) --piece;
     return piece;
   }
-  /// Of a two_shot that uses its lines again: the step.
+  /// Step of a two_shot that reuses its packets.
   std::size_t step_of(std::uint64_t unit_of_shard) const {
     return static_cast<std::size_t>(unit_of_shard / run_.step_units());
   }
@@ -315,7 +315,7 @@ class LlEmulation {
         std::this_thread::yield();
   }
 
-  /// What a thread loads and stores meanwhile.
+  /// Loads and stores of a thread meanwhile.
   template <class Body>
   std::vector<MemoryAccess> traced(int rank, const Body& body) {
     Trace mine;
@@ -369,7 +369,7 @@ class LlEmulation {
       return run_direct_ll<DataType::uint16, kAnyOp, kPlaceParts>(args);
     run_direct_ll<DataType::uint8, kAnyOp, kPlaceParts>(args);
   }
-  /// As the engine chooses between its kernels.
+  /// Chooses between the kernels as the engine does.
   template <DataType kType, int kOp, int kHandling>
   void run_direct_ll(const DirectLlArgs& args) {
     const LlCut cut{pieces_.size(), (pieces_[0].bytes + 15) / 16};
@@ -405,7 +405,7 @@ class LlEmulation {
       Kernels::template long_chain<kType, kOp, kHandling>(args);
     });
   }
-  /// As the engine chooses between a chain's kernels.
+  /// Chooses between the kernels of a chain as the engine does.
   template <class Body>
   void with_types(const Body& body) const {
     constexpr int kSum = static_cast<int>(ReduceOp::sum);

@@ -1,4 +1,4 @@
-// What a call by lines has loaded and stored, held to its plan: unit by unit, each thread does what
+// Checks all loads and stores of an LL call against its plan. Unit by unit, each thread does what
 // the plan's lane of its rank says, in that order, and nothing else.
 #pragma once
 #include <map>
@@ -18,7 +18,7 @@ class LlTraceCheck {
         half_(packets_in_half(run.kind, run.half_bytes) * 16),
         part_bytes_(run.request.count * plait::bytes_of(run.request.type)) {}
 
-  /// What is wrong, in sentences; at most a few.
+  /// Returns the faults in sentences, a few at most.
   std::vector<std::string> faults() {
     const std::size_t pieces = traces_.accesses[0].size();
     for (rank_ = 0; rank_ < run_.request.ranks; ++rank_)
@@ -27,15 +27,15 @@ class LlTraceCheck {
   }
 
  private:
-  /// What the plan has a rank do to each unit of a region.
+  /// Step of the plan for each unit of a region.
   struct PlannedStep {
     enum PlannedAction { push, take, put } kind;
     Region region;
     std::size_t op;
-    std::optional<Region> src;  ///< of what is pushed or stays
+    std::optional<Region> src;  ///< of data that is pushed or stays
     bool is_greeting = false;
   };
-  /// What a rank has done so far to a unit.
+  /// Progress of a rank with a unit.
   struct UnitProgress {
     std::size_t thread = 0;
     std::size_t last_push = 0;
@@ -50,25 +50,25 @@ class LlTraceCheck {
     int rank;
     std::uint64_t offset;  ///< as the plan counts
     bool is_escape_flag = false;
-    unsigned from = 0;  ///< bytes into the unit's line
+    unsigned from = 0;  ///< bytes into the unit's packet
   };
 
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   bool has_flags() const { return run_.kind == PacketFormat::flag; }
-  /// The number of a later call differs, but not that of a later step.
+  /// True if packets are cleared: a later call has another flag, but a later step has not.
   bool is_cleared() const { return !has_flags() || run_.is_long_shot(); }
-  /// A piece is a call of its own, but for steps that use lines again.
+  /// Returns the number of the call. A piece counts as a call, but not steps that reuse packets.
   unsigned call() const {
     return run_.calls_before + 1 + (run_.is_long_shot() ? 0 : static_cast<unsigned>(piece_));
   }
-  /// In lines: what nobody has written says 0.
+  /// Returns the flag of packets; packets never written hold 0.
   unsigned flag_of_call() const { return call() != 0 ? call() : 1; }
   std::uint64_t piece_units() const {
     const auto cut = static_cast<std::uint64_t>(plan_.params.at("piece_bytes"));
     const std::uint64_t at = std::max(piece_ * cut, short_by()) - short_by();
     return (std::min(cut - (piece_ == 0 ? short_by() : 0), part_bytes_ - at) + 15) / 16;
   }
-  /// By how much the first piece of a chain is shorter than others.
+  /// Returns the units by which the first piece of a chain is shorter than others.
   std::uint64_t short_by() const {
     const std::uint64_t cut = plan_.params.at("piece_bytes"), pieces = traces_.accesses[0].size();
     return is_chain() ? pieces * cut - (part_bytes_ + 15) / 16 * 16 : 0;
@@ -120,8 +120,8 @@ class LlTraceCheck {
                         op.kind == OpKind::copy ? std::optional(op.srcs[0]) : std::nullopt});
       return;
     }
-    // A word that goes with no data is a greeting: its line is the last of the slot, along a chain
-    // one behind all lines of data. A chain of several pieces has words instead (chain_flags.hpp).
+    // A signal without data is a greeting: its packet is the last of the slot, along a chain one
+    // behind all packets of data. A chain of several pieces has flags instead (chain_flags.hpp).
     if (is_long()) return;
     if (!is_escaped(run_.kernel) || op.value != piece_ + 1) return;
     const int owner = op.flag.owner, from = op.flag.writer;
@@ -138,7 +138,7 @@ class LlTraceCheck {
     return is_chain() ? sends(chain_shape(request), request.ranks, from, to)
                       : sends(direct_shape(request, rank_), request.ranks, from, to);
   }
-  /// Where the greeting of that number lies.
+  /// Returns the offset of the greeting with that number.
   Region greeting(const Region& slot) const {
     const std::uint64_t units = piece_units();
     const std::uint64_t packet =
@@ -218,7 +218,7 @@ class LlTraceCheck {
     return is_load ? say("wanted only its owner to read an inbox", &access) : push(access, *place);
   }
 
-  /// The step of the plan that an access belongs to, and its unit.
+  /// Returns the step of the plan that an access belongs to, and its unit.
   std::pair<std::size_t, UnitProgress*> step_of(PlannedStep::PlannedAction kind,
                                                 const PacketAddress& place) {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -264,7 +264,7 @@ class LlTraceCheck {
     unit->escape_at.reset();
   }
 
-  /// What travels is what the plan says.
+  /// Checks the value against the plan.
   void check_value(const MemoryAccess& access, const PacketAddress& place, const PlannedStep& step,
                    std::optional<unsigned long long> escape_at) {
     const Region& src = *step.src;
@@ -283,7 +283,7 @@ class LlTraceCheck {
       wanted[0] = (half == 0 ? wanted[0] : wanted[1]);
       wanted[1] = wanted[0] >> 32 | flag;
       wanted[0] = (wanted[0] & 0xffffffffull) | flag;
-      // Past its end a result may have any bits, as nobody keeps them.
+      // Bytes past the end of a result may have any bits, since nothing keeps them.
       if (is_result && bytes < 16) return;
     } else if (run_.kind == PacketFormat::escaped) {
       for (unsigned i = 0; i < 2; ++i)
@@ -302,7 +302,7 @@ class LlTraceCheck {
       say(text("wanted unit ", at / 16, " of ", plait::print(src), ", found other data"), &access);
   }
 
-  /// Of a flag packet both halves.
+  /// Both halves of a flag packet.
   bool is_here(const UnitProgress& unit, std::size_t step) const {
     const auto found = unit.taken.find(step);
     if (found == unit.taken.end()) return false;
@@ -324,7 +324,7 @@ class LlTraceCheck {
     return true;
   }
 
-  /// Waits with nothing sent between them may end in any order: no peer can tell.
+  /// Waits with no send between them may end in any order, since no peer can tell.
   bool pushes_between(std::size_t first, std::size_t last) const {
     for (std::size_t i = first; i < last; ++i)
       if (steps_[i].kind == PlannedStep::push) return true;
@@ -357,7 +357,7 @@ class LlTraceCheck {
       return;
     }
     if (unit->cleared[at]) say("wanted each line cleared once", &access);
-    unit->cleared[at] = !has_flags() || place.from != 0;  // both halves of it, the first one first
+    unit->cleared[at] = !has_flags() || place.from != 0;  // both halves, the first one first
   }
 
   void put(const MemoryAccess& access, const PacketAddress& place) {
@@ -372,7 +372,7 @@ class LlTraceCheck {
     }
   }
 
-  /// All that the plan moves has been moved.
+  /// Checks that all data of the plan has been moved.
   void check_complete() {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const PlannedStep& step = steps_[i];

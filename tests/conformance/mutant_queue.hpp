@@ -1,5 +1,5 @@
-// Copy engines' calls with one mistake each, as a slip in the engine's code would make it on all
-// ranks: a queue between the engine and the plan that is written down.
+// Damages calls of copy engines with one mistake each, as a slip in the engine's code would on all
+// ranks: a queue between the engine and the plan that is recorded.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -14,41 +14,42 @@ namespace plait_test {
 
 namespace cuda = plait::cuda;
 
-/// What is wrong.
+/// Mistakes.
 enum class Slip {
   none,
-  no_wait,          ///< a step does not wait for a word
-  one_unheard,      ///< it waits for one rank less
-  wait_less,        ///< it is content with two less: the piece before in the same slot
-  no_signal,        ///< it tells nobody
-  one_unsignalled,  ///< it tells one rank less
-  signal_early,     ///< it tells before the copy or reduction that it follows
-  signal_late,      ///< it tells after it has waited
-  signal_other,     ///< it tells the next rank's word instead
-  signal_even,      ///< of odd pieces, it tells the word of the even ones
+  no_wait,          ///< a step does not wait for a flag
+  one_unheard,      ///< a step waits for one rank less
+  wait_less,        ///< a wait accepts two less: the piece before in the same slot
+  no_signal,        ///< a step signals no rank
+  one_unsignalled,  ///< a step signals one rank less
+  signal_early,     ///< a step signals before the copy or reduction that it follows
+  signal_late,      ///< a step signals after its wait
+  signal_other,     ///< a step signals the next rank's flag instead
+  signal_even,      ///< a step of an odd piece signals the flag of even ones
   no_follow,        ///< a stream does not follow an event
-  follow_once,      ///< it follows but the first of such events, by which it begins
-  old_event,        ///< an event is not recorded a second time: it stands where it stood
+  follow_once,      ///< a stream follows only the first of such events, by which it begins
+  old_event,        ///< an event is not recorded a second time
   skip_copy,        ///< a copy is left out
   short_copy,       ///< a copy leaves out its last 16 bytes
-  other_owner,      ///< what goes to one rank's slots goes to the next one's
-  other_slot,       ///< what goes to the upper half of slots goes to the lower one
+  other_owner,      ///< data for one rank's slots goes to the next rank's
+  other_slot,       ///< data for the upper half of slots goes to the lower half
   swap_sources,     ///< sums are made in another order
-  drop_source,      ///< of one part less
+  drop_source,      ///< a sum leaves out one part
   count_less,       ///< the end of a call counts two less
-  no_count,         ///< it counts nothing
-  no_end_wait,      ///< the last step waits for nobody
-  no_job,           ///< cores hear nothing of the call
+  no_count,         ///< the end of a call counts nothing
+  no_end_wait,      ///< the last step waits for no rank
+  no_job,           ///< cores get no job of the call
 };
 
 struct Mutant {
   Slip slip = Slip::none;
-  int stream = -1;  ///< whose work; -1 = any; 100 + n = the host part's; 1000 = the caller's
+  int stream = -1;  ///< stream of the work; -1 = any; 100 + n = the host part's; 1000 = the
+                    ///< caller's
   int from = 0,
-      to = 1 << 20;  ///< words by Flag::index, events by number (100 + n: the host part's)
+      to = 1 << 20;  ///< flags by Flag::index, events by number (100 + n: the host part's)
 };
 
-/// One rank's.
+/// The queue of one rank.
 class MutantQueue : public cuda::EngineQueue {
  public:
   MutantQueue(cuda::PlanBook& book, int rank, const Mutant& mutant)
@@ -76,7 +77,7 @@ class MutantQueue : public cuda::EngineQueue {
     if (!is_signalled_early && is(Slip::signal_early, stream) && !held_.empty())
       return held_.push_back(work);
     if (!is_signalled_early) return put(work);
-    cuda::EngineStep signalling = step;  // first, then what was held, then what is awaited
+    cuda::EngineStep signalling = step;  // signals first, then the held work, then the waits
     for (cuda::EngineWait& wait : signalling.waits) wait.ranks = 0;
     queue_.step(stream, signalling);
     std::fill(std::begin(step.signal), std::end(step.signal), nullptr);
@@ -139,7 +140,7 @@ class MutantQueue : public cuda::EngineQueue {
     return index >= mutant_.from && index < mutant_.to;
   }
 
-  /// True where it is to tell before what it comes after.
+  /// True if the step is to signal before the work that it follows.
   bool damage(cuda::Stream stream, cuda::EngineStep& step) {
     for (cuda::EngineWait& wait : step.waits) {
       if (wait.ranks == 0 || !is_word(wait.words, 0)) continue;
@@ -168,13 +169,13 @@ class MutantQueue : public cuda::EngineQueue {
     return reinterpret_cast<std::uint32_t*>(path_.flags[next]) + at;
   }
 
-  /// False of a copy that is left out; of one that is cut short fewer bytes.
+  /// Returns false for a copy that is left out; shortens `bytes` of one that is cut.
   bool is_copied(cuda::Stream stream, std::uint64_t& bytes) {
     if (is(Slip::skip_copy, stream) && hits_ == 0 && ++hits_ != 0) return false;
     if (is(Slip::short_copy, stream) && bytes > 16 && hits_++ == 0) bytes -= 16;
     return true;
   }
-  /// The slots of a rank as the call uses them. Rings begin in those that they borrow.
+  /// Slots of a rank as the call uses them. Rings begin in the slots that they borrow.
   struct Inbox {
     char* at;
     std::uint64_t bytes;
@@ -187,11 +188,11 @@ class MutantQueue : public cuda::EngineQueue {
     return {path_.borrowed[rank], path_.borrowed_bytes + path_.inbox_bytes};
   }
   void look_where(const char* at) {
-    if (path_.slots.size() == 2) return;  // exchanges borrow behind their own
+    if (path_.slots.size() == 2) return;  // exchanges borrow behind their own slots
     for (char* const borrowed : path_.borrowed)
       borrows_ |= Inbox{borrowed, path_.borrowed_bytes}.has(at);
   }
-  /// In the next rank's slots, where it lies in a peer's.
+  /// Returns the same position in the next rank's slots, for an address in a peer's.
   char* elsewhere(char* at) const {
     for (std::size_t rank = 0; rank < path_.slots.size(); ++rank) {
       const Inbox from = inbox(rank);
@@ -211,7 +212,7 @@ class MutantQueue : public cuda::EngineQueue {
     return at;
   }
 
-  /// Copies and reductions wait for the next work, so that a step can come before them.
+  /// Holds copies and reductions until the next work, so that a step can come before them.
   void hold(Work work) {
     if (mutant_.slip != Slip::signal_early) flush();
     held_.push_back(std::move(work));

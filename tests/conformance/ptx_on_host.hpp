@@ -1,5 +1,5 @@
-// The functions of exec/cuda/device/ptx.cuh, for kernels on a host's threads. Pairs of words are
-// two words here: no kernel may count on a pair coming whole.
+// Functions of exec/cuda/device/ptx.cuh for kernels on host threads. A pair of words is two
+// separate words here: no kernel may rely on a pair arriving at once.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -12,7 +12,7 @@ namespace plait::cuda {
 
 #define PLAIT_NOINLINE inline
 #define PLAIT_SM_90 1
-#define PLAIT_DYNAMIC_SHARED(name) char* const name = nullptr  // none needs it
+#define PLAIT_DYNAMIC_SHARED(name) char* const name = nullptr  // no kernel needs any
 #define PLAIT_SHARED(Type, name) Type& name = plait_test::block_shared->at<Type>([] {})
 
 /// NaN becomes 0x7fff in either half, as on a GPU.
@@ -38,13 +38,13 @@ inline void sync_threads(unsigned id, unsigned) {
 inline bool any_of_threads(unsigned id, unsigned, bool mine) {
   return (*plait_test::team_barriers)[id]->any(mine);
 }
-/// Whoever polls lets others run: there are more threads than cores.
+/// A polling thread yields, since there are more threads than cores.
 inline void let_others_run() {
   thread_local unsigned looks = 0;
   if (++looks % 16 == 0) std::this_thread::yield();
   if (looks % 1024 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
-/// Of an address or a size. A host moves what is not aligned, a GPU ends the process.
+/// Aborts on a misaligned address or size, on which a GPU would end the process.
 inline void must_be_multiple(std::uintptr_t value, std::size_t bytes) {
   if (value % bytes == 0) return;
   std::fprintf(stderr, "wanted an address or a size that is a multiple of %zu, found %#zx\n", bytes,
@@ -67,7 +67,7 @@ void store_plain(Type* at, Type value) {
   plait_test::note(plait_test::Touch::store, at, &value, sizeof value);
   *at = value;
 }
-/// Reads a byte, so that a sanitizer sees what is asked for outside of a buffer.
+/// Reads a byte, so that a sanitizer sees a prefetch outside of a buffer.
 inline void fetch_ahead(const void* at) { (void)*static_cast<const volatile char*>(at); }
 inline void wait_for_grid_before() {}
 inline void let_next_grid_start() {}

@@ -1,5 +1,6 @@
-// What the clerks of a two_shot that uses its lines again have told other ranks, held to when lines
-// were cleared and stored: nobody may write a line again before who takes it has said so.
+// Checks the flags that signal threads of a two_shot with reused packets raise, against the times
+// at which packets were cleared and stored: no rank may write a packet again before its receiver
+// has signalled.
 #pragma once
 #include "base/text.hpp"
 #include "conformance/ll_runs.hpp"
@@ -11,7 +12,7 @@ class ShotFlagsCheck {
   ShotFlagsCheck(const LlRun& run, const LlTraces& traces)
       : run_(run), traces_(traces), steps_(traces.accesses[0].size()) {}
 
-  /// The first thing that is wrong; empty = nothing, or lines that are used once.
+  /// Returns the first fault; empty = none, or packets that are used once.
   std::string fault() const {
     if (!run_.is_long_shot()) return "";
     for (int rank = 0; rank < run_.request.ranks; ++rank) {
@@ -28,8 +29,7 @@ class ShotFlagsCheck {
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   std::size_t ring() const { return static_cast<std::size_t>(shot_ring(run_.ahead)); }
 
-  /// The first and the last store of a rank's block into `owner`'s inbox, of a step; {~0, 0} =
-  /// none.
+  /// First and last store of a rank's block into `owner`'s inbox, for a step; {~0, 0} = none.
   std::pair<Turn, Turn> stores(int rank, unsigned block, std::size_t step, int owner) const {
     std::pair<Turn, Turn> found{~Turn{0}, 0};
     const auto& inbox = traces_.inboxes[index(owner)];
@@ -41,7 +41,7 @@ class ShotFlagsCheck {
           found = {std::min(found.first, one.turn), std::max(found.second, one.turn)};
     return found;
   }
-  /// What `by` says in `rank`'s word.
+  /// Checks what `by` stores to its flag at `rank`.
   std::string fault_of(int rank, int by, unsigned block) const {
     const unsigned* const word = &traces_.shot_flags[index(rank)]->through[block][by];
     if (*word != 0) return text("wanted the word 0 in the end, found ", *word);

@@ -1,6 +1,6 @@
-// Calls by copy engines over engines played in host memory: one call after another, of every kind,
-// whatever order the streams run in, and with one hardware queue a rank. Outputs are the
-// reference's, nobody stands still, and no call's steps meet those of the next.
+// Calls by copy engines on engines emulated in host memory: calls of every kind in a row, with
+// streams in any order, and with one hardware queue per rank. Outputs match the reference, no rank
+// stands still, and the steps of a call do not mix with those of the next.
 #include <doctest/doctest.h>
 
 #include "conformance/engine_calls.hpp"
@@ -14,7 +14,7 @@ namespace {
 void check_calls(const Topology& topology, int ranks, unsigned seed, QueueOrder order) {
   FakeEngines engines;
   Group group = tiny_group(ranks);
-  group.overlap_compute = seed % 2 == 0;          // engines move within a GPU, too
+  group.overlap_compute = seed % 2 == 0;          // engines also copy within a GPU
   if (seed % 5 == 4) group.sizes.tile_bytes = 0;  // nothing to borrow
   Ranks all(engines, group);
   std::vector<CopyCall> calls = calls_of(topology, ranks, seed, order != QueueOrder::one_branch);
@@ -34,7 +34,7 @@ void check_calls(const Topology& topology, int ranks, unsigned seed, QueueOrder 
   }
 }
 
-/// Who pushes into each rank's memory, in order, in one call.
+/// Returns the ranks that push into each rank's memory in a call, in order.
 std::vector<std::vector<int>> pushers(const Topology& topology, Collective what, int ranks,
                                       unsigned seed) {
   Request request;
@@ -58,7 +58,7 @@ std::vector<std::vector<int>> pushers(const Topology& topology, Collective what,
 
 }  // namespace
 
-/// The one before it, the one before that, and so on.
+/// The call before, the one before that, and so on.
 TEST_CASE("a rank begins to push to another one when the one before has told that it is through") {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4})

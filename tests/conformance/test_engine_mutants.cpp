@@ -1,7 +1,7 @@
 // Mistakes that a change of the copy engines' code could make (mutant_queue.hpp), one a row of
-// engine_mutants.def, made alike on all ranks; and in the text of scatter_ring, between its halves.
-// verify() rejects each plan that is written down with one, by the rule in its row; where a call
-// alone may look right, in a row with a right call.
+// engine_mutants.def, made on all ranks, and mistakes between the halves of scatter_ring, made in
+// its text. verify() rejects each plan recorded with a mistake, by the rule in its row; if one call
+// alone may look right, in a row with a correct call.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 #include "plait/report.hpp"
 #if __has_include("mutants/faults.def")
 namespace plait_test {
-inline int fault = 0;  ///< which is on; 0 = none
+inline int fault = 0;  ///< number of the fault; 0 = none
 }
 #include "mutants/scatter_ring.cpp"
 #define PLAIT_HAS_MUTANTS
@@ -50,7 +50,7 @@ enum MutantCall {
   scattered,
 #ifdef PLAIT_HAS_MUTANTS
   kCallKinds
-#else  // without its text nothing comes between scatter_ring and its plan
+#else  // without its text nothing can be damaged between scatter_ring and its plan
   kCallKinds = scattered
 #endif
 };
@@ -70,7 +70,7 @@ const MutantRow kRows[] = {
 };
 
 #ifdef PLAIT_HAS_MUTANTS
-/// Of its halves tiles say what they do; what the ring does goes through the queue.
+/// Tiles state their own half as a plan; what the ring does goes through the queue.
 Plan plan_of_scatter_ring(const Topology& topology, const QueueOf& through) {
   Request request;
   request.ranks = 4;
@@ -88,7 +88,7 @@ Plan plan_of_scatter_ring(const Topology& topology, const QueueOf& through) {
 }
 #endif
 
-/// How a ring goes: usually parts that are alike go to all ranks.
+/// Kind of ring; in most, equal parts go to all ranks.
 enum class RingOf { parts, uneven_parts, sends, turns, uneven_turns };
 constexpr RingOf kOtherRings[] = {RingOf::uneven_parts, RingOf::sends, RingOf::turns,
                                   RingOf::uneven_turns};
@@ -114,7 +114,7 @@ Plan plan_of(MutantCall call, const QueueOf& through, RingOf ring_of = RingOf::p
   if (ring_of == RingOf::sends) request.collective = Collective::send_recv, request.count = 330000;
   if (ring_of == RingOf::turns || ring_of == RingOf::uneven_turns)
     request.collective = Collective::all_to_all;
-  if (ring_of == RingOf::uneven_turns)  // from whom in rows, for whom in columns
+  if (ring_of == RingOf::uneven_turns)  // by sender in rows, by receiver in columns
     request.counts = {5,     110000, 0, 70000, 110000, 7, 90000,  1,
                       45001, 110000, 3, 20000, 110000, 0, 110000, 110000};
   request = checked(request, topology);
@@ -143,7 +143,7 @@ Plan plan_with(const MutantRow& row, RingOf ring_of = RingOf::parts) {
   return plan_of(row.call, through, ring_of);
 }
 
-/// The rule by which it is rejected; empty = it is not.
+/// Returns the rule that rejects the plan; empty = none does.
 std::string rejected_by(const Plan& plan, const std::vector<Plan>& right) {
   const Report alone = verify(plan);
   if (!alone.proved()) return alone.findings.front().rule;

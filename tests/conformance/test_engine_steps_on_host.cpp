@@ -1,6 +1,6 @@
-// The kernel that waits and tells for copy engines, on a host's threads: rank 0 copies number after
-// number into a slot of rank 1, which reads them. One of them comes after the other's deadline, or
-// its program aborts, after which its copies go on: no number is read as if it were another.
+// The kernel that waits and signals for copy engines, on host threads. Rank 0 copies numbers into a
+// slot of rank 1, which reads them. One rank comes after the other's deadline, or its program
+// aborts and its copies still go on: no number is read as if it were another.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After it, as it says what a device has.
+// After device_on_host.hpp, which defines what a device has.
 #include "base/text.hpp"
 #include "exec/cuda/copies/engines.cuh"
 #include "unit/scale.hpp"
@@ -18,7 +18,7 @@ using namespace plait::cuda;
 
 namespace {
 
-constexpr std::uint32_t kBefore = 0u - 4, kNumbers = 12;  // words go past their end
+constexpr std::uint32_t kBefore = 0u - 4, kNumbers = 12;  // flags wrap around
 
 struct EngineStepGpu {
   EngineStepGpu() {
@@ -35,7 +35,7 @@ struct EngineStepGpu {
 struct EngineStepPair {
   EngineStepGpu gpus[2];
   std::atomic<std::uint32_t> slot{0};
-  std::vector<std::uint32_t> read;  // by rank 1: a number for each step that it ended
+  std::vector<std::uint32_t> read;  // by rank 1: a number for each step that it completed
   int late = -1;
   std::uint32_t late_at = 0, wrong = 0;
 
@@ -50,7 +50,7 @@ struct EngineStepPair {
     step.ranks = 2;
     return step;
   }
-  /// False where nothing that comes after it on the stream is done any more.
+  /// Returns false if nothing later on the stream runs any more.
   bool launch(int rank, const EngineStep& step) {
     plait_test::launch({1, kMaxCudaRanks, {kMaxCudaRanks}, &gpus[rank].stream_failed},
                        [&] { engine_step(step); });
@@ -108,7 +108,7 @@ TEST_CASE(
       std::mt19937 random(static_cast<unsigned>(seed));
       const auto pair = std::make_unique<EngineStepPair>();
       const int one = static_cast<int>(random() % 2);
-      pair->late = is_aborted ? 1 - one : one;  // the other comes late to what was aborted
+      pair->late = is_aborted ? 1 - one : one;  // the other comes late to the aborted call
       pair->late_at = 1 + static_cast<std::uint32_t>(random() % kNumbers);
       pair->run(0.03, is_aborted ? one : -1, static_cast<unsigned>(random() % 20000));
       CAPTURE(text("seed ", seed, ", late rank ", pair->late, ", aborted rank ",
@@ -116,7 +116,7 @@ TEST_CASE(
       CHECK(pair->wrong == 0);
       right += pair->read.size();
       failed += pair->gpus[0].stream_failed || pair->gpus[1].stream_failed ? 1 : 0;
-      for (int rank = 0; rank < 2; ++rank) {  // who gives up has told the other
+      for (int rank = 0; rank < 2; ++rank) {  // a rank that gave up has poisoned the other
         const DeviceState& state = pair->gpus[rank].state;
         CHECK((state.failed == kNoFault || pair->gpus[1 - rank].flags.poisoned == rank + 1u));
         CHECK(pair->gpus[rank].stream_failed == (state.failed == kFaultDeadline));
@@ -126,7 +126,8 @@ TEST_CASE(
   CHECK(plait_test::seen(failed));
 }
 
-/// Pieces of whole units and not, by more threads than units and fewer, from and to any alignment.
+/// Pieces of whole and partial units, by more or fewer threads than units, with any alignment of
+/// source and destination.
 TEST_CASE("a piece that is moved has all of its bytes, and none beside it") {
   DeviceState state{};
   for (const std::uint64_t bytes : {1u, 15u, 16u, 17u, 1000u, 16u * 8 * 9 + 5})

@@ -1,6 +1,6 @@
-// Streams of calls by copy engines that have nothing to do take no part in them: in a graph what is
-// behind an empty stream has an edge that nothing needs, and the driver then runs copies and the
-// kernels beside them one after the other (docs/design/copy_engines.md).
+// Streams without work take no part in calls by copy engines: in a graph an empty stream adds an
+// edge that nothing needs, and the driver then runs copies and the kernels beside them one after
+// the other (docs/design/copy_engines.md).
 #include <doctest/doctest.h>
 
 #include <map>
@@ -18,7 +18,7 @@ using namespace plait::cuda;
 
 namespace {
 
-/// Looks at what goes through it: events of a stream say that something on it is done.
+/// Inspects the work of a call: each event of a stream must follow some work on it.
 class LookingQueue : public EngineQueue {
  public:
   explicit LookingQueue(EngineQueue& queue) : queue_(queue) {}
@@ -56,7 +56,7 @@ class LookingQueue : public EngineQueue {
     waits_[stream] = true;
     queue_.follow(stream, event);
   }
-  /// Streams that waited, and did nothing behind it.
+  /// Streams that waited and did no work after it.
   int idle() const {
     int count = 0;
     for (const auto& [stream, waits] : waits_) count += waits;
@@ -72,7 +72,8 @@ class LookingQueue : public EngineQueue {
   }
 
   EngineQueue& queue_;
-  std::map<Stream, bool> has_worked_, waits_;  // since the last record; and nothing since
+  std::map<Stream, bool> has_worked_, waits_;  // work, and waits without work, since the last
+                                               // record
 };
 
 }  // namespace

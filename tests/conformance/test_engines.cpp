@@ -1,5 +1,6 @@
-// Every engine of engines.def by one body (conformance.hpp). An engine whose work goes through the
-// queue is covered by being in the list; one with a kernel of its own says here how that is traced.
+// Runs every engine of engines.def through one body of tests (conformance.hpp). An engine whose
+// work goes through the queue is covered by being in the list; for one with a kernel of its own
+// this file says how the kernel is traced.
 #include <doctest/doctest.h>
 
 #include "conformance/conformance.hpp"
@@ -7,8 +8,8 @@
 using namespace plait_test;
 using namespace plait_test::conformance;
 
-/// Its halves, each by itself: kernels are traced, copies are played. How they follow each other
-/// the plan says, and verify() proves; then the whole call is played.
+/// Checks each half by itself: kernels are traced, copies are emulated. The plan gives the order of
+/// the halves, and verify() proves it; then the whole call is emulated.
 std::string plait_test::conformance::trace_scatter_ring(const EngineRun& run, const Plan& plan) {
   const Topology topology = linked_machine(run.request.ranks);
   const auto part_of = [&](Collective collective, std::uint64_t count, const Engine& engine) {

@@ -1,5 +1,5 @@
-// What every executor must do, as one body over all of them: the bits of the reference, for every
-// proposed plan of every collective; and every rank-order plan gives the same bits.
+// One body of tests for all executors: the bits of the reference for every proposed plan of every
+// collective, and the same bits from every rank-order plan.
 #include <doctest/doctest.h>
 
 #include "conformance/executors.hpp"
@@ -43,7 +43,7 @@ TEST_CASE_TEMPLATE("executors: every proposed plan gives the reference's bits", 
       for (const std::uint64_t count : {1, 257, 40001}) {
         const Request request =
             request_of(topology, collective, ranks, count, DataType::bf16, ReduceOp::sum);
-        std::vector<Bytes> rank_order;  // what all rank-order plans must give
+        std::vector<Bytes> rank_order;  // the result of all rank-order plans
         for (const Plan& plan : propose(topology, request)) {
           if (plan.symmetric || !is_next_taken()) continue;
           Executor executor(plan);

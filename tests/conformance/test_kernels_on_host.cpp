@@ -1,7 +1,7 @@
-// The very kernels one_shot, two_shot and hop, on a host's threads: calls one behind the other, of
-// any size and type, by hop any collective, with no barrier between ranks but the kernels' own.
-// Results are the reference's bits; a rank that never comes is named. Not where races are looked
-// for: kernels' volatile words are none to CUDA.
+// The kernels one_shot, two_shot and direct_ll on host threads: calls in a row of any size and type
+// (for direct_ll any collective), with no barrier between ranks but the kernels' own. Results match
+// the reference bit for bit; a rank that never comes is named. ThreadSanitizer does not run this
+// file: the kernels' volatile accesses are no races in CUDA.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After it, as it says what a device has.
+// After device_on_host.hpp, which defines what a device has.
 #include "base/text.hpp"
 #include "exec/cuda/ll/direct_ll.cuh"
 #include "exec/cuda/traffic/tiled_shape.hpp"
@@ -52,12 +52,12 @@ struct LlCall {
   Request request;
   int ahead = 0;
   bool in_place = false, aligned = true;
-  int late = -1;                        // a rank that comes to this call after the deadline
+  int late = -1;                        // rank that comes to this call after the deadline
   std::vector<Buffer> inputs, outputs;  // by rank
   std::vector<std::vector<std::uint8_t>> expected;
 
   std::uint64_t offset() const { return aligned ? 0 : plait::bytes_of(request.type); }
-  /// In place, the smaller buffer lies inside the larger one, as NCCL wants it.
+  /// In place, the smaller buffer lies inside the larger one, as in NCCL.
   char* input(std::size_t rank) {
     const int me = static_cast<int>(rank);
     const std::uint64_t in = input_bytes(request, me), out = output_bytes(request, me);
@@ -151,8 +151,8 @@ void run_any(LlCall& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::si
   }
 }
 
-/// Every rank's threads take the calls one after the other; ranks meet in kernels alone. Those of
-/// `missing` never come.
+/// Runs every rank's threads through the calls in order; ranks synchronise only in kernels. Ranks
+/// in `missing` never come.
 void run_calls(std::vector<LlCall>& calls, std::vector<std::unique_ptr<LlGpu>>& devices,
                double wait_s, int missing = -1) {
   std::vector<std::unique_ptr<plait_test::ThreadBarrier>> blocks, grids;
@@ -184,8 +184,8 @@ void run_calls(std::vector<LlCall>& calls, std::vector<std::unique_ptr<LlGpu>>& 
   for (std::thread& thread : threads) thread.join();
 }
 
-/// Any bits at all, words of ones among them, and of parts by hop what travels as such, or as what
-/// stands in for it.
+/// Random bits, including words of all ones; parts for direct_ll also include words that travel as
+/// all ones or as the stand-in.
 void fill(char* data, std::uint64_t bytes, std::uint64_t part_bytes, std::mt19937& random) {
   for (std::uint64_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(random());
   for (std::uint64_t i = 0; i + 8 <= bytes; i += 4)
@@ -199,7 +199,7 @@ void fill(char* data, std::uint64_t bytes, std::uint64_t part_bytes, std::mt1993
     }
 }
 
-/// By a plan that reduces in rank order.
+/// Computes the result by a plan that reduces in rank order.
 void expect(LlCall& call, const Topology& topology) {
   const std::vector<Plan> plans = propose(topology, checked(call.request, topology));
   const auto plan = std::find_if(plans.begin(), plans.end(), [](const Plan& one) {
@@ -262,13 +262,13 @@ std::vector<std::unique_ptr<LlGpu>> devices_of(int ranks) {
   std::vector<std::unique_ptr<LlGpu>> devices;
   for (int rank = 0; rank < ranks; ++rank) {
     devices.push_back(std::make_unique<LlGpu>());
-    devices.back()->state.fused_calls = 0u - 3;  // numbers go past their end
+    devices.back()->state.fused_calls = 0u - 3;  // call numbers wrap around
     std::memset(bytes_of(devices.back()->nan_sentinel), 0xff, 2 * kHalfBytes);
   }
   return devices;
 }
 
-/// Of some ranks nothing is expected.
+/// Some ranks get no result.
 bool is_right(LlCall& call, std::size_t rank) {
   const auto* got = reinterpret_cast<const std::uint8_t*>(call.output(rank));
   return std::equal(call.expected[rank].begin(), call.expected[rank].end(), got);
@@ -351,7 +351,7 @@ TEST_CASE("a clock that steps back ends no wait") {
     std::vector<LlCall> calls = random_calls(ranks, random);
     std::vector<std::unique_ptr<LlGpu>> devices = devices_of(ranks);
     const plait_test::SteppingClock stepping;
-    calls.front().late = 1;  // by more than the deadline, of a clock that goes on
+    calls.front().late = 1;  // by more than the deadline, on a clock that does not step back
     run_calls(calls, devices, 0.05);
     for (std::size_t at = 0; at < calls.size(); ++at)
       for (std::size_t rank = 0; rank < devices.size(); ++rank) {
@@ -367,7 +367,7 @@ TEST_CASE("behind a clock that has stepped back a wait still hears the host, and
   LlGpu gpu;
   std::atomic<bool> failed{false};
   plait_test::stream_failed = &failed;
-  /// Code that ends a wait that begins now; the clock steps back in it.
+  /// Returns the code with which a wait that begins now ends; the clock steps back during it.
   const auto wait = [&](std::uint64_t wait_ns, bool is_stopped) {
     gpu.state.failed = kNoFault;
     SpinTimeout timeout;
@@ -391,7 +391,7 @@ TEST_CASE("behind a clock that has stepped back a wait still hears the host, and
   plait_test::stream_failed = nullptr;
 }
 
-/// A peer that is late may still be in the call that used the same half of the inbox.
+/// A late peer may still be in the call that used the same half of the inbox.
 TEST_CASE("kernels of a rank that has given up send nothing") {
   for (const int ranks : {2, 3})
     for (int seed = 1; seed <= 10; ++seed) {

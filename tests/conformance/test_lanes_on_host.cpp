@@ -1,8 +1,8 @@
-// The kernel of lanes, which runs all of a plan's lanes on a rank, on a host's threads: plans of
-// any strategy and collective, one call behind the other, with no barrier between ranks but the
-// plans' own. Outputs are the reference's. Where a rank comes after the deadline or has been
-// aborted, no other ends a call with a wrong result unless its stream has failed. All words begin
-// near their end, and so does what blocks meet by.
+// The lane kernel, which runs all of a plan's lanes on a rank, on host threads: plans of any
+// strategy and collective, calls in a row, with no barrier between ranks but the plans' own.
+// Outputs match the reference. If a rank comes after the deadline or is aborted, no other rank ends
+// a call with a wrong result unless its stream has failed. All flags begin near their wrap-around,
+// and so do the counters of block barriers.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After it, as it says what a device has.
+// After device_on_host.hpp, which defines what a device has.
 #include "base/text.hpp"
 #include "conformance/executors.hpp"
 #include "exec/cuda/lanes/bound_plan.hpp"
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::uint64_t kRingBytes = 256 << 10;
 constexpr unsigned kThreads = 2;
-constexpr std::uint32_t kEpoch = 0u - 9;         // words go past their end
+constexpr std::uint32_t kEpoch = 0u - 9;         // flags wrap around
 constexpr LaneLaunchConfig kConfig{3, 3, 2, 7};  // blocks: no power of two
 using Buffer = std::vector<ulonglong2>;          // aligned
 
@@ -54,7 +54,7 @@ struct LaneGpu {
       std::vector<std::uint32_t>(kMaxCudaRanks * kFlagsPerPair, kEpoch);
 };
 
-/// A plan as each rank has it.
+/// A plan as bound on each rank.
 struct PlanTables {
   Plan plan;
   std::vector<std::unique_ptr<LaneTables>> ranks;
@@ -65,7 +65,7 @@ struct LaneCall {
   const PlanTables* tables;
   Inputs inputs;
   std::vector<Bytes> outputs, expected;
-  int late = -1;  // a rank that comes to this call after the deadline
+  int late = -1;  // rank that comes to this call after the deadline
 };
 
 /// All ranks, their plans and their calls.
@@ -85,7 +85,7 @@ class LaneEmulation {
     }
   }
 
-  /// Every rank takes the calls one after the other.
+  /// Runs every rank through the calls in order.
   void run(double wait_s) {
     std::vector<std::thread> ranks;
     for (std::size_t rank = 0; rank < gpus.size(); ++rank)
@@ -112,7 +112,7 @@ class LaneEmulation {
 
   std::vector<std::unique_ptr<LaneGpu>> gpus;
   std::vector<LaneCall> calls;
-  bool ends_call = true;  // else copies by engines follow each launch
+  bool ends_call = true;  // otherwise copies by engines follow each launch
 
  private:
   void propose_one() {
@@ -139,13 +139,13 @@ class LaneEmulation {
             },
             kRingBytes, kConfig));
       } catch (const Error&) {
-        return;  // it wants more memory
+        return;  // it needs more memory
       }
       tables->images.push_back(tables->ranks.back()->image());
       const LaneImage image = tables->ranks.back()->parts_of(tables->images.back().data());
       for (std::uint32_t i = 0; i < tables->ranks.back()->whole_count(); ++i)
         image.counters[image.segments[tables->ranks.back()->first_whole() + i].first_counter] =
-            random_() % 2 << 31;  // where blocks have met so far, of two places
+            random_() % 2 << 31;  // phase of the block barrier, one of two
     }
     plans_.push_back(std::move(tables));
   }
@@ -249,7 +249,7 @@ TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong resu
   CHECK(plait_test::seen(failed));
 }
 
-/// Copies cannot be called back, and may go where the peer reads.
+/// Copies cannot be called back, and may write where the peer reads.
 TEST_CASE("lanes: an aborted rank whose copies follow tells its peer, which then ends no call") {
   LaneEmulation emulation(2, 3);
   emulation.gpus[0]->stop_page.stop = kFaultAborted;

@@ -1,6 +1,6 @@
-// Calls by copy engines where a rank comes after the others' deadline, or where its program aborts:
+// Calls by copy engines in which a rank comes after the others' deadline, or its program aborts:
 // every call that ends on a rank whose stream has not failed has the reference's outputs there,
-// whatever had been queued and whatever of it was under way.
+// whatever was queued or in flight.
 #include <doctest/doctest.h>
 
 #include "conformance/engine_calls.hpp"

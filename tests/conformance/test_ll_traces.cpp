@@ -1,12 +1,12 @@
-// The kernels by lines held to their plans: every load and store of a run on a host's threads is
-// one that ll_plan() has, unit by unit in its order; all that the plan moves is moved; results
-// are the plan's by the reference executor.
+// Checks LL kernels against their plans: every load and store of a run on host threads is one that
+// ll_plan() has, unit by unit in order; all data of the plan is moved; and results match those of
+// the plan in the reference executor.
 #include <doctest/doctest.h>
 
 #include "conformance/chain_flags.hpp"
 #include "conformance/ll_trace.hpp"
 #include "conformance/shot_flags.hpp"
-// After it, as it says what a device has.
+// After device_on_host.hpp, which defines what a device has.
 #include "conformance/conformance.hpp"
 #include "exec/reference/reference.hpp"
 #include "plait/report.hpp"
@@ -14,7 +14,7 @@
 #include "unit/scale.hpp"
 #if __has_include("mutants/faults.def")
 namespace plait_test {
-inline int fault = 0;  ///< which is on; 0 = none
+inline int fault = 0;  ///< number of the fault; 0 = none
 }
 #include "mutants/direct_ll.cuh"
 #include "mutants/ll_chain.cuh"
@@ -36,7 +36,7 @@ std::string print(const LlRun& run) {
               run.ahead, ", late ", run.late, ", calls before ", run.calls_before);
 }
 
-/// What is wrong with a run of the kernels; empty = nothing.
+/// Returns what is wrong with a run of the kernels; empty = nothing.
 template <class Kernels>
 std::string fault_of(const LlRun& run, const Plan& plan) {
   LlTraces traces = LlEmulation<Kernels>(run).emulate();
@@ -61,7 +61,7 @@ std::string fault_of(const LlRun& run, const Plan& plan) {
   for (auto& one : expected) out.push_back(one.data());
   run_reference(plan, in, out, run.scalars);
   for (std::size_t rank = 0; rank < expected.size(); ++rank)
-    if (!expected[rank].empty() &&  // else there is no memory to compare
+    if (!expected[rank].empty() &&  // otherwise there is no memory to compare
         std::memcmp(expected[rank].data(), traces.outputs[rank].data(), expected[rank].size()) != 0)
       return text("other bits at rank ", rank);
   return "";
@@ -83,7 +83,7 @@ void config(LlRun& run, std::mt19937& random) {
   if (run.kernel == LlKernel::two_shot) lay_out_arena(run);
   if (run.kernel != LlKernel::ll_chain) return;
   run.resident = random() % 2 == 0 ? 1 : ~0u;
-  if (random() % 3 == 0) run.ahead = 1 << 20;  // of a chain in pieces: a piece
+  if (random() % 3 == 0) run.ahead = 1 << 20;  // a whole piece of a chain
   if (run.step.units == 1 && random() % 2 == 0) run.step.units = run.blocks * run.threads * 2;
 }
 
@@ -143,7 +143,7 @@ std::string conformance::trace_ll(const EngineRun& one, const Plan& plan) {
   config(run, random);
   if (run.kernel == LlKernel::ll_chain && plan.params.contains("piece_bytes"))
     run.step = {1, static_cast<std::uint64_t>(plan.params.at("piece_bytes")) / 16};
-  // A host has no threads for its steps: others, as they would be of fewer.
+  // A host has too few threads for the engine's steps, so steps are those of fewer threads.
   const Plan traced = run.is_long_shot() ? ll_plan(cases::wide_machine(), run.request, run.kernel,
                                                    run.kind, run.half_bytes, run.ll_step())
                                          : plan;
@@ -293,8 +293,8 @@ const std::vector<KernelMutant> kFaults{
 const std::set<std::string> kLlFiles{"fused",    "escaped",    "direct_ll",
                                      "ll_chain", "long_chain", "long_two_shot"};
 
-/// Runs that show what may be wrong in a file's text: four pieces where a call is cut, numbers of
-/// calls past their end, and by turns a rank that comes late.
+/// Runs that reveal faults in a file's text: four pieces if a call is cut, call numbers that wrap
+/// around, and alternately a late rank.
 std::vector<LlRun> runs_for(const std::string& file) {
   const auto is_in = [&](LlKernel kernel) {
     const bool is_chain = kernel == LlKernel::ll_chain;
@@ -306,7 +306,7 @@ std::vector<LlRun> runs_for(const std::string& file) {
   std::vector<LlRun> runs;
   std::mt19937 random(1);
   std::vector<int> numbers{2, 3, 4};
-  if (file == "fused") numbers.push_back(8);  // whose threads load all parts first
+  if (file == "fused") numbers.push_back(8);  // its threads load all parts first
   for (const int ranks : numbers)
     for (const int late : {0, ranks - 1})
       for (const auto& [kernel, kind] : kKinds)

@@ -1,4 +1,4 @@
-// How messages are cut, and which launches move a group of them.
+// Cuts of messages, and the launches that move a group of messages.
 #include <doctest/doctest.h>
 
 #include <vector>
@@ -31,7 +31,7 @@ TEST_CASE("both ends cut a message alike, and every unit goes through one channe
   for (const std::uint64_t bytes : {1ull, 1048576ull, 134217727ull})
     CHECK(!cut_message(bytes, {32, {}, kMessageHostChannels}).shared);
   CHECK(!cut_message(1ull << 30, {32, {}}).shared);
-  // All that are shared go through all channels, so that each counts them all.
+  // Shared messages go through all channels, so that each channel counts them all.
   for (const std::uint64_t bytes : {134217728ull, 1ull << 30, 1ull << 36})
     for (const std::uint32_t channels : {4u, 32u}) {
       const MessageCut cut = cut_message(bytes, {channels, {}, kMessageHostChannels});
@@ -58,7 +58,7 @@ TEST_CASE("launches of messages: the last one moves all, by peer and direction")
       messages.push_back({true, peer, memory, 8});
       messages.push_back({false, peer, memory + 32, 8});
     }
-  messages.push_back({true, 1, memory, 0});  // nothing to do
+  messages.push_back({true, 1, memory, 0});  // no data
   const std::vector<MessageArgs> launches = plan_messages(messages, 1, 3, {32, {}});
   CHECK(launches.size() == 4);  // of 32 works
   std::vector<MessageWork> works;
@@ -96,7 +96,7 @@ TEST_CASE("launches of messages: host channels are blocks beside the others") {
   CHECK(message_blocks(launch(64 << 20, true)) == 64);
   CHECK(message_blocks(launch(1 << 30, false)) == 32 + kMessageHostChannels);
   const MessageArgs both = launch(1 << 30, true);
-  CHECK(message_blocks(both) == kMessageBlocks);  // what stays here has fewer
+  CHECK(message_blocks(both) == kMessageBlocks);  // messages to the rank itself have fewer
   CHECK(both.peer[0] == 1);
   CHECK(both.block_end[0] == 32 - kMessageHostChannels);
   CHECK(both.works[0].shared == 0);

@@ -1,5 +1,5 @@
-// The plans of collectives by messages: proved alone, and over as many calls as slots take to come
-// round.
+// Plans of collectives by messages, proved alone and over as many calls as slots take to wrap
+// around.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -51,7 +51,8 @@ Report report_of(const std::vector<Plan>& plans) {
   return verify_in_a_row(calls);
 }
 
-/// Found of it, only that the same slots are not those of the next call.
+/// Returns true if all findings are about calls in a row: the plan is right alone, and only the
+/// next call finds other slots free.
 bool is_right_alone(const Plan& plan) {
   const Report report = verify(plan);
   return std::all_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
@@ -92,8 +93,8 @@ TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by line
           INFO(print(row).substr(0, 1000));
           CHECK(row.proved());
           CHECK(is_right_alone(plans.front()));
-          // Where nothing comes back but what has been taken, a slot is lost without the waits for
-          // earlier calls.
+          // If nothing comes back but reports of what has been taken, the waits for earlier calls
+          // alone protect a slot.
           if (!is_one_way(collective)) continue;
           for (Plan& plan : plans)
             for (Lane& lane : plan.lanes)
@@ -103,7 +104,7 @@ TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by line
         }
 }
 
-/// A call finds out as it runs how many tiles its host channels take: whatever these are.
+/// A call finds out as it runs how many tiles its host channels take; any number must be correct.
 TEST_CASE("shared messages as plans: proved alone and in a row, whatever host channels take") {
   const Topology topology = load_topology("hgx-h200");
   const MessageLaunchConfig config{2, {0, 32, 1}, kMessageHostChannels};
@@ -122,7 +123,7 @@ TEST_CASE("shared messages as plans: proved alone and in a row, whatever host ch
       const auto& ring = plans.front().ring_bytes;
       CHECK(std::count_if(ring.begin(), ring.end(),
                           [](std::uint64_t bytes) { return bytes != 0; }) == 2);
-      // Left out of a host channel's receiver.
+      // Mistakes of a host channel's receiver.
       if (collective != Collective::copy || host_tiles != 7) continue;
       for (const auto& [what, kind] :
            {std::pair("a tile", OpKind::copy), std::pair("a wait for a tile", OpKind::wait),
@@ -134,7 +135,7 @@ TEST_CASE("shared messages as plans: proved alone and in a row, whatever host ch
           const auto is_left_out = [kind = kind](const Op& op) { return op.kind == kind; };
           const auto first = std::find_if(ops.begin(), ops.end(), is_left_out);
           REQUIRE(first != ops.end());
-          if (kind == OpKind::signal)  // a later one says the same and more
+          if (kind == OpKind::signal)  // a later signal says the same and more
             std::erase_if(ops, is_left_out);
           else
             ops.erase(first);

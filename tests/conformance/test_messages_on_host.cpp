@@ -1,6 +1,7 @@
-// The kernel of messages on a host's threads: any number of messages between any ranks, by lines
-// and by tiles, in calls that need not match, arrive whole and nowhere else, however few blocks a
-// GPU has room for. Where a rank comes late or is aborted, no other takes what was not sent.
+// The message kernel on host threads: any number of messages between any ranks, by LL packets and
+// by tiles, in calls that need not match, arrive complete and in the right place, however few
+// blocks a GPU has room for. If a rank comes late or is aborted, no other rank takes data that was
+// not sent.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After it, as it says what a device has.
+// After device_on_host.hpp, which defines what a device has.
 #include "base/text.hpp"
 #include "exec/cuda/messages/message_bulk.cuh"
 #include "exec/cuda/messages/messages.hpp"
@@ -43,12 +44,12 @@ struct MessageRank {
   MessageFlags flags{};
   std::atomic<bool> stream_failed{false};
   std::vector<bool> failed_after;  // by call
-  int late = -1;                   // the call that this rank comes to after the deadline
+  int late = -1;                   // call that this rank comes to after the deadline
   std::vector<ulonglong2> packets, slots, host_slots, input_memory, output_memory;  // aligned
   std::span<std::uint8_t> input = bytes_of(input_memory), output = bytes_of(output_memory);
   std::vector<std::uint8_t> expected{output.begin(), output.end()};
   std::vector<std::vector<MessageEnd>> calls;
-  std::uint64_t read = 0, written = 0;  // of input and output, by the messages there are
+  std::uint64_t read = 0, written = 0;  // bytes used so far of input and output
 };
 using MessageRanks = std::vector<std::unique_ptr<MessageRank>>;
 
@@ -80,7 +81,7 @@ struct How {
   }
 };
 
-/// Both teams of one block, of which this is a thread.
+/// Both teams of one block, seen from one of its threads.
 void run_team(const MessageArgs& args, bool in_bulk) {
   if (args.notes != 0) return note_works(args);
   struct SharedMessages {
@@ -89,7 +90,7 @@ void run_team(const MessageArgs& args, bool in_bulk) {
   PLAIT_SHARED(SharedMessages, shared);
   const unsigned threads = blockDim.x / 2, side = threadIdx.x / threads;
   const unsigned lane = threadIdx.x % threads;
-  // In bulk one thread of each warp works: only these are there.
+  // In bulk mode one thread of each warp works; only these threads exist.
   const Team team =
       in_bulk ? Team{side, kMessageTeamThreads, lane * 32} : Team{side, threads, lane};
   MessageTeam end(args, shared.sides[side], team, blockIdx.x, side);
@@ -127,7 +128,7 @@ void run_all(MessageRanks& all, const How& how) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-/// Whether what a rank has received in a call is what was sent.
+/// Returns true if a rank has received in a call what was sent.
 bool is_right(const MessageRank& rank, std::size_t call) {
   return std::all_of(rank.calls[call].begin(), rank.calls[call].end(), [&](const MessageEnd& one) {
     const auto* const at = static_cast<const std::uint8_t*>(one.memory);
@@ -140,8 +141,9 @@ std::uint64_t random_size(std::mt19937& random) {
   return random() % 3 == 0 ? random() % 50 : random() % 30000;
 }
 
-/// Random bytes from one rank's buffer to another's, behind those of earlier messages: both ends go
-/// into the last call that the rank has. Buffers begin at multiples of `grain`. False = no room.
+/// Adds a message of random bytes from one rank's buffer to another's, behind earlier messages;
+/// both ends go into the last call of their rank. Buffers begin at multiples of `grain`. Returns
+/// false if a buffer is full.
 bool add_message(MessageRanks& all, std::mt19937& random, std::size_t from, std::size_t to,
                  std::uint64_t bytes, std::uint64_t grain = 1) {
   MessageRank &sender = *all[from], &receiver = *all[to];
@@ -160,8 +162,8 @@ bool add_message(MessageRanks& all, std::mt19937& random, std::size_t from, std:
   return true;
 }
 
-/// Some messages of each rank to each, itself too, all in one call a rank. kForBulk: as bulk copies
-/// take them, aligned, and to others.
+/// Adds some messages of each rank to each, also to itself, all in one call per rank. kForBulk:
+/// aligned and to other ranks, as bulk copies need.
 enum class MessageSizes { kAny, kForBulk };
 void add_group(MessageRanks& all, std::mt19937& random, MessageSizes kind = MessageSizes::kAny) {
   for (auto& rank : all) rank->calls.emplace_back();
@@ -177,7 +179,7 @@ void add_group(MessageRanks& all, std::mt19937& random, MessageSizes kind = Mess
 MessageRanks ranks_of(int count) {
   MessageRanks all;
   for (int rank = 0; rank < count; ++rank) all.push_back(std::make_unique<MessageRank>(count));
-  for (auto& one : all)  // counts go past their end
+  for (auto& one : all)  // counts wrap around
     for (auto* words : {&one->flags.packets_taken, &one->flags.arrived, &one->flags.taken,
                         &one->flags.packets[0], &one->flags.packets[1], &one->flags.tiles[0],
                         &one->flags.tiles[1], &one->flags.shares[0], &one->flags.shares[1]})
@@ -230,12 +232,12 @@ TEST_CASE("messages of any number of ranks: one resident block a GPU is enough")
       }
 }
 
-/// Ranks 0 and 2 talk to 1 and 3 in one group; 1 and 3 to one after the other, and each to another
-/// one first. Whatever order of ranks ranks 0 and 2 keep within their group, one of these cycles
-/// stands still where that order is all there is.
+/// Ranks 0 and 2 exchange with 1 and 3 in one group; 1 and 3 with one after the other, each with
+/// another one first. Whatever order of ranks 0 and 2 keep within their group, one of these cycles
+/// deadlocks if only that order is used.
 TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU is enough") {
   for (const bool one_first : {false, true})
-    for (const int each : {1, 40})  // one, and more than one launch has room for
+    for (const int each : {1, 40})  // one, and more than a launch can hold
       for (const bool in_bulk : {false, true}) {
         const How how{{0, 32}, 10, in_bulk, 1};
         std::mt19937 random(1);
@@ -260,7 +262,7 @@ TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU
       }
 }
 
-/// Messages in some order; each rank cuts its own into groups as it likes.
+/// Messages in some order; each rank cuts its own into groups in its own way.
 TEST_CASE("messages of groups that each rank cuts for itself: one resident block a GPU is enough") {
   for (const std::size_t ranks : {2u, 3u, 4u, 6u})
     for (int seed = 1; seed <= plait_test::rounds(6); ++seed)
@@ -282,13 +284,13 @@ TEST_CASE("messages of groups that each rank cuts for itself: one resident block
 
 namespace {
 
-/// Calls that have what was sent, and calls that have failed: others there may not be.
+/// Counts calls that have what was sent, and calls that have failed; no others are allowed.
 struct Ended {
   int right = 0, failed = 0;
 };
-/// One rank comes late to a call, or another one is aborted meanwhile.
+/// A rank comes late to a call, or is aborted during it.
 void run_disturbed(int ranks, int seed, const How& how, bool is_aborted, Ended& ended) {
-  MessageRanks all = groups_of(ranks, seed, how, 7);  // more than there are places for
+  MessageRanks all = groups_of(ranks, seed, how, 7);  // more than there are slots for
   const auto one = static_cast<std::size_t>(seed % ranks);
   all[is_aborted ? (one + 1) % all.size() : one]->late = seed % 3;
   std::thread program([&] {
@@ -338,8 +340,8 @@ TEST_CASE("messages that nobody sends are given up, and name the peer") {
 
 namespace {
 
-/// Tiles that a rank has sent its peer, by host channels and by the others; with the ends of shared
-/// messages, which take a slot each.
+/// Returns the tiles that a rank has sent its peer, by host channels and by the others, including
+/// the ends of shared messages, which take a slot each.
 struct SentMessage {
   std::uint32_t by_host = 0, by_others = 0;
 };
@@ -353,7 +355,7 @@ SentMessage sent_by(const MessageRank& rank, int peer) {
 
 }  // namespace
 
-/// How many of the tiles each path takes is a matter of chance here.
+/// The number of tiles on each path is random here.
 TEST_CASE("shared messages: host channels take a part, and every tile goes once") {
   std::uint32_t by_host = 0, by_others = 0;
   const std::uint32_t rows = kMessageHostChannels + kChannels;

@@ -1,6 +1,6 @@
-// Units of 16-bit floats as kernels sum them, on a host: the bits of exec/numbers.hpp for every
-// code, for what lies between two codes, and for NaN beside numbers. What a GPU's own instructions
-// give, tests/gpu holds to the same reference.
+// Sums of 16-bit floats as kernels compute them, on a host: the bits of exec/numbers.hpp for every
+// code, for sums that lie between two codes, and for NaN beside numbers. tests/gpu compares a GPU's
+// own instructions with the same reference.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 
 using Codes = std::array<std::uint16_t, 8>;
 
-/// Of two ranks, summed as a kernel does it, and by the reference.
+/// Compares a sum of two ranks as a kernel computes it with the reference.
 template <DataType kType>
 void check_sum(const Codes& mine, const Codes& theirs) {
   using N = Number<kType>;
@@ -35,11 +35,12 @@ void check_type() {
   std::mt19937 random(7);
   for (unsigned code = 0; code < 1u << 16; code += 8) {
     Codes every, zeros, any, least;
-    zeros.fill(0x8000);  // -0: with it any sum is the other number, signs of zeros too
+    zeros.fill(0x8000);  // -0: added to any number it gives that number, with its sign of zero
     for (unsigned i = 0; i < 8; ++i) {
       every[i] = static_cast<std::uint16_t>(code + i);
       any[i] = static_cast<std::uint16_t>(random());
-      // A sum that lies between two codes: the other is smaller by about the type's precision.
+      // A sum that lies between two codes: the other number is smaller by about the type's
+      // precision.
       const int steps =
           (kType == DataType::bf16 ? 8 << 7 : 11 << 10) + static_cast<int>(random() % 512) - 256;
       least[i] = static_cast<std::uint16_t>(every[i] - static_cast<unsigned>(steps));

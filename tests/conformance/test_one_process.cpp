@@ -1,6 +1,6 @@
-// Copies of one process over a driver played in host memory: whatever order the streams run in,
-// and with one hardware queue, outputs are right, calls that follow each other do not meet in what
-// they share, and nothing is left behind.
+// Copies of one process on an emulated driver: with streams in any order, and with one hardware
+// queue, outputs are right, consecutive calls do not collide in memory that they share, and nothing
+// is left behind.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using plait::cuda::OneProcess;
 namespace {
 
 using Params = std::map<std::string, std::int64_t>;
-constexpr std::size_t kGuard = 64;  // bytes beside each output that nobody may touch
+constexpr std::size_t kGuard = 64;  // bytes around each output that must not change
 
 Request request_of(const Topology& topology, std::uint64_t bytes, Collective collective) {
   Request request;
@@ -41,7 +41,7 @@ std::vector<int> ordinals_of(const Plan& plan) {
   return ordinals;
 }
 
-/// The buffers and streams of the two ranks of one call after another.
+/// The buffers and streams of the two ranks in a row of calls.
 struct CopyBench {
   CopyBench() {
     FakeMachine::now().reset();
@@ -135,7 +135,7 @@ TEST_CASE("one process: right in any order of streams, and through one hardware 
         for (std::size_t call = 0; call < 2 * plans.size(); ++call) {
           const Plan& plan = plans[(call * 3 + seed) % plans.size()];
           const auto bound = bench.node->bind(plan, ordinals_of(plan));
-          // Every other call comes on streams that know nothing of the call before.
+          // Every other call comes on streams that are not ordered after the call before.
           if (call % 2 == 1) bench.add_streams(plan.request.devices);
           all.push_back(
               std::make_unique<CaseBuffers>(plan, seed * 100 + static_cast<unsigned>(call)));
@@ -173,7 +173,7 @@ TEST_CASE("one process: GPUs do not address each other where NCCL was told so") 
     CaseBuffers buffers(plan, 1);
     bench.node->run(bound, buffers.ranks(bench.streams));
     FakeMachine::now().run_by_chance(3);
-    CHECK(buffers.outputs == buffers.expected);  // the driver stages what may not go directly
+    CHECK(buffers.outputs == buffers.expected);  // the driver stages what it cannot copy directly
     CHECK((enabled == 0) == forbidden);
   }
 }
@@ -311,7 +311,8 @@ TEST_CASE(
     };
     const auto plain = records(false);
     CHECK_FALSE(bench.node->times().has_value());
-    CHECK(records(true) == plain + 2);  // ends take the place of others where a lane has its stream
+    CHECK(records(true) == plain + 2);  // records of ends replace others if a lane has its own
+                                        // stream
     CHECK(records(true) == plain);      // the times of the call before are not known yet
     CHECK_FALSE(bench.node->times().has_value());
     FakeMachine::now().run_in_order();

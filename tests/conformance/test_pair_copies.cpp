@@ -1,5 +1,5 @@
-// Copies between two GPUs of a fake machine whose host path another job loads: the share that they
-// run with follows, nothing waits, and shares given by hand stay.
+// Copies between two GPUs of a fake machine whose host path is loaded by another job: the share of
+// the host path adapts, nothing waits, and shares set by the caller stay.
 #include <doctest/doctest.h>
 
 #include "comm/gpu/pair_copies.hpp"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-/// Two GPUs of hgx-h200; buffers that nobody reads, as only times matter.
+/// Two GPUs of hgx-h200, with buffers that are not read, since only times matter.
 struct PairBench {
   explicit PairBench(bool both_ways) : pair{1, 0, both_ways} {
     FakeMachine::now().reset();
@@ -33,7 +33,7 @@ struct PairBench {
   void put(std::uint64_t bytes, const PairCopies::Params& params = {}) {
     copies->run(pair, bytes, params, ranks);
   }
-  /// One copy that the caller waits for: what it took.
+  /// Runs one copy that the caller waits for; returns its time.
   double ns(std::uint64_t bytes, const PairCopies::Params& params = {}) {
     const double before = FakeMachine::now().latest_ns();
     put(bytes, params);
@@ -96,7 +96,7 @@ TEST_CASE("pair copies: nothing is corrected where no path could be left out, or
   const PairCopies::Params by_hand{{"host_permille", 100}};
   const double asked_ns = bench.ns(256 * kMiB, by_hand);
   for (int i = 0; i < 20; ++i) CHECK(bench.ns(256 * kMiB, by_hand) == doctest::Approx(asked_ns));
-  CHECK(bench.share(256 * kMiB) > 0.09);  // nobody has learnt anything
+  CHECK(bench.share(256 * kMiB) > 0.09);  // no time has been learned
 }
 
 TEST_CASE("pair copies: copies put on streams ahead run with what was known, and tell it later") {

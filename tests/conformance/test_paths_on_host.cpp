@@ -1,8 +1,8 @@
-// The proof of paths on a host's threads: whole machines pass it, also where one rank's GPU is
-// busy; whatever is dropped, kept in a mirror, old or changed between two ranks is found by the
-// rank whose memory it is, by kernels and by copies, in time.
+// The check of paths on host threads. Sound machines pass it, also if one rank's GPU is busy. Data
+// that is dropped, kept in a mirror, stale or changed between two ranks is found in time by the
+// rank whose memory it is, by kernels and by copies.
 #include "conformance/emulated_paths.hpp"
-// After it.
+// After device_on_host.hpp.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
@@ -17,14 +17,14 @@ using plait_test::PathTrouble;
 namespace {
 
 struct PathOutcome {
-  std::vector<std::string> said;  ///< by rank; empty = nothing wrong
+  std::vector<std::string> said;  ///< by rank; empty = no fault
   std::vector<int> exchanges;     ///< by rank
 };
 struct Stopped {};
 constexpr std::uint64_t kNonce = 0x1234567;
 
-/// Every rank's proof, by exchanges at which all stop where one has found something, as they do
-/// where communicators are made.
+/// Runs every rank's check; at each exchange all ranks stop if one has found a fault, as when
+/// communicators are made.
 PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTimeouts& timeouts,
                       const std::vector<double>& late_s = {}) {
   const auto count = static_cast<std::size_t>(ranks);
@@ -35,7 +35,7 @@ PathOutcome prove_all(int ranks, const EmulatedPathFault& trouble, const PathTim
     words.push_back(memory.back().get());
   }
   std::atomic<bool> found{false};
-  bool stopped = false;  // as of the latest exchange, on all ranks alike
+  bool stopped = false;  // result of the latest exchange, equal on all ranks
   std::barrier barrier(ranks, [&]() noexcept { stopped = found.load(); });
   PathOutcome outcome{std::vector<std::string>(count), std::vector<int>(count)};
   std::vector<std::thread> threads;
@@ -82,7 +82,7 @@ TEST_CASE("paths that work are proved, whichever rank's GPU is busy first") {
   // Busy for longer than any rank waits for a peer.
   const PathOutcome late = prove_all(2, {}, kShort, {2.5, 0});
   for (const std::string& said : late.said) CHECK(said.empty());
-  const plait_test::SteppingClock stepping;  // as where a machine is moved meanwhile
+  const plait_test::SteppingClock stepping;  // as when a machine migrates meanwhile
   const PathOutcome moved = prove_all(3, {}, kShort, {0.1, 0, 0});
   for (const std::string& said : moved.said) CHECK(said.empty());
 }
@@ -100,7 +100,8 @@ TEST_CASE("what a kernel stores and its owner does not see is found by the owner
       CHECK(names(outcome.said[0], 0, 1));
       const bool is_silent = outcome.said[0].find("did not arrive within") != std::string::npos;
       CHECK(is_silent == (trouble == PathTrouble::mirror));
-      // The writer's own loads go the same way, where it came to them. Others have nothing to say.
+      // Rank 1's own loads take the same path, and fail if the check reached them. Other ranks find
+      // nothing.
       const bool finds = outcome.said[1].find("loads from rank 0's") != std::string::npos;
       CHECK((finds || (is_silent && outcome.said[1].empty())));
       for (std::size_t other = 2; other < outcome.said.size(); ++other)

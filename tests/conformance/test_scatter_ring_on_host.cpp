@@ -1,12 +1,12 @@
-// The whole call of scatter_ring: its tiled kernels on a host's threads and its copies on played
-// engines, one behind the other as the engine enqueues them, in memory that both share.
+// Whole calls of scatter_ring: its tiled kernels on host threads and its copies on emulated
+// engines, in the order in which the engine enqueues them, in memory that both share.
 #include <doctest/doctest.h>
 
 #include <deque>
 
 #include "conformance/conformance.hpp"
 #include "unit/scale.hpp"
-// Its text, so that the kernels of its first half can be played.
+// Includes its text, so that the kernels of its first half can run here.
 #define scatter_ring_engine scatter_ring_of_this_test
 #include "exec/cuda/copies/scatter_ring.cpp"
 #undef scatter_ring_engine
@@ -17,7 +17,7 @@ using namespace plait_test::engine_calls;
 
 namespace {
 
-/// tiled, whose kernels run on a host's threads when the streams of all ranks have come to them.
+/// Engine tiled, whose kernels run on host threads when the streams of all ranks have reached them.
 class TilesOnHost : public Engine {
  public:
   TilesOnHost(FakeEngines& engines, int ranks, bool works)
@@ -62,7 +62,7 @@ class TilesOnHost : public Engine {
     const int rank_;
   };
 
-  /// A rank's n-th launch meets the n-th of the others.
+  /// A rank's n-th launch belongs with the n-th launch of the others.
   void put(TileLaunch asked, int rank, const CallBuffers& buffers, Stream stream) const {
     const auto at = static_cast<std::size_t>(rank);
     const std::size_t number = made_[at]++;
@@ -88,7 +88,7 @@ class TilesOnHost : public Engine {
   mutable std::deque<TileLaunch> launches_;
 };
 
-/// scatter_ring over such tiles.
+/// scatter_ring on these tiles.
 class WholeCall : public ScatterRingEngine {
  public:
   explicit WholeCall(const Engine& tiles) : tiles_(tiles) {}
@@ -101,7 +101,8 @@ class WholeCall : public ScatterRingEngine {
   const Engine& tiles_;
 };
 
-/// Two calls in a row, as play() has them. works: the kernels do what they should, or nothing.
+/// Runs two calls in a row, as emulate() does. works: whether the kernels do their work, or
+/// nothing.
 std::string emulate_in(QueueOrder order, const EngineRun& run, bool works) {
   const Topology topology = linked_machine(run.request.ranks);
   FakeEngines emulated;

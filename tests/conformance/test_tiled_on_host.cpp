@@ -1,7 +1,7 @@
-// The tiled kernel on a host's threads: any collective, size, type and alignment, one call behind
-// the other, with no barrier between ranks but the kernel's own words, which begin near their end.
-// Results are the reference's bits. Where a rank comes after the deadline or has been aborted, no
-// other ends a call with a wrong result unless its stream has failed.
+// The tiled kernel on host threads: any collective, size, type and alignment, calls in a row, with
+// no barrier between ranks but the kernel's own flags, which begin near their wrap-around. Results
+// match the reference bit for bit. If a rank comes after the deadline or is aborted, no other rank
+// ends a call with a wrong result unless its stream has failed.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "conformance/device_on_host.hpp"
-// After it, as it says what a device has.
+// After device_on_host.hpp, which defines what a device has.
 #include "base/text.hpp"
 #include "conformance/conformance.hpp"
 #include "conformance/executors.hpp"
@@ -30,7 +30,7 @@ using namespace plait::cuda;
 
 namespace {
 
-constexpr std::uint32_t kTiles = 0u - 5;  // words go past their end
+constexpr std::uint32_t kTiles = 0u - 5;  // flags wrap around
 constexpr std::uint64_t kSlotBytes = 1024;
 constexpr unsigned kMostBlocks = 3;
 using Buffer = std::vector<ulonglong2>;  // aligned
@@ -38,7 +38,7 @@ using Buffer = std::vector<ulonglong2>;  // aligned
 Buffer buffer_of(std::uint64_t bytes) { return Buffer(bytes / 16 + 2); }
 char* bytes_in(Buffer& buffer) { return reinterpret_cast<char*>(buffer.data()); }
 
-/// Room for slots of kSlotBytes even where a few blocks all-reduce.
+/// Memory for slots of kSlotBytes, even if a few blocks all-reduce.
 std::uint64_t slot_memory(int ranks, std::uint64_t blocks) {
   return tile_slots(ranks, blocks) * 2 * kSlotBytes;
 }
@@ -62,20 +62,20 @@ struct TiledCall {
   Request request;
   TileWish wish;
   bool aligned = true, in_place = false;
-  int late = -1;                        // a rank that comes to this call after the deadline
+  int late = -1;                        // rank that comes to this call after the deadline
   std::vector<Buffer> inputs, outputs;  // by rank
   std::vector<Bytes> expected;
   std::unique_ptr<std::mutex> guard = std::make_unique<std::mutex>();
-  std::vector<std::vector<MemoryAccess>> traces;  // by rank; empty = not asked for
+  std::vector<std::vector<MemoryAccess>> traces;  // by rank; empty = not wanted
 
   std::uint64_t offset() const { return aligned ? 0 : bytes_of(request.type); }
   char* input(std::size_t rank) { return bytes_in(inputs[rank]) + offset(); }
-  /// In place only where nothing but sums goes back to where it came from.
+  /// In place only if nothing but sums goes back to its origin.
   char* output(std::size_t rank) {
     return in_place ? input(rank) : bytes_in(outputs[rank]) + offset();
   }
   bool is_right(std::size_t rank) {
-    const Bytes& wanted = expected[rank];  // of some ranks nothing
+    const Bytes& wanted = expected[rank];  // some ranks get no result
     return std::equal(wanted.begin(), wanted.end(),
                       reinterpret_cast<const std::byte*>(output(rank)));
   }
@@ -115,7 +115,7 @@ void run_kernel(const TiledArgs& args) {
   tiled<kType, kOp, kRanks, kFold, FewThreads>(args);
 }
 
-/// What only moves goes as integers, as the library has it.
+/// Pure moves go as integers, as in the library.
 void run_any(const Request& request, const TiledArgs& args) {
   const DataType type = moved_type(request);
   if (reduces(request.collective) && request.op != ReduceOp::sum) {
@@ -142,7 +142,7 @@ void launch_on(TiledGpu& gpu, const TiledArgs& args, Body&& body) {
   launch(tiled_grid(args.blocks, &gpu.stream_failed), body);
 }
 
-/// Every rank takes the calls one after the other; ranks meet in kernels alone.
+/// Runs every rank through the calls in order; ranks synchronise only in kernels.
 void run_calls(std::vector<TiledCall>& calls, TiledGpus& gpus, double wait_s) {
   std::vector<std::thread> ranks;
   for (std::size_t rank = 0; rank < gpus.size(); ++rank)
@@ -199,7 +199,7 @@ std::vector<TiledCall> random_calls(int ranks, std::mt19937& random, unsigned mo
     if (random() % 3 == 0) call.wish.window = 1 + static_cast<std::uint32_t>(random() % 6);
     call.wish.fold = random() % 2 == 0;
     call.wish.ring = !call.wish.fold;
-    call.wish.pull = std::vector{0, 0, 1, 2, 3}[random() % 5];  // where nothing folds or goes round
+    call.wish.pull = std::vector{0, 0, 1, 2, 3}[random() % 5];  // if nothing folds or goes round
     call.wish.order = static_cast<TargetOrder>(random() % 4);
     call.wish.turns = random() % 2 == 0;
     call.wish.piece_bytes = random() % 2 == 0 ? 0 : 16 << random() % 5;
@@ -223,9 +223,9 @@ TiledGpus gpus_of(int ranks) {
 
 namespace {
 
-/// Holds what a call has loaded and stored to its plan, whose tiles are those of all blocks:
-/// nothing outside, each unit of a slot as often as the plan says. And no slot of parts is read
-/// once its sender has been told that it is free, which is told without a fence.
+/// Checks the loads and stores of a call against its plan, whose tiles are those of all blocks:
+/// nothing outside, and each unit of a slot as often as the plan says. No slot of parts is read
+/// after its sender has been signalled that it is free, a signal without a fence.
 class TileTraceCheck {
  public:
   TileTraceCheck(TiledCall& call, TiledGpus& gpus, const Plan& plan)
@@ -246,7 +246,8 @@ class TileTraceCheck {
     for (std::uint64_t at = region.offset; at < region.offset + region.bytes; at += 16)
       units[{region.space, region.rank, at}] += by;
   }
-  /// Where an access lies, as the plan counts; a slot's tile of one block within that of all.
+  /// Returns an access's address as the plan counts; a slot's tile of one block lies within that of
+  /// all blocks.
   std::optional<Region> region_of(const MemoryAccess& access, const TiledArgs& shape) {
     const auto inside = [&](const Buffer& buffer, std::uint64_t skip) {
       const auto* begin = reinterpret_cast<const char*>(buffer.data()) + skip;
@@ -282,7 +283,7 @@ class TileTraceCheck {
       for (const Op& op : lane.ops) {
         if (lane.rank != static_cast<int>(rank) || op.srcs.empty()) continue;
         reads.insert(reads.end(), op.srcs.begin(), op.srcs.end());
-        // A sum in a slot is what threads hold.
+        // A sum in a slot of the plan is held by threads.
         if (op.kind == OpKind::reduce && op.dst.space == Space::scratch) continue;
         writes.push_back(op.dst);
         if (op.dst.space == Space::scratch) count(moved, op.dst, 1);
@@ -293,7 +294,7 @@ class TileTraceCheck {
       const std::vector<Region>& allowed = access.touch == Touch::load ? reads : writes;
       const bool is_allowed =
           at && std::any_of(allowed.begin(), allowed.end(), [&](const Region& one) {
-            const std::uint64_t end =  // units that a part's end cuts short travel whole
+            const std::uint64_t end =  // units that a part's end truncates travel whole
                 one.space == Space::scratch ? (one.offset + one.bytes + 15) / 16 * 16
                                             : one.offset + one.bytes;
             return one.space == at->space && one.rank == at->rank && at->offset >= one.offset &&
@@ -319,11 +320,11 @@ class TileTraceCheck {
       for (unsigned block = 0; block < shape.blocks && (senders_to(shape, me) >> peer & 1); ++block)
         check_taken(rank, peer, block, shape);
   }
-  /// Of the tiles that one sender has for one block, in order.
+  /// Checks the tiles that one sender has for one block, in order.
   void check_taken(std::size_t rank, int peer, unsigned block, const TiledArgs& shape) {
     const auto* const word = reinterpret_cast<const char*>(
         &gpus_[static_cast<std::size_t>(peer)]->flags.parts_taken[block][rank]);
-    std::vector<unsigned long long> told;  // when, by tile
+    std::vector<unsigned long long> told;  // turn, by tile
     for (const MemoryAccess& access : call_.traces[rank])
       if (access.touch == Touch::raise && access.at == word) told.push_back(access.turn);
     std::sort(told.begin(), told.end());
@@ -349,7 +350,7 @@ class TileTraceCheck {
   std::vector<std::string> faults_;
 };
 
-/// Of three calls in a row.
+/// Three calls in a row.
 std::string fault_of(const Request& request, const TileWish& wish, const Plan& plan) {
   std::vector<TiledCall> calls(3);
   for (TiledCall& call : calls) {
@@ -417,9 +418,10 @@ TEST_CASE(
   TileRoles::SendRate rate(shared.args);
   CHECK(took(rate, 9) > 7 * kStep);  // the first one begins at once
   std::this_thread::sleep_for(10 * kStep);
-  // After a while one does, by which the rest go: four steps, three where one were made up for.
+  // The first copy is late, the rest follow at the rate: four steps, or three if lost time were
+  // made up for.
   CHECK(2 * took(rate, 5) > 7 * kStep);
-  for (const long long back_ns : {2'000'000, 2'000'000'000}) {  // the rate begins anew
+  for (const long long back_ns : {2'000'000, 2'000'000'000}) {  // the rate restarts
     TileRoles::SendRate moved(shared.args);
     clock_behind_ns += back_ns;
     const auto all = took(moved, 9);
@@ -430,7 +432,7 @@ TEST_CASE(
   shared.args.ps_per_kib = 0;
   TileRoles::SendRate none(shared.args);
   CHECK(took(none, 1000) < kStep);
-  shared.args.ps_per_kib = ~0u;  // who gives up waits no longer
+  shared.args.ps_per_kib = ~0u;  // a wait that was given up ends at once
   work.broken = true;
   TileRoles::SendRate slow(shared.args);
   CHECK(took(slow, 5) < 10 * kStep);
@@ -526,7 +528,7 @@ TEST_CASE("tiled gives the reference's bits on a host's threads") {
     }
 }
 
-/// Of which a block copies several pieces in bulk.
+/// A call of which a block copies several pieces in bulk.
 std::vector<TiledCall> calls_that_stay(int ranks, unsigned blocks) {
   const Topology topology = load_topology("hgx-h200");
   std::vector<TiledCall> calls(5);
@@ -567,7 +569,7 @@ TEST_CASE("what stays on a rank follows the tiles that it sends, in many pieces"
       }
 }
 
-/// Zeros of both signs, NaNs of both signs and several payloads, infinities, subnormals.
+/// Zeros of both signs, NaNs of both signs with several payloads, infinities, subnormals.
 template <class Word>
 void put_special_values(TiledCall& call, const std::vector<Word>& values, std::mt19937& random) {
   Inputs inputs;
@@ -638,7 +640,7 @@ TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong resu
       for (int seed = 1; seed <= rounds(10); ++seed) {
         constexpr double kWait = 0.1;
         std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
-        // So small that who has given up had already sent all.
+        // So small that a rank that gave up had already sent everything.
         std::vector<TiledCall> calls = random_calls(ranks, random, 1000);
         TiledGpus gpus = gpus_of(ranks);
         const auto some = static_cast<unsigned>(ranks),
@@ -665,7 +667,7 @@ TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong resu
   CHECK(plait_test::seen(failed));
 }
 
-/// What a peer had queued by copy engines may lie in the slots that this call has read.
+/// Copies that a peer had queued for engines may be in the slots that this call has read.
 TEST_CASE("tiled does not end a call as if it held where an exchange's peer has given up") {
   std::mt19937 random(1);
   std::vector<TiledCall> calls = random_calls(2, random);

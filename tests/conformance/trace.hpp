@@ -1,4 +1,4 @@
-// What a kernel on a host's threads loads and stores, thread by thread, in the order of each.
+// Records the loads and stores of a kernel on host threads, by thread, in order.
 #pragma once
 #include <array>
 #include <atomic>
@@ -9,9 +9,9 @@
 
 namespace plait_test {
 
-enum class Touch : std::uint8_t { load, store, raise, look };  // the last two: words between ranks
+enum class Touch : std::uint8_t { load, store, raise, look };  // the last two: flags between ranks
 
-/// Up to 16 bytes at an address; `bytes` of a bulk copy may be more, and then their value is none.
+/// An access of up to 16 bytes; a bulk copy may have more, and then has no value.
 struct MemoryAccess {
   Touch touch;
   const char* at;
@@ -20,8 +20,8 @@ struct MemoryAccess {
   unsigned long long turn;  ///< among all accesses of all threads
 };
 
-/// Of one thread. A load that finds what the thread's last one there found is left out, as polls
-/// would fill memory.
+/// The accesses of one thread. A load that finds the same as the thread's last load there is left
+/// out, since polls would fill memory.
 class Trace {
  public:
   void note(Touch touch, const void* at, const void* value, unsigned bytes) {
@@ -44,7 +44,7 @@ class Trace {
 
  private:
   std::vector<MemoryAccess> accesses_;
-  std::unordered_map<const char*, std::size_t> last_;  // one more than its index
+  std::unordered_map<const char*, std::size_t> last_;  // index + 1
 };
 
 inline thread_local Trace* trace = nullptr;
