@@ -1,8 +1,8 @@
-"""Kernels, and an engine, with faults that a test switches on one at a time: mutants.py OUT ->
-OUT/mutants/*.
+"""Writes copies of kernels, and of an engine, with faults that a test switches on one at a time:
+mutants.py OUT -> OUT/mutants/*.
 
-Each fault is a piece of a file's text and what stands there instead, where {} says whether the
-fault is on. A text that is not there just once stops the build: the table follows the code.
+A fault is a piece of a file's text and its replacement, in which {} tells whether the fault is on.
+A piece that does not occur exactly once stops the build, so the table follows the code.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ FILES = {
     "scatter_ring": Path("copies/scatter_ring.cpp"),
 }
 RECEIVED = "a.lo >> 32 == call && a.hi >> 32 == call && b.lo >> 32 == call && b.hi >> 32 == call"
-BARE_HERE = "is_word<kType>(packet.lo) && is_word<kType>(packet.hi)"
+SENTINEL_HERE = "is_word<kType>(packet.lo) && is_word<kType>(packet.hi)"
 HALF = "half = (number & 1) * args.half_bytes;"
 MISSING = "EscapedPacket::kMissing, EscapedPacket::kMissing"
-OWN_LINE = "packet(args.rank, one.at)"
+OWN_PACKET = "packet(args.rank, one.at)"
 SCATTER = "scatter_->enqueue({input, mine, buffers.scalars}, stream);"
 GATHER = "gather_->enqueue({mine, output, {}}, stream);"
 GATHER_THERE = "gather_->enqueue(CallBuffers{mine, output, buffers.scalars}, stream);"
 
-# (file, what is wrong, the kernel's text, the fault's)
+# (file, fault, text of the kernel, text with the fault)
 FAULTS = [
     (
         "fused",
@@ -46,8 +46,8 @@ FAULTS = [
     (
         "fused",
         "NaN-sentinel packets are not waited for",
-        f"return {BARE_HERE};",
-        f"return {{}} || ({BARE_HERE});",
+        f"return {SENTINEL_HERE};",
+        f"return {{}} || ({SENTINEL_HERE});",
     ),
     (
         "fused",
@@ -238,18 +238,18 @@ FAULTS = [
     (
         "escaped",
         "escaped: packets stay in the inbox",
-        f"store_pair({OWN_LINE}, {MISSING})",
-        f"if (!({{}})) store_pair({OWN_LINE}, {MISSING})",
+        f"store_pair({OWN_PACKET}, {MISSING})",
+        f"if (!({{}})) store_pair({OWN_PACKET}, {MISSING})",
     ),
     (
         "escaped",
-        "escaped: the word beside stays",
+        "escaped: the escape word stays",
         "store_relaxed_64(at, EscapedPacket",
         "if (!({})) store_relaxed_64(at, EscapedPacket",
     ),
     (
         "escaped",
-        "escaped: no word beside",
+        "escaped: no escape word",
         "store_relaxed_64(escape_at,",
         "if (!({})) store_relaxed_64(escape_at,",
     ),
@@ -417,13 +417,13 @@ FAULTS = [
     ),
     (
         "long_chain",
-        "long_chain: the word of room keeps its value",
+        "long_chain: the room flag keeps its value",
         "if (said == given.pieces - 1)",
         "if (said == given.pieces - 1 && !({}))",
     ),
     (
         "long_chain",
-        "long_chain: that the last piece is left is said before the word of room is 0 again",
+        "long_chain: the last piece is signalled before the room flag is 0 again",
         "room < wanted) continue;",
         "(room < wanted && !({}))) continue;",
     ),
@@ -453,7 +453,7 @@ FAULTS = [
     ),
     (
         "long_chain",
-        "long_chain: the words beside lie where packets do",
+        "long_chain: escape words lie where packets do",
         "static_cast<unsigned>(given.piece_bytes / 16);",
         "static_cast<unsigned>(given.piece_bytes / 16) - ({} ? 8 : 0);",
     ),
@@ -477,7 +477,7 @@ FAULTS = [
     ),
     (
         "long_chain",
-        "long_chain: the next call takes this one's words for its own",
+        "long_chain: the next call takes this one's flags for its own",
         "own.calls = call;",
         "own.calls = call - ({} ? 1 : 0);",
     ),
@@ -525,7 +525,7 @@ FAULTS = [
     ),
     (
         "long_two_shot",
-        "long_two_shot: the word of room keeps its value",
+        "long_two_shot: the room flag keeps its value",
         "if (said == all) store_flag",
         "if (said == all && !({})) store_flag",
     ),
@@ -605,7 +605,7 @@ FAULTS = [
     ),
 ]
 
-# Of these both texts' argument types find the real kernels' function too.
+# Functions that argument-dependent lookup would also find in the real kernels.
 RENAMED = ("number_of_call", "end_fused_call", "valid_units")
 
 

@@ -59,7 +59,7 @@ std::vector<std::vector<int>> pushers(const Topology& topology, Collective what,
 }  // namespace
 
 /// The call before, the one before that, and so on.
-TEST_CASE("a rank begins to push to another one when the one before has told that it is through") {
+TEST_CASE("a rank pushes to another one after the rank before has signalled that it has finished") {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4})
     for (const Collective what :
@@ -80,7 +80,7 @@ TEST_CASE("a rank begins to push to another one when the one before has told tha
       }
 }
 
-TEST_CASE("round a ring a rank pushes to the next one only") {
+TEST_CASE("in a ring a rank pushes to the next rank only") {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {3, 4, 8}) {
     const auto pushed = pushers(topology, Collective::all_gather, ranks, 1);
@@ -92,7 +92,7 @@ TEST_CASE("round a ring a rank pushes to the next one only") {
   }
 }
 
-TEST_CASE("calls by copy engines, one behind the other, in any order of streams") {
+TEST_CASE("calls by copy engines in a row, in any order of streams") {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {2, 3, 4, 5, 8})
     for (int seed = 1; seed <= rounds(ranks == 2 ? 50 : ranks <= 4 ? 20 : 5); ++seed)

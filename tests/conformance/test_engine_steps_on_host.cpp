@@ -128,7 +128,7 @@ TEST_CASE(
 
 /// Pieces of whole and partial units, by more or fewer threads than units, with any alignment of
 /// source and destination.
-TEST_CASE("a piece that is moved has all of its bytes, and none beside it") {
+TEST_CASE("a piece that is moved has all of its bytes and no others") {
   DeviceState state{};
   for (const std::uint64_t bytes : {1u, 15u, 16u, 17u, 1000u, 16u * 8 * 9 + 5})
     for (const std::size_t from : {0u, 16u, 3u})

@@ -78,7 +78,7 @@ class LookingQueue : public EngineQueue {
 
 }  // namespace
 
-TEST_CASE("streams of copy engines that have nothing to do take no part in a call") {
+TEST_CASE("streams of copy engines without work take no part in a call") {
   int calls = 0;
   for (const Engine* engine : {&copy_exchange_engine(), &copy_ring_engine()})
     for (const Collective collective : engine->info().collectives)
@@ -111,7 +111,7 @@ TEST_CASE("streams of copy engines that have nothing to do take no part in a cal
   CHECK(calls > 40);
 }
 
-TEST_CASE("a root whose part stays where it is takes nothing out of a ring") {
+TEST_CASE("a root whose part stays in place takes nothing out of a ring") {
   Request request;
   request.collective = Collective::broadcast;
   request.ranks = 4;

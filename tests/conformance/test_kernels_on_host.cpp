@@ -276,7 +276,7 @@ bool is_right(LlCall& call, std::size_t rank) {
 
 }  // namespace
 
-TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's threads") {
+TEST_CASE("one_shot, two_shot and direct_ll give the reference's bits on host threads") {
   for (const int ranks : {2, 3, 4, 5, 8})
     for (int seed = 1; seed <= plait_test::rounds(ranks == 8 ? 12 : 20); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
@@ -294,7 +294,7 @@ TEST_CASE("one_shot, two_shot and hop give the reference's bits on a host's thre
     }
 }
 
-TEST_CASE("kernels on a host's threads name a rank that never comes") {
+TEST_CASE("kernels on host threads name a rank that never comes") {
   for (const int ranks : {2, 3, 8}) {
     std::mt19937 random(static_cast<unsigned>(ranks));
     std::vector<LlCall> calls = random_calls(ranks, random);
@@ -362,7 +362,7 @@ TEST_CASE("a clock that steps back ends no wait") {
   }
 }
 
-TEST_CASE("behind a clock that has stepped back a wait still hears the host, and has a deadline") {
+TEST_CASE("after the clock has stepped back a wait still sees the host and has a deadline") {
   constexpr long long kHourNs = 3'600'000'000'000;
   LlGpu gpu;
   std::atomic<bool> failed{false};

@@ -204,7 +204,7 @@ class LaneEmulation {
 
 }  // namespace
 
-TEST_CASE("lanes in one kernel give the reference's bits on a host's threads") {
+TEST_CASE("lanes in one kernel give the reference's bits on host threads") {
   for (const int ranks : {2, 3, 4})
     for (int seed = 1; seed <= rounds(10); ++seed) {
       LaneEmulation emulation(ranks, static_cast<unsigned>(seed * 16 + ranks));
@@ -218,7 +218,7 @@ TEST_CASE("lanes in one kernel give the reference's bits on a host's threads") {
     }
 }
 
-TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong result and no error") {
+TEST_CASE("lanes: a late or aborted rank leaves no rank with a wrong result and no error") {
   int right = 0, failed = 0;
   for (const bool is_aborted : {false, true})
     for (const int ranks : {2, 3, 4})
@@ -250,7 +250,7 @@ TEST_CASE("lanes: a rank that is late or aborted leaves nobody with a wrong resu
 }
 
 /// Copies cannot be called back, and may write where the peer reads.
-TEST_CASE("lanes: an aborted rank whose copies follow tells its peer, which then ends no call") {
+TEST_CASE("lanes: an aborted rank whose copies follow poisons its peer, which completes no call") {
   LaneEmulation emulation(2, 3);
   emulation.gpus[0]->stop_page.stop = kFaultAborted;
   for (LaneCall& call : emulation.calls) call.late = 1;  // by a second

@@ -54,7 +54,7 @@ void check_calls(const Topology& topology, int ranks, unsigned seed, bool as_one
 
 }  // namespace
 
-TEST_CASE("copy engines: a rank that is late or aborted leaves nobody with a wrong result") {
+TEST_CASE("copy engines: a late or aborted rank leaves no rank with a wrong result") {
   const Topology topology = load_topology("hgx-h200");
   for (const bool is_aborted : {false, true}) {
     Counts counts;

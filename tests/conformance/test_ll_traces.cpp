@@ -170,7 +170,7 @@ TEST_CASE("a chain takes each rank's factor once, and divides at its end") {
       }
 }
 
-TEST_CASE("two_shot takes lines again when all of the step before in their place have been taken") {
+TEST_CASE("two_shot reuses packets once all of the step before in their slot have been taken") {
   const Topology topology = cases::wide_machine();
   std::mt19937 random(7);
   int again = 0;
@@ -191,7 +191,7 @@ TEST_CASE("two_shot takes lines again when all of the step before in their place
   CHECK(plait_test::seen(again));
 }
 
-TEST_CASE("two_shot that uses its lines again ends with an error where a rank never comes") {
+TEST_CASE("two_shot that reuses packets ends with an error if a rank never comes") {
   const Topology topology = cases::wide_machine();
   std::mt19937 random(8);
   for (const int absent : {0, 3}) {
@@ -213,7 +213,7 @@ TEST_CASE("two_shot that uses its lines again ends with an error where a rank ne
   }
 }
 
-TEST_CASE("a chain in several pieces ends with an error where a rank never comes") {
+TEST_CASE("a chain in several pieces ends with an error if a rank never comes") {
   const Topology topology = cases::wide_machine();
   std::mt19937 random(6);
   for (const Collective collective : {Collective::broadcast, Collective::reduce})
@@ -355,7 +355,7 @@ std::vector<LlRun> runs_for(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("faults in kernels by lines are found by what they load and store") {
+TEST_CASE("faults in LL kernels are found by their loads and stores") {
   const Topology topology = cases::wide_machine();
   for (const KernelMutant& one : kFaults) {
     if (!kLlFiles.contains(one.file)) continue;  // test_engine_mutants.cpp has the others

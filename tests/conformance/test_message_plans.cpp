@@ -62,7 +62,7 @@ bool is_right_alone(const Plan& plan) {
 
 }  // namespace
 
-TEST_CASE("messages as plans: proved where slots come round in a call") {
+TEST_CASE("messages as plans: proved if slots wrap around within a call") {
   const Topology topology = load_topology("hgx-h200");
   for (const Collective collective : kMoves)
     for (const int ranks : {2, 3, 5})
@@ -79,7 +79,7 @@ TEST_CASE("messages as plans: proved where slots come round in a call") {
       }
 }
 
-TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by lines") {
+TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by LL packets") {
   const Topology topology = load_topology("hgx-h200");
   for (const Collective collective : kMoves)
     for (const int ranks : {2, 4})
@@ -145,7 +145,7 @@ TEST_CASE("shared messages as plans: proved alone and in a row, whatever host ch
     }
 }
 
-TEST_CASE("messages as plans give what they should, and refuse what reduces") {
+TEST_CASE("messages as plans give the right results, and refuse reductions") {
   const Topology topology = load_topology("hgx-h200");
   const Request request = request_of(topology, Collective::all_to_all, 3, 5000);
   const auto inputs = plait_test::random_inputs(request, 1);

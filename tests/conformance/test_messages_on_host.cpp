@@ -209,7 +209,7 @@ void check_whole(const MessageRanks& all, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("groups of messages on a host's threads arrive whole") {
+TEST_CASE("groups of messages on host threads arrive complete") {
   for (const int ranks : {2, 3, 5})
     for (int seed = 1; seed <= plait_test::rounds(6); ++seed)
       for (const How& how : {How{}, How{{0, 1024}}, How{{0, 1024}, 60, true}}) {
@@ -313,7 +313,7 @@ void run_disturbed(int ranks, int seed, const How& how, bool is_aborted, Ended& 
 
 }  // namespace
 
-TEST_CASE("messages: a rank that is late or aborted leaves nobody with what was not sent") {
+TEST_CASE("messages: a late or aborted rank leaves no rank with data that was not sent") {
   Ended ended;
   for (const bool is_aborted : {false, true})
     for (const int ranks : {2, 3, 4})
@@ -326,7 +326,7 @@ TEST_CASE("messages: a rank that is late or aborted leaves nobody with what was 
   CHECK(plait_test::seen(ended.failed));
 }
 
-TEST_CASE("messages that nobody sends are given up, and name the peer") {
+TEST_CASE("waits for messages that no rank sends are given up, and name the peer") {
   for (const std::uint64_t bytes : {100u, 200000u})
     for (const unsigned resident : {1u, ~0u}) {  // with one, two ends take turns
       MessageRanks all = ranks_of(2);
@@ -407,7 +407,7 @@ TEST_CASE(
       }
 }
 
-TEST_CASE("shared messages: a rank that is late or aborted leaves nobody with what was not sent") {
+TEST_CASE("shared messages: a late or aborted rank leaves no rank with data that was not sent") {
   Ended ended;
   for (const bool is_aborted : {false, true})
     for (int seed = 1; seed <= plait_test::rounds(8); ++seed)

@@ -87,7 +87,8 @@ TEST_CASE("pair copies: the host share goes down under load and comes back" *
     }
 }
 
-TEST_CASE("pair copies: nothing is corrected where no path could be left out, or as it is asked") {
+TEST_CASE(
+    "pair copies: nothing is corrected if no path could be left out, or if the share is set") {
   PairBench bench(false);
   const double small_ns = bench.ns(kMiB);
   CHECK(small_ns > 0.0);
@@ -99,7 +100,8 @@ TEST_CASE("pair copies: nothing is corrected where no path could be left out, or
   CHECK(bench.share(256 * kMiB) > 0.09);  // no time has been learned
 }
 
-TEST_CASE("pair copies: copies put on streams ahead run with what was known, and tell it later") {
+TEST_CASE(
+    "pair copies: copies enqueued ahead run with the known share, and report their times later") {
   PairBench bench(false);
   const std::uint64_t bytes = 1024 * kMiB;
   FakeMachine::now().host_gb_per_s = 55.0 / 4;

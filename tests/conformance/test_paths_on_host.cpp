@@ -73,7 +73,7 @@ bool names(const std::string& said, int rank, int peer) {
 
 }  // namespace
 
-TEST_CASE("paths that work are proved, whichever rank's GPU is busy first") {
+TEST_CASE("sound paths pass the check, whichever rank's GPU is busy first") {
   for (const int ranks : {2, 3, 4}) {
     const PathOutcome outcome = prove_all(ranks, {}, {.start_s = 20, .wait_s = 5, .copy_s = 20});
     for (const std::string& said : outcome.said) CHECK(said.empty());
@@ -87,7 +87,7 @@ TEST_CASE("paths that work are proved, whichever rank's GPU is busy first") {
   for (const std::string& said : moved.said) CHECK(said.empty());
 }
 
-TEST_CASE("what a kernel stores and its owner does not see is found by the owner") {
+TEST_CASE("stores of a kernel that their owner does not see are found by the owner") {
   for (const int ranks : {2, 3})
     for (const PathTrouble trouble : {PathTrouble::mirror, PathTrouble::stale, PathTrouble::flip}) {
       const PathTimeouts timeouts{
@@ -109,7 +109,7 @@ TEST_CASE("what a kernel stores and its owner does not see is found by the owner
     }
 }
 
-TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found by who has them") {
+TEST_CASE("copies that do not arrive, arrive once, or arrive changed are found by their receiver") {
   for (const PathTrouble trouble : {PathTrouble::mirror, PathTrouble::stale, PathTrouble::flip}) {
     const PathTimeouts timeouts{.start_s = 20, .wait_s = 5, .copy_s = 20};
     const PathOutcome pushed = prove_all(3, {.writer = 2, .owner = 1, .pushes = trouble}, timeouts);

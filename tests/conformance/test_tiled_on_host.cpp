@@ -438,7 +438,7 @@ TEST_CASE(
   CHECK(took(slow, 5) < 10 * kStep);
 }
 
-TEST_CASE("tiled calls in the slots of another turn are not what their plan says") {
+TEST_CASE("tiled calls in the slots of another turn do not match their plan") {
   for (const int ranks : {2, 3, 4}) {
     Request request;
     request.ranks = ranks;
@@ -467,7 +467,7 @@ TEST_CASE("tiled calls in the slots of another turn are not what their plan says
   }
 }
 
-TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan says") {
+TEST_CASE("tiled in two halves, round a ring and by pulls matches its plan") {
   struct TiledVariant {
     std::function<void(TileWish&)> choose;
     Collective collective;
@@ -511,7 +511,7 @@ TEST_CASE("tiled in two halves, round a ring and by pulls does what its plan say
     }
 }
 
-TEST_CASE("tiled gives the reference's bits on a host's threads") {
+TEST_CASE("tiled gives the reference's bits on host threads") {
   for (const int ranks : {2, 3, 4, 6, 8})
     for (int seed = 1; seed <= rounds(ranks > 4 ? 2 : 6); ++seed) {
       std::mt19937 random(static_cast<unsigned>(seed * 16 + ranks));
@@ -551,7 +551,7 @@ std::vector<TiledCall> calls_that_stay(int ranks, unsigned blocks) {
   return calls;
 }
 
-TEST_CASE("what stays on a rank follows the tiles that it sends, in many pieces") {
+TEST_CASE("data that stays on a rank is copied as its tiles are sent, in many pieces") {
   for (const int ranks : {2, 3})
     for (const unsigned blocks : {1u, 2u})
       for (const int late : {-1, 0}) {
@@ -633,7 +633,7 @@ TEST_CASE("a ring of min or max gives the bits of rank order, of -0, +0 and NaN 
   CHECK(plait_test::seen(zeros));  // results of -0 are among them
 }
 
-TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong result and no error") {
+TEST_CASE("tiled: a late or aborted rank leaves no rank with a wrong result and no error") {
   int right = 0, failed = 0;
   for (const bool is_aborted : {false, true})
     for (const int ranks : {2, 3, 4})
@@ -668,7 +668,7 @@ TEST_CASE("tiled: a rank that is late or aborted leaves nobody with a wrong resu
 }
 
 /// Copies that a peer had queued for engines may be in the slots that this call has read.
-TEST_CASE("tiled does not end a call as if it held where an exchange's peer has given up") {
+TEST_CASE("tiled does not complete a call if an exchange's peer has given up") {
   std::mt19937 random(1);
   std::vector<TiledCall> calls = random_calls(2, random);
   TiledGpus gpus = gpus_of(2);
