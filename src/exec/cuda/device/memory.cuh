@@ -3,7 +3,7 @@
 // barrier, and letting one thread release at system scope. volatile orders nothing.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
-#ifndef PLAIT_PTX  // tests play kernels on a host's threads (tests/conformance/device_on_host.hpp)
+#ifndef PLAIT_PTX  // host emulation: tests/conformance/device_on_host.hpp
 #define PLAIT_PTX "exec/cuda/device/ptx.cuh"
 #endif
 #include PLAIT_PTX
@@ -35,8 +35,8 @@ __device__ inline unsigned fault_of(const DeviceState* state) {
   return failed == kFaultBeingReported ? unsigned{kNoFault} : failed;
 }
 
-/// Called at kernel start. True if a fault has been reported. False while the report is incomplete,
-/// since other blocks wait until then.
+/// Called at kernel start. True if a fault has been reported, after failing the stream unless the
+/// program has aborted. False while the report is incomplete, since other blocks wait until then.
 __device__ inline bool should_exit(const DeviceState* state) {
   const unsigned failed = fault_of(state);
   if (failed != kNoFault) fail_unless_aborted(failed);
@@ -47,7 +47,7 @@ __device__ inline bool should_exit(const DeviceState* state) {
 /// wait for that load at their start: the wait would cost a small call 0.1 us.
 __device__ inline void fail_stream_at_end(const DeviceState* state) {
   unsigned failed = fault_of(state);
-  // The report is incomplete.
+  // Waits until the report is complete.
   for (unsigned polls = 0; failed == kNoFault && polls < 1u << 20; ++polls)
     failed = fault_of(state);
   fail_unless_aborted(failed);

@@ -3,7 +3,7 @@
 #pragma once
 #include "exec/cuda/messages/messages.cuh"
 #include "exec/cuda/tiles/tile_args.hpp"
-#ifndef PLAIT_BULK  // tests play kernels on a host's threads (tests/conformance/device_on_host.hpp)
+#ifndef PLAIT_BULK  // host emulation: tests/conformance/device_on_host.hpp
 #define PLAIT_BULK "exec/cuda/device/bulk.cuh"
 #endif
 #include PLAIT_BULK

@@ -1,18 +1,17 @@
 // Scheduling of message endpoints when blocks are scarce. An endpoint is one direction of one
-// channel to or from one rank; a team of a block serves it. However calls are grouped on the peers,
-// and even if a GPU runs one block at a time, messages progress as if each endpoint had a processor
-// of its own:
+// channel to or from one rank, and a team of a block serves the endpoint. Messages progress as if
+// each endpoint had a processor of its own, however peers group their calls, and even if a GPU runs
+// one block at a time:
 // 1. A team that waits while blocks of its launch have not begun abandons its endpoint after a
 //    while and frees its SM. So all blocks of a launch begin eventually.
-// 2. A block that begins after an endpoint was abandoned does not finish while abandoned endpoints
-//    exist; nor does a team that abandoned an endpoint when all blocks had begun. A team that waits
-//    while abandoned endpoints exist swaps its endpoint for one of these, round robin. So every
-//    unfinished endpoint has a team that polls its flags, or gets one once that team has done what
-//    it can.
-// 3. A visit takes all available data and leaves nothing half done that others wait for. An
-//    endpoint's messages keep their order, which is the peer's order, and all messages of a group
-//    are in one launch. So a message waits only for its own two endpoints, and the first message of
-//    a legal program that has not moved can always move.
+// 2. Abandoned endpoints are always served. A block that begins after an endpoint was abandoned
+//    does not finish while abandoned endpoints exist. The same holds for a team that abandoned its
+//    endpoint when all blocks had begun. A waiting team swaps its endpoint for an abandoned one,
+//    round robin. So a team polls each unfinished endpoint, or will poll it once it is free.
+// 3. A visit moves all available data and leaves no step half done for which a peer waits. An
+//    endpoint keeps the order of its messages, which is the peer's order, and all messages of a
+//    group are in one launch. So a message waits only for its own two endpoints, and the first
+//    unmoved message of a legal program can always move.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/messages/message_args.hpp"
