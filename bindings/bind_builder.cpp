@@ -75,7 +75,7 @@ void bind_values(nb::module_& module) {
         return partition(whole, parts, std::max<std::uint64_t>(granule, 1));
       },
       nb::arg("whole"), nb::arg("parts"), nb::arg("granule") = 128,
-      "Consecutive ranges whose sizes differ by a granule at most; late ones may be empty.");
+      "Consecutive ranges whose sizes differ by at most a granule; the last ones may be empty.");
   module.def("whole_range", &whole_range, nb::arg("request"), "The whole message, or a block.");
   module.def("in_block", &in_block, nb::arg("request"), nb::arg("block"), nb::arg("range"),
              "The same range of one of the blocks that lie one after another in a buffer.");
@@ -161,7 +161,7 @@ void bind_builder_type(nb::module_& module) {
           [](const Builder& builder, int rank, const std::optional<Range>& range) {
             return builder.input(rank, range_of(builder, rank, range, true));
           },
-          nb::arg("rank"), nb::arg("range") = std::nullopt, "All of it where no range is given.")
+          nb::arg("rank"), nb::arg("range") = std::nullopt, "The whole buffer without a range.")
       .def(
           "output",
           [](const Builder& builder, int rank, const std::optional<Range>& range) {
@@ -197,7 +197,8 @@ void bind_builder_type(nb::module_& module) {
 void bind_courier(nb::module_& module) {
   nb::class_<Message>(module, "Message", "A message on its way.")
       .def_ro("region", &Message::region, "Where it lies at the receiver.");
-  nb::class_<Courier>(module, "Courier", "Sends and receives, as classic algorithms are told.")
+  nb::class_<Courier>(module, "Courier",
+                      "Builds plans from sends and receives, as in textbook algorithms.")
       .def(nb::init<Builder&, std::string, int, int>(), nb::arg("builder"), nb::arg("name"),
            nb::arg("slots") = 1, nb::arg("sharers") = 1, nb::keep_alive<1, 2>())
       .def(
@@ -251,18 +252,18 @@ Error as_error(nb::python_error& raised) {
 /// Wraps a Python function for C++: any thread may call it; it is never destroyed.
 template <class Result>
 auto from_python(const nb::callable& function) {
-  PyObject* const kept = nb::object(function).release().ptr();
-  return [kept](const auto&... given) -> Result {
+  PyObject* const callable = nb::object(function).release().ptr();
+  return [callable](const auto&... given) -> Result {
     const nb::gil_scoped_acquire locked;
     std::optional<Error> failure;
     try {
-      return nb::cast<Result>(nb::borrow<nb::callable>(kept)(given...));
+      return nb::cast<Result>(nb::borrow<nb::callable>(callable)(given...));
     } catch (nb::python_error& raised) {
       if (!raised.matches(PyExc_Exception)) throw;  // KeyboardInterrupt, SystemExit
       failure = as_error(raised);
     } catch (const nb::cast_error&) {
       failure = Error(ErrorCode::invalid_argument,
-                      "a function of Python returned what plait does not take: wanted a list of "
+                      "a Python function returned a wrong type: wanted a list of "
                       "dicts of whole numbers by name for candidates");
     }
     throw Error(*failure);

@@ -25,7 +25,7 @@ CallOptions call_options(const std::string& strategy,
 }
 
 void bind_ranked(nb::module_& module) {
-  nb::class_<RankedPlan>(module, "RankedPlan", "A proposal and what the simulator says of it.")
+  nb::class_<RankedPlan>(module, "RankedPlan", "A proposed plan and its simulation.")
       .def_ro("plan", &RankedPlan::plan)
       .def_prop_ro(
           "timeline",
@@ -33,7 +33,7 @@ void bind_ranked(nb::module_& module) {
             if (one.timeline.plan.empty()) return std::nullopt;
             return one.timeline;
           },
-          "None where the budget ran out before it.");
+          "None if the budget ran out before its simulation.");
   module.def(
       "ranked",
       [](const Topology& topology, const Request& request, std::uint64_t budget_ops) {
@@ -69,33 +69,33 @@ void bind_options(nb::module_& module) {
       .def_rw("graph_mixing", &CommunicatorOptions::graph_mixing);
   module.def("options_from_environment", &options_from_environment);
   module.def("rendezvous_folder", &rendezvous_folder,
-             "The folder of this user in which ranks meet, made where it is missing.");
+             "This user's folder for rendezvous sockets; makes it if missing.");
   module.def(
       "chosen_rendezvous_folder",
       [] {
         const RendezvousFolder folder = choose_rendezvous_folder();
         return std::pair(folder.path, folder.why_not_runtime);
       },
-      "(that folder, why it is not in XDG_RUNTIME_DIR though that is set), with nothing made.");
+      "(rendezvous folder, reason why it is not in a set XDG_RUNTIME_DIR); makes nothing.");
   module.def(
       "check_environment", [] { static_cast<void>(read_env()); },
-      "Raises InvalidArgumentError where a PLAIT_* variable is not known, or out of range.");
+      "Raises InvalidArgumentError if a PLAIT_* variable is unknown or out of range.");
   module.def("unique_id", &unique_id,
-             "Text that names one communicator: made on one of its ranks, carried by the program "
-             "to the others, given to plait.init(unique_id=) on all.");
+             "Text that identifies a new communicator: made on one rank, sent by the program to "
+             "the others, passed to plait.init(unique_id=) on all.");
   module.def(
       "tuning_file",
       [](const std::string& fingerprint, int ranks) {
         return cuda::tuning_file(read_env(), fingerprint, ranks);
       },
       nb::arg("fingerprint"), nb::arg("ranks"),
-      "Where communicators look for a tuning table; empty where they do not.");
+      "Path of the tuning table that communicators read; empty = none.");
   module.def(
       "check_tuning", [](const std::string& json) { static_cast<void>(cuda::TuningTable(json)); },
-      nb::arg("json"), "Raises ParseError where this is no tuning table.");
+      nb::arg("json"), "Raises ParseError if this is no tuning table.");
   module.def("beats_nccl", &cuda::beats_nccl, nb::arg("us"), nb::arg("nccl_us"),
-             "Whether a call is plait's by its tuning table; None where NCCL was not measured.");
-  nb::class_<Counters>(module, "Counters", "Calls so far and the bytes they sent by path.")
+             "Whether plait serves a call by its tuning table; None if NCCL was not measured.");
+  nb::class_<Counters>(module, "Counters", "Counts of calls, and bytes sent by path.")
       .def_ro("calls", &Counters::calls)
       .def_ro("calls_of", &Counters::calls_of)
       .def_ro("bytes_of_path", &Counters::bytes_of_path);

@@ -22,5 +22,5 @@ void bind_copy_plans(nb::module_& module) {
       nb::arg("topology"), nb::arg("request"), nb::arg("inbox_bytes"),
       nb::arg("borrowed_bytes") = 0, nb::arg("ring_bytes") = 0, nb::arg("host_permille") = 0,
       nb::call_guard<nb::gil_scoped_release>(),
-      "Two ranks exchange, an all_gather of more goes round a ring, what else there is rotates.");
+      "Plan by copy engines: exchange of two ranks, ring for all_gather of more, else rotation.");
 }

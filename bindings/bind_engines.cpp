@@ -50,25 +50,27 @@ void bind_engines(nb::module_& module) {
       .def_ro("grain", &cuda::Param::grain, "values are its multiples")
       .def_ro("engines", &cuda::Param::engines, "names of those that take it")
       .def_ro("meaning", &cuda::Param::meaning);
-  nb::class_<cuda::EngineChoice>(module, "Choice", "Which engine does a call, and by whose word.")
+  nb::class_<cuda::EngineChoice>(module, "Choice",
+                                 "The engine of a call, and the source of the choice.")
       .def_prop_ro("engine",
                    [](const cuda::EngineChoice& choice) { return choice.engine->info().name; })
       .def_prop_ro("params",
                    [](const cuda::EngineChoice& choice) { return cuda::params_of(choice.tuning); })
       .def_prop_ro("by", [](const cuda::EngineChoice& choice) { return cuda::name_of(choice.by); })
-      .def_ro("beats_nccl", &cuda::EngineChoice::beats_nccl, "None where that is not known.");
-  module.def("taken_by_calls", &taken_by_calls, nb::arg("topology"), nb::arg("request"),
-             nb::call_guard<nb::gil_scoped_release>(),
-             "The plan by lanes of a call that names no strategy; UnsupportedError where none is.");
-  module.def("engines", &engine_infos, "What serves calls on GPUs, as StrategyInfo.");
+      .def_ro("beats_nccl", &cuda::EngineChoice::beats_nccl, "None if unknown.");
+  module.def(
+      "taken_by_calls", &taken_by_calls, nb::arg("topology"), nb::arg("request"),
+      nb::call_guard<nb::gil_scoped_release>(),
+      "The plan by lanes of a call without a strategy; raises UnsupportedError without one.");
+  module.def("engines", &engine_infos, "The engines of calls on GPUs, as StrategyInfo.");
   module.def("engine_params", &cuda::params, "The parameters that engines take.");
   module.def(
       "engine_plan", &engine_plan, nb::arg("topology"), nb::arg("request"), nb::arg("engine"),
       nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("overlap_compute") = false,
       nb::arg("memory") = 0, nb::arg("sm_budget") = 0, nb::call_guard<nb::gil_scoped_release>(),
-      "What all ranks do in a call by an engine, as ranks on H200s would with so much device "
-      "memory; no lanes where it states none (tiled).");
-  nb::class_<WhatRuns>(module, "WhatRuns", "What ranks on GPUs run for a request.")
+      "Plan of an engine's call on all ranks, as on H200 GPUs with this device memory; no lanes "
+      "if the engine states none.");
+  nb::class_<WhatRuns>(module, "WhatRuns", "Engine or plan of a request on GPUs.")
       .def_ro("choice", &WhatRuns::choice)
       .def_ro("plan", &WhatRuns::plan)
       .def_ro("predicted_us", &WhatRuns::predicted_us)
@@ -90,13 +92,13 @@ void bind_engines(nb::module_& module) {
       nb::arg("params") = std::map<std::string, std::int64_t>{}, nb::arg("eager") = false,
       nb::arg("table") = "", nb::arg("memory") = 0, nb::arg("pair_of") = 0,
       nb::call_guard<nb::gil_scoped_release>(),
-      "What ranks on such GPUs run, a process each, where no budget or mask says otherwise; table: "
-      "the machine's; memory: of a communicator on each GPU; pair_of: not 0 = two ranks by "
-      "themselves, of a communicator of so many. None: a plan by lanes.");
+      "Engine that ranks on such GPUs choose, one process each, without a budget or mask; table: "
+      "of the machine; memory: of a communicator on each GPU; pair_of: not 0 = a pair of ranks in "
+      "a communicator of that size. None = a plan by lanes.");
   module.def(
       "engine_refusals", &refusals, nb::arg("request"),
       nb::arg("topology") = std::optional<Topology>{},
-      "(engine, why not) of those that do not serve the request on the topology's GPUs, or on "
+      "(engine, reason) of engines that do not serve the request on the topology's GPUs, or on "
       "H200s.");
   module.def(
       "why_no_plans",
@@ -104,5 +106,5 @@ void bind_engines(nb::module_& module) {
         return described_group(topology, request).lacks(cuda::KernelFamily::lanes);
       },
       nb::arg("topology"), nb::arg("request"),
-      "Why the topology's GPUs run no kernel of a plan; empty where they do.");
+      "Why the topology's GPUs run no kernel of a plan; empty = they do.");
 }

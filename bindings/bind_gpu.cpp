@@ -221,18 +221,18 @@ nb::tuple dlpack_view(const Array& array) {
 }  // namespace
 
 void bind_gpu(nb::module_& module) {
-  module.def("gpu_count", &cuda::device_count, "How many GPUs there are; 0 without a driver.");
-  module.def("why_no_gpu", &cuda::why_no_cuda, "Why there are none; empty where there are some.");
+  module.def("gpu_count", &cuda::device_count, "Number of GPUs; 0 without a driver.");
+  module.def("why_no_gpu", &cuda::why_no_cuda, "Why there is no GPU; empty = there is one.");
   module.def(
       "gpu_kind", [](int ordinal) { return cuda::gpu_kind(ordinal); }, nb::arg("ordinal"),
-      "What a measurement holds for: model, multiprocessors and NVLinks of a GPU, as a line.");
-  module.def("cuda_driver_version", &driver_version, "Such as 13000 for CUDA 13.0.");
+      "Kind of a GPU, for which measurements hold: model, multiprocessors and NVLinks.");
+  module.def("cuda_driver_version", &driver_version, "CUDA version of the driver: 13000 = 13.0.");
   module.def("numpy_address", &numpy_address, nb::arg("array"),
              "Address of a contiguous numpy array's memory.");
   module.def("dlpack_view", &dlpack_view<nb::ndarray<nb::ro>>, nb::arg("array"),
              "(device type, ordinal, address, shape, strides, type code, bits, lanes).");
   module.def("writable_dlpack_view", &dlpack_view<nb::ndarray<>>, nb::arg("array"),
-             "The same of an array that is not read-only; TypeError where it is.");
+             "As dlpack_view; raises TypeError for a read-only array.");
   using release = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<GpuDevice>(module, "Gpu", "One GPU; memory, streams, events and graphs are integers.")
       .def(nb::init<int>(), nb::arg("ordinal"))

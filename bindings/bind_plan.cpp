@@ -41,9 +41,10 @@ Request make_request(const std::string& collective, std::int64_t count, const st
 }
 
 void bind_request(nb::module_& module) {
-  nb::class_<Request>(module, "Request",
-                      "What is asked for; counts are elements, as in NCCL. counts: of blocks of "
-                      "unlike sizes, by rank (all_to_all: by sender, then receiver).")
+  nb::class_<Request>(
+      module, "Request",
+      "A collective, its size and type; counts are elements, as in NCCL. counts: of "
+      "uneven blocks, by rank (all_to_all: by sender, then receiver).")
       .def(
           "__init__",
           [](Request* self, const std::string& collective, std::int64_t count,
@@ -63,7 +64,7 @@ void bind_request(nb::module_& module) {
       .def_ro("root", &Request::root)
       .def_ro("peer", &Request::peer)
       .def_ro("devices", &Request::devices)
-      .def_ro("counts", &Request::counts, "Empty where all blocks are of `count`.")
+      .def_ro("counts", &Request::counts, "Empty if all blocks have `count` elements.")
       .def_prop_ro("name", [](const Request& request) { return name_of(request); })
       .def_prop_ro("amount", [](const Request& request) { return amount_of(request); })
       .def("input_bytes", &input_bytes, nb::arg("rank"))
@@ -71,7 +72,7 @@ void bind_request(nb::module_& module) {
       .def("message_bytes", &message_bytes)
       .def("busbw_factor", &busbw_factor)
       .def("checked", &checked, nb::arg("topology"),
-           "Throws where it cannot be meant; fills in devices.")
+           "Raises InvalidArgumentError for an impossible request; fills in devices.")
       .def("to_json", [](const Request& request) { return to_json(request); })
       .def(nb::self == nb::self);
 }

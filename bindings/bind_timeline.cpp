@@ -26,8 +26,8 @@ void bind_timeline(nb::module_& module) {
             for (const Rate& rate : load.rates) rates.emplace_back(rate.at_ns, rate.gb_per_s);
             return rates;
           },
-          "(at_ns, GB/s): what the resource carries from then on.");
-  nb::class_<Timeline>(module, "Timeline", "What a simulated plan does when.")
+          "(at_ns, GB/s): load of the resource from this time on.");
+  nb::class_<Timeline>(module, "Timeline", "Times of a simulated plan's ops.")
       .def_ro("plan", &Timeline::plan)
       .def_ro("topology", &Timeline::topology)
       .def_ro("total_ns", &Timeline::total_ns)

@@ -104,6 +104,6 @@ void bind_topology(nb::module_& module) {
         return kinds;
       },
       nb::sig("def topology_parameters() -> list[tuple[str, float | str]]"),
-      "What a topology may state beside speeds: (name, what holds where it does not).");
+      "Parameters of a topology other than speeds: (name, default).");
   module.def("local_cpu", &local_cpu, nb::arg("ranks"));
 }

@@ -82,24 +82,24 @@ void bind_transport(nb::module_& module) {
       "set_transport_factory",
       [](const nb::object& maker) {
         // Never freed: communicators may be made until the process ends.
-        auto* const kept = new nb::object(maker);
-        set_transport_factory([kept](int rank, int ranks, double arrive_s,
-                                     const std::string& unique_id) -> std::shared_ptr<Transport> {
-          const nb::gil_scoped_acquire locked;
-          nb::object made;
-          try {
-            made = (*kept)(rank, ranks, arrive_s, unique_id);
-          } catch (const nb::python_error& error) {
-            throw_if_interrupt(error);
-            throw Error(
-                error.matches(PyExc_TimeoutError) ? ErrorCode::timeout : ErrorCode::mismatch,
-                nb::cast<std::string>(nb::str(error.value())));
-          }
-          if (made.is_none()) return nullptr;
-          return std::make_shared<PythonTransport>(std::move(made));
-        });
+        auto* const factory = new nb::object(maker);
+        set_transport_factory(
+            [factory](int rank, int ranks, double arrive_s,
+                      const std::string& unique_id) -> std::shared_ptr<Transport> {
+              const nb::gil_scoped_acquire locked;
+              nb::object made;
+              try {
+                made = (*factory)(rank, ranks, arrive_s, unique_id);
+              } catch (const nb::python_error& error) {
+                throw_if_interrupt(error);
+                throw Error(
+                    error.matches(PyExc_TimeoutError) ? ErrorCode::timeout : ErrorCode::mismatch,
+                    nb::cast<std::string>(nb::str(error.value())));
+              }
+              if (made.is_none()) return nullptr;
+              return std::make_shared<PythonTransport>(std::move(made));
+            });
       },
       nb::arg("maker"),
-      "maker(rank, ranks, arrive_s, unique_id): a carrier of messages, or None; asked where no MPI "
-      "is.");
+      "maker(rank, ranks, arrive_s, unique_id) returns a transport, or None; called without MPI.");
 }

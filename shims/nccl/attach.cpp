@@ -438,11 +438,11 @@ void await_children(std::vector<NewComm>& children) noexcept {
 void publish_children_later(std::vector<NewComm> children) {
   if (children.empty()) return;
   for (const NewComm& child : children) child.parent->making.fetch_add(1);
-  const auto kept = std::make_shared<std::vector<NewComm>>(std::move(children));
+  const auto shared = std::make_shared<std::vector<NewComm>>(std::move(children));
   try {
-    quiet_thread([kept] { await_children(*kept); }).detach();
+    quiet_thread([shared] { await_children(*shared); }).detach();
   } catch (const std::system_error&) {  // attach in this thread instead
-    await_children(*kept);
+    await_children(*shared);
   }
 }
 

@@ -8,11 +8,11 @@ namespace plait::nccl {
 
 /// Keeps the object for ever, reachable for leak checkers.
 template <class T>
-void never_free(std::unique_ptr<T> kept) {
+void never_free(std::unique_ptr<T> object) {
   static std::mutex guard;
   static auto* const all = new std::vector<std::unique_ptr<T>>;
   const std::lock_guard<std::mutex> hold(guard);
-  all->push_back(std::move(kept));
+  all->push_back(std::move(object));
 }
 
 }  // namespace plait::nccl

@@ -60,7 +60,7 @@ def test_what_plait_plan_says_is_near_what_was_recorded(rows) -> None:
     """Predictions of the engine that plait plan names, with today's memory of a communicator."""
     topology, off = engines.machine(), {}
     for row in rows:
-        if row.eager or row.beside or row.asked or row.host:
+        if row.eager or row.beside or row.blocks or row.host:
             continue
         request = row.plan.request
         alike = plait.Request(request.collective, request.count, row.type, "sum", row.ranks, 0, 1)
@@ -81,7 +81,7 @@ def is_odd(row: engines.Recorded) -> bool:
 
 def stated(row: engines.Recorded) -> plait.Plan:
     """Returns the call's plan by today's engine."""
-    asked = {"blocks": row.asked, "host_permille": row.host}
+    asked = {"blocks": row.blocks, "host_permille": row.host}
     params = {key: value for key, value in asked.items() if value != 0}
     request = row.plan.request
     memory = 0 if row.usual_memory else AS_RECORDED
@@ -93,7 +93,7 @@ def by_itself(rows: list[engines.Recorded]) -> list[engines.Recorded]:
     """Returns rows of engines by their own choice. copy_rotation needs slots, and messages are no
     engine."""
     other = ("copy_rotation", "messages")
-    return [row for row in rows if row.asked == row.host == 0 and row.engine not in other]
+    return [row for row in rows if row.blocks == row.host == 0 and row.engine not in other]
 
 
 def test_kernels_are_launched_as_they_were_recorded(by_itself) -> None:

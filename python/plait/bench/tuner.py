@@ -258,7 +258,7 @@ def _tuned(
 
 def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the table for communicators; neighbouring rows of one engine are merged."""
-    kept: list[dict[str, Any]] = []
+    retained: list[dict[str, Any]] = []
     for setting in SIZES:
         measured = [row for row in rows if row["setting"] == setting and row["kernel"]]
         for _, group in groupby(measured, key=lambda row: (row["collective"], row["type"])):
@@ -267,14 +267,14 @@ def table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
                 names = ("setting", "collective", "type", "ranks", "kernel", "blocks", "us")
                 entry = {name: row[name] for name in (*names, "nccl_us")}
                 entry["max_bytes"] = _upto(row, following)
-                if kept and _alike(kept[-1]) == _alike(entry):
-                    kept.pop()
-                kept.append(entry)
-    for entry in kept:
+                if retained and _alike(retained[-1]) == _alike(entry):
+                    retained.pop()
+                retained.append(entry)
+    for entry in retained:
         entry["engine"], params = engines.parted(entry.pop("kernel"))
         entry |= {"params": params} if params else {}
     names = ("machine", "fingerprint", "gpu", "cuda_driver", "nccl", "plait", "date")
-    return {"schema": "plait.tuning/3", **{name: facts[name] for name in names}, "rows": kept}
+    return {"schema": "plait.tuning/3", **{name: facts[name] for name in names}, "rows": retained}
 
 
 def _upto(row: dict[str, Any], following: dict[str, Any] | None) -> int:
@@ -315,10 +315,10 @@ def merged(file: str, content: dict[str, Any]) -> dict[str, Any]:
     for row in older["rows"]:
         row["setting"] = row["setting"].replace("beside_computing", "overlap_compute")
     measured = [[row[name] for name in names] for row in content["rows"]]
-    kept = [row for row in older["rows"] if [row[name] for name in names] not in measured]
-    for row in kept:  # "kernel" in tables of earlier versions
+    retained = [row for row in older["rows"] if [row[name] for name in names] not in measured]
+    for row in retained:  # "kernel" in tables of earlier versions
         row["engine"] = engines.name_now(row.pop("kernel", row.get("engine")))
-    return content | {"rows": content["rows"] + kept}
+    return content | {"rows": content["rows"] + retained}
 
 
 def write(file: str, content: dict[str, Any]) -> None:

@@ -108,9 +108,9 @@ def measured(comm: plait.Communicator, nodes: list[list[int]]) -> str:
     first = comm.rank in (nodes[0][0], nodes[1][0])
     short_s = _exchange_s(comm, peer if first else None, SHORT)
     long_s = _exchange_s(comm, peer, LONG)
-    told = [one.decode().split() for one in comm.exchange(f"{short_s} {long_s}".encode())]
-    rates = [f"{LONG / float(told[rank][1]) / 1e9:.2f}" for rank in rails]
+    replies = [one.decode().split() for one in comm.exchange(f"{short_s} {long_s}".encode())]
+    rates = [f"{LONG / float(replies[rank][1]) / 1e9:.2f}" for rank in rails]
     return (
-        f"{1e6 * float(told[nodes[0][0]][0]):.0f} us for {SHORT} bytes; {LONG >> 20} MiB at "
+        f"{1e6 * float(replies[nodes[0][0]][0]):.0f} us for {SHORT} bytes; {LONG >> 20} MiB at "
         f"{', '.join(rates)} GB/s each way on the rails, all at once"
     )

@@ -153,8 +153,8 @@ def _what_runs(
         found = what_runs.by_engine(machine, request, name, params) if is_engine else None
         if found is not None:
             return found
-    asked = plan_asked_for(machine, request, strategy, plans, refusals)
-    return what_runs.by_lanes(machine, asked, "caller" if strategy else "simulated")
+    named = plan_asked_for(machine, request, strategy, plans, refusals)
+    return what_runs.by_lanes(machine, named, "caller" if strategy else "simulated")
 
 
 def plan_asked_for(

@@ -39,7 +39,7 @@ class Recorded:
     size: int  # message bytes, by nccl-tests' convention
     eager: bool
     beside: bool  # as under NCCL, where calls leave SMs to computation
-    asked: int  # blocks that the caller requested; 0 = default
+    blocks: int  # blocks that the caller requested; 0 = default
     host: int  # permille through host memory
     us: float
     usual_memory: bool  # default device memory of communicators
@@ -78,7 +78,7 @@ def _recorded(row: dict[str, str]) -> Recorded:
         size=int(row["bytes"]),
         eager=row["launched"] == "eager",
         beside=row["beside"] == "1",
-        asked=int(row["asked"]),
+        blocks=int(row["asked"]),
         host=int(row["host"]),
         us=float(row["us"]),
         usual_memory=row["usual_memory"] == "1",
@@ -88,9 +88,11 @@ def _recorded(row: dict[str, str]) -> Recorded:
 
 def _request(row: dict[str, str]) -> plait.Request:
     ranks, collective = int(row["ranks"]), row["collective"]
-    asked = ("sum", ranks, 0, 1 if collective == "copy" else 0, list(range(ranks)))
-    one = plait.Request(collective, 1, row["type"], *asked)
-    return plait.Request(collective, int(row["bytes"]) // one.message_bytes(), row["type"], *asked)
+    arguments = ("sum", ranks, 0, 1 if collective == "copy" else 0, list(range(ranks)))
+    one = plait.Request(collective, 1, row["type"], *arguments)
+    return plait.Request(
+        collective, int(row["bytes"]) // one.message_bytes(), row["type"], *arguments
+    )
 
 
 def _copies(row: dict[str, str]) -> plait.Plan:
@@ -187,9 +189,9 @@ def choices(rows: Iterable[Recorded], topology: plait.Topology) -> list[Recorded
     two ranks, which need no choice."""
     calls: dict[tuple[object, ...], list[Recorded]] = {}
     for row in rows:
-        if row.asked == 0 and row.host == 0 and row.engine != "messages":
-            asked = (row.collective, row.ranks, row.type, row.size, row.eager, row.beside)
-            calls.setdefault(asked, []).append(row)
+        if row.blocks == 0 and row.host == 0 and row.engine != "messages":
+            key = (row.collective, row.ranks, row.type, row.size, row.eager, row.beside)
+            calls.setdefault(key, []).append(row)
     return [
         RecordedChoice(
             tuple(call),
@@ -237,7 +239,7 @@ def markdown(table: Path = TABLE) -> list[str]:
 
 def _is_example(row: Recorded) -> bool:
     shown = row.collective in ("all_reduce", "all_gather", "reduce_scatter") and not row.eager
-    plain = row.type == "fp32" and not row.beside and row.asked == 0 and row.host == 0
+    plain = row.type == "fp32" and not row.beside and row.blocks == 0 and row.host == 0
     return shown and plain and row.size in (1 << 10, 1 << 20, 64 << 20, 1 << 30)
 
 

@@ -122,11 +122,11 @@ def _legend(topology: plait.Topology, colours: dict[str, str]) -> str:
     for row, kind in enumerate(sorted({link.kind for link in topology.links})):
         speeds = [link.gb_per_s for link in topology.links if link.kind == kind]
         low, high = min(speeds), max(speeds)
-        told = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        label = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         y = 620 + 18 * row
         parts.append(
             f'<rect x="8" y="{y - 6}" width="14" height="4" fill="{colours.get(kind, "#888")}"/>'
-            f'<text x="28" y="{y}">{_text(kind)}: {told} GB/s</text>'
+            f'<text x="28" y="{y}">{_text(kind)}: {label} GB/s</text>'
         )
     return "".join(parts)
 
@@ -189,8 +189,8 @@ def draw_curves(predicted: Curves, measured: Curves) -> str:
         parts.append(f'<text x="52" y="{y + 4:.1f}" text-anchor="end">{10.0**decade:g}</text>')
     for power in range(math.ceil(low_x), math.floor(high_x) + 1, max(1, round(span_x / 9))):
         x = at(2**power, 1)[0]
-        told = human_bytes(2**power)
-        parts.append(f'<text x="{x:.0f}" y="400" text-anchor="middle">{told}</text>')
+        label = human_bytes(2**power)
+        parts.append(f'<text x="{x:.0f}" y="400" text-anchor="middle">{label}</text>')
     parts.append('<text x="60" y="18">busbw GB/s</text>')
     for number, (name, line, dash) in enumerate(curves):
         colour = colours[name.removesuffix(" (measured)")]
@@ -260,8 +260,8 @@ def evidence_table(rows: list[Any]) -> str:
         simulated = "" if row.simulated is None else f"{row.simulated:.3g} {row.unit}"
         deviation = "" if row.deviation is None else f"{100 * row.deviation:+.1f} %"
         holds = "yes" if row.ok else "no"
-        told = (row.id, row.kind, row.what, row.claim, simulated, deviation, holds, row.reason)
-        body.append((row.ok, told))
+        cells = (row.id, row.kind, row.what, row.claim, simulated, deviation, holds, row.reason)
+        body.append((row.ok, cells))
     head = ("id", "kind", "experiment", "claim", "simulated", "deviation", "holds", "reason")
     return _table(head, body)
 
@@ -271,8 +271,8 @@ def figures_table(rows: list[Any]) -> str:
     for row in rows:
         deviates = abs(row.deviation) > 0.10
         figures = (f"{row.measured:.5g}", f"{row.predicted:.5g}", f"{100 * row.deviation:+.1f} %")
-        told = (row.what, row.unit, *figures, row.reason if deviates else "")
-        body.append((not deviates, told))
+        cells = (row.what, row.unit, *figures, row.reason if deviates else "")
+        body.append((not deviates, cells))
     return _table(("figure", "unit", "measured", "predicted", "deviation", "reason"), body)
 
 

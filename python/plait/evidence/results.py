@@ -49,9 +49,9 @@ def _rows(file: Path, machine: str, collective: str) -> list[tuple[int, str, int
 def machine_of(comments: list[str]) -> str:
     """Returns the topology's name from "# machine: HGX H200 x2 (virtual); date: ..."."""
     for line in comments:
-        told = re.match(r"#\s*machine:\s*([^;(]*)", line)
-        if told:
-            name = re.sub(r"\s+x\d+\s*$", "", told[1].strip())
+        match = re.match(r"#\s*machine:\s*([^;(]*)", line)
+        if match:
+            name = re.sub(r"\s+x\d+\s*$", "", match[1].strip())
             return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return ""
 
