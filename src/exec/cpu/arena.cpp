@@ -72,7 +72,7 @@ ArenaView::ArenaView(const Arenas& arenas) : arenas_(arenas) {
   end_ = rounded_up(relays_ + sizes.relay_bytes, kPageBytes);
 }
 
-std::atomic_ref<std::uint32_t> ArenaView::word(const Flag& flag) const {
+std::atomic_ref<std::uint32_t> ArenaView::flag_value(const Flag& flag) const {
   const ArenaSizes& sizes = arenas_.sizes;
   if (flag.owner < 0 || flag.owner >= sizes.ranks || flag.writer < 0 ||
       flag.writer >= sizes.ranks || flag.index < 0 || flag.index >= sizes.flags_per_pair)

@@ -22,7 +22,7 @@ class ArenaView {
   explicit ArenaView(const Arenas& arenas);
 
   Doorbell& doorbell(int rank) const { return *reinterpret_cast<Doorbell*>(base(rank)); }
-  std::atomic_ref<std::uint32_t> word(const Flag& flag) const;
+  std::atomic_ref<std::uint32_t> flag_value(const Flag& flag) const;
   /// Returns the address of a scratch, inbox or ring region; Error(invalid_argument) outside the
   /// arena.
   std::byte* at(const Region& region, const Plan& plan, int parity) const;

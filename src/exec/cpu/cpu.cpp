@@ -45,7 +45,7 @@ class RankRun {
       advance(*ready);
       if (ready->next == ready->lane->ops.size()) lanes_.erase(std::next(ready).base());
     }
-    refresh_words();
+    refresh_flags();
   }
 
  private:
@@ -75,7 +75,8 @@ class RankRun {
   }
 
   bool has_come(const Op& op) const {
-    return reached(view_.word(op.flag).load(std::memory_order_seq_cst), call_.epoch + op.value);
+    return reached(view_.flag_value(op.flag).load(std::memory_order_seq_cst),
+                   call_.epoch + op.value);
   }
 
   bool is_between_nodes() const {
@@ -93,7 +94,7 @@ class RankRun {
       if (op.kind == OpKind::join && !join(lane)) return;
       ++lane.next;
       if (op.kind != OpKind::signal) continue;
-      raise(view_.word(op.flag), call_.epoch + op.value, view_.doorbell(op.flag.owner));
+      raise(view_.flag_value(op.flag), call_.epoch + op.value, view_.doorbell(op.flag.owner));
       return;
     }
   }
@@ -182,7 +183,7 @@ class RankRun {
                       op.call, " between nodes");
         continue;
       }
-      const std::uint32_t found = view_.word(op.flag).load() - call_.epoch;
+      const std::uint32_t found = view_.flag_value(op.flag).load() - call_.epoch;
       waits += text(waits.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
                     lane.lane->name, " op ", lane.next, " for flag (owner ", op.flag.owner,
                     ", writer ", op.flag.writer, ", index ", op.flag.index, ") >= ", op.value,
@@ -194,13 +195,13 @@ class RankRun {
   // A flag that no plan raises for 2^31 epochs would seem to be ahead. So every 2^28 epochs each
   // rank sets all flags that it writes to the present epoch. Its signals of this call are done, so
   // no waiter is affected.
-  void refresh_words() {
+  void refresh_flags() {
     const std::uint32_t after = call_.epoch + epochs_per_call(plan_);
     if (call_.epoch >> kRefreshShift == after >> kRefreshShift) return;
     const ArenaSizes& sizes = view_.sizes();
     for (int owner = 0; owner < sizes.ranks; ++owner)
       for (int index = 0; view_.is_here(owner) && index < sizes.flags_per_pair; ++index)
-        raise(view_.word({owner, rank_, index}), after, view_.doorbell(owner));
+        raise(view_.flag_value({owner, rank_, index}), after, view_.doorbell(owner));
   }
 
   const Plan& plan_;

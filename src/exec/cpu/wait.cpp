@@ -108,8 +108,8 @@ void ring(Doorbell& bell) noexcept {
   ::syscall(SYS_futex, &bell.rings, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-void raise(std::atomic_ref<std::uint32_t> word, std::uint32_t value, Doorbell& owner_bell) {
-  word.store(value, std::memory_order_seq_cst);
+void raise(std::atomic_ref<std::uint32_t> flag, std::uint32_t value, Doorbell& owner_bell) {
+  flag.store(value, std::memory_order_seq_cst);
   ring(owner_bell);
 }
 

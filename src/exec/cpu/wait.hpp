@@ -67,7 +67,7 @@ void wait_until(const WaitPolicy& policy, const WaitFor& wait, const std::functi
 
 /// Wakes the sleeper, if any; call it after raising a flag (seq_cst).
 void ring(Doorbell& bell) noexcept;
-/// Raises a flag (release) and wakes its owner if asleep.
-void raise(std::atomic_ref<std::uint32_t> word, std::uint32_t value, Doorbell& owner_bell);
+/// Raises a flag (seq_cst) and wakes its owner if asleep.
+void raise(std::atomic_ref<std::uint32_t> flag, std::uint32_t value, Doorbell& owner_bell);
 
 }  // namespace plait
