@@ -79,8 +79,7 @@ class Builder {
   /// Waits for such a flag; `before`: see Op.
   void await(int lane, const Flag& flag, std::uint32_t value, std::uint32_t before = 0);
 
-  /// Reserves `count` flags of (owner, writer) for callers that number them; returns the first
-  /// index.
+  /// Reserves `count` flags of (owner, writer), numbered by the caller; returns the first index.
   int flags(int owner, int writer, int count);
   /// Adds a call of the library between nodes, and a rank's part in it; 0 bytes = no region.
   int call(LibraryCall call);

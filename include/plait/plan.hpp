@@ -1,6 +1,5 @@
-// Plan: the schedule of a collective at one size on one topology, as a value: lanes of copies,
-// reductions, signals and waits over byte regions. It is the narrow waist of plait: planner,
-// verifier, simulator and executors share this header and do not include each other.
+// Plan: the schedule of a collective at one size on one topology, as a value: lanes of ops on byte
+// regions. Planner, verifier, simulator and executors share this header, not each other's.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -75,8 +74,7 @@ struct Request {
 /// Returns the request with `devices` filled in, and normal(). Error(invalid_argument) for values
 /// out of range; Error(unsupported) for a reduction that the type does not have.
 Request checked(Request request, const Topology& topology);
-/// Returns the request with `count` = the largest of `counts`, and without `counts` if all are
-/// equal (the request is then even).
+/// Returns the request with `count` = the largest of `counts`; without `counts` if all are equal.
 Request normal(Request request);
 /// Returns "all_gather", or "all_gather_v" if counts differ.
 std::string name_of(const Request& request);
@@ -163,7 +161,7 @@ struct Op {
 enum class LaneKind : std::uint8_t { copy_engine, kernel, cpu };
 const char* name_of(LaneKind kind);
 
-/// Ops of one rank in order. A rank's lanes start when it enters the call; all end before it
+/// Ops of one rank in order. Lanes start when their rank enters the call, and end before it
 /// returns.
 struct Lane {
   int rank = 0;
@@ -173,8 +171,7 @@ struct Lane {
   bool operator==(const Lane&) const = default;
 };
 
-/// Bytes [offset, offset + bytes) of the message, which take `route`: "nvlink", "relay:2", "host",
-/// "host+cpu".
+/// Bytes [offset, offset + bytes) of the message, by `route`: "nvlink", "relay:2", "host+cpu".
 struct Stripe {
   std::string route;
   std::uint64_t offset = 0;

@@ -62,8 +62,7 @@ struct Topology {
   std::vector<Device> devices;
   std::vector<Resource> resources;
   std::vector<Link> links;
-  std::map<std::string, Parameter>
-      parameters;  ///< by name (docs/topology.md), which ends with the unit
+  std::map<std::string, Parameter> parameters;  ///< names end with units (docs/topology.md)
   bool operator==(const Topology&) const = default;
 };
 
@@ -115,8 +114,7 @@ Topology without(const Topology& topology, const std::vector<std::string>& masks
 /// Returns a topology of `ranks` CPU processes over shared memory, with the speed measured now.
 Topology local_cpu(int ranks);
 
-/// Returns every fault of the value (index out of range, speed <= 0, duplicate device); empty =
-/// valid.
+/// Returns all faults of the value (index out of range, speed <= 0, same device twice) or none.
 std::vector<std::string> problems(const Topology& topology);
 /// Returns a short hash of devices and links, without speeds. It is stable for one machine.
 std::string fingerprint(const Topology& topology);

@@ -1,10 +1,8 @@
-// Proofs for engines' calls beyond the proof of one plan: each call lies between the caller's
-// earlier and later work on its stream; all waits end even if a rank's streams are one hardware
-// queue; and the next call may reuse slots with no barrier between. Each call is proved alone
-// first. For calls in a row the rest is checked: raises of shared flags, the order of accesses to
-// shared slots, and that all waits end. A wait of the second call is for a raise of the second
-// call, since flags only grow and the first call's values end where the second's begin: so results
-// are as in the call alone.
+// Proofs for engines' calls, each proved alone before: a call lies between the caller's earlier and
+// later work on its stream; all waits end even if a rank's streams are one hardware queue; the next
+// call may reuse slots with no barrier between. Calls in a row are checked for raises of shared
+// flags, accesses to shared slots, and that all waits end. Flags only grow, and one call's values
+// end where the next call's begin, so each wait is for a raise of its own call.
 #include "plan/in_a_row.hpp"
 
 #include <algorithm>
@@ -61,12 +59,13 @@ class OneQueue {
   void report() {
     for (std::size_t rank = 0; rank < at_.size(); ++rank)
       if (at_[rank] < plan_.enqueued[rank].size())
-        say(static_cast<std::size_t>(plan_.enqueued[rank][at_[rank]]), " keeps the queue");
+        report_wait(static_cast<std::size_t>(plan_.enqueued[rank][at_[rank]]), " keeps the queue");
     for (std::size_t lane = 0; lane < next_.size(); ++lane)
-      if (!is_enqueued_[lane] && next_[lane] < plan_.lanes[lane].ops.size()) say(lane, " stands");
+      if (!is_enqueued_[lane] && next_[lane] < plan_.lanes[lane].ops.size())
+        report_wait(lane, " stands");
   }
 
-  void say(std::size_t lane, const char* what) {
+  void report_wait(std::size_t lane, const char* what) {
     const Op& op = plan_.lanes[lane].ops[next_[lane]];
     const int index = static_cast<int>(lane), at = static_cast<int>(next_[lane]);
     findings_.of_op(Rule::deadlock, index, at,
@@ -83,19 +82,20 @@ class OneQueue {
   std::map<Flag, std::uint32_t> flags_;
 };
 
-void say_of_stream(const Plan& plan, const OpOrder& order, std::size_t lane, Site home,
+void report_stream(const Plan& plan, const OpOrder& order, std::size_t lane, Site home,
                    Findings& findings) {
-  const Lane& printed = plan.lanes[lane];
+  const Lane& checked_lane = plan.lanes[lane];
   const int last_home =
       static_cast<int>(plan.lanes[static_cast<std::size_t>(home.lane)].ops.size());
-  for (std::size_t i = 0; i < printed.ops.size(); ++i) {
+  for (std::size_t i = 0; i < checked_lane.ops.size(); ++i) {
     const Site here{static_cast<int>(lane), static_cast<int>(i)};
-    const bool moves = printed.ops[i].kind == OpKind::copy || printed.ops[i].kind == OpKind::reduce;
+    const OpKind kind = checked_lane.ops[i].kind;
+    const bool moves = kind == OpKind::copy || kind == OpKind::reduce;
     // CPU cores may raise a last flag after the call has ended, so only their data ops count. A
     // stream that a graph has forked must be joined.
-    const bool is_joined = printed.kind == LaneKind::cpu ? moves : i + 1 == printed.ops.size();
-    const bool is_forked = i == 0;
-    if (is_forked && !order.before(home, here))
+    const bool is_joined =
+        checked_lane.kind == LaneKind::cpu ? moves : i + 1 == checked_lane.ops.size();
+    if (i == 0 && !order.before(home, here))
       findings.of_op(Rule::stream, here.lane, here.op,
                      text("wanted ", site(plan, here.lane, here.op),
                           " to begin after the caller's stream has come to the call, found no order"
@@ -131,7 +131,7 @@ void check_streams(const Plan& plan, const OpOrder& order, Findings& findings) {
     if (plan.lanes[home].name != kHomeLane || plan.lanes[home].ops.empty()) continue;
     for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane)
       if (lane != home && plan.lanes[lane].rank == plan.lanes[home].rank)
-        say_of_stream(plan, order, lane, {static_cast<int>(home), 0}, findings);
+        report_stream(plan, order, lane, {static_cast<int>(home), 0}, findings);
   }
 }
 

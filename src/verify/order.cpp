@@ -1,7 +1,7 @@
 // Finds the happens-before order of a plan by running it once: lanes run until they wait, signals
-// wake them. The raises of a flag are ordered and grow, so a wait for value v depends on exactly
-// the first signal that raises the flag to v or more, whatever the timing. So one run gives the
-// order of all runs.
+// wake them. The raises of a flag are ordered and grow, so a wait for v depends on exactly the
+// first signal that raises the flag to v or more, whatever the timing: all runs have this one's
+// order.
 #include "verify/order.hpp"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct OpOrder::PlanRun {
   std::vector<std::vector<FlagHistory*>> history_of;  // by lane, op
   std::vector<std::size_t> next;                      // by lane: the next op
   std::vector<std::uint32_t> row;                     // by lane: row of its clock
-  std::vector<std::vector<int>> come;                 // by call: lanes that have reached their join
+  std::vector<std::vector<int>> arrived;              // by call: lanes that have reached the join
   std::deque<int> ready;
 };
 
@@ -52,7 +52,7 @@ OpOrder::OpOrder(const Plan& plan, Findings& findings) : plan_(plan) {
   PlanRun state;
   state.next.assign(lanes, 0);
   state.row.assign(lanes, 0);
-  state.come.resize(plan.calls.size());
+  state.arrived.resize(plan.calls.size());
   for (const LibraryCall& call : plan.calls) members_.emplace_back(call.ranks.size());
   state.history_of.resize(lanes);
   row_of_.resize(lanes);
@@ -116,10 +116,11 @@ void OpOrder::note_member(int call, Site site) {
 // A library call may block each member until the last has joined; all lanes continue then. A member
 // is ordered only after members whose data it gets. Returns true if this lane was the last.
 bool OpOrder::arrive(PlanRun& state, int lane_index, int call) {
-  std::vector<int>& come = state.come[static_cast<std::size_t>(call)];
+  std::vector<int>& arrived = state.arrived[static_cast<std::size_t>(call)];
   const std::vector<Site>& members = members_[static_cast<std::size_t>(call)];
-  if (std::find(come.begin(), come.end(), lane_index) == come.end()) come.push_back(lane_index);
-  if (come.size() < members.size()) return false;
+  if (std::find(arrived.begin(), arrived.end(), lane_index) == arrived.end())
+    arrived.push_back(lane_index);
+  if (arrived.size() < members.size()) return false;
   const Request request = request_of(plan_, plan_.calls[static_cast<std::size_t>(call)]);
   for (const Site& site : members) {
     row_of_[static_cast<std::size_t>(site.lane)].push_back(
@@ -171,7 +172,7 @@ void OpOrder::report_stuck(const PlanRun& state, Findings& findings) const {
     if (op.kind == OpKind::join) {
       const auto call = static_cast<std::size_t>(op.call);
       for (const Site& one : members_[call])
-        if (std::count(state.come[call].begin(), state.come[call].end(), one.lane) == 0)
+        if (std::count(state.arrived[call].begin(), state.arrived[call].end(), one.lane) == 0)
           findings.of_op(Rule::deadlock, static_cast<int>(i), static_cast<int>(at),
                          text("wanted all ranks of call ", call, " to join it, found rank ",
                               rank(one), " blocked on lane ", lane(one.lane).name));

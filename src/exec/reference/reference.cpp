@@ -1,5 +1,4 @@
-// The reference executor: runs a plan in one thread over plain memory. It defines what a plan
-// means.
+// The reference executor, which defines what plans mean: runs one in a thread over plain memory.
 #include "exec/reference/reference.hpp"
 
 #include <cstddef>
