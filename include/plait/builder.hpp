@@ -91,8 +91,7 @@ class Builder {
   void symmetric(bool on) { plan_.symmetric = on; }
   void stripe(const std::string& route, Range range);
 
-  /// Replaces all that was written so far by a complete plan. Error(invalid_argument) if the plan
-  /// is for another request.
+  /// Replaces all written so far by a plan. Error(invalid_argument) if it is of another request.
   void adopt(Plan plan);
 
   /// If set, a strategy for several nodes stores its steps here, and writes no lanes.

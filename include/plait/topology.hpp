@@ -104,8 +104,7 @@ double path_latency_ns(const Topology& topology, const Path& path);
 
 /// Returns this machine's topology, from NVML, PCI and NUMA facts; without GPUs, of its CPU cores.
 Topology discover();
-/// Loads a shipped topology by name ("hgx-h200"), several nodes of it ("hgx-h200-4"), a JSON file
-/// by path, or "local-cpu".
+/// Loads a shipped topology ("hgx-h200", "hgx-h200-4" = four nodes), a JSON file, or "local-cpu".
 Topology load_topology(const std::string& name_or_file);
 /// The names of the shipped topologies.
 std::vector<std::string> shipped_topologies();

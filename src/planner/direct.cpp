@@ -1,8 +1,7 @@
 // direct: every pair exchanges over its own link; every collective. All-reduce is reduce-scatter
-// then all-gather, both by direct send and receive, with peers in rotation and at most `throttle`
-// at a time. The reduction is one n-way op in rank order that overlaps the transfer of the next
-// piece. Source: the direct send/recv talk (rotation, throttle, fused reduction); shares as in
-// Micro 2021.
+// then all-gather, both by direct send and receive, with peers in rotation, at most `throttle` at a
+// time. The reduction is one n-way op in rank order that overlaps the next piece's transfer.
+// Source: the direct send/recv talk (rotation, throttle, fused reduction); Micro 2021 (shares).
 #include <algorithm>
 
 #include "plait/error.hpp"

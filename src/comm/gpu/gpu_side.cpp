@@ -21,13 +21,11 @@
 namespace plait {
 namespace {
 
-// Longest wait of a call for the large arena. Peers allocate the arena independently of their
-// programs.
+// Longest wait of a call for the large arena, which peers allocate independently of their programs.
 constexpr double kLargeArenaWaitS = 10.0;
 constexpr double kGoodbyeS = 2.0;  // longest wait of a closing rank for the peers
 
-/// Returns the GPU that the options name. A launcher that shows each rank a single GPU has chosen
-/// that GPU.
+/// Returns the GPU that the options name, or the only one that a launcher shows the rank.
 int wanted_ordinal(int device) {
   const int count = cuda::device_count();
   if (device == kDeviceByLauncher) {

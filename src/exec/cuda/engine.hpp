@@ -23,8 +23,7 @@ class PreparedCall {
   virtual ~PreparedCall() = default;
   PreparedCall(const PreparedCall&) = delete;
   PreparedCall& operator=(const PreparedCall&) = delete;
-  /// Enqueues the call in the rank's context, in stream order. Never waits on the host; may be
-  /// captured.
+  /// Enqueues the call in stream order in the rank's context. Never blocks; may be captured.
   virtual void enqueue(const CallBuffers& buffers, Stream stream) = 0;
 };
 
@@ -57,9 +56,8 @@ class Engine {
 #include "exec/cuda/engines.def"
 #undef PLAIT_ENGINE
 const std::vector<const Engine*>& engines();
-/// Returns the engine of this name, or of its name up to version 0.1 ("hop" = direct_ll,
-/// "line_chain" = ll_chain); "rotation" stands for the copy engine that serves such a
-/// request. Null if no engine has the name.
+/// Returns the engine of this name, or of this name up to version 0.1 ("hop" = direct_ll,
+/// "line_chain" = ll_chain; "rotation" = the copy engine that serves the request). Null = none.
 const Engine* engine_named(const std::string& name, const Request& request);
 /// "one_shot, two_shot, ...".
 std::string engine_names();

@@ -112,8 +112,7 @@ Selector::Simulated Selector::simulated(const Request& request) const {
   return found;
 }
 
-/// Skips requests with a count per block: a single engine takes these, so there is nothing to
-/// compare.
+/// Skips requests with a count per block, since a single engine takes these.
 bool Selector::goes_by_simulation(const Request& request) const {
   return !as_measured_ && predict_ && request.counts.empty() && measured(request) == nullptr;
 }
@@ -150,8 +149,7 @@ EngineChoice Selector::by_caller(const Request& request, const EngineRequest& wa
   return choice;
 }
 
-/// Rows of rings were measured with pieces of 32 MiB. With pieces of 8 MiB tiles are faster, if
-/// they have slots.
+/// Rows of rings were measured with pieces of 32 MiB. With 8 MiB, tiles with slots are faster.
 bool Selector::has_ring_as_measured(const Engine& engine) const {
   constexpr std::uint64_t kLeastPiece = 20ull << 20;
   const bool is_ring = &engine == &copy_ring_engine() || &engine == &scatter_ring_engine();

@@ -1,5 +1,4 @@
-// Engines copy_exchange, copy_rotation and copy_ring: large calls by copy engines. Pieces are the
-// same on all ranks, since they follow from the size and the group.
+// Engines copy_exchange, copy_rotation and copy_ring: large calls. Size and group set the pieces.
 #include "base/text.hpp"
 #include "exec/cuda/copies/copy_plans.hpp"
 #include "exec/cuda/copies/copy_tuning.hpp"

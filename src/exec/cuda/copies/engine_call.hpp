@@ -24,8 +24,7 @@ struct EnginePath {
   std::vector<EngineFlags*> flags;  ///< by rank
   std::uint64_t slot_bytes = 0;     ///< of a rotation's slot; 0 = none
   std::uint64_t inbox_bytes = 0;    ///< all slots of a rank as one, for exchanges and rings
-  std::vector<char*> borrowed;      ///< by rank: slots of tiled kernels, in front of the engines'
-                                    ///< slots
+  std::vector<char*> borrowed;      ///< by rank: slots of tiled kernels, in front of `slots`
   std::uint64_t borrowed_bytes = 0;
   std::vector<char*> rings;         ///< by rank: host memory as this GPU sees it; empty = none
   std::vector<char*> host_rings;    ///< the same as this process sees it
@@ -36,8 +35,7 @@ struct EnginePath {
   std::vector<Stream> host_streams;  ///< kHostStreams
   std::vector<Event> host_events;    ///< kHostEvents
   unsigned blocks = 0;               ///< most blocks of the kernel that handles a piece
-  unsigned moving_blocks = 0;        ///< blocks of the kernel that moves a piece; 0 = copy engines
-                                     ///< move it
+  unsigned moving_blocks = 0;        ///< of the kernel that moves a piece; 0 = copy engines do
 };
 
 class EngineCall {

@@ -1,6 +1,5 @@
-// A queue that runs nothing and records what all ranks would run: the plan of a call by copy
-// engines, made by the code that enqueues the call. Addresses are symbols, flags count from the
-// begin of the call, and each stream is a lane.
+// A queue that runs nothing and records what all ranks would enqueue, as the plan of a call by copy
+// engines. Addresses are symbols, flags count from the begin of the call, each stream is a lane.
 #pragma once
 #include <map>
 #include <memory>
@@ -78,8 +77,7 @@ class PlanBook {
   std::map<std::pair<int, std::string>, std::size_t> lane_of_;
   std::set<std::size_t> inside_;  // lanes inside a kernel, which is enqueued as one
   std::map<std::string, int> path_of_;
-  std::map<std::pair<int, Event>, int> recorded_;       // index of the flag that stands for the
-                                                        // event
+  std::map<std::pair<int, Event>, int> recorded_;       // index of the event's flag
   std::map<int, int> events_;                           // by rank: events recorded so far
   std::set<std::pair<int, int>> counters_;              // by index
   std::map<std::pair<int, int>, std::uint32_t> grown_;  // by rank and counter

@@ -1,5 +1,4 @@
-// Cuts of rings by copy engines (engine_ring.hpp): the piece that a rank pushes in each step, and
-// the rank it pushes to.
+// Cuts of rings by copy engines (engine_ring.hpp): which piece a rank pushes where in each step.
 #pragma once
 #include <cstdint>
 
@@ -9,8 +8,7 @@ namespace plait::cuda {
 
 /// Slots of an inbox: two pieces arrive while the two before them are pushed on.
 inline constexpr std::uint32_t kRingSlots = 4;
-/// Bytes of a piece, unless the caller sets a size. Larger pieces gain little, and the last piece
-/// is taken out late.
+/// Bytes of a piece by default. Larger pieces gain little, and the last one is taken out late.
 inline constexpr std::uint64_t kRingPieceBytes = 32ull << 20;
 
 /// Cut of a call's blocks, the same on all ranks. In a step each rank pushes a piece, which is
@@ -24,8 +22,7 @@ struct RingCut {
 };
 /// Cuts all collectives but broadcast. most_bytes: of a piece, not 0.
 RingCut cut_ring(const Request& request, std::uint64_t most_bytes);
-/// Cuts a broadcast. wished_bytes: of a piece; 0 = the size with which the ends of the chain wait
-/// least.
+/// Cuts a broadcast. wished_bytes: of a piece; 0 = so that the ends of the chain wait least.
 RingCut cut_chain(const Request& request, std::uint64_t most_bytes, std::uint64_t wished_bytes);
 
 /// True if copy engines gather round a ring; two ranks exchange instead (exchange_cut.hpp).
