@@ -1,9 +1,9 @@
-"""One rank of several, some of which fail; run by test_faults.py.
+"""One rank of a job in which some ranks fail; test_hosts.py starts it.
 
     mpiexec -n 4 python tests/nodes/faults.py FOLDER CASE RANK...
 
-Each rank that is left writes FOLDER/RANK: a line for each call with the seconds that it took and
-its error. Launchers lose what is printed while they end a job.
+Each surviving rank writes FOLDER/RANK: a line per call with its seconds and its error. A launcher
+loses output that ranks print while it ends a job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import plait
 RANK = MPI.COMM_WORLD.Get_rank()
 FOLDER, CASE = Path(sys.argv[1]), sys.argv[2]
 IS_GUILTY = RANK in map(int, sys.argv[3:])
-CALL_S = 3.0  # how long calls have
+CALL_S = 3.0  # deadline of a call
 
 
 def report(call: Callable[[], object]) -> None:
@@ -43,13 +43,13 @@ def report(call: Callable[[], object]) -> None:
 
 
 def leave() -> None:
-    """Without MPI_Finalize, which waits for the dead; the others may still be at it."""
+    """Ends the process without MPI_Finalize, which waits for dead ranks and for ranks in calls."""
     time.sleep(2)
     os._exit(0)
 
 
 def absent() -> None:
-    """A rank that has MPI and does not make the communicator."""
+    """The rank initialises MPI and makes no communicator."""
     if not IS_GUILTY:
         report(lambda: plait.init(arrive_s=1.0))
     time.sleep(3 if IS_GUILTY else 0)
@@ -57,26 +57,26 @@ def absent() -> None:
 
 
 def late() -> None:
-    """It comes when the others have given up."""
+    """The rank comes after the other ranks have given up."""
     time.sleep(3 if IS_GUILTY else 0)
     report(lambda: plait.init(arrive_s=1.0))
     leave()
 
 
 def refused() -> None:
-    """One rank's arguments are wrong before it has met anybody."""
+    """One rank's arguments are wrong before it has connected to a peer."""
     report(lambda: plait.init(topology="mist" if IS_GUILTY else None))
 
 
 def other_rank() -> None:
-    """Two ranks say that they are the same one."""
+    """Two ranks give the same rank number."""
     os.environ["PLAIT_RANK"] = "0" if IS_GUILTY else str(RANK)
     report(plait.init)
     leave()
 
 
 def links_of_descriptors() -> list[str]:
-    """What each open descriptor leads to; but for those that MPI closes meanwhile."""
+    """Returns the target of each open descriptor, except descriptors that MPI closes meanwhile."""
     links = []
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -95,7 +95,7 @@ def killed() -> None:
         (FOLDER / "cut").touch()  # the host's link
     report(lambda: [comm.all_reduce(mine) for _ in range(100000)])
     report(comm.barrier)
-    comm = None  # and with it all that it held
+    comm = None  # frees all that the communicator held
     gc.collect()
     left = [link for link in links_of_descriptors() if "plait" in link or "pidfd" in link]
     (FOLDER / f"left-{RANK}").write_text(f"{left}")
@@ -103,7 +103,7 @@ def killed() -> None:
 
 
 def aborted() -> None:
-    """A rank's own abort() ends what it awaits from a rank of another node."""
+    """A rank's own abort() ends its wait for a rank of another node."""
     comm = plait.init(arrive_s=60.0)
     if IS_GUILTY:
         threading.Timer(0.5, comm.abort).start()
@@ -114,7 +114,7 @@ def aborted() -> None:
 
 
 def abort_told() -> None:
-    """A rank that is in no call aborts: all others hear it."""
+    """A rank outside calls aborts: calls of all other ranks fail."""
     comm = plait.init(arrive_s=60.0)
     if IS_GUILTY:
         time.sleep(0.5)
@@ -125,7 +125,7 @@ def abort_told() -> None:
 
 
 def cut() -> None:
-    """The link of its host ends; it lives on."""
+    """The network link of the rank's host is cut. The rank lives on."""
     killed()
 
 
@@ -134,4 +134,4 @@ if __name__ == "__main__":
         globals()[CASE]()
     except BaseException:
         traceback.print_exc()
-        os._exit(1)  # MPI_Finalize would wait for the dead
+        os._exit(1)  # MPI_Finalize would wait for dead ranks

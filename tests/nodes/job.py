@@ -1,8 +1,8 @@
-"""One rank of several: every collective over nodes, held to a reference; run by test_nodes.py.
+"""One rank of a job that compares every collective over nodes with a reference, for test_nodes.py.
 
     mpiexec -n 4 python tests/nodes/job.py MODE
 
-Ranks' nodes are what PLAIT_NODE_SIZE pretends. Prints one JSON line on rank 0.
+PLAIT_NODE_SIZE splits the ranks of this machine into nodes. Rank 0 prints one JSON line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COUNTS = (1, 7, 1001)
 
 
 def inputs(rank: int, shape: int, dtype: str) -> np.ndarray[Any, Any]:
-    """Numbers whose sums round, where the type is one of floats: any other order shows."""
+    """Returns numbers whose float sums round, so that any other order shows."""
     source = np.random.default_rng(1000 * rank + shape)
     if np.dtype(dtype).kind in "iu":
         return source.integers(0, 5, shape).astype(dtype)
@@ -29,7 +29,7 @@ def inputs(rank: int, shape: int, dtype: str) -> np.ndarray[Any, Any]:
 
 
 def total(parts: list[np.ndarray[Any, Any]], op: str) -> np.ndarray[Any, Any]:
-    """In rank order; floats of 16 bits in fp32, rounded once."""
+    """Returns the sum in rank order; 16-bit floats are summed in fp32 and rounded once."""
     dtype = parts[0].dtype
     wide = np.float32 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype
     combine = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}[op]
@@ -40,7 +40,7 @@ def total(parts: list[np.ndarray[Any, Any]], op: str) -> np.ndarray[Any, Any]:
 
 
 class Checks:
-    """What was compared, and what was not as it should be."""
+    """Counts comparisons and collects differences."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -87,7 +87,7 @@ def collectives(comm: plait.Communicator, checks: Checks) -> None:
 
 
 def strategies(comm: plait.Communicator, checks: Checks) -> None:
-    """Sums of whole numbers, which no order rounds; up to a megabyte; in place on rank 0 alone."""
+    """Checks sums of whole numbers, exact in any order, up to 1 MB, in place on rank 0 alone."""
     n, me, strategy = comm.ranks, comm.rank, sys.argv[2]
     for count in (5, 1001, 1 << 18):
         source = [
@@ -113,7 +113,7 @@ def strategies(comm: plait.Communicator, checks: Checks) -> None:
 
 
 def refusals(comm: plait.Communicator, checks: Checks) -> None:
-    """What one rank alone gets wrong is an error on the ranks of all nodes, and they go on."""
+    """A mistake of one rank is an error on the ranks of all nodes. Later calls work."""
     for _ in range(3):
         try:
             comm.all_reduce(np.ones(10 + (comm.rank == comm.ranks - 1), np.float32))
@@ -126,7 +126,7 @@ def refusals(comm: plait.Communicator, checks: Checks) -> None:
 
 
 def pairs(comm: plait.Communicator, checks: Checks) -> None:
-    """Each rank with each other, of its node and of others; then all together as before."""
+    """Each rank exchanges with each other rank, in its node and outside. Then all ranks reduce."""
     me = comm.rank
     for count in (1, 1001, 1 << 20):
         for peer in range(comm.ranks):

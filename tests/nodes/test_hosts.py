@@ -1,7 +1,7 @@
-"""Ranks on pretended hosts, each in namespaces of its own, and what happens where some are lost.
+"""Ranks on pretended hosts, each in its own namespaces, and errors after some hosts are lost.
 
-Skipped, with the reason, where namespaces are not permitted. Ranks are left alone by MPICH's
-launcher when one of them ends (-disable-auto-cleanup), as far as that launcher can.
+A test is skipped, with the reason, if namespaces are not permitted. MPICH's launcher is told to
+leave ranks alone when one of them ends (-disable-auto-cleanup).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def launch(
     rate: str = "",
     **env: str,
 ) -> subprocess.CompletedProcess[str]:
-    """mpiexec over that many pretended hosts; 0 = this one, as two nodes by PLAIT_NODE_SIZE.
+    """Runs mpiexec over `hosts` pretended hosts; 0 = this host as two nodes (PLAIT_NODE_SIZE).
 
-    meanwhile: what a shell does beside it; rate: of links, such as 1gbit.
+    `meanwhile` is a shell command that runs at the same time; `rate` is a link rate like 1gbit.
     """
     if not is_hydra():
         pytest.skip("wants MPICH's mpiexec")
@@ -57,7 +57,7 @@ def launch(
         command[1:1] = how
     line = shlex.join([*command, sys.executable, *words])
     if hosts > 0:
-        # 141: the launcher had more to say to agents that had gone, after all ranks had ended.
+        # 141: SIGPIPE, since the launcher writes to agents that have ended after all ranks.
         end = "wait $job; said=$?; test $said = 141 && said=0; exit $said"
         script = f"{line} & job=$!; {meanwhile or ':'}; {end}"
         shaped = ["-r", rate] if rate else []
@@ -75,7 +75,7 @@ def launch(
 
 
 def reports(folder: Path) -> dict[int, tuple[float, str]]:
-    """By rank: seconds until its first call ended, and what it said."""
+    """Returns for each rank the seconds until its first call ended, and the text of the call."""
     found = {}
     for path in folder.iterdir():
         if path.name.isdigit():
@@ -101,7 +101,7 @@ def test_every_collective_has_the_bits_of_rank_order_over_hosts(tmp_path, hosts)
 
 
 def test_pieces_over_shaped_links_take_what_the_simulator_says(tmp_path):
-    """Loosely, as machines of tests are busy; bench/nodes.py has the figures."""
+    """Bounds are loose, since test machines are busy; bench/nodes.py measures figures."""
     file = tmp_path / "rows.csv"
     words = [str(BENCH), "--mib", "16", "--turns", "3", "--csv", str(file)]
     done = launch(tmp_path, 2, 4, words, rate="1gbit")
@@ -150,7 +150,7 @@ def test_abort_of_a_rank_in_no_call_is_told_to_all_nodes(tmp_path):
 
 def test_a_killed_rank_is_named_on_every_node(tmp_path):
     found = faults(tmp_path, "killed", 3, hosts=2)
-    assert {0, 1} <= found.keys()  # MPICH's launcher may end who is beside the killed one
+    assert {0, 1} <= found.keys()  # MPICH's launcher may end the rank beside the killed rank
     for seconds, said in found.values():
         assert "rank 3 on host ph2" in said and seconds < 0.5 + 3 + 2
     for path in tmp_path.glob("left-*"):
@@ -166,7 +166,7 @@ def test_a_host_whose_processes_have_ended_is_named(tmp_path):
 
 def test_a_cut_link_is_an_error_on_both_sides(tmp_path):
     cut = f"while [ ! -e {tmp_path}/cut ]; do sleep 0.05; done; ip link set p2 down; "
-    # Nobody tells the launcher that its host is gone.
+    # The launcher gets no notice that its host is gone.
     found = faults(tmp_path, "cut", 2, hosts=2, meanwhile=cut + "sleep 8; kill $job")
     assert found.keys() == {0, 1, 2, 3}
     for rank, (seconds, said) in found.items():

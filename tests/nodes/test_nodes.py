@@ -1,7 +1,7 @@
 """Communicators over several nodes, joined by the MPI of the process: real ranks under mpiexec.
 
-Nodes are what PLAIT_NODE_SIZE pretends of one machine; the library between them is MPICH's, over
-shared memory.
+PLAIT_NODE_SIZE splits one machine into nodes; MPICH over shared memory carries messages between
+them.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def test_bench_runs_on_the_launchers_ranks(ranks, node_size):
     }
     assert f"all_reduce, {places[ranks, node_size]}" in where
     rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
-    assert [row[0] for row in rows] == ["4", "2048", "1048576"]  # once, of the first rank
+    assert [row[0] for row in rows] == ["4", "2048", "1048576"]  # once, printed by the first rank
     assert all(row[8] == row[10] == "0" for row in rows), done.stdout
     assert "Out of bounds values : 0 OK" in done.stdout
 
@@ -205,7 +205,7 @@ try:
     plait.init(arrive_s=1 if world.rank < 2 else 60)
 except plait.Error as error:
     print(type(error).__name__, round(time.monotonic() - began), error, flush=True)
-time.sleep(4)  # mpiexec ends the others with the first
+time.sleep(4)  # mpiexec ends the other ranks with the first
 os._exit(0)
 """
 
@@ -214,6 +214,6 @@ def test_a_rank_that_is_missing_is_named_and_hears_of_it_when_it_comes_late():
     done = run(3, 1, "-c", LATE)
     assert done.stdout.count("there is no rank 2") == 2, (done.stdout, done.stderr)
     said = [line for line in done.stdout.splitlines() if line.startswith("DeadlineError ")]
-    late = [line for line in said if "no rank 2" not in line]  # mpiexec has words of its own
+    late = [line for line in said if "no rank 2" not in line]  # mpiexec prints lines of its own
     assert len(late) == 1, done.stdout
     assert int(late[0].split()[1]) < 10, late

@@ -1,4 +1,4 @@
-"""job.py's checks over gloo: one rank of several that torch.distributed joins, with no MPI.
+"""job.py's checks over gloo: one rank of a job that torch.distributed joins without MPI.
 
 torchrun --nproc-per-node 4 tests/nodes/torch_job.py MODE
 """
@@ -16,14 +16,14 @@ import plait
 
 
 def carried() -> str:
-    """An id by the program's own means."""
+    """Broadcasts an id with the program's own process group."""
     ids = [plait.unique_id() if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(ids)
     return ids[0]
 
 
 def subset(checks: Checks) -> int:
-    """All but the first, the last one being rank 0."""
+    """Makes a communicator of all ranks except the first; the last rank is its rank 0."""
     unique_id, here, ranks = carried(), dist.get_rank(), dist.get_world_size() - 1
     if here > 0:
         pairs(plait.init(unique_id=unique_id, rank=ranks - here, ranks=ranks), checks)
@@ -42,7 +42,7 @@ def differ(checks: Checks) -> int:
 
 
 def behind(checks: Checks) -> int:
-    """One rank asks for nonsense while the others wait in vain; then all come."""
+    """One rank makes an invalid request while the others wait in vain. Then all ranks come."""
     here, ranks = dist.get_rank(), dist.get_world_size()
     try:
         plait.init(rank=here if here != 1 else 0, ranks=ranks, arrive_s=2)
@@ -51,7 +51,7 @@ def behind(checks: Checks) -> int:
         checks.same("a rank that is missed", here == 1 or "no rank 1" in str(error), True)
     dist.barrier()
     if here == 1:
-        time.sleep(0.5)  # behind the others, as who has waited for nobody mostly is not
+        time.sleep(0.5)  # after the other ranks: a rank that has not waited is usually first
     pairs(plait.init(), checks)
     return ranks
 
