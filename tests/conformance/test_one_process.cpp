@@ -218,12 +218,13 @@ TEST_CASE(
   std::vector<std::size_t> recorded(steps.event_lanes.size(), 0);
   std::uint64_t copies = 0;
   for (const CopyStep& step : steps.steps) {
-    if (step.kind == CopyStep::StepKind::copy && copies++ == 0) CHECK(step.dst.bytes > 800u << 20);
-    if (step.kind == CopyStep::StepKind::record) {
+    if (step.kind == CopyStep::CopyStepKind::copy && copies++ == 0)
+      CHECK(step.dst.bytes > 800u << 20);
+    if (step.kind == CopyStep::CopyStepKind::record) {
       CHECK(steps.event_lanes[step.event] == step.lane);
       ++recorded[step.event];
     }
-    if (step.kind == CopyStep::StepKind::wait) CHECK(recorded[step.event] == 1);
+    if (step.kind == CopyStep::CopyStepKind::wait) CHECK(recorded[step.event] == 1);
   }
   CHECK(copies > 20);
 }

@@ -34,9 +34,9 @@ constexpr std::uint64_t kMib = 1 << 20;
 
 /// Rank 0 of several whose GPUs are all `gpu`; the last one may report other probes in the first
 /// round.
-struct Rank {
-  explicit Rank(const FakeGpu& gpu, int ranks = 2, std::string last_shows = "",
-                std::byte* message_slots = nullptr) {
+struct ProbedRank {
+  explicit ProbedRank(const FakeGpu& gpu, int ranks = 2, std::string last_shows = "",
+                      std::byte* message_slots = nullptr) {
     fake_cuda().gpu = gpu;
     fake_cuda().launches.clear();
     CudaRankOptions options;
@@ -86,7 +86,7 @@ bool some_programmatic(const std::vector<FakeLaunch>& launches) {
                      [](const FakeLaunch& launch) { return launch.is_programmatic; });
 }
 
-std::string refusal(const Rank& rank, const std::string& kernel) {
+std::string refusal(const ProbedRank& rank, const std::string& kernel) {
   try {
     bench::run(*rank.cuda, kernel, request_of(Collective::all_reduce, kMib), {}, nullptr);
   } catch (const Error& error) {
@@ -96,8 +96,8 @@ std::string refusal(const Rank& rank, const std::string& kernel) {
 }
 
 /// Makes one call of every collective, type and op at many sizes, with the rank's choice of engine.
-void call_all(const Rank& rank, int ranks) {
-  const cuda::Stream stream = Rank::stream();
+void call_all(const ProbedRank& rank, int ranks) {
+  const cuda::Stream stream = ProbedRank::stream();
   char* const memory = reinterpret_cast<char*>(0x10000);  // Never read.
   for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
                                       Collective::reduce_scatter, Collective::broadcast})
@@ -118,7 +118,7 @@ void call_all(const Rank& rank, int ranks) {
 // First, because code is loaded once per process.
 TEST_CASE("a GPU without device code is refused by name") {
   try {
-    const Rank rank(kV100);
+    const ProbedRank rank(kV100);
     FAIL("a rank should not have set up");
   } catch (const Error& error) {
     const std::string what = error.what();
@@ -131,7 +131,7 @@ TEST_CASE("a GPU without device code is refused by name") {
 
 TEST_CASE("an H200 runs all families, and each kernel is probed before the first call") {
   for (const int ranks : {2, 3, 8}) {
-    const Rank rank(kH200, ranks);
+    const ProbedRank rank(kH200, ranks);
     for (const char* const kernel : {"one_shot", "two_shot", "direct_ll", "tiled"}) {
       CAPTURE(kernel);
       CHECK(bench::takes(*rank.cuda, kernel, request_of(Collective::all_reduce, kMib, ranks)));
@@ -139,22 +139,22 @@ TEST_CASE("an H200 runs all families, and each kernel is probed before the first
     for (const FakeLaunch& launch : rank.tried) CHECK(launch.blocks == 1);
     call_all(rank, ranks);
     const std::set<std::string> tried = names_of(rank.tried);
-    CHECK(Rank::launches().size() > 50);
-    for (const std::string& kernel : names_of(Rank::launches())) {
+    CHECK(ProbedRank::launches().size() > 50);
+    for (const std::string& kernel : names_of(ProbedRank::launches())) {
       CAPTURE(kernel);
       CHECK(tried.contains(kernel));
     }
-    CHECK(some_programmatic(Rank::launches()));
+    CHECK(some_programmatic(ProbedRank::launches()));
   }
 }
 
 TEST_CASE("setting up leaves the process's environment alone") {
-  const Rank rank(kH200);
+  const ProbedRank rank(kH200);
   CHECK(std::getenv("CUDA_MODULE_LOADING") == nullptr);
 }
 
 TEST_CASE("a GPU of 100 KiB of shared memory: no tiled kernels, and calls are served without") {
-  const Rank rank(kRtx);
+  const ProbedRank rank(kRtx);
   const Request large = request_of(Collective::all_reduce, 40 * kMib);
   CHECK_FALSE(bench::takes(*rank.cuda, "tiled", large));
   CHECK(bench::takes(*rank.cuda, "two_shot", large));
@@ -166,50 +166,50 @@ TEST_CASE("a GPU of 100 KiB of shared memory: no tiled kernels, and calls are se
   CHECK(why_not.find("rank 0's GPU") != std::string::npos);
   CHECK(why_not.find("shared memory") != std::string::npos);
   call_all(rank, 2);
-  for (const FakeLaunch& launch : Rank::launches()) CHECK(launch.shared_bytes <= 99 << 10);
+  for (const FakeLaunch& launch : ProbedRank::launches()) CHECK(launch.shared_bytes <= 99 << 10);
 }
 
 TEST_CASE("no rank runs a kernel that one rank's GPU lacks") {
-  const std::string of_rtx = Rank(kRtx).shown.front();
-  const Rank rank(kH200, 2, of_rtx);
+  const std::string of_rtx = ProbedRank(kRtx).shown.front();
+  const ProbedRank rank(kH200, 2, of_rtx);
   CHECK_FALSE(bench::takes(*rank.cuda, "tiled", request_of(Collective::all_reduce, kMib)));
   CHECK(bench::takes(*rank.cuda, "direct_ll", request_of(Collective::all_reduce, kMib)));
   CHECK(refusal(rank, "tiled").find("rank 1's GPU") != std::string::npos);
   call_all(rank, 2);
-  for (const FakeLaunch& launch : Rank::launches()) CHECK(launch.shared_bytes == 0);
+  for (const FakeLaunch& launch : ProbedRank::launches()) CHECK(launch.shared_bytes == 0);
 }
 
 TEST_CASE("compute capability 8.0: no kernels of bulk copies, no programmatic launches") {
   for (const int ranks : {2, 4}) {
-    const Rank rank(kA100, ranks);
+    const ProbedRank rank(kA100, ranks);
     CHECK_FALSE(bench::takes(*rank.cuda, "tiled", request_of(Collective::all_reduce, kMib, ranks)));
     for (const char* const kernel : {"one_shot", "two_shot", "direct_ll"})
       CHECK(bench::takes(*rank.cuda, kernel, request_of(Collective::all_reduce, kMib, ranks)));
-    CHECK(refusal(Rank(kA100), "tiled").find("plait_tiled") != std::string::npos);
+    CHECK(refusal(ProbedRank(kA100), "tiled").find("plait_tiled") != std::string::npos);
     call_all(rank, ranks);
-    CHECK(Rank::launches().size() > 50);
-    CHECK_FALSE(some_programmatic(Rank::launches()));
+    CHECK(ProbedRank::launches().size() > 50);
+    CHECK_FALSE(some_programmatic(ProbedRank::launches()));
   }
 }
 
 TEST_CASE("code made for 8.0 on a later GPU is not launched as if it waited for the one before") {
   FakeGpu gpu = kH200;
   gpu.made_for = 80;
-  const Rank rank(gpu);
+  const ProbedRank rank(gpu);
   call_all(rank, 2);
-  CHECK_FALSE(some_programmatic(Rank::launches()));
+  CHECK_FALSE(some_programmatic(ProbedRank::launches()));
 }
 
 TEST_CASE("few multiprocessors: no launch has more blocks than run at once") {
   for (const FakeGpu& gpu : {kSlice, kSmallRtx}) {
-    const Rank rank(gpu, 3);
+    const ProbedRank rank(gpu, 3);
     const Topology topology = load_topology("hgx-h200");
     const Request request = checked(request_of(Collective::all_reduce, 8 * kMib, 3), topology);
     const auto bound = rank.cuda->bind(propose_one(topology, request, "direct"));
-    rank.cuda->run(*bound, nullptr, nullptr, Rank::stream());
+    rank.cuda->run(*bound, nullptr, nullptr, ProbedRank::stream());
     call_all(rank, 3);
-    CHECK(Rank::launches().size() > 20);
-    for (const FakeLaunch& launch : Rank::launches()) {
+    CHECK(ProbedRank::launches().size() > 20);
+    for (const FakeLaunch& launch : ProbedRank::launches()) {
       CAPTURE(launch.kernel);
       CHECK(static_cast<int>(launch.blocks) <= gpu.multiprocessors);
     }
@@ -219,19 +219,19 @@ TEST_CASE("few multiprocessors: no launch has more blocks than run at once") {
 TEST_CASE("long messages of two ranks take host channels, where both map memory for them") {
   std::vector<std::byte> slots(plait::cuda::kMessageHostBytes);
   char* const memory = reinterpret_cast<char*>(0x10000);  // Never read.
-  const auto blocks = [&](const Rank& rank, std::uint64_t bytes) {
+  const auto blocks = [&](const ProbedRank& rank, std::uint64_t bytes) {
     fake_cuda().launches.clear();
-    rank.cuda->messages({{true, 1, memory, bytes}}, Rank::stream());
-    return Rank::launches().back().blocks;
+    rank.cuda->messages({{true, 1, memory, bytes}}, ProbedRank::stream());
+    return ProbedRank::launches().back().blocks;
   };
   constexpr unsigned kAll = plait::cuda::kMessageChannels + plait::cuda::kMessageHostChannels;
   {
-    const Rank rank(kH200, 2, "", slots.data());
+    const ProbedRank rank(kH200, 2, "", slots.data());
     CHECK(blocks(rank, 1 << 30) == kAll);
     CHECK(blocks(rank, 64 * kMib) == plait::cuda::kMessageChannels);
   }
-  CHECK(blocks(Rank(kH200, 2), 1 << 30) < plait::cuda::kMessageChannels);
-  CHECK(blocks(Rank(kH200, 3, "", slots.data()), 1 << 30) < plait::cuda::kMessageChannels);
-  const Rank small(kSlice, 2, "", slots.data());  // Its blocks have no space for more.
+  CHECK(blocks(ProbedRank(kH200, 2), 1 << 30) < plait::cuda::kMessageChannels);
+  CHECK(blocks(ProbedRank(kH200, 3, "", slots.data()), 1 << 30) < plait::cuda::kMessageChannels);
+  const ProbedRank small(kSlice, 2, "", slots.data());  // Its blocks have no space for more.
   CHECK(blocks(small, 1 << 30) < kAll);
 }

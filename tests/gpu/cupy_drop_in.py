@@ -27,7 +27,7 @@ def values(rank: int, count: int = COUNT) -> Any:
     return ((cupy.arange(count) * 7 + rank * 3 + 1) % 13).astype(cupy.float32)
 
 
-class Rank:
+class CupyRank:
     """A rank's communicator, stream and buffers."""
 
     def __init__(self, comm: Any, rank: int, ranks: int) -> None:
@@ -70,7 +70,7 @@ class Rank:
 def one_process(ranks: int) -> bool:
     """Tests one thread that drives all GPUs."""
     comms = nccl.NcclCommunicator.initAll(ranks)
-    everyone = [Rank(comm, rank, ranks) for rank, comm in enumerate(comms)]
+    everyone = [CupyRank(comm, rank, ranks) for rank, comm in enumerate(comms)]
     good = True
     for _ in range(3):
         nccl.groupStart()
@@ -87,7 +87,7 @@ def one_process(ranks: int) -> bool:
 def process(unique: tuple[int, ...], rank: int, ranks: int) -> None:
     """Tests one process per GPU."""
     cupy.cuda.Device(rank).use()
-    mine = Rank(nccl.NcclCommunicator(ranks, unique, rank), rank, ranks)
+    mine = CupyRank(nccl.NcclCommunicator(ranks, unique, rank), rank, ranks)
     good = True
     for _ in range(3):
         nccl.groupStart()

@@ -51,12 +51,14 @@ inline int gpus_for_processes(int least = 2) {
   return found >= least ? found : 0;
 }
 
-/// Findings of ranks, which are threads or processes.
-struct Findings {
+/// GpuFindings of ranks, which are threads or processes.
+struct GpuFindings {
   std::atomic<int> checked{0};
   char lists[bench::kBoardRanks][4096] = {};
 
-  static Findings* shared() { return new (bench::shared_memory(sizeof(Findings))) Findings; }
+  static GpuFindings* shared() {
+    return new (bench::shared_memory(sizeof(GpuFindings))) GpuFindings;
+  }
   void add(int rank, const std::string& line) {
     char* list = lists[rank];
     const std::size_t used = std::strlen(list);
@@ -241,12 +243,12 @@ inline bool skipped(int ranks, const std::string& why = "") {
 }
 
 /// Runs body(gpu, findings) on every rank; fails if a rank throws or reports findings.
-inline Findings* on_gpus(int ranks, bool processes,
-                         const std::function<void(GpuFixture&, Findings&)>& body,
-                         AgreedNumber::NumberPage* page = nullptr) {
+inline GpuFindings* on_gpus(int ranks, bool processes,
+                            const std::function<void(GpuFixture&, GpuFindings&)>& body,
+                            AgreedNumber::NumberPage* page = nullptr) {
   bench::Board* board = bench::make_board(ranks);
   std::byte* rings = shared_rings(ranks);
-  Findings* findings = Findings::shared();
+  GpuFindings* findings = GpuFindings::shared();
   const int failed = bench::run_ranks(board, processes, [&](int rank) {
     GpuFixture gpu(board, rank, rings, 20, page);
     body(gpu, *findings);

@@ -108,7 +108,7 @@ void replay(GpuFixture& gpu, const std::vector<MessageEnd>& ends, const MessageT
 }
 
 void check_groups(int ranks, bool processes, int rounds) {
-  Findings* findings = on_gpus(ranks, processes, [&](GpuFixture& gpu, Findings& found) {
+  GpuFindings* findings = on_gpus(ranks, processes, [&](GpuFixture& gpu, GpuFindings& found) {
     for (int round = 0; round < rounds; ++round) {
       std::mt19937 random(static_cast<unsigned>(round * 64 + ranks));
       const std::vector<Planned> group = random_group(ranks, random);
@@ -150,7 +150,7 @@ TEST_CASE("processes: groups of messages arrive whole, eager and replayed") {
 TEST_CASE("processes: a sender runs ahead of a receiver that comes with other groups") {
   const int ranks = gpus_for_processes();
   if (skipped(ranks)) return;
-  on_gpus(2, true, [](GpuFixture& gpu, Findings& found) {
+  on_gpus(2, true, [](GpuFixture& gpu, GpuFindings& found) {
     // Eight messages that fit the slots: one rank sends all at once and then receives all; the
     // other receives three at a time and sends in between.
     constexpr std::uint64_t kEach = 300000;
@@ -186,7 +186,7 @@ TEST_CASE("processes: a receive without a send ends at a deadline that names the
   for (const std::uint64_t bytes : {1000u, 4u << 20}) {
     bench::Board* board = bench::make_board(2);
     std::byte* rings = shared_rings(2);
-    Findings* findings = Findings::shared();
+    GpuFindings* findings = GpuFindings::shared();
     const int failed = bench::run_ranks(board, true, [&](int rank) {
       GpuFixture gpu(board, rank, rings, 0.3);
       if (rank == 0) {

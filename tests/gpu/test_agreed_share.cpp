@@ -14,7 +14,7 @@ namespace {
 
 /// Calls large enough for a share, enqueued by hosts that lag behind each other at random. In
 /// broadcasts of two ranks only the receiver votes.
-void check_shares(GpuFixture& gpu, Findings& findings) {
+void check_shares(GpuFixture& gpu, GpuFindings& findings) {
   constexpr std::uint64_t kMost = 416ull << 20;
   LongCalls calls(gpu, kMost);
   std::minstd_rand random(static_cast<unsigned>(gpu.rank) + 1);

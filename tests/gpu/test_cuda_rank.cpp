@@ -66,7 +66,7 @@ TEST_CASE("processes: large sums of two ranks leave SMs to others, sooner where 
   if (skipped(gpus_for_processes())) return;
   bench::Board* board = bench::make_board(2);
   std::byte* rings = shared_rings(2);
-  Findings* findings = Findings::shared();
+  GpuFindings* findings = GpuFindings::shared();
   const int failed = bench::run_ranks(board, true, [&](int rank) {
     for (const bool beside : {false, true}) {
       const GpuFixture gpu(board, rank, rings, 20, nullptr, beside);
@@ -200,7 +200,7 @@ std::vector<FusedCase> fused_cases(int ranks, const std::vector<std::string>& ke
 void check_fused(int ranks, bool processes, const std::vector<std::string>& kernels,
                  bool with_host) {
   REQUIRE(ranks <= static_cast<int>(kScalars.size()));
-  const Findings* all = on_gpus(ranks, processes, [&](GpuFixture& gpu, Findings& findings) {
+  const GpuFindings* all = on_gpus(ranks, processes, [&](GpuFixture& gpu, GpuFindings& findings) {
     unsigned seed = 0;
     for (const FusedCase& c : fused_cases(ranks, kernels, with_host)) {
       ++seed;
@@ -227,7 +227,7 @@ TEST_CASE("fused kernels give the reference's bits for every type, op and size")
 }
 
 /// Calls with the launch of long messages: as many blocks as fit, several steps per thread.
-void check_long(GpuFixture& gpu, Findings& findings) {
+void check_long(GpuFixture& gpu, GpuFindings& findings) {
   constexpr std::uint64_t kMost = 40ull << 20;
   LongCalls calls(gpu, kMost);
   for (const DataType type : {DataType::fp32, DataType::bf16})
@@ -399,7 +399,7 @@ std::size_t wrong_as_chosen(GpuFixture& gpu, const Plan& plan, bool in_place, bo
 void check_collectives(int ranks, bool processes) {
   std::vector<Plan> plans = exact_plans(ranks);
   for (Plan& plan : plans_of_every_op(ranks)) plans.push_back(std::move(plan));
-  const Findings* all = on_gpus(ranks, processes, [&](GpuFixture& gpu, Findings& findings) {
+  const GpuFindings* all = on_gpus(ranks, processes, [&](GpuFixture& gpu, GpuFindings& findings) {
     unsigned seed = 5000;
     for (const Plan& plan : plans)
       for (const bool in_place : {false, true}) {
@@ -465,8 +465,8 @@ void enqueue_poisoned(GpuFixture& gpu, const std::string& kernel, const Queued& 
 /// reused. Copy engines alternate with tiled kernels, whose slots exchanges of two ranks borrow.
 void check_overlapping(int ranks, const std::string& kernel) {
   const std::vector<Plan> plans = exact_plans(ranks);
-  const Findings* all =
-      on_gpus(ranks, kernel == "rotation", [&](GpuFixture& gpu, Findings& findings) {
+  const GpuFindings* all =
+      on_gpus(ranks, kernel == "rotation", [&](GpuFixture& gpu, GpuFindings& findings) {
         const std::vector<Queued> calls = queued_calls(plans, gpu.rank);
         gpu.board->barrier();  // On a shared GPU uploads are refused while one rank captures.
         Graph graph = nullptr;
@@ -512,7 +512,7 @@ std::string lonely_error(const std::string& kernel, int host_permille, int host_
                          double wait_s, double abort_after_s) {
   bench::Board* board = bench::make_board(2);
   std::byte* rings = shared_rings(2);
-  Findings* findings = Findings::shared();
+  GpuFindings* findings = GpuFindings::shared();
   const int failed = bench::run_ranks(board, true, [&](int rank) {
     GpuFixture gpu(board, rank, rings, wait_s);
     if (rank == 0) {

@@ -39,7 +39,7 @@ struct Busy {
 };
 
 /// Rank 0 calls, and rank 1 later. Meanwhile rank 0 has not ended; soon after it has.
-void call_apart(GpuFixture& gpu, Findings& findings, const char* what,
+void call_apart(GpuFixture& gpu, GpuFindings& findings, const char* what,
                 const std::function<void()>& call) {
   if (gpu.rank == 0) {
     call();
@@ -101,7 +101,7 @@ void give_back(const Asked& asked) {
 /// Rank 0's kernel waits for rank 1's, which is launched once the driver has answered rank 0's
 /// requests, or a second later. In the second case the driver waits, which LazyArena does not
 /// expect.
-void query_alongside_a_waiting_kernel(GpuFixture& gpu, Findings& findings) {
+void query_alongside_a_waiting_kernel(GpuFixture& gpu, GpuFindings& findings) {
   Request request;
   request.count = 1000;
   request.ranks = 2;
@@ -141,7 +141,7 @@ TEST_CASE(
 
 TEST_CASE("a rank has ended when its own calls have, whatever other streams wait for") {
   if (device_count() == 0) return;
-  on_gpus(2, false, [](GpuFixture& gpu, Findings& findings) {
+  on_gpus(2, false, [](GpuFixture& gpu, GpuFindings& findings) {
     Busy busy;
     Stream other = nullptr;
     PLAIT_CUDA_CALL(stream_create, &other, kStreamNonBlocking, 0);

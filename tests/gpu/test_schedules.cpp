@@ -53,7 +53,7 @@ void check_schedules(int ranks) {
   for (Plan& plan : plans_of_every_op(ranks)) plans.push_back(std::move(plan));
   std::array<std::atomic<int>, 20> calls{};
   std::atomic<int> long_chains = 0;
-  const Findings* all = on_gpus(ranks, false, [&](GpuFixture& gpu, Findings& findings) {
+  const GpuFindings* all = on_gpus(ranks, false, [&](GpuFixture& gpu, GpuFindings& findings) {
     unsigned seed = 7000, which = 0;
     for (const EngineVariant& variant : schedules()) {
       for (const Plan& plan : plans)

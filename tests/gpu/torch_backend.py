@@ -32,7 +32,7 @@ TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int3
 GROUP_S = 20.0  # timeout of a check's group
 
 
-class Job:
+class CheckJob:
     """Context of a check: device of tensors, this rank, the check's group."""
 
     def __init__(self, device: torch.device) -> None:
@@ -97,7 +97,7 @@ def same(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
 # Collectives.
 
 
-def all_reduce_types(job: Job) -> None:
+def all_reduce_types(job: CheckJob) -> None:
     """Sums of every type, odd sizes, a non-contiguous tensor."""
     for dtype in [*TYPES, torch.uint8, torch.int8]:
         for count in (1, 17, 4096, 1_000_003):
@@ -109,7 +109,7 @@ def all_reduce_types(job: Job) -> None:
     same(wide, job.total(6000).view(1000, 6).t(), "a transposed one")
 
 
-def all_reduce_operations(job: Job) -> None:
+def all_reduce_operations(job: CheckJob) -> None:
     """Products, min, max, bit operations, means, pre-multiplied sums; bool and complex."""
     count, every = 5000, [job.values(5000, rank) for rank in range(job.ranks)]
     stacked = torch.stack(every)
@@ -139,7 +139,7 @@ def all_reduce_operations(job: Job) -> None:
     same(torch.view_as_real(pairs)[:, 1].contiguous(), job.total(count), "SUM of complex")
 
 
-def reduce_and_scatter(job: Job) -> None:
+def reduce_and_scatter(job: CheckJob) -> None:
     """reduce, and reduce_scatter of one tensor, of a list, and of unequal parts."""
     rank, ranks = job.rank, job.ranks
     mine = job.values(1000)
@@ -157,7 +157,7 @@ def reduce_and_scatter(job: Job) -> None:
     same(part, job.total(5 + rank), "reduce_scatter of parts that differ")
 
 
-def moves(job: Job) -> None:
+def moves(job: CheckJob) -> None:
     """Every collective without a reduction, also for types that are moved only."""
     ranks, group = job.ranks, job.group
     for dtype in [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]:
@@ -186,7 +186,7 @@ def part_of(source: int, target: int, scale: int) -> int:
     return (source * 3 + target * 5 + 1) % 4 * scale
 
 
-def uneven(job: Job) -> None:
+def uneven(job: CheckJob) -> None:
     """all_to_all and all_gather of unequal parts, some empty."""
     ranks, rank, group = job.ranks, job.rank, job.group
     for scale in (1, 37, 5000, 300_000):
@@ -208,7 +208,7 @@ def uneven(job: Job) -> None:
             same(one, job.values(scale + r, r), f"all_gather at {scale}, rank {r}'s")
 
 
-def unfit(job: Job) -> None:
+def unfit(job: CheckJob) -> None:
     """Tensors that do not match: an error, nothing written, and later calls work."""
     ranks, rank, group = job.ranks, job.rank, job.group
     room = job.empty(4 * ranks + 4096)
@@ -231,7 +231,7 @@ def unfit(job: Job) -> None:
     same(mine, job.total(64), "all_reduce after errors")
 
 
-def sparse(job: Job) -> None:
+def sparse(job: CheckJob) -> None:
     """A sum of sparse tensors, such as gradients of embeddings."""
     rows = torch.tensor([[job.rank, job.ranks]], device=job.device)
     values = torch.ones(2, 3, device=job.device) * (job.rank + 1)
@@ -242,7 +242,7 @@ def sparse(job: Job) -> None:
     same(mine.to_dense(), column[:, None].expand(-1, 3).contiguous(), "the sum")
 
 
-def objects(job: Job) -> None:
+def objects(job: CheckJob) -> None:
     """Pickled objects, whose sizes are exchanged first."""
     told: list[Any] = [None] * job.ranks
     dist.all_gather_object(told, {"rank": job.rank, "text": "x" * job.rank}, group=job.group)
@@ -252,7 +252,7 @@ def objects(job: Job) -> None:
 # Works, streams, graphs.
 
 
-def asynchronous(job: Job) -> None:
+def asynchronous(job: CheckJob) -> None:
     """Many calls in flight; works, their futures, waits with a timeout."""
     every = [job.values(5000 + i) for i in range(64)]
     works = [dist.all_reduce(one, group=job.group, async_op=True) for one in every]
@@ -266,7 +266,7 @@ def asynchronous(job: Job) -> None:
     same(future.wait(), job.total(5063) * 2, "what follows the last one's future")
 
 
-def nobody_waits(job: Job) -> None:
+def nobody_waits(job: CheckJob) -> None:
     """A call keeps its tensors alive until it has ended, even if its work is dropped."""
     count = 1 << 20
     first = job.values(count)
@@ -284,7 +284,7 @@ def nobody_waits(job: Job) -> None:
             same(one, torch.full((count,), -1.0), f"turn {turn}: memory made after the call")
 
 
-def coalesced(job: Job) -> None:
+def coalesced(job: CheckJob) -> None:
     """Several calls as one work, with and without coalescing."""
     every = [job.values(3000 + i) for i in range(8)]
     with dist._coalescing_manager(job.group, job.device, async_ops=True) as manager:
@@ -306,7 +306,7 @@ def coalesced(job: Job) -> None:
         same(whole, torch.cat([job.values(count, r) for r in range(ranks)]), f"gather of {count}")
 
 
-def messages(job: Job) -> None:
+def messages(job: CheckJob) -> None:
     """send, recv, isend, irecv, tags in another order, a batch, any source."""
     rank, group = job.rank, job.group
     to, source = (rank + 1) % job.ranks, (rank - 1) % job.ranks
@@ -340,7 +340,7 @@ def messages(job: Job) -> None:
         same(one, job.values(50, came), f"from any rank, which was {came}")
 
 
-def streams(job: Job) -> None:
+def streams(job: CheckJob) -> None:
     """Calls of two streams in turn; an event behind one call orders another stream behind it."""
     two = [torch.cuda.Stream(), torch.cuda.Stream()]
     for turn in range(50):
@@ -363,7 +363,7 @@ def streams(job: Job) -> None:
         same(twice, job.total(100_000 + turn) * 2, f"event {turn}")
 
 
-def captured(job: Job) -> None:
+def captured(job: CheckJob) -> None:
     """Blocking and async calls in one graph, replayed between eager ones."""
     group, mine, out = job.group, job.values(70_000), job.empty(70_000)
     dist.all_reduce(mine.clone(), group=group)  # creates the communicator
@@ -386,7 +386,7 @@ def captured(job: Job) -> None:
     same(out, job.total(70_000) * job.ranks / 2 + 1, "the graph's")
 
 
-def captured_first(job: Job) -> None:
+def captured_first(job: CheckJob) -> None:
     """A group's very first call inside a capture is an error, and the group works after it."""
     mine = job.values(100)
     job.end()
@@ -401,7 +401,7 @@ def captured_first(job: Job) -> None:
     same(mine, job.total(100), "the call after it")
 
 
-def barrier(job: Job) -> None:
+def barrier(job: CheckJob) -> None:
     """A barrier of ranks that come at different times; earlier GPU work has ended after it."""
     mine = job.values(1 << 22)
     dist.all_reduce(mine, group=job.group, async_op=True).wait()
@@ -418,7 +418,7 @@ def barrier(job: Job) -> None:
 # Training.
 
 
-def losses(job: Job, group: Any, wrap: Callable[[Any, Any], Any]) -> list[float]:
+def losses(job: CheckJob, group: Any, wrap: Callable[[Any, Any], Any]) -> list[float]:
     """Losses of ten training steps of a small network."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)]
@@ -436,7 +436,7 @@ def losses(job: Job, group: Any, wrap: Callable[[Any, Any], Any]) -> list[float]
     return found
 
 
-def trained(job: Job, wrap: Callable[[Any, Any], Any]) -> None:
+def trained(job: CheckJob, wrap: Callable[[Any, Any], Any]) -> None:
     """plait's losses equal the other backend's: bit for bit with two ranks, nearly with more."""
     other = job.new_group(backend="nccl" if job.is_cuda else "gloo")
     ours, theirs = losses(job, job.group, wrap), losses(job, other, wrap)
@@ -447,7 +447,7 @@ def trained(job: Job, wrap: Callable[[Any, Any], Any]) -> None:
     want(ours[-1] < ours[0], f"the loss falls, found {ours}")
 
 
-def ddp(job: Job) -> None:
+def ddp(job: CheckJob) -> None:
     """DistributedDataParallel with buckets of 25 KB, so that several are in flight."""
 
     def wrap(model: Any, group: Any) -> Any:
@@ -458,7 +458,7 @@ def ddp(job: Job) -> None:
     trained(job, wrap)
 
 
-def fsdp(job: Job) -> None:
+def fsdp(job: CheckJob) -> None:
     """fully_shard with reduce_scatter and all_gather beside the computation."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
@@ -476,7 +476,7 @@ def fsdp(job: Job) -> None:
 # Groups, and how they end.
 
 
-def several_groups(job: Job) -> None:
+def several_groups(job: CheckJob) -> None:
     """Groups made and destroyed in turn, a group of one rank, split groups."""
     for turn in range(3):
         groups = [job.new_group() for _ in range(2)]
@@ -500,7 +500,7 @@ def several_groups(job: Job) -> None:
         half.shutdown()
 
 
-def late_rank(job: Job) -> None:
+def late_rank(job: CheckJob) -> None:
     """A wait with a timeout ends in time with c10d's message; the group's own timeout ends the
     call."""
     mine = job.values(1000)
@@ -532,7 +532,7 @@ def raises(call: Callable[[], Any]) -> str:
     raise AssertionError("wanted an error, found none")
 
 
-def aborted(job: Job) -> None:
+def aborted(job: CheckJob) -> None:
     """abort() from another thread ends a call that waits for a rank, and later calls."""
     mine = job.values(1000)
     dist.all_reduce(mine, group=job.group)
@@ -551,7 +551,7 @@ def aborted(job: Job) -> None:
     want("closed" in message, f"found {message}")
 
 
-def shut_down(job: Job) -> None:
+def shut_down(job: CheckJob) -> None:
     """Calls made before the group is destroyed end well; later ones are errors."""
     group = job.new_group()
     mine = job.values(1 << 22)
@@ -564,7 +564,7 @@ def shut_down(job: Job) -> None:
     dist.destroy_process_group(group)
 
 
-def world(job: Job) -> None:
+def world(job: CheckJob) -> None:
     """The default group, and another one bound to a GPU from the start."""
     mine = job.values(1000)
     dist.all_reduce(mine)
@@ -591,12 +591,12 @@ LAST = [late_rank]
 class Runner:
     """Runs checks on this rank; rank 0 reports the findings of all ranks."""
 
-    def __init__(self, job: Job, limit_s: float) -> None:
+    def __init__(self, job: CheckJob, limit_s: float) -> None:
         self.job, self.limit_s = job, limit_s
         self.store = dist.PrefixStore("checks", dist.distributed_c10d._get_default_store())
         self.failed = 0
 
-    def run(self, check: Callable[[Job], None]) -> None:
+    def run(self, check: Callable[[CheckJob], None]) -> None:
         """Runs one check to its end within its time limit."""
         timer = threading.Timer(self.limit_s, self._give_up, [check.__name__])
         timer.daemon = True
@@ -651,7 +651,7 @@ def main() -> int:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     dist.init_process_group("plait", timeout=timedelta(seconds=GROUP_S))
-    runner = Runner(Job(device), args.limit_s)
+    runner = Runner(CheckJob(device), args.limit_s)
     here = every if args.device == "cuda" else [*EVERYWHERE, world, *LAST]
     for check in here:
         if not args.checks or check.__name__ in args.checks:

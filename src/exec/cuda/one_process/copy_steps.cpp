@@ -77,7 +77,7 @@ class Walk {
     const Region& src = op.srcs.front();
     for (const Region* region : {&op.dst, &src})
       made_.borrows |= region->space == Space::scratch || region->space == Space::ring;
-    made_.steps.push_back({CopyStep::StepKind::copy, static_cast<int>(lane), op.dst, src, 0});
+    made_.steps.push_back({CopyStep::CopyStepKind::copy, static_cast<int>(lane), op.dst, src, 0});
   }
 
   void signal(std::size_t lane, const Op& op) {
@@ -85,7 +85,7 @@ class Walk {
     raised_[moment] = {lane, made_.event_lanes.size()};
     if (!awaited_.contains(moment)) return;
     made_.steps.push_back(
-        {CopyStep::StepKind::record, static_cast<int>(lane), {}, {}, made_.event_lanes.size()});
+        {CopyStep::CopyStepKind::record, static_cast<int>(lane), {}, {}, made_.event_lanes.size()});
     made_.event_lanes.push_back(static_cast<int>(lane));
   }
 
@@ -96,7 +96,7 @@ class Walk {
     if (raised->second.first == lane || known >= op.value) return true;
     known = op.value;
     made_.steps.push_back(
-        {CopyStep::StepKind::wait, static_cast<int>(lane), {}, {}, raised->second.second});
+        {CopyStep::CopyStepKind::wait, static_cast<int>(lane), {}, {}, raised->second.second});
     return true;
   }
 

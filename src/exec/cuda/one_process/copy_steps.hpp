@@ -9,8 +9,8 @@
 namespace plait::cuda {
 
 struct CopyStep {
-  enum class StepKind { copy, record, wait };
-  StepKind kind = StepKind::copy;
+  enum class CopyStepKind { copy, record, wait };
+  CopyStepKind kind = CopyStepKind::copy;
   int lane = 0;           ///< Index into CopySteps::lanes.
   Region dst{}, src{};    ///< Regions of a copy.
   std::size_t event = 0;  ///< record, wait: index into CopySteps::event_lanes.

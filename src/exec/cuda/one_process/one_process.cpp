@@ -100,12 +100,12 @@ class OneProcess::CopyCall {
     const auto lane = static_cast<std::size_t>(step.lane);
     enter(gpu_of(rank_of(lane)).context);
     switch (step.kind) {
-      case CopyStep::StepKind::copy:
+      case CopyStep::CopyStepKind::copy:
         if (is_timed_ && !has_begun_[lane]) note_begin(lane);
         copy(step, stream_of(lane));
         break;
-      case CopyStep::StepKind::record: record(event_of(step.event), stream_of(lane)); break;
-      case CopyStep::StepKind::wait: wait(stream_of(lane), event_of(step.event)); break;
+      case CopyStep::CopyStepKind::record: record(event_of(step.event), stream_of(lane)); break;
+      case CopyStep::CopyStepKind::wait: wait(stream_of(lane), event_of(step.event)); break;
     }
   }
 
