@@ -12,10 +12,10 @@ namespace plait::nccl {
 /// No staging if it cannot be made yet or is not needed. device: -1 = the thread's current one;
 /// configured: the new communicator's configuration.
 CommSetup prepare(int ranks, int device, const CommConfig& configured) noexcept;
-/// Attaches to communicators that NCCL has made or is making. result: that of NCCL, success or
-/// ncclInProgress. Ready communicators are attached on return, each in a helper thread, since one
-/// thread may drive several GPUs. The others attach in the background, and ncclCommGetAsyncError
-/// returns ncclInProgress until then; for a child of a non-blocking parent, of the parent first.
+/// Attaches to communicators that NCCL has made or is making. result: of NCCL's call, success or
+/// ncclInProgress. Ready communicators are attached on return, each by a helper thread, since one
+/// thread may drive several GPUs. The others attach in the background; ncclCommGetAsyncError
+/// returns ncclInProgress meanwhile (for a child of a non-blocking parent: on the parent first).
 /// Returns the result for the program.
 Result attach_new(std::vector<NewComm>& made, Result result);
 /// Waits at most `wait_s` until attaching has ended. After true, only the caller uses the state.

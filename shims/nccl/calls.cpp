@@ -167,10 +167,10 @@ Result serve(const NcclArgs& args, NativeCall native_call) noexcept {
   }
 }
 
-/// Returns recorded calls in the order in which to enqueue them: the first of every communicator,
-/// then the second of each, and so on. A thread that drives several GPUs then leaves none with
-/// kernels that wait for a peer whose kernel is not yet launched, while a launch may first load
-/// code, which waits for all work on the GPU.
+/// Returns recorded calls in launch order: the first call of every communicator, then the second of
+/// each, and so on. A launch may load code, which waits for all work on the GPU. So a thread that
+/// drives several GPUs must not leave a kernel that waits for a peer whose kernel is not yet
+/// launched.
 std::vector<GroupedCall*> in_turns(std::vector<GroupedCall>& calls) {
   std::map<const CommState*, std::size_t> made;
   std::vector<std::pair<std::size_t, GroupedCall*>> turns;
@@ -199,10 +199,10 @@ Stream main_of(const CallGroup& group, const CommState* state, Stream stream) {
   return stream;
 }
 
-/// Joins the streams of each communicator. In NCCL, a group synchronises all streams on which a
-/// communicator's calls in it are: its calls run after all earlier work of these streams and before
-/// all later work. NCCL does so for its calls. So if plait serves some of them, those go on one
-/// main stream, which waits for the others.
+/// Joins the streams of each communicator. An NCCL group synchronises all streams of a
+/// communicator's calls: the calls run after earlier work on these streams and before later work.
+/// NCCL does so for its own calls. Calls that plait serves go on one main stream, which waits for
+/// the other streams.
 Result join_streams(CallGroup& group) {
   if (group.calls.empty() && group.messages.empty()) return ncclSuccess;
   for (const GroupedCall& one : group.calls)
@@ -281,8 +281,8 @@ void end_late(CallGroup& group) {
   std::erase_if(group.streams, [](const GroupStreams& one) { return one.has_forwarded; });
 }
 
-/// Waits until NCCL has launched the group, if recorded calls also use NCCL (between nodes) and
-/// communicators do not block. Returns false if no call needs that.
+/// Waits until NCCL has launched the group of non-blocking communicators, if recorded calls use
+/// NCCL too (between nodes). Returns false without such calls.
 bool await_launched(const CallGroup& group) {
   if (std::none_of(group.calls.begin(), group.calls.end(),
                    [](const GroupedCall& one) { return one.state->engine->uses_nccl(); }))
@@ -513,7 +513,7 @@ Result ncclGroupEnd() {
 }
 
 Result ncclGroupSimulateEnd(void* info) {
-  // Nothing is launched: what was noted is dropped with the group.
+  // Nothing is launched: the recorded calls are dropped with the group.
   if (call_context.depth > 0 && --call_context.depth == 0) {
     const EndedGroup dropped(std::exchange(call_context.open, nullptr));
     if (dropped != nullptr)

@@ -41,8 +41,8 @@ struct CommSetup {
   CommConfig configured;
 };
 
-/// Calls of a non-blocking communicator, which NCCL's thread enqueues after the program's call has
-/// returned: work to do once they are enqueued.
+/// Work to do after NCCL's thread has enqueued calls of a non-blocking communicator, which happens
+/// after the program's call has returned.
 class LateLaunches {
  public:
   bool any() const { return any_.load(std::memory_order_acquire); }
@@ -107,9 +107,9 @@ class CommTable {
   /// Calls `look` for each communicator, pinned meanwhile.
   template <class Look>
   void for_each(const Look& look);
-  /// Removes a communicator and returns its state once no call uses it. Returns null if there is
-  /// none, or if a call still used it after `wait_s`; the last reference (a call, a group or the
-  /// caller) then tears the state down (teardown.hpp).
+  /// Removes a communicator and returns its state once no call uses it. Returns null for an unknown
+  /// communicator, or if a call still used it after `wait_s`. The last reference (a call, a group
+  /// or the caller) tears the state down (teardown.hpp).
   std::shared_ptr<CommState> remove(Comm comm, double wait_s);
 
  private:

@@ -1,5 +1,5 @@
-// plait's libnccl.so.2 (--via library): names that the drop-in serves lead to it, all others to the
-// native library in PLAIT_NCCL_LIB. Opens nothing before the first call.
+// plait's libnccl.so.2 (--via library). Names that the drop-in serves lead to the drop-in, all
+// other names to the native library in PLAIT_NCCL_LIB. Opens no library before the first call.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@ constexpr Name kNames[] = {
 };
 constexpr std::size_t kNameCount = sizeof kNames / sizeof kNames[0];
 
-/// Function of a name that the native library lacks, because it is older.
+/// Result of a function that the (older) native library lacks.
 plait::nccl::Result absent() { return plait::nccl::ncclInvalidUsage; }
 
 void* in_drop_in(const char* name) {

@@ -1,8 +1,8 @@
-// Launch order of all communicators on a GPU, for NCCL_LAUNCH_ORDER_IMPLICIT=1 or
-// launchOrderImplicit in their configuration: their calls run in the order in which the process
-// launches them, so that kernels of several communicators that wait for peers cannot block each
-// other. NCCL does so for its calls; this adds plait's. Calls run one after the other, as with NCCL
-// before CUDA 12.3.
+// Orders the calls of all communicators on a GPU that request it by NCCL_LAUNCH_ORDER_IMPLICIT=1 or
+// launchOrderImplicit. Calls run in the order in which the process launches them, so kernels of
+// different communicators cannot block each other while they wait for peers. NCCL orders its own
+// calls; LaunchOrder includes plait's. Calls run one after the other, as with NCCL before CUDA
+// 12.3.
 #pragma once
 #include <memory>
 #include <mutex>

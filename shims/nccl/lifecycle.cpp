@@ -1,5 +1,5 @@
-// Entry points that make, query and end communicators. Makes a communicator natively first, and
-// tears plait's state down before the native one.
+// Entry points that make, query and end communicators. NCCL makes a communicator before plait
+// attaches; plait tears its state down before NCCL destroys the communicator.
 #include <dlfcn.h>
 
 #include <chrono>

@@ -18,9 +18,9 @@ void wait_ready(CommState& state);
 class SetupExchange {
  public:
   explicit SetupExchange(CommState& state);
-  /// Makes the `count` ranks of this process wait for each other before each exchange. Allocating
-  /// may wait for every kernel of the process, so a rank whose NCCL kernel waits for a rank that
-  /// still allocates would wait for ever.
+  /// Adds a barrier of the `count` ranks of this process before each exchange. Allocating may wait
+  /// for every kernel of the process. Without the barrier, an NCCL kernel of one rank could wait
+  /// for a rank that still allocates, for ever.
   void synchronize_process(const std::string& name, int count) {
     barrier_name_ = name, in_process_ = count;
   }

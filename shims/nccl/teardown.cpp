@@ -1,7 +1,7 @@
 // Teardown of plait's state of a communicator. A rank watches its peers until its own work has
-// ended, and publishes each step of its teardown. If a peer is killed or a call of it fails, waits
-// for it fail after 0.5 s. If a peer's process ends without destroying the communicator, they fail
-// after 5 s, since its last data may still be in queues here.
+// ended, and publishes each step of its teardown. Waits for a peer fail 0.5 s after the peer was
+// killed or failed in a call. They fail 5 s after its process ended without destroying the
+// communicator, since its last data may still be in queues here.
 #include "shims/nccl/teardown.hpp"
 
 #include <utility>
