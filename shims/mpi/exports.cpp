@@ -68,7 +68,7 @@ namespace plait::mpi {
   PLAIT_MPI_ALIASES(parameters, mpi_name, mpi_begin, mpi_init)
 
 /// The same for a collective that plait does not serve; buffers: the member of CallStaging that
-/// names them.
+/// names the buffers.
 #define PLAIT_MPI_STAGED(name, begin, init, parameters, arguments, lengths, buffers, mpi_name, \
                          mpi_begin, mpi_init)                                                  \
   PLAIT_EXPORT mpi_name parameters {                                                           \

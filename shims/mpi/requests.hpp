@@ -85,8 +85,8 @@ void watch(PendingRequest& one);
 /// Drops one reference; deletes the request at zero.
 void release_request(PendingRequest* one);
 /// Makes the request of a served call, for its state's queue. If this rank cannot stage the call,
-/// the request refuses when its turn comes. Throws if memory lacks even for that: this rank has
-/// then aborted the state.
+/// the request refuses when its turn comes. Throws if there is no memory for the request itself;
+/// this rank has then aborted the state.
 std::unique_ptr<CollectiveRequest> make_collective_request(const ServedCall& call,
                                                            const CollectiveArgs& args);
 int start_served(const ServedCall& call, const CollectiveArgs& args, void* request);

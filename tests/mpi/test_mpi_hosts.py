@@ -21,7 +21,7 @@ def version(mpi: Mpi) -> str:
 
 
 def words(mpi: Mpi, agent: Path, hosts: int, each: int) -> list[str]:
-    """The launcher's, for that many ranks on each of these hosts."""
+    """Options of the launcher for `each` ranks on each of `hosts` hosts."""
     said = version(mpi)
     if mpi.name == "mpich":
         pytest.skip("MPICH 4.0 over TCP may not come out of MPI_Finalize, with plait or without")
@@ -54,7 +54,7 @@ def launched_over(
     own["OMPI_MCA_mca_base_env_list"] = "LD_PRELOAD;PLAIT_MPI_HOST"
     given = [f"{key}={value}" for key, value in own.items()]
     line = shlex.join([mpi.launcher, *words(mpi, agent, hosts, each), "env", *given, *command])
-    # 141: MPICH's launcher had more to say to agents that had gone, after all ranks had ended.
+    # 141 (SIGPIPE): MPICH's launcher wrote to agents that had exited after all ranks had ended.
     script = f"{line}; said=$?; test $said = 141 && said=0; exit $said"
     done = subprocess.run(
         [str(HOSTS), str(hosts), "bash", "-c", script],

@@ -29,7 +29,8 @@ int expected_sum(MPI_Comm comm) {
   return ranks * (ranks + 1) / 2;
 }
 
-/// A large message is under way while its sender waits in a collective: MPI makes progress on it.
+/// A large message is under way while its sender waits in a collective: the MPI completes the
+/// message.
 void progress() {
   const int rank = rank_in(MPI_COMM_WORLD);
   expect(sum_of_ranks(MPI_COMM_WORLD) == expected_sum(MPI_COMM_WORLD), "the first sum");

@@ -158,7 +158,7 @@ void hold_refused(int code) {
   expect(std::strstr(words, "plait: out of memory") != nullptr, "an error of all ranks");
 }
 
-/// Memory lacks for packing a strided type: the call is native.
+/// No memory is left to pack a strided type: the call is native.
 void staged() {
   Strided strided;
   const int code = MPI_Bcast(strided.data.data(), 1, strided.type, 0, MPI_COMM_WORLD);
@@ -208,7 +208,7 @@ void staged_started() {
   expect_in_step(MPI_COMM_WORLD);
 }
 
-/// Host memory lacks for a staging buffer of a call whose buffers are on GPUs.
+/// No host memory is left for the staging buffer of a call with buffers on GPUs.
 void staged_device() {
   constexpr int kPages = 1 << 19;  // ints; the staging buffer has 2 MiB
   EmulatedCuda& gpu = EmulatedCuda::now();

@@ -1,7 +1,7 @@
 // A libcuda.so.1 without a GPU for tests of the drop-in. Device memory is a range of inaccessible
 // addresses, whose content lies elsewhere: an MPI or a rank that touches device memory itself
-// crashes. Other processes may open it, unless TEST_LIBCUDA_IPC is "unshown" (export fails) or
-// "unopened" (opening fails).
+// crashes. Other processes may open device memory, unless TEST_LIBCUDA_IPC is "unshown" (export
+// fails) or "unopened" (opening fails).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -261,7 +261,7 @@ void window() {
 }
 
 /// Messages of a rank to itself from GPU to GPU, as in a periodic halo exchange, do not pass
-/// through the host: received before they are sent, probed, by sendrecv and by persistent requests.
+/// through the host: with the receive first, probed, by sendrecv and by persistent requests.
 void to_itself() {
   auto* const in = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
   auto* const out = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
@@ -306,7 +306,7 @@ void to_itself() {
     expect(emulated("emulated_copies_to_host") == 0, "no copy through the host");
 }
 
-/// If the receiver cannot open the memory, it is copied to the host without blocking the sender.
+/// Memory that the receiver cannot open is copied to the host without blocking the sender.
 void copied_to_host() {
   auto* const data = static_cast<int*>(EmulatedCuda::now().content(kMany * sizeof(int)));
   data[kMany - 1] = me() == 0 ? 5 : -1;

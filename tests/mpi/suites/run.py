@@ -1,14 +1,14 @@
-"""Other people's test suites, bare and with the drop-in: what passes bare must pass with it.
+"""Test suites of other projects: a case that passes bare must pass with the drop-in.
 
     python tests/mpi/suites/run.py mpich --mpi openmpi --folders coll attr --most-ranks 4
     python tests/mpi/suites/run.py mpi4py --ranks 1 2
 
-`mpich` is the suite of MPICH, which is built here for any MPI; it comes from Debian's source
-package (apt-get). `mpi4py` are that package's own tests, which come from PyPI. Nothing of either is
-kept in the repository; both lie below build/mpi/suites. The drop-in takes host memory of all sizes.
+`mpich` is MPICH's suite from Debian's source package (apt-get), built for any MPI. `mpi4py` is the
+tests of the mpi4py package, from PyPI. The repository holds neither: both lie below
+build/mpi/suites. The drop-in serves host memory of all sizes.
 
-Prints what fails bare, and what fails with the drop-in alone; the status is 1 where there is any of
-the latter. fails_bare.csv has what was seen to fail bare, by suite, MPI and case.
+Prints the cases that fail bare, and those that fail with the drop-in alone; the exit status is 1 if
+a case fails with the drop-in alone. fails_bare.csv lists known failures by suite, MPI and case.
 """
 
 from __future__ import annotations
