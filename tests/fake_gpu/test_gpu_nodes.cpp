@@ -1,5 +1,4 @@
-// Calls on GPUs of several nodes: four rank processes on two pretended nodes, over a fake driver
-// and libnccl that record their calls. Tests the order on streams, faults and messages to users.
+// GPU calls over two pretended nodes, with fake drivers: order on streams, faults and error texts.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -432,8 +431,7 @@ std::string why(const std::function<void()>& work) {
   return caught ? reason_of(*caught) : "no error";
 }
 
-TEST_CASE(
-    "a call that the driver refuses half-way ends the communicator, and other nodes hear of it") {
+TEST_CASE("a call that the driver refuses half-way ends the communicator on all nodes") {
   CHECK(run(kTwoOfTwo, {}, [](Side& side) {
           const Request request = request_of(Collective::all_reduce, 1 << 20);
           const auto call = [&] { side.multinode->enqueue(request, kMemory, kOther, nullptr, {}); };

@@ -6,7 +6,7 @@
 namespace plait::cuda {
 
 bool BuiltInChoice::is_about(const Request& request) const {
-  if (collective != request.collective || request.ranks > ranks) return false;  // most rows end here
+  if (collective != request.collective || request.ranks > ranks) return false;
   if (in_graphs_alone && request.ranks != ranks) return false;
   const std::uint64_t bytes = message_bytes(request);
   return bytes >= from_bytes && bytes <= upto_bytes;
@@ -24,8 +24,8 @@ std::span<const BuiltInChoice> choices() {
   {Collective::collective, ranks,           from_bytes,  kAnySize,                          \
    engine##_engine,        beats_nccl == 1, most_blocks, {}},
 #define PLAIT_GRAPH_CHOICE(collective, ranks, from_bytes, engine, beats_nccl, ...) \
-  {Collective::collective, ranks,           from_bytes, kAnySize,                  \
-   engine##_engine,        beats_nccl == 1, 0,          Tuning{__VA_ARGS__}, true},
+  {Collective::collective, ranks, from_bytes,          kAnySize, engine##_engine,  \
+   beats_nccl == 1,        0,     Tuning{__VA_ARGS__}, true},
 #include "exec/cuda/choices.def"
 #undef PLAIT_GRAPH_CHOICE
 #undef PLAIT_BUDGET_CHOICE

@@ -14,7 +14,8 @@ namespace plait::cuda {
 /// like it: a plan with `calls_before` + 1 is the next call in a row. host_tiles: tiles that the
 /// host channels of a shared message take. Real calls decide that as they run; the plan gives them
 /// the last tile of each channel in turn. Error(unsupported) for reductions.
-Plan message_plan(const Topology& topology, const Request& request, const MessageLaunchConfig& config,
-                  std::uint32_t calls_before = 0, std::uint32_t host_tiles = 0);
+Plan message_plan(const Topology& topology, const Request& request,
+                  const MessageLaunchConfig& config, std::uint32_t calls_before = 0,
+                  std::uint32_t host_tiles = 0);
 
 }  // namespace plait::cuda
