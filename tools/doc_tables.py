@@ -54,7 +54,7 @@ def rows(name: str, macro: str) -> list[Row]:
     named = re.search(rf"^//.*\b{macro}\(([^)]*)\)", text, re.M)
     if named is None:
         raise SystemExit(f"doc_tables: {name} has no comment that names {macro}'s fields")
-    fields = arguments(named[1])
+    fields = arguments(re.sub(r"\n// *", " ", named[1]))  # the comment may go on in its next line
     found = re.findall(rf"^{macro}\((.*?)\)[ \t]*(?://[^\n]*)?$", text, re.M | re.S)
     if not fields[-1].endswith("..."):
         return [dict(zip(fields, arguments(row), strict=True)) for row in found]
