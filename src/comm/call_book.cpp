@@ -250,8 +250,8 @@ std::string page(Book& all) {
     const std::string body = page(all);
     std::string path;
     int file = -1;
-    for (const char* door : {"", "-2", "-3"}) {  // each library of plait has its own book
-      path = text(all.folders.counts, "/plait-", ::getpid(), door, ".json");
+    for (const char* suffix : {"", "-2", "-3"}) {  // each library of plait has its own book
+      path = text(all.folders.counts, "/plait-", ::getpid(), suffix, ".json");
       file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
       if (file >= 0 || errno != EEXIST) break;
     }

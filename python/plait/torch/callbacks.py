@@ -1,7 +1,7 @@
 """Threads that run callbacks of futures of a group's collectives and messages.
 
-A callback may make the group's next call and wait for it. So callbacks have threads of their own,
-apart from the thread that runs collectives and the one that moves messages.
+A callback may make the group's next call and wait for the result. So callbacks run in separate
+threads, not in the thread that runs collectives or the one that moves messages.
 """
 
 from __future__ import annotations

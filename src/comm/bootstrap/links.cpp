@@ -37,25 +37,25 @@ std::string SocketLinks::rendezvous() const {
 
 SocketLinks link_ranks(int rank, int ranks, const Broadcast& broadcast) {
   SocketLinks links;
-  Listener door;
+  Listener own;
   std::optional<Error> failure = attempt([&] {
     if (rank != 0 || ranks < 2) return;
     // The name is random: ranks 0 in two containers that share this folder may have equal pids.
-    door.path = text(rendezvous_folder(), "/link-", random_token());
-    door.listener = listen_at(door.path, ranks + 16);
-    if (!door.listener.valid())
-      throw Error(ErrorCode::io_error, text("another process listens at '", door.path, "'"));
+    own.path = text(rendezvous_folder(), "/link-", random_token());
+    own.listener = listen_at(own.path, ranks + 16);
+    if (!own.listener.valid())
+      throw Error(ErrorCode::io_error, text("another process listens at '", own.path, "'"));
   });
-  const std::string path = broadcast(failure, door.path);
+  const std::string path = broadcast(failure, own.path);
   failure = attempt([&] {
     if (rank != 0) links.sockets.push_back(connect_to(path, step_deadline()));
   });
   broadcast(failure, "");
   failure = attempt([&] {
     for (int peer = 1; rank == 0 && peer < ranks; ++peer) {
-      Fd socket = accept_from(door.listener.get(), step_deadline());
+      Fd socket = accept_from(own.listener.get(), step_deadline());
       if (!socket.valid())
-        throw Error(ErrorCode::timeout, text("a rank did not come to '", door.path, "'"));
+        throw Error(ErrorCode::timeout, text("a rank did not come to '", own.path, "'"));
       check_peer_uid(socket.get(), ::geteuid());
       links.sockets.push_back(std::move(socket));
     }

@@ -1,5 +1,5 @@
 // Cases of calls that need the large arena: all ranks switch from NCCL to plait at the same call,
-// whatever they do meanwhile.
+// in captures, groups and crossing orders.
 #include <chrono>
 #include <stdexcept>
 #include <thread>
@@ -39,7 +39,7 @@ std::string counts(std::uint64_t wrong) {
          number("large_arenas", standin_calls("large arena made"));
 }
 
-/// Makes large calls until plait serves them or the limit is reached.
+/// Makes large calls until plait serves one or the limit is reached.
 std::uint64_t call_until_served(const TestRank& r, Comm comm, int most) {
   std::uint64_t wrong = 0;
   for (int turn = 0; turn < most; ++turn) {
