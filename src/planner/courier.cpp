@@ -239,7 +239,7 @@ int Courier::hop_lane(const Channel& channel, int hop) {
     return builder_.lane(channel.from, LaneKind::kernel,
                          name_ + ".to" + std::to_string(channel.to));
   return builder_.lane(channel.to, LaneKind::kernel,
-                       name_ + (channel.route == Route::best ? ".from" : ".aside") +
+                       name_ + (channel.route == Route::best ? ".from" : ".host_from") +
                            std::to_string(channel.from) + ".hop" + std::to_string(hop));
 }
 

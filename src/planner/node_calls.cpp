@@ -259,12 +259,13 @@ Region NodeCalls::mapped(const Region& region, const Step& step) const {
 
 void NodeCalls::write_inside(const Step& step) {
   Inner& inner = inner_for(step);
-  std::map<int, Event> begun;
+  std::map<int, Event> begin_of_rank;
   for (std::size_t i = 0; i < inner.lanes.size(); ++i) {
     const Lane& lane = inner.shape->plan.lanes[i];
     const int rank = step.parts[at(lane.rank)].rank;
-    if (!begun.contains(rank)) begun[rank] = builder_.signal(first_stream(rank), rank);
-    builder_.wait(inner.lanes[i], begun[rank]);
+    if (!begin_of_rank.contains(rank))
+      begin_of_rank[rank] = builder_.signal(first_stream(rank), rank);
+    builder_.wait(inner.lanes[i], begin_of_rank[rank]);
     for (const Op& op : lane.ops) builder_.take(inner.lanes[i], laid(op, inner, step));
   }
   for (std::size_t i = 0; i < inner.lanes.size(); ++i) {

@@ -76,8 +76,7 @@ Shares shares_from(const Params& params, const Topology& topology, const Request
     throw Error(ErrorCode::invalid_argument,
                 text("wanted shares of at most 1000 thousandths, found ", shares.other_permille()));
   if (shares.relay_permille > 0 && shares.relay_device < 0)
-    throw Error(ErrorCode::invalid_argument,
-                "wanted relay=DEVICE beside relay_permille, found none");
+    throw Error(ErrorCode::invalid_argument, "wanted relay=DEVICE with relay_permille, found none");
   if (shares.host_cpu_permille > 0 && !reduces(request.collective))
     throw Error(ErrorCode::unsupported,
                 text("host_cpu_permille needs a collective that reduces, found ",

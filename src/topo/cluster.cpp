@@ -67,11 +67,11 @@ class Cluster {
 
  private:
   bool hangs_on(int device, const Nic& nic) const {
-    const Device& asked = node_.devices[at(device)];
+    const Device& own = node_.devices[at(device)];
     return std::any_of(nic.affinity.begin(), nic.affinity.end(), [&](int one) {
       const Device& near = node_.devices[at(one)];
-      return one == device || (near.kind == DeviceKind::host && asked.numa == near.index &&
-                               asked.kind != DeviceKind::host);
+      return one == device || (near.kind == DeviceKind::host && own.numa == near.index &&
+                               own.kind != DeviceKind::host);
     });
   }
 

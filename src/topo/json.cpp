@@ -69,7 +69,7 @@ class Reader {
     Topology made = cluster_of(topology_, network);
     if (nodes_ != 0) made.name += text("-", nodes_);
     if (const std::vector<std::string> broken = problems(made); !broken.empty())
-      place.refuse("a node that can stand beside another", broken.front());
+      place.refuse("a node that forms a valid cluster", broken.front());
     return made;
   }
 

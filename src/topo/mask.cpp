@@ -42,9 +42,9 @@ std::string what_exists(const Topology& topology) {
                                                 topology.name, " has ", what_exists(topology)));
 }
 
-template <class Gone>
-std::size_t drop(Topology& topology, Gone gone) {
-  const auto end = std::remove_if(topology.links.begin(), topology.links.end(), gone);
+template <class Masked>
+std::size_t drop(Topology& topology, Masked is_masked) {
+  const auto end = std::remove_if(topology.links.begin(), topology.links.end(), is_masked);
   const auto dropped = static_cast<std::size_t>(topology.links.end() - end);
   topology.links.erase(end, topology.links.end());
   return dropped;

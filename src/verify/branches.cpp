@@ -115,7 +115,7 @@ class Branches {
       }
       const std::size_t one = next.back();
       next.pop_back();
-      if (color_[one] == kOpen) return say(polls_[one / 2]);
+      if (color_[one] == kOpen) return report_cycle(polls_[one / 2]);
       if (color_[one] == kDone) continue;
       color_[one] = kOpen;
       path.emplace_back(one, after(one));
@@ -123,14 +123,14 @@ class Branches {
     return false;
   }
 
-  bool say(Site here) {
+  bool report_cycle(Site here) {
     const Site raise = raise_of(order_.op(here));
     findings_.of_op(
         Rule::deadlock, here.lane, here.op,
         text("wanted no cycle of waits if a graph puts a rank's streams in one branch, found"
              " that ",
              site(plan_, here.lane, here.op), " waits for ", site(plan_, raise.lane, raise.op),
-             ", which may stand behind it"));
+             ", which may be enqueued behind it"));
     return true;
   }
 

@@ -153,7 +153,7 @@ bool spoil(const std::string& mistake, std::vector<Op>& ops, std::size_t k) {
     ops.erase(ops.begin() + static_cast<std::ptrdiff_t>(k));
     return true;
   }
-  if (mistake == "told too early" && op.kind == OpKind::signal && k > 0 &&
+  if (mistake == "signal before data" && op.kind == OpKind::signal && k > 0 &&
       (ops[k - 1].kind == OpKind::copy || ops[k - 1].kind == OpKind::reduce)) {
     std::swap(ops[k], ops[k - 1]);
     return true;

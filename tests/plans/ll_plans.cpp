@@ -61,7 +61,7 @@ std::vector<Plan> with_fault(const Plan& plan, const std::string& what) {
         ops.erase(ops.begin() + at);
       } else if (what == "no signal" && ops[k].kind == OpKind::signal) {
         ops.erase(ops.begin() + at);
-      } else if (what == "told before it is there" && pushes) {
+      } else if (what == "signal before push" && pushes) {
         std::swap(ops[k], ops[k + 1]);
       } else if (what == "the other half" && (pushes || takes)) {
         for (Region* region : {&ops[k].dst, &ops[k].srcs.back()})
@@ -104,7 +104,7 @@ TEST_CASE("verify rejects an LL plan with a fault") {
         REQUIRE(verify(plan).proved());
         // In several pieces the waits of the next piece may replace a missing wait.
         const Plan one_piece = ll_plan(topology, request, kind.kernel, kind.packet, 100 * half);
-        for (const std::string what : {"no wait", "no signal", "told before it is there",
+        for (const std::string what : {"no wait", "no signal", "signal before push",
                                        "the other half", "another's slot", "another's part"}) {
           // A two_shot that reuses slots has flags that no data needs (plan/shots.hpp).
           const bool at_once = what == "no wait" || (what == "no signal" && is_two_shot);

@@ -118,7 +118,7 @@ TEST_CASE("striped: GPUs of two sockets meet in the sender's host memory") {
   CHECK(plan.paths[0].links.size() == 3);
 }
 
-TEST_CASE("striped: every machine, odd sizes, and shares as asked") {
+TEST_CASE("striped: every machine, odd sizes, and shares as requested") {
   for (const Topology& topology : cases::machines()) {
     const int devices = static_cast<int>(rank_devices(topology).size());
     if (devices < 2 || find_device(topology, DeviceKind::gpu, 1) < 0) continue;

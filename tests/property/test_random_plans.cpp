@@ -44,9 +44,9 @@ TEST_CASE("property: cpu equals reference on random requests and plans") {
   std::mt19937_64 random(seed);
   int ran = 0;
   for (int i = 0; i < kCases; ++i) {
-    const Request asked = random_request(random);
-    const Topology topology = machine(asked.ranks);
-    const Request request = checked(asked, topology);
+    const Request unchecked = random_request(random);
+    const Topology topology = machine(unchecked.ranks);
+    const Request request = checked(unchecked, topology);
     std::vector<Plan> plans = propose(topology, request);
     std::erase_if(plans, [](const Plan& plan) { return plan.symmetric; });
     if (plans.empty()) continue;

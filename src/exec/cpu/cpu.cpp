@@ -63,14 +63,15 @@ class RankRun {
   }
   struct Cursor {
     const Lane* lane;
-    std::size_t index;  // index in the plan
-    std::size_t next;   // index of the next op
-    int begun = -1;     // join: handle of the library call
+    std::size_t index;     // index in the plan
+    std::size_t next;      // index of the next op
+    int call_handle = -1;  // join: handle of the library call
     const Op& op() const { return lane->ops[next]; }
   };
 
   bool can_go_on(const Cursor& lane) const {
-    if (lane.op().kind == OpKind::join) return lane.begun < 0 || call_.library->is_done(lane.begun);
+    if (lane.op().kind == OpKind::join)
+      return lane.call_handle < 0 || call_.library->is_done(lane.call_handle);
     return lane.op().kind != OpKind::wait || has_come(lane.op());
   }
 
@@ -81,7 +82,7 @@ class RankRun {
 
   bool is_between_nodes() const {
     return std::any_of(lanes_.begin(), lanes_.end(),
-                       [](const Cursor& lane) { return lane.begun >= 0; });
+                       [](const Cursor& lane) { return lane.call_handle >= 0; });
   }
 
   // Runs the lane until it waits, ends, or has raised a flag.
@@ -116,11 +117,12 @@ class RankRun {
     const Op& op = lane.op();
     const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
     void* const dst = op.dst.bytes == 0 ? nullptr : at(op.dst);
-    if (lane.begun < 0)
-      lane.begun = call_.library->begin(request_of(plan_, call), call.ranks, member_of(call, rank_),
-                                        op.srcs.empty() ? nullptr : at(op.srcs[0]), dst);
-    if (!call_.library->is_done(lane.begun)) return false;
-    call_.library->end(std::exchange(lane.begun, -1));
+    if (lane.call_handle < 0)
+      lane.call_handle =
+          call_.library->begin(request_of(plan_, call), call.ranks, member_of(call, rank_),
+                               op.srcs.empty() ? nullptr : at(op.srcs[0]), dst);
+    if (!call_.library->is_done(lane.call_handle)) return false;
+    call_.library->end(std::exchange(lane.call_handle, -1));
     const Request& request = plan_.request;
     if (op.finish && request.op == ReduceOp::avg && dst != nullptr && reduces(call.collective)) {
       const void* sum = dst;
@@ -179,8 +181,8 @@ class RankRun {
       if (op.kind == OpKind::join) {
         waits += text(waits.empty() ? text("rank ", rank_, " waits in lane ") : "; in lane ",
                       lane.lane->name, " op ", lane.next, " for ",
-                      lane.begun < 0 ? "its turn" : call_.library->awaits(lane.begun), " in call ",
-                      op.call, " between nodes");
+                      lane.call_handle < 0 ? "its turn" : call_.library->awaits(lane.call_handle),
+                      " in call ", op.call, " between nodes");
         continue;
       }
       const std::uint32_t found = view_.flag_value(op.flag).load() - call_.epoch;

@@ -30,10 +30,10 @@ TEST_CASE("slices stay inside their region") {
 
 TEST_CASE("the builder numbers words a lane and hands out bytes once") {
   const Topology topology = example::machine(2);
-  Request asked;
-  asked.ranks = 2;
-  asked.count = 8;
-  Builder builder(topology, checked(asked, topology), "trial");
+  Request unchecked;
+  unchecked.ranks = 2;
+  unchecked.count = 8;
+  Builder builder(topology, checked(unchecked, topology), "trial");
   const int one = builder.lane(0, LaneKind::kernel, "one");
   const int two = builder.lane(0, LaneKind::kernel, "two");
   CHECK(builder.lane(0, LaneKind::kernel, "one") == one);

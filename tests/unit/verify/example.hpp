@@ -37,11 +37,11 @@ inline Topology machine(int gpus) {
 inline Plan direct(Collective collective, int ranks, std::uint64_t count,
                    Space slots_in = Space::scratch) {
   const Topology topology = machine(ranks);
-  Request asked;
-  asked.collective = collective;
-  asked.ranks = ranks;
-  asked.count = count;
-  const Request request = checked(asked, topology);
+  Request unchecked;
+  unchecked.collective = collective;
+  unchecked.ranks = ranks;
+  unchecked.count = count;
+  const Request request = checked(unchecked, topology);
   Builder builder(topology, request, "example");
   const std::uint64_t bytes = count * bytes_of(request.type);
   const bool is_sum = reduces(collective);

@@ -186,7 +186,7 @@ TEST_CASE("deadlock: in a graph that lays streams in one branch") {
   const Report report = verify_in_a_graph({&plan, &plan});
   INFO(print(report));
   CHECK(rules(report) == std::vector<std::string>{"deadlock"});
-  CHECK(print(report).find("which may stand behind it") != std::string::npos);
+  CHECK(print(report).find("which may be enqueued behind it") != std::string::npos);
 }
 
 TEST_CASE("stream: lanes that the caller's stream does not fork or join") {
