@@ -59,10 +59,10 @@ class OneQueue {
   void report() {
     for (std::size_t rank = 0; rank < at_.size(); ++rank)
       if (at_[rank] < plan_.enqueued[rank].size())
-        report_wait(static_cast<std::size_t>(plan_.enqueued[rank][at_[rank]]), " keeps the queue");
+        report_wait(static_cast<std::size_t>(plan_.enqueued[rank][at_[rank]]), " blocks the queue");
     for (std::size_t lane = 0; lane < next_.size(); ++lane)
       if (!is_enqueued_[lane] && next_[lane] < plan_.lanes[lane].ops.size())
-        report_wait(lane, " stands");
+        report_wait(lane, " waits");
   }
 
   void report_wait(std::size_t lane, const char* what) {

@@ -173,7 +173,7 @@ TEST_CASE("flag: lanes that raise an engine's word in turn") {
 TEST_CASE("deadlock: in one hardware queue, but not with a queue for each stream") {
   Plan plan = gather();
   plan.enqueued[0] = {0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0};
-  expect(plan, "deadlock", 2, "r0.home#1 keeps the queue at 0 (in one hardware queue)");
+  expect(plan, "deadlock", 2, "r0.home#1 blocks the queue at 0 (in one hardware queue)");
   plan.enqueued.clear();
   CHECK(verify(plan).proved());
 }
