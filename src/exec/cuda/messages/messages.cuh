@@ -26,7 +26,7 @@ struct MessageTeamShared {
   volatile unsigned numbers[kMessageSlots];
   volatile unsigned block;               ///< Block whose endpoint is served, or kNoBlock.
   volatile unsigned leaves;              ///< Not 0: the team abandons this endpoint for others.
-  volatile unsigned long long since_ns;  ///< Start of the wait in which it does.
+  volatile unsigned long long since_ns;  ///< Start of that wait.
   volatile unsigned covers;              ///< Not 0: the team serves abandoned endpoints.
 };
 
