@@ -62,7 +62,7 @@ def _version(show: bool) -> None:
 
 @app.command(name="help")
 def help_of(
-    command: Annotated[str, typer.Argument(help="A command; none: all of them.")] = "",
+    command: Annotated[str, typer.Argument(help="A command; default: list all commands.")] = "",
 ) -> None:
     """Say what a command does, and its options: plait help bench"""
     app([*filter(None, [command]), "--help"], prog_name="plait")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-GUESS = "a guess for PCIe 4.0: put a measured figure here, and what it is from"
+GUESS = "a guess for PCIe 4.0: replace it by a measured figure and its source"
 GPUS, SOCKETS = 4, 2
 PCIE_GB_PER_S, BUS_GB_PER_S, DRAM_GB_PER_S = 25, 40, 150
 PARAMETERS = {"copy_launch_ns": 9000, "kernel_launch_ns": 4000, "gpu_memory_gb_per_s": 2000}

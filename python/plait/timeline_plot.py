@@ -75,5 +75,5 @@ def plot(timeline: plait.Timeline, plan: plait.Plan, file: str) -> None:
     bottom.set_ylim(len(loads) - 0.5, -0.5)
     top.set_xlim(0, total / 1e3)
     bottom.set_xlim(0, total / 1e3)
-    bottom.set_xlabel("microseconds; height: what the resource carries of what it can")
+    bottom.set_xlabel("microseconds; height: load / capacity of the resource")
     save(figure, file, 130)

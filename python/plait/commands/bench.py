@@ -44,7 +44,7 @@ ItersOption = Annotated[
     typer.Option(
         "--iters",
         "-n",
-        help="Most calls timed at once; default: 20, on GPUs 200, fewer where they take long.",
+        help="Most timed calls a round; default: 20, on GPUs 200, fewer for slow calls.",
         callback=at_least(1),
     ),
 ]
@@ -53,10 +53,13 @@ BenchRanksOption = Annotated[
     typer.Option("--ranks", "-g", help="How many; default: 2, or every GPU.", callback=at_least(1)),
 ]
 InterferenceOption = Annotated[
-    bool, typer.Option("--interference", help="With --pair: what relaying costs a relay GPU.")
+    bool,
+    typer.Option(
+        "--interference", help="With --pair: measure how relaying slows a relay GPU down."
+    ),
 ]
 SmBudgetOption = Annotated[
-    int, typer.Option(help="On GPUs: most blocks of a call; 0 = its own.", callback=at_least(0))
+    int, typer.Option(help="On GPUs: most blocks of a call; 0 = default.", callback=at_least(0))
 ]
 
 
@@ -65,7 +68,9 @@ def bench(
     ranks: BenchRanksOption = None,
     first: Annotated[str, typer.Option("--min-bytes", "-b")] = "1K",
     last: Annotated[str, typer.Option("--max-bytes", "-e")] = "64M",
-    step: Annotated[str, typer.Option("--step-bytes", "-i", help="Add this instead of -f.")] = "0",
+    step: Annotated[
+        str, typer.Option("--step-bytes", "-i", help="Add this to the size, in place of -f.")
+    ] = "0",
     factor: Annotated[int, typer.Option("--factor", "-f")] = 2,
     iters: ItersOption = None,
     warmup: Annotated[int, typer.Option("--warmup", "-w", callback=at_least(0))] = 1,
@@ -79,7 +84,7 @@ def bench(
     topology: TopologyOption = "",
     without: WithoutOption = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Device buffers, a GPU a rank.")] = False,
-    against: Annotated[str, typer.Option(help="nccl: time it too, beside plait on GPUs.")] = "",
+    against: Annotated[str, typer.Option(help="nccl: also time NCCL on the same GPUs.")] = "",
     sm_budget: SmBudgetOption = 0,
     csv: Annotated[str, typer.Option(help="On GPUs: write the rows here.")] = "",
     plot: Annotated[str, typer.Option(help="Write a picture of busbw over size here.")] = "",

@@ -57,7 +57,7 @@ CountsOption = Annotated[
     str,
     typer.Option(
         "--counts",
-        help="Blocks of unlike sizes, as much in all: linear, one-heavy; uniform = of one size.",
+        help="Sizes of blocks, with the same total: uniform, linear or one-heavy.",
     ),
 ]
 BytesOption = Annotated[str, typer.Option("--bytes", "-b", help="Message size: 8, 64K, 1G.")]

@@ -413,7 +413,7 @@ def _public(library: Path) -> set[str]:
 def doctor(
     command: Annotated[
         list[str] | None,
-        typer.Argument(help="A program: say how `plait run` would run it.", callback=program),
+        typer.Argument(help="A program: check how `plait run` would run it.", callback=program),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

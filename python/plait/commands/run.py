@@ -59,10 +59,11 @@ def run(
     door: DoorOption = "",
     drop_in: DropInOption = "",
     bitwise: Annotated[
-        bool, typer.Option("--bitwise", help="Sums in rank order, or errors; says who sums.")
+        bool, typer.Option("--bitwise", help="Sum in rank order or fail; report what plait served.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print how it would be run as JSON; run nothing.")
+        bool,
+        typer.Option("--json", help="Print as JSON how the program would be run; run nothing."),
     ] = False,
 ) -> None:
     """Run a program with its NCCL or MPI calls served.

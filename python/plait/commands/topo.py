@@ -30,14 +30,15 @@ def topo(
         bool, typer.Option("--measure", help="Time the links of this machine's GPUs.")
     ] = False,
     parameters: Annotated[
-        bool, typer.Option("--parameters", help="Its numbers beside speeds, and the defaults.")
+        bool,
+        typer.Option("--parameters", help="Show the topology's other parameters, with defaults."),
     ] = False,
     new: Annotated[
-        str, typer.Option(help="Write a machine to begin with here: two sockets of PCIe GPUs.")
+        str, typer.Option(help="Write a topology template to this file: two sockets of PCIe GPUs.")
     ] = "",
     write: Annotated[str, typer.Option(help="Write the topology here, for -T.")] = "",
     force: Annotated[
-        bool, typer.Option("--force", help="With --new and --write: over a file that is there.")
+        bool, typer.Option("--force", help="With --new and --write: overwrite an existing file.")
     ] = False,
 ) -> None:
     """Show the machine: the matrix, every named path and its speed."""

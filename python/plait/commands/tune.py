@@ -29,9 +29,9 @@ def tune(
 ) -> None:
     """Time every kernel at every size on this machine's GPUs.
 
-    Later calls use the fastest. Kernels run alone, and as `plait run` has them, beside NCCL where
-    it is found: calls that NCCL does faster are then left to it. Rows of other collectives and
-    types in the table stay.
+    Later calls use the fastest kernel. Times kernels alone and as under `plait run`, and NCCL if
+    it is found: `plait run` then forwards calls on which NCCL is faster. Rows of other collectives
+    and types in the table stay.
     """
     names = [name for name in collectives.split(",") if name] or list(tuner.COLLECTIVES)
     names = [plait.Request(name, 0).collective for name in names]
@@ -71,7 +71,7 @@ def _finds_nccl() -> bool:
     try:
         Nccl()
     except plait.FileError as error:
-        err.print(f"{error}; what `plait run` leaves to it stays as built in", markup=False)
+        err.print(f"{error}; `plait run` forwards calls by the built-in table", markup=False)
         return False
     return True
 
@@ -119,7 +119,7 @@ def _print_budgets(ranks: int) -> None:
     try:
         budgets = by_memory(plait.discover(), ranks)
     except plait.Error as error:
-        return err.print(f"what device memory costs is not known: {error}", markup=False)
+        return err.print(f"the cost of less device memory is unknown: {error}", markup=False)
     title = "us of calls in graphs by device memory, as the simulator says"
     shown = table("PLAIT_DEVICE_MEMORY", *large_calls(), title=title)
     for mib, calls in budgets:
