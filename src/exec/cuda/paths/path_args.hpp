@@ -19,15 +19,15 @@ struct alignas(16) PathUnit {  // Stored and loaded whole.
 };
 using PathBody = PathUnit[kPathThreads];
 
-/// Bodies between this rank and one other, in this rank's memory.
+/// Bodies between this rank and a peer, in this rank's memory.
 struct PathMail {
-  PathBody stored[2];   ///< Written by the other's kernel, by parity of the round.
-  PathBody shown[2];    ///< Written by this rank's kernel, for the other's to load.
-  PathBody pushed;      ///< Written by the other's copy engine.
-  PathBody offered;     ///< Written by this rank, for the other's copy engine to pull.
-  PathBody pulled;      ///< Pulled from the other by this rank's copy engine.
-  PathBody sent;        ///< Source of what this rank's copy engine pushes.
-  std::uint32_t round;  ///< Raised by the other's kernel once its bodies are here.
+  PathBody stored[2];                 ///< Written by the peer's kernel, by parity of the round.
+  PathBody shown[2];                  ///< Written by this rank's kernel, for the peer's to load.
+  PathBody pushed;                    ///< Written by the peer's copy engine.
+  PathBody offered;                   ///< Written by this rank, for the peer's copy engine to pull.
+  PathBody pulled;                    ///< Pulled from the peer by this rank's copy engine.
+  PathBody sent;                      ///< Source of what this rank's copy engine pushes.
+  std::uint32_t round;                ///< Raised by the peer's kernel once the bodies are here.
   std::uint32_t found[kPathThreads];  ///< PathFault bits, one per thread of this rank.
 };
 struct PathInbox {
@@ -36,10 +36,10 @@ struct PathInbox {
 
 /// Faults in what a rank gets from a peer.
 enum PathFault : std::uint32_t {
-  kPathSilent = 1,     ///< The flag of its kernel did not come in time.
+  kPathSilent = 1,     ///< The flag of the peer's kernel did not come in time.
   kPathStored = 2,     ///< The flag came, but not the data stored before it.
-  kPathLoaded = 4,     ///< Loads from its memory return other data.
-  kPathPushed = 8,     ///< The data of its copy engine is not here.
+  kPathLoaded = 4,     ///< Loads from the peer's memory return other data.
+  kPathPushed = 8,     ///< The data of the peer's copy engine is not here.
   kPathPulled = 16,    ///< This rank's copy engine pulled other data.
   kPathUnproved = 32,  ///< The kernel got the command to stop, or none.
 };

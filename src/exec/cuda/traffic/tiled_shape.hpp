@@ -1,5 +1,5 @@
-// Data flow of a tiled or one-hop call: who sends which parts to whom, what owners do with them,
-// who reads the results. Pure arithmetic, so tests need no GPU.
+// Data flow of a tiled or one-hop call: senders and receivers of parts, the work of owners, and
+// readers of results. Pure arithmetic, so tests need no GPU.
 #pragma once
 #include <string>
 
