@@ -39,7 +39,7 @@ def why(command: Sequence[str], imports: set[str]) -> str:
     return ""
 
 
-def said(environ: dict[str, str]) -> str:
+def describe(environ: dict[str, str]) -> str:
     """Returns what the drop-in will serve in this environment."""
     if environ.get("PLAIT_MPI_HOST") == "1":
         return "before the MPI that it loads, for device memory and collectives on host memory"

@@ -94,7 +94,7 @@ def engine_cases() -> list[EngineCallCase]:
 _topologies: dict[str, plait.Topology] = {}
 
 
-def _said(findings: list[Finding]) -> list[str]:
+def _texts(findings: list[Finding]) -> list[str]:
     return [str(finding) for finding in findings]
 
 
@@ -103,7 +103,7 @@ def prove(case: ProofCase | EngineCallCase) -> ProofOutcome:
     if isinstance(case, EngineCallCase):
         proof = prove_engine_case(case.number)
         case = EngineCallCase(case.number, proof.engine, proof.label)
-        return ProofOutcome(case, _said(proof.findings), proof.refusal, "")
+        return ProofOutcome(case, _texts(proof.findings), proof.refusal, "")
     topology = _topologies.setdefault(case.topology, plait.load_topology(case.topology))
     peer = (case.root + 1) % case.ranks
     counts = []
@@ -120,7 +120,7 @@ def prove(case: ProofCase | EngineCallCase) -> ProofOutcome:
     except plait.Error as error:
         return ProofOutcome(case, [f"{error.name}: {error}"], "", "")
     report = plait.verify(plan)
-    return ProofOutcome(case, _said(report.findings), "", plan.sum_order)
+    return ProofOutcome(case, _texts(report.findings), "", plan.sum_order)
 
 
 def _load(files: list[str]) -> None:

@@ -152,7 +152,7 @@ def plan(
         return RunPlan("", env, f"no drop-in at {library}{built_by}: running without it")
     if via == "mpi":
         env["LD_PRELOAD"] = _before(library, env.get("LD_PRELOAD"))
-        return RunPlan(via, env, f"via {via} ({why}), {mpi_programs.said(env)}")
+        return RunPlan(via, env, f"via {via} ({why}), {mpi_programs.describe(env)}")
     if not has_kernels(library):
         return RunPlan("", env, f"{library} was built without nvcc: running without it")
     if not drop_in and (reason := gpu.why_none()):

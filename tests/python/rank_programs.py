@@ -34,7 +34,7 @@ def one_large_call(task: dict[str, Any], emit: Emit) -> None:
     plait.init().all_reduce(np.ones(1 << 22))
 
 
-def told_and_waiting(task: dict[str, Any], emit: Emit) -> None:
+def wait_for_ever(task: dict[str, Any], emit: Emit) -> None:
     """Writes its pid to a file and runs for ever."""
     plait.init().all_reduce(np.ones(4))
     with open(task["pids"], "a") as file:

@@ -257,7 +257,7 @@ while True:
 BY_JOB = """
 import sys
 from plait import launch
-launch.start("rank_programs:told_and_waiting", 2, {"pids": sys.argv[1]}, folder=sys.argv[2]).wait()
+launch.start("rank_programs:wait_for_ever", 2, {"pids": sys.argv[1]}, folder=sys.argv[2]).wait()
 """
 
 

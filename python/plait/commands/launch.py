@@ -85,11 +85,11 @@ def _wait(started: list[subprocess.Popen[bytes]]) -> int:
     for process in started:
         process.wait()
     if failed:
-        err.print(f"plait: {_said(failed)}", markup=False)
+        err.print(f"plait: {_failure_text(failed)}", markup=False)
     return next(iter(failed.values()), 0)
 
 
-def _said(failed: dict[int, int]) -> str:
+def _failure_text(failed: dict[int, int]) -> str:
     """Returns text: 'rank 1 ended with 7'. Gives no order, since a rank may end before the one
     that it lost."""
     parts: list[str] = []

@@ -184,7 +184,7 @@ def _listed_by_reason(refusals: list[tuple[str, str]]) -> str:
     return "\n".join(f"  {', '.join(of)}: {reason}" for reason, of in names.items())
 
 
-def _said(runs: what_runs.Runs) -> str:
+def _proof_text(runs: what_runs.Runs) -> str:
     report, twice = runs.proof, "" if runs.engine == what_runs.LANES else ", two calls in a row"
     if not report.proved:
         return str(report)
@@ -231,7 +231,7 @@ def _print_runs(
         "runs": f"{what}, {whose}",
         "as": plan.label,
         "predicted": f"{runs.predicted_us:.2f} us, {busbw:.1f} GB/s busbw{in_graph}",
-        "proof": _said(runs),
+        "proof": _proof_text(runs),
     }
     if runs.eagerly:
         way = engines.variant_of(runs.eagerly["engine"], runs.eagerly["tuning"])
