@@ -1,5 +1,5 @@
-/* plait.h on device memory as a C99 program uses it: streams, the default stream, in place, graphs,
- * strategies, factors, and what is refused. Whole numbers, so that every sum is exact. */
+/* A C99 program that uses plait.h on device memory: streams, the default stream, in place, graphs,
+ * strategies, factors, and refused calls. Values are integers, so that every sum is exact. */
 #include "gpu_calls.h"
 
 #include <stdio.h>
@@ -16,9 +16,9 @@ typedef struct {
   int rank;
   int ranks;
   void* stream;
-  float* in; /* on the GPU, kCount a rank, as is out */
+  float* in; /* on the GPU, kCount elements per rank, like out */
   float* out;
-  float* host; /* what is read back */
+  float* host; /* results read back */
   char* sentence;
   unsigned long sentence_bytes;
 } Rank;
@@ -103,7 +103,7 @@ static int reductions(Rank* r) {
   return 0;
 }
 
-/* Two ranks alone: there and back, then both at once. */
+/* Two ranks: a message there and back, then both at once. */
 static int sends(Rank* r) {
   const int peer = r->rank ^ 1;
   if (peer >= r->ranks) return 0;
@@ -157,7 +157,7 @@ static int moves(Rank* r) {
   return sends(r);
 }
 
-/* One capture of two all_reduces, replayed with fresh data; then kernels by name. */
+/* Captures two all_reduces, replays them with fresh data, then names kernels. */
 static int graphs_and_strategies(Rank* r) {
   const char* const strategies[] = {"one_shot", "two_shot", "tiled", ""};
   void* graph = NULL;
@@ -183,7 +183,7 @@ static int graphs_and_strategies(Rank* r) {
   return 0;
 }
 
-/* This rank's own mistakes; no call of the others waits for them. */
+/* Wrong arguments of this rank only; no other rank's call waits for them. */
 static int refusals(Rank* r) {
   plaitResult_t async = plait_internal;
   float data[8] = {0};
@@ -202,7 +202,7 @@ static int refusals(Rank* r) {
   return 0;
 }
 
-/* A communicator from making to ending, and what is free on the GPU then. */
+/* Makes and destroys a communicator; returns the free memory of the GPU afterwards. */
 static int life(Rank* r, const char* rendezvous, size_t* free_bytes) {
   const size_t bytes = sizeof(float) * kCount * (size_t)r->ranks;
   plaitOptions_t options;
@@ -230,8 +230,8 @@ static int life(Rank* r, const char* rendezvous, size_t* free_bytes) {
   return 0;
 }
 
-/* The driver keeps some things of a first communicator (16 MiB were seen); a second leaves nothing
- * once the other ranks, too, have let go of what they saw of it. */
+/* The driver keeps some memory of the first communicator (16 MiB were seen). A second one leaves
+ * nothing once the other ranks have unmapped its memory too. */
 static int run(Rank* r, const char* rendezvous) {
   size_t after_first = 0, after_second = 0;
   GPU(gpu_open(r->rank, &r->stream));

@@ -1,4 +1,4 @@
-/* One rank of the test, in C99: makes a communicator on its GPU, makes calls, ends it. */
+/* One rank of the test, in C99: makes a communicator on its GPU, calls it and destroys it. */
 #ifndef TESTS_GPU_CALLS_H
 #define TESTS_GPU_CALLS_H
 
@@ -7,7 +7,7 @@ extern "C" {
 #endif
 
 int gpu_count(void);
-/* 0, or 1 with a sentence about what went wrong. */
+/* Returns 0, or 1 with an error text. */
 int gpu_c_api_calls(const char* rendezvous, int rank, int ranks, char* sentence,
                     unsigned long sentence_bytes);
 

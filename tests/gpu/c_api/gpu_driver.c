@@ -1,4 +1,4 @@
-/* libcuda.so.1 by dlopen, so that the test builds and starts where there is no GPU. */
+/* Opens libcuda.so.1 by dlopen, so that the test builds and starts without a GPU. */
 #include "gpu_driver.h"
 
 #include <dlfcn.h>
@@ -13,7 +13,7 @@ static void* driver(void) {
   return opened;
 }
 
-/* ISO C has no cast from an object's address to a function's. */
+/* ISO C has no cast from an object pointer to a function pointer. */
 #define FIND(function, symbol)                                             \
   do {                                                                     \
     void* const found = driver() == NULL ? NULL : dlsym(driver(), symbol); \

@@ -1,13 +1,13 @@
-/* The CUDA driver as a C program opens it: one GPU's context, memory, one stream and graphs of it.
- * Every function returns 0, or the driver's number of what went wrong. */
+/* The CUDA driver for a C program: context, memory, one stream and graphs of one GPU.
+ * Every function returns 0 or the driver's error code. */
 #ifndef TESTS_GPU_DRIVER_H
 #define TESTS_GPU_DRIVER_H
 
 #include <stddef.h>
 
-/* GPUs there are; 0 without a driver. */
+/* Number of GPUs; 0 without a driver. */
 int gpu_count(void);
-/* Makes the GPU this thread's, with a stream of its own. */
+/* Makes the GPU current on this thread and creates its stream. */
 int gpu_open(int ordinal, void** stream);
 int gpu_allocate(void** memory, size_t bytes);
 int gpu_release(void* memory);

@@ -1,5 +1,5 @@
-// The C API on device memory (gpu_calls.c), a process a GPU; says so and passes where there are no
-// two of them. Forked before anything of CUDA starts, since that does not outlive a fork.
+// C API on device memory (gpu_calls.c), one process per GPU; skips itself with fewer than two GPUs.
+// Processes are forked before CUDA starts, because CUDA does not survive a fork.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
