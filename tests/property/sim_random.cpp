@@ -63,7 +63,7 @@ int path_index(Plan& plan, const Topology& topology, int src, int dst) {
 }
 
 // Lanes of random copies, signals and waits. In an ordered plan each wait names a signal that was
-// written before it, so it ends; in the others some waits come before their signals.
+// written earlier, so every wait ends; in unordered plans some waits come before their signals.
 Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is_engine) {
   Plan plan;
   const int ranks = static_cast<int>(topology.devices.size());
@@ -86,8 +86,8 @@ Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is
     std::uint32_t value;
   };
   std::vector<RaisedFlag> raised;
-  std::map<std::pair<int, int>, RaisedFlag> word_of;  // (lane, owner)
-  std::map<std::pair<int, int>, int> words;           // (owner, writer)
+  std::map<std::pair<int, int>, RaisedFlag> flag_of;  // (lane, owner)
+  std::map<std::pair<int, int>, int> flags;           // (owner, writer)
   const int steps = pick(random, 4, 60);
   for (int step = 0; step < steps; ++step) {
     const int index = pick(random, 0, static_cast<int>(plan.lanes.size()) - 1);
@@ -104,10 +104,10 @@ Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is
       }
       case 1: {
         const auto key = std::pair(index, peer);
-        if (!word_of.count(key)) word_of[key] = {{peer, lane.rank, words[{peer, lane.rank}]++}, 0};
+        if (!flag_of.count(key)) flag_of[key] = {{peer, lane.rank, flags[{peer, lane.rank}]++}, 0};
         op.kind = OpKind::signal;
-        op.flag = word_of[key].flag;
-        op.value = ++word_of[key].value;
+        op.flag = flag_of[key].flag;
+        op.value = ++flag_of[key].value;
         raised.push_back({op.flag, op.value});
         break;
       }
@@ -121,7 +121,7 @@ Plan random_plan(Random& random, const Topology& topology, bool ordered, bool is
         op.kind = OpKind::wait;
         op.flag = one.flag;
         op.value = one.value;
-        // Out of order: the wait goes to the front of its lane, or waits for one value more.
+        // Out of order: the wait moves to the front of its lane, or waits for the next value.
         if (!ordered && pick(random, 0, 2) == 0) {
           op.value += static_cast<std::uint32_t>(pick(random, 0, 1));
           lane.ops.insert(lane.ops.begin(), op);
@@ -191,7 +191,7 @@ TEST_CASE("no resource exceeds its capacity, and every byte moves once") {
       carried += load.bytes;
       CHECK(over_time(load) == doctest::Approx(load.bytes).epsilon(1e-6));
     }
-    // Each copy crosses one link: its own capacity, or one port out and one in.
+    // Each copy crosses one link, of its own capacity or with a port out and a port in.
     CHECK(carried == doctest::Approx(moved * (topology.resources.empty() ? 1.0 : 2.0)));
     for (const Span& span : timeline.spans) {
       const Op& op =
@@ -207,8 +207,8 @@ TEST_CASE("no resource exceeds its capacity, and every byte moves once") {
 }
 
 TEST_CASE("nothing gets faster when a link slows down") {
-  // If lanes compete for engines or ports, a delay can free one for others (Graham's anomaly), so
-  // the plan may gain a little. Without competition it must not gain.
+  // If lanes compete for engines or ports, a delay can free a port for another lane (Graham's
+  // anomaly), so the plan may gain a little. Without competition the plan must not gain.
   int anomalies = 0;
   for (const unsigned seed : seeds(300)) {
     CAPTURE(seed);

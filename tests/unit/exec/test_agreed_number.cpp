@@ -1,5 +1,5 @@
 // AgreedNumber: ranks that never synchronise agree on one number for each call: the same on all
-// ranks, and at most any rank's proposal at that time, whichever rank is ahead and however far.
+// ranks, and at most any rank's proposal at that time, however far a rank is ahead.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr std::uint64_t kAbout = 512ull << 20;
 TEST_CASE("the first rank decides: the lesser of both proposals") {
   const auto page = std::make_unique<AgreedNumber::NumberPage>();
   AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
-  CHECK(first.next(7, kAbout) == 7);  // the other has wished nothing yet
+  CHECK(first.next(7, kAbout) == 7);  // the second rank has proposed nothing yet
   CHECK(first.next(255, kAbout) == 255);
   CHECK(second.next(3, kAbout) == 7);
   CHECK(first.next(12, kAbout) == 3);
@@ -39,7 +39,7 @@ void check_many(int ranks) {
   std::vector<std::vector<int>> wanted(n), got(n);
   for (std::size_t rank = 0; rank < n; ++rank) {
     page->calls_done[rank] =
-        (1ull << 32) - 3 * AgreedNumber::kCalls;  // past what a word has of numbers
+        (1ull << 32) - 3 * AgreedNumber::kCalls;  // past the numbers that a 32-bit counter holds
     std::minstd_rand random(static_cast<unsigned>(rank) + 5);
     for (std::size_t i = 0; i < kMany; ++i) wanted[rank].push_back(static_cast<int>(random() % 13));
     got[rank].reserve(kMany);
@@ -62,7 +62,7 @@ void check_many(int ranks) {
   for (std::size_t rank = 1; rank < n; ++rank) CHECK(got[rank] == got[0]);
 }
 
-TEST_CASE("many at once settle the same numbers, over many times around") {
+TEST_CASE("many ranks at once settle the same numbers, over many wraps") {
   for (const int ranks : {2, 3, 4}) {
     CAPTURE(ranks);
     check_many(ranks);
@@ -88,9 +88,9 @@ TEST_CASE("only judges decide, and others' proposals are not stored") {
   const auto page = std::make_unique<AgreedNumber::NumberPage>();
   AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
   constexpr std::uint32_t kSecond = 2;
-  CHECK(first.next(12, kAbout, kSecond) == 12);  // no judge has wished anything yet
+  CHECK(first.next(12, kAbout, kSecond) == 12);  // no judge has proposed a number yet
   CHECK(second.next(3, kAbout, kSecond) == 12);
-  CHECK(first.next(12, kAbout, kSecond) == 3);  // as the judge wished last
+  CHECK(first.next(12, kAbout, kSecond) == 3);  // the judge's last proposal
   CHECK(second.next(5, kAbout, kSecond) == 3);
   CHECK(second.next(7, kAbout, kSecond) == 7);
   CHECK(first.next(0, kAbout, kSecond) == 7);
@@ -109,7 +109,7 @@ TEST_CASE("a rank far ahead waits, and names the rank waited for") {
     CHECK(error.code() == ErrorCode::timeout);
     CHECK(std::string(error.what()).find("rank 0") != std::string::npos);
   }
-  CHECK(behind.next(4, kAbout) == 1);  // what was said is not lost,
+  CHECK(behind.next(4, kAbout) == 1);  // the agreed number is not lost,
   CHECK(ahead.next(4, kAbout) == 4);   // and one call more is free
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("two ranks with different calls get an error") {
   }
 }
 
-TEST_CASE("two ranks that each send first, with one size, get an error too") {
+TEST_CASE("two ranks that both send first, with equal sizes, get an error too") {
   const auto page = std::make_unique<AgreedNumber::NumberPage>();
   AgreedNumber first(*page, 0, 2, 1.0), second(*page, 1, 2, 1.0);
   CHECK(first.next(5, kAbout, 2) == 5);

@@ -136,7 +136,7 @@ TEST_CASE("a larger budget makes no part smaller, except by a step or for a furt
         CAPTURE(info.name);
         const std::uint64_t had = before.small.of(info.part) + before.large.of(info.part);
         const std::uint64_t has = tiers.small.of(info.part) + tiers.large.of(info.part);
-        // A further use takes from the others; what steps leave over goes to the first use.
+        // A further use takes memory from earlier ones; the rest after steps goes to the first use.
         CHECK((has + 16 * kMib >= had || !is_alike));
       }
       before = tiers;
@@ -159,11 +159,12 @@ TEST_CASE(
     }
   const ArenaTiers two = lay_out(drop_in(2), kUsual);
   CHECK(10 * bytes_of(two.small, true) <= 300000000);  // ten communicators of small messages
-  // An exchange borrows tiles' slots where they are larger than half of its own.
+  // An exchange borrows tiles' slots if these are larger than half of the exchange's own.
   CHECK(two.large.tile_bytes > two.large.copy_slots_bytes / 2);
 }
 
-TEST_CASE("pairs serve under every budget that reaches for calls, and none leaves out a part") {
+TEST_CASE(
+    "pairs serve under every budget that is enough for calls, and no budget leaves out a part") {
   for (const int ranks : {2, 3, 4, 8, 16}) {
     ArenaUse use = library(ranks);
     for (std::uint64_t budget = 48 * kMib; budget <= 2048 * kMib; budget += 5 * kMib) {
@@ -189,7 +190,7 @@ TEST_CASE("pairs serve under every budget that reaches for calls, and none leave
   CHECK(lay_out(library(4), kUsual).pair_bytes == 4 * kMib);
   CHECK(lay_out(library(8), kUsual).pair_bytes == 4 * kMib);
   CHECK(lay_out(library(8), 640 * kMib).pair_bytes == 32 * kMib);
-  // Without memory left they have none, and small calls still work.
+  // Without memory left, pairs have none, and small calls still work.
   CHECK(lay_out(library(8), 8 * kMib).pair_bytes == 0);
   CHECK(lay_out(pair(), 4 * kMib).why_not(ArenaPart::copies, "it") ==
         "it wants 17 MB of slots of copy engines; a pair's part of PLAIT_DEVICE_MEMORY, 4M leaves "

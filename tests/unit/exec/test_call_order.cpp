@@ -1,5 +1,5 @@
-// The order of a communicator's calls on a recording driver. For every call the driver tracks the
-// calls that surely precede it, by streams, events, captures, edges and replays. So one run covers
+// The order of a communicator's calls on a recording driver. The driver tracks the calls that
+// surely precede each call, by streams, events, captures, edges and replays. So one run covers
 // all orders that a GPU could take: any two calls must be ordered.
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@ using namespace plait::cuda;
 
 namespace {
 
-/// Numbers of the calls that precede something, itself included.
+/// Numbers of the calls that precede an event or call, a call itself included.
 using Before = std::set<int>;
 
 void add(Before& to, const Before& more) { to.insert(more.begin(), more.end()); }
@@ -52,7 +52,7 @@ struct Driver {
   std::map<std::uint64_t, FakeGraph> captures;
   std::vector<Before> calls;
   std::vector<std::string> faults;
-  std::vector<std::string> heard;  // calls of the driver
+  std::vector<std::string> heard;  // calls that the driver got
   std::uint64_t numbers = 0;
 
   FakeStream& at(Stream stream) {

@@ -1,5 +1,5 @@
 // Correction of the host share on emulated paths, with given speeds, load by another job, and delay
-// of measured times. It must keep the documented bounds: on average at most 3 % slower than the
+// of measured times. Tests check the documented bounds: on average at most 3 % slower than the
 // direct path alone, and soon near the best again.
 #include <doctest/doctest.h>
 
@@ -132,7 +132,7 @@ TEST_CASE("host share: a free host path keeps the planner's share") {
   });
 }
 
-TEST_CASE("host share: a load that comes and goes costs no more than 3 %, then all is as before") {
+TEST_CASE("host share: a load that comes and goes costs at most 3 %, then the share recovers") {
   for (const double slower : {2.0, 4.0, 10.0})
     for_each_machine([slower](const Size& size, Caller& caller) {
       CAPTURE(slower);
@@ -149,7 +149,7 @@ TEST_CASE("host share: a load that comes and goes costs no more than 3 %, then a
     });
 }
 
-TEST_CASE("host share: a load that comes and goes at any pace costs no more than 3 %") {
+TEST_CASE("host share: a load that comes and goes at any pace costs at most 3 %") {
   plait_test::Sample is_next_taken;
   for (const int period : {3, 20, 100, 700})
     for (const double slower : {2.0, 4.0, 10.0}) {

@@ -31,7 +31,7 @@ void on_ranks(int ranks, const Work& work) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// Cards of two rounds, which must be everybody's.
+/// Cards of two rounds, each to be gathered from all ranks.
 void allocate_arena(const LazyArena::Exchange& exchange, int rank, int ranks) {
   for (const char* const round : {"record", "mapped"}) {
     const std::vector<std::string> records = exchange(text(round, ' ', rank));
@@ -51,7 +51,7 @@ int count_on(const Answers& answers) {
 
 }  // namespace
 
-TEST_CASE("all ranks switch at the same call, in any order of coming") {
+TEST_CASE("all ranks switch at the same call, in any order of arrival") {
   int with_both = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {
     const int ranks = 2 + static_cast<int>(seed % 4);
@@ -125,7 +125,7 @@ TEST_CASE("one rank without memory: all ranks keep the small arena, with an erro
   });
 }
 
-TEST_CASE("ranks that lack memory for a while: a later call begins anew, and all switch alike") {
+TEST_CASE("ranks that lack memory for a while: a later call starts again, and all switch alike") {
   for (unsigned seed = 0; seed < 20; ++seed) {
     const int ranks = 2 + static_cast<int>(seed % 3);
     const auto page = std::make_unique<LazyArenaPage>();
@@ -173,7 +173,7 @@ TEST_CASE("ranks that lack memory for a while: a later call begins anew, and all
   }
 }
 
-TEST_CASE("no call begins anew while a rank has just failed, nor in a capture") {
+TEST_CASE("no call starts again while a rank has just failed, nor in a capture") {
   const auto page = std::make_unique<LazyArenaPage>();
   std::atomic<int> begun{0};
   LazyArena lazy_arena(
@@ -191,7 +191,7 @@ TEST_CASE("no call begins anew while a rank has just failed, nor in a capture") 
   CHECK(lazy_arena.failure() == "");
 }
 
-TEST_CASE("ranks that come to two communicators in opposite orders stand still for a moment only") {
+TEST_CASE("ranks that reach two communicators in opposite orders are blocked for a moment only") {
   const std::vector<std::unique_ptr<LazyArenaPage>> pages = [] {
     std::vector<std::unique_ptr<LazyArenaPage>> made;
     for (int i = 0; i < 2; ++i) made.push_back(std::make_unique<LazyArenaPage>());
@@ -229,7 +229,7 @@ TEST_CASE("a communicator is closed while other ranks allocate") {
       allocate_arena(exchange, rank, 2);
     });
     if (rank == 0) {
-      CHECK_FALSE(lazy_arena.next(CallMode::alone));  // until the other one has closed
+      CHECK_FALSE(lazy_arena.next(CallMode::alone));  // until the second rank has closed
       return;
     }
     lazy_arena.begin();

@@ -1,4 +1,4 @@
-// LL packets and pieces of a call, by units, ranks and memory: each piece has what it needs.
+// LL packets and pieces of calls, by units, ranks and memory: each piece has enough memory.
 #include <doctest/doctest.h>
 
 #include <vector>
@@ -46,7 +46,7 @@ TEST_CASE("slots of a two_shot that reuses packets hold the steps in flight") {
         }
 }
 
-TEST_CASE("a hop's lines, the words beside them and its greetings fit into half an inbox") {
+TEST_CASE("direct_ll: packet lines, flags and greetings fit into half an inbox") {
   for (const int ranks : {2, 3, 8, 16})
     for (const std::uint64_t half : {4096ull, 100'001ull, 24ull << 20, 64ull << 20})
       for (std::uint64_t units = 1; units <= 1 << 23; units = units * 3 / 2 + 1) {
@@ -77,7 +77,8 @@ TEST_CASE("no piece has more lines than kernels count") {
     }
 }
 
-TEST_CASE("short hops are those with a thread for each unit, of ranks that there is a kernel for") {
+TEST_CASE(
+    "short direct_ll calls have a thread for each unit, and a kernel for the number of ranks") {
   Request request;
   request.collective = Collective::all_gather;
   request.ranks = 8;
@@ -106,7 +107,7 @@ TEST_CASE("short hops are those with a thread for each unit, of ranks that there
   CHECK(is_short_direct_ll(request, {1, 1024}, {.blocks = 8, .threads = 128}));
 }
 
-TEST_CASE("a short hop in place stores nothing where a part stays") {
+TEST_CASE("a short direct_ll call in place does not store a part that stays") {
   Request request;
   request.collective = Collective::broadcast;
   request.ranks = 3;
@@ -124,7 +125,7 @@ TEST_CASE("a short hop in place stores nothing where a part stays") {
   CHECK(short_direct_ll_args(call).gives_to == 0b011);
 }
 
-TEST_CASE("a short hop is made ready without buffers, and goes by those of each call") {
+TEST_CASE("a short direct_ll call is prepared without buffers, and uses the buffers of each call") {
   constexpr int kRanks = 4;
   const std::uint64_t bytes = 256;
   std::vector<char> memory(4 * kRanks * bytes);

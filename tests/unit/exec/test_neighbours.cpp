@@ -1,5 +1,5 @@
-// Whether a rank may be alone on its GPU: by the number of this process's ranks there, and by MPS,
-// with which other processes' kernels may run at the same time. A small fake driver replaces
+// Tests whether a rank may be alone on its GPU, by the number of this process's ranks on the GPU
+// and by MPS, under which kernels of several processes run at once. A small fake driver replaces
 // CUDA's.
 #include <doctest/doctest.h>
 
@@ -42,7 +42,7 @@ bool has_neighbour(const DeviceState& state) {
 
 }  // namespace
 
-TEST_CASE("a rank is alone on its GPU if this process has no other rank there") {
+TEST_CASE("a rank is alone on its GPU if this process has no second rank on the GPU") {
   const Api driver = stand_in();
   Neighbours neighbours(driver);
   mps = {{0, 0}, {1, 0}};
@@ -58,7 +58,7 @@ TEST_CASE("a rank is alone on its GPU if this process has no other rank there") 
   CHECK(!has_neighbour(second));
 }
 
-TEST_CASE("under MPS no rank is alone: other processes' kernels run at the same time") {
+TEST_CASE("under MPS no rank is alone: kernels of several processes run at once") {
   const Api driver = stand_in();
   Neighbours neighbours(driver);
   mps = {{0, 1}};

@@ -273,7 +273,7 @@ TEST_CASE("integer avg divides by counts of ranks that the type does not hold") 
       CHECK(average(static_cast<std::uint16_t>(total), ranks) ==
             static_cast<std::uint16_t>(total) / ranks);
     }
-  // As with 256 ranks: totals wrap, and then are divided.
+  // As with 256 ranks, totals wrap before the division.
   const std::int8_t one = 1, two = 2;
   std::vector<const void*> srcs(256, &one);
   std::int8_t found = 7;

@@ -1,4 +1,5 @@
-// Selection of engines by rows of choices: which requests a row serves, and what it says of NCCL.
+// Selection of engines by rows of choices: the requests that a row serves, and the comparison with
+// NCCL.
 #include <doctest/doctest.h>
 
 #include "base/text.hpp"
@@ -86,7 +87,7 @@ TEST_CASE("a table of an earlier version, with kernel in its rows, is read") {
   CHECK(TuningTable(older).find(request, TuningSetting::alone)->engine == &tiled_engine());
 }
 
-TEST_CASE("a pace is for links that were measured") {
+TEST_CASE("a pace serves only measured links") {
   Tuning paced;
   paced.send_gb_per_s = 350;
   const std::vector<BuiltInChoice> row{
@@ -122,7 +123,7 @@ TEST_CASE("rows for graphs serve captured calls that may take the whole GPU") {
   const Selector selector(usual_group(8), {}, true, nullptr, both);
   CHECK(said(*selector.best(long_one, {"", {}, true})) == "scatter_ring, ahead");
   CHECK(said(*selector.best(long_one)) == "tiled pull=1");
-  CHECK(!selector.no_slower_than_nccl(long_one));  // which does not ask for a launch
+  CHECK(!selector.no_slower_than_nccl(long_one));  // without a requested launch
   CHECK(said(*selector.best(request_of(DataType::bf16, 16 << 20), {"", {}, true})) ==
         "two_shot");  // from 32 MiB on alone
   CHECK(said(*selector.best(long_one, {"tiled", {}, true})) == "tiled");
@@ -133,7 +134,7 @@ TEST_CASE("rows for graphs serve captured calls that may take the whole GPU") {
         std::string::npos);
   CHECK(selector.differs_in_graphs(long_one));
   CHECK(!selector.differs_in_graphs(request_of(DataType::bf16, 16 << 20)));
-  const EngineRequest folds{"", {{"fold", 1}}, true};  // which a ring does not know
+  const EngineRequest folds{"", {{"fold", 1}}, true};  // a parameter that rings lack
   CHECK(said(*selector.best(long_one, folds)) == "tiled fold=1");
   CHECK(!selector.differs_in_graphs(long_one, folds));
   CHECK(selector.explain(long_one, folds).find("in graphs") == std::string::npos);
@@ -171,7 +172,7 @@ TEST_CASE("a plan serves a request without measurements if it is predicted to be
   CHECK(said(*faster.best(request, {"tiled", {}})) == "tiled");
   for (const Selector& engine : {with_plan(9.0, true), with_plan(9.0, false, usual_group(8, true)),
                                  with_plan(9.0, false, usual_group(8), tuned(""))})
-    CHECK(engine.best(request));  // as measured; beside computing; by this machine's table
+    CHECK(engine.best(request));  // as measured; overlap_compute; by this machine's table
   // Plans use the large arena only, so a small call waits for it too.
   const Request small = request_of(DataType::fp32, 1 << 10);
   const Selector first(usual_group(8), {}, false, ten, rows());

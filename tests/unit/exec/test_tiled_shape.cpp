@@ -68,14 +68,16 @@ TEST_CASE("slots are as large as the rings of a call leave room for") {
        {Collective::reduce_scatter, Collective::all_gather, Collective::all_to_all})
     CHECK(slot(one) == kBlockBytes / 9 / kSlotGrainBytes * kSlotGrainBytes);
   CHECK(slot(Collective::all_reduce, DataType::fp32, 32) == 32 << 10);  // six of four
-  CHECK(slot(Collective::broadcast) == 64 << 10);  // one for parts, two of other owners' results
+  CHECK(slot(Collective::broadcast) == 64 << 10);  // one for parts, two for results of other owners
   CHECK(slot(Collective::copy) == 192 << 10);      // one
   TileWish round;
   round.ring = true;
   CHECK(slot(Collective::reduce, DataType::int32, 100, round) == 192 << 10);
 }
 
-TEST_CASE("all blocks together send at the pace of a call, and half of it where results go too") {
+TEST_CASE(
+    "all blocks together send at the pace of a call, and half of the pace if results are sent "
+    "too") {
   const auto gb_per_s = [](Collective collective, int ranks, int rank, unsigned blocks) {
     Request request;
     request.collective = collective;
