@@ -315,7 +315,7 @@ TEST_CASE("long all_reduces of four ranks use another engine in a graph") {
           enqueue(calls, shorter, in_graph);
         }
         require_counted(calls, 2, 3);
-        require(counted(calls, "all_reduce/two_shot") == 5, "the shorter ones by lines");
+        require(counted(calls, "all_reduce/two_shot") == 5, "the shorter ones by LL packets");
         require(calls.explain(large).find("in graphs: engine scatter_ring") != std::string::npos,
                 calls.explain(large));
         // A caller's parameters apply in both: the row's ring has no share and no fold.

@@ -38,8 +38,8 @@ PartSize whole(ArenaPart part, std::uint64_t bytes) {
   return {part, true, bytes, bytes, bytes, kPage};
 }
 
-/// A 16-byte unit of `hop` takes 24 bytes of a half per other rank. Sizes hold the units of 1 MiB
-/// and a greeting packet. In two pieces, 1 MiB takes four ranks as long as 2 MiB (E-0279).
+/// A 16-byte unit of `direct_ll` takes 24 bytes of a half per other rank. Sizes hold the units of 1
+/// MiB and a greeting packet. In two pieces, 1 MiB takes four ranks as long as 2 MiB (E-0279).
 constexpr std::uint64_t kSmallSentinel = 1600 * kKib, kSmallSentinelOfMore = 3584 * kKib,
                         kSmallSentinelOfFour = 4672 * kKib;
 
@@ -51,8 +51,8 @@ void add_shots(std::vector<PartSize>& sizes, const ArenaUse& use) {
   const std::uint64_t first = use.ranks == 4 ? kSmallSentinelOfFour : small;
   if (use.two_tiers)
     sizes.push_back({ArenaPart::sentinel, true, 256 * kKib, first, first, 64 * kKib});
-  // A two_shot that reuses its packets has 24 MiB at most. Chains and hops of two ranks need fewer
-  // pieces the more packets they have.
+  // A two_shot that reuses its packets has 24 MiB at most. Chains and direct_ll of two ranks need
+  // fewer pieces the more packets they have.
   const std::uint64_t best = use.ranks == 2 ? 64 * kMib : use.ranks <= 4 ? 96 * kMib : 40 * kMib;
   const std::uint64_t good = use.ranks == 2 ? 24 * kMib : use.ranks <= 4 ? 32 * kMib : 20 * kMib;
   const std::uint64_t least = !use.two_tiers ? small / 2 : use.ranks > 4 ? 20 * kMib : 2 * small;

@@ -7,7 +7,7 @@
 
 namespace plait::cuda {
 
-/// Sums of fp32, bf16 and fp16 have kernels of their own: for `hop` with any number of ranks,
+/// Sums of fp32, bf16 and fp16 have kernels of their own: for `direct_ll` with any number of ranks,
 /// otherwise for 2, 4 and 8.
 bool sums_common_floats(const Request& request);
 bool is_common_sum(const Request& request);

@@ -149,7 +149,7 @@ struct MessageTeam {
     broken = team.any(broken);
   }
 
-  // --- lines ------------------------------------------------------------------------------------
+  // --- LL packets -------------------------------------------------------------------------------
   static constexpr unsigned kTogether = 4;
 
   /// Flag of a message's packets: differs from the initial value and from the previous message's

@@ -121,23 +121,24 @@ void hand_out(TiledArgs& shape) {
 /// A one-hop call keeps its shape. In other collectives each owner handles a share, and its result
 /// goes to the readers.
 TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
-  const DirectShape hop = direct_shape(request, rank);
+  const DirectShape direct = direct_shape(request, rank);
   TiledArgs shape{};
   shape.rank = rank;
   shape.ranks = request.ranks;
   shape.op = static_cast<std::int32_t>(request.op);
-  shape.handling = hop.handling;
-  shape.senders = hop.senders;
-  shape.owners = hop.owners;
-  shape.keepers =
-      hop.handling == kReduceParts || request.collective == Collective::broadcast ? hop.owners : 0;
-  shape.shift = hop.shift;
-  shape.part_stride = hop.part_stride;
-  shape.place_stride = hop.place_stride;
-  shape.own_from = hop.own_from;
-  shape.own_to = hop.own_to;
-  shape.own_bytes = hop.own_bytes;
-  const int owners = __builtin_popcount(hop.owners);
+  shape.handling = direct.handling;
+  shape.senders = direct.senders;
+  shape.owners = direct.owners;
+  shape.keepers = direct.handling == kReduceParts || request.collective == Collective::broadcast
+                      ? direct.owners
+                      : 0;
+  shape.shift = direct.shift;
+  shape.part_stride = direct.part_stride;
+  shape.place_stride = direct.place_stride;
+  shape.own_from = direct.own_from;
+  shape.own_to = direct.own_to;
+  shape.own_bytes = direct.own_bytes;
+  const int owners = __builtin_popcount(direct.owners);
   const bool rings = wish.ring && why_no_ring(request).empty();
   // Two ranks exchange the whole message of an all_reduce: as many bytes, one hop less. A chain
   // brings everything to its end.
@@ -146,20 +147,20 @@ TiledArgs tiled_shape(const Request& request, int rank, const TileWish& wish) {
                              request.collective == Collective::broadcast;
   shape.ring = rings ? 1 : 0;
   if (!is_shared_out) {
-    shape.part_bytes = hop.part_bytes;
-    shape.total_bytes = hop.part_bytes * static_cast<std::uint64_t>(owners);
+    shape.part_bytes = direct.part_bytes;
+    shape.total_bytes = direct.part_bytes * static_cast<std::uint64_t>(owners);
     if (shape.ring == 0) shape.pull = pulls(request, wish);
     if (shape.pull != 0 && request.collective == Collective::all_gather) hand_out(shape);
     return shape;
   }
-  shape.readers = hop.owners;
+  shape.readers = direct.owners;
   if (request.collective == Collective::broadcast) {
     shape.handling = kPassPart;
-    share_out(shape, hop.part_bytes, std::max(1, owners));
+    share_out(shape, direct.part_bytes, std::max(1, owners));
   } else {
     shape.owners = shape.senders;
     if (wish.fold && why_no_fold(request).empty()) shape.half = request.ranks / 2;
-    share_out(shape, hop.part_bytes, shape.half != 0 ? shape.half : request.ranks);
+    share_out(shape, direct.part_bytes, shape.half != 0 ? shape.half : request.ranks);
   }
   if (shape.half == 0 && shape.ring == 0) shape.pull = pulls(request, wish);
   shape.part_stride = shape.result_stride = shape.part_bytes;
