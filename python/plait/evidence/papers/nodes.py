@@ -100,7 +100,7 @@ def _mist() -> list[PaperRow]:
                 reason=""
                 if nodes == 2
                 else "in one piece the network rests while nodes sum, and leaders send as "
-                "much as a flat ring; what MVAPICH2-GDR does is not told",
+                "much as a flat ring; what MVAPICH2-GDR does is not stated",
             )
         )
     rows.append(order("M11", "NCCL ahead of both, 2 and 4 nodes", ahead, "show"))
@@ -139,7 +139,7 @@ def _lanes() -> list[PaperRow]:
             2.0,
             lanes,
             reason="lanes do not speed up the part in a node; what the native MPI lost besides is "
-            "not told",
+            "not stated",
         ),
         PaperRow(
             "N3",
@@ -154,7 +154,7 @@ def _lanes() -> list[PaperRow]:
             "N4",
             "all-gather over several HCAs, 1,024 processes",
             "62 % better than HPC-X",
-            "plans have 64 ranks at most, and what HPC-X runs is not told",
+            "plans have 64 ranks at most, and what HPC-X runs is not stated",
         ),
         order(
             "N5",
@@ -181,7 +181,7 @@ def _libraries() -> list[PaperRow]:
             1.0,
             equal,
         ),
-        missing("N6", "over GPU-aware MPI", "17x", "what these libraries stage is not told"),
+        missing("N6", "over GPU-aware MPI", "17x", "what these libraries stage is not stated"),
         missing("N7", "2,048 GPUs, over NCCL and RCCL", "up to 5.7x and 168x", beyond),
         missing(
             "N8",
