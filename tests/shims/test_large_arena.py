@@ -6,59 +6,59 @@ import pytest
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_the_first_large_call_waits_a_moment_for_room(run_case, ranks):
+def test_the_first_large_call_waits_briefly_for_the_arena(run_case, ranks):
     for row in run_case("large_arena", ranks):
         assert row["wrong"] == 0 and row["early"] == 0
         assert row["passed"] == 0 and row["large_arenas"] > 0
 
 
-def test_without_waiting_calls_are_nccls_until_all_have_room(run_case):
+def test_without_waiting_nccl_serves_until_all_ranks_have_the_arena(run_case):
     rows = run_case("large_arena", 3, env={"STANDIN_ARENA_WAIT_S": "0", "PLAIT_DEBUG": "EXPLAIN"})
     assert all(row["wrong"] == 0 and row["passed"] > 0 for row in rows)
     assert "NCCL (the arena for large calls is not allocated on all ranks yet)" in run_case.stderr
 
 
-def test_what_one_rank_simulates_leaves_the_order_of_calls_alone(run_case):
+def test_a_group_simulated_by_one_rank_keeps_the_order_of_calls(run_case):
     for row in run_case("large_arena_simulated", 3):
         assert row["wrong"] == 0
 
 
-def test_captures_begin_no_room_and_keep_what_they_had(run_case):
+def test_captures_allocate_no_arena_and_keep_their_tier(run_case):
     for row in run_case("large_arena_captured", 3):
         assert row["wrong"] == 0 and row["early"] == 0
         assert row["passed"] > 0 and row["served"] > 0 and row["nccl"] > 0
 
 
-def test_communicators_that_cross(run_case):
+def test_communicators_in_crossing_orders(run_case):
     for row in run_case("large_arena_crossed", 3, env={"STANDIN_ARENA_WAIT_S": "0.05"}):
         assert row["wrong"] == 0
         assert row["passed"] > 0 and row["served"] > 0
 
 
 @pytest.mark.parametrize("case", ["large_arena", "large_arena_of_one_thread"])
-def test_ranks_of_one_process_have_all_room_at_once(run_case, case):
+def test_ranks_of_one_process_have_both_arenas_at_once(run_case, case):
     for row in run_case(case, 3, "threads")[: 1 if case == "large_arena_of_one_thread" else 3]:
         assert row["wrong"] == 0
         assert row["served"] > 0 and row["passed"] == 0 and row["large_arenas"] == 0
 
 
-def test_memory_that_one_rank_has_wrong_leaves_the_order_of_calls_alone(run_case):
+def test_misaligned_memory_of_one_rank_keeps_the_order_of_calls(run_case):
     for row in run_case("large_arena_misaligned", 3):
         assert row["wrong"] == 0
 
 
-def test_one_rank_without_memory_leaves_all_large_calls_to_nccl(run_case):
+def test_a_rank_without_memory_leaves_all_large_calls_to_nccl(run_case):
     for row in run_case("large_arena", 3, env={"STANDIN_NO_ARENA": "1"}):
         assert row["wrong"] == 0
         assert row["served"] > 0 and row["passed"] > 0 and row["large_arenas"] == 0
 
 
-def test_what_is_half_made_goes_with_the_communicator(run_case):
+def test_an_unfinished_arena_is_freed_with_the_communicator(run_case):
     for row in run_case("large_arena_closed_early", 3):
         assert row["freed"] > 0 and row["large_arenas"] == 0
 
 
 @pytest.mark.parametrize("said", [{"PLAIT_DEVICE_MEMORY": "192M"}, {"PLAIT_BITWISE": "1"}])
-def test_all_room_at_once_where_the_program_says_so(run_case, said):
+def test_both_arenas_at_once_if_the_program_says_so(run_case, said):
     for row in run_case("large_arena_captured", 2, env=said):
         assert row["wrong"] == 0 and row["passed"] == 0 and row["large_arenas"] == 0
