@@ -22,9 +22,9 @@ class ChainFlagsCheck {
       const unsigned calls = run_.calls_before + static_cast<unsigned>(pieces_);
       if (traces_.calls[index(rank)] != calls)
         return text("rank ", rank, " wanted a call counted for each piece");
-      const ChainFlags& own = *traces_.words[index(rank)];
+      const ChainFlags& own = *traces_.chain_flags[index(rank)];
       if (own.calls != run_.calls_before + 1 || own.nearly_done_blocks != 0 || own.done_blocks != 0)
-        return text("rank ", rank, " wanted its own words as the next call needs them");
+        return text("rank ", rank, ": wanted its own flags as the next call needs them");
       for (unsigned block = 0; block < run_.blocks; ++block)
         if (const std::string wrong = fault_of_room(rank, block); !wrong.empty())
           return text("rank ", rank, ", block ", block, ": ", wrong);
@@ -39,10 +39,11 @@ class ChainFlagsCheck {
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
   /// Turns at which a flag got its values.
-  std::vector<std::pair<unsigned, Turn>> told(int by, unsigned block, const unsigned* word) const {
+  std::vector<std::pair<unsigned, Turn>> raised(int by, unsigned block,
+                                                const unsigned* flag) const {
     std::vector<std::pair<unsigned, Turn>> values;
     for (const MemoryAccess& one : traces_.raised[index(by)][block])
-      if (one.at == reinterpret_cast<const char*>(word))
+      if (one.at == reinterpret_cast<const char*>(flag))
         values.emplace_back(static_cast<unsigned>(one.value[0]), one.turn);
     return values;
   }
@@ -66,17 +67,17 @@ class ChainFlagsCheck {
 
   std::string fault_of_room(int sender, unsigned block) const {
     const int reader = receiver_of(shape_, run_.request.ranks, sender);
-    const unsigned* const word = &traces_.words[index(sender)]->room[block];
-    if (*word != 0) return text("wanted its word of room 0 in the end, found ", *word);
+    const unsigned* const flag = &traces_.chain_flags[index(sender)]->room[block];
+    if (*flag != 0) return text("wanted its word of room 0 in the end, found ", *flag);
     if (reader < 0) return "";
-    const auto values = told(reader, block, word);
+    const auto values = raised(reader, block, flag);
     if (values.size() != pieces_ - 1)
-      return text("wanted to be told of room ", pieces_ - 1, " times, found ", values.size());
+      return text("wanted the room flag raised ", pieces_ - 1, " times, found ", values.size());
     for (std::size_t piece = 1; piece < pieces_; ++piece) {
       const auto& [value, turn] = values[piece - 1];
-      if (value != piece) return text("wanted room for piece ", piece, " told, found ", value);
+      if (value != piece) return text("wanted room signalled for piece ", piece, ", found ", value);
       if (piece >= 2 && turn < stores(reader, block, piece - 2, true).second)
-        return text("wanted room for piece ", piece, " told once lines have been cleared");
+        return text("wanted room signalled for piece ", piece, " once its packets were cleared");
       if (stores(sender, block, piece, false).first < turn)
         return text("wanted nothing sent of piece ", piece, " before there is room");
     }
@@ -88,17 +89,18 @@ class ChainFlagsCheck {
       for (const bool to_own : {false, true})
         through = std::max(through, stores(rank, block, pieces_ - 2, to_own).second);
       // A rank that sees this flag may write the room flag for the next call.
-      for (const auto& [value, turn] : told(rank, block, &traces_.words[index(rank)]->room[block]))
+      for (const auto& [value, turn] :
+           raised(rank, block, &traces_.chain_flags[index(rank)]->room[block]))
         through = std::max(through, turn);
     }
     for (int peer = 0; peer < run_.request.ranks; ++peer) {
       if (peer == rank) continue;
-      const unsigned* const word = &traces_.words[index(peer)]->nearly_done[rank];
+      const unsigned* const flag = &traces_.chain_flags[index(peer)]->nearly_done[rank];
       std::vector<std::pair<unsigned, Turn>> all;
       for (unsigned block = 0; block < run_.blocks; ++block)
-        for (const auto& one : told(rank, block, word)) all.push_back(one);
+        for (const auto& one : raised(rank, block, flag)) all.push_back(one);
       if (all.size() != 1 || all[0].first != run_.calls_before + 1)
-        return text("wanted rank ", peer, " told once that the last piece is left");
+        return text("wanted rank ", peer, " signalled once that the last piece is left");
       if (all[0].second < through) return "wanted to be through with all pieces but the last";
       if (traces_.ended[index(peer)] < all[0].second)
         return text("wanted rank ", peer, " to wait until the last piece is left for all");

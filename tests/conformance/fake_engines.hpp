@@ -314,7 +314,7 @@ class FakeQueue : public cuda::EngineQueue {
     for (const cuda::EngineWait& wait : step.waits)
       for (int rank = 0; rank < cuda::kMaxCudaRanks; ++rank)
         if ((wait.ranks >> rank & 1) != 0 &&
-            !plait::reached(wait.words[rank], *step.counted + wait.value))
+            !plait::reached(wait.flags[rank], *step.counted + wait.value))
           return false;
     return true;
   }

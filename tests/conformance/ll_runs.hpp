@@ -69,7 +69,7 @@ struct LlTraces {
   std::vector<unsigned> failed;  // by rank: DeviceState::failed
   std::vector<unsigned> calls;   // by rank: DeviceState::fused_calls
   // Record of one launch that reuses packets: stores to flags, and the end of each rank.
-  std::vector<std::shared_ptr<ChainFlags>> words;              // by rank
+  std::vector<std::shared_ptr<ChainFlags>> chain_flags;        // by rank
   std::vector<std::shared_ptr<ShotFlags>> shot_flags;          // by rank
   std::vector<std::vector<std::vector<MemoryAccess>>> raised;  // by rank, block
   std::vector<std::atomic<unsigned long long>> ended;          // by rank: the last thread's turn
@@ -141,10 +141,10 @@ class LlEmulation {
       states_.back()->fused_calls = run.calls_before;
       stop_pages_.push_back(std::make_unique<StopPage>());
       paces_.push_back(std::make_unique<Pace>());
-      made_.words.push_back(std::make_shared<ChainFlags>());
+      made_.chain_flags.push_back(std::make_shared<ChainFlags>());
       made_.shot_flags.push_back(std::make_shared<ShotFlags>());
-      made_.words.back()->calls = run.calls_before;
-      for (unsigned& calls : made_.words.back()->nearly_done) calls = run.calls_before;
+      made_.chain_flags.back()->calls = run.calls_before;
+      for (unsigned& calls : made_.chain_flags.back()->nearly_done) calls = run.calls_before;
     }
     made_.accesses.assign(index(run.request.ranks),
                           std::vector(pieces_.size(), std::vector<std::vector<MemoryAccess>>(
@@ -339,7 +339,7 @@ class LlEmulation {
   }
 
   template <class Args>
-  void tell(Args& args, int rank, Range piece) {
+  void fill_args(Args& args, int rank, Range piece) {
     args.input = reinterpret_cast<char*>(made_.inputs[index(rank)].data()) + piece.offset;
     args.output = reinterpret_cast<char*>(made_.outputs[index(rank)].data()) + piece.offset;
     args.state = states_[index(rank)].get();
@@ -356,7 +356,7 @@ class LlEmulation {
   }
   void run_direct_ll(int rank, Range piece) {
     DirectLlArgs args{};
-    tell(args, rank, piece);
+    fill_args(args, rank, piece);
     args.shape = direct_shape(run_.request, rank);
     args.shape.part_bytes = piece.bytes;
     if (args.shape.own_bytes != 0) args.shape.own_bytes = piece.bytes;
@@ -384,7 +384,7 @@ class LlEmulation {
   template <class Args>
   Args chain_args(int rank) {
     Args args{};
-    tell(args, rank, {0, 0});
+    fill_args(args, rank, {0, 0});
     args.shape = chain_shape(run_.request);
     args.op = static_cast<int>(run_.request.op);
     return args;
@@ -396,7 +396,8 @@ class LlEmulation {
   }
   void run_long_thread(int rank) {
     auto args = chain_args<LongChainArgs>(rank);
-    for (std::size_t r = 0; r < made_.words.size(); ++r) args.words[r] = made_.words[r].get();
+    for (std::size_t r = 0; r < made_.chain_flags.size(); ++r)
+      args.flags[r] = made_.chain_flags[r].get();
     args.pieces = static_cast<unsigned>(pieces_.size());
     args.first_bytes = pieces_[0].bytes;
     args.piece_bytes = piece_bytes();
@@ -419,17 +420,17 @@ class LlEmulation {
   }
   void run_fused(int rank, Range piece) {
     FusedArgs args{};
-    tell(args, rank, piece);
+    fill_args(args, rank, piece);
     args.count = run_.request.count;
     args.root = run_.request.root;
     with_ranks([&]<DataType kType, int kRanks>() { run_typed<kType, kRanks>(args); });
   }
   void run_long_shot(int rank) {
     LongShotArgs args{};
-    tell(args, rank, {0, 0});
+    fill_args(args, rank, {0, 0});
     args.count = run_.request.count;
     for (std::size_t r = 0; r < made_.shot_flags.size(); ++r)
-      args.words[r] = made_.shot_flags[r].get();
+      args.flags[r] = made_.shot_flags[r].get();
     args.ring = shot_ring(run_.ahead);
     args.workers = run_.threads;
     with_ranks([&]<DataType kType, int kRanks>() {

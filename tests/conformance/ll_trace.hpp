@@ -83,7 +83,7 @@ class LlTraceCheck {
     return text(access.touch == Touch::load ? "load" : "store", " of ", access.bytes, " at ",
                 place ? text(name_of(place->space), "[", place->rank, "]+", place->offset,
                              place->is_escape_flag ? " (beside)" : "")
-                      : std::string("an address of nobody"));
+                      : std::string("an address of no rank"));
   }
 
   // --- the plan, step by step -------------------------------------------------------------------
@@ -249,7 +249,7 @@ class LlTraceCheck {
       return;
     }
     const PlannedStep& step = steps_[at];
-    if (unit->stored[at] != place.from) say("wanted each line stored once", &access);
+    if (unit->stored[at] != place.from) say("wanted each packet stored once", &access);
     unit->stored[at] += 16;
     if (unit->last_push > at) say("wanted peers in the plan's order", &access);
     unit->last_push = at;
@@ -350,13 +350,13 @@ class LlTraceCheck {
     const unsigned long long none = has_flags() ? 0 : ~0ull;
     if (unit == nullptr || !is_cleared() || access.value[0] != none ||
         (!place.is_escape_flag && access.value[1] != none))
-      return say("wanted nothing in the own inbox but that lines are cleared", &access);
-    if (!is_here(*unit, at)) say("wanted a line cleared when it has been taken", &access);
+      return say("wanted no store to the own inbox but to clear packets", &access);
+    if (!is_here(*unit, at)) say("wanted a packet cleared after it was taken", &access);
     if (place.is_escape_flag) {
       unit->escape_cleared[at] = true;
       return;
     }
-    if (unit->cleared[at]) say("wanted each line cleared once", &access);
+    if (unit->cleared[at]) say("wanted each packet cleared once", &access);
     unit->cleared[at] = !has_flags() || place.from != 0;  // both halves, the first one first
   }
 

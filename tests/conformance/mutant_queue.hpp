@@ -143,7 +143,7 @@ class MutantQueue : public cuda::EngineQueue {
   /// True if the step is to signal before the work that it follows.
   bool damage(cuda::Stream stream, cuda::EngineStep& step) {
     for (cuda::EngineWait& wait : step.waits) {
-      if (wait.ranks == 0 || !is_word(wait.words, 0)) continue;
+      if (wait.ranks == 0 || !is_word(wait.flags, 0)) continue;
       if (is(Slip::no_wait, stream)) wait.ranks = 0;
       if (is(Slip::one_unheard, stream)) wait.ranks &= wait.ranks - 1;
       if (is(Slip::wait_less, stream)) wait.value -= 2;

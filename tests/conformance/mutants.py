@@ -483,7 +483,7 @@ FAULTS = [
     ),
     (
         "long_chain",
-        "long_chain: nobody says that there is room for the second piece",
+        "long_chain: room for the second piece is not signalled",
         "if (takes) store_flag_relaxed(theirs, 1);",
         "if (takes && !({})) store_flag_relaxed(theirs, 1);",
     ),
@@ -557,8 +557,8 @@ FAULTS = [
     (
         "long_two_shot",
         "long_two_shot: the peer after is escapes",
-        "store_flag_relaxed(&given.words[peer(k)]",
-        "store_flag_relaxed(&given.words[peer({} && k > 1 ? k - 1 : k)]",
+        "store_flag_relaxed(&given.flags[peer(k)]",
+        "store_flag_relaxed(&given.flags[peer({} && k > 1 ? k - 1 : k)]",
     ),
     (
         "scatter_ring",

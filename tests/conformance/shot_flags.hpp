@@ -43,19 +43,19 @@ class ShotFlagsCheck {
   }
   /// Checks what `by` stores to its flag at `rank`.
   std::string fault_of(int rank, int by, unsigned block) const {
-    const unsigned* const word = &traces_.shot_flags[index(rank)]->through[block][by];
-    if (*word != 0) return text("wanted the word 0 in the end, found ", *word);
-    std::vector<std::pair<unsigned, Turn>> told;
+    const unsigned* const flag = &traces_.shot_flags[index(rank)]->through[block][by];
+    if (*flag != 0) return text("wanted the word 0 in the end, found ", *flag);
+    std::vector<std::pair<unsigned, Turn>> raised;
     for (const MemoryAccess& one : traces_.raised[index(by)][block])
-      if (one.at == reinterpret_cast<const char*>(word))
-        told.emplace_back(static_cast<unsigned>(one.value[0]), one.turn);
-    if (told.size() != steps_ - ring())
-      return text("wanted to be told ", steps_ - ring(), " times, found ", told.size());
-    for (std::size_t step = 0; step < told.size(); ++step) {
-      const auto& [value, turn] = told[step];
-      if (value != step + 1) return text("wanted ", step + 1, " steps told, found ", value);
+      if (one.at == reinterpret_cast<const char*>(flag))
+        raised.emplace_back(static_cast<unsigned>(one.value[0]), one.turn);
+    if (raised.size() != steps_ - ring())
+      return text("wanted the flag raised ", steps_ - ring(), " times, found ", raised.size());
+    for (std::size_t step = 0; step < raised.size(); ++step) {
+      const auto& [value, turn] = raised[step];
+      if (value != step + 1) return text("wanted ", step + 1, " steps signalled, found ", value);
       if (turn < stores(by, block, step, by).second)
-        return text("wanted step ", step, " told once its lines have been cleared");
+        return text("wanted step ", step, " signalled once its packets were cleared");
       if (stores(rank, block, step + ring(), by).first < turn)
         return text("wanted nothing sent of step ", step + ring(), " before there is room");
     }

@@ -100,8 +100,7 @@ struct EngineStepPair {
 
 }  // namespace
 
-TEST_CASE(
-    "steps of copy engines: a rank that is late or aborted leaves nobody with a wrong result") {
+TEST_CASE("steps of copy engines: a late or aborted rank leaves no rank with a wrong result") {
   std::size_t right = 0, failed = 0;
   for (const bool is_aborted : {false, true})
     for (int seed = 1; seed <= plait_test::rounds(30); ++seed) {

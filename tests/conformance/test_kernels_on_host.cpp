@@ -79,8 +79,8 @@ struct LlCall {
 };
 
 template <class Kind>
-void tell(Kind& args, LlCall& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t rank,
-          double wait_s) {
+void fill_args(Kind& args, LlCall& call, std::vector<std::unique_ptr<LlGpu>>& devices,
+               std::size_t rank, double wait_s) {
   args.input = call.input(rank);
   args.output = call.output(rank);
   args.state = &devices[rank]->state;
@@ -112,13 +112,13 @@ void run(LlCall& call, std::vector<std::unique_ptr<LlGpu>>& devices, std::size_t
   constexpr int kOp = kRanks == 0 ? kAnyOp : static_cast<int>(ReduceOp::sum);
   if (call.kernel == Kernel::direct_ll) {
     DirectLlArgs args{};
-    tell(args, call, devices, rank, wait_s);
+    fill_args(args, call, devices, rank, wait_s);
     args.shape = direct_shape(call.request, static_cast<int>(rank));
     if (reduces(call.request.collective)) return run_direct_ll<kType, kOp, kReduceParts>(args);
     return run_direct_ll<kType, kAnyOp, kPlaceParts>(args);
   }
   FusedArgs args{};
-  tell(args, call, devices, rank, wait_s);
+  fill_args(args, call, devices, rank, wait_s);
   args.count = call.request.count;
   switch (call.kernel) {
     case Kernel::one_shot_flag: return one_shot<kType, kOp, kRanks, FlagPacket>(args);

@@ -215,7 +215,7 @@ TEST_CASE("groups of messages on host threads arrive complete") {
       for (const How& how : {How{}, How{{0, 1024}}, How{{0, 1024}, 60, true}}) {
         MessageRanks all = groups_of(ranks, seed, how);
         run_all(all, how);
-        check_whole(all, text(ranks, " ranks, seed ", seed, ", lines up to ",
+        check_whole(all, text(ranks, " ranks, seed ", seed, ", LL packets up to ",
                               how.tuning.packets_upto, how.in_bulk ? ", in bulk" : ""));
       }
 }
@@ -303,7 +303,7 @@ void run_disturbed(int ranks, int seed, const How& how, bool is_aborted, Ended& 
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     for (std::size_t call = 0; call < all[rank]->calls.size(); ++call) {
       if (is_aborted && rank == one) continue;
-      CAPTURE(text(ranks, " ranks, seed ", seed, ", lines up to ", how.tuning.packets_upto,
+      CAPTURE(text(ranks, " ranks, seed ", seed, ", LL packets up to ", how.tuning.packets_upto,
                    ", rank ", rank, ", call ", call));
       const bool has_failed = all[rank]->failed_after[call];
       CHECK((has_failed || is_right(*all[rank], call)));

@@ -294,8 +294,7 @@ TEST_CASE("one process: inside one GPU, and what is refused") {
                        doctest::Contains("cannot run as copies"), Error);
 }
 
-TEST_CASE(
-    "one process: one call at a time tells how long its paths took, and nobody waits for it") {
+TEST_CASE("one process: one call at a time reports the times of its paths, without a wait") {
   for (const Collective collective : {Collective::copy, Collective::send_recv}) {
     const Plan plan = plans_of(kCases[1], collective).back();
     CopyBench bench;

@@ -302,7 +302,7 @@ class TileTraceCheck {
           });
       if (!is_allowed)
         faults_.push_back(text("rank ", rank, access.touch == Touch::load ? " reads " : " writes ",
-                               at ? plait::print(*at) : std::string("memory of nobody")));
+                               at ? plait::print(*at) : std::string("memory of no rank")));
       else if (access.touch == Touch::store && at->space == Space::scratch)
         count(moved, *at, -1);
     }
@@ -324,21 +324,21 @@ class TileTraceCheck {
   void check_taken(std::size_t rank, int peer, unsigned block, const TiledArgs& shape) {
     const auto* const word = reinterpret_cast<const char*>(
         &gpus_[static_cast<std::size_t>(peer)]->flags.parts_taken[block][rank]);
-    std::vector<unsigned long long> told;  // turn, by tile
+    std::vector<unsigned long long> signalled;  // turn, by tile
     for (const MemoryAccess& access : call_.traces[rank])
-      if (access.touch == Touch::raise && access.at == word) told.push_back(access.turn);
-    std::sort(told.begin(), told.end());
+      if (access.touch == Touch::raise && access.at == word) signalled.push_back(access.turn);
+    std::sort(signalled.begin(), signalled.end());
     const int me = static_cast<int>(rank), at = pulls_parts(shape) ? peer : me;
     const char* const ring = bytes_in(gpus_[static_cast<std::size_t>(at)]->slots) +
                              slot_offset(shape, block, at, 0, at == me ? peer : me, 0);
-    std::vector<std::uint64_t> read(told.size());  // bytes, by tile
+    std::vector<std::uint64_t> read(signalled.size());  // bytes, by tile
     for (const MemoryAccess& access : call_.traces[rank]) {
       if (access.touch != Touch::load || access.at < ring ||
           access.at >= ring + std::uint64_t{shape.window} * shape.slot_bytes)
         continue;
       auto tile = static_cast<std::size_t>(access.at - ring) / shape.slot_bytes;
-      while (tile < told.size() && told[tile] < access.turn) tile += shape.window;
-      if (tile >= told.size() || (read[tile] += access.bytes) > tile_units(shape) * 16ull)
+      while (tile < signalled.size() && signalled[tile] < access.turn) tile += shape.window;
+      if (tile >= signalled.size() || (read[tile] += access.bytes) > tile_units(shape) * 16ull)
         faults_.push_back(text("rank ", rank, " reads a slot of rank ", peer,
                                "'s parts that it has said is free"));
     }

@@ -46,7 +46,7 @@ TEST_CASE("slots of a two_shot that reuses packets hold the steps in flight") {
         }
 }
 
-TEST_CASE("direct_ll: packet lines, flags and greetings fit into half an inbox") {
+TEST_CASE("direct_ll: packets, escape words and greetings fit into half an inbox") {
   for (const int ranks : {2, 3, 8, 16})
     for (const std::uint64_t half : {4096ull, 100'001ull, 24ull << 20, 64ull << 20})
       for (std::uint64_t units = 1; units <= 1 << 23; units = units * 3 / 2 + 1) {

@@ -34,7 +34,8 @@ double us(const Plan& plan, Launch launch = Launch::graph) {
 
 }  // namespace
 
-TEST_CASE("more bytes, more ranks and fewer blocks take longer, flagged lines twice the bytes") {
+TEST_CASE(
+    "more bytes, more ranks and fewer blocks take longer, flag packets have twice the bytes") {
   for (const char* kernel : {"one_shot", "two_shot"}) {
     CAPTURE(kernel);
     for (const std::uint64_t bytes : {4096ull, 1ull << 20, 64ull << 20}) {

@@ -34,15 +34,15 @@ struct EngineFlags {
   std::uint32_t ring_barriers;                ///< my own: ring barriers of finished calls
 };
 
-/// Waits until words[r] has reached the count of earlier calls + `value`, for each r in `ranks`.
+/// Waits until flags[r] has reached the count of earlier calls + `value`, for each r in `ranks`.
 struct EngineWait {
-  const std::uint32_t* words;
+  const std::uint32_t* flags;
   std::uint32_t ranks;
   std::uint32_t value;
 };
 
-/// One step: waits and signals, in this order unless signals_first. A signal stores the count of
-/// earlier calls + `told` to tell[r].
+/// One step: waits and signals, in this order unless signals_first. Signals store the count of
+/// earlier calls + signal_value to signal[r].
 struct EngineStep {
   DeviceState* state;
   StopPage* stop_page;

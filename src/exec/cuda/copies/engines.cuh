@@ -28,7 +28,7 @@ __device__ inline bool engine_wait(const EngineStep& step) {
   SpinTimeout timeout;
   for (const EngineWait& wait : step.waits) {
     if (rank >= kMaxCudaRanks || (wait.ranks >> rank & 1) == 0) continue;
-    while (!broken && !reached(load_flag(&wait.words[rank]), base + wait.value))
+    while (!broken && !reached(load_flag(&wait.flags[rank]), base + wait.value))
       broken =
           load_flag(&mine.poisoned) != 0 ||
           timeout.poll(step.state, step.stop_page, step.wait_ns, rank, wait.value, ~0u) != kNoFault;

@@ -201,7 +201,7 @@ void PlanQueue::reduce(Stream stream, const PieceArgs& args, DataType, unsigned)
 
 // ---- flags
 
-PlanBook::FlagAddress PlanBook::word(const std::uint32_t* at) const {
+PlanBook::FlagAddress PlanBook::flag_address(const std::uint32_t* at) const {
   for (std::size_t rank = 0; rank < flags_.size(); ++rank)
     if (is_within(at, flags_[rank].get(), sizeof(EngineFlags)))
       return {static_cast<int>(rank), kCopyFlagsBase + index_in(at, flags_[rank].get())};
@@ -211,7 +211,7 @@ PlanBook::FlagAddress PlanBook::word(const std::uint32_t* at) const {
               "copy step signals or waits on an address that is no rank's flag");
 }
 
-int PlanBook::counter_of(const std::uint32_t* counted) const { return word(counted).index; }
+int PlanBook::counter_of(const std::uint32_t* counted) const { return flag_address(counted).index; }
 
 std::uint32_t PlanBook::base(int rank, int counter) const {
   const auto grown = grown_.find({rank, counter});
@@ -248,7 +248,7 @@ void PlanBook::step(int rank, Stream stream, const EngineStep& step) {
   const auto signal = [&] {
     for (const std::uint32_t* const signal_value : step.signal) {
       if (signal_value == nullptr) continue;
-      FlagAddress row = word(signal_value);
+      FlagAddress row = flag_address(signal_value);
       row.index -= rank;  // flags of a row are by writer
       raise(at, row, counter, step.signal_value);
     }
@@ -256,7 +256,8 @@ void PlanBook::step(int rank, Stream stream, const EngineStep& step) {
   if (step.signals_first != 0) signal();
   for (const EngineWait& wait : step.waits)
     for (int writer = 0; writer < plan_.request.ranks; ++writer)
-      if ((wait.ranks >> writer & 1) != 0) await(at, word(wait.words), writer, counter, wait.value);
+      if ((wait.ranks >> writer & 1) != 0)
+        await(at, flag_address(wait.flags), writer, counter, wait.value);
   if (step.signals_first == 0) signal();
 }
 
@@ -300,8 +301,8 @@ void PlanQueue::begin_on_host(Stream stream, const HostJob& job) {
   book_.signal_self(book_.lane(rank_, stream), rank_, begun);
   const std::size_t cores = book_.lane(rank_, "cores", LaneKind::cpu);
   book_.wait_self(cores, rank_, begun);
-  const PlanBook::FlagAddress arrived = book_.word(book_.host_flags_.arrived);
-  const PlanBook::FlagAddress reduced = book_.word(book_.host_flags_.reduced);
+  const PlanBook::FlagAddress arrived = book_.flag_address(book_.host_flags_.arrived);
+  const PlanBook::FlagAddress reduced = book_.flag_address(book_.host_flags_.reduced);
   const int gpus = book_.counter_of(&book_.flags_[0]->host_chunks);
   run_host_job(
       job, rank_,

@@ -57,7 +57,7 @@ class PlanBook {
   int path_between(const Region& dst, const Region& src, int& hop);
   int path_index(const Path& path);
   void put_copy(std::size_t lane, const Region& dst, const Region& src);
-  FlagAddress word(const std::uint32_t* at) const;
+  FlagAddress flag_address(const std::uint32_t* at) const;
   void raise(std::size_t lane, const FlagAddress& row, int counter, std::uint32_t value);
   void await(std::size_t lane, const FlagAddress& row, int writer, int counter,
              std::uint32_t value);

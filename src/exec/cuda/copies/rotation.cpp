@@ -50,9 +50,9 @@ char* Rotation::in_output(int owner, std::uint32_t piece) const {
 
 /// Returns a wait until `ranks` have signalled the piece `before` pieces earlier, which used the
 /// same slot.
-EngineWait Rotation::words(FlagRows words, std::uint32_t ranks, std::uint32_t piece,
-                           std::uint32_t before) const {
-  return {(flags_of(shape_.rank).*words)[piece % kRotationSlots], ranks, piece + 1 - before};
+EngineWait Rotation::flag_wait(FlagRows row, std::uint32_t ranks, std::uint32_t piece,
+                               std::uint32_t before) const {
+  return {(flags_of(shape_.rank).*row)[piece % kRotationSlots], ranks, piece + 1 - before};
 }
 
 /// Makes later work on the stream wait for the event (null = none) and the flags.
@@ -65,10 +65,10 @@ void Rotation::begin(Stream stream, const EngineWait& wait, Event after) {
 
 /// Signals all peers, whether or not they wait in this call, so that flags count the pieces of all
 /// calls.
-void Rotation::finish(RotationStream role, std::uint32_t piece, FlagRows words) {
+void Rotation::finish(RotationStream role, std::uint32_t piece, FlagRows row) {
   EngineStep step = blank_step(&EngineFlags::pieces);
   for (int k = 1; k < shape_.ranks; ++k)
-    step.signal[peer(k)] = &(flags_of(peer(k)).*words)[piece % kRotationSlots][shape_.rank];
+    step.signal[peer(k)] = &(flags_of(peer(k)).*row)[piece % kRotationSlots][shape_.rank];
   step.signal_value = piece + 1;
   launch(stream(role), step);
   record(event(role, piece), stream(role));
@@ -119,7 +119,7 @@ void Rotation::send(RotationStream role, const std::vector<OneCopy>& by_step) {
 /// Follows the signals of earlier pieces, also when a graph orders its branches: other ranks may
 /// depend on them.
 void Rotation::push(std::uint32_t piece) {
-  begin(stream(kPush), words(&EngineFlags::placed, others(all_ranks()), piece, kRotationSlots),
+  begin(stream(kPush), flag_wait(&EngineFlags::placed, others(all_ranks()), piece, kRotationSlots),
         piece < kRotationSlots ? nullptr : event(kPlace, piece));
   const char* input = static_cast<const char*>(shape_.input);
   std::vector<OneCopy> by_step;
@@ -157,7 +157,7 @@ void Rotation::reduce_piece(std::uint32_t piece, std::uint32_t senders) {
 
 void Rotation::handle(std::uint32_t piece) {
   const std::uint32_t senders = senders_to(shape_, shape_.rank);
-  begin(stream(kHandle), words(&EngineFlags::arrived, senders, piece, 0), event(kPush, piece));
+  begin(stream(kHandle), flag_wait(&EngineFlags::arrived, senders, piece, 0), event(kPush, piece));
   if (in(shape_.owners, shape_.rank)) {
     if (shape_.handling != kPlaceParts) reduce_piece(piece, senders);
     const PieceRange part = range(shape_.rank, piece);
@@ -174,7 +174,7 @@ void Rotation::handle(std::uint32_t piece) {
 /// Pushes results into the slots from which the readers have taken this rank's parts.
 void Rotation::share(std::uint32_t piece) {
   const std::uint32_t readers = readers_of_mine();
-  begin(stream(kShare), words(&EngineFlags::handled, readers, piece, 0), event(kHandle, piece));
+  begin(stream(kShare), flag_wait(&EngineFlags::handled, readers, piece, 0), event(kHandle, piece));
   std::vector<OneCopy> by_step;
   for (int k = 1; k < shape_.ranks; ++k)
     by_step.push_back({inbox(peer(k), shape_.rank, piece), own_result(piece),
@@ -190,7 +190,7 @@ void Rotation::place(std::uint32_t piece) {
   for (int k = 1; k < shape_.ranks; ++k) {
     const int owner = peer(-k);
     if (!in(owners, owner)) continue;
-    begin(stream(kPlace), words(&EngineFlags::shared, 1u << owner, piece, 0), after);
+    begin(stream(kPlace), flag_wait(&EngineFlags::shared, 1u << owner, piece, 0), after);
     copy(stream(kPlace), in_output(owner, piece), inbox(shape_.rank, owner, piece),
          range(owner, piece).bytes);
     after = nullptr;

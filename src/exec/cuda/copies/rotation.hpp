@@ -85,10 +85,10 @@ class Rotation : private EngineCall {
     return path_.events[role * kRotationSlots + piece % kRotationSlots];
   }
   using FlagRows = std::uint32_t (EngineFlags::*)[kRotationSlots][kMaxCudaRanks];
-  EngineWait words(FlagRows words, std::uint32_t ranks, std::uint32_t piece,
-                   std::uint32_t before) const;
+  EngineWait flag_wait(FlagRows row, std::uint32_t ranks, std::uint32_t piece,
+                       std::uint32_t before) const;
   void begin(Stream stream, const EngineWait& wait, Event after);
-  void finish(RotationStream role, std::uint32_t piece, FlagRows words);
+  void finish(RotationStream role, std::uint32_t piece, FlagRows row);
   bool takes_turns(RotationStream role) const;
   void send(RotationStream role, const std::vector<OneCopy>& by_step);
   void await_port(RotationStream role);

@@ -24,14 +24,14 @@ ReduceJob HostJob::reduction(std::uint32_t chunk) const {
   return job;
 }
 
-HostReducer::HostReducer(HostFlags& words, int rank, int threads, const StopPage& stop_page,
+HostReducer::HostReducer(HostFlags& flags, int rank, int threads, const StopPage& stop_page,
                          double wait_s)
-    : words_(words),
+    : flags_(flags),
       rank_(rank),
       stop_page_(stop_page),
       wait_s_(wait_s),
       team_(threads - 1),
-      counted_(words.reduced[rank]) {}
+      counted_(flags.reduced[rank]) {}
 
 void HostReducer::start() {
   if (thread_.joinable()) return;
@@ -71,7 +71,7 @@ void HostReducer::serve() {
 /// Returns false if the job was given up. This rank's later flags would count from there, so it
 /// raises none.
 bool HostReducer::run(const HostJob& job) {
-  const std::atomic_ref<std::uint32_t> mine(words_.reduced[rank_]);
+  const std::atomic_ref<std::uint32_t> mine(flags_.reduced[rank_]);
   const bool is_done = run_host_job(
       job, rank_, [&](std::uint32_t value) { return await_chunk(counted_ + value, job.ranks); },
       [&](std::uint32_t chunk) { team_.reduce(job.reduction(chunk)); },
@@ -95,7 +95,7 @@ bool HostReducer::await_chunk(std::uint32_t value, int ranks) {
   const auto is_here = [&] {
     for (int rank = 0; rank < ranks; ++rank)
       if (!reached(
-              std::atomic_ref<std::uint32_t>(words_.arrived[rank]).load(std::memory_order_acquire),
+              std::atomic_ref<std::uint32_t>(flags_.arrived[rank]).load(std::memory_order_acquire),
               value))
         return false;
     return true;

@@ -62,7 +62,7 @@ bool run_host_job(const HostJob& job, int rank, const Await& await_chunk, const 
 class HostReducer {
  public:
   /// threads: that reduce. stop_page: read only; jobs are dropped once a kernel has given up.
-  HostReducer(HostFlags& words, int rank, int threads, const StopPage& stop_page, double wait_s);
+  HostReducer(HostFlags& flags, int rank, int threads, const StopPage& stop_page, double wait_s);
   ~HostReducer();
   HostReducer(const HostReducer&) = delete;
   HostReducer& operator=(const HostReducer&) = delete;
@@ -78,7 +78,7 @@ class HostReducer {
   bool await_chunk(std::uint32_t value, int ranks);
   bool is_over() const;
 
-  HostFlags& words_;
+  HostFlags& flags_;
   const int rank_;
   const StopPage& stop_page_;
   const double wait_s_;

@@ -24,16 +24,16 @@ char* HostReductionCall::ring(int rank, std::uint32_t chunk) const {
   return path_.rings[static_cast<std::size_t>(rank)] + cut_.slot_at(chunk);
 }
 
-void HostReductionCall::await(Stream stream, const std::uint32_t* words, std::uint32_t ranks,
+void HostReductionCall::await(Stream stream, const std::uint32_t* flags, std::uint32_t ranks,
                               std::uint32_t chunk) {
   EngineStep waits = step();
-  waits.waits[0] = {words, ranks, chunk + 1};
+  waits.waits[0] = {flags, ranks, chunk + 1};
   launch(stream, waits);
 }
 
-void HostReductionCall::signal(Stream stream, std::uint32_t* words, std::uint32_t chunk) {
+void HostReductionCall::signal(Stream stream, std::uint32_t* flags, std::uint32_t chunk) {
   EngineStep signalling = step();
-  signalling.signal[call_.rank] = &words[call_.rank];
+  signalling.signal[call_.rank] = &flags[call_.rank];
   signalling.signal_value = chunk + 1;
   launch(stream, signalling);
 }

@@ -36,8 +36,8 @@ class HostReductionCall : private EngineCall {
   std::uint32_t others() const { return ((1u << call_.ranks) - 1) & ~(1u << call_.rank); }
   char* ring(int rank, std::uint32_t chunk) const;  // as the GPU sees it
   EngineStep step() const { return blank_step(&EngineFlags::host_chunks); }
-  void await(Stream stream, const std::uint32_t* words, std::uint32_t ranks, std::uint32_t chunk);
-  void signal(Stream stream, std::uint32_t* words, std::uint32_t chunk);
+  void await(Stream stream, const std::uint32_t* flags, std::uint32_t ranks, std::uint32_t chunk);
+  void signal(Stream stream, std::uint32_t* flags, std::uint32_t chunk);
   void bring_down(std::uint32_t chunk);
   void bring_up(std::uint32_t chunk);
 

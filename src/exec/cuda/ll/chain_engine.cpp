@@ -86,7 +86,7 @@ class ChainReady : public PreparedCall {
     rank.fill_call(args_, request);
     for (int peer = 0; peer < request.ranks; ++peer) {
       args_.inbox[peer] = rank.at(ArenaPart::sentinel, peer);
-      args_.words[peer] = &rank.header(peer).chains;
+      args_.flags[peer] = &rank.header(peer).chains;
     }
     args_.half_bytes = rank.group().sizes.sentinel_bytes;
     args_.shape = chain_shape(request);

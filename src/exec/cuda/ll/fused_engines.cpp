@@ -117,7 +117,7 @@ class FusedEngine : public Engine {
     args.ahead = launch.ahead;
     args.ring = shot_ring(launch.ahead);
     args.workers = launch.workers();
-    for (int peer = 0; peer < group.ranks; ++peer) args.words[peer] = &rank.header(peer).shots;
+    for (int peer = 0; peer < group.ranks; ++peer) args.flags[peer] = &rank.header(peer).shots;
     const std::string name = launch.is_long ? "long_two_shot" : info_.name;
     return std::make_unique<FusedReady>(
         rank, rank.kernels().find(shot_kernel(name, request, nan_sentinel)), args, launch);

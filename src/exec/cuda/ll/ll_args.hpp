@@ -36,7 +36,7 @@ struct ShotFlags {
 /// An all_reduce whose packets do not fit into half an inbox. Steps of all threads reuse the
 /// packets.
 struct LongShotArgs : FusedArgs {
-  ShotFlags* words[kMaxCudaRanks];  ///< every rank's flags
+  ShotFlags* flags[kMaxCudaRanks];  ///< every rank's flags
   std::int32_t ring;                ///< steps whose packets a slot holds
   std::uint32_t workers;            ///< threads of a block that pass units
 };
@@ -147,7 +147,7 @@ struct ChainFlags {
 /// A chain in several pieces. Pieces alternate between the halves of the inboxes, and each counts
 /// as a call.
 struct LongChainArgs : ChainArgs {
-  ChainFlags* words[kMaxCudaRanks];  ///< every rank's flags
+  ChainFlags* flags[kMaxCudaRanks];  ///< every rank's flags
   std::uint32_t pieces;              ///< pieces, at least 2
   std::uint64_t first_bytes;         ///< bytes of the first piece, whole units
   std::uint64_t piece_bytes;         ///< bytes of every other piece, whole units except at the end

@@ -118,13 +118,13 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
     const volatile unsigned& threads = shared.through[piece & 1];
     return threads >= (piece / 2 + 1) * given.workers;
   }
-  __device__ ChainFlags& words(int rank) const { return *given.words[rank]; }
+  __device__ ChainFlags& flags(int rank) const { return *given.flags[rank]; }
   __device__ int rank_before() const { return (args.rank + args.ranks - 1) % args.ranks; }
   /// Signals and polls until the block has finished all pieces.
   __device__ void run_signals() {
     const bool takes = this->before >= 0 || this->awaits_return();
-    unsigned* const theirs = &words(rank_before()).room[blockIdx.x];
-    unsigned* const mine = &words(args.rank).room[blockIdx.x];
+    unsigned* const theirs = &flags(rank_before()).room[blockIdx.x];
+    unsigned* const mine = &flags(args.rank).room[blockIdx.x];
     const unsigned wanted = this->receiver() >= 0 ? given.pieces - 1 : 0;
     if (takes) store_flag_relaxed(theirs, 1);
     unsigned room = 0;
@@ -148,28 +148,28 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
   }
   /// Returns the pieces that the next rank has room for. The flag is reset to 0 once it has reached
   /// its last value.
-  __device__ unsigned poll_room(unsigned* word, unsigned known) const {
-    const unsigned said = peek_flag(word);
+  __device__ unsigned poll_room(unsigned* flag, unsigned known) const {
+    const unsigned said = peek_flag(flag);
     if (said == known) return known;
-    load_flag(word);
-    if (said == given.pieces - 1) store_flag_relaxed(word, 0);
+    load_flag(flag);
+    if (said == given.pieces - 1) store_flag_relaxed(flag, 0);
     __threadfence_block();
     shared.room = said;
     return said;
   }
-  __device__ unsigned this_call() const { return peek_flag(&words(args.rank).calls) + 1; }
+  __device__ unsigned this_call() const { return peek_flag(&flags(args.rank).calls) + 1; }
   /// The last block of a rank signals all other ranks.
   __device__ void signal_nearly_done() const {
     fence_before_flags();
-    if (atomicAdd(&words(args.rank).nearly_done_blocks, 1U) != gridDim.x - 1) return;
-    words(args.rank).nearly_done_blocks = 0;
+    if (atomicAdd(&flags(args.rank).nearly_done_blocks, 1U) != gridDim.x - 1) return;
+    flags(args.rank).nearly_done_blocks = 0;
     fence_before_flags();
     for (int rank = 0; rank < args.ranks; ++rank)
-      if (rank != args.rank) store_flag_relaxed(&words(rank).nearly_done[args.rank], this_call());
+      if (rank != args.rank) store_flag_relaxed(&flags(rank).nearly_done[args.rank], this_call());
   }
   /// The last block to end waits for the signals of all other ranks, and ends the call.
   __device__ void leave() {
-    ChainFlags& own = words(args.rank);
+    ChainFlags& own = flags(args.rank);
     if (atomicAdd(&own.done_blocks, 1U) != gridDim.x - 1) return;
     own.done_blocks = 0;
     const unsigned call = this_call();

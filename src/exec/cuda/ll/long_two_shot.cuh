@@ -88,20 +88,20 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Packet, false> {
         if (has_stopped()) return;
       fence_before_flags();
       for (int k = 1; k < call.ranks(); ++k)
-        store_flag_relaxed(&given.words[peer(k)]->through[blockIdx.x][call.args.rank],
+        store_flag_relaxed(&given.flags[peer(k)]->through[blockIdx.x][call.args.rank],
                            static_cast<unsigned>(s + 1));
     }
   }
   /// Polls the flag of peer k. The flag is reset to 0 once it has reached its last value.
-  __device__ void hear(int k) {
-    unsigned* const word = &given.words[call.args.rank]->through[blockIdx.x][peer(k)];
+  __device__ void await_peer(int k) {
+    unsigned* const flag = &given.flags[call.args.rank]->through[blockIdx.x][peer(k)];
     const auto all = static_cast<unsigned>(steps - ring);
     for (unsigned room = 0; room < all;) {
       if (has_stopped()) return;
-      const unsigned said = peek_flag(word);
+      const unsigned said = peek_flag(flag);
       if (said == room) continue;
-      load_flag(word);
-      if (said == all) store_flag_relaxed(word, 0);
+      load_flag(flag);
+      if (said == all) store_flag_relaxed(flag, 0);
       __threadfence_block();
       shared.room[k] = room = said;
     }
@@ -127,7 +127,7 @@ __device__ void long_two_shot(const LongShotArgs& args) {
     else if (signaller == 0)
       shot.signal();
     else if (signaller < shot.call.ranks())
-      shot.hear(signaller);
+      shot.await_peer(signaller);
   }
   if (shot.call.broken) fail_stream_at_end(args.state);
   end_fused_call(args.state, shot.call.number);
