@@ -212,12 +212,12 @@ class Group(CollectiveCalls):
 
     def _monitor(self, seconds: float, wait_all_ranks: bool) -> None:
         end = time.monotonic() + seconds
-        words = [self._word(rank, False, seconds) for rank in range(1, self._ranks)]
+        messages = [self._barrier_message(rank, False, seconds) for rank in range(1, self._ranks)]
         missing = []
-        for rank, word in enumerate(words, 1):
+        for rank, message in enumerate(messages, 1):
             left = timedelta(seconds=max(end - time.monotonic(), 1e-3))
             try:
-                word.wait(left)
+                message.wait(left)
             except RuntimeError:
                 missing.append(rank)
                 if not wait_all_ranks:
@@ -232,12 +232,12 @@ class Group(CollectiveCalls):
                 f"[plait] {many} failed to pass monitoredBarrier in {round(seconds * 1e3)} ms"
             )
         for rank in range(1, self._ranks):
-            self._word(rank, True, seconds).wait()
+            self._barrier_message(rank, True, seconds).wait()
 
     def _report(self, seconds: float) -> None:
         try:
-            self._word(0, True, seconds).wait()
-            self._word(0, False, seconds).wait()
+            self._barrier_message(0, True, seconds).wait()
+            self._barrier_message(0, False, seconds).wait()
         except RuntimeError as error:
             raise dist.DistBackendError(
                 f"[plait] Rank {self._rank} successfully reached monitoredBarrier, but received "
@@ -245,7 +245,7 @@ class Group(CollectiveCalls):
                 f"faulty rank: {error}"
             ) from error
 
-    def _word(self, peer: int, is_send: bool, seconds: float) -> Message:
+    def _barrier_message(self, peer: int, is_send: bool, seconds: float) -> Message:
         assert self._mail is not None
         post = self._mail.send if is_send else self._mail.receive
         return post(torch.zeros(1, dtype=torch.uint8), peer, 0, seconds, BARRIER)

@@ -19,7 +19,8 @@ struct Nodes {
   std::string why_unlike() const;
 };
 
-/// hosts: by rank. node_size > 0: each node_size ranks in turn form a node, whatever their host.
+/// Groups ranks into nodes. `hosts` has the host of each rank. node_size > 0: every node_size
+/// consecutive ranks form a node, whatever their hosts.
 /// All ranks get the same result except for `mine` and `place`.
 Nodes nodes_of(const std::vector<std::string>& hosts, int node_size, int rank);
 /// Returns the kernel's boot id, which changes at each start of the machine.
