@@ -71,7 +71,7 @@ std::vector<ContentPiece> Values::source(Site here, const Region& src) {
 void Values::copy(Site here, const Op& op) { put(op.dst, source(here, op.srcs.front())); }
 
 void Values::reduce(Site here, const Op& op) {
-  is_misaligned_said_ = false;
+  has_misaligned_finding_ = false;
   if (!reduces(plan_.request.collective))
     findings_.of_op(
         Rule::contract, here.lane, here.op,
@@ -106,7 +106,7 @@ std::vector<ContentPiece> Values::added(Site here, const Op& op,
 void Values::join(Site here, const Op& op) {
   const LibraryCall& call = plan_.calls[static_cast<std::size_t>(op.call)];
   const Request request = request_of(plan_, call);
-  is_misaligned_said_ = false;
+  has_misaligned_finding_ = false;
   std::vector<std::vector<ContentPiece>>& given = given_[op.call];
   if (given.empty())
     for (const Site& member : order_->members(op.call)) {
@@ -126,8 +126,9 @@ void Values::join(Site here, const Op& op) {
 }
 
 Content Values::spoilt(Site here, const std::string& sentence) {
-  if (!is_misaligned_said_) findings_.of_op(Rule::contract, here.lane, here.op, sentence + suffix_);
-  is_misaligned_said_ = true;
+  if (!has_misaligned_finding_)
+    findings_.of_op(Rule::contract, here.lane, here.op, sentence + suffix_);
+  has_misaligned_finding_ = true;
   return {kSpoilt, 0};
 }
 

@@ -72,8 +72,8 @@ class Values {
   Expressions expressions_;
   std::vector<Intervals<Content>> bytes_;
   std::map<int, std::vector<std::vector<ContentPiece>>>
-      given_;                        // by call and member: contents of its source
-  bool is_misaligned_said_ = false;  // one finding an op
+      given_;                            // by call and member: contents of its source
+  bool has_misaligned_finding_ = false;  // one finding an op
 };
 
 }  // namespace plait
