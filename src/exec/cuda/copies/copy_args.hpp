@@ -1,5 +1,5 @@
 // Arguments of the small kernels between copies of copy engines, and the flags by which ranks
-// signal each other in such calls.
+// signal each other in calls by copy engines.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 
@@ -21,8 +21,8 @@ struct EngineFlags {
   std::uint32_t pieces;    ///< my own: pieces of finished calls
   std::uint32_t poisoned;  ///< 1 + rank of a peer that gave up: later copies of that peer are
                            ///< invalid
-  // Flags of pair exchanges and of parts through host memory. Pieces and chunks keep their order,
-  // so each kind has one flag.
+  // Flags of pair exchanges and of parts through host memory. Each kind has one flag, since pieces
+  // and chunks keep an order.
   std::uint32_t link_arrived[kMaxCudaRanks];  ///< by sender: pieces in my inbox
   std::uint32_t link_handled[kMaxCudaRanks];  ///< by owner: pieces taken out of its inbox
   std::uint32_t host_arrived[kMaxCudaRanks];  ///< by sender: chunks in its host memory

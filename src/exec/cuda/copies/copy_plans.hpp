@@ -18,8 +18,8 @@ std::string why_no_copies(const Group& group);
 /// Returns the queue of a rank; a test may return a queue of its own that damages the call.
 using QueueOf = std::function<EngineQueue&(PlanBook& book, int rank)>;
 
-/// A rank whose calls are recorded in a book as a graph would hold them: no share depends on
-/// earlier calls.
+/// A rank that records calls in a book as a graph would hold them: no share depends on earlier
+/// calls.
 class WritingRank : public EngineRank {
  public:
   WritingRank(PlanBook& book, const Group& group, int rank, EngineQueue& queue)
@@ -54,8 +54,8 @@ void write_down(PlanBook& book, const Group& group, const PrepareOn& prepare,
 Plan plan_of_copies(const Engine& engine, const Topology& topology, const Request& request,
                     const Tuning& tuning, const Group& group, const QueueOf& through = nullptr);
 
-/// Base of engines whose calls are of class `Call` and put all of their work on the queue. `Call`
-/// is made of (request, tuning, rank).
+/// Base of engines that put all work of a call on the queue. `Call` is the class of a prepared
+/// call, made of (request, tuning, rank).
 template <class Call>
 class CopyEngine : public Engine {
  public:

@@ -48,8 +48,8 @@ class EngineCall {
   EngineFlags& flags_of(int rank) const { return *path_.flags[static_cast<std::size_t>(rank)]; }
   /// Returns a step without waits and signals that counts by `counted` of this rank.
   EngineStep blank_step(std::uint32_t EngineFlags::* counted) const;
-  /// Returns a barrier step: signals all other ranks in their `word` flags, and waits until they
-  /// signal the same.
+  /// Returns a barrier step: signals all other ranks in their `word` flags, and waits until all of
+  /// them have signalled.
   EngineStep barrier_step(std::uint32_t EngineFlags::* counted, FlagRow word,
                           std::uint32_t value) const;
   void launch(Stream stream, const EngineStep& step) { queue_.step(stream, step); }

@@ -43,7 +43,8 @@ class DriverQueue : public EngineQueue {
   DriverQueue(Kernels& kernels, HostReducer* reducer);
 
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
-  /// Uses one batched copy of the driver if it has such a call and the stream is not captured.
+  /// Uses one batched copy of the driver if the driver has that call and the stream is not
+  /// captured.
   void copy_all(Stream stream, const std::vector<OneCopy>& copies) override;
   void step(Stream stream, const EngineStep& step) override;
   void end(Stream stream, const EngineEnd& end) override;

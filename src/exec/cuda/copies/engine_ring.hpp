@@ -54,9 +54,8 @@ class EngineRing : private EngineCall {
   char* in_output(const RingPiece& piece) const {
     return static_cast<char*>(call_.output) + piece.from;
   }
-  /// Returns true if this rank pushes, or takes, in the step. If it does not, no event is recorded:
-  /// in a graph such an event would be an edge that other edges imply
-  /// (docs/design/copy_engines.md).
+  /// Returns true if this rank pushes, or takes, in the step. Steps without work record no event:
+  /// in a graph the event would be an edge that other edges imply (docs/design/copy_engines.md).
   bool pushes(std::uint32_t step) const;
   bool takes(std::uint32_t step) const;
   void push(std::uint32_t step);

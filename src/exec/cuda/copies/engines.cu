@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(1, 1)
   }
 }
 
-/// Moves a piece out of the slot in which it arrived.
+/// Moves a piece out of its slot.
 extern "C" __global__ void __launch_bounds__(512)
     plait_piece_move(const __grid_constant__ plait::cuda::PieceArgs args) {
   if (args.state == nullptr) return;  // an empty launch

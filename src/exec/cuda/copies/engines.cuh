@@ -1,15 +1,15 @@
-// Device code of calls by copy engines for what copy engines cannot do: wait for a flag, raise one,
-// and handle a piece that has arrived. One small block waits and signals, so that no SM is occupied
-// while copies run; a kernel that starts when the whole piece is there reduces it.
+// Device code of calls by copy engines: waiting for flags, raising flags and handling pieces, which
+// copy engines cannot do. One small block waits and signals, so that no SM is occupied while copies
+// run. Pieces are reduced by a kernel that starts when the whole piece has arrived.
 #pragma once
 #include "exec/cuda/copies/copy_args.hpp"
 #include "exec/cuda/device/memory.cuh"
 
 namespace plait::cuda {
 
-/// Returns true if the call has failed here. A peer that gave up has poisoned this rank: its later
-/// copies are invalid, and it sends no more signals. A poisoned rank waits here until its own
-/// program aborts, the host reports a lost rank, or the deadline passes.
+/// Returns true if the call has failed here. A peer that gave up has poisoned this rank: later
+/// copies of the peer are invalid, and no more signals come. A poisoned rank waits here until the
+/// own program aborts, the host reports a lost rank, or the deadline passes.
 __device__ inline bool engine_is_broken(const EngineStep& step) {
   const unsigned* const poisoned = &step.flags[step.rank]->poisoned;
   unsigned failed = fault_of(step.state);

@@ -91,7 +91,7 @@ ExchangeCut cut_exchange(std::uint64_t bytes, const ExchangeSpace& room) {
   std::uint64_t from = 0;
   for (std::uint32_t i = 0; from < link; ++i) {
     const InboxSlot slot = slots.at(i);
-    // Fills all slots equally, so that no piece is so small that its step costs time.
+    // Fills all slots equally: a very small piece would cost a step of its own.
     const std::uint64_t whole = std::min(slot.bytes, share_of(slot.bytes, link, room_for));
     const std::uint64_t end = i + 1 < count ? std::min(link, from + whole) : link;
     const std::uint32_t before = slots.before(i);

@@ -28,7 +28,8 @@ struct HostCut {
   std::uint64_t chunk_bytes = 0;
   std::uint32_t chunks = 0;
 
-  /// A chunk's offset in the message, its length, and the offset of its slot in a ring.
+  /// Returns a chunk's offset in the message, the chunk's length, and the offset of the slot in a
+  /// ring.
   std::uint64_t chunk_from(std::uint32_t chunk) const { return host_from + chunk * chunk_bytes; }
   std::uint64_t length_of(std::uint32_t chunk) const {
     return chunk + 1 < chunks ? chunk_bytes : bytes - chunk_from(chunk);

@@ -1,12 +1,12 @@
-// Enqueues the steps of one exchange: which bytes, on which stream, after which event.
+// Enqueues the steps of one exchange: bytes, streams and events.
 #include "exec/cuda/copies/pair_exchange.hpp"
 
 namespace plait::cuda {
 
 static_assert(kEngineEvents >= 5 * kChunkSlots);
 
-/// Returns the event of a kind and index. kUp and kCross are used right after they are recorded and
-/// share rows; the others are looked back at over kChunkSlots.
+/// Returns the event of a kind and index. kUp and kCross are used right after the record and share
+/// rows; other kinds are looked back at over kChunkSlots.
 Event PairExchange::event(ExchangeStream role, std::uint32_t index) const {
   const std::size_t row = role > kCross ? role - 1 : role;
   return path_.events[row * kChunkSlots + index % kChunkSlots];
@@ -30,8 +30,8 @@ const char* PairExchange::sent(std::uint64_t from) const {
   return static_cast<const char*>(call_.input) + part + from;
 }
 
-/// Copies what stays on this rank, up to byte `upto`. It goes piece by piece: in one copy, engines
-/// would do it before the pushes.
+/// Copies data that stays on this rank, up to byte `upto`, piece by piece: one copy of everything
+/// would run before the pushes.
 void PairExchange::keep(std::uint64_t upto) {
   if (shape_.own_bytes == 0) return;  // otherwise as many bytes as go to the peer
   copy(stream(kHandle), static_cast<char*>(call_.output) + shape_.own_to + kept_,
@@ -39,7 +39,7 @@ void PairExchange::keep(std::uint64_t upto) {
   kept_ = upto;
 }
 
-/// Handles what arrived from the peer: places it, or reduces it with the own input in rank order.
+/// Handles data of the peer: places it, or reduces it with the own input in rank order.
 void PairExchange::take_range(ExchangeStream role, const char* came, std::uint64_t from,
                               std::uint64_t bytes, unsigned blocks) {
   if (!takes_) return;
@@ -128,7 +128,7 @@ void PairExchange::enqueue_chunks(std::uint32_t upto) {
   }
 }
 
-/// Ends the call: both ranks have handled everything, so what they sent is no longer needed.
+/// Ends the call: both ranks have handled everything, so the buffers of sent data are free.
 void PairExchange::join(Stream stream_of_call) {
   if (marks_ != nullptr) {
     record(marks_->link, stream(kHandle));
@@ -145,8 +145,8 @@ void PairExchange::join(Stream stream_of_call) {
 
 void PairExchange::enqueue(Event fork, Stream stream_of_call) {
   record(fork, stream_of_call);
-  // An empty stream would add edges that others imply; a graph with such edges runs pushes and
-  // takes one after the other.
+  // An empty stream would add redundant edges; a graph with redundant edges runs pushes and takes
+  // one after the other.
   follow(stream(sends_ ? kPush : kHandle), fork);
   if (cut_.chunks != 0) follow(stream(kDown), fork);
   const auto pieces = static_cast<std::uint32_t>(cut_.pieces.size());

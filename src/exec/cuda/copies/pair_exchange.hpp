@@ -70,7 +70,7 @@ class PairExchange : private EngineCall {
   const PathMarks* const marks_;
   const bool sends_, takes_;       // this rank, over the pair
   std::uint32_t chunk_steps_ = 0;  // steps of chunks enqueued so far
-  std::uint64_t kept_ = 0;         // bytes copied so far of what stays on this rank
+  std::uint64_t kept_ = 0;         // bytes copied so far of the data that stays on this rank
 };
 
 }  // namespace plait::cuda

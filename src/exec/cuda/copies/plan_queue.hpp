@@ -18,11 +18,11 @@ namespace plait::cuda {
 
 class PlanQueue;
 
-/// One call of all ranks. Each rank enqueues its part on its queue, in any order of ranks.
+/// One call of all ranks. The ranks enqueue their parts on their queues in any order.
 class PlanBook {
  public:
   /// In scratch the slots of tiled kernels come first, then those of copy engines, so that plans of
-  /// both use the same bytes. Error(unsupported) if the topology lacks a path that the call takes.
+  /// both use the same bytes. Error(unsupported) if the topology lacks a path of the call.
   PlanBook(const Topology& topology, const Request& request, const Group& group);
   ~PlanBook();
   PlanBook(const PlanBook&) = delete;
@@ -31,12 +31,12 @@ class PlanBook {
   const Request& request() const { return plan_.request; }
   EnginePath& path() { return path_; }
   EngineQueue& queue(int rank);
-  /// Returns the arguments of a rank's call: its buffers, its rank, the op.
+  /// Returns the arguments of a rank's call: buffers, rank and op.
   CallArgs call(int rank) const;
   static Stream home();  ///< the caller's stream
   static Event fork();
-  /// Adds the plan of an engine as a part of this rank's call, behind what is on the rank's home
-  /// lane. The part's buffers begin input_from and output_from bytes into those of the call.
+  /// Adds the plan of an engine as a part of this rank's call, behind the work on the rank's home
+  /// lane. The part's buffers begin input_from and output_from bytes into the call's buffers.
   void add(int rank, const Plan& part, std::uint64_t input_from, std::uint64_t output_from);
   void stripe(const std::string& route, std::uint64_t from, std::uint64_t bytes);
   /// Returns the recorded plan.

@@ -1,4 +1,5 @@
-// Cuts of rings by copy engines (engine_ring.hpp): which piece a rank pushes where in each step.
+// Cuts of rings by copy engines (engine_ring.hpp): the piece that a rank pushes in each step, and
+// the receiver.
 #pragma once
 #include <cstdint>
 
@@ -11,8 +12,8 @@ inline constexpr std::uint32_t kRingSlots = 4;
 /// Bytes of a piece by default. Larger pieces gain little, and the last one is taken out late.
 inline constexpr std::uint64_t kRingPieceBytes = 32ull << 20;
 
-/// Cut of a call's blocks, the same on all ranks. In a step each rank pushes a piece, which is
-/// shorter or empty if the block is smaller than others.
+/// Cut of a call's blocks, the same on all ranks. In a step each rank pushes a piece; a piece of a
+/// small block is shorter or empty.
 struct RingCut {
   Request request;  ///< all_gather, broadcast, send_recv or all_to_all
   std::uint64_t piece_bytes = 0;
@@ -31,7 +32,7 @@ inline bool is_engine_ring(const Request& request) {
 }
 
 struct RingPiece {
-  int owner = 0;                ///< rank whose data it is
+  int owner = 0;                ///< rank that owns the data
   std::uint64_t sent_from = 0;  ///< offset in the owner's input
   std::uint64_t from = 0;       ///< offset in the receiver's output
   std::uint64_t bytes = 0;      ///< 0 = no piece
@@ -39,8 +40,8 @@ struct RingPiece {
 /// Returns the distance from a rank to the rank it pushes to in a step. In an all_to_all the
 /// distance grows by one each turn.
 int ranks_on(const RingCut& cut, std::uint32_t step);
-/// Returns what a rank pushes in a step: of its own input, or what arrived two steps before. In a
-/// broadcast the rank before the root pushes nothing.
+/// Returns the piece that a rank pushes in a step: of the own input, or the piece of two steps
+/// before. In a broadcast the rank before the root pushes nothing.
 RingPiece pushed_by(const RingCut& cut, int rank, std::uint32_t step);
 /// Returns the part of a rank's own input that its output gets in a step.
 RingPiece kept_by(const RingCut& cut, int rank, std::uint32_t step);

@@ -1,5 +1,4 @@
-// Enqueues pushes, handling and placing of one call: which bytes, after which flags, on which
-// stream.
+// Enqueues pushes, handling and placing of one call: bytes, flags and streams.
 #include "exec/cuda/copies/rotation.hpp"
 
 #include "exec/cuda/traffic/tile_cut.hpp"
@@ -35,8 +34,8 @@ char* Rotation::inbox(int owner, int sender, std::uint32_t piece) const {
              path_.slot_bytes;
 }
 
-/// Returns the own result, from which it is pushed to others. If it is not kept, it replaces
-/// another rank's part, which has been read by then.
+/// Returns the address of the own result, the source of pushes to readers. A result that is not
+/// kept replaces another rank's part, already read by then.
 char* Rotation::own_result(std::uint32_t piece) const {
   if (in(shape_.keepers, shape_.rank)) return in_output(shape_.rank, piece);
   return inbox(shape_.rank, peer(1), piece);
@@ -63,7 +62,7 @@ void Rotation::begin(Stream stream, const EngineWait& wait, Event after) {
   if (wait.ranks != 0) launch(stream, step);
 }
 
-/// Signals all peers, whether or not they wait in this call, so that flags count the pieces of all
+/// Signals all peers, even those that do not wait in this call: flags count the pieces of all
 /// calls.
 void Rotation::finish(RotationStream role, std::uint32_t piece, FlagRows row) {
   EngineStep step = blank_step(&EngineFlags::pieces);
@@ -80,8 +79,8 @@ bool Rotation::takes_turns(RotationStream role) const {
          (role == kPush ? shape_.senders : shape_.readers) == all_ranks();
 }
 
-/// Waits for the port of the first step of a sweep. The rank two further on used it in the last
-/// step of the sweep before, and signalled when it left.
+/// Waits for the port of the first step of a sweep. The rank two further on used that port in the
+/// last step of the sweep before, and signalled on leaving.
 void Rotation::await_port(RotationStream role) {
   if (!takes_turns(role) || sweeps_ == 0) return;
   EngineStep step = blank_step(&EngineFlags::sweeps);
@@ -116,8 +115,8 @@ void Rotation::send(RotationStream role, const std::vector<OneCopy>& by_step) {
   }
 }
 
-/// Follows the signals of earlier pieces, also when a graph orders its branches: other ranks may
-/// depend on them.
+/// Follows the signals of earlier pieces, also when a graph orders the branches: other ranks may
+/// depend on those signals.
 void Rotation::push(std::uint32_t piece) {
   begin(stream(kPush), flag_wait(&EngineFlags::placed, others(all_ranks()), piece, kRotationSlots),
         piece < kRotationSlots ? nullptr : event(kPlace, piece));
@@ -183,7 +182,7 @@ void Rotation::share(std::uint32_t piece) {
   finish(kShare, piece, &EngineFlags::shared);
 }
 
-/// Places results in the order in which they arrive.
+/// Places results in order of arrival.
 void Rotation::place(std::uint32_t piece) {
   const std::uint32_t owners = owners_i_read();
   Event after = event(kShare, piece);

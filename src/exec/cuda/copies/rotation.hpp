@@ -1,11 +1,11 @@
-// A large collective by copy engines. Parts are pushed into their owners' inboxes, a kernel handles
-// each piece that has arrived, and owners push the results into the same slots of their readers'
-// inboxes, from which readers take them. Peers are visited in rotation, one at a time; a rank whose
-// copy leaves a port signals the next rank to use it, so that no two copies share a port. All
-// copies are pushes: with pulls a rank's engine would alternate between its own copies and others'.
-// While one of two pieces is handled, the other is pushed. No SM works while engines copy, and no
-// rank touches a user's buffer of another rank. Source: direct collectives with a throttle of one
-// (direct-sendrecv talk), E-0119.
+// A large collective by copy engines. Ranks push parts into the inboxes of the owners, a kernel
+// handles each piece that has arrived, and owners push the results into the same slots of the
+// readers' inboxes. Readers copy the results out. Each rank visits the peers in rotation, one at a
+// time; a rank whose copy leaves a port signals the next rank to use the port, so that no two
+// copies share one. All copies are pushes: with pulls an engine would alternate between copies of
+// two ranks. While one of two pieces is handled, the other is pushed. No SM works while engines
+// copy, and no rank touches a user's buffer of another rank. Source: direct collectives with a
+// throttle of one (direct-sendrecv talk), E-0119.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -41,10 +41,10 @@ struct RotationCut {
 /// most_bytes: of a piece.
 RotationCut cut_rotation(std::uint64_t part_bytes, std::uint64_t most_bytes);
 
-/// One call. All ranks enqueue the same steps in an order in which a wait either follows everything
-/// that it waits for, or first signals what the same step of other ranks waits for. So no rank
+/// One call. All ranks enqueue the same steps in the same order. A wait follows everything that it
+/// waits for, or comes after the signal that the same step of other ranks waits for. So no rank
 /// waits for ever, even with a single hardware queue for all streams. Edges between the streams
-/// ensure the same when a graph orders its branches in another way.
+/// ensure the same for a graph that orders the branches in another way.
 class Rotation : private EngineCall {
  public:
   /// `shape`: from tiled_shape(), with its call filled in. `type`: of the kernel that handles
@@ -104,7 +104,7 @@ class Rotation : private EngineCall {
   const TiledArgs& shape_;
   const unsigned blocks_;
   const bool batches_;
-  std::uint32_t sweeps_ = 0;  // sweeps so far in which ports are passed on
+  std::uint32_t sweeps_ = 0;  // sweeps so far with ports passed on
 };
 
 }  // namespace plait::cuda

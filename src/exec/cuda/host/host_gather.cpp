@@ -101,7 +101,7 @@ void HostGather::enqueue() {
   }
 }
 
-/// Ends the part: all ranks have emptied the rings, so the next call may use them.
+/// Ends the part: all ranks have emptied the rings, so the next call may use the rings.
 void HostGather::join(Stream stream_of_call) {
   if (marks_ != nullptr) {
     record(marks_->link, stream_of_call);

@@ -1,9 +1,9 @@
 // Brings the results of the first part of a large all_reduce through host memory, while a kernel or
-// copy engines do the rest over the links. Each rank's copy engine brings its results down into its
-// ring, and the engines of all other ranks bring them up, straight into their outputs. Only results
-// take this way: with n ranks, 1/n of what host memory carries goes down and the rest comes up,
-// which relieves the links more than a reduce-scatter there would, and no SM works. Source: the
-// host's path of multi-path copies (Micro 2021); E-0124, E-0125.
+// copy engines do the rest over the links. Each rank's copy engine brings results down into the
+// rank's ring, and the engines of all other ranks bring them up, straight into the outputs. Only
+// results take this path: with n ranks, 1/n of the traffic of host memory goes down and the rest
+// comes up. That relieves the links more than a reduce-scatter through host memory would, and no SM
+// works. Source: the host's path of multi-path copies (Micro 2021); E-0124, E-0125.
 #pragma once
 #include "exec/cuda/copies/engine_call.hpp"
 #include "exec/cuda/copies/exchange_cut.hpp"
@@ -21,7 +21,7 @@ struct GatherSegment {
   std::uint32_t first_chunk = 0;
 };
 
-/// The first bytes of a message. If there are many, a small first segment is reduced first, so that
+/// The first bytes of a message. In a long part a small first segment is reduced first, so that
 /// host memory is not idle while the rest is reduced.
 struct GatherCut {
   std::vector<GatherSegment> segments;  ///< none = nothing goes through host memory
@@ -66,7 +66,7 @@ class HostGather : private EngineCall {
   Event is_up(std::uint32_t chunk) const { return path_.host_events[kIsUp + chunk % kChunkSlots]; }
   int peer(int k) const { return (call_.rank + k) % call_.ranks; }
   Event begun(std::size_t segment) const { return path_.host_events[kBegun + segment]; }
-  /// Offset of a chunk in its rank's part, and its length.
+  /// Offset and length of a chunk in a rank's part.
   struct ChunkRange {
     std::uint64_t from, bytes;
   };

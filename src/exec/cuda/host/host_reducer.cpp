@@ -68,8 +68,8 @@ void HostReducer::serve() {
   }
 }
 
-/// Returns false if the job was given up. This rank's later flags would count from there, so it
-/// raises none.
+/// Returns false if the job was given up. Then this rank raises no more flags, since later flags
+/// would count from there.
 bool HostReducer::run(const HostJob& job) {
   const std::atomic_ref<std::uint32_t> mine(flags_.reduced[rank_]);
   const bool is_done = run_host_job(

@@ -17,14 +17,14 @@
 
 namespace plait::cuda {
 
-/// Flags in host memory that all ranks map, by rank with one writer each, initially zero. They
+/// Flags in host memory that all ranks map, by rank with one writer each, initially zero. The flags
 /// count the chunks of all calls, so nothing is reset.
 struct HostFlags {
   alignas(128) std::uint32_t arrived[kMaxCudaRanks];  ///< by the rank's GPU: chunks brought down
   alignas(128) std::uint32_t reduced[kMaxCudaRanks];  ///< by the rank's cores: its latest chunk
   alignas(128) std::uint32_t taken[kMaxCudaRanks];    ///< by the rank's GPU: chunks brought up
 };
-/// Bytes of HostFlags in whole pages, so that they can be registered by themselves.
+/// Bytes of HostFlags in whole pages, for a registration of their own.
 inline constexpr std::uint64_t kHostFlagsBytes = 4096;
 static_assert(sizeof(HostFlags) <= kHostFlagsBytes);
 
@@ -42,9 +42,9 @@ struct HostJob {
   ReduceJob reduction(std::uint32_t chunk) const;
 };
 
-/// Runs a rank's cores through a job: waits until a chunk of all ranks is there, reduces it if the
-/// rank owns it, and reports progress, at the end that of the whole job. Returns false if
-/// await_chunk gave up.
+/// Runs a rank's cores through a job: waits until a chunk of all ranks has arrived, reduces the
+/// chunk if the rank owns it, and reports progress, at the end the progress of the whole job.
+/// Returns false if await_chunk gave up.
 template <class Await, class Reduce, class Tell>
 bool run_host_job(const HostJob& job, int rank, const Await& await_chunk, const Reduce& reduce,
                   const Tell& signal) {

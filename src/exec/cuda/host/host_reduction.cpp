@@ -38,8 +38,8 @@ void HostReductionCall::signal(Stream stream, std::uint32_t* flags, std::uint32_
   launch(stream, signalling);
 }
 
-/// Brings a chunk down. Its slot is free when the chunk that it held has come up here, and so has
-/// been reduced; a slot that held a result, when it has come up everywhere.
+/// Brings a chunk down. A slot is free when the chunk before has been reduced and has come up here.
+/// A slot that holds a result is free when the result has come up everywhere.
 void HostReductionCall::bring_down(std::uint32_t chunk) {
   if (chunk >= kChunkSlots) {
     follow(stream(kDown), has_come_up(chunk));

@@ -13,8 +13,8 @@
 namespace plait::cuda {
 namespace {
 
-/// A part of which only the results go through host memory relieves the links of half of its
-/// traffic.
+/// If only the results of a part go through host memory, the links carry half of the part's traffic
+/// less.
 constexpr std::uint32_t kOfResults = 2;
 
 /// Two ranks' copy engines exchange the host's share themselves.

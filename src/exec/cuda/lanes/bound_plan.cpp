@@ -19,8 +19,8 @@ struct OpAccess {
 };
 
 bool clash(const OpAccess& a, const OpAccess& b) {
-  // input and output may be the same memory (in place). The plan's proof covers that case only for
-  // lanes that keep their order, so both count as one base.
+  // input and output may be the same memory (in place). The proof of a plan covers that case only
+  // for lanes that keep an order, so both count as one base.
   const auto same = [](int base) { return base <= 1 ? 0 : base; };
   return (a.writes || b.writes) && same(a.region.base) == same(b.region.base) &&
          a.region.half == b.region.half && a.region.offset < b.region.offset + b.bytes &&
@@ -112,7 +112,7 @@ void LaneTables::bind_stream(const Lane& lane, std::uint32_t index, const FlagAt
     const Op& op = lane.ops[i];
     const bool in_inbox = op.kind == OpKind::copy &&
                           (op.dst.space == Space::inbox || op.srcs[0].space == Space::inbox);
-    // Only the device knows which inbox half it is (replays), so a kernel copies.
+    // Only the device knows the current inbox half (replays), so a kernel copies.
     if (engine && op.kind == OpKind::copy && !in_inbox) {
       bound.copies = true;
       LaneStep step;
@@ -148,8 +148,8 @@ void LaneTables::bind_whole(const Lane& lane, std::uint32_t index, const FlagAt&
     append_op(lane.ops[i], index, static_cast<std::uint32_t>(i), flag_at, config);
 }
 
-/// Limits the blocks of the one launch, and of the launches side by side, in proportion if they
-/// would not all run at once: blocks that wait for blocks which cannot start would wait for ever.
+/// Limits the blocks of the one launch, and of the launches side by side, in proportion if not all
+/// could run at once: running blocks would wait for ever for blocks that cannot start.
 void LaneTables::share_blocks(const LaneLaunchConfig& config) {
   unsigned side_by_side = 0;
   for (const BoundLane& lane : lanes_) {
@@ -186,7 +186,7 @@ void LaneTables::append_op(const Op& op, std::uint32_t lane, std::uint32_t index
     device.value = op.value;
     device.peer =
         static_cast<std::uint32_t>(op.kind == OpKind::wait ? op.flag.writer : op.flag.owner);
-    // Counters of a segment are consecutive: [0] is the barrier of its blocks, the others count
+    // Counters of a segment are consecutive: [0] is the barrier of the blocks, the rest count
     // arrivals.
     if (op.kind == OpKind::signal) device.arrivals = counter_count_++ - segment.first_counter;
   } else {

@@ -1,4 +1,4 @@
-// What one GPU enqueues for a plan: for each lane of its rank, copies for the copy engines and
+// Work that one GPU enqueues for a plan: for each lane of the rank, copies for the copy engines and
 // segments of ops for the lane kernel. Made once per plan, run any number of times.
 #pragma once
 #include <cstdint>
@@ -47,7 +47,7 @@ struct LaneImage {
   std::uint32_t* counters;
 };
 
-/// The tables, independent of where they will lie.
+/// The tables, independent of their address.
 class LaneTables {
  public:
   /// Address of the flag that `writer` raises in `owner`'s memory.

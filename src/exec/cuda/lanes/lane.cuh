@@ -1,7 +1,7 @@
-// Runs lanes of a plan in one kernel. Each lane has blocks of its own, which step through its ops
-// together, each with its share of every copy and reduction; waits and signals are flags in memory.
-// So a lane of any length, or all lanes of a rank, take one launch, and lanes run side by side
-// whatever the scheduler does.
+// Runs lanes of a plan in one kernel. The blocks of a lane step through the ops together, each
+// block with a share of every copy and reduction; waits and signals are flags in memory. So a lane
+// of any length, or all lanes of a rank, take one launch, and lanes run side by side whatever the
+// scheduler does.
 #pragma once
 #include "exec/cuda/device/memory.cuh"
 #include "exec/cuda/lanes/lane_args.hpp"
@@ -133,7 +133,7 @@ __device__ inline bool wait_for(const LaneArgs& args, const LanePlace& place, co
   return broken == 0;
 }
 
-/// The last block to arrive raises the flag; the others do not wait for it.
+/// The last block to arrive raises the flag; no block waits for that.
 __device__ inline void raise(const LanePlace& place, const DeviceOp& op, unsigned epoch) {
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -158,8 +158,8 @@ __device__ void do_reduce(const LaneArgs& args, const LanePlace& place, const De
     reduce_share<kType, kOp, 0>(args, place, op, dst, sources);
 }
 
-/// One thread decides for its block: if some threads went on and others did not, a flag could be
-/// raised for work done in part.
+/// One thread decides for the whole block: if some threads went on and others stopped, a flag could
+/// be raised for partial work.
 __device__ inline bool block_goes_on(const LaneArgs& args) {
   PLAIT_SHARED(int, ended);
   if (threadIdx.x == 0) ended = should_exit(args.state) ? 1 : 0;

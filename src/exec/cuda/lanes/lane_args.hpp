@@ -9,7 +9,7 @@ struct DeviceRegion {
   std::uint64_t offset;
   std::uint16_t base;
   std::uint16_t half;
-  std::int32_t origin;  ///< source of a reduction: rank whose premul_sum factor it takes; -1 = none
+  std::int32_t origin;  ///< source of a reduction: rank of its premul_sum factor; -1 = none
 };
 
 /// One op of a lane.

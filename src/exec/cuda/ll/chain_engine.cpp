@@ -36,12 +36,11 @@ constexpr unsigned kBlocksOverlapCompute = 64;
 /// % longer with 4 MiB than with 8, and 14 % longer with 2 MiB (E-0353). The small arena of four
 /// ranks holds 3.
 constexpr std::uint64_t kLeastPiece = 3ull << 20;
-/// Most bytes of one of several pieces that are summed: data in slots is still cached when it is
-/// taken. Moves gain nothing by it. Source: bench/results/gpu_long_chains_h200x8.csv.
+/// Most bytes of a piece, of several pieces that are summed: data in slots is then still cached
+/// when it is taken. Moves gain nothing. Source: bench/results/gpu_long_chains_h200x8.csv.
 constexpr std::uint64_t kSummedPiece = 16ull << 20;
-/// Steps that the root forwards before it takes the first returned step. With several pieces it is
-/// a whole piece, to which the kernel limits kPieceAhead
-/// (bench/results/gpu_long_chains_h200x8.csv).
+/// Steps that the root forwards before it takes the first returned step. With several pieces the
+/// kernel limits kPieceAhead to a whole piece (bench/results/gpu_long_chains_h200x8.csv).
 constexpr int kAhead = 2, kPieceAhead = 1 << 20;
 
 /// Launch of a call: one piece by the kernel ll_chain, several by long_chain.

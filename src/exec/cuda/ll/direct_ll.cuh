@@ -1,7 +1,7 @@
-// Kernels direct_ll and short_direct_ll: any collective in one hop. Every rank pushes its parts
-// straight to their owners in escaped LL packets, and each owner reduces or places what arrives.
-// Each pair of ranks exchanges at least one packet, if only a greeting ("I am in this call"). So
-// every call is a full exchange, and no rank can be two calls ahead of a reader of the inbox.
+// Kernels direct_ll and short_direct_ll: any collective in one hop. Every rank pushes parts
+// straight to the owners in escaped LL packets, and each owner reduces or places the data. Each
+// pair of ranks exchanges at least one packet, if only a greeting ("I am in this call"). So every
+// call is a full exchange, and no rank can be two calls ahead of a reader of the inbox.
 #pragma once
 #include "exec/cuda/ll/escaped.cuh"
 #include "exec/cuda/ll/ll_args.hpp"
@@ -167,7 +167,7 @@ struct DirectLlCall : EscapedCall<DirectLlArgs> {
 };
 
 /// Runs a call between its greetings, for both kernels. A rank that has given up sends nothing
-/// more, since peers may still read the same half of their inboxes.
+/// more, since peers may still read the same half of an inbox.
 template <class Call, class Parts>
 __device__ void direct_ll_call(Call& call, Parts move_parts) {
   if (!call.broken) call.greet();
@@ -330,7 +330,7 @@ struct ShortDirectLl : DirectLlCall<kType, kOp, kHandling> {
   }
 };
 
-/// Pushes everything before it waits: threads of a warp that diverge wait for each other at most
+/// Pushes everything before the first wait: threads of a diverged warp wait for each other only
 /// there.
 template <DataType kType, int kOp, int kHandling, int kMostRanks>
 __device__ void short_direct_ll(const ShortDirectLlArgs& args) {

@@ -14,8 +14,8 @@
 namespace plait::cuda {
 namespace {
 
-/// Most blocks of two ranks' calls that leave SMs to computing. They are still ahead of NCCL, which
-/// takes few blocks as well. Source: E-0170.
+/// Most blocks of two ranks' calls that leave SMs to computing. With few blocks, as NCCL takes, the
+/// calls are still ahead of NCCL. Source: E-0170.
 constexpr struct {
   unsigned moves = 32, sums = 48;
 } kBlocksOverlapCompute;

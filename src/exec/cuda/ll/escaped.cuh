@@ -1,4 +1,4 @@
-// Escaped packets, which may hold data of any bits, and how a thread sends and takes them. Base of
+// Escaped packets, which may hold data of any bits: sending and taking them by a thread. Base of
 // direct_ll and of the chain kernels.
 #pragma once
 #include "exec/cuda/ll/fused.cuh"
@@ -7,11 +7,11 @@
 
 namespace plait::cuda {
 
-/// Escaped packet: 16 bytes travel as 16, whatever bits they have. A word of all ones means "not
-/// here yet". A sender replaces a data word that equals it, or equals the stand-in, by the
-/// stand-in, and tells in an escape word beside the packet which of the two it was; escape words
-/// are neither written nor read otherwise. Words travel mixed with their packet's number, so that
-/// data which repeats a word (-1 as a mask or as padding is all ones) is no slower than other data.
+/// Escaped packet: 16 bytes of any bits travel as 16. A word of all ones means "not here yet". A
+/// sender replaces a data word of all ones, or one equal to the stand-in, by the stand-in, and
+/// stores an escape word beside the packet that tells the two cases apart. Escape words are neither
+/// written nor read otherwise. Words travel mixed with the number of the packet, so that data which
+/// repeats a word (-1 as a mask or as padding is all ones) is no slower than other data.
 struct EscapedPacket {
   static constexpr unsigned long long kMissing = ~0ull;
   static constexpr unsigned long long kStandIn =
@@ -60,8 +60,8 @@ struct EscapedPacket {
 /// sooner; code per slot leaves more registers.
 enum class RareCode { once, often };
 
-/// A call by escaped packets. Half an inbox holds the packets of a call, and behind `packets` of
-/// them their escape words.
+/// A call by escaped packets. Half an inbox holds `packets` packets of a call, followed by the
+/// escape words.
 template <class Args>
 struct EscapedCall {
   const Args& args;
@@ -93,7 +93,7 @@ struct EscapedCall {
     EscapedPacket::send(packet(owner, at), escape_at(owner, packets, at),
                         EscapedPacket::mixed(value, unit));
   }
-  /// A unit that a thread takes: its number, its sender, and its packet `at`.
+  /// A unit that a thread takes: number, sender, and packet `at`.
   struct ExpectedUnit {
     bool is_wanted;
     int from;

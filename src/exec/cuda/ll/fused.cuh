@@ -162,8 +162,8 @@ struct FusedCall {
     const char* at;
   };
   /// Waits until all wanted packets are here; slot(i) describes got[i]. Each round loads all
-  /// packets before it checks any, so that one round trip to L2 may serve all. Returns false if the
-  /// wait was given up.
+  /// packets before the first check, so that one round trip to L2 may serve all. Returns false if
+  /// the wait was given up.
   template <int kSlots, class SlotOf>
   __device__ bool await_packets(typename Packet::LoadedPacket (&got)[kSlots], SlotOf slot) {
     int missing;  // a rank that is waited for, for the error message
@@ -230,8 +230,8 @@ struct FusedCall {
     }
     sink(0, sum.result(args.op, true, args.ranks));
   }
-  /// Ranks of which a thread holds kTogether packets each at once, out of kAll, if it may hold
-  /// kMostUnits units.
+  /// Number of ranks, out of kAll, of which a thread holds kTogether packets each at once if it may
+  /// hold kMostUnits units.
   template <int kAll, int kMostUnits>
   static constexpr int kPolled = kAll * kTogether * Packet::kBytes < kMostUnits * 16
                                      ? kAll
@@ -301,9 +301,9 @@ __device__ void one_shot(const FusedArgs& args) {
   end_fused_call(args.state, call.number);
 }
 
-/// The inbox takes the peers' parts of this rank's shard, and their results. kToRoot: only the
-/// root's inbox takes results; a rank leaves once it has summed its shard, to which all other ranks
-/// contribute, so every rank must have a shard.
+/// The inbox takes the peers' parts of this rank's shard, and the peers' results. kToRoot: only the
+/// root's inbox takes results. A rank then leaves after the sum of the own shard, to which all
+/// other ranks contribute, so every rank must have a shard.
 template <DataType kType, int kOp, int kRanks, class Packet, bool kToRoot>
 struct TwoShot {
   using Call = FusedCall<kType, kOp, kRanks, Packet>;
@@ -322,7 +322,7 @@ struct TwoShot {
 
   static __device__ void run(const FusedArgs& args) {
     wait_for_grid_before();
-    // Launch the next grid early (PDL) if no other communicator shares this GPU: its blocks spread
+    // Launch the next grid early (PDL) if no other communicator shares this GPU: the blocks spread
     // evenly over the SMs, which saves 3 %.
     if (args.state->has_neighbour == 0) let_next_grid_start();
     TwoShot shot(args, blockDim.x);
@@ -376,8 +376,8 @@ struct TwoShot {
             call.packet(to, Call::kParts, call.args.rank, slot_units, packet + u * stride), mine[u],
             call.flag());
   }
-  /// Loads all parts before it sends any, if the thread has registers for it. Otherwise each send
-  /// waits for its part, and the next load waits for the send.
+  /// Loads all parts before the first send, if the thread has registers for all. Otherwise each
+  /// send waits for a load, and the next load waits for the send.
   __device__ void push(int s) const {
     const unsigned at = first + static_cast<unsigned>(s) * step, packet = packet_of(s);
     const int ranks = call.ranks();

@@ -34,8 +34,8 @@ struct ShotLaunch {
   unsigned workers() const { return config.threads - (is_long ? kLongShotSignalThreads : 0); }
 };
 
-/// Least bytes that a rank has in flight to others for long_two_shot to be worth it. With less,
-/// links are nearly idle. Source: E-0402.
+/// Least bytes that a rank must have in flight for long_two_shot to pay. With less, links are
+/// nearly idle. Source: E-0402.
 constexpr std::uint64_t kLeastInFlight = 512 << 10;
 /// Most steps of long_two_shot: the proof of a longer plan would take too long.
 constexpr std::uint64_t kMostShotSteps = 128;

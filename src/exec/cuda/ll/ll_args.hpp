@@ -56,8 +56,7 @@ struct DirectLlArgs : CallArgs {
   std::int32_t ahead;  ///< steps that pushing runs ahead of taking
 };
 
-/// Most threads of a block of a short call. Such a block takes half an SM even if its sums need 128
-/// registers.
+/// Most threads of a block of a short call: half an SM even if sums need 128 registers.
 inline constexpr unsigned kShortDirectLlThreads = 256;
 
 /// Addresses of the parts of a short call, computed on the host because the kernel has no time for

@@ -1,8 +1,9 @@
 // Kernel ll_chain: a broadcast or a reduce along a chain of all ranks in LL packets. Each rank
-// takes a unit from the rank before, keeps it or adds its own, and sends it on. A message crosses
-// each link once, whereas in direct_ll the root's links carry it once for every other rank. This
-// kernel serves messages whose packets fit into half an inbox; long_chain.cuh serves longer ones.
-// Ranks that get no data from a rank get a greeting packet from it ("I am in this call").
+// takes a unit from the rank before, keeps the data or adds its own, and sends the unit on. A
+// message crosses each link once, whereas in direct_ll the root's links carry the message once for
+// every other rank. This kernel serves messages whose packets fit into half an inbox;
+// long_chain.cuh serves longer messages. Ranks that exchange no data exchange a greeting packet ("I
+// am in this call").
 #pragma once
 #include "exec/cuda/ll/escaped.cuh"
 #include "exec/cuda/ll/ll_args.hpp"

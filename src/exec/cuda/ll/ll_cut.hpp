@@ -20,7 +20,7 @@ inline constexpr std::uint64_t kEscapeFlagBytes = 8;       ///< escape word of a
 
 /// Most pieces of direct_ll, and of a chain in short pieces. Each piece has a start and an end of
 /// its own (5 us with two ranks, by bench/results/gpu_two_shot_memory_h100x2.csv, when two_shot
-/// worked so) but saves memory.
+/// worked in pieces) but saves memory.
 inline constexpr std::uint64_t kMostLlPieces = 6;
 
 /// Returns the 16-byte units of the request's message, rounded up.
@@ -39,8 +39,8 @@ struct LlCut {
   std::uint64_t units = 0;  ///< 16-byte units of a piece
 };
 
-/// Returns the packets that a rank receives for a message of `units`: from every other rank the
-/// whole message (one_shot), or its own shard and the others' results.
+/// Returns the packets that a rank receives for a message of `units`: the whole message from every
+/// other rank (one_shot), or the own shard and all other results.
 inline std::uint64_t packets_for(std::uint64_t units, int ranks, bool is_one_shot) {
   const auto n = static_cast<std::uint64_t>(ranks);
   return (n - 1) * (is_one_shot ? units : 2 * ((units + n - 1) / n));

@@ -28,7 +28,7 @@ inline KernelLaunchConfig ll_launch_config(std::uint64_t units, bool is_lean, un
 }
 
 /// Most units of a part for which short_direct_ll is faster, for at most `ranks` ranks. The limits
-/// of more than four ranks are older: longer parts were not timed there. Source:
+/// of more than four ranks are older; longer parts were not timed. Source:
 /// bench/results/gpu_short_hops_h200x4.csv (fp32).
 struct ShortDirectLlUnits {
   int ranks;

@@ -1,4 +1,4 @@
-// Writes plans of LL calls: cuts as the engines launch them, slots as the kernels compute them.
+// Writes plans of LL calls, with the cuts of the engines and the slots of the kernels.
 #include "exec/cuda/ll/ll_plan.hpp"
 
 #include <algorithm>

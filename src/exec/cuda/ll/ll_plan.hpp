@@ -1,9 +1,9 @@
 // Plans of LL calls over all ranks, at the grain of parts. Inboxes are laid out as in the kernels:
-// packet i of a rank is bytes 16 i and on of its inbox, whatever flags or escape words the packet
-// carries. A part has no signal besides its packets, each of which signals itself, so the plan's
-// signal of a part stands for the arrival of its last packet, and the plan's wait for all of its
-// packets. The other signals of a chain in several pieces are flags. The thread that takes a packet
-// also clears it; the plan omits that store.
+// packet i of a rank is bytes 16 i and on of the inbox, without flags and escape words. A part has
+// no signal besides its packets, each of which signals itself. So the plan's signal of a part
+// stands for the arrival of the last packet, and the plan's wait for the arrival of all. The other
+// signals of a chain in several pieces are flags. The thread that takes a packet also clears it;
+// the plan omits that store.
 #pragma once
 #include "exec/cuda/device/kernels.hpp"
 #include "exec/cuda/ll/ll_cut.hpp"

@@ -1,16 +1,16 @@
-// Kernel long_chain: ll_chain for a message that does not fit into half an inbox, with all its
-// pieces in one launch. Pieces alternate between the halves of the inboxes and count as a call
-// each. Block b of a rank forwards to block b of the next rank, the same packets of every piece,
-// and each thread keeps its packets.
+// Kernel long_chain: ll_chain in several pieces, all in one launch, for a message that does not fit
+// into half an inbox. Pieces alternate between the halves of the inboxes and count as a call each.
+// Block b of a rank forwards to block b of the next rank, the same packets of every piece, and each
+// thread keeps the same packets.
 //
-// A packet may be written again once its receiver has taken all that its block had of that piece.
-// One thread of a block, the signal thread, raises a flag at the rank before (ChainFlags) to say
-// so, and polls the flag by which the next rank says it here. So no thread that passes units ever
-// waits for a fence.
+// A packet may be written again once the receiver's block has taken all of its packets of that
+// piece. One thread of a block, the signal thread, then raises a flag at the rank before
+// (ChainFlags), and polls the corresponding flag of the next rank. So no thread that passes units
+// ever waits for a fence.
 //
 // The next call may write into the half that the last piece does not use. So no rank leaves before
-// all ranks have signalled that only their last piece is left. The last block to end waits for
-// these signals; any other block, waiting, might occupy the SM that another block of its rank still
+// all ranks have signalled that only the last piece is left. The last block to end waits for these
+// signals; any other waiting block might occupy an SM that another block of the same rank still
 // needs.
 #pragma once
 #include "exec/cuda/ll/ll_chain.cuh"
@@ -146,8 +146,8 @@ struct LongChainCall : ChainCall<kType, kOp, kHandling> {
       has_said = true;
     }
   }
-  /// Returns the pieces that the next rank has room for. The flag is reset to 0 once it has reached
-  /// its last value.
+  /// Returns the pieces that the next rank has room for. The flag is reset to 0 after the last
+  /// value.
   __device__ unsigned poll_room(unsigned* flag, unsigned known) const {
     const unsigned said = peek_flag(flag);
     if (said == known) return known;

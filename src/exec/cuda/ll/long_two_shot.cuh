@@ -1,9 +1,10 @@
 // Kernel long_two_shot: two_shot in one launch for a message whose packets do not fit into half an
-// inbox. A slot holds the packets of some steps of all threads, and steps use them in turn. Block b
-// of a rank exchanges with block b of every other rank, and each thread keeps its packets.
+// inbox. A slot holds the packets of some steps of all threads, and steps use the packets in turn.
+// Block b of a rank exchanges with block b of every other rank, and each thread keeps the same
+// packets.
 //
-// A packet may be written again once its receiver has taken all that its block had of that step.
-// The signal warp takes care of that: one thread raises flags at all peers (ShotFlags), and one
+// A packet may be written again once the receiver's block has taken all of its packets of that
+// step. The signal warp reports that: one thread raises flags at all peers (ShotFlags), and one
 // thread per peer polls the peer's flag. So no thread that passes units ever waits for a fence.
 #pragma once
 #include "exec/cuda/ll/fused.cuh"
@@ -92,7 +93,7 @@ struct LongTwoShot : TwoShot<kType, kOp, kRanks, Packet, false> {
                            static_cast<unsigned>(s + 1));
     }
   }
-  /// Polls the flag of peer k. The flag is reset to 0 once it has reached its last value.
+  /// Polls the flag of peer k. The flag is reset to 0 after the last value.
   __device__ void await_peer(int k) {
     unsigned* const flag = &given.flags[call.args.rank]->through[blockIdx.x][peer(k)];
     const auto all = static_cast<unsigned>(steps - ring);

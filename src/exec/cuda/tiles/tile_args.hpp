@@ -1,5 +1,4 @@
-// Arguments of the tiled kernels, and the flags by which their blocks signal each other across
-// ranks.
+// Arguments of the tiled kernels, and the flags of their blocks across ranks.
 #pragma once
 #include "exec/cuda/device/call_args.hpp"
 #include "exec/cuda/traffic/direct_shape.hpp"
@@ -27,12 +26,12 @@ inline constexpr unsigned kTileSharedBytes = (kPushStages + kCollectStages) * kB
 /// Order in which a rank visits its targets.
 enum TargetOrder : std::int32_t { kByRank, kByXor, kQuadratic, kInPairs };
 
-/// Data that stays in the slots of the rank that made it until others fetch it, instead of being
-/// pushed: bits.
+/// Data that stays in the slots of its maker until other ranks fetch it, instead of being pushed:
+/// bits.
 enum TilePulls : std::int32_t { kPullsResults = 1, kPullsParts = 2 };
 
-/// Flags in a rank's memory that peers raise, each with one writer. They count a block's tiles of
-/// all calls, so nothing is reset.
+/// Flags in a rank's memory that peers raise, each with one writer. The flags count a block's tiles
+/// of all calls, so nothing is reset.
 struct TileFlags {
   std::uint32_t parts[kTileBlocks][kMaxCudaRanks];          ///< by sender: parts are here
   std::uint32_t parts_taken[kTileBlocks][kMaxCudaRanks];    ///< by owner: parts have been read
@@ -60,7 +59,7 @@ struct TiledArgs : CallArgs {
   std::uint32_t senders;          ///< ranks that send parts
   std::uint32_t owners;           ///< ranks that parts go to
   std::uint32_t readers;          ///< ranks that get the results of other owners
-  std::uint32_t keepers;          ///< owners that put their own result into their output
+  std::uint32_t keepers;          ///< owners that keep the own result in the output
   std::int32_t shift;             ///< not 0: a rank's parts go to rank + shift only
   std::int32_t half;              ///< not 0: a fold, owners i and half + i handle part i
   std::int32_t ring;              ///< 1 = parts and results go from each rank to the next

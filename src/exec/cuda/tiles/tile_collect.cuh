@@ -16,8 +16,8 @@ class BulkCollect {
         to_(work.relays_to()),
         owners_(owners & ~from_) {}
 
-  /// Sends a tile's results on before it waits for those of the tile before, which other ranks send
-  /// on meanwhile.
+  /// Sends the results of a tile on, and only then waits for those of the tile before, which other
+  /// ranks send on meanwhile.
   __device__ void run() {
     if (work_.args.ring != 0)
       go_round();
@@ -90,7 +90,7 @@ class BulkCollect {
   __device__ void take() {
     const TileShared::BulkMove move = shared_.collect_queue[taken_++ % kQueue];
     if (move.bytes == 0) {
-      // No fence: only loads come before, and these have ended when their bytes are on the way out.
+      // No fence: only loads come before, and those have ended when the bytes are on the way out.
       work_.signal(&TileFlags::results_taken, move.relayed ? from_ : owners_,
                    work_.base + move.tile + 1);
       if (move.relayed) shared_.relay_ends[ended_++ % kQueue] = ring_.stored();
@@ -121,7 +121,7 @@ class BulkCollect {
       queue({dst == nullptr ? nullptr : dst + at, length, tile, at, relays});
     }
   }
-  /// Waits for flags of `ranks`. Before it really waits, it publishes what has been stored.
+  /// Waits for flags of `ranks`. Publishes stored tiles first if a flag has yet to come.
   __device__ void await(TileRoles::FlagRows words, unsigned ranks, unsigned value) {
     for (int k = 1; k < work_.args.ranks; ++k) {
       const int peer = work_.peer(k);

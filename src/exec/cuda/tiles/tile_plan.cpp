@@ -122,8 +122,8 @@ class TilePlan {
         {static_cast<std::uint64_t>(index_of(mine(), owner)) * mine().result_stride + at.offset,
          at.bytes});
   }
-  /// Returns the ranks in whose slots a handled result is stored; with pulls only this rank, from
-  /// which all readers pull.
+  /// Returns the ranks whose slots get a handled result; with pulls only this rank, from which all
+  /// readers pull.
   std::vector<int> stores_to() const {
     if (pulls_results(mine())) return {me_};
     std::vector<int> to;
@@ -138,8 +138,7 @@ class TilePlan {
   Region result_slot(int owner, std::uint32_t tile, std::uint64_t bytes) const {
     return slot(pulls_results(mine()) ? owner : me_, 1, owner, tile, bytes);
   }
-  /// Returns the slot into which a sender puts an owner's part, and from which the owner reduces
-  /// it.
+  /// Returns the slot for a sender's part of an owner's data, from which the owner reduces.
   Region part_slot(int owner, int sender, std::uint32_t tile, std::uint64_t bytes) const {
     return pulls_parts(mine()) ? slot(sender, 0, owner, tile, bytes)
                                : slot(owner, 0, sender, tile, bytes);
@@ -196,8 +195,8 @@ class TilePlan {
     }
   }
 
-  /// Writes the signals. One thread of the kernel raises them in whatever order they become due; in
-  /// the plan each kind has a lane.
+  /// Writes the signals. One thread of the kernel raises all of them in order of completion; in the
+  /// plan each kind has a lane.
   void signal() {
     for (std::uint32_t tile = 0; tile < count_; ++tile) {
       signal_when("signal_arrived", kTileArrived, tile, kTileParts,
@@ -253,8 +252,8 @@ class TilePlan {
       b_.raise(lane("handle"), inside(kTileHandled), tile + 1);
     }
   }
-  /// If no output keeps the sum, threads hold it until its reader has it. In the plan it replaces a
-  /// part, or lies where a rank's part for itself would.
+  /// If no output keeps the sum, threads hold it until the reader has it. In the plan the sum
+  /// replaces a part, or lies in the slot for a rank's part for itself.
   void reduce(std::uint32_t tile) {
     const Region own = input(me_, tile);
     std::vector<Region> srcs;

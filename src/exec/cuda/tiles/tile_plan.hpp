@@ -30,8 +30,8 @@ enum TileWord : int {
   kTileCollectsDone
 };
 
-/// Returns the tuning as a wish. Blocks and tiles must be the same on all ranks, so they follow
-/// from size and group alone.
+/// Returns the tuning as a wish. Blocks and tiles must be equal on all ranks, so both follow from
+/// size and group alone.
 TileWish tile_wish(const Tuning& tuning, const Group& group);
 
 /// Returns the plan. With one block (wish.most_blocks) slots are laid out as those of the first

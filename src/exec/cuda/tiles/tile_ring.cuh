@@ -80,7 +80,7 @@ struct RingReduce {
   }
 };
 
-/// Not inlined, so that it takes no registers from the other roles.
+/// Not inlined, to take no registers from the other roles.
 template <class Sum, unsigned kThreads>
 __device__ PLAIT_NOINLINE void ring_reduce(TileRoles work, const Team team) {
   RingReduce<Sum, kThreads>{work}.run(team);

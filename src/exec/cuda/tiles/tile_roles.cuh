@@ -51,8 +51,8 @@ struct TileShared {
   TiledArgs args;  ///< kernel parameters are slow to read in functions that are not inlined
 };
 
-/// State and helpers of roles that do not depend on types. Calls of them are in functions of their
-/// own, so that these are compiled once and not for every kernel.
+/// State and helpers of roles that do not depend on types. Functions of their own call them, to be
+/// compiled once and not for every kernel.
 struct TileRoles {
   using FlagRows = unsigned (TileFlags::*)[kTileBlocks][kMaxCudaRanks];
 
@@ -93,7 +93,7 @@ struct TileRoles {
   // there.
   __device__ bool is_lower() const { return cuda::is_lower(args, args.rank); }
   __device__ unsigned onward() const { return is_lower() ? 1u << across(args, args.rank) : 0; }
-  /// True if the collect role sends results on: those from the rank across, or those handled here.
+  /// True if the collect role sends results on, from the rank across or handled here.
   __device__ bool copies_results() const {
     return args.copied_results != 0 && !is_lower() && args.handling == kReduceParts &&
            in(args.keepers, args.rank) && bulk_output();
@@ -102,8 +102,8 @@ struct TileRoles {
   __device__ unsigned relays_to() const { return relays() ? readers_of_mine() : 0; }
   /// Returns the ranks that the handle role sends results to, or that pull them.
   __device__ unsigned hands_to() const { return relays() ? onward() : readers_of_mine(); }
-  /// Returns the ranks in whose slots the handle role puts results: with pulls once, in this rank's
-  /// own. Targets are those from first_target() on, before last_target().
+  /// Returns the ranks whose slots get the results of the handle role: with pulls only this rank.
+  /// Targets run from first_target() on, before last_target().
   __device__ unsigned stores_to() const {
     const unsigned to = hands_to();
     return pulls_results(args) && to != 0 ? 1u << args.rank : to;
@@ -211,7 +211,7 @@ struct TileRoles {
     if (tile >= args.window) await_together(team, words, ranks, base + tile + 1 - args.window);
   }
   /// Signals that the handle role has read a tile out of its slots. No fence: only loads come
-  /// before, and these have ended when the data is stored.
+  /// before, and those have ended when the data is stored.
   __device__ void signal_taken(const Team& team, unsigned from, unsigned tile) const {
     if (team.lane < kMaxCudaRanks && in(from, static_cast<int>(team.lane)))
       store_flag_relaxed(&args.flags[team.lane]->parts_taken[blockIdx.x][args.rank],
@@ -359,8 +359,8 @@ struct TileRoles {
     if (!broken) see_arrived(0);
     ring.end();
   }
-  /// Synchronises with a partner before a tile is pushed to it, by one thread. No data depends on
-  /// it, so it needs no fence.
+  /// Synchronises with a partner before a push, by one thread. No data depends on the flag, so no
+  /// fence is needed.
   __device__ void pace(int partner, unsigned tile) {
     if (!is_paced(args, partner)) return;
     store_flag_relaxed(&args.flags[partner]->pace[blockIdx.x][args.rank], base + tile + 1);
@@ -424,9 +424,9 @@ struct TileRoles {
       shared.free = free;
     }
   }
-  /// Signals tiles that have arrived, or that were handled and so became results, with one fence
-  /// for all new ones. The end of the bulk stores is not enough: without a fence, peers took
-  /// elements that were not there yet (E-0306).
+  /// Signals tiles that have arrived, and tiles that were handled and so became results, with one
+  /// fence for all new ones. The end of the bulk stores is not enough: without a fence, peers read
+  /// elements that had not arrived (E-0306).
   __device__ void signal_all() {
     const unsigned to = owners_of_mine(), on = onward(), handed_to = hands_to(),
                    relayed_to = relays_to();

@@ -41,8 +41,8 @@ struct TiledBlock : TileRoles {
 
   __device__ explicit TiledBlock(TileShared& between) : TileRoles(between, sizeof(Stored)) {}
 
-  /// Handles each tile that has arrived; then its slots are free, and readers have the results.
-  /// Waits first until the own tile has been read, which the result may replace.
+  /// Handles each tile that has arrived; after that its slots are free, and readers have the
+  /// results. Waits first until the own tile has been read, since the result may replace it.
   __device__ void handle_all(const Team& team) {
     if (kRanks == 0 && args.ring != 0) return ring_reduce<Sum, Threads::kHandle>(*this, team);
     const unsigned from = senders_to(args.rank), on = onward(), readers = hands_to() & ~on;
@@ -144,8 +144,8 @@ struct TiledBlock : TileRoles {
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) total[u] = sum[u].result(args.op, finishes(), args.ranks);
   }
-  /// Reduces units that are unaligned or truncated. Not inlined, so that it takes no registers from
-  /// the rest.
+  /// Reduces units that are unaligned or truncated. Not inlined, to take no registers from the
+  /// rest.
   __device__ PLAIT_NOINLINE static void reduce_slowly(TiledBlock work, const Team team,
                                                       unsigned tile, unsigned begin,
                                                       unsigned limit) {
