@@ -166,7 +166,7 @@ TEST_CASE("a rank that does not come is named on the other ranks") {
   TestFolder folder;
   const auto thrown =
       as_threads(2, [&](int rank) { bootstrap("unix:" + folder.socket(), rank, 3, seconds(0.2)); });
-  CHECK(all_contain(thrown, "rank 2 of 3 did not come"));
+  CHECK(all_contain(thrown, "rank 2 of 3 did not join"));
   CHECK(entries_of(folder.path()) == 0);
   const auto alone =
       as_threads(1, [&](int) { bootstrap("unix:" + folder.socket(), 1, 2, seconds(0.1)); });
