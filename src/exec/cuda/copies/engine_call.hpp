@@ -1,5 +1,5 @@
-// Base of calls by copy engines. A call consists of copies, small kernels that wait for flags of
-// peers and raise theirs, and kernels that reduce a piece, each in stream order.
+// Base of calls by copy engines, which consist of copies, small kernels that wait for flags and
+// raise flags, and kernels that reduce a piece, each in stream order.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -48,8 +48,8 @@ class EngineCall {
   EngineFlags& flags_of(int rank) const { return *path_.flags[static_cast<std::size_t>(rank)]; }
   /// Returns a step without waits and signals that counts by `counted` of this rank.
   EngineStep blank_step(std::uint32_t EngineFlags::* counted) const;
-  /// Returns a barrier step: signals all other ranks in their `word` flags, and waits until all of
-  /// them have signalled.
+  /// Returns a barrier step: signals all other ranks in their `word` flags and awaits all of
+  /// theirs.
   EngineStep barrier_step(std::uint32_t EngineFlags::* counted, FlagRow word,
                           std::uint32_t value) const;
   void launch(Stream stream, const EngineStep& step) { queue_.step(stream, step); }
@@ -62,9 +62,8 @@ class EngineCall {
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// Copies all but the empty ones.
   void copy_all(Stream stream, std::vector<OneCopy> copies);
-  /// Moves bytes within this GPU's memory by a kernel, since a copy engine that did this too would
-  /// delay copies to other GPUs. Falls back to a copy if SMs are left to others, or if a kernel
-  /// would have to go byte by byte.
+  /// Moves bytes within this GPU's memory by a kernel: a copy engine that did this too would delay
+  /// copies to other GPUs. Copies if SMs are left to others, or a kernel would go byte by byte.
   void move(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// Reduces `args`, whose sources, dst and bytes are filled in.
   void reduce(Stream stream, PieceArgs args, unsigned blocks);

@@ -30,9 +30,8 @@ void EngineRing::push(std::uint32_t step) {
   record(pushed(step), stream(kPush));
 }
 
-/// Barrier of a step: this rank's push of the step has arrived, and this rank has finished with the
-/// piece of two steps before, because two steps later the same slot is filled again. Waits until
-/// the neighbours have signalled the same.
+/// Barrier of a step: this rank's push has arrived, and this rank has finished with the slot that
+/// is filled two steps later. Waits until the neighbours signal the same.
 void EngineRing::barrier(std::uint32_t step) {
   if (pushes(step)) follow(stream(kBarrier), pushed(step));
   if (step >= 2 && takes(step - 2)) follow(stream(kBarrier), taken(step - 2));

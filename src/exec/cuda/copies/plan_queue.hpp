@@ -1,5 +1,6 @@
-// A queue that runs nothing and records what all ranks would enqueue, as the plan of a call by copy
-// engines. Addresses are symbols, flags count from the begin of the call, each stream is a lane.
+// A queue that records what all ranks would run, and runs nothing: the plan of a call by copy
+// engines, from the code that enqueues the call. Addresses are symbols, flags count from the begin
+// of the call, each stream is a lane.
 #pragma once
 #include <map>
 #include <memory>
@@ -21,8 +22,8 @@ class PlanQueue;
 /// One call of all ranks. The ranks enqueue their parts on their queues in any order.
 class PlanBook {
  public:
-  /// In scratch the slots of tiled kernels come first, then those of copy engines, so that plans of
-  /// both use the same bytes. Error(unsupported) if the topology lacks a path of the call.
+  /// Scratch has the slots of tiled kernels, then those of copy engines, so that plans of both use
+  /// the same bytes. Error(unsupported) if the topology lacks a path of the call.
   PlanBook(const Topology& topology, const Request& request, const Group& group);
   ~PlanBook();
   PlanBook(const PlanBook&) = delete;
@@ -35,8 +36,8 @@ class PlanBook {
   CallArgs call(int rank) const;
   static Stream home();  ///< the caller's stream
   static Event fork();
-  /// Adds the plan of an engine as a part of this rank's call, behind the work on the rank's home
-  /// lane. The part's buffers begin input_from and output_from bytes into the call's buffers.
+  /// Adds an engine's plan as a part of this rank's call, behind the work on its home lane. The
+  /// part's buffers begin input_from and output_from bytes into those of the call.
   void add(int rank, const Plan& part, std::uint64_t input_from, std::uint64_t output_from);
   void stripe(const std::string& route, std::uint64_t from, std::uint64_t bytes);
   /// Returns the recorded plan.
@@ -92,7 +93,7 @@ class PlanQueue : public EngineQueue {
   PlanQueue(PlanBook& book, int rank) : book_(book), rank_(rank) {}
 
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes) override;
-  /// Error(internal) if the result depends on the order of the copies.
+  /// Error(internal) if the order of the copies matters.
   void copy_all(Stream stream, const std::vector<OneCopy>& copies) override;
   void step(Stream stream, const EngineStep& step) override;
   void end(Stream stream, const EngineEnd& end) override;

@@ -1,5 +1,4 @@
-// Cuts of rings by copy engines (engine_ring.hpp): the piece that a rank pushes in each step, and
-// the receiver.
+// Cuts of rings by copy engines (engine_ring.hpp): piece and receiver of each push.
 #pragma once
 #include <cstdint>
 
@@ -12,8 +11,7 @@ inline constexpr std::uint32_t kRingSlots = 4;
 /// Bytes of a piece by default. Larger pieces gain little, and the last one is taken out late.
 inline constexpr std::uint64_t kRingPieceBytes = 32ull << 20;
 
-/// Cut of a call's blocks, the same on all ranks. In a step each rank pushes a piece; a piece of a
-/// small block is shorter or empty.
+/// Cut of a call's blocks, the same on all ranks. A piece of a small block is shorter or empty.
 struct RingCut {
   Request request;  ///< all_gather, broadcast, send_recv or all_to_all
   std::uint64_t piece_bytes = 0;
