@@ -1,5 +1,5 @@
 // Functions of exec/cuda/device/bulk.cuh for kernels on host threads. A piece is read as late as
-// the hardware may read it, and arrives no sooner than its thread has waited for it.
+// the hardware may read, and arrives no sooner than the thread has waited.
 #pragma once
 #include <cstring>
 #include <deque>

@@ -25,8 +25,8 @@ struct EngineRun {
   Group group;
 };
 
-/// Runs the kernel on host threads; returns what is wrong with its loads, stores or results, empty
-/// = nothing.
+/// Runs the kernel on host threads; returns the first fault in loads, stores or results, empty =
+/// none.
 using Trace = std::function<std::string(const EngineRun& run, const Plan& plan)>;
 using Traces = std::map<std::string, Trace>;  ///< by Plan::kernel
 std::string trace_ll(const EngineRun& run, const Plan& plan);
@@ -116,14 +116,14 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
   const Topology topology = linked_machine(run.request.ranks);
   const Plan plan = plan_of(run.engine, topology, run.request, run.tuning, run.group);
   Plan key = plan;
-  if (plan.kernel.empty()) key.params.clear();  // its ops show how it works
+  if (plan.kernel.empty()) key.params.clear();  // the ops show how it works
   ++tally.proved;
   if (std::find(done.begin(), done.end(), key) != done.end()) return;
   done.push_back(key);
   CHECK(first_finding(verify(plan)) == "");
   CHECK(first_finding(verify_in_a_row({&plan, &plan})) == "");
   CHECK(plan.sum_order == SumOrder::rank_order);
-  if (!kIsSanitized) CHECK(plan_from_json(to_json(plan)) == plan);  // test_plan does it there
+  if (!kIsSanitized) CHECK(plan_from_json(to_json(plan)) == plan);  // test_plan covers JSON then
   const Inputs inputs = random_inputs(run.request, run.request.count);
   const Plan direct = propose_one(topology, run.request, "direct");
   CHECK(ReferenceExecutor(plan).run(inputs) == ReferenceExecutor(direct).run(inputs));
@@ -143,8 +143,8 @@ inline void check_run(const EngineRun& run, const Traces& traces, std::vector<Pl
   }
 }
 
-/// Returns the request, and one with a count per block if the collective has blocks, in one of the
-/// shapes.
+/// Returns the request, and another with a count per block if the collective has blocks, in one of
+/// the shapes.
 inline std::vector<Request> with_uneven(const Request& request) {
   const auto& has = uneven::kCollectives;
   if (std::find(has.begin(), has.end(), request.collective) == has.end()) return {request};

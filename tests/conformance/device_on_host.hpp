@@ -24,16 +24,16 @@
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wdangling-else"
 
-// Indices of a thread in its kernel, and the barriers of its block.
+// Indices of a thread in its kernel, and the barriers of the block.
 struct PlaitIndex {
   unsigned x = 0;
 };
 inline thread_local PlaitIndex threadIdx, blockIdx, blockDim, gridDim;
 namespace plait_test {
-/// Set if the stream of this thread's rank fails. Its kernels run to their end, as threads of a GPU
-/// may for a moment: what they send meanwhile must not harm a peer.
+/// Set if the stream of this thread's rank fails. Kernels of the rank run to their end, as threads
+/// of a GPU may for a moment: data sent meanwhile must not harm a peer.
 inline thread_local std::atomic<bool>* stream_failed = nullptr;
-/// Time by which the GPUs' clock has stepped back so far.
+/// Time by which the clock of the GPUs has stepped back so far.
 inline std::atomic<long long> clock_behind_ns{0};
 
 /// While an object lives, the clock steps back again and again, faster than it runs.

@@ -15,7 +15,7 @@ namespace plait_test {
 
 namespace cuda = plait::cuda;
 
-/// Fault of what a rank writes for a peer (or, with pulls, takes from it).
+/// Fault of data that a rank writes for a peer (or, with pulls, takes from the peer).
 enum class PathTrouble {
   none,
   mirror,  ///< only the writer sees the data
@@ -29,8 +29,8 @@ struct EmulatedPathFault {
   PathTrouble stores = PathTrouble::none, pushes = PathTrouble::none, pulls = PathTrouble::none;
 };
 
-/// Memory of `owner` as a rank with a fault addresses it: a copy, from which a thread forwards what
-/// arrives.
+/// Memory of `owner` as a faulty rank addresses it: a copy, from which a thread forwards the data
+/// that arrives.
 class TroubledView {
  public:
   TroubledView(cuda::PathInbox& owner, int writer, PathTrouble trouble)

@@ -101,7 +101,7 @@ class Ranks {
     handles(path_.host_events, kHostEvents);
   }
 
-  /// Rank whose memory it is; -1 = a caller's.
+  /// Rank that owns the memory; -1 = a caller.
   int owner_of(const char* at) const {
     for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
       const auto from = reinterpret_cast<std::uintptr_t>(memory_[rank].data());
@@ -128,7 +128,7 @@ class Ranks {
  private:
   static inline const auto kCaller = reinterpret_cast<Stream>(std::uintptr_t{0x9000});
 
-  /// Checks all flags and counts against their values after so many calls.
+  /// Checks the values of all flags and counts after so many calls.
   void count_from(std::uint32_t before) {
     for (EngineFlags& one : flags_) {
       auto* const words = reinterpret_cast<std::uint32_t*>(&one);
@@ -148,7 +148,7 @@ class Ranks {
   std::vector<std::unique_ptr<EmulatedRank>> ranks_;
 };
 
-/// Returns the engines that take the request with this tuning and whose plans name no kernel: all
+/// Returns the engines that take the request with this tuning, with plans that name no kernel: all
 /// of their work goes through the queue and can be emulated.
 inline std::vector<const Engine*> emulated_engines(const Topology& topology, const Request& request,
                                                    const Tuning& tuning, const Group& group) {

@@ -30,13 +30,13 @@ class FakeEngines {
     std::function<void()> run;
     std::function<void()> give_up = {};              // waits only: work before they fail
     std::function<void(unsigned random)> tear = {};  // copies only: copies a part
-    int rank = -1;                                   // rank whose stream fails with it
+    int rank = -1;                                   // rank of the stream that fails
     bool opens_late = false;                         // ends the delay of a rank
   };
   /// Faults to inject; none unless a rank is late.
   struct InjectedDelay {
     bool deadlines = false;  // waits are given up if no rank can continue, and now and then
-    int aborted = -1;        // rank whose program aborts, instead of giving up its waits
+    int aborted = -1;        // rank with an aborting program, instead of waits given up
   };
   InjectedDelay trouble;
   bool is_aborted(int rank) const { return aborted_.contains(rank); }
@@ -82,13 +82,13 @@ class FakeEngines {
     run(streams_, seed);
     hardware_.clear();
   }
-  /// Runs all streams of a rank as one hardware queue, in the order of its calls.
+  /// Runs all streams of a rank as one hardware queue, in the order of the calls.
   void run_as_one_queue(unsigned seed) {
     run(hardware_, seed);
     streams_.clear();
   }
-  /// Runs them as one queue in any order that streams and events allow, as a graph may order its
-  /// branches.
+  /// Runs all streams of a rank as one queue in any order that streams and events allow, as a graph
+  /// may order branches.
   void run_as_one_branch(unsigned seed) {
     std::mt19937 random(seed);
     for (auto& [rank, nodes] : nodes_) hardware_[rank] = any_order(nodes, random);
@@ -104,7 +104,7 @@ class FakeEngines {
     int rank;  // rank of the engine
     const char* dst;
   };
-  std::vector<Copy> copies;  // in the order in which they were done
+  std::vector<Copy> copies;  // in order of completion
 
  private:
   using Moment = std::tuple<int, cuda::Event, int>;

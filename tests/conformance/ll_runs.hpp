@@ -1,5 +1,5 @@
-// LL calls on host threads, with a record of all loads and stores. `Kernels`: the real ones, or a
-// copy of their text with faults.
+// LL calls on host threads, with a record of all loads and stores. `Kernels`: the real kernels, or
+// a copy of the text with faults.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -175,8 +175,8 @@ class LlEmulation {
 
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  /// Random floats without NaNs, which would travel as other words. Some of the data that is only
-  /// moved repeats words with a meaning.
+  /// Random floats without NaNs, which would travel as other words. Some data that is only moved
+  /// repeats words with a meaning.
   void fill(LlTraces::Buffer& buffer, std::mt19937& random) const {
     for (std::size_t i = 0; i < buffer.size(); ++i) {
       ulonglong2& unit = buffer[i];

@@ -1,5 +1,5 @@
-// Checks all loads and stores of an LL call against its plan. Unit by unit, each thread does what
-// the plan's lane of its rank says, in that order, and nothing else.
+// Checks all loads and stores of an LL call against the plan. Unit by unit, each thread does what
+// the plan's lane of the rank says, in that order, and nothing else.
 #pragma once
 #include <map>
 #include <optional>

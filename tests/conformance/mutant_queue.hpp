@@ -27,7 +27,7 @@ enum class Slip {
   signal_other,     ///< a step signals the next rank's flag instead
   signal_even,      ///< a step of an odd piece signals the flag of even ones
   no_follow,        ///< a stream does not follow an event
-  follow_once,      ///< a stream follows only the first of such events, by which it begins
+  follow_once,      ///< a stream follows only the first of its events, at the begin
   old_event,        ///< an event is not recorded a second time
   skip_copy,        ///< a copy is left out
   short_copy,       ///< a copy leaves out its last 16 bytes
@@ -175,7 +175,7 @@ class MutantQueue : public cuda::EngineQueue {
     if (is(Slip::short_copy, stream) && bytes > 16 && hits_++ == 0) bytes -= 16;
     return true;
   }
-  /// Slots of a rank as the call uses them. Rings begin in the slots that they borrow.
+  /// Slots of a rank as the call uses them. Rings begin in borrowed slots.
   struct Inbox {
     char* at;
     std::uint64_t bytes;
@@ -212,7 +212,7 @@ class MutantQueue : public cuda::EngineQueue {
     return at;
   }
 
-  /// Holds copies and reductions until the next work, so that a step can come before them.
+  /// Holds copies and reductions until the next work, so that a step can come first.
   void hold(Work work) {
     if (mutant_.slip != Slip::signal_early) flush();
     held_.push_back(std::move(work));

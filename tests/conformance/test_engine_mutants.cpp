@@ -1,7 +1,7 @@
-// Mistakes that a change of the copy engines' code could make (mutant_queue.hpp), one a row of
-// engine_mutants.def, made on all ranks, and mistakes between the halves of scatter_ring, made in
-// its text. verify() rejects each plan recorded with a mistake, by the rule in its row; if one call
-// alone may look right, in a row with a correct call.
+// Mistakes that a change of the copy engines' code could make (mutant_queue.hpp), one per row of
+// engine_mutants.def, made on all ranks, and mistakes between the halves of scatter_ring, made in a
+// copy of the text. verify() rejects each plan recorded with a mistake by the rule of the row; a
+// plan that looks right alone is rejected in a row with a correct call.
 #include <doctest/doctest.h>
 
 #include <cstddef>
@@ -50,7 +50,7 @@ enum MutantCall {
   scattered,
 #ifdef PLAIT_HAS_MUTANTS
   kCallKinds
-#else  // without its text nothing can be damaged between scatter_ring and its plan
+#else  // nothing can be damaged between scatter_ring and its plan without the text
   kCallKinds = scattered
 #endif
 };
@@ -70,7 +70,7 @@ const MutantRow kRows[] = {
 };
 
 #ifdef PLAIT_HAS_MUTANTS
-/// Tiles state their own half as a plan; what the ring does goes through the queue.
+/// Tiles state a plan of their half; the ring's work goes through the queue.
 Plan plan_of_scatter_ring(const Topology& topology, const QueueOf& through) {
   Request request;
   request.ranks = 4;

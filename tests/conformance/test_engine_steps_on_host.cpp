@@ -1,6 +1,6 @@
 // The kernel that waits and signals for copy engines, on host threads. Rank 0 copies numbers into a
-// slot of rank 1, which reads them. One rank comes after the other's deadline, or its program
-// aborts and its copies still go on: no number is read as if it were another.
+// slot of rank 1, and rank 1 reads each number. One rank comes after the other's deadline, or its
+// program aborts while copies still go on: no number is taken for another.
 #include <doctest/doctest.h>
 
 #include <memory>

@@ -1,6 +1,6 @@
-// Streams without work take no part in calls by copy engines: in a graph an empty stream adds an
-// edge that nothing needs, and the driver then runs copies and the kernels beside them one after
-// the other (docs/design/copy_engines.md).
+// Streams without work take no part in calls by copy engines: in a graph an empty stream adds a
+// useless edge, and the driver then runs copies and the kernels beside them one after the other
+// (docs/design/copy_engines.md).
 #include <doctest/doctest.h>
 
 #include <map>

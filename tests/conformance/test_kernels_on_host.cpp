@@ -367,7 +367,7 @@ TEST_CASE("after the clock has stepped back a wait still sees the host and has a
   LlGpu gpu;
   std::atomic<bool> failed{false};
   plait_test::stream_failed = &failed;
-  /// Returns the code with which a wait that begins now ends; the clock steps back during it.
+  /// Returns the code of a wait that begins now; the clock steps back during the wait.
   const auto wait = [&](std::uint64_t wait_ns, bool is_stopped) {
     gpu.state.failed = kNoFault;
     SpinTimeout timeout;

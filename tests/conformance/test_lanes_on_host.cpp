@@ -68,7 +68,7 @@ struct LaneCall {
   int late = -1;  // rank that comes to this call after the deadline
 };
 
-/// All ranks, their plans and their calls.
+/// All ranks, with plans and calls.
 class LaneEmulation {
  public:
   LaneEmulation(int ranks, unsigned seed) : random_(seed) {

@@ -1,6 +1,6 @@
-// Checks LL kernels against their plans: every load and store of a run on host threads is one that
-// ll_plan() has, unit by unit in order; all data of the plan is moved; and results match those of
-// the plan in the reference executor.
+// Checks LL kernels against plans: every load and store of a run on host threads is part of
+// ll_plan(), unit by unit in order; all data of the plan is moved; and results match those of the
+// plan in the reference executor.
 #include <doctest/doctest.h>
 
 #include "conformance/chain_flags.hpp"
@@ -143,7 +143,7 @@ std::string conformance::trace_ll(const EngineRun& one, const Plan& plan) {
   config(run, random);
   if (run.kernel == LlKernel::ll_chain && plan.params.contains("piece_bytes"))
     run.step = {1, static_cast<std::uint64_t>(plan.params.at("piece_bytes")) / 16};
-  // A host has too few threads for the engine's steps, so steps are those of fewer threads.
+  // A host has too few threads for the engine's steps, so the steps are those of fewer threads.
   const Plan traced = run.is_long_shot() ? ll_plan(cases::wide_machine(), run.request, run.kernel,
                                                    run.kind, run.half_bytes, run.ll_step())
                                          : plan;

@@ -104,7 +104,8 @@ TEST_CASE("messages as plans: proved in a row, of any size, by tiles and by LL p
         }
 }
 
-/// A call finds out as it runs how many tiles its host channels take; any number must be correct.
+/// The number of tiles through host channels is known only during a call; any number must be
+/// correct.
 TEST_CASE("shared messages as plans: proved alone and in a row, whatever host channels take") {
   const Topology topology = load_topology("hgx-h200");
   const MessageLaunchConfig config{2, {0, 32, 1}, kMessageHostChannels};

@@ -72,7 +72,7 @@ MessageArgs with_context(MessageArgs args, MessageRanks& all, std::size_t rank, 
 struct How {
   MessageTuning tuning;
   double wait_s = 60;
-  bool in_bulk = false;     // tiles by the threads that move them in bulk, and by no others
+  bool in_bulk = false;     // tiles by the threads that move tiles in bulk, and no others
   unsigned resident = ~0u;  // blocks of a GPU at a time
   bool has_host_channels = false;
   bool is_mixed = false;  // in bulk, but on the last rank by all threads
@@ -81,7 +81,7 @@ struct How {
   }
 };
 
-/// Both teams of one block, seen from one of its threads.
+/// Both teams of a block, as a thread of the block sees them.
 void run_team(const MessageArgs& args, bool in_bulk) {
   if (args.notes != 0) return note_works(args);
   struct SharedMessages {
@@ -162,8 +162,8 @@ bool add_message(MessageRanks& all, std::mt19937& random, std::size_t from, std:
   return true;
 }
 
-/// Adds some messages of each rank to each, also to itself, all in one call per rank. kForBulk:
-/// aligned and to other ranks, as bulk copies need.
+/// Adds some messages from each rank to each rank, also to itself, all in one call per rank.
+/// kForBulk: aligned, and between different ranks, as bulk copies need.
 enum class MessageSizes { kAny, kForBulk };
 void add_group(MessageRanks& all, std::mt19937& random, MessageSizes kind = MessageSizes::kAny) {
   for (auto& rank : all) rank->calls.emplace_back();
@@ -220,7 +220,7 @@ TEST_CASE("groups of messages on host threads arrive complete") {
       }
 }
 
-/// Messages are longer than their slots, so each end waits for the other.
+/// Messages are longer than the slots, so each end waits for the other.
 TEST_CASE("messages of any number of ranks: one resident block a GPU is enough") {
   for (const int ranks : {2, 3, 4, 5, 8})
     for (int seed = 1; seed <= plait_test::rounds(ranks == 8 ? 2 : 4); ++seed)
@@ -232,9 +232,8 @@ TEST_CASE("messages of any number of ranks: one resident block a GPU is enough")
       }
 }
 
-/// Ranks 0 and 2 exchange with 1 and 3 in one group; 1 and 3 with one after the other, each with
-/// another one first. Whatever order of ranks 0 and 2 keep within their group, one of these cycles
-/// deadlocks if only that order is used.
+/// Ranks 0 and 2 exchange with 1 and 3 in one group; 1 and 3 exchange with one after the other, in
+/// opposite orders. A fixed order of ranks within the group would deadlock in one of these cycles.
 TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU is enough") {
   for (const bool one_first : {false, true})
     for (const int each : {1, 40})  // one, and more than a launch can hold
@@ -262,7 +261,7 @@ TEST_CASE("messages of unlike groups that form a cycle: one resident block a GPU
       }
 }
 
-/// Messages in some order; each rank cuts its own into groups in its own way.
+/// Messages in some order; each rank cuts its messages into groups in its own way.
 TEST_CASE("messages of groups that each rank cuts for itself: one resident block a GPU is enough") {
   for (const std::size_t ranks : {2u, 3u, 4u, 6u})
     for (int seed = 1; seed <= plait_test::rounds(6); ++seed)
@@ -284,7 +283,7 @@ TEST_CASE("messages of groups that each rank cuts for itself: one resident block
 
 namespace {
 
-/// Counts calls that have what was sent, and calls that have failed; no others are allowed.
+/// Counts correct calls and failed calls; there may be no others.
 struct Ended {
   int right = 0, failed = 0;
 };
@@ -340,8 +339,8 @@ TEST_CASE("waits for messages that no rank sends are given up, and name the peer
 
 namespace {
 
-/// Returns the tiles that a rank has sent its peer, by host channels and by the others, including
-/// the ends of shared messages, which take a slot each.
+/// Returns the tiles that a rank has sent to the peer, by host channels and by other channels,
+/// including the ends of shared messages, which take a slot each.
 struct SentMessage {
   std::uint32_t by_host = 0, by_others = 0;
 };

@@ -35,7 +35,7 @@ void check_type() {
   std::mt19937 random(7);
   for (unsigned code = 0; code < 1u << 16; code += 8) {
     Codes every, zeros, any, least;
-    zeros.fill(0x8000);  // -0: added to any number it gives that number, with its sign of zero
+    zeros.fill(0x8000);  // -0: added to any number it gives that number, sign of zero included
     for (unsigned i = 0; i < 8; ++i) {
       every[i] = static_cast<std::uint16_t>(code + i);
       any[i] = static_cast<std::uint16_t>(random());

@@ -1,6 +1,6 @@
 // Copies of one process on an emulated driver: with streams in any order, and with one hardware
-// queue, outputs are right, consecutive calls do not collide in memory that they share, and nothing
-// is left behind.
+// queue, outputs are right, consecutive calls do not collide in shared memory, and nothing is left
+// behind.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -84,7 +84,7 @@ struct CaseBuffers {
       made.push_back({inputs[rank].data(), outputs[rank].data() + kGuard, streams[rank]});
     return made;
   }
-  /// The caller reuses its input at once, on its own stream.
+  /// The caller reuses the input at once, on the caller's stream.
   void spoil_inputs(const std::vector<cuda::Stream>& streams) {
     for (std::size_t rank = 0; rank < 2; ++rank)
       FakeMachine::now().put(streams[rank], {FakeWork::TaskKind::fill, inputs[rank].data(), nullptr,
@@ -173,7 +173,7 @@ TEST_CASE("one process: GPUs do not address each other where NCCL was told so") 
     CaseBuffers buffers(plan, 1);
     bench.node->run(bound, buffers.ranks(bench.streams));
     FakeMachine::now().run_by_chance(3);
-    CHECK(buffers.outputs == buffers.expected);  // the driver stages what it cannot copy directly
+    CHECK(buffers.outputs == buffers.expected);  // the driver stages the rest
     CHECK((enabled == 0) == forbidden);
   }
 }

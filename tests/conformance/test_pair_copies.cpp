@@ -33,7 +33,7 @@ struct PairBench {
   void put(std::uint64_t bytes, const PairCopies::Params& params = {}) {
     copies->run(pair, bytes, params, ranks);
   }
-  /// Runs one copy that the caller waits for; returns its time.
+  /// Runs one copy with a wait of the caller; returns the time.
   double ns(std::uint64_t bytes, const PairCopies::Params& params = {}) {
     const double before = FakeMachine::now().latest_ns();
     put(bytes, params);

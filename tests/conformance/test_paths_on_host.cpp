@@ -1,6 +1,6 @@
-// The check of paths on host threads. Sound machines pass it, also if one rank's GPU is busy. Data
-// that is dropped, kept in a mirror, stale or changed between two ranks is found in time by the
-// rank whose memory it is, by kernels and by copies.
+// The check of paths on host threads. Sound machines pass, also with one busy GPU. Data that is
+// dropped, kept in a mirror, stale or changed between two ranks is found in time by the rank that
+// owns the memory, by kernels and by copies.
 #include "conformance/emulated_paths.hpp"
 // After device_on_host.hpp.
 #include <doctest/doctest.h>

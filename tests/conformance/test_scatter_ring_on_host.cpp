@@ -1,12 +1,12 @@
-// Whole calls of scatter_ring: its tiled kernels on host threads and its copies on emulated
-// engines, in the order in which the engine enqueues them, in memory that both share.
+// Whole calls of scatter_ring: tiled kernels on host threads and copies on emulated engines, in the
+// order of the engine, in shared memory.
 #include <doctest/doctest.h>
 
 #include <deque>
 
 #include "conformance/conformance.hpp"
 #include "unit/scale.hpp"
-// Includes its text, so that the kernels of its first half can run here.
+// Includes the text of the engine, so that the kernels of the first half can run here.
 #define scatter_ring_engine scatter_ring_of_this_test
 #include "exec/cuda/copies/scatter_ring.cpp"
 #undef scatter_ring_engine
@@ -17,7 +17,8 @@ using namespace plait_test::engine_calls;
 
 namespace {
 
-/// Engine tiled, whose kernels run on host threads when the streams of all ranks have reached them.
+/// Engine tiled with kernels that run on host threads when the streams of all ranks have reached
+/// them.
 class TilesOnHost : public Engine {
  public:
   TilesOnHost(FakeEngines& engines, int ranks, bool works)

@@ -223,9 +223,9 @@ TiledGpus gpus_of(int ranks) {
 
 namespace {
 
-/// Checks the loads and stores of a call against its plan, whose tiles are those of all blocks:
+/// Checks the loads and stores of a call against the plan, whose tiles are those of all blocks:
 /// nothing outside, and each unit of a slot as often as the plan says. No slot of parts is read
-/// after its sender has been signalled that it is free, a signal without a fence.
+/// after the sender has got the signal that the slot is free, a signal without a fence.
 class TileTraceCheck {
  public:
   TileTraceCheck(TiledCall& call, TiledGpus& gpus, const Plan& plan)
@@ -320,7 +320,7 @@ class TileTraceCheck {
       for (unsigned block = 0; block < shape.blocks && (senders_to(shape, me) >> peer & 1); ++block)
         check_taken(rank, peer, block, shape);
   }
-  /// Checks the tiles that one sender has for one block, in order.
+  /// Checks the tiles of one sender for one block, in order.
   void check_taken(std::size_t rank, int peer, unsigned block, const TiledArgs& shape) {
     const auto* const word = reinterpret_cast<const char*>(
         &gpus_[static_cast<std::size_t>(peer)]->flags.parts_taken[block][rank]);

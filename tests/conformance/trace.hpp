@@ -20,8 +20,8 @@ struct MemoryAccess {
   unsigned long long turn;  ///< among all accesses of all threads
 };
 
-/// The accesses of one thread. A load that finds the same as the thread's last load there is left
-/// out, since polls would fill memory.
+/// The accesses of one thread. A load with the same value as the thread's last load of that address
+/// is left out, since polls would fill memory.
 class Trace {
  public:
   void note(Touch touch, const void* at, const void* value, unsigned bytes) {
