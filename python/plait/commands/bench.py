@@ -68,9 +68,7 @@ def bench(
     ranks: BenchRanksOption = None,
     first: Annotated[str, typer.Option("--min-bytes", "-b")] = "1K",
     last: Annotated[str, typer.Option("--max-bytes", "-e")] = "64M",
-    step: Annotated[
-        str, typer.Option("--step-bytes", "-i", help="Add this to the size, in place of -f.")
-    ] = "0",
+    step: Annotated[str, typer.Option("--step-bytes", "-i", help="Sizes grow by this.")] = "0",
     factor: Annotated[int, typer.Option("--factor", "-f")] = 2,
     iters: ItersOption = None,
     warmup: Annotated[int, typer.Option("--warmup", "-w", callback=at_least(0))] = 1,
