@@ -78,7 +78,7 @@ def requests(ranks: int, collectives: list[str], setting: str) -> list[plait.Req
 def leaving_sms(ranks: int) -> tuple[str, ...]:
     """Returns the kernels for use with computation, fewest multiprocessors first.
 
-    With two ranks hop takes 32 or 48, tiled 64; with more, hop takes all.
+    With two ranks direct_ll takes 32 or 48, tiled 64; with more, direct_ll takes all.
     """
     copies = tuple(filter(engines.by_copy_engines, KERNELS))
     return (*copies, "direct_ll", "tiled") if ranks == 2 else (*copies, "tiled", "direct_ll")
