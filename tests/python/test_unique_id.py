@@ -83,7 +83,7 @@ def test_an_id_that_was_cut_or_mistyped_is_refused():
 
 
 def test_one_of_id_and_rendezvous():
-    with pytest.raises(plait.InvalidArgumentError, match="one of rendezvous and unique_id"):
+    with pytest.raises(plait.InvalidArgumentError, match="give one of them"):
         plait.init(unique_id=plait.unique_id(), rank=0, ranks=1, rendezvous="unix:/tmp/x/y")
 
 

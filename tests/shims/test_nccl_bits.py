@@ -99,4 +99,4 @@ def test_a_killed_program_has_a_shells_status(built):
     done = subprocess.run(
         [*words, "--", "sh", "-c", "kill -9 $$"], env=plain_env({}), capture_output=True, text=True
     )
-    assert done.returncode == 137 and "no process of it made a call of NCCL" in done.stderr
+    assert done.returncode == 137 and "no process made a call of NCCL" in done.stderr
