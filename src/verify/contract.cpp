@@ -27,7 +27,7 @@ class ContractCheck {
   void rank(int rank) {
     for (const Given& wanted : given_by(plan_.request, rank)) {
       const Region region{Space::output, rank, wanted.lo, wanted.hi - wanted.lo};
-      for (const ContentPiece& piece : values_.held(region)) check(rank, wanted, piece);
+      for (const ContentPiece& piece : values_.contents_of(region)) check(rank, wanted, piece);
     }
   }
 

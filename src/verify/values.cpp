@@ -31,7 +31,7 @@ void Values::run(const OpOrder& order) {
   }
 }
 
-std::vector<ContentPiece> Values::held(const Region& region) const {
+std::vector<ContentPiece> Values::contents_of(const Region& region) const {
   std::vector<ContentPiece> pieces;
   const MemoryAddress at = memories_.of(region);
   bytes_[at.index].read(
@@ -55,7 +55,7 @@ void Values::put(const Region& dst, const std::vector<ContentPiece>& pieces) {
 
 // Returns the contents of a source. Reports bytes that no op has written, and marks them as spoilt.
 std::vector<ContentPiece> Values::source(Site here, const Region& src) {
-  std::vector<ContentPiece> pieces = held(src);
+  std::vector<ContentPiece> pieces = contents_of(src);
   for (ContentPiece& piece : pieces) {
     if (piece.content.expression != kUnwritten) continue;
     piece.content.expression = kSpoilt;
@@ -78,13 +78,13 @@ void Values::reduce(Site here, const Op& op) {
         text("wanted no reduction in ", name_of(plan_.request.collective), ", found one", suffix_));
   std::vector<std::vector<ContentPiece>> sources;
   for (const Region& src : op.srcs) sources.push_back(source(here, src));
-  put(op.dst, added(here, op, sources, op.dst.bytes));
+  put(op.dst, sum_pieces(here, op, sources, op.dst.bytes));
 }
 
 // Sums piece by piece; in a piece each source holds one expression.
-std::vector<ContentPiece> Values::added(Site here, const Op& op,
-                                        const std::vector<std::vector<ContentPiece>>& sources,
-                                        std::uint64_t bytes) {
+std::vector<ContentPiece> Values::sum_pieces(Site here, const Op& op,
+                                             const std::vector<std::vector<ContentPiece>>& sources,
+                                             std::uint64_t bytes) {
   std::vector<std::size_t> at(sources.size(), 0);
   std::vector<ContentPiece> made;
   for (std::uint64_t lo = 0; lo < bytes;) {
@@ -96,7 +96,7 @@ std::vector<ContentPiece> Values::added(Site here, const Op& op,
       hi = std::min(hi, piece.hi);
       operands.push_back(piece.content.later(lo - piece.lo));
     }
-    made.push_back({lo, hi, summed(here, op, operands)});
+    made.push_back({lo, hi, sum_contents(here, op, operands)});
     lo = hi;
   }
   return made;
@@ -121,34 +121,37 @@ void Values::join(Site here, const Op& op) {
       if (one.from < 0 || one.from == member)
         sources.push_back(part_of(given[static_cast<std::size_t>(member)], one.origin, bytes));
     put(slice(op.dst, {one.lo, bytes}),
-        one.from < 0 ? added(here, op, sources, bytes) : sources[0]);
+        one.from < 0 ? sum_pieces(here, op, sources, bytes) : sources[0]);
   }
 }
 
-Content Values::spoilt(Site here, const std::string& sentence) {
+Content Values::report_spoilt(Site here, const std::string& sentence) {
   if (!has_misaligned_finding_)
     findings_.of_op(Rule::contract, here.lane, here.op, sentence + suffix_);
   has_misaligned_finding_ = true;
   return {kSpoilt, 0};
 }
 
-Content Values::summed(Site here, const Op& op, const std::vector<Content>& operands) {
+Content Values::sum_contents(Site here, const Op& op, const std::vector<Content>& operands) {
   std::vector<int> children;
   for (const Content& operand : operands) {
     if (operand.expression < 0) return {kSpoilt, 0};
     children.push_back(operand.expression);
     if (operand.origin == operands.front().origin) continue;
-    return spoilt(here, text("wanted operands that are the same bytes of the message, found bytes ",
-                             operands.front().origin, " and ", operand.origin, " summed"));
+    return report_spoilt(
+        here, text("wanted operands that are the same bytes of the message, found bytes ",
+                   operands.front().origin, " and ", operand.origin, " summed"));
   }
   const bool by_library = op.kind == OpKind::join;
   const bool scales = plan_.request.op == ReduceOp::premul_sum;
   if (by_library && scales && std::any_of(children.begin(), children.end(), [&](int child) {
         return expressions_.node(child).leaf >= 0;
       }))
-    return spoilt(here, "wanted inputs scaled before a library sums them, found some as they are");
+    return report_spoilt(here,
+                         "wanted inputs scaled before a library sums them, found some as they are");
   if (by_library && op.finish && plan_.request.op == ReduceOp::avg)
-    return spoilt(here, "wanted an average divided after a library has summed it, found none");
+    return report_spoilt(here,
+                         "wanted an average divided after a library has summed it, found none");
   return {expressions_.sum(children, op.finish, by_library), operands.front().origin};
 }
 

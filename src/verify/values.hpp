@@ -1,5 +1,5 @@
-// Runs a plan on symbols: tracks for each byte of each memory the expression over the ranks' inputs
-// that it holds, and the byte of the message that it belongs to. contract.cpp compares outputs.
+// Executes a plan symbolically: tracks, for each byte of each memory, its expression over the
+// ranks' inputs and the byte of the message that it belongs to. contract.cpp checks the outputs.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace plait {
 inline constexpr int kUnwritten = -1;  ///< no op has written these bytes
 inline constexpr int kSpoilt = -2;     ///< computed from bytes that have a finding already
 
-/// The content of a range: byte k is `expression` of byte origin + k of the inputs.
+/// The content of a range: byte k holds `expression`, evaluated on byte origin + k of the inputs.
 struct Content {
   int expression = kUnwritten;
   std::uint64_t origin = 0;
@@ -47,8 +47,9 @@ class Values {
   Values(const Plan& plan, Placement placement, Findings& findings);
 
   void run(const OpOrder& order);
-  /// Returns the contents of a region; adjacent pieces that continue each other are merged.
-  std::vector<ContentPiece> held(const Region& region) const;
+  /// Returns the contents of a region; merges adjacent pieces if one continues the
+  /// other.
+  std::vector<ContentPiece> contents_of(const Region& region) const;
   const Expressions& expressions() const { return expressions_; }
   const char* suffix() const { return suffix_; }
 
@@ -56,12 +57,13 @@ class Values {
   void copy(Site here, const Op& op);
   void reduce(Site here, const Op& op);
   void join(Site here, const Op& op);
-  Content spoilt(Site here, const std::string& sentence);
-  std::vector<ContentPiece> added(Site here, const Op& op,
-                                  const std::vector<std::vector<ContentPiece>>& sources,
-                                  std::uint64_t bytes);
+  /// Reports a finding, at most one per op, and returns spoilt content.
+  Content report_spoilt(Site here, const std::string& sentence);
+  std::vector<ContentPiece> sum_pieces(Site here, const Op& op,
+                                       const std::vector<std::vector<ContentPiece>>& sources,
+                                       std::uint64_t bytes);
   std::vector<ContentPiece> source(Site here, const Region& src);
-  Content summed(Site here, const Op& op, const std::vector<Content>& operands);
+  Content sum_contents(Site here, const Op& op, const std::vector<Content>& operands);
   void put(const Region& dst, const std::vector<ContentPiece>& pieces);
 
   const Plan& plan_;
@@ -72,8 +74,8 @@ class Values {
   Expressions expressions_;
   std::vector<Intervals<Content>> bytes_;
   std::map<int, std::vector<std::vector<ContentPiece>>>
-      given_;                            // by call and member: contents of its source
-  bool has_misaligned_finding_ = false;  // one finding an op
+      given_;                            // by library call, then member: contents of its source
+  bool has_misaligned_finding_ = false;  // limits report_spoilt() to one finding per op
 };
 
 }  // namespace plait
