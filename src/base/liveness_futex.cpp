@@ -1,5 +1,5 @@
-// A robust list of one thread with one entry. When the thread exits for any reason, the kernel
-// walks the list and sets FUTEX_OWNER_DIED in words that hold the thread's id.
+// Registers a robust list with one entry for the calling thread. When the thread exits for any
+// reason, the kernel walks the list and sets FUTEX_OWNER_DIED in futex words with the thread's id.
 #include "base/liveness_futex.hpp"
 
 #include <linux/futex.h>
