@@ -1,6 +1,6 @@
-// Turns a plan of copies into driver calls by which one thread puts all ranks' lanes on streams:
-// copies, and events for waits between lanes. No call comes before one it waits for, so the calls
-// also end if all go through one hardware queue.
+// Turns a plan of copies into a list of driver calls, with which one thread enqueues all ranks'
+// lanes on streams: copies, and event records and waits between lanes. Every wait comes after its
+// record, so the work ends even if all streams share one hardware queue.
 #pragma once
 #include <vector>
 

@@ -1,6 +1,6 @@
-// Copies between GPUs of one process by copy engines: runs a proved plan with a stream per lane and
-// an event per signal. Forks from the callers' streams, joins them, and never waits on the host.
-// Scratch and the pinned ring belong to the object, so each pair of GPUs has one.
+// Executes a proved plan of copies between GPUs of one process on copy engines, with a stream per
+// lane and an event per signal. A call forks from the callers' streams, joins them again, and never
+// blocks the host. A OneProcess owns scratch and a pinned ring, so each pair of GPUs has its own.
 #pragma once
 #include <map>
 #include <memory>
@@ -14,20 +14,20 @@
 
 namespace plait::cuda {
 
-/// A rank's buffers in a call, and the stream before and after.
+/// A rank's buffers in a call, and the caller's stream that orders the call.
 struct CopyBuffers {
   const void* input = nullptr;
   void* output = nullptr;
   Stream stream = nullptr;
 };
 
-/// Times of a call's paths, from the start of both; the longest of all senders.
+/// Duration of each path of a call from the common start of both; maximum over the senders.
 struct PathTimes {
   double direct_ns = 0.0;
   double host_ns = 0.0;
 };
 
-/// A plan ready to run; valid for the OneProcess that made it.
+/// A plan with its streams and events; valid for the OneProcess whose bind() returned it.
 struct BoundCopies {
   /// A rank that sends by a direct path and through host memory at once: the lanes that read its
   /// input.
@@ -38,11 +38,12 @@ struct BoundCopies {
   CopySteps steps;
   std::vector<int> ordinals;  ///< CUDA ordinal of each place: ranks, then relay GPUs.
   std::size_t ranks = 0;
-  /// By lane: index of its GPU's stream; unused for the caller's.
+  /// By lane: index into its GPU's streams; unused if the lane runs on the caller's stream.
   std::vector<std::size_t> streams;
-  std::vector<std::size_t> events;  ///< By event, then by lane (its end): index of its GPU's event.
-  std::vector<Sender> senders;      ///< Empty unless every sender has both paths.
-  bool batches = false;             ///< Copies over links go in batches, one driver call each.
+  /// Index into the GPU's events: one entry per event of `steps`, then one per lane for its end.
+  std::vector<std::size_t> events;
+  std::vector<Sender> senders;  ///< Empty unless every sender has both paths.
+  bool batches = false;         ///< Copies over links go in batches, one driver call each.
 };
 
 class OneProcess {
@@ -60,7 +61,7 @@ class OneProcess {
   /// records events for times(). One call is timed at a time; further calls run untimed until its
   /// times are read.
   void run(const BoundCopies& bound, const std::vector<CopyBuffers>& ranks, bool is_timed = false);
-  /// Times of the last timed call once it has ended; then none until the next. Never waits.
+  /// Returns the times of the last timed call, once, after its end; otherwise nothing. Never waits.
   std::optional<PathTimes> times();
   /// Error(unsupported) if the GPU's stream is being captured, because bind() would break the
   /// capture.
@@ -98,7 +99,7 @@ class OneProcess {
   std::mutex guard_;
   std::map<int, GpuResources> gpus_;          // By ordinal.
   std::set<std::pair<int, int>> peer_pairs_;  // Pairs with peer access requested.
-  // GPUs whose events mark the end of the last call that used shared buffers.
+  // GPUs with an event at the end of the last call that used scratch or ring.
   std::vector<int> last_;
   std::vector<int> timed_;  // GPUs with unread times.
 };

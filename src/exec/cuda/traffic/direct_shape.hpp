@@ -1,4 +1,4 @@
-// plan/direct_shape.hpp and plan/chain_shape.hpp for host and device code.
+// Includes plan/direct_shape.hpp and plan/chain_shape.hpp with functions for host and device code.
 #pragma once
 
 #ifdef __CUDACC__
