@@ -1,5 +1,5 @@
-// Base of calls by copy engines, which consist of copies, small kernels that wait for flags and
-// raise flags, and kernels that reduce a piece, each in stream order.
+// EngineCall: base class of calls by copy engines. A call enqueues, in stream order, copies, small
+// kernels that wait for flags and raise flags, and kernels that reduce a piece.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,20 +11,21 @@
 
 namespace plait::cuda {
 
-/// Streams that calls by copy engines use, and events of all kinds of step.
+/// Number of streams that calls by copy engines use, and of events between the streams.
 inline constexpr std::size_t kEngineStreams = 6;
 inline constexpr std::size_t kEngineEvents = 20;
-/// Streams and events of parts through host memory (host_gather.hpp, host_reduction.hpp).
+/// Number of streams and events for parts that go through host memory (host_gather.hpp,
+/// host_reduction.hpp).
 inline constexpr std::size_t kHostStreams = 3;
 inline constexpr std::size_t kHostEvents = 8;
 
-/// Memory, streams and events that pieces go through; made once per communicator.
+/// Memory, streams and events of calls by copy engines; created once per communicator.
 struct EnginePath {
-  std::vector<char*> slots;         ///< by rank, as mapped here
+  std::vector<char*> slots;         ///< by rank: its slots as this process maps them
   std::vector<EngineFlags*> flags;  ///< by rank
-  std::uint64_t slot_bytes = 0;     ///< of a rotation's slot; 0 = none
-  std::uint64_t inbox_bytes = 0;    ///< all slots of a rank as one, for exchanges and rings
-  std::vector<char*> borrowed;      ///< by rank: slots of tiled kernels, in front of `slots`
+  std::uint64_t slot_bytes = 0;     ///< size of a slot of the rotation; 0 = no slots
+  std::uint64_t inbox_bytes = 0;  ///< size of all slots of a rank, the inbox of exchanges and rings
+  std::vector<char*> borrowed;    ///< by rank: slots of tiled kernels, in front of `slots`
   std::uint64_t borrowed_bytes = 0;
   std::vector<char*> rings;         ///< by rank: host memory as this GPU sees it; empty = none
   std::vector<char*> host_rings;    ///< the same as this process sees it
@@ -34,8 +35,8 @@ struct EnginePath {
   std::vector<Event> events;         ///< kEngineEvents
   std::vector<Stream> host_streams;  ///< kHostStreams
   std::vector<Event> host_events;    ///< kHostEvents
-  unsigned blocks = 0;               ///< most blocks of the kernel that handles a piece
-  unsigned moving_blocks = 0;        ///< of the kernel that moves a piece; 0 = copy engines do
+  unsigned blocks = 0;               ///< most thread blocks of a kernel that reduces a piece
+  unsigned moving_blocks = 0;        ///< of a kernel that moves a piece; 0 = copy engines move it
 };
 
 class EngineCall {
@@ -46,24 +47,25 @@ class EngineCall {
  protected:
   using FlagRow = std::uint32_t (EngineFlags::*)[kMaxCudaRanks];
   EngineFlags& flags_of(int rank) const { return *path_.flags[static_cast<std::size_t>(rank)]; }
-  /// Returns a step without waits and signals that counts by `counted` of this rank.
+  /// Returns a step without waits or signals. `counted`: this rank's count of earlier calls.
   EngineStep blank_step(std::uint32_t EngineFlags::* counted) const;
-  /// Returns a barrier step: signals all other ranks in their `word` flags and awaits all of
-  /// theirs.
+  /// Returns a barrier step: raises this rank's flag in `word` of every other rank, then waits for
+  /// the flags of all other ranks.
   EngineStep barrier_step(std::uint32_t EngineFlags::* counted, FlagRow word,
                           std::uint32_t value) const;
   void launch(Stream stream, const EngineStep& step) { queue_.step(stream, step); }
-  /// Launches the last step of a call; each of these counts of this rank then grows.
+  /// Launches the last step of a call, which then adds `more` to each of these counts of this rank.
   struct CounterGrowth {
     std::uint32_t EngineFlags::* which;
     std::uint32_t more;
   };
   void launch_end(Stream stream, const EngineStep& step, const std::vector<CounterGrowth>& counts);
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
-  /// Copies all but the empty ones.
+  /// Enqueues the copies, except empty ones.
   void copy_all(Stream stream, std::vector<OneCopy> copies);
-  /// Moves bytes within this GPU's memory by a kernel: a copy engine that did this too would delay
-  /// copies to other GPUs. Copies if SMs are left to others, or a kernel would go byte by byte.
+  /// Moves bytes within this GPU's memory by a kernel, so that copy engines are free for copies to
+  /// other GPUs. Uses a copy engine if `moving_blocks` is 0, or if a pointer is not aligned to 16
+  /// bytes, because the kernel would go byte by byte.
   void move(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// Reduces `args`, whose sources, dst and bytes are filled in.
   void reduce(Stream stream, PieceArgs args, unsigned blocks);
