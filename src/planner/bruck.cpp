@@ -1,5 +1,6 @@
-// bruck: all-gather and all-to-all in ceil(log2 n) rounds for any number of ranks. In round k every
-// rank sends the blocks for ranks whose distance has bit k set to the rank 2^k away. Blocks lie in
+// bruck: all-gather and all-to-all in ceil(log2 n) rounds for any number of ranks. In round k of an
+// all-to-all every rank sends all blocks with bit k in their distance to the rank 2^k after it. In
+// round k of an all-gather it sends its first 2^k blocks to the rank 2^k before it. Blocks lie in
 // scratch in order of distance, and are copied to the output in rank order.
 // Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient Algorithms for All-to-All Communications
 // in Multiport Message-Passing Systems" (1997).
@@ -38,8 +39,8 @@ class BruckRounds {
     release();
   }
 
-  // held_[r][j]: the block that has still to move by distance j (by the bits of j not yet done); at
-  // the end the block from rank r - j.
+  // held_[r][j]: a block on rank r with distance j. Each round moves the blocks with its bit in j;
+  // after the last round, this is the block from rank r - j.
   void all_to_all() {
     for (int rank = 0; rank < n_; ++rank)
       for (int j = 0; j < n_; ++j)
