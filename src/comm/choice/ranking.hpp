@@ -7,7 +7,7 @@
 
 namespace plait {
 
-/// Ranks these proposals as ranked() does.
+/// Sorts the proposals into the order of ranked() (plait/communicator.hpp).
 std::vector<RankedPlan> ranked_of(std::vector<Plan> proposals, const Topology& topology,
                                   std::uint64_t budget_ops);
 

@@ -1,5 +1,5 @@
-// Instruction sets of reduce_cpu(), which uses the best one of the machine. Tests and benchmarks
-// run each by name.
+// Instruction sets that reduce_cpu() is built for. It uses the best one of the machine; tests and
+// benchmarks choose one by name.
 #pragma once
 #include <cstdint>
 #include <vector>
