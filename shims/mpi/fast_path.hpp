@@ -48,7 +48,7 @@ extern constinit thread_local LookupCache lookup_cache __attribute__((tls_model(
 /// before it has made as many calls again; until then its buffers are staged.
 inline bool is_vote_call(std::uint64_t calls) { return (calls & (calls - 1)) == 0; }
 
-/// Returns whether only GPU memory would make a call plait's while no rank is known to use GPUs.
+/// Returns whether plait would serve a call only in GPU memory, and no rank is known to use GPUs.
 /// Blocking calls of this kind are counted, by all ranks alike.
 inline bool may_be_unserved(Collective collective, const CommEntry& entry) {
   return !entry.uses_gpus && entry.state == nullptr && entry.position.nodes <= 1 &&

@@ -33,11 +33,11 @@ constinit thread_local LookupCache lookup_cache;
 
 namespace {
 
-/// All states of the process, in the order of creation; attributes hold bare pointers.
+/// Owns all ServedComms of the process, in order of creation; a CommEntry has a bare pointer.
 struct ServedComms {
   std::mutex mutex;
   std::vector<std::shared_ptr<ServedComm>> all;
-  std::atomic<int> threads{0};  ///< that still run started calls
+  std::atomic<int> threads{0};  ///< number of threads that still run started calls
 };
 
 ServedComms& served_comms() {
@@ -53,7 +53,8 @@ int copy_nothing(Handle, int, void*, void*, void*, int* flag) {
   return 0;
 }
 
-/// Must not wait: it may run in any call that ends the communicator's last operation.
+/// Delete callback of the attribute. Must not wait: it may run in any MPI call that completes the
+/// communicator's last operation.
 int communicator_freed(Handle, int, void* value, void*) {
   comm_generation.fetch_add(1, std::memory_order_release);
   if (value == &forward_mark) return 0;
@@ -62,8 +63,8 @@ int communicator_freed(Handle, int, void* value, void*) {
   return 0;
 }
 
-/// Returns the communicator's entry, new if it had none; null if the communicator is always native;
-/// nothing if the MPI rejects the handle.
+/// Returns the communicator's entry, and creates a missing one. Null = the communicator is always
+/// native; no value = the MPI rejects the handle.
 std::optional<CommEntry*> find_or_add(Handle comm) {
   void* value = nullptr;
   int flag = 0;
@@ -78,7 +79,8 @@ std::optional<CommEntry*> find_or_add(Handle comm) {
   return entry.release();
 }
 
-/// Most calls use the communicator of the call before; MPIs take a lock to read an attribute.
+/// Returns the communicator's entry from a cache of one: most calls use the communicator of the
+/// call before, and MPIs take a lock to read an attribute.
 CommEntry* entry_of(Handle comm) {
   const std::uint64_t now = comm_generation.load(std::memory_order_acquire);
   if (lookup_cache.comm_generation != now ||
@@ -116,8 +118,8 @@ bool ranks_use_gpus(Handle comm, CommEntry& entry) {
   return entry.uses_gpus;
 }
 
-/// Returns whether only GPU memory would make the call plait's and no rank uses GPUs. The check
-/// must be cheap: the program has nothing to do with GPUs.
+/// Returns whether plait would serve the call only in GPU memory, and no rank uses GPUs. The check
+/// must be cheap, because it also runs in programs that never use a GPU.
 bool is_unserved(const CollectiveArgs& args, CommEntry& entry) {
   if (args.own_counts || args.counts || !may_be_unserved(args.collective, entry)) return false;
   const std::uint64_t least = thresholds.gpu_only[static_cast<std::size_t>(args.collective)];
@@ -129,7 +131,7 @@ bool is_program_error(const Error& error) {
   return error.code() == ErrorCode::mismatch || error.code() == ErrorCode::invalid_argument;
 }
 
-/// Returns false if there are `most` states.
+/// Adds a state; returns false if there are `most` already.
 bool add(const std::shared_ptr<ServedComm>& state, std::size_t most) {
   const std::lock_guard lock(served_comms().mutex);
   if (served_comms().all.size() >= most) return false;
@@ -137,7 +139,7 @@ bool add(const std::shared_ptr<ServedComm>& state, std::size_t most) {
   return true;
 }
 
-/// Returns null on all ranks if one of them cannot attach or has reached the limit.
+/// Attaches a communicator. Returns null on all ranks if one rank cannot attach or is at its limit.
 ServedComm* attach_state(Handle comm, const RankPosition& position, std::size_t most) {
   std::shared_ptr<ServedComm> state;
   bool can = false;
@@ -200,7 +202,7 @@ void end_serving() {
   end_requests();
   end_rendezvous();  // a receive may get an RTS header until here
   close_opened();
-  // States over several nodes free native communicators: in one order on all ranks.
+  // In the same order on all ranks: a state over several nodes frees its native communicators.
   for (std::shared_ptr<ServedComm>& state : all) state.reset();
   end_progress();
 }
@@ -215,7 +217,7 @@ void ServedComm::wait_until_idle() {
   }
 }
 
-/// A request that gives each rank `bytes` from all others.
+/// Returns an all_gather of `bytes` from each rank.
 Request ServedComm::one_of_each(std::uint64_t bytes) const {
   Request request;
   request.collective = Collective::all_gather;
@@ -284,7 +286,8 @@ void ServedComm::run_on_gpus(const PackedCall& packed) {
   await_stream();
 }
 
-/// All ranks are in the call: rank 0 releases it, and the next one after it has ended on all ranks.
+/// Rank 0 admits one call at a time. agree_locations() is a barrier here: all ranks have entered
+/// the call before it starts, and have ended it before the next one.
 void ServedComm::run_serialized(const PackedCall& packed) {
   std::unique_lock order(gpus_->order, std::defer_lock);
   if (position_.rank == 0) order.lock();
@@ -364,7 +367,7 @@ bool ServedComm::run(const CollectiveArgs& args, const ServedCall& call) {
   try {
     run_or_refuse(participation, locations->all_on_gpu);
   } catch (const AgreedError& refused) {
-    // All ranks throw it, and no data has moved.
+    // All ranks throw this error before any data has moved.
     if (locations->any_on_gpu || is_program_error(refused)) throw;
     log(LogLevel::warn, position_.rank,
         text("a call is forwarded to the native MPI: ", refused.what()));
@@ -480,7 +483,7 @@ ServedCall served_call(const CollectiveArgs& args, bool may_attach) {
 ServedCall persistent_served_call(const CollectiveArgs& args) {
   ServedCall call = served_call(args, true);
   if (call.state == nullptr || call.state->position().nodes > 1)
-    return {};  // like non-blocking calls
+    return {};  // native, as non-blocking calls over several nodes are
   const RevocationScope revocable(args.comm, call.state);
   throw_if_revoked(args.comm);
   call.state = call.state->make_persistent_state(args, call);
