@@ -61,7 +61,7 @@ int AgreedNumber::next(int proposal, std::uint64_t about, std::uint32_t voters) 
   if (found >> 8 != tag >> 8)
     throw Error(
         ErrorCode::mismatch,
-        text("large call ", call, " of rank ", rank_,
+        text("large call number ", call, " of rank ", rank_,
              " differs from another rank's: all ranks must make and capture the same calls"));
   return static_cast<int>(found & 255);
 }
