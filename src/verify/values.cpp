@@ -125,7 +125,7 @@ void Values::join(Site here, const Op& op) {
   }
 }
 
-Content Values::report_spoilt(Site here, const std::string& sentence) {
+Content Values::spoil(Site here, const std::string& sentence) {
   if (!has_misaligned_finding_)
     findings_.of_op(Rule::contract, here.lane, here.op, sentence + suffix_);
   has_misaligned_finding_ = true;
@@ -138,20 +138,17 @@ Content Values::sum_contents(Site here, const Op& op, const std::vector<Content>
     if (operand.expression < 0) return {kSpoilt, 0};
     children.push_back(operand.expression);
     if (operand.origin == operands.front().origin) continue;
-    return report_spoilt(
-        here, text("wanted operands that are the same bytes of the message, found bytes ",
-                   operands.front().origin, " and ", operand.origin, " summed"));
+    return spoil(here, text("wanted operands that are the same bytes of the message, found bytes ",
+                            operands.front().origin, " and ", operand.origin, " summed"));
   }
   const bool by_library = op.kind == OpKind::join;
   const bool scales = plan_.request.op == ReduceOp::premul_sum;
   if (by_library && scales && std::any_of(children.begin(), children.end(), [&](int child) {
         return expressions_.node(child).leaf >= 0;
       }))
-    return report_spoilt(here,
-                         "wanted inputs scaled before a library sums them, found some as they are");
+    return spoil(here, "wanted inputs scaled before a library sums them, found some as they are");
   if (by_library && op.finish && plan_.request.op == ReduceOp::avg)
-    return report_spoilt(here,
-                         "wanted an average divided after a library has summed it, found none");
+    return spoil(here, "wanted an average divided after a library has summed it, found none");
   return {expressions_.sum(children, op.finish, by_library), operands.front().origin};
 }
 

@@ -47,8 +47,7 @@ class Values {
   Values(const Plan& plan, Placement placement, Findings& findings);
 
   void run(const OpOrder& order);
-  /// Returns the contents of a region; merges adjacent pieces if one continues the
-  /// other.
+  /// Returns the contents of a region; merges adjacent pieces if one continues the other.
   std::vector<ContentPiece> contents_of(const Region& region) const;
   const Expressions& expressions() const { return expressions_; }
   const char* suffix() const { return suffix_; }
@@ -58,7 +57,7 @@ class Values {
   void reduce(Site here, const Op& op);
   void join(Site here, const Op& op);
   /// Reports a finding, at most one per op, and returns spoilt content.
-  Content report_spoilt(Site here, const std::string& sentence);
+  Content spoil(Site here, const std::string& sentence);
   std::vector<ContentPiece> sum_pieces(Site here, const Op& op,
                                        const std::vector<std::vector<ContentPiece>>& sources,
                                        std::uint64_t bytes);
@@ -75,7 +74,7 @@ class Values {
   std::vector<Intervals<Content>> bytes_;
   std::map<int, std::vector<std::vector<ContentPiece>>>
       given_;                            // by library call, then member: contents of its source
-  bool has_misaligned_finding_ = false;  // limits report_spoilt() to one finding per op
+  bool has_misaligned_finding_ = false;  // limits spoil() to one finding per op
 };
 
 }  // namespace plait

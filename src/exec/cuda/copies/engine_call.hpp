@@ -14,8 +14,7 @@ namespace plait::cuda {
 /// Number of streams that calls by copy engines use, and of events between the streams.
 inline constexpr std::size_t kEngineStreams = 6;
 inline constexpr std::size_t kEngineEvents = 20;
-/// Number of streams and events for parts that go through host memory (host_gather.hpp,
-/// host_reduction.hpp).
+/// Number for parts that go through host memory (host_gather.hpp, host_reduction.hpp).
 inline constexpr std::size_t kHostStreams = 3;
 inline constexpr std::size_t kHostEvents = 8;
 
@@ -63,9 +62,8 @@ class EngineCall {
   void copy(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// Enqueues the copies, except empty ones.
   void copy_all(Stream stream, std::vector<OneCopy> copies);
-  /// Moves bytes within this GPU's memory by a kernel, so that copy engines are free for copies to
-  /// other GPUs. Uses a copy engine if `moving_blocks` is 0, or if a pointer is not aligned to 16
-  /// bytes, because the kernel would go byte by byte.
+  /// Moves bytes in this GPU by a kernel, so that copy engines are free for copies to other GPUs.
+  /// Uses a copy engine if `moving_blocks` is 0 or a pointer is not aligned to 16 bytes.
   void move(Stream stream, char* dst, const char* src, std::uint64_t bytes);
   /// Reduces `args`, whose sources, dst and bytes are filled in.
   void reduce(Stream stream, PieceArgs args, unsigned blocks);
