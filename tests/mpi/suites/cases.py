@@ -1,4 +1,4 @@
-"""The interface of a suite to run.py."""
+"""Interface of a test suite that run.py drives."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Protocol
 class SuiteCase:
     name: str
     ranks: int = 1
-    words: tuple[str, ...] = ()  # of the command
-    settings: tuple[tuple[str, str], ...] = ()  # of the environment
+    words: tuple[str, ...] = ()  # program and arguments
+    settings: tuple[tuple[str, str], ...] = ()  # environment variables
 
 
 @dataclass(frozen=True)
 class SuiteOutcome:
-    device_ptr: bool
+    passed: bool  # also true for a case that cannot run
     word: str  # "passed", "failed", "not built", "too many ranks"
-    said: str = ""
+    detail: str = ""
 
 
 class Suite(Protocol):

@@ -40,10 +40,10 @@ def is_worse(suite: Suite, case: SuiteCase, drop_in: Path) -> bool:
     """Runs a case again that passed bare and failed with the drop-in; returns whether both repeat.
     On a busy machine some cases time out at random."""
     for _ in range(2):
-        if suite.run(case, drop_in).device_ptr:
+        if suite.run(case, drop_in).passed:
             print(f"  by turns: {case.name} passed with the drop-in at a second try")
             return False
-        if not suite.run(case, None).device_ptr:
+        if not suite.run(case, None).passed:
             print(f"  by turns: {case.name} failed bare at a second try")
             return False
     return True
@@ -55,15 +55,15 @@ def compare(suite: Suite, mpi: str, drop_in: Path) -> bool:
     counts: dict[str, Counter[str]] = {"bare": Counter(), "with the drop-in": Counter()}
     worse = []
     for case in suite.cases():
-        bare, dressed = suite.run(case, None), suite.run(case, drop_in)
+        bare, preloaded = suite.run(case, None), suite.run(case, drop_in)
         counts["bare"][bare.word] += 1
-        counts["with the drop-in"][dressed.word] += 1
-        if not bare.device_ptr:
+        counts["with the drop-in"][preloaded.word] += 1
+        if not bare.passed:
             new = "" if case.name in known else " (not in fails_bare.csv)"
-            print(f"  fails bare{new}: {case.name}: {bare.said}", flush=True)
-        elif not dressed.device_ptr and is_worse(suite, case, drop_in):
+            print(f"  fails bare{new}: {case.name}: {bare.detail}", flush=True)
+        elif not preloaded.passed and is_worse(suite, case, drop_in):
             worse.append(case)
-            print(f"  fails with the drop-in alone: {case.name}: {dressed.said}", flush=True)
+            print(f"  fails with the drop-in alone: {case.name}: {preloaded.detail}", flush=True)
     for way, found in counts.items():
         said = ", ".join(f"{count} {word}" for word, count in sorted(found.items()))
         print(f"{suite.name}, {mpi}, {way}: {said}", flush=True)
