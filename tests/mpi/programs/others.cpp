@@ -1,6 +1,6 @@
-// others: native collectives on device memory (emulated, libcuda.cpp). Each leaves the same bytes,
-// holes included, as in host memory. Then the queries by which programs learn whether an MPI takes
-// device memory. Prints a line of JSON a rank.
+// others: runs native collectives on device memory (emulated by libcuda.cpp), and checks that each
+// leaves the same bytes as in host memory, gaps of datatypes included. Then runs the queries by
+// which programs find out whether an MPI accepts device memory. Each rank prints a line of JSON.
 #include <algorithm>
 #include <cctype>
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 constexpr int kRoom = 400;  ///< ints per buffer
 const char* const kForms[] = {"", "I", "_init"};
 
-/// A process's neighbours, in the order of its calls.
+/// A communicator with a topology, and this rank's neighbours in the order of MPI's buffers.
 struct ProcessTopology {
   const char* name;
   MPI_Comm comm;
@@ -41,7 +41,7 @@ ProcessTopology ring_graph() {
     edges.push_back((one + 1) % ranks);
   }
   ProcessTopology made{"a graph", MPI_COMM_NULL, {(rank + 1) % ranks}, {(rank + 1) % ranks}};
-  if (ranks > 2) {  // both ends know an edge
+  if (ranks > 2) {  // both ends list an edge
     ends.clear();
     edges.clear();
     for (int one = 0; one < ranks; ++one) {
@@ -91,7 +91,8 @@ void call(int form, std::string name, bool is_large, Arguments... arguments) {
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-/// Runs in host memory, then with either buffer and with both on the GPU.
+/// Calls `function` with host memory, then with input, output or both in device memory, and
+/// compares the outputs.
 template <class Function>
 void compare(const std::string& what, const Function& function) {
   const int rank = rank_in(MPI_COMM_WORLD);
@@ -113,10 +114,10 @@ void compare(const std::string& what, const Function& function) {
   }
 }
 
-/// Number of ints from one rank to another.
+/// Returns the number of ints that a rank sends to another.
 int length(int from, int to) { return from < 0 || to < 0 ? 2 : 2 + (from * 3 + to) % 4; }
 
-/// Arguments of one side of a call with a count for each part.
+/// Send or receive arguments of a call with one count per peer.
 template <class N, class D>
 struct NeighborSide {
   std::vector<N> counts;
@@ -200,13 +201,13 @@ void all_to_all(bool is_large, MPI_Datatype column) {
   for (const int form : {0, 1, 2}) {
     compare(std::string("Alltoallw") + kForms[form] + (is_large ? ", wide" : ""),
             [&](const void* from, void* to) { run(form, from, to, in, out); });
-    if (form == 2) continue;  // a second start would undo the first
+    if (form == 2) continue;  // a second start of an in-place call would swap the parts back
     compare(std::string("Alltoallw in place") + kForms[form],
             [&](const void*, void* to) { run(form, MPI_IN_PLACE, to, both, both); });
   }
 }
 
-void of_one_rank() {
+void reduce_locally() {
   compare("Reduce_local",
           [](const void* from, void* to) { MPI_Reduce_local(from, to, 300, MPI_INT, MPI_SUM); });
   compare("Reduce_local, wide", [](const void* from, void* to) {
@@ -215,8 +216,8 @@ void of_one_rank() {
   });
 }
 
-/// The query of PETSc and E3SM: whether a call of one rank takes device memory.
-void asked_by_a_call() {
+/// Probes as PETSc and E3SM do: a call on MPI_COMM_SELF must accept device memory.
+void probe_with_self_calls() {
   const DeviceInts sum(2, 0), sent(8, 3), got(8, 0);
   sum.content()[0] = 1;
   MPI_Allreduce(sum.device_ptr(), sum.device_ptr() + 1, 1, MPI_INT, MPI_SUM, MPI_COMM_SELF);
@@ -234,8 +235,8 @@ void asked_by_a_call() {
 int main(int argc, char** argv) {
   EmulatedCuda::now().begin(1);
   MPI_Init(&argc, &argv);
-  asked_by_a_call();
-  of_one_rank();
+  probe_with_self_calls();
+  reduce_locally();
   MPI_Datatype hole, column, pairs;  // every second int; two contiguous ints
   MPI_Type_contiguous(1, MPI_INT, &hole);
   MPI_Type_create_resized(hole, 0, 2 * sizeof(int), &column);
@@ -251,7 +252,7 @@ int main(int argc, char** argv) {
     neighbours<MPI_Count, MPI_Aint>(one, true, column, pairs);
     MPI_Comm_free(&one.comm);
   }
-  if (ranks > 1) {  // Open MPI 5.0 omits a rank's part to itself at another displacement
+  if (ranks > 1) {  // Open MPI 5.0 skips a rank's part for itself if the displacements differ
     all_to_all<int, int>(false, column);
     all_to_all<MPI_Count, MPI_Aint>(true, column);
   }
