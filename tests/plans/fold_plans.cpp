@@ -1,6 +1,6 @@
-// Tests of the strategy fold on machines whose cut between halves is slow: it is the fastest plan
-// in rank order, and carries the message over the cut once in each direction. Rings and trees of
-// reductions without an order count as rank order too.
+// Tests the strategy fold on machines with slow links between two halves: fold is the fastest plan
+// in rank order, and carries the message over the cut once in each direction. Also tests that rings
+// of reductions with the same result in any order count as rank order.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace {
 
 using namespace plait;
 
-/// Two sockets of `per_socket` GPUs, joined by PCIe, and by host memory over the bus.
+/// Two sockets of `per_socket` GPUs each: PCIe within a socket, the bus between their host
+/// memories.
 Topology pcie_sockets(int per_socket) {
   Topology topology;
   topology.name = "two PCIe sockets";
@@ -81,11 +82,11 @@ TEST_CASE("fold is the fastest plan in rank order if the cut between halves is s
     CHECK(of(load_topology("dgx1v"), 8) == "fold");
     CHECK(of(pcie_sockets(4), 8) == "fold");
     CHECK(of(pcie_sockets(2), 4) == "fold");
-    CHECK(of(load_topology("hgx-h200"), 4) != "fold");  // no cut is thin
+    CHECK(of(load_topology("hgx-h200"), 4) != "fold");  // all links are alike
   }
 }
 
-TEST_CASE("a fold carries the message over the cut once each way, and as much as direct in all") {
+TEST_CASE("fold sends the message over the cut once each way, and as many bytes in all as direct") {
   const Topology topology = load_topology("hgx-h200");
   for (const int ranks : {4, 6, 8}) {
     const Request request = all_reduce(topology, ranks, 64 << 20);
@@ -112,7 +113,7 @@ TEST_CASE("fold refuses types whose sums are wider") {
                     doctest::Contains("wider than the type"));
 }
 
-TEST_CASE("rings of reductions without an order count as rank order, others do not") {
+TEST_CASE("rings count as rank order only if every order of the reduction has the same result") {
   const Topology topology = load_topology("hgx-h200");
   struct FoldRow {
     DataType type;
@@ -195,12 +196,12 @@ const ScheduleMistake kMistakes[]{
 }  // namespace
 
 TEST_CASE("verify finds mistakes in folds, phases and rings at every place") {
-  // In phases a rank also waits for its partner without data, so only waits of its work lane are
-  // checked.
-  const auto is_held = [](const ScheduleMistake& mistake, const std::string& lane) {
+  // In phases a rank also waits for its partner only to keep pace. Such a wait protects no data, so
+  // verify finds a missing wait in the work lane alone.
+  const auto is_harmful = [](const ScheduleMistake& mistake, const std::string& lane) {
     const std::string what = mistake.what;
-    const bool paces = std::string(mistake.strategy) == "phases" && what == "no wait";
-    return !paces || lane.ends_with(".work");
+    const bool is_pacing = std::string(mistake.strategy) == "phases" && what == "no wait";
+    return !is_pacing || lane.ends_with(".work");
   };
   for (const ScheduleMistake& mistake : kMistakes) {
     const Topology topology = load_topology("hgx-h200");
@@ -215,7 +216,7 @@ TEST_CASE("verify finds mistakes in folds, phases and rings at every place") {
     for (std::size_t lane = 0; lane < right.lanes.size(); ++lane)
       for (std::size_t k = 0; k < right.lanes[lane].ops.size(); ++k) {
         Plan plan = right;
-        if (!is_held(mistake, right.lanes[lane].name) ||
+        if (!is_harmful(mistake, right.lanes[lane].name) ||
             !spoil(mistake.what, plan.lanes[lane].ops, k))
           continue;
         ++made;

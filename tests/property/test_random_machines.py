@@ -1,4 +1,4 @@
-"""Random machines, requests and strategies: what is proposed is proved, simulated and right.
+"""Random machines, requests and strategies: every proposed plan is proved, simulated and right.
 
 Hypothesis prints the failing example and its seed; `--hypothesis-seed=N` repeats a run.
 """
@@ -157,7 +157,7 @@ def test_values_survive_json(data: st.DataObject) -> None:
         max_leaves=12,
     )
 )
-@example([{"schema": "00\x1f\x07\x80"}, {"schema": "00\x1f\x07\x80"}])  # cut inside a character
+@example([{"schema": "00\x1f\x07\x80"}, {"schema": "00\x1f\x07\x80"}])  # error text cut in UTF-8
 def test_parsers_refuse_what_is_no_value(value: Any) -> None:
     for parse in (plait.Topology.from_json, plait.Plan.from_json, plait.Report.from_json):
         with pytest.raises(plait.ParseError):

@@ -1,5 +1,5 @@
-// Tests PLAIT_FAULT=step:rank:action in one of several processes: at every step, each survivor
-// reports the lost rank or a timeout, and none hangs.
+// Tests faults that PLAIT_FAULT=step:rank:action injects: one of several rank processes ends or
+// stops at a random step. Each survivor must report the lost rank or a timeout, and none may hang.
 #include <doctest/doctest.h>
 
 #include "unit/comm/family.hpp"
@@ -16,8 +16,8 @@ using namespace plait;
 
 namespace {
 
-// As many points as fit a minute on two busy cores. PLAIT_TEST_SCALE=2 reaches the goal of 2,000
-// points; 10 tries 10,000.
+// Number of fault points that fit in a minute on two busy cores. PLAIT_TEST_SCALE=2 reaches the
+// goal of 2,000 points, 10 runs 10,000.
 constexpr int kPoints = 1000;
 constexpr int kStops = 10;
 
@@ -38,8 +38,8 @@ FaultPoint random_point(std::mt19937& random, const std::vector<std::string>& ac
   return point;
 }
 
-/// Runs long and short all_reduces by strategies with different waits. The strategies are named,
-/// since plait's choice would take longer than the calls.
+/// Runs long and short all_reduces by strategies with different waits. Each call names its
+/// strategy, because plait would take longer to choose one than to run the call.
 void sum_by_strategies(Communicator& comm, RankProcesses::Calls& calls) {
   struct NamedSum {
     const char* strategy;
@@ -67,7 +67,7 @@ RankProcesses::Body until_fault(const FaultPoint& point) {
   return [point](Communicator& comm, RankProcesses::Calls& calls) {
     const rlimit none{0, 0};
     setrlimit(RLIMIT_CORE, &none);
-    signal(SIGABRT, SIG_DFL);  // so that the test runner does not report it as its own
+    signal(SIGABRT, SIG_DFL);  // or doctest's handler would report a failed test
     setenv("PLAIT_FAULT", point.print().c_str(), 1);
     current_fault() = fault_from_environment();
     sum_by_strategies(comm, calls);
@@ -133,7 +133,7 @@ TEST_CASE("a rank that ends itself at any step is named by every survivor") {
   CHECK(open_descriptors() == descriptors_before);
 }
 
-TEST_CASE("a rank that stops itself at any step costs every survivor the deadline, no more") {
+TEST_CASE("if a rank stops itself at any step, every survivor times out at its deadline") {
   if (!kCanFork) {
     MESSAGE(kNoFork);
     return;

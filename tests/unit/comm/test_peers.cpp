@@ -1,5 +1,5 @@
-// Peers names a lost rank by its liveness futex, before the process is torn down and its pidfd
-// becomes readable.
+// Tests that Peers reports a lost rank as soon as its liveness futex is marked, before the process
+// is torn down and its pidfd becomes readable.
 #include <doctest/doctest.h>
 #include <linux/futex.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ struct LivenessFixture {
   }();
 };
 
-std::string said_by(Peers& peers) {
+std::string error_of(Peers& peers) {
   try {
     peers.check("a test ran");
   } catch (const Error& error) {
@@ -61,13 +61,13 @@ TEST_CASE("a rank whose liveness futex is marked is lost, though its process is 
   peers.use(&controls, liveness.watched);
   peers.begin_call(1);
   liveness.page.liveness() = 4242u;
-  CHECK(said_by(peers) == "");
+  CHECK(error_of(peers) == "");
   usleep(10'000);  // processes are checked every few milliseconds
   liveness.page.liveness() = 4242 | FUTEX_OWNER_DIED;
-  CHECK(said_by(peers).find("rank 1 (pid") != std::string::npos);
+  CHECK(error_of(peers).find("rank 1 (pid") != std::string::npos);
 }
 
-TEST_CASE("a rank that has come out of the call may die") {
+TEST_CASE("a rank that has finished the call may die") {
   const Controls controls = two_pages();
   const LivenessFixture liveness;
   Peers peers(rank_one());
@@ -75,5 +75,5 @@ TEST_CASE("a rank that has come out of the call may die") {
   peers.begin_call(1);
   liveness.page.liveness() = FUTEX_OWNER_DIED;
   controls.of(1).finished = 1;
-  CHECK(said_by(peers) == "");
+  CHECK(error_of(peers) == "");
 }

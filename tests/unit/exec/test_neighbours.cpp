@@ -1,6 +1,5 @@
-// Tests whether a rank may be alone on its GPU, by the number of this process's ranks on the GPU
-// and by MPS, under which kernels of several processes run at once. A small fake driver replaces
-// CUDA's.
+// Tests Neighbours, which tells each rank whether kernels of another rank may run on its GPU: of a
+// rank of this process, or of another process under MPS. A small fake driver replaces CUDA's.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -14,11 +13,12 @@ namespace {
 
 constexpr Result kInvalidValue = 1;
 
-/// MPS state by device in the fake driver (-1 = unknown), and the calls that it got.
+/// MPS attribute of each device in the fake driver; -1 = unknown.
 std::map<Device, int> mps;
-std::map<DevicePointer, int> set;
+/// Bytes that memory_set_async wrote, by address.
+std::map<DevicePointer, int> bytes_set;
 
-Api stand_in() {
+Api fake_driver() {
   Api driver;
   driver.device_attribute = [](int* value, int attribute, Device device) -> Result {
     if (attribute != 133 || mps[device] < 0) return kInvalidValue;
@@ -27,7 +27,7 @@ Api stand_in() {
   };
   driver.memory_set_async = [](DevicePointer at, unsigned char value, std::size_t,
                                Stream) -> Result {
-    set[at] = value;
+    bytes_set[at] = value;
     return kSuccess;
   };
   driver.stream_synchronize = [](Stream) -> Result { return kSuccess; };
@@ -36,14 +36,14 @@ Api stand_in() {
 
 bool has_neighbour(const DeviceState& state) {
   const auto at = reinterpret_cast<DevicePointer>(&state.has_neighbour);
-  REQUIRE(set.contains(at));
-  return set[at] != 0;
+  REQUIRE(bytes_set.contains(at));
+  return bytes_set[at] != 0;
 }
 
 }  // namespace
 
 TEST_CASE("a rank is alone on its GPU if this process has no second rank on the GPU") {
-  const Api driver = stand_in();
+  const Api driver = fake_driver();
   Neighbours neighbours(driver);
   mps = {{0, 0}, {1, 0}};
   DeviceState first{}, second{}, elsewhere{};
@@ -59,7 +59,7 @@ TEST_CASE("a rank is alone on its GPU if this process has no second rank on the 
 }
 
 TEST_CASE("under MPS no rank is alone: kernels of several processes run at once") {
-  const Api driver = stand_in();
+  const Api driver = fake_driver();
   Neighbours neighbours(driver);
   mps = {{0, 1}};
   DeviceState first{}, second{};
@@ -71,7 +71,7 @@ TEST_CASE("under MPS no rank is alone: kernels of several processes run at once"
 }
 
 TEST_CASE("if the driver does not know MPS, the environment decides") {
-  const Api driver = stand_in();
+  const Api driver = fake_driver();
   Neighbours neighbours(driver);
   mps = {{0, -1}};
   DeviceState state{};

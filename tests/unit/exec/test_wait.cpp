@@ -1,4 +1,4 @@
-// Waiting: a waiting thread checks its peers and the clock by time, with any wait policy.
+// Tests waits of CPU ranks: under every wait policy, a thread checks its peers and its deadline.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -11,7 +11,7 @@ using namespace plait;
 
 namespace {
 
-std::int64_t in_ms(std::int64_t ms) {
+std::int64_t deadline_in_ms(std::int64_t ms) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() + ms * 1'000'000;
 }
@@ -21,19 +21,19 @@ class WaitAlarm : public Watch {
  public:
   explicit WaitAlarm(int after) : after_(after) {}
   void check(const std::string& waiting_for) override {
-    if (++asked_ == after_) throw Error(ErrorCode::peer_lost, waiting_for);
+    if (++checks_ == after_) throw Error(ErrorCode::peer_lost, waiting_for);
   }
-  int asked() const { return asked_; }
+  int checks() const { return checks_; }
 
  private:
   int after_;
-  int asked_ = 0;
+  int checks_ = 0;
 };
 
 ErrorCode code_of(const WaitPolicy& policy, std::int64_t deadline_ms, Watch& watch) {
   Doorbell bell{};
   try {
-    wait_until(policy, {&bell, in_ms(deadline_ms), &watch, [] { return "a test waits"; }},
+    wait_until(policy, {&bell, deadline_in_ms(deadline_ms), &watch, [] { return "a test waits"; }},
                [] { return false; });
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("a test waits") != std::string::npos);
@@ -44,7 +44,7 @@ ErrorCode code_of(const WaitPolicy& policy, std::int64_t deadline_ms, Watch& wat
 
 }  // namespace
 
-TEST_CASE("a lost peer and the deadline are noticed while yielding as while sleeping") {
+TEST_CASE("a wait ends at a lost peer or the deadline, while it yields and while it sleeps") {
   constexpr int kForEver = 2'000'000'000;  // hours of yields if time did not end the wait
   for (const WaitPolicy policy : {WaitPolicy{0, kForEver}, WaitPolicy{0, 0}}) {
     CAPTURE(policy.yields);
@@ -52,39 +52,39 @@ TEST_CASE("a lost peer and the deadline are noticed while yielding as while slee
     CHECK(code_of(policy, 20'000, third) == ErrorCode::peer_lost);
     WaitAlarm never(0);
     CHECK(code_of(policy, 50, never) == ErrorCode::timeout);
-    CHECK(never.asked() >= 1);
+    CHECK(never.checks() >= 1);
   }
 }
 
 TEST_CASE("a ready value needs no wait and no check") {
   Doorbell bell{};
   WaitAlarm alarm(1);
-  wait_until({4, 4}, {&bell, in_ms(-1), &alarm, [] { return ""; }}, [] { return true; });
-  CHECK(alarm.asked() == 0);
+  wait_until({4, 4}, {&bell, deadline_in_ms(-1), &alarm, [] { return ""; }}, [] { return true; });
+  CHECK(alarm.checks() == 0);
 }
 
 TEST_CASE("spinning pauses after several failures in a row") {
   constexpr WaitPolicy policy{1000, 0};
   SpinsOfUse::of_this_thread() = {};
-  const auto looks_in_vain = [&] {
-    int looks = 0;
-    CHECK(!spin(policy, [&] { return ++looks < 0; }));
-    return looks;
+  const auto failed_polls = [&] {
+    int polls = 0;
+    CHECK(!spin(policy, [&] { return ++polls < 0; }));
+    return polls;
   };
-  for (int wait = 0; wait < SpinsOfUse::kInVain; ++wait) CHECK(looks_in_vain() > policy.pauses);
-  for (int wait = 0; wait < SpinsOfUse::kWithout; ++wait) CHECK(looks_in_vain() < 50);
-  CHECK(looks_in_vain() > policy.pauses);  // checks several times
-  CHECK(looks_in_vain() < 50);
+  for (int wait = 0; wait < SpinsOfUse::kInVain; ++wait) CHECK(failed_polls() > policy.pauses);
+  for (int wait = 0; wait < SpinsOfUse::kWithout; ++wait) CHECK(failed_polls() < 50);
+  CHECK(failed_polls() > policy.pauses);  // the one wait that spins again
+  CHECK(failed_polls() < 50);
 }
 
-TEST_CASE("a useful spin resets the count, one that finds all ready does not") {
+TEST_CASE("a spin that succeeds resets the failures in a row, a value ready at once does not") {
   constexpr WaitPolicy policy{1000, 0};
   SpinsOfUse& spins = SpinsOfUse::of_this_thread();
   spins = {};
-  int looks = 0;
+  int polls = 0;
   CHECK(!spin(policy, [] { return false; }));
   CHECK(spin(policy, [] { return true; }));
   CHECK(spins.in_vain == 1);
-  CHECK(spin(policy, [&] { return ++looks > 300; }));
+  CHECK(spin(policy, [&] { return ++polls > 300; }));
   CHECK(spins.in_vain == 0);
 }
