@@ -21,7 +21,7 @@ COUNTS = (1, 7, 1001)
 
 
 def inputs(rank: int, shape: int, dtype: str) -> np.ndarray[Any, Any]:
-    """Returns numbers whose float sums round, so that any other order shows."""
+    """Returns numbers whose float sums are rounded, so that another order gives other bits."""
     source = np.random.default_rng(1000 * rank + shape)
     if np.dtype(dtype).kind in "iu":
         return source.integers(0, 5, shape).astype(dtype)
@@ -87,7 +87,7 @@ def collectives(comm: plait.Communicator, checks: Checks) -> None:
 
 
 def strategies(comm: plait.Communicator, checks: Checks) -> None:
-    """Checks sums of whole numbers, exact in any order, up to 1 MB, in place on rank 0 alone."""
+    """Checks reductions up to 1 MB of whole numbers, exact in any order. Rank 0 works in place."""
     n, me, strategy = comm.ranks, comm.rank, sys.argv[2]
     for count in (5, 1001, 1 << 18):
         source = [
@@ -113,20 +113,22 @@ def strategies(comm: plait.Communicator, checks: Checks) -> None:
 
 
 def refusals(comm: plait.Communicator, checks: Checks) -> None:
-    """A mistake of one rank is an error on the ranks of all nodes. Later calls work."""
+    """Checks that a mistake of one rank is an error on all ranks, and that later calls work."""
     for _ in range(3):
         try:
             comm.all_reduce(np.ones(10 + (comm.rank == comm.ranks - 1), np.float32))
-            checks.wrong.append("ranks that ask for unlike calls were not refused")
+            checks.wrong.append("ranks with different counts were not refused")
         except plait.Error as error:
-            guilty = f"rank {comm.ranks - 1}"
-            checks.same("refusal", guilty in str(error), True)
-        checks.same("after it", comm.all_reduce(np.ones(3)), np.full(3, float(comm.ranks)))
+            culprit = f"rank {comm.ranks - 1}"
+            checks.same("refusal", culprit in str(error), True)
+        checks.same(
+            "sum after the refusal", comm.all_reduce(np.ones(3)), np.full(3, float(comm.ranks))
+        )
     comm.barrier()
 
 
 def pairs(comm: plait.Communicator, checks: Checks) -> None:
-    """Each rank exchanges with each other rank, in its node and outside. Then all ranks reduce."""
+    """Exchanges between every two ranks, in one node and across nodes. Then all ranks reduce."""
     me = comm.rank
     for count in (1, 1001, 1 << 20):
         for peer in range(comm.ranks):
@@ -142,7 +144,9 @@ def pairs(comm: plait.Communicator, checks: Checks) -> None:
             checks.same(f"recv from {peer} x {count}", out, np.full(count, peer + 1.0))
             found = comm.exchange_with(np.full(count, 10.0 * me), peer)
             checks.same(f"exchange with {peer} x {count}", found, np.full(count, 10.0 * peer))
-    checks.same("sum after it", comm.all_reduce(np.ones(3)), np.full(3, float(comm.ranks)))
+    checks.same(
+        "sum after the messages", comm.all_reduce(np.ones(3)), np.full(3, float(comm.ranks))
+    )
     ways = comm.counters().calls_of
     moved = sum(ways[way] for way in ways if way.startswith(("copy", "send_recv")))
     checks.same("calls of pairs", moved, 3 * 3 * (comm.ranks - 1))

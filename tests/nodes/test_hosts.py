@@ -126,7 +126,9 @@ def test_a_rank_that_does_not_come_is_named(tmp_path, case):
         assert "DeadlineError" in found[3][1] and found[3][0] < 4
 
 
-@pytest.mark.parametrize(("case", "words"), [("refused", "on one host only"), ("other_rank", "rank 0")])
+@pytest.mark.parametrize(
+    ("case", "words"), [("refused", "on one host only"), ("other_rank", "rank 0")]
+)
 def test_what_one_rank_finds_before_it_meets_any_is_an_error_on_all(tmp_path, case, words):
     found = faults(tmp_path, case, 1)
     assert len(found) == 4
