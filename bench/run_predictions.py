@@ -5,8 +5,8 @@
 
 Nothing in these files was measured. The simulator predicts plait's rows from
 topologies/hgx-h200.json and NCCL's all_reduces by its model of NCCL's ring. run_models.py predicts
-pinned NCCL and PyTorch's symmetric memory. Other rows of NCCL have no prediction. Figures of links
-are reasoned (E-0112), since the simulator's links are fitted to measured ones.
+pinned NCCL and PyTorch's symmetric memory. Other rows of NCCL have no prediction. Link speeds
+are derived by hand (E-0112), because the simulator's link speeds are fitted to measured ones.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ Times = list[tuple[str, float, float]]  # (engine, us in a graph, us eagerly)
 
 @cache
 def times_us(item: RunItem, ranks: int) -> Times:
-    """Returns the predicted times of an item: two, each with a 0, if another engine serves it in
-    graphs; none if the named engine refuses it."""
+    """Returns the predicted times of an item by engine; empty if the named engine refuses it. If
+    two engines serve it, one in graphs and one eagerly, each has a 0 for the other mode."""
     request = item.request(ranks)
     names = {info.name for info in plait.strategies()}
     if item.variant in names - {info.name for info in plait.engines()}:
@@ -115,7 +115,7 @@ def _by_engine(item: RunItem, request: plait.Request) -> Times:
 
 
 def predicted(section: str, ranks: int) -> Iterator[Row]:
-    """Yields a row for each row that the run will write and that has a prediction."""
+    """Yields a predicted row for each row of the run that the models cover."""
     for item in items(section, ranks, MOST):
         known = times_us(item, ranks)
         if not known:
@@ -215,7 +215,7 @@ def write() -> None:
 
 
 def make_up(folder: Path, ranks: int, name: str) -> None:
-    """Writes the files of a run with random times around the predictions, for tests of programs."""
+    """Writes a made-up run with random times near the predictions, to test its readers."""
     drawn = random.Random(1)
     said = [
         "machine: none; made up from predictions to try the tables with",
@@ -293,8 +293,8 @@ def measured(folder: Path) -> dict[Key, Row]:
 
 
 def compared(folder: Path, ranks: int) -> Iterator[tuple[Row, str, float, float]]:
-    """Yields (the prediction's row, graph or eager, predicted us, measured us) of rows with
-    both."""
+    """Yields (the prediction's row, graph or eager, predicted us, measured us) of rows that have a
+    prediction and a measurement."""
     there = measured(folder)
     for row in read(files(ranks)[0]):
         found = there.get(key_of(row["section"], row))
@@ -305,7 +305,7 @@ def compared(folder: Path, ranks: int) -> Iterator[tuple[Row, str, float, float]
 
 
 def errors(folder: Path, ranks: int) -> Iterator[str]:
-    """Yields lines on how far predictions were off, for people."""
+    """Yields Markdown lines on how far predictions were off."""
     by_variant: dict[tuple[str, str, str], list[tuple[float, Row]]] = {}
     for row, how, said, found in compared(folder, ranks):
         variant = row["way"].removeprefix("plait ")

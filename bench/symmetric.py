@@ -4,12 +4,12 @@
     plait run -- torchrun --nproc-per-node 4 bench/symmetric.py --csv out.csv   # the drop-in
 
 Sizes are every power of two from 1 KiB to 64 MiB, fp32 and bf16. Each variant is captured 20 times
-into a CUDA graph, replayed, and checked on whole numbers. A time of 0 is a variant that is not
-there, or that PyTorch refuses at this size; the reason goes to standard error. `ratio`: the faster
-of one_shot and two_shot over plait's Communicator, or over torch.distributed's if plait is not
-installed or under `plait run`; above 1 = plait is faster, 0 = PyTorch refuses both. Multicast stays
-off (TORCH_SYMM_MEM_DISABLE_MULTICAST=1). Rank 0 prints a CSV line a size and type. Exit status 1: a
-sum was wrong.
+into a CUDA graph, replayed, and checked on whole numbers. A time of 0 means that the variant is
+missing, or that PyTorch refuses this size; the reason goes to standard error. `ratio` is the time
+of the faster of one_shot and two_shot, divided by plait_us (all_reduce_us if plait is not
+installed, or under `plait run`): above 1 = plait is faster, 0 = PyTorch refuses both. Multicast
+stays off (TORCH_SYMM_MEM_DISABLE_MULTICAST=1). Rank 0 prints a CSV line per size and type. Exit
+status 1: a sum was wrong.
 """
 
 from __future__ import annotations
@@ -89,18 +89,18 @@ def why_refused(call: Callable[[], object]) -> str:
 
 def fastest_over(symmetric: list[float], ours: float) -> float:
     """Returns the least known time of `symmetric` over ours; 0 if none is known."""
-    there = [us for us in symmetric if us > 0]
-    return min(there) / ours if there and ours > 0 else 0.0
+    known = [us for us in symmetric if us > 0]
+    return min(known) / ours if known and ours > 0 else 0.0
 
 
-class Contest:
+class VariantComparison:
     """One size and type: buffers, checks and times of every variant."""
 
     def __init__(self, dtype: torch.dtype, size: int, group: str, comm: Any) -> None:
         self.size, self.group, self.comm = size, group, comm
         self.shared = symm_mem.empty(size // dtype.itemsize, dtype=dtype, device="cuda")
         symm_mem.rendezvous(self.shared, group)
-        self.usual = torch.empty_like(self.shared)
+        self.plain = torch.empty_like(self.shared)
         self.output = torch.empty_like(self.shared)
         self.kind = str(dtype).removeprefix("torch.")
         self.shared.zero_()
@@ -116,21 +116,21 @@ class Contest:
     def two_shot(self) -> torch.Tensor:
         return torch.ops.symm_mem.two_shot_all_reduce_(self.shared, "sum", self.group)
 
-    def usually(self) -> torch.Tensor:
-        dist.all_reduce(self.usual)
-        return self.usual
+    def by_torch(self) -> torch.Tensor:
+        dist.all_reduce(self.plain)
+        return self.plain
 
     def by_plait(self) -> torch.Tensor:
-        self.comm.all_reduce(self.usual, out=self.output)
+        self.comm.all_reduce(self.plain, out=self.output)
         return self.output
 
     def wrong(self) -> int:
-        """Returns the wrong elements of all variants in two calls with fresh data."""
+        """Returns the number of wrong elements of all variants in two calls with fresh data."""
         found = 0
         variants = [(self.shared, call) for call in self.symmetric.values()]
-        variants += [(self.usual, self.usually)]
+        variants += [(self.plain, self.by_torch)]
         if self.comm:
-            variants += [(self.usual, self.by_plait)]
+            variants += [(self.plain, self.by_plait)]
         for seed in (1, 2):
             for number, (source, call) in enumerate(variants):
                 expected = fresh(source, seed + 2 * number)
@@ -142,9 +142,9 @@ class Contest:
         return int(total)
 
     def timed(self, call: Callable[[], torch.Tensor]) -> float:
-        """Returns microseconds on normal data. Sums in place of whole numbers would overflow."""
+        """Returns microseconds on normal data: repeated in-place sums of whole numbers overflow."""
         self.shared.normal_()
-        self.usual.normal_()
+        self.plain.normal_()
         torch.cuda.synchronize()
         return graph_us(call)
 
@@ -155,7 +155,7 @@ class Contest:
             self.timed(self.symmetric[name]) if name in self.symmetric else 0.0
             for name in ("one_shot", "two_shot")
         )
-        usual = self.timed(self.usually)
+        usual = self.timed(self.by_torch)
         plait = self.timed(self.by_plait) if self.comm else 0.0
         ratio = fastest_over([one, two], plait or usual)
         times = ",".join(f"{us:.2f}" for us in (usual, plait, one, two))
@@ -196,11 +196,11 @@ def main() -> int:
         for size in sizes(given.most_mib << 20):
             if time_is_up(began + given.budget_s):
                 break
-            contest = Contest(dtype, size, dist.group.WORLD.group_name, comm)
+            comparison = VariantComparison(dtype, size, dist.group.WORLD.group_name, comm)
             if first:
-                for variant, why in contest.refused.items():
+                for variant, why in comparison.refused.items():
                     print(f"{size} bytes of {dtype}: no {variant}: {why}", file=sys.stderr)
-            line, off = contest.line(name)
+            line, off = comparison.line(name)
             wrong += off
             if first:
                 print(line, flush=True)
