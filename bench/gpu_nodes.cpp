@@ -1,8 +1,8 @@
-// Runs pretended nodes on the GPUs of one machine: a process a node, a thread a rank, plait within
-// a node, NCCL between nodes. NCCL takes the processes for several hosts (NCCL_HOSTID) and uses
-// sockets. Ranks share the GPUs in turn, so one GPU is enough. The program checks every collective
-// against the reference, eager and captured, times all_reduces by rails and by NCCL among all ranks
-// in turn, and kills a node.
+// Runs pretended nodes on the GPUs of one machine: a process per node, a thread per rank, plait
+// within a node, NCCL between nodes. NCCL takes the processes for several hosts (NCCL_HOSTID) and
+// uses sockets. Ranks share the GPUs in turn, so one GPU is enough. The program checks every
+// collective against the reference, eager and captured, times all_reduces by rails and by NCCL
+// among all ranks in turn, and kills a node.
 //   PLAIT_NCCL_LIB=/path/libnccl.so.2 bench_gpu_nodes [nodes=2] [ranks=1] [seconds=240] [kill=0]
 // Prints a JSON line a result. Status 1: a result is wrong. NVLink multicast stays off.
 #include <unistd.h>

@@ -1,4 +1,4 @@
-"""Runs OSU's micro-benchmarks with and without the drop-in under MPI, in turn: a row a size.
+"""Runs OSU's micro-benchmarks with and without the drop-in under MPI, in turn: a row per size.
 
     python3 bench/mpi_osu.py --programs FOLDER --device -n 2 --csv out.csv
     python3 bench/mpi_osu.py --programs FOLDER -n 2 --most 1M --only allreduce bcast

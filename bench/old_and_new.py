@@ -5,7 +5,7 @@
 
 OLD and NEW are build folders with `bench_gpu` and, for under-nccl, `shims/libplait_nccl.so`.
 Each round runs both builds, in the other order each time. A row's figure is the median of the
-rounds. Prints a row a size and variant: microseconds of both in graphs and eager, and new / old.
+rounds. Prints a row per size and variant: microseconds of both in graphs and eager, and new / old.
 Status 1: a row is slower by more than --bar, or a result was wrong.
 """
 

@@ -161,7 +161,7 @@ def beside_products(folder: Path) -> str:
 
 
 def goals(folder: Path, ranks: int) -> Iterator[str]:
-    """Yields a line a goal. A figure that names a variant may come from the schedules."""
+    """Yields a line per goal. A figure that names a variant may come from the schedules."""
     table = calls_of(folder, "table")
     swept = of_both(calls_of(folder, "schedules"), calls_of(folder, "slots"))
     yield "### goals"

@@ -1,6 +1,6 @@
 """Checks the rules of ARCHITECTURE.md: include order, sizes, names, comments.
 
-Prints a line a breach (file:line: rule: finding), and exits 1 if there is any. `--words [PATH...]`
+Prints a line per breach (file:line: rule: finding); exits 1 if there is any. `--words [PATH...]`
 prints a report on the prose of comments and pages instead (tools/words.py), and exits 0; without
 paths it reads all tracked files.
 """

@@ -117,7 +117,7 @@ def counted(texts: Iterable[str]) -> WordCount:
 
 
 def report(paths: Iterable[Path], root: Path, examples: int = 2) -> str:
-    """Returns a line a folder, then a line a file, worst first, with examples of fragments."""
+    """Returns a line per folder, then per file, worst first, with examples of fragments."""
     files = {path: counted(texts_of(path)) for path in paths}
     folders: dict[str, WordCount] = {}
     for path, count in files.items():

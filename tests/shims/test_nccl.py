@@ -563,7 +563,7 @@ def test_pretend_nodes_take_by_name_what_is_not_measured(run_case, ranks, size):
     env |= {"PLAIT_ALGO": "multi_node:pieces=3", "PLAIT_DEBUG": "EXPLAIN"}
     for row in run_case("big", ranks, env=env):
         rests = sum(((5 << 20) + more) % size != 0 for more in (1, 5))
-        assert row["wrong"] == 0 and row["nccl"] == 2 * 3 + rests  # a call a piece, and the rest
+        assert row["wrong"] == 0 and row["nccl"] == 2 * 3 + rests  # a call per piece, and the rest
     assert "plait (multi_node(pieces=3), NCCL between" in run_case.stderr
 
 

@@ -216,7 +216,7 @@ def draw_curves(predicted: Curves, measured: Curves) -> str:
 
 
 def draw_timeline(timeline: plait.Timeline, plan: plait.Plan) -> str:
-    """Returns SVG: a row a lane, a bar an op (first 24 lanes), and a legend."""
+    """Returns SVG: a row per lane, a bar per op (first 24 lanes), and a legend."""
     lanes = spans_by_lane(timeline, plan)[:24]
     total = max(timeline.total_ns / 1e3, 1e-9)
     height = 22 * len(lanes) + 60
