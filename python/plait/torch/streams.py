@@ -346,29 +346,29 @@ class Incoming:
 
 
 class SpinBudget:
-    """Number of polls before a wait sleeps. After _IN_VAIN waits whose polls found nothing (shared
-    cores, or a late peer), the next _WITHOUT waits sleep at once."""
+    """Number of polls before a wait sleeps. After _MOST_FAILURES waits whose polls found
+    nothing (shared cores, or a late peer), the next _SKIPPED_WAITS waits sleep at once."""
 
-    _MOST, _IN_VAIN, _WITHOUT = 100, 4, 50  # a poll takes 1 us
+    _MOST, _MOST_FAILURES, _SKIPPED_WAITS = 100, 4, 50  # a poll takes 1 us
     _MOST_OF_BYTES = 512
 
     def __init__(self, ranks: int) -> None:
         self._has_cores = ranks <= len(os.sched_getaffinity(0))
-        self._in_vain = self._without = 0
+        self._failures = self._waits_to_skip = 0
 
     def begin(self, sent: int) -> int:
         """Returns the polls of a wait. sent: bytes of a pending send, which the peer is reading."""
         if not self._has_cores:
             return 0
-        if self._without > 0:
-            self._without -= 1
+        if self._waits_to_skip > 0:
+            self._waits_to_skip -= 1
             return 0
-        self._in_vain += 1
-        if self._in_vain >= self._IN_VAIN:
-            self._in_vain, self._without = 0, self._WITHOUT
+        self._failures += 1
+        if self._failures >= self._MOST_FAILURES:
+            self._failures, self._waits_to_skip = 0, self._SKIPPED_WAITS
         return self._MOST + min(sent >> 12, self._MOST_OF_BYTES)
 
     def end(self, left: int) -> None:
         """left: unused polls of those that begin() returned."""
         if left > 0:
-            self._in_vain = self._without = 0
+            self._failures = self._waits_to_skip = 0

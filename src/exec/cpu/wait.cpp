@@ -86,8 +86,8 @@ WaitPolicy wait_policy(int ranks) {
   return {ranks <= cores ? kPauses : 0, kYields};
 }
 
-SpinsOfUse& SpinsOfUse::of_this_thread() {
-  static thread_local SpinsOfUse spins;
+SpinHistory& SpinHistory::of_this_thread() {
+  static thread_local SpinHistory spins;
   return spins;
 }
 

@@ -32,12 +32,12 @@ struct WaitFor {
 /// Tracks whether this thread's spins succeed. After several failures in a row, either ranks share
 /// this core, so that no peer runs while it spins, or signals come much later: the next waits do
 /// not spin.
-struct SpinsOfUse {
-  static constexpr int kInVain = 4;    // failures in a row
-  static constexpr int kWithout = 50;  // waits without spinning, before the next try
-  int in_vain = 0;
-  int without = 0;
-  static SpinsOfUse& of_this_thread();
+struct SpinHistory {
+  static constexpr int kMostFailures = 4;   // failed spins in a row, before waits stop spinning
+  static constexpr int kSkippedWaits = 50;  // waits without spinning, before the next try
+  int failures = 0;
+  int waits_to_skip = 0;
+  static SpinHistory& of_this_thread();
 };
 
 /// The first part of a wait, before the deadline is computed and a message prepared.
@@ -45,19 +45,19 @@ template <class Ready>
 bool spin(const WaitPolicy& policy, const Ready& ready) {
   constexpr int kTight = 16;  // a store of another core arrives within 100 ns
   if (ready()) return true;
-  SpinsOfUse& spins = SpinsOfUse::of_this_thread();
-  const bool is_short = spins.without > 0;
+  SpinHistory& spins = SpinHistory::of_this_thread();
+  const bool is_short = spins.waits_to_skip > 0;
   const int most = is_short ? kTight : kTight + policy.pauses;
   for (int i = 0; i < most; ++i) {
     if (i >= kTight) pause_once();
     if (!ready()) continue;
-    spins.in_vain = 0;
+    spins.failures = 0;
     return true;
   }
   if (is_short)
-    --spins.without;
-  else if (++spins.in_vain >= SpinsOfUse::kInVain)
-    spins.without = SpinsOfUse::kWithout;
+    --spins.waits_to_skip;
+  else if (++spins.failures >= SpinHistory::kMostFailures)
+    spins.waits_to_skip = SpinHistory::kSkippedWaits;
   return false;
 }
 

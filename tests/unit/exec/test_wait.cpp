@@ -65,26 +65,27 @@ TEST_CASE("a ready value needs no wait and no check") {
 
 TEST_CASE("spinning pauses after several failures in a row") {
   constexpr WaitPolicy policy{1000, 0};
-  SpinsOfUse::of_this_thread() = {};
+  SpinHistory::of_this_thread() = {};
   const auto failed_polls = [&] {
     int polls = 0;
     CHECK(!spin(policy, [&] { return ++polls < 0; }));
     return polls;
   };
-  for (int wait = 0; wait < SpinsOfUse::kInVain; ++wait) CHECK(failed_polls() > policy.pauses);
-  for (int wait = 0; wait < SpinsOfUse::kWithout; ++wait) CHECK(failed_polls() < 50);
+  for (int wait = 0; wait < SpinHistory::kMostFailures; ++wait)
+    CHECK(failed_polls() > policy.pauses);
+  for (int wait = 0; wait < SpinHistory::kSkippedWaits; ++wait) CHECK(failed_polls() < 50);
   CHECK(failed_polls() > policy.pauses);  // the one wait that spins again
   CHECK(failed_polls() < 50);
 }
 
 TEST_CASE("a spin that succeeds resets the failures in a row, a value ready at once does not") {
   constexpr WaitPolicy policy{1000, 0};
-  SpinsOfUse& spins = SpinsOfUse::of_this_thread();
+  SpinHistory& spins = SpinHistory::of_this_thread();
   spins = {};
   int polls = 0;
   CHECK(!spin(policy, [] { return false; }));
   CHECK(spin(policy, [] { return true; }));
-  CHECK(spins.in_vain == 1);
+  CHECK(spins.failures == 1);
   CHECK(spin(policy, [&] { return ++polls > 300; }));
-  CHECK(spins.in_vain == 0);
+  CHECK(spins.failures == 0);
 }
