@@ -153,7 +153,7 @@ class Communicator {
   /// between nodes, since only another rank may know the cause. Synchronise the stream first to
   /// cover all of its calls. After timeout and peer_lost the synchronisation itself fails: the call
   /// has no result, so its stream fails, and with it this process's work on the GPU. Over nodes,
-  /// call it from the thread that makes calls: only that thread hears of ranks of other nodes.
+  /// call it from the thread that makes calls: only that thread learns of failures on other nodes.
   void check();
   /// CUDA ordinal of this rank's GPU, or kNoDevice.
   int device() const;

@@ -114,7 +114,7 @@ enum class Space : std::uint8_t {
   output,
   scratch,  ///< device memory; peers touch it only between its owner's begin and end of the call
   inbox,    ///< device memory in two halves, by call parity; peers may write before the owner
-            ///< begins, so every rank must hear from every other rank before it ends
+            ///< begins, so every rank must get a flag or data from all others before it ends
   ring,     ///< pinned host memory of the owner; same rule as for scratch
 };
 const char* name_of(Space space);

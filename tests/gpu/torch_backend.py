@@ -224,7 +224,7 @@ def unfit(job: CheckJob) -> None:
     ]
     for number, call in enumerate(calls):
         if job.is_cuda and number in (3, 4) and rank > 0:
-            continue  # GPU calls do not hear of another rank's error
+            continue  # a GPU call does not report another rank's error
         want("wanted" in (said := raises(call)) or "plit sizes" in said, f"{number}: {said}")
         same(room, torch.full_like(room, 77), f"what call {number} must not write")
     dist.all_reduce(mine, group=group)

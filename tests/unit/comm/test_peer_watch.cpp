@@ -1,4 +1,4 @@
-// Tests the process's watch: which observers are told of a peer's end, and when.
+// Tests the watch thread of a process: which observers it notifies of a peer's end, and when.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>

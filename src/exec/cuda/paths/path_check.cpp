@@ -31,7 +31,7 @@ std::string described(int rank, int peer, std::uint32_t found, double wait_s) {
   if ((found & kPathLoaded) != 0)
     return text("data that ", mine, " GPU loads from rank ", peer,
                 "'s differs from what is stored there");
-  // After the other faults: a peer that waits for this rank in vain may have come too late.
+  // After the other faults: the peer may be late because its own wait for this rank timed out.
   if ((found & kPathSilent) != 0)
     return text("data that ", theirs, " stores into ", mine, " did not arrive within ", wait_s,
                 " s");
