@@ -282,7 +282,7 @@ def brief6(value: object) -> object:
 
 
 def plot(rows: list[dict[str, object]], path: Path) -> None:
-    """Plots speed with plait over speed without: a panel a program, a bar a batch size."""
+    """Plots speed with plait / speed without: a panel per program, a bar per batch size."""
     import matplotlib
 
     matplotlib.use("Agg")

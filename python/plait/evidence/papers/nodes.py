@@ -13,7 +13,7 @@ from functools import cache
 import plait
 from plait.evidence.papers.rows import MB, PaperRow, machine, missing, order, times, us
 
-OF_ALL = ("all_reduce", "broadcast", "reduce")  # have one message, not a block a rank
+OF_ALL = ("all_reduce", "broadcast", "reduce")  # have one message, not a block per rank
 
 
 def time_us(
