@@ -1,9 +1,9 @@
 // bruck: all-gather and all-to-all in ceil(log2 n) rounds for any number of ranks. In round k of an
 // all-to-all every rank sends all blocks with bit k in their distance to the rank 2^k after it. In
-// round k of an all-gather it sends its first 2^k blocks to the rank 2^k before it. Blocks lie in
-// scratch in order of distance, and are copied to the output in rank order.
-// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient Algorithms for All-to-All Communications
-// in Multiport Message-Passing Systems" (1997).
+// round k of an all-gather it sends its first blocks, at most 2^k, to the rank 2^k before it.
+// Blocks lie in scratch in order of distance, and are copied to the output in rank order. Source:
+// Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient Algorithms for All-to-All Communications in
+// Multiport Message-Passing Systems" (1997).
 #include <algorithm>
 #include <bit>
 
@@ -136,7 +136,7 @@ void write(Builder& builder, const Params& params) {
 const Strategy& bruck_strategy() {
   static const Strategy strategy{
       {"bruck",
-       "all blocks for ranks with bit k in their distance go 2^k further in round k",
+       "round k moves all blocks with bit k in their distance to the rank 2^k away",
        "Bruck et al. 1997",
        {Collective::all_gather, Collective::all_to_all}},
       candidates,
