@@ -1,4 +1,4 @@
-// Offsets of blocks with a count each: blocks lie one behind another without gaps.
+// Offsets of contiguous blocks with a count each.
 #include "plan/blocks.hpp"
 
 #include <algorithm>

@@ -16,10 +16,10 @@ Range received_block(const Request& request, int from, int to);
 /// short block gives fewer bytes or none.
 Range part_of(Range block, Range range);
 
-/// Bytes that `rank` sends to other ranks, or (with `gets`) receives from them.
+/// Bytes that `rank` sends to peers, or (with `gets`) receives from peers.
 std::uint64_t outside_bytes(const Request& request, int rank, bool gets);
 
-/// Returns what is wrong with the request's counts; empty = valid and normal().
+/// Returns the fault of the request's counts; empty = valid and normal().
 std::string counts_fault(const Request& request);
 
 }  // namespace plait

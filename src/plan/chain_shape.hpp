@@ -1,9 +1,9 @@
-// The order of ranks in a chain broadcast or chain reduce, and who sends to whom. Chain kernels
+// The order of ranks in a chain broadcast or chain reduce, and each rank's receiver. Chain kernels
 // (exec/cuda) and chain plans (shots.cpp) read the same value.
 #pragma once
 #include <cstdint>
 
-#ifndef PLAIT_ON_BOTH  // exec/cuda/traffic/direct_shape.hpp says what a compiler for GPUs needs
+#ifndef PLAIT_ON_BOTH  // exec/cuda/traffic/direct_shape.hpp states the needs of a compiler for GPUs
 #define PLAIT_ON_BOTH
 #endif
 
@@ -12,8 +12,8 @@ namespace plait {
 struct Request;
 
 /// Broadcast: the message goes from the root to root + 1, root + 2, ...; each rank keeps a copy.
-/// Reduce: each rank adds its input to the partial sum of ranks 0, 1, ..., so sums are in rank
-/// order. The last rank is the root, or returns the sum to the root, rank 0.
+/// Reduce: each rank adds its input to the partial sum of ranks 0, 1, ...: sums are in rank order.
+/// The last rank is the root, or returns the sum to the root, rank 0.
 struct ChainShape {
   std::int32_t first, last;
   std::int32_t root;
@@ -35,8 +35,8 @@ PLAIT_ON_BOTH inline int before_in(const ChainShape& shape, int ranks, int rank)
 PLAIT_ON_BOTH inline bool returns(const ChainShape& shape) {
   return shape.sums != 0 && shape.last != shape.root;
 }
-/// The rank that `rank` sends to: the next in the chain; for the last rank the root, if it returns
-/// the sum; -1 = none.
+/// The rank that `rank` sends to: the next in the chain; the root for a last rank that returns the
+/// sum; -1 = none.
 PLAIT_ON_BOTH inline int receiver_of(const ChainShape& shape, int ranks, int rank) {
   const int next = next_in(shape, ranks, rank);
   return next >= 0 ? next : returns(shape) ? shape.root : -1;
@@ -45,14 +45,14 @@ PLAIT_ON_BOTH inline int receiver_of(const ChainShape& shape, int ranks, int ran
 PLAIT_ON_BOTH inline bool sends(const ChainShape& shape, int ranks, int from, int to) {
   return receiver_of(shape, ranks, from) == to;
 }
-/// Whether `from` signals `to` that it has entered the call, for a message in one piece. Data from
-/// rank r implies that all ranks up to r have entered, so only later ranks signal earlier ones. The
-/// returned sum implies it for all ranks.
+/// Whether `from` signals to `to` its entry to the call, for a message in one piece. Data from rank
+/// r implies that all ranks up to r have entered. Therefore only later ranks signal earlier ranks.
+/// The returned sum implies the entry of all ranks.
 PLAIT_ON_BOTH inline bool greets(const ChainShape& shape, int ranks, int from, int to) {
   const auto place = [&](int rank) { return (rank + ranks - shape.first) % ranks; };
   return place(from) > place(to) && !(returns(shape) && to == shape.root);
 }
-/// Whether `rank` writes the message or sum that reaches it to its own output.
+/// Whether `rank` writes the received message or sum to its own output.
 PLAIT_ON_BOTH inline bool keeps(const ChainShape& shape, int rank) {
   return shape.sums == 0 || (rank == shape.last && rank == shape.root);
 }

@@ -1,9 +1,9 @@
-// A collective in one hop: which rank sends a part to which owner, and what the owner does with the
-// parts. Kernels on GPUs and strategies read the same value.
+// A collective in a single hop: the owner of each rank's parts, and the owner's use of the parts.
+// Kernels on GPUs and strategies read the same value.
 #pragma once
 #include <cstdint>
 
-#ifndef PLAIT_ON_BOTH  // exec/cuda/traffic/direct_shape.hpp says what a compiler for GPUs needs
+#ifndef PLAIT_ON_BOTH  // exec/cuda/traffic/direct_shape.hpp states the needs of a compiler for GPUs
 #define PLAIT_ON_BOTH
 #endif
 
@@ -11,10 +11,10 @@ namespace plait {
 
 struct Request;
 
-/// What an owner does with the parts that it receives.
+/// An owner's use of the parts received.
 enum TileHandling : std::int32_t {
   kReduceParts,  ///< all ranks' parts in rank order; the result to all readers
-  kPassPart,     ///< the one part to all readers
+  kPassPart,     ///< the single part to all readers
   kPlaceParts,   ///< each part to its place in the owner's output
 };
 
@@ -25,17 +25,17 @@ struct DirectShape {
   std::int32_t shift;     ///< not 0: a rank sends its parts to rank + shift only
   std::int32_t handling;  ///< kReduceParts or kPlaceParts
   std::uint64_t part_bytes;
-  std::uint64_t part_stride;   ///< in the input, from one owner's part to the next
-  std::uint64_t place_stride;  ///< in the output, from one sender's part to the next
-  std::uint64_t own_from;      ///< part that stays on this rank: offset in its input
-  std::uint64_t own_to;        ///< offset in its output
+  std::uint64_t part_stride;   ///< in the input, from an owner's part to the next
+  std::uint64_t place_stride;  ///< in the output, from a sender's part to the next
+  std::uint64_t own_from;      ///< part that stays on this rank: offset in the input
+  std::uint64_t own_to;        ///< offset in the output
   std::uint64_t own_bytes;     ///< 0 = nothing stays
   std::uint32_t gives;         ///< bit k: this rank sends a part to rank + k; bit 0: a part stays
   std::uint32_t takes;         ///< bit k > 0: rank + k sends a part to this rank
 };
 
-/// Returns the shape for `rank`. own_*, gives and takes differ between ranks; all other fields are
-/// the same on every rank.
+/// Returns the shape for `rank`. own_*, gives and takes differ between ranks; the rest is the same
+/// on every rank.
 DirectShape direct_shape(const Request& request, int rank);
 
 /// Whether `from` sends a part to `owner`.
@@ -44,7 +44,7 @@ PLAIT_ON_BOTH inline bool sends(const DirectShape& shape, int ranks, int from, i
          (shape.shift == 0 || (from + shape.shift) % ranks == owner);
 }
 
-/// Index of `from` among the ranks other than `owner`: its slot in the owner's inbox.
+/// Index of `from` among the ranks except `owner`: the slot of `from` in the owner's inbox.
 PLAIT_ON_BOTH inline int place_among_others(int owner, int from) {
   return from - (from > owner ? 1 : 0);
 }

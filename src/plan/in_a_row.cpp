@@ -1,5 +1,5 @@
-// Joins plans into one: flag values continue from call to call, inputs and outputs get offsets of
-// their own, and on every rank a call ends before the next begins.
+// Joins consecutive plans: flag values continue from call to call, inputs and outputs get offsets
+// of their own, and on every rank a call ends before the next begins.
 #include "plan/in_a_row.hpp"
 
 #include <algorithm>
@@ -88,7 +88,7 @@ class RowWriter {
       made.enqueued[static_cast<std::size_t>(rank)].push_back(static_cast<int>(lane));
   }
 
-  // Orders a rank's call after its previous one. CPU cores run one job after another.
+  // Orders a rank's call after the rank's previous call. CPU cores run a job at a time.
   void follow(const Plan& plan, int rank) {
     for (const std::size_t lane : gates(plan, rank))
       for (const int index : ended_[rank]) append(lane, OpKind::wait, rank, index);
@@ -144,7 +144,7 @@ class RowWriter {
   std::size_t first_ = 0;  // lane of the call being added
   std::vector<int> path_of_;
   std::vector<bool> is_enqueued_;          // by lane
-  std::map<int, std::vector<int>> ended_;  // by rank: flags that its last call raises
+  std::map<int, std::vector<int>> ended_;  // by rank: flags that the last call raises
   std::map<std::pair<int, std::string>, int>
       jobs_;  // by rank and lane: flag of a CPU core's last job
   FlagCounts counted_;

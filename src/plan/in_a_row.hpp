@@ -1,5 +1,5 @@
-// Consecutive calls of engines that share flags and slots, joined into one plan: each rank runs the
-// calls in order, with no barrier between them. The verifier proves the joined plan.
+// Consecutive calls of engines that share flags and slots, joined into a single plan: each rank
+// runs the calls in order, with no barrier between calls. The verifier proves the joined plan.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -10,16 +10,16 @@
 
 namespace plait {
 
-/// The lane of the caller's stream: a call begins and ends there. A plan without a home lane begins
-/// and ends on all lanes of a rank.
+/// The lane of the caller's stream: calls begin and end on this lane. A plan without a home lane
+/// begins and ends on all lanes of a rank.
 inline constexpr const char* kHomeLane = "home";
 
 /// The value of every flag after the calls so far.
 class FlagCounts {
  public:
-  /// Adds the values so far to a signal or wait of the next call; leaves other ops as they are.
+  /// Adds the values so far to a signal or wait of the next call; leaves other ops unchanged.
   void move(Op& op) const;
-  /// Adds the values that `plan` raises its flags by.
+  /// Adds the raises of each flag by `plan`.
   void add(const Plan& plan);
 
  private:
@@ -28,9 +28,9 @@ class FlagCounts {
   std::map<Flag, std::uint32_t> of_flag_;  // all other flags
 };
 
-/// Returns all calls as one plan: lane "2:push" is "push" of the second call. Inputs and outputs of
-/// different calls lie at different offsets; inboxes alternate between two halves. The plan serves
-/// proofs of order and is not to be run. All plans must have the same ranks.
+/// Returns all calls as a single plan: lane "2:push" is "push" of the second call. Inputs and
+/// outputs of different calls lie at different offsets; inboxes alternate between two halves. The
+/// plan serves proofs of order and is not to be run. All plans must have the same ranks.
 Plan in_a_row(const std::vector<const Plan*>& calls);
 
 }  // namespace plait

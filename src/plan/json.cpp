@@ -272,7 +272,7 @@ Plan plan_from_json(std::string_view json) {
   plan.params = read_params(root.at("params"));
   plan.topology = root.at("topology").string();
   const JsonPlace order = root.at("sum_order");
-  plan.sum_order = order.string() == "stated"  // its name up to version 0.1
+  plan.sum_order = order.string() == "stated"  // the name up to version 0.1
                        ? SumOrder::algorithm_order
                        : order.name_in<SumOrder>(kSumOrders);
   plan.kernel = root.at("kernel").string();

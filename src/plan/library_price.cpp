@@ -33,9 +33,9 @@ constexpr NcclProtocol kProtocols[] = {
 };
 constexpr double kTreeEfficiency = 0.92 * 0.85;
 constexpr double kPatBaseNs = 8 * kUs, kPatHopNs = 14 * kUs, kPatEfficiency = 0.75;
-constexpr double kSendBaseNs = 14 * kUs;  // grouped sends: one Simple hop
+constexpr double kSendBaseNs = 14 * kUs;  // grouped sends: a Simple hop
 
-/// One algorithm of the library for a call.
+/// An algorithm of the library for a call.
 struct LibraryAlgorithm {
   std::string name;
   double fixed_ns = 0.0;
@@ -114,7 +114,7 @@ class Pricer {
       const double tree_ns =
           p.tree_base_ns + 2 * ((n / nodes - 1) * p.tree_hop_ns + std::log2(nodes) * p.tree_net_ns);
       // Two trees of half the message each: a link in a node carries both, up or down. A node sends
-      // to a parent and two children; with two nodes, each sends to the other.
+      // to a parent and two children; two nodes send to each other.
       algorithms.push_back({std::string("tree ") + p.name, tree_ns,
                             size_ / (p.efficiency * kTreeEfficiency), nodes > 2 ? 2.0 : 1.0});
     }
@@ -166,7 +166,7 @@ class Pricer {
     return made;
   }
 
-  /// Adds a member's sends to the next member of its node, and to its counterpart in the next node.
+  /// Adds a member's sends to the next member of the node, and to the counterpart in the next node.
   void go_round(std::vector<Sending>& made, int member, double bytes, double between) const {
     auto here = nodes_.find(node_of(member));
     const std::vector<int>& mine = here->second;
@@ -222,7 +222,7 @@ LibraryPrices prices_of(const Plan& plan, const Topology& topology,
   const LinkIndex index(topology);
   LinkLoads loads(topology);
   std::map<LibraryCall, std::shared_ptr<const LibraryPrice>>
-      cache;  // pieces of one size are equal calls
+      cache;  // pieces of equal size are equal calls
   for (const LibraryCall& call : plan.calls) {
     std::shared_ptr<const LibraryPrice>& price = cache[call];
     if (!price)

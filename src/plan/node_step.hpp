@@ -1,6 +1,6 @@
 // Plans of several nodes as a sequence of collectives inside nodes and between them, in the order
-// of each rank's first stream. NodeCalls lays them out as lanes; GPU communicators over nodes run
-// them on streams of their own.
+// of each rank's first stream. NodeCalls lays the steps out as lanes; GPU communicators over nodes
+// run the steps on streams of their own.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace plait {
 
-/// Position of a rank among groups of ranks, such as nodes.
+/// Position of a rank among groups of ranks, for example nodes.
 struct GroupPosition {
   int group = 0;
   int place = 0;
@@ -24,7 +24,7 @@ inline GroupPosition group_position_of(const std::vector<std::vector<int>>& grou
   throw Error(ErrorCode::internal, text("rank ", rank, " is on no node"));
 }
 
-/// Regions that one member of a call gives (src) and gets (dst); empty = none.
+/// Regions that a member of a call gives (src) and gets (dst); empty = none.
 struct NodePart {
   int rank = 0;
   Region src = {};
@@ -35,9 +35,9 @@ struct NodePart {
 };
 
 struct NodeStep {
-  /// inside: a collective in a node, on the first stream of its ranks. across: a collective between
+  /// inside: a collective in a node, on the first stream of the ranks. across: a collective between
   /// nodes, on the second stream, after all that the first stream holds. await: the first stream
-  /// waits for that call. copy, sum: at one rank, on its first stream.
+  /// waits for that call. copy, sum: at a single rank, on the rank's first stream.
   enum class Action : std::uint8_t { inside, across, await, copy, sum } kind = Action::inside;
   Collective collective = Collective::all_reduce;
   std::uint64_t count = 0;

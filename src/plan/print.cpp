@@ -1,5 +1,5 @@
-// Prints a plan for people: its request first, then one line an op. Indices are printed as they
-// are, valid or not, since a broken plan is the one that needs reading.
+// Prints a plan for people: the request first, then a line per op. Indices are printed unchanged,
+// valid or not, since a broken plan most needs reading.
 #include <sstream>
 
 #include "base/text.hpp"
@@ -24,7 +24,7 @@ std::string hop_of(const Op& op, const Plan& plan) {
       " hop ", op.hop);
 }
 
-// A wait for a value of earlier calls is printed as the distance from it.
+// A wait for a value of earlier calls is printed as the distance from that value.
 std::string value_of(const Op& op) {
   if (op.kind == OpKind::signal || op.value != 0) return text(op.value);
   return op.before == 0 ? "earlier calls" : text("earlier calls - ", op.before);

@@ -54,7 +54,7 @@ const CollectiveRow& row(Collective collective) {
   return kCollectives[static_cast<std::size_t>(collective)];
 }
 
-// Drops case and punctuation, so that "All-Reduce" and "allreduce" match all_reduce.
+// Drops case and punctuation: "All-Reduce" and "allreduce" match all_reduce.
 std::string squeezed(std::string_view name) {
   std::string out;
   for (const char c : name)

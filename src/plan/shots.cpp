@@ -38,7 +38,7 @@ class Shooter {
     b_.wait(lane(owner), arrived_.at({owner, from, piece}));
   }
 
-  /// Waits for all parts, then reduces them in rank order together with the owner's own.
+  /// Waits for all parts, then reduces in rank order, together with the owner's own part.
   void reduce(const Region& dst, const Region& own) {
     const int owner = own.rank;
     std::vector<Region> srcs;
@@ -105,7 +105,7 @@ void write_one_shot(Builder& builder, const Shot& shot, Range part) {
 
 namespace {
 
-/// Writes a message along a chain, piece by piece, each with a Shot of its own.
+/// Writes a message along a chain, piece by piece, with a Shot per piece.
 class Chain {
  public:
   using Piece = std::pair<Shot, Range>;
@@ -119,7 +119,7 @@ class Chain {
         room_(index(n_), std::vector<Event>(pieces.size())),
         nearly_done_(index(n_), std::vector<Event>(index(n_))) {}
 
-  /// A rank that gets no data from a peer gets a flag from it, so every pair synchronises.
+  /// A rank that gets no data from a peer gets a flag from that peer: every pair synchronises.
   void write_one() {
     for_all_pairs([&](int from, int to) {
       if (greets(shape_, n_, from, to)) shooter_.signal(from, to);
@@ -130,10 +130,10 @@ class Chain {
       if (greets(shape_, n_, from, rank)) shooter_.await(rank, from);
     });
   }
-  /// Pieces alternate between two slots. A reader signals its sender when it has entered the call,
-  /// and again whenever a slot is free. A rank that has finished all pieces but the last signals
-  /// all ranks, and no rank leaves the call before it has these signals of all: so the next call
-  /// may use every slot except that of the last piece.
+  /// Pieces alternate between two slots. A reader signals to the sender its entry to the call, and
+  /// then each free slot. A rank that has finished all pieces but the last signals all ranks, and
+  /// each rank leaves the call only after the signals of all ranks. Then the next call may use
+  /// every slot except that of the last piece.
   void write_all() {
     for (int rank = 0; rank < n_; ++rank)
       if (receiver_of(shape_, n_, rank) >= 0) signal_room(rank, 1);
@@ -235,7 +235,7 @@ void write_chain(Builder& builder, const std::vector<std::pair<Shot, Range>>& pi
 
 namespace {
 
-/// Operations on the shards of a two_shot, or on a step's parts of them.
+/// Operations on the shards of a two_shot, or on a step's parts of the shards.
 class Shards {
  public:
   Shards(Builder& builder, const Shot& shot, const std::vector<Range>& shards)
